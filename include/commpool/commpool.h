@@ -1,0 +1,287 @@
+/* commpool: communicator-aware private memory pools for multi-GPU programs. The C ABI: the one binary interface.
+ *
+ * C++ programs want pool.h, scope.h and buffer.h beside this file, a header-only skin over it.
+ *
+ * Conventions, for every function:
+ *  1. A function returns COMMPOOL_OK or why it failed; commpool_last_error() then holds a sentence with the call, the
+ *     device, the bytes and the likely cause. Where it fails nothing has changed and outputs are not written.
+ *  2. Sizes and offsets are bytes. Waits are milliseconds. Devices are CUDA ordinals, NUMA nodes the system's numbers.
+ *  3. Pools and scopes are numbers, never reused: a call on one that has ended is an error, not a crash. 0 is none.
+ *  4. A caller owns what it created and gives it back with the matching call: a pool with commpool_pool_destroy, a
+ * scope with commpool_scope_end, a block with commpool_free. Nothing else is owned by the caller.
+ *  5. Streams and communicators are the caller's and must outlive their use here: commpool_release_stream comes before
+ *     cuStreamDestroy, commpool_pool_deregister (or abandon) before ncclCommDestroy (or abort).
+ *  6. Any thread may call any function, except that calls marked COLLECTIVE are made by every rank of the pool's home
+ *     communicator, in the same order, on the thread that uses the communicator, at the same place among its
+ *     collectives: NCCL allows one thread a communicator.
+ *  7. An allocation or a free is never COLLECTIVE and never calls NCCL.
+ *  8. The calling thread's current CUDA device is the same after a call as before it.
+ *  9. Option structs begin with struct_bytes, set by their init function: a newer library reads an older program's.
+ * 10. After fork() the child must not call commpool: CUDA itself does not survive it.
+ */
+#ifndef COMMPOOL_COMMPOOL_H_
+#define COMMPOOL_COMMPOOL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COMMPOOL_API __attribute__((visibility("default")))
+
+struct CUstream_st; /* a cudaStream_t or CUstream */
+struct ncclComm;    /* what an ncclComm_t points to */
+struct ncclWindow_vidmem;
+
+typedef enum commpool_status {
+  COMMPOOL_OK = 0,
+  COMMPOOL_INVALID_ARGUMENT = 1,
+  COMMPOOL_OUT_OF_MEMORY = 2,
+  COMMPOOL_EXHAUSTED = 3,
+  COMMPOOL_NOT_SUPPORTED = 4,
+  COMMPOOL_FAILED_PRECONDITION = 5,
+  COMMPOOL_NOT_FOUND = 6,
+  COMMPOOL_DEADLINE_EXCEEDED = 7,
+  COMMPOOL_DISAGREEMENT = 8,
+  COMMPOOL_REMOTE_FAILURE = 9,
+  COMMPOOL_DRIVER_ERROR = 10,
+  COMMPOOL_COMMUNICATOR_ERROR = 11,
+  COMMPOOL_INTERNAL = 12
+} commpool_status;
+
+/* The sentence that belongs to this thread's last failed call; empty before the first. Valid until the thread's next
+ * failed call. */
+COMMPOOL_API const char* commpool_last_error(void);
+
+/* ---- The runtime ------------------------------------------------------------------------------------------------ */
+
+typedef enum commpool_driver {
+  COMMPOOL_DRIVER_CUDA = 0,     /* the real driver, or an error: what the library takes unless told otherwise */
+  COMMPOOL_DRIVER_EMULATED = 1, /* the software driver and NCCL */
+  COMMPOOL_DRIVER_AUTO = 2      /* the real driver where it has a device, else the emulator: for tools and examples */
+} commpool_driver;
+
+/* Opens the driver and NCCL. Optional: the first call that needs them opens them with COMMPOOL_DRIVER_CUDA. The
+ * environment variable COMMPOOL_DRIVER (cuda, emulated or auto) goes before `fallback`. Under mpirun, AUTO should be
+ * decided once for all ranks: decide on one, and pass the result on.
+ * FAILED_PRECONDITION where another driver is open already; NOT_FOUND where there is none, with what was tried. */
+COMMPOOL_API commpool_status commpool_initialize(commpool_driver fallback);
+
+/* One line about the driver and NCCL in use, such as "CUDA driver 13.0, 4 devices, NCCL 2.28.9". Valid for ever; empty
+ * before the runtime is open. */
+COMMPOOL_API const char* commpool_driver_description(void);
+
+/* ---- Pools ------------------------------------------------------------------------------------------------------ */
+
+typedef uint64_t commpool_pool;
+
+typedef enum commpool_backing {
+  COMMPOOL_BACKING_VMM = 0,  /* cuMemCreate: a device's memory or a host NUMA node's; peers and handles as asked */
+  COMMPOOL_BACKING_CUDA = 1, /* cudaMalloc memory: no windows, peers by cudaDeviceEnablePeerAccess */
+  COMMPOOL_BACKING_NCCL = 2, /* ncclMemAlloc: grants every reachable peer at once, 20 to 47 ms for 512 MiB */
+  COMMPOOL_BACKING_USER = 3  /* the functions below */
+} commpool_backing;
+
+typedef enum commpool_location {
+  COMMPOOL_LOCATION_DEVICE = 0,
+  COMMPOOL_LOCATION_HOST_NUMA = 1 /* host memory of one NUMA node, mapped to the device; VMM only */
+} commpool_location;
+
+typedef enum commpool_frees {
+  COMMPOOL_FREES_DEFERRED = 0, /* a symmetric pool's free takes effect at the next reserve, trim or reclaim */
+  COMMPOOL_FREES_ORDERED = 1   /* ranks free in lockstep, the program promises: reuse at once */
+} commpool_frees;
+
+/* PyTorch's pluggable signatures, with a context last. Return null for out of memory. Called outside every lock. */
+typedef void* (*commpool_user_allocate)(ptrdiff_t bytes, int device, struct CUstream_st* stream, void* context);
+typedef void (*commpool_user_free)(void* pointer, ptrdiff_t bytes, int device, struct CUstream_st* stream,
+                                   void* context);
+
+/* An all-gather of the caller's for the agreement of a symmetric pool (MPI, a torch store): every rank gives `bytes`
+ * bytes, the same number on all, and `received` gets rank 0's first. Returns 0, or non-zero where it failed. */
+typedef int (*commpool_all_gather)(const void* sent, void* received, size_t bytes, void* context);
+
+typedef struct commpool_pool_options {
+  size_t struct_bytes;        /* set by commpool_pool_options_init */
+  const char* name;           /* for messages and statistics; copied; default "pool" */
+  int device;                 /* whose allocations it serves; default 0 */
+  commpool_backing backing;   /* default VMM: the one that can do everything NCCL asks for */
+  commpool_location location; /* default DEVICE */
+  int numa_node;              /* of a HOST_NUMA pool; default -1: the node nearest to the device */
+
+  struct ncclComm* symmetric_across; /* home communicator: the pool is symmetric. Default null: a fixed pool */
+  commpool_frees frees;              /* of a symmetric pool; default DEFERRED */
+  commpool_all_gather all_gather;    /* default null: TCP, its address sent once over the home communicator */
+  void* all_gather_context;
+  uint64_t deadline_ms; /* of every wait for other ranks and for the device; default 60000 */
+
+  const int* peers; /* other devices of this process that may access the pool; default none */
+  size_t peer_count;
+
+  uint64_t alignment_bytes; /* of every block, a power of two from 512 to the granularity; default 512 */
+  uint64_t segment_bytes;   /* least size of a segment; default 0: 2 MiB, 20 MiB or the request, by its size */
+  uint64_t limit_bytes;     /* of all segments; default UINT64_MAX: the device's memory is the limit */
+
+  commpool_user_allocate user_allocate; /* of a USER pool */
+  commpool_user_free user_free;
+  void* user_context; /* must outlive the pool's last block */
+} commpool_pool_options;
+
+/* Fills in the defaults. */
+COMMPOOL_API void commpool_pool_options_init(commpool_pool_options* options);
+
+/* Makes a pool; no segment yet. COLLECTIVE over symmetric_across where that is set.
+ * INVALID_ARGUMENT for an unknown device, backing or option, or options that exclude each other; NOT_SUPPORTED, with
+ * the reason, for what this driver, device or NCCL cannot do. */
+COMMPOOL_API commpool_status commpool_pool_create(const commpool_pool_options* options, commpool_pool* pool);
+
+/* Closes the pool to allocation and ends the handle. Its segments live until their last block is freed. Calls no NCCL:
+ * of a pool that is still registered the segments stay mapped until the process ends, and a line on stderr says so.
+ * The default pools are the library's: INVALID_ARGUMENT. */
+COMMPOOL_API commpool_status commpool_pool_destroy(commpool_pool pool);
+
+/* The clean end: waits for the device, deregisters everywhere, gives segments without live blocks back, and closes the
+ * pool to allocation. The handle stays valid until commpool_pool_destroy. COLLECTIVE for symmetric pools, whose blocks
+ * must all be freed before (FAILED_PRECONDITION, with their number: nothing is done on any rank). Idempotent. */
+COMMPOOL_API commpool_status commpool_pool_close(commpool_pool pool);
+
+/* The pool that serves a device's allocations outside every scope: VMM where the device has it, else CUDA; made at its
+ * first use. */
+COMMPOOL_API commpool_status commpool_default_pool(int device, commpool_pool* pool);
+
+/* Makes free memory for at least `bytes` in one piece, by growing where the free memory does not suffice. COLLECTIVE
+ * for symmetric pools: ranks agree, make, register and agree again; where one fails all return the error, naming the
+ * rank, and the pool is as before. DISAGREEMENT where ranks ask for different bytes or made different calls before. */
+COMMPOOL_API commpool_status commpool_pool_reserve(commpool_pool pool, uint64_t bytes);
+
+/* Lets deferred frees take effect that every rank has made. COLLECTIVE. A fixed pool returns OK and does nothing.
+ * reclaimed_bytes may be null. */
+COMMPOOL_API commpool_status commpool_pool_reclaim(commpool_pool pool, uint64_t* reclaimed_bytes);
+
+/* Gives segments without live blocks back to the driver until at most `keep_bytes` stay reserved. COLLECTIVE for
+ * symmetric pools (it reclaims first). Waits for the device; deregisters before it unmaps. A registered fixed pool
+ * keeps its registered segments. released_bytes may be null. */
+COMMPOOL_API commpool_status commpool_pool_trim(commpool_pool pool, uint64_t keep_bytes, uint64_t* released_bytes);
+
+/* ---- Allocation ------------------------------------------------------------------------------------------------- */
+
+#define COMMPOOL_CURRENT_DEVICE (-1)
+
+/* Allocates from the innermost open scope that catches it, else from the device's default pool. The block may be used
+ * on `stream` at once, on others after the caller ordered them behind it. `device`: COMMPOOL_CURRENT_DEVICE is the
+ * stream's device, or, for the default streams, this thread's current one.
+ * INVALID_ARGUMENT for zero bytes and sizes that overflow; OUT_OF_MEMORY with a table of who holds what; EXHAUSTED for
+ * a full symmetric pool, with the bytes to reserve. */
+COMMPOOL_API commpool_status commpool_allocate(int device, uint64_t bytes, struct CUstream_st* stream, void** pointer);
+
+/* The same from one pool, whatever scopes are open. */
+COMMPOOL_API commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, struct CUstream_st* stream,
+                                                    void** pointer);
+
+/* Gives a block back, from any thread. Work already submitted to the stream of its allocation, and to streams named by
+ * commpool_record_stream, may still use it: it is reused in their order. Null is OK. NOT_FOUND for a pointer that is
+ * not the start of a live block (foreign, or freed already). */
+COMMPOOL_API commpool_status commpool_free(void* pointer);
+
+/* Notes that `stream` uses the block too. Call it after submitting that work and before the free. */
+COMMPOOL_API commpool_status commpool_record_stream(void* pointer, struct CUstream_st* stream);
+
+/* Forgets a stream before it is destroyed, after waiting for its work: handles are recycled, and an order that was kept
+ * under the old one would be lost (rule 11 of the design). */
+COMMPOOL_API commpool_status commpool_release_stream(struct CUstream_st* stream);
+
+/* ---- Scopes: begin/end-allocate-to-pool ------------------------------------------------------------------------- */
+
+typedef uint64_t commpool_scope;
+
+typedef enum commpool_filter {
+  COMMPOOL_FILTER_THREAD = 0, /* allocations of the thread that began the scope */
+  COMMPOOL_FILTER_STREAM = 1, /* allocations for one stream, from any thread (backward threads included) */
+  COMMPOOL_FILTER_PROCESS = 2 /* every allocation; symmetric pools refuse it */
+} commpool_filter;
+
+typedef struct commpool_scope_options {
+  size_t struct_bytes;        /* set by commpool_scope_options_init */
+  commpool_filter filter;     /* default THREAD */
+  struct CUstream_st* stream; /* of a STREAM filter */
+} commpool_scope_options;
+
+COMMPOOL_API void commpool_scope_options_init(commpool_scope_options* options);
+
+/* From now on allocations that the filter catches go to the pool, where they are for its device. Scopes nest: the one
+ * begun last wins, whatever its filter. `options` may be null: this thread. */
+COMMPOOL_API commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options,
+                                                  commpool_scope* scope);
+
+/* Ends a scope. A thread's scope ends on its own thread, innermost first (FAILED_PRECONDITION otherwise, and it stays
+ * open). NOT_FOUND for one that has ended. */
+COMMPOOL_API commpool_status commpool_scope_end(commpool_scope scope);
+
+/* ---- Peers ------------------------------------------------------------------------------------------------------ */
+
+/* Lets other devices of this process access the pool's segments, those to come included. NOT_SUPPORTED with the reason
+ * where a device cannot reach it, and then none is granted. Granting costs 17 to 20 ms for each GiB and peer. */
+COMMPOOL_API commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count);
+
+/* Takes the access back, after waiting for the devices. FAILED_PRECONDITION on NCCL and CUDA backings, whose access is
+ * not the pool's to take. */
+COMMPOOL_API commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, size_t count);
+
+/* ---- Registration with communicators ---------------------------------------------------------------------------- */
+
+/* Registers the pool's segments, those to come included, with a communicator: a fixed pool as local buffers, a
+ * symmetric pool as windows. Idempotent. COLLECTIVE for symmetric pools, over home and `communicator` alike: every rank
+ * of home calls it, those that `communicator` does not have with null. */
+COMMPOOL_API commpool_status commpool_pool_register_with(commpool_pool pool, struct ncclComm* communicator);
+
+/* Registers segments that a fixed pool has grown since: growth inside an allocation may not call NCCL. Call it on the
+ * thread that owns the communicators. `registered` (segments, summed over communicators) may be null. */
+COMMPOOL_API commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* registered);
+
+/* Ends the registrations with a communicator, after waiting for the device; before ncclCommDestroy. Idempotent.
+ * COLLECTIVE for symmetric pools. */
+COMMPOOL_API commpool_status commpool_pool_deregister(commpool_pool pool, struct ncclComm* communicator);
+
+/* Drops every handle of a communicator that was aborted or lost a rank; calls nothing. Not collective. Idempotent. */
+COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator);
+
+/* The window that holds `pointer` on a communicator, and the pointer's offset in it: the same on every rank for blocks
+ * of the same place in the pool's sequence of calls. NOT_FOUND where there is none. */
+COMMPOOL_API commpool_status commpool_window_of(const void* pointer, struct ncclComm* communicator,
+                                                struct ncclWindow_vidmem** window, uint64_t* offset);
+
+/* ---- Statistics ------------------------------------------------------------------------------------------------- */
+
+typedef struct commpool_counter {
+  uint64_t current;
+  uint64_t peak; /* since the pool was made or commpool_pool_reset_peaks */
+  uint64_t total;
+} commpool_counter;
+
+typedef struct commpool_statistics {
+  size_t struct_bytes;              /* set by the caller: sizeof(commpool_statistics) */
+  commpool_counter requested_bytes; /* of live blocks, as asked for */
+  commpool_counter allocated_bytes; /* of live blocks, rounded up */
+  commpool_counter allocated_blocks;
+  commpool_counter reserved_bytes; /* of segments: what the driver gave */
+  commpool_counter reserved_segments;
+  uint64_t free_bytes;    /* reserved and not in live blocks */
+  uint64_t pending_bytes; /* of free_bytes: not reusable yet (another stream, or another rank) */
+  uint64_t largest_free_block_bytes;
+  uint64_t registered_segments; /* summed over communicators */
+  uint64_t pending_segments;    /* waiting for commpool_pool_register_pending, likewise */
+  uint64_t failed_allocations;
+} commpool_statistics;
+
+COMMPOOL_API commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics);
+
+/* Starts the peaks anew at the current figures. */
+COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* COMMPOOL_COMMPOOL_H_ */

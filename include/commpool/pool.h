@@ -1,0 +1,187 @@
+// START HERE. Pool: private memory with its own backing, peers, registrations, limits and statistics.
+//
+//   Pool pool = Pool::create({.device = 0, .symmetric_across = communicator}).value();
+//   pool.reserve(GiB(1)).value();
+//   { PoolScope scope(pool); model.step(); }   // allocations of this thread go to the pool
+//   pool.close().value();
+//
+// Header-only, over the C ABI; compiles as C++17. The conventions at the top of commpool.h hold: units, ownership,
+// which calls are collective, threads. Every method documents only what commpool.h does not say of the function it
+// calls.
+#ifndef COMMPOOL_POOL_H_
+#define COMMPOOL_POOL_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commpool/buffer.h"
+#include "commpool/commpool.h"
+#include "commpool/status.h"
+
+namespace commpool {
+inline namespace v1 {
+
+constexpr std::uint64_t KiB(std::uint64_t count) { return count << 10; }
+constexpr std::uint64_t MiB(std::uint64_t count) { return count << 20; }
+constexpr std::uint64_t GiB(std::uint64_t count) { return count << 30; }
+
+enum class Backing {
+  kVmm = COMMPOOL_BACKING_VMM,
+  kCuda = COMMPOOL_BACKING_CUDA,
+  kNccl = COMMPOOL_BACKING_NCCL,
+  kUser = COMMPOOL_BACKING_USER
+};
+enum class Location { kDevice = COMMPOOL_LOCATION_DEVICE, kHostNuma = COMMPOOL_LOCATION_HOST_NUMA };
+enum class Frees { kDeferred = COMMPOOL_FREES_DEFERRED, kOrdered = COMMPOOL_FREES_ORDERED };
+
+// Functions that make the segments of a kUser pool: PyTorch's pluggable signature and a context.
+struct UserFunctions {
+  commpool_user_allocate allocate = nullptr;
+  commpool_user_free free = nullptr;
+  void* context = nullptr;
+};
+
+// Units, defaults and reasons: commpool_pool_options in commpool.h.
+struct PoolOptions {
+  int device = 0;
+  Communicator symmetric_across = nullptr;
+  Backing backing = Backing::kVmm;
+  Location location = Location::kDevice;
+  int numa_node = -1;
+  Frees frees = Frees::kDeferred;
+  std::vector<int> peers = {};
+  std::uint64_t alignment_bytes = 512;
+  std::uint64_t segment_bytes = 0;
+  std::uint64_t limit_bytes = UINT64_MAX;
+  std::uint64_t deadline_ms = 60000;
+  std::string name = "pool";
+  UserFunctions user = {};
+  commpool_all_gather all_gather = nullptr;
+  void* all_gather_context = nullptr;
+};
+
+using Statistics = commpool_statistics;
+
+struct WindowPlace {
+  ncclWindow_vidmem* window = nullptr;
+  std::uint64_t offset = 0;
+};
+
+// Owns a pool; destroys it at the end of its life (commpool_pool_destroy: never a collective call).
+class Pool {
+ public:
+  static Result<Pool> create(const PoolOptions& options) {
+    const commpool_pool_options c_options = ToC(options);
+    commpool_pool pool = 0;
+    Status status = detail::FromC(commpool_pool_create(&c_options, &pool));
+    if (!status.ok()) return status;
+    return Pool(pool);
+  }
+
+  Pool(Pool&& other) noexcept : pool_(std::exchange(other.pool_, 0)) {}
+  Pool& operator=(Pool&& other) noexcept {
+    std::swap(pool_, other.pool_);
+    return *this;
+  }
+  ~Pool() {
+    if (pool_ != 0) commpool_pool_destroy(pool_);
+  }
+
+  commpool_pool handle() const { return pool_; }
+
+  // Space.
+  Status reserve(std::uint64_t bytes) { return detail::FromC(commpool_pool_reserve(pool_, bytes)); }
+  Result<std::uint64_t> reclaim() { return Counted(commpool_pool_reclaim); }
+  Result<std::uint64_t> trim(std::uint64_t keep_bytes = 0) {
+    std::uint64_t released = 0;
+    Status status = detail::FromC(commpool_pool_trim(pool_, keep_bytes, &released));
+    if (!status.ok()) return status;
+    return released;
+  }
+  Status close() { return detail::FromC(commpool_pool_close(pool_)); }
+
+  // Blocks.
+  Result<Buffer> allocate(std::uint64_t bytes, Stream stream) {
+    void* data = nullptr;
+    Status status = detail::FromC(commpool_pool_allocate(pool_, bytes, stream, &data));
+    if (!status.ok()) return status;
+    return Buffer(data, bytes);
+  }
+
+  // Peers.
+  Status grant(const std::vector<int>& devices) {
+    return detail::FromC(commpool_pool_grant(pool_, devices.data(), devices.size()));
+  }
+  Status revoke(const std::vector<int>& devices) {
+    return detail::FromC(commpool_pool_revoke(pool_, devices.data(), devices.size()));
+  }
+
+  // Registration.
+  Status register_with(Communicator communicator) {
+    return detail::FromC(commpool_pool_register_with(pool_, communicator));
+  }
+  Result<std::uint64_t> register_pending() { return Counted(commpool_pool_register_pending); }
+  Status deregister(Communicator communicator) { return detail::FromC(commpool_pool_deregister(pool_, communicator)); }
+  Status abandon(Communicator communicator) { return detail::FromC(commpool_pool_abandon(pool_, communicator)); }
+
+  // Figures.
+  Result<Statistics> stats() const {
+    Statistics statistics = {};
+    statistics.struct_bytes = sizeof(statistics);
+    Status status = detail::FromC(commpool_pool_statistics(pool_, &statistics));
+    if (!status.ok()) return status;
+    return statistics;
+  }
+  Status reset_peaks() { return detail::FromC(commpool_pool_reset_peaks(pool_)); }
+
+ private:
+  explicit Pool(commpool_pool pool) : pool_(pool) {}
+
+  static commpool_pool_options ToC(const PoolOptions& options) {
+    commpool_pool_options c_options;
+    commpool_pool_options_init(&c_options);
+    c_options.name = options.name.c_str();
+    c_options.device = options.device;
+    c_options.backing = static_cast<commpool_backing>(options.backing);
+    c_options.location = static_cast<commpool_location>(options.location);
+    c_options.numa_node = options.numa_node;
+    c_options.symmetric_across = options.symmetric_across;
+    c_options.frees = static_cast<commpool_frees>(options.frees);
+    c_options.all_gather = options.all_gather;
+    c_options.all_gather_context = options.all_gather_context;
+    c_options.deadline_ms = options.deadline_ms;
+    c_options.peers = options.peers.data();
+    c_options.peer_count = options.peers.size();
+    c_options.alignment_bytes = options.alignment_bytes;
+    c_options.segment_bytes = options.segment_bytes;
+    c_options.limit_bytes = options.limit_bytes;
+    c_options.user_allocate = options.user.allocate;
+    c_options.user_free = options.user.free;
+    c_options.user_context = options.user.context;
+    return c_options;
+  }
+
+  Result<std::uint64_t> Counted(commpool_status (*call)(commpool_pool, std::uint64_t*)) {
+    std::uint64_t count = 0;
+    Status status = detail::FromC(call(pool_, &count));
+    if (!status.ok()) return status;
+    return count;
+  }
+
+  commpool_pool pool_ = 0;
+};
+
+// The window that holds a pointer, without a driver call.
+inline Result<WindowPlace> window_of(const void* pointer, Communicator communicator) {
+  WindowPlace place;
+  Status status = detail::FromC(commpool_window_of(pointer, communicator, &place.window, &place.offset));
+  if (!status.ok()) return status;
+  return place;
+}
+
+}  // namespace v1
+}  // namespace commpool
+
+#endif  // COMMPOOL_POOL_H_

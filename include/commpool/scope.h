@@ -1,0 +1,50 @@
+// PoolScope: while it lives, allocations that its filter catches go to its pool, however deep they are made.
+//
+//   PoolScope scope(pool);                                     // this thread
+//   PoolScope scope(pool, {Filter::kStream, backward_stream}); // one stream, from any thread
+//
+// Ends on the thread that began it. Scopes nest: the one begun last wins. Only the pool's own device is caught.
+#ifndef COMMPOOL_SCOPE_H_
+#define COMMPOOL_SCOPE_H_
+
+#include "commpool/commpool.h"
+#include "commpool/pool.h"
+#include "commpool/status.h"
+
+namespace commpool {
+inline namespace v1 {
+
+enum class Filter {
+  kThread = COMMPOOL_FILTER_THREAD,
+  kStream = COMMPOOL_FILTER_STREAM,
+  kProcess = COMMPOOL_FILTER_PROCESS
+};
+
+struct ScopeOptions {
+  Filter filter = Filter::kThread;
+  Stream stream = nullptr;  // of a kStream filter
+};
+
+class [[nodiscard]] PoolScope {
+ public:
+  // Throws commpool::Error where the scope cannot begin: a scope that silently routes nothing is worse.
+  explicit PoolScope(const Pool& pool, const ScopeOptions& options = {}) : PoolScope(pool.handle(), options) {}
+  explicit PoolScope(commpool_pool pool, const ScopeOptions& options = {}) {
+    commpool_scope_options c_options;
+    commpool_scope_options_init(&c_options);
+    c_options.filter = static_cast<commpool_filter>(options.filter);
+    c_options.stream = options.stream;
+    detail::FromC(commpool_scope_begin(pool, &c_options, &scope_)).value();
+  }
+  ~PoolScope() { commpool_scope_end(scope_); }
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+
+ private:
+  commpool_scope scope_ = 0;
+};
+
+}  // namespace v1
+}  // namespace commpool
+
+#endif  // COMMPOOL_SCOPE_H_

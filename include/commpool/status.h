@@ -1,0 +1,110 @@
+// Status and Result<T>: how every commpool call reports what went wrong.
+//
+//   Result<Buffer> buffer = commpool::allocate(bytes, stream);
+//   if (!buffer.ok()) std::cerr << buffer.status().message() << '\n';
+//
+// Errors are values. Only `value()` throws (commpool::Error), for programs that prefer to stop at the first failure.
+// Both types are immutable values: any thread may read one that no other thread writes.
+#ifndef COMMPOOL_STATUS_H_
+#define COMMPOOL_STATUS_H_
+
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "commpool/commpool.h"
+
+namespace commpool {
+
+// What kind of failure it was: what a program branches on. The numbers are those of the C ABI.
+enum class StatusCode : int {
+  kOk = COMMPOOL_OK,
+  kInvalidArgument = COMMPOOL_INVALID_ARGUMENT,        // the caller's values are wrong: nothing was done
+  kOutOfMemory = COMMPOOL_OUT_OF_MEMORY,               // the device, the pool's limit or the system has no more
+  kExhausted = COMMPOOL_EXHAUSTED,                     // a symmetric pool is full: reserve or reclaim
+  kNotSupported = COMMPOOL_NOT_SUPPORTED,              // this driver, NCCL or device cannot do it
+  kFailedPrecondition = COMMPOOL_FAILED_PRECONDITION,  // not in this state, or not on this thread
+  kNotFound = COMMPOOL_NOT_FOUND,                      // no such pool, pointer, registration or library
+  kDeadlineExceeded = COMMPOOL_DEADLINE_EXCEEDED,      // a rank or the device did not answer in time
+  kDisagreement = COMMPOOL_DISAGREEMENT,               // ranks asked for different things
+  kRemoteFailure = COMMPOOL_REMOTE_FAILURE,            // another rank failed: the message names it
+  kDriverError = COMMPOOL_DRIVER_ERROR,                // a CUDA driver call failed
+  kCommunicatorError = COMMPOOL_COMMUNICATOR_ERROR,    // an NCCL call failed, or a communicator is unusable
+  kInternal = COMMPOOL_INTERNAL,                       // an exception reached the ABI: please report it
+};
+
+// The failure of a call: its code, and a sentence that names the call, the device, the bytes and the likely cause.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  bool ok() const { return code_ == StatusCode::kOk; }
+  StatusCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+  // Throws commpool::Error unless ok.
+  void value() const;
+
+ private:
+  StatusCode code_ = StatusCode::kOk;
+  std::string message_;
+};
+
+// What `value()` throws.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const Status& status) : std::runtime_error(status.message()), code_(status.code()) {}
+  StatusCode code() const { return code_; }
+
+ private:
+  StatusCode code_;
+};
+
+inline void Status::value() const {
+  if (!ok()) throw Error(*this);
+}
+
+// A value, or the Status that says why there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : content_(std::move(value)) {}         // NOLINT: a value is a result
+  Result(Status status) : content_(std::move(status)) {}  // NOLINT: so is a failure; it must not be ok
+
+  bool ok() const { return std::holds_alternative<T>(content_); }
+  Status status() const { return ok() ? Status() : std::get<Status>(content_); }
+
+  // The value; throws commpool::Error where there is none.
+  T& value() & { return require(), std::get<T>(content_); }
+  const T& value() const& { return require(), std::get<T>(content_); }
+  T value() && { return require(), std::get<T>(std::move(content_)); }
+
+  // REQUIRES: ok().
+  T& operator*() { return *std::get_if<T>(&content_); }
+  const T& operator*() const { return *std::get_if<T>(&content_); }
+  T* operator->() { return std::get_if<T>(&content_); }
+  const T* operator->() const { return std::get_if<T>(&content_); }
+
+ private:
+  void require() const {
+    if (const Status* failure = std::get_if<Status>(&content_)) throw Error(*failure);
+  }
+
+  std::variant<T, Status> content_;
+};
+
+namespace detail {
+
+// The Status of a C call that this thread has just made.
+inline Status FromC(commpool_status code) {
+  if (code == COMMPOOL_OK) return Status();
+  return Status(static_cast<StatusCode>(code), commpool_last_error());
+}
+
+}  // namespace detail
+}  // namespace commpool
+
+#endif  // COMMPOOL_STATUS_H_

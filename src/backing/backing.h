@@ -1,0 +1,76 @@
+// Where segments come from: one file a backing, all behind this seam, all held to tests/backing/conformance.h.
+//
+// A Backing makes Segments; a Segment frees itself. Both may be used by any thread, one at a time for each object.
+// Neither takes a lock: callers hold none (rule 1). Errors name the call, the device, the bytes and the likely cause.
+#ifndef COMMPOOL_SRC_BACKING_BACKING_H_
+#define COMMPOOL_SRC_BACKING_BACKING_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+
+namespace commpool {
+
+// Where a segment's physical memory is, and for whom it is made.
+struct Placement {
+  enum class Kind { kDevice, kHostNuma };
+  Kind kind = Kind::kDevice;
+  int device = 0;      // whose allocations it serves; its own memory where kind is kDevice
+  int numa_node = -1;  // of kHostNuma
+};
+
+// Whether something can be done and, where not, why: for refusals and for `commpool info`.
+struct Capability {
+  bool available = true;
+  std::string reason;  // empty where available
+
+  static Capability Yes() { return {}; }
+  static Capability No(std::string why) { return {false, std::move(why)}; }
+};
+
+// One contiguous range of memory, granted to its own device. Frees itself without waiting for anybody: the pool has
+// quiesced the device and deregistered the range before.
+class Segment {
+ public:
+  virtual ~Segment() = default;
+
+  virtual CUdeviceptr address() const = 0;
+  virtual uint64_t bytes() const = 0;  // of the range: the request, rounded up to the granularity
+
+  // Lets another device of this process read and write the range, or takes that back.
+  virtual Status Grant(int peer) = 0;
+  virtual Status Revoke(int peer) = 0;
+
+  // Frees now and says what failed; the destructor does the same and logs. At most one of them calls the driver.
+  virtual Status Free() = 0;
+  // After a sticky context error, or at exit: nothing may call the driver any more; the memory goes with the process.
+  virtual void Abandon() = 0;
+};
+
+class Backing {
+ public:
+  virtual ~Backing() = default;
+
+  virtual const char* name() const = 0;  // "vmm", "cuda", "nccl", "user"
+  virtual const Placement& placement() const = 0;
+  virtual uint64_t granularity() const = 0;  // segments are multiples of it
+
+  // At least `bytes`, in one physical handle where the backing has handles. kOutOfMemory where the device has no more;
+  // kInvalidArgument for zero and for sizes that overflow.
+  virtual Result<std::unique_ptr<Segment>> Make(uint64_t bytes) = 0;
+
+  // Whether `peer` can be granted access, whether its access can be taken back, and whether NCCL takes its segments.
+  virtual Capability CanGrant(int peer) const = 0;
+  virtual Capability CanRevoke() const = 0;
+  virtual Capability CanRegisterLocal() const = 0;
+  virtual Capability CanRegisterWindow() const = 0;
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BACKING_BACKING_H_

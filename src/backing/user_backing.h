@@ -1,0 +1,25 @@
+// The user backing: a program's own functions, of PyTorch's pluggable signature with a context last.
+#ifndef COMMPOOL_SRC_BACKING_USER_BACKING_H_
+#define COMMPOOL_SRC_BACKING_USER_BACKING_H_
+
+#include <memory>
+
+#include "commpool/commpool.h"
+#include "commpool/status.h"
+#include "src/backing/backing.h"
+
+namespace commpool {
+
+struct UserAllocator {
+  commpool_user_allocate allocate = nullptr;
+  commpool_user_free free = nullptr;
+  void* context = nullptr;
+};
+
+// kInvalidArgument where one of the functions is null.
+Result<std::unique_ptr<Backing>> MakeUserBacking(const Driver& driver, const Placement& placement,
+                                                 const UserAllocator& user);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BACKING_USER_BACKING_H_

@@ -1,0 +1,23 @@
+// The vmm backing: cuMemCreate on a device or a host NUMA node, one physical handle a segment.
+//
+// The one that can do everything: access only for its own device until a peer is granted, handles that NCCL and other
+// processes can import, GPUDirect RDMA where the device has it, and the granularity that multicast wants.
+#ifndef COMMPOOL_SRC_BACKING_VMM_BACKING_H_
+#define COMMPOOL_SRC_BACKING_VMM_BACKING_H_
+
+#include <memory>
+
+#include "commpool/status.h"
+#include "src/backing/backing.h"
+#include "src/driver/device_info.h"
+
+namespace commpool {
+
+Capability CanMakeVmm(const Driver& driver, const DeviceInfo& info, const Placement& placement);
+
+// A numa_node of -1 becomes the node nearest to the device.
+Result<std::unique_ptr<Backing>> MakeVmmBacking(const Driver& driver, const DeviceInfo& info, Placement placement);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BACKING_VMM_BACKING_H_

@@ -1,0 +1,16 @@
+// COMMPOOL_CHECK: broken invariants of our own end the process with a reason. Never for bad input: that is a Status.
+#ifndef COMMPOOL_SRC_BASE_CHECK_H_
+#define COMMPOOL_SRC_BASE_CHECK_H_
+
+namespace commpool {
+
+[[noreturn]] void CheckFailed(const char* file, int line, const char* condition, const char* reason);
+
+}  // namespace commpool
+
+#define COMMPOOL_CHECK(condition, reason)                                              \
+  do {                                                                                 \
+    if (!(condition)) ::commpool::CheckFailed(__FILE__, __LINE__, #condition, reason); \
+  } while (false)
+
+#endif  // COMMPOOL_SRC_BASE_CHECK_H_

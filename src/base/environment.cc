@@ -1,0 +1,27 @@
+#include "src/base/environment.h"
+
+#include <cstdlib>
+
+namespace commpool {
+
+namespace {
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+}  // namespace
+
+const Environment& Environment::Get() {
+  static const Environment environment{
+      .driver = Variable("COMMPOOL_DRIVER"),
+      .emulator_libraries = Variable("COMMPOOL_EMULATOR_LIBRARIES"),
+      .nccl = Variable("COMMPOOL_NCCL"),
+      .log_level = Variable("COMMPOOL_LOG"),
+      .interface = Variable("COMMPOOL_INTERFACE"),
+  };
+  return environment;
+}
+
+}  // namespace commpool

@@ -1,0 +1,11 @@
+#include "src/base/file_descriptor.h"
+
+#include <unistd.h>
+
+namespace commpool {
+
+FileDescriptor::~FileDescriptor() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+}  // namespace commpool

@@ -1,0 +1,31 @@
+// A file descriptor that closes itself.
+#ifndef COMMPOOL_SRC_BASE_FILE_DESCRIPTOR_H_
+#define COMMPOOL_SRC_BASE_FILE_DESCRIPTOR_H_
+
+#include <utility>
+
+namespace commpool {
+
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~FileDescriptor();
+
+  bool valid() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+  // Hands the descriptor to the caller, who closes it.
+  [[nodiscard]] int Release() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BASE_FILE_DESCRIPTOR_H_

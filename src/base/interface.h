@@ -1,0 +1,23 @@
+// Which of this host's network interfaces other hosts are told to use. Any thread.
+#ifndef COMMPOOL_SRC_BASE_INTERFACE_H_
+#define COMMPOOL_SRC_BASE_INTERFACE_H_
+
+#include <string>
+#include <string_view>
+
+namespace commpool {
+
+// Whether the interface `name` is one that `pattern` allows, in the notation of NCCL_SOCKET_IFNAME: a comma list of
+// prefixes; a leading "^" excludes what the list names, a leading "=" compares whole names.
+bool InterfaceMatches(std::string_view name, std::string_view pattern);
+
+// The IPv4 address of the first interface that is up and fits `pattern`; `pattern` itself where it is an IPv4 address;
+// 127.0.0.1 where none fits.
+std::string HostAddress(const std::string& pattern);
+
+// The pattern that this process is told to use: COMMPOOL_INTERFACE, else NCCL_SOCKET_IFNAME, else "^docker,virbr,lo".
+std::string InterfacePattern();
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BASE_INTERFACE_H_

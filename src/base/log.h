@@ -1,0 +1,18 @@
+// One line on stderr for what a user should know and no return value can say. COMMPOOL_LOG sets how much. Any thread.
+#ifndef COMMPOOL_SRC_BASE_LOG_H_
+#define COMMPOOL_SRC_BASE_LOG_H_
+
+#include <string>
+
+namespace commpool {
+
+enum class LogLevel { kError, kWarning, kInfo, kDebug };
+
+// Whether a line of this level would be printed: ask before composing a costly one.
+bool LogEnabled(LogLevel level);
+
+void Log(LogLevel level, const std::string& line);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BASE_LOG_H_

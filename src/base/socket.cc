@@ -1,0 +1,238 @@
+#include "src/base/socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "src/base/interface.h"
+
+namespace commpool {
+
+namespace {
+
+std::string FormatAddress(const sockaddr_in& address) {
+  std::array<char, INET_ADDRSTRLEN> host = {};
+  inet_ntop(AF_INET, &address.sin_addr, host.data(), host.size());
+  return std::string(host.data()) + ":" + std::to_string(ntohs(address.sin_port));
+}
+
+std::optional<sockaddr_in> ParseAddress(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const std::string host(text.substr(0, colon));
+  const std::string_view port_text = text.substr(colon + 1);
+  uint16_t port = 0;
+  const auto parsed = std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  if (parsed.ec != std::errc() || parsed.ptr != port_text.data() + port_text.size() || port == 0) return std::nullopt;
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return std::nullopt;
+  address.sin_port = htons(port);
+  return address;
+}
+
+Status Failure(StatusCode code, const char* action, const std::string& address, const std::string& reason) {
+  return Status(code, std::string(action) + " " + address + ": " + reason);
+}
+
+Status SystemFailure(const char* action, const std::string& address, int error) {
+  const bool peer_gone = error == EPIPE || error == ECONNRESET || error == ENOTCONN || error == ECONNABORTED;
+  return Failure(peer_gone ? StatusCode::kRemoteFailure : StatusCode::kInternal, action, address, strerror(error));
+}
+
+// Milliseconds until `deadline`, rounded up so that a wait never ends early; 0 once it has passed.
+int PollWait(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+}
+
+// Waits until one of `waits` is ready. True when one is, false when the deadline passed.
+template <size_t N>
+bool WaitReady(std::array<pollfd, N>& waits, Deadline deadline) {
+  while (true) {
+    const int ready = poll(waits.data(), waits.size(), PollWait(deadline));
+    if (ready > 0) return true;
+    if (ready == 0 && std::chrono::steady_clock::now() >= deadline) return false;
+  }
+}
+
+bool WaitReady(int descriptor, short events, Deadline deadline) {
+  std::array<pollfd, 1> waits = {pollfd{descriptor, events, 0}};
+  return WaitReady(waits, deadline);
+}
+
+Status DeadlinePassed(const char* action, const std::string& address) {
+  return Failure(StatusCode::kDeadlineExceeded, action, address, "no answer before the deadline");
+}
+
+// One direction of a transfer, as far as it has come.
+struct Transfer {
+  int descriptor;
+  char* data;
+  size_t left;
+  const std::string& peer;
+
+  // Moves what the socket takes or has now.
+  Status SendSome() {
+    while (left > 0) {
+      const ssize_t count = send(descriptor, data, left, MSG_NOSIGNAL);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+      if (count < 0) return SystemFailure("sending to", peer, errno);
+      Advance(count);
+    }
+    return Status();
+  }
+
+  Status ReceiveSome() {
+    while (left > 0) {
+      const ssize_t count = recv(descriptor, data, left, 0);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+      if (count < 0) return SystemFailure("receiving from", peer, errno);
+      if (count == 0) return Failure(StatusCode::kRemoteFailure, "receiving from", peer, "the peer closed");
+      Advance(count);
+    }
+    return Status();
+  }
+
+  void Advance(ssize_t count) {
+    data += count;
+    left -= static_cast<size_t>(count);
+  }
+};
+
+// One attempt: the connected socket, nothing where it should be tried again, or the failure.
+Result<std::optional<FileDescriptor>> ConnectOnce(const sockaddr_in& target, const std::string& name,
+                                                  Deadline deadline) {
+  FileDescriptor connecting(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!connecting.valid()) return SystemFailure("connecting to", name, errno);
+  int error = 0;
+  if (connect(connecting.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target) != 0) error = errno;
+  if (error == EINPROGRESS || error == EINTR) {
+    if (!WaitReady(connecting.get(), POLLOUT, deadline)) return DeadlinePassed("connecting to", name);
+    socklen_t size = sizeof error;
+    getsockopt(connecting.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  if (error == ECONNREFUSED || error == ECONNRESET) return std::optional<FileDescriptor>();
+  if (error != 0) return SystemFailure("connecting to", name, error);
+  // A free local port can meet itself: such a socket is its own peer.
+  sockaddr_in self = {};
+  socklen_t size = sizeof self;
+  getsockname(connecting.get(), reinterpret_cast<sockaddr*>(&self), &size);
+  if (self.sin_port == target.sin_port && self.sin_addr.s_addr == target.sin_addr.s_addr) {
+    return std::optional<FileDescriptor>();
+  }
+  return std::optional<FileDescriptor>(std::move(connecting));
+}
+
+}  // namespace
+
+Connection::Connection(FileDescriptor socket) : socket_(std::move(socket)) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof address;
+  const bool named = getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  peer_ = named && address.sin_family == AF_INET ? FormatAddress(address) : "unnamed peer";
+  fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
+  const int on = 1;
+  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+Status Connection::Send(const void* data, size_t bytes, Deadline deadline) {
+  Transfer transfer{socket_.get(), static_cast<char*>(const_cast<void*>(data)), bytes, peer_};
+  while (true) {
+    if (Status status = transfer.SendSome(); !status.ok() || transfer.left == 0) return status;
+    if (!WaitReady(socket_.get(), POLLOUT, deadline)) return DeadlinePassed("sending to", peer_);
+  }
+}
+
+Status Connection::Receive(void* data, size_t bytes, Deadline deadline) {
+  Transfer transfer{socket_.get(), static_cast<char*>(data), bytes, peer_};
+  while (true) {
+    if (Status status = transfer.ReceiveSome(); !status.ok() || transfer.left == 0) return status;
+    if (!WaitReady(socket_.get(), POLLIN, deadline)) return DeadlinePassed("receiving from", peer_);
+  }
+}
+
+Status Connection::Exchange(Connection& to, const void* sent, size_t sent_bytes, Connection& from, void* received,
+                            size_t received_bytes, Deadline deadline) {
+  Transfer out{to.descriptor(), static_cast<char*>(const_cast<void*>(sent)), sent_bytes, to.peer_};
+  Transfer in{from.descriptor(), static_cast<char*>(received), received_bytes, from.peer_};
+  while (true) {
+    if (Status status = out.SendSome(); !status.ok()) return status;
+    if (Status status = in.ReceiveSome(); !status.ok()) return status;
+    if (out.left == 0 && in.left == 0) return Status();
+    // A negative descriptor is one that poll skips.
+    std::array<pollfd, 2> waits = {pollfd{out.left > 0 ? out.descriptor : -1, POLLOUT, 0},
+                                   pollfd{in.left > 0 ? in.descriptor : -1, POLLIN, 0}};
+    if (WaitReady(waits, deadline)) continue;
+    return in.left > 0 ? DeadlinePassed("receiving from", from.peer_) : DeadlinePassed("sending to", to.peer_);
+  }
+}
+
+void Connection::Shutdown() {
+  if (valid()) shutdown(socket_.get(), SHUT_RDWR);
+}
+
+Result<Listener> Listener::Open() {
+  Listener listener;
+  listener.socket_ = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t size = sizeof address;
+  const int descriptor = listener.socket_.get();
+  if (descriptor < 0 || bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      listen(descriptor, SOMAXCONN) != 0 ||
+      getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return SystemFailure("listening on", "a free port", errno);
+  }
+  listener.address_ = HostAddress(InterfacePattern()) + ":" + std::to_string(ntohs(address.sin_port));
+  return listener;
+}
+
+Result<Connection> Listener::Accept(Deadline deadline) {
+  while (true) {
+    FileDescriptor accepted(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (accepted.valid()) return Connection(std::move(accepted));
+    const int error = errno;
+    if (error == EINTR || error == ECONNABORTED) continue;
+    if (error != EAGAIN && error != EWOULDBLOCK) return SystemFailure("accepting on", address_, error);
+    if (!WaitReady(socket_.get(), POLLIN, deadline)) return DeadlinePassed("accepting on", address_);
+  }
+}
+
+void Listener::Shutdown() {
+  if (socket_.valid()) shutdown(socket_.get(), SHUT_RDWR);
+}
+
+Result<Connection> Connect(const std::string& address, Deadline deadline) {
+  const std::optional<sockaddr_in> target = ParseAddress(address);
+  if (!target) return Failure(StatusCode::kInvalidArgument, "connecting to", address, "not an IPv4 address and port");
+  int pause_milliseconds = 1;
+  while (true) {
+    Result<std::optional<FileDescriptor>> attempt = ConnectOnce(*target, address, deadline);
+    if (!attempt.ok()) return attempt.status();
+    if (*attempt) return Connection(std::move(**attempt));
+    const int left = PollWait(deadline);
+    if (left == 0) {
+      return Failure(StatusCode::kDeadlineExceeded, "connecting to", address, "the port refused until the deadline");
+    }
+    poll(nullptr, 0, std::min(left, pause_milliseconds));
+    pause_milliseconds = std::min(pause_milliseconds * 2, 50);
+  }
+}
+
+}  // namespace commpool

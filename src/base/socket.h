@@ -1,0 +1,75 @@
+// TCP with deadlines: listeners and connections for the agreement channel and the emulated NCCL.
+//
+// Every wait is bounded, and every error names the address. IPv4. A Connection may be used by one thread at a time for
+// sending and one for receiving; Shutdown may be called by any thread meanwhile. A lost peer is an error, never a
+// signal.
+#ifndef COMMPOOL_SRC_BASE_SOCKET_H_
+#define COMMPOOL_SRC_BASE_SOCKET_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "commpool/status.h"
+#include "src/base/file_descriptor.h"
+
+namespace commpool {
+
+using Deadline = std::chrono::steady_clock::time_point;
+inline Deadline DeadlineAfter(std::chrono::milliseconds wait) { return std::chrono::steady_clock::now() + wait; }
+
+class Connection {
+ public:
+  Connection() = default;
+  // Takes a connected stream socket and makes it nonblocking.
+  explicit Connection(FileDescriptor socket);
+
+  bool valid() const { return socket_.valid(); }
+  int descriptor() const { return socket_.get(); }
+  // "10.77.0.2:51034", for messages.
+  const std::string& peer() const { return peer_; }
+
+  // Send or receive exactly `bytes`. kDeadlineExceeded where the deadline passes, kRemoteFailure where the peer closed.
+  Status Send(const void* data, size_t bytes, Deadline deadline);
+  Status Receive(void* data, size_t bytes, Deadline deadline);
+
+  // Sends and receives at once, so that two peers (or a ring of them) that both send cannot block each other.
+  static Status Exchange(Connection& to, const void* sent, size_t sent_bytes, Connection& from, void* received,
+                         size_t received_bytes, Deadline deadline);
+
+  // Ends both directions: waits in progress on either side fail at once. The descriptor stays open.
+  void Shutdown();
+
+ private:
+  FileDescriptor socket_;
+  std::string peer_;
+};
+
+class Listener {
+ public:
+  // Listens on a free port of every interface.
+  static Result<Listener> Open();
+
+  // "10.77.0.1:43211": the interface that other hosts reach. COMMPOOL_INTERFACE chooses it, else NCCL_SOCKET_IFNAME:
+  // an IPv4 address, or prefixes as NCCL reads them ("eth,ib"; "=eth0" is the whole name; "^docker" excludes). Where
+  // neither is set: the first that is up and neither loopback nor a container bridge. Where none fits: 127.0.0.1.
+  const std::string& address() const { return address_; }
+
+  Result<Connection> Accept(Deadline deadline);
+
+  // Makes Accept fail from now on, also one that waits in another thread.
+  void Shutdown();
+
+ private:
+  FileDescriptor socket_;
+  std::string address_;
+};
+
+// Connects, trying again until the deadline while the port refuses. kInvalidArgument for what is no "1.2.3.4:567".
+Result<Connection> Connect(const std::string& address, Deadline deadline);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BASE_SOCKET_H_

@@ -1,0 +1,117 @@
+// The C ABI: blocks and scopes.
+#include "commpool/commpool.h"
+#include "src/c_api/boundary.h"
+#include "src/c_api/process_runtime.h"
+
+using namespace commpool;  // NOLINT: this file is the other side of that namespace
+
+namespace {
+
+CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+Status StoreAddress(const Result<CUdeviceptr>& address, void** pointer) {
+  if (!address.ok()) return address.status();
+  *pointer = reinterpret_cast<void*>(*address);
+  return Status();
+}
+
+Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
+
+Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options& options) {
+  ScopeRequest request;
+  if (options.struct_bytes != sizeof(options)) {
+    return Status(StatusCode::kInvalidArgument,
+                  "scope options: call commpool_scope_options_init before setting options");
+  }
+  switch (options.filter) {
+    case COMMPOOL_FILTER_THREAD:
+      request.filter = ScopeFilter::kThread;
+      return request;
+    case COMMPOOL_FILTER_STREAM:
+      request.filter = ScopeFilter::kStream;
+      request.stream = KeyOfStream(options.stream);
+      return request;
+    case COMMPOOL_FILTER_PROCESS:
+      request.filter = ScopeFilter::kProcess;
+      return request;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "scope options: filter " + std::to_string(options.filter) + " is none of THREAD, STREAM and PROCESS");
+}
+
+}  // namespace
+
+commpool_status commpool_allocate(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
+  return Guarded([&]() -> Status {
+    if (pointer == nullptr) return NullOutput();
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    return StoreAddress((*runtime)->Allocate(device, bytes, stream), pointer);
+  });
+}
+
+commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, CUstream_st* stream, void** pointer) {
+  return Guarded([&]() -> Status {
+    if (pointer == nullptr) return NullOutput();
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    return StoreAddress((*runtime)->AllocateFrom(pool, bytes, stream), pointer);
+  });
+}
+
+commpool_status commpool_free(void* pointer) {
+  if (pointer == nullptr) return COMMPOOL_OK;
+  return Guarded([&]() -> Status {
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    return (*runtime)->Free(AddressOf(pointer));
+  });
+}
+
+commpool_status commpool_record_stream(void* pointer, CUstream_st* stream) {
+  return Guarded([&]() -> Status {
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    return (*runtime)->RecordStream(AddressOf(pointer), stream);
+  });
+}
+
+commpool_status commpool_release_stream(CUstream_st* stream) {
+  return Guarded([&]() -> Status {
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    return (*runtime)->ReleaseStream(stream);
+  });
+}
+
+void commpool_scope_options_init(commpool_scope_options* options) {
+  if (options == nullptr) return;
+  *options = {sizeof(*options), COMMPOOL_FILTER_THREAD, nullptr};
+}
+
+commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope) {
+  return Guarded([&]() -> Status {
+    if (scope == nullptr) return NullOutput();
+    commpool_scope_options defaults;
+    commpool_scope_options_init(&defaults);
+    Result<ScopeRequest> request = ParseScopeOptions(options == nullptr ? defaults : *options);
+    if (!request.ok()) return request.status();
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    Result<std::shared_ptr<Pool>> found = (*runtime)->pools().Find(pool);
+    if (!found.ok()) return found.status();
+    request->pool = std::move(*found);
+    Result<ScopeHandle> begun = (*runtime)->scopes().Begin(std::move(*request));
+    if (!begun.ok()) return begun.status();
+    *scope = *begun;
+    return Status();
+  });
+}
+
+commpool_status commpool_scope_end(commpool_scope scope) {
+  return Guarded([&]() -> Status {
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    return (*runtime)->scopes().End(scope);
+  });
+}

@@ -1,0 +1,49 @@
+#include "src/c_api/process_runtime.h"
+
+#include <atomic>
+#include <utility>
+
+#include "src/base/mutex.h"
+
+namespace commpool {
+
+namespace {
+
+// Never destroyed: blocks may be freed by other static destructors, in any order, until the process is gone.
+struct Process {
+  Mutex mutex{LockRank::kRuntime};
+  std::atomic<Runtime*> runtime{nullptr};
+};
+
+Process& TheProcess() {
+  static Process* const process = new Process();
+  return *process;
+}
+
+}  // namespace
+
+Runtime* OpenedProcessRuntime() { return TheProcess().runtime.load(std::memory_order_acquire); }
+
+Status OpenProcessRuntime(DriverChoice fallback) {
+  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(fallback);
+  if (!options.ok()) return options.status();
+  MutexLock lock(TheProcess().mutex);
+  if (const Runtime* runtime = OpenedProcessRuntime()) {
+    if (options->choice == DriverChoice::kAuto || options->choice == runtime->driver().kind) return Status();
+    return Status(StatusCode::kFailedPrecondition, "another driver is open already: " + runtime->driver().description +
+                                                       "; call commpool_initialize first");
+  }
+  Result<std::shared_ptr<const Driver>> driver = LoadDriver(*options);
+  if (!driver.ok()) return driver.status();
+  TheProcess().runtime.store(new Runtime(std::move(*driver)), std::memory_order_release);
+  return Status();
+}
+
+Result<Runtime*> ProcessRuntime() {
+  if (Runtime* runtime = OpenedProcessRuntime()) return runtime;
+  Status status = OpenProcessRuntime(DriverChoice::kCuda);
+  if (!status.ok()) return status;
+  return OpenedProcessRuntime();
+}
+
+}  // namespace commpool

@@ -1,0 +1,91 @@
+#include "src/driver/device_info.h"
+
+#include <array>
+
+#include "src/driver/diagnosis.h"
+
+namespace commpool {
+
+namespace {
+
+// 0 where the driver does not know the attribute: an older one lacks the feature too.
+int Attribute(const Driver& driver, int device, CUdevice_attribute attribute, int fallback = 0) {
+  int value = fallback;
+  if (driver.cuda.cuDeviceGetAttribute(&value, attribute, device) != CUDA_SUCCESS) return fallback;
+  return value;
+}
+
+void FillCapabilities(const Driver& driver, DeviceInfo& info) {
+  const auto has = [&](CUdevice_attribute attribute) { return Attribute(driver, info.device, attribute) != 0; };
+  info.compute_major = Attribute(driver, info.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  info.compute_minor = Attribute(driver, info.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  info.host_numa_node = Attribute(driver, info.device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1);
+  info.virtual_memory = has(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+  info.host_numa_memory = has(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+  info.file_descriptor_handles = has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+  info.fabric_handles = has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+  info.gpu_direct_rdma = has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+  info.multicast = has(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
+}
+
+}  // namespace
+
+Result<int> DeviceCount(const Driver& driver) {
+  int count = 0;
+  Status status = CheckCuda(driver, driver.cuda.cuDeviceGetCount(&count), {.call = "cuDeviceGetCount"});
+  if (!status.ok()) return status;
+  return count;
+}
+
+Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
+  Result<int> count = DeviceCount(driver);
+  if (!count.ok()) return count.status();
+  if (device < 0 || device >= *count) {
+    return Status(StatusCode::kInvalidArgument,
+                  "there is no device " + std::to_string(device) + ": this process sees " + std::to_string(*count));
+  }
+  DeviceInfo info;
+  info.device = device;
+  std::array<char, 128> text{};
+  Status status = CheckCuda(driver, driver.cuda.cuDeviceGetName(text.data(), static_cast<int>(text.size()), device),
+                            {.call = "cuDeviceGetName", .device = device});
+  if (!status.ok()) return status;
+  info.name = text.data();
+  if (driver.cuda.cuDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device) == CUDA_SUCCESS) {
+    info.pci_bus_id = text.data();
+  }
+  size_t total = 0;
+  status =
+      CheckCuda(driver, driver.cuda.cuDeviceTotalMem(&total, device), {.call = "cuDeviceTotalMem", .device = device});
+  if (!status.ok()) return status;
+  info.total_bytes = total;
+  FillCapabilities(driver, info);
+  for (int peer = 0; peer < *count; ++peer) {
+    int reachable = 0;
+    if (peer == device) continue;
+    if (driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer) == CUDA_SUCCESS && reachable != 0) {
+      info.reachable_peers.push_back(peer);
+    }
+  }
+  return info;
+}
+
+Result<std::string> WhyUnreachable(const Driver& driver, int device, int peer) {
+  Result<int> count = DeviceCount(driver);
+  if (!count.ok()) return count.status();
+  for (const int asked : {device, peer}) {
+    if (asked < 0 || asked >= *count) {
+      return "there is no device " + std::to_string(asked) + ": this process sees " + std::to_string(*count);
+    }
+  }
+  if (device == peer) return std::string();
+  int reachable = 0;
+  Status status = CheckCuda(driver, driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer),
+                            {.call = "cuDeviceCanAccessPeer", .device = device});
+  if (!status.ok()) return status;
+  if (reachable != 0) return std::string();
+  return "device " + std::to_string(device) + " cannot reach the memory of device " + std::to_string(peer) +
+         ": no NVLink or PCIe peer access between them";
+}
+
+}  // namespace commpool

@@ -1,0 +1,40 @@
+// What a device and its driver can do, asked once: for capability checks, refusals with a reason and `commpool info`.
+#ifndef COMMPOOL_SRC_DRIVER_DEVICE_INFO_H_
+#define COMMPOOL_SRC_DRIVER_DEVICE_INFO_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+
+namespace commpool {
+
+struct DeviceInfo {
+  int device = 0;
+  std::string name;
+  std::string pci_bus_id;
+  uint64_t total_bytes = 0;
+  int compute_major = 0;
+  int compute_minor = 0;
+  int host_numa_node = -1;        // the nearest; -1 where the driver does not say
+  bool virtual_memory = false;    // cuMemCreate
+  bool host_numa_memory = false;  // cuMemCreate on a host NUMA node (attribute 141)
+  bool file_descriptor_handles = false;
+  bool fabric_handles = false;   // says the attribute; cuMemCreate may still answer NOT_PERMITTED (no IMEX channel)
+  bool gpu_direct_rdma = false;  // with VMM memory
+  bool multicast = false;
+  std::vector<int> reachable_peers;  // cuDeviceCanAccessPeer
+};
+
+// kInvalidArgument, with the number of devices, for a device that there is not.
+Result<DeviceInfo> DescribeDevice(const Driver& driver, int device);
+Result<int> DeviceCount(const Driver& driver);
+
+// Why `device` cannot reach `peer`'s memory; empty where it can.
+Result<std::string> WhyUnreachable(const Driver& driver, int device, int peer);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_DRIVER_DEVICE_INFO_H_

@@ -1,0 +1,45 @@
+// Turns a failed driver or NCCL call into a Status that names the call, the device, the bytes and the likely cause.
+//
+// The cause is looked up after the failure (what the device supports, how much memory is left), so that success pays
+// nothing. Any thread; takes no lock.
+#ifndef COMMPOOL_SRC_DRIVER_DIAGNOSIS_H_
+#define COMMPOOL_SRC_DRIVER_DIAGNOSIS_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <string>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+
+namespace commpool {
+
+// What was being done.
+struct CallSite {
+  const char* call = "";          // the API function
+  int device = -1;                // -1 where no device is concerned
+  int numa_node = -1;             // of host memory; -1 where none is concerned
+  uint64_t bytes = 0;             // 0 where no size is concerned
+  std::string purpose = {};       // "segment of pool gradients": may be empty
+  std::string likely_cause = {};  // known to the caller; empty lets the diagnosis find one
+};
+
+// OK for CUDA_SUCCESS. kOutOfMemory for CUDA_ERROR_OUT_OF_MEMORY (with the device's free and total memory where one of
+// its contexts is current), kNotSupported for NOT_SUPPORTED, NOT_PERMITTED and PEER_ACCESS_UNSUPPORTED, kNotFound for
+// NO_DEVICE, kDriverError for the rest. The message reads
+//   cuMemCreate of 2 GiB on device 1 failed: CUDA_ERROR_OUT_OF_MEMORY (out of memory) for segment of pool gradients;
+//   1.2 GiB of 141 GiB are free; likely cause: ...
+Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site);
+
+// OK for ncclSuccess; kCommunicatorError otherwise, with NCCL's own last error, what is known to cause it and the
+// version that runs.
+Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator = nullptr);
+
+// Errors after which every call on the context fails: blocks are quarantined and destructors call nothing (rule 9).
+bool IsSticky(CUresult result);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_DRIVER_DIAGNOSIS_H_

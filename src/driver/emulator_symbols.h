@@ -1,0 +1,34 @@
+// The one call of the emulator's that `Launch` makes, as src/emulator/extension.h declares it: this folder is below the
+// emulator's and cannot include it. tests/driver holds the two against each other.
+#ifndef COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_
+#define COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_
+
+#include <cuda.h>
+
+#include <cstddef>
+
+namespace commpool {
+
+inline constexpr const char* kEmulatorLaunch = "commpoolEmulatorLaunch";
+
+struct EmulatorRange {
+  CUdeviceptr address;
+  size_t bytes;
+};
+
+struct EmulatorAccess {
+  const char* name;
+  const EmulatorRange* reads;
+  size_t read_count;
+  const EmulatorRange* writes;
+  size_t write_count;
+  double duration_us;
+};
+
+using EmulatorKernel = void (*)(void* context, const void* const* reads, void* const* writes);
+using EmulatorLaunchFunction = CUresult (*)(CUstream stream, const EmulatorAccess* access, EmulatorKernel kernel,
+                                            void* context);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_

@@ -1,0 +1,35 @@
+// A "kernel" that is a host function over declared ranges, for examples, the CLI and tests.
+//
+// On the emulator it runs on the device's worker and sees only what it declared. On a real device the ranges are copied
+// out, the function runs as a stream-ordered host function, and what it writes is copied back: slow, and the same
+// everywhere. In stream order; returns before it ran.
+#ifndef COMMPOOL_SRC_DRIVER_LAUNCH_H_
+#define COMMPOOL_SRC_DRIVER_LAUNCH_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+
+namespace commpool {
+
+struct DeviceRange {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+};
+
+// Host pointers to the declared ranges, in the order declared. A range both read and written appears in both lists; on
+// entry the written copy holds the device's bytes only if it is also declared as read.
+using KernelFunction = std::function<void(const std::vector<const void*>& reads, const std::vector<void*>& writes)>;
+
+// `function` may call no CUDA and no NCCL. kInvalidArgument for an empty range; driver errors otherwise.
+Status Launch(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
+              const std::vector<DeviceRange>& writes, KernelFunction function);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_DRIVER_LAUNCH_H_

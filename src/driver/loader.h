@@ -1,0 +1,58 @@
+// Opens the CUDA driver and NCCL at run time: the real ones or the emulator's, through the same steps.
+//
+// Nothing links libcuda, libcudart or libnccl, so one binary starts everywhere and says what is missing. Driver symbols
+// come from cuGetProcAddress with an explicit version each, because dlsym finds the oldest variant of a name.
+#ifndef COMMPOOL_SRC_DRIVER_LOADER_H_
+#define COMMPOOL_SRC_DRIVER_LOADER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "commpool/status.h"
+#include "src/driver/cuda_driver.h"
+#include "src/driver/nccl_library.h"
+
+namespace commpool {
+
+enum class DriverChoice {
+  kCuda,      // the real driver, or a clear error
+  kEmulated,  // the emulator
+  kAuto,      // the real driver where it finds a device, else the emulator
+};
+
+// "cuda", "emulated" or "auto". Errors name the text.
+Result<DriverChoice> ParseDriverChoice(const std::string& text);
+
+// What was opened. The libraries stay open for the life of the process: other code holds pointers into them.
+struct Driver {
+  CudaDriver cuda;
+  NcclLibrary nccl;
+  DriverChoice kind = DriverChoice::kCuda;  // never kAuto
+  std::string description;                  // one line: "CUDA driver 13.0, 4 devices, NCCL 2.28.9", or the emulator's
+  // Why kAuto passed the real driver by; empty otherwise.
+  std::string why_emulated;
+  // A symbol of the emulator's own (src/emulator/extension.h); null on the real driver.
+  std::function<void*(const char* name)> extension = [](const char*) -> void* { return nullptr; };
+};
+
+struct LoaderOptions {
+  DriverChoice choice = DriverChoice::kCuda;
+  // COMMPOOL_EMULATOR_LIBRARIES: the folder of the emulator's libraries. Empty looks beside this library and this
+  // program (emulator/, ../emulator/), then in Bazel's runfiles.
+  std::string emulator_folder;
+  // COMMPOOL_NCCL: the file of the NCCL library. Empty takes the one that the process has loaded already, else
+  // libnccl.so.2 of the system.
+  std::string nccl_file;
+};
+
+// Reads COMMPOOL_DRIVER (over `fallback`), COMMPOOL_EMULATOR_LIBRARIES and COMMPOOL_NCCL.
+Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback);
+
+// Opens, resolves and initialises (cuInit). Errors say what was tried, what is missing and what to set. Loading the
+// same driver again gives a second table of the same functions.
+Result<std::shared_ptr<const Driver>> LoadDriver(const LoaderOptions& options);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_DRIVER_LOADER_H_

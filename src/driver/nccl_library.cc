@@ -1,0 +1,27 @@
+#include "src/driver/nccl_library.h"
+
+namespace commpool {
+
+namespace {
+
+std::string WhyMissing(const NcclLibrary& library, const std::string& what, const std::string& first_version) {
+  if (!library.available()) return what + " need NCCL, and there is none: " + library.why_missing;
+  return what + " need NCCL " + first_version + "; " + library.path + " is " + FormatNcclVersion(library.version);
+}
+
+}  // namespace
+
+std::string NcclLibrary::WhyNoLocalRegistration() const {
+  return has_local_registration() ? "" : WhyMissing(*this, "local registrations", "2.19");
+}
+
+std::string NcclLibrary::WhyNoWindows() const { return has_windows() ? "" : WhyMissing(*this, "windows", "2.27"); }
+
+std::string FormatNcclVersion(int version) {
+  // Since 2.9 the code is major * 10000 + minor * 100 + patch; before, major * 1000.
+  const int major_unit = version >= 10000 ? 10000 : 1000;
+  return std::to_string(version / major_unit) + "." + std::to_string(version % major_unit / 100) + "." +
+         std::to_string(version % 100);
+}
+
+}  // namespace commpool

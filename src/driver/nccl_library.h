@@ -1,0 +1,40 @@
+// NCCL as a table of functions, like CudaDriver. A function that the running library lacks is null.
+//
+// What the library can do follows `version`, the one that runs, never the one of the header that we were built with.
+#ifndef COMMPOOL_SRC_DRIVER_NCCL_LIBRARY_H_
+#define COMMPOOL_SRC_DRIVER_NCCL_LIBRARY_H_
+
+#include <nccl.h>
+
+#include <string>
+
+namespace commpool {
+
+struct NcclLibrary {
+#define COMMPOOL_NCCL(name, version) decltype(&::name) name = nullptr;
+#include "src/driver/nccl_functions.inc"
+#undef COMMPOOL_NCCL
+
+  int version = 0;          // as ncclGetVersion says: 22809 is 2.28.9; 0 where there is no NCCL
+  std::string why_missing;  // the reason where version is 0
+  std::string path;         // the file that was opened
+
+  bool available() const { return version != 0; }
+  // ncclCommRegister and ncclMemAlloc, since 2.19.
+  bool has_local_registration() const { return ncclCommRegister != nullptr && ncclMemAlloc != nullptr; }
+  // ncclCommWindowRegister, since 2.27.
+  bool has_windows() const { return ncclCommWindowRegister != nullptr && version >= 22700; }
+  // Windows over host memory, since 2.30.3 (and for device-side use only).
+  bool has_host_windows() const { return has_windows() && version >= 23003; }
+
+  // Why not, for refusals: empty where it has them.
+  std::string WhyNoLocalRegistration() const;
+  std::string WhyNoWindows() const;
+};
+
+// "2.28.9".
+std::string FormatNcclVersion(int version);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_DRIVER_NCCL_LIBRARY_H_

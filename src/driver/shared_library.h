@@ -1,0 +1,38 @@
+// A shared library opened at run time and never closed: other code keeps pointers into it. Any thread.
+#ifndef COMMPOOL_SRC_DRIVER_SHARED_LIBRARY_H_
+#define COMMPOOL_SRC_DRIVER_SHARED_LIBRARY_H_
+
+#include <string>
+#include <utility>
+
+#include "commpool/status.h"
+
+namespace commpool {
+
+class SharedLibrary {
+ public:
+  enum class Symbols {
+    kPrivate,  // found through this object alone
+    kShared,   // also serve libraries that are opened later
+  };
+
+  // kNotFound with the system's own words.
+  static Result<SharedLibrary> Open(const std::string& file, Symbols symbols = Symbols::kPrivate);
+  // The library of that name which the process has loaded already; kNotFound where it has none.
+  static Result<SharedLibrary> FindLoaded(const std::string& name);
+
+  // Null where the library lacks the symbol.
+  void* Symbol(const char* name) const;
+  // The file that was opened.
+  const std::string& file() const { return file_; }
+
+ private:
+  SharedLibrary(void* handle, std::string file) : handle_(handle), file_(std::move(file)) {}
+
+  void* handle_;
+  std::string file_;
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_DRIVER_SHARED_LIBRARY_H_

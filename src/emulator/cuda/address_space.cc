@@ -1,0 +1,172 @@
+#include "src/emulator/cuda/address_space.h"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/base/check.h"
+
+namespace commpool::emulator {
+
+namespace {
+
+// Inaccessible addresses, aligned; null where the system has none left.
+char* ReserveHostRange(uint64_t bytes, uint64_t alignment) {
+  const std::optional<uint64_t> padded = CheckedAdd(bytes, alignment);
+  if (!padded) return nullptr;
+  void* mapped = mmap(nullptr, *padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char* const start = static_cast<char*>(mapped);
+  char* const aligned = reinterpret_cast<char*>(RoundUp(reinterpret_cast<uint64_t>(start), alignment));
+  if (aligned != start) munmap(start, static_cast<size_t>(aligned - start));
+  char* const end = start + *padded;
+  if (aligned + bytes != end) munmap(aligned + bytes, static_cast<size_t>(end - aligned - bytes));
+  return aligned;
+}
+
+void Hide(void* address, uint64_t bytes) {
+  void* hidden = mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  COMMPOOL_CHECK(hidden == address, "a reserved range cannot be hidden again");
+}
+
+void Show(void* address, uint64_t bytes, const Physical& physical) {
+  void* shown = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, physical.bank->file(),
+                     static_cast<off_t>(physical.bank->At(physical.record).offset));
+  COMMPOOL_CHECK(shown == address, "emulated memory cannot be mapped: too many mappings (vm.max_map_count)?");
+}
+
+}  // namespace
+
+AddressSpace::~AddressSpace() {
+  for (const auto& [address, reservation] : reservations_) {
+    munmap(reinterpret_cast<void*>(address), reservation.bytes);
+    munmap(reservation.shadow, reservation.bytes);
+  }
+}
+
+AddressSpace::Reservations::const_iterator AddressSpace::Holding(CUdeviceptr address) const {
+  auto after = reservations_.upper_bound(address);
+  if (after == reservations_.begin()) return reservations_.end();
+  --after;
+  return address - after->first < after->second.bytes ? after : reservations_.end();
+}
+
+CUresult AddressSpace::Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* address) {
+  char* const range = ReserveHostRange(bytes, alignment);
+  if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  char* const shadow = ReserveHostRange(bytes, alignment);
+  if (shadow == nullptr) {
+    munmap(range, bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *address = reinterpret_cast<CUdeviceptr>(range);
+  reservations_.emplace(*address, Reservation{bytes, shadow});
+  return CUDA_SUCCESS;
+}
+
+CUresult AddressSpace::Free(CUdeviceptr address, uint64_t bytes) {
+  const auto found = reservations_.find(address);
+  if (found == reservations_.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
+  const auto mapped = mappings_.lower_bound(address);
+  if (mapped != mappings_.end() && mapped->first < address + bytes) return CUDA_ERROR_INVALID_VALUE;  // still mapped
+  munmap(reinterpret_cast<void*>(address), bytes);
+  munmap(found->second.shadow, bytes);
+  reservations_.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult AddressSpace::Map(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Physical> physical) {
+  const auto reservation = Holding(address);
+  if (reservation == reservations_.end() || address + bytes > reservation->first + reservation->second.bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto next = mappings_.lower_bound(address);
+  if (next != mappings_.end() && next->first < address + bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (Find(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Show(reservation->second.shadow + (address - reservation->first), bytes, *physical);
+  MappedRange mapping;
+  mapping.address = address;
+  mapping.bytes = bytes;
+  mapping.requested = bytes;
+  mapping.physical = std::move(physical);
+  mapping.buffer_id = next_buffer_id_++;
+  mappings_.emplace(address, std::move(mapping));
+  return CUDA_SUCCESS;
+}
+
+CUresult AddressSpace::Unmap(CUdeviceptr address, uint64_t bytes) {
+  // Whole mappings only: the range begins and ends where mappings do.
+  const std::vector<MappedRange*> covering = Covering(address, bytes);
+  if (covering.empty() || covering.front()->address != address ||
+      covering.back()->address + covering.back()->bytes != address + bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (MappedRange* mapping : covering) ShowToHost(*mapping, false);
+  const auto reservation = Holding(address);
+  Hide(reservation->second.shadow + (address - reservation->first), bytes);
+  mappings_.erase(mappings_.find(address), mappings_.lower_bound(address + bytes));
+  return CUDA_SUCCESS;
+}
+
+std::vector<MappedRange*> AddressSpace::Covering(CUdeviceptr address, uint64_t bytes) {
+  std::vector<MappedRange*> covering;
+  if (bytes == 0 || address + bytes < address) return covering;
+  CUdeviceptr reached = address;
+  while (reached < address + bytes) {
+    MappedRange* const mapping = Find(reached);
+    if (mapping == nullptr) return {};
+    covering.push_back(mapping);
+    reached = mapping->address + mapping->bytes;
+  }
+  return covering;
+}
+
+MappedRange* AddressSpace::Find(CUdeviceptr address) {
+  auto after = mappings_.upper_bound(address);
+  if (after == mappings_.begin()) return nullptr;
+  --after;
+  return address - after->first < after->second.bytes ? &after->second : nullptr;
+}
+
+void AddressSpace::ShowToHost(MappedRange& mapping, bool visible) {
+  if (mapping.cpu == visible) return;
+  void* const address = reinterpret_cast<void*>(mapping.address);
+  if (visible) {
+    Show(address, mapping.bytes, *mapping.physical);
+  } else {
+    Hide(address, mapping.bytes);
+  }
+  mapping.cpu = visible;
+}
+
+char* AddressSpace::HostPointer(CUdeviceptr address) const {
+  const auto reservation = Holding(address);
+  COMMPOOL_CHECK(reservation != reservations_.end(), "an address outside every reservation is asked for");
+  return reservation->second.shadow + (address - reservation->first);
+}
+
+std::vector<std::string> AddressSpace::Describe() const {
+  std::vector<std::string> lines;
+  for (const auto& [address, reservation] : reservations_) {
+    const auto mapped = mappings_.find(address);
+    const char* kind = "reserved addresses";
+    if (mapped != mappings_.end() && mapped->second.linear) kind = "cuMemAlloc memory";
+    if (mapped != mappings_.end() && mapped->second.pinned_host) kind = "pinned host memory";
+    char line[128];
+    std::snprintf(line, sizeof(line), "%s at 0x%llx of %llu bytes", kind, static_cast<unsigned long long>(address),
+                  static_cast<unsigned long long>(reservation.bytes));
+    lines.push_back(line);
+  }
+  for (const auto& [address, mapping] : mappings_) {
+    if (mapping.linear || mapping.pinned_host) continue;
+    char line[128];
+    std::snprintf(line, sizeof(line), "mapping at 0x%llx of %llu bytes", static_cast<unsigned long long>(address),
+                  static_cast<unsigned long long>(mapping.bytes));
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace commpool::emulator

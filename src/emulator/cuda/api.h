@@ -1,0 +1,51 @@
+// What every emulated driver function begins with: counting, faults, initialisation, lost contexts, virtual time.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_API_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_API_H_
+
+// cuda.h's functions are this library's exports.
+#pragma GCC visibility push(default)
+#include <cuda.h>
+
+#include "src/emulator/extension.h"
+#pragma GCC visibility pop
+
+#include <mutex>
+
+#include "src/emulator/cuda/latency.h"
+#include "src/emulator/cuda/machine.h"
+
+namespace commpool::emulator {
+
+enum class Needs {
+  kNothing,  // works before cuInit
+  kInitialised,
+  kCurrentContext,  // and one that is not lost
+};
+
+// Runs the body of an API function under the machine's lock, which the body may give up to wait.
+template <typename Body>
+CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
+  Machine& machine = Machine::Get();
+  std::unique_lock<std::mutex> lock(machine.mutex);
+  if (const std::optional<int> fault = machine.ledger.Enter(name)) return static_cast<CUresult>(*fault);
+  if (needs != Needs::kNothing && !machine.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (needs == Needs::kCurrentContext) {
+    const CUctx_st* context = CurrentContext();
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->retained == 0) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (context->sticky != CUDA_SUCCESS) return context->sticky;
+  }
+  machine.scheduler.host_time_us += LatencyOf(name, bytes);
+  return body(machine, lock);
+}
+
+// The device of the current context. REQUIRES: Needs::kCurrentContext.
+inline int CurrentDevice() { return CurrentContext()->device; }
+
+// A function of cuda.h by name; a stub that aborts with the name where the emulator has none; null where the name is
+// not the driver's or came after `version`.
+void* FindFunction(const char* name, int version);
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_API_H_

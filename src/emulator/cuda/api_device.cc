@@ -1,0 +1,276 @@
+// Devices, contexts, errors.
+#include <cstdio>
+#include <cstring>
+
+#include "src/emulator/cuda/api.h"
+
+using namespace commpool::emulator;  // NOLINT: this file is C on the outside
+
+namespace {
+
+bool IsDevice(const Machine& machine, int device) { return device >= 0 && device < machine.description.devices(); }
+
+int AttributeOf(const Machine& machine, CUdevice_attribute attribute, int device) {
+  const Description& description = machine.description;
+  const auto is = [&](const char* key, const char* value) { return std::string(description.Value(key)) == value; };
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      return 9;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      return 132;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+      return device + 1;
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
+      return device * description.numa_nodes() / description.devices();
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
+      return 1;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+      return is("fabric", "no") ? 0 : 1;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+      return is("rdma", "yes") ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+      return is("multicast", "yes") ? 1 : 0;
+    default:
+      return 0;
+  }
+}
+
+struct ErrorName {
+  CUresult result;
+  const char* name;
+  const char* text;
+};
+
+constexpr ErrorName kErrorNames[] = {
+    {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
+    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+    {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+     "peer access is already enabled"},
+    {CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
+    {CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+     "peer access is not supported between these two devices"},
+    {CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+const ErrorName* FindErrorName(CUresult result) {
+  for (const ErrorName& known : kErrorNames) {
+    if (known.result == result) return &known;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+CUresult cuInit(unsigned int) {
+  return Call("cuInit", Needs::kNothing, [](Machine& machine, auto&) {
+    machine.initialised = true;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDriverGetVersion(int* version) {
+  return Call("cuDriverGetVersion", Needs::kNothing, [&](Machine&, auto&) {
+    if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *version = 13000;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGetErrorName(CUresult error, const char** name) {
+  const ErrorName* known = FindErrorName(error);
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *name = known == nullptr ? nullptr : known->name;
+  return known == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult error, const char** text) {
+  const ErrorName* known = FindErrorName(error);
+  if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *text = known == nullptr ? nullptr : known->text;
+  return known == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  return Call("cuDeviceGetCount", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *count = machine.description.devices();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  return Call("cuDeviceGet", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+  return Call("cuDeviceGetName", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (name == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    std::snprintf(name, static_cast<size_t>(length), "commpool emulated GPU %d", device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  return Call("cuDeviceGetUuid", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    std::memset(uuid, 0, sizeof(*uuid));
+    uuid->bytes[0] = static_cast<char>(device + 1);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceTotalMem(size_t* bytes, CUdevice device) {
+  return Call("cuDeviceTotalMem", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    *bytes = machine.description.device_bytes();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  return Call("cuDeviceGetAttribute", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (value == nullptr || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    *value = AttributeOf(machine, attribute, device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
+  return Call("cuDeviceGetPCIBusId", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (text == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0", device + 1);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
+  return Call("cuDeviceCanAccessPeer", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device) || !IsDevice(machine, peer)) return CUDA_ERROR_INVALID_DEVICE;
+    *can = device != peer && machine.description.Linked(device, peer) ? 1 : 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer) {
+  return Call("cuDeviceGetP2PAttribute", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device) || !IsDevice(machine, peer) || device == peer) return CUDA_ERROR_INVALID_DEVICE;
+    const bool linked = machine.description.Linked(device, peer);
+    *value = attribute == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ? 0 : linked ? 1 : 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return Call("cuDevicePrimaryCtxRetain", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    CUctx_st* const primary = machine.contexts[static_cast<size_t>(device)].get();
+    ++primary->retained;
+    *context = primary;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  return Call("cuDevicePrimaryCtxRelease", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    CUctx_st& primary = *machine.contexts[static_cast<size_t>(device)];
+    if (primary.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    --primary.retained;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
+  return Call("cuDevicePrimaryCtxGetState", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    const CUctx_st& primary = *machine.contexts[static_cast<size_t>(device)];
+    if (flags != nullptr) *flags = primary.flags;
+    if (active != nullptr) *active = primary.retained > 0 ? 1 : 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  return Call("cuCtxGetCurrent", Needs::kInitialised, [&](Machine&, auto&) {
+    if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *context = CurrentContext();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+  return Call("cuCtxSetCurrent", Needs::kInitialised, [&](Machine& machine, auto&) {
+    const bool known = context == nullptr || std::any_of(machine.contexts.begin(), machine.contexts.end(),
+                                                         [&](const auto& primary) { return primary.get() == context; });
+    if (!known) return CUDA_ERROR_INVALID_CONTEXT;
+    CurrentContext() = context;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxGetDevice(CUdevice* device) {
+  return Call("cuCtxGetDevice", Needs::kInitialised, [&](Machine&, auto&) {
+    if (CurrentContext() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *device = CurrentDevice();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxSynchronize() {
+  return Call("cuCtxSynchronize", Needs::kCurrentContext, [](Machine& machine, auto& lock) {
+    machine.scheduler.WaitForDevice(lock, CurrentDevice());
+    return CurrentContext()->sticky;
+  });
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+  return Call("cuCtxEnablePeerAccess", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    if (peer == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (peer->device == CurrentDevice()) return CUDA_ERROR_INVALID_DEVICE;
+    if (!machine.description.Linked(CurrentDevice(), peer->device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    const bool added = CurrentContext()->enabled_peers.insert(peer->device).second;
+    return added ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  });
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+  return Call("cuCtxDisablePeerAccess", Needs::kCurrentContext, [&](Machine&, auto&) {
+    if (peer == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    return CurrentContext()->enabled_peers.erase(peer->device) != 0 ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  });
+}

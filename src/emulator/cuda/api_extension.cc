@@ -1,0 +1,202 @@
+// The emulator's own functions: src/emulator/extension.h.
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/emulator/cuda/api.h"
+
+using namespace commpool::emulator;  // NOLINT: C on the outside
+
+namespace {
+
+// An operation with the declared ranges, or the error that a kernel would meet.
+CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess& access, CUstream_st** stream,
+                 std::shared_ptr<Operation>* operation) {
+  *stream = machine.scheduler.Resolve(handle, CurrentDevice());
+  if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  auto made = std::make_shared<Operation>();
+  made->name = access.name == nullptr ? "kernel" : access.name;
+  made->duration_us = access.duration_us;
+  made->reads.assign(access.reads, access.reads + access.read_count);
+  made->writes.assign(access.writes, access.writes + access.write_count);
+  for (const auto* ranges : {&made->reads, &made->writes}) {
+    for (const commpoolEmulatorRange& range : *ranges) {
+      const CUresult result = machine.CheckAccess(range, (*stream)->device);
+      if (result == CUDA_SUCCESS) continue;
+      machine.ledger.Report("access that is not granted",
+                            made->name + " on device " + std::to_string((*stream)->device) + " declares " +
+                                std::to_string(range.bytes) + " bytes that it may not touch");
+      return result;
+    }
+  }
+  *operation = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+// Lines into a caller's buffer: truncated, always terminated.
+size_t WriteLines(const std::vector<std::string>& lines, char* buffer, size_t capacity) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  if (buffer != nullptr && capacity != 0) {
+    const size_t length = std::min(text.size(), capacity - 1);
+    std::memcpy(buffer, text.data(), length);
+    buffer[length] = '\0';
+  }
+  return lines.size();
+}
+
+template <typename Body>
+auto Locked(Body body) {
+  Machine& machine = Machine::Get();
+  std::unique_lock<std::mutex> lock(machine.mutex);
+  return body(machine);
+}
+
+}  // namespace
+
+CUresult commpoolEmulatorLaunch(CUstream handle, const commpoolEmulatorAccess* access, commpoolEmulatorKernel kernel,
+                                void* context) {
+  return Call("commpoolEmulatorLaunch", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    if (access == nullptr || kernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUstream_st* stream = nullptr;
+    std::shared_ptr<Operation> operation;
+    const CUresult result = Declare(machine, handle, *access, &stream, &operation);
+    if (result != CUDA_SUCCESS) return result;
+    operation->run = [=](const Pointers& reads, const Pointers& writes) {
+      kernel(context, reads.data(), writes.data());
+    };
+    machine.scheduler.Submit(stream, std::move(operation));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult commpoolEmulatorEnqueue(CUstream handle, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
+                                 void* context) {
+  return Call("commpoolEmulatorEnqueue", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    if (access == nullptr || start == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUstream_st* stream = nullptr;
+    std::shared_ptr<Operation> operation;
+    const CUresult result = Declare(machine, handle, *access, &stream, &operation);
+    if (result != CUDA_SUCCESS) return result;
+    operation->start = [=](commpoolEmulatorOperation running, const Pointers& reads, const Pointers& writes,
+                           double start_us) { start(context, running, reads.data(), writes.data(), start_us); };
+    machine.scheduler.Submit(stream, std::move(operation));
+    return CUDA_SUCCESS;
+  });
+}
+
+void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us, CUresult result) {
+  Locked([&](Machine& machine) { machine.scheduler.Complete(operation, end_us, result); });
+}
+
+size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity) {
+  return Locked([&](Machine&) {
+    const std::vector<uint64_t>& entries = operation->operation->clock.entries;
+    const size_t bytes = entries.size() * sizeof(uint64_t);
+    if (bytes != 0 && bytes <= capacity) std::memcpy(buffer, entries.data(), bytes);
+    return bytes;
+  });
+}
+
+void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes) {
+  Locked([&](Machine&) {
+    std::vector<uint64_t>& entries = operation->operation->clock.entries;
+    std::vector<uint64_t> arrived(bytes / sizeof(uint64_t));
+    if (bytes != 0) std::memcpy(arrived.data(), clock, arrived.size() * sizeof(uint64_t));
+    entries.resize(std::max(entries.size(), arrived.size()));
+    for (size_t index = 0; index < arrived.size(); ++index) entries[index] = std::max(entries[index], arrived[index]);
+  });
+}
+
+const char* commpoolEmulatorSetting(const char* key) { return Machine::Get().description.Value(key); }
+
+double commpoolEmulatorNow() {
+  return Locked([](Machine& machine) { return machine.scheduler.host_time_us; });
+}
+
+void commpoolEmulatorAdvance(double microseconds) {
+  Locked([&](Machine& machine) { machine.scheduler.host_time_us += microseconds; });
+}
+
+CUresult commpoolEmulatorFindMapping(CUdeviceptr address, commpoolEmulatorMapping* mapping) {
+  return Locked([&](Machine& machine) {
+    const MappedRange* const found = machine.addresses.Find(address);
+    if (mapping == nullptr || found == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUmemAllocationProp& properties = found->physical->properties;
+    *mapping = {found->address,
+                found->bytes,
+                found->linear || found->pinned_host ? 0 : found->physical->identity,
+                static_cast<int>(properties.requestedHandleTypes),
+                static_cast<int>(properties.location.type),
+                properties.location.id};
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* holder) {
+  Locked([&](Machine& machine) { machine.ledger.Hold(address, bytes, holder); });
+  return CUDA_SUCCESS;
+}
+
+CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes) {
+  Locked([&](Machine& machine) { machine.ledger.Unhold(address, bytes); });
+  return CUDA_SUCCESS;
+}
+
+void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description) {
+  Locked([&](Machine& machine) { machine.ledger.Note(kind, identity, description); });
+}
+
+void commpoolEmulatorForgetResource(const char* kind, const void* identity) {
+  Locked([&](Machine& machine) { machine.ledger.Forget(kind, identity); });
+}
+
+void commpoolEmulatorReport(const char* rule, const char* details) {
+  Locked([&](Machine& machine) { machine.ledger.Report(rule, details); });
+}
+
+void commpoolEmulatorInjectFault(const char* call, int skip, int count, int result) {
+  Locked([&](Machine& machine) { machine.ledger.Inject({call, skip, result, count}); });
+}
+
+void commpoolEmulatorClearFaults() {
+  Locked([](Machine& machine) { machine.ledger.ClearFaults(); });
+}
+
+int commpoolEmulatorEnterCall(const char* call) {
+  return Locked([&](Machine& machine) { return machine.ledger.Enter(call).value_or(-1); });
+}
+
+uint64_t commpoolEmulatorCallCount(const char* call) {
+  return Locked([&](Machine& machine) { return machine.ledger.Count(call); });
+}
+
+size_t commpoolEmulatorLeaks(char* buffer, size_t capacity) {
+  return Locked([&](Machine& machine) {
+    std::vector<std::string> lines = machine.addresses.Describe();
+    for (const auto& [handle, entry] : machine.handles) {
+      lines.push_back("physical memory of " + std::to_string(entry.physical->bytes) + " bytes, " +
+                      std::to_string(entry.references) + " references");
+    }
+    for (const auto& more : {machine.scheduler.Describe(), machine.ledger.Resources()}) {
+      lines.insert(lines.end(), more.begin(), more.end());
+    }
+    for (const auto& context : machine.contexts) {
+      if (context->retained > 0) {
+        lines.push_back("primary context of device " + std::to_string(context->device) + ", retained " +
+                        std::to_string(context->retained) + " times");
+      }
+    }
+    return WriteLines(lines, buffer, capacity);
+  });
+}
+
+size_t commpoolEmulatorReports(char* buffer, size_t capacity) {
+  return Locked([&](Machine& machine) { return WriteLines(machine.ledger.reports(), buffer, capacity); });
+}
+
+void commpoolEmulatorClearReports() {
+  Locked([](Machine& machine) { machine.ledger.ClearReports(); });
+}

@@ -1,0 +1,157 @@
+// cudaMalloc-style and pinned memory, pointer queries.
+#include <algorithm>
+
+#include "src/base/bytes.h"
+#include "src/emulator/cuda/api.h"
+#include "src/emulator/cuda/physical.h"
+
+using namespace commpool::emulator;  // NOLINT: this file is C on the outside
+
+namespace {
+
+enum class Kind { kLinear, kPinnedHost };
+
+// Memory with addresses of its own, made and freed as one.
+CUresult AllocateWhole(Machine& machine, Kind kind, const CUmemLocation& location, size_t bytes, CUdeviceptr* address) {
+  if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  // A device hands out whole pages of 2 MiB to cuMemAlloc; here small allocations do not share one.
+  const std::optional<uint64_t> rounded = commpool::CheckedRoundUp(bytes, machine.description.granularity());
+  if (!rounded) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = location;
+  std::shared_ptr<Physical> physical;
+  CUresult result = MakePhysical(machine, *rounded, properties, &physical);
+  if (result != CUDA_SUCCESS) return result;
+  CUdeviceptr range = 0;
+  result = machine.addresses.Reserve(*rounded, machine.description.granularity(), &range);
+  if (result != CUDA_SUCCESS) return result;
+  result = machine.addresses.Map(range, *rounded, std::move(physical));
+  if (result != CUDA_SUCCESS) return result;
+  MappedRange& mapping = *machine.addresses.Find(range);
+  mapping.linear = kind == Kind::kLinear;
+  mapping.pinned_host = kind == Kind::kPinnedHost;
+  mapping.requested = bytes;
+  if (kind == Kind::kPinnedHost) machine.addresses.ShowToHost(mapping, true);
+  *address = range;
+  return CUDA_SUCCESS;
+}
+
+CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind kind, CUdeviceptr address,
+                   const char* call) {
+  MappedRange* const mapping = machine.addresses.Find(address);
+  if (mapping == nullptr || mapping->address != address ||
+      !(kind == Kind::kLinear ? mapping->linear : mapping->pinned_host)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint64_t bytes = mapping->bytes;
+  // These calls wait for the device, as on hardware; being registered is the caller's mistake all the same.
+  while (machine.scheduler.PendingUse(address, bytes) != nullptr) {
+    for (const auto& context : machine.contexts) machine.scheduler.WaitForDevice(lock, context->device);
+  }
+  machine.ReportIfInUse(address, bytes, call);
+  const CUresult result = machine.addresses.Unmap(address, bytes);
+  return result == CUDA_SUCCESS ? machine.addresses.Free(address, bytes) : result;
+}
+
+}  // namespace
+
+CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  return Call("cuMemGetInfo", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    const MemoryBank& bank = *machine.device_banks[static_cast<size_t>(CurrentDevice())];
+    if (free_bytes != nullptr) *free_bytes = bank.capacity() - bank.used();
+    if (total_bytes != nullptr) *total_bytes = bank.capacity();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
+  return Call(
+      "cuMemAlloc", Needs::kCurrentContext,
+      [&](Machine& machine, auto&) {
+        return AllocateWhole(machine, Kind::kLinear, {CU_MEM_LOCATION_TYPE_DEVICE, {CurrentDevice()}}, bytes, address);
+      },
+      bytes);
+}
+
+CUresult cuMemFree(CUdeviceptr address) {
+  return Call("cuMemFree", Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
+    return FreeWhole(machine, lock, Kind::kLinear, address, "cuMemFree");
+  });
+}
+
+CUresult cuMemAllocHost(void** pointer, size_t bytes) {
+  return Call(
+      "cuMemAllocHost", Needs::kCurrentContext,
+      [&](Machine& machine, auto&) {
+        if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        CUdeviceptr address = 0;
+        const CUresult result =
+            AllocateWhole(machine, Kind::kPinnedHost, {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}}, bytes, &address);
+        if (result == CUDA_SUCCESS) *pointer = reinterpret_cast<void*>(address);
+        return result;
+      },
+      bytes);
+}
+
+CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int) { return cuMemAllocHost(pointer, bytes); }
+
+CUresult cuMemFreeHost(void* pointer) {
+  return Call("cuMemFreeHost", Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
+    return FreeWhole(machine, lock, Kind::kPinnedHost, reinterpret_cast<CUdeviceptr>(pointer), "cuMemFreeHost");
+  });
+}
+
+CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+  return Call("cuMemGetAddressRange", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    const MappedRange* const mapping = machine.addresses.Find(address);
+    if (mapping == nullptr) return CUDA_ERROR_NOT_FOUND;
+    if (base != nullptr) *base = mapping->address;
+    if (bytes != nullptr) *bytes = mapping->requested;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  return Call("cuPointerGetAttribute", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    const MappedRange* const mapping = machine.addresses.Find(address);
+    if (data == nullptr || mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const BankLocation location = mapping->physical->bank->location();
+    const bool on_device = location.kind == BankLocation::Kind::kDevice;
+    switch (attribute) {
+      case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *static_cast<CUcontext*>(data) =
+            on_device && mapping->linear ? machine.contexts[static_cast<size_t>(location.id)].get() : nullptr;
+        return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *static_cast<unsigned*>(data) = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *static_cast<int*>(data) = on_device ? location.id : CurrentDevice();
+        return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *static_cast<CUdeviceptr*>(data) =
+            attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ? address : mapping->address;
+        return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *static_cast<size_t*>(data) = mapping->requested;
+        return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_MAPPED:
+        *static_cast<int*>(data) = 1;
+        return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *static_cast<uint64_t*>(data) = mapping->buffer_id;
+        return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *static_cast<int*>(data) =
+            mapping->linear || mapping->physical->properties.allocFlags.gpuDirectRDMACapable != 0 ? 1 : 0;
+        return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *static_cast<uint64_t*>(data) = mapping->physical->properties.requestedHandleTypes;
+        return CUDA_SUCCESS;
+      default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+  });
+}

@@ -1,0 +1,180 @@
+// Streams, events, host functions.
+#include <utility>
+
+#include "src/emulator/cuda/api.h"
+
+using namespace commpool::emulator;  // NOLINT: this file is C on the outside
+
+namespace {
+
+// The stream that a handle means to the calling thread, and whether its context still works.
+CUresult FindStream(Machine& machine, CUstream handle, CUstream_st** stream) {
+  *stream = machine.scheduler.Resolve(handle, CurrentDevice());
+  if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return machine.contexts[static_cast<size_t>((*stream)->device)]->sticky;
+}
+
+std::shared_ptr<Operation> MakeOperation(const char* name) {
+  auto operation = std::make_shared<Operation>();
+  operation->name = name;
+  return operation;
+}
+
+}  // namespace
+
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
+  return Call("cuStreamCreate", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    if (stream == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0) return CUDA_ERROR_INVALID_VALUE;
+    *stream = machine.scheduler.CreateStream(CurrentDevice(), flags, priority);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned int flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
+
+CUresult cuStreamDestroy(CUstream handle) {
+  return Call("cuStreamDestroy", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUstream_st* const stream = machine.scheduler.Resolve(handle, 0);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    machine.scheduler.DestroyStream(stream);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamQuery(CUstream handle) {
+  return Call("cuStreamQuery", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    CUstream_st* stream = nullptr;
+    const CUresult result = FindStream(machine, handle, &stream);
+    if (result != CUDA_SUCCESS) return result;
+    return machine.scheduler.IsIdle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  });
+}
+
+CUresult cuStreamSynchronize(CUstream handle) {
+  return Call("cuStreamSynchronize", Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
+    CUstream_st* stream = nullptr;
+    const CUresult result = FindStream(machine, handle, &stream);
+    if (result != CUDA_SUCCESS) return result;
+    const int device = stream->device;
+    machine.scheduler.WaitForStream(lock, stream);
+    return machine.contexts[static_cast<size_t>(device)]->sticky;
+  });
+}
+
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int) {
+  return Call("cuStreamWaitEvent", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    CUstream_st* stream = nullptr;
+    const CUresult result = FindStream(machine, handle, &stream);
+    if (result != CUDA_SUCCESS) return result;
+    if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
+    if (event->marker == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
+    std::shared_ptr<Operation> wait = MakeOperation("event wait");
+    wait->waits.push_back(event->marker);  // the record as it is now, whatever is recorded later
+    machine.scheduler.Submit(stream, std::move(wait));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
+  return Call("cuStreamGetCtx", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentDevice());
+    if (context == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *context = machine.contexts[static_cast<size_t>(stream->device)].get();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
+  return Call("cuStreamGetId", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    const CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentDevice());
+    if (id == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *id = stream->id;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
+  return Call("cuStreamIsCapturing", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    if (status == nullptr || machine.scheduler.Resolve(handle, CurrentDevice()) == nullptr) {
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* context) {
+  return Call("cuLaunchHostFunc", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    CUstream_st* stream = nullptr;
+    const CUresult result = FindStream(machine, handle, &stream);
+    if (result != CUDA_SUCCESS) return result;
+    if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    std::shared_ptr<Operation> operation = MakeOperation("host function");
+    operation->duration_us = 3;
+    operation->run = [function, context](const Pointers&, const Pointers&) { function(context); };
+    machine.scheduler.Submit(stream, std::move(operation));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned int flags) {
+  return Call("cuEventCreate", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *event = machine.scheduler.CreateEvent(CurrentDevice(), flags);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuEventDestroy(CUevent event) {
+  return Call("cuEventDestroy", Needs::kInitialised, [&](Machine& machine, auto&) {
+    return machine.scheduler.DestroyEvent(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  });
+}
+
+CUresult cuEventRecord(CUevent event, CUstream handle) {
+  return Call("cuEventRecord", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    CUstream_st* stream = nullptr;
+    const CUresult result = FindStream(machine, handle, &stream);
+    if (result != CUDA_SUCCESS) return result;
+    if (!machine.scheduler.IsEvent(event) || event->device != stream->device) return CUDA_ERROR_INVALID_HANDLE;
+    event->marker = std::make_shared<Marker>();
+    std::shared_ptr<Operation> operation = MakeOperation("event record");
+    operation->marker = event->marker;
+    machine.scheduler.Submit(stream, std::move(operation));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuEventQuery(CUevent event) {
+  return Call("cuEventQuery", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
+    const CUresult sticky = machine.contexts[static_cast<size_t>(event->device)]->sticky;
+    if (sticky != CUDA_SUCCESS) return sticky;
+    return event->marker == nullptr || event->marker->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  });
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+  return Call("cuEventSynchronize", Needs::kInitialised, [&](Machine& machine, auto& lock) {
+    if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
+    const int device = event->device;
+    if (event->marker != nullptr) machine.scheduler.WaitForMarker(lock, event->marker);
+    return machine.contexts[static_cast<size_t>(device)]->sticky;
+  });
+}
+
+CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  return Call("cuEventElapsedTime", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    for (CUevent event : {start, end}) {
+      if (!machine.scheduler.IsEvent(event) || event->marker == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
+      if (!event->marker->done) return CUDA_ERROR_NOT_READY;
+    }
+    *milliseconds = static_cast<float>((end->marker->time_us - start->marker->time_us) / 1000.0);
+    return CUDA_SUCCESS;
+  });
+}

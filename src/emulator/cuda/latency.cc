@@ -1,0 +1,48 @@
+#include "src/emulator/cuda/latency.h"
+
+#include <array>
+#include <cstring>
+
+namespace commpool::emulator {
+
+namespace {
+
+// Affine in bytes: the fit to 2 MiB, 256 MiB and 1 GiB. Cost follows the number of calls far more than their size.
+struct Latency {
+  const char* call;
+  double base_us;
+  double us_per_gib;
+};
+
+constexpr std::array kLatencies = {
+    Latency{"cuMemAddressReserve", 0.4, 1.5},
+    Latency{"cuMemCreate", 5.4, 80},
+    Latency{"cuMemMap", 0.4, 0.2},
+    Latency{"cuMemSetAccess", 17, 670},
+    Latency{"cuMemUnmap", 12.5, 12.5},
+    Latency{"cuMemRelease", 8, 245},
+    Latency{"cuMemAlloc", 28, 650},
+    Latency{"cuMemFree", 31, 350},
+    Latency{"cuEventRecord", 0.174, 0},
+    Latency{"cuEventQuery", 1.2, 0},
+    Latency{"cuMemExportToShareableHandle", 800, 0},
+    Latency{"cuMemImportFromShareableHandle", 40, 0},
+};
+
+}  // namespace
+
+double LatencyOf(const char* call, uint64_t bytes) {
+  for (const Latency& latency : kLatencies) {
+    if (std::strcmp(latency.call, call) == 0) {
+      return latency.base_us + latency.us_per_gib * static_cast<double>(bytes) / (1 << 30);
+    }
+  }
+  return 0.2;
+}
+
+double CopyDuration(uint64_t bytes) {
+  constexpr double kBytesPerMicrosecond = 2.0e6;  // 2 TB/s: half of what HBM moves, for it is read and written
+  return 2.0 + static_cast<double>(bytes) / kBytesPerMicrosecond;
+}
+
+}  // namespace commpool::emulator

@@ -1,0 +1,66 @@
+#include "src/emulator/cuda/ledger.h"
+
+#include <cstdio>
+
+namespace commpool::emulator {
+
+Ledger::Ledger(const Description& description) : faults_(description.faults().begin(), description.faults().end()) {}
+
+std::optional<int> Ledger::Enter(const std::string& call) {
+  ++counts_[call];
+  ++counts_["*"];
+  for (auto fault = faults_.begin(); fault != faults_.end(); ++fault) {
+    if (fault->call != call) continue;
+    if (fault->skip > 0) {
+      --fault->skip;
+      continue;
+    }
+    const int result = fault->result;
+    if (--fault->count == 0) faults_.erase(fault);
+    return result;
+  }
+  return std::nullopt;
+}
+
+uint64_t Ledger::Count(const std::string& call) const {
+  const auto found = counts_.find(call);
+  return found == counts_.end() ? 0 : found->second;
+}
+
+void Ledger::Note(const std::string& kind, const void* identity, const std::string& description) {
+  resources_[{kind, identity}] = kind + ": " + description;
+}
+
+void Ledger::Forget(const std::string& kind, const void* identity) { resources_.erase({kind, identity}); }
+
+std::vector<std::string> Ledger::Resources() const {
+  std::vector<std::string> lines;
+  for (const auto& [key, line] : resources_) lines.push_back(line);
+  return lines;
+}
+
+void Ledger::Hold(CUdeviceptr address, uint64_t bytes, const std::string& holder) {
+  held_.push_back({address, bytes, holder});
+}
+
+void Ledger::Unhold(CUdeviceptr address, uint64_t bytes) {
+  for (auto held = held_.begin(); held != held_.end(); ++held) {
+    if (held->address != address || held->bytes != bytes) continue;
+    held_.erase(held);
+    return;
+  }
+}
+
+std::optional<std::string> Ledger::HolderOf(CUdeviceptr address, uint64_t bytes) const {
+  for (const Held& held : held_) {
+    if (address < held.address + held.bytes && held.address < address + bytes) return held.holder;
+  }
+  return std::nullopt;
+}
+
+void Ledger::Report(const std::string& rule, const std::string& details) {
+  reports_.push_back(rule + ": " + details);
+  std::fprintf(stderr, "commpool emulator: broken rule: %s: %s\n", rule.c_str(), details.c_str());
+}
+
+}  // namespace commpool::emulator

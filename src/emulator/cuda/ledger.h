@@ -1,0 +1,59 @@
+// Calls counted, faults injected, resources of other libraries, broken rules: what tests ask the emulator. Guarded by
+// the machine's lock.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_LEDGER_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_LEDGER_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/emulator/description.h"
+
+namespace commpool::emulator {
+
+class Ledger {
+ public:
+  explicit Ledger(const Description& description);
+
+  // Counts a call; the result that an injected fault gives it, if one does.
+  std::optional<int> Enter(const std::string& call);
+  uint64_t Count(const std::string& call) const;
+  void Inject(const DeclaredFault& fault) { faults_.push_back(fault); }
+  void ClearFaults() { faults_.clear(); }
+
+  void Note(const std::string& kind, const void* identity, const std::string& description);
+  void Forget(const std::string& kind, const void* identity);
+  std::vector<std::string> Resources() const;
+
+  void Hold(CUdeviceptr address, uint64_t bytes, const std::string& holder);
+  void Unhold(CUdeviceptr address, uint64_t bytes);
+  // Who holds a part of the range; nothing where nobody does.
+  std::optional<std::string> HolderOf(CUdeviceptr address, uint64_t bytes) const;
+
+  void Report(const std::string& rule, const std::string& details);
+  const std::vector<std::string>& reports() const { return reports_; }
+  void ClearReports() { reports_.clear(); }
+
+ private:
+  struct Held {
+    CUdeviceptr address;
+    uint64_t bytes;
+    std::string holder;
+  };
+
+  std::map<std::string, uint64_t> counts_;
+  std::list<DeclaredFault> faults_;
+  std::map<std::pair<std::string, const void*>, std::string> resources_;
+  std::vector<Held> held_;
+  std::vector<std::string> reports_;
+};
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_LEDGER_H_

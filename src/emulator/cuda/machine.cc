@@ -1,0 +1,96 @@
+#include "src/emulator/cuda/machine.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace commpool::emulator {
+
+namespace {
+
+// A program that mistypes its machine must not run on another one.
+Description ReadDescription() {
+  const char* text = std::getenv("COMMPOOL_EMULATOR");
+  Result<Description> description = Description::Parse(text == nullptr ? "" : text);
+  if (description.ok()) return *description;
+  std::fprintf(stderr, "%s\n", description.status().message().c_str());
+  std::exit(2);
+}
+
+void PrintLeaksAtExit() {
+  static char buffer[1 << 16];
+  if (commpoolEmulatorLeaks(buffer, sizeof(buffer)) != 0)
+    std::fprintf(stderr, "commpool emulator: left at exit:\n%s", buffer);
+}
+
+}  // namespace
+
+Machine& Machine::Get() {
+  static Machine* const machine = new Machine();
+  return *machine;
+}
+
+Machine::Machine()
+    : description(ReadDescription()), ledger(description), scheduler(*this, description.devices(), description.seed()) {
+  for (int device = 0; device < description.devices(); ++device) {
+    contexts.push_back(std::make_unique<CUctx_st>());
+    contexts.back()->device = device;
+    device_banks.push_back(
+        std::make_shared<MemoryBank>(BankLocation{BankLocation::Kind::kDevice, device}, description.device_bytes()));
+  }
+  for (int node = 0; node < description.numa_nodes(); ++node) {
+    numa_banks.push_back(
+        std::make_shared<MemoryBank>(BankLocation{BankLocation::Kind::kHostNuma, node}, description.host_bytes()));
+  }
+  if (std::string(description.Value("report")) == "exit") std::atexit(PrintLeaksAtExit);
+}
+
+CUresult Machine::BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const {
+  const auto pick = [&](const std::vector<std::shared_ptr<MemoryBank>>& banks, CUresult missing) {
+    if (location.id < 0 || location.id >= static_cast<int>(banks.size())) return missing;
+    *bank = banks[static_cast<size_t>(location.id)];
+    return CUDA_SUCCESS;
+  };
+  switch (location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      return pick(device_banks, CUDA_ERROR_INVALID_DEVICE);
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+      return pick(numa_banks, CUDA_ERROR_INVALID_VALUE);
+    case CU_MEM_LOCATION_TYPE_HOST:
+      *bank = numa_banks[0];
+      return CUDA_SUCCESS;
+    default:  // HOST_NUMA_CURRENT among them, as measured on hardware
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+bool Machine::MayAccess(const MappedRange& mapping, int device) const {
+  if (mapping.pinned_host) return true;
+  if (!mapping.linear) return mapping.devices.contains(device);
+  const int owner = mapping.physical->bank->location().id;
+  return owner == device || contexts[static_cast<size_t>(device)]->enabled_peers.contains(owner);
+}
+
+CUresult Machine::CheckAccess(const commpoolEmulatorRange& range, int device) {
+  const std::vector<MappedRange*> covering = addresses.Covering(range.address, range.bytes);
+  if (covering.empty()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  for (const MappedRange* mapping : covering) {
+    if (!MayAccess(*mapping, device)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  return CUDA_SUCCESS;
+}
+
+void Machine::ReportIfInUse(CUdeviceptr address, uint64_t bytes, const char* what) {
+  if (const char* name = scheduler.PendingUse(address, bytes)) {
+    ledger.Report("memory in use", std::string(what) + " while " + name + " is still to run on it");
+  }
+  if (const std::optional<std::string> holder = ledger.HolderOf(address, bytes)) {
+    ledger.Report("memory unmapped while registered", std::string(what) + " while held by " + *holder);
+  }
+}
+
+CUctx_st*& CurrentContext() {
+  thread_local CUctx_st* current = nullptr;
+  return current;
+}
+
+}  // namespace commpool::emulator

@@ -1,0 +1,76 @@
+// The emulated machine of this process: one state, as a driver has one, under one lock.
+//
+// It is made by the first call and never destroyed, so that a process may exit in any order. Workers run operations
+// without the lock; everything else holds it.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_MACHINE_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_MACHINE_H_
+
+#include <cuda.h>
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/emulator/cuda/address_space.h"
+#include "src/emulator/cuda/ledger.h"
+#include "src/emulator/cuda/scheduler.h"
+#include "src/emulator/description.h"
+
+// A primary context. The handle that programs see points to it.
+struct CUctx_st {
+  int device = 0;
+  int retained = 0;
+  unsigned flags = 0;
+  std::set<int> enabled_peers;
+  CUresult sticky = CUDA_SUCCESS;  // the first error that lost the context
+};
+
+namespace commpool::emulator {
+
+struct Handle {
+  std::shared_ptr<Physical> physical;
+  int references = 1;
+};
+
+class Machine {
+ public:
+  static Machine& Get();
+
+  std::mutex mutex;
+
+  const Description description;
+  bool initialised = false;
+  std::vector<std::unique_ptr<CUctx_st>> contexts;               // by device
+  std::vector<std::shared_ptr<MemoryBank>> device_banks;         // by device
+  std::vector<std::shared_ptr<MemoryBank>> numa_banks;           // by node
+  std::map<uint64_t, std::weak_ptr<MemoryBank>> imported_banks;  // by identity
+  std::map<CUmemGenericAllocationHandle, Handle> handles;
+  CUmemGenericAllocationHandle next_handle = 0x1000;
+  AddressSpace addresses;
+  Ledger ledger;
+  Scheduler scheduler;
+
+  // The bank of a location, or the error of cuMemCreate for one that there is not.
+  CUresult BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const;
+
+  // Whether a device may read and write a range; the error that a kernel would get.
+  CUresult CheckAccess(const commpoolEmulatorRange& range, int device);
+  bool MayAccess(const MappedRange& mapping, int device) const;
+
+  // Reports a broken rule where operations still to run declare a part of the range.
+  void ReportIfInUse(CUdeviceptr address, uint64_t bytes, const char* what);
+
+ private:
+  Machine();
+};
+
+// The current context of the calling thread; null where none is.
+CUctx_st*& CurrentContext();
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_MACHINE_H_

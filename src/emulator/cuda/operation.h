@@ -1,0 +1,62 @@
+// One operation of a stream: what it touches, what it waits for, when it ran in virtual time.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_OPERATION_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_OPERATION_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/emulator/extension.h"
+
+namespace commpool::emulator {
+
+// The vector clock of an operation: which operations of which streams came before it. The race checker fills it.
+struct Clock {
+  std::vector<uint64_t> entries;
+};
+
+struct Operation;
+
+// What an event record leaves: done once everything before it in its stream is.
+struct Marker {
+  bool done = false;
+  double time_us = 0;
+  Clock clock;
+};
+
+// Host pointers of the declared ranges.
+using Pointers = std::vector<void*>;
+
+struct Operation {
+  enum class State { kWaiting, kRunning, kDone };
+
+  std::string name;
+  std::vector<commpoolEmulatorRange> reads;
+  std::vector<commpoolEmulatorRange> writes;
+  double duration_us = 0;
+
+  // Runs on the device's worker. Exactly one of the two is set, or neither for markers and waits.
+  std::function<void(const Pointers& reads, const Pointers& writes)> run;
+  // Starts something that ends later, by Complete.
+  std::function<void(commpoolEmulatorOperation handle, const Pointers& reads, const Pointers& writes, double start_us)>
+      start;
+
+  std::vector<std::shared_ptr<Operation>> after;  // of other streams: the legacy stream's order
+  std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for
+  std::shared_ptr<Marker> marker;                 // of an event record
+
+  int device = 0;
+  uint64_t sequence = 0;    // submission order in the process
+  double submitted_us = 0;  // the host's virtual time at submission
+  double end_us = 0;
+  State state = State::kWaiting;
+  Clock clock;
+};
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_OPERATION_H_

@@ -1,0 +1,260 @@
+#include "src/emulator/cuda/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/emulator/cuda/machine.h"
+
+namespace commpool::emulator {
+
+Scheduler::Scheduler(Machine& machine, int devices, uint64_t seed)
+    : machine_(machine), random_(seed), has_worker_(static_cast<size_t>(devices), false) {
+  for (int device = 0; device < devices; ++device) {
+    auto legacy = std::make_unique<CUstream_st>();
+    legacy->device = device;
+    legacy->id = next_id_++;
+    legacy_.push_back(std::move(legacy));
+  }
+}
+
+CUstream_st* Scheduler::CreateStream(int device, unsigned flags, int priority) {
+  auto stream = std::make_unique<CUstream_st>();
+  stream->device = device;
+  stream->flags = flags;
+  stream->priority = priority;
+  stream->id = next_id_++;
+  CUstream_st* const handle = stream.get();
+  streams_.emplace(handle, std::move(stream));
+  return handle;
+}
+
+void Scheduler::DestroyStream(CUstream_st* stream) {
+  stream->destroyed = true;
+  RetireIfDestroyed(stream);
+}
+
+void Scheduler::RetireIfDestroyed(CUstream_st* stream) {
+  if (stream->destroyed && stream->queue.empty()) streams_.erase(stream);
+}
+
+CUstream_st* Scheduler::Resolve(CUstream handle, int device) {
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return legacy_[static_cast<size_t>(device)].get();
+  if (handle == CU_STREAM_PER_THREAD) {
+    std::unique_ptr<CUstream_st>& own = per_thread_[{std::this_thread::get_id(), device}];
+    if (own == nullptr) {
+      own = std::make_unique<CUstream_st>();
+      own->device = device;
+      own->id = next_id_++;
+    }
+    return own.get();
+  }
+  const auto found = streams_.find(handle);
+  return found == streams_.end() || found->second->destroyed ? nullptr : found->second.get();
+}
+
+CUevent_st* Scheduler::CreateEvent(int device, unsigned flags) {
+  auto event = std::make_unique<CUevent_st>();
+  event->device = device;
+  event->flags = flags;
+  CUevent_st* const handle = event.get();
+  events_.emplace(handle, std::move(event));
+  return handle;
+}
+
+bool Scheduler::DestroyEvent(CUevent_st* event) { return events_.erase(event) != 0; }
+
+void Scheduler::Submit(CUstream_st* stream, std::shared_ptr<Operation> operation) {
+  operation->device = stream->device;
+  operation->sequence = next_sequence_++;
+  operation->submitted_us = host_time_us;
+  const auto comes_after = [&](const CUstream_st& other) {
+    if (other.last != nullptr && other.last->state != Operation::State::kDone) operation->after.push_back(other.last);
+  };
+  CUstream_st* const legacy = legacy_[static_cast<size_t>(stream->device)].get();
+  if (stream == legacy) {
+    for (const auto& [handle, other] : streams_) {
+      if (other->device == stream->device && other->blocking()) comes_after(*other);
+    }
+    for (const auto& [key, other] : per_thread_) {
+      if (other->device == stream->device) comes_after(*other);
+    }
+  } else if (stream->blocking()) {
+    comes_after(*legacy);
+  }
+  stream->last = operation;
+  stream->queue.push_back(std::move(operation));
+  // A worker a device, made at its first operation. It never ends: the process ends it.
+  if (!has_worker_[static_cast<size_t>(stream->device)]) {
+    has_worker_[static_cast<size_t>(stream->device)] = true;
+    std::thread([this, device = stream->device] { Work(device); }).detach();
+  }
+  changed_.notify_all();
+}
+
+bool Scheduler::IsReady(const CUstream_st& stream) const {
+  if (stream.queue.empty() || stream.queue.front()->state != Operation::State::kWaiting) return false;
+  const Operation& head = *stream.queue.front();
+  return std::all_of(head.after.begin(), head.after.end(),
+                     [](const auto& other) { return other->state == Operation::State::kDone; }) &&
+         std::all_of(head.waits.begin(), head.waits.end(), [](const auto& marker) { return marker->done; });
+}
+
+std::shared_ptr<Operation> Scheduler::PickReady(int device, CUstream_st** stream) {
+  std::vector<CUstream_st*> ready;
+  const auto consider = [&](CUstream_st& candidate) {
+    if (candidate.device == device && IsReady(candidate)) ready.push_back(&candidate);
+  };
+  consider(*legacy_[static_cast<size_t>(device)]);
+  for (const auto& [handle, candidate] : streams_) consider(*candidate);
+  for (const auto& [key, candidate] : per_thread_) consider(*candidate);
+  if (ready.empty()) return nullptr;
+  // By age of the streams, not by address: the same seed gives the same choice.
+  std::sort(ready.begin(), ready.end(), [](const CUstream_st* a, const CUstream_st* b) { return a->id < b->id; });
+  *stream = ready[random_() % ready.size()];
+  return (*stream)->queue.front();
+}
+
+void Scheduler::Work(int device) {
+  std::unique_lock<std::mutex> lock(machine_.mutex);
+  for (;;) {
+    CUstream_st* stream = nullptr;
+    const std::shared_ptr<Operation> operation = PickReady(device, &stream);
+    if (operation == nullptr) {
+      changed_.wait(lock);
+      continue;
+    }
+    Run(lock, stream, operation);
+  }
+}
+
+double Scheduler::StartTime(const CUstream_st& stream, const Operation& operation) const {
+  double start = std::max(stream.time_us, operation.submitted_us);
+  for (const auto& other : operation.after) start = std::max(start, other->end_us);
+  for (const auto& marker : operation.waits) start = std::max(start, marker->time_us);
+  return start;
+}
+
+void Scheduler::Run(std::unique_lock<std::mutex>& lock, CUstream_st* stream,
+                    const std::shared_ptr<Operation>& operation) {
+  operation->state = Operation::State::kRunning;
+  const double start_us = StartTime(*stream, *operation);
+  CUctx_st& context = *machine_.contexts[static_cast<size_t>(stream->device)];
+  // What was mapped when the operation was submitted may be gone now: on hardware that is a lost context.
+  Pointers reads;
+  Pointers writes;
+  for (const bool writing : {false, true}) {
+    for (const commpoolEmulatorRange& range : writing ? operation->writes : operation->reads) {
+      if (context.sticky != CUDA_SUCCESS) break;
+      if (machine_.CheckAccess(range, stream->device) != CUDA_SUCCESS) {
+        context.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+        machine_.ledger.Report("access to memory that is not there",
+                               operation->name + " on device " + std::to_string(stream->device) +
+                                   ": the range was unmapped or revoked before it ran");
+        break;
+      }
+      (writing ? writes : reads).push_back(machine_.addresses.HostPointer(range.address));
+    }
+  }
+  if (context.sticky != CUDA_SUCCESS) {
+    Finish(stream, operation, start_us);  // a lost context runs nothing any more
+    return;
+  }
+  if (operation->start) {
+    auto* const handle = new commpoolEmulatorOperation_st{stream, operation};
+    lock.unlock();
+    operation->start(handle, reads, writes, start_us);
+    lock.lock();
+    return;  // Complete finishes it
+  }
+  if (operation->run) {
+    lock.unlock();
+    operation->run(reads, writes);
+    lock.lock();
+  }
+  Finish(stream, operation, start_us + operation->duration_us);
+}
+
+void Scheduler::Finish(CUstream_st* stream, const std::shared_ptr<Operation>& operation, double end_us) {
+  operation->state = Operation::State::kDone;
+  operation->end_us = end_us;
+  operation->run = nullptr;  // frees what the function holds
+  operation->start = nullptr;
+  operation->after.clear();
+  stream->time_us = end_us;
+  if (operation->marker != nullptr) {
+    operation->marker->time_us = end_us;
+    operation->marker->done = true;
+  }
+  stream->queue.pop_front();
+  RetireIfDestroyed(stream);
+  changed_.notify_all();
+}
+
+void Scheduler::Complete(commpoolEmulatorOperation handle, double end_us, CUresult result) {
+  const std::unique_ptr<commpoolEmulatorOperation_st> owned(handle);
+  CUctx_st& context = *machine_.contexts[static_cast<size_t>(owned->stream->device)];
+  if (result != CUDA_SUCCESS && context.sticky == CUDA_SUCCESS) context.sticky = result;
+  Finish(owned->stream, owned->operation, end_us);
+}
+
+void Scheduler::WaitForStream(std::unique_lock<std::mutex>& lock, CUstream_st* stream) {
+  const std::shared_ptr<Operation> last = stream->last;
+  if (last == nullptr) return;
+  changed_.wait(lock, [&] { return last->state == Operation::State::kDone; });
+  host_time_us = std::max(host_time_us, last->end_us);
+}
+
+void Scheduler::WaitForDevice(std::unique_lock<std::mutex>& lock, int device) {
+  std::vector<std::shared_ptr<Operation>> all;
+  const auto add = [&](const CUstream_st& stream) {
+    if (stream.device == device && stream.last != nullptr) all.push_back(stream.last);
+  };
+  add(*legacy_[static_cast<size_t>(device)]);
+  for (const auto& [handle, stream] : streams_) add(*stream);
+  for (const auto& [key, stream] : per_thread_) add(*stream);
+  for (const std::shared_ptr<Operation>& last : all) {
+    changed_.wait(lock, [&] { return last->state == Operation::State::kDone; });
+    host_time_us = std::max(host_time_us, last->end_us);
+  }
+}
+
+void Scheduler::WaitForMarker(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Marker>& marker) {
+  changed_.wait(lock, [&] { return marker->done; });
+  host_time_us = std::max(host_time_us, marker->time_us);
+}
+
+const char* Scheduler::PendingUse(CUdeviceptr address, uint64_t bytes) const {
+  const auto touches = [&](const std::vector<commpoolEmulatorRange>& ranges) {
+    return std::any_of(ranges.begin(), ranges.end(), [&](const commpoolEmulatorRange& range) {
+      return range.address < address + bytes && address < range.address + range.bytes;
+    });
+  };
+  const auto find = [&](const CUstream_st& stream) -> const char* {
+    for (const std::shared_ptr<Operation>& operation : stream.queue) {
+      if (touches(operation->reads) || touches(operation->writes)) return operation->name.c_str();
+    }
+    return nullptr;
+  };
+  for (const auto& stream : legacy_) {
+    if (const char* name = find(*stream)) return name;
+  }
+  for (const auto& [handle, stream] : streams_) {
+    if (const char* name = find(*stream)) return name;
+  }
+  for (const auto& [key, stream] : per_thread_) {
+    if (const char* name = find(*stream)) return name;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> Scheduler::Describe() const {
+  std::vector<std::string> lines;
+  for (const auto& [handle, stream] : streams_) {
+    if (!stream->destroyed)
+      lines.push_back("stream " + std::to_string(stream->id) + " of device " + std::to_string(stream->device));
+  }
+  for (const auto& [handle, event] : events_) lines.push_back("event of device " + std::to_string(event->device));
+  return lines;
+}
+
+}  // namespace commpool::emulator

@@ -1,0 +1,142 @@
+#include "src/emulator/description.h"
+
+#include <charconv>
+
+#include "src/base/bytes.h"
+
+namespace commpool::emulator {
+
+const std::vector<KnownKey>& KnownKeys() {
+  static const std::vector<KnownKey> keys = {
+      {"devices", "4", "number of GPUs"},
+      {"memory", "141GiB", "memory of each GPU (an H200's)"},
+      {"numa_nodes", "2", "host NUMA nodes; device d is nearest to node d * numa_nodes / devices"},
+      {"host_memory", "256GiB", "memory of each NUMA node"},
+      {"links", "all", "which GPUs reach each other: all, none, or ring (neighbours only)"},
+      {"granularity", "2MiB", "minimum and recommended allocation granularity, and the multicast one"},
+      {"fabric", "denied", "fabric handles: no (attribute 0), denied (attribute 1, no IMEX channel), or yes"},
+      {"multicast", "yes", "whether devices say that they support NVLink multicast"},
+      {"rdma", "yes", "GPUDirect RDMA with VMM memory"},
+      {"nccl", "2.28.9", "the NCCL release to pose as"},
+      {"windows", "yes", "no: ncclCommWindowRegister succeeds with a null window, as without NVLink"},
+      {"nccl_timeout_ms", "60000", "how long a missing rank is waited for before it is reported"},
+      {"seed", "1", "of the scheduler that picks among ready streams"},
+      {"fail", "", "faults, separated by +: CALL:SKIP:RESULT or CALL:SKIP:RESULT:COUNT"},
+      {"report", "none", "exit: print leaks to stderr when the process ends"},
+  };
+  return keys;
+}
+
+namespace {
+
+Status Unreadable(const std::string& key, const std::string& value, const std::string& expected) {
+  return Status(StatusCode::kInvalidArgument, "COMMPOOL_EMULATOR: " + key + "=" + value + " is not " + expected);
+}
+
+bool ReadNumber(const std::string& text, uint64_t& number) {
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  return result.ec == std::errc() && result.ptr == text.data() + text.size();
+}
+
+std::vector<std::string> Split(const std::string& text, const char* separators) {
+  std::vector<std::string> parts;
+  size_t start = 0;
+  while (start < text.size()) {
+    const size_t end = std::min(text.find_first_of(separators, start), text.size());
+    if (end > start) parts.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return parts;
+}
+
+Result<DeclaredFault> ParseFault(const std::string& text) {
+  const std::vector<std::string> parts = Split(text, ":");
+  uint64_t numbers[3] = {0, 0, 1};
+  bool readable = parts.size() == 3 || parts.size() == 4;
+  for (size_t index = 1; readable && index < parts.size(); ++index)
+    readable = ReadNumber(parts[index], numbers[index - 1]);
+  if (!readable) return Unreadable("fail", text, "CALL:SKIP:RESULT or CALL:SKIP:RESULT:COUNT");
+  return DeclaredFault{parts[0], static_cast<int>(numbers[0]), static_cast<int>(numbers[1]),
+                       static_cast<int>(numbers[2])};
+}
+
+}  // namespace
+
+Result<Description> Description::Parse(const std::string& text) {
+  Description description;
+  std::string known;
+  for (const KnownKey& key : KnownKeys()) {
+    description.values_[key.name] = key.default_value;
+    known += (known.empty() ? "" : ", ") + std::string(key.name);
+  }
+  for (const std::string& pair : Split(text, ",; ")) {
+    const size_t equals = pair.find('=');
+    const std::string key = pair.substr(0, equals);
+    if (equals == std::string::npos || !description.values_.contains(key)) {
+      return Status(StatusCode::kInvalidArgument,
+                    "COMMPOOL_EMULATOR: \"" + pair + "\" is no key=value of a known key; the keys are " + known);
+    }
+    description.values_[key] = pair.substr(equals + 1);
+  }
+  Status status = description.Interpret();
+  if (!status.ok()) return status;
+  return description;
+}
+
+Status Description::Interpret() {
+  const auto number = [&](const std::string& key, uint64_t least, uint64_t most, auto& output) {
+    uint64_t value = 0;
+    if (!ReadNumber(values_[key], value) || value < least || value > most) {
+      return Unreadable(key, values_[key], "a number from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    output = static_cast<std::remove_reference_t<decltype(output)>>(value);
+    return Status();
+  };
+  const auto size = [&](const std::string& key, uint64_t& output) {
+    Result<uint64_t> bytes = ParseBytes(values_[key]);
+    if (!bytes.ok()) return Unreadable(key, values_[key], "a size");
+    output = *bytes;
+    return Status();
+  };
+  const auto choice = [&](const std::string& key, const std::vector<std::string>& choices) {
+    for (const std::string& allowed : choices) {
+      if (values_[key] == allowed) return Status();
+    }
+    return Unreadable(key, values_[key], "one of its choices (src/emulator/README.md)");
+  };
+  for (const Status& status :
+       {number("devices", 1, 64, devices_), number("numa_nodes", 1, 64, numa_nodes_),
+        number("seed", 0, UINT64_MAX, seed_), size("memory", device_bytes_), size("host_memory", host_bytes_),
+        size("granularity", granularity_), choice("links", {"all", "none", "ring"}),
+        choice("fabric", {"no", "denied", "yes"}), choice("multicast", {"yes", "no"}), choice("rdma", {"yes", "no"}),
+        choice("windows", {"yes", "no"}), choice("report", {"none", "exit"})}) {
+    if (!status.ok()) return status;
+  }
+  if (!IsPowerOfTwo(granularity_) || granularity_ < 65536) {
+    return Unreadable("granularity", values_["granularity"], "a power of two of at least 64KiB");
+  }
+  device_bytes_ = RoundDown(device_bytes_, granularity_);
+  host_bytes_ = RoundDown(host_bytes_, granularity_);
+  for (const std::string& text : Split(values_["fail"], "+")) {
+    Result<DeclaredFault> fault = ParseFault(text);
+    if (!fault.ok()) return fault.status();
+    faults_.push_back(*fault);
+  }
+  return Status();
+}
+
+const char* Description::Value(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : found->second.c_str();
+}
+
+bool Description::Linked(int device, int peer) const {
+  if (device == peer) return true;
+  const std::string& links = values_.at("links");
+  if (links == "all") return true;
+  if (links == "none") return false;
+  const int distance = device > peer ? device - peer : peer - device;
+  return distance == 1 || distance == devices_ - 1;
+}
+
+}  // namespace commpool::emulator

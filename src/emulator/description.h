@@ -1,0 +1,70 @@
+// The emulated machine as it is declared: COMMPOOL_EMULATOR, one list of `key=value`, separated by commas.
+//
+//   COMMPOOL_EMULATOR="devices=2,memory=80GiB,links=none,nccl=2.19.3"
+//
+// One place for capacity, topology, versions, latencies and faults; src/emulator/README.md has the table. Parsed once
+// by the emulated driver; the emulated NCCL asks it. Constant afterwards: any thread.
+#ifndef COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_
+#define COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+
+namespace commpool::emulator {
+
+struct KnownKey {
+  const char* name;
+  const char* default_value;
+  const char* meaning;
+};
+
+// Every key there is, in the order of the README.
+const std::vector<KnownKey>& KnownKeys();
+
+// `fail=cuMemCreate:3:2:1`: after 3 more calls the next one (`:1`, the default) answers 2.
+struct DeclaredFault {
+  std::string call;
+  int skip = 0;
+  int result = 0;
+  int count = 1;
+};
+
+class Description {
+ public:
+  // kInvalidArgument names an unknown key and lists the known ones, or the value that cannot be read.
+  static Result<Description> Parse(const std::string& text);
+
+  // The declared value or the default. Null for a key that is not known.
+  const char* Value(const std::string& key) const;
+
+  int devices() const { return devices_; }
+  uint64_t device_bytes() const { return device_bytes_; }
+  int numa_nodes() const { return numa_nodes_; }
+  uint64_t host_bytes() const { return host_bytes_; }
+  uint64_t granularity() const { return granularity_; }
+  uint64_t seed() const { return seed_; }
+  const std::vector<DeclaredFault>& faults() const { return faults_; }
+
+  // Whether two devices reach each other's memory.
+  bool Linked(int device, int peer) const;
+
+ private:
+  Status Interpret();
+
+  std::map<std::string, std::string> values_;
+  int devices_ = 0;
+  uint64_t device_bytes_ = 0;
+  int numa_nodes_ = 0;
+  uint64_t host_bytes_ = 0;
+  uint64_t granularity_ = 0;
+  uint64_t seed_ = 0;
+  std::vector<DeclaredFault> faults_;
+};
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_

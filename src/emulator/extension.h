@@ -1,0 +1,114 @@
+// What the emulated CUDA driver exports beyond cuda.h's own symbols: what `launch`, the emulated NCCL and tests need.
+//
+// The symbols live in the emulator's libcuda.so.1 only. Nothing links them: callers look them up with dlsym, so that
+// the same binary runs on the real driver, where they are absent. All of them may be called from any thread.
+#ifndef COMMPOOL_SRC_EMULATOR_EXTENSION_H_
+#define COMMPOOL_SRC_EMULATOR_EXTENSION_H_
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A range of device memory that an operation declares. It must lie in mapped memory that the operation's device may
+// access.
+typedef struct {
+  CUdeviceptr address;
+  size_t bytes;
+} commpoolEmulatorRange;
+
+// What an operation reads and writes, and how long it takes in virtual time.
+typedef struct {
+  const char* name;                    // for error messages and traces; copied
+  const commpoolEmulatorRange* reads;  // copied
+  size_t read_count;
+  const commpoolEmulatorRange* writes;  // copied
+  size_t write_count;
+  double duration_us;  // virtual microseconds of device time
+} commpoolEmulatorAccess;
+
+// A kernel: runs on the device's worker with host pointers to the declared ranges, in the order declared.
+typedef void (*commpoolEmulatorKernel)(void* context, const void* const* reads, void* const* writes);
+
+// Enqueues `kernel` on `stream`. Fails at once (CUDA_ERROR_ILLEGAL_ADDRESS) where a range is unmapped or not granted;
+// the ranges are checked again when it runs, and a range that went away meanwhile is a sticky error and a report.
+CUresult commpoolEmulatorLaunch(CUstream stream, const commpoolEmulatorAccess* access, commpoolEmulatorKernel kernel,
+                                void* context);
+
+// An operation that ends later than it starts, such as a collective: it holds its stream until it is completed.
+typedef struct commpoolEmulatorOperation_st* commpoolEmulatorOperation;
+
+// Called once on the device's worker when the operation reaches the head of its stream. It must not block: it hands the
+// work to a thread of its own. `start_us` is the virtual time at which every earlier operation of the stream ended.
+typedef void (*commpoolEmulatorStart)(void* context, commpoolEmulatorOperation operation, const void* const* reads,
+                                      void* const* writes, double start_us);
+
+CUresult commpoolEmulatorEnqueue(CUstream stream, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
+                                 void* context);
+
+// Ends an operation, from any thread, exactly once. `end_us` is its virtual end (joined over ranks by the caller);
+// a result other than CUDA_SUCCESS becomes the context's sticky error.
+void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us, CUresult result);
+
+// Bytes of the operation's clock, to travel with a collective's messages, and the join of a clock that arrived.
+// The race checker fills it; until then the clock is empty and joining is a no-op.
+size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity);
+void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
+
+// The declared description (COMMPOOL_EMULATOR), as parsed: the value of `key`, or null where it is not declared.
+const char* commpoolEmulatorSetting(const char* key);
+
+// The host's virtual time in microseconds, and its advance by a modelled host-side cost.
+double commpoolEmulatorNow(void);
+void commpoolEmulatorAdvance(double microseconds);
+
+// One physical handle's place: what a window registration needs to know about an address.
+typedef struct {
+  CUdeviceptr base;   // of the mapping that holds the address
+  size_t bytes;       // of that mapping
+  uint64_t physical;  // identity of the physical memory: equal for two mappings of one handle; 0 for cudaMalloc memory
+  int handle_types;   // CUmemAllocationHandleType bits that it was created with
+  int location_type;  // CUmemLocationType of the memory
+  int location_id;
+} commpoolEmulatorMapping;
+
+// CUDA_ERROR_INVALID_VALUE where the address is not mapped.
+CUresult commpoolEmulatorFindMapping(CUdeviceptr address, commpoolEmulatorMapping* mapping);
+
+// NCCL registrations hold their range: unmapping or freeing it while held is reported. Returns CUDA_SUCCESS.
+CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* holder);
+CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes);
+
+// A resource of another emulated library (a communicator, a registration), for the leak report.
+void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description);
+void commpoolEmulatorForgetResource(const char* kind, const void* identity);
+
+// A broken rule that hardware would leave undefined: printed to stderr at once, counted, and kept for the report.
+void commpoolEmulatorReport(const char* rule, const char* details);
+
+// For tests. --------------------------------------------------------------------------------------------------------
+
+// The next `count` calls of the API function `call` after `skip` more return `result` (a CUresult, or an ncclResult_t
+// for nccl* calls) and do nothing.
+void commpoolEmulatorInjectFault(const char* call, int skip, int count, int result);
+void commpoolEmulatorClearFaults(void);
+// Used by the emulated NCCL at the head of each call: the injected result, or -1 to go on. Also counts the call.
+int commpoolEmulatorEnterCall(const char* call);
+
+// How often an API function was called in this process; "*" for all of them.
+uint64_t commpoolEmulatorCallCount(const char* call);
+
+// Live resources and broken rules, a line each, written to `buffer` (truncated at capacity, always terminated).
+// Return the number of lines.
+size_t commpoolEmulatorLeaks(char* buffer, size_t capacity);
+size_t commpoolEmulatorReports(char* buffer, size_t capacity);
+void commpoolEmulatorClearReports(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMPOOL_SRC_EMULATOR_EXTENSION_H_

@@ -1,0 +1,86 @@
+// Collectives and groups.
+#include "src/emulator/nccl/api.h"
+#include "src/emulator/nccl/group.h"
+#include "src/emulator/nccl/live_communicators.h"
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+ncclResult_t Collective(const char* name, ncclComm_t comm, const CollectiveRequest& request) {
+  Group& group = Group::OfThisThread();
+  const Call call(name, comm);
+  if (call.result() != ncclSuccess) return group.Note(call.result());
+  if (const ncclResult_t result = call->Check(request); result != ncclSuccess) return group.Note(result);
+  const std::shared_ptr<Communicator>& communicator = call.communicator();
+  return group.Launch(communicator, [communicator, request] { return communicator->Launch(request); });
+}
+
+ncclResult_t Broadcast(const char* name, const void* send, void* receive, size_t count, ncclDataType_t type, int root,
+                       ncclComm_t comm, cudaStream_t stream) {
+  return Collective(name, comm,
+                    {.kind = CollectiveKind::kBroadcast,
+                     .send = send,
+                     .receive = receive,
+                     .count = count,
+                     .type = type,
+                     .root = root,
+                     .stream = stream});
+}
+
+}  // namespace
+
+}  // namespace commpool::emulated_nccl
+
+using namespace commpool::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
+
+COMMPOOL_NCCL_API ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                             ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                             cudaStream_t stream) {
+  return Collective("ncclAllReduce", comm,
+                    {.kind = CollectiveKind::kAllReduce,
+                     .send = sendbuff,
+                     .receive = recvbuff,
+                     .count = count,
+                     .type = datatype,
+                     .operation = op,
+                     .stream = stream});
+}
+COMMPOOL_NCCL_PROFILED(ncclAllReduce);
+
+COMMPOOL_NCCL_API ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                             ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
+  return Collective("ncclAllGather", comm,
+                    {.kind = CollectiveKind::kAllGather,
+                     .send = sendbuff,
+                     .receive = recvbuff,
+                     .count = sendcount,
+                     .type = datatype,
+                     .stream = stream});
+}
+COMMPOOL_NCCL_PROFILED(ncclAllGather);
+
+COMMPOOL_NCCL_API ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                                             ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
+  return Broadcast("ncclBroadcast", sendbuff, recvbuff, count, datatype, root, comm, stream);
+}
+COMMPOOL_NCCL_PROFILED(ncclBroadcast);
+
+COMMPOOL_NCCL_API ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                                         cudaStream_t stream) {
+  return Broadcast("ncclBcast", buff, buff, count, datatype, root, comm, stream);
+}
+COMMPOOL_NCCL_PROFILED(ncclBcast);
+
+COMMPOOL_NCCL_API ncclResult_t ncclGroupStart() {
+  if (const ncclResult_t injected = EnterCall("ncclGroupStart"); injected != ncclSuccess) return injected;
+  Group::OfThisThread().Start();
+  return ncclSuccess;
+}
+COMMPOOL_NCCL_PROFILED(ncclGroupStart);
+
+COMMPOOL_NCCL_API ncclResult_t ncclGroupEnd() {
+  if (const ncclResult_t injected = EnterCall("ncclGroupEnd"); injected != ncclSuccess) return injected;
+  return Group::OfThisThread().End();
+}
+COMMPOOL_NCCL_PROFILED(ncclGroupEnd);

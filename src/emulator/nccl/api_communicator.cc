@@ -1,0 +1,208 @@
+// Communicators: making, asking, ending.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/emulator/nccl/api.h"
+#include "src/emulator/nccl/group.h"
+#include "src/emulator/nccl/live_communicators.h"
+#include "src/emulator/nccl/log.h"
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+constexpr unsigned int kConfigMagic = 0xcafebeef;
+
+// The runtime's current device: that of the current context, else 0.
+int CurrentDevice() {
+  GetDriver().cuInit(0);
+  CUdevice device = 0;
+  return GetDriver().cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : 0;
+}
+
+void LogOwnVersion() {
+  const int version = ClaimedVersion();
+  const std::string text =
+      std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+  LogVersion("NCCL version " + text + "+cuda13.0");
+}
+
+ncclResult_t InitRank(const char* call, ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank, int device) {
+  Group& group = Group::OfThisThread();
+  if (comm == nullptr || ranks < 1 || rank < 0 || rank >= ranks) {
+    COMMPOOL_NCCL_WARN("%s: Invalid rank requested : %d/%d", call, rank, ranks);
+    return group.Note(ncclInvalidArgument);
+  }
+  if (MagicOf(id) == 0) {
+    COMMPOOL_NCCL_WARN("%s: the unique id was not made by this library", call);
+    return group.Note(ncclInvalidArgument);
+  }
+  *comm = nullptr;
+  return group.Initialize([=] {
+    if (rank == 0) LogOwnVersion();
+    std::shared_ptr<Communicator> created;
+    const ncclResult_t result = Communicator::Create(ranks, rank, device, id, &created);
+    if (result == ncclSuccess) *comm = LiveCommunicators::Get().Add(std::move(created));
+    return result;
+  });
+}
+
+ncclResult_t InitAll(ncclComm_t* comms, int count, const int* devices) {
+  int device_count = 0;
+  GetDriver().cuInit(0);
+  GetDriver().cuDeviceGetCount(&device_count);
+  if (comms == nullptr || count < 1 || (devices == nullptr && count > device_count)) {
+    COMMPOOL_NCCL_WARN("Invalid device count requested : %d", count);
+    return ncclInvalidArgument;
+  }
+  for (int index = 0; devices != nullptr && index < count; ++index) {
+    if (devices[index] >= 0 && devices[index] < device_count) continue;
+    COMMPOOL_NCCL_WARN("Invalid device %d (totalnDev=%d)", devices[index], device_count);
+    return ncclInvalidArgument;
+  }
+  Result<ncclUniqueId> id = MakeUniqueId();
+  if (!id.ok()) return ncclSystemError;
+  Group& group = Group::OfThisThread();
+  group.Start();
+  for (int rank = 0; rank < count; ++rank) {
+    InitRank("ncclCommInitAll", &comms[rank], count, *id, rank, devices != nullptr ? devices[rank] : rank);
+  }
+  return group.End();
+}
+
+}  // namespace
+
+}  // namespace commpool::emulated_nccl
+
+using namespace commpool::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
+
+COMMPOOL_NCCL_API ncclResult_t ncclGetVersion(int* version) {
+  if (const ncclResult_t injected = EnterCall("ncclGetVersion"); injected != ncclSuccess) return injected;
+  if (version == nullptr) return ncclInvalidArgument;
+  *version = ClaimedVersion();
+  return ncclSuccess;
+}
+COMMPOOL_NCCL_PROFILED(ncclGetVersion);
+
+COMMPOOL_NCCL_API ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
+  if (const ncclResult_t injected = EnterCall("ncclGetUniqueId"); injected != ncclSuccess) return injected;
+  if (uniqueId == nullptr) return ncclInvalidArgument;
+  commpool::Result<ncclUniqueId> id = MakeUniqueId();
+  if (!id.ok()) return ncclSystemError;
+  *uniqueId = *id;
+  return ncclSuccess;
+}
+COMMPOOL_NCCL_PROFILED(ncclGetUniqueId);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
+  if (const ncclResult_t injected = EnterCall("ncclCommInitRank"); injected != ncclSuccess) return injected;
+  return InitRank("ncclCommInitRank", comm, nranks, commId, rank, CurrentDevice());
+}
+COMMPOOL_NCCL_PROFILED(ncclCommInitRank);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                                      ncclConfig_t* config) {
+  if (const ncclResult_t injected = EnterCall("ncclCommInitRankConfig"); injected != ncclSuccess) return injected;
+  if (config != nullptr && config->magic != kConfigMagic) {
+    COMMPOOL_NCCL_WARN("ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+    return Group::OfThisThread().Note(ncclInvalidArgument);
+  }
+  return InitRank("ncclCommInitRankConfig", comm, nranks, commId, rank, CurrentDevice());
+}
+COMMPOOL_NCCL_PROFILED(ncclCommInitRankConfig);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
+  if (const ncclResult_t injected = EnterCall("ncclCommInitAll"); injected != ncclSuccess) return injected;
+  return InitAll(comm, ndev, devlist);
+}
+COMMPOOL_NCCL_PROFILED(ncclCommInitAll);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  const Call call("ncclCommFinalize", comm);
+  return call.result() != ncclSuccess ? call.result() : call->Finalize();
+}
+COMMPOOL_NCCL_PROFILED(ncclCommFinalize);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  const Call call("ncclCommDestroy", comm);
+  if (call.result() != ncclSuccess) return call.result();
+  LiveCommunicators::Get().Remove(comm);
+  return call->Destroy();
+}
+COMMPOOL_NCCL_PROFILED(ncclCommDestroy);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (const ncclResult_t injected = EnterCall("ncclCommAbort"); injected != ncclSuccess) return injected;
+  if (comm == nullptr) return ncclSuccess;
+  const std::shared_ptr<Communicator> found = FindReported("ncclCommAbort", comm);
+  if (found == nullptr) return ncclInvalidArgument;
+  LiveCommunicators::Get().Remove(comm);
+  found->Abort();
+  return ncclSuccess;
+}
+COMMPOOL_NCCL_PROFILED(ncclCommAbort);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
+  if (const ncclResult_t injected = EnterCall("ncclCommGetAsyncError"); injected != ncclSuccess) return injected;
+  const std::shared_ptr<Communicator> found = FindReported("ncclCommGetAsyncError", comm);
+  if (found == nullptr || asyncError == nullptr) return ncclInvalidArgument;
+  *asyncError = found->async_error();
+  return ncclSuccess;
+}
+COMMPOOL_NCCL_PROFILED(ncclCommGetAsyncError);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  if (const ncclResult_t injected = EnterCall("ncclCommCount"); injected != ncclSuccess) return injected;
+  const std::shared_ptr<Communicator> found = FindReported("ncclCommCount", comm);
+  if (found == nullptr || count == nullptr) return ncclInvalidArgument;
+  *count = found->ranks();
+  return ncclSuccess;
+}
+COMMPOOL_NCCL_PROFILED(ncclCommCount);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  if (const ncclResult_t injected = EnterCall("ncclCommCuDevice"); injected != ncclSuccess) return injected;
+  const std::shared_ptr<Communicator> found = FindReported("ncclCommCuDevice", comm);
+  if (found == nullptr || device == nullptr) return ncclInvalidArgument;
+  *device = found->device();
+  return ncclSuccess;
+}
+COMMPOOL_NCCL_PROFILED(ncclCommCuDevice);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+  if (const ncclResult_t injected = EnterCall("ncclCommUserRank"); injected != ncclSuccess) return injected;
+  const std::shared_ptr<Communicator> found = FindReported("ncclCommUserRank", comm);
+  if (found == nullptr || rank == nullptr) return ncclInvalidArgument;
+  *rank = found->rank();
+  return ncclSuccess;
+}
+COMMPOOL_NCCL_PROFILED(ncclCommUserRank);
+
+COMMPOOL_NCCL_API const char* ncclGetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "a CUDA call failed";
+    case ncclSystemError:
+      return "a call to the operating system failed";
+    case ncclInternalError:
+      return "internal error of the emulated NCCL, or ranks that disagree";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "another rank failed, or the network did";
+    case ncclInProgress:
+      return "still in progress";
+    default:
+      return "unknown result code";
+  }
+}
+COMMPOOL_NCCL_PROFILED(ncclGetErrorString);
+
+COMMPOOL_NCCL_API const char* ncclGetLastError(ncclComm_t) { return LastWarning(); }
+COMMPOOL_NCCL_PROFILED(ncclGetLastError);

@@ -1,0 +1,200 @@
+#include "src/emulator/nccl/bootstrap.h"
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "src/emulator/nccl/driver.h"
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+constexpr uint64_t kMarker = 0x636f6d6d706f6f6c;  // what an id of this library begins with
+
+struct IdContent {
+  uint64_t marker;
+  uint64_t magic;
+  std::array<char, 64> address;
+};
+static_assert(sizeof(IdContent) <= NCCL_UNIQUE_ID_BYTES);
+
+// The root's answer: an empty reason, then the table of all ranks; or why there is none.
+struct Answer {
+  std::array<char, 256> reason = {};
+};
+
+// The first bytes on a connection between two ranks.
+struct Hello {
+  uint64_t magic;
+  int32_t rank;
+  int32_t channel;
+};
+constexpr int kDataChannel = 0;
+constexpr int kControlChannel = 1;
+
+template <size_t N>
+void CopyText(const std::string& text, std::array<char, N>& target) {
+  std::strncpy(target.data(), text.c_str(), N - 1);
+}
+
+IdContent ContentOf(const ncclUniqueId& id) {
+  IdContent content;
+  std::memcpy(&content, id.internal, sizeof content);
+  return content;
+}
+
+// Collects the introductions of all ranks of one communicator, and answers them.
+class Root {
+ public:
+  Root(Listener listener, uint64_t magic) : listener_(std::move(listener)), magic_(magic) {}
+
+  void Serve() {
+    std::string reason;
+    Deadline deadline = DeadlineAfter(std::chrono::hours(1));
+    while (reason.empty() && !Complete()) {
+      Result<Connection> accepted = listener_.Accept(deadline);
+      if (!accepted.ok()) {
+        if (peers_.empty()) continue;  // nobody has come yet: an id may be used late
+        reason = "of " + std::to_string(peers_.size()) + " ranks these did not join: " + Missing();
+        break;
+      }
+      if (peers_.empty()) deadline = DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds()));
+      reason = Introduce(std::move(*accepted), deadline);
+    }
+    AnswerAll(reason);
+  }
+
+ private:
+  bool Complete() const { return !peers_.empty() && joined_ == peers_.size(); }
+
+  // Takes one rank in; what is wrong with it, or nothing.
+  std::string Introduce(Connection connection, Deadline deadline) {
+    PeerInfo peer;
+    if (!connection.Receive(&peer, sizeof peer, deadline).ok() || peer.magic != magic_) return "";
+    if (peers_.empty()) {
+      peers_.resize(static_cast<size_t>(peer.ranks));
+      connections_.resize(peers_.size());
+    }
+    const auto rank = static_cast<size_t>(peer.rank);
+    const std::string name = "rank " + std::to_string(peer.rank);
+    if (static_cast<size_t>(peer.ranks) != peers_.size() || rank >= peers_.size() || connections_[rank].valid()) {
+      const bool twice = rank < peers_.size() && connections_[rank].valid();
+      late_ = std::move(connection);
+      return twice ? name + " joined twice"
+                   : name + " counts " + std::to_string(peer.ranks) + " ranks where others count " +
+                         std::to_string(peers_.size());
+    }
+    peers_[rank] = peer;
+    connections_[rank] = std::move(connection);
+    ++joined_;
+    return "";
+  }
+
+  std::string Missing() const {
+    std::string ranks;
+    for (size_t rank = 0; rank < connections_.size(); ++rank) {
+      if (!connections_[rank].valid()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    return ranks;
+  }
+
+  void AnswerAll(const std::string& reason) {
+    const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds()));
+    Answer answer;
+    CopyText(reason, answer.reason);
+    connections_.push_back(std::move(late_));
+    for (Connection& connection : connections_) {
+      if (!connection.valid()) continue;
+      Status sent = connection.Send(&answer, sizeof answer, deadline);
+      // A rank that is gone by now is found by its peers.
+      if (sent.ok() && reason.empty())
+        sent = connection.Send(peers_.data(), peers_.size() * sizeof(PeerInfo), deadline);
+    }
+  }
+
+  Listener listener_;
+  const uint64_t magic_;
+  std::vector<PeerInfo> peers_;
+  std::vector<Connection> connections_;
+  Connection late_;
+  size_t joined_ = 0;
+};
+
+Result<std::vector<PeerInfo>> Introduce(const ncclUniqueId& id, const PeerInfo& own, Deadline deadline) {
+  const IdContent content = ContentOf(id);
+  Result<Connection> root = Connect(content.address.data(), deadline);
+  if (!root.ok()) return root.status();
+  Answer answer;
+  if (Status status = root->Send(&own, sizeof own, deadline); !status.ok()) return status;
+  if (Status status = root->Receive(&answer, sizeof answer, deadline); !status.ok()) return status;
+  if (answer.reason[0] != '\0') return Status(StatusCode::kDisagreement, answer.reason.data());
+  std::vector<PeerInfo> peers(static_cast<size_t>(own.ranks));
+  if (Status status = root->Receive(peers.data(), peers.size() * sizeof(PeerInfo), deadline); !status.ok()) {
+    return status;
+  }
+  return peers;
+}
+
+// Every rank connects to those below it and accepts those above.
+Status ConnectMeshes(Listener& listener, const PeerInfo& own, Membership& membership, Deadline deadline) {
+  for (int rank = 0; rank < own.rank; ++rank) {
+    for (const int channel : {kDataChannel, kControlChannel}) {
+      const Hello hello{own.magic, own.rank, channel};
+      Result<Connection> connection = Connect(membership.peers[static_cast<size_t>(rank)].address.data(), deadline);
+      if (!connection.ok()) return connection.status();
+      if (Status status = connection->Send(&hello, sizeof hello, deadline); !status.ok()) return status;
+      (channel == kDataChannel ? membership.data : membership.control).to(rank) = std::move(*connection);
+    }
+  }
+  for (int expected = 2 * (own.ranks - 1 - own.rank); expected > 0;) {
+    Result<Connection> connection = listener.Accept(deadline);
+    if (!connection.ok()) return connection.status();
+    Hello hello = {};
+    const Status status = connection->Receive(&hello, sizeof hello, deadline);
+    // Not one of ours: a port scan must not end a job.
+    if (!status.ok() || hello.magic != own.magic || hello.rank <= own.rank || hello.rank >= own.ranks) continue;
+    (hello.channel == kDataChannel ? membership.data : membership.control).to(hello.rank) = std::move(*connection);
+    --expected;
+  }
+  return Status();
+}
+
+}  // namespace
+
+void Mesh::Shutdown() {
+  for (Connection& connection : connections_) connection.Shutdown();
+}
+
+Result<ncclUniqueId> MakeUniqueId() {
+  Result<Listener> listener = Listener::Open();
+  if (!listener.ok()) return listener.status();
+  std::random_device random;
+  IdContent content = {.marker = kMarker, .magic = (uint64_t{random()} << 32 | random()) | 1, .address = {}};
+  CopyText(listener->address(), content.address);
+  ncclUniqueId id = {};
+  std::memcpy(id.internal, &content, sizeof content);
+  std::thread([root = Root(std::move(*listener), content.magic)]() mutable { root.Serve(); }).detach();
+  return id;
+}
+
+uint64_t MagicOf(const ncclUniqueId& id) {
+  const IdContent content = ContentOf(id);
+  return content.marker == kMarker ? content.magic : 0;
+}
+
+Result<Membership> Join(const ncclUniqueId& id, PeerInfo own, Deadline deadline) {
+  Result<Listener> listener = Listener::Open();
+  if (!listener.ok()) return listener.status();
+  own.magic = MagicOf(id);
+  CopyText(listener->address(), own.address);
+  Result<std::vector<PeerInfo>> peers = Introduce(id, own, deadline);
+  if (!peers.ok()) return peers.status();
+  Membership membership{.peers = std::move(*peers), .data = Mesh(own.ranks), .control = Mesh(own.ranks)};
+  if (Status status = ConnectMeshes(*listener, own, membership, deadline); !status.ok()) return status;
+  return membership;
+}
+
+}  // namespace commpool::emulated_nccl

@@ -1,0 +1,71 @@
+// One collective: what the program asked for, what this rank decided, what it tells the others. Values: any thread.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/emulator/nccl/model.h"
+
+namespace commpool::emulated_nccl {
+
+struct CollectiveRequest {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  const void* send = nullptr;
+  void* receive = nullptr;
+  size_t count = 0;  // as the API counts: of one rank for all-gather
+  ncclDataType_t type = ncclInt8;
+  ncclRedOp_t operation = ncclSum;
+  int root = 0;
+  CUstream stream = nullptr;
+};
+
+// Where a buffer lies: the number of its window and the offset in it; window 0 for none.
+struct WindowPlace {
+  uint64_t window = 0;
+  uint64_t offset = 0;
+  bool operator==(const WindowPlace&) const = default;
+};
+
+// What this rank decided by itself, as NCCL does: nothing makes ranks agree on it (NCCL 2.28.9,
+// src/scheduler/symmetric_sched.cc).
+struct CollectivePlan {
+  bool symmetric = false;
+  WindowPlace send;
+  WindowPlace receive;
+  double duration_us = 0;
+};
+
+// What a rank tells the others at the head of a collective; its clock's bytes follow it.
+struct CollectiveHeader {
+  uint64_t magic = 0;  // of the communicator
+  uint64_t sequence = 0;
+  uint64_t count = 0;
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  int32_t type = 0;
+  int32_t operation = 0;
+  int32_t root = 0;
+  uint64_t symmetric = 0;
+  WindowPlace send;
+  WindowPlace receive;
+  double start_us = 0;
+  double duration_us = 0;
+};
+
+// A rule that the headers of all ranks break together.
+struct Mismatch {
+  std::string rule;
+  std::string details;  // names two ranks
+};
+
+// The first disagreement; nothing where all ranks run the same collective the same way.
+std::optional<Mismatch> FindMismatch(const std::vector<CollectiveHeader>& headers);
+
+}  // namespace commpool::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_H_

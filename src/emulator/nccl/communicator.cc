@@ -1,0 +1,211 @@
+#include "src/emulator/nccl/communicator.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <utility>
+
+#include "src/emulator/nccl/exchange.h"
+#include "src/emulator/nccl/log.h"
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+Deadline CallDeadline() { return DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())); }
+
+// Equal on all processes of one running host: NCCL tells hosts apart by name and boot, too.
+uint64_t HostIdentity() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  return std::hash<std::string>()(HostName() + "/" + boot);
+}
+
+uint64_t BusOf(int device) {
+  const Driver& driver = GetDriver();
+  int domain = 0;
+  int bus = 0;
+  int slot = 0;
+  driver.cuDeviceGetAttribute(&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, device);
+  driver.cuDeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device);
+  driver.cuDeviceGetAttribute(&slot, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, device);
+  return static_cast<uint64_t>(domain) << 20 | static_cast<uint64_t>(bus) << 12 | static_cast<uint64_t>(slot) << 4;
+}
+
+// Two ranks on one device, or of two versions: what NCCL refuses at initialisation (NCCL 2.28.9, src/init.cc).
+ncclResult_t CheckPeers(const std::vector<PeerInfo>& peers) {
+  for (const PeerInfo& a : peers) {
+    if (a.version != peers[0].version) {
+      COMMPOOL_NCCL_WARN("Mismatched NCCL version detected : rank %d version %d rank %d version %d", 0,
+                         peers[0].version, a.rank, a.version);
+      return ncclInvalidUsage;
+    }
+    for (const PeerInfo& b : peers) {
+      if (a.rank >= b.rank || a.host != b.host || a.bus != b.bus || a.device != b.device) continue;
+      COMMPOOL_NCCL_WARN("Duplicate GPU detected : rank %d and rank %d both on CUDA device %lx", a.rank, b.rank,
+                         static_cast<unsigned long>(a.bus));
+      return ncclInvalidUsage;
+    }
+  }
+  return ncclSuccess;
+}
+
+// Whether every rank's device reaches every other's: all on one host, and linked.
+bool AllDirect(const std::vector<PeerInfo>& peers) {
+  for (const PeerInfo& a : peers) {
+    if (a.host != peers[0].host) return false;
+    for (const PeerInfo& b : peers) {
+      int reaches = 1;
+      if (a.device != b.device) GetDriver().cuDeviceCanAccessPeer(&reaches, a.device, b.device);
+      if (reaches == 0) return false;
+    }
+  }
+  return true;
+}
+
+WindowSupport ChooseWindowSupport(bool all_direct) {
+  if (TextSetting("windows", "yes") == "no") return WindowSupport::kNullWindow;
+  const char* enabled = std::getenv("NCCL_WIN_ENABLE");
+  if (all_direct && (enabled == nullptr || std::string(enabled) != "0")) return WindowSupport::kSupported;
+  // Before 2.29.2 a local handle poses as a window, from then on the window is null
+  // (src/dev_runtime.cc of 2.28.9 and 2.30.7).
+  return ClaimedVersion() < 22902 ? WindowSupport::kLocalHandle : WindowSupport::kNullWindow;
+}
+
+}  // namespace
+
+ncclResult_t Communicator::Create(int ranks, int rank, int device, const ncclUniqueId& id,
+                                  std::shared_ptr<Communicator>* created) {
+  CUcontext context = nullptr;
+  const Driver& driver = GetDriver();
+  if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) return ncclUnhandledCudaError;
+  const ContextGuard guard(context);
+  PeerInfo own;
+  own.rank = rank;
+  own.ranks = ranks;
+  own.host = HostIdentity();
+  own.process = getpid();
+  own.device = device;
+  own.bus = BusOf(device);
+  own.version = ClaimedVersion();
+  const auto magic = static_cast<unsigned long long>(MagicOf(id));
+  Result<Membership> membership = Join(id, own, CallDeadline());
+  ncclResult_t result = ncclSuccess;
+  if (!membership.ok()) {
+    COMMPOOL_NCCL_WARN("rank %d of %d could not join: %s", rank, ranks, membership.status().message().c_str());
+    driver.commpoolEmulatorReport(
+        "communicator not initialised by all ranks",
+        ("rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ": " + membership.status().message())
+            .c_str());
+    result = ncclRemoteError;
+  } else {
+    result = CheckPeers(membership->peers);
+  }
+  if (result != ncclSuccess) {
+    driver.cuDevicePrimaryCtxRelease(device);
+    return result;
+  }
+  auto communicator = std::make_shared<Communicator>(ranks, rank, device, context, std::move(*membership));
+  LogInfo(Subject::kInit,
+          "ncclCommInitRank comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %lx commId 0x%llx - Init COMPLETE",
+          static_cast<void*>(communicator->handle()), rank, ranks, device, device, static_cast<unsigned long>(own.bus),
+          magic);
+  communicator->thread_ = std::thread([communicator] { communicator->Run(); });
+  *created = std::move(communicator);
+  return ncclSuccess;
+}
+
+Communicator::Communicator(int ranks, int rank, int device, CUcontext context, Membership membership)
+    : ranks_(ranks),
+      rank_(rank),
+      device_(device),
+      context_(context),
+      peers_(std::move(membership.peers)),
+      data_(std::move(membership.data)),
+      control_(std::move(membership.control)) {
+  all_direct_ = AllDirect(peers_);
+  window_support_ = ChooseWindowSupport(all_direct_);
+  const std::string description =
+      "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + " on device " + std::to_string(device);
+  GetDriver().commpoolEmulatorNoteResource("NCCL communicator", this, description.c_str());
+}
+
+Communicator::~Communicator() = default;
+
+bool Communicator::Enter(const char* call) {
+  const int self = gettid();
+  int expected = 0;
+  if (user_.load() != self && !user_.compare_exchange_strong(expected, self)) {
+    // NCCL's user guide: one thread at a time on a communicator, registration included (NVIDIA/nccl#2184).
+    GetDriver().commpoolEmulatorReport(
+        "communicator used by two threads at once",
+        ("rank " + std::to_string(rank_) + ": " + call + " on thread " + std::to_string(self) + " while thread " +
+         std::to_string(expected) + " is in a call")
+            .c_str());
+    return false;
+  }
+  ++user_depth_;
+  return true;
+}
+
+void Communicator::Leave() {
+  if (--user_depth_ == 0) user_.store(0);
+}
+
+ncclResult_t Communicator::Finalize() {
+  if (finalized_) return async_error();
+  finalized_ = true;
+  if (async_error() != ncclSuccess) queue_.Close();
+  if (!queue_.WaitUntilIdle(CallDeadline())) {
+    GetDriver().commpoolEmulatorReport("communicator finalized with collectives that never ended",
+                                       ("rank " + std::to_string(rank_)).c_str());
+    return ncclInternalError;
+  }
+  return async_error();
+}
+
+void Communicator::ReportLeftovers() const {
+  const size_t windows = windows_.windows().size();
+  const size_t locals = registrations_.slots().size();
+  // 2.29.7 takes leftover windows down by itself; local registrations are used after free
+  // (src/init.cc; NVIDIA/nccl#1115).
+  const bool windows_matter = windows > 0 && ClaimedVersion() < 22907;
+  if (!windows_matter && (locals == 0 || windows > 0)) return;
+  GetDriver().commpoolEmulatorReport("communicator destroyed with live registrations",
+                                     ("rank " + std::to_string(rank_) + ": " + std::to_string(windows) + " windows, " +
+                                      std::to_string(locals) + " registered ranges")
+                                         .c_str());
+}
+
+ncclResult_t Communicator::Destroy() {
+  const ncclResult_t result = Finalize();
+  ReportLeftovers();
+  DropRegistrations();
+  JoinThread();
+  return result == ncclRemoteError ? ncclSuccess : result;
+}
+
+void Communicator::Abort() {
+  aborted_.store(true);
+  data_.Shutdown();
+  control_.Shutdown();
+  DropRegistrations();
+  JoinThread();
+}
+
+void Communicator::JoinThread() {
+  const Driver& driver = GetDriver();
+  queue_.Close();
+  // A collective that never reaches the head of its stream keeps the thread; it holds the communicator then.
+  if (queue_.WaitUntilNothingRuns()) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+  driver.commpoolEmulatorForgetResource("NCCL communicator", this);
+  driver.cuDevicePrimaryCtxRelease(device_);
+}
+
+}  // namespace commpool::emulated_nccl

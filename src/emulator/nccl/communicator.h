@@ -1,0 +1,117 @@
+// One rank's end of a communicator: its peers, its registrations, and the thread that runs its collectives.
+//
+// One thread at a time may use it (NCCL's own rule, checked by Enter), except async_error and Abort.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_COMMUNICATOR_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_COMMUNICATOR_H_
+
+#include <nccl.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/emulator/nccl/bootstrap.h"
+#include "src/emulator/nccl/collective.h"
+#include "src/emulator/nccl/driver.h"
+#include "src/emulator/nccl/exchange.h"
+#include "src/emulator/nccl/progress_queue.h"
+#include "src/emulator/nccl/registration.h"
+
+namespace commpool::emulated_nccl {
+
+// How ncclCommWindowRegister behaves where windows are not supported (src/dev_runtime.cc).
+enum class WindowSupport { kSupported, kNullWindow, kLocalHandle };
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  // Joins the others; returns when all have. `*created` is set on success only.
+  static ncclResult_t Create(int ranks, int rank, int device, const ncclUniqueId& id,
+                             std::shared_ptr<Communicator>* created);
+
+  Communicator(int ranks, int rank, int device, CUcontext context, Membership membership);
+  ~Communicator();
+
+  ncclComm_t handle() { return reinterpret_cast<ncclComm_t>(this); }
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int device() const { return device_; }
+  CUcontext context() const { return context_; }
+  ncclResult_t async_error() const { return async_error_.load(); }
+
+  // Marks the calling thread as its user. False, and a report, while another thread is; Leave undoes a success.
+  bool Enter(const char* call);
+  void Leave();
+
+  // Checks the request against this communicator, without doing anything.
+  ncclResult_t Check(const CollectiveRequest& request) const;
+  // Puts a checked request on its stream.
+  ncclResult_t Launch(const CollectiveRequest& request);
+
+  ncclResult_t RegisterLocal(void* buffer, size_t bytes, void** handle);
+  ncclResult_t DeregisterLocal(void* handle);
+  ncclResult_t RegisterWindow(void* buffer, size_t bytes, int flags, ncclWindow_t* window);
+  ncclResult_t DeregisterWindow(ncclWindow_t window);
+
+  // Waits for the collectives that were launched; none may follow.
+  ncclResult_t Finalize();
+  // Finalizes, reports what is still registered, and lets go of everything.
+  ncclResult_t Destroy();
+  // Lets go of everything at once; what peers wait for fails.
+  void Abort();
+
+ private:
+  friend void StartCollective(void* context, commpoolEmulatorOperation operation, const void* const* reads,
+                              void* const* writes, double start_us);
+  struct WindowMessage;
+
+  void Run();
+  void Execute(PendingCollective& pending);
+  Status RunCollective(PendingCollective& pending, double* end_us);
+  Result<std::vector<CollectiveHeader>> Agree(PendingCollective& pending);
+  void JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages);
+  void Fail(const Status& status, const std::string& what);
+
+  CollectivePlan Plan(const CollectiveRequest& request, uint64_t sequence);
+  bool PlanSymmetric(const CollectiveRequest& request, CollectivePlan* plan) const;
+  bool UseLocalRegistration(const CollectiveRequest& request, size_t bytes);
+  void ImportRegistration(LocalRegistration& slot, const void* buffer, size_t bytes,
+                          const commpoolEmulatorMapping& mapping);
+  void LogOrdinary(const CollectiveRequest& request, size_t bytes, size_t result_bytes);
+  ncclResult_t CheckBuffer(const char* name, const void* buffer, size_t bytes) const;
+
+  LocalRegistration* AddLocal(void* buffer, size_t bytes);
+  void DropLocal(LocalRegistration* slot);
+  ncclResult_t CheckWindow(void* buffer, size_t bytes, commpoolEmulatorMapping* mapping) const;
+  ncclResult_t AgreeOnWindow(const WindowMessage& own);
+  void DropRegistrations();
+  void ReportLeftovers() const;
+  void JoinThread();
+
+  const int ranks_;
+  const int rank_;
+  const int device_;
+  const CUcontext context_;
+  const std::vector<PeerInfo> peers_;
+  bool all_direct_ = true;  // every rank's device reaches every other's
+  WindowSupport window_support_ = WindowSupport::kSupported;
+  Mesh data_;     // the progress thread's
+  Mesh control_;  // the calling thread's
+
+  std::atomic<int> user_ = 0;  // the thread that is in a call
+  int user_depth_ = 0;
+  std::atomic<ncclResult_t> async_error_ = ncclSuccess;
+  std::atomic<bool> aborted_ = false;
+  std::atomic<bool> timed_out_ = false;  // a rank was waited for long enough already
+  bool finalized_ = false;
+  RegistrationCache registrations_;
+  WindowTable windows_;
+  uint64_t window_calls_ = 0;
+  ProgressQueue queue_;
+  std::thread thread_;
+};
+
+}  // namespace commpool::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_COMMUNICATOR_H_

@@ -1,0 +1,56 @@
+#include "src/emulator/nccl/exchange.h"
+
+#include <cstring>
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+constexpr uint64_t kMostBytes = 1 << 20;
+
+Status Lost(int rank, const Status& status) {
+  return Status(StatusCode::kRemoteFailure, "rank " + std::to_string(rank) + " is gone (" + status.message() + ")");
+}
+
+Status ReceiveMessage(Connection& connection, Message& message, Deadline deadline) {
+  uint64_t bytes = 0;
+  if (Status status = connection.Receive(&bytes, sizeof bytes, deadline); !status.ok()) return status;
+  if (bytes > kMostBytes) return Status(StatusCode::kRemoteFailure, "the peer sends something else");
+  message.resize(bytes);
+  return connection.Receive(message.data(), message.size(), deadline);
+}
+
+}  // namespace
+
+std::string JoinRanks(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+Result<std::vector<Message>> ExchangeAll(Mesh& mesh, int rank, int ranks, const Message& own, Deadline deadline) {
+  const uint64_t bytes = own.size();
+  Message sent(sizeof bytes + own.size());
+  std::memcpy(sent.data(), &bytes, sizeof bytes);
+  if (!own.empty()) std::memcpy(sent.data() + sizeof bytes, own.data(), own.size());
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    if (Status status = mesh.to(peer).Send(sent.data(), sent.size(), deadline); !status.ok()) return Lost(peer, status);
+  }
+  std::vector<Message> messages(static_cast<size_t>(ranks));
+  messages[static_cast<size_t>(rank)] = own;
+  std::vector<int> missing;
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    const Status status = ReceiveMessage(mesh.to(peer), messages[static_cast<size_t>(peer)], deadline);
+    if (status.code() == StatusCode::kDeadlineExceeded) {
+      missing.push_back(peer);
+    } else if (!status.ok()) {
+      return Lost(peer, status);
+    }
+  }
+  if (missing.empty()) return messages;
+  return Status(StatusCode::kDeadlineExceeded, "rank " + JoinRanks(missing) + " did not arrive");
+}
+
+}  // namespace commpool::emulated_nccl

@@ -1,0 +1,24 @@
+// Every rank tells every other rank something, and waits for what they tell. One thread at a time on a mesh.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_EXCHANGE_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_EXCHANGE_H_
+
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/emulator/nccl/bootstrap.h"
+
+namespace commpool::emulated_nccl {
+
+using Message = std::vector<char>;
+
+// Messages by rank, this rank's own among them. The failure names every rank that did not arrive before the deadline
+// (kDeadlineExceeded) or the one whose connection broke (kRemoteFailure).
+Result<std::vector<Message>> ExchangeAll(Mesh& mesh, int rank, int ranks, const Message& own, Deadline deadline);
+
+// "1, 3".
+std::string JoinRanks(const std::vector<int>& ranks);
+
+}  // namespace commpool::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_EXCHANGE_H_

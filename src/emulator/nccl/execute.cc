@@ -1,0 +1,131 @@
+// The part of a communicator that runs on its progress thread.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "src/emulator/nccl/communicator.h"
+#include "src/emulator/nccl/exchange.h"
+#include "src/emulator/nccl/log.h"
+#include "src/emulator/nccl/reduction.h"
+#include "src/emulator/nccl/ring.h"
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+constexpr size_t kMostClockBytes = 64 << 10;
+
+CollectiveHeader HeaderOf(const Message& message) {
+  CollectiveHeader header;
+  std::memcpy(&header, message.data(), std::min(message.size(), sizeof header));
+  return header;
+}
+
+Message MakeMessage(const CollectiveHeader& header, commpoolEmulatorOperation operation) {
+  Message message(sizeof header + kMostClockBytes);
+  std::memcpy(message.data(), &header, sizeof header);
+  const size_t clock = GetDriver().commpoolEmulatorClock(operation, message.data() + sizeof header, kMostClockBytes);
+  message.resize(sizeof header + std::min(clock, kMostClockBytes));
+  return message;
+}
+
+}  // namespace
+
+void Communicator::Run() {
+  while (std::unique_ptr<PendingCollective> pending = queue_.TakeNext()) {
+    Execute(*pending);
+    queue_.Finish();
+  }
+}
+
+void Communicator::Execute(PendingCollective& pending) {
+  double end_us = pending.start_us;
+  bool succeeded = aborted_.load();
+  if (!succeeded && async_error() == ncclSuccess) {
+    const Status status = RunCollective(pending, &end_us);
+    succeeded = status.ok() || aborted_.load();
+    if (!succeeded) Fail(status, CollectiveName(pending.request.kind));
+  }
+  // NCCL's kernel waits for a lost rank until this rank ends its communicator, and leaves quietly then.
+  if (!succeeded && async_error() == ncclRemoteError && !timed_out_.load()) {
+    succeeded = queue_.WaitUntilClosed(DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())));
+  }
+  GetDriver().commpoolEmulatorComplete(pending.operation, end_us, succeeded ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED);
+}
+
+void Communicator::Fail(const Status& status, const std::string& what) {
+  const std::string details = "rank " + std::to_string(rank_) + " in " + what + ": " + status.message();
+  COMMPOOL_NCCL_WARN("%s", details.c_str());
+  if (status.code() == StatusCode::kDeadlineExceeded) {
+    timed_out_.store(true);
+    // NCCL itself would wait for ever.
+    GetDriver().commpoolEmulatorReport("a rank is missing from a collective call", details.c_str());
+  }
+  async_error_.store(status.code() == StatusCode::kDisagreement ? ncclInternalError : ncclRemoteError);
+}
+
+Result<std::vector<CollectiveHeader>> Communicator::Agree(PendingCollective& pending) {
+  const CollectiveRequest& request = pending.request;
+  CollectiveHeader own;
+  own.magic = peers_[0].magic;
+  own.sequence = pending.sequence;
+  own.count = request.count;
+  own.kind = request.kind;
+  own.type = request.type;
+  own.operation = request.operation;
+  own.root = request.root;
+  own.symmetric = pending.plan.symmetric ? 1 : 0;
+  own.send = pending.plan.send;
+  own.receive = pending.plan.receive;
+  own.start_us = pending.start_us;
+  own.duration_us = pending.plan.duration_us;
+  Result<std::vector<Message>> messages = ExchangeAll(data_, rank_, ranks_, MakeMessage(own, pending.operation),
+                                                      DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())));
+  if (!messages.ok()) return messages.status();
+  std::vector<CollectiveHeader> headers;
+  for (const Message& message : *messages) headers.push_back(HeaderOf(message));
+  if (const std::optional<Mismatch> mismatch = FindMismatch(headers)) {
+    GetDriver().commpoolEmulatorReport(mismatch->rule.c_str(), mismatch->details.c_str());
+    return Status(StatusCode::kDisagreement, mismatch->rule + " (" + mismatch->details + ")");
+  }
+  JoinClocks(pending, *messages);
+  return headers;
+}
+
+// What a rank receives from happens before: every contributor, but for a broadcast the root alone.
+void Communicator::JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages) {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_) continue;
+    if (pending.request.kind == CollectiveKind::kBroadcast && peer != pending.request.root) continue;
+    const Message& message = messages[static_cast<size_t>(peer)];
+    if (message.size() <= sizeof(CollectiveHeader)) continue;
+    GetDriver().commpoolEmulatorJoinClock(pending.operation, message.data() + sizeof(CollectiveHeader),
+                                          message.size() - sizeof(CollectiveHeader));
+  }
+}
+
+Status Communicator::RunCollective(PendingCollective& pending, double* end_us) {
+  const Result<std::vector<CollectiveHeader>> headers = Agree(pending);
+  if (!headers.ok()) return headers.status();
+  double start_us = 0;
+  double duration_us = 0;
+  for (const CollectiveHeader& header : *headers) {
+    start_us = std::max(start_us, header.start_us);
+    duration_us = std::max(duration_us, header.duration_us);
+  }
+  *end_us = start_us + duration_us;
+  const CollectiveRequest& request = pending.request;
+  const size_t bytes = request.count * ElementBytes(request.type);
+  Ring ring(data_, rank_, ranks_, std::chrono::milliseconds(TimeoutMilliseconds()));
+  switch (request.kind) {
+    case CollectiveKind::kAllReduce:
+      return ring.AllReduce(pending.own, pending.result, request.count, request.type, request.operation);
+    case CollectiveKind::kAllGather:
+      return ring.AllGather(pending.own, pending.result, bytes);
+    case CollectiveKind::kBroadcast:
+      return ring.Broadcast(pending.own, pending.result, bytes, request.root);
+  }
+  return Status();
+}
+
+}  // namespace commpool::emulated_nccl

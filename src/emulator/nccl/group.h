@@ -1,0 +1,51 @@
+// ncclGroupStart and ncclGroupEnd: what a thread asks for in between runs at the end. One object for each thread.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_GROUP_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_GROUP_H_
+
+#include <nccl.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "src/emulator/nccl/communicator.h"
+
+namespace commpool::emulated_nccl {
+
+class Group {
+ public:
+  static Group& OfThisThread();
+
+  using Work = std::function<ncclResult_t()>;
+
+  bool open() const { return depth_ > 0; }
+  void Start() { ++depth_; }
+  // The first error of the group: then nothing of it ran, or what ran is as each call left it.
+  ncclResult_t End();
+
+  // Runs `work` now, or at the end of the group. Initialisations run side by side, then calls that wait for other
+  // ranks (those of different communicators side by side), then launches in order.
+  ncclResult_t Initialize(Work work);
+  ncclResult_t WaitForRanks(std::shared_ptr<Communicator> communicator, Work work);
+  ncclResult_t Launch(std::shared_ptr<Communicator> communicator, Work work);
+
+  // Remembers the failure of a call inside the group, and hands it back.
+  ncclResult_t Note(ncclResult_t result);
+
+ private:
+  struct Task {
+    std::shared_ptr<Communicator> communicator;
+    Work work;
+  };
+  ncclResult_t RunAll(std::vector<Task> initializations, std::vector<Task> waits, std::vector<Task> launches);
+
+  int depth_ = 0;
+  ncclResult_t error_ = ncclSuccess;
+  std::vector<Task> initializations_;
+  std::vector<Task> waits_;
+  std::vector<Task> launches_;
+};
+
+}  // namespace commpool::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_GROUP_H_

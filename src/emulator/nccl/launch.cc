@@ -1,0 +1,141 @@
+// The part of a communicator that checks and launches a collective on the calling thread.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/emulator/nccl/communicator.h"
+#include "src/emulator/nccl/log.h"
+#include "src/emulator/nccl/reduction.h"
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+// Bytes that each rank gives and gets; nothing where the result does not fit 64 bits.
+struct BufferBytes {
+  size_t send;
+  size_t receive;
+};
+
+std::optional<BufferBytes> BytesOf(const CollectiveRequest& request, int ranks) {
+  const std::optional<uint64_t> share = CheckedMultiply(request.count, ElementBytes(request.type));
+  if (!share) return std::nullopt;
+  if (request.kind != CollectiveKind::kAllGather) return BufferBytes{*share, *share};
+  const std::optional<uint64_t> whole = CheckedMultiply(*share, static_cast<uint64_t>(ranks));
+  if (!whole) return std::nullopt;
+  return BufferBytes{*share, *whole};
+}
+
+ncclResult_t ResultOf(CUresult result) {
+  switch (result) {
+    case CUDA_SUCCESS:
+      return ncclSuccess;
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+      return ncclInvalidArgument;
+    default:
+      return ncclUnhandledCudaError;
+  }
+}
+
+}  // namespace
+
+void StartCollective(void* context, commpoolEmulatorOperation operation, const void* const* reads, void* const* writes,
+                     double start_us) {
+  std::unique_ptr<PendingCollective> pending(static_cast<PendingCollective*>(context));
+  pending->operation = operation;
+  pending->own = pending->sends ? reads[0] : nullptr;
+  pending->result = writes[0];
+  pending->start_us = start_us;
+  Communicator& communicator = *pending->communicator;
+  communicator.queue_.Post(std::move(pending));
+}
+
+ncclResult_t Communicator::CheckBuffer(const char* name, const void* buffer, size_t bytes) const {
+  if (buffer == nullptr) {
+    COMMPOOL_NCCL_WARN("rank %d: %s argument is NULL", rank_, name);
+    return ncclInvalidArgument;
+  }
+  commpoolEmulatorMapping mapping = {};
+  const auto address = reinterpret_cast<CUdeviceptr>(buffer);
+  if (GetDriver().commpoolEmulatorFindMapping(address, &mapping) != CUDA_SUCCESS) {
+    COMMPOOL_NCCL_WARN("rank %d: %s %p (%zu bytes) is not device memory", rank_, name, buffer, bytes);
+    return ncclInvalidArgument;
+  }
+  if (mapping.location_type == CU_MEM_LOCATION_TYPE_DEVICE && mapping.location_id != device_) {
+    COMMPOOL_NCCL_WARN("rank %d: %s %p is on device %d, the communicator on device %d", rank_, name, buffer,
+                       mapping.location_id, device_);
+    return ncclInvalidArgument;
+  }
+  // NCCL looks up a window by its first byte only, and would run past its end.
+  const Window* window = windows_.Find(buffer);
+  if (window != nullptr && window->buffer + window->bytes < address + bytes) {
+    GetDriver().commpoolEmulatorReport(
+        "collective runs past the end of its window",
+        ("rank " + std::to_string(rank_) + ": " + name + ", " + std::to_string(bytes) + " bytes").c_str());
+    return ncclInvalidArgument;
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::Check(const CollectiveRequest& request) const {
+  if (finalized_) return ncclInvalidUsage;
+  if (async_error() != ncclSuccess) return async_error();
+  const bool reduces = request.kind == CollectiveKind::kAllReduce;
+  const bool type_fits = reduces ? CanReduce(request.type) : ElementBytes(request.type) != 0;
+  if (!type_fits || request.operation < 0 || request.operation >= ncclNumOps) {
+    COMMPOOL_NCCL_WARN("%s : invalid type %d or operation %d", CollectiveName(request.kind), request.type,
+                       request.operation);
+    return ncclInvalidArgument;
+  }
+  if (request.root < 0 || request.root >= ranks_) {
+    COMMPOOL_NCCL_WARN("%s : invalid root %d (root should be in the 0..%d range)", CollectiveName(request.kind),
+                       request.root, ranks_);
+    return ncclInvalidArgument;
+  }
+  if (request.count == 0) return ncclSuccess;
+  const std::optional<BufferBytes> bytes = BytesOf(request, ranks_);
+  if (!bytes) return ncclInvalidArgument;
+  const bool sends = request.kind != CollectiveKind::kBroadcast || request.root == rank_;
+  if (sends) {
+    if (const ncclResult_t result = CheckBuffer("sendbuff", request.send, bytes->send); result != ncclSuccess) {
+      return result;
+    }
+  }
+  return CheckBuffer("recvbuff", request.receive, bytes->receive);
+}
+
+ncclResult_t Communicator::Launch(const CollectiveRequest& request) {
+  if (request.count == 0) return ncclSuccess;
+  const ContextGuard guard(context_);
+  const BufferBytes bytes = *BytesOf(request, ranks_);
+  auto pending = std::make_unique<PendingCollective>();
+  pending->communicator = shared_from_this();
+  pending->request = request;
+  pending->sequence = queue_.Launch();
+  pending->plan = Plan(request, pending->sequence);
+  const bool sends = request.kind != CollectiveKind::kBroadcast || request.root == rank_;
+  pending->sends = sends;
+  const std::string name = std::string("nccl") + CollectiveName(request.kind);
+  const commpoolEmulatorRange read = {reinterpret_cast<CUdeviceptr>(sends ? request.send : request.receive),
+                                      bytes.send};
+  const commpoolEmulatorRange write = {reinterpret_cast<CUdeviceptr>(request.receive), bytes.receive};
+  const commpoolEmulatorAccess access = {.name = name.c_str(),
+                                         .reads = &read,
+                                         .read_count = sends ? size_t{1} : size_t{0},
+                                         .writes = &write,
+                                         .write_count = 1,
+                                         .duration_us = pending->plan.duration_us};
+  PendingCollective* const context = pending.release();
+  const CUresult result = GetDriver().commpoolEmulatorEnqueue(request.stream, &access, &StartCollective, context);
+  if (result != CUDA_SUCCESS) {
+    delete context;
+    queue_.CancelLaunch();
+    COMMPOOL_NCCL_WARN("rank %d: %s was refused by the driver with error %d", rank_, name.c_str(), result);
+  }
+  return ResultOf(result);
+}
+
+}  // namespace commpool::emulated_nccl

@@ -1,0 +1,49 @@
+// The log of the emulated NCCL: the variables, prefixes and lines of the real one (README.md describes them), so that
+// one parser reads both. Any thread; the environment is read at the first line.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace commpool::emulated_nccl {
+
+enum class LogLevel { kNone, kVersion, kWarn, kInfo, kTrace };
+
+// What a line is about, as NCCL_DEBUG_SUBSYS names it.
+enum class Subject : uint32_t {
+  kInit = 1u << 0,
+  kCollective = 1u << 1,
+  kTuning = 1u << 2,
+  kEnvironment = 1u << 3,
+  kAllocation = 1u << 4,
+  kBootstrap = 1u << 5,
+  kRegistration = 1u << 6,
+  kAll = ~0u,
+};
+
+// NCCL_DEBUG's value; kNone for an unknown one.
+LogLevel ParseLogLevel(std::string_view text);
+
+// NCCL_DEBUG_SUBSYS's value: a comma list of names, after "^" all but them. Empty: INIT, BOOTSTRAP and ENV.
+uint32_t ParseSubjects(std::string_view text);
+
+// NCCL_DEBUG_FILE's value with %h, %p and %% replaced.
+std::string ExpandFileName(std::string_view pattern, const std::string& host, int process);
+
+[[gnu::format(printf, 2, 3)]] void LogInfo(Subject subject, const char* format, ...);
+// Also kept as the last error, whatever NCCL_DEBUG says.
+[[gnu::format(printf, 3, 4)]] void LogWarning(const char* file, int line, const char* format, ...);
+void LogVersion(const std::string& line);
+
+// The text of the last warning of the process; empty before the first.
+const char* LastWarning();
+
+std::string HostName();
+
+}  // namespace commpool::emulated_nccl
+
+#define COMMPOOL_NCCL_WARN(...) ::commpool::emulated_nccl::LogWarning(__FILE__, __LINE__, __VA_ARGS__)
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_

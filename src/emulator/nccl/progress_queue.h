@@ -1,0 +1,67 @@
+// Collectives of one communicator between their launch and their end, in launch order whatever their streams do.
+// Any thread.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_PROGRESS_QUEUE_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_PROGRESS_QUEUE_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "src/base/socket.h"
+#include "src/emulator/extension.h"
+#include "src/emulator/nccl/collective.h"
+
+namespace commpool::emulated_nccl {
+
+class Communicator;
+
+// A collective that a stream holds or will hold. It keeps its communicator alive.
+struct PendingCollective {
+  std::shared_ptr<Communicator> communicator;
+  CollectiveRequest request;
+  CollectivePlan plan;
+  uint64_t sequence = 0;
+  bool sends = true;  // whether it declares a range that it reads
+  // Known once it is at the head of its stream:
+  commpoolEmulatorOperation operation = nullptr;
+  const void* own = nullptr;  // host pointers
+  void* result = nullptr;
+  double start_us = 0;
+};
+
+class ProgressQueue {
+ public:
+  // The number of the next collective, from 1; launched unless Cancel follows.
+  uint64_t Launch();
+  void CancelLaunch();
+
+  // It has reached the head of its stream.
+  void Post(std::unique_ptr<PendingCollective> pending);
+  // The next in launch order, waited for; null once the queue is closed and all that was launched has ended.
+  std::unique_ptr<PendingCollective> TakeNext();
+  void Finish();
+
+  // Whether everything launched has ended before the deadline.
+  bool WaitUntilIdle(Deadline deadline);
+  // Waits for what runs or could run: not for what its stream still holds back. True where nothing at all is left.
+  bool WaitUntilNothingRuns();
+  // No launch follows; what is held until then may end.
+  void Close();
+  // Whether the queue was closed before the deadline.
+  bool WaitUntilClosed(Deadline deadline);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, std::unique_ptr<PendingCollective>> posted_;
+  uint64_t launched_ = 0;
+  uint64_t ended_ = 0;
+  bool running_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace commpool::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_PROGRESS_QUEUE_H_

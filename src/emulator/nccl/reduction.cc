@@ -1,0 +1,221 @@
+#include "src/emulator/nccl/reduction.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+// The upper half of a float, rounded to nearest even.
+struct Bfloat16 {
+  uint16_t bits;
+
+  float ToFloat() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  static Bfloat16 FromFloat(float value) {
+    const auto whole = std::bit_cast<uint32_t>(value);
+    if (std::isnan(value)) return {static_cast<uint16_t>(0x7fff)};
+    return {static_cast<uint16_t>((whole + 0x7fff + ((whole >> 16) & 1)) >> 16)};
+  }
+};
+
+// IEEE 754 half precision, rounded to nearest even.
+struct Half {
+  uint16_t bits;
+
+  float ToFloat() const {
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
+    const uint32_t rest = bits & 0x7fff;
+    if (rest >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+    // Moving the exponent by multiplication makes subnormal numbers right as well.
+    const float magnitude = std::bit_cast<float>(rest << 13) * 0x1p112f;
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+  }
+
+  static Half FromFloat(float value) {
+    const auto whole = std::bit_cast<uint32_t>(value);
+    const auto sign = static_cast<uint16_t>((whole >> 16) & 0x8000);
+    const uint32_t magnitude = whole & 0x7fffffff;
+    if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7fff)};
+    if (magnitude >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};
+    if (magnitude < 0x38800000) {
+      // Adding 0.5 leaves the subnormal's bits, rounded, in the lowest places.
+      const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+      return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000))};
+    }
+    const uint32_t rounded = magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1);
+    return {static_cast<uint16_t>(sign | (rounded >> 13))};
+  }
+};
+
+template <typename T>
+inline constexpr bool kIsShortFloat = std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>;
+
+template <typename T>
+auto Widen(T value) {
+  if constexpr (kIsShortFloat<T>) {
+    return value.ToFloat();
+  } else {
+    return value;
+  }
+}
+
+template <typename T, typename Wide>
+T Narrow(Wide value) {
+  if constexpr (kIsShortFloat<T>) {
+    return T::FromFloat(value);
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// Sums of signed whole numbers wrap around, as on the device.
+template <typename T>
+T Wrapping(T a, T b, bool multiply) {
+  using Unsigned = std::make_unsigned_t<T>;
+  const auto left = static_cast<uint64_t>(static_cast<Unsigned>(a));
+  const auto right = static_cast<uint64_t>(static_cast<Unsigned>(b));
+  return static_cast<T>(static_cast<Unsigned>(multiply ? left * right : left + right));
+}
+
+struct Sum {
+  template <typename T>
+  static T Apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>)
+      return Wrapping(a, b, false);
+    else
+      return a + b;
+  }
+};
+struct Product {
+  template <typename T>
+  static T Apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>)
+      return Wrapping(a, b, true);
+    else
+      return a * b;
+  }
+};
+struct Maximum {
+  template <typename T>
+  static T Apply(T a, T b) {
+    return a < b ? b : a;
+  }
+};
+struct Minimum {
+  template <typename T>
+  static T Apply(T a, T b) {
+    return b < a ? b : a;
+  }
+};
+
+template <typename T, typename Operation>
+void ReduceAll(const void* own, const void* received, void* result, size_t count) {
+  const T* left = static_cast<const T*>(own);
+  const T* right = static_cast<const T*>(received);
+  T* out = static_cast<T*>(result);
+  for (size_t index = 0; index < count; ++index) {
+    out[index] = Narrow<T>(Operation::Apply(Widen(left[index]), Widen(right[index])));
+  }
+}
+
+template <typename T>
+void ReduceType(ncclRedOp_t operation, const void* own, const void* received, void* result, size_t count) {
+  switch (operation) {
+    case ncclProd:
+      return ReduceAll<T, Product>(own, received, result, count);
+    case ncclMax:
+      return ReduceAll<T, Maximum>(own, received, result, count);
+    case ncclMin:
+      return ReduceAll<T, Minimum>(own, received, result, count);
+    default:
+      return ReduceAll<T, Sum>(own, received, result, count);
+  }
+}
+
+template <typename T>
+void DivideType(const void* values, int ranks, void* result, size_t count) {
+  const T* in = static_cast<const T*>(values);
+  T* out = static_cast<T*>(result);
+  for (size_t index = 0; index < count; ++index) {
+    using Wide = decltype(Widen(in[index]));
+    if constexpr (std::is_integral_v<Wide>) {
+      out[index] = static_cast<T>(in[index] / static_cast<int64_t>(ranks));
+    } else {
+      out[index] = Narrow<T>(Widen(in[index]) * (Wide{1} / static_cast<Wide>(ranks)));
+    }
+  }
+}
+
+// Calls `visit` with a value of the type that `type` stands for.
+template <typename Visitor>
+void VisitType(ncclDataType_t type, const Visitor& visit) {
+  switch (type) {
+    case ncclInt8:
+      return visit(int8_t{});
+    case ncclUint8:
+      return visit(uint8_t{});
+    case ncclInt32:
+      return visit(int32_t{});
+    case ncclUint32:
+      return visit(uint32_t{});
+    case ncclInt64:
+      return visit(int64_t{});
+    case ncclUint64:
+      return visit(uint64_t{});
+    case ncclFloat16:
+      return visit(Half{});
+    case ncclFloat32:
+      return visit(float{});
+    case ncclFloat64:
+      return visit(double{});
+    case ncclBfloat16:
+      return visit(Bfloat16{});
+    default:
+      std::abort();
+  }
+}
+
+}  // namespace
+
+size_t ElementBytes(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+    case ncclFloat8e4m3:
+    case ncclFloat8e5m2:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32:
+      return 4;
+    case ncclInt64:
+    case ncclUint64:
+    case ncclFloat64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+bool CanReduce(ncclDataType_t type) { return ElementBytes(type) != 0 && type < ncclFloat8e4m3; }
+
+bool IsFloat(ncclDataType_t type) { return type >= ncclFloat16 && type <= ncclFloat8e5m2; }
+
+void Reduce(ncclDataType_t type, ncclRedOp_t operation, const void* own, const void* received, void* result,
+            size_t count) {
+  VisitType(type, [&](auto element) { ReduceType<decltype(element)>(operation, own, received, result, count); });
+}
+
+void Divide(ncclDataType_t type, const void* values, int ranks, void* result, size_t count) {
+  VisitType(type, [&](auto element) { DivideType<decltype(element)>(values, ranks, result, count); });
+}
+
+}  // namespace commpool::emulated_nccl

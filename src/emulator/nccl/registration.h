@@ -1,0 +1,76 @@
+// What a communicator knows about its buffers: local registrations and windows. Metadata only; one thread at a time.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_REGISTRATION_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_REGISTRATION_H_
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+namespace commpool::emulated_nccl {
+
+// One slot of the cache: page-rounded, shared by registrations of the same or a contained range.
+struct LocalRegistration {
+  uintptr_t begin = 0;  // page-rounded
+  uintptr_t end = 0;
+  uintptr_t buffer = 0;  // as registered first
+  size_t bytes = 0;
+  int references = 0;
+  std::set<int> imported_by;  // ranks that a collective has made the buffer known to
+};
+
+// NCCL 2.28.9, src/register/register.cc: slots sorted by address; the same or a contained range takes a
+// further reference on the slot that is there; a partial overlap makes a second slot.
+class RegistrationCache {
+ public:
+  struct Added {
+    LocalRegistration* slot;
+    bool created;
+  };
+  Added Add(const void* buffer, size_t bytes);
+  // The first slot that covers the range; null where none does.
+  LocalRegistration* Find(const void* buffer, size_t bytes) const;
+  bool Holds(const LocalRegistration* slot) const;
+  // Gives one reference back; the slot where it was the last, for the caller to clean up. REQUIRES: Holds(slot).
+  std::unique_ptr<LocalRegistration> Release(LocalRegistration* slot);
+
+  const std::vector<std::unique_ptr<LocalRegistration>>& slots() const { return slots_; }
+  void Clear() { slots_.clear(); }
+
+ private:
+  std::vector<std::unique_ptr<LocalRegistration>> slots_;
+};
+
+struct Window {
+  uint64_t number = 0;  // equal on all ranks: the order of registration
+  uintptr_t buffer = 0;
+  size_t bytes = 0;
+  int flags = 0;
+  LocalRegistration* local = nullptr;  // NCCL registers a window's buffer locally, too
+  uintptr_t mapping = 0;               // the whole mapping is what is registered
+  size_t mapping_bytes = 0;
+  uint64_t physical = 0;
+  bool on_device = true;
+};
+
+class WindowTable {
+ public:
+  Window* Add(Window window);
+  // The window that holds the address; null where none does.
+  const Window* Find(const void* buffer) const;
+  const Window* FindPhysical(uint64_t physical) const;
+  bool Holds(const Window* window) const;
+  std::unique_ptr<Window> Remove(const Window* window);
+
+  const std::vector<std::unique_ptr<Window>>& windows() const { return windows_; }
+  void Clear() { windows_.clear(); }
+
+ private:
+  std::vector<std::unique_ptr<Window>> windows_;
+};
+
+}  // namespace commpool::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_REGISTRATION_H_

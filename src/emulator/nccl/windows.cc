@@ -1,0 +1,238 @@
+// The part of a communicator that registers buffers: locally, and as windows together with the other ranks.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "src/emulator/nccl/communicator.h"
+#include "src/emulator/nccl/exchange.h"
+#include "src/emulator/nccl/log.h"
+
+namespace commpool::emulated_nccl {
+
+// What each rank tells the others about its part of a window.
+struct Communicator::WindowMessage {
+  uint64_t number = 0;
+  uint64_t bytes = 0;   // of the whole mapping: what is registered
+  uint64_t offset = 0;  // of the buffer in it
+  int64_t flags = 0;
+  double now_us = 0;
+};
+
+namespace {
+
+constexpr int kFirstWithWindows = 22700;
+constexpr int kFirstWithHostWindows = 23003;
+constexpr int kFirstWithUnequalWindows = 23007;
+
+bool LocalRegistrationOff() {
+  const char* value = std::getenv("NCCL_LOCAL_REGISTER");
+  return value != nullptr && std::string(value) == "0";
+}
+
+bool OnHost(const commpoolEmulatorMapping& mapping) { return mapping.location_type != CU_MEM_LOCATION_TYPE_DEVICE; }
+
+}  // namespace
+
+LocalRegistration* Communicator::AddLocal(void* buffer, size_t bytes) {
+  const Driver& driver = GetDriver();
+  LogInfo(Subject::kRegistration, "register comm %p buffer %p size %zi", static_cast<void*>(this), buffer, bytes);
+  const RegistrationCache::Added added = registrations_.Add(buffer, bytes);
+  if (added.created) {
+    const std::string holder = "registration of rank " + std::to_string(rank_);
+    driver.commpoolEmulatorHold(reinterpret_cast<CUdeviceptr>(buffer), bytes, holder.c_str());
+    const std::string description = holder + ", " + std::to_string(bytes) + " bytes";
+    driver.commpoolEmulatorNoteResource("NCCL registration", added.slot, description.c_str());
+  }
+  return added.slot;
+}
+
+void Communicator::DropLocal(LocalRegistration* slot) {
+  const std::unique_ptr<LocalRegistration> removed = registrations_.Release(slot);
+  if (removed == nullptr) return;
+  GetDriver().commpoolEmulatorUnhold(removed->buffer, removed->bytes);
+  GetDriver().commpoolEmulatorForgetResource("NCCL registration", removed.get());
+}
+
+ncclResult_t Communicator::RegisterLocal(void* buffer, size_t bytes, void** handle) {
+  if (LocalRegistrationOff()) {
+    *handle = nullptr;
+    LogInfo(Subject::kRegistration,
+            "Skipping registration for buffer %p size %zi (LocalRegister=%ld, P2pUsesMemcpy=%d)", buffer, bytes, 0l, 0);
+    return ncclSuccess;
+  }
+  commpoolEmulatorMapping mapping = {};
+  const auto address = reinterpret_cast<CUdeviceptr>(buffer);
+  if (bytes == 0 || GetDriver().commpoolEmulatorFindMapping(address, &mapping) != CUDA_SUCCESS) {
+    COMMPOOL_NCCL_WARN("rank %d: buffer %p (%zu bytes) cannot be registered: not device memory", rank_, buffer, bytes);
+    return ncclInvalidArgument;
+  }
+  // 2.30 answers success for CPU memory and leaves the handle as it was (src/register/register.cc).
+  if (OnHost(mapping) && ClaimedVersion() >= kFirstWithHostWindows) {
+    LogInfo(Subject::kRegistration,
+            "Skipping registration for buffer %p size %zi since it contains segments backed by CPU memory", buffer,
+            bytes);
+    return ncclSuccess;
+  }
+  *handle = AddLocal(buffer, bytes);
+  GetDriver().commpoolEmulatorAdvance(kLocalRegistrationMicroseconds);
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::DeregisterLocal(void* handle) {
+  if (handle == nullptr) return ncclSuccess;
+  auto* slot = static_cast<LocalRegistration*>(handle);
+  if (!registrations_.Holds(slot)) {
+    COMMPOOL_NCCL_WARN("Deregister: Could not find handle");
+    return ncclInvalidUsage;
+  }
+  DropLocal(slot);
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::CheckWindow(void* buffer, size_t bytes, commpoolEmulatorMapping* mapping) const {
+  const auto address = reinterpret_cast<CUdeviceptr>(buffer);
+  const std::string rank = "rank " + std::to_string(rank_) + ": ";
+  if (bytes == 0 || GetDriver().commpoolEmulatorFindMapping(address, mapping) != CUDA_SUCCESS) {
+    COMMPOOL_NCCL_WARN("%swindow buffer %p (%zu bytes) is not device memory", rank.c_str(), buffer, bytes);
+    return ncclInvalidArgument;
+  }
+  if (mapping->physical == 0) {
+    COMMPOOL_NCCL_WARN("%swindow buffer %p has no cuMem handle: cudaMalloc memory cannot be a window", rank.c_str(),
+                       buffer);
+    return ncclInvalidArgument;
+  }
+  // NCCL's user guide: host memory is refused before 2.30.3, and HOST (not HOST_NUMA) after it, too.
+  const bool host_numa = mapping->location_type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  if (OnHost(*mapping) && !(host_numa && ClaimedVersion() >= kFirstWithHostWindows)) {
+    COMMPOOL_NCCL_WARN("%swindow buffer %p is host memory", rank.c_str(), buffer);
+    return ncclInvalidArgument;
+  }
+  // NCCL_WIN_REQUIRED_ALIGNMENT of nccl.h holds for the offset in the physical handle (src/dev_runtime.cc).
+  if ((address - mapping->base) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
+    COMMPOOL_NCCL_WARN("Window address must be suitably aligned.");
+    return ncclInvalidArgument;
+  }
+  // 2.28.9 does not look; what lies beyond the first handle is not in the window (src/dev_runtime.cc).
+  if (address + bytes > mapping->base + mapping->bytes) {
+    GetDriver().commpoolEmulatorReport(
+        "window is larger than its physical handle",
+        (rank + std::to_string(bytes) + " bytes asked, the handle holds " + std::to_string(mapping->bytes)).c_str());
+    return ncclInvalidArgument;
+  }
+  // Undefined in host collectives, and exhausts addresses from 2.30 on (user guide; NVIDIA/nccl#2331).
+  if (windows_.FindPhysical(mapping->physical) != nullptr) {
+    GetDriver().commpoolEmulatorReport("physical memory is registered as a window twice",
+                                       (rank + std::to_string(bytes) + " bytes").c_str());
+  }
+  return ncclSuccess;
+}
+
+// NCCL 2.28.9, src/dev_runtime.cc: collective over the communicator; sizes are equal on all ranks before 2.30.7, and so
+// is the order.
+ncclResult_t Communicator::AgreeOnWindow(const WindowMessage& own) {
+  Message message(sizeof own);
+  std::memcpy(message.data(), &own, sizeof own);
+  const Result<std::vector<Message>> messages =
+      ExchangeAll(control_, rank_, ranks_, message, DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())));
+  if (!messages.ok()) {
+    if (!aborted_.load()) Fail(messages.status(), "ncclCommWindowRegister");
+    return ncclRemoteError;
+  }
+  double latest_us = own.now_us;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    WindowMessage other;
+    const Message& bytes = (*messages)[static_cast<size_t>(peer)];
+    std::memcpy(&other, bytes.data(), std::min(bytes.size(), sizeof other));
+    latest_us = std::max(latest_us, other.now_us);
+    const bool sizes_matter = ClaimedVersion() < kFirstWithUnequalWindows;
+    const bool same_size = other.bytes == own.bytes && other.offset == own.offset;
+    if (other.number == own.number && other.flags == own.flags && (same_size || !sizes_matter)) continue;
+    const std::string details = "rank " + std::to_string(rank_) + ": window " + std::to_string(own.number) + ", " +
+                                std::to_string(own.bytes) + " bytes, offset " + std::to_string(own.offset) + "; rank " +
+                                std::to_string(peer) + ": window " + std::to_string(other.number) + ", " +
+                                std::to_string(other.bytes) + " bytes, offset " + std::to_string(other.offset);
+    GetDriver().commpoolEmulatorReport("windows differ between ranks", details.c_str());
+    COMMPOOL_NCCL_WARN("windows differ between ranks (%s)", details.c_str());
+    return ncclInvalidUsage;
+  }
+  GetDriver().commpoolEmulatorAdvance(latest_us - own.now_us + kWindowRegistrationMicroseconds);
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::RegisterWindow(void* buffer, size_t bytes, int flags, ncclWindow_t* window) {
+  if (async_error() != ncclSuccess) return async_error();
+  if (ClaimedVersion() < kFirstWithWindows) {
+    COMMPOOL_NCCL_WARN("windows begin with NCCL 2.27; the emulator poses as %d", ClaimedVersion());
+    return ncclInvalidUsage;
+  }
+  if (window_support_ == WindowSupport::kNullWindow) {
+    *window = nullptr;
+    return ncclSuccess;
+  }
+  if (window_support_ == WindowSupport::kLocalHandle) {
+    // With NCCL_LOCAL_REGISTER=0 nothing is written (src/dev_runtime.cc).
+    if (LocalRegistrationOff()) return ncclSuccess;
+    void* handle = nullptr;
+    const ncclResult_t result = RegisterLocal(buffer, bytes, &handle);
+    if (result == ncclSuccess) *window = static_cast<ncclWindow_t>(handle);
+    return result;
+  }
+  *window = nullptr;
+  commpoolEmulatorMapping mapping = {};
+  if (const ncclResult_t result = CheckWindow(buffer, bytes, &mapping); result != ncclSuccess) return result;
+  const auto address = reinterpret_cast<uintptr_t>(buffer);
+  const WindowMessage own{.number = ++window_calls_,
+                          .bytes = mapping.bytes,
+                          .offset = address - mapping.base,
+                          .flags = flags,
+                          .now_us = GetDriver().commpoolEmulatorNow()};
+  if (const ncclResult_t result = AgreeOnWindow(own); result != ncclSuccess) return result;
+  Window* added = windows_.Add({.number = own.number,
+                                .buffer = address,
+                                .bytes = bytes,
+                                .flags = flags,
+                                .local = AddLocal(buffer, bytes),
+                                .mapping = mapping.base,
+                                .mapping_bytes = mapping.bytes,
+                                .physical = mapping.physical,
+                                .on_device = !OnHost(mapping)});
+  const std::string holder = "window " + std::to_string(own.number) + " of rank " + std::to_string(rank_);
+  GetDriver().commpoolEmulatorHold(mapping.base, mapping.bytes, holder.c_str());
+  GetDriver().commpoolEmulatorNoteResource("NCCL window", added, holder.c_str());
+  *window = reinterpret_cast<ncclWindow_t>(added);
+  return ncclSuccess;
+}
+
+// NCCL 2.28.9, src/dev_runtime.cc: local, without a barrier. The other ranks keep their imports of this rank's memory.
+ncclResult_t Communicator::DeregisterWindow(ncclWindow_t window) {
+  if (window == nullptr) return ncclSuccess;
+  if (window_support_ == WindowSupport::kLocalHandle) return DeregisterLocal(window);
+  const auto* found = reinterpret_cast<const Window*>(window);
+  if (!windows_.Holds(found)) {
+    COMMPOOL_NCCL_WARN("rank %d: no window %p", rank_, static_cast<void*>(window));
+    return ncclInvalidArgument;
+  }
+  const std::unique_ptr<Window> removed = windows_.Remove(found);
+  GetDriver().commpoolEmulatorUnhold(removed->mapping, removed->mapping_bytes);
+  GetDriver().commpoolEmulatorForgetResource("NCCL window", removed.get());
+  DropLocal(removed->local);
+  GetDriver().commpoolEmulatorAdvance(kWindowDeregistrationMicroseconds);
+  return ncclSuccess;
+}
+
+void Communicator::DropRegistrations() {
+  const Driver& driver = GetDriver();
+  for (const auto& window : windows_.windows()) {
+    driver.commpoolEmulatorUnhold(window->mapping, window->mapping_bytes);
+    driver.commpoolEmulatorForgetResource("NCCL window", window.get());
+  }
+  windows_.Clear();
+  for (const auto& slot : registrations_.slots()) {
+    driver.commpoolEmulatorUnhold(slot->buffer, slot->bytes);
+    driver.commpoolEmulatorForgetResource("NCCL registration", slot.get());
+  }
+  registrations_.Clear();
+}
+
+}  // namespace commpool::emulated_nccl

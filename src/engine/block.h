@@ -1,0 +1,64 @@
+// A block: a part of a segment that one allocation has, had or may get. Its metadata, outside device memory.
+//
+// Not thread-safe: the heap that owns the blocks is guarded by its pool's lock.
+#ifndef COMMPOOL_SRC_ENGINE_BLOCK_H_
+#define COMMPOOL_SRC_ENGINE_BLOCK_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+struct HeapSegment;
+
+inline constexpr Address kNobody = ~Address{0};
+
+// A stream that may still use a block's memory.
+struct Use {
+  StreamKey stream = 0;
+  Fence fence = kNoFence;
+  Address owed_to = kNobody;  // the free at this address still owes the fence (AttachFence)
+
+  bool owed() const { return owed_to != kNobody; }
+  friend auto operator<=>(const Use&, const Use&) = default;
+};
+
+enum class BlockState : uint8_t {
+  kLive,            // an allocation has it; `uses` are the other streams recorded for it
+  kFree,            // in the free index
+  kAwaitingFences,  // freed, and closed until every fence owed has come
+  kDeferred,        // freed by this rank, and closed until every rank has freed it
+};
+
+struct Block {
+  HeapSegment* segment = nullptr;
+  Block* previous = nullptr;  // neighbours in address order
+  Block* next = nullptr;
+  uint64_t offset = 0;  // in the segment
+  uint64_t bytes = 0;
+  uint64_t requested = 0;  // of a live block
+  uint64_t sequence = 0;   // of a symmetric pool's live block
+  StreamKey stream = 0;    // of the last allocation
+  Moment freed_at = 0;     // the latest of its parts
+  BlockState state = BlockState::kFree;
+  bool stream_over = false;  // the stream was forgotten while the block was live: its key may mean another now
+  std::vector<Use> uses;     // ascending, no two equal
+};
+
+// Whether a freed block is still guarded by a fence, or by another rank's use.
+bool IsPending(const Block& block);
+bool OwesFence(const Block& block);
+
+// Keep `uses` ascending and without duplicates.
+void AddUse(std::vector<Use>& uses, const Use& use);
+void UniteUses(std::vector<Use>& uses, const std::vector<Use>& others);
+
+// The uses that `stream` must wait for before it touches the memory: its own work is in order already, and waiting for
+// all of another stream's work covers that stream's fences.
+std::vector<StreamUse> WaitsOf(const std::vector<Use>& uses, StreamKey stream);
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_BLOCK_H_

@@ -1,0 +1,38 @@
+// Where blocks' metadata lives: at stable places in host memory, recycled. Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
+#define COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "src/engine/block.h"
+
+namespace commpool::engine {
+
+class BlockArena {
+ public:
+  Block* Make() {
+    if (spare_.empty()) return &blocks_.emplace_back();
+    Block* block = spare_.back();
+    spare_.pop_back();
+    return block;
+  }
+
+  // Keeps the capacity of its list of uses for the next.
+  void Recycle(Block* block) {
+    std::vector<Use> uses = std::move(block->uses);
+    uses.clear();
+    *block = Block();
+    block->uses = std::move(uses);
+    spare_.push_back(block);
+  }
+
+ private:
+  std::deque<Block> blocks_;
+  std::vector<Block*> spare_;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_

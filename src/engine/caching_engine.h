@@ -1,0 +1,79 @@
+// The engine of fixed pools: which block serves a request, when to split and when to merge.
+//
+// Pure: it calls no driver and nothing else outside this folder. Where nothing fits it returns Grow, and the pool
+// makes the segment outside its lock. Not thread-safe: the pool's lock guards it.
+//
+// A free block remembers the streams that used it last. The same stream takes it again at once; another stream gets it
+// together with the uses that it must wait for, and only where the request says that waiting is welcome.
+#ifndef COMMPOOL_SRC_ENGINE_CACHING_ENGINE_H_
+#define COMMPOOL_SRC_ENGINE_CACHING_ENGINE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/engine/free_index.h"
+#include "src/engine/ledger.h"
+#include "src/engine/size_policy.h"
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+class CachingEngine {
+ public:
+  explicit CachingEngine(const EngineOptions& options);
+
+  // kInvalidArgument for zero bytes, and for sizes that overflow when rounded up.
+  Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Reuse reuse);
+
+  // The bytes of the segment that Allocate would ask for; 0 where free memory suffices. Changes nothing.
+  Result<uint64_t> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) const;
+
+  // kNotFound where no live block starts at `address` (foreign, or freed already).
+  Result<Freed> Free(Address address);
+
+  // Adds the fence of one of `Freed::streams_to_fence` to the block just freed. The block serves nobody until every
+  // such stream has its fence, so the pool may record them outside its lock.
+  void AttachFence(Address address, StreamKey stream, Fence fence);
+
+  // Notes that `stream` uses a live block too. kNotFound as for Free.
+  Status RecordStream(Address address, StreamKey stream);
+
+  // The fence's event has completed: its uses are over, and neighbours may merge.
+  void FencePassed(Fence fence);
+  // The device was synchronised after `moment` = Now(): nobody uses a block that was freed before it.
+  Moment Now() const { return ledger_.Now(); }
+  void DeviceIdle(Moment moment);
+  // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
+  void ForgetStream(StreamKey stream);
+  // Fences that have not passed, oldest first: also those whose blocks were handed out since, so that the pool gives
+  // their events back.
+  std::vector<Fence> PendingFences() const;
+
+  SegmentIndex AddSegment(const SegmentRange& range);
+  // Whether a segment has neither live blocks nor streams that may still use one.
+  bool IsIdle(SegmentIndex segment) const;
+  // REQUIRES: IsIdle(segment).
+  SegmentRange RemoveSegment(SegmentIndex segment);
+  // Segments without a live block, and without one that still lacks a fence; smallest index first.
+  std::vector<SegmentIndex> WhollyFreeSegments() const;
+  bool IsWhollyFree(SegmentIndex segment) const;
+
+  // The live block that holds `address` (anywhere inside it); kNotFound where none does.
+  Result<BlockView> Find(Address address) const;
+
+  Counters counters() const;
+  void ResetPeaks();
+  std::vector<BlockView> Snapshot() const;
+
+  // Aborts with a reason where the books do not balance.
+  void CheckInvariants() const;
+
+ private:
+  EngineOptions options_;
+  Ledger ledger_;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_CACHING_ENGINE_H_

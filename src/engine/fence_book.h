@@ -1,0 +1,49 @@
+// Which freed blocks each fence guards, so that a fence that has passed finds them at once.
+//
+// A fence stays in the book until it passes, also when its last block has been handed out: its event has an owner to be
+// given back to. Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
+#define COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "src/engine/block.h"
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+class FenceBook {
+ public:
+  static constexpr Moment kAllTime = ~Moment{0};
+
+  void Add(Fence fence, Moment moment);
+  // REQUIRES: it guards no block.
+  void Remove(Fence fence);
+  bool Contains(Fence fence) const { return fences_.contains(fence); }
+
+  // Notes, or forgets, the block under every fence among its uses. REQUIRES: these are in the book.
+  void Link(Block* block);
+  void Unlink(Block* block);
+
+  // A block that the fence guards; null where there is none left.
+  Block* AnyBlock(Fence fence) const;
+  bool Links(Fence fence, Block* block) const;
+  uint64_t links() const { return links_; }
+
+  // Oldest first: all of them, or those added up to the moment.
+  std::vector<Fence> Pending(Moment until = kAllTime) const;
+
+ private:
+  struct Entry {
+    Moment added = 0;
+    std::set<Block*> blocks;
+  };
+  std::map<Fence, Entry> fences_;
+  uint64_t links_ = 0;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_

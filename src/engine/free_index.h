@@ -1,0 +1,55 @@
+// The free blocks, by who may still use them and then by size: finds the best fit for a stream in O(log n).
+//
+// Not thread-safe. A block's bytes, place and uses must not change while it is in the index.
+#ifndef COMMPOOL_SRC_ENGINE_FREE_INDEX_H_
+#define COMMPOOL_SRC_ENGINE_FREE_INDEX_H_
+
+#include <cstdint>
+#include <map>
+
+#include "src/engine/block_set.h"
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+// Whose free memory may serve a request.
+enum class Reuse {
+  kSameStream,  // blocks that this stream used last, or that nobody uses any more
+  kAnyStream,   // also blocks that other streams used: the caller waits for them on the device
+};
+
+class FreeIndex {
+ public:
+  void Insert(Block* block);
+  // REQUIRES: the block is in the index.
+  void Erase(Block* block);
+
+  // The smallest block of at least `bytes`, the first segment's and lowest of equals; null where there is none.
+  Block* BestFit(uint64_t bytes, StreamKey stream, Reuse reuse) const;
+
+  uint64_t LargestBytes() const;
+  uint64_t count() const { return count_; }
+  bool Contains(Block* block) const;
+
+  // Forgets streams that no block names any more.
+  void DropEmptyClasses();
+
+ private:
+  // Blocks that the same streams may take without a wait: anyone, one stream, or nobody.
+  struct UseClass {
+    enum class Kind : uint8_t { kIdle, kOneStream, kSeveral } kind = Kind::kIdle;
+    StreamKey stream = 0;
+    friend auto operator<=>(const UseClass&, const UseClass&) = default;
+  };
+  static UseClass ClassOf(const Block& block);
+  static Block* Better(Block* a, Block* b);
+  Block* BestOf(const UseClass& use_class, uint64_t bytes) const;
+
+  std::map<UseClass, BlockSet<BySize>> classes_;
+  SpareNodes spare_;
+  uint64_t count_ = 0;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_FREE_INDEX_H_

@@ -1,0 +1,97 @@
+// Segments cut into blocks: finds, splits and merges them. Both engines stand on it.
+//
+// Blocks of a segment form a list in address order. Free ones are in the free index, which orders by size, segment and
+// offset and never by address, so that equal calls place equally on every rank. Metadata is outside device memory.
+// Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_HEAP_H_
+#define COMMPOOL_SRC_ENGINE_HEAP_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "src/engine/block.h"
+#include "src/engine/block_arena.h"
+#include "src/engine/fence_book.h"
+#include "src/engine/free_index.h"
+#include "src/engine/heap_segment.h"
+#include "src/engine/page_map.h"
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+// When free neighbours become one block.
+enum class MergePolicy {
+  kSameUses,  // where the same streams may still use both, or nobody uses either: no stream inherits a wait
+  kAlways,    // uses are united: the free memory's shape depends on the calls alone
+};
+
+class Heap {
+ public:
+  // REQUIRES: alignment is a power of two. Blocks start at its multiples.
+  Heap(uint64_t alignment, MergePolicy policy);
+
+  // The range becomes one free block. REQUIRES: it is aligned, not empty, and overlaps no other.
+  SegmentIndex AddSegment(const SegmentRange& range);
+  // REQUIRES: IsWhollyFree(index).
+  SegmentRange RemoveSegment(SegmentIndex index);
+  bool IsWhollyFree(SegmentIndex index) const;
+  std::vector<SegmentIndex> WhollyFreeSegments() const;
+  uint32_t segments_ever() const { return next_index_; }
+
+  // The best fit, cut to `bytes` and live, with the uses that it had as a free block; null where none fits.
+  // REQUIRES: bytes is a multiple of the alignment, not 0.
+  Block* Take(uint64_t bytes, StreamKey stream, Reuse reuse);
+  // A live block ends: free (and merged), or closed in another state. REQUIRES: `state` is not kLive.
+  void Close(Block* block, BlockState state);
+  // A closed block becomes free, and merges. REQUIRES: it awaits fences, or is deferred.
+  void Open(Block* block);
+
+  // Changes the uses of a block that is not live, then merges it where it is free: the block that holds it now.
+  Block* ChangeUses(Block* block, const std::function<void(std::vector<Use>&)>& change);
+
+  // The block that holds the address, in whatever state; null outside the segments.
+  Block* Find(Address address) const;
+
+  uint64_t alignment() const { return alignment_; }
+  MergePolicy policy() const { return policy_; }
+  uint64_t pending_bytes() const { return pending_bytes_; }
+  const std::map<SegmentIndex, std::unique_ptr<HeapSegment>>& segments() const { return segments_; }
+  const FreeIndex& free_index() const { return free_index_; }
+  FreeIndex& free_index() { return free_index_; }
+  const FenceBook& fences() const { return fences_; }
+  FenceBook& fences() { return fences_; }
+
+  // Whether two neighbours should be one block.
+  bool Mergeable(const Block& a, const Block& b) const;
+
+ private:
+  // A block that is not live enters, or leaves, the books that follow from its state, bytes and uses. Whoever changes
+  // one of these takes it out first.
+  void Enter(Block* block);
+  void Leave(Block* block);
+
+  // Merges a free block that is in no book with its neighbours, and enters the result.
+  Block* Settle(Block* block);
+  // The lower of two neighbours takes the upper's bytes and uses; both are in no book.
+  void Absorb(Block* lower, Block* upper);
+  // Cuts what is beyond `bytes` off a block that is in no book, as a free block.
+  void Split(Block* block, uint64_t bytes);
+
+  uint64_t alignment_;
+  MergePolicy policy_;
+  BlockArena arena_;
+  SpareNodes spare_;
+  std::map<SegmentIndex, std::unique_ptr<HeapSegment>> segments_;
+  PageMap page_map_;
+  FreeIndex free_index_;
+  FenceBook fences_;
+  SegmentIndex next_index_ = 0;
+  uint64_t pending_bytes_ = 0;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_HEAP_H_

@@ -1,0 +1,24 @@
+// A segment as the heap sees it: a contiguous range, cut into blocks that cover it without gaps. Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_HEAP_SEGMENT_H_
+#define COMMPOOL_SRC_ENGINE_HEAP_SEGMENT_H_
+
+#include <cstdint>
+
+#include "src/engine/block_set.h"
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+struct HeapSegment {
+  SegmentIndex index = 0;
+  SegmentRange range;
+  Block* first = nullptr;
+  uint64_t held_blocks = 0;  // not free: live, awaiting fences or deferred
+  BlockSet<ByOffset> blocks;
+};
+
+inline Address AddressOf(const Block& block) { return block.segment->range.address + block.offset; }
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_HEAP_SEGMENT_H_

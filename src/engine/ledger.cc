@@ -1,0 +1,199 @@
+#include "src/engine/ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/check.h"
+#include "src/engine/messages.h"
+
+namespace commpool::engine {
+namespace {
+
+BlockView ViewOf(const Block& block) {
+  BlockView view;
+  view.segment = block.segment->index;
+  view.address = AddressOf(block);
+  view.bytes = block.bytes;
+  view.requested_bytes = block.requested;
+  view.stream = block.stream;
+  switch (block.state) {
+    case BlockState::kLive:
+      view.state = BlockView::State::kLive;
+      break;
+    case BlockState::kFree:
+      view.state = BlockView::State::kFree;
+      break;
+    case BlockState::kAwaitingFences:
+    case BlockState::kDeferred:
+      view.state = BlockView::State::kDeferred;
+      break;
+  }
+  return view;
+}
+
+BlockState StateAfter(Disposal disposal, bool owes_fence) {
+  if (disposal == Disposal::kDefer) return BlockState::kDeferred;
+  return disposal == Disposal::kAwaitFences && owes_fence ? BlockState::kAwaitingFences : BlockState::kFree;
+}
+
+}  // namespace
+
+std::optional<Served> Ledger::Serve(const Request& request) {
+  Block* block = heap_.Take(request.block_bytes, request.stream, request.reuse);
+  if (block == nullptr) return std::nullopt;
+  Served served{AddressOf(*block), block->bytes, WaitsOf(block->uses, request.stream)};
+  block->uses.clear();
+  block->stream = request.stream;
+  block->stream_over = false;
+  block->requested = request.requested;
+  block->sequence = request.sequence;
+  counters_.requested_bytes.Add(block->requested);
+  counters_.allocated_bytes.Add(block->bytes);
+  counters_.allocated_blocks.Add(1);
+  return served;
+}
+
+bool Ledger::CanServe(uint64_t block_bytes, StreamKey stream, Reuse reuse) const {
+  return heap_.free_index().BestFit(block_bytes, stream, reuse) != nullptr;
+}
+
+Result<Closed> Ledger::Close(Address address, Disposal disposal) {
+  Result<Block*> found = LiveBlock("free", address);
+  if (!found.ok()) return found.status();
+  Block* block = *found;
+  counters_.requested_bytes.Subtract(block->requested);
+  counters_.allocated_bytes.Subtract(block->bytes);
+  counters_.allocated_blocks.Subtract(1);
+
+  Closed closed{{block->bytes, {}}, block};
+  for (Use& use : block->uses) {
+    use.owed_to = address;
+    closed.freed.streams_to_fence.push_back(use.stream);
+  }
+  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, kNobody});
+  block->requested = 0;
+  block->freed_at = ++clock_;
+  heap_.Close(block, StateAfter(disposal, !closed.freed.streams_to_fence.empty()));
+  return closed;
+}
+
+bool Ledger::AttachFence(Address address, StreamKey stream, Fence fence) {
+  heap_.fences().Add(fence, ++clock_);
+  Block* block = heap_.Find(address);
+  if (block == nullptr || block->state == BlockState::kLive) return false;
+  const Use debt{stream, kNoFence, address};
+  if (!std::binary_search(block->uses.begin(), block->uses.end(), debt)) return false;
+  block = heap_.ChangeUses(block, [&](std::vector<Use>& uses) {
+    std::erase(uses, debt);
+    AddUse(uses, {stream, fence, kNobody});
+  });
+  if (block->state == BlockState::kAwaitingFences && !OwesFence(*block)) heap_.Open(block);
+  return true;
+}
+
+Status Ledger::RecordStream(Address address, StreamKey stream) {
+  Result<Block*> block = LiveBlock("record_stream", address);
+  if (!block.ok()) return block.status();
+  const bool own = stream == (*block)->stream && !(*block)->stream_over;
+  if (!own) AddUse((*block)->uses, {stream, kNoFence, kNobody});
+  return Status();
+}
+
+void Ledger::FencePassed(Fence fence) {
+  // Each change takes one block out of the fence's list, and may merge it with others of the list.
+  while (Block* block = heap_.fences().AnyBlock(fence)) {
+    heap_.ChangeUses(block, [&](std::vector<Use>& uses) {
+      std::erase_if(uses, [&](const Use& use) { return use.fence == fence; });
+    });
+  }
+  heap_.fences().Remove(fence);
+}
+
+void Ledger::DeviceIdle(Moment moment) {
+  for (const Fence fence : heap_.fences().Pending(moment)) FencePassed(fence);
+  DropUses([&](const Block& block, const Use&) { return block.freed_at <= moment; });
+}
+
+void Ledger::ForgetStream(StreamKey stream) {
+  DropUses([&](const Block&, const Use& use) { return use.stream == stream; });
+  for (const auto& [index, segment] : heap_.segments()) {
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->state != BlockState::kLive) continue;
+      std::erase_if(block->uses, [&](const Use& use) { return use.stream == stream; });
+      if (block->stream == stream) block->stream_over = true;
+    }
+  }
+}
+
+void Ledger::DropUses(const std::function<bool(const Block&, const Use&)>& over) {
+  for (const auto& [index, segment] : heap_.segments()) {
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->state == BlockState::kLive) continue;
+      const bool closed = block->state != BlockState::kFree;
+      const auto dropped = [&](const Use& use) { return over(*block, use) && !(closed && use.owed()); };
+      if (std::none_of(block->uses.begin(), block->uses.end(), dropped)) continue;
+      block = heap_.ChangeUses(block, [&](std::vector<Use>& uses) { std::erase_if(uses, dropped); });
+    }
+  }
+  heap_.free_index().DropEmptyClasses();
+}
+
+SegmentIndex Ledger::AddSegment(const SegmentRange& range) {
+  const SegmentIndex index = heap_.AddSegment(range);
+  counters_.reserved_bytes.Add(range.bytes);
+  counters_.reserved_segments.Add(1);
+  return index;
+}
+
+SegmentRange Ledger::RemoveSegment(SegmentIndex segment) {
+  COMMPOOL_CHECK(IsIdle(segment), "a segment is removed that is unknown, or that a stream may still use");
+  const SegmentRange range = heap_.RemoveSegment(segment);
+  counters_.reserved_bytes.Subtract(range.bytes);
+  counters_.reserved_segments.Subtract(1);
+  return range;
+}
+
+bool Ledger::IsIdle(SegmentIndex segment) const {
+  if (!heap_.IsWhollyFree(segment)) return false;
+  for (const Block* block = heap_.segments().at(segment)->first; block != nullptr; block = block->next) {
+    if (!block->uses.empty()) return false;
+  }
+  return true;
+}
+
+Result<Block*> Ledger::LiveBlock(const std::string& call, Address address) const {
+  Block* block = heap_.Find(address);
+  if (block != nullptr && block->state == BlockState::kLive && AddressOf(*block) == address) return block;
+  return NoLiveBlock(call, address, block);
+}
+
+Result<BlockView> Ledger::Find(Address address) const {
+  const Block* block = heap_.Find(address);
+  if (block == nullptr || block->state != BlockState::kLive) return NoLiveBlock("find", address, block);
+  return ViewOf(*block);
+}
+
+Counters Ledger::counters() const {
+  Counters counters = counters_;
+  counters.free_bytes = counters.reserved_bytes.current - counters.allocated_bytes.current;
+  counters.largest_free_block = heap_.free_index().LargestBytes();
+  counters.pending_bytes = heap_.pending_bytes();
+  return counters;
+}
+
+void Ledger::ResetPeaks() {
+  for (Counter* counter : {&counters_.requested_bytes, &counters_.allocated_bytes, &counters_.allocated_blocks,
+                           &counters_.reserved_bytes, &counters_.reserved_segments}) {
+    counter->ResetPeak();
+  }
+}
+
+std::vector<BlockView> Ledger::Snapshot() const {
+  std::vector<BlockView> views;
+  for (const auto& [index, segment] : heap_.segments()) {
+    for (const Block* block = segment->first; block != nullptr; block = block->next) views.push_back(ViewOf(*block));
+  }
+  return views;
+}
+
+}  // namespace commpool::engine

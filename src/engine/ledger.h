@@ -1,0 +1,87 @@
+// Who has which block, who may still use it, and how many bytes that makes: what both engines share over the heap.
+//
+// A block's life: Serve -> live -> Close -> (closed until its fences or the other ranks come) -> free -> merged.
+// Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_LEDGER_H_
+#define COMMPOOL_SRC_ENGINE_LEDGER_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/engine/heap.h"
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+struct Request {
+  uint64_t requested = 0;
+  uint64_t block_bytes = 0;  // rounded up
+  StreamKey stream = 0;
+  Reuse reuse = Reuse::kSameStream;
+  uint64_t sequence = 0;
+};
+
+// What becomes of a block that its allocation gives back.
+enum class Disposal {
+  kAwaitFences,  // free memory once every fence owed has come: at once where none is
+  kDefer,        // closed until ReleaseDeferred
+  kFreeAtOnce,   // free memory now; whoever takes it waits for all work of a stream whose fence has not come yet
+};
+
+struct Closed {
+  Freed freed;
+  Block* block = nullptr;  // valid until the next call where the disposal was kDefer
+};
+
+class Ledger {
+ public:
+  Ledger(uint64_t alignment, MergePolicy policy) : heap_(alignment, policy) {}
+
+  std::optional<Served> Serve(const Request& request);
+  // Whether Serve would find a block.
+  bool CanServe(uint64_t block_bytes, StreamKey stream, Reuse reuse) const;
+  Result<Closed> Close(Address address, Disposal disposal);
+  void ReleaseDeferred(Block* block) { heap_.Open(block); }
+
+  // Whether the free at `address` owed a fence for `stream`. The fence is pending until it passes in any case.
+  bool AttachFence(Address address, StreamKey stream, Fence fence);
+  Status RecordStream(Address address, StreamKey stream);
+
+  Moment Now() const { return clock_; }
+  void FencePassed(Fence fence);
+  void DeviceIdle(Moment moment);
+  void ForgetStream(StreamKey stream);
+  std::vector<Fence> PendingFences() const { return heap_.fences().Pending(); }
+
+  SegmentIndex AddSegment(const SegmentRange& range);
+  // REQUIRES: IsIdle(segment).
+  SegmentRange RemoveSegment(SegmentIndex segment);
+  // Whether the segment holds nothing but free memory that nobody uses any more.
+  bool IsIdle(SegmentIndex segment) const;
+
+  Result<BlockView> Find(Address address) const;
+  // The live block that starts at the address; an error that names `call` and the likely cause.
+  Result<Block*> LiveBlock(const std::string& call, Address address) const;
+
+  Counters counters() const;
+  void ResetPeaks();
+  std::vector<BlockView> Snapshot() const;
+
+  const Heap& heap() const { return heap_; }
+
+ private:
+  // Drops the uses of freed blocks that are over; a closed block keeps those that owe a fence.
+  void DropUses(const std::function<bool(const Block&, const Use&)>& over);
+
+  Heap heap_;
+  Moment clock_ = 0;
+  Counters counters_;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_LEDGER_H_

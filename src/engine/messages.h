@@ -1,0 +1,26 @@
+// What a caller is told about a bad request or a wrong address. Pure functions: any thread.
+#ifndef COMMPOOL_SRC_ENGINE_MESSAGES_H_
+#define COMMPOOL_SRC_ENGINE_MESSAGES_H_
+
+#include <string>
+
+#include "commpool/status.h"
+#include "src/engine/block.h"
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+// "0x7f0000000200".
+std::string Hexadecimal(Address address);
+
+// kNotFound for an address at which no live block starts. `holder` is the block that holds the address, null where no
+// segment does.
+Status NoLiveBlock(const std::string& call, Address address, const Block* holder);
+
+// kInvalidArgument for sizes that no block can have.
+Status ZeroBytes();
+Status TooManyBytes(uint64_t bytes, uint64_t unit);
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_MESSAGES_H_

@@ -1,0 +1,35 @@
+// From an address to the segment that holds it, anywhere inside.
+//
+// A sorted container behind an interface of three calls, so that a radix map with lock-free lookup can take its place.
+// Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
+#define COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
+
+#include <map>
+
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+struct HeapSegment;
+
+class PageMap {
+ public:
+  // REQUIRES: the range is not empty, does not wrap around and overlaps no other.
+  void Insert(const SegmentRange& range, HeapSegment* segment);
+  // REQUIRES: a range starts at `address`.
+  void Erase(Address address);
+  // Null for addresses that no range holds.
+  HeapSegment* Find(Address address) const;
+
+ private:
+  struct Entry {
+    uint64_t bytes = 0;
+    HeapSegment* segment = nullptr;
+  };
+  std::map<Address, Entry> ranges_;  // by first address
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_PAGE_MAP_H_

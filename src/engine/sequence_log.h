@@ -1,0 +1,45 @@
+// What a symmetric pool was asked to do, in order: a rolling hash to compare, and the last calls to name a difference.
+//
+// Holds only what ranks must share: kinds and sizes, never addresses or streams. Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_SEQUENCE_LOG_H_
+#define COMMPOOL_SRC_ENGINE_SEQUENCE_LOG_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace commpool::engine {
+
+enum class SequenceCall : uint8_t { kAllocate, kRefused, kFree, kReserve, kReclaim, kTrim, kRegister, kDeregister };
+
+struct SequenceEntry {
+  uint64_t number = 0;  // 0 is the pool's first call
+  SequenceCall call = SequenceCall::kAllocate;
+  uint64_t value = 0;       // bytes, the freed block's sequence number, a registration's number, or (reclaim) a count
+  uint64_t hash_after = 0;  // of every call up to this one
+};
+
+// "allocate 65,536 bytes (call 17)".
+std::string Describe(const SequenceEntry& entry);
+
+class SequenceLog {
+ public:
+  static constexpr uint64_t kKept = 256;
+
+  void Append(SequenceCall call, uint64_t value);
+
+  uint64_t hash() const { return hash_; }
+  uint64_t count() const { return count_; }
+  // One of the last kKept calls; nothing for older ones and for those to come.
+  std::optional<SequenceEntry> Entry(uint64_t number) const;
+
+ private:
+  uint64_t hash_ = 0x9e3779b97f4a7c15;
+  uint64_t count_ = 0;
+  std::array<SequenceEntry, kKept> kept_;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_SEQUENCE_LOG_H_

@@ -1,0 +1,45 @@
+// How large a block and a segment are made for a request. Pure functions: any thread.
+#ifndef COMMPOOL_SRC_ENGINE_SIZE_POLICY_H_
+#define COMMPOOL_SRC_ENGINE_SIZE_POLICY_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "commpool/status.h"
+
+namespace commpool::engine {
+
+struct EngineOptions {
+  uint64_t alignment = 512;                // of every block, a power of two
+  uint64_t granularity = 2 * 1024 * 1024;  // segments are multiples of it; a multiple of the alignment
+  uint64_t segment_bytes = 0;              // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
+};
+
+// Aborts where the options contradict themselves: pools check what users set.
+void CheckOptions(const EngineOptions& options);
+
+// The bytes of the block that serves a request: rounded up to the alignment, so that every block starts at a multiple
+// of it. Nothing on overflow. REQUIRES: alignment > 0.
+std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment);
+
+// The bytes of the segment to make when no free block holds `block_bytes`: few large segments, for their cost follows
+// their number. Up to 1 MiB asks for 2 MiB, less than 10 MiB for 20 MiB, more for itself; at least `minimum`; rounded
+// up to the granularity. Nothing on overflow. REQUIRES: granularity > 0.
+std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum);
+
+// Both sizes of a request. kInvalidArgument for zero bytes and on overflow.
+struct RequestSizes {
+  uint64_t block_bytes = 0;
+  uint64_t segment_bytes = 0;
+};
+Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options);
+
+// Whether a free block is cut when `block_bytes` of it are asked for. Every remainder is a multiple of the alignment,
+// and is cut off: waste inside a block stays below the alignment, and a small tail merges when its neighbour is freed.
+constexpr bool CutsRemainder(uint64_t free_bytes, uint64_t block_bytes, uint64_t alignment) {
+  return free_bytes - block_bytes >= alignment;
+}
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_SIZE_POLICY_H_

@@ -1,0 +1,89 @@
+// The engine of symmetric pools: the same blocks at the same offsets on every rank, because placement depends on the
+// sequence of calls and on nothing else (rule 4): not on addresses, streams, event timing, hash order or scheduling.
+//
+// Pure, and guarded by the pool's lock, like CachingEngine. Frees happen at rank-local moments, so by default they are
+// deferred: the block is closed at once and returns to the free memory when every rank has freed it.
+#ifndef COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_
+#define COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/engine/ledger.h"
+#include "src/engine/sequence_log.h"
+#include "src/engine/size_policy.h"
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+enum class FreeOrder {
+  kDeferred,  // a free takes effect at the next collective call, once every rank has freed the block
+  kOrdered,   // ranks free in lockstep: a free is part of the sequence and takes effect at once
+};
+
+// An allocation's place in the pool's sequence: the same number is the same block on every rank.
+using Sequence = uint64_t;
+
+class SymmetricEngine {
+ public:
+  SymmetricEngine(const EngineOptions& options, FreeOrder order);
+
+  // Any free block may serve: the caller waits on the device for the uses returned. Grow is final until `reserve`:
+  // its bytes are what a reserve must ask for. A request that is refused is part of the sequence too; one for zero or
+  // too many bytes (kInvalidArgument) is not.
+  Result<Outcome> Allocate(uint64_t bytes, StreamKey stream);
+  // Whether free memory would serve a request now. The same on every rank; not part of the sequence.
+  bool CanServe(uint64_t bytes) const;
+  // kNotFound where no live block starts at `address` (foreign, or freed already). Ordered, the block is free memory at
+  // once, and until its fences come whoever takes it waits for all work of their streams.
+  Result<Freed> Free(Address address);
+  void AttachFence(Address address, StreamKey stream, Fence fence);
+  Status RecordStream(Address address, StreamKey stream);
+  void FencePassed(Fence fence);
+  Moment Now() const { return ledger_.Now(); }
+  void DeviceIdle(Moment moment);
+  // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
+  void ForgetStream(StreamKey stream);
+  std::vector<Fence> PendingFences() const;
+
+  // Deferred frees of this rank whose fences have all come, ascending: what the ranks exchange. The blocks of
+  // `sequences`, which every rank has freed, become free memory, in ascending order. REQUIRES: each is in
+  // LocallyFreed().
+  std::vector<Sequence> LocallyFreed() const;
+  void ApplyFrees(const std::vector<Sequence>& sequences);
+
+  SegmentIndex AddSegment(const SegmentRange& range);
+  bool IsIdle(SegmentIndex segment) const;
+  SegmentRange RemoveSegment(SegmentIndex segment);
+  // Segments of nothing but free memory, smallest index first: the same on every rank.
+  std::vector<SegmentIndex> WhollyFreeSegments() const;
+  bool IsWhollyFree(SegmentIndex segment) const;
+  uint32_t SegmentsEver() const;  // the index that the next segment gets
+
+  Result<BlockView> Find(Address address) const;
+
+  // The rolling hash and the calls that it covers; the last calls are kept so that ranks which differ can name the
+  // first difference.
+  const SequenceLog& log() const { return log_; }
+  // Collective calls are part of the sequence.
+  void NoteCollective(SequenceCall call, uint64_t value);
+
+  Counters counters() const;
+  void ResetPeaks();
+  std::vector<BlockView> Snapshot() const;
+  void CheckInvariants() const;
+
+ private:
+  EngineOptions options_;
+  FreeOrder order_;
+  Ledger ledger_;
+  SequenceLog log_;
+  Sequence next_sequence_ = 0;
+  std::map<Sequence, Block*> deferred_;  // this rank's frees that wait for the others
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_

@@ -1,0 +1,102 @@
+// The engine's words: plain values, no CUDA types, so that decisions can be tested and fuzzed at CPU speed.
+#ifndef COMMPOOL_SRC_ENGINE_TYPES_H_
+#define COMMPOOL_SRC_ENGINE_TYPES_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace commpool::engine {
+
+using Address = uint64_t;
+
+// A canonical stream (src/stream): two handles of one stream have one key. Opaque here.
+using StreamKey = uint64_t;
+
+// An event that the pool recorded behind a stream's work. Opaque here; 0 is none.
+using Fence = uint64_t;
+inline constexpr Fence kNoFence = 0;
+
+// A point in an engine's history, counted in frees and fences. A host wait covers the frees before it began, no later
+// ones: other threads may free while it lasts.
+using Moment = uint64_t;
+
+// Segments are numbered in the order in which they were added, and never renumbered: on a symmetric pool the same
+// number means the same segment on every rank.
+using SegmentIndex = uint32_t;
+
+struct SegmentRange {
+  Address address = 0;
+  uint64_t bytes = 0;
+};
+
+// A stream that may still use a block. Without a fence the user must wait for all of the stream's work so far.
+struct StreamUse {
+  StreamKey stream = 0;
+  Fence fence = kNoFence;
+
+  friend bool operator==(const StreamUse&, const StreamUse&) = default;
+};
+
+// An allocation that a block of free memory serves. The stream must wait for every use before it touches the block
+// (a device-side wait is enough); the list is empty where the block was last used on the same stream.
+struct Served {
+  Address address = 0;
+  uint64_t bytes = 0;  // of the block: the request, rounded up
+  std::vector<StreamUse> waits;
+};
+
+// Nothing free fits: add a segment of at least this many bytes and ask again.
+struct Grow {
+  uint64_t bytes = 0;
+};
+
+using Outcome = std::variant<Served, Grow>;
+
+// What a free left behind. Streams other than the block's own that used it need a fence, recorded now.
+struct Freed {
+  uint64_t bytes = 0;
+  std::vector<StreamKey> streams_to_fence;
+};
+
+// Current, highest and all-time figures of one quantity.
+struct Counter {
+  uint64_t current = 0;
+  uint64_t peak = 0;
+  uint64_t total = 0;
+
+  void Add(uint64_t amount) {
+    current += amount;
+    total += amount;
+    if (current > peak) peak = current;
+  }
+  void Subtract(uint64_t amount) { current -= amount; }
+  void ResetPeak() { peak = current; }
+};
+
+struct Counters {
+  Counter requested_bytes;  // as asked for
+  Counter allocated_bytes;  // of blocks, rounded up
+  Counter allocated_blocks;
+  Counter reserved_bytes;  // of segments
+  Counter reserved_segments;
+  uint64_t free_bytes = 0;          // in segments, not in live blocks
+  uint64_t largest_free_block = 0;  // what can be served now without growth
+  uint64_t pending_bytes = 0;       // of blocks freed that a fence still guards, or (deferred) another rank
+};
+
+// One block of a snapshot.
+struct BlockView {
+  enum class State { kLive, kFree, kDeferred };  // deferred: freed, and closed until its fences or the other ranks come
+  SegmentIndex segment = 0;
+  Address address = 0;
+  uint64_t bytes = 0;
+  uint64_t requested_bytes = 0;
+  State state = State::kFree;
+  StreamKey stream = 0;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_TYPES_H_

@@ -1,0 +1,54 @@
+// What pools of one device share: its primary context, whether that still works, and its fences. Any thread.
+#ifndef COMMPOOL_SRC_POOL_DEVICE_STATE_H_
+#define COMMPOOL_SRC_POOL_DEVICE_STATE_H_
+
+#include <map>
+#include <memory>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/driver/handles.h"
+#include "src/stream/device_health.h"
+#include "src/stream/fence_table.h"
+
+namespace commpool {
+
+class DeviceState {
+ public:
+  DeviceState(const Driver& driver, PrimaryContext context)
+      : driver_(driver), context_(std::move(context)), fences_(driver, context_.device(), health_) {}
+  ~DeviceState();
+
+  int device() const { return context_.device(); }
+  const PrimaryContext& context() const { return context_; }
+  DeviceHealth& health() { return health_; }
+  FenceTable& fences() { return fences_; }
+
+  // Waits on the host for everything submitted to the device, at most the deadline. Nothing may be unmapped or
+  // deregistered before (rule 5).
+  Status Quiesce(uint64_t deadline_ms);
+
+ private:
+  const Driver& driver_;
+  PrimaryContext context_;
+  DeviceHealth health_;
+  FenceTable fences_;
+};
+
+// The devices that are in use, made at their first.
+class DeviceTable {
+ public:
+  explicit DeviceTable(const Driver& driver) : driver_(driver) {}
+
+  // kInvalidArgument, with the number of devices, for one that there is not.
+  Result<std::shared_ptr<DeviceState>> Get(int device);
+
+ private:
+  const Driver& driver_;
+  Mutex mutex_{LockRank::kLeaf};
+  std::map<int, std::shared_ptr<DeviceState>> devices_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_POOL_DEVICE_STATE_H_

@@ -1,0 +1,96 @@
+#include "src/pool/options.h"
+
+#include "src/base/bytes.h"
+
+namespace commpool {
+
+namespace {
+
+Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
+
+Result<BackingRequest> ParseBacking(const commpool_pool_options& options) {
+  BackingRequest request;
+  switch (options.backing) {
+    case COMMPOOL_BACKING_VMM:
+      request.kind = BackingKind::kVmm;
+      break;
+    case COMMPOOL_BACKING_CUDA:
+      request.kind = BackingKind::kCuda;
+      break;
+    case COMMPOOL_BACKING_NCCL:
+      request.kind = BackingKind::kNccl;
+      break;
+    case COMMPOOL_BACKING_USER:
+      request.kind = BackingKind::kUser;
+      break;
+    default:
+      return Invalid("backing " + std::to_string(options.backing) + " is none of VMM, CUDA, NCCL and USER");
+  }
+  switch (options.location) {
+    case COMMPOOL_LOCATION_DEVICE:
+      request.placement.kind = Placement::Kind::kDevice;
+      break;
+    case COMMPOOL_LOCATION_HOST_NUMA:
+      request.placement.kind = Placement::Kind::kHostNuma;
+      break;
+    default:
+      return Invalid("location " + std::to_string(options.location) + " is neither DEVICE nor HOST_NUMA");
+  }
+  if (options.device < 0) return Invalid("device " + std::to_string(options.device) + " is negative");
+  if (options.numa_node < -1) return Invalid("numa_node " + std::to_string(options.numa_node) + " is below -1");
+  request.placement.device = options.device;
+  request.placement.numa_node = options.numa_node;
+  request.user = {options.user_allocate, options.user_free, options.user_context};
+  return request;
+}
+
+Status CheckSizes(const commpool_pool_options& options) {
+  if (!IsPowerOfTwo(options.alignment_bytes) || options.alignment_bytes < 512) {
+    return Invalid("alignment_bytes " + std::to_string(options.alignment_bytes) +
+                   " is not a power of two of at least 512");
+  }
+  if (options.limit_bytes == 0) return Invalid("limit_bytes is 0: the pool could hold nothing");
+  if (options.segment_bytes > options.limit_bytes) {
+    return Invalid("segment_bytes " + FormatBytes(options.segment_bytes) + " is more than limit_bytes " +
+                   FormatBytes(options.limit_bytes));
+  }
+  if (options.deadline_ms == 0) return Invalid("deadline_ms is 0: no rank could answer in time");
+  return Status();
+}
+
+}  // namespace
+
+Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options) {
+  if (options.struct_bytes != sizeof(commpool_pool_options)) {
+    return Invalid("struct_bytes is " + std::to_string(options.struct_bytes) +
+                   ": call commpool_pool_options_init before setting options");
+  }
+  Result<BackingRequest> backing = ParseBacking(options);
+  if (!backing.ok()) return backing.status();
+  Status sizes = CheckSizes(options);
+  if (!sizes.ok()) return sizes;
+  if (options.frees != COMMPOOL_FREES_DEFERRED && options.frees != COMMPOOL_FREES_ORDERED) {
+    return Invalid("frees " + std::to_string(options.frees) + " is neither DEFERRED nor ORDERED");
+  }
+  if (options.peer_count != 0 && options.peers == nullptr) return Invalid("peers is null and peer_count is not 0");
+  if (options.symmetric_across == nullptr && options.all_gather != nullptr) {
+    return Invalid("all_gather is for symmetric pools: set symmetric_across too");
+  }
+
+  PoolConfiguration configuration;
+  if (options.name != nullptr) configuration.name = options.name;
+  configuration.backing = *backing;
+  configuration.home = options.symmetric_across;
+  configuration.frees =
+      options.frees == COMMPOOL_FREES_ORDERED ? engine::FreeOrder::kOrdered : engine::FreeOrder::kDeferred;
+  configuration.all_gather = options.all_gather;
+  configuration.all_gather_context = options.all_gather_context;
+  configuration.deadline_ms = options.deadline_ms;
+  if (options.peer_count != 0) configuration.peers.assign(options.peers, options.peers + options.peer_count);
+  configuration.alignment_bytes = options.alignment_bytes;
+  configuration.segment_bytes = options.segment_bytes;
+  configuration.limit_bytes = options.limit_bytes;
+  return configuration;
+}
+
+}  // namespace commpool

@@ -1,0 +1,38 @@
+// A pool's options, checked and in our own types. Units, defaults and reasons: include/commpool/commpool.h.
+#ifndef COMMPOOL_SRC_POOL_OPTIONS_H_
+#define COMMPOOL_SRC_POOL_OPTIONS_H_
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commpool/commpool.h"
+#include "src/backing/backing_factory.h"
+#include "src/engine/symmetric_engine.h"
+
+namespace commpool {
+
+struct PoolConfiguration {
+  std::string name = "pool";
+  BackingRequest backing;
+  ncclComm_t home = nullptr;  // not null: a symmetric pool
+  engine::FreeOrder frees = engine::FreeOrder::kDeferred;
+  commpool_all_gather all_gather = nullptr;
+  void* all_gather_context = nullptr;
+  uint64_t deadline_ms = 60000;
+  std::vector<int> peers;
+  uint64_t alignment_bytes = 512;
+  uint64_t segment_bytes = 0;
+  uint64_t limit_bytes = UINT64_MAX;
+
+  bool symmetric() const { return home != nullptr; }
+};
+
+// Checks what can be told without a driver. kInvalidArgument names the option, its value and what it may be.
+Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_POOL_OPTIONS_H_

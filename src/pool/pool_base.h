@@ -1,0 +1,100 @@
+// What fixed and symmetric pools have in common, over the engine that sets them apart: blocks, fences, peers, figures.
+//
+// `Engine` is engine::CachingEngine or engine::SymmetricEngine. The subclasses add growth, registration and teardown.
+#ifndef COMMPOOL_SRC_POOL_POOL_BASE_H_
+#define COMMPOOL_SRC_POOL_POOL_BASE_H_
+
+#include <atomic>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/base/mutex.h"
+#include "src/engine/caching_engine.h"
+#include "src/engine/symmetric_engine.h"
+#include "src/pool/device_state.h"
+#include "src/pool/options.h"
+#include "src/pool/pool.h"
+#include "src/pool/pool_table.h"
+#include "src/pool/segment_store.h"
+
+namespace commpool {
+
+// What a pool is made of: found by the factory, so that a pool cannot be half made.
+struct PoolParts {
+  const Driver& driver;
+  PoolTable& table;
+  std::shared_ptr<DeviceState> device;
+  std::unique_ptr<Backing> backing;
+  PoolConfiguration configuration;
+};
+
+template <typename Engine>
+class PoolBase : public Pool, public std::enable_shared_from_this<PoolBase<Engine>> {
+ public:
+  const std::string& name() const override { return configuration_.name; }
+  int device() const override { return device_->device(); }
+  bool symmetric() const override { return configuration_.symmetric(); }
+
+  Status Free(CUdeviceptr address) override;
+  Status RecordStream(CUdeviceptr address, StreamKey stream) override;
+  Status WaitForDevice() override;
+  void ForgetStream(StreamKey stream) override;
+
+  Status Grant(const std::vector<int>& peers) override;
+  Status Revoke(const std::vector<int>& peers) override;
+
+  Result<WindowPlace> WindowOf(CUdeviceptr address, ncclComm_t communicator) const override;
+
+  PoolFigures Figures() const override;
+  void ResetPeaks() override;
+  void CheckInvariants() const override;
+  void Abandon() override;
+
+ protected:
+  PoolBase(PoolParts&& parts, Engine engine, RegistrationKind registration_kind);
+  ~PoolBase() override;
+
+  // OK where the pool takes allocations and its device works.
+  Status CheckOpen() const;
+  // Makes the stream wait for the uses that a served block still has; quarantines the block where that fails.
+  Result<CUdeviceptr> FinishServing(const engine::Served& served, StreamKey stream);
+  // Lets the engine know of fences that have passed. Never waits.
+  void PollFences();
+  // Puts a made segment into the engine, the store and the process table.
+  engine::SegmentIndex Adopt(std::unique_ptr<Segment> segment) COMMPOOL_EXCLUDES(mutex_);
+  // Takes a segment out of the books if it is wholly free and no stream uses it any more; else null. Deregistered
+  // before.
+  std::unique_ptr<Segment> TakeIfIdle(engine::SegmentIndex index) COMMPOOL_EXCLUDES(mutex_);
+  std::vector<SegmentToRegister> Segments() const COMMPOOL_EXCLUDES(mutex_);
+  Status Failed(Status status);  // counts a failed allocation
+  std::string Title() const;     // "pool gradients (vmm, device 1)"
+
+  const Driver& driver_;
+  PoolTable& table_;
+  const std::shared_ptr<DeviceState> device_;
+  const PoolConfiguration configuration_;
+  std::atomic<bool> open_{true};
+  std::atomic<bool> retired_{false};
+  std::atomic<uint64_t> failed_allocations_{0};
+  RegistrationSet registrations_;
+
+  Mutex collective_{LockRank::kCollective};  // one collective or registering call at a time
+  Mutex growth_{LockRank::kGrowth};          // one change of the set of segments or peers at a time
+  mutable Mutex mutex_{LockRank::kPool};
+  Engine engine_ COMMPOOL_GUARDED_BY(mutex_);
+  SegmentStore segments_;  // its books: mutex_; its effects: growth_
+  std::set<int> peers_ COMMPOOL_GUARDED_BY(growth_);
+
+ private:
+  // A free that leaves a retired pool without live blocks in some segments gives those back.
+  virtual void AfterFree() {}
+};
+
+extern template class PoolBase<engine::CachingEngine>;
+extern template class PoolBase<engine::SymmetricEngine>;
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_POOL_POOL_BASE_H_

@@ -1,0 +1,22 @@
+// Makes pools: checks what was asked against what this driver, device and communicator can do, then puts the parts
+// together.
+#ifndef COMMPOOL_SRC_POOL_POOL_FACTORY_H_
+#define COMMPOOL_SRC_POOL_POOL_FACTORY_H_
+
+#include <memory>
+
+#include "commpool/status.h"
+#include "src/pool/device_state.h"
+#include "src/pool/options.h"
+#include "src/pool/pool.h"
+#include "src/pool/pool_table.h"
+
+namespace commpool {
+
+// Collective for a symmetric configuration. The table must outlive the pool.
+Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, PoolTable& table,
+                                       PoolConfiguration configuration);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_POOL_POOL_FACTORY_H_

@@ -1,0 +1,58 @@
+// Open scopes: where an allocation is routed. Any thread.
+//
+// A thread's own scopes are its own stack, found without a lock; scopes of a stream or of the process are few and
+// shared. Of all that catch an allocation the one begun last wins.
+#ifndef COMMPOOL_SRC_POOL_SCOPE_TABLE_H_
+#define COMMPOOL_SRC_POOL_SCOPE_TABLE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "commpool/commpool.h"
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/pool/pool.h"
+
+namespace commpool {
+
+using ScopeHandle = uint64_t;
+
+enum class ScopeFilter { kThread, kStream, kProcess };
+
+struct ScopeRequest {
+  std::shared_ptr<Pool> pool;
+  ScopeFilter filter = ScopeFilter::kThread;
+  StreamKey stream = 0;  // of a kStream filter
+};
+
+class ScopeTable {
+ public:
+  // kInvalidArgument for a process-wide scope on a symmetric pool: its allocations would come in any order (rule 4).
+  Result<ScopeHandle> Begin(ScopeRequest request);
+
+  // kNotFound for one that has ended; kFailedPrecondition for a thread's scope on another thread, or not the innermost.
+  Status End(ScopeHandle scope);
+
+  // The pool for an allocation on a device and stream; null where no scope catches it.
+  std::shared_ptr<Pool> Route(int device, StreamKey stream) const;
+
+ private:
+  struct Entry {
+    ScopeRequest request;
+    std::thread::id owner;
+  };
+
+  Status EndThreadScope(ScopeHandle scope) COMMPOOL_REQUIRES(mutex_);
+
+  mutable Mutex mutex_{LockRank::kPoolTable};
+  ScopeHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  std::map<ScopeHandle, Entry> open_ COMMPOOL_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> shared_scopes_{0};  // of streams and of the process: 0 lets Route skip the lock
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_POOL_SCOPE_TABLE_H_

@@ -1,0 +1,335 @@
+#include "src/pool/symmetric_pool.h"
+
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/base/log.h"
+
+namespace commpool {
+
+namespace {
+
+engine::SymmetricEngine MakeEngine(const PoolParts& parts) {
+  return engine::SymmetricEngine({.alignment = parts.configuration.alignment_bytes,
+                                  .granularity = parts.backing->granularity(),
+                                  .segment_bytes = parts.configuration.segment_bytes},
+                                 parts.configuration.frees);
+}
+
+engine::SequenceCall SequenceCallOf(CollectiveCall call) {
+  switch (call) {
+    case CollectiveCall::kReserve:
+      return engine::SequenceCall::kReserve;
+    case CollectiveCall::kReclaim:
+      return engine::SequenceCall::kReclaim;
+    case CollectiveCall::kTrim:
+    case CollectiveCall::kClose:
+      return engine::SequenceCall::kTrim;
+    case CollectiveCall::kCreate:
+    case CollectiveCall::kRegister:
+      return engine::SequenceCall::kRegister;
+    case CollectiveCall::kDeregister:
+      return engine::SequenceCall::kDeregister;
+  }
+  return engine::SequenceCall::kReserve;
+}
+
+// The engine's last calls as texts, for a rank that differs.
+class EngineHistory : public CallHistory {
+ public:
+  explicit EngineHistory(std::vector<TracedCall> calls) : calls_(std::move(calls)) {}
+  std::vector<TracedCall> LastCalls() const override { return calls_; }
+
+  static EngineHistory Of(const engine::SequenceLog& log) {
+    std::vector<TracedCall> calls;
+    const uint64_t first = log.count() > engine::SequenceLog::kKept ? log.count() - engine::SequenceLog::kKept : 0;
+    for (uint64_t number = first; number < log.count(); ++number) {
+      const auto entry = log.Entry(number);
+      if (entry) calls.push_back({number, entry->hash_after, Describe(*entry)});
+    }
+    return EngineHistory(std::move(calls));
+  }
+
+ private:
+  std::vector<TracedCall> calls_;
+};
+
+}  // namespace
+
+SymmetricPool::SymmetricPool(PoolParts parts, const Communicator& home, std::unique_ptr<AgreementChannel> channel)
+    : PoolBase(std::move(parts), MakeEngine(parts), RegistrationKind::kWindow),
+      home_(home),
+      channel_(std::move(channel)) {}
+
+uint64_t SymmetricPool::ReservedBytes() const {
+  MutexLock lock(mutex_);
+  return engine_.counters().reserved_bytes.current;
+}
+
+Intent SymmetricPool::MakeIntent(CollectiveCall call, uint64_t bytes) const {
+  Intent intent{.call = call, .bytes = bytes, .granularity = segments_.backing().granularity()};
+  intent.nccl_version = driver_.nccl.version;
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  ContextGuard guard(driver_, device_->context());
+  const bool counts = segments_.backing().placement().kind == Placement::Kind::kDevice &&
+                      driver_.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
+  intent.memory_left = counts ? free_bytes : UINT64_MAX;
+
+  MutexLock lock(mutex_);
+  intent.segment_index = engine_.SegmentsEver();
+  intent.live_blocks = engine_.counters().allocated_blocks.current;
+  intent.sequence_count = engine_.log().count();
+  intent.sequence_hash = engine_.log().hash();
+  intent.freed = engine_.LocallyFreed();
+  return intent;
+}
+
+Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const Status& readiness) {
+  PollFences();
+  Intent intent = MakeIntent(call, bytes);
+  intent.readiness = readiness;
+  const EngineHistory history = [&] {
+    MutexLock lock(mutex_);
+    return EngineHistory::Of(engine_.log());
+  }();
+  Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history);
+  if (!agreed.ok()) return Status(agreed.status().code(), Title() + ": " + agreed.status().message());
+  MutexLock lock(mutex_);
+  engine_.ApplyFrees(agreed->freed);
+  engine_.NoteCollective(SequenceCallOf(call), bytes);
+  return agreed;
+}
+
+Status SymmetricPool::Open(const Status& readiness) {
+  MutexLock collective(collective_);
+  Result<Agreed> agreed = Begin(CollectiveCall::kCreate, 0, readiness);
+  if (!agreed.ok()) return agreed.status();
+  return registrations_.Add(home_, {});
+}
+
+Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
+  Status open = CheckOpen();
+  if (!open.ok()) return Failed(open);
+  engine::Served served;
+  {
+    MutexLock lock(mutex_);
+    Result<engine::Outcome> outcome = engine_.Allocate(bytes, stream);
+    if (!outcome.ok()) return Failed(Status(outcome.status().code(), Title() + ": " + outcome.status().message()));
+    if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
+      const engine::Counters counters = engine_.counters();
+      return Failed(Status(StatusCode::kExhausted,
+                           Title() + " has no free block of " + FormatBytes(bytes) + ": " +
+                               FormatBytes(counters.reserved_bytes.current) +
+                               " are reserved, the largest free block is " + FormatBytes(counters.largest_free_block) +
+                               ", " + FormatBytes(counters.pending_bytes) +
+                               " are freed and wait for reclaim(). On every rank: reclaim(), or reserve(" +
+                               std::to_string(grow->bytes) + ")"));
+    }
+    served = std::move(std::get<engine::Served>(*outcome));
+  }
+  Result<CUdeviceptr> address = FinishServing(served, stream);
+  if (!address.ok()) return Failed(address.status());
+  return address;
+}
+
+Status SymmetricPool::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const {
+  if (segment_bytes > agreed.least_memory_left) {
+    return Status(StatusCode::kOutOfMemory, Title() + ": reserve of " + FormatBytes(segment_bytes) + ": rank " +
+                                                std::to_string(agreed.rank_with_least_memory) + " has only " +
+                                                FormatBytes(agreed.least_memory_left) + " left");
+  }
+  const std::optional<uint64_t> after = CheckedAdd(ReservedBytes(), segment_bytes);
+  if (after && *after <= configuration_.limit_bytes) return Status();
+  return Status(StatusCode::kOutOfMemory, Title() + ": reserve of " + FormatBytes(segment_bytes) +
+                                              " would exceed its limit of " + FormatBytes(configuration_.limit_bytes));
+}
+
+Status SymmetricPool::AddMemory(uint64_t segment_bytes) {
+  ContextGuard guard(driver_, device_->context());
+  Result<std::unique_ptr<Segment>> segment = [&] {
+    MutexLock growth(growth_);
+    return segments_.Make(segment_bytes, peers_);
+  }();
+  Status status = AgreeOnOutcome(*channel_, segment.status(), "making a segment of " + FormatBytes(segment_bytes));
+  if (!status.ok()) return status;  // the segment, where there is one, goes with its owner
+
+  uint32_t index = 0;
+  {
+    MutexLock lock(mutex_);
+    index = engine_.SegmentsEver();
+  }
+  const SegmentToRegister range{index, (*segment)->address(), (*segment)->bytes()};
+  const Status mine = registrations_.RegisterSegment(range);
+  status = AgreeOnOutcome(*channel_, mine, "registering a segment of " + FormatBytes(segment_bytes));
+  if (!status.ok()) {
+    // Where only another rank failed, this one's windows go again; all ranks have before any unmaps.
+    const Status undone = registrations_.DeregisterSegment(index);
+    const Status all_undone = AgreeOnOutcome(*channel_, undone, "undoing the registration");
+    if (!all_undone.ok()) (*segment)->Abandon();
+    return status;
+  }
+  MutexLock growth(growth_);
+  Adopt(std::move(*segment));
+  return Status();
+}
+
+Status SymmetricPool::Grow(uint64_t bytes, const Agreed& agreed) {
+  const uint64_t least = std::max(bytes, configuration_.segment_bytes);
+  const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);
+  if (!segment_bytes) {
+    return Status(StatusCode::kInvalidArgument, Title() + ": reserve of " + std::to_string(bytes) + " bytes overflows");
+  }
+  Status status = CheckRoom(*segment_bytes, agreed);
+  if (!status.ok()) return status;
+  status = AddMemory(*segment_bytes);
+  if (!status.ok()) return Status(status.code(), Title() + ": " + status.message());
+  return Status();
+}
+
+Status SymmetricPool::Reserve(uint64_t bytes) {
+  MutexLock collective(collective_);
+  Status readiness = CheckOpen();
+  if (readiness.ok() && bytes == 0) {
+    readiness = Status(StatusCode::kInvalidArgument, Title() + ": reserve of 0 bytes");
+  }
+  Result<Agreed> agreed = Begin(CollectiveCall::kReserve, bytes, readiness);
+  if (!agreed.ok()) return agreed.status();
+  {
+    MutexLock lock(mutex_);
+    if (engine_.CanServe(bytes)) return Status();  // the same answer on every rank
+  }
+  return Grow(bytes, *agreed);
+}
+
+Result<uint64_t> SymmetricPool::Reclaim() {
+  MutexLock collective(collective_);
+  uint64_t before = 0;
+  {
+    MutexLock lock(mutex_);
+    before = engine_.counters().pending_bytes;
+  }
+  Result<Agreed> agreed = Begin(CollectiveCall::kReclaim, 0, CheckOpen());
+  if (!agreed.ok()) return agreed.status();
+  MutexLock lock(mutex_);
+  return before - std::min(before, engine_.counters().pending_bytes);
+}
+
+Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>& indexes) {
+  if (indexes.empty()) return uint64_t{0};
+  Status mine = WaitForDevice();
+  Status status = AgreeOnOutcome(*channel_, mine, "waiting for the device");
+  if (!status.ok()) return status;
+  for (const engine::SegmentIndex index : indexes) {
+    Status deregistered = registrations_.DeregisterSegment(index);
+    if (mine.ok()) mine = deregistered;
+  }
+  // Peers' imports keep the memory alive, and an address must not be reused, until all ranks have deregistered.
+  status = AgreeOnOutcome(*channel_, mine, "deregistering");
+  if (!status.ok()) return status;
+  uint64_t released = 0;
+  ContextGuard guard(driver_, device_->context());
+  MutexLock growth(growth_);
+  for (const engine::SegmentIndex index : indexes) {
+    std::unique_ptr<Segment> segment = TakeIfIdle(index);
+    if (segment == nullptr) {
+      return Status(StatusCode::kFailedPrecondition, Title() + ": another thread allocated during a collective call");
+    }
+    released += segment->bytes();
+    status = segment->Free();
+    if (!status.ok()) return status;
+  }
+  return released;
+}
+
+Result<uint64_t> SymmetricPool::Trim(uint64_t keep_bytes) {
+  MutexLock collective(collective_);
+  Result<Agreed> agreed = Begin(CollectiveCall::kTrim, keep_bytes, CheckOpen());
+  if (!agreed.ok()) return agreed.status();
+  std::vector<engine::SegmentIndex> chosen;
+  {
+    MutexLock lock(mutex_);
+    uint64_t reserved = engine_.counters().reserved_bytes.current;
+    std::vector<engine::SegmentIndex> free = engine_.WhollyFreeSegments();
+    for (; reserved > keep_bytes && !free.empty(); free.pop_back()) {
+      chosen.push_back(free.back());
+      reserved -= segments_.At(free.back()).bytes;
+    }
+  }
+  return GiveBack(chosen);
+}
+
+Status SymmetricPool::Close() {
+  MutexLock collective(collective_);
+  if (channel_ == nullptr) return Status();  // closed before
+  const uint64_t live = [&] {
+    MutexLock lock(mutex_);
+    return engine_.counters().allocated_blocks.current;
+  }();
+  Status readiness = device_->health().first_error();
+  if (readiness.ok() && live != 0) {
+    readiness = Status(StatusCode::kFailedPrecondition,
+                       Title() + " still has " + std::to_string(live) + " live blocks: free them before close()");
+  }
+  Result<Agreed> agreed = Begin(CollectiveCall::kClose, 0, readiness);
+  if (!agreed.ok()) return agreed.status();
+  open_ = false;
+  std::vector<engine::SegmentIndex> all;
+  for (const SegmentToRegister& segment : Segments()) all.push_back(segment.index);
+  Result<uint64_t> released = GiveBack(all);
+  if (!released.ok()) return released.status();
+  Status status = registrations_.RemoveAll();
+  channel_.reset();
+  return status;
+}
+
+void SymmetricPool::Retire() {
+  open_ = false;
+  retired_ = true;
+  const uint64_t reserved = ReservedBytes();
+  if (reserved == 0) return;
+  // Windows may only be ended collectively, and nothing that is registered may be unmapped.
+  Log(LogLevel::kWarning,
+      Title() + " was destroyed without close(): " + FormatBytes(reserved) + " stay mapped until the process ends");
+}
+
+Status SymmetricPool::RegisterWith(ncclComm_t handle) {
+  MutexLock collective(collective_);
+  Status readiness = CheckOpen();
+  Communicator communicator;
+  if (readiness.ok() && handle != nullptr) {
+    Result<Communicator> described = DescribeCommunicator(driver_, handle);
+    readiness = described.status();
+    if (described.ok()) communicator = *described;
+    if (readiness.ok() && communicator.device != device()) {
+      readiness =
+          Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(communicator.device) +
+                                                   ", the pool of " + std::to_string(device()));
+    }
+  }
+  Result<Agreed> agreed = Begin(CollectiveCall::kRegister, 0, readiness);
+  if (!agreed.ok()) return agreed.status();
+  const Status mine = handle == nullptr ? Status() : registrations_.Add(communicator, Segments());
+  Status status = AgreeOnOutcome(*channel_, mine, "registering with a communicator");
+  if (!status.ok() && mine.ok() && handle != nullptr) static_cast<void>(registrations_.Remove(handle));
+  return status;
+}
+
+Status SymmetricPool::Deregister(ncclComm_t handle) {
+  MutexLock collective(collective_);
+  if (channel_ == nullptr) return Status();  // closed: nothing is registered
+  Result<Agreed> agreed = Begin(CollectiveCall::kDeregister, 0, device_->health().first_error());
+  if (!agreed.ok()) return agreed.status();
+  Status mine = device_->Quiesce(configuration_.deadline_ms);
+  Status status = AgreeOnOutcome(*channel_, mine, "waiting for the device");
+  if (!status.ok()) return status;
+  if (handle != nullptr) mine = registrations_.Remove(handle);
+  return AgreeOnOutcome(*channel_, mine, "deregistering");
+}
+
+Status SymmetricPool::AbandonCommunicator(ncclComm_t communicator) {
+  registrations_.Abandon(communicator);
+  return Status();
+}
+
+}  // namespace commpool

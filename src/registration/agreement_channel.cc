@@ -1,0 +1,71 @@
+#include "src/registration/agreement_channel.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace commpool {
+
+namespace {
+
+class SelfChannel : public AgreementChannel {
+ public:
+  int rank() const override { return 0; }
+  int ranks() const override { return 1; }
+  Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string&) override {
+    return std::vector<std::string>{mine};
+  }
+};
+
+// The caller's all-gather takes the same number of bytes from every rank: lengths go first, then padded contents.
+class CallerChannel : public AgreementChannel {
+ public:
+  CallerChannel(int rank, int ranks, commpool_all_gather all_gather, void* context)
+      : rank_(rank), ranks_(ranks), all_gather_(all_gather), context_(context) {}
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+
+  Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string& step) override {
+    if (broken_) return Failure(step + ": an earlier call failed");
+    const uint64_t length = mine.size();
+    std::vector<uint64_t> lengths(static_cast<size_t>(ranks_));
+    if (all_gather_(&length, lengths.data(), sizeof(length), context_) != 0) return Failure(step);
+
+    const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    std::string padded = mine;
+    padded.resize(longest);
+    std::string received(longest * static_cast<uint64_t>(ranks_), '\0');
+    if (all_gather_(padded.data(), received.data(), longest, context_) != 0) return Failure(step);
+
+    std::vector<std::string> contents;
+    for (size_t index = 0; index < lengths.size(); ++index) {
+      contents.push_back(received.substr(index * longest, lengths[index]));
+    }
+    return contents;
+  }
+
+ private:
+  Status Failure(const std::string& step) {
+    broken_ = true;
+    return Status(StatusCode::kRemoteFailure, "the all-gather function given for agreement failed at " + step +
+                                                  " (rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) +
+                                                  ")");
+  }
+
+  const int rank_;
+  const int ranks_;
+  const commpool_all_gather all_gather_;
+  void* const context_;
+  bool broken_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<AgreementChannel> MakeSelfChannel() { return std::make_unique<SelfChannel>(); }
+
+std::unique_ptr<AgreementChannel> MakeCallerChannel(int rank, int ranks, commpool_all_gather all_gather,
+                                                    void* context) {
+  return std::make_unique<CallerChannel>(rank, ranks, all_gather, context);
+}
+
+}  // namespace commpool

@@ -1,0 +1,39 @@
+// The host-side way by which the ranks of a home communicator talk before a collective step (rule 2).
+//
+// One all-gather is all that agreement needs. A channel is used by one thread at a time; every rank makes the same
+// calls in the same order. After a failure a channel is broken and says so at every later call: its ranks are out of
+// step.
+#ifndef COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_
+#define COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commpool/commpool.h"
+#include "commpool/status.h"
+
+namespace commpool {
+
+class AgreementChannel {
+ public:
+  virtual ~AgreementChannel() = default;
+
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+
+  // Every rank gives some bytes, of any length; all get everybody's, rank 0's first. kDeadlineExceeded, naming the
+  // ranks that are missing and `step`, where they do not come in time; kRemoteFailure where one has gone.
+  virtual Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string& step) = 0;
+};
+
+// For a home communicator of one rank.
+std::unique_ptr<AgreementChannel> MakeSelfChannel();
+
+// Over the caller's own all-gather (MPI, a torch store), which bounds its waits itself.
+std::unique_ptr<AgreementChannel> MakeCallerChannel(int rank, int ranks, commpool_all_gather all_gather, void* context);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_

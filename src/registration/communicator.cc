@@ -1,0 +1,61 @@
+#include "src/registration/communicator.h"
+
+#include <chrono>
+#include <thread>
+
+#include "src/driver/diagnosis.h"
+
+namespace commpool {
+
+namespace {
+
+Status CheckState(const Driver& driver, ncclComm_t handle) {
+  ncclResult_t state = ncclSuccess;
+  Status status = CheckNccl(driver, driver.nccl.ncclCommGetAsyncError(handle, &state),
+                            {.call = "ncclCommGetAsyncError", .likely_cause = "the communicator was destroyed"});
+  if (!status.ok()) return status;
+  return CheckNccl(driver, state,
+                   {.call = "an earlier operation of the communicator",
+                    .likely_cause = "the communicator is unusable: abort it and make a new one"},
+                   handle);
+}
+
+}  // namespace
+
+Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle) {
+  if (!driver.nccl.available()) {
+    return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
+  }
+  if (handle == nullptr) return Status(StatusCode::kInvalidArgument, "the communicator is null");
+  Status status = CheckState(driver, handle);
+  if (!status.ok()) return status;
+
+  Communicator communicator{.handle = handle};
+  status = CheckNccl(driver, driver.nccl.ncclCommUserRank(handle, &communicator.rank), {.call = "ncclCommUserRank"});
+  if (!status.ok()) return status;
+  status = CheckNccl(driver, driver.nccl.ncclCommCount(handle, &communicator.ranks), {.call = "ncclCommCount"});
+  if (!status.ok()) return status;
+  status = CheckNccl(driver, driver.nccl.ncclCommCuDevice(handle, &communicator.device), {.call = "ncclCommCuDevice"});
+  if (!status.ok()) return status;
+  return communicator;
+}
+
+Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
+                         uint64_t bytes, uint64_t deadline_ms) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
+  while (result == ncclInProgress) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      return Status(StatusCode::kDeadlineExceeded, std::string(call) + " on rank " + std::to_string(communicator.rank) +
+                                                       " did not finish within " + std::to_string(deadline_ms) +
+                                                       " ms: a rank is missing or died in the call; abort the "
+                                                       "communicator and abandon it");
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));  // polling is what NCCL offers for nonblocking calls
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);
+    result = asked == ncclSuccess ? state : asked;
+  }
+  return CheckNccl(driver, result, {.call = call, .device = communicator.device, .bytes = bytes}, communicator.handle);
+}
+
+}  // namespace commpool

@@ -1,0 +1,29 @@
+// What commpool needs to know of a communicator, asked of NCCL once. Values: any thread.
+#ifndef COMMPOOL_SRC_REGISTRATION_COMMUNICATOR_H_
+#define COMMPOOL_SRC_REGISTRATION_COMMUNICATOR_H_
+
+#include <nccl.h>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+
+namespace commpool {
+
+struct Communicator {
+  ncclComm_t handle = nullptr;
+  int rank = 0;
+  int ranks = 1;
+  int device = 0;
+};
+
+// kInvalidArgument for null, kNotSupported where there is no NCCL, kCommunicatorError for one that is aborted, failed
+// or not ready. A pointer to a destroyed communicator cannot be told from a live one by NCCL's API: see rule 5.
+Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle);
+
+// Waits, within the deadline, for a nonblocking communicator to finish what it began; at once for a blocking one.
+Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
+                         uint64_t bytes, uint64_t deadline_ms);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_REGISTRATION_COMMUNICATOR_H_

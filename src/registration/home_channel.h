@@ -1,0 +1,22 @@
+// Opens the agreement channel of a home communicator: rank 0 listens, and its address is sent once over the
+// communicator.
+#ifndef COMMPOOL_SRC_REGISTRATION_HOME_CHANNEL_H_
+#define COMMPOOL_SRC_REGISTRATION_HOME_CHANNEL_H_
+
+#include <memory>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+#include "src/registration/agreement_channel.h"
+#include "src/registration/communicator.h"
+
+namespace commpool {
+
+// Collective over the communicator; its device must be current. Bounded by the deadline. Where a rank is missing the
+// device may still run NCCL's kernel, so the few hundred bytes that it uses are left to the process then.
+Result<std::unique_ptr<AgreementChannel>> OpenHomeChannel(const Driver& driver, const Communicator& home,
+                                                          uint64_t deadline_ms);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_REGISTRATION_HOME_CHANNEL_H_

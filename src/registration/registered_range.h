@@ -1,0 +1,40 @@
+// One registration: a segment with a communicator, as a local buffer or as a window, and NCCL's handle for it.
+//
+// Making and ending one calls NCCL, so it happens only where the caller may (rule 1), and there is no owner that would
+// do it in a destructor. Each call keeps the thread's current device: NCCL 2.28 to 2.30 do not always put it back.
+#ifndef COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_
+#define COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstdint>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+#include "src/registration/communicator.h"
+
+namespace commpool {
+
+enum class RegistrationKind {
+  kLocal,   // ncclCommRegister: this rank alone
+  kWindow,  // ncclCommWindowRegister, symmetric: every rank of the communicator, in the same order, of the same size
+};
+
+struct RegisteredRange {
+  RegistrationKind kind = RegistrationKind::kLocal;
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+  void* local_handle = nullptr;
+  ncclWindow_t window = nullptr;
+};
+
+// kNotSupported, with the reason, where NCCL is too old or takes the call and registers nothing (a null window).
+Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& communicator, RegistrationKind kind,
+                                      CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms);
+
+Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_

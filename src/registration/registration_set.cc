@@ -1,0 +1,189 @@
+#include "src/registration/registration_set.h"
+
+#include <algorithm>
+
+#include "src/base/log.h"
+
+namespace commpool {
+
+RegistrationSet::~RegistrationSet() {
+  // No NCCL call in a destructor (rule 1): what is left stays registered until the process ends.
+  if (registrations() != 0) {
+    Log(LogLevel::kWarning, std::to_string(registrations()) +
+                                " registrations outlive their pool: call close(), deregister() or abandon() first");
+  }
+}
+
+std::vector<Communicator> RegistrationSet::Communicators() const {
+  MutexLock lock(mutex_);
+  std::vector<Communicator> communicators;
+  for (const Member& member : members_) communicators.push_back(member.communicator);
+  return communicators;
+}
+
+bool RegistrationSet::Has(ncclComm_t communicator) const {
+  MutexLock lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](const Member& member) { return member.communicator.handle == communicator; });
+}
+
+bool RegistrationSet::empty() const {
+  MutexLock lock(mutex_);
+  return members_.empty();
+}
+
+bool RegistrationSet::Lacks(ncclComm_t communicator, uint32_t index) const {
+  MutexLock lock(mutex_);
+  for (const Member& member : members_) {
+    if (member.communicator.handle == communicator) return !member.ranges.contains(index);
+  }
+  return false;
+}
+
+Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
+  Result<RegisteredRange> range =
+      RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_);
+  if (!range.ok()) return range.status();
+  MutexLock lock(mutex_);
+  for (Member& member : members_) {
+    if (member.communicator.handle == communicator.handle) member.ranges.emplace(segment.index, *range);
+  }
+  return Status();
+}
+
+Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t index) {
+  RegisteredRange range;
+  {
+    MutexLock lock(mutex_);
+    const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& candidate) {
+      return candidate.communicator.handle == communicator.handle;
+    });
+    if (member == members_.end()) return Status();
+    const auto found = member->ranges.find(index);
+    if (found == member->ranges.end()) return Status();
+    range = found->second;
+    member->ranges.erase(found);
+  }
+  return DeregisterRange(driver_, communicator, range);
+}
+
+Status RegistrationSet::Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments) {
+  const bool known = Has(communicator.handle);
+  if (!known) {
+    MutexLock lock(mutex_);
+    members_.push_back({communicator, {}});
+  }
+  std::vector<uint32_t> made;
+  for (const SegmentToRegister& segment : segments) {
+    if (!Lacks(communicator.handle, segment.index)) continue;
+    Status status = RegisterOne(communicator, segment);
+    if (!status.ok()) {
+      for (const uint32_t index : made) static_cast<void>(DeregisterOne(communicator, index));
+      if (!known) Abandon(communicator.handle);
+      return status;
+    }
+    made.push_back(segment.index);
+  }
+  return Status();
+}
+
+Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
+  for (const Communicator& communicator : Communicators()) {
+    if (!Lacks(communicator.handle, segment.index)) continue;
+    Status status = RegisterOne(communicator, segment);
+    if (!status.ok()) {
+      static_cast<void>(DeregisterSegment(segment.index));
+      return status;
+    }
+  }
+  return Status();
+}
+
+Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToRegister>& segments) {
+  uint64_t made = 0;
+  for (const Communicator& communicator : Communicators()) {
+    for (const SegmentToRegister& segment : segments) {
+      if (!Lacks(communicator.handle, segment.index)) continue;
+      Status status = RegisterOne(communicator, segment);
+      if (!status.ok()) return status;
+      ++made;
+    }
+  }
+  return made;
+}
+
+Status RegistrationSet::DeregisterSegment(uint32_t index) {
+  Status first;
+  for (const Communicator& communicator : Communicators()) {
+    Status status = DeregisterOne(communicator, index);
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+Status RegistrationSet::Remove(ncclComm_t communicator) {
+  std::vector<uint32_t> indexes;
+  Communicator known;
+  {
+    MutexLock lock(mutex_);
+    for (const Member& member : members_) {
+      if (member.communicator.handle != communicator) continue;
+      known = member.communicator;
+      for (const auto& [index, range] : member.ranges) indexes.push_back(index);
+    }
+  }
+  Status first;
+  for (const uint32_t index : indexes) {
+    Status status = DeregisterOne(known, index);
+    if (first.ok()) first = status;
+  }
+  Abandon(communicator);
+  return first;
+}
+
+Status RegistrationSet::RemoveAll() {
+  Status first;
+  for (const Communicator& communicator : Communicators()) {
+    Status status = Remove(communicator.handle);
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+void RegistrationSet::Abandon(ncclComm_t communicator) {
+  MutexLock lock(mutex_);
+  std::erase_if(members_, [&](const Member& member) { return member.communicator.handle == communicator; });
+}
+
+Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, uint32_t index, CUdeviceptr address) const {
+  MutexLock lock(mutex_);
+  for (const Member& member : members_) {
+    if (member.communicator.handle != communicator) continue;
+    const auto found = member.ranges.find(index);
+    if (found == member.ranges.end() || found->second.kind != RegistrationKind::kWindow) break;
+    return WindowPlace{found->second.window, address - found->second.address};
+  }
+  return Status(StatusCode::kNotFound, "the pointer's segment has no window on this communicator");
+}
+
+bool RegistrationSet::IsRegistered(uint32_t index) const {
+  MutexLock lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](const Member& member) { return member.ranges.contains(index); });
+}
+
+uint64_t RegistrationSet::registrations() const {
+  MutexLock lock(mutex_);
+  uint64_t count = 0;
+  for (const Member& member : members_) count += member.ranges.size();
+  return count;
+}
+
+uint64_t RegistrationSet::pending(uint64_t segments) const {
+  MutexLock lock(mutex_);
+  uint64_t count = 0;
+  for (const Member& member : members_) count += segments - member.ranges.size();
+  return count;
+}
+
+}  // namespace commpool

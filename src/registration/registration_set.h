@@ -1,0 +1,87 @@
+// Which segments of a pool are registered with which communicators: one registration for each pair (rule 3).
+//
+// The pool's collective lock lets one thread at a time change the set; window_of may read it meanwhile, from any
+// thread. No NCCL call is made under a lock. Communicators keep the order in which they were added, home first: the
+// order in which every rank registers and deregisters.
+#ifndef COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
+#define COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/registration/communicator.h"
+#include "src/registration/registered_range.h"
+
+namespace commpool {
+
+// A segment as registration sees it: its number in the pool, the same on every rank of a symmetric pool.
+struct SegmentToRegister {
+  uint32_t index = 0;
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+};
+
+struct WindowPlace {
+  ncclWindow_t window = nullptr;
+  uint64_t offset = 0;
+};
+
+class RegistrationSet {
+ public:
+  RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms)
+      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms) {}
+  ~RegistrationSet();
+
+  bool Has(ncclComm_t communicator) const;
+  bool empty() const;
+
+  // Registers the segments that the communicator lacks, in ascending order, and remembers the communicator. Where one
+  // fails those registered by this call are deregistered and nothing has changed.
+  Status Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments);
+
+  // Registers a segment with every communicator; where one fails the segment is deregistered from those before.
+  Status RegisterSegment(const SegmentToRegister& segment);
+
+  // The same for the segments that a communicator lacks. Returns the number of registrations made.
+  Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
+
+  // Every handle is dropped, also where NCCL reports an error; the first error is returned. The caller has quiesced.
+  Status DeregisterSegment(uint32_t index);
+  Status Remove(ncclComm_t communicator);
+  Status RemoveAll();
+
+  // Drops the communicator's handles without a call.
+  void Abandon(ncclComm_t communicator);
+
+  // kNotFound where the segment is not registered as a window with the communicator.
+  Result<WindowPlace> Find(ncclComm_t communicator, uint32_t index, CUdeviceptr address) const;
+
+  bool IsRegistered(uint32_t index) const;
+  uint64_t registrations() const;
+  // Pairs of a segment (of `segments` in all) and a communicator that are not registered yet.
+  uint64_t pending(uint64_t segments) const;
+
+ private:
+  struct Member {
+    Communicator communicator;
+    std::map<uint32_t, RegisteredRange> ranges;  // by segment index
+  };
+
+  Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
+  Status DeregisterOne(const Communicator& communicator, uint32_t index);
+  std::vector<Communicator> Communicators() const;
+  bool Lacks(ncclComm_t communicator, uint32_t index) const;
+
+  const Driver& driver_;
+  const RegistrationKind kind_;
+  const uint64_t deadline_ms_;
+  mutable Mutex mutex_{LockRank::kLeaf};
+  std::vector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_

@@ -1,0 +1,32 @@
+// Agreement over TCP: rank 0 gathers, and hands everybody's bytes to all.
+//
+// A star is enough for hundreds of ranks (src/registration/README.md has the cost on paper), and it lets one rank name
+// all that are missing. Waits: rank 0 waits the deadline; the others a little longer, so that they hear its verdict.
+#ifndef COMMPOOL_SRC_REGISTRATION_TCP_CHANNEL_H_
+#define COMMPOOL_SRC_REGISTRATION_TCP_CHANNEL_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "commpool/status.h"
+#include "src/base/socket.h"
+#include "src/registration/agreement_channel.h"
+
+namespace commpool {
+
+struct TcpChannelOptions {
+  int rank = 0;
+  int ranks = 1;
+  std::chrono::milliseconds deadline{60000};
+  uint64_t secret = 0;  // made by rank 0 and sent with its address: keeps strangers and other pools out
+};
+
+// Rank 0: accepts every other rank. Others: connect to rank 0's address.
+Result<std::unique_ptr<AgreementChannel>> AcceptTcpChannel(const TcpChannelOptions& options, Listener listener);
+Result<std::unique_ptr<AgreementChannel>> ConnectTcpChannel(const TcpChannelOptions& options,
+                                                            const std::string& address);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_REGISTRATION_TCP_CHANNEL_H_

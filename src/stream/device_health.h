@@ -1,0 +1,35 @@
+// Whether a device's context still works. After a sticky error every call on it fails: pools then quarantine their
+// blocks, answer with the first error and let destructors call nothing (rule 9). Any thread.
+#ifndef COMMPOOL_SRC_STREAM_DEVICE_HEALTH_H_
+#define COMMPOOL_SRC_STREAM_DEVICE_HEALTH_H_
+
+#include <cuda.h>
+
+#include <atomic>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/driver/diagnosis.h"
+#include "src/driver/loader.h"
+
+namespace commpool {
+
+class DeviceHealth {
+ public:
+  bool broken() const { return broken_.load(std::memory_order_acquire); }
+
+  // The first sticky error, or OK.
+  Status first_error() const;
+
+  // CheckCuda, and remembers the first sticky error.
+  Status Check(const Driver& driver, CUresult result, const CallSite& site);
+
+ private:
+  std::atomic<bool> broken_{false};
+  mutable Mutex mutex_{LockRank::kLeaf};
+  Status first_error_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_STREAM_DEVICE_HEALTH_H_

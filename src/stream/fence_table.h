@@ -1,0 +1,67 @@
+// Fences: events recorded behind a stream's work, so that a block is reused after it. One table a device.
+//
+// Events are recycled: in steady state none is created. Any thread; takes its own lock for bookkeeping only, and no
+// driver call is made under it. The table's device must be current in callers of everything but Retire.
+#ifndef COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
+#define COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/driver/handles.h"
+#include "src/stream/device_health.h"
+#include "src/stream/stream_key.h"
+
+namespace commpool {
+
+using FenceId = uint64_t;
+
+class FenceTable {
+ public:
+  FenceTable(const Driver& driver, int device, DeviceHealth& health)
+      : driver_(driver), device_(device), health_(health) {}
+
+  // A fence behind everything submitted to the stream so far. Waits for the device on the host where the stream is
+  // another thread's per-thread default stream.
+  Result<FenceId> Record(StreamKey stream);
+
+  // Work submitted to `waiter` from now on runs after the fence: a device-side wait. REQUIRES: IsReachable(waiter).
+  Status MakeWait(StreamKey waiter, FenceId fence);
+
+  // Work submitted to `waiter` from now on runs after everything submitted to `stream` so far. Waits for the whole
+  // device on the host where one of the two belongs to another thread.
+  Status MakeWaitForStream(StreamKey waiter, StreamKey stream);
+
+  // Whether the fence's work is done. Never waits.
+  Result<bool> Passed(FenceId fence);
+
+  // Gives a fence that has passed, or that nobody waits for any more, back. Retiring twice is harmless.
+  void Retire(FenceId fence);
+
+  Status SynchronizeDevice();
+
+  // Destroys the events. REQUIRES: nobody uses the table any more.
+  void Clear();
+  // After a sticky error or at exit: destroys nothing.
+  void Abandon();
+
+ private:
+  Result<Event> TakeSpareEvent();
+  CUevent EventOf(FenceId fence) const;  // null once retired
+
+  const Driver& driver_;
+  const int device_;
+  DeviceHealth& health_;
+  mutable Mutex mutex_{LockRank::kStream};
+  FenceId next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<FenceId, Event> recorded_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<Event> spare_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_STREAM_FENCE_TABLE_H_

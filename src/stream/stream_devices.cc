@@ -1,0 +1,45 @@
+#include "src/stream/stream_devices.h"
+
+#include "src/driver/diagnosis.h"
+#include "src/driver/handles.h"
+
+namespace commpool {
+
+Result<int> StreamDevices::CurrentDevice() const {
+  CUdevice device = 0;
+  const CUresult result = driver_.cuda.cuCtxGetDevice(&device);
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "no CUDA context is current on this thread, so a default stream names no device: call cudaSetDevice "
+                  "first, or name the device");
+  }
+  Status status = CheckCuda(driver_, result, {.call = "cuCtxGetDevice"});
+  if (!status.ok()) return status;
+  return device;
+}
+
+Result<int> StreamDevices::DeviceOf(CUstream stream) {
+  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return CurrentDevice();
+  {
+    MutexLock lock(mutex_);
+    const auto found = devices_.find(stream);
+    if (found != devices_.end()) return found->second;
+  }
+  CUcontext context = nullptr;
+  Status status = CheckCuda(driver_, driver_.cuda.cuStreamGetCtx(stream, &context),
+                            {.call = "cuStreamGetCtx", .likely_cause = "the stream was destroyed or never made"});
+  if (!status.ok()) return status;
+  ContextGuard guard(driver_, context);
+  Result<int> device = CurrentDevice();
+  if (!device.ok()) return device.status();
+  MutexLock lock(mutex_);
+  devices_.emplace(stream, *device);
+  return *device;
+}
+
+void StreamDevices::Forget(CUstream stream) {
+  MutexLock lock(mutex_);
+  devices_.erase(stream);
+}
+
+}  // namespace commpool

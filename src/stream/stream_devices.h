@@ -1,0 +1,36 @@
+// The device that a stream belongs to, asked of the driver once for each stream. Any thread.
+#ifndef COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_
+#define COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_
+
+#include <cuda.h>
+
+#include <unordered_map>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/driver/loader.h"
+
+namespace commpool {
+
+class StreamDevices {
+ public:
+  explicit StreamDevices(const Driver& driver) : driver_(driver) {}
+
+  // The stream's device; for the default streams, the calling thread's current one. kFailedPrecondition where a default
+  // stream is meant and no context is current.
+  Result<int> DeviceOf(CUstream stream);
+
+  // The handle will be recycled.
+  void Forget(CUstream stream);
+
+ private:
+  Result<int> CurrentDevice() const;
+
+  const Driver& driver_;
+  Mutex mutex_{LockRank::kStream};
+  std::unordered_map<CUstream, int> devices_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_

@@ -1,0 +1,27 @@
+// One key a stream: handles are not streams (rule 11 of the design).
+//
+// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread; the rest are told
+// apart by their handles until `release_stream`. Pure functions: any thread.
+#ifndef COMMPOOL_SRC_STREAM_STREAM_KEY_H_
+#define COMMPOOL_SRC_STREAM_STREAM_KEY_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace commpool {
+
+using StreamKey = uint64_t;
+
+// The key of a handle as the calling thread means it.
+StreamKey KeyOfStream(CUstream stream);
+
+// Whether the calling thread can submit work to the stream: not to another thread's per-thread default stream.
+bool IsReachable(StreamKey key);
+
+// The handle by which the calling thread reaches the stream. REQUIRES: IsReachable(key).
+CUstream StreamOfKey(StreamKey key);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_STREAM_STREAM_KEY_H_

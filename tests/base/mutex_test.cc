@@ -1,0 +1,88 @@
+#include "src/base/mutex.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace commpool {
+namespace {
+
+TEST(Mutex, ExcludesOtherThreads) {
+  Mutex mutex(LockRank::kLeaf);
+  int count = 0;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 1000; ++round) {
+        MutexLock lock(mutex);
+        ++count;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(count, 4000);
+}
+
+TEST(Mutex, AllowsLocksFromOuterToInner) {
+  Mutex outer(LockRank::kPoolTable);
+  Mutex inner(LockRank::kPool);
+  MutexLock first(outer);
+  MutexLock second(inner);
+}
+
+#ifndef NDEBUG
+TEST(MutexDeathTest, AbortsWhenLocksAreTakenOutOfOrder) {
+  Mutex outer(LockRank::kPoolTable);
+  Mutex inner(LockRank::kPool);
+  EXPECT_DEATH(
+      {
+        MutexLock first(inner);
+        MutexLock second(outer);
+      },
+      "locks are taken out of order");
+}
+
+TEST(MutexDeathTest, AbortsWhenTwoOfOneRankAreHeld) {
+  Mutex first(LockRank::kPool);
+  Mutex second(LockRank::kPool);
+  EXPECT_DEATH(
+      {
+        MutexLock held(first);
+        MutexLock again(second);
+      },
+      "locks are taken out of order");
+}
+#endif
+
+TEST(MutexDeathTest, AbortsWhenALockThatIsNotHeldIsReleased) {
+  Mutex mutex(LockRank::kLeaf);
+  EXPECT_DEATH(mutex.Unlock(), "locks are released out of order");
+}
+
+TEST(HoldsNoLock, IsFalseUnderADataLock) {
+  EXPECT_TRUE(HoldsNoLock());
+  Mutex mutex(LockRank::kPool);
+  {
+    MutexLock lock(mutex);
+    EXPECT_FALSE(HoldsNoLock());
+  }
+  EXPECT_TRUE(HoldsNoLock());
+}
+
+TEST(HoldsNoLock, IsTrueUnderTheLockOfAGrowth) {
+  Mutex mutex(LockRank::kGrowth);
+  MutexLock lock(mutex);
+  EXPECT_TRUE(HoldsNoLock());
+}
+
+TEST(HoldsNoLock, CountsOnlyThisThreadsLocks) {
+  Mutex mutex(LockRank::kPool);
+  MutexLock lock(mutex);
+  bool other = false;
+  std::thread([&] { other = HoldsNoLock(); }).join();
+  EXPECT_TRUE(other);
+}
+
+}  // namespace
+}  // namespace commpool

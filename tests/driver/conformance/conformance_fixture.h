@@ -1,0 +1,70 @@
+// What the driver's conformance tests share: a device's context for each test, and memory as the tests want it.
+#ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_CONFORMANCE_FIXTURE_H_
+#define COMMPOOL_TESTS_DRIVER_CONFORMANCE_CONFORMANCE_FIXTURE_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "src/driver/handles.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::testing {
+
+constexpr CUmemLocation DeviceLocation(int device) { return {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}; }
+constexpr CUmemLocation NumaLocation(int node) { return {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = node}; }
+
+// Pinned memory at a location, exportable as a file descriptor.
+CUmemAllocationProp PropertiesAt(CUmemLocation location);
+
+uint64_t GranularityAt(const Driver& driver, CUmemLocation location);
+
+// One physical handle, mapped, and granted to one device or to nobody.
+class MappedMemory {
+ public:
+  static Result<MappedMemory> Make(const Driver& driver, CUmemLocation location, uint64_t bytes,
+                                   std::optional<int> granted_device);
+
+  CUdeviceptr address() const { return mapping_.address(); }
+  uint64_t bytes() const { return mapping_.bytes(); }
+  PhysicalMemory& physical() { return physical_; }
+  Mapping& mapping() { return mapping_; }
+
+ private:
+  AddressRange range_;
+  PhysicalMemory physical_;
+  Mapping mapping_;
+};
+
+// A test with the primary context of device 0 current, and what it made with Make... gone at its end.
+class ConformanceTest : public DriverTest {
+ protected:
+  ConformanceTest();
+  ~ConformanceTest() override;
+
+  const CudaDriver& cuda() const { return driver().cuda; }
+  CUcontext context() const { return context_.get(); }
+  uint64_t granularity() const { return GranularityAt(driver(), DeviceLocation(0)); }
+
+  // On device 0.
+  CUdeviceptr Allocate(uint64_t bytes);
+  MappedMemory MakeMapped(uint64_t bytes, std::optional<int> granted_device = 0);
+  CUstream MakeStream(unsigned int flags = CU_STREAM_DEFAULT);
+  CUevent MakeEvent(unsigned int flags = CU_EVENT_DISABLE_TIMING);
+
+  void Fill(CUdeviceptr address, uint8_t value, uint64_t bytes, CUstream stream = nullptr);
+  std::vector<uint8_t> Read(CUdeviceptr address, uint64_t bytes);
+
+ private:
+  PrimaryContext context_;
+  std::optional<ContextGuard> current_;
+  std::vector<CUdeviceptr> allocations_;
+  std::vector<CUstream> streams_;
+  std::vector<CUevent> events_;
+};
+
+}  // namespace commpool::testing
+
+#endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_CONFORMANCE_FIXTURE_H_

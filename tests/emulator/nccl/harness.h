@@ -1,0 +1,150 @@
+// What the tests of the emulated NCCL share: both libraries opened as a program would, buffers, and ranks as threads.
+#ifndef COMMPOOL_TESTS_EMULATOR_NCCL_HARNESS_H_
+#define COMMPOOL_TESTS_EMULATOR_NCCL_HARNESS_H_
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/emulator/extension.h"
+
+#define COMMPOOL_TEST_DRIVER_FUNCTIONS(X) \
+  X(cuInit)                               \
+  X(cuCtxGetCurrent)                      \
+  X(cuCtxSetCurrent)                      \
+  X(cuDevicePrimaryCtxRelease)            \
+  X(cuDevicePrimaryCtxRetain)             \
+  X(cuMemAddressFree)                     \
+  X(cuMemAddressReserve)                  \
+  X(cuMemAlloc)                           \
+  X(cuMemCreate)                          \
+  X(cuMemFree)                            \
+  X(cuMemMap)                             \
+  X(cuMemRelease)                         \
+  X(cuMemSetAccess)                       \
+  X(cuMemUnmap)                           \
+  X(cuMemcpyDtoH)                         \
+  X(cuMemcpyHtoD)                         \
+  X(cuStreamCreate)                       \
+  X(cuStreamDestroy)                      \
+  X(cuStreamSynchronize)                  \
+  X(commpoolEmulatorClearFaults)          \
+  X(commpoolEmulatorClearReports)         \
+  X(commpoolEmulatorInjectFault)          \
+  X(commpoolEmulatorLeaks)                \
+  X(commpoolEmulatorReports)
+
+#define COMMPOOL_TEST_NCCL_FUNCTIONS(X) \
+  X(ncclAllGather)                      \
+  X(ncclAllReduce)                      \
+  X(ncclBcast)                          \
+  X(ncclBroadcast)                      \
+  X(ncclCommAbort)                      \
+  X(ncclCommCount)                      \
+  X(ncclCommCuDevice)                   \
+  X(ncclCommDeregister)                 \
+  X(ncclCommDestroy)                    \
+  X(ncclCommFinalize)                   \
+  X(ncclCommGetAsyncError)              \
+  X(ncclCommInitAll)                    \
+  X(ncclCommInitRank)                   \
+  X(ncclCommInitRankConfig)             \
+  X(ncclCommRegister)                   \
+  X(ncclCommUserRank)                   \
+  X(ncclCommWindowDeregister)           \
+  X(ncclCommWindowRegister)             \
+  X(ncclGetErrorString)                 \
+  X(ncclGetLastError)                   \
+  X(ncclGetUniqueId)                    \
+  X(ncclGetVersion)                     \
+  X(ncclGroupEnd)                       \
+  X(ncclGroupStart)                     \
+  X(ncclMemAlloc)                       \
+  X(ncclMemFree)                        \
+  X(ncclReduceScatter)
+
+namespace commpool::testing {
+
+// Both libraries' functions, looked up as the library under test does it for programs.
+struct Libraries {
+#define COMMPOOL_TEST_MEMBER(name) decltype(&::name) name = nullptr;
+  COMMPOOL_TEST_DRIVER_FUNCTIONS(COMMPOOL_TEST_MEMBER)
+  COMMPOOL_TEST_NCCL_FUNCTIONS(COMMPOOL_TEST_MEMBER)
+#undef COMMPOOL_TEST_MEMBER
+};
+const Libraries& Api();
+
+// Device memory of the current context's device, freed at the end of the block.
+enum class MemoryKind { kVirtual, kPlain };  // cuMemCreate with a file descriptor, or cuMemAlloc
+class DeviceMemory {
+ public:
+  DeviceMemory(int device, size_t bytes, MemoryKind kind = MemoryKind::kVirtual,
+               CUmemLocationType location = CU_MEM_LOCATION_TYPE_DEVICE);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  char* data() const { return reinterpret_cast<char*>(address_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  MemoryKind kind_;
+  size_t bytes_ = 0;
+  CUdeviceptr address_ = 0;
+};
+
+template <typename T>
+void Upload(void* target, const std::vector<T>& values) {
+  ASSERT_EQ(Api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(target), values.data(), values.size() * sizeof(T)),
+            CUDA_SUCCESS);
+}
+
+template <typename T>
+std::vector<T> Download(const void* source, size_t count) {
+  std::vector<T> values(count);
+  EXPECT_EQ(Api().cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(source), count * sizeof(T)), CUDA_SUCCESS);
+  return values;
+}
+
+// A device's primary context, current in this thread for a block.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device);
+  ~CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int device_;
+};
+
+// One rank, on the device of its number.
+struct Rank {
+  int rank = 0;
+  int ranks = 0;
+  ncclComm_t comm = nullptr;
+  CUstream stream = nullptr;
+
+  // Waits for what it launched.
+  void Synchronize() const { ASSERT_EQ(Api().cuStreamSynchronize(stream), CUDA_SUCCESS); }
+};
+
+// Runs `body` once for each rank, each in a thread of its own, between initialisation and destruction. A body that
+// destroys or aborts its communicator sets `comm` to null.
+void RunRanks(int ranks, const std::function<void(Rank&)>& body);
+
+// Expects an emulator without leaks and broken rules at the end of each test, except those that the test takes.
+class EmulatedNccl : public ::testing::Test {
+ protected:
+  void TearDown() override;
+  // The broken rules so far, a line each; they are forgotten.
+  static std::string TakeReports();
+};
+
+}  // namespace commpool::testing
+
+#endif  // COMMPOOL_TESTS_EMULATOR_NCCL_HARNESS_H_

@@ -1,0 +1,225 @@
+// Which stream gets which freed block, and what it must wait for.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "src/base/bytes.h"
+#include "src/engine/caching_engine.h"
+
+namespace commpool::engine {
+namespace {
+
+constexpr Address kBase = 0x7f0000000000;
+constexpr uint64_t kWhole = 2 * kMiB;
+constexpr StreamKey kOwn = 1;
+constexpr StreamKey kOther = 2;
+constexpr StreamKey kThird = 3;
+
+class CachingEngineStreams : public ::testing::Test {
+ protected:
+  CachingEngineStreams() : engine_({}) { engine_.AddSegment({kBase, kWhole}); }
+
+  std::optional<Served> Ask(StreamKey stream, Reuse reuse, uint64_t bytes = kWhole) {
+    const Result<Outcome> outcome = engine_.Allocate(bytes, stream, reuse);
+    engine_.CheckInvariants();
+    EXPECT_TRUE(outcome.ok());
+    if (std::holds_alternative<Grow>(*outcome)) return std::nullopt;
+    return std::get<Served>(*outcome);
+  }
+
+  std::vector<StreamKey> Free(Address address) {
+    const Result<Freed> freed = engine_.Free(address);
+    engine_.CheckInvariants();
+    EXPECT_TRUE(freed.ok());
+    return freed->streams_to_fence;
+  }
+
+  void Attach(StreamKey stream, Fence fence, Address address = kBase) {
+    engine_.AttachFence(address, stream, fence);
+    engine_.CheckInvariants();
+  }
+
+  // A block of the whole segment, used by the streams, then freed.
+  void UseAndFree(std::vector<StreamKey> streams) {
+    const std::optional<Served> served = Ask(kOwn, Reuse::kAnyStream);
+    ASSERT_TRUE(served.has_value());
+    for (const StreamKey stream : streams) ASSERT_TRUE(engine_.RecordStream(served->address, stream).ok());
+    EXPECT_EQ(Free(served->address), streams);
+  }
+
+  CachingEngine engine_;
+};
+
+using Waits = std::vector<StreamUse>;
+
+TEST_F(CachingEngineStreams, ServesAnotherStreamOnlyWhereWaitingIsWelcome) {
+  UseAndFree({});
+  EXPECT_FALSE(Ask(kOther, Reuse::kSameStream).has_value());
+  const std::optional<Served> served = Ask(kOther, Reuse::kAnyStream);
+  ASSERT_TRUE(served.has_value());
+  EXPECT_EQ(served->waits, (Waits{{kOwn, kNoFence}}));
+}
+
+TEST_F(CachingEngineStreams, ForgetsUsesThatTheNewOwnerWaitsFor) {
+  UseAndFree({});
+  Free(Ask(kOther, Reuse::kAnyStream)->address);
+  EXPECT_TRUE(Ask(kOther, Reuse::kSameStream)->waits.empty());
+}
+
+TEST_F(CachingEngineStreams, ClosesABlockUntilEveryFenceHasCome) {
+  UseAndFree({kOther, kThird});
+  EXPECT_EQ(engine_.counters().pending_bytes, kWhole);
+  EXPECT_EQ(engine_.counters().largest_free_block, 0u);
+  EXPECT_TRUE(engine_.WhollyFreeSegments().empty());
+  EXPECT_EQ(engine_.Free(kBase).status().code(), StatusCode::kNotFound);
+  EXPECT_NE(engine_.Free(kBase).status().message().find("freed already"), std::string::npos);
+  Attach(kThird, 11);
+  EXPECT_FALSE(Ask(kOwn, Reuse::kAnyStream).has_value());
+  Attach(kOther, 12);
+  EXPECT_EQ(engine_.counters().pending_bytes, kWhole);
+  EXPECT_EQ(engine_.WhollyFreeSegments(), (std::vector<SegmentIndex>{0}));
+  EXPECT_FALSE(Ask(kOwn, Reuse::kSameStream).has_value());
+  EXPECT_EQ(Ask(kOwn, Reuse::kAnyStream)->waits, (Waits{{kOther, 12}, {kThird, 11}}));
+  EXPECT_EQ(engine_.counters().pending_bytes, 0u);
+}
+
+TEST_F(CachingEngineStreams, FreesABlockForItsStreamWhenTheFencesHavePassed) {
+  UseAndFree({kOther});
+  Attach(kOther, 11);
+  engine_.FencePassed(11);
+  engine_.CheckInvariants();
+  EXPECT_EQ(engine_.counters().pending_bytes, 0u);
+  EXPECT_TRUE(Ask(kOwn, Reuse::kSameStream)->waits.empty());
+}
+
+TEST_F(CachingEngineStreams, NeverMakesAStreamWaitForItself) {
+  UseAndFree({kOther});
+  Attach(kOther, 11);
+  EXPECT_EQ(Ask(kOther, Reuse::kAnyStream)->waits, (Waits{{kOwn, kNoFence}}));
+}
+
+TEST_F(CachingEngineStreams, RecordsAStreamOnce) {
+  const Address address = Ask(kOwn, Reuse::kSameStream)->address;
+  for (const StreamKey stream : {kOther, kOwn, kOther}) EXPECT_TRUE(engine_.RecordStream(address, stream).ok());
+  EXPECT_EQ(Free(address), (std::vector<StreamKey>{kOther}));
+}
+
+TEST_F(CachingEngineStreams, KeepsFencesPendingUntilTheyPass) {
+  UseAndFree({kOther, kThird});
+  Attach(kThird, 21);
+  Attach(kOther, 11);
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{21, 11})) << "in the order in which they came";
+  Ask(kOwn, Reuse::kAnyStream);
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{21, 11})) << "somebody must give their events back";
+  engine_.FencePassed(21);
+  engine_.FencePassed(21);
+  engine_.FencePassed(99);
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
+}
+
+TEST_F(CachingEngineStreams, KeepsFencesOfBothPartsOfASplitBlock) {
+  UseAndFree({kOther});
+  Attach(kOther, 11);
+  EXPECT_EQ(Ask(kThird, Reuse::kAnyStream, kMiB)->waits, (Waits{{kOwn, kNoFence}, {kOther, 11}}));
+  EXPECT_EQ(Ask(kThird, Reuse::kAnyStream, kMiB)->waits, (Waits{{kOwn, kNoFence}, {kOther, 11}}));
+}
+
+TEST_F(CachingEngineStreams, MergesNeighboursWhenTheirUsesBecomeEqual) {
+  const Address low = Ask(kOwn, Reuse::kSameStream, kMiB)->address;
+  const Address high = Ask(kOwn, Reuse::kSameStream, kMiB)->address;
+  ASSERT_TRUE(engine_.RecordStream(high, kOther).ok());
+  Free(low);
+  Free(high);
+  Attach(kOther, 11, high);
+  EXPECT_FALSE(Ask(kOwn, Reuse::kAnyStream).has_value());
+  engine_.FencePassed(11);
+  EXPECT_TRUE(Ask(kOwn, Reuse::kSameStream).has_value());
+}
+
+TEST_F(CachingEngineStreams, GivesIdleMemoryToAnyStream) {
+  UseAndFree({kOther});
+  Attach(kOther, 11);
+  engine_.DeviceIdle(engine_.Now());
+  engine_.CheckInvariants();
+  EXPECT_TRUE(engine_.PendingFences().empty());
+  EXPECT_TRUE(Ask(kThird, Reuse::kSameStream)->waits.empty());
+}
+
+TEST_F(CachingEngineStreams, KeepsUsesOfBlocksFreedAfterTheWaitBegan) {
+  const Address low = Ask(kOwn, Reuse::kSameStream, kMiB)->address;
+  const Address high = Ask(kOther, Reuse::kSameStream, kMiB)->address;
+  ASSERT_TRUE(engine_.RecordStream(high, kThird).ok());
+  Free(low);
+  const Moment moment = engine_.Now();
+  Free(high);
+  Attach(kThird, 11, high);
+  engine_.DeviceIdle(moment);
+  engine_.CheckInvariants();
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
+  EXPECT_FALSE(engine_.IsIdle(0));
+  EXPECT_EQ(Ask(kThird, Reuse::kSameStream, kMiB)->address, low);
+  EXPECT_EQ(Ask(kOwn, Reuse::kAnyStream, kMiB)->waits, (Waits{{kOther, kNoFence}, {kThird, 11}}));
+}
+
+TEST_F(CachingEngineStreams, CountsAMergedBlockAsFreedWithItsLatestPart) {
+  const Address low = Ask(kOwn, Reuse::kSameStream, kMiB)->address;
+  const Address high = Ask(kOwn, Reuse::kSameStream, kMiB)->address;
+  Free(low);
+  const Moment moment = engine_.Now();
+  Free(high);
+  engine_.DeviceIdle(moment);
+  EXPECT_FALSE(Ask(kOther, Reuse::kSameStream, 512).has_value());
+  engine_.DeviceIdle(engine_.Now());
+  EXPECT_TRUE(Ask(kOther, Reuse::kSameStream, kWhole).has_value());
+}
+
+TEST_F(CachingEngineStreams, StillWantsItsFenceAfterTheDeviceWasIdle) {
+  UseAndFree({kOther});
+  engine_.DeviceIdle(engine_.Now());
+  engine_.CheckInvariants();
+  EXPECT_FALSE(Ask(kOwn, Reuse::kAnyStream).has_value());
+  Attach(kOther, 11);
+  engine_.FencePassed(11);
+  EXPECT_TRUE(Ask(kThird, Reuse::kSameStream).has_value());
+}
+
+TEST_F(CachingEngineStreams, ForgetsAStreamOnFreeBlocks) {
+  UseAndFree({kOther});
+  Attach(kOther, 11);
+  engine_.ForgetStream(kOwn);
+  engine_.ForgetStream(kOther);
+  engine_.CheckInvariants();
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
+  EXPECT_TRUE(engine_.IsIdle(0));
+  EXPECT_TRUE(Ask(kThird, Reuse::kSameStream)->waits.empty());
+}
+
+TEST_F(CachingEngineStreams, ForgetsAStreamOnLiveBlocks) {
+  const Address address = Ask(kOwn, Reuse::kSameStream)->address;
+  ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
+  engine_.ForgetStream(kOwn);
+  engine_.ForgetStream(kOther);
+  engine_.CheckInvariants();
+  EXPECT_TRUE(Free(address).empty());
+  EXPECT_TRUE(engine_.IsIdle(0));
+}
+
+TEST_F(CachingEngineStreams, TellsARecycledKeyFromTheForgottenStream) {
+  const Address address = Ask(kOwn, Reuse::kSameStream)->address;
+  engine_.ForgetStream(kOwn);
+  ASSERT_TRUE(engine_.RecordStream(address, kOwn).ok()) << "a new stream of the same key";
+  engine_.CheckInvariants();
+  EXPECT_EQ(Free(address), (std::vector<StreamKey>{kOwn}));
+  Attach(kOwn, 11);
+  EXPECT_EQ(Ask(kOther, Reuse::kAnyStream)->waits, (Waits{{kOwn, 11}}));
+}
+
+TEST_F(CachingEngineStreams, AbortsOnAFenceThatNobodyOwes) {
+  UseAndFree({kOther});
+  EXPECT_DEATH(engine_.AttachFence(kBase, kThird, 11), "no free asked for");
+  EXPECT_DEATH(engine_.AttachFence(kBase + 512, kOther, 11), "no free asked for");
+  EXPECT_DEATH(engine_.AttachFence(kBase, kOther, kNoFence), "is none");
+}
+
+}  // namespace
+}  // namespace commpool::engine

@@ -1,0 +1,170 @@
+#include "src/engine/heap.h"
+
+#include <gtest/gtest.h>
+
+namespace commpool::engine {
+namespace {
+
+constexpr uint64_t kAlignment = 512;
+constexpr Address kBase = 0x10000000;
+
+Block* Take(Heap& heap, uint64_t bytes) { return heap.Take(bytes, 1, Reuse::kAnyStream); }
+
+void GiveBack(Heap& heap, Block* block, std::vector<Use> uses = {}) {
+  block->uses = std::move(uses);
+  heap.Close(block, BlockState::kFree);
+}
+
+// The sizes of a segment's blocks in address order, live ones negative.
+std::vector<int64_t> Shape(const Heap& heap, SegmentIndex index) {
+  std::vector<int64_t> shape;
+  for (const Block* block = heap.segments().at(index)->first; block != nullptr; block = block->next) {
+    const int64_t bytes = static_cast<int64_t>(block->bytes);
+    shape.push_back(block->state == BlockState::kFree ? bytes : -bytes);
+  }
+  return shape;
+}
+
+TEST(Heap, CutsWhatIsAskedForOffTheFront) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  const SegmentIndex segment = heap.AddSegment({kBase, 4096});
+  Block* block = Take(heap, 1024);
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(AddressOf(*block), kBase);
+  EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{-1024, 3072}));
+}
+
+TEST(Heap, TakesAnExactFitWhole) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  const SegmentIndex segment = heap.AddSegment({kBase, 4096});
+  ASSERT_NE(Take(heap, 4096), nullptr);
+  EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{-4096}));
+  EXPECT_EQ(Take(heap, 512), nullptr);
+}
+
+TEST(Heap, TakesTheBestFitAcrossSegments) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  heap.AddSegment({kBase, 8192});
+  heap.AddSegment({2 * kBase, 2048});
+  EXPECT_EQ(AddressOf(*Take(heap, 1024)), 2 * kBase);
+  EXPECT_EQ(AddressOf(*Take(heap, 2048)), kBase);
+}
+
+TEST(Heap, MergesAFreedBlockWithBothNeighbours) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  const SegmentIndex segment = heap.AddSegment({kBase, 4096});
+  Block* low = Take(heap, 1024);
+  Block* middle = Take(heap, 1024);
+  GiveBack(heap, low);
+  EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{1024, -1024, 2048}));
+  GiveBack(heap, middle);
+  EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{4096}));
+  EXPECT_TRUE(heap.IsWhollyFree(segment));
+}
+
+TEST(Heap, NeverMergesAcrossSegmentsThatTouch) {
+  Heap heap(kAlignment, MergePolicy::kAlways);
+  heap.AddSegment({kBase, 4096});
+  heap.AddSegment({kBase + 4096, 4096});
+  EXPECT_EQ(Take(heap, 8192), nullptr);
+  EXPECT_EQ(heap.WhollyFreeSegments(), (std::vector<SegmentIndex>{0, 1}));
+}
+
+TEST(Heap, KeepsNeighboursApartThatDifferentStreamsUsed) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  const SegmentIndex segment = heap.AddSegment({kBase, 2048});
+  Block* low = Take(heap, 1024);
+  Block* high = Take(heap, 1024);
+  GiveBack(heap, low, {{1, kNoFence, kNobody}});
+  GiveBack(heap, high, {{2, kNoFence, kNobody}});
+  EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{1024, 1024}));
+  heap.ChangeUses(heap.Find(kBase), [](std::vector<Use>& uses) { uses.clear(); });
+  EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{1024, 1024}));
+  heap.ChangeUses(heap.Find(kBase + 1024), [](std::vector<Use>& uses) { uses.clear(); });
+  EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{2048}));
+}
+
+TEST(Heap, UnitesUsesWhereItAlwaysMerges) {
+  Heap heap(kAlignment, MergePolicy::kAlways);
+  const SegmentIndex segment = heap.AddSegment({kBase, 2048});
+  Block* low = Take(heap, 1024);
+  Block* high = Take(heap, 1024);
+  GiveBack(heap, low, {{2, kNoFence, kNobody}});
+  GiveBack(heap, high, {{1, kNoFence, kNobody}, {2, kNoFence, kNobody}});
+  EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{2048}));
+  const std::vector<Use> both = {{1, kNoFence, kNobody}, {2, kNoFence, kNobody}};
+  EXPECT_EQ(heap.Find(kBase)->uses, both);
+}
+
+TEST(Heap, LeavesUsesOnBothPartsOfASplit) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  heap.AddSegment({kBase, 2048});
+  GiveBack(heap, Take(heap, 2048), {{5, kNoFence, kNobody}});
+  const std::vector<Use> uses = {{5, kNoFence, kNobody}};
+  EXPECT_EQ(Take(heap, 512)->uses, uses);
+  EXPECT_EQ(heap.Find(kBase + 512)->uses, uses);
+}
+
+TEST(Heap, KeepsClosedBlocksOutOfTheFreeMemory) {
+  Heap heap(kAlignment, MergePolicy::kAlways);
+  const SegmentIndex segment = heap.AddSegment({kBase, 1024});
+  Block* block = Take(heap, 512);
+  heap.Close(block, BlockState::kDeferred);
+  EXPECT_EQ(heap.pending_bytes(), 512u);
+  EXPECT_FALSE(heap.IsWhollyFree(segment));
+  EXPECT_EQ(Take(heap, 1024), nullptr);
+  heap.Open(block);
+  EXPECT_EQ(heap.pending_bytes(), 0u);
+  EXPECT_NE(Take(heap, 1024), nullptr);
+}
+
+TEST(Heap, FindsBlocksByAnyAddressInside) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  heap.AddSegment({kBase, 4096});
+  Block* block = Take(heap, 1024);
+  EXPECT_EQ(heap.Find(kBase + 1023), block);
+  EXPECT_EQ(heap.Find(kBase + 1024), block->next);
+  EXPECT_EQ(heap.Find(kBase - 1), nullptr);
+  EXPECT_EQ(heap.Find(kBase + 4096), nullptr);
+}
+
+TEST(Heap, NumbersSegmentsInOrderAndNeverAgain) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  EXPECT_EQ(heap.AddSegment({kBase, 4096}), 0u);
+  EXPECT_EQ(heap.AddSegment({2 * kBase, 4096}), 1u);
+  const SegmentRange removed = heap.RemoveSegment(0);
+  EXPECT_EQ(removed.address, kBase);
+  EXPECT_EQ(removed.bytes, 4096u);
+  EXPECT_EQ(heap.Find(kBase), nullptr);
+  EXPECT_EQ(heap.AddSegment({kBase, 4096}), 2u);
+  EXPECT_EQ(heap.segments_ever(), 3u);
+}
+
+TEST(Heap, KeepsItsBlocksWhenItMoves) {
+  Heap source(kAlignment, MergePolicy::kSameUses);
+  source.AddSegment({kBase, 4096});
+  Block* block = Take(source, 1024);
+  Heap heap = std::move(source);
+  EXPECT_EQ(heap.Find(kBase), block);
+  GiveBack(heap, block);
+  EXPECT_NE(Take(heap, 4096), nullptr);
+}
+
+TEST(HeapDeathTest, AbortsOnBrokenPromises) {
+  EXPECT_DEATH(Heap(48, MergePolicy::kSameUses), "power of two");
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  EXPECT_DEATH(heap.AddSegment({kBase + 1, 4096}), "alignment");
+  EXPECT_DEATH(heap.AddSegment({kBase, 1000}), "alignment");
+  const SegmentIndex segment = heap.AddSegment({kBase, 4096});
+  EXPECT_DEATH(Take(heap, 0), "not rounded up");
+  EXPECT_DEATH(Take(heap, 100), "not rounded up");
+  Block* block = Take(heap, 512);
+  EXPECT_DEATH(heap.RemoveSegment(segment), "blocks in use");
+  EXPECT_DEATH(heap.RemoveSegment(9), "unknown");
+  EXPECT_DEATH(heap.Open(block), "not closed");
+  GiveBack(heap, block);
+  EXPECT_DEATH(heap.Close(heap.Find(kBase), BlockState::kFree), "not live");
+}
+
+}  // namespace
+}  // namespace commpool::engine

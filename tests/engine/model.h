@@ -1,0 +1,129 @@
+// What an engine must guarantee, kept the slow and obvious way: which ranges are live, and which streams may still use
+// each freed byte. Every served block is held against it. Single-threaded.
+#ifndef COMMPOOL_TESTS_ENGINE_MODEL_H_
+#define COMMPOOL_TESTS_ENGINE_MODEL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+struct ModelBlock {
+  uint64_t bytes = 0;
+  uint64_t requested = 0;
+  StreamKey stream = 0;
+  std::vector<StreamKey> others;
+};
+
+class Model {
+ public:
+  // What is wrong with serving the block, or "".
+  std::string Serve(const Served& served, uint64_t requested, StreamKey stream) {
+    const Address end = served.address + served.bytes;
+    const auto next = live_.lower_bound(served.address);
+    if (next != live_.end() && next->first < end) return "overlaps the next live block";
+    if (next != live_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > served.address) {
+      return "overlaps the previous live block";
+    }
+    for (const PastUse& use : uses_) {
+      const bool overlaps = use.begin < end && served.address < use.end;
+      if (overlaps && use.stream != stream && !Covers(served.waits, use)) {
+        return "lacks a wait for stream " + std::to_string(use.stream);
+      }
+    }
+    Cut(served.address, end);
+    live_[served.address] = {served.bytes, requested, stream, {}};
+    return "";
+  }
+
+  void Record(Address address, StreamKey stream) {
+    ModelBlock& block = live_.at(address);
+    const bool known =
+        stream == block.stream || std::find(block.others.begin(), block.others.end(), stream) != block.others.end();
+    if (!known) block.others.push_back(stream);
+  }
+
+  // The streams that owe a fence now, ascending.
+  std::vector<StreamKey> Free(Address address, Moment moment) {
+    ModelBlock block = live_.at(address);
+    live_.erase(address);
+    std::sort(block.others.begin(), block.others.end());
+    uses_.push_back({address, address + block.bytes, block.stream, kNoFence, address, false, moment});
+    for (const StreamKey stream : block.others) {
+      uses_.push_back({address, address + block.bytes, stream, kNoFence, address, true, moment});
+    }
+    return block.others;
+  }
+
+  void Attach(Address address, StreamKey stream, Fence fence) {
+    for (PastUse& use : uses_) {
+      if (use.owed && use.freed_at_address == address && use.stream == stream) {
+        use.owed = false;
+        use.fence = fence;
+      }
+    }
+  }
+
+  void FencePassed(Fence fence) {
+    std::erase_if(uses_, [&](const PastUse& use) { return use.fence == fence; });
+  }
+
+  void DeviceIdle(Moment moment) {
+    std::erase_if(uses_, [&](const PastUse& use) { return use.moment <= moment; });
+  }
+
+  const std::map<Address, ModelBlock>& live() const { return live_; }
+
+  uint64_t LiveBytes() const {
+    uint64_t bytes = 0;
+    for (const auto& [address, block] : live_) bytes += block.bytes;
+    return bytes;
+  }
+
+ private:
+  struct PastUse {
+    Address begin = 0;
+    Address end = 0;
+    StreamKey stream = 0;
+    Fence fence = kNoFence;
+    Address freed_at_address = 0;
+    bool owed = false;
+    Moment moment = 0;
+  };
+
+  static bool Covers(const std::vector<StreamUse>& waits, const PastUse& use) {
+    return std::any_of(waits.begin(), waits.end(), [&](const StreamUse& wait) {
+      return wait.stream == use.stream && (wait.fence == kNoFence || (wait.fence == use.fence && !use.owed));
+    });
+  }
+
+  // The range's new owner has waited: what is left of past uses lies outside.
+  void Cut(Address begin, Address end) {
+    std::vector<PastUse> left;
+    for (const PastUse& use : uses_) {
+      if (use.end <= begin || end <= use.begin) {
+        left.push_back(use);
+        continue;
+      }
+      PastUse part = use;
+      part.end = begin;
+      if (part.begin < part.end) left.push_back(part);
+      part = use;
+      part.begin = end;
+      if (part.begin < part.end) left.push_back(part);
+    }
+    uses_ = std::move(left);
+  }
+
+  std::map<Address, ModelBlock> live_;
+  std::vector<PastUse> uses_;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_TESTS_ENGINE_MODEL_H_

@@ -1,0 +1,80 @@
+#include "src/engine/size_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "src/base/bytes.h"
+
+namespace commpool::engine {
+namespace {
+
+constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kGranularity = 2 * kMiB;
+
+TEST(SizePolicy, RoundsBlocksUpToTheAlignment) {
+  EXPECT_EQ(BlockBytes(1, 512), 512u);
+  EXPECT_EQ(BlockBytes(512, 512), 512u);
+  EXPECT_EQ(BlockBytes(513, 512), 1024u);
+  EXPECT_EQ(BlockBytes(1, 4096), 4096u);
+}
+
+TEST(SizePolicy, RefusesBlocksThatOverflow) {
+  EXPECT_EQ(BlockBytes(kMost, 512), std::nullopt);
+  EXPECT_EQ(BlockBytes(kMost - 511, 512), kMost - 511);
+}
+
+TEST(SizePolicy, ChoosesSegmentsByTheRequest) {
+  EXPECT_EQ(SegmentBytes(512, kGranularity, 0), 2 * kMiB);
+  EXPECT_EQ(SegmentBytes(kMiB, kGranularity, 0), 2 * kMiB);
+  EXPECT_EQ(SegmentBytes(kMiB + 512, kGranularity, 0), 20 * kMiB);
+  EXPECT_EQ(SegmentBytes(10 * kMiB - 512, kGranularity, 0), 20 * kMiB);
+  EXPECT_EQ(SegmentBytes(10 * kMiB, kGranularity, 0), 10 * kMiB);
+  EXPECT_EQ(SegmentBytes(33 * kMiB + 512, kGranularity, 0), 34 * kMiB);
+}
+
+TEST(SizePolicy, MakesSegmentsOfAtLeastTheMinimumAndWholeGranules) {
+  EXPECT_EQ(SegmentBytes(512, kGranularity, 64 * kMiB), 64 * kMiB);
+  EXPECT_EQ(SegmentBytes(512, kGranularity, 64 * kMiB + 1), 66 * kMiB);
+  EXPECT_EQ(SegmentBytes(100 * kMiB, kGranularity, 64 * kMiB), 100 * kMiB);
+  EXPECT_EQ(SegmentBytes(512, 512 * kMiB, 0), 512 * kMiB);
+  EXPECT_EQ(SegmentBytes(12 * kMiB + 1, 3 * kMiB, 0), 15 * kMiB);
+}
+
+TEST(SizePolicy, RefusesSegmentsThatOverflow) {
+  EXPECT_EQ(SegmentBytes(kMost - 511, kGranularity, 0), std::nullopt);
+  EXPECT_EQ(SegmentBytes(512, kGranularity, kMost), std::nullopt);
+}
+
+TEST(SizePolicy, RefusesRequestsOfNothingAndOfTooMuch) {
+  const Result<RequestSizes> nothing = SizesOf(0, {});
+  ASSERT_FALSE(nothing.ok());
+  EXPECT_EQ(nothing.status().code(), StatusCode::kInvalidArgument);
+  for (const uint64_t bytes : {kMost, kMost - 511, kMost - 2 * kMiB + 2}) {
+    const Result<RequestSizes> sizes = SizesOf(bytes, {});
+    ASSERT_FALSE(sizes.ok());
+    EXPECT_EQ(sizes.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(sizes.status().message().find("exceed 64 bits"), std::string::npos);
+  }
+}
+
+TEST(SizePolicy, AnswersBothSizesOfARequest) {
+  const Result<RequestSizes> sizes = SizesOf(100, {.alignment = 256, .granularity = 4096, .segment_bytes = 0});
+  ASSERT_TRUE(sizes.ok());
+  EXPECT_EQ(sizes->block_bytes, 256u);
+  EXPECT_EQ(sizes->segment_bytes, 2 * kMiB);
+}
+
+TEST(SizePolicy, CutsEveryRemainderOfAtLeastTheAlignment) {
+  EXPECT_TRUE(CutsRemainder(1024, 512, 512));
+  EXPECT_FALSE(CutsRemainder(512, 512, 512));
+}
+
+TEST(SizePolicyDeathTest, AbortsOnOptionsThatContradictThemselves) {
+  EXPECT_DEATH(CheckOptions({.alignment = 48, .granularity = kGranularity}), "power of two");
+  EXPECT_DEATH(CheckOptions({.alignment = 4096, .granularity = 512}), "multiple of the alignment");
+  EXPECT_DEATH(CheckOptions({.alignment = 512, .granularity = 0}), "multiple of the alignment");
+}
+
+}  // namespace
+}  // namespace commpool::engine

@@ -1,0 +1,192 @@
+#include "src/engine/symmetric_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <optional>
+#include <random>
+
+#include "src/base/bytes.h"
+
+namespace commpool::engine {
+namespace {
+
+constexpr Address kBase = 0x7f0000000000;
+using Waits = std::vector<StreamUse>;
+
+std::optional<Served> Ask(SymmetricEngine& engine, uint64_t bytes, StreamKey stream = 1) {
+  const Result<Outcome> outcome = engine.Allocate(bytes, stream);
+  engine.CheckInvariants();
+  EXPECT_TRUE(outcome.ok());
+  if (std::holds_alternative<Grow>(*outcome)) return std::nullopt;
+  return std::get<Served>(*outcome);
+}
+
+std::vector<StreamKey> Free(SymmetricEngine& engine, Address address) {
+  const Result<Freed> freed = engine.Free(address);
+  engine.CheckInvariants();
+  EXPECT_TRUE(freed.ok());
+  return freed->streams_to_fence;
+}
+
+TEST(SymmetricEngine, SaysWhatAReserveMustAskFor) {
+  SymmetricEngine engine({}, FreeOrder::kDeferred);
+  const Result<Outcome> outcome = engine.Allocate(33 * kMiB + 1, 1);
+  EXPECT_EQ(std::get<Grow>(*outcome).bytes, 34 * kMiB);
+  EXPECT_FALSE(engine.CanServe(512));
+  EXPECT_EQ(engine.SegmentsEver(), 0u);
+  engine.AddSegment({kBase, 2 * kMiB});
+  EXPECT_EQ(engine.SegmentsEver(), 1u);
+  EXPECT_TRUE(engine.CanServe(2 * kMiB));
+  EXPECT_FALSE(engine.CanServe(2 * kMiB + 1));
+  EXPECT_FALSE(engine.CanServe(0));
+  EXPECT_FALSE(engine.CanServe(std::numeric_limits<uint64_t>::max()));
+}
+
+TEST(SymmetricEngine, DefersFreesUntilTheyAreApplied) {
+  SymmetricEngine engine({}, FreeOrder::kDeferred);
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address address = Ask(engine, 2 * kMiB)->address;
+  EXPECT_TRUE(Free(engine, address).empty());
+  EXPECT_EQ(engine.counters().pending_bytes, 2 * kMiB);
+  EXPECT_EQ(engine.counters().allocated_blocks.current, 0u);
+  EXPECT_TRUE(engine.WhollyFreeSegments().empty());
+  EXPECT_FALSE(engine.Find(address).ok());
+  EXPECT_EQ(engine.Snapshot()[0].state, BlockView::State::kDeferred);
+  EXPECT_FALSE(Ask(engine, 512).has_value());
+
+  EXPECT_EQ(engine.LocallyFreed(), (std::vector<Sequence>{0}));
+  engine.ApplyFrees({0});
+  engine.CheckInvariants();
+  EXPECT_TRUE(engine.LocallyFreed().empty());
+  EXPECT_EQ(engine.counters().pending_bytes, 0u);
+  EXPECT_EQ(Ask(engine, 2 * kMiB)->address, address);
+}
+
+TEST(SymmetricEngine, RefusesASecondFreeOfADeferredBlock) {
+  SymmetricEngine engine({}, FreeOrder::kDeferred);
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address address = Ask(engine, 1000)->address;
+  Free(engine, address);
+  const Status status = engine.Free(address).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("freed already"), std::string::npos);
+  EXPECT_NE(status.message().find("0x7f0000000000"), std::string::npos);
+  EXPECT_EQ(engine.RecordStream(address, 2).code(), StatusCode::kNotFound);
+  EXPECT_EQ(engine.Free(0x10).status().code(), StatusCode::kNotFound);
+}
+
+TEST(SymmetricEngine, OffersADeferredFreeOnceItsFencesHaveCome) {
+  SymmetricEngine engine({}, FreeOrder::kDeferred);
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address address = Ask(engine, 2 * kMiB)->address;
+  ASSERT_TRUE(engine.RecordStream(address, 2).ok());
+  EXPECT_EQ(Free(engine, address), (std::vector<StreamKey>{2}));
+  EXPECT_TRUE(engine.LocallyFreed().empty());
+  engine.AttachFence(address, 2, 11);
+  EXPECT_EQ(engine.LocallyFreed(), (std::vector<Sequence>{0}));
+  engine.ApplyFrees({0});
+  EXPECT_EQ(Ask(engine, 512, 3)->waits, (Waits{{1, kNoFence}, {2, 11}}));
+  engine.FencePassed(11);
+  engine.CheckInvariants();
+  EXPECT_EQ(Ask(engine, 512, 3)->waits, (Waits{{1, kNoFence}}));
+}
+
+TEST(SymmetricEngine, TakesOrderedFreesAtOnce) {
+  SymmetricEngine engine({}, FreeOrder::kOrdered);
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address address = Ask(engine, 2 * kMiB)->address;
+  Free(engine, address);
+  EXPECT_EQ(Ask(engine, 2 * kMiB, 2)->waits, (Waits{{1, kNoFence}}));
+  EXPECT_TRUE(engine.LocallyFreed().empty());
+}
+
+TEST(SymmetricEngine, ServesAnOrderedFreeBeforeItsFenceComes) {
+  SymmetricEngine engine({}, FreeOrder::kOrdered);
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address address = Ask(engine, 2 * kMiB)->address;
+  ASSERT_TRUE(engine.RecordStream(address, 2).ok());
+  EXPECT_EQ(Free(engine, address), (std::vector<StreamKey>{2}));
+  EXPECT_EQ(Ask(engine, kMiB, 3)->waits, (Waits{{1, kNoFence}, {2, kNoFence}}));
+  engine.AttachFence(address, 2, 11);
+  engine.CheckInvariants();
+  EXPECT_EQ(engine.PendingFences(), (std::vector<Fence>{11}));
+  engine.FencePassed(11);
+  EXPECT_TRUE(engine.PendingFences().empty());
+}
+
+TEST(SymmetricEngine, MergesWhateverTheUses) {
+  SymmetricEngine engine({}, FreeOrder::kOrdered);
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address low = Ask(engine, kMiB, 1)->address;
+  const Address high = Ask(engine, kMiB, 2)->address;
+  Free(engine, low);
+  Free(engine, high);
+  EXPECT_EQ(Ask(engine, 2 * kMiB, 3)->waits, (Waits{{1, kNoFence}, {2, kNoFence}}));
+}
+
+TEST(SymmetricEngine, DropsUsesWhenTheDeviceIsIdleOrAStreamForgotten) {
+  SymmetricEngine engine({}, FreeOrder::kOrdered);
+  engine.AddSegment({kBase, 2 * kMiB});
+  Free(engine, Ask(engine, kMiB, 1)->address);
+  engine.ForgetStream(1);
+  engine.CheckInvariants();
+  const Address address = Ask(engine, 2 * kMiB, 2)->address;
+  EXPECT_FALSE(engine.IsIdle(0));
+  Free(engine, address);
+  EXPECT_FALSE(engine.IsIdle(0));
+  EXPECT_TRUE(engine.IsWhollyFree(0));
+  engine.DeviceIdle(engine.Now());
+  engine.CheckInvariants();
+  EXPECT_TRUE(engine.IsIdle(0));
+  EXPECT_EQ(engine.RemoveSegment(0).address, kBase);
+  EXPECT_EQ(engine.SegmentsEver(), 1u);
+}
+
+TEST(SymmetricEngine, HashesWhatRanksMustShare) {
+  SymmetricEngine engine({}, FreeOrder::kOrdered);
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address address = Ask(engine, 1000)->address;
+  Ask(engine, 4 * kMiB);
+  Free(engine, address);
+  engine.NoteCollective(SequenceCall::kReserve, kMiB);
+  EXPECT_FALSE(engine.Allocate(0, 1).ok());
+  ASSERT_EQ(engine.log().count(), 4u);
+  EXPECT_EQ(Describe(*engine.log().Entry(0)), "allocate 1,000 bytes (call 0)");
+  EXPECT_EQ(Describe(*engine.log().Entry(1)), "refused allocation of 4,194,304 bytes (call 1)");
+  EXPECT_EQ(Describe(*engine.log().Entry(2)), "free of block 0 (call 2)");
+  EXPECT_EQ(Describe(*engine.log().Entry(3)), "reserve 1,048,576 bytes (call 3)");
+}
+
+TEST(SymmetricEngine, KeepsDeferredFreesOutOfTheHash) {
+  SymmetricEngine engine({}, FreeOrder::kDeferred);
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address address = Ask(engine, 1000)->address;
+  const uint64_t hash = engine.log().hash();
+  Free(engine, address);
+  EXPECT_EQ(engine.log().hash(), hash);
+}
+
+TEST(SymmetricEngine, CountsAndFindsLikeAnyEngine) {
+  SymmetricEngine engine({}, FreeOrder::kOrdered);
+  engine.AddSegment({kBase, 2 * kMiB});
+  Free(engine, Ask(engine, 1000)->address);
+  Ask(engine, 100);
+  EXPECT_EQ(engine.counters().requested_bytes.current, 100u);
+  EXPECT_EQ(engine.Find(kBase + 100)->requested_bytes, 100u);
+  engine.ResetPeaks();
+  EXPECT_EQ(engine.counters().requested_bytes.peak, 100u);
+}
+
+TEST(SymmetricEngineDeathTest, AbortsOnFreesThatThisRankDidNotOffer) {
+  SymmetricEngine engine({}, FreeOrder::kDeferred);
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address address = Ask(engine, 1000)->address;
+  EXPECT_DEATH(engine.ApplyFrees({0}), "did not offer");
+  ASSERT_TRUE(engine.RecordStream(address, 2).ok());
+  Free(engine, address);
+  EXPECT_DEATH(engine.ApplyFrees({0}), "fences have not come");
+}
+
+}  // namespace
+}  // namespace commpool::engine

@@ -1,0 +1,242 @@
+// Ranks that make the same calls place equally, whatever differs between them: addresses, streams, the moments of
+// frees, fences and waits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+
+#include "src/base/bytes.h"
+#include "src/engine/symmetric_engine.h"
+#include "tests/engine/model.h"
+
+namespace commpool::engine {
+namespace {
+
+constexpr int kSteps = 1200;
+constexpr uint64_t kMostBlocks = 100;
+
+// A block by its place, the same on every rank.
+struct Place {
+  SegmentIndex segment = 0;
+  uint64_t offset = 0;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+struct OwedFence {
+  Address address = 0;
+  StreamKey stream = 0;
+};
+
+enum class Direction { kUp, kDown };
+
+// One rank: its engine, held against the model, and its own random events.
+class Rank {
+ public:
+  Rank(FreeOrder order, Address base, Direction direction, uint64_t seed)
+      : engine_({}, order), random_(seed), next_address_(base), direction_(direction) {}
+
+  SymmetricEngine& engine() { return engine_; }
+  uint64_t live() const { return sequences_.size(); }
+
+  // Nothing where the pool is full.
+  std::optional<Place> Allocate(uint64_t bytes, Sequence sequence) {
+    const StreamKey stream = AnyStream();
+    const Result<Outcome> outcome = engine_.Allocate(bytes, stream);
+    engine_.CheckInvariants();
+    if (std::holds_alternative<Grow>(*outcome)) return std::nullopt;
+    const Served& served = std::get<Served>(*outcome);
+    EXPECT_EQ(model_.Serve(served, bytes, stream), "");
+    sequences_[sequence] = served.address;
+    if (Below(2) == 0) {
+      const StreamKey other = AnyStream();
+      EXPECT_TRUE(engine_.RecordStream(served.address, other).ok());
+      model_.Record(served.address, other);
+    }
+    const Result<BlockView> view = engine_.Find(served.address);
+    return Place{view->segment, served.address - bases_.at(view->segment)};
+  }
+
+  void Free(Sequence sequence) {
+    const Address address = sequences_.at(sequence);
+    sequences_.erase(sequence);
+    const Result<Freed> freed = engine_.Free(address);
+    EXPECT_EQ(freed->streams_to_fence, model_.Free(address, engine_.Now()));
+    for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({address, stream});
+    engine_.CheckInvariants();
+  }
+
+  void FreeAny() {
+    if (sequences_.empty()) return;
+    auto block = sequences_.begin();
+    std::advance(block, Below(sequences_.size()));
+    Free(block->first);
+  }
+
+  void AttachFences() {
+    for (const OwedFence& owed : owed_) {
+      engine_.AttachFence(owed.address, owed.stream, ++last_fence_);
+      model_.Attach(owed.address, owed.stream, last_fence_);
+    }
+    owed_.clear();
+    engine_.CheckInvariants();
+  }
+
+  void PassAnyFence() {
+    const std::vector<Fence> pending = engine_.PendingFences();
+    if (pending.empty()) return;
+    const Fence fence = pending[Below(pending.size())];
+    engine_.FencePassed(fence);
+    model_.FencePassed(fence);
+    engine_.CheckInvariants();
+  }
+
+  void WaitForDevice() {
+    const Moment moment = engine_.Now();
+    engine_.DeviceIdle(moment);
+    model_.DeviceIdle(moment);
+    engine_.CheckInvariants();
+  }
+
+  // Upwards or downwards, so that the order of addresses differs between ranks too.
+  void AddSegment(uint64_t bytes) {
+    const uint64_t distance = bytes + Below(3) * kMiB;
+    if (direction_ == Direction::kDown) next_address_ -= distance;
+    bases_[engine_.AddSegment({next_address_, bytes})] = next_address_;
+    if (direction_ == Direction::kUp) next_address_ += distance;
+  }
+
+  uint64_t Below(uint64_t limit) { return random_() % limit; }
+
+ private:
+  StreamKey AnyStream() { return 1 + Below(4); }
+
+  SymmetricEngine engine_;
+  Model model_;
+  std::mt19937_64 random_;
+  Address next_address_;
+  Direction direction_;
+  std::map<SegmentIndex, Address> bases_;
+  std::map<Sequence, Address> sequences_;  // live blocks
+  std::vector<OwedFence> owed_;
+  Fence last_fence_ = 0;
+};
+
+class SymmetricRanks : public ::testing::TestWithParam<std::tuple<FreeOrder, uint64_t>> {
+ protected:
+  SymmetricRanks() : random_(seed()) {
+    ranks_.emplace_back(order(), 64 * kGiB, Direction::kUp, seed() + 100);
+    ranks_.emplace_back(order(), 3 * kGiB, Direction::kUp, seed() + 200);
+    ranks_.emplace_back(order(), 900 * kGiB, Direction::kDown, seed() + 300);
+  }
+
+  static FreeOrder order() { return std::get<0>(GetParam()); }
+  static uint64_t seed() { return std::get<1>(GetParam()); }
+
+  void AllocateEverywhere() {
+    const uint64_t bytes = 1 + random_() % (random_() % 4 == 0 ? 4 * kMiB : 32 * kKiB);
+    const std::optional<Place> place = ranks_[0].Allocate(bytes, next_sequence_);
+    for (size_t rank = 1; rank < ranks_.size(); ++rank) {
+      EXPECT_EQ(ranks_[rank].Allocate(bytes, next_sequence_) == place, true) << "rank " << rank;
+    }
+    if (!place) return GrowEverywhere();
+    live_.push_back(next_sequence_++);
+  }
+
+  void GrowEverywhere() {
+    if (order() == FreeOrder::kDeferred) ReclaimEverywhere();
+    for (Rank& rank : ranks_) rank.AddSegment(20 * kMiB);
+  }
+
+  void FreeSomething() {
+    if (order() == FreeOrder::kDeferred) {
+      for (Rank& rank : ranks_) {
+        for (uint64_t frees = rank.Below(3); frees > 0; --frees) rank.FreeAny();
+        if (rank.Below(2) == 0) rank.AttachFences();
+      }
+      return;
+    }
+    if (live_.empty()) return;
+    const size_t chosen = random_() % live_.size();
+    for (Rank& rank : ranks_) {
+      rank.Free(live_[chosen]);
+      rank.AttachFences();
+    }
+    live_.erase(live_.begin() + static_cast<int64_t>(chosen));
+  }
+
+  // What every rank has freed becomes free memory everywhere.
+  void ReclaimEverywhere() {
+    std::vector<Sequence> common = ranks_[0].engine().LocallyFreed();
+    for (Rank& rank : ranks_) {
+      const std::vector<Sequence> freed = rank.engine().LocallyFreed();
+      EXPECT_TRUE(std::is_sorted(freed.begin(), freed.end()));
+      std::erase_if(common,
+                    [&](Sequence sequence) { return !std::binary_search(freed.begin(), freed.end(), sequence); });
+    }
+    for (Rank& rank : ranks_) {
+      rank.engine().ApplyFrees(common);
+      rank.engine().NoteCollective(SequenceCall::kReclaim, common.size());
+      rank.engine().CheckInvariants();
+    }
+  }
+
+  // Collective: quiesce, then remove what is wholly free.
+  void TrimEverywhere() {
+    const std::vector<SegmentIndex> free = ranks_[0].engine().WhollyFreeSegments();
+    for (Rank& rank : ranks_) {
+      EXPECT_EQ(rank.engine().WhollyFreeSegments(), free);
+      rank.AttachFences();
+      rank.WaitForDevice();
+      for (const SegmentIndex segment : free) {
+        ASSERT_TRUE(rank.engine().IsIdle(segment));
+        rank.engine().RemoveSegment(segment);
+      }
+    }
+  }
+
+  void LocalEvents() {
+    for (Rank& rank : ranks_) {
+      if (rank.Below(3) == 0) rank.PassAnyFence();
+      if (rank.Below(50) == 0) rank.WaitForDevice();
+    }
+  }
+
+  void Step() {
+    const uint64_t choice = random_() % 100;
+    if (choice < 50 && ranks_[0].live() < kMostBlocks) {
+      AllocateEverywhere();
+    } else if (choice < 90) {
+      FreeSomething();
+    } else if (choice < 99) {
+      if (order() == FreeOrder::kDeferred) ReclaimEverywhere();
+    } else {
+      TrimEverywhere();
+    }
+    LocalEvents();
+  }
+
+  std::mt19937_64 random_;
+  std::deque<Rank> ranks_;
+  std::vector<Sequence> live_;
+  Sequence next_sequence_ = 0;
+};
+
+TEST_P(SymmetricRanks, PlaceEquallyWhateverDiffersBetweenThem) {
+  for (int step = 0; step < kSteps; ++step) {
+    Step();
+    for (Rank& rank : ranks_) {
+      ASSERT_EQ(rank.engine().log().hash(), ranks_[0].engine().log().hash()) << "step " << step;
+      ASSERT_EQ(rank.engine().counters().largest_free_block, ranks_[0].engine().counters().largest_free_block);
+    }
+    ASSERT_FALSE(HasFailure()) << "step " << step;
+  }
+  EXPECT_GT(next_sequence_, uint64_t{kSteps} / 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SymmetricRanks,
+                         ::testing::Combine(::testing::Values(FreeOrder::kDeferred, FreeOrder::kOrdered),
+                                            ::testing::Range(uint64_t{1}, uint64_t{5})));
+
+}  // namespace
+}  // namespace commpool::engine

@@ -1,0 +1,23 @@
+"""The repository itself keeps the rules of the house."""
+
+import unittest
+
+import layers
+import tidy
+import tree
+
+
+class House(unittest.TestCase):
+
+    def test_no_file_includes_above_or_beside_its_layer(self):
+        found = layers.problems(tree.workspace())
+        self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_every_file_is_tidy(self):
+        found = tidy.problems(tree.workspace())
+        self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_the_tree_was_found(self):
+        paths = {str(path) for path in tree.files(tree.workspace())}
+        self.assertIn("include/commpool/commpool.h", paths)
+        self.assertIn("tests/house/house_test.py", paths)

@@ -1,0 +1,69 @@
+"""Who may include whom: a file uses its own layer and layers of smaller rank, and siblings never include each other."""
+
+import re
+
+import tree
+
+# Folder -> (rank, whether it may include CUDA's and NCCL's headers). Tests may open everything.
+LAYERS = {
+    "include/commpool": (0, False),
+    "src/base": (1, False),
+    "src/driver": (2, True),
+    "src/engine": (2, False),
+    "src/backing": (3, True),
+    "src/registration": (3, True),
+    "src/stream": (3, True),
+    "src/emulator": (3, True),
+    "src/pool": (4, True),
+    "src/c_api": (5, False),
+    "src/adapters": (5, True),
+    "src/report": (5, False),
+    "src/python": (5, False),
+    "tools": (6, True),
+    "examples": (6, True),
+    "tests": (7, True),
+}
+_INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+_GPU_HEADER = re.compile(
+    r"^(cuda\w*\.h(pp)?|cuda/.*|nccl\w*\.h|nccl_device/.*|nvtx3/.*|crt/.*|(driver|vector)_types\.h|nvml\.h)$")
+
+
+def layer_of(path):
+    """The layer that a path from the root lies in; None outside of all."""
+    matches = [layer for layer in LAYERS if path.startswith(layer + "/")]
+    return matches[0] if matches else None
+
+
+def _target_path(include):
+    return "include/" + include if include.startswith("commpool/") else include
+
+
+def _include_problem(root, path, layer, include, quoted):
+    rank, may_use_gpu_headers = LAYERS[layer]
+    if _GPU_HEADER.match(include):
+        return None if may_use_gpu_headers else f"includes {include}, and {layer} may use no CUDA or NCCL header"
+    target = layer_of(_target_path(include))
+    if target is None:
+        beside = quoted and (root / path.parent / include).exists()
+        return f'includes "{include}" without its path from the root' if beside else None
+    if target == layer or LAYERS[target][0] < rank:
+        return None
+    relation = "its sibling" if LAYERS[target][0] == rank else "above it"
+    return f"includes {include}: {target} (rank {LAYERS[target][0]}) is {relation} (rank {rank})"
+
+
+def problems(root):
+    """One line for each include that breaks the layers, and for each source in no layer."""
+    found = []
+    for path in tree.files(root):
+        if path.suffix not in tree.CODE:
+            continue
+        layer = layer_of(str(path))
+        if layer is None:
+            found.append(f"{path}: lies in no layer of tests/house/layers.py")
+            continue
+        for kind, include in _INCLUDE.findall(tree.read(root, path) or ""):
+            problem = _include_problem(root, path, layer, include, kind == '"')
+            if problem:
+                found.append(f"{path}: {problem}")
+    return found

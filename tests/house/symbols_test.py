@@ -1,0 +1,36 @@
+"""Planted violations: what the check of the exported symbols finds."""
+
+import unittest
+
+import symbols
+
+HEADER = """
+#define COMMPOOL_API __attribute__((visibility("default")))
+/* commpool_mentioned() is only spoken of. */
+typedef void (*commpool_callback)(void* context);
+COMMPOOL_API const char* commpool_last_error(void);
+COMMPOOL_API commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes,
+                                                    void** pointer);
+"""
+NM = "0000000000001100 T commpool_last_error\n0000000000001200 T commpool_pool_allocate@@COMMPOOL_1\n"
+READELF = " 0x0000000000000001 (NEEDED)             Shared library: [libc.so.6]\n"
+
+
+class Symbols(unittest.TestCase):
+
+    def problems(self, nm=NM, readelf=READELF):
+        return symbols.problems(symbols.exported(nm), symbols.needed(readelf), symbols.declared(HEADER))
+
+    def test_the_c_abi_alone_is_fine(self):
+        self.assertEqual(self.problems("0000000000000000 A COMMPOOL_1\n" + NM), [])
+
+    def test_a_symbol_too_many_is_found(self):
+        found = self.problems(NM + "0000000000001300 W _ZNSt6vectorIiE4pushEv\n")
+        self.assertEqual(found, ["_ZNSt6vectorIiE4pushEv is exported, and no function of commpool.h"])
+
+    def test_a_missing_function_is_found(self):
+        self.assertIn("commpool_pool_allocate is declared", self.problems(NM.splitlines()[0])[0])
+
+    def test_a_linked_driver_is_found(self):
+        for name in ["libcuda.so.1", "libcudart.so.13", "libnccl.so.2"]:
+            self.assertIn(name, self.problems(readelf=READELF.replace("libc.so.6", name))[0])

@@ -1,0 +1,95 @@
+"""The rules of the house that a program can check: sizes, guards, words, entries of the top level."""
+
+import pathlib
+import re
+
+import functions
+import tree
+
+TOP_LEVEL = {
+    ".bazelrc", ".ci", ".clang-format", ".gitignore", "BUILD", "LICENSE", "README.md", "WORKSPACE", "docs", "examples",
+    "include", "src", "tests", "tools"
+}
+MUST_EXIST = ["README.md", "LICENSE", "src/README.md", "tests/README.md", "tools/README.md"]
+LINES_OF_A_FILE = 500
+LINES_OF_A_FUNCTION = 69
+COLUMNS = 120
+
+_SCRIPTS = {".py", ".sh", ".bzl"}
+# Written in pieces, so that this file may be checked too.
+_FORBIDDEN_WORD = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"]) + r")\b")
+_PLACE_OF_SOMEBODY = re.compile(r"(?:^|[\s\"'=(`:])/(?:work|home|root|mnt|Users)\b|\.\./" + "shared", re.MULTILINE)
+_REGISTRY = re.compile(r"\b(?:pypi|pythonhosted|debian|ubuntu)\.(?:org|com|net)\b")
+_MEASURE = {
+    "c++": functions.cpp_functions,
+    "python": functions.python_functions,
+    "script": functions.shell_functions,
+}
+
+
+def _language(path, text):
+    if path.suffix in tree.CODE:
+        return "c++"
+    if path.suffix == ".py" or text.startswith("#!/usr/bin/env python3"):
+        return "python"
+    if path.suffix in _SCRIPTS or text.startswith("#!/bin/bash"):
+        return "script"
+    return ""
+
+
+def _sizes(path, text, language):
+    lines = text.splitlines()
+    if len(lines) > LINES_OF_A_FILE:
+        yield f"{path}: {len(lines)} lines, over {LINES_OF_A_FILE}"
+    for number, line in enumerate(lines, 1):
+        if len(line) > COLUMNS:
+            yield f"{path}:{number}: {len(line)} columns, over {COLUMNS}"
+    for name, length in _MEASURE[language](text):
+        if length > LINES_OF_A_FUNCTION:
+            yield f"{path}: {name} has {length} lines, over {LINES_OF_A_FUNCTION}"
+
+
+def guard_of(path):
+    """COMMPOOL_, the path below the root (below include/commpool for public headers), H_."""
+    inner = path.relative_to("include/commpool") if path.is_relative_to("include/commpool") else path
+    return "COMMPOOL_" + re.sub(r"\W", "_", str(inner)).upper() + "_"
+
+
+def _guard(path, text):
+    expected = f"#ifndef {guard_of(path)}\n#define {guard_of(path)}\n"
+    if path.suffix == ".h" and expected not in text:
+        yield f"{path}: has no guard {guard_of(path)}"
+
+
+def _words(path, text):
+    for pattern, what in [(_FORBIDDEN_WORD, "a word that asks for later work"),
+                          (_PLACE_OF_SOMEBODY, "a place outside of the repository"),
+                          (_REGISTRY, "the host of a registry")]:
+        for match in pattern.finditer(text):
+            number = text.count("\n", 0, match.end()) + 1
+            yield f"{path}:{number}: {what}: {match.group(0).strip()}"
+
+
+def _entries(root):
+    for entry in sorted(pathlib.Path(root).iterdir()):
+        if tree.is_ours(entry.name) and entry.name not in TOP_LEVEL:
+            yield f"{entry.name}: no entry of the top level"
+    for path in MUST_EXIST:
+        if not pathlib.Path(root, path).exists():
+            yield f"{path}: is missing"
+
+
+def problems(root):
+    found = list(_entries(root))
+    for path in tree.files(root):
+        text = tree.read(root, path)
+        if text is None:
+            continue
+        if path.name != "LICENSE":
+            found += _words(path, text)
+        language = _language(path, text)
+        if language:
+            found += _sizes(path, text, language)
+        if language == "c++":
+            found += _guard(path, text)
+    return found

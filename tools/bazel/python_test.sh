@@ -1,0 +1,2 @@
+#!/bin/bash
+exec python3 -B tools/bazel/python_test_runner.py "$@"

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Counts the test cases of `bazel test` runs: reads their build event files (--build_event_json_file).
+
+usage: count_tests.py EVENTS...
+Prints the reason of each skip, then each failure, then one line `N passed, N failed[, N skipped]`. The status is 0 when
+something passed and nothing failed. A GoogleTest binary counts case by case, any other test as one.
+"""
+
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+import urllib.parse
+import urllib.request
+import xml.etree.ElementTree
+
+# GoogleTest puts the place of the skip on a line before its reason.
+_PLACE = re.compile(r"^\S+:\d+$")
+
+
+@dataclasses.dataclass
+class Tally:
+    passed: int = 0
+    failures: list = dataclasses.field(default_factory=list)
+    skips: list = dataclasses.field(default_factory=list)
+
+    def line(self):
+        skipped = f", {len(self.skips)} skipped" if self.skips else ""
+        return f"{self.passed} passed, {len(self.failures)} failed{skipped}"
+
+    def good(self):
+        return self.passed > 0 and not self.failures
+
+
+def _reason(element):
+    lines = [line.strip() for line in (element.get("message") or element.text or "").splitlines()]
+    kept = [line for line in lines if line and not _PLACE.match(line) and line != "Skipped"]
+    return " ".join(kept) or "no reason given"
+
+
+def count_report(tally, label, text, status):
+    """Adds one test.xml; `status` is what Bazel says of the whole test."""
+    try:
+        cases = list(xml.etree.ElementTree.fromstring(text).iter("testcase"))
+    except xml.etree.ElementTree.ParseError:
+        cases = []
+    failed = False
+    for case in cases:
+        class_name = case.get("classname")
+        name = label if not class_name else f"{label} {class_name}.{case.get('name')}"
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            tally.failures.append(name)
+            failed = True
+        elif skipped is not None:
+            tally.skips.append(f"{name}: {_reason(skipped)}")
+        elif case.get("status") == "notrun":
+            tally.skips.append(f"{name}: disabled in its source")
+        elif status == "PASSED":
+            tally.passed += 1
+    if status == "PASSED" and not text:
+        tally.passed += 1
+    if status != "PASSED" and not failed:
+        tally.failures.append(f"{label}: {status.lower().replace('_', ' ')}")
+
+
+def _report_text(result):
+    for output in result.get("testActionOutput", []):
+        if output.get("name") == "test.xml" and output.get("uri", "").startswith("file://"):
+            path = pathlib.Path(urllib.request.url2pathname(urllib.parse.urlparse(output["uri"]).path))
+            return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return ""
+
+
+def count_events(tally, lines):
+    """Adds one run of `bazel test`; a test that was asked for and never ran has failed."""
+    last_attempts, expected, end = {}, set(), None
+    for line in lines:
+        event = json.loads(line)
+        identity = event.get("id", {})
+        if "targetConfigured" in identity and event.get("configured", {}).get("testSize"):
+            expected.add(identity["targetConfigured"]["label"])
+        if "testResult" in identity:
+            key = identity["testResult"]
+            last_attempts[key["label"], key.get("run", 1), key.get("shard", 1)] = event["testResult"]
+        end = event.get("finished", end)
+    for (label, _, _), result in sorted(last_attempts.items()):
+        count_report(tally, label, _report_text(result), result["status"])
+    for label in sorted(expected - {label for label, _, _ in last_attempts}):
+        tally.failures.append(f"{label}: did not build, or did not start")
+    if end is None:
+        tally.failures.append("Bazel stopped before its end")
+    elif end.get("exitCode", {}).get("code", 0) and not tally.failures:
+        tally.failures.append(f"Bazel ended with {end['exitCode']['name']}: see its messages")
+
+
+def main(paths):
+    tally = Tally()
+    for path in paths:
+        with open(path, encoding="utf-8") as events:
+            count_events(tally, events)
+    for skip in tally.skips:
+        print("skipped:", skip)
+    for failure in tally.failures:
+        print("failed:", failure)
+    print(tally.line())
+    return 0 if tally.good() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
