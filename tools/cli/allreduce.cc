@@ -1,0 +1,174 @@
+// commpool allreduce: the main job under mpirun, as a table that users of nccl-tests know.
+#include "tools/cli/allreduce.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <map>
+
+#include "src/base/bytes.h"
+#include "tools/cli/command.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct Arguments {
+  AllReduceOptions run;
+  std::string bytes = "8K:64M";
+  OutputOptions output;
+};
+
+const std::map<std::string, Backing> kBackings = {
+    {"vmm", Backing::kVmm}, {"nccl", Backing::kNccl}, {"cuda", Backing::kCuda}};
+const std::map<std::string, Location> kLocations = {{"device", Location::kDevice}, {"host-numa", Location::kHostNuma}};
+const std::map<std::string, UsedRegistration> kRegistrations = {
+    {"none", UsedRegistration::kNone}, {"local", UsedRegistration::kLocal}, {"window", UsedRegistration::kWindow}};
+
+template <typename Value>
+std::string NameOf(const std::map<std::string, Value>& names, Value value) {
+  for (const auto& [name, candidate] : names) {
+    if (candidate == value) return name;
+  }
+  return "?";
+}
+
+// "8K:64M": powers of two from one to the other; "1M": that size alone.
+Result<std::vector<uint64_t>> ParseSizes(const std::string& text) {
+  const size_t colon = text.find(':');
+  Result<uint64_t> least = ParseBytes(text.substr(0, colon));
+  if (!least.ok()) return least.status();
+  Result<uint64_t> most = colon == std::string::npos ? least : ParseBytes(text.substr(colon + 1));
+  if (!most.ok()) return most.status();
+  if (*least < sizeof(float) || *least > *most || *most > GiB(64)) {
+    return Status(StatusCode::kInvalidArgument,
+                  "--bytes " + text + ": write LEAST:MOST, at least 4 and at most 64G, the smaller first");
+  }
+  std::vector<uint64_t> sizes;
+  for (uint64_t bytes = *least; bytes <= *most; bytes *= 2) sizes.push_back(RoundDown(bytes, sizeof(float)));
+  return sizes;
+}
+
+nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const Arguments& arguments,
+                      const AllReduceReport& report) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const AllReduceRow& row : report.rows) {
+    rows.push_back({{"bytes", row.bytes},
+                    {"time_us", row.time_us},
+                    {"algbw_gbps", row.algbw_gbps},
+                    {"busbw_gbps", row.busbw_gbps},
+                    {"wrong", row.wrong < 0 ? nlohmann::json() : nlohmann::json(row.wrong)},
+                    {"registration_used", Name(row.used)}});
+  }
+  return {{"ranks", ranks.count()},
+          {"driver", driver.description},
+          {"backing", NameOf(kBackings, arguments.run.backing)},
+          {"location", NameOf(kLocations, arguments.run.location)},
+          {"registration_asked", Name(arguments.run.asked)},
+          {"rows", rows}};
+}
+
+void PrintTable(const Ranks& ranks, const Driver& driver, const Arguments& arguments, const AllReduceReport& report) {
+  std::printf("# %s\n# %d ranks, %s pool at %s, registration asked for: %s\n", driver.description.c_str(),
+              ranks.count(), NameOf(kBackings, arguments.run.backing).c_str(),
+              NameOf(kLocations, arguments.run.location).c_str(), Name(arguments.run.asked));
+  if (driver.kind == DriverChoice::kEmulated) std::printf("# emulated: times are a model's, results are computed\n");
+  std::printf("%12s %12s %8s %12s %14s %14s %8s %12s\n", "bytes", "count", "type", "time (us)", "algbw (GB/s)",
+              "busbw (GB/s)", "wrong", "registration");
+  for (const AllReduceRow& row : report.rows) {
+    const std::string wrong = row.wrong < 0 ? "-" : std::to_string(row.wrong);
+    std::printf("%12llu %12llu %8s %12.1f %14.2f %14.2f %8s %12s\n", static_cast<unsigned long long>(row.bytes),
+                static_cast<unsigned long long>(row.bytes / sizeof(float)), "float", row.time_us, row.algbw_gbps,
+                row.busbw_gbps, wrong.c_str(), Name(row.used));
+  }
+}
+
+// Whether NCCL did what was asked, by its own log.
+int Judge(const AllReduceOptions& options, const std::vector<AllReduceRow>& rows) {
+  const auto any = [&](auto&& predicate) { return std::any_of(rows.begin(), rows.end(), predicate); };
+  if (any([](const AllReduceRow& row) { return row.wrong > 0; })) return kWrongResult;
+  if (options.asked == UsedRegistration::kWindow) {
+    const bool unused = any([](const AllReduceRow& row) { return row.used != UsedRegistration::kWindow; });
+    return unused ? kNotAsAsked : kSuccess;
+  }
+  // NCCL reaches cudaMalloc memory through legacy IPC only, which is off unless NCCL_LEGACY_CUDA_REGISTER=1.
+  if (options.asked == UsedRegistration::kLocal && options.backing != Backing::kCuda) {
+    const bool usable = any([](const AllReduceRow& row) { return row.could_use_local; });
+    const bool used = any([](const AllReduceRow& row) { return row.used == UsedRegistration::kLocal; });
+    return usable && !used ? kNotAsAsked : kSuccess;
+  }
+  return kSuccess;
+}
+
+int Run(Arguments arguments) {
+  Result<std::vector<uint64_t>> sizes = ParseSizes(arguments.bytes);
+  if (!sizes.ok()) {
+    std::cerr << "commpool allreduce: " << sizes.status().message() << '\n';
+    return kFailed;
+  }
+  arguments.run.sizes = *sizes;
+  NcclLog log;
+  const Ranks ranks;
+  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
+  if (!device.ok()) {
+    std::cerr << "commpool allreduce: " << device.status().message() << '\n';
+    return kFailed;
+  }
+  const Driver& driver = *(*device)->driver;
+  const AllReduceReport report = RunAllReduce(ranks, **device, arguments.run, log);
+  if (!report.refused.ok()) {
+    if (ranks.first()) std::cout << "refused: " << report.refused.message() << '\n';
+    return kRefused;
+  }
+  if (!report.failed.ok()) {
+    std::cerr << "commpool allreduce: rank " << ranks.rank() << ": " << report.failed.message() << '\n';
+    return kFailed;
+  }
+  if (ranks.first()) {
+    const nlohmann::json results = ToJson(ranks, driver, arguments, report);
+    if (arguments.output.json) {
+      std::cout << results.dump(2) << '\n';
+    } else {
+      PrintTable(ranks, driver, arguments, report);
+    }
+    Record(arguments.output, driver.description, results);
+  }
+  const int verdict = Judge(arguments.run, report.rows);
+  if (ranks.first() && verdict == kNotAsAsked) {
+    std::cerr << "commpool allreduce: " << Name(arguments.run.asked)
+              << " was asked for, and NCCL's log says that it was not used (column registration)\n";
+  }
+  return verdict;
+}
+
+}  // namespace
+
+void AddAllReduce(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("allreduce", "Pool, register, reserve, scope, all-reduce: the main job");
+  command->footer(
+      "Run it under mpirun, one rank a GPU, or alone. The column registration is what NCCL's own log says it used.\n"
+      "Exit codes: 1 a wrong element; 2 asked for window and some row did not use it, or local and no row that could "
+      "did;\n"
+      "3 the combination is refused, with the reason; 4 an error.\n"
+      "Examples:\n"
+      "  mpirun -np 4 commpool allreduce --register window --check\n"
+      "  mpirun -np 2 commpool allreduce --backing nccl --register local --bytes 1M:1G --json\n"
+      "  commpool allreduce --location host-numa --bytes 1M");
+  const auto choice = [&](const char* name, auto& value, const auto& names, const char* help) {
+    command->add_option(name, value, help)->transform(CLI::CheckedTransformer(names))->capture_default_str();
+  };
+  choice("--backing", arguments->run.backing, kBackings, "What the pool is made of: vmm, nccl or cuda (default vmm)");
+  choice("--location", arguments->run.location, kLocations,
+         "Where its memory is: device or host-numa (default device)");
+  choice("--register", arguments->run.asked, kRegistrations,
+         "With the communicator: none, local, or window, which makes a symmetric pool (default none)");
+  command->add_option("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row")->capture_default_str();
+  command->add_option("--iterations", arguments->run.iterations,
+                      "Of each row (default: 200 to 1 MiB, then 40; 2 emulated)");
+  command->add_flag("--check", arguments->run.check, "Compare every element with the right sum");
+  AddOutputOptions(*command, arguments->output);
+  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,46 @@
+// The main job, measured: pool, register, reserve, scope, all-reduce.
+#ifndef COMMPOOL_TOOLS_CLI_ALLREDUCE_H_
+#define COMMPOOL_TOOLS_CLI_ALLREDUCE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commpool/pool.h"
+#include "tools/cli/nccl_log.h"
+#include "tools/cli/ranks.h"
+
+namespace commpool::cli {
+
+struct AllReduceOptions {
+  Backing backing = Backing::kVmm;
+  Location location = Location::kDevice;
+  UsedRegistration asked = UsedRegistration::kNone;
+  std::vector<uint64_t> sizes;  // bytes, ascending
+  int iterations = 0;           // 0 chooses by the driver and the size
+  bool check = false;
+};
+
+struct AllReduceRow {
+  uint64_t bytes = 0;
+  double time_us = 0;     // of the slowest rank, a mean over the iterations
+  double algbw_gbps = 0;  // bytes / time
+  double busbw_gbps = 0;  // algbw * 2 (ranks - 1) / ranks: what the links carry
+  long wrong = -1;        // elements, on all ranks; -1 where not checked
+  UsedRegistration used = UsedRegistration::kNone;
+  bool could_use_local = false;
+};
+
+struct AllReduceReport {
+  std::vector<AllReduceRow> rows;
+  Status refused;  // not ok: the combination cannot be run, and why
+  Status failed;
+};
+
+// Collective over the ranks. The pool is closed before it returns.
+AllReduceReport RunAllReduce(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
+                             NcclLog& log);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_ALLREDUCE_H_

@@ -1,0 +1,185 @@
+#include <algorithm>
+#include <utility>
+
+#include "commpool/scope.h"
+#include "src/driver/diagnosis.h"
+#include "tools/cli/allreduce.h"
+
+namespace commpool::cli {
+
+namespace {
+
+// Small whole numbers: sums are exact in float, whatever the order of additions.
+float ValueOf(int rank, size_t index) { return static_cast<float>((index + static_cast<size_t>(rank) * 3) % 17); }
+
+// An event with timing, for a row's measurement.
+class TimedEvent {
+ public:
+  explicit TimedEvent(const Driver& driver) : driver_(driver) { driver_.cuda.cuEventCreate(&event_, CU_EVENT_DEFAULT); }
+  ~TimedEvent() { driver_.cuda.cuEventDestroy(event_); }
+  TimedEvent(const TimedEvent&) = delete;
+  TimedEvent& operator=(const TimedEvent&) = delete;
+  CUevent get() const { return event_; }
+
+ private:
+  const Driver& driver_;
+  CUevent event_ = nullptr;
+};
+
+class Measurement {
+ public:
+  Measurement(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options, Pool& pool)
+      : ranks_(ranks), device_(device), driver_(*device.driver), options_(options), pool_(pool) {}
+
+  Result<AllReduceRow> Measure(uint64_t bytes, NcclLog& log) {
+    PoolScope scope(pool_);
+    Result<Buffer> sent = allocate(bytes, device_.stream);
+    if (!sent.ok()) return sent.status();
+    Result<Buffer> received = allocate(bytes, device_.stream);
+    if (!received.ok()) return received.status();
+    Status status = FillInput(*sent);
+    if (!status.ok()) return status;
+
+    AllReduceRow row;
+    row.bytes = bytes;
+    log.Next();
+    status = Time(*sent, *received, row);
+    if (!status.ok()) return status;
+    const LogFindings findings = log.Next();
+    row.used = static_cast<UsedRegistration>(static_cast<int>(ranks_.Max(static_cast<double>(findings.used))));
+    row.could_use_local = ranks_.Max(findings.could_use_local ? 1 : 0) > 0;
+    if (options_.check) {
+      Result<long> wrong = CountWrong(*received);
+      if (!wrong.ok()) return wrong.status();
+      row.wrong = ranks_.Sum(*wrong);
+    }
+    return row;
+  }
+
+ private:
+  Status FillInput(const Buffer& buffer) {
+    std::vector<float> values(buffer.bytes() / sizeof(float));
+    for (size_t index = 0; index < values.size(); ++index) values[index] = ValueOf(ranks_.rank(), index);
+    return CheckCuda(
+        driver_, driver_.cuda.cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(buffer.data()), values.data(), buffer.bytes()),
+        {.call = "cuMemcpyHtoD", .device = device_.device, .bytes = buffer.bytes()});
+  }
+
+  Status AllReduce(const Buffer& sent, const Buffer& received) {
+    // Out of place: NCCL never uses a local registration for an all-reduce in place.
+    return CheckNccl(driver_,
+                     driver_.nccl.ncclAllReduce(sent.data(), received.data(), sent.bytes() / sizeof(float), ncclFloat,
+                                                ncclSum, device_.communicator, device_.stream),
+                     {.call = "ncclAllReduce", .device = device_.device, .bytes = sent.bytes()}, device_.communicator);
+  }
+
+  int Iterations(uint64_t bytes) const {
+    if (options_.iterations > 0) return options_.iterations;
+    if (driver_.kind == DriverChoice::kEmulated) return 2;  // its times are a model's: more of them tell no more
+    return bytes <= MiB(1) ? 200 : 40;
+  }
+
+  Status Time(const Buffer& sent, const Buffer& received, AllReduceRow& row) {
+    const int iterations = Iterations(row.bytes);
+    const int warm_up = driver_.kind == DriverChoice::kEmulated ? 1 : 10;
+    for (int iteration = 0; iteration < warm_up; ++iteration) {
+      Status status = AllReduce(sent, received);
+      if (!status.ok()) return status;
+    }
+    driver_.cuda.cuStreamSynchronize(device_.stream);
+    ranks_.Wait();
+    const TimedEvent begin(driver_);
+    const TimedEvent end(driver_);
+    driver_.cuda.cuEventRecord(begin.get(), device_.stream);
+    for (int iteration = 0; iteration < iterations; ++iteration) {
+      Status status = AllReduce(sent, received);
+      if (!status.ok()) return status;
+    }
+    driver_.cuda.cuEventRecord(end.get(), device_.stream);
+    Status status = CheckCuda(driver_, driver_.cuda.cuStreamSynchronize(device_.stream),
+                              {.call = "cuStreamSynchronize", .device = device_.device});
+    if (!status.ok()) return status;
+    float milliseconds = 0;
+    driver_.cuda.cuEventElapsedTime(&milliseconds, begin.get(), end.get());
+    row.time_us = ranks_.Max(milliseconds * 1000.0 / iterations);
+    const double ranks = ranks_.count();
+    row.algbw_gbps = static_cast<double>(row.bytes) / row.time_us / 1000.0;
+    row.busbw_gbps = row.algbw_gbps * 2 * (ranks - 1) / ranks;
+    return Status();
+  }
+
+  Result<long> CountWrong(const Buffer& received) {
+    std::vector<float> values(received.bytes() / sizeof(float));
+    Status status = CheckCuda(
+        driver_,
+        driver_.cuda.cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(received.data()), received.bytes()),
+        {.call = "cuMemcpyDtoH", .device = device_.device, .bytes = received.bytes()});
+    if (!status.ok()) return status;
+    long wrong = 0;
+    for (size_t index = 0; index < values.size(); ++index) {
+      float expected = 0;
+      for (int rank = 0; rank < ranks_.count(); ++rank) expected += ValueOf(rank, index);
+      if (values[index] != expected) ++wrong;
+    }
+    return wrong;
+  }
+
+  const Ranks& ranks_;
+  const RankDevice& device_;
+  const Driver& driver_;
+  const AllReduceOptions& options_;
+  Pool& pool_;
+};
+
+// What a user would write: a pool, registered, with room for the largest row.
+Result<Pool> MakePool(const RankDevice& device, const AllReduceOptions& options) {
+  const bool window = options.asked == UsedRegistration::kWindow;
+  Result<Pool> pool = Pool::create({.device = device.device,
+                                    .symmetric_across = window ? device.communicator : nullptr,
+                                    .backing = options.backing,
+                                    .location = options.location,
+                                    .name = "allreduce"});
+  if (!pool.ok()) return pool;
+  if (options.asked == UsedRegistration::kLocal) {
+    Status status = pool->register_with(device.communicator);
+    if (!status.ok()) return status;
+  }
+  const uint64_t room = 2 * std::max<uint64_t>(options.sizes.back(), MiB(1));  // what is sent and what is received
+  Status status = pool->reserve(room);
+  if (!status.ok()) return status;
+  if (options.asked != UsedRegistration::kLocal) return pool;
+  Result<uint64_t> registered = pool->register_pending();
+  if (!registered.ok()) return registered.status();
+  return pool;
+}
+
+bool IsRefusal(const Status& status) {
+  return status.code() == StatusCode::kNotSupported || status.code() == StatusCode::kInvalidArgument;
+}
+
+}  // namespace
+
+AllReduceReport RunAllReduce(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
+                             NcclLog& log) {
+  AllReduceReport report;
+  Result<Pool> pool = MakePool(device, options);
+  if (!pool.ok()) {
+    (IsRefusal(pool.status()) ? report.refused : report.failed) = pool.status();
+    return report;
+  }
+  Measurement measurement(ranks, device, options, *pool);
+  for (const uint64_t bytes : options.sizes) {
+    Result<AllReduceRow> row = measurement.Measure(bytes, log);
+    if (!row.ok()) {
+      report.failed = row.status();
+      return report;  // a rank that stops here leaves the others in a collective: mpirun ends them
+    }
+    report.rows.push_back(*row);
+    report.failed = pool->reclaim().status();  // the row's buffers are free on every rank now
+    if (!report.failed.ok()) return report;
+  }
+  report.failed = pool->close();
+  return report;
+}
+
+}  // namespace commpool::cli

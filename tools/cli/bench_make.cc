@@ -1,0 +1,125 @@
+// commpool bench make: how long each backing takes to make a pool's memory, beside raw ncclMemAlloc in the same run.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <map>
+
+#include "commpool/pool.h"
+#include "src/base/bytes.h"
+#include "src/driver/diagnosis.h"
+#include "tools/cli/command.h"
+#include "tools/cli/ranks.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct Arguments {
+  std::string bytes = "512M";
+  int rounds = 7;
+  OutputOptions output;
+};
+
+using Clock = std::chrono::steady_clock;
+
+double MicrosecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+Result<double> TimePool(Backing backing, uint64_t bytes) {
+  const Clock::time_point start = Clock::now();
+  Result<Pool> pool = Pool::create({.backing = backing, .name = "bench make"});
+  if (!pool.ok()) return pool.status();
+  Status status = pool->reserve(bytes);
+  if (!status.ok()) return status;
+  const double microseconds = MicrosecondsSince(start);
+  status = pool->close();
+  if (!status.ok()) return status;
+  return microseconds;
+}
+
+Result<double> TimeNcclMemAlloc(const Driver& driver, uint64_t bytes) {
+  void* pointer = nullptr;
+  const Clock::time_point start = Clock::now();
+  Status status =
+      CheckNccl(driver, driver.nccl.ncclMemAlloc(&pointer, bytes), {.call = "ncclMemAlloc", .bytes = bytes});
+  if (!status.ok()) return status;
+  const double microseconds = MicrosecondsSince(start);
+  status = CheckNccl(driver, driver.nccl.ncclMemFree(pointer), {.call = "ncclMemFree", .bytes = bytes});
+  if (!status.ok()) return status;
+  return microseconds;
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+Result<nlohmann::json> Measure(const Driver& driver, uint64_t bytes, int rounds) {
+  // One round after the other over all of them, so that a machine that drifts favours none.
+  std::map<std::string, std::vector<double>> times;
+  for (int round = -1; round < rounds; ++round) {  // the first is not counted
+    const std::pair<const char*, Result<double>> measured[] = {{"ncclMemAlloc", TimeNcclMemAlloc(driver, bytes)},
+                                                               {"vmm pool", TimePool(Backing::kVmm, bytes)},
+                                                               {"cuda pool", TimePool(Backing::kCuda, bytes)},
+                                                               {"nccl pool", TimePool(Backing::kNccl, bytes)}};
+    for (const auto& [name, time] : measured) {
+      if (!time.ok()) return time.status();
+      if (round >= 0) times[name].push_back(*time);
+    }
+  }
+  nlohmann::json rows = nlohmann::json::array();
+  const double reference = Median(times["ncclMemAlloc"]);
+  for (const auto& [name, values] : times) {
+    const double median = Median(values);
+    rows.push_back({{"made_by", name}, {"median_us", median}, {"times_faster_than_ncclMemAlloc", reference / median}});
+  }
+  return nlohmann::json{{"bytes", bytes}, {"rounds", rounds}, {"driver", driver.description}, {"rows", rows}};
+}
+
+int Run(const Arguments& arguments) {
+  Result<uint64_t> bytes = ParseBytes(arguments.bytes);
+  const Ranks ranks;
+  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
+  for (const Status& status : {bytes.status(), device.status()}) {
+    if (status.ok()) continue;
+    std::cerr << "commpool bench make: " << status.message() << '\n';
+    return kFailed;
+  }
+  const Driver& driver = *(*device)->driver;
+  Result<nlohmann::json> results = Measure(driver, *bytes, std::max(arguments.rounds, 1));
+  if (!results.ok()) {
+    std::cerr << "commpool bench make: " << results.status().message() << '\n';
+    return kFailed;
+  }
+  if (arguments.output.json) {
+    std::cout << results->dump(2) << '\n';
+  } else {
+    std::printf("# %s\n# %s, host time, median of %d rounds\n%-14s %14s %22s\n", driver.description.c_str(),
+                FormatBytes(*bytes).c_str(), arguments.rounds, "made by", "median (us)", "faster than NCCL's");
+    for (const nlohmann::json& row : (*results)["rows"]) {
+      std::printf("%-14s %14.1f %21.1fx\n", row["made_by"].get<std::string>().c_str(), row["median_us"].get<double>(),
+                  row["times_faster_than_ncclMemAlloc"].get<double>());
+    }
+  }
+  Record(arguments.output, driver.description, *results);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddBench(CLI::App& app, int& exit_code) {
+  CLI::App* bench = app.add_subcommand("bench", "Measurements, each beside a peer or a limit in the same run");
+  bench->require_subcommand(1);
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      bench->add_subcommand("make", "The time to make a pool's memory, by backing, beside ncclMemAlloc");
+  command->footer("Example:\n  commpool bench make --bytes 512M --record tools/bench/results/make.jsonl");
+  command->add_option("--bytes", arguments->bytes, "Of the one segment that is made")->capture_default_str();
+  command->add_option("--rounds", arguments->rounds, "Rounds over all backings")->capture_default_str();
+  AddOutputOptions(*command, arguments->output);
+  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+}
+
+}  // namespace commpool::cli

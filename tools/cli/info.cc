@@ -1,0 +1,151 @@
+// commpool info: what this machine has, what each backing and registration can do here and, where it cannot, why.
+#include <cstdio>
+#include <iostream>
+
+#include "src/backing/backing_factory.h"
+#include "src/base/bytes.h"
+#include "src/driver/device_info.h"
+#include "tools/cli/command.h"
+#include "tools/cli/ranks.h"
+
+namespace commpool::cli {
+
+namespace {
+
+using nlohmann::json;
+
+json ToJson(const Capability& capability) {
+  if (capability.available) return {{"available", true}};
+  return {{"available", false}, {"reason", capability.reason}};
+}
+
+json DescribeOne(const DeviceInfo& info) {
+  return {{"device", info.device},
+          {"name", info.name},
+          {"pci_bus_id", info.pci_bus_id},
+          {"bytes", info.total_bytes},
+          {"compute_capability", std::to_string(info.compute_major) + "." + std::to_string(info.compute_minor)},
+          {"host_numa_node", info.host_numa_node},
+          {"reaches", info.reachable_peers},
+          {"file_descriptor_handles", info.file_descriptor_handles},
+          {"fabric_handles", info.fabric_handles},
+          {"gpu_direct_rdma", info.gpu_direct_rdma},
+          {"multicast", info.multicast}};
+}
+
+// Capabilities of a backing at a location on device 0, which stands for all of a machine's.
+json DescribeBacking(const Driver& driver, BackingKind kind, Placement::Kind place) {
+  const Placement placement{place, 0, -1};
+  json row = {{"backing", Name(kind)}, {"location", place == Placement::Kind::kDevice ? "device" : "host-numa"}};
+  Capability make = CanMakeBacking(driver, kind, placement);
+  if (make.available) {
+    Result<std::unique_ptr<Backing>> backing = MakeBacking(driver, {kind, placement, {}});
+    if (backing.ok()) {
+      // A segment says more than attributes do: which handle types are denied, whether NCCL falls back.
+      Result<std::unique_ptr<Segment>> segment = (*backing)->Make(1);
+      if (!segment.ok()) make = Capability::No(segment.status().message());
+      row["granularity"] = (*backing)->granularity();
+      row["local"] = ToJson((*backing)->CanRegisterLocal());
+      row["window"] = ToJson((*backing)->CanRegisterWindow());
+      row["revoke_peers"] = ToJson((*backing)->CanRevoke());
+    } else {
+      make = Capability::No(backing.status().message());
+    }
+  }
+  row["make"] = ToJson(make);
+  return row;
+}
+
+Result<json> Describe(const Driver& driver) {
+  Result<int> count = DeviceCount(driver);
+  if (!count.ok()) return count.status();
+  json devices = json::array();
+  for (int device = 0; device < *count; ++device) {
+    Result<DeviceInfo> info = DescribeDevice(driver, device);
+    if (!info.ok()) return info.status();
+    devices.push_back(DescribeOne(*info));
+  }
+  json backings = json::array();
+  for (const BackingKind kind : {BackingKind::kVmm, BackingKind::kNccl, BackingKind::kCuda}) {
+    backings.push_back(DescribeBacking(driver, kind, Placement::Kind::kDevice));
+    backings.push_back(DescribeBacking(driver, kind, Placement::Kind::kHostNuma));
+  }
+  return json{{"driver", driver.description},
+              {"nccl",
+               {{"version", FormatNcclVersion(driver.nccl.version)},
+                {"file", driver.nccl.path},
+                {"missing", driver.nccl.why_missing}}},
+              {"devices", devices},
+              {"backings", backings}};
+}
+
+std::string Joined(const json& numbers) {
+  std::string text;
+  for (const json& number : numbers) text += (text.empty() ? "" : " ") + number.dump();
+  return text.empty() ? "-" : text;
+}
+
+void PrintCapability(const json& row, const char* key, std::string& reasons) {
+  const bool there = row.contains(key) && row[key]["available"].get<bool>();
+  std::printf(" %8s", there ? "yes" : "no");
+  if (!there && row.contains(key))
+    reasons += std::string("      ") + key + ": " + row[key]["reason"].get<std::string>() + "\n";
+}
+
+void Print(const json& info) {
+  std::printf("%s\n", info["driver"].get<std::string>().c_str());
+  if (!info["nccl"]["missing"].get<std::string>().empty()) {
+    std::printf("no NCCL: %s\n", info["nccl"]["missing"].get<std::string>().c_str());
+  } else {
+    std::printf("NCCL from %s\n", info["nccl"]["file"].get<std::string>().c_str());
+  }
+  std::printf("\n%6s  %-26s %10s %5s  %-10s %-4s %-7s %-5s %-9s\n", "device", "name", "memory", "NUMA", "reaches", "fd",
+              "fabric", "rdma", "multicast");
+  for (const json& device : info["devices"]) {
+    const auto yes = [&](const char* key) { return device[key].get<bool>() ? "yes" : "no"; };
+    std::printf("%6d  %-26s %10s %5d  %-10s %-4s %-7s %-5s %-9s\n", device["device"].get<int>(),
+                device["name"].get<std::string>().c_str(), FormatBytes(device["bytes"].get<uint64_t>()).c_str(),
+                device["host_numa_node"].get<int>(), Joined(device["reaches"]).c_str(), yes("file_descriptor_handles"),
+                yes("fabric_handles"), yes("gpu_direct_rdma"), yes("multicast"));
+  }
+  std::printf("\n%-8s %-10s %8s %8s %8s %8s\n", "backing", "location", "make", "local", "window", "revoke");
+  for (const json& row : info["backings"]) {
+    std::string reasons;
+    std::printf("%-8s %-10s", row["backing"].get<std::string>().c_str(), row["location"].get<std::string>().c_str());
+    for (const char* key : {"make", "local", "window", "revoke_peers"}) PrintCapability(row, key, reasons);
+    std::printf("\n%s", reasons.c_str());
+  }
+}
+
+int Run(const OutputOptions& output) {
+  Result<std::shared_ptr<const Driver>> driver = OpenDriver();
+  if (!driver.ok()) {
+    std::cerr << "commpool info: " << driver.status().message() << '\n';
+    return kFailed;
+  }
+  Result<json> info = Describe(**driver);
+  if (!info.ok()) {
+    std::cerr << "commpool info: " << info.status().message() << '\n';
+    return kFailed;
+  }
+  if (output.json) {
+    std::cout << info->dump(2) << '\n';
+  } else {
+    Print(*info);
+  }
+  Record(output, (*driver)->description, *info);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddInfo(CLI::App& app, int& exit_code) {
+  auto output = std::make_shared<OutputOptions>();
+  CLI::App* command =
+      app.add_subcommand("info", "Driver, devices, links, and what each backing can do here, or why not");
+  command->footer("Examples:\n  commpool info\n  COMMPOOL_DRIVER=emulated commpool info --json");
+  AddOutputOptions(*command, *output);
+  command->callback([output, &exit_code] { exit_code = Run(*output); });
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,46 @@
+// What NCCL itself says that it used: read from its log, because success is no proof (rule 10 of the design).
+//
+// The lines are NCCL 2.28's: "[Symmetric]" and "Algo ... proto ..." under TUNING, "IPC register", "IPC reuse" and
+// "NVLS" under REG. The emulated NCCL writes the same. NCCL reads its settings once, so the log is set up before its
+// first call.
+#ifndef COMMPOOL_TOOLS_CLI_NCCL_LOG_H_
+#define COMMPOOL_TOOLS_CLI_NCCL_LOG_H_
+
+#include <string>
+
+namespace commpool::cli {
+
+// What one rank's log says of one row of the table. Later values win when ranks are combined.
+enum class UsedRegistration { kNone, kLocal, kWindow };
+
+const char* Name(UsedRegistration used);
+
+struct LogFindings {
+  UsedRegistration used = UsedRegistration::kNone;
+  // Whether NCCL ran a protocol that can use a local registration at all (SIMPLE): known on rank 0 only.
+  bool could_use_local = false;
+};
+
+// Findings of some lines of log.
+LogFindings ReadLines(const std::string& lines);
+
+// This process's log, in a file of its own that goes with it.
+class NcclLog {
+ public:
+  // Sets NCCL_DEBUG, NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE.
+  NcclLog();
+  ~NcclLog();
+  NcclLog(const NcclLog&) = delete;
+  NcclLog& operator=(const NcclLog&) = delete;
+
+  // What was logged since the last call.
+  LogFindings Next();
+
+ private:
+  std::string file_;
+  long position_ = 0;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_NCCL_LOG_H_

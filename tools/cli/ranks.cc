@@ -1,0 +1,132 @@
+#include "tools/cli/ranks.h"
+
+#include <mpi.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "commpool/commpool.h"
+#include "src/driver/device_info.h"
+#include "src/driver/diagnosis.h"
+
+namespace commpool::cli {
+
+Ranks::Ranks() : under_mpirun_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
+  if (!under_mpirun_) return;
+  MPI_Init(nullptr, nullptr);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &count_);
+  MPI_Comm on_host = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &on_host);
+  MPI_Comm_rank(on_host, &rank_on_host_);
+  MPI_Comm_free(&on_host);
+}
+
+Ranks::~Ranks() {
+  if (under_mpirun_) MPI_Finalize();
+}
+
+double Ranks::Max(double value) const {
+  if (under_mpirun_) MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return value;
+}
+
+long Ranks::Sum(long value) const {
+  if (under_mpirun_) MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+  return value;
+}
+
+void Ranks::Broadcast(void* data, int bytes) const {
+  if (under_mpirun_) MPI_Bcast(data, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
+std::vector<int> Ranks::Gather(int value) const {
+  std::vector<int> values(static_cast<size_t>(count_), value);
+  if (under_mpirun_) MPI_Allgather(&value, 1, MPI_INT, values.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  return values;
+}
+
+void Ranks::Wait() const {
+  if (under_mpirun_) MPI_Barrier(MPI_COMM_WORLD);
+}
+
+RankDevice::~RankDevice() {
+  if (driver == nullptr) return;
+  if (communicator != nullptr) driver->nccl.ncclCommDestroy(communicator);
+  if (stream != nullptr) driver->cuda.cuStreamDestroy(stream);
+}
+
+Result<std::shared_ptr<const Driver>> OpenDriver() {
+  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kAuto);
+  if (!options.ok()) return options.status();
+  return LoadDriver(*options);
+}
+
+namespace {
+
+// Rank 0 tries what was asked for; the others take what it found: half a job on the emulator would be fiction.
+Result<std::shared_ptr<const Driver>> OpenSameDriver(const Ranks& ranks) {
+  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kAuto);
+  if (!options.ok()) return options.status();
+  Result<std::shared_ptr<const Driver>> driver = Status(StatusCode::kNotFound, "rank 0 found no driver");
+  int kind = -1;
+  if (ranks.first()) {
+    driver = LoadDriver(*options);
+    if (driver.ok()) kind = static_cast<int>((*driver)->kind);
+  }
+  ranks.Broadcast(&kind, sizeof(kind));
+  if (ranks.first() || kind < 0) return driver;
+  options->choice = static_cast<DriverChoice>(kind);
+  return LoadDriver(*options);
+}
+
+Status MakeCommunicator(const Ranks& ranks, RankDevice& device) {
+  const Driver& driver = *device.driver;
+  if (!driver.nccl.available()) {
+    return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
+  }
+  ncclUniqueId id = {};
+  Status status;
+  if (ranks.first()) status = CheckNccl(driver, driver.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
+  if (!status.ok()) return status;
+  ranks.Broadcast(&id, sizeof(id));
+  return CheckNccl(driver, driver.nccl.ncclCommInitRank(&device.communicator, ranks.count(), id, ranks.rank()),
+                   {.call = "ncclCommInitRank", .device = device.device});
+}
+
+Status CheckDeviceForRank(const Ranks& ranks, const Driver& driver) {
+  Result<int> devices = DeviceCount(driver);
+  if (!devices.ok()) return devices.status();
+  if (ranks.rank_on_host() < *devices) return Status();
+  return Status(StatusCode::kInvalidArgument, "rank " + std::to_string(ranks.rank()) +
+                                                  " has no GPU of its own: there are " + std::to_string(*devices) +
+                                                  " on its host; start one rank a GPU");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks) {
+  Result<std::shared_ptr<const Driver>> driver = OpenSameDriver(ranks);
+  if (!driver.ok()) return driver.status();
+  Status status = CheckDeviceForRank(ranks, **driver);
+  if (!status.ok()) return status;
+
+  auto device = std::make_unique<RankDevice>();
+  device->driver = *driver;
+  device->device = ranks.rank_on_host();
+  const auto kind = (*driver)->kind == DriverChoice::kEmulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA;
+  if (commpool_initialize(kind) != COMMPOOL_OK) return Status(StatusCode::kDriverError, commpool_last_error());
+
+  Result<PrimaryContext> context = PrimaryContext::Retain(**driver, device->device);
+  if (!context.ok()) return context.status();
+  device->context = std::move(*context);
+  (*driver)->cuda.cuCtxSetCurrent(device->context.get());
+  status = CheckCuda(**driver, (*driver)->cuda.cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING),
+                     {.call = "cuStreamCreate", .device = device->device});
+  if (!status.ok()) return status;
+  status = MakeCommunicator(ranks, *device);
+  if (!status.ok()) return status;
+  return device;
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,67 @@
+// The ranks that run a subcommand together: those of mpirun, or this process alone. One rank a GPU.
+#ifndef COMMPOOL_TOOLS_CLI_RANKS_H_
+#define COMMPOOL_TOOLS_CLI_RANKS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/handles.h"
+#include "src/driver/loader.h"
+
+namespace commpool::cli {
+
+class Ranks {
+ public:
+  // Joins mpirun's ranks where it started this process.
+  Ranks();
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int rank() const { return rank_; }
+  int count() const { return count_; }
+  int rank_on_host() const { return rank_on_host_; }
+  bool first() const { return rank_ == 0; }
+
+  // Of all ranks.
+  double Max(double value) const;
+  long Sum(long value) const;
+  // Rank 0's bytes, on all.
+  void Broadcast(void* data, int bytes) const;
+  // Everybody's number, rank 0's first.
+  std::vector<int> Gather(int value) const;
+  void Wait() const;
+
+ private:
+  bool under_mpirun_ = false;
+  int rank_ = 0;
+  int count_ = 1;
+  int rank_on_host_ = 0;
+};
+
+// A driver that all ranks agree on, and what one rank needs of it.
+struct RankDevice {
+  std::shared_ptr<const Driver> driver;
+  int device = 0;
+  PrimaryContext context;
+  CUstream stream = nullptr;
+  ncclComm_t communicator = nullptr;
+
+  RankDevice() = default;
+  RankDevice(RankDevice&&) = default;
+  RankDevice(const RankDevice&) = delete;
+  ~RankDevice();
+};
+
+// Decides `auto` once, on rank 0; opens the driver, and commpool's runtime with the same one; makes a stream and a
+// communicator.
+Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks);
+
+// The driver alone, for subcommands without ranks.
+Result<std::shared_ptr<const Driver>> OpenDriver();
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_RANKS_H_
