@@ -1,4 +1,4 @@
-// From what a pool asks for to a backing: refuses impossible combinations with the reason.
+// From what a pool asks for to a backing: refuses impossible combinations with the reason. Any thread.
 #ifndef COMMPOOL_SRC_BACKING_BACKING_FACTORY_H_
 #define COMMPOOL_SRC_BACKING_BACKING_FACTORY_H_
 
@@ -16,15 +16,21 @@ const char* Name(BackingKind kind);
 
 struct BackingRequest {
   BackingKind kind = BackingKind::kVmm;
-  Placement placement;
-  UserAllocator user;  // of kUser
+  Placement placement = {};
+  UserAllocator user = {};  // of kUser
 };
 
-// Whether such a backing can be made here and, where not, why. Makes nothing.
-Capability CanMakeBacking(const Driver& driver, BackingKind kind, const Placement& placement);
+// What such a backing could do here, asked without making one: for `commpool info`.
+struct BackingDescription {
+  Capability make;
+  Capability register_local;   // of what it makes, with NCCL
+  Capability register_window;  // likewise
+};
+BackingDescription DescribeBacking(const Driver& driver, BackingKind kind, const Placement& placement);
 
-// kInvalidArgument for a device or NUMA node that there is not and for missing user functions; kNotSupported, with the
-// reason, for what this driver, device or NCCL cannot do. The driver must outlive the backing.
+// kInvalidArgument for a device or NUMA node that there is not, for a host NUMA node with another backing than vmm and
+// for missing user functions; kNotSupported, with the reason, for what this driver, device or NCCL cannot do. The
+// driver must outlive the backing and its segments.
 Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request);
 
 }  // namespace commpool

@@ -1,5 +1,7 @@
-// The cuda backing: cudaMalloc memory (cuMemAlloc). No shareable handle, so no windows; peers are enabled for the
-// process.
+// The cuda backing: cudaMalloc memory, for devices without VMM and for programs that want exactly it.
+//
+// No windows: the memory has no handle that other ranks could import. A grant enables the peer's context for all
+// cudaMalloc memory of the device, this pool's and everybody else's, and so cannot be taken back.
 #ifndef COMMPOOL_SRC_BACKING_CUDA_BACKING_H_
 #define COMMPOOL_SRC_BACKING_CUDA_BACKING_H_
 
@@ -7,12 +9,11 @@
 
 #include "commpool/status.h"
 #include "src/backing/backing.h"
-#include "src/driver/device_info.h"
 
 namespace commpool {
 
-Result<std::unique_ptr<Backing>> MakeCudaBacking(const Driver& driver, const DeviceInfo& info,
-                                                 const Placement& placement);
+// REQUIRES: an existing device. The driver must outlive the backing and its segments.
+Result<std::unique_ptr<Backing>> MakeCudaBacking(const Driver& driver, const Placement& placement);
 
 }  // namespace commpool
 

@@ -1,112 +1,131 @@
 #include "src/backing/user_backing.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <new>
 #include <utility>
 
-#include "src/backing/plain_segment.h"
-#include "src/base/bytes.h"
-#include "src/driver/device_info.h"
-#include "src/driver/handles.h"
+#include "src/backing/device_context.h"
+#include "src/backing/nccl_support.h"
+#include "src/backing/owned_segment.h"
+#include "src/backing/segment_size.h"
 
 namespace commpool {
 
 namespace {
 
-constexpr uint64_t kGranularity = 2 * kMiB;
+constexpr uint64_t kAlignment = 512;  // the least that blocks of a pool have
 
-Status Thrown(const char* function, const std::string& what) {
-  return Status(StatusCode::kInternal, std::string("the user's ") + function + " function threw: " + what);
+Capability CannotShare() {
+  return Capability::No("access to a user backing's memory is given and taken by the user's functions");
 }
+
+// "the user's allocate function (2 MiB on device 0)".
+std::string Describe(const char* function, uint64_t bytes, int device) {
+  return std::string("the user's ") + function + " function (" + FormatBytes(bytes) + " on device " +
+         std::to_string(device) + ")";
+}
+
+// Runs a function of the user's: what it throws stops here.
+template <typename Function>
+Status CallUser(const std::string& what, Function function) {
+  try {
+    function();
+    return Status();
+  } catch (const std::bad_alloc& exception) {
+    return Status(StatusCode::kOutOfMemory, what + " threw std::bad_alloc: " + exception.what());
+  } catch (const std::exception& exception) {
+    return Status(StatusCode::kInvalidArgument, what + " threw an exception, which it may not: " + exception.what());
+  } catch (...) {
+    return Status(StatusCode::kInvalidArgument, what + " threw something, which it may not");
+  }
+}
+
+class UserSegment : public OwnedSegment {
+ public:
+  UserSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, CUdeviceptr address, uint64_t bytes,
+              const UserAllocator& user)
+      : OwnedSegment(driver, std::move(context), address, bytes), user_(user) {}
+  ~UserSegment() override { FreeAndLog(); }
+
+ private:
+  Status GrantPeer(int peer) override {
+    return Status(StatusCode::kNotSupported,
+                  "granting access to device " + std::to_string(peer) + ": " + CannotShare().reason);
+  }
+  Capability CanRevoke() const override { return CannotShare(); }
+  Status ReleaseMemory() override {
+    const int device = context().device();
+    return CallUser(Describe("free", bytes(), device), [&] {
+      user_.free(reinterpret_cast<void*>(address()), static_cast<ptrdiff_t>(bytes()), device, nullptr, user_.context);
+    });
+  }
+
+  const UserAllocator user_;
+};
 
 class UserBacking : public Backing {
  public:
-  UserBacking(const Driver& driver, const Placement& placement, const UserAllocator& user, PrimaryContext context)
-      : driver_(driver),
-        placement_(placement),
-        user_(user),
-        context_(std::make_shared<PrimaryContext>(std::move(context))) {}
+  UserBacking(const Driver& driver, const Placement& placement, const UserAllocator& user,
+              std::shared_ptr<DeviceContext> context)
+      : driver_(driver), placement_(placement), user_(user), context_(std::move(context)) {}
 
   const char* name() const override { return "user"; }
   const Placement& placement() const override { return placement_; }
-  uint64_t granularity() const override { return kGranularity; }
+  uint64_t granularity() const override { return kDevicePageBytes; }
 
   Result<std::unique_ptr<Segment>> Make(uint64_t bytes) override {
-    const std::optional<uint64_t> rounded = CheckedRoundUp(bytes, kGranularity);
-    if (bytes == 0 || !rounded || *rounded > PTRDIFF_MAX) {
-      return Status(StatusCode::kInvalidArgument, "a segment of " + std::to_string(bytes) + " bytes cannot be made");
+    Result<uint64_t> rounded = RoundToGranularity(bytes, granularity());
+    if (!rounded.ok()) return rounded.status();
+    const std::string what = Describe("allocate", *rounded, placement_.device);
+    if (*rounded > PTRDIFF_MAX) {
+      return Status(StatusCode::kInvalidArgument, what + " takes no size over " + std::to_string(PTRDIFF_MAX));
     }
-    ContextGuard guard(driver_, *context_);
-    Result<void*> pointer = CallAllocate(*rounded);
-    if (!pointer.ok()) return pointer.status();
-    const auto address = reinterpret_cast<CUdeviceptr>(*pointer);
-    auto segment = std::make_unique<PlainSegment>(driver_, context_, address, *rounded, FunctionsOf());
-    Status status = CheckMemory(address);
-    if (!status.ok()) return status;  // the segment frees what the user made
+    ContextGuard guard(driver_, context_->get());
+    void* pointer = nullptr;
+    Status status = CallUser(what, [&] {
+      pointer = user_.allocate(static_cast<ptrdiff_t>(*rounded), placement_.device, nullptr, user_.context);
+    });
+    if (!status.ok()) return status;
+    if (pointer == nullptr) return Status(StatusCode::kOutOfMemory, what + " returned null");
+    const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+    auto segment = std::make_unique<UserSegment>(driver_, context_, address, *rounded, user_);
+    const std::string complaint = WhyUnusable(address);
+    // The segment gives back what the user made.
+    if (!complaint.empty()) return Status(StatusCode::kInvalidArgument, what + " returned " + complaint);
     return std::unique_ptr<Segment>(std::move(segment));
   }
 
-  Capability CanGrant(int) const override {
-    return Capability::No("access to a user backing's memory is its functions' to give");
-  }
-  Capability CanRevoke() const override {
-    return Capability::No("access to a user backing's memory is its functions' to take");
-  }
-  Capability CanRegisterLocal() const override {
-    return driver_.nccl.has_local_registration() ? Capability::Yes()
-                                                 : Capability::No("ncclCommRegister needs NCCL 2.19");
-  }
-  Capability CanRegisterWindow() const override {
-    return Capability::No(
-        "a user backing's segments need not be one cuMemCreate allocation each, which windows need: use "
-        "the vmm or nccl backing");
-  }
+  Capability CanGrant(int peer) const override { return peer == placement_.device ? Capability::Yes() : CannotShare(); }
+  Capability CanRevoke() const override { return CannotShare(); }
+  Capability CanRegisterLocal() const override { return CanRegisterLocalMemory(driver_.nccl, MemoryKind::kForeign); }
+  Capability CanRegisterWindow() const override { return CanRegisterWindowMemory(driver_.nccl, MemoryKind::kForeign); }
 
  private:
-  Result<void*> CallAllocate(uint64_t bytes) const {
-    void* pointer = nullptr;
-    try {
-      pointer = user_.allocate(static_cast<ptrdiff_t>(bytes), placement_.device, nullptr, user_.context);
-    } catch (const std::exception& exception) {
-      return Thrown("allocate", exception.what());
-    } catch (...) {
-      return Thrown("allocate", "something that is no std::exception");
-    }
-    if (pointer != nullptr) return pointer;
-    return Status(StatusCode::kOutOfMemory, "the user's allocate function returned null for " + FormatBytes(bytes) +
-                                                " on device " + std::to_string(placement_.device));
-  }
-
-  // The driver must know the memory: a host pointer by mistake is found here and not in a kernel.
-  Status CheckMemory(CUdeviceptr address) const {
+  // Empty for memory that serves. A mistake is found here and not in a kernel.
+  std::string WhyUnusable(CUdeviceptr address) const {
+    if (address % kAlignment != 0) return "memory that is not aligned to 512 bytes";
+    // The user's functions may have changed what is current.
+    ContextGuard guard(driver_, context_->get());
     unsigned type = 0;
-    const CUresult result = driver_.cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
-    if (result == CUDA_SUCCESS) return Status();
-    return Status(StatusCode::kInvalidArgument,
-                  "the user's allocate function returned memory that the CUDA driver does not know");
-  }
-
-  PlainSegment::Functions FunctionsOf() const {
-    const UserAllocator user = user_;
-    const int device = placement_.device;
-    return {[user, device](CUdeviceptr address, uint64_t bytes) {
-              try {
-                user.free(reinterpret_cast<void*>(address), static_cast<ptrdiff_t>(bytes), device, nullptr,
-                          user.context);
-              } catch (const std::exception& exception) {
-                return Thrown("free", exception.what());
-              } catch (...) {
-                return Thrown("free", "something that is no std::exception");
-              }
-              return Status();
-            },
-            [](int) { return Status(StatusCode::kNotSupported, "a user backing grants no access"); },
-            [](int) { return Status(StatusCode::kFailedPrecondition, "a user backing revokes no access"); }};
+    if (driver_.cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS) {
+      return "memory that the CUDA driver does not know";
+    }
+    int owner = placement_.device;
+    const bool on_device = type == CU_MEMORYTYPE_DEVICE;  // others, pinned host memory say, serve every device
+    if (on_device &&
+        driver_.cuda.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS &&
+        owner != placement_.device) {
+      return "memory of device " + std::to_string(owner);
+    }
+    return "";
   }
 
   const Driver& driver_;
   const Placement placement_;
   const UserAllocator user_;
-  const std::shared_ptr<const PrimaryContext> context_;
+  const std::shared_ptr<DeviceContext> context_;
 };
 
 }  // namespace
@@ -114,9 +133,10 @@ class UserBacking : public Backing {
 Result<std::unique_ptr<Backing>> MakeUserBacking(const Driver& driver, const Placement& placement,
                                                  const UserAllocator& user) {
   if (user.allocate == nullptr || user.free == nullptr) {
-    return Status(StatusCode::kInvalidArgument, "a user backing needs both functions: user_allocate and user_free");
+    return Status(StatusCode::kInvalidArgument, std::string("a user backing needs both functions: user_") +
+                                                    (user.allocate == nullptr ? "allocate" : "free") + " is null");
   }
-  Result<PrimaryContext> context = PrimaryContext::Retain(driver, placement.device);
+  Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Retain(driver, placement.device);
   if (!context.ok()) return context.status();
   return std::unique_ptr<Backing>(std::make_unique<UserBacking>(driver, placement, user, std::move(*context)));
 }

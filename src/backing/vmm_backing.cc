@@ -3,173 +3,82 @@
 #include <algorithm>
 #include <atomic>
 #include <utility>
+#include <vector>
 
-#include "src/base/bytes.h"
-#include "src/base/log.h"
-#include "src/driver/diagnosis.h"
+#include "src/backing/device_context.h"
+#include "src/backing/nccl_support.h"
+#include "src/backing/peer_access.h"
+#include "src/backing/segment_size.h"
+#include "src/backing/vmm_segment.h"
 #include "src/driver/handles.h"
 
 namespace commpool {
 
 namespace {
 
-CUmemLocation LocationOf(const Placement& placement) {
-  CUmemLocation location = {};
-  const bool on_device = placement.kind == Placement::Kind::kDevice;
-  location.type = on_device ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA;
-  location.id = on_device ? placement.device : placement.numa_node;
-  return location;
-}
-
-CUmemLocation DeviceLocation(int device) { return LocationOf({Placement::Kind::kDevice, device, -1}); }
-
-// Handle types to ask for, best first. Fabric handles reach other hosts, but most machines deny them (no IMEX channel).
-std::vector<unsigned> HandleTypes(const DeviceInfo& info) {
+// Handle types to ask for, best first. Fabric handles reach other hosts, and most hosts deny them (no IMEX channel).
+std::vector<unsigned> HandleTypes(const Driver& driver, const DeviceInfo& info) {
   std::vector<unsigned> types;
   const unsigned descriptor = info.file_descriptor_handles ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
-  if (info.fabric_handles) types.push_back(descriptor | CU_MEM_HANDLE_TYPE_FABRIC);
+  if (info.fabric_handles && !driver.refusals->fabric_handles) types.push_back(descriptor | CU_MEM_HANDLE_TYPE_FABRIC);
   if (descriptor != 0) types.push_back(descriptor);
   types.push_back(CU_MEM_HANDLE_TYPE_NONE);
   return types;
 }
 
-class VmmSegment : public Segment {
- public:
-  VmmSegment(const Driver& driver, std::shared_ptr<const PrimaryContext> context, AddressRange range,
-             PhysicalMemory memory, Mapping mapping)
-      : driver_(driver),
-        context_(std::move(context)),
-        range_(std::move(range)),
-        memory_(std::move(memory)),
-        mapping_(std::move(mapping)) {}
-  ~VmmSegment() override {
-    Status status = Free();
-    if (!status.ok()) Log(LogLevel::kWarning, status.message());
-  }
-
-  CUdeviceptr address() const override { return range_.address(); }
-  uint64_t bytes() const override { return range_.bytes(); }
-
-  Status Grant(int peer) override {
-    return mapping_.SetAccess(DeviceLocation(peer), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  }
-  Status Revoke(int peer) override { return mapping_.SetAccess(DeviceLocation(peer), CU_MEM_ACCESS_FLAGS_PROT_NONE); }
-
-  // In the order of the driver's rules: unmap, then release, then give the addresses back.
-  Status Free() override {
-    if (!mapping_.valid() && !memory_.valid() && !range_.valid()) return Status();
-    ContextGuard guard(driver_, *context_);
-    Status first = mapping_.Release();
-    if (!first.ok()) {
-      // Still mapped: the addresses must not be handed out again.
-      Abandon();
-      return first;
-    }
-    for (Status status : {memory_.Release(), range_.Release()}) {
-      if (first.ok()) first = status;
-    }
-    return first;
-  }
-
-  void Abandon() override {
-    mapping_.Abandon();
-    memory_.Abandon();
-    range_.Abandon();
-  }
-
- private:
-  const Driver& driver_;
-  const std::shared_ptr<const PrimaryContext> context_;  // retained while the segment lives
-  AddressRange range_;
-  PhysicalMemory memory_;
-  Mapping mapping_;
-};
-
 class VmmBacking : public Backing {
  public:
-  VmmBacking(const Driver& driver, const DeviceInfo& info, const Placement& placement, PrimaryContext context,
-             uint64_t granularity)
+  VmmBacking(const Driver& driver, const DeviceInfo& info, const Placement& placement,
+             std::shared_ptr<DeviceContext> context, uint64_t granularity)
       : driver_(driver),
-        info_(info),
         placement_(placement),
-        context_(std::make_shared<PrimaryContext>(std::move(context))),
+        context_(std::move(context)),
         granularity_(granularity),
-        handle_types_(HandleTypes(info)) {}
+        rdma_(info.gpu_direct_rdma && placement.kind == Placement::Kind::kDevice),
+        handle_types_(HandleTypes(driver, info)) {}
 
   const char* name() const override { return "vmm"; }
   const Placement& placement() const override { return placement_; }
   uint64_t granularity() const override { return granularity_; }
 
   Result<std::unique_ptr<Segment>> Make(uint64_t bytes) override {
-    const std::optional<uint64_t> rounded = CheckedRoundUp(bytes, granularity_);
-    if (bytes == 0 || !rounded) {
-      return Status(StatusCode::kInvalidArgument, "a segment of " + std::to_string(bytes) + " bytes cannot be made");
-    }
-    ContextGuard guard(driver_, *context_);
-    Result<AddressRange> range = AddressRange::Reserve(driver_, *rounded, granularity_);
-    if (!range.ok()) return range.status();
+    Result<uint64_t> rounded = RoundToGranularity(bytes, granularity_);
+    if (!rounded.ok()) return rounded.status();
+    ContextGuard guard(driver_, context_->get());
+    // Physical memory first: it is what runs out, and its failure names the location.
     Result<PhysicalMemory> memory = Create(*rounded);
     if (!memory.ok()) return memory.status();
-    Result<Mapping> mapping = Mapping::Map(driver_, range->address(), *memory);
-    if (!mapping.ok()) return mapping.status();
-    Status status = mapping->SetAccess(DeviceLocation(placement_.device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (status.ok() && placement_.kind == Placement::Kind::kHostNuma) {
-      // The CPU's access must be asked for too; it is legal on host memory only.
-      status = mapping->SetAccess(LocationOf(placement_), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    }
-    if (!status.ok()) return status;
-    return std::unique_ptr<Segment>(
-        std::make_unique<VmmSegment>(driver_, context_, std::move(*range), std::move(*memory), std::move(*mapping)));
+    return VmmSegment::Map(driver_, context_, placement_, std::move(*memory), granularity_);
   }
 
-  Capability CanGrant(int peer) const override {
-    if (placement_.kind == Placement::Kind::kHostNuma) {
-      Result<DeviceInfo> info = DescribeDevice(driver_, peer);
-      if (!info.ok()) return Capability::No(info.status().message());
-      return info->host_numa_memory ? Capability::Yes()
-                                    : Capability::No("device " + std::to_string(peer) + " cannot map host NUMA memory");
-    }
-    // Access is the peer's to the owner's memory.
-    Result<std::string> reason = WhyUnreachable(driver_, peer, placement_.device);
-    if (!reason.ok()) return Capability::No(reason.status().message());
-    return reason->empty() ? Capability::Yes() : Capability::No(*reason);
+  // Makes and gives back the least that there is: the driver knows a granularity even for nodes that are not there.
+  Status Probe() {
+    ContextGuard guard(driver_, context_->get());
+    return Create(granularity_).status();
   }
+
+  Capability CanGrant(int peer) const override { return CanReach(driver_, placement_, peer); }
   Capability CanRevoke() const override { return Capability::Yes(); }
-
-  Capability CanRegisterLocal() const override {
-    if (placement_.kind == Placement::Kind::kHostNuma) {
-      return Capability::No(
-          "NCCL takes no host memory in ncclCommRegister: 2.28 accepts it and does not use it, 2.30 "
-          "skips it");
-    }
-    return driver_.nccl.has_local_registration()
-               ? Capability::Yes()
-               : Capability::No("ncclCommRegister needs NCCL 2.19; there is " + NcclHere());
-  }
-  Capability CanRegisterWindow() const override {
-    if (!driver_.nccl.has_windows()) return Capability::No("windows need NCCL 2.27; there is " + NcclHere());
-    if (placement_.kind == Placement::Kind::kHostNuma && !driver_.nccl.has_host_windows()) {
-      return Capability::No("windows over host memory need NCCL 2.30.3; there is " + NcclHere());
-    }
-    if (handle_types_[chosen_] == CU_MEM_HANDLE_TYPE_NONE) {
-      return Capability::No("the device offers no shareable handles, which windows need");
-    }
-    return Capability::Yes();
-  }
+  Capability CanRegisterLocal() const override { return CanRegisterLocalMemory(driver_.nccl, Memory()); }
+  Capability CanRegisterWindow() const override { return CanRegisterWindowMemory(driver_.nccl, Memory()); }
 
  private:
-  std::string NcclHere() const {
-    return driver_.nccl.available() ? "NCCL " + FormatNcclVersion(driver_.nccl.version) : "none";
+  MemoryKind Memory() const {
+    if (handle_types_[accepted_] == CU_MEM_HANDLE_TYPE_NONE) return MemoryKind::kUnshareable;
+    return placement_.kind == Placement::Kind::kHostNuma ? MemoryKind::kHostVirtual : MemoryKind::kVirtual;
   }
 
-  // What the device refused once it refuses for good: later segments start with what worked.
+  // A refused handle type shows as one of several errors, so whatever is not a lack of memory tries the next. Later
+  // segments begin with what was accepted. The last failure has the fewest wishes in it, and so names the cause.
   Result<PhysicalMemory> Create(uint64_t bytes) {
-    for (;;) {
-      const size_t choice = chosen_;
+    for (size_t choice = accepted_;; ++choice) {
       Result<PhysicalMemory> memory = PhysicalMemory::Create(driver_, bytes, Properties(handle_types_[choice]));
-      if (memory.ok() || memory.status().code() != StatusCode::kNotSupported) return memory;
-      if (choice + 1 == handle_types_.size()) return memory;
-      chosen_ = choice + 1;
+      if (memory.ok()) accepted_ = choice;
+      if (memory.ok() && choice != 0 && (handle_types_[0] & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
+        driver_.refusals->fabric_handles = true;  // for every pool to come
+      }
+      const bool refused = !memory.ok() && memory.status().code() != StatusCode::kOutOfMemory;
+      if (!refused || choice + 1 == handle_types_.size()) return memory;
     }
   }
 
@@ -178,70 +87,49 @@ class VmmBacking : public Backing {
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location = LocationOf(placement_);
     properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(handle_types);
-    const bool rdma = info_.gpu_direct_rdma && placement_.kind == Placement::Kind::kDevice;
-    properties.allocFlags.gpuDirectRDMACapable = rdma ? 1 : 0;
+    properties.allocFlags.gpuDirectRDMACapable = rdma_ ? 1 : 0;
     return properties;
   }
 
   const Driver& driver_;
-  const DeviceInfo info_;
   const Placement placement_;
-  const std::shared_ptr<const PrimaryContext> context_;
+  const std::shared_ptr<DeviceContext> context_;
   const uint64_t granularity_;
+  const bool rdma_;
   const std::vector<unsigned> handle_types_;
-  std::atomic<size_t> chosen_{0};
+  std::atomic<size_t> accepted_{0};  // asked about while another thread makes a segment
 };
 
-// The larger of the recommended granularity and the least that multicast binds: NVLS falls back silently on less.
-Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, const Placement& placement) {
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = LocationOf(placement);
-  size_t granularity = 0;
-  Status status = CheckCuda(
-      driver,
-      driver.cuda.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-      {.call = "cuMemGetAllocationGranularity", .device = placement.device});
-  if (!status.ok()) return status;
-  if (info.multicast && placement.kind == Placement::Kind::kDevice) {
-    CUmulticastObjectProp multicast = {};
-    multicast.numDevices = static_cast<unsigned>(info.reachable_peers.size() + 1);
-    multicast.size = granularity;
-    multicast.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    size_t least = 0;
-    const CUresult result = driver.cuda.cuMulticastGetGranularity(&least, &multicast, CU_MULTICAST_GRANULARITY_MINIMUM);
-    if (result == CUDA_SUCCESS) granularity = std::max(granularity, least);
-  }
-  return uint64_t{granularity};
+Status NoSuchNode(const Placement& placement, const Status& answer) {
+  return Status(StatusCode::kInvalidArgument, "there is no host NUMA node " + std::to_string(placement.numa_node) +
+                                                  " that the driver makes memory on: " + answer.message());
 }
 
 }  // namespace
 
-Capability CanMakeVmm(const Driver&, const DeviceInfo& info, const Placement& placement) {
-  if (!info.virtual_memory) {
-    return Capability::No("device " + std::to_string(info.device) + " has no virtual memory management (cuMemCreate)");
-  }
-  if (placement.kind == Placement::Kind::kHostNuma && !info.host_numa_memory) {
-    return Capability::No("device " + std::to_string(info.device) +
-                          " cannot map memory of a host NUMA node (driver before 12.2, or attribute 141 is 0)");
-  }
-  return Capability::Yes();
+Capability CanMakeVmm(const DeviceInfo& info, const Placement& placement) {
+  const std::string device = "device " + std::to_string(info.device);
+  if (!info.virtual_memory) return Capability::No(device + " has no virtual memory management (cuMemCreate)");
+  if (placement.kind == Placement::Kind::kDevice || info.host_numa_memory) return Capability::Yes();
+  return Capability::No(device +
+                        " maps no memory of host NUMA nodes, says the driver (attribute 141; CUDA 12.2 first)");
 }
 
 Result<std::unique_ptr<Backing>> MakeVmmBacking(const Driver& driver, const DeviceInfo& info, Placement placement) {
-  if (placement.kind == Placement::Kind::kHostNuma && placement.numa_node < 0) {
-    placement.numa_node = std::max(info.host_numa_node, 0);  // -1 is what one-node machines answer
+  const bool on_host = placement.kind == Placement::Kind::kHostNuma;
+  if (on_host && placement.numa_node < 0) {
+    placement.numa_node = std::max(info.host_numa_node, 0);  // the driver says -1 where there is one node only
   }
-  Result<PrimaryContext> context = PrimaryContext::Retain(driver, placement.device);
+  Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Retain(driver, placement.device);
   if (!context.ok()) return context.status();
   Result<uint64_t> granularity = FindGranularity(driver, info, placement);
-  if (!granularity.ok()) {
-    if (placement.kind == Placement::Kind::kDevice) return granularity.status();
-    return Status(StatusCode::kInvalidArgument, "there is no host NUMA node " + std::to_string(placement.numa_node) +
-                                                    ": " + granularity.status().message());
+  if (!granularity.ok()) return on_host ? NoSuchNode(placement, granularity.status()) : granularity.status();
+  auto backing = std::make_unique<VmmBacking>(driver, info, placement, std::move(*context), *granularity);
+  if (on_host) {
+    Status probed = backing->Probe();
+    if (!probed.ok() && probed.code() != StatusCode::kOutOfMemory) return NoSuchNode(placement, probed);
   }
-  return std::unique_ptr<Backing>(
-      std::make_unique<VmmBacking>(driver, info, placement, std::move(*context), *granularity));
+  return std::unique_ptr<Backing>(std::move(backing));
 }
 
 }  // namespace commpool

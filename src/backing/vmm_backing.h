@@ -13,9 +13,11 @@
 
 namespace commpool {
 
-Capability CanMakeVmm(const Driver& driver, const DeviceInfo& info, const Placement& placement);
+// What the device says; that a NUMA node exists shows when a backing is made.
+Capability CanMakeVmm(const DeviceInfo& info, const Placement& placement);
 
-// A numa_node of -1 becomes the node nearest to the device.
+// A numa_node of -1 becomes the node nearest to the device. kInvalidArgument where there is no such node.
+// REQUIRES: CanMakeVmm(). The driver must outlive the backing and its segments.
 Result<std::unique_ptr<Backing>> MakeVmmBacking(const Driver& driver, const DeviceInfo& info, Placement placement);
 
 }  // namespace commpool

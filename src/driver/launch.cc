@@ -42,7 +42,10 @@ Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstr
   auto job = std::make_unique<Job>(Job{std::move(function), reads.size(), writes.size()});
   const auto kernel = [](void* context, const void* const* read_data, void* const* write_data) {
     const std::unique_ptr<Job> owned(static_cast<Job*>(context));
-    owned->function({read_data, read_data + owned->reads}, {write_data, write_data + owned->writes});
+    // Not in braces: two pointers would be taken for two elements.
+    const std::vector<const void*> read_copies(read_data, read_data + owned->reads);
+    const std::vector<void*> write_copies(write_data, write_data + owned->writes);
+    owned->function(read_copies, write_copies);
   };
   Status status = CheckCuda(driver, launch(stream, &access, kernel, job.get()), {.call = "launch"});
   if (status.ok()) static_cast<void>(job.release());  // the kernel owns it now
@@ -52,21 +55,21 @@ Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstr
 // Pinned host copies of the declared ranges for one launch on a real device. Copies from pageable memory would be taken
 // before the function ran.
 struct Staging {
-  const Driver* driver = nullptr;
+  decltype(CudaDriver::cuMemFreeHost) free = nullptr;  // not the Driver: that may be gone when the staging is freed
   KernelFunction function;
   std::vector<void*> reads;
   std::vector<void*> writes;
 
   ~Staging() {
     for (const std::vector<void*>* copies : {&reads, &writes}) {
-      for (void* copy : *copies) driver->cuda.cuMemFreeHost(copy);
+      for (void* copy : *copies) free(copy);
     }
   }
 
-  Status Allocate(const std::vector<DeviceRange>& ranges, std::vector<void*>& copies) {
+  static Status Allocate(const Driver& driver, const std::vector<DeviceRange>& ranges, std::vector<void*>& copies) {
     for (const DeviceRange& range : ranges) {
       void* copy = nullptr;
-      Status status = CheckCuda(*driver, driver->cuda.cuMemAllocHost(&copy, range.bytes),
+      Status status = CheckCuda(driver, driver.cuda.cuMemAllocHost(&copy, range.bytes),
                                 {.call = "cuMemAllocHost", .bytes = range.bytes, .purpose = "copy of a launch"});
       if (!status.ok()) return status;
       copies.push_back(copy);
@@ -108,7 +111,7 @@ Status Enqueue(const Driver& driver, CUstream stream, const std::vector<DeviceRa
   }
   const auto run = [](void* context) {
     const auto* staged = static_cast<const Staging*>(context);
-    staged->function({staged->reads.begin(), staged->reads.end()}, staged->writes);
+    staged->function(std::vector<const void*>(staged->reads.begin(), staged->reads.end()), staged->writes);
   };
   Status status = CheckCuda(driver, cuda.cuLaunchHostFunc(stream, run, staging), {.call = "cuLaunchHostFunc"});
   if (!status.ok()) return status;
@@ -128,10 +131,10 @@ Status LaunchStaged(const Driver& driver, CUstream stream, const std::vector<Dev
                     const std::vector<DeviceRange>& writes, KernelFunction function) {
   FinishedStagings::Get().Take().clear();
   auto staging = std::make_unique<Staging>();
-  staging->driver = &driver;
+  staging->free = driver.cuda.cuMemFreeHost;
   staging->function = std::move(function);
-  Status status = staging->Allocate(reads, staging->reads);
-  if (status.ok()) status = staging->Allocate(writes, staging->writes);
+  Status status = Staging::Allocate(driver, reads, staging->reads);
+  if (status.ok()) status = Staging::Allocate(driver, writes, staging->writes);
   if (!status.ok()) return status;
   status = Enqueue(driver, stream, reads, writes, staging.get());
   // The stream owns the staging once all is enqueued. After a failure half-way it is waited for; where even that fails

@@ -5,6 +5,7 @@
 #ifndef COMMPOOL_SRC_DRIVER_LOADER_H_
 #define COMMPOOL_SRC_DRIVER_LOADER_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,6 +25,12 @@ enum class DriverChoice {
 // "cuda", "emulated" or "auto". Errors name the text.
 Result<DriverChoice> ParseDriverChoice(const std::string& text);
 
+// What a driver was found to refuse, so that no later pool pays for the same refusal.
+struct LearnedRefusals {
+  // Fabric handles are offered by the device and denied (no IMEX channel): a failing call of 130 us on an H200.
+  std::atomic<bool> fabric_handles{false};
+};
+
 // What was opened. The libraries stay open for the life of the process: other code holds pointers into them.
 struct Driver {
   CudaDriver cuda;
@@ -32,6 +39,7 @@ struct Driver {
   std::string description;                  // one line: "CUDA driver 13.0, 4 devices, NCCL 2.28.9", or the emulator's
   // Why kAuto passed the real driver by; empty otherwise.
   std::string why_emulated;
+  std::shared_ptr<LearnedRefusals> refusals = std::make_shared<LearnedRefusals>();
   // A symbol of the emulator's own (src/emulator/extension.h); null on the real driver.
   std::function<void*(const char* name)> extension = [](const char*) -> void* { return nullptr; };
 };

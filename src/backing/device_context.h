@@ -1,0 +1,43 @@
+// A device's primary context, retained once for a backing and all its segments, or given up by all of them at once.
+//
+// Any thread.
+#ifndef COMMPOOL_SRC_BACKING_DEVICE_CONTEXT_H_
+#define COMMPOOL_SRC_BACKING_DEVICE_CONTEXT_H_
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "commpool/status.h"
+#include "src/driver/handles.h"
+
+namespace commpool {
+
+class DeviceContext {
+ public:
+  static Result<std::shared_ptr<DeviceContext>> Retain(const Driver& driver, int device) {
+    Result<PrimaryContext> context = PrimaryContext::Retain(driver, device);
+    if (!context.ok()) return context.status();
+    return std::make_shared<DeviceContext>(std::move(*context));
+  }
+
+  explicit DeviceContext(PrimaryContext context) : context_(std::move(context)) {}
+  ~DeviceContext() {
+    if (abandoned_) context_.Abandon();
+  }
+  DeviceContext(const DeviceContext&) = delete;
+  DeviceContext& operator=(const DeviceContext&) = delete;
+
+  CUcontext get() const { return context_.get(); }
+  int device() const { return context_.device(); }
+  // The last owner will not call the driver either.
+  void Abandon() { abandoned_ = true; }
+
+ private:
+  PrimaryContext context_;
+  std::atomic<bool> abandoned_{false};
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BACKING_DEVICE_CONTEXT_H_

@@ -1,0 +1,27 @@
+// Which memory NCCL takes for which registration, by the version that runs. Any thread.
+#ifndef COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_
+#define COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_
+
+#include "src/backing/backing.h"
+
+namespace commpool {
+
+// What NCCL tells apart.
+enum class MemoryKind {
+  kVirtual,      // one cuMemCreate handle on a device, with a shareable type
+  kHostVirtual,  // one on a host NUMA node
+  kUnshareable,  // one without a shareable type
+  kLinear,       // cudaMalloc's
+  kForeign,      // made by functions of the user's
+};
+
+// ncclCommRegister. That NCCL takes memory does not say that it uses it: cudaMalloc memory serves its legacy paths only
+// (NCCL_LEGACY_CUDA_REGISTER=1), without an error otherwise.
+Capability CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
+
+// ncclCommWindowRegister: ranks import each other's handle, so there must be one and only one.
+Capability CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_

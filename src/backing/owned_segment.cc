@@ -1,0 +1,43 @@
+#include "src/backing/owned_segment.h"
+
+#include "src/base/log.h"
+
+namespace commpool {
+
+Status OwnedSegment::CheckLive(const char* what) const {
+  if (owned_) return Status();
+  return Status(StatusCode::kFailedPrecondition, std::string(what) + ": the segment was freed");
+}
+
+Status OwnedSegment::Grant(int peer) {
+  Status status = CheckLive("granting access");
+  if (!status.ok() || peer == context_->device()) return status;
+  ContextGuard guard(driver_, context_->get());
+  return GrantPeer(peer);
+}
+
+Status OwnedSegment::Revoke(int peer) {
+  Status status = CheckLive("revoking access");
+  if (!status.ok()) return status;
+  return Status(StatusCode::kFailedPrecondition,
+                "revoking the access of device " + std::to_string(peer) + ": " + CanRevoke().reason);
+}
+
+Status OwnedSegment::Free() {
+  if (!owned_) return Status();
+  owned_ = false;
+  ContextGuard guard(driver_, context_->get());
+  return ReleaseMemory();
+}
+
+void OwnedSegment::Abandon() {
+  owned_ = false;
+  context_->Abandon();
+}
+
+void OwnedSegment::FreeAndLog() {
+  Status status = Free();
+  if (!status.ok()) Log(LogLevel::kWarning, status.message());
+}
+
+}  // namespace commpool

@@ -1,0 +1,54 @@
+// The common part of segments that one call makes and one call frees: cudaMalloc's, ncclMemAlloc's, a user's.
+//
+// Threads: as Segment says.
+#ifndef COMMPOOL_SRC_BACKING_OWNED_SEGMENT_H_
+#define COMMPOOL_SRC_BACKING_OWNED_SEGMENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "src/backing/backing.h"
+#include "src/backing/device_context.h"
+
+namespace commpool {
+
+class OwnedSegment : public Segment {
+ public:
+  CUdeviceptr address() const final { return address_; }
+  uint64_t bytes() const final { return bytes_; }
+
+  Status Grant(int peer) final;
+  Status Revoke(int peer) final;
+  Status Free() final;
+  void Abandon() override;
+
+ protected:
+  OwnedSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, CUdeviceptr address, uint64_t bytes)
+      : driver_(driver), context_(std::move(context)), address_(address), bytes_(bytes) {}
+
+  const Driver& driver() const { return driver_; }
+  const DeviceContext& context() const { return *context_; }
+
+  // The parts that differ, called with the device's context current, on live memory and for other devices only.
+  virtual Status GrantPeer(int peer) = 0;
+  virtual Status ReleaseMemory() = 0;
+  // Why access cannot be taken back.
+  virtual Capability CanRevoke() const = 0;
+
+  // For the destructors of derived classes, whose functions are gone in ours.
+  void FreeAndLog();
+
+ private:
+  Status CheckLive(const char* what) const;
+
+  const Driver& driver_;
+  const std::shared_ptr<DeviceContext> context_;
+  const CUdeviceptr address_;
+  const uint64_t bytes_;
+  bool owned_ = true;
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BACKING_OWNED_SEGMENT_H_

@@ -1,0 +1,90 @@
+#include "src/backing/vmm_segment.h"
+
+#include <utility>
+
+#include "src/backing/peer_access.h"
+#include "src/backing/segment_size.h"
+#include "src/base/log.h"
+
+namespace commpool {
+
+namespace {
+
+CUmemLocation DeviceLocation(int device) { return LocationOf({.device = device}); }
+
+}  // namespace
+
+Result<std::unique_ptr<Segment>> VmmSegment::Map(const Driver& driver, std::shared_ptr<DeviceContext> context,
+                                                 const Placement& placement, PhysicalMemory memory,
+                                                 uint64_t alignment) {
+  Result<AddressRange> range = AddressRange::Reserve(driver, memory.bytes(), alignment);
+  if (!range.ok()) return range.status();
+  Result<Mapping> mapping = Mapping::Map(driver, range->address(), memory);
+  if (!mapping.ok()) return mapping.status();
+  Status status = mapping->SetAccess(DeviceLocation(placement.device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  if (status.ok() && placement.kind == Placement::Kind::kHostNuma) {
+    status = mapping->SetAccess(LocationOf(placement), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);  // the CPU
+  }
+  if (!status.ok()) return status;
+  return std::unique_ptr<Segment>(std::make_unique<VmmSegment>(driver, std::move(context), placement, std::move(*range),
+                                                               std::move(memory), std::move(*mapping)));
+}
+
+VmmSegment::VmmSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, const Placement& placement,
+                       AddressRange range, PhysicalMemory memory, Mapping mapping)
+    : driver_(driver),
+      context_(std::move(context)),
+      placement_(placement),
+      range_(std::move(range)),
+      memory_(std::move(memory)),
+      mapping_(std::move(mapping)),
+      address_(range_.address()),
+      bytes_(range_.bytes()) {}
+
+VmmSegment::~VmmSegment() {
+  Status status = Free();
+  if (!status.ok()) Log(LogLevel::kWarning, status.message());
+}
+
+Status VmmSegment::SetAccess(int peer, CUmemAccess_flags flags) {
+  if (!mapping_.valid()) return Status(StatusCode::kFailedPrecondition, "changing access: the segment was freed");
+  Status status = RefuseUnless(CanReach(driver_, placement_, peer), "changing access");
+  if (!status.ok()) return status;
+  ContextGuard guard(driver_, context_->get());
+  return mapping_.SetAccess(DeviceLocation(peer), flags);
+}
+
+Status VmmSegment::Grant(int peer) {
+  if (peer == placement_.device && mapping_.valid()) return Status();  // since it was mapped
+  return SetAccess(peer, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
+Status VmmSegment::Revoke(int peer) {
+  if (peer == placement_.device) {
+    return Status(StatusCode::kInvalidArgument,
+                  "the access of the segment's own device " + std::to_string(peer) + " cannot be taken back");
+  }
+  return SetAccess(peer, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+}
+
+Status VmmSegment::Free() {
+  if (!mapping_.valid()) return Status();
+  ContextGuard guard(driver_, context_->get());
+  Status unmapped = mapping_.Release();
+  if (!unmapped.ok()) {
+    Abandon();  // still mapped: nothing else can be given back
+    return unmapped;
+  }
+  Status released = memory_.Release();
+  Status freed = range_.Release();
+  return released.ok() ? freed : released;
+}
+
+void VmmSegment::Abandon() {
+  mapping_.Abandon();
+  memory_.Abandon();
+  range_.Abandon();
+  context_->Abandon();
+}
+
+}  // namespace commpool

@@ -1,0 +1,49 @@
+// A segment of the vmm backing: one physical handle, mapped to addresses of its own.
+//
+// Threads: as Segment says.
+#ifndef COMMPOOL_SRC_BACKING_VMM_SEGMENT_H_
+#define COMMPOOL_SRC_BACKING_VMM_SEGMENT_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "commpool/status.h"
+#include "src/backing/backing.h"
+#include "src/backing/device_context.h"
+#include "src/driver/handles.h"
+
+namespace commpool {
+
+class VmmSegment : public Segment {
+ public:
+  // Maps `memory` and lets its own device in, for host memory the CPU too. Leaves nothing behind where a step fails.
+  static Result<std::unique_ptr<Segment>> Map(const Driver& driver, std::shared_ptr<DeviceContext> context,
+                                              const Placement& placement, PhysicalMemory memory, uint64_t alignment);
+
+  VmmSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, const Placement& placement,
+             AddressRange range, PhysicalMemory memory, Mapping mapping);
+  ~VmmSegment() override;
+
+  CUdeviceptr address() const override { return address_; }
+  uint64_t bytes() const override { return bytes_; }
+  Status Grant(int peer) override;
+  Status Revoke(int peer) override;
+  Status Free() override;
+  void Abandon() override;
+
+ private:
+  Status SetAccess(int peer, CUmemAccess_flags flags);
+
+  const Driver& driver_;
+  const std::shared_ptr<DeviceContext> context_;
+  const Placement placement_;
+  AddressRange range_;
+  PhysicalMemory memory_;
+  Mapping mapping_;
+  const CUdeviceptr address_;
+  const uint64_t bytes_;
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BACKING_VMM_SEGMENT_H_
