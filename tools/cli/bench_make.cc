@@ -8,6 +8,7 @@
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
 #include "src/driver/diagnosis.h"
+#include "src/driver/handles.h"
 #include "tools/cli/command.h"
 #include "tools/cli/ranks.h"
 
@@ -51,16 +52,35 @@ Result<double> TimeNcclMemAlloc(const Driver& driver, uint64_t bytes) {
   return microseconds;
 }
 
+// The calls that a vmm segment needs, by hand: the limit of what a pool can reach.
+Result<double> TimeRawCalls(const Driver& driver, int device, uint64_t bytes) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const Clock::time_point start = Clock::now();
+  Result<AddressRange> range = AddressRange::Reserve(driver, bytes, 0);
+  if (!range.ok()) return range.status();
+  Result<PhysicalMemory> memory = PhysicalMemory::Create(driver, bytes, properties);
+  if (!memory.ok()) return memory.status();
+  Result<Mapping> mapping = Mapping::Map(driver, range->address(), *memory);
+  if (!mapping.ok()) return mapping.status();
+  Status status = mapping->SetAccess(properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  if (!status.ok()) return status;
+  return MicrosecondsSince(start);
+}
+
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
   return values[values.size() / 2];
 }
 
-Result<nlohmann::json> Measure(const Driver& driver, uint64_t bytes, int rounds) {
+Result<nlohmann::json> Measure(const Driver& driver, int device, uint64_t bytes, int rounds) {
   // One round after the other over all of them, so that a machine that drifts favours none.
   std::map<std::string, std::vector<double>> times;
   for (int round = -1; round < rounds; ++round) {  // the first is not counted
     const std::pair<const char*, Result<double>> measured[] = {{"ncclMemAlloc", TimeNcclMemAlloc(driver, bytes)},
+                                                               {"raw vmm calls", TimeRawCalls(driver, device, bytes)},
                                                                {"vmm pool", TimePool(Backing::kVmm, bytes)},
                                                                {"cuda pool", TimePool(Backing::kCuda, bytes)},
                                                                {"nccl pool", TimePool(Backing::kNccl, bytes)}};
@@ -88,7 +108,7 @@ int Run(const Arguments& arguments) {
     return kFailed;
   }
   const Driver& driver = *(*device)->driver;
-  Result<nlohmann::json> results = Measure(driver, *bytes, std::max(arguments.rounds, 1));
+  Result<nlohmann::json> results = Measure(driver, (*device)->device, *bytes, std::max(arguments.rounds, 1));
   if (!results.ok()) {
     std::cerr << "commpool bench make: " << results.status().message() << '\n';
     return kFailed;

@@ -34,12 +34,12 @@ json DescribeOne(const DeviceInfo& info) {
 }
 
 // Capabilities of a backing at a location on device 0, which stands for all of a machine's.
-json DescribeBacking(const Driver& driver, BackingKind kind, Placement::Kind place) {
+json DescribeRow(const Driver& driver, BackingKind kind, Placement::Kind place) {
   const Placement placement{place, 0, -1};
   json row = {{"backing", Name(kind)}, {"location", place == Placement::Kind::kDevice ? "device" : "host-numa"}};
-  Capability make = CanMakeBacking(driver, kind, placement);
+  Capability make = DescribeBacking(driver, kind, placement).make;
   if (make.available) {
-    Result<std::unique_ptr<Backing>> backing = MakeBacking(driver, {kind, placement, {}});
+    Result<std::unique_ptr<Backing>> backing = MakeBacking(driver, {.kind = kind, .placement = placement});
     if (backing.ok()) {
       // A segment says more than attributes do: which handle types are denied, whether NCCL falls back.
       Result<std::unique_ptr<Segment>> segment = (*backing)->Make(1);
@@ -67,8 +67,8 @@ Result<json> Describe(const Driver& driver) {
   }
   json backings = json::array();
   for (const BackingKind kind : {BackingKind::kVmm, BackingKind::kNccl, BackingKind::kCuda}) {
-    backings.push_back(DescribeBacking(driver, kind, Placement::Kind::kDevice));
-    backings.push_back(DescribeBacking(driver, kind, Placement::Kind::kHostNuma));
+    backings.push_back(DescribeRow(driver, kind, Placement::Kind::kDevice));
+    backings.push_back(DescribeRow(driver, kind, Placement::Kind::kHostNuma));
   }
   return json{{"driver", driver.description},
               {"nccl",
