@@ -1,0 +1,45 @@
+// What a program that mpirun starts has before it meets commpool: MPI, a GPU for this rank, a stream, a communicator.
+// Used by one thread.
+#ifndef COMMPOOL_EXAMPLES_SUPPORT_JOB_H_
+#define COMMPOOL_EXAMPLES_SUPPORT_JOB_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <exception>
+#include <optional>
+
+#include "examples/support/device.h"
+
+namespace examples {
+
+class Job {
+ public:
+  // Rank 0 decides which driver all ranks take and says so in one line.
+  Job(int argc, char** argv);
+  // Pools that are registered with `comm` are closed before. While an exception passes through it leaves everything as
+  // it is: other ranks may wait inside a collective for ever, and JobFailed ends them.
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // True on every rank where it is on all.
+  bool AllRanks(bool here) const;
+
+  int rank = 0;
+  int ranks = 1;
+  int device = 0;  // the rank's number on its host
+  CUstream stream = nullptr;
+  ncclComm_t comm = nullptr;
+
+ private:
+  const int exceptions_ = std::uncaught_exceptions();
+  std::optional<Device> gpu_;
+};
+
+// Says what failed and on which rank, and ends all ranks with a status other than 0.
+int JobFailed(const std::exception& error);
+
+}  // namespace examples
+
+#endif  // COMMPOOL_EXAMPLES_SUPPORT_JOB_H_

@@ -1,0 +1,46 @@
+// Somebody else's model: it knows no pool, and allocates its gradients where backward() needs them.
+//
+// y = v . tanh(w x + b) + c over one number x, taught the sine. Its kernels are host functions over device memory
+// (src/driver/launch.h): slow, and the same on every machine. Used by one thread.
+#ifndef COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_
+#define COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "commpool/buffer.h"
+
+namespace examples {
+
+struct Sample {
+  float x = 0;
+  float y = 0;
+};
+
+// A part of the data of its own for each rank.
+std::vector<Sample> SamplesOfTheSine(int rank, int count);
+
+class Perceptron {
+ public:
+  // The same parameters on every rank. `samples` stays where it is while the stream has work.
+  Perceptron(const std::vector<Sample>& samples, CUstream stream);
+
+  // The gradients of the mean squared error, and behind them the error itself.
+  commpool::Buffer backward();
+  // parameters -= factor * gradients
+  void update(const commpool::Buffer& gradients, float factor);
+
+  size_t gradient_count() const;
+  const commpool::Buffer& parameters() const { return parameters_; }
+
+ private:
+  const std::vector<Sample>& samples_;
+  CUstream stream_;
+  commpool::Buffer parameters_;
+};
+
+}  // namespace examples
+
+#endif  // COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_
