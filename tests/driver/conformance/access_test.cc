@@ -2,6 +2,7 @@
 #include <cuda.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "src/driver/device_info.h"
@@ -94,8 +95,7 @@ TEST_F(Access, TheCpuIsNotGrantedDeviceMemory) {
 }
 
 TEST_F(Access, TheCurrentNumaNodeIsNoLocationForMemory) {
-  const CUmemAllocationProp properties =
-      PropertiesAt({.type = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, .id = 0});
+  const CUmemAllocationProp properties = PropertiesAt({.type = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, .id = 0});
   CUmemGenericAllocationHandle handle = 0;
   EXPECT_EQ(cuda().cuMemCreate(&handle, granularity(), &properties, 0), CUDA_ERROR_INVALID_VALUE);
 }
@@ -128,9 +128,8 @@ TEST_F(Access, MemoryMadeWithoutAHandleTypeIsNotExported) {
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
   PhysicalMemory memory = PhysicalMemory::Create(driver(), granularity(), properties).value();
   int descriptor = -1;
-  EXPECT_NE(
-      cuda().cuMemExportToShareableHandle(&descriptor, memory.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-      CUDA_SUCCESS);
+  EXPECT_NE(cuda().cuMemExportToShareableHandle(&descriptor, memory.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_SUCCESS);
 }
 
 }  // namespace

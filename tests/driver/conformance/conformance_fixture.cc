@@ -15,9 +15,8 @@ CUmemAllocationProp PropertiesAt(CUmemLocation location) {
 uint64_t GranularityAt(const Driver& driver, CUmemLocation location) {
   const CUmemAllocationProp properties = PropertiesAt(location);
   size_t granularity = 0;
-  EXPECT_EQ(
-      driver.cuda.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-      CUDA_SUCCESS);
+  EXPECT_EQ(driver.cuda.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+            CUDA_SUCCESS);
   return granularity;
 }
 

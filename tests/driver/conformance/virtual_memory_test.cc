@@ -12,7 +12,9 @@ class VirtualMemory : public ConformanceTest {
   CUresult Create(uint64_t bytes, const CUmemAllocationProp& properties) {
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result = cuda().cuMemCreate(&handle, bytes, &properties, 0);
-    if (result == CUDA_SUCCESS) EXPECT_EQ(cuda().cuMemRelease(handle), CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS) {
+      EXPECT_EQ(cuda().cuMemRelease(handle), CUDA_SUCCESS);
+    }
     return result;
   }
 };
@@ -72,8 +74,7 @@ TEST_F(VirtualMemory, FreesOnlyWholeReservations) {
 
 TEST_F(VirtualMemory, MapsOnlyWithOffsetZero) {
   AddressRange range = AddressRange::Reserve(driver(), granularity(), 0).value();
-  PhysicalMemory memory =
-      PhysicalMemory::Create(driver(), 2 * granularity(), PropertiesAt(DeviceLocation(0))).value();
+  PhysicalMemory memory = PhysicalMemory::Create(driver(), 2 * granularity(), PropertiesAt(DeviceLocation(0))).value();
   EXPECT_EQ(cuda().cuMemMap(range.address(), granularity(), granularity(), memory.get(), 0), CUDA_ERROR_INVALID_VALUE);
 }
 

@@ -1,0 +1,70 @@
+// Communicators for the conformance tests of NCCL: all ranks in this thread, one a device.
+#ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_NCCL_FIXTURE_H_
+#define COMMPOOL_TESTS_DRIVER_CONFORMANCE_NCCL_FIXTURE_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "src/driver/handles.h"
+#include "tests/driver/conformance/conformance_fixture.h"
+
+namespace commpool::testing {
+
+struct Rank {
+  int rank = 0;
+  PrimaryContext context;
+  CUstream stream = nullptr;
+  ncclComm_t communicator = nullptr;
+};
+
+class NcclTest : public DriverTest {
+ protected:
+  static void SetUpTestSuite();  // multicast stays off on hardware
+  void SetUp() override;
+  ~NcclTest() override;
+
+  const NcclLibrary& nccl() const { return driver().nccl; }
+  const CudaDriver& cuda() const { return driver().cuda; }
+
+  // Makes communicators over the first devices. REQUIRES: that many devices.
+  void Connect(int ranks);
+  std::vector<Rank>& ranks() { return ranks_; }
+
+  // Calls for every rank with its context current; grouped, as one thread that owns several ranks has to.
+  void ForEachRank(const std::function<void(Rank&)>& body);
+  void Grouped(const std::function<void(Rank&)>& body);
+  void Synchronize();
+
+  // A window's worth of memory on each rank's device.
+  std::vector<MappedMemory> MakeMappedOnEachRank(uint64_t bytes);
+
+  template <typename T>
+  void Upload(CUdeviceptr address, const std::vector<T>& values) {
+    EXPECT_EQ(cuda().cuMemcpyHtoD(address, values.data(), values.size() * sizeof(T)), CUDA_SUCCESS);
+  }
+  template <typename T>
+  std::vector<T> Download(CUdeviceptr address, size_t count) {
+    std::vector<T> values(count);
+    EXPECT_EQ(cuda().cuMemcpyDtoH(values.data(), address, count * sizeof(T)), CUDA_SUCCESS);
+    return values;
+  }
+
+ private:
+  std::vector<Rank> ranks_;
+};
+
+// The element of a vector that holds one for each rank.
+template <typename T>
+auto& OfRank(T& of_each_rank, const Rank& rank) {
+  return of_each_rank[static_cast<size_t>(rank.rank)];
+}
+
+inline void* ToPointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace commpool::testing
+
+#endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_NCCL_FIXTURE_H_

@@ -1,0 +1,44 @@
+#include "src/driver/device_info.h"
+
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool {
+namespace {
+
+class DeviceInfos : public testing::DriverTest {};
+
+TEST_F(DeviceInfos, TellNameAndMemory) {
+  for (int device = 0; device < DeviceCount(driver()).value(); ++device) {
+    const DeviceInfo info = DescribeDevice(driver(), device).value();
+    EXPECT_EQ(info.device, device);
+    EXPECT_FALSE(info.name.empty());
+    EXPECT_FALSE(info.pci_bus_id.empty());
+    EXPECT_GT(info.total_bytes, 0u);
+    EXPECT_GT(info.compute_major, 0);
+    for (const int peer : info.reachable_peers) EXPECT_NE(peer, device);
+  }
+}
+
+TEST_F(DeviceInfos, OfADeviceThatThereIsNotAreRefused) {
+  for (const int device : {-1, DeviceCount(driver()).value()}) {
+    const Status status = DescribeDevice(driver(), device).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("there is no device " + std::to_string(device)), std::string::npos)
+        << status.message();
+  }
+}
+
+TEST_F(DeviceInfos, ADeviceReachesItself) { EXPECT_EQ(WhyUnreachable(driver(), 0, 0).value(), ""); }
+
+TEST_F(DeviceInfos, ADeviceThatThereIsNotIsUnreachable) {
+  EXPECT_NE(WhyUnreachable(driver(), 0, 1000).value().find("there is no device 1000"), std::string::npos);
+}
+
+TEST_F(DeviceInfos, FailWithTheDriver) {
+  COMMPOOL_REQUIRE_EMULATOR("faults are injected");
+  const testing::InjectedFault fault({.call = "cuDeviceGetCount", .result = CUDA_ERROR_UNKNOWN});
+  EXPECT_EQ(DescribeDevice(driver(), 0).status().code(), StatusCode::kDriverError);
+}
+
+}  // namespace
+}  // namespace commpool

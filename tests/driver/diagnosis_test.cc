@@ -1,0 +1,127 @@
+#include "src/driver/diagnosis.h"
+
+#include "src/base/bytes.h"
+#include "src/driver/handles.h"
+#include "tests/driver/conformance/conformance_fixture.h"
+
+namespace commpool {
+namespace {
+
+using testing::Fault;
+using testing::InjectedFault;
+using testing::PropertiesAt;
+
+class Diagnosis : public testing::EmulatorTest {
+ protected:
+  Status Check(CUresult result, const CallSite& site) { return CheckCuda(driver(), result, site); }
+};
+
+#define EXPECT_MESSAGE_HAS(status, fragment) \
+  EXPECT_NE((status).message().find(fragment), std::string::npos) << (status).message()
+
+TEST_F(Diagnosis, OfSuccessIsOk) {
+  EXPECT_TRUE(Check(CUDA_SUCCESS, {.call = "cuMemCreate"}).ok());
+  EXPECT_TRUE(CheckNccl(driver(), ncclSuccess, {.call = "ncclMemAlloc"}).ok());
+}
+
+TEST_F(Diagnosis, NamesCallBytesDeviceErrorAndPurpose) {
+  const Status status =
+      Check(CUDA_ERROR_INVALID_DEVICE,
+            {.call = "cuMemSetAccess", .device = 1, .bytes = 2 * kGiB, .purpose = "segment of pool gradients"});
+  EXPECT_EQ(status.code(), StatusCode::kDriverError);
+  EXPECT_EQ(status.message(),
+            "cuMemSetAccess of 2 GiB on device 1 failed: CUDA_ERROR_INVALID_DEVICE (invalid device ordinal) for "
+            "segment of pool gradients; likely cause: the device cannot reach the memory: no NVLink or PCIe peer "
+            "access between the two");
+}
+
+TEST_F(Diagnosis, OfOutOfMemoryTellsWhatIsFreeOnTheCurrentDevice) {
+  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  const ContextGuard current(driver(), context);
+  const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
+  const Status status = PhysicalMemory::Create(driver(), 2 * kMiB, PropertiesAt(testing::DeviceLocation(0))).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_MESSAGE_HAS(status, "cuMemCreate of 2 MiB on device 0 failed: CUDA_ERROR_OUT_OF_MEMORY (out of memory)");
+  EXPECT_MESSAGE_HAS(status, " are free");
+}
+
+TEST_F(Diagnosis, OfOutOfMemoryOnAnotherDeviceTellsNoFigures) {
+  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  const ContextGuard current(driver(), context);
+  const Status status = Check(CUDA_ERROR_OUT_OF_MEMORY, {.call = "cuMemCreate", .device = 1, .bytes = kMiB});
+  EXPECT_EQ(status.message().find(" are free"), std::string::npos) << status.message();
+}
+
+TEST_F(Diagnosis, OfOutOfMemoryOnTheHostNamesTheNode) {
+  const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
+  const Status status = PhysicalMemory::Create(driver(), 2 * kMiB, PropertiesAt(testing::NumaLocation(1))).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_MESSAGE_HAS(status, "cuMemCreate of 2 MiB on NUMA node 1 failed");
+}
+
+TEST_F(Diagnosis, OfAFabricHandleNamesTheMissingChannel) {
+  const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_NOT_PERMITTED});
+  CUmemAllocationProp properties = PropertiesAt(testing::DeviceLocation(0));
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+  const Status status = PhysicalMemory::Create(driver(), 2 * kMiB, properties).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_MESSAGE_HAS(status, "IMEX");
+}
+
+TEST_F(Diagnosis, TakesTheCausesThatFitTheCall) {
+  EXPECT_MESSAGE_HAS(Check(CUDA_ERROR_INVALID_VALUE, {.call = "cuMemUnmap"}), "whole mappings");
+  EXPECT_MESSAGE_HAS(Check(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, {.call = "cuCtxEnablePeerAccess"}), "peer access");
+  EXPECT_MESSAGE_HAS(Check(CUDA_ERROR_ILLEGAL_ADDRESS, {.call = "cuEventQuery"}), "an earlier kernel or copy");
+  EXPECT_MESSAGE_HAS(Check(CUDA_ERROR_DEINITIALIZED, {.call = "cuMemRelease"}), "the process is exiting");
+  const Status unknown = Check(CUDA_ERROR_INVALID_VALUE, {.call = "cuStreamQuery"});
+  EXPECT_EQ(unknown.message().find("likely cause"), std::string::npos) << unknown.message();
+}
+
+TEST_F(Diagnosis, PrefersTheCauseThatTheCallerKnows) {
+  const Status status = Check(CUDA_ERROR_INVALID_VALUE, {.call = "cuMemUnmap", .likely_cause = "the pool is closed"});
+  EXPECT_MESSAGE_HAS(status, "likely cause: the pool is closed");
+}
+
+TEST_F(Diagnosis, OfAnErrorWithoutANameTellsItsNumber) {
+  EXPECT_MESSAGE_HAS(Check(static_cast<CUresult>(998), {.call = "cuMemMap"}), "cuMemMap failed: CUDA error 998");
+}
+
+TEST_F(Diagnosis, TellsKindsOfFailureApart) {
+  EXPECT_EQ(Check(CUDA_ERROR_NO_DEVICE, {.call = "cuInit"}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(Check(CUDA_ERROR_NOT_SUPPORTED, {.call = "cuMemCreate"}).code(), StatusCode::kNotSupported);
+  EXPECT_EQ(Check(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, {.call = "cuMemSetAccess"}).code(), StatusCode::kNotSupported);
+  EXPECT_EQ(Check(CUDA_ERROR_LAUNCH_FAILED, {.call = "cuEventQuery"}).code(), StatusCode::kDriverError);
+}
+
+TEST_F(Diagnosis, OfNcclNamesTheRunningVersionAndTheCause) {
+  COMMPOOL_REQUIRE_NCCL();
+  const std::string version = "NCCL " + FormatNcclVersion(driver().nccl.version);
+  Status status = CheckNccl(driver(), ncclRemoteError, {.call = "ncclAllReduce", .bytes = kMiB});
+  EXPECT_EQ(status.code(), StatusCode::kCommunicatorError);
+  EXPECT_MESSAGE_HAS(status, "ncclAllReduce of 1 MiB failed: ");
+  EXPECT_MESSAGE_HAS(status, version);
+  EXPECT_MESSAGE_HAS(status, "another rank failed or left");
+  status = CheckNccl(driver(), ncclInvalidArgument, {.call = "ncclCommWindowRegister"});
+  EXPECT_MESSAGE_HAS(status, "multiple of 4096");
+  status = CheckNccl(driver(), ncclInvalidUsage, {.call = "ncclCommRegister"});
+  EXPECT_MESSAGE_HAS(status, "two threads");
+}
+
+TEST_F(Diagnosis, OfNcclWorksWithoutAnyNccl) {
+  Driver none;
+  none.cuda = driver().cuda;
+  const Status status = CheckNccl(none, ncclSystemError, {.call = "ncclCommInitRank"});
+  EXPECT_MESSAGE_HAS(status, "ncclCommInitRank failed: NCCL error 2");
+}
+
+TEST_F(Diagnosis, KnowsErrorsThatLoseTheContext) {
+  for (const CUresult result : {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_DEINITIALIZED}) {
+    EXPECT_TRUE(IsSticky(result)) << result;
+  }
+  for (const CUresult result : {CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_READY}) {
+    EXPECT_FALSE(IsSticky(result)) << result;
+  }
+}
+
+}  // namespace
+}  // namespace commpool

@@ -1,0 +1,49 @@
+#include "src/driver/resolve.h"
+
+#include <gtest/gtest.h>
+
+namespace commpool {
+namespace {
+
+// A library that is certainly there, and has nothing to do with CUDA.
+SharedLibrary ForeignLibrary() { return SharedLibrary::Open("libc.so.6").value(); }
+
+TEST(SharedLibrary, TellsItsFileAndSymbols) {
+  const SharedLibrary library = ForeignLibrary();
+  EXPECT_NE(library.file().find("/libc.so.6"), std::string::npos) << library.file();
+  EXPECT_NE(library.Symbol("malloc"), nullptr);
+  EXPECT_EQ(library.Symbol("cuInit"), nullptr);
+}
+
+TEST(SharedLibrary, IsFoundWhereItIsLoaded) {
+  EXPECT_TRUE(SharedLibrary::FindLoaded("libc.so.6").ok());
+  EXPECT_EQ(SharedLibrary::FindLoaded("libnowhere.so.1").status().code(), StatusCode::kNotFound);
+}
+
+TEST(SharedLibrary, ThatIsMissingIsNamed) {
+  const Status status = SharedLibrary::Open("libnowhere.so.1").status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("libnowhere.so.1"), std::string::npos) << status.message();
+}
+
+TEST(Resolve, ALibraryWithoutEntryPointsIsNoDriver) {
+  const Status status = ResolveCuda(ForeignLibrary()).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_NE(status.message().find("cuGetProcAddress_v2"), std::string::npos) << status.message();
+}
+
+TEST(Resolve, ALibraryWithoutAVersionIsNoNccl) {
+  const NcclLibrary nccl = ResolveNccl(ForeignLibrary());
+  EXPECT_FALSE(nccl.available());
+  EXPECT_NE(nccl.why_missing.find("ncclGetVersion"), std::string::npos) << nccl.why_missing;
+  EXPECT_NE(nccl.WhyNoWindows().find("there is none"), std::string::npos) << nccl.WhyNoWindows();
+}
+
+TEST(NcclLibrary, FormatsOldAndNewVersionCodes) {
+  EXPECT_EQ(FormatNcclVersion(22809), "2.28.9");
+  EXPECT_EQ(FormatNcclVersion(23003), "2.30.3");
+  EXPECT_EQ(FormatNcclVersion(2708), "2.7.8");
+}
+
+}  // namespace
+}  // namespace commpool

@@ -1,0 +1,88 @@
+// What the loader says of a driver that is there and of no use. The stand-in is opened first, so that the driver's name
+// finds it.
+#include "tests/driver/stand_in_driver.h"
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "src/driver/loader.h"
+#include "src/driver/resolve.h"
+#include "src/driver/shared_library.h"
+
+namespace commpool {
+namespace {
+
+class UnusableDriver : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    library_.emplace(SharedLibrary::Open("tests/driver/stand_in/libcuda.so.1").value());
+    SettingsOfIt() = {CUDA_SUCCESS, 1, nullptr};
+  }
+  void SetUp() override { SettingsOfIt() = {CUDA_SUCCESS, 1, nullptr}; }
+
+  static StandInDriver& SettingsOfIt() {
+    return *static_cast<StandInDriver*>(library_->Symbol("commpoolStandInDriver"));
+  }
+  static Status Load(DriverChoice choice, const std::string& emulator_folder = "") {
+    return LoadDriver({choice, emulator_folder, ""}).status();
+  }
+
+  static std::optional<SharedLibrary> library_;
+};
+
+std::optional<SharedLibrary> UnusableDriver::library_;
+
+TEST_F(UnusableDriver, WhoseInitialisationFailsIsNamedWithTheError) {
+  SettingsOfIt().init_result = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+  const Status status = Load(DriverChoice::kCuda);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("cuInit failed: THE_STAND_INS_ERROR"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("COMMPOOL_DRIVER=emulated"), std::string::npos) << status.message();
+}
+
+TEST_F(UnusableDriver, ThatFindsNoDeviceIsAClearError) {
+  SettingsOfIt().devices = 0;
+  const Status status = Load(DriverChoice::kCuda);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("finds no device"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("CUDA_VISIBLE_DEVICES"), std::string::npos) << status.message();
+}
+
+TEST_F(UnusableDriver, ThatIsTooOldIsNamedWithWhatItLacks) {
+  SettingsOfIt().lacking = "cuMemCreate";
+  const Status status = Load(DriverChoice::kCuda);
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_NE(status.message().find("lacks cuMemCreate"), std::string::npos) << status.message();
+}
+
+TEST_F(UnusableDriver, MayLackWhatIsOptional) {
+  SettingsOfIt().lacking = "cuMulticastGetGranularity";
+  const CudaDriver cuda = ResolveCuda(*library_).value();
+  size_t granularity = 0;
+  EXPECT_EQ(cuda.cuMulticastGetGranularity(&granularity, nullptr, CU_MULTICAST_GRANULARITY_MINIMUM),
+            CUDA_ERROR_NOT_SUPPORTED);
+}
+
+TEST_F(UnusableDriver, AndAMissingEmulatorAreBothExplained) {
+  SettingsOfIt().devices = 0;
+  const Status status = Load(DriverChoice::kAuto, "/nowhere");
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("finds no device"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("/nowhere"), std::string::npos) << status.message();
+}
+
+// Last: from here on the emulator is loaded too.
+TEST_F(UnusableDriver, YieldsToTheEmulatorUnderAuto) {
+  SettingsOfIt().devices = 0;
+  const std::shared_ptr<const Driver> driver = LoadDriver({DriverChoice::kAuto, "", ""}).value();
+  EXPECT_EQ(driver->kind, DriverChoice::kEmulated);
+  EXPECT_NE(driver->why_emulated.find("finds no device"), std::string::npos) << driver->why_emulated;
+  EXPECT_TRUE(driver->nccl.available());
+  void* memory = nullptr;
+  EXPECT_EQ(driver->nccl.ncclMemAlloc(&memory, 0), ncclSuccess);  // the emulated NCCL finds the emulated driver
+}
+
+}  // namespace
+}  // namespace commpool
