@@ -74,11 +74,16 @@ class VmmBacking : public Backing {
     for (size_t choice = accepted_;; ++choice) {
       Result<PhysicalMemory> memory = PhysicalMemory::Create(driver_, bytes, Properties(handle_types_[choice]));
       if (memory.ok()) accepted_ = choice;
-      if (memory.ok() && choice != 0 && (handle_types_[0] & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
-        driver_.refusals->fabric_handles = true;  // for every pool to come
-      }
       const bool refused = !memory.ok() && memory.status().code() != StatusCode::kOutOfMemory;
       if (!refused || choice + 1 == handle_types_.size()) return memory;
+      if (memory.status().code() == StatusCode::kNotSupported) LearnRefusal(handle_types_[choice]);
+    }
+  }
+
+  // Fabric handles that are denied on a device are denied to every pool. Host memory may be refused for itself.
+  void LearnRefusal(unsigned handle_types) {
+    if ((handle_types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && placement_.kind == Placement::Kind::kDevice) {
+      driver_.refusals->fabric_handles = true;
     }
   }
 

@@ -1,0 +1,101 @@
+#include "tests/backing/backing_fixture.h"
+
+#include "src/driver/device_info.h"
+
+namespace commpool::testing {
+
+namespace {
+
+void* Allocate(ptrdiff_t bytes, int device, CUstream_st* stream, void* context) {
+  LastUserCall() = {bytes, device, stream, context};
+  CUdeviceptr address = 0;
+  const CUresult result = SharedDriver()->cuda.cuMemAlloc(&address, static_cast<size_t>(bytes));
+  return result == CUDA_SUCCESS ? reinterpret_cast<void*>(address) : nullptr;
+}
+
+void Free(void* pointer, ptrdiff_t bytes, int device, CUstream_st* stream, void* context) {
+  LastUserCall() = {bytes, device, stream, context};
+  EXPECT_EQ(SharedDriver()->cuda.cuMemFree(reinterpret_cast<CUdeviceptr>(pointer)), CUDA_SUCCESS);
+}
+
+// What DriverWhere() answers: the table's functions have no context to keep it in.
+struct {
+  CUdevice_attribute attribute;
+  int value;
+} g_answer;
+
+std::vector<PrimaryContext>* RetainAllContexts() {
+  auto* contexts = new std::vector<PrimaryContext>;
+  for (int device = 0; device < DeviceCountOfTests(); ++device) {
+    contexts->push_back(PrimaryContext::Retain(*SharedDriver(), device).value());
+  }
+  return contexts;
+}
+
+}  // namespace
+
+Placement OnDevice(int device) { return {.device = device}; }
+
+Placement OnHost(int node) { return {.kind = Placement::Kind::kHostNuma, .device = 0, .numa_node = node}; }
+
+UserAllocator WorkingUserAllocator() { return {Allocate, Free, nullptr}; }
+
+UserCall& LastUserCall() {
+  static UserCall call;
+  return call;
+}
+
+Driver DriverWhere(CUdevice_attribute attribute, int answer) {
+  g_answer = {attribute, answer};
+  Driver driver = *SharedDriver();
+  driver.cuda.cuDeviceGetAttribute = [](int* value, CUdevice_attribute asked, CUdevice device) {
+    if (asked != g_answer.attribute) return SharedDriver()->cuda.cuDeviceGetAttribute(value, asked, device);
+    *value = g_answer.value;
+    return CUDA_SUCCESS;
+  };
+  return driver;
+}
+
+// A context that nobody retains is destroyed, and making it again takes long on hardware: there they stay.
+BackingTest::BackingTest() {
+  if (OnEmulator()) return;
+  static const std::vector<PrimaryContext>* const contexts = RetainAllContexts();
+  (void)contexts;
+}
+
+void BackingTest::TearDown() {
+  PrimaryContext owner = PrimaryContext::Retain(driver(), 0).value();
+  for (int peer = 1; peer < DeviceCountOfTests(); ++peer) {
+    PrimaryContext accessor = PrimaryContext::Retain(driver(), peer).value();
+    ContextGuard guard(driver(), accessor);
+    cuda().cuCtxDisablePeerAccess(owner.get());  // an error where there was none
+  }
+}
+
+CUresult BackingTest::Fill(int device, CUdeviceptr address, uint8_t value, uint64_t bytes) {
+  PrimaryContext context = PrimaryContext::Retain(driver(), device).value();
+  ContextGuard guard(driver(), context);
+  const CUresult result = cuda().cuMemsetD8Async(address, value, bytes, nullptr);
+  return result == CUDA_SUCCESS ? cuda().cuCtxSynchronize() : result;
+}
+
+CUresult BackingTest::Read(int device, CUdeviceptr address, std::vector<uint8_t>* bytes) {
+  PrimaryContext context = PrimaryContext::Retain(driver(), device).value();
+  ContextGuard guard(driver(), context);
+  return cuda().cuMemcpyDtoH(bytes->data(), address, bytes->size());
+}
+
+std::vector<uint8_t> BackingTest::Read(int device, CUdeviceptr address, uint64_t bytes) {
+  std::vector<uint8_t> read(bytes);
+  EXPECT_EQ(Read(device, address, &read), CUDA_SUCCESS);
+  return read;
+}
+
+int BackingTest::ReachablePeer() const {
+  for (int peer = 1; peer < DeviceCountOfTests(); ++peer) {
+    if (WhyUnreachable(driver(), peer, 0).value().empty()) return peer;
+  }
+  return -1;
+}
+
+}  // namespace commpool::testing

@@ -1,0 +1,58 @@
+// What the tests of backings share: making one, and using its memory from a device as a kernel would.
+#ifndef COMMPOOL_TESTS_BACKING_BACKING_FIXTURE_H_
+#define COMMPOOL_TESTS_BACKING_BACKING_FIXTURE_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "src/backing/backing_factory.h"
+#include "src/driver/handles.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::testing {
+
+// Device memory, and host memory of the node nearest to the device.
+Placement OnDevice(int device = 0);
+Placement OnHost(int node = -1);
+
+// A user's functions that take memory from cuMemAlloc; what it was passed last is in LastUserCall().
+UserAllocator WorkingUserAllocator();
+struct UserCall {
+  ptrdiff_t bytes = 0;
+  int device = -1;
+  CUstream stream = nullptr;
+  void* context = nullptr;
+};
+UserCall& LastUserCall();
+
+// The tests' driver with another answer to one device attribute, on every device.
+Driver DriverWhere(CUdevice_attribute attribute, int answer);
+
+class BackingTest : public DriverTest {
+ protected:
+  BackingTest();
+  // The driver remembers for good that fabric handles are denied: each test finds out for itself.
+  void SetUp() override { driver().refusals->fabric_handles = false; }
+  // Grants of cudaMalloc memory are the process's and outlive its segments: no test sees another's.
+  void TearDown() override;
+
+  const CudaDriver& cuda() const { return driver().cuda; }
+
+  // Fails the test, and throws, where there is none.
+  std::unique_ptr<Backing> Make(const BackingRequest& request) { return MakeBacking(driver(), request).value(); }
+
+  // Memory as a device sees it: by copies and memsets on it. The first error of the driver, else CUDA_SUCCESS.
+  CUresult Fill(int device, CUdeviceptr address, uint8_t value, uint64_t bytes);
+  CUresult Read(int device, CUdeviceptr address, std::vector<uint8_t>* bytes);
+  std::vector<uint8_t> Read(int device, CUdeviceptr address, uint64_t bytes);
+
+  // Another device that reaches device 0's memory; -1 where there is none.
+  int ReachablePeer() const;
+};
+
+}  // namespace commpool::testing
+
+#endif  // COMMPOOL_TESTS_BACKING_BACKING_FIXTURE_H_

@@ -1,0 +1,245 @@
+// What every backing does alike. A backing's own file instantiates the suite with what it is and the little in which
+// backings differ; it runs on the emulator and on hardware, where tests that would fault are skipped.
+#ifndef COMMPOOL_TESTS_BACKING_CONFORMANCE_H_
+#define COMMPOOL_TESTS_BACKING_CONFORMANCE_H_
+
+#include <string>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "tests/backing/backing_fixture.h"
+
+namespace commpool::testing {
+
+// When other devices get access.
+enum class Sharing {
+  kByGrant,    // when they are granted
+  kFromStart,  // all that reach it, when it is made
+  kNever,      // it is not the backing's to give
+};
+
+struct BackingUnderTest {
+  BackingRequest request;
+  Sharing sharing = Sharing::kByGrant;
+  uint64_t alignment = 512;  // of a segment's address; 0 stands for the granularity
+};
+
+inline void PrintTo(const BackingUnderTest& backing, std::ostream* stream) { *stream << Name(backing.request.kind); }
+
+class BackingConformance : public BackingTest, public ::testing::WithParamInterface<BackingUnderTest> {
+ protected:
+  void SetUp() override {
+    const BackingDescription description =
+        DescribeBacking(driver(), GetParam().request.kind, GetParam().request.placement);
+    if (!description.make.available) GTEST_SKIP() << description.make.reason;
+    backing_ = Make(GetParam().request);
+  }
+
+  Backing& backing() { return *backing_; }
+  std::unique_ptr<Backing> TakeBacking() { return std::move(backing_); }
+  std::unique_ptr<Segment> MakeSegment(uint64_t bytes = 1) { return backing_->Make(bytes).value(); }
+  int device() const { return GetParam().request.placement.device; }
+
+ private:
+  std::unique_ptr<Backing> backing_;
+};
+
+#define COMMPOOL_REQUIRE_REACHABLE_PEER() \
+  if (ReachablePeer() < 0) GTEST_SKIP() << "no other device reaches device 0's memory"
+
+TEST_P(BackingConformance, MakesNothingOfZeroBytes) {
+  EXPECT_EQ(backing().Make(0).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_P(BackingConformance, RefusesASizeThatOverflowsWhenRounded) {
+  Status status = backing().Make(UINT64_MAX).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find(std::to_string(UINT64_MAX)), std::string::npos) << status.message();
+}
+
+TEST_P(BackingConformance, RunsOutOfMemoryAndGoesOn) {
+  if (GetParam().request.placement.kind == Placement::Kind::kHostNuma) {
+    COMMPOOL_REQUIRE_EMULATOR("a driver may take all of the host's memory before it gives up");
+  }
+  Status status = backing().Make(kGiB * kMiB).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory) << status.message();
+  EXPECT_NE(status.message().find(FormatBytes(kGiB * kMiB)), std::string::npos) << status.message();
+  EXPECT_TRUE(backing().Make(1).ok());
+}
+
+TEST_P(BackingConformance, RoundsUpToItsGranularity) {
+  const uint64_t unit = backing().granularity();
+  EXPECT_TRUE(IsPowerOfTwo(unit)) << unit;
+  EXPECT_EQ(MakeSegment(1)->bytes(), unit);
+  EXPECT_EQ(MakeSegment(unit)->bytes(), unit);
+  EXPECT_EQ(MakeSegment(unit + 1)->bytes(), 2 * unit);
+}
+
+TEST_P(BackingConformance, AlignsItsSegments) {
+  const uint64_t alignment = GetParam().alignment == 0 ? backing().granularity() : GetParam().alignment;
+  std::unique_ptr<Segment> first = MakeSegment(1);
+  std::unique_ptr<Segment> second = MakeSegment(3 * backing().granularity());
+  EXPECT_EQ(first->address() % alignment, 0u);
+  EXPECT_EQ(second->address() % alignment, 0u);
+}
+
+TEST_P(BackingConformance, MemoryServesItsDeviceFromTheFirstByteToTheLast) {
+  std::unique_ptr<Segment> one = MakeSegment(backing().granularity() + 1);
+  std::unique_ptr<Segment> other = MakeSegment(backing().granularity() + 1);
+  ASSERT_EQ(Fill(device(), one->address(), 0x5a, one->bytes()), CUDA_SUCCESS);
+  ASSERT_EQ(Fill(device(), other->address(), 0xc3, other->bytes()), CUDA_SUCCESS);
+  EXPECT_EQ(Read(device(), one->address(), one->bytes()), std::vector<uint8_t>(one->bytes(), 0x5a));
+  EXPECT_EQ(Read(device(), other->address(), other->bytes()), std::vector<uint8_t>(other->bytes(), 0xc3));
+}
+
+TEST_P(BackingConformance, IsClosedToPeersUntilTheyAreGranted) {
+  COMMPOOL_REQUIRE_EMULATOR("on hardware the access would fault");
+  COMMPOOL_REQUIRE_REACHABLE_PEER();
+  std::unique_ptr<Segment> segment = MakeSegment();
+  EXPECT_EQ(Fill(ReachablePeer(), segment->address(), 1, 4096) == CUDA_SUCCESS,
+            GetParam().sharing == Sharing::kFromStart);
+}
+
+TEST_P(BackingConformance, GrantedPeersReadAndWrite) {
+  COMMPOOL_REQUIRE_REACHABLE_PEER();
+  const int peer = ReachablePeer();
+  std::unique_ptr<Segment> segment = MakeSegment();
+  ASSERT_EQ(backing().CanGrant(peer).available, GetParam().sharing != Sharing::kNever);
+  Status status = segment->Grant(peer);
+  if (GetParam().sharing == Sharing::kNever) {
+    EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+    EXPECT_NE(status.message().find(backing().CanGrant(peer).reason), std::string::npos) << status.message();
+    return;
+  }
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(segment->Grant(peer).ok()) << "a second time";
+  EXPECT_EQ(Fill(peer, segment->address(), 0x77, 4096), CUDA_SUCCESS);
+  EXPECT_EQ(Read(device(), segment->address(), 4096), std::vector<uint8_t>(4096, 0x77));
+  EXPECT_EQ(Read(peer, segment->address(), 4096), std::vector<uint8_t>(4096, 0x77));
+}
+
+TEST_P(BackingConformance, ItsOwnDeviceNeedsNoGrant) {
+  EXPECT_TRUE(backing().CanGrant(device()).available);
+  EXPECT_TRUE(MakeSegment()->Grant(device()).ok());
+}
+
+TEST_P(BackingConformance, GrantsNoDeviceThatThereIsNot) {
+  std::unique_ptr<Segment> segment = MakeSegment();
+  for (const int missing : {-1, DeviceCountOfTests()}) {
+    EXPECT_FALSE(backing().CanGrant(missing).available);
+    Status status = segment->Grant(missing);
+    EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+    EXPECT_NE(status.message().find(backing().CanGrant(missing).reason), std::string::npos) << status.message();
+  }
+}
+
+TEST_P(BackingConformance, RevokesWhereItSaysSo) {
+  COMMPOOL_REQUIRE_REACHABLE_PEER();
+  const int peer = ReachablePeer();
+  std::unique_ptr<Segment> segment = MakeSegment();
+  if (!backing().CanRevoke().available) {
+    Status status = segment->Revoke(peer);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(status.message().find(backing().CanRevoke().reason), std::string::npos) << status.message();
+    return;
+  }
+  ASSERT_TRUE(segment->Grant(peer).ok());
+  ASSERT_TRUE(segment->Revoke(peer).ok());
+  EXPECT_TRUE(segment->Revoke(peer).ok()) << "a second time";
+  EXPECT_EQ(Fill(device(), segment->address(), 2, 4096), CUDA_SUCCESS) << "its own device keeps its access";
+  if (OnEmulator()) {
+    EXPECT_NE(Fill(peer, segment->address(), 3, 4096), CUDA_SUCCESS);
+  }
+  EXPECT_TRUE(segment->Grant(peer).ok());
+  EXPECT_EQ(Fill(peer, segment->address(), 4, 4096), CUDA_SUCCESS);
+}
+
+TEST_P(BackingConformance, TheAccessOfItsOwnDeviceIsNotTakenBack) {
+  std::unique_ptr<Segment> segment = MakeSegment();
+  EXPECT_FALSE(segment->Revoke(device()).ok());
+  EXPECT_EQ(Fill(device(), segment->address(), 2, 4096), CUDA_SUCCESS);
+}
+
+TEST_P(BackingConformance, GivesAReasonForWhatItCannotDo) {
+  std::unique_ptr<Segment> segment = MakeSegment();
+  for (const Capability& capability : {backing().CanGrant(0), backing().CanGrant(-1), backing().CanRevoke(),
+                                       backing().CanRegisterLocal(), backing().CanRegisterWindow()}) {
+    EXPECT_EQ(capability.available, capability.reason.empty()) << capability.reason;
+  }
+}
+
+TEST_P(BackingConformance, SaysWithoutBeingMadeWhatItSaysWhenItIs) {
+  std::unique_ptr<Segment> segment = MakeSegment();
+  const BackingDescription description =
+      DescribeBacking(driver(), GetParam().request.kind, GetParam().request.placement);
+  EXPECT_STREQ(backing().name(), Name(GetParam().request.kind));
+  EXPECT_EQ(description.register_local.reason, backing().CanRegisterLocal().reason);
+  EXPECT_EQ(description.register_window.reason, backing().CanRegisterWindow().reason);
+}
+
+TEST_P(BackingConformance, FreesWhenItIsDestroyed) {
+  const std::vector<std::string> before = EmulatorLeaks();
+  MakeSegment().reset();
+  EXPECT_EQ(EmulatorLeaks(), before);
+}
+
+TEST_P(BackingConformance, FreesOnce) {
+  std::unique_ptr<Segment> segment = MakeSegment();
+  EXPECT_TRUE(segment->Free().ok());
+  const uint64_t calls = CallCount("*");
+  EXPECT_TRUE(segment->Free().ok());
+  segment.reset();
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+TEST_P(BackingConformance, AFreedSegmentChangesNoAccess) {
+  std::unique_ptr<Segment> segment = MakeSegment();
+  ASSERT_TRUE(segment->Free().ok());
+  EXPECT_EQ(segment->Grant(1).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(segment->Revoke(1).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_P(BackingConformance, SegmentsOutliveTheirBacking) {
+  std::unique_ptr<Segment> segment = MakeSegment();
+  TakeBacking().reset();
+  EXPECT_EQ(Fill(device(), segment->address(), 9, 4096), CUDA_SUCCESS);
+  EXPECT_TRUE(segment->Free().ok());
+}
+
+TEST_P(BackingConformance, AnAbandonedSegmentCallsNothingNorDoesItsBacking) {
+  AllowLeak("");  // that is what abandoning means
+  std::unique_ptr<Segment> segment = MakeSegment();
+  std::unique_ptr<Backing> owner = TakeBacking();
+  if (ReachablePeer() > 0 && owner->CanGrant(ReachablePeer()).available) {
+    ASSERT_TRUE(segment->Grant(ReachablePeer()).ok());
+  }
+  const uint64_t calls = CallCount("*");
+  segment->Abandon();
+  EXPECT_TRUE(segment->Free().ok());
+  owner.reset();
+  segment.reset();
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+TEST_P(BackingConformance, LeavesTheCallersContextCurrent) {
+  const int other = DeviceCountOfTests() - 1;
+  PrimaryContext callers = PrimaryContext::Retain(driver(), other).value();
+  for (const CUcontext current : {CUcontext{nullptr}, callers.get()}) {
+    ContextGuard guard(driver(), current);
+    CUcontext after = nullptr;
+    std::unique_ptr<Backing> made = Make(GetParam().request);
+    std::unique_ptr<Segment> segment = made->Make(1).value();
+    (void)segment->Grant(ReachablePeer());
+    (void)segment->Revoke(ReachablePeer());
+    cuda().cuCtxGetCurrent(&after);
+    EXPECT_EQ(after, current);
+    segment.reset();
+    made.reset();
+    cuda().cuCtxGetCurrent(&after);
+    EXPECT_EQ(after, current);
+  }
+}
+
+}  // namespace commpool::testing
+
+#endif  // COMMPOOL_TESTS_BACKING_CONFORMANCE_H_

@@ -1,0 +1,12 @@
+// The nccl backing against the conformance suite.
+#include "tests/backing/conformance.h"
+
+namespace commpool::testing {
+
+INSTANTIATE_TEST_SUITE_P(Device, BackingConformance,
+                         ::testing::Values(BackingUnderTest{
+                             .request = {.kind = BackingKind::kNccl, .placement = OnDevice()},
+                             .sharing = Sharing::kFromStart,
+                             .alignment = 0}));
+
+}  // namespace commpool::testing

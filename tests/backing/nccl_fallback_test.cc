@@ -1,0 +1,36 @@
+// ncclMemAlloc that falls back to cudaMalloc without a word, as with NCCL_CUMEM_ENABLE=0: the nccl backing finds out.
+#include <cstdlib>
+
+#include "tests/backing/backing_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class NcclFallback : public BackingTest {
+ protected:
+  static void SetUpTestSuite() { setenv("NCCL_CUMEM_ENABLE", "0", 1); }  // before NCCL's first call
+  void SetUp() override { COMMPOOL_REQUIRE_NCCL(); }
+};
+
+TEST_F(NcclFallback, IsTheReasonForNoWindowsBeforeTheFirstSegment) {
+  const Capability capability = Make({.kind = BackingKind::kNccl})->CanRegisterWindow();
+  EXPECT_FALSE(capability.available);
+  EXPECT_NE(capability.reason.find("NCCL_CUMEM_ENABLE"), std::string::npos) << capability.reason;
+}
+
+TEST_F(NcclFallback, GivesMemoryThatServesItsDevice) {
+  std::unique_ptr<Segment> segment = Make({.kind = BackingKind::kNccl})->Make(1).value();
+  EXPECT_EQ(Fill(0, segment->address(), 7, segment->bytes()), CUDA_SUCCESS);
+}
+
+TEST_F(NcclFallback, GrantsNoPeer) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  std::unique_ptr<Backing> backing = Make({.kind = BackingKind::kNccl});
+  EXPECT_FALSE(backing->CanGrant(1).available);
+  Status status = backing->Make(1).value()->Grant(1);
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_NE(status.message().find("fell back to cudaMalloc"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace commpool::testing

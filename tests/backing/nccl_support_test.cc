@@ -1,0 +1,69 @@
+// Which memory which NCCL registers, by version: no driver needed.
+#include "src/backing/nccl_support.h"
+
+#include <gtest/gtest.h>
+
+namespace commpool {
+namespace {
+
+constexpr MemoryKind kKinds[] = {MemoryKind::kVirtual, MemoryKind::kHostVirtual, MemoryKind::kUnshareable,
+                                 MemoryKind::kLinear, MemoryKind::kForeign};
+
+// A library of that version, with the functions that such a one has.
+NcclLibrary Library(int version) {
+  NcclLibrary nccl;
+  nccl.version = version;
+  if (version >= 21900) {
+    nccl.ncclMemAlloc = [](void**, size_t) { return ncclInternalError; };
+    nccl.ncclCommRegister = [](const ncclComm_t, void*, size_t, void**) { return ncclInternalError; };
+  }
+  if (version >= 22700) {
+    nccl.ncclCommWindowRegister = [](ncclComm_t, void*, size_t, ncclWindow_t*, int) { return ncclInternalError; };
+  }
+  return nccl;
+}
+
+TEST(NcclSupport, WithoutNcclNothingRegisters) {
+  NcclLibrary none;
+  none.why_missing = "no libnccl.so.2";
+  for (const MemoryKind kind : kKinds) {
+    EXPECT_FALSE(CanRegisterLocalMemory(none, kind).available);
+    EXPECT_FALSE(CanRegisterWindowMemory(none, kind).available);
+  }
+}
+
+TEST(NcclSupport, OldLibrariesAreNamed) {
+  EXPECT_NE(CanRegisterLocalMemory(Library(21805), MemoryKind::kVirtual).reason.find("2.18.5"), std::string::npos);
+  EXPECT_NE(CanRegisterWindowMemory(Library(22602), MemoryKind::kVirtual).reason.find("2.26.2"), std::string::npos);
+}
+
+TEST(NcclSupport, LocalRegistrationTakesAllDeviceMemory) {
+  for (const MemoryKind kind : kKinds) {
+    EXPECT_EQ(CanRegisterLocalMemory(Library(22809), kind).available, kind != MemoryKind::kHostVirtual);
+  }
+}
+
+TEST(NcclSupport, WindowsTakeOneShareableHandle) {
+  for (const MemoryKind kind : kKinds) {
+    EXPECT_EQ(CanRegisterWindowMemory(Library(22809), kind).available, kind == MemoryKind::kVirtual);
+  }
+}
+
+TEST(NcclSupport, WindowsOverHostMemoryCameLater) {
+  EXPECT_NE(CanRegisterWindowMemory(Library(22809), MemoryKind::kHostVirtual).reason.find("2.30.3"), std::string::npos);
+  EXPECT_TRUE(CanRegisterWindowMemory(Library(23003), MemoryKind::kHostVirtual).available);
+}
+
+TEST(NcclSupport, GivesAReasonExactlyForWhatIsNotAvailable) {
+  for (const int version : {0, 21805, 21903, 22705, 22809, 23007}) {
+    for (const MemoryKind kind : kKinds) {
+      const Capability local = CanRegisterLocalMemory(Library(version), kind);
+      const Capability window = CanRegisterWindowMemory(Library(version), kind);
+      EXPECT_EQ(local.available, local.reason.empty());
+      EXPECT_EQ(window.available, window.reason.empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace commpool
