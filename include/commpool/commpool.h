@@ -63,11 +63,11 @@ typedef enum commpool_driver {
   COMMPOOL_DRIVER_AUTO = 2      /* the real driver where it has a device, else the emulator: for tools and examples */
 } commpool_driver;
 
-/* Opens the driver and NCCL. Optional: the first call that needs them opens them with COMMPOOL_DRIVER_CUDA. The
- * environment variable COMMPOOL_DRIVER (cuda, emulated or auto) goes before `fallback`. Under mpirun, AUTO should be
- * decided once for all ranks: decide on one, and pass the result on.
+/* Opens the driver and NCCL. Optional: the first call that needs them opens the real ones. The environment variable
+ * COMMPOOL_DRIVER goes before `driver` where it says cuda or emulated; auto, there, leaves the choice to this call.
+ * Under mpirun AUTO is decided once for all ranks: decide on one, and name the result on every rank.
  * FAILED_PRECONDITION where another driver is open already; NOT_FOUND where there is none, with what was tried. */
-COMMPOOL_API commpool_status commpool_initialize(commpool_driver fallback);
+COMMPOOL_API commpool_status commpool_initialize(commpool_driver driver);
 
 /* One line about the driver and NCCL in use, such as "CUDA driver 13.0, 4 devices, NCCL 2.28.9". Valid for ever; empty
  * before the runtime is open. */

@@ -20,28 +20,35 @@ Process& TheProcess() {
   return *process;
 }
 
-}  // namespace
-
-Runtime* OpenedProcessRuntime() { return TheProcess().runtime.load(std::memory_order_acquire); }
-
-Status OpenProcessRuntime(DriverChoice fallback) {
-  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(fallback);
-  if (!options.ok()) return options.status();
+Status OpenWith(const LoaderOptions& options) {
   MutexLock lock(TheProcess().mutex);
   if (const Runtime* runtime = OpenedProcessRuntime()) {
-    if (options->choice == DriverChoice::kAuto || options->choice == runtime->driver().kind) return Status();
+    if (options.choice == DriverChoice::kAuto || options.choice == runtime->driver().kind) return Status();
     return Status(StatusCode::kFailedPrecondition, "another driver is open already: " + runtime->driver().description +
                                                        "; call commpool_initialize first");
   }
-  Result<std::shared_ptr<const Driver>> driver = LoadDriver(*options);
+  Result<std::shared_ptr<const Driver>> driver = LoadDriver(options);
   if (!driver.ok()) return driver.status();
   TheProcess().runtime.store(new Runtime(std::move(*driver)), std::memory_order_release);
   return Status();
 }
 
+}  // namespace
+
+Runtime* OpenedProcessRuntime() { return TheProcess().runtime.load(std::memory_order_acquire); }
+
+Status OpenProcessRuntime(DriverChoice choice) {
+  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(choice);
+  if (!options.ok()) return options.status();
+  if (options->choice == DriverChoice::kAuto) options->choice = choice;
+  return OpenWith(*options);
+}
+
 Result<Runtime*> ProcessRuntime() {
   if (Runtime* runtime = OpenedProcessRuntime()) return runtime;
-  Status status = OpenProcessRuntime(DriverChoice::kCuda);
+  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kCuda);
+  if (!options.ok()) return options.status();
+  Status status = OpenWith(*options);
   if (!status.ok()) return status;
   return OpenedProcessRuntime();
 }

@@ -8,8 +8,10 @@
 
 namespace commpool {
 
-// Opens the runtime; again with the same outcome is OK. kFailedPrecondition where another driver is open already.
-Status OpenProcessRuntime(DriverChoice fallback);
+// Opens the runtime with what COMMPOOL_DRIVER says, else with `choice`; `auto` in the environment leaves it to a caller
+// who names a driver, because a job decides once for all ranks. Again with the same outcome is OK; kFailedPrecondition
+// where another driver is open already.
+Status OpenProcessRuntime(DriverChoice choice);
 
 // The runtime, opened with the real driver at its first use.
 Result<Runtime*> ProcessRuntime();

@@ -7,9 +7,9 @@ using namespace commpool;  // NOLINT: this file is the other side of that namesp
 
 const char* commpool_last_error(void) { return LastErrorMessage(); }
 
-commpool_status commpool_initialize(commpool_driver fallback) {
+commpool_status commpool_initialize(commpool_driver driver) {
   return Guarded([&]() -> Status {
-    switch (fallback) {
+    switch (driver) {
       case COMMPOOL_DRIVER_CUDA:
         return OpenProcessRuntime(DriverChoice::kCuda);
       case COMMPOOL_DRIVER_EMULATED:
@@ -18,7 +18,7 @@ commpool_status commpool_initialize(commpool_driver fallback) {
         return OpenProcessRuntime(DriverChoice::kAuto);
     }
     return Status(StatusCode::kInvalidArgument,
-                  "driver " + std::to_string(fallback) + " is none of CUDA, EMULATED and AUTO");
+                  "driver " + std::to_string(driver) + " is none of CUDA, EMULATED and AUTO");
   });
 }
 

@@ -110,9 +110,9 @@ Result<CUdeviceptr> FixedPool::Search(uint64_t bytes, StreamKey stream, const St
   if (served->has_value()) return **served;
 
   // Free segments that are too small for the request: of this pool, then of the others on the device.
-  const uint64_t released = ReleaseUnused() + ReleaseUnusedMemory(table_, device(), this);
-  if (released != 0) {
-    Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream);
+  if (bytes <= configuration_.limit_bytes) {
+    const uint64_t released = ReleaseUnused() + ReleaseUnusedMemory(table_, device(), this);
+    Result<CUdeviceptr> grown = released == 0 ? growth_failure : ServeAfterGrowth(bytes, stream);
     if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
   }
   return Status(StatusCode::kOutOfMemory, "no memory for " + FormatBytes(bytes) + " in " + growth_failure.message() +

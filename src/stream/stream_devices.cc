@@ -25,6 +25,11 @@ Result<int> StreamDevices::DeviceOf(CUstream stream) {
     const auto found = devices_.find(stream);
     if (found != devices_.end()) return found->second;
   }
+  // The driver answers only where some context is current; a thread that has none yet borrows device 0's.
+  Result<PrimaryContext> borrowed = PrimaryContext::Retain(driver_, 0);
+  if (!borrowed.ok()) return borrowed.status();
+  ContextGuard put_back(driver_);
+  if (!CurrentDevice().ok()) driver_.cuda.cuCtxSetCurrent(borrowed->get());
   CUcontext context = nullptr;
   Status status = CheckCuda(driver_, driver_.cuda.cuStreamGetCtx(stream, &context),
                             {.call = "cuStreamGetCtx", .likely_cause = "the stream was destroyed or never made"});
