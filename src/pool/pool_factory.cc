@@ -46,11 +46,7 @@ Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, cons
   return OpenHomeChannel(driver, home, configuration.deadline_ms);
 }
 
-Status WhyNotSymmetric(const Driver& driver, const Backing& backing, const Communicator& home, int device) {
-  if (!driver.nccl.has_windows()) {
-    return Status(StatusCode::kNotSupported,
-                  "symmetric pools need NCCL 2.27 for windows; this is " + FormatNcclVersion(driver.nccl.version));
-  }
+Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
   const Capability capability = backing.CanRegisterWindow();
   if (!capability.available) return Status(StatusCode::kNotSupported, capability.reason);
   if (home.device != device) {
@@ -77,7 +73,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
     refusal.readiness = parts.status();
     return TellRefusal(**channel, refusal);
   }
-  const Status readiness = WhyNotSymmetric(driver, *parts->backing, *home, parts->device->device());
+  const Status readiness = WhyNotSymmetric(*parts->backing, *home, parts->device->device());
   auto pool = std::make_shared<SymmetricPool>(std::move(*parts), *home, std::move(*channel));
   Status opened = pool->Open(readiness);
   if (!opened.ok()) return opened;

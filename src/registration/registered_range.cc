@@ -10,8 +10,7 @@ namespace {
 Result<RegisteredRange> RegisterLocal(const Driver& driver, const Communicator& communicator, RegisteredRange range,
                                       uint64_t deadline_ms) {
   if (!driver.nccl.has_local_registration()) {
-    return Status(StatusCode::kNotSupported,
-                  "ncclCommRegister needs NCCL 2.19; this is " + FormatNcclVersion(driver.nccl.version));
+    return Status(StatusCode::kNotSupported, driver.nccl.WhyNoLocalRegistration());
   }
   // NCCL 2.30 returns success without writing the handle for host memory: what is not written stays null.
   const ncclResult_t result = driver.nccl.ncclCommRegister(communicator.handle, reinterpret_cast<void*>(range.address),
@@ -29,8 +28,7 @@ Result<RegisteredRange> RegisterLocal(const Driver& driver, const Communicator& 
 Result<RegisteredRange> RegisterWindow(const Driver& driver, const Communicator& communicator, RegisteredRange range,
                                        uint64_t deadline_ms) {
   if (!driver.nccl.has_windows()) {
-    return Status(StatusCode::kNotSupported,
-                  "windows need NCCL 2.27; this is " + FormatNcclVersion(driver.nccl.version));
+    return Status(StatusCode::kNotSupported, driver.nccl.WhyNoWindows());
   }
   const ncclResult_t result = driver.nccl.ncclCommWindowRegister(
       communicator.handle, reinterpret_cast<void*>(range.address), range.bytes, &range.window, NCCL_WIN_COLL_SYMMETRIC);

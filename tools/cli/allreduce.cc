@@ -1,7 +1,6 @@
 // commpool allreduce: the main job under mpirun, as a table that users of nccl-tests know.
 #include "tools/cli/allreduce.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <map>
@@ -81,23 +80,6 @@ void PrintTable(const Ranks& ranks, const Driver& driver, const Arguments& argum
                 static_cast<unsigned long long>(row.bytes / sizeof(float)), "float", row.time_us, row.algbw_gbps,
                 row.busbw_gbps, wrong.c_str(), Name(row.used));
   }
-}
-
-// Whether NCCL did what was asked, by its own log.
-int Judge(const AllReduceOptions& options, const std::vector<AllReduceRow>& rows) {
-  const auto any = [&](auto&& predicate) { return std::any_of(rows.begin(), rows.end(), predicate); };
-  if (any([](const AllReduceRow& row) { return row.wrong > 0; })) return kWrongResult;
-  if (options.asked == UsedRegistration::kWindow) {
-    const bool unused = any([](const AllReduceRow& row) { return row.used != UsedRegistration::kWindow; });
-    return unused ? kNotAsAsked : kSuccess;
-  }
-  // NCCL reaches cudaMalloc memory through legacy IPC only, which is off unless NCCL_LEGACY_CUDA_REGISTER=1.
-  if (options.asked == UsedRegistration::kLocal && options.backing != Backing::kCuda) {
-    const bool usable = any([](const AllReduceRow& row) { return row.could_use_local; });
-    const bool used = any([](const AllReduceRow& row) { return row.used == UsedRegistration::kLocal; });
-    return usable && !used ? kNotAsAsked : kSuccess;
-  }
-  return kSuccess;
 }
 
 int Run(Arguments arguments) {

@@ -37,6 +37,9 @@ struct AllReduceReport {
   Status failed;
 };
 
+// Whether NCCL did what was asked, by its own log: an ExitCode.
+int Judge(const AllReduceOptions& options, const std::vector<AllReduceRow>& rows);
+
 // Collective over the ranks. The pool is closed before it returns.
 AllReduceReport RunAllReduce(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
                              NcclLog& log);

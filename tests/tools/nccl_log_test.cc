@@ -1,0 +1,51 @@
+// The lines are NCCL 2.28.9's, from two H200s; the emulated NCCL is held to the same in tests/emulator/nccl.
+#include "tools/cli/nccl_log.h"
+
+#include <gtest/gtest.h>
+
+namespace commpool::cli {
+namespace {
+
+constexpr const char* kRing =
+    "host:1:2 [0] NCCL INFO AllReduce: 8192 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}\n";
+constexpr const char* kSimple =
+    "host:1:2 [0] NCCL INFO AllReduce: 2097152 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}\n";
+constexpr const char* kSymmetric =
+    "host:1:2 [0] NCCL INFO AllReduce [Symmetric]: 8192 Bytes -> Kernel AllReduce_AGxLL_R nchannels 3 nthreads 512 "
+    "nWorks 1\n";
+constexpr const char* kRegistered =
+    "host:1:2 [1] NCCL INFO rank 1 - IPC register buffer 0x7f71 size 2097152 (baseAddr 0x7f70 size 134217728) to peer "
+    "0 "
+    "regAddr 0x7f77 offsetOut 2097152\n";
+constexpr const char* kReused =
+    "host:1:2 [1] NCCL INFO rank 1 - IPC reuse buffer 0x7f71 size 2097152 (baseAddr 0x7f70 size 134217728) to peer 0 "
+    "regAddr 0x7f77\n";
+constexpr const char* kRegisterCall = "host:1:2 [0] NCCL INFO register comm 0x55 buffer 0x7f78 size 134217728\n";
+constexpr const char* kDeregistered =
+    "host:1:2 [0] NCCL INFO rank 0 - IPC deregistered buffer 0x7f78 peer 1 ipc remote buffer 0x7f71\n";
+
+TEST(NcclLog, AnOrdinaryKernelUsesNoRegistration) {
+  EXPECT_EQ(ReadLines(kRing).used, UsedRegistration::kNone);
+  EXPECT_FALSE(ReadLines(kRing).could_use_local);
+}
+
+TEST(NcclLog, ASymmetricKernelUsesTheWindow) { EXPECT_EQ(ReadLines(kSymmetric).used, UsedRegistration::kWindow); }
+
+TEST(NcclLog, OnlySimpleCanUseALocalRegistration) { EXPECT_TRUE(ReadLines(kSimple).could_use_local); }
+
+TEST(NcclLog, ARegisteredBufferIsUsedAtItsFirstAndAtLaterCollectives) {
+  EXPECT_EQ(ReadLines(kRegistered).used, UsedRegistration::kLocal);
+  EXPECT_EQ(ReadLines(kReused).used, UsedRegistration::kLocal);
+}
+
+TEST(NcclLog, RegisteringAndDeregisteringIsNotUsing) {
+  EXPECT_EQ(ReadLines(std::string(kRegisterCall) + kDeregistered).used, UsedRegistration::kNone);
+}
+
+TEST(NcclLog, AWindowGoesBeforeALocalRegistration) {
+  EXPECT_EQ(ReadLines(std::string(kReused) + kSymmetric).used, UsedRegistration::kWindow);
+  EXPECT_EQ(ReadLines(std::string(kSymmetric) + kReused).used, UsedRegistration::kWindow);
+}
+
+}  // namespace
+}  // namespace commpool::cli
