@@ -1,0 +1,139 @@
+// COMMPOOL_EMULATOR as it is parsed: defaults, every key, and what is refused with which words.
+#include "src/emulator/description.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "src/base/bytes.h"
+
+namespace commpool::emulator {
+namespace {
+
+std::string RefusalOf(const std::string& text) {
+  const Result<Description> description = Description::Parse(text);
+  if (description.ok()) return "";
+  EXPECT_EQ(description.status().code(), StatusCode::kInvalidArgument) << text;
+  return description.status().message();
+}
+
+void ExpectRefused(const std::string& text, const std::string& part) {
+  const std::string message = RefusalOf(text);
+  EXPECT_NE(message.find("COMMPOOL_EMULATOR"), std::string::npos) << text << ": " << message;
+  EXPECT_NE(message.find(part), std::string::npos) << text << ": " << message;
+}
+
+TEST(EmulatorDescription, OfNothingIsTheDefaults) {
+  const Description description = Description::Parse("").value();
+  EXPECT_EQ(description.devices(), 4);
+  EXPECT_EQ(description.device_bytes(), 141 * kGiB);
+  EXPECT_EQ(description.numa_nodes(), 2);
+  EXPECT_EQ(description.host_bytes(), 256 * kGiB);
+  EXPECT_EQ(description.granularity(), 2 * kMiB);
+  EXPECT_EQ(description.seed(), 1u);
+  EXPECT_TRUE(description.faults().empty());
+}
+
+TEST(EmulatorDescription, EveryDefaultCanBeDeclared) {
+  for (const KnownKey& key : KnownKeys()) {
+    const std::string text = std::string(key.name) + "=" + key.default_value;
+    const Result<Description> description = Description::Parse(text);
+    ASSERT_TRUE(description.ok()) << description.status().message();
+    EXPECT_STREQ(description->Value(key.name), key.default_value);
+    EXPECT_STRNE(key.meaning, "") << key.name;
+  }
+}
+
+TEST(EmulatorDescription, NamesEachKeyOnce) {
+  std::set<std::string> names;
+  for (const KnownKey& key : KnownKeys()) EXPECT_TRUE(names.insert(key.name).second) << key.name;
+}
+
+TEST(EmulatorDescription, TakesWhatIsDeclared) {
+  const Description description =
+      Description::Parse("devices=2, memory=80GiB;numa_nodes=1,host_memory=1GiB,granularity=64KiB,seed=7,nccl=2.19.3")
+          .value();
+  EXPECT_EQ(description.devices(), 2);
+  EXPECT_EQ(description.device_bytes(), 80 * kGiB);
+  EXPECT_EQ(description.numa_nodes(), 1);
+  EXPECT_EQ(description.host_bytes(), kGiB);
+  EXPECT_EQ(description.granularity(), 64 * kKiB);
+  EXPECT_EQ(description.seed(), 7u);
+  EXPECT_STREQ(description.Value("nccl"), "2.19.3");
+}
+
+TEST(EmulatorDescription, TheLastOfTwoDeclarationsCounts) {
+  EXPECT_EQ(Description::Parse("devices=2,devices=3").value().devices(), 3);
+}
+
+TEST(EmulatorDescription, HasMemoryInWholeUnitsOfTheGranularity) {
+  EXPECT_EQ(Description::Parse("memory=5MiB").value().device_bytes(), 4 * kMiB);
+}
+
+TEST(EmulatorDescription, AnUnknownKeyIsRefusedWithTheKnownOnes) {
+  const std::string message = RefusalOf("device=2");
+  EXPECT_NE(message.find("\"device=2\""), std::string::npos) << message;
+  for (const KnownKey& key : KnownKeys()) EXPECT_NE(message.find(key.name), std::string::npos) << key.name;
+  EXPECT_EQ(Description::Parse("").value().Value("device"), nullptr);
+}
+
+TEST(EmulatorDescription, AKeyWithoutAValueIsRefused) {
+  ExpectRefused("devices", "\"devices\"");
+  ExpectRefused("=2", "\"=2\"");
+}
+
+TEST(EmulatorDescription, NumbersOutOfRangeAreRefused) {
+  ExpectRefused("devices=0", "devices=0 is not a number from 1 to 64");
+  ExpectRefused("devices=65", "from 1 to 64");
+  ExpectRefused("devices=-1", "devices=-1");
+  ExpectRefused("devices=2x", "devices=2x");
+  ExpectRefused("devices=", "devices=");
+  ExpectRefused("numa_nodes=0", "from 1 to 64");
+  ExpectRefused("seed=18446744073709551616", "seed=");
+}
+
+TEST(EmulatorDescription, SizesThatAreNoneAreRefused) {
+  ExpectRefused("memory=much", "memory=much is not a size");
+  ExpectRefused("host_memory=1XiB", "host_memory=1XiB");
+  ExpectRefused("granularity=3MiB", "a power of two of at least 64KiB");
+  ExpectRefused("granularity=4KiB", "a power of two of at least 64KiB");
+  ExpectRefused("granularity=0", "granularity=0");
+}
+
+TEST(EmulatorDescription, ChoicesThatThereAreNotAreRefusedWithTheirKey) {
+  for (const char* key : {"links", "fabric", "multicast", "rdma", "windows", "report"}) {
+    ExpectRefused(std::string(key) + "=perhaps", std::string(key) + "=perhaps");
+  }
+}
+
+TEST(EmulatorDescription, LinksAllNoneOrNeighbours) {
+  const Description all = Description::Parse("devices=5").value();
+  const Description none = Description::Parse("devices=5,links=none").value();
+  const Description ring = Description::Parse("devices=5,links=ring").value();
+  EXPECT_TRUE(all.Linked(0, 3));
+  EXPECT_FALSE(none.Linked(0, 1));
+  EXPECT_TRUE(none.Linked(2, 2)) << "a device reaches itself";
+  EXPECT_TRUE(ring.Linked(3, 2));
+  EXPECT_TRUE(ring.Linked(4, 0)) << "the ring closes";
+  EXPECT_FALSE(ring.Linked(1, 3));
+}
+
+TEST(EmulatorDescription, FaultsNameCallSkipResultAndCount) {
+  const Description description = Description::Parse("fail=cuMemCreate:3:2+ncclCommInitRank:0:5:7").value();
+  ASSERT_EQ(description.faults().size(), 2u);
+  EXPECT_EQ(description.faults()[0].call, "cuMemCreate");
+  EXPECT_EQ(description.faults()[0].skip, 3);
+  EXPECT_EQ(description.faults()[0].result, 2);
+  EXPECT_EQ(description.faults()[0].count, 1);
+  EXPECT_EQ(description.faults()[1].call, "ncclCommInitRank");
+  EXPECT_EQ(description.faults()[1].count, 7);
+}
+
+TEST(EmulatorDescription, FaultsThatCannotBeReadAreRefused) {
+  for (const char* fault : {"cuMemCreate", "cuMemCreate:1", "cuMemCreate:x:2", "cuMemCreate:1:2:3:4", "a:1:2:y"}) {
+    ExpectRefused(std::string("fail=") + fault, "CALL:SKIP:RESULT");
+  }
+}
+
+}  // namespace
+}  // namespace commpool::emulator

@@ -1,0 +1,118 @@
+#include "tests/emulator/cuda/machine_fixture.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <utility>
+
+namespace commpool::testing {
+
+void DeclareMachine(const char* description) {
+  setenv("COMMPOOL_DRIVER", "emulated", 1);
+  setenv("COMMPOOL_EMULATOR", description, 1);
+}
+
+bool AnyContains(const std::vector<std::string>& lines, const std::string& text) {
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const std::string& line) { return line.find(text) != std::string::npos; });
+}
+
+struct Gate::State {
+  std::promise<commpoolEmulatorOperation> started;
+  double start_us = 0;
+};
+
+Gate::Gate(CUstream stream, std::optional<commpoolEmulatorRange> range) : state_(new State()) {
+  const commpoolEmulatorStart start = [](void* context, commpoolEmulatorOperation operation, const void* const*,
+                                         void* const*, double start_us) {
+    auto* const state = static_cast<State*>(context);
+    state->start_us = start_us;
+    state->started.set_value(operation);
+  };
+  commpoolEmulatorAccess access = {};
+  access.name = "gate";
+  if (range) {
+    access.writes = &*range;
+    access.write_count = 1;
+  }
+  const CUresult result = COMMPOOL_EXTENSION(commpoolEmulatorEnqueue)(stream, &access, start, state_);
+  EXPECT_EQ(result, CUDA_SUCCESS);
+  if (result == CUDA_SUCCESS) return;
+  delete state_;
+  state_ = nullptr;
+}
+
+void Gate::Open(CUresult result) {
+  if (state_ == nullptr) return;
+  const std::unique_ptr<State> state(std::exchange(state_, nullptr));
+  const commpoolEmulatorOperation operation = state->started.get_future().get();
+  COMMPOOL_EXTENSION(commpoolEmulatorComplete)(operation, state->start_us + 1, result);
+}
+
+MachineTest::MachineTest(int device) : context_(PrimaryContext::Retain(driver(), device).value()) {
+  current_.emplace(driver(), context_);
+}
+
+MachineTest::~MachineTest() {
+  cuda().cuCtxSynchronize();
+  for (const CUevent event : events_) EXPECT_EQ(cuda().cuEventDestroy(event), CUDA_SUCCESS);
+  for (const CUstream stream : streams_) EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+  for (const CUdeviceptr address : allocations_) EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);
+}
+
+CUdeviceptr MachineTest::Allocate(uint64_t bytes) {
+  CUdeviceptr address = 0;
+  EXPECT_EQ(cuda().cuMemAlloc(&address, bytes), CUDA_SUCCESS);
+  allocations_.push_back(address);
+  return address;
+}
+
+CUstream MachineTest::MakeStream(unsigned flags) {
+  CUstream stream = nullptr;
+  EXPECT_EQ(cuda().cuStreamCreate(&stream, flags), CUDA_SUCCESS);
+  streams_.push_back(stream);
+  return stream;
+}
+
+CUevent MachineTest::MakeEvent(unsigned flags) {
+  CUevent event = nullptr;
+  EXPECT_EQ(cuda().cuEventCreate(&event, flags), CUDA_SUCCESS);
+  events_.push_back(event);
+  return event;
+}
+
+CUmemAllocationProp MachineTest::Properties(int device) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
+  return properties;
+}
+
+CUresult MachineTest::Launch(CUstream stream, std::vector<commpoolEmulatorRange> writes, double duration_us,
+                             std::vector<commpoolEmulatorRange> reads) {
+  commpoolEmulatorAccess access = {};
+  access.name = "test kernel";
+  access.reads = reads.data();
+  access.read_count = reads.size();
+  access.writes = writes.data();
+  access.write_count = writes.size();
+  access.duration_us = duration_us;
+  const commpoolEmulatorKernel nothing = [](void*, const void* const*, void* const*) {};
+  return COMMPOOL_EXTENSION(commpoolEmulatorLaunch)(stream, &access, nothing, nullptr);
+}
+
+CUresult MachineTest::Fill(CUdeviceptr address, uint8_t value, uint64_t bytes) {
+  const CUresult result = cuda().cuMemsetD8Async(address, value, bytes, nullptr);
+  return result == CUDA_SUCCESS ? cuda().cuStreamSynchronize(nullptr) : result;
+}
+
+uint8_t MachineTest::FirstByte(CUdeviceptr address) {
+  uint8_t value = 0;
+  EXPECT_EQ(cuda().cuMemcpyDtoH(&value, address, 1), CUDA_SUCCESS);
+  return value;
+}
+
+}  // namespace commpool::testing

@@ -1,0 +1,42 @@
+// The emulator in a program's life: a machine that cannot be read ends it, and what is left can be printed at its end.
+#include <cstdlib>
+
+#include "tests/emulator/cuda/machine_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+// Each runs in a process of its own that has not used the driver before.
+class ProgramDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  [[noreturn]] static void Run(const char* description, int context_releases) {
+    DeclareMachine(description);
+    CUcontext context = nullptr;
+    SharedDriver()->cuda.cuDevicePrimaryCtxRetain(&context, 0);
+    for (int release = 0; release < context_releases; ++release) SharedDriver()->cuda.cuDevicePrimaryCtxRelease(0);
+    std::fprintf(stderr, "the program is over\n");
+    std::exit(0);
+  }
+};
+
+TEST_F(ProgramDeathTest, AMachineThatCannotBeReadIsNoOtherMachine) {
+  EXPECT_EXIT(Run("devices=0", 1), ::testing::ExitedWithCode(2), "devices=0 is not a number from 1 to 64");
+  EXPECT_EXIT(Run("gpus=2", 1), ::testing::ExitedWithCode(2), "the keys are devices, memory");
+}
+
+TEST_F(ProgramDeathTest, WhatIsLeftIsPrintedAtExitWhereThatIsAskedFor) {
+  EXPECT_EXIT(Run("report=exit", 0), ::testing::ExitedWithCode(0), "left at exit:\nprimary context of device 0");
+}
+
+TEST_F(ProgramDeathTest, NothingIsPrintedWhereNothingIsLeft) {
+  EXPECT_EXIT(Run("report=exit", 1), ::testing::ExitedWithCode(0), "the program is over\n$");
+}
+
+TEST_F(ProgramDeathTest, NothingIsPrintedWhereNobodyAsked) {
+  EXPECT_EXIT(Run("", 0), ::testing::ExitedWithCode(0), "the program is over\n$");
+}
+
+}  // namespace
+}  // namespace commpool::testing

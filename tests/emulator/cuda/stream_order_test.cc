@@ -1,0 +1,218 @@
+// What runs before what, with streams that stand still until they are told to go on: no timing.
+#include <atomic>
+#include <thread>
+
+#include "tests/emulator/cuda/machine_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class StreamOrder : public MachineTest {
+ protected:
+  bool IsDone(CUstream stream) {
+    const CUresult result = cuda().cuStreamQuery(stream);
+    EXPECT_TRUE(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) << result;
+    return result == CUDA_SUCCESS;
+  }
+  // Everything submitted to it so far has run: it does not wait for what stands still.
+  void ExpectRuns(CUstream stream) { EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS); }
+};
+
+TEST_F(StreamOrder, WorkWaitsForWhatIsBeforeItInItsStream) {
+  const CUdeviceptr memory = Allocate();
+  ASSERT_EQ(Fill(memory, 1, kUnit), CUDA_SUCCESS);
+  const CUstream stream = MakeStream();
+  Gate gate(stream);
+  ASSERT_EQ(cuda().cuMemsetD8Async(memory, 2, kUnit, stream), CUDA_SUCCESS);
+  EXPECT_FALSE(IsDone(stream));
+  EXPECT_EQ(FirstByte(memory), 1) << "another stream reads what was there";
+  gate.Open();
+  ExpectRuns(stream);
+  EXPECT_EQ(FirstByte(memory), 2);
+}
+
+TEST_F(StreamOrder, NonBlockingStreamsAreIndependent) {
+  const CUstream held = MakeStream();
+  const CUstream free = MakeStream();
+  Gate gate(held);
+  ASSERT_EQ(Launch(free, {}), CUDA_SUCCESS);
+  ExpectRuns(free);
+  EXPECT_FALSE(IsDone(held));
+}
+
+TEST_F(StreamOrder, TheLegacyStreamWaitsForBlockingStreams) {
+  const CUstream blocking = MakeStream(CU_STREAM_DEFAULT);
+  Gate gate(blocking);
+  ASSERT_EQ(Launch(nullptr, {}), CUDA_SUCCESS);
+  EXPECT_FALSE(IsDone(nullptr));
+  EXPECT_FALSE(IsDone(CU_STREAM_LEGACY)) << "the same stream by its other name";
+  gate.Open();
+  ExpectRuns(nullptr);
+}
+
+TEST_F(StreamOrder, BlockingStreamsWaitForTheLegacyStream) {
+  const CUstream blocking = MakeStream(CU_STREAM_DEFAULT);
+  Gate gate(nullptr);
+  ASSERT_EQ(Launch(blocking, {}), CUDA_SUCCESS);
+  EXPECT_FALSE(IsDone(blocking));
+  gate.Open();
+  ExpectRuns(blocking);
+}
+
+TEST_F(StreamOrder, NonBlockingStreamsAndTheLegacyStreamAreIndependent) {
+  const CUstream free = MakeStream();
+  {
+    Gate gate(nullptr);
+    ASSERT_EQ(Launch(free, {}), CUDA_SUCCESS);
+    ExpectRuns(free);
+  }
+  Gate gate(free);
+  ASSERT_EQ(Launch(nullptr, {}), CUDA_SUCCESS);
+  ExpectRuns(nullptr);
+}
+
+TEST_F(StreamOrder, APerThreadStreamIsItsThreadsOwn) {
+  Gate gate(CU_STREAM_PER_THREAD);
+  std::thread other([&] {
+    ContextGuard guard(driver(), context());
+    EXPECT_EQ(Launch(CU_STREAM_PER_THREAD, {}), CUDA_SUCCESS);
+    ExpectRuns(CU_STREAM_PER_THREAD);
+  });
+  other.join();
+  EXPECT_FALSE(IsDone(CU_STREAM_PER_THREAD));
+}
+
+TEST_F(StreamOrder, AWaitHoldsTheStreamUntilTheRecordHasPassed) {
+  const CUstream recorded = MakeStream();
+  const CUstream waiting = MakeStream();
+  const CUevent event = MakeEvent();
+  Gate gate(recorded);
+  ASSERT_EQ(cuda().cuEventRecord(event, recorded), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(waiting, event, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_ERROR_NOT_READY);
+  EXPECT_FALSE(IsDone(waiting));
+  gate.Open();
+  ExpectRuns(waiting);
+  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_SUCCESS);
+}
+
+TEST_F(StreamOrder, AWaitIsForTheRecordAtTheTimeOfTheCall) {
+  const CUstream held = MakeStream();
+  const CUstream idle = MakeStream();
+  const CUstream before = MakeStream();
+  const CUstream after = MakeStream();
+  const CUevent event = MakeEvent();
+  ASSERT_EQ(cuda().cuEventRecord(event, idle), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(before, event, 0), CUDA_SUCCESS);
+  Gate gate(held);
+  ASSERT_EQ(cuda().cuEventRecord(event, held), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(after, event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuEventRecord(event, idle), CUDA_SUCCESS);
+  ExpectRuns(idle);
+  ExpectRuns(before);
+  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_SUCCESS) << "the event stands for its last record";
+  EXPECT_FALSE(IsDone(after)) << "the wait for the one in the middle";
+  gate.Open();
+  ExpectRuns(after);
+}
+
+TEST_F(StreamOrder, AWaitOutlivesItsEvent) {
+  const CUstream recorded = MakeStream();
+  const CUstream waiting = MakeStream();
+  CUevent event = nullptr;
+  ASSERT_EQ(cuda().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  Gate gate(recorded);
+  ASSERT_EQ(cuda().cuEventRecord(event, recorded), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(waiting, event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuEventDestroy(event), CUDA_SUCCESS);
+  EXPECT_FALSE(IsDone(waiting));
+  gate.Open();
+  ExpectRuns(waiting);
+  EXPECT_EQ(cuda().cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(StreamOrder, AStreamWaitsForAnotherDevices) {
+  PrimaryContext other = PrimaryContext::Retain(driver(), 1).value();
+  const CUstream waiting = MakeStream();
+  CUstream recorded = nullptr;
+  CUevent event = nullptr;
+  {
+    ContextGuard guard(driver(), other);
+    ASSERT_EQ(cuda().cuStreamCreate(&recorded, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ASSERT_EQ(cuda().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    Gate gate(recorded);
+    ASSERT_EQ(cuda().cuEventRecord(event, recorded), CUDA_SUCCESS);
+    {
+      ContextGuard own(driver(), context());
+      ASSERT_EQ(cuda().cuStreamWaitEvent(waiting, event, 0), CUDA_SUCCESS);
+      EXPECT_FALSE(IsDone(waiting));
+    }
+  }
+  ExpectRuns(waiting);
+  EXPECT_EQ(cuda().cuEventDestroy(event), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamDestroy(recorded), CUDA_SUCCESS);
+}
+
+TEST_F(StreamOrder, AnEventIsRecordedOnItsOwnDevice) {
+  PrimaryContext other = PrimaryContext::Retain(driver(), 1).value();
+  const CUevent event = MakeEvent();
+  ContextGuard guard(driver(), other);
+  EXPECT_EQ(cuda().cuEventRecord(event, nullptr), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(StreamOrder, ADestroyedStreamRunsWhatItHolds) {
+  const CUdeviceptr memory = Allocate();
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  Gate gate(stream);
+  ASSERT_EQ(cuda().cuMemsetD8Async(memory, 9, kUnit, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS) << "does not wait";
+  EXPECT_EQ(cuda().cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+  gate.Open();
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(FirstByte(memory), 9);
+}
+
+TEST_F(StreamOrder, AStreamIsDestroyedOnce) {
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_ERROR_INVALID_HANDLE);
+  for (const CUstream lasting : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+    EXPECT_EQ(cuda().cuStreamDestroy(lasting), CUDA_ERROR_INVALID_HANDLE);
+  }
+}
+
+TEST_F(StreamOrder, FreeingMemoryWaitsForWorkOnIt) {
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(cuda().cuMemAlloc(&memory, kUnit), CUDA_SUCCESS);
+  const CUstream stream = MakeStream();
+  Gate gate(stream);
+  ASSERT_EQ(Launch(stream, {{memory, kUnit}}), CUDA_SUCCESS);
+  std::atomic<bool> freed = false;
+  std::thread other([&] {
+    ContextGuard guard(driver(), context());
+    EXPECT_EQ(cuda().cuMemFree(memory), CUDA_SUCCESS);
+    freed = true;
+  });
+  EXPECT_FALSE(freed);
+  gate.Open();
+  other.join();
+  EXPECT_TRUE(freed);
+}
+
+TEST_F(StreamOrder, AHostFunctionRunsInOrder) {
+  const CUstream stream = MakeStream();
+  std::atomic<bool> ran = false;
+  Gate gate(stream);
+  ASSERT_EQ(cuda().cuLaunchHostFunc(
+                stream, [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; }, &ran),
+            CUDA_SUCCESS);
+  EXPECT_FALSE(ran);
+  gate.Open();
+  ExpectRuns(stream);
+  EXPECT_TRUE(ran);
+}
+
+}  // namespace
+}  // namespace commpool::testing
