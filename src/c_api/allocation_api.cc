@@ -44,6 +44,9 @@ Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options& options) {
 commpool_status commpool_allocate(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
   return Guarded([&]() -> Status {
     if (pointer == nullptr) return NullOutput();
+    if (device < COMMPOOL_CURRENT_DEVICE) {
+      return Status(StatusCode::kInvalidArgument, "device " + std::to_string(device) + " is negative");
+    }
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
     return StoreAddress((*runtime)->Allocate(device, bytes, stream), pointer);

@@ -1,6 +1,7 @@
 #include "src/pool/device_state.h"
 
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "src/driver/device_info.h"
@@ -19,25 +20,37 @@ DeviceState::~DeviceState() {
 }
 
 Status DeviceState::Quiesce(uint64_t deadline_ms) {
+  if (health_.broken()) return health_.first_error();
+  // The driver's wait has no bound, and a collective whose rank died never ends: so a thread of its own waits, and is
+  // left to it where the deadline passes.
+  auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver_.cuda, context = context_.get()] {
+    const CUresult current = cuda.cuCtxSetCurrent(context);
+    return current == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : current;
+  });
+  std::future<CUresult> result = synchronise->get_future();
+  std::thread([synchronise] { (*synchronise)(); }).detach();
+  if (result.wait_for(std::chrono::milliseconds(deadline_ms)) != std::future_status::ready) {
+    return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(device()) + " is still busy after " +
+                                                     std::to_string(deadline_ms) +
+                                                     " ms, nothing was released: a collective waits for a rank?");
+  }
+  return health_.Check(driver_, result.get(), {.call = "cuCtxSynchronize", .device = device()});
+}
+
+Status DeviceState::Await(FenceId fence, uint64_t deadline_ms) {
   ContextGuard guard(driver_, context_);
-  // The legacy stream comes after every blocking stream only, so non-blocking ones need the whole context's wait. That
-  // has no bound of its own: a marker in the legacy stream is polled first, which catches the usual endless collective.
-  Result<FenceId> marker = fences_.Record(KeyOfStream(CU_STREAM_LEGACY));
-  if (!marker.ok()) return marker.status();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
   for (;;) {
-    Result<bool> passed = fences_.Passed(*marker);
+    Result<bool> passed = fences_.Passed(fence);
     if (!passed.ok()) return passed.status();
-    if (*passed) break;
+    if (*passed) return Status();
     if (std::chrono::steady_clock::now() > deadline) {
-      return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(device()) + " is still busy after " +
-                                                       std::to_string(deadline_ms) +
-                                                       " ms, nothing was released: a collective waits for a rank?");
+      return Status(StatusCode::kDeadlineExceeded, "another device still uses memory of device " +
+                                                       std::to_string(device()) + " after " +
+                                                       std::to_string(deadline_ms) + " ms, nothing was released");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
-  fences_.Retire(*marker);
-  return fences_.SynchronizeDevice();
 }
 
 Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {

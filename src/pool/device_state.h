@@ -28,6 +28,9 @@ class DeviceState {
   // deregistered before (rule 5).
   Status Quiesce(uint64_t deadline_ms);
 
+  // Waits on the host for a fence, at most the deadline: for those of other devices' streams, which Quiesce misses.
+  Status Await(FenceId fence, uint64_t deadline_ms);
+
  private:
   const Driver& driver_;
   PrimaryContext context_;

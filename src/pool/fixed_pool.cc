@@ -1,5 +1,6 @@
 #include "src/pool/fixed_pool.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -85,6 +86,15 @@ Status FixedPool::Grow(uint64_t bytes, StreamKey stream) {
     if (*needed == 0) return Status();  // another thread's growth made room
     segment_bytes = *needed;
   }
+  Status status = AddSegment(segment_bytes);
+  if (status.code() != StatusCode::kOutOfMemory) return status;
+  // Where the usual size does not fit into what is left, the least that holds the request may.
+  const std::optional<uint64_t> least =
+      CheckedRoundUp(std::max(bytes, configuration_.segment_bytes), segments_.backing().granularity());
+  return least && *least < segment_bytes ? AddSegment(*least) : status;
+}
+
+Status FixedPool::AddSegment(uint64_t segment_bytes) {
   Status status = CheckLimit(segment_bytes);
   if (!status.ok()) return status;
   ContextGuard guard(driver_, device_->context());
@@ -111,7 +121,9 @@ Result<CUdeviceptr> FixedPool::Search(uint64_t bytes, StreamKey stream, const St
 
   // Free segments that are too small for the request: of this pool, then of the others on the device.
   if (bytes <= configuration_.limit_bytes) {
-    const uint64_t released = ReleaseUnused() + ReleaseUnusedMemory(table_, device(), this);
+    uint64_t released = ReleaseUnused();
+    // Where the pool's own limit is in the way, nobody else's memory helps.
+    if (CheckLimit(bytes).ok()) released += ReleaseUnusedMemory(table_, device(), this);
     Result<CUdeviceptr> grown = released == 0 ? growth_failure : ServeAfterGrowth(bytes, stream);
     if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
   }

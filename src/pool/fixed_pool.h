@@ -28,6 +28,7 @@ class FixedPool final : public PoolBase<engine::CachingEngine> {
   Result<std::optional<CUdeviceptr>> TryServe(uint64_t bytes, StreamKey stream, engine::Reuse reuse);
   // Makes a segment for the request, unless another thread's growth has made room meanwhile.
   Status Grow(uint64_t bytes, StreamKey stream);
+  Status AddSegment(uint64_t segment_bytes) COMMPOOL_REQUIRES(growth_);
   Status CheckLimit(uint64_t segment_bytes) const;
   // The request where neither free memory nor the driver has room: rule 7, in its order.
   Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/log.h"
+#include "src/driver/diagnosis.h"
 
 namespace commpool {
 
@@ -123,6 +124,10 @@ Status PoolBase<Engine>::WaitForDevice() {
   }
   Status status = device_->Quiesce(configuration_.deadline_ms);
   if (!status.ok()) return status;
+  for (const engine::Fence fence : over) {
+    status = device_->Await(fence, configuration_.deadline_ms);
+    if (!status.ok()) return status;
+  }
   {
     MutexLock lock(mutex_);
     engine_.DeviceIdle(moment);  // blocks freed meanwhile, by other threads, keep their uses
@@ -200,6 +205,15 @@ Status PoolBase<Engine>::Grant(const std::vector<int>& peers) {
 }
 
 template <typename Engine>
+Status PoolBase<Engine>::WaitForPeer(int peer) const {
+  Result<PrimaryContext> context = PrimaryContext::Retain(driver_, peer);
+  if (!context.ok()) return context.status();
+  ContextGuard guard(driver_, *context);
+  return CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(),
+                   {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access to " + Title()});
+}
+
+template <typename Engine>
 Status PoolBase<Engine>::Revoke(const std::vector<int>& peers) {
   MutexLock growth(growth_);
   const Capability capability = segments_.backing().CanRevoke();
@@ -210,6 +224,7 @@ Status PoolBase<Engine>::Revoke(const std::vector<int>& peers) {
     }
   }
   Status status = device_->Quiesce(configuration_.deadline_ms);
+  for (auto peer = peers.begin(); status.ok() && peer != peers.end(); ++peer) status = WaitForPeer(*peer);
   if (!status.ok()) return status;
   std::vector<Segment*> segments;
   {

@@ -90,6 +90,8 @@ class PoolBase : public Pool, public std::enable_shared_from_this<PoolBase<Engin
  private:
   // A free that leaves a retired pool without live blocks in some segments gives those back.
   virtual void AfterFree() {}
+  // What a peer has submitted may use the pool: access ends behind it.
+  Status WaitForPeer(int peer) const;
 };
 
 extern template class PoolBase<engine::CachingEngine>;

@@ -34,6 +34,8 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
 }
 
 Status Runtime::DestroyPool(PoolHandle handle) {
+  Status status = RefuseForkedChild();
+  if (!status.ok()) return status;
   {
     MutexLock lock(mutex_);
     for (const auto& [device, default_pool] : default_pools_) {
@@ -50,6 +52,8 @@ Status Runtime::DestroyPool(PoolHandle handle) {
 }
 
 Result<PoolHandle> Runtime::DefaultPool(int device) {
+  Status status = RefuseForkedChild();
+  if (!status.ok()) return status;
   MutexLock lock(mutex_);
   const auto found = default_pools_.find(device);
   if (found != default_pools_.end()) return found->second;
@@ -96,17 +100,21 @@ Status Runtime::Free(CUdeviceptr address) {
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
+  Status status = RefuseForkedChild();
+  if (!status.ok()) return status;
   Result<std::shared_ptr<Pool>> owner = pools_.Owner(address);
   if (!owner.ok()) return owner.status();
   return (*owner)->RecordStream(address, KeyOfStream(stream));
 }
 
 Status Runtime::ReleaseStream(CUstream stream) {
+  Status status = RefuseForkedChild();
+  if (!status.ok()) return status;
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
     return Status(StatusCode::kInvalidArgument, "a default stream is never destroyed, so it is never released");
   }
-  Status status = CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),
-                            {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"});
+  status = CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),
+                     {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"});
   if (!status.ok()) return status;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->ForgetStream(KeyOfStream(stream));
   stream_devices_.Forget(stream);

@@ -34,6 +34,14 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
   return engine::SequenceCall::kReserve;
 }
 
+// What placement and growth depend on: the same on every rank, or their offsets and decisions would part.
+std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
+  return std::string("backing ") + Name(configuration.backing.kind) + ", alignment_bytes " +
+         std::to_string(configuration.alignment_bytes) + ", segment_bytes " +
+         std::to_string(configuration.segment_bytes) + ", limit_bytes " + std::to_string(configuration.limit_bytes) +
+         ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred");
+}
+
 // The engine's last calls as texts, for a rank that differs.
 class EngineHistory : public CallHistory {
  public:
@@ -86,8 +94,10 @@ Intent SymmetricPool::MakeIntent(CollectiveCall call, uint64_t bytes) const {
 }
 
 Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const Status& readiness) {
+  if (channel_ == nullptr) return Status(StatusCode::kFailedPrecondition, Title() + " is closed");  // on every rank
   PollFences();
   Intent intent = MakeIntent(call, bytes);
+  if (call == CollectiveCall::kCreate) intent.options = DescribeSharedOptions(configuration_);
   intent.readiness = readiness;
   const EngineHistory history = [&] {
     MutexLock lock(mutex_);
@@ -309,9 +319,10 @@ Status SymmetricPool::RegisterWith(ncclComm_t handle) {
   }
   Result<Agreed> agreed = Begin(CollectiveCall::kRegister, 0, readiness);
   if (!agreed.ok()) return agreed.status();
+  const bool known = handle == nullptr || registrations_.Has(handle);
   const Status mine = handle == nullptr ? Status() : registrations_.Add(communicator, Segments());
   Status status = AgreeOnOutcome(*channel_, mine, "registering with a communicator");
-  if (!status.ok() && mine.ok() && handle != nullptr) static_cast<void>(registrations_.Remove(handle));
+  if (!status.ok() && mine.ok() && !known) static_cast<void>(registrations_.Remove(handle));
   return status;
 }
 

@@ -19,7 +19,7 @@ Result<Event> FenceTable::TakeSpareEvent() {
 CUevent FenceTable::EventOf(FenceId fence) const {
   MutexLock lock(mutex_);
   const auto found = recorded_.find(fence);
-  return found == recorded_.end() ? nullptr : found->second.get();
+  return found == recorded_.end() ? nullptr : found->second.event.get();
 }
 
 Result<FenceId> FenceTable::Record(StreamKey stream) {
@@ -31,15 +31,39 @@ Result<FenceId> FenceTable::Record(StreamKey stream) {
   }
   Result<Event> event = TakeSpareEvent();
   if (!event.ok()) return event.status();
-  Status status = health_.Check(driver_, driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream)),
-                                {.call = "cuEventRecord", .device = device_, .purpose = "fence of a freed block"});
-  MutexLock lock(mutex_);
-  if (!status.ok()) {
+  const CUresult result = driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream));
+  if (result == CUDA_SUCCESS) return Keep({std::move(*event)});
+  {
+    MutexLock lock(mutex_);
     spare_.push_back(std::move(*event));
-    return status;
   }
+  // An event and a stream of different contexts; asking for the stream's context each time would be dearer.
+  if (result == CUDA_ERROR_INVALID_HANDLE) return RecordOnAnotherDevice(stream);
+  return health_.Check(driver_, result,
+                       {.call = "cuEventRecord", .device = device_, .purpose = "fence of a freed block"});
+}
+
+Result<FenceId> FenceTable::RecordOnAnotherDevice(StreamKey stream) {
+  // What fails here is the other device's, so this one's health is not asked.
+  CUcontext context = nullptr;
+  Status status = CheckCuda(driver_, driver_.cuda.cuStreamGetCtx(StreamOfKey(stream), &context),
+                            {.call = "cuStreamGetCtx",
+                             .purpose = "fence of a freed block",
+                             .likely_cause = "the stream was destroyed without release_stream"});
+  if (!status.ok()) return status;
+  ContextGuard guard(driver_, context);
+  Result<Event> event = Event::Create(driver_);
+  if (!event.ok()) return event.status();
+  status = CheckCuda(driver_, driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream)),
+                     {.call = "cuEventRecord", .purpose = "fence of a block that another device used"});
+  if (!status.ok()) return status;
+  return Keep({std::move(*event), true});
+}
+
+FenceId FenceTable::Keep(Recorded recorded) {
+  MutexLock lock(mutex_);
   const FenceId fence = next_++;
-  recorded_.emplace(fence, std::move(*event));
+  recorded_.emplace(fence, std::move(recorded));
   return fence;
 }
 
@@ -74,11 +98,13 @@ Result<bool> FenceTable::Passed(FenceId fence) {
 }
 
 void FenceTable::Retire(FenceId fence) {
+  Recorded retired;  // destroyed after the lock
   MutexLock lock(mutex_);
   const auto found = recorded_.find(fence);
   if (found == recorded_.end()) return;  // two threads saw it pass
-  spare_.push_back(std::move(found->second));
+  retired = std::move(found->second);
   recorded_.erase(found);
+  if (!retired.of_another_device) spare_.push_back(std::move(retired.event));
 }
 
 Status FenceTable::SynchronizeDevice() {
@@ -93,7 +119,7 @@ void FenceTable::Clear() {
 
 void FenceTable::Abandon() {
   MutexLock lock(mutex_);
-  for (auto& [fence, event] : recorded_) event.Abandon();
+  for (auto& [fence, recorded] : recorded_) recorded.event.Abandon();
   for (Event& event : spare_) event.Abandon();
 }
 

@@ -26,7 +26,7 @@ class FenceTable {
       : driver_(driver), device_(device), health_(health) {}
 
   // A fence behind everything submitted to the stream so far. Waits for the device on the host where the stream is
-  // another thread's per-thread default stream.
+  // another thread's per-thread default stream. The stream may be another device's that uses the memory as a peer.
   Result<FenceId> Record(StreamKey stream);
 
   // Work submitted to `waiter` from now on runs after the fence: a device-side wait. REQUIRES: IsReachable(waiter).
@@ -50,6 +50,13 @@ class FenceTable {
   void Abandon();
 
  private:
+  struct Recorded {
+    Event event;
+    bool of_another_device = false;  // such events are rare, and not kept for later
+  };
+
+  Result<FenceId> RecordOnAnotherDevice(StreamKey stream);
+  FenceId Keep(Recorded recorded);
   Result<Event> TakeSpareEvent();
   CUevent EventOf(FenceId fence) const;  // null once retired
 
@@ -58,7 +65,7 @@ class FenceTable {
   DeviceHealth& health_;
   mutable Mutex mutex_{LockRank::kStream};
   FenceId next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  std::unordered_map<FenceId, Event> recorded_ COMMPOOL_GUARDED_BY(mutex_);
+  std::unordered_map<FenceId, Recorded> recorded_ COMMPOOL_GUARDED_BY(mutex_);
   std::vector<Event> spare_ COMMPOOL_GUARDED_BY(mutex_);
 };
 

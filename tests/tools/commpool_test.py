@@ -40,7 +40,8 @@ class AllReduce(unittest.TestCase):
         self.assertEqual(report["ranks"], 4)
         self.assertEqual([row["bytes"] for row in report["rows"]], [8192 << shift for shift in range(8)])
         for row in report["rows"]:
-            self.assertEqual(sorted(row), ["algbw_gbps", "busbw_gbps", "bytes", "registration_used", "time_us", "wrong"])
+            self.assertEqual(sorted(row),
+                             ["algbw_gbps", "busbw_gbps", "bytes", "registration_used", "time_us", "wrong"])
             self.assertEqual((row["wrong"], row["registration_used"]), (0, "window"))
 
     def test_a_local_registration_is_used_where_nccl_can(self):

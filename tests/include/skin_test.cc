@@ -1,0 +1,197 @@
+// The header-only skin over the shared library: buffers, pools and scopes own what they made. Compiled as C++17 and as
+// C++20.
+#include <gtest/gtest.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "commpool/buffer.h"
+#include "commpool/pool.h"
+#include "commpool/scope.h"
+#include "commpool/status.h"
+
+namespace {
+
+using commpool::allocate;
+using commpool::Buffer;
+using commpool::Error;
+using commpool::Filter;
+using commpool::KiB;
+using commpool::MiB;
+using commpool::Pool;
+using commpool::PoolOptions;
+using commpool::PoolScope;
+using commpool::Result;
+using commpool::ScopeOptions;
+using commpool::Status;
+using commpool::StatusCode;
+
+static_assert((__cplusplus / 100) % 100 == (COMMPOOL_TEST_STANDARD == 17 ? 17 : 20), "compiled as another standard");
+static_assert(!std::is_copy_constructible_v<Buffer> && !std::is_copy_assignable_v<Buffer>);
+static_assert(!std::is_copy_constructible_v<Pool> && !std::is_copy_assignable_v<Pool>);
+static_assert(!std::is_copy_constructible_v<PoolScope> && !std::is_move_constructible_v<PoolScope>);
+static_assert(std::is_nothrow_move_constructible_v<Buffer> && std::is_nothrow_move_constructible_v<Pool>);
+
+Pool MakePool(const char* name = "skin") {
+  PoolOptions options;
+  options.name = name;
+  return Pool::create(options).value();
+}
+
+uint64_t Blocks(const Pool& pool) { return pool.stats().value().allocated_blocks.current; }
+
+TEST(BufferSkin, FreesItselfAtTheEndOfItsLife) {
+  Pool pool = MakePool();
+  {
+    Buffer buffer = pool.allocate(1000, nullptr).value();
+    EXPECT_NE(buffer.data(), nullptr);
+    EXPECT_EQ(buffer.bytes(), 1000u);
+    EXPECT_EQ(static_cast<void*>(buffer.as<float>()), buffer.data());
+    EXPECT_EQ(Blocks(pool), 1u);
+  }
+  EXPECT_EQ(Blocks(pool), 0u);
+}
+
+TEST(BufferSkin, MovesItsBlock) {
+  Pool pool = MakePool();
+  Buffer source = pool.allocate(1000, nullptr).value();
+  void* const data = source.data();
+  Buffer target(std::move(source));
+  EXPECT_EQ(target.data(), data);
+  EXPECT_EQ(source.data(), nullptr);  // NOLINT: what a moved-from buffer holds is promised
+  EXPECT_EQ(source.bytes(), 0u);
+  Buffer assigned;
+  assigned = std::move(target);
+  EXPECT_EQ(assigned.data(), data);
+  EXPECT_EQ(Blocks(pool), 1u);
+  EXPECT_TRUE(assigned.free().ok());
+  EXPECT_EQ(assigned.data(), nullptr);
+  EXPECT_TRUE(assigned.free().ok()) << "an empty buffer has nothing to free";
+  EXPECT_EQ(Blocks(pool), 0u);
+}
+
+TEST(BufferSkin, HandsItsBlockOver) {
+  Pool pool = MakePool();
+  void* data = nullptr;
+  {
+    Buffer buffer = pool.allocate(1000, nullptr).value();
+    data = buffer.release();
+    EXPECT_EQ(buffer.bytes(), 0u);
+  }
+  EXPECT_EQ(Blocks(pool), 1u);
+  EXPECT_EQ(commpool_free(data), COMMPOOL_OK);
+}
+
+TEST(BufferSkin, OutlivesItsPool) {
+  Buffer buffer;
+  {
+    Pool pool = MakePool();
+    buffer = pool.allocate(MiB(1), nullptr).value();
+  }
+  EXPECT_TRUE(buffer.record_stream(nullptr).ok());
+  EXPECT_TRUE(buffer.free().ok());
+}
+
+TEST(BufferSkin, ThatIsEmptyHasNoStreamsToRecord) {
+  EXPECT_EQ(Buffer().record_stream(nullptr).code(), StatusCode::kNotFound);
+}
+
+TEST(PoolSkin, MovesItsHandle) {
+  Pool first = MakePool();
+  const commpool_pool handle = first.handle();
+  Pool second(std::move(first));
+  EXPECT_EQ(second.handle(), handle);
+  EXPECT_EQ(first.handle(), 0u);  // NOLINT: as above
+  Pool third = MakePool();
+  const commpool_pool other = third.handle();
+  third = std::move(second);
+  EXPECT_EQ(third.handle(), handle);
+  EXPECT_EQ(second.handle(), other) << "it ends with its new owner";
+}
+
+TEST(PoolSkin, TellsWhatEachCallDid) {
+  Pool pool = MakePool();
+  EXPECT_TRUE(pool.reserve(MiB(30)).ok());
+  EXPECT_GE(pool.stats().value().reserved_bytes.current, MiB(30));
+  EXPECT_EQ(pool.reclaim().value(), 0u);
+  EXPECT_EQ(pool.register_pending().value(), 0u);
+  EXPECT_GE(pool.trim().value(), MiB(30));
+  EXPECT_TRUE(pool.reset_peaks().ok());
+  EXPECT_EQ(pool.stats().value().reserved_bytes.peak, 0u);
+  EXPECT_TRUE(pool.grant({}).ok());
+  EXPECT_FALSE(pool.revoke({99}).ok());
+  EXPECT_TRUE(pool.close().ok());
+  EXPECT_EQ(pool.allocate(1, nullptr).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(PoolSkin, RefusesBadOptionsByName) {
+  PoolOptions options;
+  options.alignment_bytes = 3;
+  Result<Pool> pool = Pool::create(options);
+  ASSERT_FALSE(pool.ok());
+  EXPECT_EQ(pool.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(pool.status().message().find("alignment_bytes"), std::string::npos) << pool.status().message();
+}
+
+TEST(ScopeSkin, RoutesWhatItsFilterCatches) {
+  Pool outer = MakePool("outer");
+  Pool inner = MakePool("inner");
+  const PoolScope outer_scope(outer);
+  Buffer in_outer = allocate(KiB(1), nullptr, 0).value();
+  {
+    ScopeOptions options;
+    options.filter = Filter::kProcess;
+    const PoolScope inner_scope(inner, options);
+    Buffer in_inner = allocate(KiB(1), nullptr, 0).value();
+    EXPECT_EQ(Blocks(inner), 1u);
+  }
+  Buffer again = allocate(KiB(1), nullptr, 0).value();
+  EXPECT_EQ(Blocks(inner), 0u);
+  EXPECT_EQ(Blocks(outer), 2u);
+}
+
+TEST(ScopeSkin, ThrowsWhereItCannotBegin) {
+  try {
+    const PoolScope scope(commpool_pool{987654});
+    FAIL() << "a scope on no pool began";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), StatusCode::kNotFound);
+    EXPECT_NE(std::string(error.what()).find("987654"), std::string::npos) << error.what();
+  }
+}
+
+TEST(ResultSkin, HoldsAValueOrSaysWhyThereIsNone) {
+  Result<int> value(3);
+  EXPECT_TRUE(value.ok());
+  EXPECT_EQ(*value, 3);
+  EXPECT_EQ(value.value(), 3);
+  EXPECT_TRUE(value.status().ok());
+  const Result<int> failure(Status(StatusCode::kExhausted, "full"));
+  EXPECT_FALSE(failure.ok());
+  EXPECT_EQ(failure.status().message(), "full");
+  try {
+    static_cast<void>(failure.value());
+    FAIL() << "a failure has no value";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), StatusCode::kExhausted);
+    EXPECT_STREQ(error.what(), "full");
+  }
+}
+
+TEST(StatusSkin, ThrowsOnlyWhereItIsNotOk) {
+  EXPECT_NO_THROW(Status().value());
+  EXPECT_THROW(Status(StatusCode::kNotFound, "gone").value(), Error);
+}
+
+TEST(WindowSkin, FindsNoneOfAFixedPool) {
+  Pool pool = MakePool();
+  Buffer buffer = pool.allocate(1000, nullptr).value();
+  EXPECT_EQ(commpool::window_of(buffer.data(), nullptr).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(commpool::window_of(nullptr, nullptr).status().code(), StatusCode::kNotFound);
+}
+
+TEST(StreamSkin, DefaultStreamsAreNotReleased) {
+  EXPECT_EQ(commpool::release_stream(nullptr).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace

@@ -1,0 +1,44 @@
+// CUDA does not survive fork(): a child gets an error that says so, and no driver call.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class ForkedChild : public PoolTest {
+ protected:
+  // Runs `call` in a child; the parent's test fails where it is not refused.
+  void ExpectRefused(const std::function<Status()>& call) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const Status status = call();
+      const bool told = status.message().find("forked child") != std::string::npos;
+      _exit(status.code() == StatusCode::kFailedPrecondition && told ? 0 : 1);
+    }
+    int result = -1;
+    ASSERT_EQ(waitpid(child, &result, 0), child);
+    EXPECT_TRUE(WIFEXITED(result) && WEXITSTATUS(result) == 0) << "the child was not refused";
+  }
+};
+
+TEST_F(ForkedChild, IsRefusedByEveryCallOnBlocksAndPools) {
+  const PoolHandle pool = Create(Configured("parent's"));
+  const CUdeviceptr address = runtime().AllocateFrom(pool, kMiB, nullptr).value();
+  ExpectRefused([&] { return runtime().Allocate(0, 1, nullptr).status(); });
+  ExpectRefused([&] { return runtime().AllocateFrom(pool, 1, nullptr).status(); });
+  ExpectRefused([&] { return runtime().CreatePool(Configured("child's")).status(); });
+  ExpectRefused([&] { return runtime().DefaultPool(0).status(); });
+  ExpectRefused([&] { return runtime().Free(address); });
+  ExpectRefused([&] { return runtime().DestroyPool(pool); });
+  ExpectRefused([&] { return runtime().RecordStream(address, nullptr); });
+  ExpectRefused([&] { return runtime().ReleaseStream(CU_STREAM_LEGACY); });
+  EXPECT_TRUE(runtime().Free(address).ok()) << "the parent goes on";
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,109 @@
+// A driver call that fails while a pool grows: the error names it, and the pool is as before.
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+struct Step {
+  const char* call;
+  int skip = 0;
+};
+
+void PrintTo(const Step& step, std::ostream* stream) { *stream << step.call << ", call " << step.skip + 1; }
+
+class FailingGrowth : public PoolTest, public ::testing::WithParamInterface<Step> {
+ protected:
+  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail"); }
+};
+
+TEST_P(FailingGrowth, LeavesThePoolAsBefore) {
+  PoolConfiguration configuration = Configured("growing");
+  configuration.peers = {1};
+  const PoolHandle pool = Create(configuration);
+  const CUdeviceptr first = runtime().AllocateFrom(pool, 2 * kMiB, nullptr).value();
+  const std::vector<std::string> before = EmulatorLeaks();
+  {
+    InjectedFault fault({.call = GetParam().call, .result = CUDA_ERROR_UNKNOWN, .skip = GetParam().skip});
+    Result<CUdeviceptr> failed = runtime().AllocateFrom(pool, 30 * kMiB, nullptr);
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.status().code(), StatusCode::kDriverError);
+    for (const char* part : {GetParam().call, "pool growing", "device 0"}) {
+      EXPECT_NE(failed.status().message().find(part), std::string::npos) << failed.status().message();
+    }
+  }
+  EXPECT_EQ(EmulatorLeaks(), before);
+  EXPECT_EQ(CountersOf(pool).reserved_segments.current, 1u);
+  EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 1u);
+  EXPECT_EQ(Get(pool).Figures().failed_allocations, 1u);
+  Get(pool).CheckInvariants();
+  const CUdeviceptr second = runtime().AllocateFrom(pool, 30 * kMiB, nullptr).value();
+  EXPECT_TRUE(runtime().Free(second).ok());
+  EXPECT_TRUE(runtime().Free(first).ok());
+}
+
+// The second call of cuMemSetAccess is the peer's.
+INSTANTIATE_TEST_SUITE_P(Vmm, FailingGrowth,
+                         ::testing::Values(Step{"cuMemAddressReserve"}, Step{"cuMemMap"}, Step{"cuMemSetAccess"},
+                                           Step{"cuMemSetAccess", 1}));
+
+class RefusedMemory : public FailingGrowth {};
+
+TEST_P(RefusedMemory, IsToldAsOutOfMemoryWithATableOfPools) {
+  const PoolHandle pool = Create(Configured("growing"));
+  InjectedFault fault({.call = GetParam().call, .result = CUDA_ERROR_OUT_OF_MEMORY, .count = 100});
+  Result<CUdeviceptr> failed = runtime().AllocateFrom(pool, 30 * kMiB, nullptr);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.status().code(), StatusCode::kOutOfMemory);
+  for (const char* part : {GetParam().call, "30 MiB", "growing", "reserved", "largest free"}) {
+    EXPECT_NE(failed.status().message().find(part), std::string::npos) << failed.status().message();
+  }
+  EXPECT_EQ(CountersOf(pool).reserved_segments.current, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Vmm, RefusedMemory,
+                         ::testing::Values(Step{"cuMemCreate"}, Step{"cuMemAddressReserve"}, Step{"cuMemMap"},
+                                           Step{"cuMemSetAccess"}));
+
+class FailingFence : public PoolTest {
+ protected:
+  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail"); }
+};
+
+TEST_F(FailingFence, KeepsTheBlockFromEveryOtherUser) {
+  AllowLeak("");  // a block whose uses nobody can know is never reused, and keeps its segment
+  const TestStream other;
+  const PoolHandle pool = Create(Configured("fenced"));
+  const CUdeviceptr address = runtime().AllocateFrom(pool, kMiB, nullptr).value();
+  ASSERT_TRUE(runtime().RecordStream(address, other.get()).ok());
+  {
+    InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_UNKNOWN});
+    Status status = runtime().Free(address);
+    EXPECT_EQ(status.code(), StatusCode::kDriverError);
+    EXPECT_NE(status.message().find("cuEventRecord"), std::string::npos) << status.message();
+  }
+  EXPECT_EQ(runtime().Free(address).code(), StatusCode::kNotFound);
+  const CUdeviceptr next = runtime().AllocateFrom(pool, kMiB, nullptr).value();
+  EXPECT_NE(next, address);
+  EXPECT_TRUE(runtime().Free(next).ok());
+}
+
+class UserMemory : public PoolTest {};
+
+TEST_F(UserMemory, ThatIsNotAlignedIsRefusedAndGivenBack) {
+  static int freed = 0;
+  freed = 0;
+  PoolConfiguration configuration = Configured("user");
+  configuration.backing.kind = BackingKind::kUser;
+  configuration.backing.user = {
+      [](ptrdiff_t, int, CUstream_st*, void*) { return reinterpret_cast<void*>(uintptr_t{0x10000001}); },
+      [](void*, ptrdiff_t, int, CUstream_st*, void*) { ++freed; }, nullptr};
+  const PoolHandle pool = Create(configuration);
+  Result<CUdeviceptr> failed = runtime().AllocateFrom(pool, kMiB, nullptr);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_NE(failed.status().message().find("aligned to 512 bytes"), std::string::npos) << failed.status().message();
+  EXPECT_EQ(freed, 1);
+  EXPECT_EQ(CountersOf(pool).reserved_segments.current, 0u);
+}
+
+}  // namespace
+}  // namespace commpool::testing

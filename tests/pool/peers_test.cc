@@ -1,0 +1,174 @@
+// Peers are granted pool by pool: for the segments there are and for those to come, and taken back again.
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class Peers : public PoolTest {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_DEVICES(2);
+    if (!Get(pool_).Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
+    ASSERT_TRUE(Get(pool_).Revoke({1}).ok());
+  }
+
+  CUdeviceptr Allocate(uint64_t bytes) { return runtime().AllocateFrom(pool_, bytes, nullptr).value(); }
+  // Whether device 1 may read the memory: by a copy that it makes.
+  bool PeerReads(CUdeviceptr address) {
+    ContextGuard guard(driver(), peer_);
+    CUdeviceptr own = 0;
+    EXPECT_EQ(cuda().cuMemAlloc(&own, 4096), CUDA_SUCCESS);
+    CUresult result = cuda().cuMemcpyDtoDAsync(own, address, 4096, nullptr);
+    if (result == CUDA_SUCCESS) result = cuda().cuCtxSynchronize();
+    EXPECT_EQ(cuda().cuMemFree(own), CUDA_SUCCESS);
+    return result == CUDA_SUCCESS;
+  }
+
+  PrimaryContext peer_ = DeviceCountOfTests() > 1 ? PrimaryContext::Retain(driver(), 1).value() : PrimaryContext();
+  PoolHandle pool_ = Create(Configured("shared"));
+};
+
+TEST_F(Peers, ReadSegmentsFromBeforeAndAfterTheGrant) {
+  const CUdeviceptr before = Allocate(2 * kMiB);
+  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+  const CUdeviceptr after = Allocate(30 * kMiB);
+  EXPECT_TRUE(PeerReads(before));
+  EXPECT_TRUE(PeerReads(after));
+  EXPECT_TRUE(runtime().Free(before).ok());
+  EXPECT_TRUE(runtime().Free(after).ok());
+}
+
+TEST_F(Peers, OfTheOptionsAreGrantedEverySegment) {
+  PoolConfiguration configuration = Configured("with peers");
+  configuration.peers = {0, 1, 1};
+  pool_ = Create(configuration);
+  const CUdeviceptr address = Allocate(kMiB);
+  EXPECT_TRUE(PeerReads(address));
+  EXPECT_TRUE(runtime().Free(address).ok());
+}
+
+TEST_F(Peers, AGrantAgainMakesNoCall) {
+  const CUdeviceptr address = Allocate(kMiB);
+  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+  const uint64_t calls = CallCount("cuMemSetAccess");
+  EXPECT_TRUE(Get(pool_).Grant({1}).ok());
+  EXPECT_TRUE(Get(pool_).Grant({0}).ok()) << "its own device has access anyway";
+  EXPECT_EQ(CallCount("cuMemSetAccess"), calls);
+  EXPECT_TRUE(runtime().Free(address).ok());
+}
+
+TEST_F(Peers, MayBeNobody) {
+  EXPECT_TRUE(Get(pool_).Grant({}).ok());
+  EXPECT_TRUE(Get(pool_).Revoke({}).ok());
+}
+
+TEST_F(Peers, ThatWereRevokedGetNoLaterSegment) {
+  COMMPOOL_REQUIRE_EMULATOR("a refused access would cost the device its context");
+  const CUdeviceptr address = Allocate(kMiB);
+  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+  ASSERT_TRUE(Get(pool_).Revoke({1}).ok());
+  const uint64_t calls = CallCount("cuMemSetAccess");
+  const CUdeviceptr later = Allocate(30 * kMiB);
+  EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 1) << "the pool's own device alone";
+  EXPECT_TRUE(runtime().Free(address).ok());
+  EXPECT_TRUE(runtime().Free(later).ok());
+}
+
+TEST_F(Peers, ThatWereNeverGrantedAreNotRevoked) {
+  Status status = Get(pool_).Revoke({1});
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("never granted to device 1"), std::string::npos) << status.message();
+}
+
+TEST_F(Peers, ThatDoNotExistAreRefusedAndNoneIsGranted) {
+  for (const int nobody : {-1, DeviceCountOfTests(), 1000}) {
+    EXPECT_FALSE(Get(pool_).Grant({1, nobody}).ok()) << nobody;
+    EXPECT_EQ(Get(pool_).Revoke({1}).code(), StatusCode::kNotFound);
+    PoolConfiguration configuration = Configured("bad peer");
+    configuration.peers = {nobody};
+    EXPECT_FALSE(runtime().CreatePool(configuration).ok()) << nobody;
+  }
+}
+
+TEST_F(Peers, AreAllRefusedWhereOneGrantFails) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  COMMPOOL_REQUIRE_DEVICES(3);
+  const CUdeviceptr address = Allocate(kMiB);
+  {
+    InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = 1});
+    EXPECT_EQ(Get(pool_).Grant({1, 2}).code(), StatusCode::kDriverError);
+  }
+  EXPECT_EQ(Get(pool_).Revoke({1}).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(Get(pool_).Grant({1, 2}).ok());
+  EXPECT_TRUE(runtime().Free(address).ok());
+}
+
+TEST_F(Peers, OfCudaMemoryAreNotThePoolsToRevoke) {
+  PoolConfiguration configuration = Configured("cuda");
+  configuration.backing.kind = BackingKind::kCuda;
+  Status status = Get(Create(configuration)).Revoke({1});
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("pool cuda"), std::string::npos) << status.message();
+}
+
+// The memory is used on a stream of the peer's.
+class PeerStream : public Peers {
+ protected:
+  void SetUp() override {
+    Peers::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+    ContextGuard guard(driver(), peer_);
+    stream_ = std::make_unique<TestStream>();
+  }
+  void Work(CUdeviceptr address, uint64_t bytes) {
+    ContextGuard guard(driver(), peer_);
+    for (int round = 0; round < 20; ++round) Fill(stream_->get(), address, bytes, 1);
+  }
+
+  std::unique_ptr<TestStream> stream_;
+};
+
+TEST_F(PeerStream, KeepsABlockUntilItsWorkIsDone) {
+  const CUdeviceptr address = Allocate(kMiB);
+  Work(address, kMiB);
+  ASSERT_TRUE(runtime().RecordStream(address, stream_->get()).ok());
+  Status freed = runtime().Free(address);
+  ASSERT_TRUE(freed.ok()) << freed.message();
+  const CUdeviceptr next = Allocate(kMiB);
+  uint64_t wrong = kMiB;
+  Fill(nullptr, next, kMiB, 2);
+  Compare(nullptr, next, kMiB, 2, &wrong);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_TRUE(runtime().Free(next).ok());
+}
+
+TEST_F(PeerStream, IsWaitedForBeforeASegmentGoes) {
+  const CUdeviceptr address = Allocate(30 * kMiB);
+  Work(address, 30 * kMiB);
+  ASSERT_TRUE(runtime().RecordStream(address, stream_->get()).ok());
+  ASSERT_TRUE(runtime().Free(address).ok());
+  EXPECT_EQ(Get(pool_).Trim(0).value(), 30 * kMiB);
+  EXPECT_EQ(cuda().cuStreamQuery(stream_->get()), CUDA_SUCCESS);
+}
+
+TEST_F(PeerStream, IsWaitedForBeforeItsAccessEnds) {
+  const CUdeviceptr address = Allocate(30 * kMiB);
+  Work(address, 30 * kMiB);
+  EXPECT_TRUE(Get(pool_).Revoke({1}).ok());
+  EXPECT_EQ(cuda().cuStreamQuery(stream_->get()), CUDA_SUCCESS);
+  EXPECT_TRUE(runtime().Free(address).ok());
+}
+
+TEST_F(PeerStream, ThatIsGoneIsAnErrorOfTheFree) {
+  COMMPOOL_REQUIRE_EMULATOR("a driver may do anything with a destroyed stream");
+  AllowLeak("");  // the block is never reused
+  const CUdeviceptr address = Allocate(kMiB);
+  ASSERT_TRUE(runtime().RecordStream(address, stream_->get()).ok());
+  stream_.reset();
+  EXPECT_FALSE(runtime().Free(address).ok());
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,53 @@
+#include "tests/pool/pool_fixture.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/driver/launch.h"
+
+namespace commpool::testing {
+
+TestStream::TestStream() {
+  EXPECT_EQ(SharedDriver()->cuda.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+}
+
+TestStream::~TestStream() { SharedDriver()->cuda.cuStreamDestroy(stream_); }
+
+void Fill(CUstream stream, CUdeviceptr address, uint64_t bytes, uint8_t value) {
+  Status status = Launch(
+      *SharedDriver(), stream, {}, {{address, bytes}},
+      [=](const std::vector<const void*>&, const std::vector<void*>& writes) { std::memset(writes[0], value, bytes); });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+void Compare(CUstream stream, CUdeviceptr address, uint64_t bytes, uint8_t value, uint64_t* wrong) {
+  Status status = Launch(*SharedDriver(), stream, {{address, bytes}}, {},
+                         [=](const std::vector<const void*>& reads, const std::vector<void*>&) {
+                           const auto* data = static_cast<const uint8_t*>(reads[0]);
+                           *wrong = bytes - static_cast<uint64_t>(std::count(data, data + bytes, value));
+                         });
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+PoolTest::PoolTest()
+    : context_(PrimaryContext::Retain(driver(), 0).value()),
+      current_(driver(), context_),
+      runtime_(std::make_unique<Runtime>(shared_driver())) {}
+
+PoolTest::~PoolTest() {
+  if (runtime_ == nullptr) return;
+  for (const std::shared_ptr<Pool>& pool : runtime_->pools().All()) {
+    pool->CheckInvariants();
+    Result<uint64_t> released = pool->Trim(0);
+    EXPECT_TRUE(released.ok()) << released.status().message();
+  }
+}
+
+PoolConfiguration PoolTest::Configured(const char* name, int device) {
+  PoolConfiguration configuration;
+  configuration.name = name;
+  configuration.backing.placement.device = device;
+  return configuration;
+}
+
+}  // namespace commpool::testing

@@ -1,0 +1,70 @@
+// One pool, several threads: each finds its own data in its blocks, and the books balance afterwards.
+#include <thread>
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+constexpr int kThreads = 4;
+constexpr int kRounds = 60;
+
+class PoolThreads : public PoolTest {};
+
+TEST_F(PoolThreads, AllocateFreeTrimAndReadStatistics) {
+  const PoolHandle pool = Create(Configured("crowded"));
+  std::vector<std::unique_ptr<TestStream>> streams;
+  for (int thread = 0; thread < kThreads; ++thread) streams.push_back(std::make_unique<TestStream>());
+  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  std::vector<uint64_t> wrong(kThreads * kRounds, 0);
+  const auto work = [&](int thread) {
+    ContextGuard guard(driver(), context);
+    const CUstream stream = streams[thread]->get();
+    for (int round = 0; round < kRounds; ++round) {
+      const uint64_t bytes = (round % 7 + 1) * 100 * kKiB;
+      const CUdeviceptr address = runtime().AllocateFrom(pool, bytes, stream).value();
+      const auto value = static_cast<uint8_t>(thread * kRounds + round);
+      Fill(stream, address, 4096, value);
+      Compare(stream, address, 4096, value, &wrong[thread * kRounds + round]);
+      if (round % 5 == 0) {
+        EXPECT_TRUE(runtime().RecordStream(address, streams[(thread + 1) % kThreads]->get()).ok());
+      }
+      EXPECT_TRUE(runtime().Free(address).ok());
+      if (round % 20 == 0) {
+        EXPECT_TRUE(Get(pool).Trim(4 * kMiB).ok());
+      }
+      if (round % 10 == 0) {
+        EXPECT_LE(CountersOf(pool).allocated_blocks.current, uint64_t{kThreads});
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(work, thread);
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(wrong, std::vector<uint64_t>(kThreads * kRounds, 0));
+  EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
+  EXPECT_EQ(CountersOf(pool).allocated_blocks.total, uint64_t{kThreads * kRounds});
+  Get(pool).CheckInvariants();
+}
+
+TEST_F(PoolThreads, ScopesRouteEachThreadToItsOwnPool) {
+  std::vector<PoolHandle> pools;
+  for (int thread = 0; thread < kThreads; ++thread) pools.push_back(Create(Configured("own")));
+  const auto work = [&](int thread) {
+    for (int round = 0; round < kRounds; ++round) {
+      const std::shared_ptr<Pool> own = runtime().pools().Find(pools[thread]).value();
+      const ScopeHandle scope = runtime().scopes().Begin({own}).value();
+      const CUdeviceptr address = runtime().Allocate(0, kMiB, nullptr).value();
+      EXPECT_EQ(runtime().pools().Owner(address).value(), own);
+      EXPECT_TRUE(runtime().Free(address).ok());
+      EXPECT_TRUE(runtime().scopes().End(scope).ok());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(work, thread);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace commpool::testing

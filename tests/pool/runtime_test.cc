@@ -1,0 +1,176 @@
+// The runtime: default pools, routing, and what it refuses.
+#include "src/pool/runtime.h"
+
+#include <memory>
+#include <thread>
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class RuntimeFacts : public PoolTest {
+ protected:
+  void Expect(const Status& status, StatusCode code, const std::string& part) {
+    EXPECT_EQ(status.code(), code) << status.message();
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+  std::string OwnerOf(CUdeviceptr address) { return runtime().pools().Owner(address).value()->name(); }
+};
+
+TEST_F(RuntimeFacts, ADeviceHasOneDefaultPool) {
+  const PoolHandle pool = runtime().DefaultPool(0).value();
+  EXPECT_EQ(runtime().DefaultPool(0).value(), pool);
+  EXPECT_EQ(Get(pool).name(), "default");
+  EXPECT_EQ(Get(pool).device(), 0);
+}
+
+TEST_F(RuntimeFacts, EachDeviceHasItsOwnDefaultPool) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PoolHandle far = runtime().DefaultPool(1).value();
+  EXPECT_NE(far, runtime().DefaultPool(0).value());
+  EXPECT_EQ(Get(far).device(), 1);
+}
+
+TEST_F(RuntimeFacts, DefaultPoolsAreNotDestroyed) {
+  const PoolHandle pool = runtime().DefaultPool(0).value();
+  Expect(runtime().DestroyPool(pool), StatusCode::kInvalidArgument, "default pool of device 0");
+  EXPECT_TRUE(runtime().pools().Find(pool).ok());
+}
+
+TEST_F(RuntimeFacts, ThreadsThatRaceForADefaultPoolGetOne) {
+  std::vector<PoolHandle> found(4);
+  std::vector<std::thread> threads;
+  for (PoolHandle& handle : found) threads.emplace_back([&] { handle = runtime().DefaultPool(0).value(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const PoolHandle handle : found) EXPECT_EQ(handle, found[0]);
+  EXPECT_EQ(runtime().pools().All().size(), 1u);
+}
+
+TEST_F(RuntimeFacts, UnknownDevicesAreRefusedWithTheirNumber) {
+  const int none = DeviceCountOfTests();
+  const std::string count = std::to_string(none);
+  Expect(runtime().DefaultPool(none).status(), StatusCode::kInvalidArgument, count);
+  Expect(runtime().DefaultPool(-1).status(), StatusCode::kInvalidArgument, "-1");
+  Expect(runtime().Allocate(none, 1, nullptr).status(), StatusCode::kInvalidArgument, count);
+  Expect(runtime().CreatePool(Configured("none", none)).status(), StatusCode::kInvalidArgument, count);
+  EXPECT_TRUE(runtime().pools().All().empty());
+}
+
+TEST_F(RuntimeFacts, AnAlignmentAboveTheGranularityIsRefused) {
+  PoolConfiguration configuration = Configured("aligned");
+  configuration.alignment_bytes = 1 * kGiB;
+  Expect(runtime().CreatePool(configuration).status(), StatusCode::kInvalidArgument, "alignment_bytes 1 GiB");
+}
+
+TEST_F(RuntimeFacts, AllocationsGoToTheInnermostScopeElseToTheDefaultPool) {
+  const CUdeviceptr outside = runtime().Allocate(0, 1000, nullptr).value();
+  const PoolHandle pool = Create(Configured("scoped"));
+  const ScopeHandle scope = runtime().scopes().Begin({runtime().pools().Find(pool).value()}).value();
+  const CUdeviceptr inside = runtime().Allocate(-1, 1000, nullptr).value();
+  EXPECT_EQ(OwnerOf(outside), "default");
+  EXPECT_EQ(OwnerOf(inside), "scoped");
+  ASSERT_TRUE(runtime().scopes().End(scope).ok());
+  EXPECT_TRUE(runtime().Free(inside).ok());
+  EXPECT_TRUE(runtime().Free(outside).ok());
+}
+
+TEST_F(RuntimeFacts, AScopeLetsOtherDevicesThrough) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PoolHandle pool = Create(Configured("scoped"));
+  const ScopeHandle scope = runtime().scopes().Begin({runtime().pools().Find(pool).value()}).value();
+  const CUdeviceptr far = runtime().Allocate(1, 1000, nullptr).value();
+  EXPECT_EQ(OwnerOf(far), "default");
+  ASSERT_TRUE(runtime().scopes().End(scope).ok());
+  EXPECT_TRUE(runtime().Free(far).ok());
+}
+
+TEST_F(RuntimeFacts, AStreamNamesItsDevice) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
+  std::unique_ptr<TestStream> stream;
+  {
+    ContextGuard guard(driver(), far);
+    stream = std::make_unique<TestStream>();
+  }
+  const CUdeviceptr address = runtime().Allocate(-1, 1000, stream->get()).value();
+  EXPECT_EQ(runtime().pools().Owner(address).value()->device(), 1);
+  EXPECT_TRUE(runtime().Free(address).ok());
+  EXPECT_TRUE(runtime().ReleaseStream(stream->get()).ok());
+}
+
+TEST_F(RuntimeFacts, AScopeOfADestroyedPoolSaysSo) {
+  const PoolHandle pool = Create(Configured("gone"));
+  const ScopeHandle scope = runtime().scopes().Begin({runtime().pools().Find(pool).value()}).value();
+  ASSERT_TRUE(runtime().DestroyPool(pool).ok());
+  Expect(runtime().Allocate(0, 1, nullptr).status(), StatusCode::kFailedPrecondition, "pool gone");
+  EXPECT_TRUE(runtime().scopes().End(scope).ok());
+}
+
+TEST_F(RuntimeFacts, ADefaultStreamWithoutAContextNamesNoDevice) {
+  Status status;
+  std::thread([&] { status = runtime().Allocate(-1, 1, nullptr).status(); }).join();
+  Expect(status, StatusCode::kFailedPrecondition, "no CUDA context is current");
+}
+
+TEST_F(RuntimeFacts, ADeviceOrAStreamNeedsNoContext) {
+  const TestStream stream;
+  Status named;
+  Status found;
+  std::thread([&] {
+    Result<CUdeviceptr> address = runtime().Allocate(0, 1000, stream.get());
+    named = address.ok() ? runtime().Free(*address) : address.status();
+    address = runtime().Allocate(-1, 1000, stream.get());
+    found = address.ok() ? runtime().Free(*address) : address.status();
+  }).join();
+  EXPECT_TRUE(named.ok()) << named.message();
+  EXPECT_TRUE(found.ok()) << found.message();
+}
+
+TEST_F(RuntimeFacts, PointersThatAreNoBlocksAreNotFound) {
+  const CUdeviceptr address = runtime().Allocate(0, 4096, nullptr).value();
+  Expect(runtime().Free(0), StatusCode::kNotFound, "0x0");
+  Expect(runtime().Free(0x1234), StatusCode::kNotFound, "0x1234");
+  Expect(runtime().Free(address + 512), StatusCode::kNotFound, "inside a live block");
+  Expect(runtime().RecordStream(address + 512, nullptr), StatusCode::kNotFound, "inside a live block");
+  Expect(runtime().RecordStream(0x1234, nullptr), StatusCode::kNotFound, "0x1234");
+  EXPECT_TRUE(runtime().Free(address).ok());
+  Expect(runtime().Free(address), StatusCode::kNotFound, "freed already");
+  Expect(runtime().RecordStream(address, nullptr), StatusCode::kNotFound, "freed already");
+}
+
+TEST_F(RuntimeFacts, StaleHandlesAreErrors) {
+  const PoolHandle pool = Create(Configured("short"));
+  ASSERT_TRUE(runtime().DestroyPool(pool).ok());
+  EXPECT_EQ(runtime().AllocateFrom(pool, 1, nullptr).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(runtime().DestroyPool(pool).code(), StatusCode::kNotFound);
+  EXPECT_EQ(runtime().AllocateFrom(0, 1, nullptr).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(RuntimeFacts, AReleasedStreamsHandleMayMeanAnotherStream) {
+  const PoolHandle pool = Create(Configured("recycled"));
+  auto stream = std::make_unique<TestStream>();
+  const CUdeviceptr freed = runtime().AllocateFrom(pool, kMiB, stream->get()).value();
+  const CUdeviceptr live = runtime().AllocateFrom(pool, kMiB, stream->get()).value();
+  ASSERT_TRUE(runtime().Free(freed).ok());
+  ASSERT_TRUE(runtime().ReleaseStream(stream->get()).ok());
+  stream.reset();
+  // Nothing waits for the old stream: its free memory is anybody's, and so is the live block once freed.
+  const TestStream other;
+  const CUdeviceptr first = runtime().AllocateFrom(pool, kMiB, other.get()).value();
+  EXPECT_EQ(first, freed);
+  ASSERT_TRUE(runtime().Free(live).ok());
+  const CUdeviceptr second = runtime().AllocateFrom(pool, kMiB, other.get()).value();
+  EXPECT_EQ(second, live);
+  EXPECT_TRUE(runtime().Free(first).ok());
+  EXPECT_TRUE(runtime().Free(second).ok());
+}
+
+TEST_F(RuntimeFacts, DefaultStreamsAreNotReleased) {
+  for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+    Expect(runtime().ReleaseStream(stream), StatusCode::kInvalidArgument, "default stream");
+  }
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,66 @@
+// After an error that lost the context: every call returns the first one, and nothing more is asked of the driver.
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class StickyError : public PoolTest {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+    AllowLeak("");  // what was there stays with the process
+    address_ = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
+    live_ = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
+    ASSERT_TRUE(runtime().RecordStream(address_, stream_.get()).ok());
+    InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
+    first_ = runtime().Free(address_);
+    ASSERT_EQ(first_.code(), StatusCode::kDriverError) << first_.message();
+  }
+  void TearDown() override { EndRuntime(); }
+
+  const TestStream stream_;
+  const PoolHandle pool_ = Create(Configured("lost"));
+  CUdeviceptr address_ = 0;
+  CUdeviceptr live_ = 0;
+  Status first_;
+};
+
+TEST_F(StickyError, IsWhatEveryLaterCallReturns) {
+  const std::string first = first_.message();
+  EXPECT_NE(first.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << first;
+  const uint64_t calls = CallCount("*");
+  EXPECT_EQ(runtime().AllocateFrom(pool_, kMiB, nullptr).status().message(), first);
+  EXPECT_EQ(Get(pool_).Reserve(kMiB).message(), first);
+  EXPECT_EQ(Get(pool_).Close().message(), first);
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+TEST_F(StickyError, OfADeviceIsThatOfItsOtherPools) {
+  const PoolHandle other = Create(Configured("other"));
+  EXPECT_EQ(runtime().AllocateFrom(other, kMiB, nullptr).status().message(), first_.message());
+}
+
+TEST_F(StickyError, LeavesOtherDevicesAlone) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PoolHandle far = Create(Configured("far", 1));
+  Result<CUdeviceptr> served = runtime().AllocateFrom(far, kMiB, nullptr);
+  ASSERT_TRUE(served.ok()) << served.status().message();
+  EXPECT_TRUE(runtime().Free(*served).ok());
+  EXPECT_TRUE(Get(far).Trim(0).ok());
+}
+
+TEST_F(StickyError, LetsBlocksBeFreedWithoutADriverCall) {
+  const uint64_t calls = CallCount("*");
+  EXPECT_TRUE(runtime().Free(live_).ok());
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+TEST_F(StickyError, LetsDestructionCallNothing) {
+  const uint64_t calls = CallCount("*");
+  EXPECT_TRUE(runtime().Free(live_).ok());
+  EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,139 @@
+// Fences: what was submitted before one is over once it has passed, and events are recycled.
+#include "src/stream/fence_table.h"
+
+#include <cstring>
+#include <thread>
+
+#include "src/driver/launch.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+constexpr uint64_t kBytes = 4 << 20;
+
+class Fences : public DriverTest {
+ protected:
+  Fences() {
+    EXPECT_EQ(cuda().cuStreamCreate(&first_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamCreate(&second_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuMemAlloc(&memory_, kBytes), CUDA_SUCCESS);
+  }
+  ~Fences() override {
+    EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    table_.Clear();
+    EXPECT_EQ(cuda().cuMemFree(memory_), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamDestroy(first_), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamDestroy(second_), CUDA_SUCCESS);
+  }
+
+  const CudaDriver& cuda() const { return driver().cuda; }
+  void Work(CUstream stream, uint8_t value) {
+    Status status = Launch(driver(), stream, {}, {{memory_, kBytes}},
+                           [value](const std::vector<const void*>&, const std::vector<void*>& writes) {
+                             std::memset(writes[0], value, kBytes);
+                           });
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  uint8_t LastByte() {
+    EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    uint8_t byte = 0;
+    EXPECT_EQ(cuda().cuMemcpyDtoH(&byte, memory_ + kBytes - 1, 1), CUDA_SUCCESS);
+    return byte;
+  }
+
+  PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
+  ContextGuard current_{driver(), context_};
+  DeviceHealth health_;
+  FenceTable table_{driver(), 0, health_};
+  CUstream first_ = nullptr;
+  CUstream second_ = nullptr;
+  CUdeviceptr memory_ = 0;
+};
+
+TEST_F(Fences, PassWhenTheirStreamIsDone) {
+  Work(first_, 1);
+  const FenceId fence = table_.Record(KeyOfStream(first_)).value();
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  EXPECT_TRUE(table_.Passed(fence).value());
+  table_.Retire(fence);
+}
+
+TEST_F(Fences, OrderAnotherStreamsLaterWork) {
+  for (int round = 0; round < 10; ++round) Work(first_, 1);
+  const FenceId fence = table_.Record(KeyOfStream(first_)).value();
+  ASSERT_TRUE(table_.MakeWait(KeyOfStream(second_), fence).ok());
+  table_.Retire(fence);
+  Work(second_, 2);
+  EXPECT_EQ(LastByte(), 2);
+}
+
+TEST_F(Fences, OrderAStreamBehindAnotherInOneCall) {
+  for (int round = 0; round < 10; ++round) Work(first_, 1);
+  ASSERT_TRUE(table_.MakeWaitForStream(KeyOfStream(second_), KeyOfStream(first_)).ok());
+  Work(second_, 2);
+  EXPECT_EQ(LastByte(), 2);
+}
+
+TEST_F(Fences, AStreamDoesNotWaitForItself) {
+  const uint64_t calls = CallCount("*");
+  EXPECT_TRUE(table_.MakeWaitForStream(KeyOfStream(first_), KeyOfStream(first_)).ok());
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+TEST_F(Fences, OfAnotherThreadsDefaultStreamWaitOnTheHost) {
+  StreamKey elsewhere = 0;
+  std::thread([&] {
+    ContextGuard guard(driver(), context_);
+    elsewhere = KeyOfStream(CU_STREAM_PER_THREAD);
+    Work(CU_STREAM_PER_THREAD, 1);
+  }).join();
+  Result<FenceId> fence = table_.Record(elsewhere);
+  ASSERT_TRUE(fence.ok()) << fence.status().message();
+  ASSERT_TRUE(table_.MakeWaitForStream(KeyOfStream(second_), elsewhere).ok());
+  Work(second_, 2);
+  EXPECT_EQ(LastByte(), 2);
+  EXPECT_TRUE(table_.Passed(*fence).value());
+  table_.Retire(*fence);
+}
+
+TEST_F(Fences, ThatWereRetiredHavePassedAndAreRetiredAgainInPeace) {
+  const FenceId fence = table_.Record(KeyOfStream(first_)).value();
+  table_.Retire(fence);
+  table_.Retire(fence);
+  EXPECT_TRUE(table_.Passed(fence).value());
+  EXPECT_TRUE(table_.MakeWait(KeyOfStream(second_), fence).ok());
+}
+
+TEST_F(Fences, AreNumberedAnewWhileTheirEventsAreRecycled) {
+  const FenceId first = table_.Record(KeyOfStream(first_)).value();
+  table_.Retire(first);
+  const uint64_t created = CallCount("cuEventCreate");
+  const FenceId second = table_.Record(KeyOfStream(first_)).value();
+  EXPECT_NE(second, first);
+  EXPECT_EQ(CallCount("cuEventCreate"), created);
+  table_.Retire(second);
+}
+
+TEST_F(Fences, ThatFailNameTheCallAndLoseNoEvent) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  for (const char* call : {"cuEventCreate", "cuEventRecord"}) {
+    InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN});
+    Status status = table_.Record(KeyOfStream(first_)).status();
+    EXPECT_EQ(status.code(), StatusCode::kDriverError);
+    EXPECT_NE(status.message().find(call), std::string::npos) << status.message();
+  }
+  EXPECT_FALSE(health_.broken());
+  table_.Retire(table_.Record(KeyOfStream(first_)).value());
+}
+
+TEST_F(Fences, TellAStickyErrorToTheDevicesHealth) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  const FenceId fence = table_.Record(KeyOfStream(first_)).value();
+  InjectedFault fault({.call = "cuEventQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
+  EXPECT_FALSE(table_.Passed(fence).ok());
+  EXPECT_TRUE(health_.broken());
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,85 @@
+// The device of a stream: asked of the driver once; of the default streams, the thread's current one.
+#include "src/stream/stream_devices.h"
+
+#include <thread>
+
+#include "src/driver/handles.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class StreamDevicesFacts : public DriverTest {
+ protected:
+  const CudaDriver& cuda() const { return driver().cuda; }
+  CUstream MakeStream(const PrimaryContext& context) {
+    ContextGuard guard(driver(), context);
+    CUstream stream = nullptr;
+    EXPECT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+  }
+
+  PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
+  StreamDevices devices_{driver()};
+};
+
+TEST_F(StreamDevicesFacts, DefaultStreamsBelongToTheCurrentDevice) {
+  ContextGuard guard(driver(), context_);
+  for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+    EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
+  }
+}
+
+TEST_F(StreamDevicesFacts, DefaultStreamsWithoutAContextBelongToNone) {
+  Status status;
+  std::thread([&] { status = devices_.DeviceOf(nullptr).status(); }).join();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("no CUDA context is current"), std::string::npos) << status.message();
+}
+
+TEST_F(StreamDevicesFacts, AStreamIsAskedAboutOnce) {
+  const CUstream stream = MakeStream(context_);
+  EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
+  const uint64_t calls = CallCount("*");
+  EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
+  EXPECT_EQ(CallCount("*"), calls);
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+TEST_F(StreamDevicesFacts, AForgottenStreamIsAskedAboutAgain) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
+  const CUstream stream = MakeStream(context_);
+  EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
+  devices_.Forget(stream);
+  devices_.Forget(stream);
+  const uint64_t calls = CallCount("cuStreamGetCtx");
+  EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
+  EXPECT_EQ(CallCount("cuStreamGetCtx"), calls + 1);
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+TEST_F(StreamDevicesFacts, AStreamOfAnotherDeviceIsFoundAndTheCurrentOneKept) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
+  const CUstream stream = MakeStream(far);
+  ContextGuard guard(driver(), context_);
+  EXPECT_EQ(devices_.DeviceOf(stream).value(), 1);
+  EXPECT_EQ(devices_.DeviceOf(nullptr).value(), 0);
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+TEST_F(StreamDevicesFacts, AThreadWithoutAContextFindsAStreamsDeviceAndStaysWithout) {
+  const CUstream stream = MakeStream(context_);
+  int device = -1;
+  CUcontext current = nullptr;
+  std::thread([&] {
+    device = devices_.DeviceOf(stream).value();
+    EXPECT_EQ(cuda().cuCtxGetCurrent(&current), CUDA_SUCCESS);
+  }).join();
+  EXPECT_EQ(device, 0);
+  EXPECT_EQ(current, nullptr);
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,54 @@
+// A handle is not a stream: one stream has one key, and the per-thread default stream one a thread.
+#include "src/stream/stream_key.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace commpool {
+namespace {
+
+CUstream Handle(uintptr_t value) { return reinterpret_cast<CUstream>(value); }
+
+StreamKey PerThreadKeyElsewhere() {
+  StreamKey key = 0;
+  std::thread([&] { key = KeyOfStream(CU_STREAM_PER_THREAD); }).join();
+  return key;
+}
+
+TEST(StreamKeys, OfNullAndTheLegacyStreamAreOne) {
+  EXPECT_EQ(KeyOfStream(nullptr), KeyOfStream(CU_STREAM_LEGACY));
+  EXPECT_EQ(StreamOfKey(KeyOfStream(nullptr)), CU_STREAM_LEGACY);
+}
+
+TEST(StreamKeys, OfThePerThreadStreamDifferByThread) {
+  const StreamKey own = KeyOfStream(CU_STREAM_PER_THREAD);
+  EXPECT_EQ(KeyOfStream(CU_STREAM_PER_THREAD), own);
+  EXPECT_NE(own, KeyOfStream(CU_STREAM_LEGACY));
+  EXPECT_NE(PerThreadKeyElsewhere(), own);
+  EXPECT_EQ(StreamOfKey(own), CU_STREAM_PER_THREAD);
+}
+
+TEST(StreamKeys, OfAThreadThatEndedAreNotReused) { EXPECT_NE(PerThreadKeyElsewhere(), PerThreadKeyElsewhere()); }
+
+TEST(StreamKeys, OfOtherStreamsLeadBackToTheirHandles) {
+  for (const uintptr_t value : {uintptr_t{0x7f0000001000}, uintptr_t{0x55aa00000008}}) {
+    const StreamKey key = KeyOfStream(Handle(value));
+    EXPECT_EQ(StreamOfKey(key), Handle(value));
+    EXPECT_TRUE(IsReachable(key));
+  }
+}
+
+TEST(StreamKeys, AreReachableButForOtherThreadsDefaultStreams) {
+  EXPECT_TRUE(IsReachable(KeyOfStream(nullptr)));
+  EXPECT_TRUE(IsReachable(KeyOfStream(CU_STREAM_PER_THREAD)));
+  EXPECT_FALSE(IsReachable(PerThreadKeyElsewhere()));
+}
+
+TEST(StreamKeysDeathTest, OfOtherThreadsDefaultStreamsHaveNoHandle) {
+  const StreamKey key = PerThreadKeyElsewhere();
+  EXPECT_DEATH(StreamOfKey(key), "another thread's per-thread default stream");
+}
+
+}  // namespace
+}  // namespace commpool
