@@ -41,6 +41,7 @@ std::string Encode(const Intent& intent) {
   writer.Number(static_cast<uint64_t>(intent.nccl_version));
   writer.Number(static_cast<uint64_t>(intent.readiness.code()));
   writer.Text(intent.readiness.message());
+  writer.Text(intent.options);
   writer.Number(intent.freed.size());
   for (const uint64_t sequence : intent.freed) writer.Number(sequence);
   return writer.Take();
@@ -57,6 +58,7 @@ std::optional<Intent> Decode(const std::string& bytes) {
   intent.nccl_version = static_cast<int>(reader.Number());
   const auto code = static_cast<StatusCode>(reader.Number());
   intent.readiness = Status(code, reader.Text());
+  intent.options = reader.Text();
   const uint64_t count = reader.Number();
   for (uint64_t index = 0; index < count && reader.ok(); ++index) intent.freed.push_back(reader.Number());
   if (!reader.ok()) return std::nullopt;
@@ -89,6 +91,8 @@ Status CheckSame(const std::vector<Intent>& intents) {
   difference =
       FirstDifference(intents, [](const Intent& intent) { return "NCCL " + std::to_string(intent.nccl_version); });
   if (!difference.empty()) return disagreement("the NCCL version", difference);
+  difference = FirstDifference(intents, [](const Intent& intent) { return intent.options; });
+  if (!difference.empty()) return disagreement("the pool's options", difference);
   difference = FirstDifference(
       intents, [](const Intent& intent) { return "segment " + std::to_string(intent.segment_index) + " next"; });
   if (!difference.empty()) return disagreement("the pool's segments", difference);

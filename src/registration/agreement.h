@@ -31,6 +31,7 @@ struct Intent {
   uint64_t sequence_count = 0;  // calls so far, and their hash
   uint64_t sequence_hash = 0;
   int nccl_version = 0;
+  std::string options = {};          // of create: those that have to be the same on every rank
   Status readiness = {};             // why this rank cannot take part, if it cannot
   std::vector<uint64_t> freed = {};  // deferred frees of this rank, ascending
 };

@@ -7,6 +7,8 @@ namespace commpool {
 
 namespace {
 
+constexpr uint64_t kLongestMessage = uint64_t{1} << 30;
+
 class SelfChannel : public AgreementChannel {
  public:
   int rank() const override { return 0; }
@@ -32,6 +34,7 @@ class CallerChannel : public AgreementChannel {
     if (all_gather_(&length, lengths.data(), sizeof(length), context_) != 0) return Failure(step);
 
     const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    if (longest > kLongestMessage) return Failure(step + ": a rank announced " + std::to_string(longest) + " bytes");
     std::string padded = mine;
     padded.resize(longest);
     std::string received(longest * static_cast<uint64_t>(ranks_), '\0');

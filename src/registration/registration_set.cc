@@ -1,6 +1,7 @@
 #include "src/registration/registration_set.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "src/base/log.h"
 
@@ -100,16 +101,19 @@ Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
 }
 
 Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToRegister>& segments) {
-  uint64_t made = 0;
+  std::vector<std::pair<Communicator, uint32_t>> made;
   for (const Communicator& communicator : Communicators()) {
     for (const SegmentToRegister& segment : segments) {
       if (!Lacks(communicator.handle, segment.index)) continue;
       Status status = RegisterOne(communicator, segment);
-      if (!status.ok()) return status;
-      ++made;
+      if (!status.ok()) {
+        for (const auto& [owner, index] : made) static_cast<void>(DeregisterOne(owner, index));
+        return status;
+      }
+      made.emplace_back(communicator, segment.index);
     }
   }
-  return made;
+  return uint64_t{made.size()};
 }
 
 Status RegistrationSet::DeregisterSegment(uint32_t index) {

@@ -1,5 +1,9 @@
 #include "src/registration/tcp_channel.h"
 
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "src/registration/wire.h"
@@ -135,34 +139,77 @@ class TcpChannel : public AgreementChannel {
   Status failure_;
 };
 
+// Who has connected to rank 0, and who has said which rank it is. A stranger that says nothing delays nobody.
+class RanksToCome {
+ public:
+  explicit RanksToCome(const TcpChannelOptions& options)
+      : options_(options), connections_(static_cast<size_t>(options.ranks - 1)) {}
+
+  bool complete() const {
+    return std::all_of(connections_.begin(), connections_.end(), [](const Connection& one) { return one.valid(); });
+  }
+  std::vector<Connection> Take() { return std::move(connections_); }
+
+  std::string Missing() const {
+    std::string missing;
+    for (size_t index = 0; index < connections_.size(); ++index) {
+      if (!connections_[index].valid()) missing += " " + std::to_string(index + 1);
+    }
+    return missing;
+  }
+
+  void Greet(Connection connection) { silent_.push_back(std::move(connection)); }
+
+  // While someone has not spoken, the port is left for a moment at a time to look whether it has.
+  Deadline NextLook(Deadline deadline) const {
+    return silent_.empty() ? deadline : std::min(deadline, DeadlineAfter(std::chrono::milliseconds(5)));
+  }
+
+  void ReadHellos() {
+    std::vector<Connection> still_silent;
+    for (Connection& connection : silent_) {
+      Hello hello;
+      const ssize_t there = recv(connection.descriptor(), &hello, sizeof(hello), MSG_PEEK | MSG_DONTWAIT);
+      const bool nothing_yet = there < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+      if (nothing_yet || (there > 0 && there < static_cast<ssize_t>(sizeof(hello)))) {
+        still_silent.push_back(std::move(connection));
+      } else if (there > 0 && connection.Receive(&hello, sizeof(hello), DeadlineAfter({})).ok() && Expected(hello)) {
+        connections_[hello.rank - 1] = std::move(connection);
+      }  // else it has gone, or is a stranger, or a rank that tried twice
+    }
+    silent_ = std::move(still_silent);
+  }
+
+ private:
+  bool Expected(const Hello& hello) const {
+    return hello.magic == kMagic && hello.secret == options_.secret && hello.rank >= 1 &&
+           hello.rank <= connections_.size() && !connections_[hello.rank - 1].valid();
+  }
+
+  const TcpChannelOptions& options_;
+  std::vector<Connection> connections_;  // connection i leads to rank i + 1
+  std::vector<Connection> silent_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<AgreementChannel>> AcceptTcpChannel(const TcpChannelOptions& options, Listener listener) {
   const Deadline deadline = DeadlineAfter(options.deadline);
-  std::vector<Connection> connections(static_cast<size_t>(options.ranks - 1));
-  int connected = 0;
-  while (connected + 1 < options.ranks) {
-    Result<Connection> connection = listener.Accept(deadline);
-    if (!connection.ok()) {
-      std::string missing;
-      for (size_t index = 0; index < connections.size(); ++index) {
-        if (!connections[index].valid()) missing += " " + std::to_string(index + 1);
-      }
-      return Status(connection.status().code(), "agreement channel: these ranks did not connect to " +
-                                                    listener.address() + ":" + missing + " (" +
-                                                    connection.status().message() +
-                                                    "): is the network between them open? COMMPOOL_INTERFACE names "
-                                                    "the interface to use");
-    }
-    Hello hello;
-    if (!connection->Receive(&hello, sizeof(hello), deadline).ok()) continue;
-    const bool known = hello.magic == kMagic && hello.secret == options.secret && hello.rank >= 1 &&
-                       hello.rank < static_cast<uint64_t>(options.ranks) && !connections[hello.rank - 1].valid();
-    if (!known) continue;  // a stranger on the port, or a rank that tried twice
-    connections[hello.rank - 1] = std::move(*connection);
-    ++connected;
+  RanksToCome ranks(options);
+  while (!ranks.complete()) {
+    Result<Connection> connection = listener.Accept(ranks.NextLook(deadline));
+    const bool over = std::chrono::steady_clock::now() >= deadline;
+    if (connection.ok()) ranks.Greet(std::move(*connection));
+    ranks.ReadHellos();
+    if (connection.ok() || ranks.complete()) continue;
+    if (connection.status().code() == StatusCode::kDeadlineExceeded && !over) continue;
+    return Status(connection.status().code(), "agreement channel: these ranks did not connect to " +
+                                                  listener.address() + ":" + ranks.Missing() + " (" +
+                                                  connection.status().message() +
+                                                  "): is the network between them open? COMMPOOL_INTERFACE names "
+                                                  "the interface to use");
   }
-  return std::unique_ptr<AgreementChannel>(std::make_unique<TcpChannel>(options, std::move(connections)));
+  return std::unique_ptr<AgreementChannel>(std::make_unique<TcpChannel>(options, ranks.Take()));
 }
 
 Result<std::unique_ptr<AgreementChannel>> ConnectTcpChannel(const TcpChannelOptions& options,

@@ -1,0 +1,73 @@
+#include "src/registration/agreement_channel.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace commpool {
+namespace {
+
+TEST(SelfChannel, GathersItsOwnBytes) {
+  const std::unique_ptr<AgreementChannel> channel = MakeSelfChannel();
+  EXPECT_EQ(channel->rank(), 0);
+  EXPECT_EQ(channel->ranks(), 1);
+  EXPECT_EQ(channel->AllGather("mine", "reserve").value(), std::vector<std::string>{"mine"});
+}
+
+// Stands for the all-gather of a job of two ranks of which this is rank 1; rank 0 always sends `other`.
+struct Job {
+  std::string other;
+  int fail_at = 0;  // the number of the call that fails; 0 for none
+  int calls = 0;
+  bool announces_too_much = false;
+};
+
+int GatherOfJob(const void* sent, void* received, size_t bytes, void* context) {
+  Job& job = *static_cast<Job*>(context);
+  if (++job.calls == job.fail_at) return 1;
+  const bool lengths = job.calls % 2 == 1;
+  auto* out = static_cast<char*>(received);
+  std::memset(out, 0, bytes);
+  const uint64_t length = job.announces_too_much ? UINT64_MAX : job.other.size();
+  std::memcpy(out, lengths ? reinterpret_cast<const char*>(&length) : job.other.data(),
+              lengths ? sizeof(length) : job.other.size());
+  std::memcpy(out + bytes, sent, bytes);
+  return 0;
+}
+
+TEST(CallerChannel, GathersBytesOfDifferentLengths) {
+  Job job{.other = "the longer one"};
+  const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
+  EXPECT_EQ(channel->AllGather("short", "reserve").value(), (std::vector<std::string>{"the longer one", "short"}));
+  EXPECT_EQ(channel->AllGather("", "reserve").value(), (std::vector<std::string>{"the longer one", ""}));
+}
+
+TEST(CallerChannel, NamesTheStepWhereTheFunctionFailed) {
+  for (const int call : {1, 2}) {
+    Job job{.other = "x", .fail_at = call};
+    const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
+    const Status status = channel->AllGather("mine", "reserve").status();
+    EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
+    EXPECT_NE(status.message().find("failed at reserve (rank 1 of 2)"), std::string::npos) << status.message();
+  }
+}
+
+TEST(CallerChannel, StaysBrokenAndCallsNothingMore) {
+  Job job{.other = "x", .fail_at = 1};
+  const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
+  EXPECT_FALSE(channel->AllGather("mine", "reserve").ok());
+  const Status status = channel->AllGather("mine", "trim").status();
+  EXPECT_NE(status.message().find("an earlier call failed"), std::string::npos) << status.message();
+  EXPECT_EQ(job.calls, 1);
+}
+
+TEST(CallerChannel, RefusesALengthThatCannotBe) {
+  Job job{.other = "x", .announces_too_much = true};
+  const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
+  const Status status = channel->AllGather("mine", "reserve").status();
+  EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
+  EXPECT_NE(status.message().find("announced"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace commpool

@@ -1,0 +1,253 @@
+// What follows from the intents and outcomes of all ranks: the other ranks' messages come from a channel in memory.
+#include "src/registration/agreement.h"
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <functional>
+#include <thread>
+
+namespace commpool {
+namespace {
+
+// All ranks' messages of a step meet in one place.
+class Meeting {
+ public:
+  explicit Meeting(int ranks) : barrier_(ranks), messages_(static_cast<size_t>(ranks)) {}
+
+  std::vector<std::string> Exchange(int rank, const std::string& mine) {
+    messages_[static_cast<size_t>(rank)] = mine;
+    barrier_.arrive_and_wait();
+    std::vector<std::string> all = messages_;
+    barrier_.arrive_and_wait();
+    return all;
+  }
+
+ private:
+  std::barrier<> barrier_;
+  std::vector<std::string> messages_;
+};
+
+class MeetingChannel : public AgreementChannel {
+ public:
+  MeetingChannel(Meeting& meeting, int rank, int ranks) : meeting_(meeting), rank_(rank), ranks_(ranks) {}
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+  Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string&) override {
+    return meeting_.Exchange(rank_, mine);
+  }
+
+ private:
+  Meeting& meeting_;
+  const int rank_;
+  const int ranks_;
+};
+
+class History : public CallHistory {
+ public:
+  explicit History(std::vector<TracedCall> calls = {}) : calls_(std::move(calls)) {}
+  std::vector<TracedCall> LastCalls() const override { return calls_; }
+
+ private:
+  std::vector<TracedCall> calls_;
+};
+
+void ForEachRank(size_t ranks, const std::function<void(AgreementChannel&)>& body) {
+  Meeting meeting(static_cast<int>(ranks));
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      MeetingChannel channel(meeting, static_cast<int>(rank), static_cast<int>(ranks));
+      body(channel);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// What every rank gets, which has to be the same.
+Result<Agreed> Agree(const std::vector<Intent>& intents, const std::vector<History>& histories = {}) {
+  std::vector<Result<Agreed>> results(intents.size(), Status(StatusCode::kInternal, "not run"));
+  ForEachRank(intents.size(), [&](AgreementChannel& channel) {
+    const auto rank = static_cast<size_t>(channel.rank());
+    const History history = histories.empty() ? History() : histories[rank];
+    results[rank] = AgreeOnIntent(channel, intents[rank], history);
+  });
+  for (const Result<Agreed>& result : results) {
+    EXPECT_EQ(result.status().code(), results[0].status().code());
+    EXPECT_EQ(result.status().message(), results[0].status().message());
+  }
+  return results[0];
+}
+
+void ExpectDisagreement(const std::vector<Intent>& intents, const std::string& message,
+                        const std::vector<History>& histories = {}) {
+  const Status status = Agree(intents, histories).status();
+  EXPECT_EQ(status.code(), StatusCode::kDisagreement);
+  EXPECT_EQ(status.message(), message);
+}
+
+Intent Reserving(uint64_t bytes) { return {.call = CollectiveCall::kReserve, .bytes = bytes, .nccl_version = 22809}; }
+
+TEST(AgreementOnIntent, CombinesWhatRanksBring) {
+  std::vector<Intent> intents(3, Reserving(4096));
+  intents[0].memory_left = 900;
+  intents[1].memory_left = 700;
+  intents[2].memory_left = UINT64_MAX;
+  intents[2].granularity = 2 << 20;
+  intents[1].live_blocks = 3;
+  const Result<Agreed> agreed = Agree(intents);
+  ASSERT_TRUE(agreed.ok());
+  EXPECT_EQ(agreed->granularity, uint64_t{2 << 20});
+  EXPECT_EQ(agreed->least_memory_left, 700u);
+  EXPECT_EQ(agreed->rank_with_least_memory, 1);
+  EXPECT_EQ(agreed->most_live_blocks, 3u);
+  EXPECT_EQ(agreed->rank_with_most_live_blocks, 1);
+}
+
+TEST(AgreementOnIntent, FreesWhatEveryRankHasFreed) {
+  std::vector<Intent> intents(3, Reserving(4096));
+  intents[0].freed = {1, 2, 5, 9};
+  intents[1].freed = {2, 3, 5, 9};
+  intents[2].freed = {0, 2, 9};
+  EXPECT_EQ(Agree(intents).value().freed, (std::vector<uint64_t>{2, 9}));
+  intents[1].freed = {};
+  EXPECT_TRUE(Agree(intents).value().freed.empty());
+}
+
+TEST(AgreementOnIntent, NamesTheRankThatMakesAnotherCall) {
+  std::vector<Intent> intents(3, Reserving(4096));
+  intents[2].call = CollectiveCall::kClose;
+  ExpectDisagreement(intents, "ranks disagree on the collective call: rank 0: reserve, rank 2: close");
+}
+
+TEST(AgreementOnIntent, NamesTheRankThatAsksForOtherBytes) {
+  std::vector<Intent> intents(3, Reserving(4096));
+  intents[1].bytes = 8192;
+  ExpectDisagreement(intents, "ranks disagree on the bytes of reserve: rank 0: 4096 bytes, rank 1: 8192 bytes");
+}
+
+TEST(AgreementOnIntent, NamesTheRankWithAnotherNccl) {
+  std::vector<Intent> intents(2, Reserving(4096));
+  intents[1].nccl_version = 23007;
+  ExpectDisagreement(intents, "ranks disagree on the NCCL version: rank 0: NCCL 22809, rank 1: NCCL 23007");
+}
+
+TEST(AgreementOnIntent, NamesTheRankWithOtherOptions) {
+  std::vector<Intent> intents(2, Intent{.call = CollectiveCall::kCreate, .options = "alignment_bytes 512"});
+  intents[1].options = "alignment_bytes 4096";
+  ExpectDisagreement(intents,
+                     "ranks disagree on the pool's options: rank 0: alignment_bytes 512, rank 1: alignment_bytes 4096");
+}
+
+TEST(AgreementOnIntent, NamesTheRankWithOtherSegments) {
+  std::vector<Intent> intents(2, Reserving(4096));
+  intents[1].segment_index = 4;
+  ExpectDisagreement(intents, "ranks disagree on the pool's segments: rank 0: segment 0 next, rank 1: segment 4 next");
+}
+
+TEST(AgreementOnIntent, ARankThatIsNotReadyFailsAllWithItsReason) {
+  std::vector<Intent> intents(3, Reserving(4096));
+  intents[1] = {.call = CollectiveCall::kReserve};  // it knows too little to be compared
+  intents[1].readiness = Status(StatusCode::kNotSupported, "no windows here");
+  intents[2].readiness = Status(StatusCode::kInvalidArgument, "another reason");
+  const Status status = Agree(intents).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_EQ(status.message(), "rank 1 cannot reserve: no windows here");
+}
+
+std::vector<TracedCall> Calls(const std::vector<std::string>& descriptions) {
+  std::vector<TracedCall> calls;
+  uint64_t hash = 0;
+  for (const std::string& description : descriptions) {
+    hash = hash * 31 + std::hash<std::string>()(description);
+    calls.push_back({calls.size(), hash, description});
+  }
+  return calls;
+}
+
+Intent After(const std::vector<TracedCall>& calls) {
+  Intent intent = Reserving(4096);
+  intent.sequence_count = calls.size();
+  intent.sequence_hash = calls.empty() ? 0 : calls.back().hash_after;
+  return intent;
+}
+
+constexpr char kSequences[] = "the sequences of calls differ, so blocks are at different offsets: ";
+
+TEST(AgreementOnIntent, NamesTheFirstDifferingCall) {
+  const std::vector<TracedCall> usual = Calls({"allocate 1", "allocate 2", "free 0"});
+  const std::vector<TracedCall> other = Calls({"allocate 1", "allocate 3", "free 0"});
+  ExpectDisagreement({After(usual), After(usual), After(other)},
+                     std::string(kSequences) + "rank 0 made allocate 2, rank 2 made allocate 3",
+                     {History(usual), History(usual), History(other)});
+}
+
+TEST(AgreementOnIntent, NamesTheCallThatOneRankMadeMore) {
+  const std::vector<TracedCall> usual = Calls({"allocate 1"});
+  const std::vector<TracedCall> more = Calls({"allocate 1", "allocate 2"});
+  const std::string made_also = " also made allocate 2";
+  ExpectDisagreement({After(usual), After(more)}, std::string(kSequences) + "rank 1" + made_also,
+                     {History(usual), History(more)});
+  ExpectDisagreement({After(more), After(usual)}, std::string(kSequences) + "rank 0" + made_also,
+                     {History(more), History(usual)});
+}
+
+TEST(AgreementOnIntent, SaysWhereTheDifferenceIsTooOldToName) {
+  const std::vector<TracedCall> calls = Calls({"allocate 1"});
+  Intent other = After(calls);
+  ++other.sequence_hash;
+  ExpectDisagreement({After(calls), other},
+                     std::string(kSequences) + "the first difference is older than the calls that are kept",
+                     {History(calls), History(calls)});
+}
+
+TEST(AgreementOnIntent, RefusesWhatItCannotRead) {
+  ForEachRank(2, [](AgreementChannel& channel) {
+    const Status status = channel.rank() == 0 ? AgreeOnIntent(channel, Reserving(4096), History()).status()
+                                              : channel.AllGather("what is this", "reserve").status();
+    if (channel.rank() != 0) return;
+    EXPECT_EQ(status.code(), StatusCode::kDisagreement);
+    EXPECT_NE(status.message().find("rank 1 sent an unreadable intent"), std::string::npos) << status.message();
+  });
+}
+
+TEST(AgreementOnIntent, ARefusalIsHeardByAll) {
+  ForEachRank(2, [](AgreementChannel& channel) {
+    Intent mine{.call = CollectiveCall::kCreate};
+    if (channel.rank() == 1) mine.readiness = Status(StatusCode::kInvalidArgument, "no device 9");
+    const Status status =
+        channel.rank() == 1 ? TellRefusal(channel, mine) : AgreeOnIntent(channel, mine, History()).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), "rank 1 cannot create: no device 9");
+  });
+}
+
+TEST(AgreementOnOutcome, IsOkWhereEveryRankSucceeded) {
+  ForEachRank(3, [](AgreementChannel& channel) { EXPECT_TRUE(AgreeOnOutcome(channel, Status(), "making").ok()); });
+}
+
+TEST(AgreementOnOutcome, IsTheFailureOfTheLowestRank) {
+  ForEachRank(3, [](AgreementChannel& channel) {
+    const Status mine =
+        channel.rank() == 0 ? Status() : Status(StatusCode::kOutOfMemory, "as rank " + std::to_string(channel.rank()));
+    const Status status = AgreeOnOutcome(channel, mine, "making a segment");
+    EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+    EXPECT_EQ(status.message(), "making a segment failed on rank 1: as rank 1");
+  });
+}
+
+TEST(AgreementOnOutcome, RefusesWhatItCannotRead) {
+  ForEachRank(2, [](AgreementChannel& channel) {
+    const Status status =
+        channel.rank() == 0 ? AgreeOnOutcome(channel, Status(), "making") : channel.AllGather("?", "making").status();
+    EXPECT_EQ(status.code(), channel.rank() == 0 ? StatusCode::kDisagreement : StatusCode::kOk);
+  });
+}
+
+TEST(CollectiveCalls, HaveNames) {
+  EXPECT_STREQ(Name(CollectiveCall::kRegister), "register_with");
+  EXPECT_STREQ(Name(static_cast<CollectiveCall>(99)), "unknown call");
+}
+
+}  // namespace
+}  // namespace commpool

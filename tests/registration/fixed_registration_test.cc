@@ -1,0 +1,121 @@
+// Fixed pools, which register as local buffers: what exists at once, what is grown later when asked to.
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class FixedRegistration : public DriverTest {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_NCCL();
+    if (!driver().nccl.has_local_registration()) GTEST_SKIP() << driver().nccl.WhyNoLocalRegistration();
+    group_.emplace(1);
+    current_.emplace(driver(), rank().context);
+    runtime_ = std::make_unique<Runtime>(shared_driver());
+    PoolConfiguration configuration;
+    configuration.name = "fixed";
+    pool_ = runtime_->pools().Find(runtime_->CreatePool(configuration).value()).value();
+  }
+  void TearDown() override {
+    if (!group_) return;
+    ExpectOk({pool_->Close()});
+    pool_.reset();
+    runtime_.reset();
+    current_.reset();
+    group_.reset();
+  }
+
+  Rank& rank() { return (*group_)[0]; }
+  Pool& pool() { return *pool_; }
+  ncclComm_t communicator() { return rank().communicator; }
+  CUdeviceptr Allocate(uint64_t bytes) { return pool().Allocate(bytes, KeyOfStream(rank().stream)).value(); }
+  uint64_t registered() { return pool().Figures().registered_segments; }
+  uint64_t pending() { return pool().Figures().pending_segments; }
+
+ private:
+  std::optional<RankGroup> group_;
+  std::optional<ContextGuard> current_;
+  std::unique_ptr<Runtime> runtime_;
+  std::shared_ptr<Pool> pool_;
+};
+
+TEST_F(FixedRegistration, LaterSegmentsWaitForRegisterPending) {
+  ExpectOk({pool().Reserve(32 * kMiB)});
+  ExpectOk({pool().RegisterWith(communicator())});
+  EXPECT_EQ(registered(), 1u);
+  const uint64_t calls = CallCount("ncclCommRegister");
+  const CUdeviceptr first = Allocate(32 * kMiB);
+  const CUdeviceptr later = Allocate(64 * kMiB);
+  EXPECT_EQ(CallCount("ncclCommRegister"), calls);
+  EXPECT_EQ(pending(), 1u);
+  EXPECT_EQ(pool().RegisterPending().value(), 1u);
+  EXPECT_EQ(pool().RegisterPending().value(), 0u);
+  EXPECT_EQ(registered(), 2u);
+  EXPECT_EQ(pending(), 0u);
+  for (const CUdeviceptr block : {first, later}) ExpectOk({pool().Free(block)});
+}
+
+TEST_F(FixedRegistration, ASecondRegisterWithTakesWhatIsPending) {
+  ExpectOk({pool().RegisterWith(communicator())});
+  const CUdeviceptr block = Allocate(kMiB);
+  EXPECT_EQ(pending(), 1u);
+  ExpectOk({pool().RegisterWith(communicator())});
+  EXPECT_EQ(registered(), 1u);
+  ExpectOk({pool().Free(block)});
+}
+
+TEST_F(FixedRegistration, HasNoWindows) {
+  const CUdeviceptr block = Allocate(kMiB);
+  ExpectOk({pool().RegisterWith(communicator())});
+  EXPECT_EQ(pool().WindowOf(block, communicator()).status().code(), StatusCode::kNotFound);
+  ExpectOk({pool().Free(block)});
+}
+
+TEST_F(FixedRegistration, TrimKeepsRegisteredSegments) {
+  ExpectOk({pool().Reserve(32 * kMiB)});
+  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().Free(Allocate(64 * kMiB))});
+  EXPECT_EQ(pool().Trim(0).value(), 64 * kMiB);
+  EXPECT_EQ(pool().ReleaseUnused(), 0u);
+  EXPECT_EQ(pool().Figures().counters.reserved_bytes.current, 32 * kMiB);
+  ExpectOk({pool().Deregister(communicator())});
+  EXPECT_EQ(registered(), 0u);
+  EXPECT_EQ(pool().Trim(0).value(), 32 * kMiB);
+}
+
+TEST_F(FixedRegistration, DeregisteringWhatIsNotRegisteredDoesNothing) {
+  ExpectOk({pool().Deregister(communicator())});
+  ExpectOk({pool().AbandonCommunicator(communicator())});
+}
+
+TEST_F(FixedRegistration, RefusesUnusableCommunicators) {
+  EXPECT_EQ(pool().RegisterWith(nullptr).code(), StatusCode::kInvalidArgument);
+  COMMPOOL_REQUIRE_DEVICES(2);
+  RankGroup others(2);
+  ExpectFailure(pool().RegisterWith(others[1].communicator), StatusCode::kInvalidArgument,
+                "cannot be registered with a communicator of device 1");
+  EXPECT_EQ(registered(), 0u);
+}
+
+TEST_F(FixedRegistration, AFailedRegistrationChangesNothing) {
+  COMMPOOL_REQUIRE_EMULATOR("faults are injected");
+  for (const uint64_t bytes : {32 * kMiB, 64 * kMiB}) ExpectOk({pool().Reserve(bytes)});
+  {
+    const InjectedFault second({.call = "ncclCommRegister", .result = ncclSystemError, .skip = 1});
+    EXPECT_EQ(pool().RegisterWith(communicator()).code(), StatusCode::kCommunicatorError);
+  }
+  EXPECT_EQ(registered(), 0u);
+  EXPECT_EQ(pending(), 0u);  // the communicator is not remembered
+
+  ExpectOk({pool().RegisterWith(communicator())});
+  for (const uint64_t bytes : {128 * kMiB, 256 * kMiB}) ExpectOk({pool().Reserve(bytes)});
+  {
+    const InjectedFault second({.call = "ncclCommRegister", .result = ncclSystemError, .skip = 1});
+    EXPECT_EQ(pool().RegisterPending().status().code(), StatusCode::kCommunicatorError);
+  }
+  EXPECT_EQ(registered(), 2u);
+  EXPECT_EQ(pending(), 2u);
+}
+
+}  // namespace
+}  // namespace commpool::testing

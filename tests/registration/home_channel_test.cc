@@ -1,0 +1,63 @@
+#include "src/registration/home_channel.h"
+
+#include "tests/registration/rank_group.h"
+
+namespace commpool::testing {
+namespace {
+
+class HomeChannel : public DriverTest {
+ protected:
+  void SetUp() override { COMMPOOL_REQUIRE_NCCL(); }
+
+  Result<std::unique_ptr<AgreementChannel>> Open(const Rank& rank, uint64_t deadline_ms = 20000) {
+    Result<Communicator> home = DescribeCommunicator(driver(), rank.communicator);
+    if (!home.ok()) return home.status();
+    return OpenHomeChannel(driver(), *home, deadline_ms);
+  }
+};
+
+TEST_F(HomeChannel, OfOneRankCallsNoNccl) {
+  RankGroup group(1);
+  const uint64_t gathers = CallCount("ncclAllGather");
+  ExpectOk(group.Run([&](Rank& rank) { return Open(rank).status(); }));
+  EXPECT_EQ(CallCount("ncclAllGather"), gathers);
+}
+
+TEST_F(HomeChannel, ConnectsEveryRank) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  RankGroup group(DeviceCountOfTests());
+  ExpectOk(group.Run([&](Rank& rank) {
+    Result<std::unique_ptr<AgreementChannel>> channel = Open(rank);
+    if (!channel.ok()) return channel.status();
+    const std::vector<std::string> all = (*channel)->AllGather(std::to_string(rank.number), "reserve").value();
+    for (int number = 0; number < rank.ranks; ++number) {
+      EXPECT_EQ(all[static_cast<size_t>(number)], std::to_string(number));
+    }
+    return Status();
+  }));
+}
+
+TEST_F(HomeChannel, GivesBackWhatItUsedWhereItCannotBegin) {
+  COMMPOOL_REQUIRE_EMULATOR("faults are injected");
+  RankGroup group(2);
+  const Fault faults[] = {{.call = "cuMemAlloc", .result = CUDA_ERROR_OUT_OF_MEMORY, .count = 2},
+                          {.call = "cuStreamCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .count = 2}};
+  for (const Fault& fault : faults) {
+    const InjectedFault on_all(fault);
+    ExpectFailure(group.Run([&](Rank& rank) { return Open(rank).status(); }), StatusCode::kOutOfMemory,
+                  std::string(fault.call));
+  }
+}
+
+TEST_F(HomeChannel, FailsWhereTheAllGatherFails) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  // It leaves these to the process, for NCCL's kernel might still run.
+  for (const char* kept : {"memory", "addresses", "stream", "primary context"}) AllowLeak(kept);
+  RankGroup group(2);
+  const InjectedFault on_all({.call = "ncclAllGather", .result = ncclSystemError, .count = 2});
+  ExpectFailure(group.Run([&](Rank& rank) { return Open(rank).status(); }), StatusCode::kCommunicatorError,
+                "ncclAllGather");
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,23 @@
+// A machine on which NCCL takes a window's registration and makes none.
+#include <cstdlib>
+
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+[[maybe_unused]] const int kWithoutWindows = setenv("COMMPOOL_EMULATOR", "nccl=2.30.7,windows=no", 1);
+
+class NullWindows : public SymmetricTest {};
+
+TEST_F(NullWindows, AreNotSupportedOnAllAndNothingIsKept) {
+  ExpectOk(Create());
+  const Statuses statuses = Reserve(2 * kMiB);
+  ExpectFailure(statuses, StatusCode::kNotSupported, "registering a segment of 2 MiB failed on rank 0: NCCL 2.30.7");
+  ExpectFailure(statuses, StatusCode::kNotSupported, "made no window");
+  EXPECT_EQ(ReservedBytes(0), 0u);
+  EXPECT_EQ(RegisteredSegments(last()), 0u);
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,64 @@
+// Ranks as threads of one process, each with its own device, stream and communicator.
+//
+//   RankGroup group(4);
+//   group.Run([&](Rank& rank) { return pools[rank.rank]->Reserve(bytes); });   // every rank's Status, rank 0's first
+//
+// One thread owns a group. On the emulator and on hardware.
+#ifndef COMMPOOL_TESTS_REGISTRATION_RANK_GROUP_H_
+#define COMMPOOL_TESTS_REGISTRATION_RANK_GROUP_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/driver/handles.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::testing {
+
+struct Rank {
+  int number = 0;  // and its device
+  int ranks = 1;
+  PrimaryContext context;
+  CUstream stream = nullptr;
+  ncclComm_t communicator = nullptr;
+};
+
+using Statuses = std::vector<Status>;
+
+// Calls body(0) to body(ranks - 1), each on a thread of its own.
+Statuses RunThreads(int ranks, const std::function<Status(int)>& body);
+
+class RankGroup {
+ public:
+  explicit RankGroup(int ranks);
+  ~RankGroup();
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  Rank& operator[](int number) { return ranks_[static_cast<size_t>(number)]; }
+
+  // The rank's device is current on its thread.
+  Statuses Run(const std::function<Status(Rank&)>& body);
+
+  // A communicator over ranks `first` and up; null on the others. The caller destroys it.
+  std::vector<ncclComm_t> ConnectFrom(int first);
+  void Destroy(std::vector<ncclComm_t>& communicators);
+
+ private:
+  std::vector<Rank> ranks_;
+};
+
+// The status of each rank is OK.
+void ExpectOk(const Statuses& statuses);
+// Every rank failed with this code, and its message holds the fragment.
+void ExpectFailure(const Statuses& statuses, StatusCode code, const std::string& fragment);
+void ExpectFailure(const Status& status, StatusCode code, const std::string& fragment);
+
+}  // namespace commpool::testing
+
+#endif  // COMMPOOL_TESTS_REGISTRATION_RANK_GROUP_H_

@@ -1,0 +1,112 @@
+// The main job across processes: one rank a process, under mpirun.
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/pool/runtime.h"
+#include "tests/registration/rank_group.h"
+
+namespace commpool::testing {
+namespace {
+
+int GatherOverMpi(const void* sent, void* received, size_t bytes, void*) {
+  const int count = static_cast<int>(bytes);
+  return MPI_Allgather(sent, count, MPI_BYTE, received, count, MPI_BYTE, MPI_COMM_WORLD);
+}
+
+class ProcessRanks : public DriverTest {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_NCCL();
+    if (!driver().nccl.has_windows()) GTEST_SKIP() << driver().nccl.WhyNoWindows();
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+    COMMPOOL_REQUIRE_DEVICES(ranks_);
+    setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
+    context_ = PrimaryContext::Retain(driver(), rank_).value();
+    current_.emplace(driver(), context_);
+    ncclUniqueId id = {};
+    if (rank_ == 0) {
+      ASSERT_EQ(driver().nccl.ncclGetUniqueId(&id), ncclSuccess);
+    }
+    MPI_Bcast(&id, sizeof(id), MPI_BYTE, 0, MPI_COMM_WORLD);
+    ASSERT_EQ(driver().nccl.ncclCommInitRank(&communicator_, ranks_, id, rank_), ncclSuccess);
+    ASSERT_EQ(driver().cuda.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    runtime_ = std::make_unique<Runtime>(shared_driver());
+  }
+  void TearDown() override {
+    runtime_.reset();
+    if (communicator_ == nullptr) return;
+    EXPECT_EQ(driver().nccl.ncclCommDestroy(communicator_), ncclSuccess);
+    EXPECT_EQ(driver().cuda.cuStreamDestroy(stream_), CUDA_SUCCESS);
+    current_.reset();
+  }
+
+  std::vector<uint64_t> GatherNumbers(uint64_t mine) const {
+    std::vector<uint64_t> all(static_cast<size_t>(ranks_));
+    MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, MPI_COMM_WORLD);
+    return all;
+  }
+
+  void ExpectSum(CUdeviceptr block, size_t count) {
+    const CudaDriver& cuda = driver().cuda;
+    std::vector<float> values(count, static_cast<float>(rank_ + 1));
+    EXPECT_EQ(cuda.cuMemcpyHtoD(block, values.data(), count * sizeof(float)), CUDA_SUCCESS);
+    EXPECT_EQ(driver().nccl.ncclAllReduce(reinterpret_cast<void*>(block), reinterpret_cast<void*>(block), count,
+                                          ncclFloat, ncclSum, communicator_, stream_),
+              ncclSuccess);
+    EXPECT_EQ(cuda.cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuMemcpyDtoH(values.data(), block, count * sizeof(float)), CUDA_SUCCESS);
+    EXPECT_EQ(values, std::vector<float>(count, static_cast<float>(ranks_ * (ranks_ + 1) / 2)));
+  }
+
+  void RunMainJob(commpool_all_gather all_gather) {
+    constexpr size_t kCount = 100000;
+    PoolConfiguration configuration;
+    configuration.backing.placement.device = rank_;
+    configuration.home = communicator_;
+    configuration.all_gather = all_gather;
+    const PoolHandle handle = runtime_->CreatePool(configuration).value();
+    const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
+    ExpectOk({pool->Reserve(8 * kMiB)});
+    const ScopeHandle scope = runtime_->scopes().Begin({.pool = pool}).value();
+    for (int step = 0; step < 3; ++step) {
+      const CUdeviceptr block = runtime_->Allocate(rank_, kCount * sizeof(float), stream_).value();
+      const std::vector<uint64_t> offsets = GatherNumbers(pool->WindowOf(block, communicator_).value().offset);
+      EXPECT_EQ(std::count(offsets.begin(), offsets.end(), offsets[0]), ranks_);
+      ExpectSum(block, kCount);
+      ExpectOk({runtime_->Free(block)});
+      EXPECT_GE(pool->Reclaim().value(), kCount * sizeof(float));
+    }
+    ExpectOk({runtime_->scopes().End(scope), pool->Close(), runtime_->DestroyPool(handle)});
+  }
+
+ private:
+  int rank_ = 0;
+  int ranks_ = 1;
+  PrimaryContext context_;
+  std::optional<ContextGuard> current_;
+  ncclComm_t communicator_ = nullptr;
+  CUstream stream_ = nullptr;
+  std::unique_ptr<Runtime> runtime_;
+};
+
+TEST_F(ProcessRanks, ReduceScopedBlocksOfASymmetricPool) { RunMainJob(nullptr); }
+
+TEST_F(ProcessRanks, AgreeOverTheCallersAllGather) { RunMainJob(GatherOverMpi); }
+
+// A failure on one rank fails the job: mpirun looks at every rank's exit code.
+class Mpi : public ::testing::Environment {
+ public:
+  void SetUp() override { MPI_Init(nullptr, nullptr); }
+  void TearDown() override { MPI_Finalize(); }
+};
+[[maybe_unused]] ::testing::Environment* const kMpi = ::testing::AddGlobalTestEnvironment(new Mpi);
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,164 @@
+#include "src/registration/registration_set.h"
+
+#include <functional>
+
+#include "tests/registration/registration_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class RegistrationSets : public RegistrationTest {
+ protected:
+  void SetUp() override {
+    RegistrationTest::SetUp();
+    if (IsSkipped()) return;
+    if (!driver().nccl.has_windows()) GTEST_SKIP() << driver().nccl.WhyNoWindows();
+    home_ = Connect();
+    other_ = Connect();
+    segments_ = {MakeSegment(0), MakeSegment(1), MakeSegment(2)};
+    set_ = std::make_unique<RegistrationSet>(driver(), RegistrationKind::kWindow, kDeadlineMs);
+  }
+  void TearDown() override {
+    if (set_ != nullptr) ExpectOk({set_->RemoveAll()});
+    RegistrationTest::TearDown();
+  }
+
+  RegistrationSet& set() { return *set_; }
+  const Communicator& home() const { return home_; }
+  const Communicator& other() const { return other_; }
+  const std::vector<SegmentToRegister>& segments() const { return segments_; }
+  std::vector<SegmentToRegister> First(size_t count) const {
+    return {segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(count)};
+  }
+  static uint64_t Calls() { return CallCount("ncclCommWindowRegister"); }
+
+ private:
+  Communicator home_;
+  Communicator other_;
+  std::vector<SegmentToRegister> segments_;
+  std::unique_ptr<RegistrationSet> set_;
+};
+
+InjectedFault FailRegistrationAfter(int calls) {
+  return InjectedFault({.call = "ncclCommWindowRegister", .result = ncclSystemError, .skip = calls});
+}
+
+TEST_F(RegistrationSets, HoldOneRegistrationAPair) {
+  EXPECT_TRUE(set().empty());
+  ExpectOk({set().Add(home(), First(2)), set().Add(other(), First(2))});
+  EXPECT_TRUE(set().Has(home().handle));
+  EXPECT_EQ(set().registrations(), 4u);
+  EXPECT_EQ(set().pending(3), 2u);
+  const uint64_t calls = Calls();
+  ExpectOk({set().Add(home(), First(2)), set().RegisterSegment(segments()[1])});
+  EXPECT_EQ(set().RegisterPending(First(2)).value(), 0u);
+  EXPECT_EQ(Calls(), calls);
+  EXPECT_EQ(set().registrations(), 4u);
+}
+
+TEST_F(RegistrationSets, RegisterLaterSegmentsWithEveryCommunicator) {
+  ExpectOk({set().Add(home(), {}), set().Add(other(), {})});
+  ExpectOk({set().RegisterSegment(segments()[0])});
+  EXPECT_EQ(set().registrations(), 2u);
+  EXPECT_EQ(set().RegisterPending(segments()).value(), 4u);
+  EXPECT_EQ(set().pending(3), 0u);
+}
+
+TEST_F(RegistrationSets, FindTheWindowAndTheOffset) {
+  ExpectOk({set().Add(home(), First(1))});
+  const CUdeviceptr address = segments()[0].address;
+  const WindowPlace place = set().Find(home().handle, 0, address + 4096).value();
+  EXPECT_NE(place.window, nullptr);
+  EXPECT_EQ(place.offset, 4096u);
+  EXPECT_EQ(set().Find(home().handle, 1, address).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(set().Find(other().handle, 0, address).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(set().Find(nullptr, 0, address).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(RegistrationSets, AFailedAddChangesNothing) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  {
+    const InjectedFault third = FailRegistrationAfter(2);
+    EXPECT_FALSE(set().Add(home(), segments()).ok());
+  }
+  EXPECT_FALSE(set().Has(home().handle));
+  EXPECT_EQ(set().registrations(), 0u);
+
+  ExpectOk({set().Add(home(), First(1))});
+  {
+    const InjectedFault second = FailRegistrationAfter(1);
+    EXPECT_FALSE(set().Add(home(), segments()).ok());
+  }
+  EXPECT_TRUE(set().Has(home().handle));
+  EXPECT_TRUE(set().IsRegistered(0));
+  EXPECT_FALSE(set().IsRegistered(1));
+}
+
+TEST_F(RegistrationSets, ASegmentThatOneCommunicatorRefusesIsRegisteredWithNone) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk({set().Add(home(), {}), set().Add(other(), {})});
+  const InjectedFault second = FailRegistrationAfter(1);
+  EXPECT_FALSE(set().RegisterSegment(segments()[0]).ok());
+  EXPECT_EQ(set().registrations(), 0u);
+  EXPECT_TRUE(set().Has(other().handle));
+}
+
+TEST_F(RegistrationSets, AFailedRegisterPendingChangesNothing) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk({set().Add(home(), First(1)), set().Add(other(), {})});
+  const InjectedFault fourth = FailRegistrationAfter(3);
+  EXPECT_FALSE(set().RegisterPending(segments()).ok());
+  EXPECT_EQ(set().registrations(), 1u);
+}
+
+TEST_F(RegistrationSets, DeregisterASegmentEverywhereAndACommunicatorWhole) {
+  ExpectOk({set().Add(home(), segments()), set().Add(other(), segments())});
+  ExpectOk({set().DeregisterSegment(1)});
+  EXPECT_FALSE(set().IsRegistered(1));
+  EXPECT_EQ(set().registrations(), 4u);
+  ExpectOk({set().Remove(other().handle)});
+  EXPECT_FALSE(set().Has(other().handle));
+  EXPECT_EQ(set().registrations(), 2u);
+  ExpectOk({set().DeregisterSegment(7), set().Remove(other().handle), set().Remove(nullptr)});
+}
+
+TEST_F(RegistrationSets, DropAHandleThatNcclWouldNotEnd) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk({set().Add(home(), First(1))});
+  const ncclWindow_t window = set().Find(home().handle, 0, segments()[0].address).value().window;
+  {
+    const InjectedFault fault({.call = "ncclCommWindowDeregister", .result = ncclSystemError});
+    EXPECT_EQ(set().DeregisterSegment(0).code(), StatusCode::kCommunicatorError);
+  }
+  EXPECT_EQ(set().registrations(), 0u);
+  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);  // the fault left it alive
+}
+
+TEST_F(RegistrationSets, AbandonCallsNothing) {
+  COMMPOOL_REQUIRE_EMULATOR("calls are counted");
+  ExpectOk({set().Add(home(), First(1))});
+  const ncclWindow_t window = set().Find(home().handle, 0, segments()[0].address).value().window;
+  const uint64_t calls = CallCount("*");
+  set().Abandon(home().handle);
+  EXPECT_EQ(CallCount("*"), calls);
+  EXPECT_TRUE(set().empty());
+  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);
+}
+
+// Home first, then as they were added: the same on every rank, which their addresses are not.
+TEST_F(RegistrationSets, ServeCommunicatorsInTheOrderInWhichTheyCame) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  const bool ascending = std::less<ncclComm_t>()(home().handle, other().handle);
+  const Communicator& first = ascending ? other() : home();
+  const Communicator& second = ascending ? home() : other();
+  ExpectOk({set().Add(first, First(1)), set().Add(second, First(1))});
+  const ncclWindow_t window = set().Find(first.handle, 0, segments()[0].address).value().window;
+  {
+    const InjectedFault on_the_first({.call = "ncclCommWindowDeregister", .result = ncclSystemError});
+    EXPECT_FALSE(set().DeregisterSegment(0).ok());
+  }
+  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(first.handle, window), ncclSuccess);  // the fault left it alive
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,212 @@
+// Symmetric pools where something fails on one rank or differs between ranks: all go or none.
+#include <algorithm>
+
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class SymmetricPoolFailure : public SymmetricTest {
+ protected:
+  std::string LastRank() const { return "rank " + std::to_string(last()); }
+
+  Status AllocateOn(const Rank& rank, uint64_t bytes) {
+    return PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream)).status();
+  }
+};
+
+// Each rank's message names its own pool first, then the rank that failed and the reason.
+void ExpectTheSameReasonOnAll(const Statuses& statuses) {
+  const auto reason = [](const Status& status) { return status.message().substr(status.message().find("rank ")); };
+  for (const Status& status : statuses) EXPECT_EQ(reason(status), reason(statuses[0]));
+}
+
+TEST_F(SymmetricPoolFailure, ACreateWithADeviceThatIsNotThereFailsOnAll) {
+  const Statuses statuses = Create([&](const Rank& rank, PoolConfiguration& configuration) {
+    if (rank.number == last()) configuration.backing.placement.device = 999;
+  });
+  ExpectFailure(statuses, StatusCode::kInvalidArgument, LastRank() + " cannot create: ");
+  ExpectTheSameReasonOnAll(statuses);
+}
+
+TEST_F(SymmetricPoolFailure, ACreateOnAnotherDeviceThanTheCommunicatorsFailsOnAll) {
+  ExpectFailure(Create([&](const Rank& rank, PoolConfiguration& configuration) {
+                  if (rank.number == last()) configuration.backing.placement.device = 0;
+                }),
+                StatusCode::kInvalidArgument, "the home communicator is of device " + std::to_string(last()));
+}
+
+TEST_F(SymmetricPoolFailure, ACreateWithABackingWithoutWindowsFailsOnAll) {
+  ExpectFailure(Create([&](const Rank& rank, PoolConfiguration& configuration) {
+                  if (rank.number == 0) configuration.backing.kind = BackingKind::kCuda;
+                }),
+                StatusCode::kNotSupported, "rank 0 cannot create: ");
+}
+
+TEST_F(SymmetricPoolFailure, ACreateWithOtherOptionsFailsOnAll) {
+  ExpectFailure(Create([&](const Rank& rank, PoolConfiguration& configuration) {
+                  if (rank.number == last()) configuration.alignment_bytes = 4096;
+                }),
+                StatusCode::kDisagreement, "ranks disagree on the pool's options: rank 0: ");
+  ExpectFailure(Create([&](const Rank& rank, PoolConfiguration& configuration) {
+                  if (rank.number == last()) configuration.limit_bytes = kGiB;
+                }),
+                StatusCode::kDisagreement, "limit_bytes");
+}
+
+TEST_F(SymmetricPoolFailure, ARankOutOfMemoryFailsAllAndThePoolIsAsBefore) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  {
+    const InjectedFault one({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1});
+    const Statuses statuses = Reserve(4 * kMiB);
+    ExpectFailure(statuses, StatusCode::kOutOfMemory, "making a segment of 4 MiB failed on rank ");
+    ExpectTheSameReasonOnAll(statuses);
+  }
+  for (int rank = 0; rank <= last(); ++rank) {
+    EXPECT_EQ(ReservedBytes(rank), 2 * kMiB);
+    EXPECT_EQ(RegisteredSegments(rank), 1u);
+  }
+  ExpectOk(Reserve(4 * kMiB));
+  EXPECT_EQ(ReservedBytes(0), 6 * kMiB);
+}
+
+TEST_F(SymmetricPoolFailure, AFailedMappingFailsAllAndThePoolIsAsBefore) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  for (const char* call : {"cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"}) {
+    const InjectedFault one({.call = call, .result = CUDA_ERROR_INVALID_VALUE, .skip = last()});
+    ExpectFailure(Reserve(2 * kMiB), StatusCode::kDriverError, call);
+    EXPECT_EQ(ReservedBytes(0), 0u);
+  }
+}
+
+TEST_F(SymmetricPoolFailure, AFailedRegistrationIsUndone) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  {
+    // On every rank: one that does not come holds the others in NCCL's own call.
+    const InjectedFault all({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = group().size()});
+    ExpectFailure(Reserve(2 * kMiB), StatusCode::kCommunicatorError, "registering a segment of 2 MiB failed on rank 0");
+  }
+  EXPECT_EQ(ReservedBytes(0), 0u);
+  EXPECT_EQ(RegisteredSegments(last()), 0u);
+  ExpectOk(Reserve(2 * kMiB));
+}
+
+TEST_F(SymmetricPoolFailure, ReservesOfDifferentSizesFailOnAll) {
+  ExpectOk(Create());
+  const Statuses statuses =
+      Run([&](Rank& rank) { return PoolOf(rank).Reserve(rank.number == last() ? kMiB : 2 * kMiB); });
+  ExpectFailure(statuses, StatusCode::kDisagreement, "ranks disagree on the bytes of reserve: rank 0: 2097152 bytes");
+  ExpectOk(Reserve(2 * kMiB));
+}
+
+TEST_F(SymmetricPoolFailure, DifferentCallsFailOnAll) {
+  ExpectOk(Create());
+  ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Close() : PoolOf(rank).Reserve(kMiB); }),
+                StatusCode::kDisagreement, "rank 0: close, rank 1: reserve");
+}
+
+TEST_F(SymmetricPoolFailure, ADifferentSequenceIsTracedToItsFirstCall) {
+  ExpectOk(Create());
+  ExpectOk(Run([&](Rank& rank) {
+    // Refused, for the pool is empty; part of the sequence all the same.
+    EXPECT_EQ(AllocateOn(rank, 1000).code(), StatusCode::kExhausted);
+    EXPECT_EQ(AllocateOn(rank, rank.number == last() ? 3000 : 2000).code(), StatusCode::kExhausted);
+    return Status();
+  }));
+  for (int time = 0; time < 2; ++time) {
+    const Statuses statuses = Reserve(2 * kMiB);
+    ExpectFailure(statuses, StatusCode::kDisagreement, "rank 0 made refused allocation of 2,000 bytes (call 2)");
+    ExpectFailure(statuses, StatusCode::kDisagreement, LastRank() + " made refused allocation of 3,000 bytes (call 2)");
+    ExpectTheSameReasonOnAll(statuses);
+  }
+  ExpectFailure(Close(), StatusCode::kDisagreement, "the sequences of calls differ");
+  DestroyPools();  // it holds nothing
+}
+
+TEST_F(SymmetricPoolFailure, ExhaustionSaysWhatToReserve) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 3 * kMiB); }), StatusCode::kExhausted,
+                "reserve(" + std::to_string(20 * kMiB) + ")");  // the usual segment of such a request
+  EXPECT_EQ(PoolOf(group()[0]).Figures().failed_allocations, 1u);
+  ExpectOk(Reserve(3 * kMiB));
+  Free(Allocate(3 * kMiB));
+  Free(blocks);
+}
+
+TEST_F(SymmetricPoolFailure, ImpossibleSizesFailOnAll) {
+  ExpectOk(Create());
+  ExpectFailure(Reserve(0), StatusCode::kInvalidArgument, "reserve of 0 bytes");
+  ExpectFailure(Reserve(UINT64_MAX), StatusCode::kInvalidArgument, "overflows");
+  ExpectFailure(Reserve(uint64_t{1} << 50), StatusCode::kOutOfMemory, " left");
+  ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 0); }), StatusCode::kInvalidArgument, "gradients");
+  ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, UINT64_MAX); }), StatusCode::kInvalidArgument,
+                "gradients");
+  ExpectOk(Reserve(2 * kMiB));
+}
+
+TEST_F(SymmetricPoolFailure, ALimitHoldsOnAll) {
+  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.limit_bytes = 4 * kMiB; }));
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectFailure(Reserve(6 * kMiB), StatusCode::kOutOfMemory, "would exceed its limit of 4 MiB");
+}
+
+TEST_F(SymmetricPoolFailure, CloseWithALiveBlockOnOneRankIsRefusedOnAll) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  ExpectOk(Run([&](Rank& rank) {
+    return rank.number == last() ? Status() : PoolOf(rank).Free(blocks[static_cast<size_t>(rank.number)]);
+  }));
+  ExpectFailure(Close(), StatusCode::kFailedPrecondition, LastRank() + " cannot close: ");
+  EXPECT_EQ(ReservedBytes(0), 2 * kMiB);
+  ExpectOk(Run([&](Rank& rank) { return rank.number == last() ? PoolOf(rank).Free(blocks.back()) : Status(); }));
+  Free(Allocate(kMiB));  // it is as open as before
+}
+
+TEST_F(SymmetricPoolFailure, ASecondFreeIsRefused) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  EXPECT_EQ(PoolOf(group()[0]).Free(blocks[0] + 512).code(), StatusCode::kNotFound);
+  Free(blocks);
+  EXPECT_EQ(PoolOf(group()[0]).Free(blocks[0]).code(), StatusCode::kNotFound);
+}
+
+TEST_F(SymmetricPoolFailure, AClosedPoolRefusesEveryCall) {
+  ExpectOk(Create());
+  ExpectOk(Close());
+  const auto closed = StatusCode::kFailedPrecondition;
+  ExpectFailure(Reserve(kMiB), closed, "is closed");
+  ExpectFailure(Reclaim(), closed, "is closed");
+  ExpectFailure(Trim(0), closed, "is closed");
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); }), closed, "is closed");
+  ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 1); }), closed, "is closed");
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));  // nothing is registered
+}
+
+TEST_F(SymmetricPoolFailure, APoolDestroyedWithoutCloseWarnsAndKeepsItsWindows) {
+  COMMPOOL_REQUIRE_EMULATOR("it leaks for good");
+  for (const char* kept : {"reserved addresses", "mapping", "physical memory", "primary context", "registration"}) {
+    AllowLeak(kept);
+  }
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const uint64_t deregisters = CallCount("ncclCommWindowDeregister");
+  ::testing::internal::CaptureStderr();
+  DestroyPools();
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(warning.find("was destroyed without close(): 2 MiB stay mapped"), std::string::npos) << warning;
+  EXPECT_EQ(CallCount("ncclCommWindowDeregister"), deregisters);
+  EXPECT_FALSE(EmulatorLeaks().empty());
+  End();
+  EXPECT_FALSE(TakeReports().empty());  // communicators that end with registrations
+}
+
+}  // namespace
+}  // namespace commpool::testing

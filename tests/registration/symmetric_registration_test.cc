@@ -1,0 +1,120 @@
+// Symmetric pools and further communicators: register_with, deregister, abandon.
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class SymmetricRegistration : public SymmetricTest {
+ protected:
+  void SetUp() override {
+    SymmetricTest::SetUp();
+    if (IsSkipped()) return;
+    second_ = group().ConnectFrom(1);  // rank 0 is none of it
+  }
+  void TearDown() override {
+    if (!second_.empty()) group().Destroy(second_);
+    SymmetricTest::TearDown();
+  }
+
+  ncclComm_t SecondOf(const Rank& rank) const { return second_[static_cast<size_t>(rank.number)]; }
+  Statuses RegisterSecond() {
+    return Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(SecondOf(rank)); });
+  }
+  Statuses DeregisterSecond() {
+    return Run([&](Rank& rank) { return PoolOf(rank).Deregister(SecondOf(rank)); });
+  }
+  void ForgetSecond() { second_.assign(second_.size(), nullptr); }
+
+ private:
+  std::vector<ncclComm_t> second_;
+};
+
+TEST_F(SymmetricRegistration, ExistingAndLaterSegmentsGetAWindowOnEachCommunicator) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(RegisterSecond());
+  EXPECT_EQ(RegisteredSegments(0), 1u);
+  EXPECT_EQ(RegisteredSegments(1), 2u);
+  ExpectOk(Reserve(4 * kMiB));
+  EXPECT_EQ(RegisteredSegments(0), 2u);
+  EXPECT_EQ(RegisteredSegments(1), 4u);
+
+  const std::vector<CUdeviceptr> blocks = Allocate(4 * kMiB);
+  Rank& rank = group()[1];
+  const WindowPlace home = PoolOf(rank).WindowOf(blocks[1], rank.communicator).value();
+  const WindowPlace other = PoolOf(rank).WindowOf(blocks[1], SecondOf(rank)).value();
+  EXPECT_NE(home.window, other.window);
+  EXPECT_EQ(home.offset, other.offset);
+  EXPECT_EQ(PoolOf(group()[0]).WindowOf(blocks[0], SecondOf(rank)).status().code(), StatusCode::kNotFound);
+  Free(blocks);
+
+  ExpectOk(DeregisterSecond());
+  EXPECT_EQ(RegisteredSegments(1), 2u);
+}
+
+TEST_F(SymmetricRegistration, ASecondRegisterWithDoesNothing) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(RegisterSecond());
+  const uint64_t calls = CallCount("ncclCommWindowRegister");
+  ExpectOk(RegisterSecond());
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); }));
+  EXPECT_EQ(CallCount("ncclCommWindowRegister"), calls);
+  EXPECT_EQ(RegisteredSegments(1), 2u);
+  ExpectOk(DeregisterSecond());
+  ExpectOk(DeregisterSecond());  // nor does a second deregister
+}
+
+TEST_F(SymmetricRegistration, AFailedRegisterWithIsUndone) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  {
+    const InjectedFault all({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = last()});
+    ExpectFailure(RegisterSecond(), StatusCode::kCommunicatorError, "registering with a communicator failed on rank 1");
+  }
+  EXPECT_EQ(RegisteredSegments(1), 1u);
+  ExpectOk(Reserve(4 * kMiB));  // with home alone
+  EXPECT_EQ(RegisteredSegments(1), 2u);
+}
+
+TEST_F(SymmetricRegistration, ACommunicatorOfAnotherDeviceFailsOnAll) {
+  ExpectOk(Create());
+  ExpectFailure(
+      Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.number == 0 ? group()[1].communicator : nullptr); }),
+      StatusCode::kInvalidArgument, "rank 0 cannot register_with: the communicator is of device 1");
+}
+
+TEST_F(SymmetricRegistration, AnAbandonedCommunicatorIsCalledNoMore) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(RegisterSecond());
+  ExpectOk(Run([&](Rank& rank) {
+    const ncclComm_t second = SecondOf(rank);
+    if (second == nullptr) return Status();
+    EXPECT_EQ(driver().nccl.ncclCommAbort(second), ncclSuccess);
+    return Status();
+  }));
+  const uint64_t calls = CallCount("*");
+  for (int rank = 0; rank <= last(); ++rank) {
+    ExpectOk({PoolOf(group()[rank]).AbandonCommunicator(SecondOf(group()[rank]))});
+  }
+  EXPECT_EQ(CallCount("*"), calls);
+  EXPECT_EQ(RegisteredSegments(1), 1u);
+  ForgetSecond();
+  ExpectOk(Reserve(4 * kMiB));
+}
+
+TEST_F(SymmetricRegistration, APoolWithoutItsHomeRegistrationGrowsUnregistered) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+  EXPECT_EQ(RegisteredSegments(0), 0u);
+  ExpectOk(Reserve(4 * kMiB));
+  EXPECT_EQ(RegisteredSegments(0), 0u);
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); }));
+  EXPECT_EQ(RegisteredSegments(0), 2u);
+}
+
+}  // namespace
+}  // namespace commpool::testing

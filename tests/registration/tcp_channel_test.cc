@@ -1,0 +1,137 @@
+// The TCP channel between threads that stand for ranks.
+#include "src/registration/tcp_channel.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <thread>
+
+namespace commpool {
+namespace {
+
+using Channel = std::unique_ptr<AgreementChannel>;
+
+constexpr uint64_t kSecret = 42;
+constexpr std::chrono::milliseconds kLong{20000};
+constexpr std::chrono::milliseconds kShort{200};
+
+class TcpChannels : public ::testing::Test {
+ protected:
+  TcpChannels() : listener_(Listener::Open().value()), address_(listener_->address()) {}
+
+  Result<Channel> Open(int rank, int ranks, std::chrono::milliseconds deadline, uint64_t secret = kSecret) {
+    const TcpChannelOptions options{.rank = rank, .ranks = ranks, .deadline = deadline, .secret = secret};
+    if (rank != 0) return ConnectTcpChannel(options, address_);
+    return AcceptTcpChannel(options, std::move(*listener_));
+  }
+
+  // Each rank on its own thread; all have joined at the end.
+  static void ForEachRank(int ranks, const std::function<void(int)>& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::vector<Channel> OpenAll(int ranks, std::chrono::milliseconds deadline = kLong) {
+    std::vector<Channel> channels(static_cast<size_t>(ranks));
+    ForEachRank(ranks, [&](int rank) { channels[static_cast<size_t>(rank)] = Open(rank, ranks, deadline).value(); });
+    return channels;
+  }
+
+  const std::string& address() const { return address_; }
+
+ private:
+  std::optional<Listener> listener_;
+  std::string address_;
+};
+
+void ExpectMessage(const Status& status, const std::string& fragment) {
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
+}
+
+TEST_F(TcpChannels, GiveEveryRankEverybodysBytesInOrder) {
+  const std::vector<Channel> channels = OpenAll(4);
+  const std::string large(3 << 20, 'x');  // more than sockets buffer
+  ForEachRank(4, [&](int rank) {
+    AgreementChannel& channel = *channels[static_cast<size_t>(rank)];
+    EXPECT_EQ(channel.rank(), rank);
+    EXPECT_EQ(channel.ranks(), 4);
+    for (int round = 0; round < 20; ++round) {
+      const std::string mine = rank == 3 && round == 7 ? large : std::string(static_cast<size_t>(rank), 'a');
+      Result<std::vector<std::string>> all = channel.AllGather(mine, "reserve");
+      ASSERT_TRUE(all.ok()) << all.status().message();
+      EXPECT_EQ(*all, (std::vector<std::string>{"", "a", "aa", round == 7 ? large : "aaa"}));
+    }
+  });
+}
+
+TEST_F(TcpChannels, NameEveryRankThatStaysAwayAndTheStep) {
+  const std::vector<Channel> channels = OpenAll(4, kShort);
+  ForEachRank(2, [&](int rank) {  // ranks 2 and 3 do not come
+    const Status status = channels[static_cast<size_t>(rank)]->AllGather("mine", "trim").status();
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+    ExpectMessage(status, "trim: rank " + std::to_string(rank) + " of 4");
+    ExpectMessage(status, "rank 2: ");
+    ExpectMessage(status, "rank 3: ");
+    EXPECT_EQ(status.message().find("rank 1: "), std::string::npos) << status.message();
+  });
+}
+
+TEST_F(TcpChannels, NameARankThatHasGone) {
+  std::vector<Channel> channels = OpenAll(3);
+  channels[2].reset();
+  ForEachRank(2, [&](int rank) {
+    const Status status = channels[static_cast<size_t>(rank)]->AllGather("mine", "reserve").status();
+    EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
+    ExpectMessage(status, "rank 2: ");
+  });
+}
+
+TEST_F(TcpChannels, SayThatRankZeroHasGone) {
+  std::vector<Channel> channels = OpenAll(2);
+  channels[0].reset();
+  const Status status = channels[1]->AllGather("mine", "reserve").status();
+  EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
+  ExpectMessage(status, "rank 0: ");
+}
+
+TEST_F(TcpChannels, StayBrokenAfterAFailure) {
+  std::vector<Channel> channels = OpenAll(2);
+  channels[1].reset();
+  ExpectMessage(channels[0]->AllGather("mine", "reserve").status(), "reserve: ");
+  ExpectMessage(channels[0]->AllGather("mine", "close").status(), "close: the channel failed before: reserve");
+}
+
+TEST_F(TcpChannels, NameTheRanksThatNeverConnect) {
+  const Status status = Open(0, 3, kShort).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  ExpectMessage(status, "these ranks did not connect to " + address() + ": 1 2");
+}
+
+TEST_F(TcpChannels, IgnoreStrangersEvenSilentOnes) {
+  // All are in the port's queue before rank 0 accepts, and stay connected.
+  const Deadline deadline = DeadlineAfter(kLong);
+  Connection silent = Connect(address(), deadline).value();
+  Connection hasty = Connect(address(), deadline).value();
+  ASSERT_TRUE(hasty.Send("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n", 34, deadline).ok());
+  { const Connection gone = Connect(address(), deadline).value(); }
+  Result<Channel> other_pool = Open(1, 2, kLong, kSecret + 1);
+  ASSERT_TRUE(other_pool.ok());
+  Result<Channel> no_such_rank = Open(5, 2, kLong);
+  ASSERT_TRUE(no_such_rank.ok());
+  const std::vector<Channel> channels = OpenAll(2);
+  ForEachRank(2, [&](int rank) {
+    EXPECT_EQ(channels[static_cast<size_t>(rank)]->AllGather(std::to_string(rank), "reserve").value(),
+              (std::vector<std::string>{"0", "1"}));
+  });
+}
+
+TEST_F(TcpChannels, RefuseAnAddressThatIsNone) {
+  const TcpChannelOptions options{.rank = 1, .ranks = 2, .deadline = kShort};
+  EXPECT_EQ(ConnectTcpChannel(options, "nowhere").status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace commpool
