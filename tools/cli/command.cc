@@ -38,7 +38,12 @@ nlohmann::json DescribeMachine(const std::string& driver) {
 
 void KeepCommandLine(int argc, char** argv) {
   std::string text = "commpool";
-  for (int index = 1; index < argc; ++index) text += " " + std::string(argv[index]);
+  for (int index = 1; index < argc; ++index) {
+    const std::string word = argv[index];
+    // Where the record goes is no part of what was measured.
+    if (word == "--record") ++index;
+    if (word.rfind("--record", 0) != 0) text += " " + word;
+  }
   CommandLine() = text;
 }
 

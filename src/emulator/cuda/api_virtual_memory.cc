@@ -163,7 +163,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
       "cuMemMap", Needs::kInitialised,
       [&](Machine& machine, auto&) {
         const Handle* const found = FindHandle(machine, handle);
-        if (found == nullptr || flags != 0 || offset != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (found == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (offset != 0) return CUDA_ERROR_NOT_SUPPORTED;  // as an H200 answers
         if (bytes == 0 || bytes > found->physical->bytes || !IsMultiple(machine, bytes) ||
             !IsMultiple(machine, address)) {
           return CUDA_ERROR_INVALID_VALUE;
