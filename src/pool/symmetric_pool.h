@@ -38,7 +38,7 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   Status AbandonCommunicator(ncclComm_t communicator) override;
 
  private:
-  // What a pool closed by its last rank does: its segments go without a call to NCCL.
+  // What this rank brings to a call: its figures as they are now.
   Intent MakeIntent(CollectiveCall call, uint64_t bytes) const;
   // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
   Result<Agreed> Begin(CollectiveCall call, uint64_t bytes, const Status& readiness);
