@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdio>
+#include <iterator>
 #include <utility>
 
 #include "src/base/bytes.h"
@@ -29,6 +30,12 @@ char* ReserveHostRange(uint64_t bytes, uint64_t alignment) {
 void Hide(void* address, uint64_t bytes) {
   void* hidden = mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   COMMPOOL_CHECK(hidden == address, "a reserved range cannot be hidden again");
+}
+
+void Scrap(void* address, uint64_t bytes) {
+  void* scrap =
+      mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  COMMPOOL_CHECK(scrap == address, "memory under a running operation cannot be replaced");
 }
 
 void Show(void* address, uint64_t bytes, const Physical& physical) {
@@ -72,7 +79,7 @@ CUresult AddressSpace::Free(CUdeviceptr address, uint64_t bytes) {
   const auto mapped = mappings_.lower_bound(address);
   if (mapped != mappings_.end() && mapped->first < address + bytes) return CUDA_ERROR_INVALID_VALUE;  // still mapped
   munmap(reinterpret_cast<void*>(address), bytes);
-  munmap(found->second.shadow, bytes);
+  if (!found->second.scrapped) munmap(found->second.shadow, bytes);
   reservations_.erase(found);
   return CUDA_SUCCESS;
 }
@@ -96,23 +103,27 @@ CUresult AddressSpace::Map(CUdeviceptr address, uint64_t bytes, std::shared_ptr<
   return CUDA_SUCCESS;
 }
 
-CUresult AddressSpace::Unmap(CUdeviceptr address, uint64_t bytes) {
-  // Whole mappings only: the range begins and ends where mappings do.
-  const std::vector<MappedRange*> covering = Covering(address, bytes);
-  if (covering.empty() || covering.front()->address != address ||
-      covering.back()->address + covering.back()->bytes != address + bytes) {
-    return CUDA_ERROR_INVALID_VALUE;
+void AddressSpace::Unmap(CUdeviceptr address, uint64_t bytes, Leave leave) {
+  for (MappedRange* mapping : Touching(address, bytes)) {
+    ShowToHost(*mapping, false);
+    Reservation& reservation = std::prev(reservations_.upper_bound(mapping->address))->second;
+    char* const shadow = HostPointer(mapping->address);
+    if (leave == Leave::kScrap) {
+      Scrap(shadow, mapping->bytes);
+      reservation.scrapped = true;
+    } else {
+      Hide(shadow, mapping->bytes);
+    }
+    mappings_.erase(mapping->address);
   }
-  for (MappedRange* mapping : covering) ShowToHost(*mapping, false);
-  const auto reservation = Holding(address);
-  Hide(reservation->second.shadow + (address - reservation->first), bytes);
-  mappings_.erase(mappings_.find(address), mappings_.lower_bound(address + bytes));
-  return CUDA_SUCCESS;
 }
 
 std::vector<MappedRange*> AddressSpace::Covering(CUdeviceptr address, uint64_t bytes) {
+  if (bytes == 0 || address + bytes < address) return {};
+  // Shadows of neighbouring reservations are not neighbours.
+  const auto reservation = Holding(address);
+  if (reservation == reservations_.end() || address - reservation->first + bytes > reservation->second.bytes) return {};
   std::vector<MappedRange*> covering;
-  if (bytes == 0 || address + bytes < address) return covering;
   CUdeviceptr reached = address;
   while (reached < address + bytes) {
     MappedRange* const mapping = Find(reached);
@@ -121,6 +132,17 @@ std::vector<MappedRange*> AddressSpace::Covering(CUdeviceptr address, uint64_t b
     reached = mapping->address + mapping->bytes;
   }
   return covering;
+}
+
+std::vector<MappedRange*> AddressSpace::Touching(CUdeviceptr address, uint64_t bytes) {
+  std::vector<MappedRange*> touching;
+  if (MappedRange* const before = Find(address); before != nullptr && before->address < address) {
+    touching.push_back(before);
+  }
+  for (auto next = mappings_.lower_bound(address); next != mappings_.end() && next->first - address < bytes; ++next) {
+    touching.push_back(&next->second);
+  }
+  return touching;
 }
 
 MappedRange* AddressSpace::Find(CUdeviceptr address) {

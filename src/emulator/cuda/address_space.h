@@ -50,10 +50,14 @@ class AddressSpace {
   CUresult Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);
   CUresult Free(CUdeviceptr address, uint64_t bytes);
   CUresult Map(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Physical> physical);
-  CUresult Unmap(CUdeviceptr address, uint64_t bytes);
+  // Takes away every mapping that lies in the range. What still runs there finds scrap, so that it does not crash.
+  enum class Leave { kNothing, kScrap };
+  void Unmap(CUdeviceptr address, uint64_t bytes, Leave leave);
 
-  // The mappings that cover a range without a gap; empty where there is a gap.
+  // The mappings that cover a range without a gap, in one reservation; empty where there is a gap.
   std::vector<MappedRange*> Covering(CUdeviceptr address, uint64_t bytes);
+  // Those that share a byte with the range.
+  std::vector<MappedRange*> Touching(CUdeviceptr address, uint64_t bytes);
   MappedRange* Find(CUdeviceptr address);
   const std::map<CUdeviceptr, MappedRange>& mappings() const { return mappings_; }
 
@@ -69,6 +73,7 @@ class AddressSpace {
   struct Reservation {
     uint64_t bytes = 0;
     char* shadow = nullptr;
+    bool scrapped = false;  // an operation may still hold pointers into the shadow
   };
   using Reservations = std::map<CUdeviceptr, Reservation>;
 

@@ -22,6 +22,12 @@ enum class Needs {
   kCurrentContext,  // and one that is not lost
 };
 
+// An explicit stream names its context; the default streams are the current context's.
+inline Needs NeedsOf(CUstream stream) {
+  const bool current = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  return current ? Needs::kCurrentContext : Needs::kInitialised;
+}
+
 // Runs the body of an API function under the machine's lock, which the body may give up to wait.
 template <typename Body>
 CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
@@ -41,6 +47,15 @@ CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
 
 // The device of the current context. REQUIRES: Needs::kCurrentContext.
 inline int CurrentDevice() { return CurrentContext()->device; }
+
+// The stream that a handle means here, of a context that is not lost. REQUIRES: NeedsOf(handle).
+inline CUresult FindStream(Machine& machine, CUstream handle, CUstream_st** stream) {
+  *stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+  if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return machine.contexts[static_cast<size_t>((*stream)->device)]->sticky;
+}
+
+constexpr int kDriverVersion = 13000;
 
 // A function of cuda.h by name; a stub that aborts with the name where the emulator has none; null where the name is
 // not the driver's or came after `version`.

@@ -1,6 +1,7 @@
 // Copies and memsets.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,9 @@
 using namespace commpool::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
+
+// CUDA's documentation of synchronisation names 64 KiB for pageable copies to the device.
+constexpr size_t kStagedBytes = 64 << 10;
 
 enum class Return { kAtOnce, kWhenDone };
 
@@ -25,74 +29,66 @@ End EndAt(Machine& machine, CUdeviceptr address) {
   return IsKnown(machine, address) ? End{address, nullptr} : End{0, reinterpret_cast<void*>(address)};
 }
 
-// The copy engine reaches memory of the stream's device, and of another device through that device itself.
-CUresult CheckEnd(Machine& machine, const End& end, size_t bytes, int device) {
-  if (end.host != nullptr) return CUDA_SUCCESS;
-  const std::vector<MappedRange*> covering = machine.addresses.Covering(end.device, bytes);
-  if (covering.empty()) return CUDA_ERROR_INVALID_VALUE;
-  for (const MappedRange* mapping : covering) {
-    const BankLocation owner = mapping->physical->bank->location();
-    const bool through_owner = owner.kind == BankLocation::Kind::kDevice && machine.MayAccess(*mapping, owner.id);
-    if (!machine.MayAccess(*mapping, device) && !through_owner) return CUDA_ERROR_INVALID_VALUE;
-  }
-  return CUDA_SUCCESS;
-}
-
-CUresult Submit(Machine& machine, std::unique_lock<std::mutex>& lock, CUstream handle,
+CUresult Submit(Machine& machine, std::unique_lock<std::mutex>& lock, CUstream_st* stream,
                 std::shared_ptr<Operation> operation, Return when) {
-  CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentDevice());
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const int device = stream->device;
   machine.scheduler.Submit(stream, std::move(operation));
-  if (when == Return::kWhenDone) machine.scheduler.WaitForStream(lock, stream);
+  if (when == Return::kAtOnce) return CUDA_SUCCESS;
+  machine.scheduler.WaitForStream(lock, stream);
   return machine.contexts[static_cast<size_t>(device)]->sticky;
 }
 
-CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream stream, Return when) {
-  return Call(call, Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
-    if (bytes == 0) return CUDA_SUCCESS;
-    if ((to.device == 0 && to.host == nullptr) || (from.device == 0 && from.host == nullptr)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (const End& end : {to, from}) {
-      const CUresult result = CheckEnd(machine, end, bytes, CurrentDevice());
-      if (result != CUDA_SUCCESS) return result;
-    }
+// Device memory is looked up when the copy runs: it may be gone by then.
+std::function<void(const Pointers&, const Pointers&)> Move(const End& to, const End& from, size_t bytes, bool staged) {
+  if (staged) {
+    const auto* const start = static_cast<const char*>(from.host);
+    auto content = std::make_shared<std::vector<char>>(start, start + bytes);
+    return [=](const Pointers&, const Pointers& writes) {
+      std::memcpy(writes.empty() ? to.host : writes[0], content->data(), bytes);
+    };
+  }
+  return [=](const Pointers& reads, const Pointers& writes) {
+    std::memmove(writes.empty() ? to.host : writes[0], reads.empty() ? from.host : reads[0], bytes);
+  };
+}
+
+CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle, Return when,
+              std::vector<int> more_devices = {}) {
+  return Call(call, NeedsOf(handle), [&](Machine& machine, auto& lock) {
+    CUstream_st* stream = nullptr;
+    const CUresult found = FindStream(machine, handle, &stream);
+    if (found != CUDA_SUCCESS || bytes == 0) return found;
     auto operation = std::make_shared<Operation>();
     operation->name = call;
     operation->duration_us = CopyDuration(bytes);
-    // Ends are resolved now: unlike a kernel's, a copy's right of way does not depend on the stream's device.
-    char* const destination =
-        to.host != nullptr ? static_cast<char*>(to.host) : machine.addresses.HostPointer(to.device);
-    if (from.host != nullptr) {
-      // Pageable host memory is the program's again when the call returns.
-      auto staged =
-          std::make_shared<std::vector<char>>(static_cast<char*>(from.host), static_cast<char*>(from.host) + bytes);
-      operation->run = [=](const Pointers&, const Pointers&) { std::memcpy(destination, staged->data(), bytes); };
-    } else {
-      const char* const source = machine.addresses.HostPointer(from.device);
-      operation->run = [=](const Pointers&, const Pointers&) { std::memmove(destination, source, bytes); };
+    operation->copy_devices = more_devices;
+    operation->copy_devices.push_back(stream->device);
+    for (const End* end : {&to, &from}) {
+      if (end->device == 0 && end->host == nullptr) return CUDA_ERROR_INVALID_VALUE;
+      if (end->host != nullptr) continue;
+      const commpoolEmulatorRange range{end->device, bytes};
+      if (machine.CheckAccess(range, stream->device, operation->copy_devices) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      (end == &to ? operation->writes : operation->reads).push_back(range);
     }
-    // Declared for "in use" checks only where the stream's device itself has access: kernels are held to that, copies
-    // not.
-    const auto declare = [&](const End& end, std::vector<commpoolEmulatorRange>& ranges) {
-      const commpoolEmulatorRange range{end.device, bytes};
-      if (end.host == nullptr && machine.CheckAccess(range, CurrentDevice()) == CUDA_SUCCESS) ranges.push_back(range);
-    };
-    declare(from, operation->reads);
-    declare(to, operation->writes);
-    const bool pageable_target = to.host != nullptr;  // the driver waits: it could not tell when it may be read
-    return Submit(machine, lock, stream, std::move(operation), pageable_target ? Return::kWhenDone : when);
+    // Pageable memory is the program's again when the call returns: a little is staged, for more the driver waits.
+    const bool staged = from.host != nullptr && bytes <= kStagedBytes;
+    const bool waits = to.host != nullptr || (from.host != nullptr && !staged) || when == Return::kWhenDone;
+    operation->run = Move(to, from, bytes, staged);
+    return Submit(machine, lock, stream, std::move(operation), waits ? Return::kWhenDone : Return::kAtOnce);
   });
 }
 
 template <typename Element>
-CUresult Fill(const char* call, CUdeviceptr address, Element value, size_t count, CUstream stream, Return when) {
-  return Call(call, Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
-    if (count == 0) return CUDA_SUCCESS;
+CUresult Fill(const char* call, CUdeviceptr address, Element value, size_t count, CUstream handle) {
+  return Call(call, NeedsOf(handle), [&](Machine& machine, auto& lock) {
+    CUstream_st* stream = nullptr;
+    const CUresult found = FindStream(machine, handle, &stream);
+    if (found != CUDA_SUCCESS || count == 0) return found;
     if (address % sizeof(Element) != 0 || count > SIZE_MAX / sizeof(Element)) return CUDA_ERROR_INVALID_VALUE;
     const commpoolEmulatorRange range{address, count * sizeof(Element)};
-    if (machine.CheckAccess(range, CurrentDevice()) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+    if (machine.CheckAccess(range, stream->device) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
     auto operation = std::make_shared<Operation>();
     operation->name = call;
     operation->duration_us = CopyDuration(range.bytes);
@@ -100,8 +96,17 @@ CUresult Fill(const char* call, CUdeviceptr address, Element value, size_t count
     operation->run = [=](const Pointers&, const Pointers& writes) {
       std::fill_n(static_cast<Element*>(writes[0]), count, value);
     };
-    return Submit(machine, lock, stream, std::move(operation), when);
+    return Submit(machine, lock, stream, std::move(operation), Return::kAtOnce);
   });
+}
+
+// The devices of a peer copy's contexts.
+std::vector<int> DevicesOf(CUcontext to, CUcontext from) {
+  std::vector<int> devices;
+  for (CUcontext context : {to, from}) {
+    if (context != nullptr) devices.push_back(context->device);
+  }
+  return devices;
 }
 
 End Device(CUdeviceptr address) { return {address, nullptr}; }
@@ -136,33 +141,36 @@ CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t bytes, CUstream st
   return Copy("cuMemcpyDtoHAsync", Host(to), Device(from), bytes, stream, Return::kAtOnce);
 }
 CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  return Copy("cuMemcpyDtoD", Device(to), Device(from), bytes, nullptr, Return::kWhenDone);
+  return Copy("cuMemcpyDtoD", Device(to), Device(from), bytes, nullptr, Return::kAtOnce);
 }
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   return Copy("cuMemcpyDtoDAsync", Device(to), Device(from), bytes, stream, Return::kAtOnce);
 }
-CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes) {
-  return Copy("cuMemcpyPeer", Device(to), Device(from), bytes, nullptr, Return::kWhenDone);
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes) {
+  return Copy("cuMemcpyPeer", Device(to), Device(from), bytes, nullptr, Return::kAtOnce,
+              DevicesOf(to_context, from_context));
 }
-CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes, CUstream stream) {
-  return Copy("cuMemcpyPeerAsync", Device(to), Device(from), bytes, stream, Return::kAtOnce);
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
+                           CUstream stream) {
+  return Copy("cuMemcpyPeerAsync", Device(to), Device(from), bytes, stream, Return::kAtOnce,
+              DevicesOf(to_context, from_context));
 }
 
 CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t count) {
-  return Fill("cuMemsetD8", address, value, count, nullptr, Return::kWhenDone);
+  return Fill("cuMemsetD8", address, value, count, nullptr);
 }
 CUresult cuMemsetD16(CUdeviceptr address, unsigned short value, size_t count) {
-  return Fill("cuMemsetD16", address, value, count, nullptr, Return::kWhenDone);
+  return Fill("cuMemsetD16", address, value, count, nullptr);
 }
 CUresult cuMemsetD32(CUdeviceptr address, unsigned int value, size_t count) {
-  return Fill("cuMemsetD32", address, value, count, nullptr, Return::kWhenDone);
+  return Fill("cuMemsetD32", address, value, count, nullptr);
 }
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) {
-  return Fill("cuMemsetD8Async", address, value, count, stream, Return::kAtOnce);
+  return Fill("cuMemsetD8Async", address, value, count, stream);
 }
 CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, size_t count, CUstream stream) {
-  return Fill("cuMemsetD16Async", address, value, count, stream, Return::kAtOnce);
+  return Fill("cuMemsetD16Async", address, value, count, stream);
 }
 CUresult cuMemsetD32Async(CUdeviceptr address, unsigned int value, size_t count, CUstream stream) {
-  return Fill("cuMemsetD32Async", address, value, count, stream, Return::kAtOnce);
+  return Fill("cuMemsetD32Async", address, value, count, stream);
 }

@@ -81,8 +81,9 @@ const ErrorName* FindErrorName(CUresult result) {
 
 }  // namespace
 
-CUresult cuInit(unsigned int) {
-  return Call("cuInit", Needs::kNothing, [](Machine& machine, auto&) {
+CUresult cuInit(unsigned int flags) {
+  return Call("cuInit", Needs::kNothing, [&](Machine& machine, auto&) {
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     machine.initialised = true;
     return CUDA_SUCCESS;
   });
@@ -91,7 +92,7 @@ CUresult cuInit(unsigned int) {
 CUresult cuDriverGetVersion(int* version) {
   return Call("cuDriverGetVersion", Needs::kNothing, [&](Machine&, auto&) {
     if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *version = 13000;
+    *version = kDriverVersion;
     return CUDA_SUCCESS;
   });
 }
@@ -261,7 +262,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   return Call("cuCtxEnablePeerAccess", Needs::kCurrentContext, [&](Machine& machine, auto&) {
     if (peer == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (peer->device == CurrentDevice()) return CUDA_ERROR_INVALID_DEVICE;
+    if (peer->device == CurrentDevice()) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (!machine.description.Linked(CurrentDevice(), peer->device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     const bool added = CurrentContext()->enabled_peers.insert(peer->device).second;
     return added ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;

@@ -64,6 +64,7 @@ CUresult commpoolEmulatorLaunch(CUstream handle, const commpoolEmulatorAccess* a
     std::shared_ptr<Operation> operation;
     const CUresult result = Declare(machine, handle, *access, &stream, &operation);
     if (result != CUDA_SUCCESS) return result;
+    operation->pace = Operation::Pace::kMayBlock;
     operation->run = [=](const Pointers& reads, const Pointers& writes) {
       kernel(context, reads.data(), writes.data());
     };

@@ -50,15 +50,15 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
     for (const auto& context : machine.contexts) machine.scheduler.WaitForDevice(lock, context->device);
   }
   machine.ReportIfInUse(address, bytes, call);
-  const CUresult result = machine.addresses.Unmap(address, bytes);
-  return result == CUDA_SUCCESS ? machine.addresses.Free(address, bytes) : result;
+  machine.addresses.Unmap(address, bytes, AddressSpace::Leave::kNothing);
+  return machine.addresses.Free(address, bytes);
 }
 
 }  // namespace
 
 CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return Call("cuMemGetInfo", Needs::kCurrentContext, [&](Machine& machine, auto&) {
-    const MemoryBank& bank = *machine.device_banks[static_cast<size_t>(CurrentDevice())];
+    MemoryBank& bank = *machine.device_banks[static_cast<size_t>(CurrentDevice())];
     if (free_bytes != nullptr) *free_bytes = bank.capacity() - bank.used();
     if (total_bytes != nullptr) *total_bytes = bank.capacity();
     return CUDA_SUCCESS;
@@ -75,7 +75,12 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
 }
 
 CUresult cuMemFree(CUdeviceptr address) {
-  return Call("cuMemFree", Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
+  return Call("cuMemFree", Needs::kInitialised, [&](Machine& machine, auto& lock) {
+    if (address == 0) return CUDA_SUCCESS;
+    const MappedRange* const mapping = machine.addresses.Find(address);
+    if (mapping == nullptr || !mapping->linear) return CUDA_ERROR_INVALID_VALUE;
+    const CUctx_st& context = *machine.contexts[static_cast<size_t>(mapping->physical->bank->location().id)];
+    if (context.sticky != CUDA_SUCCESS) return context.sticky;
     return FreeWhole(machine, lock, Kind::kLinear, address, "cuMemFree");
   });
 }
@@ -113,7 +118,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr addr
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
-  return Call("cuPointerGetAttribute", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+  return Call("cuPointerGetAttribute", Needs::kInitialised, [&](Machine& machine, auto&) {
     const MappedRange* const mapping = machine.addresses.Find(address);
     if (data == nullptr || mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const BankLocation location = mapping->physical->bank->location();
@@ -127,7 +132,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
         *static_cast<unsigned*>(data) = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         return CUDA_SUCCESS;
       case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *static_cast<int*>(data) = on_device ? location.id : CurrentDevice();
+        *static_cast<int*>(data) = on_device ? location.id : CurrentContext() == nullptr ? 0 : CurrentDevice();
         return CUDA_SUCCESS;
       case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:

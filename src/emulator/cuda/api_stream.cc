@@ -1,4 +1,5 @@
 // Streams, events, host functions.
+#include <algorithm>
 #include <utility>
 
 #include "src/emulator/cuda/api.h"
@@ -7,12 +8,8 @@ using namespace commpool::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
 
-// The stream that a handle means to the calling thread, and whether its context still works.
-CUresult FindStream(Machine& machine, CUstream handle, CUstream_st** stream) {
-  *stream = machine.scheduler.Resolve(handle, CurrentDevice());
-  if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return machine.contexts[static_cast<size_t>((*stream)->device)]->sticky;
-}
+constexpr int kHighestPriority = -5;
+constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 
 std::shared_ptr<Operation> MakeOperation(const char* name) {
   auto operation = std::make_shared<Operation>();
@@ -25,7 +22,7 @@ std::shared_ptr<Operation> MakeOperation(const char* name) {
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
   return Call("cuStreamCreate", Needs::kCurrentContext, [&](Machine& machine, auto&) {
     if (stream == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0) return CUDA_ERROR_INVALID_VALUE;
-    *stream = machine.scheduler.CreateStream(CurrentDevice(), flags, priority);
+    *stream = machine.scheduler.CreateStream(CurrentDevice(), flags, std::clamp(priority, kHighestPriority, 0));
     return CUDA_SUCCESS;
   });
 }
@@ -45,7 +42,7 @@ CUresult cuStreamDestroy(CUstream handle) {
 }
 
 CUresult cuStreamQuery(CUstream handle) {
-  return Call("cuStreamQuery", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+  return Call("cuStreamQuery", NeedsOf(handle), [&](Machine& machine, auto&) {
     CUstream_st* stream = nullptr;
     const CUresult result = FindStream(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
@@ -54,7 +51,7 @@ CUresult cuStreamQuery(CUstream handle) {
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
-  return Call("cuStreamSynchronize", Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
+  return Call("cuStreamSynchronize", NeedsOf(handle), [&](Machine& machine, auto& lock) {
     CUstream_st* stream = nullptr;
     const CUresult result = FindStream(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
@@ -64,12 +61,13 @@ CUresult cuStreamSynchronize(CUstream handle) {
   });
 }
 
-CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int) {
-  return Call("cuStreamWaitEvent", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
+  return Call("cuStreamWaitEvent", NeedsOf(handle), [&](Machine& machine, auto&) {
     CUstream_st* stream = nullptr;
     const CUresult result = FindStream(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (event->marker == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
     std::shared_ptr<Operation> wait = MakeOperation("event wait");
     wait->waits.push_back(event->marker);  // the record as it is now, whatever is recorded later
@@ -79,8 +77,8 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int) {
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-  return Call("cuStreamGetCtx", Needs::kCurrentContext, [&](Machine& machine, auto&) {
-    CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentDevice());
+  return Call("cuStreamGetCtx", NeedsOf(handle), [&](Machine& machine, auto&) {
+    CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
     if (context == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     *context = machine.contexts[static_cast<size_t>(stream->device)].get();
     return CUDA_SUCCESS;
@@ -88,8 +86,9 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
-  return Call("cuStreamGetId", Needs::kCurrentContext, [&](Machine& machine, auto&) {
-    const CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentDevice());
+  return Call("cuStreamGetId", NeedsOf(handle), [&](Machine& machine, auto&) {
+    const CUstream_st* const stream =
+        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
     if (id == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     *id = stream->id;
     return CUDA_SUCCESS;
@@ -97,8 +96,9 @@ CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
 }
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  return Call("cuStreamIsCapturing", Needs::kCurrentContext, [&](Machine& machine, auto&) {
-    if (status == nullptr || machine.scheduler.Resolve(handle, CurrentDevice()) == nullptr) {
+  return Call("cuStreamIsCapturing", NeedsOf(handle), [&](Machine& machine, auto&) {
+    if (status == nullptr ||
+        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice()) == nullptr) {
       return CUDA_ERROR_INVALID_HANDLE;
     }
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -107,13 +107,14 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* context) {
-  return Call("cuLaunchHostFunc", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+  return Call("cuLaunchHostFunc", NeedsOf(handle), [&](Machine& machine, auto&) {
     CUstream_st* stream = nullptr;
     const CUresult result = FindStream(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
     std::shared_ptr<Operation> operation = MakeOperation("host function");
     operation->duration_us = 3;
+    operation->pace = Operation::Pace::kMayBlock;
     operation->run = [function, context](const Pointers&, const Pointers&) { function(context); };
     machine.scheduler.Submit(stream, std::move(operation));
     return CUDA_SUCCESS;
@@ -122,7 +123,9 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* context) {
 
 CUresult cuEventCreate(CUevent* event, unsigned int flags) {
   return Call("cuEventCreate", Needs::kCurrentContext, [&](Machine& machine, auto&) {
-    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const bool untimed = (flags & CU_EVENT_DISABLE_TIMING) != 0;
+    const bool shared = (flags & CU_EVENT_INTERPROCESS) != 0;
+    if (event == nullptr || (flags & ~kEventFlags) != 0 || (shared && !untimed)) return CUDA_ERROR_INVALID_VALUE;
     *event = machine.scheduler.CreateEvent(CurrentDevice(), flags);
     return CUDA_SUCCESS;
   });
@@ -135,7 +138,7 @@ CUresult cuEventDestroy(CUevent event) {
 }
 
 CUresult cuEventRecord(CUevent event, CUstream handle) {
-  return Call("cuEventRecord", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+  return Call("cuEventRecord", NeedsOf(handle), [&](Machine& machine, auto&) {
     CUstream_st* stream = nullptr;
     const CUresult result = FindStream(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
@@ -172,8 +175,9 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
     for (CUevent event : {start, end}) {
       if (!machine.scheduler.IsEvent(event) || event->marker == nullptr) return CUDA_ERROR_INVALID_HANDLE;
       if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
-      if (!event->marker->done) return CUDA_ERROR_NOT_READY;
     }
+    if (start->device != end->device) return CUDA_ERROR_INVALID_HANDLE;
+    if (!start->marker->done || !end->marker->done) return CUDA_ERROR_NOT_READY;
     *milliseconds = static_cast<float>((end->marker->time_us - start->marker->time_us) / 1000.0);
     return CUDA_SUCCESS;
   });

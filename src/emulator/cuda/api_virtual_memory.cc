@@ -9,10 +9,19 @@ using namespace commpool::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
 
+constexpr uint64_t kRecommendedMulticastGranularity = uint64_t{512} << 20;
+
 bool IsMultiple(const Machine& machine, uint64_t value) { return value % machine.description.granularity() == 0; }
 
 CUresult CheckProperties(const Machine& machine, const CUmemAllocationProp& properties) {
+  constexpr unsigned kWindowsTypes = CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT;
   if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if ((properties.requestedHandleTypes & kWindowsTypes) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((properties.allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (!on_device && properties.allocFlags.gpuDirectRDMACapable != 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool anywhere = properties.location.type == CU_MEM_LOCATION_TYPE_HOST;
+  if (anywhere && properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_INVALID_VALUE;
   if ((properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
     const std::string fabric = machine.description.Value("fabric");
     if (fabric == "no") return CUDA_ERROR_NOT_SUPPORTED;
@@ -35,52 +44,62 @@ CUmemGenericAllocationHandle AddHandle(Machine& machine, std::shared_ptr<Physica
   return handle;
 }
 
-CUresult SetAccessOf(Machine& machine, MappedRange& mapping, const CUmemAccessDesc& access) {
-  const bool granted = access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+bool IsHost(CUmemLocationType type) {
+  return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
+// Whether access may be set as asked; nothing is set before all of it may be.
+CUresult CheckDescription(const Machine& machine, const MappedRange& mapping, const CUmemAccessDesc& access) {
   const BankLocation owner = mapping.physical->bank->location();
-  switch (access.location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE: {
-      const int device = access.location.id;
-      if (device < 0 || device >= machine.description.devices()) return CUDA_ERROR_INVALID_DEVICE;
-      if (owner.kind == BankLocation::Kind::kDevice && !machine.description.Linked(device, owner.id)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-      }
-      if (granted) {
-        mapping.devices.insert(device);
-      } else {
-        mapping.devices.erase(device);
-      }
-      return CUDA_SUCCESS;
-    }
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-      if (owner.kind == BankLocation::Kind::kDevice) return CUDA_ERROR_INVALID_VALUE;
-      machine.addresses.ShowToHost(mapping, granted);
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
+  const bool of_device = owner.kind == BankLocation::Kind::kDevice;
+  if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && access.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+      access.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (IsHost(access.location.type)) return of_device ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+  const int device = access.location.id;
+  if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE || device < 0 || device >= machine.description.devices()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return of_device && !machine.description.Linked(device, owner.id) ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+void SetAccessOf(Machine& machine, MappedRange& mapping, const CUmemAccessDesc& access) {
+  const bool granted = access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (IsHost(access.location.type)) {
+    machine.addresses.ShowToHost(mapping, granted);
+  } else if (granted) {
+    mapping.devices.insert(access.location.id);
+  } else {
+    mapping.devices.erase(access.location.id);
   }
 }
 
 }  // namespace
 
 CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* properties,
-                                       CUmemAllocationGranularity_flags) {
+                                       CUmemAllocationGranularity_flags option) {
   return Call("cuMemGetAllocationGranularity", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (granularity == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    std::shared_ptr<MemoryBank> bank;
-    const CUresult result = machine.BankOf(properties->location, &bank);
-    if (result == CUDA_SUCCESS) *granularity = machine.description.granularity();
-    return result;
+    if (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    *granularity = machine.description.granularity();  // whatever the location, even one that there is not
+    return CUDA_SUCCESS;
   });
 }
 
 CUresult cuMulticastGetGranularity(size_t* granularity, const CUmulticastObjectProp* properties,
-                                   CUmulticastGranularity_flags) {
+                                   CUmulticastGranularity_flags option) {
   return Call("cuMulticastGetGranularity", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (granularity == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (std::string(machine.description.Value("multicast")) == "no") return CUDA_ERROR_NOT_SUPPORTED;
-    *granularity = machine.description.granularity();
+    if (option != CU_MULTICAST_GRANULARITY_MINIMUM && option != CU_MULTICAST_GRANULARITY_RECOMMENDED) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    const uint64_t minimum = machine.description.granularity();
+    *granularity =
+        option == CU_MULTICAST_GRANULARITY_MINIMUM ? minimum : std::max(minimum, kRecommendedMulticastGranularity);
     return CUDA_SUCCESS;
   });
 }
@@ -163,32 +182,35 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
       "cuMemMap", Needs::kInitialised,
       [&](Machine& machine, auto&) {
         const Handle* const found = FindHandle(machine, handle);
-        if (found == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        if (offset != 0) return CUDA_ERROR_NOT_SUPPORTED;  // as an H200 answers
-        if (bytes == 0 || bytes > found->physical->bytes || !IsMultiple(machine, bytes) ||
-            !IsMultiple(machine, address)) {
+        if (found == nullptr || flags != 0 || bytes == 0 || !IsMultiple(machine, address)) {
           return CUDA_ERROR_INVALID_VALUE;
         }
+        if (offset != 0 || bytes != found->physical->bytes) return CUDA_ERROR_NOT_SUPPORTED;
         return machine.addresses.Map(address, bytes, found->physical);
       },
       bytes);
 }
 
+// Hardware says yes to a range that holds nothing, and to gaps; only half a mapping is an error.
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   return Call(
       "cuMemUnmap", Needs::kInitialised,
-      [&](Machine& machine, auto& lock) {
-        const std::vector<MappedRange*> covering = machine.addresses.Covering(address, bytes);
-        const bool whole = !covering.empty() && std::none_of(covering.begin(), covering.end(), [](const auto* mapping) {
-          return mapping->linear || mapping->pinned_host;
-        });
-        if (!whole) return CUDA_ERROR_INVALID_VALUE;
-        machine.ReportIfInUse(address, bytes, "cuMemUnmap");
-        // Reported; what the worker is doing at this moment must still not lose its memory under it.
-        while (machine.scheduler.PendingUse(address, bytes) != nullptr) {
-          for (const auto& context : machine.contexts) machine.scheduler.WaitForDevice(lock, context->device);
+      [&](Machine& machine, auto&) {
+        if (bytes == 0 || !IsMultiple(machine, bytes) || !IsMultiple(machine, address)) return CUDA_ERROR_INVALID_VALUE;
+        uint64_t mapped = 0;
+        for (const MappedRange* mapping : machine.addresses.Touching(address, bytes)) {
+          const bool whole = mapping->address >= address && mapping->bytes <= address + bytes - mapping->address;
+          if (!whole || mapping->linear || mapping->pinned_host) return CUDA_ERROR_INVALID_VALUE;
+          mapped += mapping->bytes;
         }
-        return machine.addresses.Unmap(address, bytes);
+        if (mapped != bytes) {
+          machine.ledger.Report("unmapping what is not mapped", std::to_string(bytes - mapped) + " of " +
+                                                                    std::to_string(bytes) + " bytes of cuMemUnmap");
+        }
+        machine.ReportIfInUse(address, bytes, "cuMemUnmap");
+        const bool running = machine.scheduler.IsRunningOn(address, bytes);
+        machine.addresses.Unmap(address, bytes, running ? AddressSpace::Leave::kScrap : AddressSpace::Leave::kNothing);
+        return CUDA_SUCCESS;
       },
       bytes);
 }
@@ -201,12 +223,19 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
         if (access == nullptr || count == 0 || covering.empty() || !IsMultiple(machine, bytes)) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        for (MappedRange* mapping : covering) {
+        const MappedRange& last = *covering.back();
+        if (covering.front()->address != address || last.address + last.bytes != address + bytes) {
+          return CUDA_ERROR_INVALID_VALUE;  // half a mapping
+        }
+        for (const MappedRange* mapping : covering) {
           if (mapping->linear || mapping->pinned_host) return CUDA_ERROR_INVALID_VALUE;
           for (size_t index = 0; index < count; ++index) {
-            const CUresult result = SetAccessOf(machine, *mapping, access[index]);
+            const CUresult result = CheckDescription(machine, *mapping, access[index]);
             if (result != CUDA_SUCCESS) return result;
           }
+        }
+        for (MappedRange* mapping : covering) {
+          for (size_t index = 0; index < count; ++index) SetAccessOf(machine, *mapping, access[index]);
         }
         return CUDA_SUCCESS;
       },
@@ -229,7 +258,7 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
   return Call("cuMemExportToShareableHandle", Needs::kInitialised, [&](Machine& machine, auto&) {
     const Handle* const found = FindHandle(machine, handle);
     if (shareable == nullptr || found == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
     if ((found->physical->properties.requestedHandleTypes & type) == 0) return CUDA_ERROR_INVALID_VALUE;
     const int descriptor = found->physical->bank->Export(found->physical->record);
     if (descriptor < 0) return CUDA_ERROR_OPERATING_SYSTEM;
@@ -242,7 +271,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
                                         CUmemAllocationHandleType type) {
   return Call("cuMemImportFromShareableHandle", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
     std::shared_ptr<Physical> physical;
     // The handle is the descriptor itself, passed as a pointer.
     const CUresult result = ImportPhysical(machine, static_cast<int>(reinterpret_cast<intptr_t>(shareable)), &physical);

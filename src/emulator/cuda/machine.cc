@@ -1,5 +1,6 @@
 #include "src/emulator/cuda/machine.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -70,11 +71,17 @@ bool Machine::MayAccess(const MappedRange& mapping, int device) const {
   return owner == device || contexts[static_cast<size_t>(device)]->enabled_peers.contains(owner);
 }
 
-CUresult Machine::CheckAccess(const commpoolEmulatorRange& range, int device) {
+bool Machine::MayCopy(const MappedRange& mapping, const std::vector<int>& copy_devices) const {
+  return mapping.linear || mapping.cpu ||
+         std::any_of(copy_devices.begin(), copy_devices.end(), [&](int device) { return MayAccess(mapping, device); });
+}
+
+CUresult Machine::CheckAccess(const commpoolEmulatorRange& range, int device, const std::vector<int>& copy_devices) {
   const std::vector<MappedRange*> covering = addresses.Covering(range.address, range.bytes);
   if (covering.empty()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   for (const MappedRange* mapping : covering) {
-    if (!MayAccess(*mapping, device)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    const bool granted = copy_devices.empty() ? MayAccess(*mapping, device) : MayCopy(*mapping, copy_devices);
+    if (!granted) return CUDA_ERROR_ILLEGAL_ADDRESS;
   }
   return CUDA_SUCCESS;
 }

@@ -57,9 +57,11 @@ class Machine {
   // The bank of a location, or the error of cuMemCreate for one that there is not.
   CUresult BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const;
 
-  // Whether a device may read and write a range; the error that a kernel would get.
-  CUresult CheckAccess(const commpoolEmulatorRange& range, int device);
+  // Whether a device may read and write a range; the error that a kernel would get. For a copy one of `copy_devices`
+  // is enough, or the CPU, and cuMemAlloc memory is open to all.
+  CUresult CheckAccess(const commpoolEmulatorRange& range, int device, const std::vector<int>& copy_devices = {});
   bool MayAccess(const MappedRange& mapping, int device) const;
+  bool MayCopy(const MappedRange& mapping, const std::vector<int>& copy_devices) const;
 
   // Reports a broken rule where operations still to run declare a part of the range.
   void ReportIfInUse(CUdeviceptr address, uint64_t bytes, const char* what);

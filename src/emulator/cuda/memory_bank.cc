@@ -14,6 +14,7 @@ namespace commpool::emulator {
 
 namespace {
 
+constexpr uint64_t kRoomToSpread = 16;
 constexpr uint64_t kHeaderBytes = (sizeof(BankHeader) + kMiB * 2 - 1) / (kMiB * 2) * (kMiB * 2);
 
 BankHeader* MapHeader(int file) {
@@ -25,12 +26,14 @@ BankHeader* MapHeader(int file) {
 
 MemoryBank::MemoryBank(BankLocation location, uint64_t capacity)
     : file_(memfd_create("commpool-emulated-memory", MFD_CLOEXEC)), capacity_(capacity) {
-  COMMPOOL_CHECK(file_.valid() && ftruncate(file_.get(), static_cast<off_t>(kHeaderBytes + capacity)) == 0,
-                 "the system gives no file for emulated memory");
+  COMMPOOL_CHECK(
+      file_.valid() && ftruncate(file_.get(), static_cast<off_t>(kHeaderBytes + capacity * kRoomToSpread)) == 0,
+      "the system gives no file for emulated memory");
   header_ = MapHeader(file_.get());
   COMMPOOL_CHECK(header_ != nullptr, "emulated memory cannot be mapped");
   header_->magic = BankHeader::kMagic;
   header_->location = location;
+  space_.emplace(kHeaderBytes, capacity * kRoomToSpread);
   identity_ = IdentityOf(file_.get());
 }
 
@@ -42,7 +45,7 @@ std::unique_ptr<MemoryBank> MemoryBank::Open(int descriptor) {
   if (!bank->file_.valid()) return nullptr;
   bank->header_ = MapHeader(bank->file_.get());
   if (bank->header_ == nullptr || bank->header_->magic != BankHeader::kMagic) return nullptr;
-  bank->capacity_ = static_cast<uint64_t>(about.st_size) - kHeaderBytes;
+  bank->capacity_ = static_cast<uint64_t>(about.st_size - static_cast<off_t>(kHeaderBytes)) / kRoomToSpread;
   bank->identity_ = IdentityOf(descriptor);
   return bank;
 }
@@ -56,43 +59,51 @@ uint64_t MemoryBank::IdentityOf(int descriptor) {
   return fstat(descriptor, &about) == 0 ? static_cast<uint64_t>(about.st_ino) : 0;
 }
 
-uint64_t MemoryBank::used() const {
-  uint64_t bytes = 0;
-  for (const auto& [offset, record] : occupied_) bytes += At(record).references.load() == 0 ? 0 : At(record).bytes;
-  return bytes;
+uint64_t MemoryBank::used() {
+  CollectReleased();
+  return used_;
 }
 
 void MemoryBank::CollectReleased() {
-  std::erase_if(occupied_, [&](const auto& entry) { return At(entry.second).references.load() == 0; });
+  for (auto next = maybe_released_.begin(); next != maybe_released_.end();) {
+    const uint32_t record = *next++;
+    if (At(record).references.load() == 0) Reclaim(record);
+  }
 }
 
-// First fit: emulated memory is sparse, so how it is laid out costs nothing.
-std::optional<uint64_t> MemoryBank::FindSpace(uint64_t bytes) const {
-  uint64_t start = kHeaderBytes;
-  for (const auto& [offset, record] : occupied_) {
-    if (offset - start >= bytes) return start;
-    start = offset + At(record).bytes;
-  }
-  if (kHeaderBytes + capacity_ - start >= bytes) return start;
-  return std::nullopt;
+void MemoryBank::Reclaim(uint32_t record) {
+  Punch(record);
+  used_ -= At(record).bytes;
+  space_->Free(At(record).offset, At(record).bytes);
+  free_records_.push_back(record);
+  maybe_released_.erase(record);
+}
+
+void MemoryBank::Punch(uint32_t record) const {
+  fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(At(record).offset),
+            static_cast<off_t>(At(record).bytes));
 }
 
 std::optional<uint32_t> MemoryBank::Allocate(uint64_t bytes, uint32_t handle_types) {
   CollectReleased();
-  if (used() + bytes > capacity_) return std::nullopt;
-  const std::optional<uint64_t> offset = FindSpace(bytes);
-  if (!offset) return std::nullopt;  // unlike a device's, the file's space can be fragmented: a device maps pages
-  for (uint32_t record = 0; record < BankHeader::kRecords; ++record) {
-    ExtentRecord& extent = header_->records[record];
-    if (extent.references.load() != 0) continue;
-    extent.offset = *offset;
-    extent.bytes = bytes;
-    extent.handle_types = handle_types;
-    extent.references.store(1);
-    occupied_.emplace(*offset, record);
-    return record;
+  if (bytes > capacity_ - used_) return std::nullopt;
+  if (free_records_.empty() && next_record_ == BankHeader::kRecords) return std::nullopt;
+  const std::optional<uint64_t> offset = space_->Allocate(bytes);
+  if (!offset) return std::nullopt;
+  uint32_t record = next_record_;
+  if (free_records_.empty()) {
+    ++next_record_;
+  } else {
+    record = free_records_.back();
+    free_records_.pop_back();
   }
-  return std::nullopt;
+  ExtentRecord& extent = header_->records[record];
+  extent.offset = *offset;
+  extent.bytes = bytes;
+  extent.handle_types = handle_types;
+  extent.references.store(1);
+  used_ += bytes;
+  return record;
 }
 
 std::optional<uint32_t> MemoryBank::Attach(uint64_t offset) {
@@ -110,12 +121,17 @@ void MemoryBank::AddReference(uint32_t record) { header_->records[record].refere
 
 void MemoryBank::Release(uint32_t record) {
   ExtentRecord& extent = header_->records[record];
-  // The contents go before the record does: once it is free the owner may hand the extent out again.
-  if (extent.references.load() == 1) {
-    fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(extent.offset),
-              static_cast<off_t>(extent.bytes));
+  if (!space_) {
+    // The contents go before the record does: once it is free the owner may hand the extent out again.
+    if (extent.references.load() == 1) Punch(record);
+    extent.references.fetch_sub(1);
+    return;
   }
-  extent.references.fetch_sub(1);
+  if (extent.references.fetch_sub(1) == 1) {
+    Reclaim(record);
+  } else {
+    maybe_released_.insert(record);
+  }
 }
 
 int MemoryBank::Export(uint32_t record) const {

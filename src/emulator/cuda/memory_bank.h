@@ -2,18 +2,20 @@
 //
 // One file for all handles, because a file each would need tens of thousands of descriptors. The file begins with a
 // directory of extents and their reference counts, shared with every process that imports one: so memory lives until
-// the last process lets go, and sharing by file descriptor is real. Freed extents are punched.
+// the last process lets go, and sharing by file descriptor is real. Freed extents are punched. A device maps scattered
+// pages and does not fragment; a file does, so it is sparse and much longer than the memory that it stands for.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "src/base/file_descriptor.h"
+#include "src/emulator/cuda/extent_allocator.h"
 
 namespace commpool::emulator {
 
@@ -50,7 +52,7 @@ class MemoryBank {
 
   const BankLocation& location() const { return header_->location; }
   uint64_t capacity() const { return capacity_; }
-  uint64_t used() const;
+  uint64_t used();
   int file() const { return file_.get(); }
   // Tells banks of different files apart.
   uint64_t identity() const { return identity_; }
@@ -72,13 +74,19 @@ class MemoryBank {
  private:
   MemoryBank() = default;
   void CollectReleased();
-  std::optional<uint64_t> FindSpace(uint64_t bytes) const;
+  void Reclaim(uint32_t record);
+  void Punch(uint32_t record) const;
 
   FileDescriptor file_;
   BankHeader* header_ = nullptr;
   uint64_t capacity_ = 0;
   uint64_t identity_ = 0;
-  std::map<uint64_t, uint32_t> occupied_;  // of a bank of this process: offset -> record, importers' leftovers included
+  // Of a bank of this process.
+  std::optional<ExtentAllocator> space_;
+  uint64_t used_ = 0;
+  std::vector<uint32_t> free_records_;
+  uint32_t next_record_ = 0;           // of those that were never used
+  std::set<uint32_t> maybe_released_;  // let go of here; the last of the importers may have since
 };
 
 }  // namespace commpool::emulator

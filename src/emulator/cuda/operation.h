@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,11 +34,16 @@ using Pointers = std::vector<void*>;
 
 struct Operation {
   enum class State { kWaiting, kRunning, kDone };
+  // What runs code of the program may block: it holds its stream, not its device.
+  enum class Pace { kPrompt, kMayBlock };
 
   std::string name;
   std::vector<commpoolEmulatorRange> reads;
   std::vector<commpoolEmulatorRange> writes;
   double duration_us = 0;
+  Pace pace = Pace::kPrompt;
+  // Of a copy: the devices of which one must have access. A kernel has none here: its stream's device must.
+  std::vector<int> copy_devices;
 
   // Runs on the device's worker. Exactly one of the two is set, or neither for markers and waits.
   std::function<void(const Pointers& reads, const Pointers& writes)> run;
@@ -55,6 +61,13 @@ struct Operation {
   double end_us = 0;
   State state = State::kWaiting;
   Clock clock;
+
+  bool Touches(CUdeviceptr address, uint64_t bytes) const {
+    const auto overlaps = [&](const commpoolEmulatorRange& range) {
+      return range.address < address + bytes && address < range.address + range.bytes;
+    };
+    return std::any_of(reads.begin(), reads.end(), overlaps) || std::any_of(writes.begin(), writes.end(), overlaps);
+  }
 };
 
 }  // namespace commpool::emulator

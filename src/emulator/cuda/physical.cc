@@ -43,7 +43,7 @@ CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationPro
 CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physical>* physical) {
   const off_t offset = lseek(descriptor, 0, SEEK_CUR);
   const uint64_t identity = MemoryBank::IdentityOf(descriptor);
-  if (offset < 0 || identity == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (offset < 0 || identity == 0) return CUDA_ERROR_UNKNOWN;
   std::shared_ptr<MemoryBank> bank = machine.imported_banks[identity].lock();
   for (const auto* own : {&machine.device_banks, &machine.numa_banks}) {
     for (const std::shared_ptr<MemoryBank>& candidate : *own) {
@@ -52,11 +52,11 @@ CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physic
   }
   if (bank == nullptr) {
     bank = MemoryBank::Open(descriptor);
-    if (bank == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (bank == nullptr) return CUDA_ERROR_UNKNOWN;
     machine.imported_banks[identity] = bank;
   }
   const std::optional<uint32_t> record = bank->Attach(static_cast<uint64_t>(offset));
-  if (!record) return CUDA_ERROR_INVALID_VALUE;
+  if (!record) return CUDA_ERROR_UNKNOWN;
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = LocationOf(bank->location());

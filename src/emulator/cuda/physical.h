@@ -14,7 +14,7 @@ namespace commpool::emulator {
 CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationProp& properties,
                       std::shared_ptr<Physical>* physical);
 
-// Another handle on memory that a process exported; CUDA_ERROR_INVALID_VALUE for a descriptor that is no export.
+// Another handle on memory that a process exported; CUDA_ERROR_UNKNOWN for a descriptor that is no export.
 CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physical>* physical);
 
 }  // namespace commpool::emulator

@@ -8,7 +8,7 @@
 namespace commpool::emulator {
 
 Scheduler::Scheduler(Machine& machine, int devices, uint64_t seed)
-    : machine_(machine), random_(seed), has_worker_(static_cast<size_t>(devices), false) {
+    : machine_(machine), random_(seed), workers_(static_cast<size_t>(devices)) {
   for (int device = 0; device < devices; ++device) {
     auto legacy = std::make_unique<CUstream_st>();
     legacy->device = device;
@@ -83,12 +83,22 @@ void Scheduler::Submit(CUstream_st* stream, std::shared_ptr<Operation> operation
   }
   stream->last = operation;
   stream->queue.push_back(std::move(operation));
-  // A worker a device, made at its first operation. It never ends: the process ends it.
-  if (!has_worker_[static_cast<size_t>(stream->device)]) {
-    has_worker_[static_cast<size_t>(stream->device)] = true;
-    std::thread([this, device = stream->device] { Work(device); }).detach();
-  }
+  const Workers& workers = workers_[static_cast<size_t>(stream->device)];
+  if (!workers.led && workers.idle == 0) StartWorker(stream->device);
   changed_.notify_all();
+}
+
+void Scheduler::StartWorker(int device) {
+  ++workers_[static_cast<size_t>(device)].idle;
+  std::thread([this, device] { Work(device); }).detach();
+}
+
+std::vector<CUstream_st*> Scheduler::AllStreams() const {
+  std::vector<CUstream_st*> all;
+  for (const auto& stream : legacy_) all.push_back(stream.get());
+  for (const auto& [handle, stream] : streams_) all.push_back(stream.get());
+  for (const auto& [key, stream] : per_thread_) all.push_back(stream.get());
+  return all;
 }
 
 bool Scheduler::IsReady(const CUstream_st& stream) const {
@@ -101,12 +111,9 @@ bool Scheduler::IsReady(const CUstream_st& stream) const {
 
 std::shared_ptr<Operation> Scheduler::PickReady(int device, CUstream_st** stream) {
   std::vector<CUstream_st*> ready;
-  const auto consider = [&](CUstream_st& candidate) {
-    if (candidate.device == device && IsReady(candidate)) ready.push_back(&candidate);
-  };
-  consider(*legacy_[static_cast<size_t>(device)]);
-  for (const auto& [handle, candidate] : streams_) consider(*candidate);
-  for (const auto& [key, candidate] : per_thread_) consider(*candidate);
+  for (CUstream_st* candidate : AllStreams()) {
+    if (candidate->device == device && IsReady(*candidate)) ready.push_back(candidate);
+  }
   if (ready.empty()) return nullptr;
   // By age of the streams, not by address: the same seed gives the same choice.
   std::sort(ready.begin(), ready.end(), [](const CUstream_st* a, const CUstream_st* b) { return a->id < b->id; });
@@ -116,14 +123,19 @@ std::shared_ptr<Operation> Scheduler::PickReady(int device, CUstream_st** stream
 
 void Scheduler::Work(int device) {
   std::unique_lock<std::mutex> lock(machine_.mutex);
+  Workers& workers = workers_[static_cast<size_t>(device)];
   for (;;) {
     CUstream_st* stream = nullptr;
-    const std::shared_ptr<Operation> operation = PickReady(device, &stream);
-    if (operation == nullptr) {
-      changed_.wait(lock);
-      continue;
-    }
+    std::shared_ptr<Operation> operation;
+    changed_.wait(lock, [&] { return !workers.led && (operation = PickReady(device, &stream)) != nullptr; });
+    --workers.idle;
+    const bool leads = operation->pace == Operation::Pace::kPrompt;
+    workers.led = leads;
+    if (!leads && workers.idle == 0) StartWorker(device);
     Run(lock, stream, operation);
+    if (leads) workers.led = false;
+    ++workers.idle;
+    changed_.notify_all();
   }
 }
 
@@ -134,29 +146,35 @@ double Scheduler::StartTime(const CUstream_st& stream, const Operation& operatio
   return start;
 }
 
+bool Scheduler::CheckRanges(const Operation& operation, Pointers* reads, Pointers* writes) {
+  CUctx_st& context = *machine_.contexts[static_cast<size_t>(operation.device)];
+  for (const bool writing : {false, true}) {
+    for (const commpoolEmulatorRange& range : writing ? operation.writes : operation.reads) {
+      if (machine_.CheckAccess(range, operation.device, operation.copy_devices) != CUDA_SUCCESS) {
+        context.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+        machine_.ledger.Report("access to memory that is not there",
+                               operation.name + " on device " + std::to_string(operation.device) +
+                                   ": the range was unmapped or revoked before it ended");
+        return false;
+      }
+      Pointers* const pointers = writing ? writes : reads;
+      if (pointers != nullptr) pointers->push_back(machine_.addresses.HostPointer(range.address));
+    }
+  }
+  return true;
+}
+
 void Scheduler::Run(std::unique_lock<std::mutex>& lock, CUstream_st* stream,
                     const std::shared_ptr<Operation>& operation) {
   operation->state = Operation::State::kRunning;
   const double start_us = StartTime(*stream, *operation);
-  CUctx_st& context = *machine_.contexts[static_cast<size_t>(stream->device)];
-  // What was mapped when the operation was submitted may be gone now: on hardware that is a lost context.
+  const CUctx_st& context = *machine_.contexts[static_cast<size_t>(stream->device)];
+  // What was mapped when the operation was submitted may be gone now: on hardware that is a lost context, and a lost
+  // context runs nothing any more.
   Pointers reads;
   Pointers writes;
-  for (const bool writing : {false, true}) {
-    for (const commpoolEmulatorRange& range : writing ? operation->writes : operation->reads) {
-      if (context.sticky != CUDA_SUCCESS) break;
-      if (machine_.CheckAccess(range, stream->device) != CUDA_SUCCESS) {
-        context.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
-        machine_.ledger.Report("access to memory that is not there",
-                               operation->name + " on device " + std::to_string(stream->device) +
-                                   ": the range was unmapped or revoked before it ran");
-        break;
-      }
-      (writing ? writes : reads).push_back(machine_.addresses.HostPointer(range.address));
-    }
-  }
-  if (context.sticky != CUDA_SUCCESS) {
-    Finish(stream, operation, start_us);  // a lost context runs nothing any more
+  if (context.sticky != CUDA_SUCCESS || !CheckRanges(*operation, &reads, &writes)) {
+    Finish(stream, operation, start_us);
     return;
   }
   if (operation->start) {
@@ -170,6 +188,7 @@ void Scheduler::Run(std::unique_lock<std::mutex>& lock, CUstream_st* stream,
     lock.unlock();
     operation->run(reads, writes);
     lock.lock();
+    if (context.sticky == CUDA_SUCCESS) CheckRanges(*operation, nullptr, nullptr);
   }
   Finish(stream, operation, start_us + operation->duration_us);
 }
@@ -194,6 +213,7 @@ void Scheduler::Complete(commpoolEmulatorOperation handle, double end_us, CUresu
   const std::unique_ptr<commpoolEmulatorOperation_st> owned(handle);
   CUctx_st& context = *machine_.contexts[static_cast<size_t>(owned->stream->device)];
   if (result != CUDA_SUCCESS && context.sticky == CUDA_SUCCESS) context.sticky = result;
+  if (context.sticky == CUDA_SUCCESS) CheckRanges(*owned->operation, nullptr, nullptr);
   Finish(owned->stream, owned->operation, end_us);
 }
 
@@ -206,12 +226,9 @@ void Scheduler::WaitForStream(std::unique_lock<std::mutex>& lock, CUstream_st* s
 
 void Scheduler::WaitForDevice(std::unique_lock<std::mutex>& lock, int device) {
   std::vector<std::shared_ptr<Operation>> all;
-  const auto add = [&](const CUstream_st& stream) {
-    if (stream.device == device && stream.last != nullptr) all.push_back(stream.last);
-  };
-  add(*legacy_[static_cast<size_t>(device)]);
-  for (const auto& [handle, stream] : streams_) add(*stream);
-  for (const auto& [key, stream] : per_thread_) add(*stream);
+  for (const CUstream_st* stream : AllStreams()) {
+    if (stream->device == device && stream->last != nullptr) all.push_back(stream->last);
+  }
   for (const std::shared_ptr<Operation>& last : all) {
     changed_.wait(lock, [&] { return last->state == Operation::State::kDone; });
     host_time_us = std::max(host_time_us, last->end_us);
@@ -224,27 +241,20 @@ void Scheduler::WaitForMarker(std::unique_lock<std::mutex>& lock, const std::sha
 }
 
 const char* Scheduler::PendingUse(CUdeviceptr address, uint64_t bytes) const {
-  const auto touches = [&](const std::vector<commpoolEmulatorRange>& ranges) {
-    return std::any_of(ranges.begin(), ranges.end(), [&](const commpoolEmulatorRange& range) {
-      return range.address < address + bytes && address < range.address + range.bytes;
-    });
-  };
-  const auto find = [&](const CUstream_st& stream) -> const char* {
-    for (const std::shared_ptr<Operation>& operation : stream.queue) {
-      if (touches(operation->reads) || touches(operation->writes)) return operation->name.c_str();
+  for (const CUstream_st* stream : AllStreams()) {
+    for (const std::shared_ptr<Operation>& operation : stream->queue) {
+      if (operation->Touches(address, bytes)) return operation->name.c_str();
     }
-    return nullptr;
-  };
-  for (const auto& stream : legacy_) {
-    if (const char* name = find(*stream)) return name;
-  }
-  for (const auto& [handle, stream] : streams_) {
-    if (const char* name = find(*stream)) return name;
-  }
-  for (const auto& [key, stream] : per_thread_) {
-    if (const char* name = find(*stream)) return name;
   }
   return nullptr;
+}
+
+bool Scheduler::IsRunningOn(CUdeviceptr address, uint64_t bytes) const {
+  const std::vector<CUstream_st*> all = AllStreams();
+  return std::any_of(all.begin(), all.end(), [&](const CUstream_st* stream) {
+    return !stream->queue.empty() && stream->queue.front()->state == Operation::State::kRunning &&
+           stream->queue.front()->Touches(address, bytes);
+  });
 }
 
 std::vector<std::string> Scheduler::Describe() const {

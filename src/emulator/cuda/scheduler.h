@@ -1,9 +1,10 @@
 // Streams, events and the workers that run their operations: later, never at once, and in any order that the rules
 // allow.
 //
-// Each device has a worker, which picks among the streams whose head may run by a seeded choice. Workers of one process
-// go on while the host waits elsewhere, so a collective that another rank needs makes progress. Guarded by the
-// machine's lock.
+// Each device has workers, of which one at a time leads: it picks among the streams whose head may run by a seeded
+// choice. It hands the lead on before it runs what may block, so that a blocked host function holds its stream only.
+// Workers of one process go on while the host waits elsewhere, so a collective that another rank needs makes progress.
+// Guarded by the machine's lock.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_SCHEDULER_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_SCHEDULER_H_
 
@@ -77,17 +78,29 @@ class Scheduler {
 
   // The name of an operation still to end that touches the range; null where there is none.
   const char* PendingUse(CUdeviceptr address, uint64_t bytes) const;
+  // Whether one of those is running at this moment, with pointers to the range in its hands.
+  bool IsRunningOn(CUdeviceptr address, uint64_t bytes) const;
 
   double host_time_us = 0;  // virtual
 
   std::vector<std::string> Describe() const;  // a line for each stream and event that the program left
 
  private:
+  // The threads of a device. They never end: the process ends them.
+  struct Workers {
+    bool led = false;  // one of them picks, or runs what does not block
+    int idle = 0;
+  };
+
+  void StartWorker(int device);
   void Work(int device);
+  std::vector<CUstream_st*> AllStreams() const;
   std::shared_ptr<Operation> PickReady(int device, CUstream_st** stream);
   bool IsReady(const CUstream_st& stream) const;
   double StartTime(const CUstream_st& stream, const Operation& operation) const;
   void Run(std::unique_lock<std::mutex>& lock, CUstream_st* stream, const std::shared_ptr<Operation>& operation);
+  // Whether the operation may touch what it declares; a report and a lost context where not. Its pointers, where asked.
+  bool CheckRanges(const Operation& operation, Pointers* reads, Pointers* writes);
   void Finish(CUstream_st* stream, const std::shared_ptr<Operation>& operation, double end_us);
   void RetireIfDestroyed(CUstream_st* stream);
 
@@ -98,7 +111,7 @@ class Scheduler {
   std::map<std::pair<std::thread::id, int>, std::unique_ptr<CUstream_st>> per_thread_;
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams_;
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
-  std::vector<bool> has_worker_;  // by device
+  std::vector<Workers> workers_;  // by device
   uint64_t next_id_ = 1;
   uint64_t next_sequence_ = 0;
 };

@@ -84,23 +84,6 @@ TEST_F(AccessRules, PeersTouchCudaMallocMemoryOnceTheirContextIsEnabled) {
   TakeReports();
 }
 
-TEST_F(AccessRules, UnmappingUnderAnOperationIsReported) {
-  ASSERT_TRUE(Grant(0).ok());
-  const CUstream stream = MakeStream();
-  std::optional<Gate> gate(std::in_place, stream, memory());
-  // The call may wait for the operation, so it has a thread of its own.
-  std::thread unmapping([&] { EXPECT_TRUE(mapping().Release().ok()); });
-  std::vector<std::string> reports;
-  while (reports.empty()) {
-    reports = EmulatorReports();
-    std::this_thread::yield();
-  }
-  gate.reset();
-  unmapping.join();
-  EXPECT_TRUE(AnyContains(reports, "memory in use: cuMemUnmap while gate")) << reports[0];
-  TakeReports();
-}
-
 TEST_F(AccessRules, UnmappingHeldMemoryIsReportedWithItsHolder) {
   const auto hold = COMMPOOL_EXTENSION(commpoolEmulatorHold);
   ASSERT_EQ(hold(memory().address + 4096, 4096, "a window of communicator 7"), CUDA_SUCCESS);

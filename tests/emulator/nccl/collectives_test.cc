@@ -187,6 +187,7 @@ TEST_F(Collectives, OneThreadDrivesEveryRankWithGroups) {
   ASSERT_EQ(Api().ncclGroupEnd(), ncclSuccess);
   for (size_t rank = 0; rank < kRanks; ++rank) {
     ASSERT_EQ(Api().cuStreamSynchronize(streams[rank]), CUDA_SUCCESS);
+    const CurrentDevice current(static_cast<int>(rank));  // a copy needs the access of its stream's device
     EXPECT_EQ(Download<int>(memories[rank]->data(), 1), std::vector<int>{10});
     ASSERT_EQ(Api().cuStreamDestroy(streams[rank]), CUDA_SUCCESS);
     EXPECT_EQ(Api().ncclCommDestroy(comms[rank]), ncclSuccess);

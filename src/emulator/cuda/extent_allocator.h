@@ -1,0 +1,33 @@
+// Hands out pieces of a line of bytes: best fit, lowest first among equals, merged when they come back. Not
+// thread-safe.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_EXTENT_ALLOCATOR_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_EXTENT_ALLOCATOR_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace commpool::emulator {
+
+class ExtentAllocator {
+ public:
+  ExtentAllocator(uint64_t start, uint64_t bytes);
+
+  // The offset of a free piece; nothing where none is large enough. REQUIRES: bytes > 0.
+  std::optional<uint64_t> Allocate(uint64_t bytes);
+  // REQUIRES: a piece that Allocate gave.
+  void Free(uint64_t offset, uint64_t bytes);
+
+ private:
+  void Insert(uint64_t offset, uint64_t bytes);
+  void Erase(std::map<uint64_t, uint64_t>::iterator piece);
+
+  std::map<uint64_t, uint64_t> free_;                  // offset -> bytes
+  std::set<std::pair<uint64_t, uint64_t>> free_size_;  // the same, as (bytes, offset)
+};
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_EXTENT_ALLOCATOR_H_
