@@ -99,6 +99,17 @@ typedef void* (*commpool_user_allocate)(ptrdiff_t bytes, int device, struct CUst
 typedef void (*commpool_user_free)(void* pointer, ptrdiff_t bytes, int device, struct CUstream_st* stream,
                                    void* context);
 
+typedef enum commpool_mode {
+  COMMPOOL_MODE_FIXED = 0,     /* segments never move: what registration and peers' imports need */
+  COMMPOOL_MODE_EXPANDABLE = 1 /* free pages move to where they are needed, so that a request fits whenever free memory
+                                  suffices. VMM only; never registered */
+} commpool_mode;
+
+typedef enum commpool_moves {
+  COMMPOOL_MOVES_EAGER = 0,         /* an expandable pool moves free pages before it makes new ones: least memory */
+  COMMPOOL_MOVES_UNDER_PRESSURE = 1 /* only where a limit or the device leaves no room to grow: least driver time */
+} commpool_moves;
+
 /* An all-gather of the caller's for the agreement of a symmetric pool (MPI, a torch store): every rank gives `bytes`
  * bytes, the same number on all, and `received` gets rank 0's first. Returns 0, or non-zero where it failed. */
 typedef int (*commpool_all_gather)(const void* sent, void* received, size_t bytes, void* context);
@@ -115,14 +126,22 @@ typedef struct commpool_pool_options {
   commpool_frees frees;              /* of a symmetric pool; default DEFERRED */
   commpool_all_gather all_gather;    /* default null: TCP, its address sent once over the home communicator */
   void* all_gather_context;
+  commpool_mode mode;   /* of a pool that is not symmetric; default FIXED */
+  commpool_moves moves; /* of an expandable pool; default EAGER */
   uint64_t deadline_ms; /* of every wait for other ranks and for the device; default 60000 */
 
   const int* peers; /* other devices of this process that may access the pool; default none */
   size_t peer_count;
 
-  uint64_t alignment_bytes; /* of every block, a power of two from 512 to the granularity; default 512 */
-  uint64_t segment_bytes;   /* least size of a segment; default 0: 2 MiB, 20 MiB or the request, by its size */
-  uint64_t limit_bytes;     /* of all segments; default UINT64_MAX: the device's memory is the limit */
+  uint64_t alignment_bytes;   /* of every block, a power of two from 512 to the granularity; default 512 */
+  uint64_t segment_bytes;     /* least size of a segment; default 0: 2 MiB, 20 MiB or the request, by its size */
+  uint64_t granularity_bytes; /* segments are multiples of it, a power of two; default 0: the backing's, the least there
+                                 is */
+  /* Free memory beyond it is given back at the pool's next call once the device is done with it, as cudaMemPool's
+   * release threshold does at a synchronisation; default UINT64_MAX: the pool keeps what it has. A pool with a
+   * threshold keeps no caches of threads. */
+  uint64_t release_threshold_bytes;
+  uint64_t limit_bytes; /* of all segments; default UINT64_MAX: the device's memory is the limit */
 
   commpool_user_allocate user_allocate; /* of a USER pool */
   commpool_user_free user_free;
@@ -191,6 +210,47 @@ COMMPOOL_API commpool_status commpool_record_stream(void* pointer, struct CUstre
 /* Forgets a stream before it is destroyed, after waiting for its work: handles are recycled, and an order that was kept
  * under the old one would be lost (rule 11 of the design). */
 COMMPOOL_API commpool_status commpool_release_stream(struct CUstream_st* stream);
+
+/* ---- Stream capture --------------------------------------------------------------------------------------------- */
+
+typedef uint64_t commpool_capture;
+
+/* Announces that `stream` is being captured: until commpool_capture_end the pool serves the streams of that capture
+ * from a part of its own that belongs to the graph, from reserved memory alone: no growth, no registration, no wait.
+ * What is freed inside the capture is reused inside it. The part returns to the pool when its last block is freed and
+ * the graph and everything instantiated from it is destroyed; its segments stay where they are until then. Call it
+ * after cuStreamBeginCapture. FAILED_PRECONDITION where the stream is not being captured; NOT_SUPPORTED for symmetric
+ * pools, whose placement must not depend on a rank's graphs, and where the driver knows no user objects. */
+COMMPOOL_API commpool_status commpool_capture_begin(commpool_pool pool, struct CUstream_st* stream,
+                                                    commpool_capture* capture);
+
+/* Ends it, before or after cuStreamEndCapture, also after one that failed. NOT_FOUND for one that has ended. */
+COMMPOOL_API commpool_status commpool_capture_end(commpool_capture capture);
+
+/* ---- Memory of a device ----------------------------------------------------------------------------------------- */
+
+/* The most that all pools of a device may reserve together; UINT64_MAX, the default, for no limit. What is reserved
+ * already stays; a device over its limit grows no pool. */
+COMMPOOL_API commpool_status commpool_set_device_limit(int device, uint64_t bytes);
+
+/* Another allocator of the process, such as a framework's: asked when a device runs out, and named in the error.
+ * Both functions are called on an allocating thread, outside every lock; they must not call commpool. */
+typedef struct commpool_holder_options {
+  size_t struct_bytes; /* set by commpool_holder_options_init */
+  const char* name;    /* for the error's table; copied; default "other" */
+  /* Bytes of the device that it holds and does not use. May be null: unknown. */
+  uint64_t (*cached_bytes)(int device, void* context);
+  /* Asks for at least `bytes` to be given back to the driver; returns what was. May be null: it gives nothing. */
+  uint64_t (*release)(int device, uint64_t bytes, void* context);
+  void* context;
+} commpool_holder_options;
+
+typedef uint64_t commpool_holder;
+
+COMMPOOL_API void commpool_holder_options_init(commpool_holder_options* options);
+COMMPOOL_API commpool_status commpool_add_holder(const commpool_holder_options* options, commpool_holder* holder);
+/* Returns when no call of its functions is running any more. NOT_FOUND for one that was removed. */
+COMMPOOL_API commpool_status commpool_remove_holder(commpool_holder holder);
 
 /* ---- Scopes: begin/end-allocate-to-pool ------------------------------------------------------------------------- */
 
@@ -273,12 +333,33 @@ typedef struct commpool_statistics {
   uint64_t registered_segments; /* summed over communicators */
   uint64_t pending_segments;    /* waiting for commpool_pool_register_pending, likewise */
   uint64_t failed_allocations;
+  uint64_t cached_bytes; /* of free_bytes: in threads' caches, and taken from there when the pool runs out */
+  uint64_t moved_bytes;  /* of pages that an expandable pool moved */
+  uint64_t host_waits;   /* for work on the device, inside allocations */
 } commpool_statistics;
 
+/* Peaks are taken when memory leaves or enters the pool's free memory: what a thread's cache hands out and takes back
+ * in between may be missing from them. */
 COMMPOOL_API commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics);
 
 /* Starts the peaks anew at the current figures. */
 COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
+
+/* ---- Measuring -------------------------------------------------------------------------------------------------- */
+
+/* Counts and times the library's driver calls from now on: the real time of a real driver, the modelled time of the
+ * emulator. Before the runtime is open (FAILED_PRECONDITION afterwards): it costs two clock readings a call. */
+COMMPOOL_API commpool_status commpool_measure_driver(void);
+
+typedef struct commpool_driver_call {
+  const char* name; /* "cuMemCreate"; valid for ever */
+  uint64_t count;
+  double microseconds; /* of all of them */
+} commpool_driver_call;
+
+/* The functions that were called, the dearest first. Writes at most `capacity` of them; `count` is how many there are.
+ * Either may be null where it is not wanted. */
+COMMPOOL_API commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t capacity, size_t* count);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -36,6 +36,9 @@ enum class Backing {
 enum class Location { kDevice = COMMPOOL_LOCATION_DEVICE, kHostNuma = COMMPOOL_LOCATION_HOST_NUMA };
 enum class Frees { kDeferred = COMMPOOL_FREES_DEFERRED, kOrdered = COMMPOOL_FREES_ORDERED };
 
+enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
+enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
+
 // Functions that make the segments of a kUser pool: PyTorch's pluggable signature and a context.
 struct UserFunctions {
   commpool_user_allocate allocate = nullptr;
@@ -51,9 +54,13 @@ struct PoolOptions {
   Location location = Location::kDevice;
   int numa_node = -1;
   Frees frees = Frees::kDeferred;
+  Mode mode = Mode::kFixed;
+  Moves moves = Moves::kEager;
   std::vector<int> peers = {};
   std::uint64_t alignment_bytes = 512;
   std::uint64_t segment_bytes = 0;
+  std::uint64_t granularity_bytes = 0;
+  std::uint64_t release_threshold_bytes = UINT64_MAX;
   std::uint64_t limit_bytes = UINT64_MAX;
   std::uint64_t deadline_ms = 60000;
   std::string name = "pool";
@@ -149,6 +156,10 @@ class Pool {
     c_options.numa_node = options.numa_node;
     c_options.symmetric_across = options.symmetric_across;
     c_options.frees = static_cast<commpool_frees>(options.frees);
+    c_options.mode = static_cast<commpool_mode>(options.mode);
+    c_options.moves = static_cast<commpool_moves>(options.moves);
+    c_options.granularity_bytes = options.granularity_bytes;
+    c_options.release_threshold_bytes = options.release_threshold_bytes;
     c_options.all_gather = options.all_gather;
     c_options.all_gather_context = options.all_gather_context;
     c_options.deadline_ms = options.deadline_ms;

@@ -42,6 +42,7 @@ void commpool_pool_options_init(commpool_pool_options* options) {
   options->numa_node = -1;
   options->deadline_ms = 60000;
   options->alignment_bytes = 512;
+  options->release_threshold_bytes = UINT64_MAX;
   options->limit_bytes = UINT64_MAX;
 }
 
