@@ -25,6 +25,14 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
   return PlanExpansion(ledger().heap(), pages_, request);
 }
 
+bool ExpandableEngine::CanClaim(const Expansion& expansion) const {
+  return std::all_of(expansion.moves.begin(), expansion.moves.end(), [&](const PageMove& move) {
+    const Block* const block = ledger().heap().Find(move.from);
+    return block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
+           AddressOf(*block) + block->bytes >= move.from + move.bytes;
+  });
+}
+
 void ExpandableEngine::Claim(const Expansion& expansion) {
   for (const SegmentRange& range : expansion.arriving) {
     ledger().Convert(range, BlockState::kUnmapped, BlockState::kArriving);

@@ -27,6 +27,8 @@ class ExpandableEngine : public CachingEngine {
   // How to make room for a request that Allocate answered with Grow.
   Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors) const;
 
+  // Whether nothing that the plan counts on was served to somebody else since.
+  bool CanClaim(const Expansion& expansion) const;
   void Claim(const Expansion& expansion);
   // The pages are where the plan wants them: free memory, used by nobody.
   void Settle(const Expansion& expansion);

@@ -89,7 +89,9 @@ void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
   }
 }
 
-SegmentIndex SymmetricEngine::AddSegment(const SegmentRange& range) { return ledger_.AddSegment(range, Space::kLarge); }
+SegmentIndex SymmetricEngine::AddSegment(const SegmentRange& range, Space) {
+  return ledger_.AddSegment(range, Space::kLarge);
+}
 
 SegmentRange SymmetricEngine::RemoveSegment(SegmentIndex segment) { return ledger_.RemoveSegment(segment); }
 

@@ -38,17 +38,21 @@ class alignas(64) ThreadCache {
   static constexpr uint64_t kMostBytes = 8 << 20;  // 8 blocks of the largest class
   static constexpr size_t kMostBlocks = 4096;      // of one class
 
-  explicit ThreadCache(Lane lane) : lane_(lane) {}
+  // `broken`: no block is handed out while it is true; it must live until the cache is closed.
+  ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken)
+      : broken_(broken), lane_(lane), alignment_(alignment) {}
   ThreadCache(const ThreadCache&) = delete;
   ThreadCache& operator=(const ThreadCache&) = delete;
 
   Lane lane() const { return lane_; }
 
-  // The owner's. A block of the class, live again; 0 where there is none, or another thread is at the cache.
-  Address Take(SizeClass size_class, uint64_t requested) {
-    if (!TryLock()) return 0;
+  // The owner's. A block for the request, live again; 0 where there is none, or another thread is at the cache.
+  // REQUIRES: 0 < requested <= kSmallBytes.
+  Address Take(uint64_t requested) {
+    const SizeClass size_class = ClassOf((requested + alignment_ - 1) & ~(alignment_ - 1));
+    if (size_class >= kSizeClasses || !TryLock()) return 0;
     std::vector<CachedBlock>& bin = bins_[size_class];
-    if (bin.empty()) {
+    if (bin.empty() || broken_.load(std::memory_order_relaxed)) {
       Unlock();
       return 0;
     }
@@ -109,7 +113,9 @@ class alignas(64) ThreadCache {
   std::vector<CachedBlock> Remove(uint64_t keep_bytes);
 
   mutable std::atomic<uint32_t> state_{kOpen};
+  const std::atomic<bool>& broken_;
   const Lane lane_;
+  const uint64_t alignment_;
   CacheFigures figures_;
   std::array<std::vector<CachedBlock>, kSizeClasses> bins_;
 };
