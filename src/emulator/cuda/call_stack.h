@@ -1,0 +1,26 @@
+// Where an operation was issued: return addresses, cheap to take, put into words only for a report. Values: any thread.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
+
+#include <array>
+#include <string>
+
+namespace commpool::emulator {
+
+class CallStack {
+ public:
+  static CallStack Capture();
+
+  // The innermost callers outside this library, in one line: "Function (module+0x1f) <- ...".
+  std::string Describe() const;
+
+ private:
+  static constexpr int kFrames = 16;  // of which the driver's own take up to seven
+
+  std::array<void*, kFrames> frames_ = {};
+  int count_ = 0;
+};
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
