@@ -3,22 +3,23 @@
 #define COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
 
 #include <array>
+#include <cstddef>
 #include <string>
 
 namespace commpool::emulator {
 
 class CallStack {
  public:
+  static constexpr size_t kFrames = 16;  // of which the driver's own take up to seven
+
   static CallStack Capture();
 
   // The innermost callers outside this library, in one line: "Function (module+0x1f) <- ...".
   std::string Describe() const;
 
  private:
-  static constexpr int kFrames = 16;  // of which the driver's own take up to seven
-
-  std::array<void*, kFrames> frames_ = {};
-  int count_ = 0;
+  std::array<void*, kFrames> addresses_ = {};
+  size_t count_ = 0;
 };
 
 }  // namespace commpool::emulator
