@@ -7,15 +7,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
+
+#include "src/emulator/cuda/function_names.h"
 
 namespace commpool::emulator {
 
 namespace {
 
 constexpr size_t kFrames = CallStack::kFrames;
-constexpr int kDescribedFrames = 6;
+constexpr int kDescribedFrames = 4;
 constexpr size_t kCachedWalks = 64;  // a thread
 constexpr uintptr_t kNearBytes = 256 << 10;
 
@@ -56,20 +59,51 @@ bool CanBeRecognised(const Walk& walk) {
   return true;
 }
 
-std::string Demangled(const char* symbol) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &status),
-                                                         &std::free);
-  return status == 0 && name != nullptr ? name.get() : symbol;
+// A return address in words of its file.
+struct Frame {
+  uintptr_t address = 0;
+  Dl_info module = {};
+  std::string symbol;  // mangled; empty where there is none
+
+  explicit Frame(void* returns_to) : address(reinterpret_cast<uintptr_t>(returns_to) - 1) {
+    // One byte before it is the call; the address itself may be the first of the next function.
+    if (dladdr(reinterpret_cast<const void*>(address), &module) != 0) symbol = FunctionAt(address, module);
+  }
+};
+
+// Templates of the standard library between a program's functions say nothing.
+bool IsStandard(const std::string& symbol) {
+  return symbol.starts_with("_ZSt") || symbol.starts_with("_ZNSt") || symbol.starts_with("_ZNKSt");
 }
 
-std::string DescribeFrame(const Dl_info& info, uintptr_t address) {
-  const std::string file = info.dli_fname == nullptr ? "?" : info.dli_fname;
+// Without the parameters: they are long, and the function is known by its place.
+std::string Demangled(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> whole(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
+  if (status != 0 || whole == nullptr) return symbol;
+  const std::string name = whole.get();
+  size_t open = name.rfind(')');
+  for (int depth = 0; open < name.size(); --open) {
+    depth += name[open] == ')' ? 1 : name[open] == '(' ? -1 : 0;
+    if (depth == 0) break;
+  }
+  return name.substr(0, open);
+}
+
+std::string Describe(const Frame& frame) {
+  const std::string file = frame.module.dli_fname == nullptr ? "?" : frame.module.dli_fname;
   char offset[32];
   std::snprintf(offset, sizeof(offset), "+0x%llx",
-                static_cast<unsigned long long>(address - reinterpret_cast<uintptr_t>(info.dli_fbase)));
+                static_cast<unsigned long long>(frame.address - reinterpret_cast<uintptr_t>(frame.module.dli_fbase)));
   const std::string place = file.substr(file.rfind('/') + 1) + offset;
-  return info.dli_sname == nullptr ? place : Demangled(info.dli_sname) + " (" + place + ")";
+  return frame.symbol.empty() ? place : Demangled(frame.symbol) + " (" + place + ")";
+}
+
+// Of the emulated NCCL only the function that the program called.
+bool IsInsideNccl(const Frame& frame) {
+  const char* const file = frame.module.dli_fname;
+  return file != nullptr && std::strstr(file, "libnccl.so") != nullptr && !frame.symbol.starts_with("nccl");
 }
 
 }  // namespace
@@ -97,11 +131,9 @@ std::string CallStack::Describe() const {
   std::string text;
   int described = 0;
   for (size_t index = 0; index < count_ && described < kDescribedFrames; ++index) {
-    // A return address may be the first of the next function: one byte before it is the call.
-    const auto address = reinterpret_cast<uintptr_t>(addresses_[index]) - 1;
-    Dl_info info = {};
-    if (dladdr(reinterpret_cast<const void*>(address), &info) == 0 || info.dli_fbase == own.dli_fbase) continue;
-    text += (described++ == 0 ? "" : " <- ") + DescribeFrame(info, address);
+    const Frame frame(addresses_[index]);
+    if (frame.module.dli_fbase == own.dli_fbase || IsStandard(frame.symbol) || IsInsideNccl(frame)) continue;
+    text += (described++ == 0 ? "" : " <- ") + emulator::Describe(frame);
   }
   return text.empty() ? "an unknown place" : text;
 }

@@ -10,7 +10,7 @@ namespace commpool::emulator {
 
 class CallStack {
  public:
-  static constexpr size_t kFrames = 16;  // of which the driver's own take up to seven
+  static constexpr size_t kFrames = 24;  // of which the driver and NCCL take up to fifteen
 
   static CallStack Capture();
 

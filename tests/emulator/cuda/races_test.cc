@@ -1,4 +1,5 @@
 // Accesses that nothing orders are reported however the emulator happened to run them, and ordered ones never.
+#include <functional>
 #include <thread>
 
 #include "tests/emulator/cuda/machine_fixture.h"
@@ -42,10 +43,36 @@ TEST_F(Races, AReportNamesBothOperationsAndWhereTheyWereIssued) {
   const std::vector<std::string> reports = TakeReports();
   ASSERT_EQ(reports.size(), 1u);
   for (const char* part : {"race: ", "cuMemsetD8Async of stream ", " writes 0x", "test kernel of stream ", " reads 0x",
-                           "share 50 bytes", "issued at ", "races_test+0x"}) {
+                           "share 50 bytes", "issued at ", "AReportNamesBothOperations", "races_test+0x"}) {
     EXPECT_NE(reports[0].find(part), std::string::npos) << part << " in " << reports[0];
   }
   EXPECT_EQ(reports[0].find("libcuda"), std::string::npos) << "the driver's own frames help nobody";
+}
+
+// Two places of a program that issue their work through the same function, from the same place on the stack.
+// They count afterwards, so that the call is no jump.
+[[gnu::noinline]] void IssueHere(const std::function<void()>& issue, int& issued) {
+  issue();
+  ++issued;
+}
+[[gnu::noinline]] void IssueThere(const std::function<void()>& issue, int& issued) {
+  issue();
+  ++issued;
+}
+
+TEST_F(Races, AReportTellsCallersOfOneFunctionApart) {
+  int issued = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (const CUstream stream : {first_, second_}) {
+      const auto caller = stream == first_ ? &IssueHere : &IssueThere;
+      caller([&] { Write(stream); }, issued);
+    }
+    cuda().cuCtxSynchronize();
+    const std::vector<std::string> reports = TakeReports();
+    ASSERT_EQ(reports.size(), 1u);
+    EXPECT_NE(reports[0].find("IssueHere"), std::string::npos) << reports[0];
+    EXPECT_NE(reports[0].find("IssueThere"), std::string::npos) << reports[0];
+  }
 }
 
 TEST_F(Races, ReadsAreNone) {
