@@ -4,11 +4,13 @@
 #include <dlfcn.h>
 #include <unwind.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "src/emulator/cuda/function_names.h"
@@ -17,19 +19,25 @@ namespace commpool::emulator {
 
 namespace {
 
-constexpr size_t kFrames = CallStack::kFrames;
+constexpr size_t kFrames = 24;  // of which the driver and NCCL take up to fifteen
 constexpr int kDescribedFrames = 4;
 constexpr size_t kCachedWalks = 64;  // a thread
 constexpr uintptr_t kNearBytes = 256 << 10;
 
+}  // namespace
+
 // An unwound stack, and where on it the return addresses stand. Unwinding takes microseconds, but a program issues its
 // operations from few places: where the same frame finds every address in its old place, the stack is the same.
-struct Walk {
-  const void* frame = nullptr;  // of Capture
+struct CallStack::Walk {
+  const void* frame = nullptr;  // of Capture; null where it cannot be recognised
   std::array<void*, kFrames> addresses = {};
   std::array<void* const*, kFrames> places = {};
   size_t count = 0;
 };
+
+namespace {
+
+using Walk = CallStack::Walk;
 
 _Unwind_Reason_Code AddFrame(_Unwind_Context* context, void* argument) {
   Walk& walk = *static_cast<Walk*>(argument);
@@ -109,19 +117,19 @@ bool IsInsideNccl(const Frame& frame) {
 }  // namespace
 
 CallStack CallStack::Capture() {
-  thread_local std::vector<Walk> cache(kCachedWalks);
+  thread_local std::vector<std::shared_ptr<const Walk>> cache(kCachedWalks);
   const void* const frame = __builtin_frame_address(0);
   const auto key = reinterpret_cast<uintptr_t>(frame) ^ reinterpret_cast<uintptr_t>(__builtin_return_address(0));
-  Walk& walk = cache[(key >> 4) % kCachedWalks];
-  if (!IsStill(walk, frame)) {
-    walk.count = 0;
-    walk.frame = frame;
-    _Unwind_Backtrace(&AddFrame, &walk);
-    if (!CanBeRecognised(walk)) walk.frame = nullptr;
+  std::shared_ptr<const Walk>& known = cache[(key >> 4) % kCachedWalks];
+  if (known == nullptr || !IsStill(*known, frame)) {
+    auto walk = std::make_shared<Walk>();
+    walk->frame = frame;
+    _Unwind_Backtrace(&AddFrame, walk.get());
+    if (!CanBeRecognised(*walk)) walk->frame = nullptr;
+    known = std::move(walk);
   }
   CallStack stack;
-  stack.addresses_ = walk.addresses;
-  stack.count_ = walk.count;
+  stack.walk_ = known;
   return stack;
 }
 
@@ -130,8 +138,8 @@ std::string CallStack::Describe() const {
   dladdr(reinterpret_cast<const void*>(&CallStack::Capture), &own);
   std::string text;
   int described = 0;
-  for (size_t index = 0; index < count_ && described < kDescribedFrames; ++index) {
-    const Frame frame(addresses_[index]);
+  for (size_t index = 0; walk_ != nullptr && index < walk_->count && described < kDescribedFrames; ++index) {
+    const Frame frame(walk_->addresses[index]);
     if (frame.module.dli_fbase == own.dli_fbase || IsStandard(frame.symbol) || IsInsideNccl(frame)) continue;
     text += (described++ == 0 ? "" : " <- ") + emulator::Describe(frame);
   }

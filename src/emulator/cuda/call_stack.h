@@ -2,15 +2,14 @@
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
 
-#include <array>
-#include <cstddef>
+#include <memory>
 #include <string>
 
 namespace commpool::emulator {
 
 class CallStack {
  public:
-  static constexpr size_t kFrames = 24;  // of which the driver and NCCL take up to fifteen
+  struct Walk;
 
   static CallStack Capture();
 
@@ -18,8 +17,7 @@ class CallStack {
   std::string Describe() const;
 
  private:
-  std::array<void*, kFrames> addresses_ = {};
-  size_t count_ = 0;
+  std::shared_ptr<const Walk> walk_;  // shared by what was issued from one place
 };
 
 }  // namespace commpool::emulator

@@ -31,6 +31,10 @@ bool Clock::Covers(const Clock& other) const {
 }
 
 void Clock::Join(const Clock& other) {
+  if (entries_.empty()) {
+    entries_ = other.entries_;
+    return;
+  }
   size_t place = 0;
   for (const Moment& moment : other.entries_) {
     while (place < entries_.size() && entries_[place].component < moment.component) ++place;

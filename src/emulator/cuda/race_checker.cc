@@ -12,7 +12,7 @@ namespace commpool::emulator {
 namespace {
 
 // Histories are searched for what nobody can race with any more when they have grown to twice what was left last time.
-constexpr size_t kFewPieces = 4096;
+constexpr size_t kFewPieces = 1024;
 
 // An operation reads at the first of its ticks and writes at the second.
 constexpr uint64_t kTicks = 2;
@@ -32,6 +32,12 @@ uint64_t Mixed(uint64_t value) {
 void NoteBlock(Operation& operation, std::shared_ptr<const Block> block) {
   const auto known = std::find(operation.blocks.begin(), operation.blocks.end(), block);
   if (block != nullptr && known == operation.blocks.end()) operation.blocks.push_back(std::move(block));
+}
+
+bool IsWithin(const commpoolEmulatorRange& range, const std::vector<commpoolEmulatorRange>& others) {
+  return std::any_of(others.begin(), others.end(), [&](const commpoolEmulatorRange& other) {
+    return range.address >= other.address && range.address + range.bytes <= other.address + other.bytes;
+  });
 }
 
 }  // namespace
@@ -98,7 +104,10 @@ void RaceChecker::Started(Operation& operation, const StreamClock& stream) {
 
 void RaceChecker::Touched(const std::shared_ptr<Operation>& operation, AddressSpace& addresses) {
   if (!on()) return;
-  for (const commpoolEmulatorRange& range : operation->reads) Touch(AccessKind::kRead, range, operation, addresses);
+  for (const commpoolEmulatorRange& range : operation->reads) {
+    // What is written too conflicts with whatever a read does.
+    if (!IsWithin(range, operation->writes)) Touch(AccessKind::kRead, range, operation, addresses);
+  }
   for (const commpoolEmulatorRange& range : operation->writes) Touch(AccessKind::kWrite, range, operation, addresses);
   PruneWhereLarge();
 }
