@@ -53,8 +53,10 @@ CUresult commpoolEmulatorEnqueue(CUstream stream, const commpoolEmulatorAccess* 
 // a result other than CUDA_SUCCESS becomes the context's sticky error.
 void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us, CUresult result);
 
-// Bytes of the operation's clock, to travel with a collective's messages, and the join of a clock that arrived.
-// The race checker fills it; until then the clock is empty and joining is a no-op.
+// The clock that an operation contributes while it runs, to travel with a collective's messages, and the join of one
+// that arrived: what was known there is known here once the operation has ended. Contributed is all that came before
+// the operation and what it reads, but not what it writes: a rank may end while another still writes its own result.
+// Returns the bytes of the clock, which are written where they fit. Empty with races=no.
 size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity);
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
 
@@ -81,6 +83,13 @@ CUresult commpoolEmulatorFindMapping(CUdeviceptr address, commpoolEmulatorMappin
 // NCCL registrations hold their range: unmapping or freeing it while held is reported. Returns CUDA_SUCCESS.
 CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* holder);
 CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes);
+
+// Pools announce their blocks, because the driver sees segments only; the race checker then names the block that an
+// operation meant. An operation submitted on a block that was freed and not allocated again, or that runs past the end
+// of its block into another, is reported. `stream` is the one that the block is allocated for (0: the legacy stream).
+// A new block takes the place of what was announced there before; memory never announced is not judged.
+void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool);
+void commpoolEmulatorBlockFreed(CUdeviceptr address);
 
 // A resource of another emulated library (a communicator, a registration), for the leak report.
 void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description);

@@ -20,13 +20,16 @@
 
 namespace commpool::emulator {
 
+class AccessHistory;
+
 // One physical allocation of this process: a handle and mappings share it.
 struct Physical {
   std::shared_ptr<MemoryBank> bank;
   uint32_t record = 0;
   uint64_t bytes = 0;
   CUmemAllocationProp properties = {};
-  uint64_t identity = 0;  // equal for two handles of one extent, in any process of one machine
+  uint64_t identity = 0;                   // equal for two handles of one extent, in any process of one machine
+  std::shared_ptr<AccessHistory> history;  // equal for two handles of one extent; null without a race checker
   ~Physical() { bank->Release(record); }
 };
 

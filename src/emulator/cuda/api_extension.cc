@@ -93,21 +93,19 @@ void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us
 }
 
 size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity) {
-  return Locked([&](Machine&) {
-    const std::vector<uint64_t>& entries = operation->operation->clock.entries;
-    const size_t bytes = entries.size() * sizeof(uint64_t);
-    if (bytes != 0 && bytes <= capacity) std::memcpy(buffer, entries.data(), bytes);
+  return Locked([&](Machine& machine) {
+    const std::vector<uint64_t> words = machine.races.Contribution(*operation->operation).ToWords();
+    const size_t bytes = words.size() * sizeof(uint64_t);
+    if (bytes != 0 && bytes <= capacity) std::memcpy(buffer, words.data(), bytes);
     return bytes;
   });
 }
 
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes) {
   Locked([&](Machine&) {
-    std::vector<uint64_t>& entries = operation->operation->clock.entries;
-    std::vector<uint64_t> arrived(bytes / sizeof(uint64_t));
-    if (bytes != 0) std::memcpy(arrived.data(), clock, arrived.size() * sizeof(uint64_t));
-    entries.resize(std::max(entries.size(), arrived.size()));
-    for (size_t index = 0; index < arrived.size(); ++index) entries[index] = std::max(entries[index], arrived[index]);
+    std::vector<uint64_t> words(bytes / sizeof(uint64_t));
+    if (!words.empty()) std::memcpy(words.data(), clock, words.size() * sizeof(uint64_t));
+    operation->operation->clock.Join(Clock::FromWords(words.data(), words.size()));
   });
 }
 
@@ -144,6 +142,20 @@ CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* hol
 CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes) {
   Locked([&](Machine& machine) { machine.ledger.Unhold(address, bytes); });
   return CUDA_SUCCESS;
+}
+
+void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream handle, const char* pool) {
+  Locked([&](Machine& machine) {
+    if (!machine.races.on()) return;
+    const CUstream_st* const stream =
+        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id,
+                                     pool == nullptr ? "without a name" : pool);
+  });
+}
+
+void commpoolEmulatorBlockFreed(CUdeviceptr address) {
+  Locked([&](Machine& machine) { machine.races.blocks().Freed(address); });
 }
 
 void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description) {

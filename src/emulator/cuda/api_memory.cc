@@ -50,6 +50,10 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
     for (const auto& context : machine.contexts) machine.scheduler.WaitForDevice(lock, context->device);
   }
   machine.ReportIfInUse(address, bytes, call);
+  if (kind == Kind::kLinear) {
+    machine.races.HostWaitedFor(machine.scheduler.ClockOfDevice(mapping->physical->bank->location().id));
+  }
+  machine.races.blocks().Forget(address, bytes);
   machine.addresses.Unmap(address, bytes, AddressSpace::Leave::kNothing);
   return machine.addresses.Free(address, bytes);
 }

@@ -46,7 +46,9 @@ CUresult cuStreamQuery(CUstream handle) {
     CUstream_st* stream = nullptr;
     const CUresult result = FindStream(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
-    return machine.scheduler.IsIdle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    if (!machine.scheduler.IsIdle(stream)) return CUDA_ERROR_NOT_READY;
+    machine.races.HostWaitedFor(stream->clock.clock);
+    return CUDA_SUCCESS;
   });
 }
 
@@ -156,7 +158,10 @@ CUresult cuEventQuery(CUevent event) {
     if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
     const CUresult sticky = machine.contexts[static_cast<size_t>(event->device)]->sticky;
     if (sticky != CUDA_SUCCESS) return sticky;
-    return event->marker == nullptr || event->marker->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    if (event->marker == nullptr) return CUDA_SUCCESS;
+    if (!event->marker->done) return CUDA_ERROR_NOT_READY;
+    machine.races.HostWaitedFor(event->marker->clock);
+    return CUDA_SUCCESS;
   });
 }
 
@@ -178,6 +183,8 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
     }
     if (start->device != end->device) return CUDA_ERROR_INVALID_HANDLE;
     if (!start->marker->done || !end->marker->done) return CUDA_ERROR_NOT_READY;
+    machine.races.HostWaitedFor(end->marker->clock);
+    machine.races.HostWaitedFor(start->marker->clock);
     *milliseconds = static_cast<float>((end->marker->time_us - start->marker->time_us) / 1000.0);
     return CUDA_SUCCESS;
   });

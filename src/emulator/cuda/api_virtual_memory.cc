@@ -208,6 +208,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
                                                                     std::to_string(bytes) + " bytes of cuMemUnmap");
         }
         machine.ReportIfInUse(address, bytes, "cuMemUnmap");
+        machine.races.Unmapping(address, bytes, machine.addresses);
         const bool running = machine.scheduler.IsRunningOn(address, bytes);
         machine.addresses.Unmap(address, bytes, running ? AddressSpace::Leave::kScrap : AddressSpace::Leave::kNothing);
         return CUDA_SUCCESS;

@@ -31,7 +31,10 @@ Machine& Machine::Get() {
 }
 
 Machine::Machine()
-    : description(ReadDescription()), ledger(description), scheduler(*this, description.devices(), description.seed()) {
+    : description(ReadDescription()),
+      ledger(description),
+      races(ledger, description.races() ? RaceChecker::Mode::kOn : RaceChecker::Mode::kOff),
+      scheduler(*this, description.devices(), description.seed()) {
   for (int device = 0; device < description.devices(); ++device) {
     contexts.push_back(std::make_unique<CUctx_st>());
     contexts.back()->device = device;

@@ -17,6 +17,7 @@
 
 #include "src/emulator/cuda/address_space.h"
 #include "src/emulator/cuda/ledger.h"
+#include "src/emulator/cuda/race_checker.h"
 #include "src/emulator/cuda/scheduler.h"
 #include "src/emulator/description.h"
 
@@ -52,6 +53,7 @@ class Machine {
   CUmemGenericAllocationHandle next_handle = 0x1000;
   AddressSpace addresses;
   Ledger ledger;
+  RaceChecker races;
   Scheduler scheduler;
 
   // The bank of a location, or the error of cuMemCreate for one that there is not.

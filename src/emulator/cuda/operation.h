@@ -8,18 +8,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "src/emulator/cuda/call_stack.h"
+#include "src/emulator/cuda/clock.h"
 #include "src/emulator/extension.h"
 
 namespace commpool::emulator {
 
-// The vector clock of an operation: which operations of which streams came before it. The race checker fills it.
-struct Clock {
-  std::vector<uint64_t> entries;
-};
-
+struct Block;
 struct Operation;
 
 // What an event record leaves: done once everything before it in its stream is.
@@ -60,7 +59,15 @@ struct Operation {
   double submitted_us = 0;  // the host's virtual time at submission
   double end_us = 0;
   State state = State::kWaiting;
-  Clock clock;
+
+  // The race checker's:
+  uint64_t stream = 0;                               // number of its stream
+  std::shared_ptr<const Clock> host;                 // what the host knew when it submitted it; null once it started
+  Clock clock;                                       // what came before it, and itself
+  uint64_t component = 0;                            // its stream's, in the clock
+  CallStack issued_at;                               // where it was submitted
+  std::vector<std::shared_ptr<const Block>> blocks;  // announced ones, in which its ranges begin
+  std::set<uint64_t> reported_with;                  // sequences of operations that it was found to race with
 
   bool Touches(CUdeviceptr address, uint64_t bytes) const {
     const auto overlaps = [&](const commpoolEmulatorRange& range) {

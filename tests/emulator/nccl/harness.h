@@ -27,6 +27,7 @@
   X(cuMemRelease)                         \
   X(cuMemSetAccess)                       \
   X(cuMemUnmap)                           \
+  X(cuMemcpyDtoDAsync)                    \
   X(cuMemcpyDtoH)                         \
   X(cuMemcpyHtoD)                         \
   X(cuStreamCreate)                       \
