@@ -58,6 +58,10 @@ void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us
 size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity);
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
 
+// A pool was told that the capture of `stream` (its origin) allocates from it (1), or that this ended (0). Before or
+// after the capture begins; nests. A pool that serves a capturing stream without it breaks a rule of the pool's.
+void commpoolEmulatorCaptureAnnounced(CUstream stream, int announced);
+
 // The declared description (COMMPOOL_EMULATOR), as parsed: the value of `key`, or null where it is not declared.
 const char* commpoolEmulatorSetting(const char* key);
 
@@ -97,6 +101,9 @@ void commpoolEmulatorInjectFault(const char* call, int skip, int count, int resu
 void commpoolEmulatorClearFaults(void);
 // Used by the emulated NCCL at the head of each call: the injected result, or -1 to go on. Also counts the call.
 int commpoolEmulatorEnterCall(const char* call);
+
+// Whether the stream is in a capture that was not announced, on it or on the capture's origin: 1 or 0.
+int commpoolEmulatorIsUnannouncedCapture(CUstream stream);
 
 // How often an API function was called in this process; "*" for all of them.
 uint64_t commpoolEmulatorCallCount(const char* call);

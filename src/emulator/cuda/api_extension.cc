@@ -14,8 +14,8 @@ namespace {
 // An operation with the declared ranges, or the error that a kernel would meet.
 CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess& access, CUstream_st** stream,
                  std::shared_ptr<Operation>* operation) {
-  *stream = machine.scheduler.Resolve(handle, CurrentDevice());
-  if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult found = FindStream(machine, handle, stream);
+  if (found != CUDA_SUCCESS) return found;
   auto made = std::make_shared<Operation>();
   made->name = access.name == nullptr ? "kernel" : access.name;
   made->duration_us = access.duration_us;
@@ -68,8 +68,7 @@ CUresult commpoolEmulatorLaunch(CUstream handle, const commpoolEmulatorAccess* a
     operation->run = [=](const Pointers& reads, const Pointers& writes) {
       kernel(context, reads.data(), writes.data());
     };
-    machine.scheduler.Submit(stream, std::move(operation));
-    return CUDA_SUCCESS;
+    return machine.Submit(stream, std::move(operation));
   });
 }
 
@@ -81,10 +80,13 @@ CUresult commpoolEmulatorEnqueue(CUstream handle, const commpoolEmulatorAccess* 
     std::shared_ptr<Operation> operation;
     const CUresult result = Declare(machine, handle, *access, &stream, &operation);
     if (result != CUDA_SUCCESS) return result;
+    if (machine.captures.Of(stream) != nullptr) {
+      machine.ledger.Report("captured collective", operation->name + " cannot be captured by this emulator");
+      return machine.captures.RefuseCaptured(stream);
+    }
     operation->start = [=](commpoolEmulatorOperation running, const Pointers& reads, const Pointers& writes,
                            double start_us) { start(context, running, reads.data(), writes.data(), start_us); };
-    machine.scheduler.Submit(stream, std::move(operation));
-    return CUDA_SUCCESS;
+    return machine.Submit(stream, std::move(operation));
   });
 }
 
@@ -108,6 +110,21 @@ void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* 
     if (bytes != 0) std::memcpy(arrived.data(), clock, arrived.size() * sizeof(uint64_t));
     entries.resize(std::max(entries.size(), arrived.size()));
     for (size_t index = 0; index < arrived.size(); ++index) entries[index] = std::max(entries[index], arrived[index]);
+  });
+}
+
+void commpoolEmulatorCaptureAnnounced(CUstream handle, int announced) {
+  Locked([&](Machine& machine) {
+    CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    if (stream != nullptr) machine.captures.Announce(stream, announced != 0);
+  });
+}
+
+int commpoolEmulatorIsUnannouncedCapture(CUstream handle) {
+  return Locked([&](Machine& machine) {
+    const CUstream_st* const stream =
+        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    return stream != nullptr && IsUnannouncedCapture(machine, stream) ? 1 : 0;
   });
 }
 
@@ -181,7 +198,8 @@ size_t commpoolEmulatorLeaks(char* buffer, size_t capacity) {
       lines.push_back("physical memory of " + std::to_string(entry.physical->bytes) + " bytes, " +
                       std::to_string(entry.references) + " references");
     }
-    for (const auto& more : {machine.scheduler.Describe(), machine.ledger.Resources()}) {
+    for (const auto& more : {machine.scheduler.Describe(), machine.ledger.Resources(), machine.graphs.Describe(),
+                             machine.captures.Describe(), machine.user_objects.Describe()}) {
       lines.insert(lines.end(), more.begin(), more.end());
     }
     for (const auto& context : machine.contexts) {
