@@ -49,6 +49,21 @@ typedef void (*commpoolEmulatorStart)(void* context, commpoolEmulatorOperation o
 CUresult commpoolEmulatorEnqueue(CUstream stream, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
                                  void* context);
 
+// How an operation that a stream captures is repeated. Both are called under the driver's lock: they may call nothing
+// of the driver's.
+typedef struct {
+  // The context of one replay, made from the captured one when the graph is launched, in the order of the nodes. Null
+  // where what it needs is gone: reported, and the replay goes on without it.
+  void* (*again)(void* context);
+  // Nothing will repeat it any more: frees the captured context.
+  void (*end)(void* context);
+} commpoolEmulatorReplay;
+
+// On a stream that captures, whose graph owns `context` from then on: `start` gets what `again` makes, at each replay.
+// CUDA_ERROR_ILLEGAL_STATE on any other stream; a capturing stream refuses commpoolEmulatorEnqueue.
+CUresult commpoolEmulatorCapture(CUstream stream, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
+                                 void* context, const commpoolEmulatorReplay* replay);
+
 // Ends an operation, from any thread, exactly once. `end_us` is its virtual end (joined over ranks by the caller);
 // a result other than CUDA_SUCCESS becomes the context's sticky error.
 void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us, CUresult result);

@@ -35,6 +35,12 @@ CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess
   return CUDA_SUCCESS;
 }
 
+Operation::Start StartWith(commpoolEmulatorStart start, void* context) {
+  return [=](commpoolEmulatorOperation running, const Pointers& reads, const Pointers& writes, double start_us) {
+    start(context, running, reads.data(), writes.data(), start_us);
+  };
+}
+
 // Lines into a caller's buffer: truncated, always terminated.
 size_t WriteLines(const std::vector<std::string>& lines, char* buffer, size_t capacity) {
   std::string text;
@@ -81,11 +87,30 @@ CUresult commpoolEmulatorEnqueue(CUstream handle, const commpoolEmulatorAccess* 
     const CUresult result = Declare(machine, handle, *access, &stream, &operation);
     if (result != CUDA_SUCCESS) return result;
     if (machine.captures.Of(stream) != nullptr) {
-      machine.ledger.Report("captured collective", operation->name + " cannot be captured by this emulator");
+      machine.ledger.Report("capture of what cannot be repeated", operation->name);
       return machine.captures.RefuseCaptured(stream);
     }
-    operation->start = [=](commpoolEmulatorOperation running, const Pointers& reads, const Pointers& writes,
-                           double start_us) { start(context, running, reads.data(), writes.data(), start_us); };
+    operation->start = StartWith(start, context);
+    return machine.Submit(stream, std::move(operation));
+  });
+}
+
+CUresult commpoolEmulatorCapture(CUstream handle, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
+                                 void* context, const commpoolEmulatorReplay* replay) {
+  return Call("commpoolEmulatorCapture", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    if (access == nullptr || start == nullptr || replay == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUstream_st* stream = nullptr;
+    std::shared_ptr<Operation> operation;
+    const CUresult result = Declare(machine, handle, *access, &stream, &operation);
+    if (result != CUDA_SUCCESS) return result;
+    const Capture* const capture = machine.captures.Of(stream);
+    if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;  // and the context stays the caller's
+    const std::shared_ptr<void> owned(context, replay->end);
+    operation->repeat = [start, owned, again = replay->again]() -> Operation::Start {
+      void* const repeated = again(owned.get());
+      return repeated == nullptr ? Operation::Start() : StartWith(start, repeated);
+    };
     return machine.Submit(stream, std::move(operation));
   });
 }

@@ -68,7 +68,7 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
     if (result != CUDA_SUCCESS) return result;
     if (!machine.graphs.IsExecutable(executable)) return CUDA_ERROR_INVALID_VALUE;
     result = machine.captures.RefuseCaptured(stream);
-    if (result == CUDA_SUCCESS) Graphs::Launch(machine.scheduler, *executable, stream);
+    if (result == CUDA_SUCCESS) Graphs::Launch(machine, *executable, stream);
     return result;
   });
 }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "src/emulator/cuda/machine.h"
+
 namespace commpool::emulator {
 
 namespace {
@@ -9,6 +11,16 @@ namespace {
 std::shared_ptr<Operation> Boundary(const char* name) {
   auto operation = std::make_shared<Operation>();
   operation->name = name;
+  return operation;
+}
+
+// The operation that a node is at one replay.
+std::shared_ptr<Operation> Replayed(Machine& machine, const CUgraphNode_st& node) {
+  auto operation = std::make_shared<Operation>(node.operation);
+  if (!operation->repeat) return operation;
+  operation->start = operation->repeat();
+  operation->repeat = nullptr;
+  if (!operation->start) machine.ledger.Report("a graph repeats what is gone", operation->name);
   return operation;
 }
 
@@ -36,14 +48,15 @@ CUgraphExec Graphs::Instantiate(const CUgraph_st& graph) {
   return handle;
 }
 
-void Graphs::Launch(Scheduler& scheduler, CUgraphExec_st& executable, CUstream_st* stream) {
+void Graphs::Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* stream) {
+  Scheduler& scheduler = machine.scheduler;
   const std::shared_ptr<Operation> begin = Boundary("graph begin");
   if (executable.last != nullptr) begin->after.push_back(executable.last);
   scheduler.Submit(stream, begin);
   const std::shared_ptr<Operation> end = Boundary("graph end");
   std::map<const CUgraphNode_st*, std::shared_ptr<Operation>> replayed;
   for (const auto& node : executable.nodes) {
-    auto operation = std::make_shared<Operation>(node->operation);
+    std::shared_ptr<Operation> operation = Replayed(machine, *node);
     operation->after.push_back(begin);
     for (const CUgraphNode_st* dependency : node->dependencies) operation->after.push_back(replayed.at(dependency));
     replayed.emplace(node.get(), operation);

@@ -50,6 +50,8 @@ struct CUgraphExec_st {
 
 namespace commpool::emulator {
 
+class Machine;
+
 class Graphs {
  public:
   CUgraph Add(std::unique_ptr<CUgraph_st> graph);
@@ -63,7 +65,7 @@ class Graphs {
 
   // Submits every node: behind what the stream holds and the executable's last launch, and before what the stream gets
   // next. Nodes without an order between them run in any.
-  static void Launch(Scheduler& scheduler, CUgraphExec_st& executable, CUstream_st* stream);
+  static void Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* stream);
 
   const char* UserOf(CUdeviceptr address, uint64_t bytes) const;
   std::vector<std::string> Describe() const;

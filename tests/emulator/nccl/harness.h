@@ -29,7 +29,14 @@
   X(cuMemUnmap)                           \
   X(cuMemcpyDtoH)                         \
   X(cuMemcpyHtoD)                         \
+  X(cuGraphDestroy)                       \
+  X(cuGraphExecDestroy)                   \
+  X(cuGraphInstantiate)                   \
+  X(cuGraphLaunch)                        \
+  X(cuStreamBeginCapture)                 \
   X(cuStreamCreate)                       \
+  X(cuStreamEndCapture)                   \
+  X(cuStreamQuery)                        \
   X(cuStreamDestroy)                      \
   X(cuStreamSynchronize)                  \
   X(commpoolEmulatorClearFaults)          \
