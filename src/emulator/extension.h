@@ -49,6 +49,21 @@ typedef void (*commpoolEmulatorStart)(void* context, commpoolEmulatorOperation o
 CUresult commpoolEmulatorEnqueue(CUstream stream, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
                                  void* context);
 
+// How an operation that a stream captures is repeated. Both are called under the driver's lock: they may call nothing
+// of the driver's.
+typedef struct {
+  // The context of one replay, made from the captured one when the graph is launched, in the order of the nodes. Null
+  // where what it needs is gone: reported, and the replay goes on without it.
+  void* (*again)(void* context);
+  // Nothing will repeat it any more: frees the captured context.
+  void (*end)(void* context);
+} commpoolEmulatorReplay;
+
+// On a stream that captures, whose graph owns `context` from then on: `start` gets what `again` makes, at each replay.
+// CUDA_ERROR_ILLEGAL_STATE on any other stream; a capturing stream refuses commpoolEmulatorEnqueue.
+CUresult commpoolEmulatorCapture(CUstream stream, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
+                                 void* context, const commpoolEmulatorReplay* replay);
+
 // Ends an operation, from any thread, exactly once. `end_us` is its virtual end (joined over ranks by the caller);
 // a result other than CUDA_SUCCESS becomes the context's sticky error.
 void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us, CUresult result);
@@ -59,6 +74,10 @@ void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us
 // Returns the bytes of the clock, which are written where they fit. Empty with races=no.
 size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity);
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
+
+// A pool was told that the capture of `stream` (its origin) allocates from it (1), or that this ended (0). Before or
+// after the capture begins; nests. A pool that serves a capturing stream without it breaks a rule of the pool's.
+void commpoolEmulatorCaptureAnnounced(CUstream stream, int announced);
 
 // The declared description (COMMPOOL_EMULATOR), as parsed: the value of `key`, or null where it is not declared.
 const char* commpoolEmulatorSetting(const char* key);
@@ -106,6 +125,9 @@ void commpoolEmulatorInjectFault(const char* call, int skip, int count, int resu
 void commpoolEmulatorClearFaults(void);
 // Used by the emulated NCCL at the head of each call: the injected result, or -1 to go on. Also counts the call.
 int commpoolEmulatorEnterCall(const char* call);
+
+// Whether the stream is in a capture that was not announced, on it or on the capture's origin: 1 or 0.
+int commpoolEmulatorIsUnannouncedCapture(CUstream stream);
 
 // How often an API function was called in this process; "*" for all of them.
 uint64_t commpoolEmulatorCallCount(const char* call);

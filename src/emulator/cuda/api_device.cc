@@ -253,6 +253,9 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 
 CUresult cuCtxSynchronize() {
   return Call("cuCtxSynchronize", Needs::kCurrentContext, [](Machine& machine, auto& lock) {
+    CUresult refused = machine.captures.RefuseDevice(CurrentDevice());
+    if (refused == CUDA_SUCCESS) refused = machine.captures.RefuseUnsafe();
+    if (refused != CUDA_SUCCESS) return refused;
     machine.scheduler.WaitForDevice(lock, CurrentDevice());
     return CurrentContext()->sticky;
   });

@@ -14,8 +14,8 @@ namespace {
 // An operation with the declared ranges, or the error that a kernel would meet.
 CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess& access, CUstream_st** stream,
                  std::shared_ptr<Operation>* operation) {
-  *stream = machine.scheduler.Resolve(handle, CurrentDevice());
-  if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult found = FindStream(machine, handle, stream);
+  if (found != CUDA_SUCCESS) return found;
   auto made = std::make_shared<Operation>();
   made->name = access.name == nullptr ? "kernel" : access.name;
   made->duration_us = access.duration_us;
@@ -33,6 +33,12 @@ CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess
   }
   *operation = std::move(made);
   return CUDA_SUCCESS;
+}
+
+Operation::Start StartWith(commpoolEmulatorStart start, void* context) {
+  return [=](commpoolEmulatorOperation running, const Pointers& reads, const Pointers& writes, double start_us) {
+    start(context, running, reads.data(), writes.data(), start_us);
+  };
 }
 
 // Lines into a caller's buffer: truncated, always terminated.
@@ -68,8 +74,7 @@ CUresult commpoolEmulatorLaunch(CUstream handle, const commpoolEmulatorAccess* a
     operation->run = [=](const Pointers& reads, const Pointers& writes) {
       kernel(context, reads.data(), writes.data());
     };
-    machine.scheduler.Submit(stream, std::move(operation));
-    return CUDA_SUCCESS;
+    return machine.Submit(stream, std::move(operation));
   });
 }
 
@@ -81,10 +86,32 @@ CUresult commpoolEmulatorEnqueue(CUstream handle, const commpoolEmulatorAccess* 
     std::shared_ptr<Operation> operation;
     const CUresult result = Declare(machine, handle, *access, &stream, &operation);
     if (result != CUDA_SUCCESS) return result;
-    operation->start = [=](commpoolEmulatorOperation running, const Pointers& reads, const Pointers& writes,
-                           double start_us) { start(context, running, reads.data(), writes.data(), start_us); };
-    machine.scheduler.Submit(stream, std::move(operation));
-    return CUDA_SUCCESS;
+    if (machine.captures.Of(stream) != nullptr) {
+      machine.ledger.Report("capture of what cannot be repeated", operation->name);
+      return machine.captures.RefuseCaptured(stream);
+    }
+    operation->start = StartWith(start, context);
+    return machine.Submit(stream, std::move(operation));
+  });
+}
+
+CUresult commpoolEmulatorCapture(CUstream handle, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
+                                 void* context, const commpoolEmulatorReplay* replay) {
+  return Call("commpoolEmulatorCapture", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    if (access == nullptr || start == nullptr || replay == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUstream_st* stream = nullptr;
+    std::shared_ptr<Operation> operation;
+    const CUresult result = Declare(machine, handle, *access, &stream, &operation);
+    if (result != CUDA_SUCCESS) return result;
+    const Capture* const capture = machine.captures.Of(stream);
+    if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;  // and the context stays the caller's
+    const std::shared_ptr<void> owned(context, replay->end);
+    operation->repeat = [start, owned, again = replay->again]() -> Operation::Start {
+      void* const repeated = again(owned.get());
+      return repeated == nullptr ? Operation::Start() : StartWith(start, repeated);
+    };
+    return machine.Submit(stream, std::move(operation));
   });
 }
 
@@ -106,6 +133,21 @@ void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* 
     std::vector<uint64_t> words(bytes / sizeof(uint64_t));
     if (!words.empty()) std::memcpy(words.data(), clock, words.size() * sizeof(uint64_t));
     operation->operation->clock.Join(Clock::FromWords(words.data(), words.size()));
+  });
+}
+
+void commpoolEmulatorCaptureAnnounced(CUstream handle, int announced) {
+  Locked([&](Machine& machine) {
+    CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    if (stream != nullptr) machine.captures.Announce(stream, announced != 0);
+  });
+}
+
+int commpoolEmulatorIsUnannouncedCapture(CUstream handle) {
+  return Locked([&](Machine& machine) {
+    const CUstream_st* const stream =
+        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    return stream != nullptr && IsUnannouncedCapture(machine, stream) ? 1 : 0;
   });
 }
 
@@ -193,7 +235,8 @@ size_t commpoolEmulatorLeaks(char* buffer, size_t capacity) {
       lines.push_back("physical memory of " + std::to_string(entry.physical->bytes) + " bytes, " +
                       std::to_string(entry.references) + " references");
     }
-    for (const auto& more : {machine.scheduler.Describe(), machine.ledger.Resources()}) {
+    for (const auto& more : {machine.scheduler.Describe(), machine.ledger.Resources(), machine.graphs.Describe(),
+                             machine.captures.Describe(), machine.user_objects.Describe()}) {
       lines.insert(lines.end(), more.begin(), more.end());
     }
     for (const auto& context : machine.contexts) {

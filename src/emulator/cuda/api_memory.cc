@@ -73,6 +73,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   return Call(
       "cuMemAlloc", Needs::kCurrentContext,
       [&](Machine& machine, auto&) {
+        if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
         return AllocateWhole(machine, Kind::kLinear, {CU_MEM_LOCATION_TYPE_DEVICE, {CurrentDevice()}}, bytes, address);
       },
       bytes);
@@ -80,6 +81,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
 
 CUresult cuMemFree(CUdeviceptr address) {
   return Call("cuMemFree", Needs::kInitialised, [&](Machine& machine, auto& lock) {
+    if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
     if (address == 0) return CUDA_SUCCESS;
     const MappedRange* const mapping = machine.addresses.Find(address);
     if (mapping == nullptr || !mapping->linear) return CUDA_ERROR_INVALID_VALUE;
@@ -93,6 +95,7 @@ CUresult cuMemAllocHost(void** pointer, size_t bytes) {
   return Call(
       "cuMemAllocHost", Needs::kCurrentContext,
       [&](Machine& machine, auto&) {
+        if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
         if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
         CUdeviceptr address = 0;
         const CUresult result =
@@ -107,6 +110,7 @@ CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int) { return cuM
 
 CUresult cuMemFreeHost(void* pointer) {
   return Call("cuMemFreeHost", Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
+    if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
     return FreeWhole(machine, lock, Kind::kPinnedHost, reinterpret_cast<CUdeviceptr>(pointer), "cuMemFreeHost");
   });
 }

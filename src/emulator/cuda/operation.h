@@ -47,8 +47,12 @@ struct Operation {
   // Runs on the device's worker. Exactly one of the two is set, or neither for markers and waits.
   std::function<void(const Pointers& reads, const Pointers& writes)> run;
   // Starts something that ends later, by Complete.
-  std::function<void(commpoolEmulatorOperation handle, const Pointers& reads, const Pointers& writes, double start_us)>
-      start;
+  using Start = std::function<void(commpoolEmulatorOperation handle, const Pointers& reads, const Pointers& writes,
+                                   double start_us)>;
+  Start start;
+  // Of a captured operation that would start: makes the `start` of one replay; an empty one where it cannot be
+  // repeated.
+  std::function<Start()> repeat;
 
   std::vector<std::shared_ptr<Operation>> after;  // of other streams: the legacy stream's order
   std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for

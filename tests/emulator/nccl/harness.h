@@ -30,7 +30,14 @@
   X(cuMemcpyDtoDAsync)                    \
   X(cuMemcpyDtoH)                         \
   X(cuMemcpyHtoD)                         \
+  X(cuGraphDestroy)                       \
+  X(cuGraphExecDestroy)                   \
+  X(cuGraphInstantiate)                   \
+  X(cuGraphLaunch)                        \
+  X(cuStreamBeginCapture)                 \
   X(cuStreamCreate)                       \
+  X(cuStreamEndCapture)                   \
+  X(cuStreamQuery)                        \
   X(cuStreamDestroy)                      \
   X(cuStreamSynchronize)                  \
   X(commpoolEmulatorClearFaults)          \
