@@ -57,6 +57,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     if (result != CUDA_SUCCESS) return result;
     const int device = stream->device;
     machine.scheduler.WaitForStream(lock, stream);
+    machine.async_memory.Synchronised(device);
     return machine.contexts[static_cast<size_t>(device)]->sticky;
   });
 }
@@ -165,6 +166,7 @@ CUresult cuEventSynchronize(CUevent event) {
     if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
     const int device = event->device;
     if (event->marker != nullptr) machine.scheduler.WaitForMarker(lock, event->marker);
+    machine.async_memory.Synchronised(device);
     return machine.contexts[static_cast<size_t>(device)]->sticky;
   });
 }

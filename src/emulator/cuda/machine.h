@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "src/emulator/cuda/address_space.h"
+#include "src/emulator/cuda/async_memory.h"
 #include "src/emulator/cuda/ledger.h"
 #include "src/emulator/cuda/scheduler.h"
 #include "src/emulator/description.h"
@@ -53,6 +54,7 @@ class Machine {
   AddressSpace addresses;
   Ledger ledger;
   Scheduler scheduler;
+  AsyncMemory async_memory{*this};
 
   // The bank of a location, or the error of cuMemCreate for one that there is not.
   CUresult BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "src/emulator/cuda/stream_reach.h"
 #include "src/emulator/extension.h"
 
 namespace commpool::emulator {
@@ -27,6 +28,7 @@ struct Marker {
   bool done = false;
   double time_us = 0;
   Clock clock;
+  StreamReach reach;
 };
 
 // Host pointers of the declared ranges.
@@ -61,6 +63,7 @@ struct Operation {
   double end_us = 0;
   State state = State::kWaiting;
   Clock clock;
+  StreamReach reach;  // itself included
 
   bool Touches(CUdeviceptr address, uint64_t bytes) const {
     const auto overlaps = [&](const commpoolEmulatorRange& range) {
