@@ -255,7 +255,7 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 CUresult cuCtxSynchronize() {
   return Call("cuCtxSynchronize", Needs::kCurrentContext, [](Machine& machine, auto& lock) {
     machine.scheduler.WaitForDevice(lock, CurrentDevice());
-    machine.async_memory.Synchronised(CurrentDevice());
+    machine.async_memory.HostWaitedForDevice(CurrentDevice());
     return CurrentContext()->sticky;
   });
 }

@@ -90,7 +90,7 @@ CUresult cuMemFree(CUdeviceptr address) {
     if (mapping == nullptr || (!mapping->linear && !mapping->of_pool)) return CUDA_ERROR_INVALID_VALUE;
     const CUctx_st& context = *machine.contexts[static_cast<size_t>(mapping->physical->bank->location().id)];
     if (context.sticky != CUDA_SUCCESS) return context.sticky;
-    if (mapping->of_pool) return machine.async_memory.Free(lock, address);
+    if (mapping->of_pool) return machine.async_memory.Free(address);
     return FreeWhole(machine, lock, Kind::kLinear, address, "cuMemFree");
   });
 }

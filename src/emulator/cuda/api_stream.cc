@@ -56,8 +56,9 @@ CUresult cuStreamSynchronize(CUstream handle) {
     const CUresult result = FindStream(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     const int device = stream->device;
+    const StreamReach reach = stream->last == nullptr ? StreamReach() : stream->last->reach;
     machine.scheduler.WaitForStream(lock, stream);
-    machine.async_memory.Synchronised(device);
+    machine.async_memory.HostWaitedFor(reach);
     return machine.contexts[static_cast<size_t>(device)]->sticky;
   });
 }
@@ -165,8 +166,10 @@ CUresult cuEventSynchronize(CUevent event) {
   return Call("cuEventSynchronize", Needs::kInitialised, [&](Machine& machine, auto& lock) {
     if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
     const int device = event->device;
-    if (event->marker != nullptr) machine.scheduler.WaitForMarker(lock, event->marker);
-    machine.async_memory.Synchronised(device);
+    if (const std::shared_ptr<Marker> marker = event->marker) {
+      machine.scheduler.WaitForMarker(lock, marker);
+      machine.async_memory.HostWaitedFor(marker->reach);
+    }
     return machine.contexts[static_cast<size_t>(device)]->sticky;
   });
 }

@@ -158,19 +158,22 @@ CUresult AsyncMemory::Allocate(CUmemoryPool pool, uint64_t bytes, CUstream_st* s
   const StreamReach reach = machine_.scheduler.ReachOf(stream);
   const auto relate = [&](const StreamPoint& point) {
     if (point.stream == stream->id) return Order::kOwnStream;
-    if (reach.Covers(point.stream, point.sequence)) return Order::kBehindEvents;
+    const bool ordered = pool->decisions.policies.follow_events && reach.Covers(point.stream, point.sequence);
+    if (ordered) return Order::kBehindEvents;
     return IsDone(point) ? Order::kDone : Order::kNone;
   };
   std::optional<AsyncPool::Plan> plan = pool->decisions.Find(bytes, relate);
-  if (!plan) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = Grow(pool, plan->growth);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+  CUresult result = plan ? Grow(pool, plan->growth) : CUDA_ERROR_OUT_OF_MEMORY;
+  if (plan && result == CUDA_ERROR_OUT_OF_MEMORY) {
     for (const auto& [other, owned] : pools_) {
       if (other->device == pool->device) Trim(other, 0);
     }
     plan = pool->decisions.Find(bytes, relate);
-    if (!plan) return CUDA_ERROR_OUT_OF_MEMORY;
-    result = Grow(pool, plan->growth);
+    result = plan ? Grow(pool, plan->growth) : CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    plan = pool->decisions.FindDepending(bytes, relate);
+    if (plan) result = CUDA_SUCCESS;
   }
   if (result != CUDA_SUCCESS) return result;
   pool->decisions.Take(*plan);
@@ -202,17 +205,16 @@ CUresult AsyncMemory::FreeAsync(CUdeviceptr address, CUstream_st* stream) {
   return CUDA_SUCCESS;
 }
 
-CUresult AsyncMemory::Free(std::unique_lock<std::mutex>& lock, CUdeviceptr address) {
+CUresult AsyncMemory::Free(CUdeviceptr address) {
   const std::optional<Allocation> allocation = Find(address);
   if (!allocation || allocation->address != address) return CUDA_ERROR_INVALID_VALUE;
   CUmemoryPool const pool = allocation->pool;
-  const int device = pool->device;
-  Freed(pool, address, "cuMemFree");  // before the lock is given up: another thread's free is a double free
-  do {
-    for (const auto& context : machine_.contexts) machine_.scheduler.WaitForDevice(lock, context->device);
-  } while (machine_.scheduler.PendingUse(address, allocation->bytes) != nullptr);
+  if (const char* name = machine_.scheduler.PendingUse(address, allocation->bytes)) {
+    machine_.ledger.Report("memory in use", std::string("cuMemFree while ") + name + " is still to run on it");
+  }
+  Freed(pool, address, "cuMemFree");
   pool->decisions.Free(address - pool->base, std::nullopt);
-  Synchronised(device);
+  Settle([](const StreamPoint&) { return false; });
   return CUDA_SUCCESS;
 }
 
@@ -233,7 +235,7 @@ std::optional<AsyncMemory::Allocation> AsyncMemory::Find(CUdeviceptr address) co
 
 void AsyncMemory::Trim(CUmemoryPool pool, uint64_t keep) {
   uint64_t bytes = 0;
-  for (const Extent& extent : pool->decisions.Release(keep, [&](const StreamPoint& point) { return IsDone(point); })) {
+  for (const Extent& extent : pool->decisions.Release(keep)) {
     GiveBack(pool, extent);
     bytes += extent.bytes;
   }
@@ -243,10 +245,18 @@ void AsyncMemory::Trim(CUmemoryPool pool, uint64_t keep) {
   }
 }
 
-void AsyncMemory::Synchronised(int device) {
+void AsyncMemory::HostWaitedFor(const StreamReach& reach) {
+  Settle([&](const StreamPoint& point) { return reach.Covers(point.stream, point.sequence); });
+}
+
+void AsyncMemory::HostWaitedForDevice(int device) {
+  Settle([&](const StreamPoint& point) { return point.operation->device == device && IsOver(*point.operation); });
+}
+
+void AsyncMemory::Settle(const std::function<bool(const StreamPoint&)>& waited_for) {
   for (auto next = pools_.begin(); next != pools_.end();) {
     CUmemoryPool const pool = next++->first;  // removing it leaves the others
-    if (pool->device != device) continue;
+    pool->decisions.Settle(waited_for);
     Trim(pool, pool->destroyed ? 0 : pool->decisions.release_threshold);
     RemoveIfUnused(pool);
   }

@@ -8,9 +8,9 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 
@@ -49,8 +49,8 @@ class AsyncMemory {
 
   CUresult Allocate(CUmemoryPool pool, uint64_t bytes, CUstream_st* stream, CUdeviceptr* address);
   CUresult FreeAsync(CUdeviceptr address, CUstream_st* stream);
-  // Waits for the device, as cuMemFree does.
-  CUresult Free(std::unique_lock<std::mutex>& lock, CUdeviceptr address);
+  // At once, without waiting, as the driver's cuMemFree of such memory: operations still to use it are reported.
+  CUresult Free(CUdeviceptr address);
 
   struct Allocation {
     CUmemoryPool pool = nullptr;
@@ -60,10 +60,11 @@ class AsyncMemory {
   // The live allocation that holds an address.
   std::optional<Allocation> Find(CUdeviceptr address) const;
 
-  // Gives back what is free beyond `keep` bytes.
+  // Gives back what is free beyond `keep` bytes, as far as the host has waited for it to be free.
   void Trim(CUmemoryPool pool, uint64_t keep);
-  // What the host's waiting for something of a device does: its pools fall to their thresholds.
-  void Synchronised(int device);
+  // What the host's waiting for a stream or an event does, or for a device: pools fall to their thresholds.
+  void HostWaitedFor(const StreamReach& reach);
+  void HostWaitedForDevice(int device);
 
   // Reports an operation that uses memory of a pool outside the time between allocation and free.
   void CheckLife(const Operation& operation);
@@ -74,6 +75,7 @@ class AsyncMemory {
   void RemoveIfUnused(CUmemoryPool pool);
   CUresult Grow(CUmemoryPool pool, const std::vector<Extent>& growth);
   void GiveBack(CUmemoryPool pool, const Extent& extent);
+  void Settle(const std::function<bool(const StreamPoint&)>& waited_for);
   bool IsDone(const StreamPoint& point) const;
   // What both ways to free have in common.
   void Freed(CUmemoryPool pool, CUdeviceptr address, const char* call);

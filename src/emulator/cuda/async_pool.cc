@@ -68,7 +68,8 @@ std::map<uint64_t, Order> AsyncPool::OrdersOf(const Relate& relate) const {
   std::map<uint64_t, Order> orders;
   for (const auto& [offset, piece] : pieces_) {
     if (piece.live()) continue;
-    const Order order = piece.point ? relate(*piece.point) : Order::kOwnStream;
+    Order order = piece.point ? relate(*piece.point) : Order::kOwnStream;
+    if (!policies.Allows(order)) order = Order::kNone;  // a dependency of the pool's own does for any
     if (policies.Allows(order)) orders[offset] = order;
   }
   return orders;
@@ -142,7 +143,7 @@ std::optional<Extent> AsyncPool::FitGrowing(uint64_t bytes, const std::map<uint6
     least = growth;
     best = Extent{start, bytes};
   };
-  for (const Extent& run : Runs({0, span_}, Order::kNone, orders)) {
+  for (const Extent& run : Runs({0, span_}, Order::kDone, orders)) {
     consider(run, run.offset);
     for (const auto& [start, end] : steps_) {
       consider(run, start);
@@ -158,14 +159,25 @@ std::optional<AsyncPool::Plan> AsyncPool::Find(uint64_t bytes, const Relate& rel
   if (!rounded || *rounded > span_) return std::nullopt;
   const std::map<uint64_t, Order> orders = OrdersOf(relate);
   std::optional<Extent> place;
-  for (const Order worst : {Order::kOwnStream, Order::kBehindEvents, Order::kDone, Order::kNone}) {
+  for (const Order worst : {Order::kOwnStream, Order::kBehindEvents, Order::kDone}) {
     if (!place) place = FitReserved(*rounded, worst, orders);
   }
   if (!place) place = FitGrowing(*rounded, orders);
-  if (!place) return std::nullopt;
-  Plan plan{*place, bytes, Missing(*place), {}};
-  for (auto piece = std::prev(pieces_.upper_bound(place->offset));
-       piece != pieces_.end() && piece->first < EndOf(*place); ++piece) {
+  return place ? std::optional<Plan>(PlanFor(bytes, *place, orders)) : std::nullopt;
+}
+
+std::optional<AsyncPool::Plan> AsyncPool::FindDepending(uint64_t bytes, const Relate& relate) const {
+  const std::optional<uint64_t> rounded = CheckedRoundUp(bytes, kAlignment);
+  if (!rounded) return std::nullopt;
+  const std::map<uint64_t, Order> orders = OrdersOf(relate);
+  const std::optional<Extent> place = FitReserved(*rounded, Order::kNone, orders);
+  return place ? std::optional<Plan>(PlanFor(bytes, *place, orders)) : std::nullopt;
+}
+
+AsyncPool::Plan AsyncPool::PlanFor(uint64_t bytes, const Extent& place, const std::map<uint64_t, Order>& orders) const {
+  Plan plan{place, bytes, Missing(place), {}};
+  for (auto piece = std::prev(pieces_.upper_bound(place.offset)); piece != pieces_.end() && piece->first < EndOf(place);
+       ++piece) {
     // Its own stream's frees come before it anyway.
     if (orders.at(piece->first) != Order::kOwnStream) plan.after.push_back(piece->second.point->operation);
   }
@@ -210,7 +222,8 @@ bool AsyncPool::MayMerge(const Piece& left, const Piece& right) const {
   return !left.point || left.point->stream == right.point->stream;
 }
 
-void AsyncPool::MergeAround(Pieces::iterator piece) {
+// The piece that holds it afterwards.
+AsyncPool::Pieces::iterator AsyncPool::MergeAround(Pieces::iterator piece) {
   const auto join = [&](Pieces::iterator left, Pieces::iterator right) {
     if (right->second.point && right->second.point->sequence > left->second.point->sequence) {
       left->second.point = std::move(right->second.point);
@@ -220,12 +233,22 @@ void AsyncPool::MergeAround(Pieces::iterator piece) {
   };
   const auto next = std::next(piece);
   if (next != pieces_.end() && MayMerge(piece->second, next->second)) join(piece, next);
-  if (piece == pieces_.begin()) return;
+  if (piece == pieces_.begin()) return piece;
   const auto before = std::prev(piece);
-  if (MayMerge(before->second, piece->second)) join(before, piece);
+  if (!MayMerge(before->second, piece->second)) return piece;
+  join(before, piece);
+  return before;
 }
 
-std::vector<Extent> AsyncPool::Release(uint64_t keep, const std::function<bool(const StreamPoint&)>& is_done) {
+void AsyncPool::Settle(const std::function<bool(const StreamPoint&)>& waited_for) {
+  for (auto piece = pieces_.begin(); piece != pieces_.end(); ++piece) {
+    if (piece->second.live() || !piece->second.point || !waited_for(*piece->second.point)) continue;
+    piece->second.point.reset();
+    piece = MergeAround(piece);
+  }
+}
+
+std::vector<Extent> AsyncPool::Release(uint64_t keep) {
   std::vector<uint64_t> candidates;
   for (const auto& [start, end] : steps_) {
     for (uint64_t step = start; step < end; step += kStep) candidates.push_back(step);
@@ -237,7 +260,7 @@ std::vector<Extent> AsyncPool::Release(uint64_t keep, const std::function<bool(c
     bool idle = true;
     for (auto piece = std::prev(pieces_.upper_bound(extent.offset));
          idle && piece != pieces_.end() && piece->first < EndOf(extent); ++piece) {
-      idle = !piece->second.live() && (!piece->second.point || is_done(*piece->second.point));
+      idle = !piece->second.live() && !piece->second.point;
     }
     if (!idle) continue;
     SplitAt(extent.offset);

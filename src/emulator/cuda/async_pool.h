@@ -34,7 +34,7 @@ enum class Order {
   kOwnStream,     // freed on the stream that allocates
   kBehindEvents,  // events, or the legacy stream, put the allocation behind the free
   kDone,          // the free has run
-  kNone,          // a dependency of the pool's own would be needed
+  kNone,          // a dependency of the pool's own is needed
 };
 
 struct ReusePolicies {
@@ -61,18 +61,21 @@ class AsyncPool {
     std::vector<std::shared_ptr<Operation>> after;
   };
   using Relate = std::function<Order(const StreamPoint&)>;
-  // Own memory first, then what events, completion and internal dependencies give, then growth. Nothing where the span
-  // or the limit is too small. REQUIRES: bytes > 0.
+  // Own memory first, then what events and completion give, then growth. Nothing where the span or the limit is too
+  // small. REQUIRES: bytes > 0.
   std::optional<Plan> Find(uint64_t bytes, const Relate& relate) const;
-  // Makes the plan true; its growth has been reserved. REQUIRES: the last plan that Find gave, nothing done since.
+  // When it cannot grow: memory that a dependency of the pool's own makes usable.
+  std::optional<Plan> FindDepending(uint64_t bytes, const Relate& relate) const;
+  // Makes a plan true; its growth has been reserved. REQUIRES: nothing done since it was found.
   void Take(const Plan& plan);
 
-  // False where no allocation begins there. Without a point the memory may be used by anyone at once.
+  // False where no allocation begins there. Without a point the memory is anybody's at once.
   bool Free(uint64_t offset, std::optional<StreamPoint> point);
 
-  // Steps to give back until no more than `keep` is reserved, as far as they are free and their frees have run. They
-  // count as given back.
-  std::vector<Extent> Release(uint64_t keep, const std::function<bool(const StreamPoint&)>& is_done);
+  // What was freed at points that the host has waited for is anybody's.
+  void Settle(const std::function<bool(const StreamPoint&)>& waited_for);
+  // Steps to give back until no more than `keep` is reserved, as far as they are anybody's. They count as given back.
+  std::vector<Extent> Release(uint64_t keep);
 
   uint64_t span() const { return span_; }
   // The live allocation that holds an offset, with the bytes that were asked for.
@@ -102,11 +105,12 @@ class AsyncPool {
   // Maximal runs of free pieces that the order allows, clipped to `within`.
   std::vector<Extent> Runs(const Extent& within, Order worst, const std::map<uint64_t, Order>& orders) const;
   std::map<uint64_t, Order> OrdersOf(const Relate& relate) const;
+  Plan PlanFor(uint64_t bytes, const Extent& place, const std::map<uint64_t, Order>& orders) const;
   std::optional<Extent> FitReserved(uint64_t bytes, Order worst, const std::map<uint64_t, Order>& orders) const;
   std::optional<Extent> FitGrowing(uint64_t bytes, const std::map<uint64_t, Order>& orders) const;
   std::vector<Extent> Missing(const Extent& place) const;
   Pieces::iterator SplitAt(uint64_t offset);
-  void MergeAround(Pieces::iterator piece);
+  Pieces::iterator MergeAround(Pieces::iterator piece);
   bool MayMerge(const Piece& left, const Piece& right) const;
 
   const uint64_t span_;

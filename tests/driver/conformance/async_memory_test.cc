@@ -3,6 +3,7 @@
 
 #include <array>
 #include <limits>
+#include <thread>
 
 #include "src/base/bytes.h"
 #include "tests/driver/conformance/conformance_fixture.h"
@@ -49,6 +50,10 @@ class AsyncMemory : public ConformanceTest {
   }
   void FreeOn(CUstream stream, CUdeviceptr address) { EXPECT_EQ(cuda().cuMemFreeAsync(address, stream), CUDA_SUCCESS); }
   void Synchronise(CUstream stream) { EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS); }
+  // Sees that a stream is done without the driver's taking it for a synchronisation.
+  void WaitByAsking(CUstream stream) {
+    while (cuda().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+  }
   uint64_t Quantity(CUmemPool_attribute attribute) {
     cuuint64_t value = 0;
     EXPECT_EQ(cuda().cuMemPoolGetAttribute(pool_, attribute, &value), CUDA_SUCCESS);
@@ -166,10 +171,9 @@ TEST_F(AsyncMemory, AnotherStreamReusesItBehindAnEvent) {
 
 TEST_F(AsyncMemory, AnotherStreamReusesItOnceTheFreeHasRun) {
   ForbidReuse();
-  Keep(kUnlimited);
   const CUdeviceptr first = AllocateOn(stream_, kStep);
   FreeOn(stream_, first);
-  Synchronise(stream_);
+  WaitByAsking(stream_);
   const CUdeviceptr fresh = AllocateOn(other_, kStep);
   EXPECT_NE(fresh, first) << "forbidden";
   Allow(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC);
@@ -179,11 +183,25 @@ TEST_F(AsyncMemory, AnotherStreamReusesItOnceTheFreeHasRun) {
   FreeOn(other_, reused);
 }
 
-TEST_F(AsyncMemory, AnotherStreamReusesItBehindADependencyOfThePools) {
+TEST_F(AsyncMemory, AnotherStreamReusesWhatTheHostWaitedForWhateverThePolicies) {
+  ForbidReuse();
+  Keep(kUnlimited);
+  const CUdeviceptr first = AllocateOn(stream_, kStep);
+  FreeOn(stream_, first);
+  Synchronise(stream_);
+  const CUdeviceptr second = AllocateOn(other_, kStep);
+  EXPECT_EQ(second, first);
+  FreeOn(other_, second);
+}
+
+TEST_F(AsyncMemory, AFullPoolReusesBehindADependencyOfItsOwn) {
+  EXPECT_EQ(cuda().cuMemPoolDestroy(pool_), CUDA_SUCCESS);
+  pool_ = MakePool(kStep);
+
   ForbidReuse();
   Allow(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES);
   const CUdeviceptr first = AllocateOn(stream_, kStep);
-  Fill(first, 1, kStep, stream_);
+  for (int round = 0; round < 40; ++round) Fill(first, 1, kStep, stream_);
   FreeOn(stream_, first);
   const CUdeviceptr second = AllocateOn(other_, kStep);
   EXPECT_EQ(second, first);
@@ -215,6 +233,19 @@ TEST_F(AsyncMemory, WaitingForAnEventOrTheContextGivesBackToo) {
   EXPECT_EQ(Reserved(), 0u);
 }
 
+TEST_F(AsyncMemory, OnlyWhatTheHostWaitedForIsGivenBack) {
+  FreeOn(stream_, AllocateOn(stream_, kStep));
+  WaitByAsking(stream_);
+  EXPECT_EQ(cuda().cuMemPoolTrimTo(pool_, 0), CUDA_SUCCESS);
+  Synchronise(other_);
+  EXPECT_EQ(Reserved(), kStep);
+  const CUevent freed = MakeEvent();
+  ASSERT_EQ(cuda().cuEventRecord(freed, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(other_, freed, 0), CUDA_SUCCESS);
+  Synchronise(other_);
+  EXPECT_EQ(Reserved(), 0u);
+}
+
 TEST_F(AsyncMemory, IsTrimmedToNoLessThanAsked) {
   Keep(kUnlimited);
   FreeOn(stream_, AllocateOn(stream_, 3 * kStep));
@@ -233,11 +264,11 @@ TEST_F(AsyncMemory, MemoryInUseIsNotTrimmed) {
   FreeOn(stream_, address);
 }
 
-TEST_F(AsyncMemory, IsFreedByCuMemFreeAfterWhatUsesIt) {
+TEST_F(AsyncMemory, IsFreedByCuMemFreeAtOnce) {
   const CUdeviceptr address = AllocateOn(stream_, kStep);
   Fill(address, 1, kStep, stream_);
+  Synchronise(stream_);
   EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);
-  EXPECT_EQ(cuda().cuStreamQuery(stream_), CUDA_SUCCESS);
   EXPECT_EQ(Reserved(), 0u);
   EXPECT_EQ(cuda().cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
 }

@@ -89,6 +89,17 @@ TEST_F(AsyncMemoryRules, FreeingWhatNcclHoldsIsReported) {
   COMMPOOL_EXTENSION(commpoolEmulatorUnhold)(address, kBytes);
 }
 
+TEST_F(AsyncMemoryRules, CuMemFreeUnderAnOperationToComeIsReported) {
+  const CUstream stream = MakeStream();
+  const CUdeviceptr address = AllocateOn(stream);
+  FreeOn(stream, AllocateOn(stream));  // of the same step, which stays until the host waits
+  Gate gate(stream);
+  EXPECT_EQ(cuda().cuMemsetD8Async(address, 1, kBytes, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);
+  EXPECT_TRUE(TakeReport("memory in use"));
+  gate.Open();
+}
+
 TEST_F(AsyncMemoryRules, WhatIsNotFreedIsALeak) {
   const CUstream stream = MakeStream();
   const CUdeviceptr address = AllocateOn(stream);

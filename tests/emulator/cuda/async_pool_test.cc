@@ -27,8 +27,9 @@ class AsyncPoolDecides : public ::testing::Test {
   void Free(uint64_t offset, uint64_t stream) {
     ASSERT_TRUE(pool_.Free(offset, StreamPoint{stream, ++sequence_, nullptr}));
   }
-  std::vector<Extent> Release(uint64_t keep, bool done = true) {
-    return pool_.Release(keep, [done](const StreamPoint&) { return done; });
+  // The host waits for all that streams up to this one have freed.
+  void WaitForStreams(uint64_t last) {
+    pool_.Settle([last](const StreamPoint& point) { return point.stream <= last; });
   }
 
   AsyncPool pool_;
@@ -59,14 +60,38 @@ TEST_F(AsyncPoolDecides, AStreamsOwnFreeServesItNext) {
 TEST_F(AsyncPoolDecides, AnotherStreamsFreeServesAsThePoliciesAllow) {
   Free(Allocate(kStep).value(), 2);
   for (const auto& [order, policy] : {std::pair{Order::kBehindEvents, &pool_.policies.follow_events},
-                                      std::pair{Order::kDone, &pool_.policies.opportunistic},
-                                      std::pair{Order::kNone, &pool_.policies.internal_dependencies}}) {
+                                      std::pair{Order::kDone, &pool_.policies.opportunistic}}) {
     order_ = order;
     EXPECT_TRUE(Find(kStep)->growth.empty());
     EXPECT_EQ(Find(kStep)->after.size(), 1u) << "behind the free";
     *policy = false;
     EXPECT_EQ(Find(kStep)->growth, (std::vector<Extent>{{kStep, kStep}}));
   }
+}
+
+TEST_F(AsyncPoolDecides, GrowsRatherThanMakeAStreamWait) {
+  const uint64_t offset = Allocate(kStep).value();
+  Free(offset, 2);
+  EXPECT_EQ(Find(kStep)->growth.size(), 1u);
+  const auto relate = [](const StreamPoint&) { return Order::kNone; };
+  EXPECT_EQ(pool_.FindDepending(kStep, relate)->place.offset, offset);
+  EXPECT_EQ(pool_.FindDepending(kStep, relate)->after.size(), 1u);
+  pool_.policies.opportunistic = false;
+  const auto done = [](const StreamPoint&) { return Order::kDone; };
+  EXPECT_TRUE(pool_.FindDepending(kStep, done).has_value()) << "a dependency does for what is done too";
+  pool_.policies.internal_dependencies = false;
+  EXPECT_FALSE(pool_.FindDepending(kStep, relate).has_value());
+}
+
+TEST_F(AsyncPoolDecides, WhatTheHostWaitedForIsAnybodysWhateverThePolicies) {
+  const uint64_t offset = Allocate(kStep).value();
+  Free(offset, 2);
+  pool_.policies = {false, false, false};
+  WaitForStreams(1);
+  EXPECT_NE(Find(kStep)->place.offset, offset);
+  WaitForStreams(2);
+  EXPECT_EQ(Find(kStep)->place.offset, offset);
+  EXPECT_TRUE(Find(kStep)->after.empty());
 }
 
 TEST_F(AsyncPoolDecides, OwnMemoryComesBeforeThatOfOthers) {
@@ -93,29 +118,33 @@ TEST_F(AsyncPoolDecides, NeighboursFreedOnTwoStreamsServeBehindBoth) {
   Allocate(kStep - 2 * kMiB);
   Free(first, 2);
   Free(second, 3);
+  order_ = Order::kDone;
   EXPECT_EQ(Find(2 * kMiB)->after.size(), 2u);
 }
 
 TEST_F(AsyncPoolDecides, ReleasesUntilNoMoreThanIsKept) {
   Free(Allocate(4 * kStep).value(), 1);
-  EXPECT_EQ(Release(kStep + kMiB).size(), 3u);
+  WaitForStreams(1);
+  EXPECT_EQ(pool_.Release(kStep + kMiB).size(), 3u);
   EXPECT_EQ(pool_.reserved.current, kStep);
   EXPECT_EQ(pool_.reserved.high, 4 * kStep);
 }
 
-TEST_F(AsyncPoolDecides, KeepsStepsInUseAndThoseWhoseFreeHasNotRun) {
+TEST_F(AsyncPoolDecides, KeepsStepsInUseAndThoseWhoseFreeNobodyWaitedFor) {
   const uint64_t first = Allocate(kStep).value();
   Allocate(1);
   Free(first, 1);
-  EXPECT_TRUE(Release(0, /*done=*/false).empty());
-  EXPECT_EQ(Release(0), (std::vector<Extent>{{first, kStep}}));
+  EXPECT_TRUE(pool_.Release(0).empty());
+  WaitForStreams(1);
+  EXPECT_EQ(pool_.Release(0), (std::vector<Extent>{{first, kStep}}));
 }
 
 TEST_F(AsyncPoolDecides, GrowsAgainWhereItReleased) {
   const uint64_t first = Allocate(kStep).value();
   Allocate(1);
   Free(first, 2);
-  Release(0);
+  WaitForStreams(2);
+  pool_.Release(0);
   const std::optional<AsyncPool::Plan> plan = Find(kStep);
   EXPECT_TRUE(plan->after.empty()) << "new memory is nobody's";
   pool_.Take(*plan);
