@@ -132,6 +132,7 @@ CUresult AsyncMemory::Grow(CUmemoryPool pool, const std::vector<Extent>& growth)
       mapping.devices = pool->accessible;
       made.push_back(next);
     }
+    if (result != CUDA_SUCCESS) break;
     for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
       machine_.scheduler.host_time_us += LatencyOf(call, extent.bytes);
     }
