@@ -41,6 +41,7 @@ struct MappedRange {
   bool cpu = false;          // host access granted
   bool linear = false;       // of cuMemAlloc: access follows the devices' enabled peers
   bool pinned_host = false;  // of cuMemAllocHost
+  bool of_pool = false;      // behind a stream-ordered pool, which maps and unmaps it
   uint64_t requested = 0;    // bytes as the program asked
   uint64_t buffer_id = 0;
 };
@@ -52,6 +53,9 @@ class AddressSpace {
   // Errors are those of the driver's calls of the same names.
   CUresult Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);
   CUresult Free(CUdeviceptr address, uint64_t bytes);
+  // Addresses of a pool: the program cannot free them, and they are no leak.
+  CUresult ReserveForPool(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);
+  void FreeOfPool(CUdeviceptr address);
   CUresult Map(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Physical> physical);
   // Takes away every mapping that lies in the range. What still runs there finds scrap, so that it does not crash.
   enum class Leave { kNothing, kScrap };
@@ -76,6 +80,7 @@ class AddressSpace {
   struct Reservation {
     uint64_t bytes = 0;
     char* shadow = nullptr;
+    bool of_pool = false;
     bool scrapped = false;  // an operation may still hold pointers into the shadow
   };
   using Reservations = std::map<CUdeviceptr, Reservation>;

@@ -166,9 +166,10 @@ CUresult commpoolEmulatorFindMapping(CUdeviceptr address, commpoolEmulatorMappin
     const MappedRange* const found = machine.addresses.Find(address);
     if (mapping == nullptr || found == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUmemAllocationProp& properties = found->physical->properties;
-    *mapping = {found->address,
-                found->bytes,
-                found->linear || found->pinned_host ? 0 : found->physical->identity,
+    const std::optional<AsyncMemory::Allocation> ordered = machine.async_memory.Find(address);
+    *mapping = {ordered ? ordered->address : found->address,
+                ordered ? ordered->bytes : found->bytes,
+                found->linear || found->pinned_host || found->of_pool ? 0 : found->physical->identity,
                 static_cast<int>(properties.requestedHandleTypes),
                 static_cast<int>(properties.location.type),
                 properties.location.id};

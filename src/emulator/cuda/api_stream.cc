@@ -72,7 +72,9 @@ CUresult cuStreamSynchronize(CUstream handle) {
     const CUresult result = FindProgress(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     const int device = stream->device;
+    const StreamReach reach = stream->last == nullptr ? StreamReach() : stream->last->reach;
     machine.scheduler.WaitForStream(lock, stream);
+    machine.async_memory.HostWaitedFor(reach);
     return machine.contexts[static_cast<size_t>(device)]->sticky;
   });
 }
@@ -179,7 +181,10 @@ CUresult cuEventSynchronize(CUevent event) {
     const CUresult refused = CheckProgress(machine, event);
     if (refused != CUDA_SUCCESS) return refused;
     const int device = event->device;
-    if (event->marker != nullptr) machine.scheduler.WaitForMarker(lock, event->marker);
+    if (const std::shared_ptr<Marker> marker = event->marker) {
+      machine.scheduler.WaitForMarker(lock, marker);
+      machine.async_memory.HostWaitedFor(marker->reach);
+    }
     return machine.contexts[static_cast<size_t>(device)]->sticky;
   });
 }

@@ -18,6 +18,7 @@
 #include "src/emulator/cuda/address_space.h"
 #include "src/emulator/cuda/capture.h"
 #include "src/emulator/cuda/graph.h"
+#include "src/emulator/cuda/async_memory.h"
 #include "src/emulator/cuda/ledger.h"
 #include "src/emulator/cuda/race_checker.h"
 #include "src/emulator/cuda/scheduler.h"
@@ -61,6 +62,7 @@ class Machine {
   UserObjects user_objects{mutex};
   Graphs graphs;
   Captures captures;
+  AsyncMemory async_memory{*this};
 
   // The bank of a location, or the error of cuMemCreate for one that there is not.
   CUresult BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const;

@@ -14,6 +14,7 @@
 
 #include "src/emulator/cuda/call_stack.h"
 #include "src/emulator/cuda/clock.h"
+#include "src/emulator/cuda/stream_reach.h"
 #include "src/emulator/extension.h"
 
 namespace commpool::emulator {
@@ -26,6 +27,7 @@ struct Marker {
   bool done = false;
   double time_us = 0;
   Clock clock;
+  StreamReach reach;
 };
 
 // Host pointers of the declared ranges.
@@ -72,6 +74,7 @@ struct Operation {
   CallStack issued_at;                               // where it was submitted
   std::vector<std::shared_ptr<const Block>> blocks;  // announced ones, in which its ranges begin
   std::set<uint64_t> reported_with;                  // sequences of operations that it was found to race with
+  StreamReach reach;  // itself included
 
   bool Touches(CUdeviceptr address, uint64_t bytes) const {
     const auto overlaps = [&](const commpoolEmulatorRange& range) {

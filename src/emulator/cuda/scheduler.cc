@@ -76,6 +76,11 @@ void Scheduler::Submit(CUstream_st* stream, std::shared_ptr<Operation> operation
   operation->stream = stream->id;
   operation->sequence = next_sequence_++;
   operation->submitted_us = host_time_us;
+  operation->reach = ReachOf(stream);
+  for (const std::shared_ptr<Marker>& marker : operation->waits) operation->reach.Join(marker->reach);
+  for (const std::shared_ptr<Operation>& other : operation->after) operation->reach.Join(other->reach);
+  operation->reach.Set(stream->id, operation->sequence);
+  if (operation->marker != nullptr) operation->marker->reach = operation->reach;
   const auto comes_after = [&](const CUstream_st& other) {
     if (other.last != nullptr && other.last->state != Operation::State::kDone) operation->after.push_back(other.last);
     operation->clock.Join(other.clock.clock);
@@ -92,11 +97,29 @@ void Scheduler::Submit(CUstream_st* stream, std::shared_ptr<Operation> operation
     comes_after(*legacy);
   }
   machine_.races.Submitted(*operation);
+  machine_.async_memory.CheckLife(*operation);
   stream->last = operation;
   stream->queue.push_back(std::move(operation));
   const Workers& workers = workers_[static_cast<size_t>(stream->device)];
   if (!workers.led && workers.idle == 0) StartWorker(stream->device);
   changed_.notify_all();
+}
+
+StreamReach Scheduler::ReachOf(const CUstream_st* stream) const {
+  StreamReach reach;
+  const auto join = [&](const CUstream_st& other) {
+    if (other.last != nullptr) reach.Join(other.last->reach);
+  };
+  join(*stream);
+  const CUstream_st* const legacy = legacy_[static_cast<size_t>(stream->device)].get();
+  if (stream == legacy) {
+    for (const CUstream_st* other : AllStreams()) {
+      if (other->device == stream->device && other->blocking()) join(*other);
+    }
+  } else if (stream->blocking()) {
+    join(*legacy);
+  }
+  return reach;
 }
 
 void Scheduler::StartWorker(int device) {

@@ -68,6 +68,9 @@ class Scheduler {
   // Puts an operation at a stream's end, behind what the legacy stream's rules put before it.
   void Submit(CUstream_st* stream, std::shared_ptr<Operation> operation);
 
+  // What an operation would come behind if it were submitted now, as far as its own stream's operations tell.
+  StreamReach ReachOf(const CUstream_st* stream) const;
+
   // Waits for what was submitted so far, and joins the host's virtual time. The lock is given up meanwhile.
   void WaitForStream(std::unique_lock<std::mutex>& lock, CUstream_st* stream);
   void WaitForDevice(std::unique_lock<std::mutex>& lock, int device);
