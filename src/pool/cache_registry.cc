@@ -72,7 +72,7 @@ class OwnCaches {
 
 // The pointer costs the fast path one load; the object, which ends with its thread, is looked for at its first use
 // only.
-thread_local constinit OwnCaches* own_caches __attribute__((tls_model("initial-exec"))) = nullptr;
+thread_local constinit OwnCaches* own_caches = nullptr;
 
 OwnCaches& MakeOwnCaches() {
   struct Owner {
@@ -150,11 +150,12 @@ std::vector<engine::CachedBlock> CacheRegistry::CloseLane(LaneEntry& entry) {
   return closed;
 }
 
-std::vector<engine::CachedBlock> CacheRegistry::Close(PoolHandle pool) {
+std::vector<engine::CachedBlock> CacheRegistry::Close(PoolHandle pool, Reopen reopen) {
   std::vector<engine::CachedBlock> closed;
   MutexLock lock(mutex_);
   for (auto& [lane, entry] : lanes_) {
     if (entry.pool != pool) continue;
+    entry.ended = entry.ended || reopen == Reopen::kNever;
     const std::vector<engine::CachedBlock> blocks = CloseLane(entry);
     closed.insert(closed.end(), blocks.begin(), blocks.end());
   }

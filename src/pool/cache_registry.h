@@ -34,8 +34,9 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
 
   // What all caches of a pool hold, taken out.
   std::vector<engine::CachedBlock> Drain(PoolHandle pool);
-  // The same, and the caches end; blocks freed from now on go to the pool.
-  std::vector<engine::CachedBlock> Close(PoolHandle pool);
+  // The same, and the caches end; kNever: blocks freed from now on go to the pool.
+  enum class Reopen { kAtNextUse, kNever };
+  std::vector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen);
   // The stream's handle will mean another stream: its lanes end, in every pool.
   std::vector<std::pair<std::shared_ptr<Pool>, std::vector<engine::CachedBlock>>> Forget(StreamKey stream);
   // Every cache ends; what they hold stays where it is.

@@ -42,7 +42,7 @@ Status ExpandablePool::Close() {
   if (device_->health().broken()) return device_->health().first_error();
   Status status = WaitForDevice();
   if (!status.ok()) return status;
-  TakeBack(shared_.caches->Close(handle()));
+  TakeBack(shared_.caches->Close(handle(), CacheRegistry::Reopen::kNever));
   return GiveBack(0, Wait::kYes).status();
 }
 

@@ -87,7 +87,7 @@ Status FixedPool::Close() {
   if (!status.ok()) return status;
   status = registrations_.RemoveAll();
   if (!status.ok()) return status;
-  TakeBack(shared_.caches->Close(handle()));
+  TakeBack(shared_.caches->Close(handle(), CacheRegistry::Reopen::kNever));
   return GiveBack(0, Wait::kYes).status();
 }
 

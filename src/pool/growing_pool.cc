@@ -84,12 +84,14 @@ Result<CUdeviceptr> GrowingPool<Engine>::Search(uint64_t bytes, StreamKey stream
   Status failure = growth_failure;
   if (bytes <= this->configuration_.limit_bytes) {
     ReleaseUnused();
-    ReleaseUnusedMemory(this->shared_.table, this->device(), this);
+    // Where the pool's own limit is in the way, nobody else's memory helps.
+    const bool room = FitsOwnLimit(bytes);
+    if (room) ReleaseUnusedMemory(this->shared_.table, this->device(), this);
     Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
     if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
     failure = grown.status();
     // Other allocators of the process, as long as they give.
-    while (this->shared_.holders.Release(this->device(), bytes) > 0) {
+    while (room && this->shared_.holders.Release(this->device(), bytes) > 0) {
       grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
       if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
     }
@@ -152,12 +154,11 @@ void GrowingPool<Engine>::ForgetStream(StreamKey stream) {
 
 template <typename Engine>
 Status GrowingPool<Engine>::TakeRoom(uint64_t bytes) {
-  const uint64_t reserved = this->ReservedBytes();
-  const std::optional<uint64_t> after = CheckedAdd(reserved, bytes);
-  if (!after || *after > this->configuration_.limit_bytes) {
-    return Status(StatusCode::kOutOfMemory,
-                  this->Title() + ": " + FormatBytes(bytes) + " more would exceed its limit of " +
-                      FormatBytes(this->configuration_.limit_bytes) + " (" + FormatBytes(reserved) + " are reserved)");
+  if (!FitsOwnLimit(bytes)) {
+    return Status(StatusCode::kOutOfMemory, this->Title() + ": " + FormatBytes(bytes) +
+                                                " more would exceed its limit of " +
+                                                FormatBytes(this->configuration_.limit_bytes) + " (" +
+                                                FormatBytes(this->ReservedBytes()) + " are reserved)");
   }
   if (!this->on_device() || this->device_->account().Take(bytes)) return Status();
   return Status(StatusCode::kOutOfMemory,
@@ -166,16 +167,14 @@ Status GrowingPool<Engine>::TakeRoom(uint64_t bytes) {
 }
 
 template <typename Engine>
-void GrowingPool<Engine>::GiveRoomBack(uint64_t bytes) {
-  if (this->on_device()) this->device_->account().GiveBack(bytes);
+bool GrowingPool<Engine>::FitsOwnLimit(uint64_t bytes) const {
+  const std::optional<uint64_t> after = CheckedAdd(this->ReservedBytes(), bytes);
+  return after && *after <= this->configuration_.limit_bytes;
 }
 
 template <typename Engine>
-uint64_t GrowingPool<Engine>::Room() const {
-  const uint64_t reserved = this->ReservedBytes();
-  const uint64_t limit = this->configuration_.limit_bytes;
-  const uint64_t own = reserved > limit ? 0 : limit - reserved;
-  return this->on_device() ? std::min(own, this->device_->account().Room()) : own;
+void GrowingPool<Engine>::GiveRoomBack(uint64_t bytes) {
+  if (this->on_device()) this->device_->account().GiveBack(bytes);
 }
 
 template <typename Engine>
@@ -227,7 +226,7 @@ template <typename Engine>
 void GrowingPool<Engine>::Retire() {
   this->open_ = false;
   this->retired_ = true;
-  this->TakeBack(this->shared_.caches->Close(this->handle()));
+  this->TakeBack(this->shared_.caches->Close(this->handle(), CacheRegistry::Reopen::kNever));
   AfterFree();
 }
 

@@ -45,7 +45,6 @@ class GrowingPool : public PoolBase<Engine> {
   // OK where the pool may reserve that much more; takes it from the device's account then.
   Status TakeRoom(uint64_t bytes);
   void GiveRoomBack(uint64_t bytes);
-  uint64_t Room() const;
 
   void AfterFree() override;
   Caching CachingNow() const override;
@@ -66,6 +65,7 @@ class GrowingPool : public PoolBase<Engine> {
   // What is free beyond the release threshold goes, as far as the device is done with it.
   void KeepToThreshold();
   bool DrainCaches();
+  bool FitsOwnLimit(uint64_t bytes) const;
 
   std::vector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(this->mutex_);
 };

@@ -35,7 +35,7 @@ PoolBase<Engine>::PoolBase(PoolParts&& parts, Engine engine, RegistrationKind re
 
 template <typename Engine>
 PoolBase<Engine>::~PoolBase() {
-  shared_.caches->Close(handle());  // abandoned: what they hold goes with the segments
+  shared_.caches->Close(handle(), CacheRegistry::Reopen::kNever);  // abandoned: what they hold goes with the segments
   if (segments_.count() == 0) return;
   // Only an abandoned pool still has segments here: the memory goes with the process.
   for (Segment* segment : segments_.Pointers()) segment->Abandon();

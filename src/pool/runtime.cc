@@ -79,6 +79,7 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
     if (!found.ok()) return found.status();
     device = *found;
   }
+  if (const CUdeviceptr address = AllocateCached(device, bytes, stream)) return address;
   const StreamKey key = KeyOfStream(stream);
   if (const std::shared_ptr<Pool> pool = scopes_.Route(device, key)) return pool->Allocate(bytes, key);
   Result<PoolHandle> fallback = DefaultPool(device);
@@ -89,6 +90,7 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
 Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
+  if (const CUdeviceptr address = AllocateCachedFrom(handle, bytes, stream)) return address;
   Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
   if (!pool.ok()) return pool.status();
   return (*pool)->Allocate(bytes, KeyOfStream(stream));

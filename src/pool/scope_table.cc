@@ -17,7 +17,7 @@ struct ThreadScope {
 thread_local std::vector<ThreadScope> thread_scopes;
 
 // The same, null before the thread's first scope: it costs the fast path one load.
-thread_local constinit const std::vector<ThreadScope>* own_scopes __attribute__((tls_model("initial-exec"))) = nullptr;
+thread_local constinit const std::vector<ThreadScope>* own_scopes = nullptr;
 
 }  // namespace
 

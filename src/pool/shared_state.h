@@ -15,10 +15,10 @@ struct SharedState {
   explicit SharedState(const Driver& driver) : annotations(FindAnnotations(driver)) {}
 
   const Annotations annotations;
-  PoolTable table;
   MemoryHolders holders;
   // Threads that end later than the runtime still look at it.
-  std::shared_ptr<CacheRegistry> caches = std::make_shared<CacheRegistry>();
+  const std::shared_ptr<CacheRegistry> caches = std::make_shared<CacheRegistry>();
+  PoolTable table;  // goes first: its pools use the rest
 };
 
 }  // namespace commpool

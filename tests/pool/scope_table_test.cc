@@ -152,6 +152,9 @@ class SymmetricStandIn : public Pool {
 
   Result<CUdeviceptr> Allocate(uint64_t, StreamKey) override { return Unused(); }
   Status Free(CUdeviceptr) override { return Unused(); }
+  void TakeBack(const std::vector<engine::CachedBlock>&) override {}
+  uint64_t alignment() const override { return 512; }
+  const std::atomic<bool>& broken() const override { return broken_; }
   Status RecordStream(CUdeviceptr, StreamKey) override { return Unused(); }
   Status WaitForDevice() override { return Unused(); }
   void ForgetStream(StreamKey) override {}
@@ -174,6 +177,8 @@ class SymmetricStandIn : public Pool {
   void CheckInvariants() const override {}
 
  private:
+  std::atomic<bool> broken_{false};
+
   static Status Unused() { return Status(StatusCode::kInternal, "a scope table calls no pool"); }
 
   const std::string name_ = "windows";
