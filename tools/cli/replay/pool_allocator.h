@@ -7,7 +7,7 @@
 
 #include "commpool/pool.h"
 #include "tools/cli/replay/allocator.h"
-#include "tools/cli/replay/device.h"
+#include "tools/cli/solo_device.h"
 
 namespace commpool::cli {
 

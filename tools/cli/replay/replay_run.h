@@ -3,9 +3,9 @@
 #define COMMPOOL_TOOLS_CLI_REPLAY_REPLAY_RUN_H_
 
 #include "tools/cli/replay/allocator.h"
-#include "tools/cli/replay/device.h"
 #include "tools/cli/replay/pool_allocator.h"
 #include "tools/cli/replay/trace.h"
+#include "tools/cli/solo_device.h"
 
 namespace commpool::cli {
 

@@ -1,4 +1,4 @@
-#include "tools/cli/replay/device.h"
+#include "tools/cli/solo_device.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
-// The device that a trace is replayed on: driver, context, streams, and a communicator of one rank where asked.
-#ifndef COMMPOOL_TOOLS_CLI_REPLAY_DEVICE_H_
-#define COMMPOOL_TOOLS_CLI_REPLAY_DEVICE_H_
+// Device 0 for one process alone: driver, context, streams, and a communicator of one rank where asked. One thread.
+#ifndef COMMPOOL_TOOLS_CLI_SOLO_DEVICE_H_
+#define COMMPOOL_TOOLS_CLI_SOLO_DEVICE_H_
 
 #include <cuda.h>
 #include <nccl.h>
@@ -29,6 +29,8 @@ class SoloDevice {
   bool emulated() const { return driver_->kind == DriverChoice::kEmulated; }
   const std::vector<CUstream>& streams() const { return streams_; }
 
+  // On the calling thread, for the driver calls that it makes itself.
+  void MakeCurrent() const { driver_->cuda.cuCtxSetCurrent(context_.get()); }
   // More streams, where there are fewer.
   Status NeedStreams(size_t count);
   // A communicator of this process alone, made once.
@@ -47,4 +49,4 @@ class SoloDevice {
 
 }  // namespace commpool::cli
 
-#endif  // COMMPOOL_TOOLS_CLI_REPLAY_DEVICE_H_
+#endif  // COMMPOOL_TOOLS_CLI_SOLO_DEVICE_H_
