@@ -23,7 +23,7 @@ for folder in "${folders[@]:2}" /usr/local/cuda/include; do includes+=(-isystem 
 runtime=$(find "${folders[1]}/../../nvidia" /usr/local/cuda/lib64 -name 'libcudart.so.1*' 2>/dev/null | head -n 1)
 [[ -n $runtime ]] || { echo "build_torch_allocator.sh: no libcudart.so.1x beside torch" >&2; exit 1; }
 
-g++ -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -D_GLIBCXX_USE_CXX11_ABI="${folders[0]}" "${includes[@]}" "$source" \
-  -o "$library" -L"${folders[1]}" -Wl,-rpath,"${folders[1]}" -lc10_cuda -lc10 \
+g++ -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -D_GLIBCXX_USE_CXX11_ABI="${folders[0]}" "${includes[@]}" \
+  "$source" -o "$library" -L"${folders[1]}" -Wl,-rpath,"${folders[1]}" -lc10_cuda -lc10 \
   "$runtime" -Wl,-rpath,"$(dirname "$runtime")"
 echo "$library"
