@@ -12,6 +12,8 @@
 #include <string>
 
 #include "commpool/status.h"
+#include "src/backing/device_context.h"
+#include "src/driver/handles.h"
 #include "src/driver/loader.h"
 
 namespace commpool {
@@ -52,6 +54,17 @@ class Segment {
   virtual void Abandon() = 0;
 };
 
+// Makes the physical memory that an expandable pool maps where it needs it. Any thread.
+class PageSource {
+ public:
+  virtual ~PageSource() = default;
+
+  virtual const Driver& driver() const = 0;
+  virtual const std::shared_ptr<DeviceContext>& context() const = 0;
+  // kOutOfMemory where the device has no more. `bytes` is a multiple of the granularity.
+  virtual Result<PhysicalMemory> MakePage(uint64_t bytes) = 0;
+};
+
 class Backing {
  public:
   virtual ~Backing() = default;
@@ -63,6 +76,9 @@ class Backing {
   // At least `bytes`, in one physical handle where the backing has handles. kOutOfMemory where the device has no more;
   // kInvalidArgument for zero and for sizes that overflow.
   virtual Result<std::unique_ptr<Segment>> Make(uint64_t bytes) = 0;
+
+  // Null where the backing's memory cannot move among addresses.
+  virtual PageSource* pages() { return nullptr; }
 
   // Whether `peer` can be granted access, whether its access can be taken back, and whether NCCL takes its segments.
   virtual Capability CanGrant(int peer) const = 0;

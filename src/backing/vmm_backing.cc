@@ -26,7 +26,7 @@ std::vector<unsigned> HandleTypes(const Driver& driver, const DeviceInfo& info) 
   return types;
 }
 
-class VmmBacking : public Backing {
+class VmmBacking : public Backing, public PageSource {
  public:
   VmmBacking(const Driver& driver, const DeviceInfo& info, const Placement& placement,
              std::shared_ptr<DeviceContext> context, uint64_t granularity)
@@ -49,6 +49,14 @@ class VmmBacking : public Backing {
     Result<PhysicalMemory> memory = Create(*rounded);
     if (!memory.ok()) return memory.status();
     return VmmSegment::Map(driver_, context_, placement_, std::move(*memory), granularity_);
+  }
+
+  PageSource* pages() override { return this; }
+  const Driver& driver() const override { return driver_; }
+  const std::shared_ptr<DeviceContext>& context() const override { return context_; }
+  Result<PhysicalMemory> MakePage(uint64_t bytes) override {
+    ContextGuard guard(driver_, context_->get());
+    return Create(bytes);
   }
 
   // Makes and gives back the least that there is: the driver knows a granularity even for nodes that are not there.

@@ -29,6 +29,7 @@ enum class LockRank : int {
   kCollective = 20,  // one collective step of a pool at a time
   kGrowth = 30,      // one growth of a pool at a time (held across driver calls: it serialises effects, guards no data)
   kPoolTable = 40,   // handles -> pools, default pools, scopes of the process
+  kCaches = 45,      // which threads have caches of which pools
   kPool = 50,        // a pool's engine, segments and registrations
   kStream = 60,      // spare events and canonical streams
   kLeaf = 70,        // anything that locks nothing else

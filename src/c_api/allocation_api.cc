@@ -42,6 +42,13 @@ Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options& options) {
 }  // namespace
 
 commpool_status commpool_allocate(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
+  Runtime* const opened = OpenedProcessRuntime();
+  if (opened != nullptr && pointer != nullptr) {
+    if (const CUdeviceptr address = opened->AllocateCached(device, bytes, stream)) {
+      *pointer = reinterpret_cast<void*>(address);
+      return COMMPOOL_OK;
+    }
+  }
   return Guarded([&]() -> Status {
     if (pointer == nullptr) return NullOutput();
     if (device < COMMPOOL_CURRENT_DEVICE) {
@@ -54,6 +61,13 @@ commpool_status commpool_allocate(int device, uint64_t bytes, CUstream_st* strea
 }
 
 commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, CUstream_st* stream, void** pointer) {
+  Runtime* const opened = OpenedProcessRuntime();
+  if (opened != nullptr && pointer != nullptr) {
+    if (const CUdeviceptr address = opened->AllocateCachedFrom(pool, bytes, stream)) {
+      *pointer = reinterpret_cast<void*>(address);
+      return COMMPOOL_OK;
+    }
+  }
   return Guarded([&]() -> Status {
     if (pointer == nullptr) return NullOutput();
     Result<Runtime*> runtime = ProcessRuntime();
@@ -64,6 +78,8 @@ commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, CUstr
 
 commpool_status commpool_free(void* pointer) {
   if (pointer == nullptr) return COMMPOOL_OK;
+  Runtime* const opened = OpenedProcessRuntime();
+  if (opened != nullptr && opened->FreeCached(AddressOf(pointer))) return COMMPOOL_OK;
   return Guarded([&]() -> Status {
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();

@@ -13,6 +13,8 @@ commpool_status WithPool(commpool_pool handle, Body body) {
   return Guarded([&]() -> Status {
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
+    Status status = (*runtime)->RefuseForkedChild();
+    if (!status.ok()) return status;
     Result<std::shared_ptr<Pool>> pool = (*runtime)->pools().Find(handle);
     if (!pool.ok()) return pool.status();
     return body(**pool);
@@ -167,6 +169,9 @@ commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics
     statistics->registered_segments = figures.registered_segments;
     statistics->pending_segments = figures.pending_segments;
     statistics->failed_allocations = figures.failed_allocations;
+    statistics->cached_bytes = figures.cached_bytes;
+    statistics->moved_bytes = figures.moved_bytes;
+    statistics->host_waits = figures.host_waits;
     return Status();
   });
 }

@@ -7,6 +7,7 @@
 
 #include "src/driver/diagnosis.h"
 #include "src/driver/emulator_symbols.h"
+#include "src/driver/graph_handles.h"
 
 namespace commpool {
 
@@ -21,6 +22,14 @@ Status CheckRanges(const std::vector<DeviceRange>& ranges) {
   return Status();
 }
 
+// `end(owned)` runs when the graph is gone; soon where this fails.
+Status GiveToGraph(const Driver& driver, CUgraph graph, CUhostFn end, void* owned) {
+  Result<UserObject> object = UserObject::Create(driver, end, owned);
+  if (object.ok()) return object->MoveTo(graph);
+  end(owned);
+  return object.status();
+}
+
 // On the emulator: a declared operation of the stream.
 Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstream stream,
                       const std::vector<DeviceRange>& reads, const std::vector<DeviceRange>& writes,
@@ -29,6 +38,7 @@ Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstr
     KernelFunction function;
     size_t reads;
     size_t writes;
+    bool captured;  // the graph owns it, and it runs at each replay
   };
   const auto convert = [](const std::vector<DeviceRange>& ranges) {
     std::vector<EmulatorRange> converted;
@@ -39,14 +49,23 @@ Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstr
   const std::vector<EmulatorRange> write_ranges = convert(writes);
   const EmulatorAccess access{
       "launch", read_ranges.data(), read_ranges.size(), write_ranges.data(), write_ranges.size(), 5.0};
-  auto job = std::make_unique<Job>(Job{std::move(function), reads.size(), writes.size()});
+  const Result<CUgraph> graph = GraphInCapture(driver, stream);
+  if (!graph.ok()) return graph.status();
+  auto job = std::make_unique<Job>(Job{std::move(function), reads.size(), writes.size(), *graph != nullptr});
   const auto kernel = [](void* context, const void* const* read_data, void* const* write_data) {
-    const std::unique_ptr<Job> owned(static_cast<Job*>(context));
+    auto* const running = static_cast<Job*>(context);
+    const std::unique_ptr<Job> owned(running->captured ? nullptr : running);
     // Not in braces: two pointers would be taken for two elements.
-    const std::vector<const void*> read_copies(read_data, read_data + owned->reads);
-    const std::vector<void*> write_copies(write_data, write_data + owned->writes);
-    owned->function(read_copies, write_copies);
+    const std::vector<const void*> read_copies(read_data, read_data + running->reads);
+    const std::vector<void*> write_copies(write_data, write_data + running->writes);
+    running->function(read_copies, write_copies);
   };
+  if (*graph != nullptr) {
+    Job* const captured = job.release();
+    const auto end = [](void* context) { delete static_cast<Job*>(context); };
+    Status status = GiveToGraph(driver, *graph, end, captured);
+    return status.ok() ? CheckCuda(driver, launch(stream, &access, kernel, captured), {.call = "launch"}) : status;
+  }
   Status status = CheckCuda(driver, launch(stream, &access, kernel, job.get()), {.call = "launch"});
   if (status.ok()) static_cast<void>(job.release());  // the kernel owns it now
   return status;
@@ -99,7 +118,9 @@ class FinishedStagings {
   std::vector<std::unique_ptr<Staging>> finished_;
 };
 
-// Copies out, runs, copies back, and marks the staging as finished, in stream order.
+void Finish(void* staging) { FinishedStagings::Get().Add(std::unique_ptr<Staging>(static_cast<Staging*>(staging))); }
+
+// Copies out, runs and copies back, in stream order.
 Status Enqueue(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
                const std::vector<DeviceRange>& writes, Staging* staging) {
   const CudaDriver& cuda = driver.cuda;
@@ -121,14 +142,14 @@ Status Enqueue(const Driver& driver, CUstream stream, const std::vector<DeviceRa
                        {.call = "cuMemcpyHtoDAsync", .bytes = range.bytes, .purpose = "launch"});
     if (!status.ok()) return status;
   }
-  const auto finish = [](void* context) {
-    FinishedStagings::Get().Add(std::unique_ptr<Staging>(static_cast<Staging*>(context)));
-  };
-  return CheckCuda(driver, cuda.cuLaunchHostFunc(stream, finish, staging), {.call = "cuLaunchHostFunc"});
+  return status;
 }
 
 Status LaunchStaged(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
                     const std::vector<DeviceRange>& writes, KernelFunction function) {
+  const Result<CUgraph> graph = GraphInCapture(driver, stream);
+  if (!graph.ok()) return graph.status();
+  const RelaxedCapture relaxed(driver);  // a replay uses the same copies
   FinishedStagings::Get().Take().clear();
   auto staging = std::make_unique<Staging>();
   staging->free = driver.cuda.cuMemFreeHost;
@@ -136,7 +157,16 @@ Status LaunchStaged(const Driver& driver, CUstream stream, const std::vector<Dev
   Status status = Staging::Allocate(driver, reads, staging->reads);
   if (status.ok()) status = Staging::Allocate(driver, writes, staging->writes);
   if (!status.ok()) return status;
+  if (*graph != nullptr) {
+    Staging* const captured = staging.release();
+    status = GiveToGraph(driver, *graph, &Finish, captured);
+    return status.ok() ? Enqueue(driver, stream, reads, writes, captured) : status;
+  }
   status = Enqueue(driver, stream, reads, writes, staging.get());
+  if (status.ok()) {
+    status =
+        CheckCuda(driver, driver.cuda.cuLaunchHostFunc(stream, &Finish, staging.get()), {.call = "cuLaunchHostFunc"});
+  }
   // The stream owns the staging once all is enqueued. After a failure half-way it is waited for; where even that fails
   // the context is lost, and the copies may still be in use.
   if (status.ok() || driver.cuda.cuStreamSynchronize(stream) != CUDA_SUCCESS) static_cast<void>(staging.release());

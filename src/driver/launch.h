@@ -3,6 +3,9 @@
 // On the emulator it runs on the device's worker and sees only what it declared. On a real device the ranges are copied
 // out, the function runs as a stream-ordered host function, and what it writes is copied back: slow, and the same
 // everywhere. In stream order; returns before it ran.
+//
+// On a stream that captures it becomes part of the graph, which owns the function and its copies: one executable graph
+// at a time may replay it.
 #ifndef COMMPOOL_SRC_DRIVER_LAUNCH_H_
 #define COMMPOOL_SRC_DRIVER_LAUNCH_H_
 

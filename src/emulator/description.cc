@@ -21,6 +21,7 @@ const std::vector<KnownKey>& KnownKeys() {
       {"windows", "yes", "no: ncclCommWindowRegister succeeds with a null window, as without NVLink"},
       {"nccl_timeout_ms", "60000", "how long a missing rank is waited for before it is reported"},
       {"seed", "1", "of the scheduler that picks among ready streams"},
+      {"races", "yes", "whether accesses that nothing orders are looked for"},
       {"fail", "", "faults, separated by +: CALL:SKIP:RESULT or CALL:SKIP:RESULT:COUNT"},
       {"report", "none", "exit: print leaks to stderr when the process ends"},
   };
@@ -109,7 +110,7 @@ Status Description::Interpret() {
         number("seed", 0, UINT64_MAX, seed_), size("memory", device_bytes_), size("host_memory", host_bytes_),
         size("granularity", granularity_), choice("links", {"all", "none", "ring"}),
         choice("fabric", {"no", "denied", "yes"}), choice("multicast", {"yes", "no"}), choice("rdma", {"yes", "no"}),
-        choice("windows", {"yes", "no"}), choice("report", {"none", "exit"})}) {
+        choice("windows", {"yes", "no"}), choice("races", {"yes", "no"}), choice("report", {"none", "exit"})}) {
     if (!status.ok()) return status;
   }
   if (!IsPowerOfTwo(granularity_) || granularity_ < 65536) {

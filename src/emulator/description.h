@@ -47,6 +47,7 @@ class Description {
   uint64_t host_bytes() const { return host_bytes_; }
   uint64_t granularity() const { return granularity_; }
   uint64_t seed() const { return seed_; }
+  bool races() const { return values_.at("races") == "yes"; }
   const std::vector<DeclaredFault>& faults() const { return faults_; }
 
   // Whether two devices reach each other's memory.

@@ -49,14 +49,35 @@ typedef void (*commpoolEmulatorStart)(void* context, commpoolEmulatorOperation o
 CUresult commpoolEmulatorEnqueue(CUstream stream, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
                                  void* context);
 
+// How an operation that a stream captures is repeated. Both are called under the driver's lock: they may call nothing
+// of the driver's.
+typedef struct {
+  // The context of one replay, made from the captured one when the graph is launched, in the order of the nodes. Null
+  // where what it needs is gone: reported, and the replay goes on without it.
+  void* (*again)(void* context);
+  // Nothing will repeat it any more: frees the captured context.
+  void (*end)(void* context);
+} commpoolEmulatorReplay;
+
+// On a stream that captures, whose graph owns `context` from then on: `start` gets what `again` makes, at each replay.
+// CUDA_ERROR_ILLEGAL_STATE on any other stream; a capturing stream refuses commpoolEmulatorEnqueue.
+CUresult commpoolEmulatorCapture(CUstream stream, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
+                                 void* context, const commpoolEmulatorReplay* replay);
+
 // Ends an operation, from any thread, exactly once. `end_us` is its virtual end (joined over ranks by the caller);
 // a result other than CUDA_SUCCESS becomes the context's sticky error.
 void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us, CUresult result);
 
-// Bytes of the operation's clock, to travel with a collective's messages, and the join of a clock that arrived.
-// The race checker fills it; until then the clock is empty and joining is a no-op.
+// The clock that an operation contributes while it runs, to travel with a collective's messages, and the join of one
+// that arrived: what was known there is known here once the operation has ended. Contributed is all that came before
+// the operation and what it reads, but not what it writes: a rank may end while another still writes its own result.
+// Returns the bytes of the clock, which are written where they fit. Empty with races=no.
 size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity);
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
+
+// A pool was told that the capture of `stream` (its origin) allocates from it (1), or that this ended (0). Before or
+// after the capture begins; nests. A pool that serves a capturing stream without it breaks a rule of the pool's.
+void commpoolEmulatorCaptureAnnounced(CUstream stream, int announced);
 
 // The declared description (COMMPOOL_EMULATOR), as parsed: the value of `key`, or null where it is not declared.
 const char* commpoolEmulatorSetting(const char* key);
@@ -82,6 +103,13 @@ CUresult commpoolEmulatorFindMapping(CUdeviceptr address, commpoolEmulatorMappin
 CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* holder);
 CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes);
 
+// Pools announce their blocks, because the driver sees segments only; the race checker then names the block that an
+// operation meant. An operation submitted on a block that was freed and not allocated again, or that runs past the end
+// of its block into another, is reported. `stream` is the one that the block is allocated for (0: the legacy stream).
+// A new block takes the place of what was announced there before; memory never announced is not judged.
+void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool);
+void commpoolEmulatorBlockFreed(CUdeviceptr address);
+
 // A resource of another emulated library (a communicator, a registration), for the leak report.
 void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description);
 void commpoolEmulatorForgetResource(const char* kind, const void* identity);
@@ -97,6 +125,9 @@ void commpoolEmulatorInjectFault(const char* call, int skip, int count, int resu
 void commpoolEmulatorClearFaults(void);
 // Used by the emulated NCCL at the head of each call: the injected result, or -1 to go on. Also counts the call.
 int commpoolEmulatorEnterCall(const char* call);
+
+// Whether the stream is in a capture that was not announced, on it or on the capture's origin: 1 or 0.
+int commpoolEmulatorIsUnannouncedCapture(CUstream stream);
 
 // How often an API function was called in this process; "*" for all of them.
 uint64_t commpoolEmulatorCallCount(const char* call);

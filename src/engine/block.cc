@@ -9,7 +9,7 @@ bool OwesFence(const Block& block) {
 }
 
 bool IsPending(const Block& block) {
-  if (block.state == BlockState::kLive) return false;
+  if (block.state == BlockState::kLive || IsHole(block)) return false;
   if (block.state != BlockState::kFree) return true;
   return std::any_of(block.uses.begin(), block.uses.end(),
                      [](const Use& use) { return use.owed() || use.fence != kNoFence; });

@@ -30,6 +30,9 @@ enum class BlockState : uint8_t {
   kFree,            // in the free index
   kAwaitingFences,  // freed, and closed until every fence owed has come
   kDeferred,        // freed by this rank, and closed until every rank has freed it
+  kUnmapped,        // addresses of an expandable pool that have no memory
+  kArriving,        // such addresses, claimed by a growth
+  kLeaving,         // free pages, claimed by a growth
 };
 
 struct Block {
@@ -42,10 +45,16 @@ struct Block {
   uint64_t sequence = 0;   // of a symmetric pool's live block
   StreamKey stream = 0;    // of the last allocation
   Moment freed_at = 0;     // the latest of its parts
+  Part part = kCommonPart;
   BlockState state = BlockState::kFree;
   bool stream_over = false;  // the stream was forgotten while the block was live: its key may mean another now
   std::vector<Use> uses;     // ascending, no two equal
 };
+
+// Whether the block's addresses have no memory.
+inline bool IsHole(const Block& block) {
+  return block.state == BlockState::kUnmapped || block.state == BlockState::kArriving;
+}
 
 // Whether a freed block is still guarded by a fence, or by another rank's use.
 bool IsPending(const Block& block);

@@ -1,6 +1,7 @@
 #include "src/engine/caching_engine.h"
 
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "src/base/check.h"
@@ -13,22 +14,41 @@ CachingEngine::CachingEngine(const EngineOptions& options)
   CheckOptions(options);
 }
 
-Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse) {
+Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
-  std::optional<Served> served = ledger_.Serve({bytes, sizes->block_bytes, stream, reuse});
-  if (!served) return Outcome(Grow{sizes->segment_bytes});
+  Request request{bytes, sizes->block_bytes, stream, reuse, sizes->space, part};
+  std::optional<Served> served = ledger_.Serve(request);
+  if (!served) {
+    ledger_.Unify(stream);
+    served = ledger_.Serve(request);
+  }
+  if (!served && reuse == Reuse::kAnyStream && sizes->space == Space::kSmall) {
+    request.space = Space::kLarge;  // the last resort
+    served = ledger_.Serve(request);
+  }
+  if (!served) return Outcome(Grow{sizes->segment_bytes, sizes->space});
   return Outcome(std::move(*served));
 }
 
-Result<uint64_t> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) const {
+Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
-  return ledger_.CanServe(sizes->block_bytes, stream, reuse) ? 0 : sizes->segment_bytes;
+  const Fit fit{sizes->block_bytes, stream, reuse, sizes->space, kCommonPart};
+  if (ledger_.CanServe(fit)) return Grow{};
+  ledger_.Unify(stream);
+  return ledger_.CanServe(fit) ? Grow{} : Grow{sizes->segment_bytes, sizes->space};
 }
 
 Result<Freed> CachingEngine::Free(Address address) {
   Result<Closed> closed = ledger_.Close(address, Disposal::kAwaitFences);
+  if (!closed.ok()) return closed.status();
+  return std::move(closed->freed);
+}
+
+Result<Freed> CachingEngine::FreeInPart(Address address) {
+  // Nothing may be recorded on streams that are captured: what several streams used stays with the graph, unused.
+  Result<Closed> closed = ledger_.Close(address, Disposal::kFreeAtOnce);
   if (!closed.ok()) return closed.status();
   return std::move(closed->freed);
 }
@@ -47,7 +67,9 @@ void CachingEngine::ForgetStream(StreamKey stream) { ledger_.ForgetStream(stream
 
 std::vector<Fence> CachingEngine::PendingFences() const { return ledger_.PendingFences(); }
 
-SegmentIndex CachingEngine::AddSegment(const SegmentRange& range) { return ledger_.AddSegment(range); }
+SegmentIndex CachingEngine::AddSegment(const SegmentRange& range, Space space) {
+  return ledger_.AddSegment(range, space);
+}
 
 SegmentRange CachingEngine::RemoveSegment(SegmentIndex segment) { return ledger_.RemoveSegment(segment); }
 
@@ -58,6 +80,22 @@ bool CachingEngine::IsWhollyFree(SegmentIndex segment) const { return ledger_.he
 bool CachingEngine::IsIdle(SegmentIndex segment) const { return ledger_.IsIdle(segment); }
 
 Result<BlockView> CachingEngine::Find(Address address) const { return ledger_.Find(address); }
+
+Part CachingEngine::PartOf(Address address) const {
+  const Block* const block = ledger_.heap().Find(address);
+  return block == nullptr || block->state != BlockState::kLive ? kCommonPart : block->part;
+}
+
+std::vector<StreamKey> CachingEngine::StreamsInUse() const {
+  std::set<StreamKey> streams;
+  for (const auto& [index, segment] : ledger_.heap().segments()) {
+    for (const Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->state != BlockState::kFree || block->part != kCommonPart) continue;
+      for (const Use& use : block->uses) streams.insert(use.stream);
+    }
+  }
+  return {streams.begin(), streams.end()};
+}
 
 Counters CachingEngine::counters() const { return ledger_.counters(); }
 

@@ -1,4 +1,5 @@
-// The engine of fixed pools: which block serves a request, when to split and when to merge.
+// The engine of fixed pools, and the base of the expandable ones': which block serves a request, when to split and when
+// to merge.
 //
 // Pure: it calls no driver and nothing else outside this folder. Where nothing fits it returns Grow, and the pool
 // makes the segment outside its lock. Not thread-safe: the pool's lock guards it.
@@ -23,14 +24,18 @@ class CachingEngine {
  public:
   explicit CachingEngine(const EngineOptions& options);
 
-  // kInvalidArgument for zero bytes, and for sizes that overflow when rounded up.
-  Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Reuse reuse);
+  // kInvalidArgument for zero bytes, and for sizes that overflow when rounded up. A graph's part is served from its own
+  // free memory, then from idle memory of the pool.
+  Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
-  // The bytes of the segment that Allocate would ask for; 0 where free memory suffices. Changes nothing.
-  Result<uint64_t> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) const;
+  // The segment that Allocate would ask for; 0 bytes where free memory suffices.
+  Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse);
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   Result<Freed> Free(Address address);
+  // The same for a block of a graph's part: it stays the part's, and is reused in its own stream's order alone.
+  Result<Freed> FreeInPart(Address address);
+  void ReleasePart(Part part) { ledger_.ReleasePart(part); }
 
   // Adds the fence of one of `Freed::streams_to_fence` to the block just freed. The block serves nobody until every
   // such stream has its fence, so the pool may record them outside its lock.
@@ -44,13 +49,16 @@ class CachingEngine {
   // The device was synchronised after `moment` = Now(): nobody uses a block that was freed before it.
   Moment Now() const { return ledger_.Now(); }
   void DeviceIdle(Moment moment);
+  void StreamIdle(StreamKey stream, Moment moment) { ledger_.StreamIdle(stream, moment); }
+  // The streams that may still use free memory.
+  std::vector<StreamKey> StreamsInUse() const;
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream);
   // Fences that have not passed, oldest first: also those whose blocks were handed out since, so that the pool gives
   // their events back.
   std::vector<Fence> PendingFences() const;
 
-  SegmentIndex AddSegment(const SegmentRange& range);
+  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge);
   // Whether a segment has neither live blocks nor streams that may still use one.
   bool IsIdle(SegmentIndex segment) const;
   // REQUIRES: IsIdle(segment).
@@ -62,12 +70,20 @@ class CachingEngine {
   // The live block that holds `address` (anywhere inside it); kNotFound where none does.
   Result<BlockView> Find(Address address) const;
 
+  // The part of the live block at the address; the whole pool's where there is none.
+  Part PartOf(Address address) const;
+
   Counters counters() const;
   void ResetPeaks();
   std::vector<BlockView> Snapshot() const;
 
   // Aborts with a reason where the books do not balance.
   void CheckInvariants() const;
+
+ protected:
+  Ledger& ledger() { return ledger_; }
+  const Ledger& ledger() const { return ledger_; }
+  const EngineOptions& options() const { return options_; }
 
  private:
   EngineOptions options_;

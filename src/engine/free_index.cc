@@ -21,12 +21,13 @@ bool BySize::operator()(const Block* a, const Block* b) const {
 }
 
 FreeIndex::UseClass FreeIndex::ClassOf(const Block& block) {
-  if (block.uses.empty()) return {};
+  const Space space = block.segment->space;
+  if (block.uses.empty()) return {block.part, space};
   const StreamKey stream = block.uses.front().stream;
   const bool one =
       std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
-  if (!one) return {UseClass::Kind::kSeveral, 0};
-  return {UseClass::Kind::kOneStream, stream};
+  if (!one) return {block.part, space, UseClass::Kind::kSeveral, 0};
+  return {block.part, space, UseClass::Kind::kOneStream, stream};
 }
 
 void FreeIndex::Insert(Block* block) {
@@ -58,19 +59,24 @@ Block* FreeIndex::BestOf(const UseClass& use_class, uint64_t bytes) const {
   return found == classes_.end() ? nullptr : FirstOfAtLeast(found->second, bytes);
 }
 
-Block* FreeIndex::BestFit(uint64_t bytes, StreamKey stream, Reuse reuse) const {
-  if (reuse == Reuse::kSameStream) {
-    return Better(BestOf({UseClass::Kind::kOneStream, stream}, bytes), BestOf({}, bytes));
+Block* FreeIndex::BestFit(const Fit& fit) const {
+  if (fit.reuse != Reuse::kAnyStream) {
+    Block* const idle = BestOf({fit.part, fit.space}, fit.bytes);
+    if (fit.reuse == Reuse::kIdle) return idle;
+    return Better(BestOf({fit.part, fit.space, UseClass::Kind::kOneStream, fit.stream}, fit.bytes), idle);
   }
   Block* best = nullptr;
-  for (const auto& [use_class, blocks] : classes_) best = Better(best, FirstOfAtLeast(blocks, bytes));
+  for (auto found = classes_.lower_bound({fit.part, fit.space}); found != classes_.end(); ++found) {
+    if (found->first.part != fit.part || found->first.space != fit.space) break;
+    best = Better(best, FirstOfAtLeast(found->second, fit.bytes));
+  }
   return best;
 }
 
 uint64_t FreeIndex::LargestBytes() const {
   uint64_t largest = 0;
   for (const auto& [use_class, blocks] : classes_) {
-    if (!blocks.empty()) largest = std::max(largest, (*blocks.rbegin())->bytes);
+    if (use_class.part == kCommonPart && !blocks.empty()) largest = std::max(largest, (*blocks.rbegin())->bytes);
   }
   return largest;
 }

@@ -14,8 +14,18 @@ namespace commpool::engine {
 
 // Whose free memory may serve a request.
 enum class Reuse {
-  kSameStream,  // blocks that this stream used last, or that nobody uses any more
+  kIdle,        // blocks that nobody uses any more
+  kSameStream,  // also blocks that this stream used last
   kAnyStream,   // also blocks that other streams used: the caller waits for them on the device
+};
+
+// What free memory is looked for.
+struct Fit {
+  uint64_t bytes = 0;
+  StreamKey stream = 0;
+  Reuse reuse = Reuse::kSameStream;
+  Space space = Space::kLarge;
+  Part part = kCommonPart;
 };
 
 class FreeIndex {
@@ -24,8 +34,8 @@ class FreeIndex {
   // REQUIRES: the block is in the index.
   void Erase(Block* block);
 
-  // The smallest block of at least `bytes`, the first segment's and lowest of equals; null where there is none.
-  Block* BestFit(uint64_t bytes, StreamKey stream, Reuse reuse) const;
+  // The smallest block that is large enough, the first segment's and lowest of equals; null where there is none.
+  Block* BestFit(const Fit& fit) const;
 
   uint64_t LargestBytes() const;
   uint64_t count() const { return count_; }
@@ -35,8 +45,10 @@ class FreeIndex {
   void DropEmptyClasses();
 
  private:
-  // Blocks that the same streams may take without a wait: anyone, one stream, or nobody.
+  // Blocks of one owner and space that the same streams may take without a wait: anyone, one stream, or nobody.
   struct UseClass {
+    Part part = kCommonPart;
+    Space space = Space::kLarge;
     enum class Kind : uint8_t { kIdle, kOneStream, kSeveral } kind = Kind::kIdle;
     StreamKey stream = 0;
     friend auto operator<=>(const UseClass&, const UseClass&) = default;

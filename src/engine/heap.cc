@@ -14,7 +14,7 @@ Heap::Heap(uint64_t alignment, MergePolicy policy) : alignment_(alignment), poli
   COMMPOOL_CHECK(IsPowerOfTwo(alignment), "the alignment of blocks is no power of two");
 }
 
-SegmentIndex Heap::AddSegment(const SegmentRange& range) {
+SegmentIndex Heap::AddSegment(const SegmentRange& range, Space space, BlockState state) {
   COMMPOOL_CHECK(range.address % alignment_ == 0 && range.bytes % alignment_ == 0,
                  "a segment's address or size is no multiple of the pool's alignment");
   auto owner = std::make_unique<HeapSegment>();
@@ -22,11 +22,13 @@ SegmentIndex Heap::AddSegment(const SegmentRange& range) {
   page_map_.Insert(range, segment);
   segment->index = next_index_++;
   segment->range = range;
+  segment->space = space;
   segments_.emplace(segment->index, std::move(owner));
 
   Block* block = arena_.Make();
   block->segment = segment;
   block->bytes = range.bytes;
+  block->state = state;
   segment->first = block;
   InsertBlock(segment->blocks, block, spare_);
   Enter(block);
@@ -63,12 +65,16 @@ std::vector<SegmentIndex> Heap::WhollyFreeSegments() const {
   return free;
 }
 
-Block* Heap::Take(uint64_t bytes, StreamKey stream, Reuse reuse) {
-  COMMPOOL_CHECK(bytes > 0 && bytes % alignment_ == 0, "a block is asked for whose size was not rounded up");
-  Block* block = free_index_.BestFit(bytes, stream, reuse);
+Block* Heap::Take(const Fit& fit) {
+  COMMPOOL_CHECK(fit.bytes > 0 && fit.bytes % alignment_ == 0, "a block is asked for whose size was not rounded up");
+  Block* block = free_index_.BestFit(fit);
+  if (block == nullptr && fit.part != kCommonPart) {
+    block = free_index_.BestFit({fit.bytes, fit.stream, Reuse::kIdle, fit.space, kCommonPart});
+  }
   if (block == nullptr) return nullptr;
   Leave(block);
-  if (CutsRemainder(block->bytes, bytes, alignment_)) Split(block, bytes);
+  if (CutsRemainder(block->bytes, fit.bytes, alignment_)) Enter(Split(block, fit.bytes));
+  block->part = fit.part;
   block->state = BlockState::kLive;
   ++block->segment->held_blocks;
   return block;
@@ -76,13 +82,13 @@ Block* Heap::Take(uint64_t bytes, StreamKey stream, Reuse reuse) {
 
 void Heap::Close(Block* block, BlockState state) {
   COMMPOOL_CHECK(block->state == BlockState::kLive && state != BlockState::kLive, "a block is closed that is not live");
-  block->state = state;
-  if (state != BlockState::kFree) {
-    Enter(block);
-    return;
-  }
   --block->segment->held_blocks;
-  Settle(block);
+  block->state = state;
+  if (state == BlockState::kFree) {
+    Settle(block);
+  } else {
+    Enter(block);
+  }
 }
 
 void Heap::Open(Block* block) {
@@ -90,7 +96,6 @@ void Heap::Open(Block* block) {
                  "a block is opened that is not closed");
   Leave(block);
   block->state = BlockState::kFree;
-  --block->segment->held_blocks;
   Settle(block);
 }
 
@@ -111,19 +116,29 @@ Block* Heap::Find(Address address) const {
 }
 
 bool Heap::Mergeable(const Block& a, const Block& b) const {
-  if (a.state != BlockState::kFree || b.state != BlockState::kFree) return false;
-  return policy_ == MergePolicy::kAlways || a.uses == b.uses;
+  if (a.state != b.state || a.part != b.part) return false;
+  if (a.state == BlockState::kUnmapped) return true;
+  return a.state == BlockState::kFree && (policy_ == MergePolicy::kAlways || a.uses == b.uses);
+}
+
+bool Heap::Holds(const Block& block) {
+  if (block.state == BlockState::kUnmapped) return false;
+  return block.state != BlockState::kFree || block.part != kCommonPart;
 }
 
 void Heap::Enter(Block* block) {
   if (block->state == BlockState::kFree) free_index_.Insert(block);
   if (IsPending(*block)) pending_bytes_ += block->bytes;
+  if (IsHole(*block)) unmapped_bytes_ += block->bytes;
+  if (Holds(*block)) ++block->segment->held_blocks;
   fences_.Link(block);
 }
 
 void Heap::Leave(Block* block) {
   if (block->state == BlockState::kFree) free_index_.Erase(block);
   if (IsPending(*block)) pending_bytes_ -= block->bytes;
+  if (IsHole(*block)) unmapped_bytes_ -= block->bytes;
+  if (Holds(*block)) --block->segment->held_blocks;
   fences_.Unlink(block);
 }
 
@@ -152,13 +167,15 @@ void Heap::Absorb(Block* lower, Block* upper) {
   arena_.Recycle(upper);
 }
 
-void Heap::Split(Block* block, uint64_t bytes) {
+Block* Heap::Split(Block* block, uint64_t bytes) {
   Block* rest = arena_.Make();
   rest->segment = block->segment;
   rest->offset = block->offset + bytes;
   rest->bytes = block->bytes - bytes;
   rest->stream = block->stream;
   rest->freed_at = block->freed_at;
+  rest->part = block->part;
+  rest->state = block->state;
   rest->uses = block->uses;
   rest->previous = block;
   rest->next = block->next;
@@ -166,7 +183,62 @@ void Heap::Split(Block* block, uint64_t bytes) {
   block->next = rest;
   block->bytes = bytes;
   InsertBlock(rest->segment->blocks, rest, spare_);
-  Enter(rest);
+  return rest;
+}
+
+void Heap::Unify(StreamKey stream) {
+  const auto usable = [&](const Block& block) {
+    return block.state == BlockState::kFree && block.part == kCommonPart &&
+           std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
+  };
+  for (const auto& [index, segment] : segments_) {
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      while (usable(*block) && block->next != nullptr && usable(*block->next)) {
+        Leave(block);
+        Leave(block->next);
+        Absorb(block, block->next);
+        Enter(block);
+      }
+    }
+  }
+}
+
+void Heap::ReleasePart(Part part) {
+  for (const auto& [index, segment] : segments_) {
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->part != part) continue;
+      if (block->state == BlockState::kLive) {
+        block->part = kCommonPart;
+        continue;
+      }
+      Leave(block);
+      block->part = kCommonPart;
+      block->uses.clear();
+      if (block->state != BlockState::kFree) {
+        Enter(block);
+        continue;
+      }
+      block = Settle(block);
+    }
+  }
+}
+
+void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to) {
+  Block* block = Find(range.address);
+  COMMPOOL_CHECK(block != nullptr && block->state == from && block->part == kCommonPart,
+                 "memory changes its state that has another");
+  const uint64_t before = range.address - AddressOf(*block);
+  COMMPOOL_CHECK(before + range.bytes <= block->bytes, "memory changes its state that is no one block");
+  Leave(block);
+  if (before > 0) {
+    Block* const lower = block;
+    block = Split(block, before);
+    Enter(lower);
+  }
+  if (block->bytes > range.bytes) Enter(Split(block, range.bytes));
+  block->state = to;
+  block->uses.clear();
+  Settle(block);
 }
 
 }  // namespace commpool::engine

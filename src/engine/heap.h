@@ -33,17 +33,18 @@ class Heap {
   // REQUIRES: alignment is a power of two. Blocks start at its multiples.
   Heap(uint64_t alignment, MergePolicy policy);
 
-  // The range becomes one free block. REQUIRES: it is aligned, not empty, and overlaps no other.
-  SegmentIndex AddSegment(const SegmentRange& range);
+  // The range becomes one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
+  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, BlockState state = BlockState::kFree);
   // REQUIRES: IsWhollyFree(index).
   SegmentRange RemoveSegment(SegmentIndex index);
   bool IsWhollyFree(SegmentIndex index) const;
   std::vector<SegmentIndex> WhollyFreeSegments() const;
   uint32_t segments_ever() const { return next_index_; }
 
-  // The best fit, cut to `bytes` and live, with the uses that it had as a free block; null where none fits.
-  // REQUIRES: bytes is a multiple of the alignment, not 0.
-  Block* Take(uint64_t bytes, StreamKey stream, Reuse reuse);
+  // The best fit, cut to size and live, with the uses that it had as a free block; null where none fits. A graph takes
+  // idle memory of the whole pool where its own does not suffice. REQUIRES: bytes is a multiple of the alignment, not
+  // 0.
+  Block* Take(const Fit& fit);
   // A live block ends: free (and merged), or closed in another state. REQUIRES: `state` is not kLive.
   void Close(Block* block, BlockState state);
   // A closed block becomes free, and merges. REQUIRES: it awaits fences, or is deferred.
@@ -51,6 +52,16 @@ class Heap {
 
   // Changes the uses of a block that is not live, then merges it where it is free: the block that holds it now.
   Block* ChangeUses(Block* block, const std::function<void(std::vector<Use>&)>& change);
+
+  // Free neighbours that this stream may take at once, or nobody uses any more, become one: the stream's.
+  void Unify(StreamKey stream);
+
+  // The free memory of a graph becomes the whole pool's.
+  void ReleasePart(Part part);
+
+  // Cuts [address, address + bytes) out of a block of the common part and gives it another state; what becomes free has
+  // no uses. Neighbours merge. REQUIRES: one block in `from` holds the range; neither state is live or closed.
+  void Convert(const SegmentRange& range, BlockState from, BlockState to);
 
   // The block that holds the address, in whatever state; null outside the segments.
   Block* Find(Address address) const;
@@ -64,6 +75,11 @@ class Heap {
   const FenceBook& fences() const { return fences_; }
   FenceBook& fences() { return fences_; }
 
+  uint64_t unmapped_bytes() const { return unmapped_bytes_; }
+
+  // Whether a block that is not live keeps its segment from being given back.
+  static bool Holds(const Block& block);
+
   // Whether two neighbours should be one block.
   bool Mergeable(const Block& a, const Block& b) const;
 
@@ -73,12 +89,12 @@ class Heap {
   void Enter(Block* block);
   void Leave(Block* block);
 
-  // Merges a free block that is in no book with its neighbours, and enters the result.
+  // Merges a block that is in no book with its neighbours, and enters the result.
   Block* Settle(Block* block);
   // The lower of two neighbours takes the upper's bytes and uses; both are in no book.
   void Absorb(Block* lower, Block* upper);
-  // Cuts what is beyond `bytes` off a block that is in no book, as a free block.
-  void Split(Block* block, uint64_t bytes);
+  // Cuts what is beyond `bytes` off a block that is in no book, as a block of the same state. Returns it, in no book.
+  Block* Split(Block* block, uint64_t bytes);
 
   uint64_t alignment_;
   MergePolicy policy_;
@@ -90,6 +106,7 @@ class Heap {
   FenceBook fences_;
   SegmentIndex next_index_ = 0;
   uint64_t pending_bytes_ = 0;
+  uint64_t unmapped_bytes_ = 0;
 };
 
 }  // namespace commpool::engine

@@ -13,7 +13,8 @@ struct HeapSegment {
   SegmentIndex index = 0;
   SegmentRange range;
   Block* first = nullptr;
-  uint64_t held_blocks = 0;  // not free: live, awaiting fences or deferred
+  Space space = Space::kLarge;
+  uint64_t held_blocks = 0;  // live, awaiting fences, deferred, moving, or free memory of a graph
   BlockSet<ByOffset> blocks;
 };
 

@@ -46,14 +46,15 @@ void AddBlock(Block* block, const Heap& heap, Sums& sums) {
   COMMPOOL_CHECK(heap.free_index().Contains(block) == free, "the free index differs from the free blocks");
   if (free) {
     ++sums.free_blocks;
-    sums.largest_free_block = std::max(sums.largest_free_block, block->bytes);
+    if (block->part == kCommonPart) sums.largest_free_block = std::max(sums.largest_free_block, block->bytes);
   }
   if (block->state == BlockState::kLive) {
     ++sums.live_blocks;
     sums.live_bytes += block->bytes;
     sums.requested_bytes += block->requested;
     COMMPOOL_CHECK(block->requested > 0 && block->requested <= block->bytes, "a block is smaller than its allocation");
-    COMMPOOL_CHECK(block->bytes - block->requested < heap.alignment(), "a block wastes more than its alignment");
+    COMMPOOL_CHECK(block->bytes - block->requested < heap.alignment() + block->requested / 8,
+                   "a block wastes more than its alignment and its size class");
   } else {
     COMMPOOL_CHECK(block->requested == 0, "a block without an allocation has requested bytes");
   }
@@ -75,14 +76,14 @@ void CheckSegment(const HeapSegment& segment, const Ledger& ledger, Sums& sums) 
     CheckUses(*block, heap, ledger.Now(), sums);
     AddBlock(block, heap, sums);
     offset += block->bytes;
-    held += block->state == BlockState::kFree ? 0 : 1;
+    held += block->state == BlockState::kLive || Heap::Holds(*block) ? 1 : 0;
+    if (!IsHole(*block)) sums.reserved_bytes += block->bytes;
     ++blocks;
     previous = block;
   }
   COMMPOOL_CHECK(offset == segment.range.bytes, "the blocks of a segment do not add up to it");
   COMMPOOL_CHECK(blocks == segment.blocks.size(), "a segment's order of blocks differs from its list");
   COMMPOOL_CHECK(held == segment.held_blocks, "a segment's count of held blocks is wrong");
-  sums.reserved_bytes += segment.range.bytes;
 }
 
 }  // namespace
@@ -98,7 +99,7 @@ void CheckLedger(const Ledger& ledger) {
   COMMPOOL_CHECK(counters.allocated_bytes.current == sums.live_bytes, "allocated bytes do not add up");
   COMMPOOL_CHECK(counters.allocated_blocks.current == sums.live_blocks, "allocated blocks do not add up");
   COMMPOOL_CHECK(counters.reserved_bytes.current == sums.reserved_bytes, "reserved bytes do not add up");
-  COMMPOOL_CHECK(counters.reserved_segments.current == ledger.heap().segments().size(), "segments do not add up");
+  COMMPOOL_CHECK(counters.reserved_segments.current == ledger.segment_count(), "segments do not add up");
   COMMPOOL_CHECK(counters.free_bytes == sums.reserved_bytes - sums.live_bytes, "free bytes do not add up");
   COMMPOOL_CHECK(counters.largest_free_block == sums.largest_free_block, "the largest free block is another");
   COMMPOOL_CHECK(counters.pending_bytes == sums.pending_bytes, "pending bytes do not add up");

@@ -25,7 +25,12 @@ BlockView ViewOf(const Block& block) {
       break;
     case BlockState::kAwaitingFences:
     case BlockState::kDeferred:
+    case BlockState::kLeaving:
       view.state = BlockView::State::kDeferred;
+      break;
+    case BlockState::kUnmapped:
+    case BlockState::kArriving:
+      view.state = BlockView::State::kUnmapped;
       break;
   }
   return view;
@@ -39,7 +44,7 @@ BlockState StateAfter(Disposal disposal, bool owes_fence) {
 }  // namespace
 
 std::optional<Served> Ledger::Serve(const Request& request) {
-  Block* block = heap_.Take(request.block_bytes, request.stream, request.reuse);
+  Block* block = heap_.Take(request.fit());
   if (block == nullptr) return std::nullopt;
   Served served{AddressOf(*block), block->bytes, WaitsOf(block->uses, request.stream)};
   block->uses.clear();
@@ -53,10 +58,6 @@ std::optional<Served> Ledger::Serve(const Request& request) {
   return served;
 }
 
-bool Ledger::CanServe(uint64_t block_bytes, StreamKey stream, Reuse reuse) const {
-  return heap_.free_index().BestFit(block_bytes, stream, reuse) != nullptr;
-}
-
 Result<Closed> Ledger::Close(Address address, Disposal disposal) {
   Result<Block*> found = LiveBlock("free", address);
   if (!found.ok()) return found.status();
@@ -65,7 +66,7 @@ Result<Closed> Ledger::Close(Address address, Disposal disposal) {
   counters_.allocated_bytes.Subtract(block->bytes);
   counters_.allocated_blocks.Subtract(1);
 
-  Closed closed{{block->bytes, {}}, block};
+  Closed closed{{block->bytes, block->requested, {}}, block};
   for (Use& use : block->uses) {
     use.owed_to = address;
     closed.freed.streams_to_fence.push_back(use.stream);
@@ -114,6 +115,10 @@ void Ledger::DeviceIdle(Moment moment) {
   DropUses([&](const Block& block, const Use&) { return block.freed_at <= moment; });
 }
 
+void Ledger::StreamIdle(StreamKey stream, Moment moment) {
+  DropUses([&](const Block& block, const Use& use) { return use.stream == stream && block.freed_at <= moment; });
+}
+
 void Ledger::ForgetStream(StreamKey stream) {
   DropUses([&](const Block&, const Use& use) { return use.stream == stream; });
   for (const auto& [index, segment] : heap_.segments()) {
@@ -138,10 +143,10 @@ void Ledger::DropUses(const std::function<bool(const Block&, const Use&)>& over)
   heap_.free_index().DropEmptyClasses();
 }
 
-SegmentIndex Ledger::AddSegment(const SegmentRange& range) {
-  const SegmentIndex index = heap_.AddSegment(range);
+SegmentIndex Ledger::AddSegment(const SegmentRange& range, Space space) {
+  const SegmentIndex index = heap_.AddSegment(range, space);
   counters_.reserved_bytes.Add(range.bytes);
-  counters_.reserved_segments.Add(1);
+  CountSegment(1);
   return index;
 }
 
@@ -149,8 +154,31 @@ SegmentRange Ledger::RemoveSegment(SegmentIndex segment) {
   COMMPOOL_CHECK(IsIdle(segment), "a segment is removed that is unknown, or that a stream may still use");
   const SegmentRange range = heap_.RemoveSegment(segment);
   counters_.reserved_bytes.Subtract(range.bytes);
-  counters_.reserved_segments.Subtract(1);
+  CountSegment(-1);
   return range;
+}
+
+SegmentIndex Ledger::AddTerritory(const SegmentRange& range, Space space) {
+  return heap_.AddSegment(range, space, BlockState::kUnmapped);
+}
+
+void Ledger::Convert(const SegmentRange& range, BlockState from, BlockState to) {
+  const auto has_memory = [](BlockState state) {
+    return state != BlockState::kUnmapped && state != BlockState::kArriving;
+  };
+  heap_.Convert(range, from, to);
+  if (has_memory(to) && !has_memory(from)) counters_.reserved_bytes.Add(range.bytes);
+  if (has_memory(from) && !has_memory(to)) counters_.reserved_bytes.Subtract(range.bytes);
+}
+
+void Ledger::CountSegment(int change) {
+  if (change > 0) {
+    counters_.reserved_segments.Add(1);
+    ++segment_count_;
+  } else {
+    counters_.reserved_segments.Subtract(1);
+    --segment_count_;
+  }
 }
 
 bool Ledger::IsIdle(SegmentIndex segment) const {

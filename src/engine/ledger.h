@@ -22,7 +22,11 @@ struct Request {
   uint64_t block_bytes = 0;  // rounded up
   StreamKey stream = 0;
   Reuse reuse = Reuse::kSameStream;
+  Space space = Space::kLarge;
+  Part part = kCommonPart;
   uint64_t sequence = 0;
+
+  Fit fit() const { return {block_bytes, stream, reuse, space, part}; }
 };
 
 // What becomes of a block that its allocation gives back.
@@ -42,8 +46,10 @@ class Ledger {
   Ledger(uint64_t alignment, MergePolicy policy) : heap_(alignment, policy) {}
 
   std::optional<Served> Serve(const Request& request);
-  // Whether Serve would find a block.
-  bool CanServe(uint64_t block_bytes, StreamKey stream, Reuse reuse) const;
+  // Whether Serve would find a block in the whole pool's free memory.
+  bool CanServe(const Fit& fit) const { return heap_.free_index().BestFit(fit) != nullptr; }
+  // Free neighbours that the stream may take at once become one.
+  void Unify(StreamKey stream) { heap_.Unify(stream); }
   Result<Closed> Close(Address address, Disposal disposal);
   void ReleaseDeferred(Block* block) { heap_.Open(block); }
 
@@ -54,14 +60,28 @@ class Ledger {
   Moment Now() const { return clock_; }
   void FencePassed(Fence fence);
   void DeviceIdle(Moment moment);
+  // The stream's work was waited for after `moment`: it uses no block any more that was freed before.
+  void StreamIdle(StreamKey stream, Moment moment);
   void ForgetStream(StreamKey stream);
   std::vector<Fence> PendingFences() const { return heap_.fences().Pending(); }
 
-  SegmentIndex AddSegment(const SegmentRange& range);
+  SegmentIndex AddSegment(const SegmentRange& range, Space space);
   // REQUIRES: IsIdle(segment).
   SegmentRange RemoveSegment(SegmentIndex segment);
   // Whether the segment holds nothing but free memory that nobody uses any more.
   bool IsIdle(SegmentIndex segment) const;
+
+  // Addresses of an expandable pool: a segment without memory, and the pages that come, go and move in it.
+  SegmentIndex AddTerritory(const SegmentRange& range, Space space);
+  // REQUIRES: no page lies in it.
+  void RemoveTerritory(SegmentIndex index) { heap_.RemoveSegment(index); }
+  void Convert(const SegmentRange& range, BlockState from, BlockState to);
+  uint64_t segment_count() const { return segment_count_; }
+  void AddPage() { CountSegment(1); }
+  void RemovePage() { CountSegment(-1); }
+
+  // The free memory of a graph that is gone becomes the whole pool's.
+  void ReleasePart(Part part) { heap_.ReleasePart(part); }
 
   Result<BlockView> Find(Address address) const;
   // The live block that starts at the address; an error that names `call` and the likely cause.
@@ -76,9 +96,11 @@ class Ledger {
  private:
   // Drops the uses of freed blocks that are over; a closed block keeps those that owe a fence.
   void DropUses(const std::function<bool(const Block&, const Use&)>& over);
+  void CountSegment(int change);
 
   Heap heap_;
   Moment clock_ = 0;
+  uint64_t segment_count_ = 0;  // physical handles
   Counters counters_;
 };
 

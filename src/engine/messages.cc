@@ -28,8 +28,12 @@ Status NoLiveBlock(const std::string& call, Address address, const Block* holder
     case BlockState::kFree:
       return Status(StatusCode::kNotFound,
                     prefix + "it lies in a free block of " + place + ": freed already, or never allocated");
+    case BlockState::kUnmapped:
+    case BlockState::kArriving:
+      return Status(StatusCode::kNotFound, prefix + "the pool has no memory there: never allocated, or moved since");
     case BlockState::kAwaitingFences:
     case BlockState::kDeferred:
+    case BlockState::kLeaving:
       break;
   }
   return Status(StatusCode::kNotFound, prefix + "freed already (a block of " + place + " that is not free memory yet)");

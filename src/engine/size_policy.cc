@@ -9,7 +9,6 @@
 namespace commpool::engine {
 namespace {
 
-constexpr uint64_t kSmallRequest = 1 * kMiB;
 constexpr uint64_t kSmallSegment = 2 * kMiB;
 constexpr uint64_t kLargeRequest = 10 * kMiB;
 constexpr uint64_t kMediumSegment = 20 * kMiB;
@@ -22,13 +21,16 @@ void CheckOptions(const EngineOptions& options) {
                  "the granularity of segments is no multiple of the alignment of blocks");
 }
 
-std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment) {
-  return CheckedRoundUp(requested, alignment);
+std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Rounding rounding) {
+  const std::optional<uint64_t> aligned = CheckedRoundUp(requested, alignment);
+  if (rounding == Rounding::kAlignment || !aligned || *aligned > kSmallBytes) return aligned;
+  // A class is a multiple of every alignment that its size can be a multiple of.
+  return CheckedRoundUp(ClassBytes(ClassOf(*aligned)), alignment);
 }
 
 std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum) {
   uint64_t bytes = block_bytes;
-  if (block_bytes <= kSmallRequest) {
+  if (block_bytes <= kSmallBytes) {
     bytes = kSmallSegment;
   } else if (block_bytes < kLargeRequest) {
     bytes = kMediumSegment;
@@ -38,11 +40,12 @@ std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity,
 
 Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options) {
   if (requested == 0) return ZeroBytes();
-  const std::optional<uint64_t> block = BlockBytes(requested, options.alignment);
+  const std::optional<uint64_t> block = BlockBytes(requested, options.alignment, options.rounding);
   if (!block) return TooManyBytes(requested, options.alignment);
   const std::optional<uint64_t> segment = SegmentBytes(*block, options.granularity, options.segment_bytes);
   if (!segment) return TooManyBytes(requested, options.granularity);
-  return RequestSizes{*block, *segment};
+  const bool small = options.spaces == Spaces::kApart && *block <= kSmallBytes;
+  return RequestSizes{*block, *segment, small ? Space::kSmall : Space::kLarge};
 }
 
 }  // namespace commpool::engine

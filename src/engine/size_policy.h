@@ -6,31 +6,46 @@
 #include <optional>
 
 #include "commpool/status.h"
+#include "src/engine/size_classes.h"
+#include "src/engine/types.h"
 
 namespace commpool::engine {
+
+// How a request is rounded up to a block.
+enum class Rounding {
+  kAlignment,  // to the alignment
+  kClasses,    // small ones further to a size class (size_classes.h), so that threads' caches can keep them
+};
+
+// Whether small blocks have segments of their own.
+enum class Spaces { kOne, kApart };
 
 struct EngineOptions {
   uint64_t alignment = 512;                // of every block, a power of two
   uint64_t granularity = 2 * 1024 * 1024;  // segments are multiples of it; a multiple of the alignment
+  Rounding rounding = Rounding::kAlignment;
+  Spaces spaces = Spaces::kOne;
+  uint64_t page_bytes = 32 * 1024 * 1024;  // of an expandable pool: the largest page
   uint64_t segment_bytes = 0;              // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };
 
 // Aborts where the options contradict themselves: pools check what users set.
 void CheckOptions(const EngineOptions& options);
 
-// The bytes of the block that serves a request: rounded up to the alignment, so that every block starts at a multiple
-// of it. Nothing on overflow. REQUIRES: alignment > 0.
-std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment);
+// The bytes of the block that serves a request: a multiple of the alignment, so that every block starts at one. Nothing
+// on overflow. REQUIRES: alignment > 0.
+std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Rounding rounding = Rounding::kAlignment);
 
 // The bytes of the segment to make when no free block holds `block_bytes`: few large segments, for their cost follows
 // their number. Up to 1 MiB asks for 2 MiB, less than 10 MiB for 20 MiB, more for itself; at least `minimum`; rounded
 // up to the granularity. Nothing on overflow. REQUIRES: granularity > 0.
 std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum);
 
-// Both sizes of a request. kInvalidArgument for zero bytes and on overflow.
+// Both sizes of a request, and where its block lies. kInvalidArgument for zero bytes and on overflow.
 struct RequestSizes {
   uint64_t block_bytes = 0;
   uint64_t segment_bytes = 0;
+  Space space = Space::kLarge;
 };
 Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options);
 

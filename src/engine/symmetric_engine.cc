@@ -17,7 +17,11 @@ SymmetricEngine::SymmetricEngine(const EngineOptions& options, FreeOrder order)
 Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
-  std::optional<Served> served = ledger_.Serve({bytes, sizes->block_bytes, stream, Reuse::kAnyStream, next_sequence_});
+  std::optional<Served> served = ledger_.Serve({.requested = bytes,
+                                                .block_bytes = sizes->block_bytes,
+                                                .stream = stream,
+                                                .reuse = Reuse::kAnyStream,
+                                                .sequence = next_sequence_});
   if (!served) {
     log_.Append(SequenceCall::kRefused, bytes);
     return Outcome(Grow{sizes->segment_bytes});
@@ -29,7 +33,7 @@ Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream) {
 
 bool SymmetricEngine::CanServe(uint64_t bytes) const {
   const Result<RequestSizes> sizes = SizesOf(bytes, options_);
-  return sizes.ok() && ledger_.CanServe(sizes->block_bytes, StreamKey{}, Reuse::kAnyStream);
+  return sizes.ok() && ledger_.CanServe({.bytes = sizes->block_bytes, .reuse = Reuse::kAnyStream});
 }
 
 Result<Freed> SymmetricEngine::Free(Address address) {
@@ -85,7 +89,9 @@ void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
   }
 }
 
-SegmentIndex SymmetricEngine::AddSegment(const SegmentRange& range) { return ledger_.AddSegment(range); }
+SegmentIndex SymmetricEngine::AddSegment(const SegmentRange& range, Space) {
+  return ledger_.AddSegment(range, Space::kLarge);
+}
 
 SegmentRange SymmetricEngine::RemoveSegment(SegmentIndex segment) { return ledger_.RemoveSegment(segment); }
 

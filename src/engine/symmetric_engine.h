@@ -54,7 +54,8 @@ class SymmetricEngine {
   std::vector<Sequence> LocallyFreed() const;
   void ApplyFrees(const std::vector<Sequence>& sequences);
 
-  SegmentIndex AddSegment(const SegmentRange& range);
+  // Blocks of all sizes share segments: `space` plays no part.
+  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge);
   bool IsIdle(SegmentIndex segment) const;
   SegmentRange RemoveSegment(SegmentIndex segment);
   // Segments of nothing but free memory, smallest index first: the same on every rank.

@@ -26,6 +26,13 @@ using Moment = uint64_t;
 // number means the same segment on every rank.
 using SegmentIndex = uint32_t;
 
+// Small and large blocks lie apart: a small one that lives long would keep a large block, or a page, from being whole.
+enum class Space : uint8_t { kSmall, kLarge };
+
+// Who owns free memory: the whole pool, or a graph that captured allocations.
+using Part = uint64_t;
+inline constexpr Part kCommonPart = 0;
+
 struct SegmentRange {
   Address address = 0;
   uint64_t bytes = 0;
@@ -50,6 +57,7 @@ struct Served {
 // Nothing free fits: add a segment of at least this many bytes and ask again.
 struct Grow {
   uint64_t bytes = 0;
+  Space space = Space::kLarge;
 };
 
 using Outcome = std::variant<Served, Grow>;
@@ -57,6 +65,7 @@ using Outcome = std::variant<Served, Grow>;
 // What a free left behind. Streams other than the block's own that used it need a fence, recorded now.
 struct Freed {
   uint64_t bytes = 0;
+  uint64_t requested = 0;  // when the block was served
   std::vector<StreamKey> streams_to_fence;
 };
 
@@ -88,7 +97,8 @@ struct Counters {
 
 // One block of a snapshot.
 struct BlockView {
-  enum class State { kLive, kFree, kDeferred };  // deferred: freed, and closed until its fences or the other ranks come
+  // Deferred: freed, and closed until its fences or the other ranks come. Unmapped: addresses without memory.
+  enum class State { kLive, kFree, kDeferred, kUnmapped };
   SegmentIndex segment = 0;
   Address address = 0;
   uint64_t bytes = 0;

@@ -8,6 +8,7 @@
 #include "commpool/status.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
+#include "src/pool/memory_account.h"
 #include "src/stream/device_health.h"
 #include "src/stream/fence_table.h"
 
@@ -23,6 +24,7 @@ class DeviceState {
   const PrimaryContext& context() const { return context_; }
   DeviceHealth& health() { return health_; }
   FenceTable& fences() { return fences_; }
+  MemoryAccount& account() { return account_; }
 
   // Waits on the host for everything submitted to the device, at most the deadline. Nothing may be unmapped or
   // deregistered before (rule 5).
@@ -36,6 +38,7 @@ class DeviceState {
   PrimaryContext context_;
   DeviceHealth health_;
   FenceTable fences_;
+  MemoryAccount account_;
 };
 
 // The devices that are in use, made at their first.

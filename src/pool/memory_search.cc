@@ -16,13 +16,13 @@ uint64_t ReleaseUnusedMemory(const PoolTable& table, int device, const Pool* exc
   return released;
 }
 
-std::string DescribeHolders(const PoolTable& table, int device) {
+std::string DescribeHolders(SharedState& shared, int device) {
   struct Row {
     std::string name;
     engine::Counters counters;
   };
   std::vector<Row> rows;
-  for (const std::shared_ptr<Pool>& pool : table.All()) {
+  for (const std::shared_ptr<Pool>& pool : shared.table.All()) {
     if (pool->device() == device) rows.push_back({pool->name(), pool->Figures().counters});
   }
   std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
@@ -35,6 +35,12 @@ std::string DescribeHolders(const PoolTable& table, int device) {
                   FormatBytes(row.counters.reserved_bytes.current).c_str(),
                   FormatBytes(row.counters.allocated_bytes.current).c_str(),
                   FormatBytes(row.counters.free_bytes).c_str(), FormatBytes(row.counters.largest_free_block).c_str());
+    text += line;
+  }
+  for (const MemoryHolders::Held& held : shared.holders.Describe(device)) {
+    char line[160];
+    std::snprintf(line, sizeof(line), "\n  %-20.20s %11s %11s %11s %13s", held.name.c_str(), "?", "?",
+                  FormatBytes(held.cached_bytes).c_str(), "?");
     text += line;
   }
   return text;

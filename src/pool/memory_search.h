@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "src/pool/pool_table.h"
+#include "src/pool/shared_state.h"
 
 namespace commpool {
 
@@ -14,7 +14,8 @@ namespace commpool {
 uint64_t ReleaseUnusedMemory(const PoolTable& table, int device, const Pool* except);
 
 // A line for each pool of the device: reserved, in use, cached, largest free block. The biggest holder first.
-std::string DescribeHolders(const PoolTable& table, int device);
+// Then what other allocators of the process say that they hold.
+std::string DescribeHolders(SharedState& shared, int device);
 
 }  // namespace commpool
 

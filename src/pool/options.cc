@@ -49,12 +49,35 @@ Status CheckSizes(const commpool_pool_options& options) {
     return Invalid("alignment_bytes " + std::to_string(options.alignment_bytes) +
                    " is not a power of two of at least 512");
   }
+  if (options.granularity_bytes != 0 && !IsPowerOfTwo(options.granularity_bytes)) {
+    return Invalid("granularity_bytes " + std::to_string(options.granularity_bytes) +
+                   " is neither 0 nor a power of two");
+  }
   if (options.limit_bytes == 0) return Invalid("limit_bytes is 0: the pool could hold nothing");
   if (options.segment_bytes > options.limit_bytes) {
     return Invalid("segment_bytes " + FormatBytes(options.segment_bytes) + " is more than limit_bytes " +
                    FormatBytes(options.limit_bytes));
   }
   if (options.deadline_ms == 0) return Invalid("deadline_ms is 0: no rank could answer in time");
+  return Status();
+}
+
+Status CheckMode(const commpool_pool_options& options) {
+  if (options.moves != COMMPOOL_MOVES_EAGER && options.moves != COMMPOOL_MOVES_UNDER_PRESSURE) {
+    return Invalid("moves " + std::to_string(options.moves) + " is neither EAGER nor UNDER_PRESSURE");
+  }
+  if (options.mode == COMMPOOL_MODE_FIXED) return Status();
+  if (options.mode != COMMPOOL_MODE_EXPANDABLE) {
+    return Invalid("mode " + std::to_string(options.mode) + " is neither FIXED nor EXPANDABLE");
+  }
+  if (options.symmetric_across != nullptr) {
+    return Invalid(
+        "mode EXPANDABLE excludes symmetric_across: windows are registered, and what is registered may not "
+        "move");
+  }
+  if (options.backing != COMMPOOL_BACKING_VMM) {
+    return Invalid("mode EXPANDABLE needs the vmm backing: no other memory can move among addresses");
+  }
   return Status();
 }
 
@@ -72,6 +95,8 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options)
   if (options.frees != COMMPOOL_FREES_DEFERRED && options.frees != COMMPOOL_FREES_ORDERED) {
     return Invalid("frees " + std::to_string(options.frees) + " is neither DEFERRED nor ORDERED");
   }
+  Status mode = CheckMode(options);
+  if (!mode.ok()) return mode;
   if (options.peer_count != 0 && options.peers == nullptr) return Invalid("peers is null and peer_count is not 0");
   if (options.symmetric_across == nullptr && options.all_gather != nullptr) {
     return Invalid("all_gather is for symmetric pools: set symmetric_across too");
@@ -89,6 +114,10 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options)
   if (options.peer_count != 0) configuration.peers.assign(options.peers, options.peers + options.peer_count);
   configuration.alignment_bytes = options.alignment_bytes;
   configuration.segment_bytes = options.segment_bytes;
+  configuration.mode = options.mode == COMMPOOL_MODE_EXPANDABLE ? Mode::kExpandable : Mode::kFixed;
+  configuration.moves = options.moves == COMMPOOL_MOVES_EAGER ? Moves::kEager : Moves::kUnderPressure;
+  configuration.granularity_bytes = options.granularity_bytes;
+  configuration.release_threshold_bytes = options.release_threshold_bytes;
   configuration.limit_bytes = options.limit_bytes;
   return configuration;
 }

@@ -14,6 +14,10 @@
 
 namespace commpool {
 
+// Of a pool that is not symmetric.
+enum class Mode { kFixed, kExpandable };
+enum class Moves { kEager, kUnderPressure };
+
 struct PoolConfiguration {
   std::string name = "pool";
   BackingRequest backing;
@@ -21,10 +25,14 @@ struct PoolConfiguration {
   engine::FreeOrder frees = engine::FreeOrder::kDeferred;
   commpool_all_gather all_gather = nullptr;
   void* all_gather_context = nullptr;
+  Mode mode = Mode::kFixed;
+  Moves moves = Moves::kEager;
   uint64_t deadline_ms = 60000;
   std::vector<int> peers;
   uint64_t alignment_bytes = 512;
   uint64_t segment_bytes = 0;
+  uint64_t granularity_bytes = 0;  // 0: the backing's
+  uint64_t release_threshold_bytes = UINT64_MAX;
   uint64_t limit_bytes = UINT64_MAX;
 
   bool symmetric() const { return home != nullptr; }

@@ -9,12 +9,14 @@
 #include <cuda.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/engine/thread_cache.h"
 #include "src/engine/types.h"
 #include "src/registration/registration_set.h"
 #include "src/stream/stream_key.h"
@@ -26,11 +28,20 @@ struct PoolFigures {
   uint64_t registered_segments = 0;
   uint64_t pending_segments = 0;
   uint64_t failed_allocations = 0;
+  uint64_t cached_bytes = 0;
+  uint64_t moved_bytes = 0;
+  uint64_t host_waits = 0;
 };
+
+using PoolHandle = uint64_t;
 
 class Pool {
  public:
   virtual ~Pool() = default;
+
+  // Given by the process table; 0 before.
+  PoolHandle handle() const { return handle_; }
+  void SetHandle(PoolHandle handle) { handle_ = handle; }
 
   virtual const std::string& name() const = 0;
   virtual int device() const = 0;
@@ -40,6 +51,11 @@ class Pool {
   virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
   virtual Status Free(CUdeviceptr address) = 0;
   virtual Status RecordStream(CUdeviceptr address, StreamKey stream) = 0;
+  // Blocks that threads' caches held.
+  virtual void TakeBack(const std::vector<engine::CachedBlock>& blocks) = 0;
+  // What a cache must know of the pool: its alignment, and whether its device is lost.
+  virtual uint64_t alignment() const = 0;
+  virtual const std::atomic<bool>& broken() const = 0;
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
   virtual Status WaitForDevice() = 0;
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
@@ -73,6 +89,9 @@ class Pool {
   virtual PoolFigures Figures() const = 0;
   virtual void ResetPeaks() = 0;
   virtual void CheckInvariants() const = 0;
+
+ private:
+  PoolHandle handle_ = 0;
 };
 
 }  // namespace commpool

@@ -2,17 +2,32 @@
 
 #include <utility>
 
+#include "src/base/bytes.h"
+#include "src/base/check.h"
 #include "src/base/log.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool {
 
+engine::EngineOptions PoolParts::engine_options() const {
+  engine::EngineOptions options;
+  options.alignment = configuration.alignment_bytes;
+  options.granularity = granularity();
+  options.rounding = engine::Rounding::kClasses;
+  options.spaces = engine::Spaces::kApart;
+  options.segment_bytes = configuration.segment_bytes;
+  if (configuration.segment_bytes != 0) options.page_bytes = RoundUp(configuration.segment_bytes, granularity());
+  return options;
+}
+
 template <typename Engine>
 PoolBase<Engine>::PoolBase(PoolParts&& parts, Engine engine, RegistrationKind registration_kind)
     : driver_(parts.driver),
-      table_(parts.table),
+      shared_(parts.shared),
+      words_(parts.shared),
       device_(std::move(parts.device)),
       configuration_(std::move(parts.configuration)),
+      granularity_(std::max(configuration_.granularity_bytes, parts.backing->granularity())),
       registrations_(driver_, registration_kind, configuration_.deadline_ms),
       engine_(std::move(engine)),
       segments_(std::move(parts.backing), configuration_.alignment_bytes),
@@ -20,6 +35,7 @@ PoolBase<Engine>::PoolBase(PoolParts&& parts, Engine engine, RegistrationKind re
 
 template <typename Engine>
 PoolBase<Engine>::~PoolBase() {
+  shared_.caches->Close(handle());  // abandoned: what they hold goes with the segments
   if (segments_.count() == 0) return;
   // Only an abandoned pool still has segments here: the memory goes with the process.
   for (Segment* segment : segments_.Pointers()) segment->Abandon();
@@ -46,26 +62,35 @@ Status PoolBase<Engine>::Failed(Status status) {
 }
 
 template <typename Engine>
-Result<CUdeviceptr> PoolBase<Engine>::FinishServing(const engine::Served& served, StreamKey stream) {
-  if (served.waits.empty()) return CUdeviceptr{served.address};
-  ContextGuard guard(driver_, device_->context());
-  for (const engine::StreamUse& use : served.waits) {
-    Status status = use.fence != engine::kNoFence ? device_->fences().MakeWait(stream, use.fence)
-                                                  : device_->fences().MakeWaitForStream(stream, use.stream);
-    // The block stays live in nobody's hands: freed again, it would serve somebody without the waits that it still
-    // needs.
-    if (!status.ok()) return status;
+Result<CUdeviceptr> PoolBase<Engine>::FinishServing(const engine::Served& served, uint64_t requested,
+                                                    StreamKey stream) {
+  if (!served.waits.empty()) {
+    ContextGuard guard(driver_, device_->context());
+    for (const engine::StreamUse& use : served.waits) {
+      Status status = use.fence != engine::kNoFence ? device_->fences().MakeWait(stream, use.fence)
+                                                    : device_->fences().MakeWaitForStream(stream, use.stream);
+      // The block stays live in nobody's hands: freed again, it would serve somebody without the waits that it still
+      // needs.
+      if (!status.ok()) return status;
+    }
   }
+  const bool cacheable = CachingNow() == Caching::kYes && handle() != 0;
+  words_.Publish(this->shared_from_this(), served.address, served.bytes, requested, stream,
+                 cacheable ? Caching::kYes : Caching::kNo);
   return CUdeviceptr{served.address};
 }
 
 template <typename Engine>
 Status PoolBase<Engine>::Free(CUdeviceptr address) {
+  const Result<uint64_t> requested = words_.Withdraw(address);
+  if (!requested.ok()) return Status(requested.status().code(), Title() + ": free: " + requested.status().message());
+  words_.TellFreed(address);  // before another thread may be served the block
   std::vector<StreamKey> streams;
   {
     MutexLock lock(mutex_);
-    Result<engine::Freed> freed = engine_.Free(address);
+    Result<engine::Freed> freed = FreeInEngine(address);
     if (!freed.ok()) return Status(freed.status().code(), Title() + ": " + freed.status().message());
+    if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
     streams = std::move(freed->streams_to_fence);
   }
   Status status;
@@ -82,13 +107,38 @@ Status PoolBase<Engine>::Free(CUdeviceptr address) {
       engine_.AttachFence(address, stream, *fence);
     }
   }
-  if (retired_.load(std::memory_order_acquire)) AfterFree();
+  AfterFree();
   return status;
 }
 
 template <typename Engine>
+void PoolBase<Engine>::TakeBack(const std::vector<engine::CachedBlock>& blocks) {
+  if (blocks.empty()) return;
+  {
+    MutexLock lock(mutex_);
+    for (const engine::CachedBlock& block : blocks) {
+      block.word->store(0, std::memory_order_release);
+      Result<engine::Freed> freed = engine_.Free(block.address);
+      COMMPOOL_CHECK(freed.ok(), "a cache held a block that its pool does not know");
+      requested_correction_ += static_cast<int64_t>(freed->requested);
+    }
+  }
+  AfterFree();
+}
+
+template <typename Engine>
 Status PoolBase<Engine>::RecordStream(CUdeviceptr address, StreamKey stream) {
+  // Freed from now on, the block must wait for the other stream: no cache may take it.
+  const Result<uint64_t> requested = words_.MakeUncacheable(address);
+  if (!requested.ok()) {
+    return Status(requested.status().code(), Title() + ": record_stream: " + requested.status().message());
+  }
   MutexLock lock(mutex_);
+  if (*requested != 0) {
+    Result<engine::BlockView> view = engine_.Find(address);
+    if (view.ok()) requested_correction_ += static_cast<int64_t>(*requested - view->requested_bytes);
+    // What the word knew the correction knows now; at its free the engine takes off what it knows itself.
+  }
   return engine_.RecordStream(address, stream);
 }
 
@@ -143,13 +193,14 @@ void PoolBase<Engine>::ForgetStream(StreamKey stream) {
 }
 
 template <typename Engine>
-engine::SegmentIndex PoolBase<Engine>::Adopt(std::unique_ptr<Segment> segment) {
+engine::SegmentIndex PoolBase<Engine>::Adopt(std::unique_ptr<Segment> segment, engine::Space space) {
   const CUdeviceptr address = segment->address();
   const uint64_t bytes = segment->bytes();
   // The table comes first: once the engine knows the segment, another thread may be handed a block of it and free it.
-  table_.AddRange(address, bytes, this->shared_from_this());
+  shared_.table.AddRange(address, bytes, this->shared_from_this());
+  words_.Cover({address, bytes});
   MutexLock lock(mutex_);
-  const engine::SegmentIndex index = engine_.AddSegment({address, bytes});
+  const engine::SegmentIndex index = engine_.AddSegment({address, bytes}, space);
   segments_.Put(index, std::move(segment));
   return index;
 }
@@ -163,7 +214,7 @@ std::unique_ptr<Segment> PoolBase<Engine>::TakeIfIdle(engine::SegmentIndex index
     engine_.RemoveSegment(index);
     segment = segments_.Take(index);
   }
-  table_.RemoveRange(segment->address());
+  shared_.table.RemoveRange(segment->address());
   return segment;
 }
 
@@ -254,17 +305,42 @@ Result<WindowPlace> PoolBase<Engine>::WindowOf(CUdeviceptr address, ncclComm_t c
 }
 
 template <typename Engine>
+uint64_t PoolBase<Engine>::ReservedBytes() const {
+  MutexLock lock(mutex_);
+  return engine_.counters().reserved_bytes.current;
+}
+
+template <typename Engine>
 PoolFigures PoolBase<Engine>::Figures() const {
   PoolFigures figures;
+  const engine::CacheFigures caches = shared_.caches->Figures(handle());
+  engine::Counters& counters = figures.counters;
   uint64_t segments = 0;
+  int64_t correction = 0;
   {
     MutexLock lock(mutex_);
-    figures.counters = engine_.counters();
+    counters = engine_.counters();
     segments = segments_.count();
+    correction = requested_correction_;
+  }
+  // The engine takes what is in threads' caches for allocated; its peaks keep that.
+  counters.requested_bytes.current +=
+      static_cast<uint64_t>(correction) + caches.taken_requested - caches.given_requested;
+  counters.requested_bytes.total += caches.taken_requested;
+  counters.allocated_bytes.current -= caches.cached_bytes;
+  counters.allocated_bytes.total += caches.taken_bytes;
+  counters.allocated_blocks.current -= caches.cached_blocks;
+  counters.allocated_blocks.total += caches.taken_blocks;
+  counters.free_bytes += caches.cached_bytes;
+  for (engine::Counter* counter : {&counters.requested_bytes, &counters.allocated_bytes, &counters.allocated_blocks}) {
+    counter->peak = std::max(counter->peak, counter->current);
   }
   figures.registered_segments = registrations_.registrations();
   figures.pending_segments = registrations_.pending(segments);
   figures.failed_allocations = failed_allocations_.load(std::memory_order_relaxed);
+  figures.cached_bytes = caches.cached_bytes;
+  figures.moved_bytes = moved_bytes_.load(std::memory_order_relaxed);
+  figures.host_waits = host_waits_.load(std::memory_order_relaxed);
   return figures;
 }
 
@@ -289,10 +365,11 @@ void PoolBase<Engine>::Abandon() {
     segments = segments_.List();
     for (Segment* segment : segments_.Pointers()) segment->Abandon();
   }
-  for (const SegmentToRegister& segment : segments) table_.RemoveRange(segment.address);
+  for (const SegmentToRegister& segment : segments) shared_.table.RemoveRange(segment.address);
 }
 
 template class PoolBase<engine::CachingEngine>;
+template class PoolBase<engine::ExpandableEngine>;
 template class PoolBase<engine::SymmetricEngine>;
 
 }  // namespace commpool

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/pool/expandable_pool.h"
 #include "src/pool/fixed_pool.h"
 #include "src/pool/symmetric_pool.h"
 #include "src/registration/home_channel.h"
@@ -25,7 +26,7 @@ Status CheckAgainstBacking(const Backing& backing, const PoolConfiguration& conf
   return Status();
 }
 
-Result<PoolParts> MakeParts(const Driver& driver, DeviceTable& devices, PoolTable& table,
+Result<PoolParts> MakeParts(const Driver& driver, DeviceTable& devices, SharedState& shared,
                             PoolConfiguration configuration) {
   Result<std::shared_ptr<DeviceState>> device = devices.Get(configuration.backing.placement.device);
   if (!device.ok()) return device.status();
@@ -33,7 +34,7 @@ Result<PoolParts> MakeParts(const Driver& driver, DeviceTable& devices, PoolTabl
   if (!backing.ok()) return backing.status();
   Status status = CheckAgainstBacking(**backing, configuration);
   if (!status.ok()) return status;
-  return PoolParts{driver, table, std::move(*device), std::move(*backing), std::move(configuration)};
+  return PoolParts{driver, shared, std::move(*device), std::move(*backing), std::move(configuration)};
 }
 
 Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const DeviceState& device,
@@ -58,7 +59,7 @@ Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int dev
 
 // Bad options of one rank must not hang the others, so what can fail is put into the first agreement. Only a rank
 // without a usable communicator has no way to tell the others.
-Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, PoolTable& table,
+Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, SharedState& shared,
                                                 PoolConfiguration configuration) {
   Result<Communicator> home = DescribeCommunicator(driver, configuration.home);
   if (!home.ok()) return home.status();
@@ -67,7 +68,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
   Result<std::unique_ptr<AgreementChannel>> channel = OpenChannel(driver, **home_device, *home, configuration);
   if (!channel.ok()) return channel.status();
 
-  Result<PoolParts> parts = MakeParts(driver, devices, table, std::move(configuration));
+  Result<PoolParts> parts = MakeParts(driver, devices, shared, std::move(configuration));
   if (!parts.ok()) {
     Intent refusal{.call = CollectiveCall::kCreate};
     refusal.readiness = parts.status();
@@ -82,11 +83,14 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
 
 }  // namespace
 
-Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, PoolTable& table,
+Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, SharedState& shared,
                                        PoolConfiguration configuration) {
-  if (configuration.symmetric()) return MakeSymmetricPool(driver, devices, table, std::move(configuration));
-  Result<PoolParts> parts = MakeParts(driver, devices, table, std::move(configuration));
+  if (configuration.symmetric()) return MakeSymmetricPool(driver, devices, shared, std::move(configuration));
+  Result<PoolParts> parts = MakeParts(driver, devices, shared, std::move(configuration));
   if (!parts.ok()) return parts.status();
+  if (parts->configuration.mode == Mode::kExpandable) {
+    return std::shared_ptr<Pool>(std::make_shared<ExpandablePool>(std::move(*parts)));
+  }
   return std::shared_ptr<Pool>(std::make_shared<FixedPool>(std::move(*parts)));
 }
 

@@ -9,12 +9,12 @@
 #include "src/pool/device_state.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
-#include "src/pool/pool_table.h"
+#include "src/pool/shared_state.h"
 
 namespace commpool {
 
-// Collective for a symmetric configuration. The table must outlive the pool.
-Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, PoolTable& table,
+// Collective for a symmetric configuration. The shared state must outlive the pool.
+Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, SharedState& shared,
                                        PoolConfiguration configuration);
 
 }  // namespace commpool

@@ -18,6 +18,7 @@ Status NoSuchPool(PoolHandle handle) {
 PoolHandle PoolTable::Add(std::shared_ptr<Pool> pool) {
   MutexLock lock(mutex_);
   const PoolHandle handle = next_++;
+  pool->SetHandle(handle);
   pools_.emplace(handle, std::move(pool));
   return handle;
 }

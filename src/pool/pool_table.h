@@ -18,8 +18,6 @@
 
 namespace commpool {
 
-using PoolHandle = uint64_t;
-
 class PoolTable {
  public:
   PoolHandle Add(std::shared_ptr<Pool> pool);

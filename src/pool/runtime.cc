@@ -2,50 +2,49 @@
 
 #include <unistd.h>
 
+#include <optional>
 #include <utility>
 
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
+#include "src/pool/block_words.h"
 #include "src/pool/pool_factory.h"
 
 namespace commpool {
 
 Runtime::Runtime(std::shared_ptr<const Driver> driver)
-    : driver_(std::move(driver)), process_(getpid()), devices_(*driver_), stream_devices_(*driver_) {}
+    : driver_(std::move(driver)), devices_(*driver_), shared_(*driver_), stream_devices_(*driver_) {}
 
 Runtime::~Runtime() {
-  for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->Abandon();
+  shared_.caches->CloseAll();
+  for (const std::shared_ptr<Pool>& pool : pools().All()) pool->Abandon();
 }
 
 Status Runtime::RefuseForkedChild() const {
-  if (getpid() == process_) return Status();
+  if (!forked_.InChild()) return Status();
   return Status(StatusCode::kFailedPrecondition,
-                "commpool was opened in process " + std::to_string(process_) +
-                    " and is used in a forked child: CUDA does "
-                    "not survive fork(); start workers by spawn, or fork before the first call");
+                "commpool was opened in process " + std::to_string(getppid()) +
+                    " or before and is used in a forked child: CUDA does not survive fork(); start workers by spawn, "
+                    "or fork before the first call");
 }
 
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, pools_, std::move(configuration));
+  Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, shared_, std::move(configuration));
   if (!pool.ok()) return pool.status();
-  return pools_.Add(std::move(*pool));
+  return shared_.table.Add(std::move(*pool));
 }
 
 Status Runtime::DestroyPool(PoolHandle handle) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [device, default_pool] : default_pools_) {
-      if (default_pool == handle) {
-        return Status(StatusCode::kInvalidArgument, "the default pool of device " + std::to_string(device) +
-                                                        " is the library's; trim() gives its free memory back");
-      }
-    }
+  for (size_t device = 0; device < kMostDevices; ++device) {
+    if (handle == 0 || default_pools_[device].load(std::memory_order_acquire) != handle) continue;
+    return Status(StatusCode::kInvalidArgument, "the default pool of device " + std::to_string(device) +
+                                                    " is the library's; trim() gives its free memory back");
   }
-  Result<std::shared_ptr<Pool>> pool = pools_.Remove(handle);
+  Result<std::shared_ptr<Pool>> pool = shared_.table.Remove(handle);
   if (!pool.ok()) return pool.status();
   (*pool)->Retire();
   return Status();
@@ -54,9 +53,13 @@ Status Runtime::DestroyPool(PoolHandle handle) {
 Result<PoolHandle> Runtime::DefaultPool(int device) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
+  if (device < 0 || static_cast<size_t>(device) >= kMostDevices) {
+    return Status(StatusCode::kInvalidArgument, "there is no device " + std::to_string(device));
+  }
+  std::atomic<PoolHandle>& made = default_pools_[static_cast<size_t>(device)];
+  if (const PoolHandle handle = made.load(std::memory_order_acquire)) return handle;
   MutexLock lock(mutex_);
-  const auto found = default_pools_.find(device);
-  if (found != default_pools_.end()) return found->second;
+  if (const PoolHandle handle = made.load(std::memory_order_acquire)) return handle;
   Result<DeviceInfo> info = DescribeDevice(*driver_, device);
   if (!info.ok()) return info.status();
   PoolConfiguration configuration;
@@ -64,7 +67,7 @@ Result<PoolHandle> Runtime::DefaultPool(int device) {
   configuration.backing.kind = info->virtual_memory ? BackingKind::kVmm : BackingKind::kCuda;
   configuration.backing.placement.device = device;
   Result<PoolHandle> pool = CreatePool(std::move(configuration));
-  if (pool.ok()) default_pools_.emplace(device, *pool);
+  if (pool.ok()) made.store(*pool, std::memory_order_release);
   return pool;
 }
 
@@ -86,23 +89,76 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
 Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> pool = pools_.Find(handle);
+  Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
   if (!pool.ok()) return pool.status();
   return (*pool)->Allocate(bytes, KeyOfStream(stream));
+}
+
+CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
+  if (bytes - 1 >= engine::kSmallBytes || forked_.InChild()) return 0;
+  const StreamKey key = KeyOfStream(stream);
+  engine::ThreadCache* const cache = shared_.caches->Find(pool, key);
+  if (cache == nullptr) return 0;
+  const CUdeviceptr address = cache->Take(bytes);
+  if (address != 0 && shared_.annotations.listening) TellTaken(pool, address, key);
+  return address;
+}
+
+CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
+  if (device < 0 || static_cast<size_t>(device) >= kMostDevices) return 0;
+  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device);
+  if (!routed) return 0;
+  const PoolHandle pool =
+      *routed != 0 ? *routed : default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+  return AllocateCachedFrom(pool, bytes, stream);
+}
+
+void Runtime::TellTaken(PoolHandle handle, CUdeviceptr address, StreamKey stream) {
+  const engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
+  const engine::BlockWord block(word->load(std::memory_order_relaxed));
+  const Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
+  BlockWords(shared_).TellAllocated(address, engine::ClassBytes(block.size_class()), stream,
+                                    pool.ok() ? (*pool)->name().c_str() : "");
+}
+
+bool Runtime::FreeCached(CUdeviceptr address) {
+  engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
+  if (word == nullptr || forked_.InChild()) return false;
+  const engine::BlockWord block(word->load(std::memory_order_acquire));
+  if (block.state() != engine::BlockWord::State::kCacheable) return false;
+  engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
+  if (cache == nullptr) return false;
+  // Told before it is true: another thread may serve the block again at once. Where the cache refuses, Free tells
+  // again.
+  if (shared_.annotations.listening) BlockWords(shared_).TellFreed(address);
+  return cache->Give({address, word}, block);
 }
 
 Status Runtime::Free(CUdeviceptr address) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> owner = pools_.Owner(address);
+  Result<std::shared_ptr<Pool>> owner = shared_.table.Owner(address);
   if (!owner.ok()) return owner.status();
+  if (FreeToOwnCache(address, **owner)) return Status();
   return (*owner)->Free(address);
+}
+
+bool Runtime::FreeToOwnCache(CUdeviceptr address, Pool& owner) {
+  const engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
+  if (word == nullptr) return false;
+  const engine::BlockWord block(word->load(std::memory_order_acquire));
+  if (block.state() != engine::BlockWord::State::kCacheable) return false;
+  // A thread that frees what others allocate gets a cache of their lane; a full one gives half of what it has back.
+  shared_.caches->Open(block.lane());
+  if (FreeCached(address)) return true;
+  if (engine::ThreadCache* const cache = shared_.caches->Find(block.lane())) owner.TakeBack(cache->TakeHalf());
+  return FreeCached(address);
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> owner = pools_.Owner(address);
+  Result<std::shared_ptr<Pool>> owner = shared_.table.Owner(address);
   if (!owner.ok()) return owner.status();
   return (*owner)->RecordStream(address, KeyOfStream(stream));
 }
@@ -116,7 +172,10 @@ Status Runtime::ReleaseStream(CUstream stream) {
   status = CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),
                      {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"});
   if (!status.ok()) return status;
-  for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->ForgetStream(KeyOfStream(stream));
+  const StreamKey key = KeyOfStream(stream);
+  for (auto& [pool, blocks] : shared_.caches->Forget(key)) pool->TakeBack(blocks);
+  for (const std::shared_ptr<Pool>& pool : shared_.table.All()) pool->ForgetStream(key);
+  if (shared_.annotations.stream_released != nullptr) shared_.annotations.stream_released(stream);
   stream_devices_.Forget(stream);
   return Status();
 }

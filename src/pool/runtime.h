@@ -6,16 +6,18 @@
 #ifndef COMMPOOL_SRC_POOL_RUNTIME_H_
 #define COMMPOOL_SRC_POOL_RUNTIME_H_
 
-#include <map>
+#include <array>
+#include <atomic>
 #include <memory>
 
 #include "commpool/status.h"
+#include "src/base/fork_guard.h"
 #include "src/base/mutex.h"
 #include "src/driver/loader.h"
 #include "src/pool/device_state.h"
 #include "src/pool/options.h"
-#include "src/pool/pool_table.h"
 #include "src/pool/scope_table.h"
+#include "src/pool/shared_state.h"
 #include "src/stream/stream_devices.h"
 
 namespace commpool {
@@ -26,7 +28,8 @@ class Runtime {
   ~Runtime();
 
   const Driver& driver() const { return *driver_; }
-  PoolTable& pools() { return pools_; }
+  PoolTable& pools() { return shared_.table; }
+  MemoryHolders& holders() { return shared_.holders; }
   ScopeTable& scopes() { return scopes_; }
   DeviceTable& devices() { return devices_; }
 
@@ -40,21 +43,36 @@ class Runtime {
   Result<CUdeviceptr> Allocate(int device, uint64_t bytes, CUstream stream);
   Result<CUdeviceptr> AllocateFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   Status Free(CUdeviceptr address);
+
+  // The fast path: from and to this thread's caches, without a lock or a driver call. 0, or false, where they cannot
+  // serve: the calls above do then.
+  CUdeviceptr AllocateCached(int device, uint64_t bytes, CUstream stream);
+  CUdeviceptr AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
+  bool FreeCached(CUdeviceptr address);
+
   Status RecordStream(CUdeviceptr address, CUstream stream);
   // Waits for the stream, so that no pool needs the handle any more (rule 11).
   Status ReleaseStream(CUstream stream);
 
- private:
+  // kFailedPrecondition in a forked child: every call's first question.
   Status RefuseForkedChild() const;
 
+ private:
+  static constexpr size_t kMostDevices = 64;
+
+  // The block goes to a cache that this thread gets, or makes room in.
+  bool FreeToOwnCache(CUdeviceptr address, Pool& owner);
+  void TellTaken(PoolHandle pool, CUdeviceptr address, StreamKey stream);
+
   const std::shared_ptr<const Driver> driver_;
-  const int process_;  // CUDA does not survive fork()
+  const ForkGuard forked_;  // CUDA does not survive fork()
   DeviceTable devices_;
-  PoolTable pools_;
+  SharedState shared_;
   ScopeTable scopes_;
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one
-  std::map<int, PoolHandle> default_pools_ COMMPOOL_GUARDED_BY(mutex_);
+  // 0 where there is none yet.
+  std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };
 
 }  // namespace commpool

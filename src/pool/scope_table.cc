@@ -16,6 +16,9 @@ struct ThreadScope {
 // Innermost last. A process has one table; tests have several.
 thread_local std::vector<ThreadScope> thread_scopes;
 
+// The same, null before the thread's first scope: it costs the fast path one load.
+thread_local constinit const std::vector<ThreadScope>* own_scopes __attribute__((tls_model("initial-exec"))) = nullptr;
+
 }  // namespace
 
 Result<ScopeHandle> ScopeTable::Begin(ScopeRequest request) {
@@ -28,6 +31,7 @@ Result<ScopeHandle> ScopeTable::Begin(ScopeRequest request) {
   MutexLock lock(mutex_);
   const ScopeHandle handle = next_++;
   if (request.filter == ScopeFilter::kThread) {
+    own_scopes = &thread_scopes;
     thread_scopes.push_back({this, handle, request.pool});
   } else {
     shared_scopes_.fetch_add(1, std::memory_order_release);
@@ -70,6 +74,15 @@ Status ScopeTable::End(ScopeHandle scope) {
   last_reference = std::move(found->second.request.pool);
   open_.erase(found);
   return Status();
+}
+
+std::optional<PoolHandle> ScopeTable::RouteAtOnce(int device) const {
+  if (shared_scopes_.load(std::memory_order_acquire) != 0) return std::nullopt;
+  if (own_scopes == nullptr) return PoolHandle{0};
+  for (auto scope = own_scopes->rbegin(); scope != own_scopes->rend(); ++scope) {
+    if (scope->table == this && scope->pool->device() == device) return scope->pool->handle();
+  }
+  return PoolHandle{0};
 }
 
 std::shared_ptr<Pool> ScopeTable::Route(int device, StreamKey stream) const {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "commpool/commpool.h"
@@ -35,6 +36,10 @@ class ScopeTable {
 
   // kNotFound for one that has ended; kFailedPrecondition for a thread's scope on another thread, or not the innermost.
   Status End(ScopeHandle scope);
+
+  // The pool that this thread's own scopes route an allocation to, 0 for none; nothing where scopes of a stream or of
+  // the process are open, and Route must decide. No lock.
+  std::optional<PoolHandle> RouteAtOnce(int device) const;
 
   // The pool for an allocation on a device and stream; null where no scope catches it.
   std::shared_ptr<Pool> Route(int device, StreamKey stream) const;

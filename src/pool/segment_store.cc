@@ -33,6 +33,12 @@ std::unique_ptr<Segment> SegmentStore::Take(engine::SegmentIndex index) {
   return std::move(node.mapped());
 }
 
+Segment& SegmentStore::Get(engine::SegmentIndex index) {
+  const auto found = segments_.find(index);
+  COMMPOOL_CHECK(found != segments_.end(), "a segment is missing from its pool");
+  return *found->second;
+}
+
 std::vector<SegmentToRegister> SegmentStore::List() const {
   std::vector<SegmentToRegister> list;
   for (const auto& [index, segment] : segments_) list.push_back({index, segment->address(), segment->bytes()});

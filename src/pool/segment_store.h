@@ -23,6 +23,7 @@ class SegmentStore {
       : backing_(std::move(backing)), alignment_(alignment) {}
 
   const Backing& backing() const { return *backing_; }
+  Backing& backing() { return *backing_; }
 
   // A segment granted to every peer, in nobody's books yet. Where a grant fails it is freed again. Calls the driver.
   Result<std::unique_ptr<Segment>> Make(uint64_t bytes, const std::set<int>& peers);
@@ -31,6 +32,7 @@ class SegmentStore {
   void Put(engine::SegmentIndex index, std::unique_ptr<Segment> segment);
   std::unique_ptr<Segment> Take(engine::SegmentIndex index);
   std::vector<SegmentToRegister> List() const;
+  Segment& Get(engine::SegmentIndex index);
   SegmentToRegister At(engine::SegmentIndex index) const;
   uint64_t count() const { return segments_.size(); }
   // Pointers stay valid while the caller keeps segments from being taken (it holds the pool's growth lock).

@@ -138,7 +138,7 @@ Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
     }
     served = std::move(std::get<engine::Served>(*outcome));
   }
-  Result<CUdeviceptr> address = FinishServing(served, stream);
+  Result<CUdeviceptr> address = FinishServing(served, bytes, stream);
   if (!address.ok()) return Failed(address.status());
   return address;
 }

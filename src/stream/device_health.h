@@ -17,6 +17,7 @@ namespace commpool {
 class DeviceHealth {
  public:
   bool broken() const { return broken_.load(std::memory_order_acquire); }
+  const std::atomic<bool>& broken_flag() const { return broken_; }
 
   // The first sticky error, or OK.
   Status first_error() const;

@@ -39,10 +39,10 @@ TEST(CachingEngine, AsksForASegmentWhereNothingFits) {
 
 TEST(CachingEngine, TellsTheGrowthThatARequestNeeds) {
   CachingEngine engine({});
-  EXPECT_EQ(*engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream), 2 * kMiB);
+  EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream)->bytes, 2 * kMiB);
   engine.AddSegment({kBase, 2 * kMiB});
-  EXPECT_EQ(*engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream), 0u);
-  EXPECT_EQ(*engine.GrowthFor(3 * kMiB, kStream, Reuse::kAnyStream), 20 * kMiB);
+  EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream)->bytes, 0u);
+  EXPECT_EQ(engine.GrowthFor(3 * kMiB, kStream, Reuse::kAnyStream)->bytes, 20 * kMiB);
   EXPECT_EQ(engine.GrowthFor(0, kStream, Reuse::kAnyStream).status().code(), StatusCode::kInvalidArgument);
 }
 

@@ -51,11 +51,11 @@ class EngineProperties : public ::testing::TestWithParam<uint64_t> {
     const uint64_t bytes = AnySize();
     const StreamKey stream = AnyStream();
     const Reuse reuse = Below(2) == 0 ? Reuse::kSameStream : Reuse::kAnyStream;
-    const Result<uint64_t> growth = engine_.GrowthFor(bytes, stream, reuse);
+    const Result<Grow> growth = engine_.GrowthFor(bytes, stream, reuse);
     const Result<Outcome> outcome = engine_.Allocate(bytes, stream, reuse);
     ASSERT_TRUE(outcome.ok() && growth.ok());
     if (const Grow* grow = std::get_if<Grow>(&*outcome)) {
-      EXPECT_EQ(*growth, grow->bytes);
+      EXPECT_EQ(growth->bytes, grow->bytes);
       EXPECT_GE(grow->bytes, bytes);
       // Some segments touch, some do not.
       next_address_ += Below(2) * 64 * kMiB;
@@ -63,7 +63,7 @@ class EngineProperties : public ::testing::TestWithParam<uint64_t> {
       next_address_ += grow->bytes;
       return;
     }
-    EXPECT_EQ(*growth, 0u);
+    EXPECT_EQ(growth->bytes, 0u);
     const Served& served = std::get<Served>(*outcome);
     EXPECT_EQ(served.bytes, RoundUp(bytes, Alignment(GetParam())));
     if (reuse == Reuse::kSameStream) {

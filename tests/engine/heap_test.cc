@@ -8,7 +8,7 @@ namespace {
 constexpr uint64_t kAlignment = 512;
 constexpr Address kBase = 0x10000000;
 
-Block* Take(Heap& heap, uint64_t bytes) { return heap.Take(bytes, 1, Reuse::kAnyStream); }
+Block* Take(Heap& heap, uint64_t bytes) { return heap.Take({bytes, 1, Reuse::kAnyStream}); }
 
 void GiveBack(Heap& heap, Block* block, std::vector<Use> uses = {}) {
   block->uses = std::move(uses);

@@ -69,19 +69,33 @@ CUresult AddressSpace::Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* 
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *address = reinterpret_cast<CUdeviceptr>(range);
-  reservations_.emplace(*address, Reservation{bytes, shadow});
+  reservations_.emplace(*address, Reservation{bytes, shadow, false, false});
   return CUDA_SUCCESS;
 }
 
 CUresult AddressSpace::Free(CUdeviceptr address, uint64_t bytes) {
   const auto found = reservations_.find(address);
-  if (found == reservations_.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (found == reservations_.end() || found->second.bytes != bytes || found->second.of_pool) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const auto mapped = mappings_.lower_bound(address);
   if (mapped != mappings_.end() && mapped->first < address + bytes) return CUDA_ERROR_INVALID_VALUE;  // still mapped
   munmap(reinterpret_cast<void*>(address), bytes);
   if (!found->second.scrapped) munmap(found->second.shadow, bytes);
   reservations_.erase(found);
   return CUDA_SUCCESS;
+}
+
+CUresult AddressSpace::ReserveForPool(uint64_t bytes, uint64_t alignment, CUdeviceptr* address) {
+  const CUresult result = Reserve(bytes, alignment, address);
+  if (result == CUDA_SUCCESS) reservations_.at(*address).of_pool = true;
+  return result;
+}
+
+void AddressSpace::FreeOfPool(CUdeviceptr address) {
+  Reservation& reservation = reservations_.at(address);
+  reservation.of_pool = false;
+  COMMPOOL_CHECK(Free(address, reservation.bytes) == CUDA_SUCCESS, "a pool gives up addresses that are still mapped");
 }
 
 CUresult AddressSpace::Map(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Physical> physical) {
@@ -172,6 +186,7 @@ char* AddressSpace::HostPointer(CUdeviceptr address) const {
 std::vector<std::string> AddressSpace::Describe() const {
   std::vector<std::string> lines;
   for (const auto& [address, reservation] : reservations_) {
+    if (reservation.of_pool) continue;
     const auto mapped = mappings_.find(address);
     const char* kind = "reserved addresses";
     if (mapped != mappings_.end() && mapped->second.linear) kind = "cuMemAlloc memory";
@@ -182,7 +197,7 @@ std::vector<std::string> AddressSpace::Describe() const {
     lines.push_back(line);
   }
   for (const auto& [address, mapping] : mappings_) {
-    if (mapping.linear || mapping.pinned_host) continue;
+    if (mapping.linear || mapping.pinned_host || mapping.of_pool) continue;
     char line[128];
     std::snprintf(line, sizeof(line), "mapping at 0x%llx of %llu bytes", static_cast<unsigned long long>(address),
                   static_cast<unsigned long long>(mapping.bytes));

@@ -20,13 +20,16 @@
 
 namespace commpool::emulator {
 
+class AccessHistory;
+
 // One physical allocation of this process: a handle and mappings share it.
 struct Physical {
   std::shared_ptr<MemoryBank> bank;
   uint32_t record = 0;
   uint64_t bytes = 0;
   CUmemAllocationProp properties = {};
-  uint64_t identity = 0;  // equal for two handles of one extent, in any process of one machine
+  uint64_t identity = 0;                   // equal for two handles of one extent, in any process of one machine
+  std::shared_ptr<AccessHistory> history;  // equal for two handles of one extent; null without a race checker
   ~Physical() { bank->Release(record); }
 };
 
@@ -38,6 +41,7 @@ struct MappedRange {
   bool cpu = false;          // host access granted
   bool linear = false;       // of cuMemAlloc: access follows the devices' enabled peers
   bool pinned_host = false;  // of cuMemAllocHost
+  bool of_pool = false;      // behind a stream-ordered pool, which maps and unmaps it
   uint64_t requested = 0;    // bytes as the program asked
   uint64_t buffer_id = 0;
 };
@@ -49,6 +53,9 @@ class AddressSpace {
   // Errors are those of the driver's calls of the same names.
   CUresult Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);
   CUresult Free(CUdeviceptr address, uint64_t bytes);
+  // Addresses of a pool: the program cannot free them, and they are no leak.
+  CUresult ReserveForPool(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);
+  void FreeOfPool(CUdeviceptr address);
   CUresult Map(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Physical> physical);
   // Takes away every mapping that lies in the range. What still runs there finds scrap, so that it does not crash.
   enum class Leave { kNothing, kScrap };
@@ -73,6 +80,7 @@ class AddressSpace {
   struct Reservation {
     uint64_t bytes = 0;
     char* shadow = nullptr;
+    bool of_pool = false;
     bool scrapped = false;  // an operation may still hold pointers into the shadow
   };
   using Reservations = std::map<CUdeviceptr, Reservation>;

@@ -33,6 +33,10 @@ template <typename Body>
 CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
   Machine& machine = Machine::Get();
   std::unique_lock<std::mutex> lock(machine.mutex);
+  if (UserObjects::InCallback()) {
+    machine.ledger.Report("a user object's callback called CUDA", name);
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
   if (const std::optional<int> fault = machine.ledger.Enter(name)) return static_cast<CUresult>(*fault);
   if (needs != Needs::kNothing && !machine.initialised) return CUDA_ERROR_NOT_INITIALIZED;
   if (needs == Needs::kCurrentContext) {
@@ -48,11 +52,15 @@ CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
 // The device of the current context. REQUIRES: Needs::kCurrentContext.
 inline int CurrentDevice() { return CurrentContext()->device; }
 
-// The stream that a handle means here, of a context that is not lost. REQUIRES: NeedsOf(handle).
+inline bool IsLegacy(CUstream handle) { return handle == nullptr || handle == CU_STREAM_LEGACY; }
+
+// The stream that a handle means here, of a context that is not lost. The legacy stream cannot be used while a blocking
+// stream captures. REQUIRES: NeedsOf(handle).
 inline CUresult FindStream(Machine& machine, CUstream handle, CUstream_st** stream) {
   *stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
   if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return machine.contexts[static_cast<size_t>((*stream)->device)]->sticky;
+  const CUresult sticky = machine.contexts[static_cast<size_t>((*stream)->device)]->sticky;
+  return sticky != CUDA_SUCCESS || !IsLegacy(handle) ? sticky : machine.captures.RefuseImplicit((*stream)->device);
 }
 
 constexpr int kDriverVersion = 13000;

@@ -32,7 +32,8 @@ End EndAt(Machine& machine, CUdeviceptr address) {
 CUresult Submit(Machine& machine, std::unique_lock<std::mutex>& lock, CUstream_st* stream,
                 std::shared_ptr<Operation> operation, Return when) {
   const int device = stream->device;
-  machine.scheduler.Submit(stream, std::move(operation));
+  const CUresult result = machine.Submit(stream, std::move(operation));
+  if (result != CUDA_SUCCESS || machine.captures.Of(stream) != nullptr) return result;
   if (when == Return::kAtOnce) return CUDA_SUCCESS;
   machine.scheduler.WaitForStream(lock, stream);
   return machine.contexts[static_cast<size_t>(device)]->sticky;
@@ -72,8 +73,10 @@ CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle,
       }
       (end == &to ? operation->writes : operation->reads).push_back(range);
     }
-    // Pageable memory is the program's again when the call returns: a little is staged, for more the driver waits.
-    const bool staged = from.host != nullptr && bytes <= kStagedBytes;
+    // Pageable memory is the program's again when the call returns: a little is staged, for more the driver waits. A
+    // captured copy takes what is there at each replay.
+    const bool captured = machine.captures.Of(stream) != nullptr;
+    const bool staged = from.host != nullptr && bytes <= kStagedBytes && !captured;
     const bool waits = to.host != nullptr || (from.host != nullptr && !staged) || when == Return::kWhenDone;
     operation->run = Move(to, from, bytes, staged);
     return Submit(machine, lock, stream, std::move(operation), waits ? Return::kWhenDone : Return::kAtOnce);

@@ -28,6 +28,7 @@ int AttributeOf(const Machine& machine, CUdevice_attribute attribute, int device
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
       return 1;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
       return is("fabric", "no") ? 0 : 1;
@@ -253,7 +254,11 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 
 CUresult cuCtxSynchronize() {
   return Call("cuCtxSynchronize", Needs::kCurrentContext, [](Machine& machine, auto& lock) {
+    CUresult refused = machine.captures.RefuseDevice(CurrentDevice());
+    if (refused == CUDA_SUCCESS) refused = machine.captures.RefuseUnsafe();
+    if (refused != CUDA_SUCCESS) return refused;
     machine.scheduler.WaitForDevice(lock, CurrentDevice());
+    machine.async_memory.HostWaitedForDevice(CurrentDevice());
     return CurrentContext()->sticky;
   });
 }

@@ -14,8 +14,8 @@ namespace {
 // An operation with the declared ranges, or the error that a kernel would meet.
 CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess& access, CUstream_st** stream,
                  std::shared_ptr<Operation>* operation) {
-  *stream = machine.scheduler.Resolve(handle, CurrentDevice());
-  if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult found = FindStream(machine, handle, stream);
+  if (found != CUDA_SUCCESS) return found;
   auto made = std::make_shared<Operation>();
   made->name = access.name == nullptr ? "kernel" : access.name;
   made->duration_us = access.duration_us;
@@ -33,6 +33,12 @@ CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess
   }
   *operation = std::move(made);
   return CUDA_SUCCESS;
+}
+
+Operation::Start StartWith(commpoolEmulatorStart start, void* context) {
+  return [=](commpoolEmulatorOperation running, const Pointers& reads, const Pointers& writes, double start_us) {
+    start(context, running, reads.data(), writes.data(), start_us);
+  };
 }
 
 // Lines into a caller's buffer: truncated, always terminated.
@@ -68,8 +74,7 @@ CUresult commpoolEmulatorLaunch(CUstream handle, const commpoolEmulatorAccess* a
     operation->run = [=](const Pointers& reads, const Pointers& writes) {
       kernel(context, reads.data(), writes.data());
     };
-    machine.scheduler.Submit(stream, std::move(operation));
-    return CUDA_SUCCESS;
+    return machine.Submit(stream, std::move(operation));
   });
 }
 
@@ -81,10 +86,32 @@ CUresult commpoolEmulatorEnqueue(CUstream handle, const commpoolEmulatorAccess* 
     std::shared_ptr<Operation> operation;
     const CUresult result = Declare(machine, handle, *access, &stream, &operation);
     if (result != CUDA_SUCCESS) return result;
-    operation->start = [=](commpoolEmulatorOperation running, const Pointers& reads, const Pointers& writes,
-                           double start_us) { start(context, running, reads.data(), writes.data(), start_us); };
-    machine.scheduler.Submit(stream, std::move(operation));
-    return CUDA_SUCCESS;
+    if (machine.captures.Of(stream) != nullptr) {
+      machine.ledger.Report("capture of what cannot be repeated", operation->name);
+      return machine.captures.RefuseCaptured(stream);
+    }
+    operation->start = StartWith(start, context);
+    return machine.Submit(stream, std::move(operation));
+  });
+}
+
+CUresult commpoolEmulatorCapture(CUstream handle, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
+                                 void* context, const commpoolEmulatorReplay* replay) {
+  return Call("commpoolEmulatorCapture", Needs::kCurrentContext, [&](Machine& machine, auto&) {
+    if (access == nullptr || start == nullptr || replay == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUstream_st* stream = nullptr;
+    std::shared_ptr<Operation> operation;
+    const CUresult result = Declare(machine, handle, *access, &stream, &operation);
+    if (result != CUDA_SUCCESS) return result;
+    const Capture* const capture = machine.captures.Of(stream);
+    if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;  // and the context stays the caller's
+    const std::shared_ptr<void> owned(context, replay->end);
+    operation->repeat = [start, owned, again = replay->again]() -> Operation::Start {
+      void* const repeated = again(owned.get());
+      return repeated == nullptr ? Operation::Start() : StartWith(start, repeated);
+    };
+    return machine.Submit(stream, std::move(operation));
   });
 }
 
@@ -93,21 +120,34 @@ void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us
 }
 
 size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity) {
-  return Locked([&](Machine&) {
-    const std::vector<uint64_t>& entries = operation->operation->clock.entries;
-    const size_t bytes = entries.size() * sizeof(uint64_t);
-    if (bytes != 0 && bytes <= capacity) std::memcpy(buffer, entries.data(), bytes);
+  return Locked([&](Machine& machine) {
+    const std::vector<uint64_t> words = machine.races.Contribution(*operation->operation).ToWords();
+    const size_t bytes = words.size() * sizeof(uint64_t);
+    if (bytes != 0 && bytes <= capacity) std::memcpy(buffer, words.data(), bytes);
     return bytes;
   });
 }
 
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes) {
   Locked([&](Machine&) {
-    std::vector<uint64_t>& entries = operation->operation->clock.entries;
-    std::vector<uint64_t> arrived(bytes / sizeof(uint64_t));
-    if (bytes != 0) std::memcpy(arrived.data(), clock, arrived.size() * sizeof(uint64_t));
-    entries.resize(std::max(entries.size(), arrived.size()));
-    for (size_t index = 0; index < arrived.size(); ++index) entries[index] = std::max(entries[index], arrived[index]);
+    std::vector<uint64_t> words(bytes / sizeof(uint64_t));
+    if (!words.empty()) std::memcpy(words.data(), clock, words.size() * sizeof(uint64_t));
+    operation->operation->clock.Join(Clock::FromWords(words.data(), words.size()));
+  });
+}
+
+void commpoolEmulatorCaptureAnnounced(CUstream handle, int announced) {
+  Locked([&](Machine& machine) {
+    CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    if (stream != nullptr) machine.captures.Announce(stream, announced != 0);
+  });
+}
+
+int commpoolEmulatorIsUnannouncedCapture(CUstream handle) {
+  return Locked([&](Machine& machine) {
+    const CUstream_st* const stream =
+        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    return stream != nullptr && IsUnannouncedCapture(machine, stream) ? 1 : 0;
   });
 }
 
@@ -126,9 +166,10 @@ CUresult commpoolEmulatorFindMapping(CUdeviceptr address, commpoolEmulatorMappin
     const MappedRange* const found = machine.addresses.Find(address);
     if (mapping == nullptr || found == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUmemAllocationProp& properties = found->physical->properties;
-    *mapping = {found->address,
-                found->bytes,
-                found->linear || found->pinned_host ? 0 : found->physical->identity,
+    const std::optional<AsyncMemory::Allocation> ordered = machine.async_memory.Find(address);
+    *mapping = {ordered ? ordered->address : found->address,
+                ordered ? ordered->bytes : found->bytes,
+                found->linear || found->pinned_host || found->of_pool ? 0 : found->physical->identity,
                 static_cast<int>(properties.requestedHandleTypes),
                 static_cast<int>(properties.location.type),
                 properties.location.id};
@@ -144,6 +185,20 @@ CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* hol
 CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes) {
   Locked([&](Machine& machine) { machine.ledger.Unhold(address, bytes); });
   return CUDA_SUCCESS;
+}
+
+void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream handle, const char* pool) {
+  Locked([&](Machine& machine) {
+    if (!machine.races.on()) return;
+    const CUstream_st* const stream =
+        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id,
+                                     pool == nullptr ? "without a name" : pool);
+  });
+}
+
+void commpoolEmulatorBlockFreed(CUdeviceptr address) {
+  Locked([&](Machine& machine) { machine.races.blocks().Freed(address); });
 }
 
 void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description) {
@@ -181,7 +236,8 @@ size_t commpoolEmulatorLeaks(char* buffer, size_t capacity) {
       lines.push_back("physical memory of " + std::to_string(entry.physical->bytes) + " bytes, " +
                       std::to_string(entry.references) + " references");
     }
-    for (const auto& more : {machine.scheduler.Describe(), machine.ledger.Resources()}) {
+    for (const auto& more : {machine.scheduler.Describe(), machine.ledger.Resources(), machine.graphs.Describe(),
+                             machine.captures.Describe(), machine.user_objects.Describe()}) {
       lines.insert(lines.end(), more.begin(), more.end());
     }
     for (const auto& context : machine.contexts) {

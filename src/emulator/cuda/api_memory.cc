@@ -50,8 +50,21 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
     for (const auto& context : machine.contexts) machine.scheduler.WaitForDevice(lock, context->device);
   }
   machine.ReportIfInUse(address, bytes, call);
+  if (kind == Kind::kLinear) {
+    machine.races.HostWaitedFor(machine.scheduler.ClockOfDevice(mapping->physical->bank->location().id));
+  }
+  machine.races.blocks().Forget(address, bytes);
   machine.addresses.Unmap(address, bytes, AddressSpace::Leave::kNothing);
   return machine.addresses.Free(address, bytes);
+}
+
+// What was allocated as one: a pool's memory is mapped in steps, of which allocations take parts. Empty where a pool
+// has allocated nothing.
+Extent AllocationAt(const Machine& machine, const MappedRange* mapping, CUdeviceptr address) {
+  if (mapping == nullptr) return {};
+  if (!mapping->of_pool) return {mapping->address, mapping->requested};
+  const std::optional<AsyncMemory::Allocation> ordered = machine.async_memory.Find(address);
+  return ordered ? Extent{ordered->address, ordered->bytes} : Extent{};
 }
 
 }  // namespace
@@ -69,6 +82,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   return Call(
       "cuMemAlloc", Needs::kCurrentContext,
       [&](Machine& machine, auto&) {
+        if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
         return AllocateWhole(machine, Kind::kLinear, {CU_MEM_LOCATION_TYPE_DEVICE, {CurrentDevice()}}, bytes, address);
       },
       bytes);
@@ -76,11 +90,13 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
 
 CUresult cuMemFree(CUdeviceptr address) {
   return Call("cuMemFree", Needs::kInitialised, [&](Machine& machine, auto& lock) {
+    if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
     if (address == 0) return CUDA_SUCCESS;
     const MappedRange* const mapping = machine.addresses.Find(address);
-    if (mapping == nullptr || !mapping->linear) return CUDA_ERROR_INVALID_VALUE;
+    if (mapping == nullptr || (!mapping->linear && !mapping->of_pool)) return CUDA_ERROR_INVALID_VALUE;
     const CUctx_st& context = *machine.contexts[static_cast<size_t>(mapping->physical->bank->location().id)];
     if (context.sticky != CUDA_SUCCESS) return context.sticky;
+    if (mapping->of_pool) return machine.async_memory.Free(address);
     return FreeWhole(machine, lock, Kind::kLinear, address, "cuMemFree");
   });
 }
@@ -89,6 +105,7 @@ CUresult cuMemAllocHost(void** pointer, size_t bytes) {
   return Call(
       "cuMemAllocHost", Needs::kCurrentContext,
       [&](Machine& machine, auto&) {
+        if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
         if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
         CUdeviceptr address = 0;
         const CUresult result =
@@ -103,6 +120,7 @@ CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int) { return cuM
 
 CUresult cuMemFreeHost(void* pointer) {
   return Call("cuMemFreeHost", Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
+    if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
     return FreeWhole(machine, lock, Kind::kPinnedHost, reinterpret_cast<CUdeviceptr>(pointer), "cuMemFreeHost");
   });
 }
@@ -110,9 +128,10 @@ CUresult cuMemFreeHost(void* pointer) {
 CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   return Call("cuMemGetAddressRange", Needs::kCurrentContext, [&](Machine& machine, auto&) {
     const MappedRange* const mapping = machine.addresses.Find(address);
-    if (mapping == nullptr) return CUDA_ERROR_NOT_FOUND;
-    if (base != nullptr) *base = mapping->address;
-    if (bytes != nullptr) *bytes = mapping->requested;
+    const Extent whole = AllocationAt(machine, mapping, address);
+    if (mapping == nullptr || whole.bytes == 0) return CUDA_ERROR_NOT_FOUND;
+    if (base != nullptr) *base = whole.offset;
+    if (bytes != nullptr) *bytes = whole.bytes;
     return CUDA_SUCCESS;
   });
 }
@@ -120,7 +139,8 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr addr
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   return Call("cuPointerGetAttribute", Needs::kInitialised, [&](Machine& machine, auto&) {
     const MappedRange* const mapping = machine.addresses.Find(address);
-    if (data == nullptr || mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Extent whole = AllocationAt(machine, mapping, address);
+    if (data == nullptr || mapping == nullptr || whole.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     const BankLocation location = mapping->physical->bank->location();
     const bool on_device = location.kind == BankLocation::Kind::kDevice;
     switch (attribute) {
@@ -136,11 +156,10 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
         return CUDA_SUCCESS;
       case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *static_cast<CUdeviceptr*>(data) =
-            attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ? address : mapping->address;
+        *static_cast<CUdeviceptr*>(data) = attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ? address : whole.offset;
         return CUDA_SUCCESS;
       case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *static_cast<size_t*>(data) = mapping->requested;
+        *static_cast<size_t*>(data) = whole.bytes;
         return CUDA_SUCCESS;
       case CU_POINTER_ATTRIBUTE_MAPPED:
         *static_cast<int*>(data) = 1;
@@ -155,6 +174,11 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
       case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         *static_cast<uint64_t*>(data) = mapping->physical->properties.requestedHandleTypes;
         return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: {
+        const std::optional<AsyncMemory::Allocation> ordered = machine.async_memory.Find(address);
+        *static_cast<CUmemoryPool*>(data) = ordered ? ordered->pool : nullptr;
+        return CUDA_SUCCESS;
+      }
       default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

@@ -17,6 +17,19 @@ std::shared_ptr<Operation> MakeOperation(const char* name) {
   return operation;
 }
 
+// The stream of a call that asks how far it is: not while it captures, nor where captures forbid to ask.
+CUresult FindProgress(Machine& machine, CUstream handle, CUstream_st** stream) {
+  CUresult result = FindStream(machine, handle, stream);
+  if (result == CUDA_SUCCESS) result = machine.captures.RefuseCaptured(*stream);
+  return result == CUDA_SUCCESS ? machine.captures.RefuseUnsafe() : result;
+}
+
+// The same of an event.
+CUresult CheckProgress(Machine& machine, const CUevent_st* event) {
+  const CUresult result = machine.captures.RefuseCaptured(event);
+  return result == CUDA_SUCCESS ? machine.captures.RefuseUnsafe() : result;
+}
+
 }  // namespace
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
@@ -36,6 +49,7 @@ CUresult cuStreamDestroy(CUstream handle) {
     }
     CUstream_st* const stream = machine.scheduler.Resolve(handle, 0);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    machine.captures.Forget(stream);
     machine.scheduler.DestroyStream(stream);
     return CUDA_SUCCESS;
   });
@@ -44,19 +58,23 @@ CUresult cuStreamDestroy(CUstream handle) {
 CUresult cuStreamQuery(CUstream handle) {
   return Call("cuStreamQuery", NeedsOf(handle), [&](Machine& machine, auto&) {
     CUstream_st* stream = nullptr;
-    const CUresult result = FindStream(machine, handle, &stream);
+    const CUresult result = FindProgress(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
-    return machine.scheduler.IsIdle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    if (!machine.scheduler.IsIdle(stream)) return CUDA_ERROR_NOT_READY;
+    machine.races.HostWaitedFor(stream->clock.clock);
+    return CUDA_SUCCESS;
   });
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
   return Call("cuStreamSynchronize", NeedsOf(handle), [&](Machine& machine, auto& lock) {
     CUstream_st* stream = nullptr;
-    const CUresult result = FindStream(machine, handle, &stream);
+    const CUresult result = FindProgress(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     const int device = stream->device;
+    const StreamReach reach = stream->last == nullptr ? StreamReach() : stream->last->reach;
     machine.scheduler.WaitForStream(lock, stream);
+    machine.async_memory.HostWaitedFor(reach);
     return machine.contexts[static_cast<size_t>(device)]->sticky;
   });
 }
@@ -68,11 +86,13 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
     if (result != CUDA_SUCCESS) return result;
     if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (machine.captures.Of(stream) != nullptr || machine.captures.IsCaptured(event)) {
+      return machine.captures.Wait(stream, event, IsLegacy(handle));
+    }
     if (event->marker == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
     std::shared_ptr<Operation> wait = MakeOperation("event wait");
     wait->waits.push_back(event->marker);  // the record as it is now, whatever is recorded later
-    machine.scheduler.Submit(stream, std::move(wait));
-    return CUDA_SUCCESS;
+    return machine.Submit(stream, std::move(wait));
   });
 }
 
@@ -95,17 +115,6 @@ CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
   });
 }
 
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  return Call("cuStreamIsCapturing", NeedsOf(handle), [&](Machine& machine, auto&) {
-    if (status == nullptr ||
-        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice()) == nullptr) {
-      return CUDA_ERROR_INVALID_HANDLE;
-    }
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-  });
-}
-
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* context) {
   return Call("cuLaunchHostFunc", NeedsOf(handle), [&](Machine& machine, auto&) {
     CUstream_st* stream = nullptr;
@@ -116,8 +125,7 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* context) {
     operation->duration_us = 3;
     operation->pace = Operation::Pace::kMayBlock;
     operation->run = [function, context](const Pointers&, const Pointers&) { function(context); };
-    machine.scheduler.Submit(stream, std::move(operation));
-    return CUDA_SUCCESS;
+    return machine.Submit(stream, std::move(operation));
   });
 }
 
@@ -133,6 +141,7 @@ CUresult cuEventCreate(CUevent* event, unsigned int flags) {
 
 CUresult cuEventDestroy(CUevent event) {
   return Call("cuEventDestroy", Needs::kInitialised, [&](Machine& machine, auto&) {
+    machine.captures.Forget(event);
     return machine.scheduler.DestroyEvent(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   });
 }
@@ -143,11 +152,12 @@ CUresult cuEventRecord(CUevent event, CUstream handle) {
     const CUresult result = FindStream(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     if (!machine.scheduler.IsEvent(event) || event->device != stream->device) return CUDA_ERROR_INVALID_HANDLE;
+    if (machine.captures.Of(stream) != nullptr) return machine.captures.Record(event, stream);
+    machine.captures.Forget(event);
     event->marker = std::make_shared<Marker>();
     std::shared_ptr<Operation> operation = MakeOperation("event record");
     operation->marker = event->marker;
-    machine.scheduler.Submit(stream, std::move(operation));
-    return CUDA_SUCCESS;
+    return machine.Submit(stream, std::move(operation));
   });
 }
 
@@ -156,15 +166,25 @@ CUresult cuEventQuery(CUevent event) {
     if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
     const CUresult sticky = machine.contexts[static_cast<size_t>(event->device)]->sticky;
     if (sticky != CUDA_SUCCESS) return sticky;
-    return event->marker == nullptr || event->marker->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    const CUresult refused = CheckProgress(machine, event);
+    if (refused != CUDA_SUCCESS) return refused;
+    if (event->marker == nullptr) return CUDA_SUCCESS;
+    if (!event->marker->done) return CUDA_ERROR_NOT_READY;
+    machine.races.HostWaitedFor(event->marker->clock);
+    return CUDA_SUCCESS;
   });
 }
 
 CUresult cuEventSynchronize(CUevent event) {
   return Call("cuEventSynchronize", Needs::kInitialised, [&](Machine& machine, auto& lock) {
     if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
+    const CUresult refused = CheckProgress(machine, event);
+    if (refused != CUDA_SUCCESS) return refused;
     const int device = event->device;
-    if (event->marker != nullptr) machine.scheduler.WaitForMarker(lock, event->marker);
+    if (const std::shared_ptr<Marker> marker = event->marker) {
+      machine.scheduler.WaitForMarker(lock, marker);
+      machine.async_memory.HostWaitedFor(marker->reach);
+    }
     return machine.contexts[static_cast<size_t>(device)]->sticky;
   });
 }
@@ -173,11 +193,16 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return Call("cuEventElapsedTime", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
     for (CUevent event : {start, end}) {
-      if (!machine.scheduler.IsEvent(event) || event->marker == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      if (!machine.scheduler.IsEvent(event)) return CUDA_ERROR_INVALID_HANDLE;
+      const CUresult refused = machine.captures.RefuseCaptured(event);
+      if (refused != CUDA_SUCCESS) return refused;
+      if (event->marker == nullptr) return CUDA_ERROR_INVALID_HANDLE;
       if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
     }
     if (start->device != end->device) return CUDA_ERROR_INVALID_HANDLE;
     if (!start->marker->done || !end->marker->done) return CUDA_ERROR_NOT_READY;
+    machine.races.HostWaitedFor(end->marker->clock);
+    machine.races.HostWaitedFor(start->marker->clock);
     *milliseconds = static_cast<float>((end->marker->time_us - start->marker->time_us) / 1000.0);
     return CUDA_SUCCESS;
   });

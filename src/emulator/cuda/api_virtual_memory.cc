@@ -153,7 +153,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
   return Call("cuMemRetainAllocationHandle", Needs::kInitialised, [&](Machine& machine, auto&) {
     const MappedRange* const mapping = machine.addresses.Find(reinterpret_cast<CUdeviceptr>(address));
-    if (handle == nullptr || mapping == nullptr || mapping->linear || mapping->pinned_host) {
+    if (handle == nullptr || mapping == nullptr || mapping->linear || mapping->pinned_host || mapping->of_pool) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     for (auto& [known, entry] : machine.handles) {
@@ -200,7 +200,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
         uint64_t mapped = 0;
         for (const MappedRange* mapping : machine.addresses.Touching(address, bytes)) {
           const bool whole = mapping->address >= address && mapping->bytes <= address + bytes - mapping->address;
-          if (!whole || mapping->linear || mapping->pinned_host) return CUDA_ERROR_INVALID_VALUE;
+          if (!whole || mapping->linear || mapping->pinned_host || mapping->of_pool) return CUDA_ERROR_INVALID_VALUE;
           mapped += mapping->bytes;
         }
         if (mapped != bytes) {
@@ -208,6 +208,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
                                                                     std::to_string(bytes) + " bytes of cuMemUnmap");
         }
         machine.ReportIfInUse(address, bytes, "cuMemUnmap");
+        machine.races.Unmapping(address, bytes, machine.addresses);
         const bool running = machine.scheduler.IsRunningOn(address, bytes);
         machine.addresses.Unmap(address, bytes, running ? AddressSpace::Leave::kScrap : AddressSpace::Leave::kNothing);
         return CUDA_SUCCESS;
@@ -228,7 +229,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
           return CUDA_ERROR_INVALID_VALUE;  // half a mapping
         }
         for (const MappedRange* mapping : covering) {
-          if (mapping->linear || mapping->pinned_host) return CUDA_ERROR_INVALID_VALUE;
+          if (mapping->linear || mapping->pinned_host || mapping->of_pool) return CUDA_ERROR_INVALID_VALUE;
           for (size_t index = 0; index < count; ++index) {
             const CUresult result = CheckDescription(machine, *mapping, access[index]);
             if (result != CUDA_SUCCESS) return result;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace commpool::emulator {
 
@@ -31,7 +32,10 @@ Machine& Machine::Get() {
 }
 
 Machine::Machine()
-    : description(ReadDescription()), ledger(description), scheduler(*this, description.devices(), description.seed()) {
+    : description(ReadDescription()),
+      ledger(description),
+      races(ledger, description.races() ? RaceChecker::Mode::kOn : RaceChecker::Mode::kOff),
+      scheduler(*this, description.devices(), description.seed()) {
   for (int device = 0; device < description.devices(); ++device) {
     contexts.push_back(std::make_unique<CUctx_st>());
     contexts.back()->device = device;
@@ -86,12 +90,23 @@ CUresult Machine::CheckAccess(const commpoolEmulatorRange& range, int device, co
   return CUDA_SUCCESS;
 }
 
+CUresult Machine::Submit(CUstream_st* stream, std::shared_ptr<Operation> operation) {
+  if (captures.Of(stream) != nullptr) return captures.AddNode(stream, std::move(*operation));
+  scheduler.Submit(stream, std::move(operation));
+  return CUDA_SUCCESS;
+}
+
 void Machine::ReportIfInUse(CUdeviceptr address, uint64_t bytes, const char* what) {
   if (const char* name = scheduler.PendingUse(address, bytes)) {
     ledger.Report("memory in use", std::string(what) + " while " + name + " is still to run on it");
   }
   if (const std::optional<std::string> holder = ledger.HolderOf(address, bytes)) {
     ledger.Report("memory unmapped while registered", std::string(what) + " while held by " + *holder);
+  }
+  const char* const of_graph = graphs.UserOf(address, bytes);
+  if (const char* name = of_graph != nullptr ? of_graph : captures.UserOf(address, bytes)) {
+    ledger.Report("unmapped while a live graph uses it",
+                  std::string(what) + " of memory that its node " + name + " names");
   }
 }
 

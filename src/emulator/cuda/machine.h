@@ -16,8 +16,13 @@
 #include <vector>
 
 #include "src/emulator/cuda/address_space.h"
+#include "src/emulator/cuda/capture.h"
+#include "src/emulator/cuda/graph.h"
+#include "src/emulator/cuda/async_memory.h"
 #include "src/emulator/cuda/ledger.h"
+#include "src/emulator/cuda/race_checker.h"
 #include "src/emulator/cuda/scheduler.h"
+#include "src/emulator/cuda/user_objects.h"
 #include "src/emulator/description.h"
 
 // A primary context. The handle that programs see points to it.
@@ -52,7 +57,12 @@ class Machine {
   CUmemGenericAllocationHandle next_handle = 0x1000;
   AddressSpace addresses;
   Ledger ledger;
+  RaceChecker races;
   Scheduler scheduler;
+  UserObjects user_objects{mutex};
+  Graphs graphs;
+  Captures captures;
+  AsyncMemory async_memory{*this};
 
   // The bank of a location, or the error of cuMemCreate for one that there is not.
   CUresult BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const;
@@ -62,6 +72,9 @@ class Machine {
   CUresult CheckAccess(const commpoolEmulatorRange& range, int device, const std::vector<int>& copy_devices = {});
   bool MayAccess(const MappedRange& mapping, int device) const;
   bool MayCopy(const MappedRange& mapping, const std::vector<int>& copy_devices) const;
+
+  // Puts an operation at a stream's end, or into the graph that the stream captures.
+  CUresult Submit(CUstream_st* stream, std::shared_ptr<Operation> operation);
 
   // Reports a broken rule where operations still to run declare a part of the range.
   void ReportIfInUse(CUdeviceptr address, uint64_t bytes, const char* what);

@@ -8,18 +8,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "src/emulator/cuda/call_stack.h"
+#include "src/emulator/cuda/clock.h"
+#include "src/emulator/cuda/stream_reach.h"
 #include "src/emulator/extension.h"
 
 namespace commpool::emulator {
 
-// The vector clock of an operation: which operations of which streams came before it. The race checker fills it.
-struct Clock {
-  std::vector<uint64_t> entries;
-};
-
+struct Block;
 struct Operation;
 
 // What an event record leaves: done once everything before it in its stream is.
@@ -27,6 +27,7 @@ struct Marker {
   bool done = false;
   double time_us = 0;
   Clock clock;
+  StreamReach reach;
 };
 
 // Host pointers of the declared ranges.
@@ -48,8 +49,12 @@ struct Operation {
   // Runs on the device's worker. Exactly one of the two is set, or neither for markers and waits.
   std::function<void(const Pointers& reads, const Pointers& writes)> run;
   // Starts something that ends later, by Complete.
-  std::function<void(commpoolEmulatorOperation handle, const Pointers& reads, const Pointers& writes, double start_us)>
-      start;
+  using Start = std::function<void(commpoolEmulatorOperation handle, const Pointers& reads, const Pointers& writes,
+                                   double start_us)>;
+  Start start;
+  // Of a captured operation that would start: makes the `start` of one replay; an empty one where it cannot be
+  // repeated.
+  std::function<Start()> repeat;
 
   std::vector<std::shared_ptr<Operation>> after;  // of other streams: the legacy stream's order
   std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for
@@ -60,7 +65,16 @@ struct Operation {
   double submitted_us = 0;  // the host's virtual time at submission
   double end_us = 0;
   State state = State::kWaiting;
-  Clock clock;
+
+  // The race checker's:
+  uint64_t stream = 0;                               // number of its stream
+  std::shared_ptr<const Clock> host;                 // what the host knew when it submitted it; null once it started
+  Clock clock;                                       // what came before it, and itself
+  uint64_t component = 0;                            // its stream's, in the clock
+  CallStack issued_at;                               // where it was submitted
+  std::vector<std::shared_ptr<const Block>> blocks;  // announced ones, in which its ranges begin
+  std::set<uint64_t> reported_with;                  // sequences of operations that it was found to race with
+  StreamReach reach;  // itself included
 
   bool Touches(CUdeviceptr address, uint64_t bytes) const {
     const auto overlaps = [&](const commpoolEmulatorRange& range) {

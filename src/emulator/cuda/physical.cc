@@ -37,6 +37,7 @@ CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationPro
   const std::optional<uint32_t> record = bank->Allocate(bytes, properties.requestedHandleTypes);
   if (!record) return CUDA_ERROR_OUT_OF_MEMORY;
   *physical = Own(std::move(bank), *record, properties);
+  (*physical)->history = machine.races.HistoryOf((*physical)->identity, RaceChecker::Memory::kFresh);
   return CUDA_SUCCESS;
 }
 
@@ -62,6 +63,7 @@ CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physic
   properties.location = LocationOf(bank->location());
   properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(bank->At(*record).handle_types);
   *physical = Own(std::move(bank), *record, properties);
+  (*physical)->history = machine.races.HistoryOf((*physical)->identity, RaceChecker::Memory::kImported);
   return CUDA_SUCCESS;
 }
 

@@ -8,11 +8,12 @@
 namespace commpool::emulator {
 
 Scheduler::Scheduler(Machine& machine, int devices, uint64_t seed)
-    : machine_(machine), random_(seed), workers_(static_cast<size_t>(devices)) {
+    : machine_(machine), random_(seed), workers_(static_cast<size_t>(devices)), gone_(static_cast<size_t>(devices)) {
   for (int device = 0; device < devices; ++device) {
     auto legacy = std::make_unique<CUstream_st>();
     legacy->device = device;
     legacy->id = next_id_++;
+    legacy->clock = machine_.races.OpenStream();
     legacy_.push_back(std::move(legacy));
   }
 }
@@ -23,6 +24,7 @@ CUstream_st* Scheduler::CreateStream(int device, unsigned flags, int priority) {
   stream->flags = flags;
   stream->priority = priority;
   stream->id = next_id_++;
+  stream->clock = machine_.races.OpenStream();
   CUstream_st* const handle = stream.get();
   streams_.emplace(handle, std::move(stream));
   return handle;
@@ -34,7 +36,12 @@ void Scheduler::DestroyStream(CUstream_st* stream) {
 }
 
 void Scheduler::RetireIfDestroyed(CUstream_st* stream) {
-  if (stream->destroyed && stream->queue.empty()) streams_.erase(stream);
+  if (!stream->destroyed || !stream->queue.empty()) return;
+  const auto device = static_cast<size_t>(stream->device);
+  gone_[device].Join(stream->clock.clock);
+  if (stream->blocking()) legacy_[device]->clock.clock.Join(stream->clock.clock);  // what comes on it comes after
+  machine_.races.CloseStream(stream->clock);
+  streams_.erase(stream);
 }
 
 CUstream_st* Scheduler::Resolve(CUstream handle, int device) {
@@ -45,6 +52,7 @@ CUstream_st* Scheduler::Resolve(CUstream handle, int device) {
       own = std::make_unique<CUstream_st>();
       own->device = device;
       own->id = next_id_++;
+      own->clock = machine_.races.OpenStream();
     }
     return own.get();
   }
@@ -65,10 +73,17 @@ bool Scheduler::DestroyEvent(CUevent_st* event) { return events_.erase(event) !=
 
 void Scheduler::Submit(CUstream_st* stream, std::shared_ptr<Operation> operation) {
   operation->device = stream->device;
+  operation->stream = stream->id;
   operation->sequence = next_sequence_++;
   operation->submitted_us = host_time_us;
+  operation->reach = ReachOf(stream);
+  for (const std::shared_ptr<Marker>& marker : operation->waits) operation->reach.Join(marker->reach);
+  for (const std::shared_ptr<Operation>& other : operation->after) operation->reach.Join(other->reach);
+  operation->reach.Set(stream->id, operation->sequence);
+  if (operation->marker != nullptr) operation->marker->reach = operation->reach;
   const auto comes_after = [&](const CUstream_st& other) {
     if (other.last != nullptr && other.last->state != Operation::State::kDone) operation->after.push_back(other.last);
+    operation->clock.Join(other.clock.clock);
   };
   CUstream_st* const legacy = legacy_[static_cast<size_t>(stream->device)].get();
   if (stream == legacy) {
@@ -81,11 +96,30 @@ void Scheduler::Submit(CUstream_st* stream, std::shared_ptr<Operation> operation
   } else if (stream->blocking()) {
     comes_after(*legacy);
   }
+  machine_.races.Submitted(*operation);
+  machine_.async_memory.CheckLife(*operation);
   stream->last = operation;
   stream->queue.push_back(std::move(operation));
   const Workers& workers = workers_[static_cast<size_t>(stream->device)];
   if (!workers.led && workers.idle == 0) StartWorker(stream->device);
   changed_.notify_all();
+}
+
+StreamReach Scheduler::ReachOf(const CUstream_st* stream) const {
+  StreamReach reach;
+  const auto join = [&](const CUstream_st& other) {
+    if (other.last != nullptr) reach.Join(other.last->reach);
+  };
+  join(*stream);
+  const CUstream_st* const legacy = legacy_[static_cast<size_t>(stream->device)].get();
+  if (stream == legacy) {
+    for (const CUstream_st* other : AllStreams()) {
+      if (other->device == stream->device && other->blocking()) join(*other);
+    }
+  } else if (stream->blocking()) {
+    join(*legacy);
+  }
+  return reach;
 }
 
 void Scheduler::StartWorker(int device) {
@@ -168,6 +202,7 @@ void Scheduler::Run(std::unique_lock<std::mutex>& lock, CUstream_st* stream,
                     const std::shared_ptr<Operation>& operation) {
   operation->state = Operation::State::kRunning;
   const double start_us = StartTime(*stream, *operation);
+  machine_.races.Started(*operation, stream->clock);
   const CUctx_st& context = *machine_.contexts[static_cast<size_t>(stream->device)];
   // What was mapped when the operation was submitted may be gone now: on hardware that is a lost context, and a lost
   // context runs nothing any more.
@@ -177,6 +212,7 @@ void Scheduler::Run(std::unique_lock<std::mutex>& lock, CUstream_st* stream,
     Finish(stream, operation, start_us);
     return;
   }
+  machine_.races.Touched(operation, machine_.addresses);
   if (operation->start) {
     auto* const handle = new commpoolEmulatorOperation_st{stream, operation};
     lock.unlock();
@@ -199,7 +235,9 @@ void Scheduler::Finish(CUstream_st* stream, const std::shared_ptr<Operation>& op
   operation->run = nullptr;  // frees what the function holds
   operation->start = nullptr;
   operation->after.clear();
+  operation->waits.clear();
   stream->time_us = end_us;
+  machine_.races.Ended(*operation, stream->clock);
   if (operation->marker != nullptr) {
     operation->marker->time_us = end_us;
     operation->marker->done = true;
@@ -222,6 +260,7 @@ void Scheduler::WaitForStream(std::unique_lock<std::mutex>& lock, CUstream_st* s
   if (last == nullptr) return;
   changed_.wait(lock, [&] { return last->state == Operation::State::kDone; });
   host_time_us = std::max(host_time_us, last->end_us);
+  machine_.races.HostWaitedFor(last->clock);
 }
 
 void Scheduler::WaitForDevice(std::unique_lock<std::mutex>& lock, int device) {
@@ -232,12 +271,23 @@ void Scheduler::WaitForDevice(std::unique_lock<std::mutex>& lock, int device) {
   for (const std::shared_ptr<Operation>& last : all) {
     changed_.wait(lock, [&] { return last->state == Operation::State::kDone; });
     host_time_us = std::max(host_time_us, last->end_us);
+    machine_.races.HostWaitedFor(last->clock);
   }
+  machine_.races.HostWaitedFor(gone_[static_cast<size_t>(device)]);
+}
+
+Clock Scheduler::ClockOfDevice(int device) const {
+  Clock clock = gone_[static_cast<size_t>(device)];
+  for (const CUstream_st* stream : AllStreams()) {
+    if (stream->device == device) clock.Join(stream->clock.clock);
+  }
+  return clock;
 }
 
 void Scheduler::WaitForMarker(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Marker>& marker) {
   changed_.wait(lock, [&] { return marker->done; });
   host_time_us = std::max(host_time_us, marker->time_us);
+  machine_.races.HostWaitedFor(marker->clock);
 }
 
 const char* Scheduler::PendingUse(CUdeviceptr address, uint64_t bytes) const {

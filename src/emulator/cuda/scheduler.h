@@ -31,6 +31,7 @@ struct CUstream_st {
   std::deque<std::shared_ptr<commpool::emulator::Operation>> queue;
   std::shared_ptr<commpool::emulator::Operation> last;  // submitted, done or not
   double time_us = 0;                                   // virtual end of its last finished operation
+  commpool::emulator::StreamClock clock;                // of its last finished operation
 
   bool blocking() const { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
 };
@@ -67,11 +68,16 @@ class Scheduler {
   // Puts an operation at a stream's end, behind what the legacy stream's rules put before it.
   void Submit(CUstream_st* stream, std::shared_ptr<Operation> operation);
 
+  // What an operation would come behind if it were submitted now, as far as its own stream's operations tell.
+  StreamReach ReachOf(const CUstream_st* stream) const;
+
   // Waits for what was submitted so far, and joins the host's virtual time. The lock is given up meanwhile.
   void WaitForStream(std::unique_lock<std::mutex>& lock, CUstream_st* stream);
   void WaitForDevice(std::unique_lock<std::mutex>& lock, int device);
   void WaitForMarker(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Marker>& marker);
   bool IsIdle(const CUstream_st* stream) const { return stream->queue.empty(); }
+  // Of what the device has finished so far.
+  Clock ClockOfDevice(int device) const;
 
   // Ends an operation that began with `start`.
   void Complete(commpoolEmulatorOperation handle, double end_us, CUresult result);
@@ -112,6 +118,7 @@ class Scheduler {
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams_;
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
   std::vector<Workers> workers_;  // by device
+  std::vector<Clock> gone_;       // by device: of streams that are no more
   uint64_t next_id_ = 1;
   uint64_t next_sequence_ = 0;
 };

@@ -62,6 +62,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void Abort();
 
  private:
+  friend void* RepeatCollective(void* context);
   friend void StartCollective(void* context, commpoolEmulatorOperation operation, const void* const* reads,
                               void* const* writes, double start_us);
   struct WindowMessage;
@@ -72,6 +73,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<std::vector<CollectiveHeader>> Agree(PendingCollective& pending);
   void JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages);
   void Fail(const Status& status, const std::string& what);
+
+  CUresult Enqueue(std::unique_ptr<PendingCollective> pending, const commpoolEmulatorAccess& access);
+  CUresult Capture(const PendingCollective& pending, const commpoolEmulatorAccess& access);
 
   CollectivePlan Plan(const CollectiveRequest& request, uint64_t sequence);
   bool PlanSymmetric(const CollectiveRequest& request, CollectivePlan* plan) const;

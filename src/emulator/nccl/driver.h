@@ -29,7 +29,9 @@
   X(cuMemRelease)                                  \
   X(cuMemSetAccess)                                \
   X(cuMemUnmap)                                    \
+  X(cuStreamIsCapturing)                           \
   X(commpoolEmulatorAdvance)                       \
+  X(commpoolEmulatorCapture)                       \
   X(commpoolEmulatorClock)                         \
   X(commpoolEmulatorComplete)                      \
   X(commpoolEmulatorEnqueue)                       \

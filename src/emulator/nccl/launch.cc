@@ -107,14 +107,57 @@ ncclResult_t Communicator::Check(const CollectiveRequest& request) const {
   return CheckBuffer("recvbuff", request.receive, bytes->receive);
 }
 
+// What a graph keeps of a collective. It does not keep the communicator: replaying it after that is a broken rule.
+struct CapturedCollective {
+  std::weak_ptr<Communicator> communicator;
+  PendingCollective collective;
+};
+
+// A replay takes its place among the communicator's collectives when its graph is launched.
+void* RepeatCollective(void* context) {
+  const auto& captured = *static_cast<const CapturedCollective*>(context);
+  const std::shared_ptr<Communicator> communicator = captured.communicator.lock();
+  const uint64_t sequence = communicator == nullptr ? 0 : communicator->queue_.LaunchUnlessClosed();
+  if (sequence == 0) return nullptr;
+  auto repeated = std::make_unique<PendingCollective>(captured.collective);
+  repeated->communicator = communicator;
+  repeated->sequence = sequence;
+  return repeated.release();
+}
+
+CUresult Communicator::Enqueue(std::unique_ptr<PendingCollective> pending, const commpoolEmulatorAccess& access) {
+  const CUstream stream = pending->request.stream;
+  PendingCollective* const context = pending.get();
+  const CUresult result = GetDriver().commpoolEmulatorEnqueue(stream, &access, &StartCollective, context);
+  if (result == CUDA_SUCCESS) {
+    static_cast<void>(pending.release());  // the stream owns it
+  } else {
+    queue_.CancelLaunch();
+  }
+  return result;
+}
+
+CUresult Communicator::Capture(const PendingCollective& pending, const commpoolEmulatorAccess& access) {
+  const commpoolEmulatorReplay replay = {&RepeatCollective,
+                                         [](void* context) { delete static_cast<CapturedCollective*>(context); }};
+  auto captured = std::make_unique<CapturedCollective>(CapturedCollective{weak_from_this(), pending});
+  const CUresult result =
+      GetDriver().commpoolEmulatorCapture(pending.request.stream, &access, &StartCollective, captured.get(), &replay);
+  if (result == CUDA_SUCCESS) static_cast<void>(captured.release());  // the graph owns it
+  return result;
+}
+
 ncclResult_t Communicator::Launch(const CollectiveRequest& request) {
   if (request.count == 0) return ncclSuccess;
   const ContextGuard guard(context_);
   const BufferBytes bytes = *BytesOf(request, ranks_);
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUresult result = GetDriver().cuStreamIsCapturing(request.stream, &capturing);
+  if (result != CUDA_SUCCESS) return ResultOf(result);
+  const bool captured = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
   auto pending = std::make_unique<PendingCollective>();
-  pending->communicator = shared_from_this();
   pending->request = request;
-  pending->sequence = queue_.Launch();
+  if (!captured) pending->sequence = queue_.Launch();
   pending->plan = Plan(request, pending->sequence);
   const bool sends = request.kind != CollectiveKind::kBroadcast || request.root == rank_;
   pending->sends = sends;
@@ -128,11 +171,13 @@ ncclResult_t Communicator::Launch(const CollectiveRequest& request) {
                                          .writes = &write,
                                          .write_count = 1,
                                          .duration_us = pending->plan.duration_us};
-  PendingCollective* const context = pending.release();
-  const CUresult result = GetDriver().commpoolEmulatorEnqueue(request.stream, &access, &StartCollective, context);
+  if (captured) {
+    result = Capture(*pending, access);
+  } else {
+    pending->communicator = shared_from_this();
+    result = Enqueue(std::move(pending), access);
+  }
   if (result != CUDA_SUCCESS) {
-    delete context;
-    queue_.CancelLaunch();
     COMMPOOL_NCCL_WARN("rank %d: %s was refused by the driver with error %d", rank_, name.c_str(), result);
   }
   return ResultOf(result);

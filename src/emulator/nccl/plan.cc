@@ -38,8 +38,8 @@ CollectivePlan Communicator::Plan(const CollectiveRequest& request, uint64_t seq
   const char* const name = CollectiveName(request.kind);
   LogInfo(Subject::kCollective,
           "%s: opCount %lx sendbuff %p recvbuff %p count %zu datatype %d op %d root %d comm %p [nranks=%d] stream %p",
-          name, static_cast<unsigned long>(sequence - 1), request.send, request.receive, request.count, request.type,
-          request.operation, request.root, static_cast<const void*>(this), ranks_,
+          name, static_cast<unsigned long>(sequence == 0 ? 0 : sequence - 1), request.send, request.receive,
+          request.count, request.type, request.operation, request.root, static_cast<const void*>(this), ranks_,
           static_cast<const void*>(request.stream));
   CollectivePlan plan;
   plan.symmetric = ranks_ > 1 && PlanSymmetric(request, &plan);

@@ -14,6 +14,11 @@ void ProgressQueue::CancelLaunch() {
   --launched_;
 }
 
+uint64_t ProgressQueue::LaunchUnlessClosed() {
+  const std::lock_guard lock(mutex_);
+  return closed_ ? 0 : ++launched_;
+}
+
 void ProgressQueue::Post(std::unique_ptr<PendingCollective> pending) {
   const std::lock_guard lock(mutex_);
   const uint64_t sequence = pending->sequence;

@@ -36,6 +36,8 @@ class ProgressQueue {
   // The number of the next collective, from 1; launched unless Cancel follows.
   uint64_t Launch();
   void CancelLaunch();
+  // The same, for who may come too late: 0 once the queue is closed.
+  uint64_t LaunchUnlessClosed();
 
   // It has reached the head of its stream.
   void Post(std::unique_ptr<PendingCollective> pending);

@@ -101,7 +101,7 @@ TEST(EmulatorDescription, SizesThatAreNoneAreRefused) {
 }
 
 TEST(EmulatorDescription, ChoicesThatThereAreNotAreRefusedWithTheirKey) {
-  for (const char* key : {"links", "fabric", "multicast", "rdma", "windows", "report"}) {
+  for (const char* key : {"links", "fabric", "multicast", "rdma", "windows", "races", "report"}) {
     ExpectRefused(std::string(key) + "=perhaps", std::string(key) + "=perhaps");
   }
 }

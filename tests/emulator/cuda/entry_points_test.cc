@@ -59,14 +59,14 @@ TEST_F(EntryPoints, RefuseNullArguments) {
 
 TEST_F(EntryPoints, OfWhatIsNotEmulatedAbortWithTheirName) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const Answer launch = Ask("cuGraphLaunch", 10000);
-  const Answer capture = Ask("cuStreamBeginCapture", 10010);
+  const Answer launch = Ask("cuGraphUpload", 10000);
+  const Answer capture = Ask("cuGraphClone", 10000);
   ASSERT_NE(launch.function, nullptr) << "asking is harmless: frameworks ask for everything";
   ASSERT_NE(capture.function, nullptr);
   EXPECT_NE(launch.function, capture.function);
-  EXPECT_EQ(Ask("cuGraphLaunch", 10000).function, launch.function);
-  EXPECT_DEATH(reinterpret_cast<void (*)()>(launch.function)(), "cuGraphLaunch is not implemented");
-  EXPECT_DEATH(reinterpret_cast<void (*)()>(capture.function)(), "cuStreamBeginCapture is not implemented");
+  EXPECT_EQ(Ask("cuGraphUpload", 10000).function, launch.function);
+  EXPECT_DEATH(reinterpret_cast<void (*)()>(launch.function)(), "cuGraphUpload is not implemented");
+  EXPECT_DEATH(reinterpret_cast<void (*)()>(capture.function)(), "cuGraphClone is not implemented");
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ TEST_F(StreamOrder, WorkWaitsForWhatIsBeforeItInItsStream) {
   gate.Open();
   ExpectRuns(stream);
   EXPECT_EQ(FirstByte(memory), 2);
+  EXPECT_TRUE(AnyContains(TakeReports(), "race: ")) << "nothing ordered that read";
 }
 
 TEST_F(StreamOrder, NonBlockingStreamsAreIndependent) {

@@ -27,9 +27,17 @@
   X(cuMemRelease)                         \
   X(cuMemSetAccess)                       \
   X(cuMemUnmap)                           \
+  X(cuMemcpyDtoDAsync)                    \
   X(cuMemcpyDtoH)                         \
   X(cuMemcpyHtoD)                         \
+  X(cuGraphDestroy)                       \
+  X(cuGraphExecDestroy)                   \
+  X(cuGraphInstantiate)                   \
+  X(cuGraphLaunch)                        \
+  X(cuStreamBeginCapture)                 \
   X(cuStreamCreate)                       \
+  X(cuStreamEndCapture)                   \
+  X(cuStreamQuery)                        \
   X(cuStreamDestroy)                      \
   X(cuStreamSynchronize)                  \
   X(commpoolEmulatorClearFaults)          \

@@ -1,0 +1,136 @@
+#include "src/backing/territory.h"
+
+#include <utility>
+
+#include "src/backing/peer_access.h"
+#include "src/backing/segment_size.h"
+#include "src/base/check.h"
+#include "src/base/log.h"
+#include "src/driver/diagnosis.h"
+
+namespace commpool {
+
+Result<std::unique_ptr<Territory>> Territory::Reserve(Backing& backing, uint64_t bytes) {
+  PageSource* const source = backing.pages();
+  COMMPOOL_CHECK(source != nullptr, "a backing without pages has no territory");
+  ContextGuard guard(source->driver(), source->context()->get());
+  Result<AddressRange> range = AddressRange::Reserve(source->driver(), bytes, backing.granularity());
+  if (!range.ok()) return range.status();
+  return std::make_unique<Territory>(*source, backing.placement(), std::move(*range));
+}
+
+Territory::Territory(PageSource& source, const Placement& placement, AddressRange range)
+    : source_(source),
+      driver_(source.driver()),
+      context_(source.context()),
+      placement_(placement),
+      range_(std::move(range)),
+      range_address_(range_.address()),
+      range_bytes_(range_.bytes()) {}
+
+Territory::~Territory() {
+  Status status = Free();
+  if (!status.ok()) Log(LogLevel::kWarning, status.message());
+}
+
+Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
+  ContextGuard guard(driver_, context_->get());
+  Result<Mapping> mapping = Mapping::Map(driver_, at, memory);
+  if (!mapping.ok()) return mapping.status();
+  pages_.emplace(at, Page{std::move(memory), std::move(*mapping)});
+  return Status();
+}
+
+Result<PhysicalMemory> Territory::Unmap(CUdeviceptr at) {
+  const auto found = pages_.find(at);
+  COMMPOOL_CHECK(found != pages_.end(), "a page is unmapped that is not there");
+  ContextGuard guard(driver_, context_->get());
+  Status status = found->second.mapping.Release();
+  if (!status.ok()) return status;
+  PhysicalMemory memory = std::move(found->second.memory);
+  pages_.erase(found);
+  return memory;
+}
+
+Status Territory::Drop(CUdeviceptr at, uint64_t bytes) {
+  Status first;
+  for (auto page = pages_.lower_bound(at); page != pages_.end() && page->first < at + bytes;) {
+    const CUdeviceptr address = (page++)->first;
+    Result<PhysicalMemory> memory = Unmap(address);
+    Status status = memory.ok() ? memory->Release() : memory.status();
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+Status Territory::SetAccess(CUdeviceptr at, uint64_t bytes, int peer, CUmemAccess_flags flags) {
+  CUmemAccessDesc access = {};
+  access.location = LocationOf({.device = peer});
+  access.flags = flags;
+  return CheckCuda(
+      driver_, driver_.cuda.cuMemSetAccess(at, bytes, &access, 1),
+      {.call = "cuMemSetAccess", .device = peer, .bytes = bytes, .purpose = "pages of an expandable pool"});
+}
+
+Status Territory::Open(CUdeviceptr at, uint64_t bytes) {
+  ContextGuard guard(driver_, context_->get());
+  Status status = SetAccess(at, bytes, placement_.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  for (auto peer = peers_.begin(); status.ok() && peer != peers_.end(); ++peer) {
+    status = SetAccess(at, bytes, *peer, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  }
+  return status;
+}
+
+Status Territory::Grant(int peer) {
+  if (peer == placement_.device) return Status();
+  Status status = RefuseUnless(CanReach(driver_, placement_, peer), "changing access");
+  if (!status.ok()) return status;
+  ContextGuard guard(driver_, context_->get());
+  for (auto& [at, page] : pages_) {
+    status = SetAccess(at, page.mapping.bytes(), peer, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (!status.ok()) return status;
+  }
+  peers_.insert(peer);
+  return Status();
+}
+
+Status Territory::Revoke(int peer) {
+  if (peer == placement_.device) {
+    return Status(StatusCode::kInvalidArgument,
+                  "the access of the pool's own device " + std::to_string(peer) + " cannot be taken back");
+  }
+  ContextGuard guard(driver_, context_->get());
+  for (auto& [at, page] : pages_) {
+    Status status = SetAccess(at, page.mapping.bytes(), peer, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    if (!status.ok()) return status;
+  }
+  peers_.erase(peer);
+  return Status();
+}
+
+Status Territory::Free() {
+  if (!range_.valid()) return Status();
+  ContextGuard guard(driver_, context_->get());
+  for (auto& [at, page] : pages_) {
+    Status status = page.mapping.Release();
+    if (!status.ok()) {
+      Abandon();  // still mapped: nothing else can be given back
+      return status;
+    }
+    status = page.memory.Release();
+    if (!status.ok()) return status;
+  }
+  pages_.clear();
+  return range_.Release();
+}
+
+void Territory::Abandon() {
+  for (auto& [at, page] : pages_) {
+    page.mapping.Abandon();
+    page.memory.Abandon();
+  }
+  range_.Abandon();
+  context_->Abandon();
+}
+
+}  // namespace commpool

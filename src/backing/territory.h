@@ -1,0 +1,63 @@
+// The addresses of an expandable pool: a reserved range in which pages, one physical handle each, come, move and go.
+//
+// As a Segment it is granted to peers, freed and abandoned as a whole: pages that come later are granted to the same
+// peers. Threads: as Segment says. Work that uses a page must have ended before it moves or goes: unmapping needs a
+// wait on the host, even behind work of the same stream.
+#ifndef COMMPOOL_SRC_BACKING_TERRITORY_H_
+#define COMMPOOL_SRC_BACKING_TERRITORY_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "src/backing/backing.h"
+
+namespace commpool {
+
+class Territory : public Segment {
+ public:
+  static Result<std::unique_ptr<Territory>> Reserve(Backing& backing, uint64_t bytes);
+
+  Territory(PageSource& source, const Placement& placement, AddressRange range);
+  ~Territory() override;
+
+  CUdeviceptr address() const override { return range_address_; }
+  uint64_t bytes() const override { return range_bytes_; }
+  Status Grant(int peer) override;
+  Status Revoke(int peer) override;
+  Status Free() override;
+  void Abandon() override;
+
+  // Maps a page to free addresses of the territory. Nobody has access yet.
+  Status Map(PhysicalMemory memory, CUdeviceptr at);
+  // Takes a page out of its addresses. REQUIRES: one is mapped at `at`.
+  Result<PhysicalMemory> Unmap(CUdeviceptr at);
+  // Unmaps and releases what lies in the range, after a failure.
+  Status Drop(CUdeviceptr at, uint64_t bytes);
+  // Lets the pool's device and peers use pages that were mapped, in one call for each of them. REQUIRES: pages cover
+  // the range.
+  Status Open(CUdeviceptr at, uint64_t bytes);
+
+ private:
+  struct Page {
+    PhysicalMemory memory;
+    Mapping mapping;
+  };
+
+  Status SetAccess(CUdeviceptr at, uint64_t bytes, int peer, CUmemAccess_flags flags);
+
+  PageSource& source_;
+  const Driver& driver_;
+  const std::shared_ptr<DeviceContext> context_;
+  const Placement placement_;
+  AddressRange range_;
+  const CUdeviceptr range_address_;
+  const uint64_t range_bytes_;
+  std::map<CUdeviceptr, Page> pages_;
+  std::set<int> peers_;
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BACKING_TERRITORY_H_

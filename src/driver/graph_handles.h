@@ -1,0 +1,65 @@
+// What code needs beside a CUDA graph that somebody else captures: something that lives as long as the graph, and calls
+// that a capture forbids.
+//
+// A user object is used by one thread at a time; it keeps a pointer to its Driver.
+#ifndef COMMPOOL_SRC_DRIVER_GRAPH_HANDLES_H_
+#define COMMPOOL_SRC_DRIVER_GRAPH_HANDLES_H_
+
+#include <cuda.h>
+
+#include <utility>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+
+namespace commpool {
+
+// One reference to a user object (cuUserObjectCreate), the caller's or a graph's.
+class UserObject {
+ public:
+  // `callback(context)` runs once, on a thread of the driver's, some time after the last reference is gone: that of
+  // this object, of the graph it was moved to, of what was instantiated from that, and of launches still running. It
+  // may call no CUDA and should not block. It does not run where Create fails.
+  static Result<UserObject> Create(const Driver& driver, CUhostFn callback, void* context);
+
+  UserObject() = default;
+  UserObject(UserObject&& other) noexcept { Swap(other); }
+  UserObject& operator=(UserObject other) noexcept { return Swap(other), *this; }
+  ~UserObject();
+
+  bool valid() const { return driver_ != nullptr; }
+  CUuserObject get() const { return object_; }
+  // The graph owns the reference from now on, and this is empty. After an error nothing has changed.
+  Status MoveTo(CUgraph graph);
+  Status Release();
+  void Abandon() { driver_ = nullptr; }
+
+ private:
+  void Swap(UserObject& other) noexcept;
+
+  const Driver* driver_ = nullptr;
+  CUuserObject object_ = nullptr;
+};
+
+// The graph that the stream's capture is making; null where the stream captures nothing. kDriverError where the capture
+// is broken, or the stream cannot be used because of another's.
+Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream);
+
+// Lets this thread make calls for a scope that a capture forbids for caution (cuMemAlloc, cuEventQuery): for work that
+// no replay has to repeat.
+class [[nodiscard]] RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& driver);
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const Driver& driver_;
+  CUstreamCaptureMode other_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // what the thread's mode is exchanged with
+  bool exchanged_ = false;
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_DRIVER_GRAPH_HANDLES_H_

@@ -1,0 +1,107 @@
+#include "src/emulator/cuda/access_history.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace commpool::emulator {
+
+namespace {
+
+void AddOncePerOperation(std::vector<Conflict>& conflicts, Conflict conflict) {
+  const bool known = std::any_of(conflicts.begin(), conflicts.end(), [&](const Conflict& other) {
+    return other.earlier.operation == conflict.earlier.operation;
+  });
+  if (!known) conflicts.push_back(std::move(conflict));
+}
+
+}  // namespace
+
+void AccessHistory::SplitAt(uint64_t offset) {
+  auto after = pieces_.upper_bound(offset);
+  if (after == pieces_.begin()) return;
+  const auto holding = std::prev(after);
+  if (holding->first == offset || holding->second.end <= offset) return;
+  pieces_.emplace_hint(after, offset, holding->second);
+  holding->second.end = offset;
+}
+
+void AccessHistory::Record(AccessKind kind, uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
+                           std::vector<Conflict>& conflicts) {
+  SplitAt(begin);
+  SplitAt(end);
+  if (kind == AccessKind::kWrite) {
+    RecordWrite(begin, end, access, clock, conflicts);
+  } else {
+    RecordRead(begin, end, access, clock, conflicts);
+  }
+}
+
+void AccessHistory::RecordWrite(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
+                                std::vector<Conflict>& conflicts) {
+  const auto check = [&](const Access& earlier, AccessKind kind, uint64_t piece_begin, uint64_t piece_end) {
+    if (earlier.operation == nullptr || clock.Covers(earlier.moment)) return;
+    AddOncePerOperation(conflicts, {earlier, kind, piece_begin, piece_end});
+  };
+  const auto first = pieces_.lower_bound(begin);
+  auto next = first;
+  for (; next != pieces_.end() && next->first < end; ++next) {
+    check(next->second.write, AccessKind::kWrite, next->first, next->second.end);
+    for (const Access& read : next->second.reads) check(read, AccessKind::kRead, next->first, next->second.end);
+  }
+  // Who comes after this write comes after what it comes after; what it does not has just been found.
+  if (first != next && first->first == begin) {
+    first->second.end = end;
+    first->second.write = access;
+    first->second.reads.clear();
+    pieces_.erase(std::next(first), next);
+  } else {
+    pieces_.emplace_hint(pieces_.erase(first, next), begin, Piece{end, access, {}});
+  }
+}
+
+void AccessHistory::RecordRead(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
+                               std::vector<Conflict>& conflicts) {
+  uint64_t reached = begin;
+  auto next = pieces_.lower_bound(begin);
+  while (reached < end) {
+    if (next == pieces_.end() || next->first > reached) {
+      const uint64_t gap_end = next == pieces_.end() ? end : std::min(end, next->first);
+      pieces_.emplace_hint(next, reached, Piece{gap_end, {}, {access}});
+      reached = gap_end;
+      continue;
+    }
+    Piece& piece = next->second;
+    if (piece.write.operation != nullptr && !clock.Covers(piece.write.moment)) {
+      AddOncePerOperation(conflicts, {piece.write, AccessKind::kWrite, next->first, piece.end});
+    }
+    std::erase_if(piece.reads, [&](const Access& read) { return clock.Covers(read.moment); });
+    piece.reads.push_back(access);
+    reached = piece.end;
+    ++next;
+  }
+}
+
+std::vector<Conflict> AccessHistory::NotCoveredBy(const Clock& clock, CUdeviceptr base) const {
+  std::vector<Conflict> found;
+  for (const auto& [begin, piece] : pieces_) {
+    const auto check = [&, first = begin](const Access& access, AccessKind kind, uint64_t end) {
+      if (access.operation == nullptr || access.base != base || clock.Covers(access.moment)) return;
+      AddOncePerOperation(found, {access, kind, first, end});
+    };
+    check(piece.write, AccessKind::kWrite, piece.end);
+    for (const Access& read : piece.reads) check(read, AccessKind::kRead, piece.end);
+  }
+  return found;
+}
+
+void AccessHistory::Prune(const Clock& clock) {
+  for (auto next = pieces_.begin(); next != pieces_.end();) {
+    Piece& piece = next->second;
+    if (clock.Covers(piece.write.moment)) piece.write = {};
+    std::erase_if(piece.reads, [&](const Access& read) { return clock.Covers(read.moment); });
+    next = piece.write.operation == nullptr && piece.reads.empty() ? pieces_.erase(next) : std::next(next);
+  }
+}
+
+}  // namespace commpool::emulator

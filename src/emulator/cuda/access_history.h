@@ -1,0 +1,71 @@
+// What touched a piece of physical memory, and when: for each byte the last write, and the reads since.
+//
+// Kept with the memory, not with addresses, so that pages which move to other addresses keep it. Not thread-safe: the
+// machine's lock guards it.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_ACCESS_HISTORY_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_ACCESS_HISTORY_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "src/emulator/cuda/clock.h"
+
+namespace commpool::emulator {
+
+struct Operation;
+
+enum class AccessKind { kRead, kWrite };
+
+struct Access {
+  std::shared_ptr<const Operation> operation;  // null for none
+  Moment moment;
+  CUdeviceptr base = 0;  // where offset 0 of the memory was mapped for it
+};
+
+// An earlier access that the later one's clock does not cover, though one of the two writes.
+struct Conflict {
+  Access earlier;
+  AccessKind earlier_kind = AccessKind::kWrite;
+  uint64_t begin = 0;  // of the bytes in common
+  uint64_t end = 0;
+};
+
+class AccessHistory {
+ public:
+  // Adds an access to bytes [begin, end), made by an operation whose clock is `clock`. Appends its conflicts, one for
+  // each earlier operation.
+  void Record(AccessKind kind, uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
+              std::vector<Conflict>& conflicts);
+
+  // Accesses through addresses from `base` on that a clock does not cover, one for each operation.
+  std::vector<Conflict> NotCoveredBy(const Clock& clock, CUdeviceptr base) const;
+
+  // Forgets what the clock covers. Whoever asks later must come after the clock.
+  void Prune(const Clock& clock);
+
+  size_t size() const { return pieces_.size(); }
+
+ private:
+  struct Piece {
+    uint64_t end = 0;
+    Access write;
+    std::vector<Access> reads;  // none covered by another
+  };
+  using Pieces = std::map<uint64_t, Piece>;  // by their first byte
+
+  void SplitAt(uint64_t offset);
+  void RecordWrite(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
+                   std::vector<Conflict>& conflicts);
+  void RecordRead(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
+                  std::vector<Conflict>& conflicts);
+
+  Pieces pieces_;
+};
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_ACCESS_HISTORY_H_

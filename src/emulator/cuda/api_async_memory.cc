@@ -1,0 +1,217 @@
+// Stream-ordered memory and its pools. What is refused, and how, was measured on H200s.
+#include <limits>
+
+#include "src/base/bytes.h"
+#include "src/emulator/cuda/api.h"
+
+using namespace commpool::emulator;  // NOLINT: this file is C on the outside
+
+namespace {
+
+bool IsDevice(const Machine& machine, int device) { return device >= 0 && device < machine.description.devices(); }
+
+CUresult AllocateFrom(Machine& machine, CUmemoryPool pool, CUdeviceptr* address, size_t bytes, CUstream_st* stream) {
+  *address = 0;
+  return bytes == 0 ? CUDA_SUCCESS : machine.async_memory.Allocate(pool, bytes, stream, address);
+}
+
+// The reuse policy that an attribute means; null for an attribute that is none.
+bool* FindPolicy(ReusePolicies& policies, CUmemPool_attribute attribute) {
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+      return &policies.follow_events;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+      return &policies.opportunistic;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+      return &policies.internal_dependencies;
+    default:
+      return nullptr;
+  }
+}
+
+// The 64-bit value that an attribute means; null for an attribute that is none.
+uint64_t* FindQuantity(AsyncPool& pool, CUmemPool_attribute attribute) {
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      return &pool.release_threshold;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+      return &pool.reserved.current;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      return &pool.reserved.high;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      return &pool.used.current;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      return &pool.used.high;
+    default:
+      return nullptr;
+  }
+}
+
+CUresult CheckAccess(const Machine& machine, CUmemoryPool pool, const CUmemAccessDesc& access) {
+  if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!IsDevice(machine, access.location.id)) return CUDA_ERROR_INVALID_DEVICE;
+  const bool granted = access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (!granted && access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+  if (access.location.id == pool->device) return granted ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return machine.description.Linked(access.location.id, pool->device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+}  // namespace
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  return Call("cuDeviceGetDefaultMemPool", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    *pool = machine.async_memory.DefaultOf(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+  return Call("cuDeviceGetMemPool", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    *pool = machine.async_memory.CurrentOf(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  return Call("cuDeviceSetMemPool", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    if (!machine.async_memory.IsPool(pool) || pool->device != device) return CUDA_ERROR_INVALID_VALUE;
+    machine.async_memory.SetCurrent(pool);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  return Call("cuMemPoolCreate", Needs::kInitialised, [&](Machine& machine, auto&) {
+    constexpr unsigned kHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+    if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+    if ((properties->handleTypes & ~kHandleTypes) != 0) return CUDA_ERROR_INVALID_VALUE;
+    const CUmemLocation& location = properties->location;
+    if (location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (location.type != CU_MEM_LOCATION_TYPE_DEVICE || !IsDevice(machine, location.id)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t limit = std::numeric_limits<uint64_t>::max();
+    if (properties->maxSize != 0)
+      limit = commpool::CheckedRoundUp(properties->maxSize, AsyncPool::kStep).value_or(limit);
+    *pool = machine.async_memory.Create(location.id, properties->handleTypes, limit);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  return Call("cuMemPoolDestroy", Needs::kInitialised, [&](Machine& machine, auto&) {
+    return machine.async_memory.IsPool(pool) ? machine.async_memory.Destroy(pool) : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  return Call("cuMemPoolSetAttribute", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (value == nullptr || !machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
+    AsyncPool& decisions = pool->decisions;
+    if (bool* const policy = FindPolicy(decisions.policies, attribute)) {
+      *policy = *static_cast<const int*>(value) != 0;
+      return CUDA_SUCCESS;
+    }
+    const bool of_reserved = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+    if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+      decisions.release_threshold = *static_cast<const cuuint64_t*>(value);
+      return CUDA_SUCCESS;
+    }
+    if (!of_reserved && attribute != CU_MEMPOOL_ATTR_USED_MEM_HIGH) return CUDA_ERROR_INVALID_VALUE;
+    if (*static_cast<const cuuint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
+    (of_reserved ? decisions.reserved : decisions.used).Reset();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  return Call("cuMemPoolGetAttribute", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (value == nullptr || !machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
+    if (const bool* const policy = FindPolicy(pool->decisions.policies, attribute)) {
+      *static_cast<int*>(value) = *policy ? 1 : 0;
+      return CUDA_SUCCESS;
+    }
+    const uint64_t* const quantity = FindQuantity(pool->decisions, attribute);
+    if (quantity == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *static_cast<cuuint64_t*>(value) = *quantity;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+  return Call("cuMemPoolTrimTo", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (!machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
+    // At least that much stays: what is kept is rounded up to steps, unlike the threshold.
+    const uint64_t whole_steps = commpool::CheckedRoundUp(keep, AsyncPool::kStep).value_or(keep);
+    machine.async_memory.Trim(pool, whole_steps);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* access, size_t count) {
+  return Call("cuMemPoolSetAccess", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (access == nullptr || !machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t index = 0; index < count; ++index) {
+      const CUresult result = CheckAccess(machine, pool, access[index]);
+      if (result != CUDA_SUCCESS) return result;
+    }
+    for (size_t index = 0; index < count; ++index) {
+      const bool granted = access[index].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+      machine.async_memory.SetAccess(pool, access[index].location.id, granted);
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
+  return Call("cuMemPoolGetAccess", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (flags == nullptr || location == nullptr || !machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
+    const bool of_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    if (of_device && !IsDevice(machine, location->id)) return CUDA_ERROR_INVALID_VALUE;
+    const bool granted = of_device && pool->accessible.contains(location->id);
+    *flags = granted ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream handle) {
+  return Call("cuMemAllocAsync", NeedsOf(handle), [&](Machine& machine, auto&) {
+    CUstream_st* stream = nullptr;
+    const CUresult found = FindStream(machine, handle, &stream);
+    if (found != CUDA_SUCCESS) return found;
+    if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return AllocateFrom(machine, machine.async_memory.CurrentOf(stream->device), address, bytes, stream);
+  });
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream handle) {
+  return Call("cuMemAllocFromPoolAsync", NeedsOf(handle), [&](Machine& machine, auto&) {
+    CUstream_st* stream = nullptr;
+    const CUresult found = FindStream(machine, handle, &stream);
+    if (found != CUDA_SUCCESS) return found;
+    if (address == nullptr || !machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
+    return AllocateFrom(machine, pool, address, bytes, stream);
+  });
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+  bool of_cu_mem_alloc = false;
+  const CUresult result = Call("cuMemFreeAsync", NeedsOf(handle), [&](Machine& machine, auto&) {
+    CUstream_st* stream = nullptr;
+    const CUresult found = FindStream(machine, handle, &stream);
+    if (found != CUDA_SUCCESS || address == 0) return found;
+    const MappedRange* const mapping = machine.addresses.Find(address);
+    of_cu_mem_alloc = mapping != nullptr && mapping->linear;
+    return of_cu_mem_alloc ? CUDA_SUCCESS : machine.async_memory.FreeAsync(address, stream);
+  });
+  // Memory of cuMemAlloc has no stream's order to follow here: it is freed as cuMemFree frees it.
+  return of_cu_mem_alloc ? cuMemFree(address) : result;
+}

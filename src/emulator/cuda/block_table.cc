@@ -1,0 +1,63 @@
+#include "src/emulator/cuda/block_table.h"
+
+#include <iterator>
+#include <utility>
+
+namespace commpool::emulator {
+
+std::string Block::Describe() const {
+  return "block of " + std::to_string(bytes) + " bytes allocated as #" + std::to_string(number) + " for stream " +
+         std::to_string(stream) + " by pool " + pool + (freed ? ", freed" : "");
+}
+
+void BlockTable::Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool) {
+  if (bytes == 0 || address + bytes < address) return;
+  Forget(address, bytes);
+  auto block = std::make_shared<Block>();
+  block->address = address;
+  block->bytes = bytes;
+  block->number = ++last_number_;
+  block->stream = stream;
+  block->pool = std::move(pool);
+  pieces_.emplace(address, Piece{address + bytes, std::move(block)});
+}
+
+void BlockTable::Freed(CUdeviceptr address) {
+  const auto found = pieces_.find(address);
+  if (found != pieces_.end() && found->second.block->address == address) found->second.block->freed = true;
+}
+
+void BlockTable::Forget(CUdeviceptr address, uint64_t bytes) {
+  const CUdeviceptr end = address + bytes;
+  auto next = pieces_.upper_bound(address);
+  if (next != pieces_.begin() && std::prev(next)->second.end > address) --next;
+  while (next != pieces_.end() && next->first < end) {
+    const auto [begin, piece] = *next;
+    next = pieces_.erase(next);
+    if (begin < address) pieces_.emplace(begin, Piece{address, piece.block});
+    if (piece.end > end) pieces_.emplace(end, piece);
+  }
+}
+
+std::shared_ptr<const Block> BlockTable::At(CUdeviceptr address) const {
+  const auto after = pieces_.upper_bound(address);
+  if (after == pieces_.begin()) return nullptr;
+  const Piece& before = std::prev(after)->second;
+  return address < before.end ? before.block : nullptr;
+}
+
+std::optional<BlockMisuse> BlockTable::Check(const commpoolEmulatorRange& range) const {
+  const CUdeviceptr end = range.address + range.bytes;
+  const std::shared_ptr<const Block> own = At(range.address);
+  if (own != nullptr && own->freed) return BlockMisuse{"use of a freed block", own->Describe()};
+  for (auto next = pieces_.upper_bound(range.address); next != pieces_.end() && next->first < end; ++next) {
+    const Block& other = *next->second.block;
+    if (own != nullptr && own.get() != &other) {
+      return BlockMisuse{"access beyond a block", own->Describe() + ", and into the " + other.Describe()};
+    }
+    if (other.freed) return BlockMisuse{"use of a freed block", other.Describe()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace commpool::emulator

@@ -1,0 +1,61 @@
+// Blocks as pools announce them: the driver knows segments only, and a use after a pool's own free breaks no rule of
+// its. Memory that nobody announced is not judged. Not thread-safe: the machine's lock guards it.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "src/emulator/extension.h"
+
+namespace commpool::emulator {
+
+struct Block {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+  uint64_t number = 0;  // in the order of allocations, over all pools
+  uint64_t stream = 0;  // number of the one that it was allocated for
+  std::string pool;
+  bool freed = false;
+
+  std::string Describe() const;
+};
+
+struct BlockMisuse {
+  const char* rule;
+  std::string details;
+};
+
+class BlockTable {
+ public:
+  void Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool);
+  // An address at which no live block starts is ignored: its allocation was not announced.
+  void Freed(CUdeviceptr address);
+  // The segment is gone.
+  void Forget(CUdeviceptr address, uint64_t bytes);
+
+  // The block that holds an address, freed or not; null where none was announced.
+  std::shared_ptr<const Block> At(CUdeviceptr address) const;
+  // What is wrong with a use of the range now.
+  std::optional<BlockMisuse> Check(const commpoolEmulatorRange& range) const;
+  bool empty() const { return pieces_.empty(); }
+
+ private:
+  // The part of a block that no later block has taken.
+  struct Piece {
+    CUdeviceptr end;
+    std::shared_ptr<Block> block;
+  };
+
+  std::map<CUdeviceptr, Piece> pieces_;  // by their first byte
+  uint64_t last_number_ = 0;
+};
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_

@@ -1,0 +1,149 @@
+#include "src/emulator/cuda/call_stack.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <unwind.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "src/emulator/cuda/function_names.h"
+
+namespace commpool::emulator {
+
+namespace {
+
+constexpr size_t kFrames = 24;  // of which the driver and NCCL take up to fifteen
+constexpr int kDescribedFrames = 4;
+constexpr size_t kCachedWalks = 64;  // a thread
+constexpr uintptr_t kNearBytes = 256 << 10;
+
+}  // namespace
+
+// An unwound stack, and where on it the return addresses stand. Unwinding takes microseconds, but a program issues its
+// operations from few places: where the same frame finds every address in its old place, the stack is the same.
+struct CallStack::Walk {
+  const void* frame = nullptr;  // of Capture; null where it cannot be recognised
+  std::array<void*, kFrames> addresses = {};
+  std::array<void* const*, kFrames> places = {};
+  size_t count = 0;
+};
+
+namespace {
+
+using Walk = CallStack::Walk;
+
+_Unwind_Reason_Code AddFrame(_Unwind_Context* context, void* argument) {
+  Walk& walk = *static_cast<Walk*>(argument);
+  void* const address = reinterpret_cast<void*>(_Unwind_GetIP(context));
+  if (walk.count == kFrames || address == nullptr) return _URC_END_OF_STACK;
+  walk.addresses[walk.count] = address;
+  walk.places[walk.count] = reinterpret_cast<void* const*>(_Unwind_GetCFA(context)) - 1;
+  ++walk.count;
+  return _URC_NO_REASON;
+}
+
+// The first address is Capture's own and on no stack.
+bool IsStill(const Walk& walk, const void* frame) {
+  if (walk.frame != frame || walk.count < 2) return false;
+  for (size_t index = 1; index < walk.count; ++index) {
+    if (*walk.places[index] != walk.addresses[index]) return false;
+  }
+  return true;
+}
+
+// Not where a machine keeps return addresses elsewhere, nor where the stack continues on another one.
+bool CanBeRecognised(const Walk& walk) {
+  for (size_t index = 1; index < walk.count; ++index) {
+    const auto distance = reinterpret_cast<uintptr_t>(walk.places[index]) - reinterpret_cast<uintptr_t>(walk.frame);
+    if (distance > kNearBytes || *walk.places[index] != walk.addresses[index]) return false;
+  }
+  return true;
+}
+
+// A return address in words of its file.
+struct Frame {
+  uintptr_t address = 0;
+  Dl_info module = {};
+  std::string symbol;  // mangled; empty where there is none
+
+  explicit Frame(void* returns_to) : address(reinterpret_cast<uintptr_t>(returns_to) - 1) {
+    // One byte before it is the call; the address itself may be the first of the next function.
+    if (dladdr(reinterpret_cast<const void*>(address), &module) != 0) symbol = FunctionAt(address, module);
+  }
+};
+
+// Templates of the standard library between a program's functions say nothing.
+bool IsStandard(const std::string& symbol) {
+  return symbol.starts_with("_ZSt") || symbol.starts_with("_ZNSt") || symbol.starts_with("_ZNKSt");
+}
+
+// Without the parameters: they are long, and the function is known by its place.
+std::string Demangled(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> whole(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
+  if (status != 0 || whole == nullptr) return symbol;
+  const std::string name = whole.get();
+  size_t open = name.rfind(')');
+  for (int depth = 0; open < name.size(); --open) {
+    depth += name[open] == ')' ? 1 : name[open] == '(' ? -1 : 0;
+    if (depth == 0) break;
+  }
+  return name.substr(0, open);
+}
+
+std::string Describe(const Frame& frame) {
+  const std::string file = frame.module.dli_fname == nullptr ? "?" : frame.module.dli_fname;
+  char offset[32];
+  std::snprintf(offset, sizeof(offset), "+0x%llx",
+                static_cast<unsigned long long>(frame.address - reinterpret_cast<uintptr_t>(frame.module.dli_fbase)));
+  const std::string place = file.substr(file.rfind('/') + 1) + offset;
+  return frame.symbol.empty() ? place : Demangled(frame.symbol) + " (" + place + ")";
+}
+
+// Of the emulated NCCL only the function that the program called.
+bool IsInsideNccl(const Frame& frame) {
+  const char* const file = frame.module.dli_fname;
+  return file != nullptr && std::strstr(file, "libnccl.so") != nullptr && !frame.symbol.starts_with("nccl");
+}
+
+}  // namespace
+
+CallStack CallStack::Capture() {
+  thread_local std::vector<std::shared_ptr<const Walk>> cache(kCachedWalks);
+  const void* const frame = __builtin_frame_address(0);
+  const auto key = reinterpret_cast<uintptr_t>(frame) ^ reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+  std::shared_ptr<const Walk>& known = cache[(key >> 4) % kCachedWalks];
+  if (known == nullptr || !IsStill(*known, frame)) {
+    auto walk = std::make_shared<Walk>();
+    walk->frame = frame;
+    _Unwind_Backtrace(&AddFrame, walk.get());
+    if (!CanBeRecognised(*walk)) walk->frame = nullptr;
+    known = std::move(walk);
+  }
+  CallStack stack;
+  stack.walk_ = known;
+  return stack;
+}
+
+std::string CallStack::Describe() const {
+  Dl_info own = {};
+  dladdr(reinterpret_cast<const void*>(&CallStack::Capture), &own);
+  std::string text;
+  int described = 0;
+  for (size_t index = 0; walk_ != nullptr && index < walk_->count && described < kDescribedFrames; ++index) {
+    const Frame frame(walk_->addresses[index]);
+    if (frame.module.dli_fbase == own.dli_fbase || IsStandard(frame.symbol) || IsInsideNccl(frame)) continue;
+    text += (described++ == 0 ? "" : " <- ") + emulator::Describe(frame);
+  }
+  return text.empty() ? "an unknown place" : text;
+}
+
+}  // namespace commpool::emulator

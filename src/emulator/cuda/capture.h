@@ -1,0 +1,107 @@
+// Stream capture: which streams capture, what they have captured, and which calls that forbids.
+//
+// Answers are those of an H200 with driver 580: what breaks a rule invalidates the captures concerned, and those must
+// still be ended. Guarded by the machine's lock.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/emulator/cuda/graph.h"
+#include "src/emulator/cuda/scheduler.h"
+
+namespace commpool::emulator {
+
+class Machine;
+
+// One capture, from its beginning to its end.
+struct Capture {
+  // What the next node of a stream depends on, and the same for who asks for edges.
+  struct Tail {
+    std::vector<CUgraphNode> nodes;
+    std::vector<CUgraphEdgeData> edges;
+    void Add(const std::vector<CUgraphNode>& more);
+  };
+
+  uint64_t id = 0;
+  CUstream_st* origin = nullptr;
+  std::thread::id thread;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  bool invalidated = false;
+  bool ended = false;  // events may still know it
+  std::unique_ptr<CUgraph_st> graph;
+  std::map<CUstream_st*, Tail> tails;  // of the origin and of every stream that joined
+  Tail departed;                       // of joined streams that were destroyed meanwhile
+
+  // Whether what the other streams captured comes before the origin's end.
+  bool IsJoined() const;
+};
+
+class Captures {
+ public:
+  // The capture that a stream is in; null where it captures nothing.
+  Capture* Of(const CUstream_st* stream) const;
+
+  // The API functions of these names, once their arguments are checked.
+  CUresult Begin(CUstream_st* stream, CUstreamCaptureMode mode, UserObjects& objects);
+  CUresult End(CUstream_st* stream, std::unique_ptr<CUgraph_st>* graph);
+  CUresult Record(CUevent_st* event, CUstream_st* stream);
+  // REQUIRES: the stream captures, or IsCaptured(event). `legacy`: the stream is the legacy one.
+  CUresult Wait(CUstream_st* stream, CUevent_st* event, bool legacy);
+  // Makes a node of an operation.
+  CUresult AddNode(CUstream_st* stream, Operation operation);
+
+  bool IsCaptured(const CUevent_st* event) const { return records_.contains(event); }
+  // A record outside of any capture has taken the place of the captured one, or the event is gone.
+  void Forget(const CUevent_st* event) { records_.erase(event); }
+  // The stream is destroyed.
+  void Forget(CUstream_st* stream);
+
+  // The error, if any, of a call of the calling thread that...
+  CUresult RefuseUnsafe();                      // ...waits, or changes what a replay would not change
+  CUresult RefuseCaptured(const CUstream_st*);  // ...asks for the progress of a stream
+  CUresult RefuseCaptured(const CUevent_st*);   // ...or of an event
+  CUresult RefuseDevice(int device);            // ...waits for all streams of a device
+  CUresult RefuseImplicit(int device);          // ...uses the legacy stream of a device
+  bool HasBlockingCapture(int device) const;    // the same question, without a consequence
+
+  bool IsMaking(CUgraph graph) const;
+
+  void Announce(CUstream_st* stream, bool announced);
+  bool IsAnnounced(const CUstream_st* stream) const;
+
+  const char* UserOf(CUdeviceptr address, uint64_t bytes) const;
+  std::vector<std::string> Describe() const;
+
+ private:
+  struct CapturedRecord {
+    std::shared_ptr<Capture> capture;
+    std::vector<CUgraphNode> nodes;
+  };
+
+  std::shared_ptr<Capture> Shared(const CUstream_st* stream) const;
+  void Close(Capture& capture);
+
+  std::vector<std::shared_ptr<Capture>> live_;
+  std::map<const CUevent_st*, CapturedRecord> records_;
+  std::map<const CUstream_st*, int> announced_;
+  uint64_t next_id_ = 1;
+};
+
+// How the calling thread takes captures: cuThreadExchangeStreamCaptureMode.
+CUstreamCaptureMode& ThreadCaptureMode();
+
+// Whether a stream (as Scheduler::Resolve gives it) captures without a pool having been told: commpool's pools serve
+// captures that are announced only.
+bool IsUnannouncedCapture(const Machine& machine, const CUstream_st* stream);
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_

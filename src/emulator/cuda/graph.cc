@@ -1,0 +1,95 @@
+#include "src/emulator/cuda/graph.h"
+
+#include <utility>
+
+#include "src/emulator/cuda/machine.h"
+
+namespace commpool::emulator {
+
+namespace {
+
+std::shared_ptr<Operation> Boundary(const char* name) {
+  auto operation = std::make_shared<Operation>();
+  operation->name = name;
+  return operation;
+}
+
+// The operation that a node is at one replay.
+std::shared_ptr<Operation> Replayed(Machine& machine, const CUgraphNode_st& node) {
+  auto operation = std::make_shared<Operation>(node.operation);
+  if (!operation->repeat) return operation;
+  operation->start = operation->repeat();
+  operation->repeat = nullptr;
+  if (!operation->start) machine.ledger.Report("a graph repeats what is gone", operation->name);
+  return operation;
+}
+
+}  // namespace
+
+const char* UserAmong(const Nodes& nodes, CUdeviceptr address, uint64_t bytes) {
+  for (const auto& node : nodes) {
+    if (node->operation.Touches(address, bytes)) return node->operation.name.c_str();
+  }
+  return nullptr;
+}
+
+CUgraph Graphs::Add(std::unique_ptr<CUgraph_st> graph) {
+  const CUgraph handle = graph.get();
+  graphs_.emplace(handle, std::move(graph));
+  return handle;
+}
+
+CUgraphExec Graphs::Instantiate(const CUgraph_st& graph) {
+  auto executable = std::make_unique<CUgraphExec_st>();
+  executable->nodes = graph.nodes;
+  executable->objects = std::make_shared<const ObjectReferences>(graph.objects);
+  const CUgraphExec handle = executable.get();
+  executables_.emplace(handle, std::move(executable));
+  return handle;
+}
+
+void Graphs::Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* stream) {
+  Scheduler& scheduler = machine.scheduler;
+  const std::shared_ptr<Operation> begin = Boundary("graph begin");
+  if (executable.last != nullptr) begin->after.push_back(executable.last);
+  scheduler.Submit(stream, begin);
+  const std::shared_ptr<Operation> end = Boundary("graph end");
+  std::map<const CUgraphNode_st*, std::shared_ptr<Operation>> replayed;
+  for (const auto& node : executable.nodes) {
+    std::shared_ptr<Operation> operation = Replayed(machine, *node);
+    operation->after.push_back(begin);
+    for (const CUgraphNode_st* dependency : node->dependencies) operation->after.push_back(replayed.at(dependency));
+    replayed.emplace(node.get(), operation);
+    end->after.push_back(operation);
+    // A stream of its own, which goes when the node has run: the declared order is the only one.
+    CUstream_st* const branch = scheduler.CreateStream(node->device, CU_STREAM_NON_BLOCKING, 0);
+    scheduler.Submit(branch, std::move(operation));
+    scheduler.DestroyStream(branch);
+  }
+  end->run = [objects = executable.objects](const Pointers&, const Pointers&) {};  // holds them until it has run
+  scheduler.Submit(stream, end);
+  executable.last = end;
+}
+
+const char* Graphs::UserOf(CUdeviceptr address, uint64_t bytes) const {
+  for (const auto& [handle, graph] : graphs_) {
+    if (const char* name = UserAmong(graph->nodes, address, bytes)) return name;
+  }
+  for (const auto& [handle, executable] : executables_) {
+    if (const char* name = UserAmong(executable->nodes, address, bytes)) return name;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> Graphs::Describe() const {
+  std::vector<std::string> lines;
+  for (const auto& [handle, graph] : graphs_) {
+    lines.push_back("graph of " + std::to_string(graph->nodes.size()) + " nodes");
+  }
+  for (const auto& [handle, executable] : executables_) {
+    lines.push_back("executable graph of " + std::to_string(executable->nodes.size()) + " nodes");
+  }
+  return lines;
+}
+
+}  // namespace commpool::emulator

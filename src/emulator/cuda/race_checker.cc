@@ -1,0 +1,191 @@
+#include "src/emulator/cuda/race_checker.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "src/emulator/cuda/race_report.h"
+
+namespace commpool::emulator {
+
+namespace {
+
+// Histories are searched for what nobody can race with any more when they have grown to twice what was left last time.
+constexpr size_t kFewPieces = 1024;
+
+// An operation reads at the first of its ticks and writes at the second.
+constexpr uint64_t kTicks = 2;
+
+uint64_t RandomProcessNumber() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+// Spreads stream numbers over 64 bits, so that those of two processes do not meet.
+uint64_t Mixed(uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
+  return value ^ (value >> 31);
+}
+
+void NoteBlock(Operation& operation, std::shared_ptr<const Block> block) {
+  const auto known = std::find(operation.blocks.begin(), operation.blocks.end(), block);
+  if (block != nullptr && known == operation.blocks.end()) operation.blocks.push_back(std::move(block));
+}
+
+bool IsWithin(const commpoolEmulatorRange& range, const std::vector<commpoolEmulatorRange>& others) {
+  return std::any_of(others.begin(), others.end(), [&](const commpoolEmulatorRange& other) {
+    return range.address >= other.address && range.address + range.bytes <= other.address + other.bytes;
+  });
+}
+
+}  // namespace
+
+RaceChecker::RaceChecker(Ledger& ledger, Mode mode)
+    : mode_(mode), ledger_(ledger), process_(RandomProcessNumber()), most_pieces_(kFewPieces) {}
+
+// A component serves again once the host has waited for all its work: whatever the new stream runs comes after that.
+StreamClock RaceChecker::OpenStream() {
+  StreamClock stream;
+  if (!on()) return stream;
+  const auto found =
+      std::find_if(closed_.begin(), closed_.end(), [&](const Moment& last) { return host_->Covers(last); });
+  if (found == closed_.end()) {
+    stream.component = Mixed(process_ + ++streams_);
+    return stream;
+  }
+  stream.component = found->component;
+  stream.clock.Set(*found);
+  closed_.erase(found);
+  return stream;
+}
+
+void RaceChecker::CloseStream(const StreamClock& stream) {
+  if (on()) closed_.push_back({stream.component, stream.clock.Of(stream.component)});
+}
+
+std::shared_ptr<AccessHistory> RaceChecker::HistoryOf(uint64_t physical, Memory memory) {
+  if (!on()) return nullptr;
+  std::weak_ptr<AccessHistory>& known = histories_[physical];
+  std::shared_ptr<AccessHistory> history = memory == Memory::kImported ? known.lock() : nullptr;
+  if (history == nullptr) history = std::make_shared<AccessHistory>();
+  known = history;
+  return history;
+}
+
+void RaceChecker::Submitted(Operation& operation) {
+  if (!on()) return;
+  operation.host = host_;
+  if (operation.reads.empty() && operation.writes.empty()) return;
+  operation.issued_at = CallStack::Capture();
+  if (blocks_.empty()) return;
+  for (const auto* ranges : {&operation.reads, &operation.writes}) {
+    for (const commpoolEmulatorRange& range : *ranges) {
+      NoteBlock(operation, blocks_.At(range.address));
+      if (const std::optional<BlockMisuse> misuse = blocks_.Check(range)) {
+        ledger_.Report(misuse->rule, DescribeMisuse(operation, range, misuse->details));
+      }
+    }
+  }
+}
+
+void RaceChecker::Started(Operation& operation, const StreamClock& stream) {
+  if (!on()) return;
+  Clock& clock = operation.clock;
+  clock.Join(stream.clock);
+  for (const auto& other : operation.after) clock.Join(other->clock);
+  for (const auto& marker : operation.waits) clock.Join(marker->clock);
+  clock.Join(*operation.host);
+  operation.host = nullptr;
+  operation.component = stream.component;
+  clock.Set({stream.component, clock.Of(stream.component) + kTicks});
+}
+
+void RaceChecker::Touched(const std::shared_ptr<Operation>& operation, AddressSpace& addresses) {
+  if (!on()) return;
+  for (const commpoolEmulatorRange& range : operation->reads) {
+    // What is written too conflicts with whatever a read does.
+    if (!IsWithin(range, operation->writes)) Touch(AccessKind::kRead, range, operation, addresses);
+  }
+  for (const commpoolEmulatorRange& range : operation->writes) Touch(AccessKind::kWrite, range, operation, addresses);
+  PruneWhereLarge();
+}
+
+void RaceChecker::Touch(AccessKind kind, const commpoolEmulatorRange& range,
+                        const std::shared_ptr<Operation>& operation, AddressSpace& addresses) {
+  const Moment end{operation->component, operation->clock.Of(operation->component)};
+  const Moment moment{end.component, kind == AccessKind::kWrite ? end.count : end.count - 1};
+  for (const MappedRange* mapping : addresses.Covering(range.address, range.bytes)) {
+    AccessHistory* const history = mapping->physical->history.get();
+    if (history == nullptr) continue;
+    const uint64_t begin = std::max(range.address, mapping->address) - mapping->address;
+    const uint64_t stop = std::min<uint64_t>(range.address + range.bytes - mapping->address, mapping->bytes);
+    const size_t before = history->size();
+    history->Record(kind, begin, stop, {operation, moment, mapping->address}, operation->clock, conflicts_);
+    pieces_ += history->size() - before;
+    for (const Conflict& conflict : conflicts_) {
+      if (operation->reported_with.insert(conflict.earlier.operation->sequence).second) {
+        ledger_.Report("race", DescribeRace(*operation, kind, mapping->address, conflict));
+      }
+    }
+    conflicts_.clear();
+  }
+}
+
+void RaceChecker::Ended(const Operation& operation, StreamClock& stream) {
+  if (!on()) return;
+  stream.clock = operation.clock;
+  if (operation.marker != nullptr) operation.marker->clock = operation.clock;
+}
+
+void RaceChecker::HostWaitedFor(const Clock& clock) {
+  if (!on() || host_->Covers(clock)) return;
+  auto joined = std::make_shared<Clock>(*host_);
+  joined->Join(clock);
+  if (host_.use_count() > 1) earlier_host_.push_back(host_);
+  host_ = std::move(joined);
+}
+
+void RaceChecker::Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& addresses) {
+  if (!on()) return;
+  blocks_.Forget(address, bytes);
+  std::vector<Conflict> open;
+  for (const MappedRange* mapping : addresses.Touching(address, bytes)) {
+    const AccessHistory* const history = mapping->physical->history.get();
+    if (history == nullptr) continue;
+    for (Conflict& access : history->NotCoveredBy(*host_, mapping->address)) open.push_back(std::move(access));
+  }
+  if (!open.empty()) ledger_.Report("unmapped before the host waited", DescribeOpenAccesses(open));
+}
+
+Clock RaceChecker::Contribution(const Operation& operation) const {
+  Clock clock = operation.clock;
+  if (on()) clock.Set({operation.component, clock.Of(operation.component) - 1});
+  return clock;
+}
+
+// What every operation that has yet to start will know.
+std::shared_ptr<const Clock> RaceChecker::Floor() {
+  while (!earlier_host_.empty()) {
+    if (std::shared_ptr<const Clock> earliest = earlier_host_.front().lock()) return earliest;
+    earlier_host_.pop_front();
+  }
+  return host_;
+}
+
+void RaceChecker::PruneWhereLarge() {
+  if (pieces_ < most_pieces_) return;
+  const std::shared_ptr<const Clock> floor = Floor();
+  pieces_ = 0;
+  std::erase_if(histories_, [&](const auto& entry) {
+    const std::shared_ptr<AccessHistory> history = entry.second.lock();
+    if (history == nullptr) return true;
+    history->Prune(*floor);
+    pieces_ += history->size();
+    return false;
+  });
+  most_pieces_ = std::max(kFewPieces, 2 * pieces_);
+}
+
+}  // namespace commpool::emulator

@@ -1,0 +1,23 @@
+// The words of the race checker's reports: which operation, where it was issued, what it touched, which block it meant.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_RACE_REPORT_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_RACE_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "src/emulator/cuda/access_history.h"
+#include "src/emulator/cuda/operation.h"
+
+namespace commpool::emulator {
+
+// `base` is where the later operation has the memory's offset 0.
+std::string DescribeRace(const Operation& later, AccessKind kind, CUdeviceptr base, const Conflict& conflict);
+
+std::string DescribeMisuse(const Operation& operation, const commpoolEmulatorRange& range, const std::string& blocks);
+
+// REQUIRES: there is one.
+std::string DescribeOpenAccesses(const std::vector<Conflict>& accesses);
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_RACE_REPORT_H_

@@ -1,0 +1,73 @@
+// User objects: what a program wants to be told of when the last graph that needs it is gone.
+//
+// Counted references. The callback of an object without references runs on one thread of the emulator's own, some time
+// later, and may call no CUDA. Guarded by the machine's lock.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_USER_OBJECTS_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_USER_OBJECTS_H_
+
+#include <cuda.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+struct CUuserObject_st {
+  void* pointer = nullptr;
+  CUhostFn destroy = nullptr;
+  uint64_t references = 0;
+};
+
+namespace commpool::emulator {
+
+class UserObjects {
+ public:
+  // `mutex` is the machine's.
+  explicit UserObjects(std::mutex& mutex) : mutex_(mutex) {}
+
+  CUuserObject Create(void* pointer, CUhostFn destroy, uint64_t references);
+  bool IsObject(CUuserObject object) const { return objects_.contains(object); }
+  void Retain(CUuserObject object, uint64_t count) { object->references += count; }
+  // False, and nothing released, where there are fewer references.
+  bool Release(CUuserObject object, uint64_t count);
+
+  // Whether the calling thread is in a callback of a user object.
+  static bool InCallback();
+
+  std::vector<std::string> Describe() const;
+
+ private:
+  void RunCallbacks();
+
+  std::mutex& mutex_;
+  std::map<CUuserObject, std::unique_ptr<CUuserObject_st>> objects_;
+  std::deque<CUuserObject_st> ended_;
+  std::condition_variable more_ended_;
+  bool runs_ = false;  // the thread, which never ends: the process ends it
+};
+
+// The references that a graph owns. Copies have references of their own.
+class ObjectReferences {
+ public:
+  explicit ObjectReferences(UserObjects& objects) : objects_(objects) {}
+  ObjectReferences(const ObjectReferences& other);
+  ObjectReferences& operator=(const ObjectReferences&) = delete;
+  ~ObjectReferences();
+
+  // Takes over references that the caller owned.
+  void Adopt(CUuserObject object, uint64_t count) { counts_[object] += count; }
+  // False, and nothing released, where there are fewer.
+  bool Release(CUuserObject object, uint64_t count);
+
+ private:
+  UserObjects& objects_;
+  std::map<CUuserObject, uint64_t> counts_;
+};
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_USER_OBJECTS_H_

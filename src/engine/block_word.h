@@ -1,0 +1,63 @@
+// What the fast path knows of a block: one word, found by the block's address without a lock.
+//
+// A block of a size class that a thread's cache may keep says which class, how much less was asked for, and in whose
+// lane it is. Blocks that only the pool's lock may free (large ones, those that other streams used, symmetric pools')
+// say no more than that they are live.
+#ifndef COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
+#define COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/engine/size_classes.h"
+
+namespace commpool::engine {
+
+// One pool's memory as one stream sees it. 0 is none.
+using Lane = uint32_t;
+
+class BlockWord {
+ public:
+  enum class State : uint8_t {
+    kNone = 0,       // no block begins here
+    kCacheable = 1,  // live; a thread's cache may take it back
+    kCached = 2,     // in a thread's cache
+    kLive = 3,       // live; the pool takes it back
+  };
+
+  constexpr BlockWord() = default;
+  constexpr explicit BlockWord(uint64_t bits) : bits_(bits) {}
+
+  // REQUIRES: requested <= ClassBytes(size_class).
+  static constexpr BlockWord Cacheable(Lane lane, SizeClass size_class, uint64_t requested) {
+    return Make(State::kCacheable, lane, size_class, requested);
+  }
+  static constexpr BlockWord Live() { return BlockWord(static_cast<uint64_t>(State::kLive)); }
+
+  constexpr State state() const { return static_cast<State>(bits_ & 3); }
+  constexpr SizeClass size_class() const { return static_cast<SizeClass>(bits_ >> 2) & 0x3ff; }
+  constexpr Lane lane() const { return static_cast<Lane>(bits_ >> 32); }
+  constexpr uint64_t requested() const { return ClassBytes(size_class()) - ((bits_ >> 12) & 0xfffff); }
+  constexpr uint64_t bits() const { return bits_; }
+
+  // The same block, in a cache.
+  constexpr BlockWord Cached() const {
+    return BlockWord((bits_ & ~uint64_t{3}) | static_cast<uint64_t>(State::kCached));
+  }
+
+ private:
+  // state 2, class 10, slack 20, lane 32
+  static constexpr BlockWord Make(State state, Lane lane, SizeClass size_class, uint64_t requested) {
+    const uint64_t slack = ClassBytes(size_class) - requested;
+    return BlockWord(static_cast<uint64_t>(state) | uint64_t{size_class} << 2 | slack << 12 | uint64_t{lane} << 32);
+  }
+
+  uint64_t bits_ = 0;
+};
+
+// A word as threads share it.
+using AtomicWord = std::atomic<uint64_t>;
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_

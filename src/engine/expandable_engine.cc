@@ -1,0 +1,117 @@
+#include "src/engine/expandable_engine.h"
+
+#include <algorithm>
+
+#include "src/base/check.h"
+
+namespace commpool::engine {
+
+SegmentIndex ExpandableEngine::AddTerritory(const SegmentRange& range, Space space) {
+  return ledger().AddTerritory(range, space);
+}
+
+bool ExpandableEngine::IsEmptyTerritory(SegmentIndex index) const {
+  const Block* const first = ledger().heap().segments().at(index)->first;
+  return first->next == nullptr && first->state == BlockState::kUnmapped;
+}
+
+Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors) const {
+  Result<RequestSizes> sizes = SizesOf(bytes, options());
+  if (!sizes.ok()) return sizes.status();
+  ExpansionRequest request{sizes->block_bytes,  stream, sizes->space, donors, options().granularity,
+                           options().page_bytes};
+  // Pages of small blocks are small, because a single block keeps one from moving.
+  if (sizes->space == Space::kSmall) request.page_bytes = options().granularity;
+  return PlanExpansion(ledger().heap(), pages_, request);
+}
+
+bool ExpandableEngine::CanClaim(const Expansion& expansion) const {
+  return std::all_of(expansion.moves.begin(), expansion.moves.end(), [&](const PageMove& move) {
+    const Block* const block = ledger().heap().Find(move.from);
+    return block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
+           AddressOf(*block) + block->bytes >= move.from + move.bytes;
+  });
+}
+
+void ExpandableEngine::Claim(const Expansion& expansion) {
+  for (const SegmentRange& range : expansion.arriving) {
+    ledger().Convert(range, BlockState::kUnmapped, BlockState::kArriving);
+  }
+  for (const PageMove& move : expansion.moves) {
+    ledger().Convert({move.from, move.bytes}, BlockState::kFree, BlockState::kLeaving);
+  }
+}
+
+void ExpandableEngine::Settle(const Expansion& expansion) {
+  for (const PageMove& move : expansion.moves) {
+    COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page moves that there is not");
+    pages_.emplace(move.to, move.bytes);
+    ledger().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
+    ledger().Convert({move.to, move.bytes}, BlockState::kArriving, BlockState::kFree);
+  }
+  for (const SegmentRange& page : expansion.made) {
+    pages_.emplace(page.address, page.bytes);
+    ledger().AddPage();
+    ledger().Convert(page, BlockState::kArriving, BlockState::kFree);
+  }
+}
+
+void ExpandableEngine::Unclaim(const Expansion& expansion) {
+  for (const PageMove& move : expansion.moves) {
+    ledger().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kFree);
+  }
+  for (const SegmentRange& range : expansion.arriving) {
+    ledger().Convert(range, BlockState::kArriving, BlockState::kUnmapped);
+  }
+}
+
+void ExpandableEngine::Lose(const PageMove& move) {
+  COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page is lost that there was not");
+  ledger().RemovePage();
+  ledger().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
+}
+
+std::vector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
+  std::vector<SegmentRange> claimed;
+  uint64_t together = 0;
+  for (auto page = pages_.rbegin(); page != pages_.rend() && together < bytes; ++page) {
+    const SegmentRange range{page->first, page->second};
+    const Block* const block = ledger().heap().Find(range.address);
+    const bool idle = block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
+                      AddressOf(*block) + block->bytes >= range.address + range.bytes;
+    if (!idle) continue;
+    ledger().Convert(range, BlockState::kFree, BlockState::kLeaving);
+    claimed.push_back(range);
+    together += range.bytes;
+  }
+  return claimed;
+}
+
+void ExpandableEngine::RemovePage(const SegmentRange& page) {
+  COMMPOOL_CHECK(pages_.erase(page.address) == 1, "a page is removed that there is not");
+  ledger().RemovePage();
+  ledger().Convert(page, BlockState::kLeaving, BlockState::kUnmapped);
+}
+
+void ExpandableEngine::UnclaimPage(const SegmentRange& page) {
+  ledger().Convert(page, BlockState::kLeaving, BlockState::kFree);
+}
+
+void ExpandableEngine::CheckInvariants() const {
+  CachingEngine::CheckInvariants();
+  uint64_t bytes = 0;
+  Address end = 0;
+  for (const auto& [address, size] : pages_) {
+    COMMPOOL_CHECK(address >= end, "two pages overlap");
+    end = address + size;
+    bytes += size;
+    for (Address at = address; at < end;) {
+      const Block* const block = ledger().heap().Find(at);
+      COMMPOOL_CHECK(block != nullptr && !IsHole(*block), "a page lies where the pool has no memory");
+      at = AddressOf(*block) + block->bytes;
+    }
+  }
+  COMMPOOL_CHECK(bytes == counters().reserved_bytes.current, "pages do not add up to the reserved bytes");
+}
+
+}  // namespace commpool::engine

@@ -1,0 +1,55 @@
+// The engine of expandable pools: a CachingEngine whose memory is pages among the addresses of territories, which move
+// to where they are needed.
+//
+// Growth has four steps, so that the pool may call the driver outside its lock: Plan, Claim, the calls, then Settle (or
+// Unclaim where one failed). Claimed pages and addresses serve nobody. One growth at a time: the pool's growth lock.
+#ifndef COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
+#define COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "src/engine/caching_engine.h"
+#include "src/engine/expansion.h"
+
+namespace commpool::engine {
+
+class ExpandableEngine : public CachingEngine {
+ public:
+  explicit ExpandableEngine(const EngineOptions& options) : CachingEngine(options) {}
+
+  // Addresses for small or for large blocks. No memory yet.
+  SegmentIndex AddTerritory(const SegmentRange& range, Space space);
+  // REQUIRES: no page lies in it.
+  void RemoveTerritory(SegmentIndex index) { ledger().RemoveTerritory(index); }
+  bool IsEmptyTerritory(SegmentIndex index) const;
+
+  // How to make room for a request that Allocate answered with Grow.
+  Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors) const;
+
+  // Whether nothing that the plan counts on was served to somebody else since.
+  bool CanClaim(const Expansion& expansion) const;
+  void Claim(const Expansion& expansion);
+  // The pages are where the plan wants them: free memory, used by nobody.
+  void Settle(const Expansion& expansion);
+  // Nothing was changed: pages and addresses are as before Claim.
+  void Unclaim(const Expansion& expansion);
+  // A page that was claimed is lost to the pool: its old addresses, and those that waited for it, have no memory.
+  void Lose(const PageMove& move);
+
+  // Free pages that nobody uses, until about `bytes` are together, the highest addresses first: claimed, to be given
+  // back.
+  std::vector<SegmentRange> ClaimIdlePages(uint64_t bytes);
+  void RemovePage(const SegmentRange& page);
+  void UnclaimPage(const SegmentRange& page);
+
+  const Pages& pages() const { return pages_; }
+  void CheckInvariants() const;
+
+ private:
+  Pages pages_;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_

@@ -1,0 +1,200 @@
+#include "src/engine/expansion.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "src/base/bytes.h"
+#include "src/base/check.h"
+
+namespace commpool::engine {
+namespace {
+
+// Of a free block's bytes outside its whole pages, for each byte in them: more would leave splinters.
+constexpr double kMostSplinters = 0.7;
+
+// A range of addresses for the request, part free memory and part holes to be filled.
+struct Window {
+  Address begin = 0;
+  Address end = 0;
+  std::vector<SegmentRange> holes;
+  uint64_t missing_bytes = 0;  // before they are rounded up to the granularity
+};
+
+bool IsUsable(const Block& block, StreamKey stream) {
+  return block.state == BlockState::kFree && block.part == kCommonPart &&
+         std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
+}
+
+// The window that begins with this block; nothing where a block in use, or the territory's end, comes too early.
+std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& request) {
+  Window window;
+  window.begin = AddressOf(*first);
+  window.end = window.begin + request.block_bytes;
+  Address at = window.begin;
+  for (const Block* block = first; at < window.end; block = block->next) {
+    if (block == nullptr) return std::nullopt;
+    if (block->state == BlockState::kUnmapped) {
+      const uint64_t wanted = std::min(window.end - at, block->bytes);
+      const uint64_t filled = std::min(RoundUp(wanted, request.granularity), block->bytes);
+      window.holes.push_back({at, filled});
+      window.missing_bytes += wanted;
+    } else if (!IsUsable(*block, request.stream)) {
+      return std::nullopt;
+    }
+    at = AddressOf(*block) + block->bytes;
+  }
+  return window;
+}
+
+// The one with the fewest bytes to fill; one with no free memory in it lies at the largest hole's beginning.
+std::optional<Window> BestWindow(const Heap& heap, const ExpansionRequest& request) {
+  std::optional<Window> best;
+  const Block* largest_hole = nullptr;
+  for (const auto& [index, segment] : heap.segments()) {
+    if (segment->space != request.space) continue;
+    for (const Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->state == BlockState::kUnmapped) {
+        if (largest_hole == nullptr || block->bytes > largest_hole->bytes) largest_hole = block;
+        continue;
+      }
+      if (!IsUsable(*block, request.stream)) continue;
+      std::optional<Window> window = WindowFrom(block, request);
+      if (window && (!best || window->missing_bytes < best->missing_bytes)) best = std::move(window);
+    }
+  }
+  if (!best && largest_hole != nullptr) best = WindowFrom(largest_hole, request);
+  return best;
+}
+
+struct Donor {
+  Address address = 0;
+  uint64_t bytes = 0;
+  uint64_t splinters = 0;  // what its block leaves behind
+};
+
+// The whole pages of a free block.
+std::vector<Donor> PagesOf(const Block& block, const Pages& pages) {
+  std::vector<Donor> whole;
+  const Address end = AddressOf(block) + block.bytes;
+  uint64_t bytes = 0;
+  for (auto page = pages.lower_bound(AddressOf(block)); page != pages.end() && page->first < end; ++page) {
+    if (page->first + page->second > end) break;
+    whole.push_back({page->first, page->second, 0});
+    bytes += page->second;
+  }
+  for (Donor& donor : whole) donor.splinters = block.bytes - bytes;
+  return whole;
+}
+
+// Free pages outside the window, those that leave the fewest splinters and the largest first.
+std::vector<Donor> FindDonors(const Heap& heap, const Pages& pages, const Window& window,
+                              const ExpansionRequest& request, uint64_t* busy_bytes) {
+  std::vector<Donor> donors;
+  for (const auto& [index, segment] : heap.segments()) {
+    for (const Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->state != BlockState::kFree || block->part != kCommonPart) continue;
+      const Address begin = AddressOf(*block);
+      if (begin < window.end && begin + block->bytes > window.begin) continue;
+      const std::vector<Donor> whole = PagesOf(*block, pages);
+      if (whole.empty()) continue;
+      const auto splinters = static_cast<double>(whole.front().splinters);
+      const double bytes = static_cast<double>(block->bytes) - splinters;
+      if (request.donors == Donors::kWhole && splinters > kMostSplinters * bytes) continue;
+      if (block->uses.empty()) {
+        donors.insert(donors.end(), whole.begin(), whole.end());
+      } else {
+        *busy_bytes += block->bytes - whole.front().splinters;
+      }
+    }
+  }
+  std::sort(donors.begin(), donors.end(), [](const Donor& a, const Donor& b) {
+    return std::tie(a.splinters, b.bytes, b.address) < std::tie(b.splinters, a.bytes, a.address);
+  });
+  return donors;
+}
+
+uint64_t Sum(const std::vector<SegmentRange>& ranges) {
+  uint64_t bytes = 0;
+  for (const SegmentRange& range : ranges) bytes += range.bytes;
+  return bytes;
+}
+
+// Takes donors that fit the bytes still to fill; where they suffice in all, the last may be larger than what is left,
+// if the addresses behind the window are free.
+std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uint64_t room_behind) {
+  std::vector<Donor> chosen;
+  std::vector<Donor> left;
+  uint64_t available = 0;
+  for (const Donor& donor : donors) available += donor.bytes;
+  uint64_t remaining = wanted;
+  for (const Donor& donor : donors) {
+    if (donor.bytes <= remaining) {
+      chosen.push_back(donor);
+      remaining -= donor.bytes;
+    } else {
+      left.push_back(donor);
+    }
+  }
+  std::stable_sort(chosen.begin(), chosen.end(), [](const Donor& a, const Donor& b) { return a.bytes > b.bytes; });
+  if (remaining > 0 && available >= wanted && !left.empty()) {
+    const Donor& least =
+        *std::min_element(left.begin(), left.end(), [](const Donor& a, const Donor& b) { return a.bytes < b.bytes; });
+    if (least.bytes - remaining <= room_behind) chosen.push_back(least);
+  }
+  return chosen;
+}
+
+// Fills a hole with chosen pages and, for what they leave, new ones. The last hole may be filled beyond its end.
+void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest& request, std::vector<Donor>& chosen,
+          Expansion& expansion) {
+  Address at = hole.address;
+  const Address end = hole.address + hole.bytes;
+  std::erase_if(chosen, [&](const Donor& donor) {
+    if (at >= end || at + donor.bytes > end + room_behind) return false;
+    expansion.moves.push_back({donor.address, at, donor.bytes});
+    at += donor.bytes;
+    return true;
+  });
+  while (at < end) {
+    const uint64_t bytes = std::min(end - at, request.page_bytes);
+    expansion.made.push_back({at, bytes});
+    at += bytes;
+  }
+  expansion.arriving.push_back({hole.address, at - hole.address});
+}
+
+}  // namespace
+
+uint64_t Expansion::moved_bytes() const {
+  uint64_t bytes = 0;
+  for (const PageMove& move : moves) bytes += move.bytes;
+  return bytes;
+}
+
+uint64_t Expansion::made_bytes() const { return Sum(made); }
+
+Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request) {
+  Expansion expansion;
+  const std::optional<Window> window = BestWindow(heap, request);
+  if (!window) {
+    expansion.needs_territory = true;
+    return expansion;
+  }
+  // Behind the last hole there may be more addresses without memory: a page may reach into them.
+  const SegmentRange& last = window->holes.back();
+  const Block* const hole = heap.Find(last.address);
+  const uint64_t room_behind = AddressOf(*hole) + hole->bytes - (last.address + last.bytes);
+
+  std::vector<Donor> chosen;
+  if (request.donors != Donors::kNone) {
+    const std::vector<Donor> donors = FindDonors(heap, pages, *window, request, &expansion.busy_bytes);
+    chosen = Choose(donors, Sum(window->holes), window->holes.size() == 1 ? room_behind : 0);
+  }
+  for (const SegmentRange& range : window->holes) {
+    Fill(range, &range == &last ? room_behind : 0, request, chosen, expansion);
+  }
+  return expansion;
+}
+
+}  // namespace commpool::engine

@@ -1,0 +1,247 @@
+#include "src/pool/growing_pool.h"
+
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/base/log.h"
+#include "src/pool/memory_search.h"
+
+namespace commpool {
+
+template <typename Engine>
+Result<std::optional<CUdeviceptr>> GrowingPool<Engine>::TryServe(uint64_t bytes, StreamKey stream,
+                                                                 engine::Reuse reuse) {
+  engine::Served served;
+  {
+    MutexLock lock(this->mutex_);
+    Result<engine::Outcome> outcome = this->engine_.Allocate(bytes, stream, reuse);
+    if (!outcome.ok()) return Status(outcome.status().code(), this->Title() + ": " + outcome.status().message());
+    if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
+    served = std::move(std::get<engine::Served>(*outcome));
+  }
+  Result<CUdeviceptr> address = this->FinishServing(served, bytes, stream);
+  if (!address.ok()) return address.status();
+  return std::optional<CUdeviceptr>(*address);
+}
+
+template <typename Engine>
+bool GrowingPool<Engine>::DrainCaches() {
+  const std::vector<engine::CachedBlock> drained = this->shared_.caches->Drain(this->handle());
+  this->TakeBack(drained);
+  return !drained.empty();
+}
+
+template <typename Engine>
+Result<CUdeviceptr> GrowingPool<Engine>::Allocate(uint64_t bytes, StreamKey stream) {
+  Status open = this->CheckOpen();
+  if (!open.ok()) return this->Failed(open);
+  this->PollFences();
+  KeepToThreshold();
+  Result<std::optional<CUdeviceptr>> served = TryServe(bytes, stream, engine::Reuse::kSameStream);
+  if (!served.ok()) return this->Failed(served.status());
+  if (!served->has_value() && DrainCaches()) {
+    served = TryServe(bytes, stream, engine::Reuse::kSameStream);
+    if (!served.ok()) return this->Failed(served.status());
+  }
+  if (served->has_value()) return **served;
+
+  Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kUsual);
+  if (grown.ok()) return grown;
+  if (grown.status().code() != StatusCode::kOutOfMemory) return this->Failed(grown.status());
+  Result<CUdeviceptr> found = Search(bytes, stream, grown.status());
+  if (!found.ok()) return this->Failed(found.status());
+  return found;
+}
+
+template <typename Engine>
+Result<CUdeviceptr> GrowingPool<Engine>::ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort) {
+  // Other threads may take what one growth made, so it can need more than one; each makes room for somebody.
+  for (;;) {
+    Status status = Grow(bytes, stream, effort);
+    if (!status.ok()) return status;
+    Result<std::optional<CUdeviceptr>> served = TryServe(bytes, stream, engine::Reuse::kSameStream);
+    if (!served.ok()) return served.status();
+    if (served->has_value()) return **served;
+  }
+}
+
+template <typename Engine>
+Result<CUdeviceptr> GrowingPool<Engine>::Search(uint64_t bytes, StreamKey stream, const Status& growth_failure) {
+  // Memory that other streams used last: a device-side wait is cheaper than a host one.
+  Result<std::optional<CUdeviceptr>> served = TryServe(bytes, stream, engine::Reuse::kAnyStream);
+  if (!served.ok()) return served.status();
+  if (served->has_value()) return **served;
+
+  // After a host wait free neighbours merge, whichever streams used them.
+  this->CountHostWait();
+  Status status = this->WaitForDevice();
+  if (!status.ok()) return status;
+  served = TryServe(bytes, stream, engine::Reuse::kAnyStream);
+  if (!served.ok()) return served.status();
+  if (served->has_value()) return **served;
+
+  // Free segments that are too small for the request: of this pool, then of the others on the device.
+  Status failure = growth_failure;
+  if (bytes <= this->configuration_.limit_bytes) {
+    ReleaseUnused();
+    ReleaseUnusedMemory(this->shared_.table, this->device(), this);
+    Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
+    if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
+    failure = grown.status();
+    // Other allocators of the process, as long as they give.
+    while (this->shared_.holders.Release(this->device(), bytes) > 0) {
+      grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
+      if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
+    }
+  }
+  return Status(StatusCode::kOutOfMemory, "no memory for " + FormatBytes(bytes) + " in " + failure.message() +
+                                              DescribeHolders(this->shared_, this->device()));
+}
+
+template <typename Engine>
+Caching GrowingPool<Engine>::CachingNow() const {
+  return this->configuration_.release_threshold_bytes == UINT64_MAX ? Caching::kYes : Caching::kNo;
+}
+
+template <typename Engine>
+Status GrowingPool<Engine>::PollStreams() {
+  this->PollFences();
+  ContextGuard guard(this->driver_, this->device_->context());
+  std::vector<StreamKey> streams;
+  std::vector<Checkpoint> checkpoints;
+  engine::Moment now = 0;
+  {
+    MutexLock lock(this->mutex_);
+    checkpoints = std::exchange(checkpoints_, {});
+    now = this->engine_.Now();
+    streams = this->engine_.StreamsInUse();
+  }
+  for (const StreamKey stream : streams) {
+    if (!IsReachable(stream)) continue;  // only its own thread can record on it
+    Result<FenceId> fence = this->device_->fences().Record(stream);
+    if (!fence.ok()) return fence.status();
+    checkpoints.push_back({stream, now, *fence});
+  }
+  for (const Checkpoint& checkpoint : checkpoints) {
+    Result<bool> passed = this->device_->fences().Passed(checkpoint.fence);
+    if (!passed.ok()) return passed.status();
+    if (*passed) this->device_->fences().Retire(checkpoint.fence);
+    MutexLock lock(this->mutex_);
+    if (*passed) {
+      this->engine_.StreamIdle(checkpoint.stream, checkpoint.moment);
+    } else {
+      checkpoints_.push_back(checkpoint);
+    }
+  }
+  return Status();
+}
+
+template <typename Engine>
+void GrowingPool<Engine>::ForgetStream(StreamKey stream) {
+  std::vector<Checkpoint> over;
+  {
+    MutexLock lock(this->mutex_);
+    for (const Checkpoint& checkpoint : checkpoints_) {
+      if (checkpoint.stream == stream) over.push_back(checkpoint);
+    }
+    std::erase_if(checkpoints_, [&](const Checkpoint& checkpoint) { return checkpoint.stream == stream; });
+  }
+  for (const Checkpoint& checkpoint : over) this->device_->fences().Retire(checkpoint.fence);
+  PoolBase<Engine>::ForgetStream(stream);
+}
+
+template <typename Engine>
+Status GrowingPool<Engine>::TakeRoom(uint64_t bytes) {
+  const uint64_t reserved = this->ReservedBytes();
+  const std::optional<uint64_t> after = CheckedAdd(reserved, bytes);
+  if (!after || *after > this->configuration_.limit_bytes) {
+    return Status(StatusCode::kOutOfMemory,
+                  this->Title() + ": " + FormatBytes(bytes) + " more would exceed its limit of " +
+                      FormatBytes(this->configuration_.limit_bytes) + " (" + FormatBytes(reserved) + " are reserved)");
+  }
+  if (!this->on_device() || this->device_->account().Take(bytes)) return Status();
+  return Status(StatusCode::kOutOfMemory,
+                this->Title() + ": " + FormatBytes(bytes) + " more would exceed the limit of device " +
+                    std::to_string(this->device()) + ", " + FormatBytes(this->device_->account().limit()));
+}
+
+template <typename Engine>
+void GrowingPool<Engine>::GiveRoomBack(uint64_t bytes) {
+  if (this->on_device()) this->device_->account().GiveBack(bytes);
+}
+
+template <typename Engine>
+uint64_t GrowingPool<Engine>::Room() const {
+  const uint64_t reserved = this->ReservedBytes();
+  const uint64_t limit = this->configuration_.limit_bytes;
+  const uint64_t own = reserved > limit ? 0 : limit - reserved;
+  return this->on_device() ? std::min(own, this->device_->account().Room()) : own;
+}
+
+template <typename Engine>
+Status GrowingPool<Engine>::Reserve(uint64_t bytes) {
+  Status open = this->CheckOpen();
+  if (!open.ok()) return open;
+  if (bytes == 0) return Status(StatusCode::kInvalidArgument, this->Title() + ": reserve of 0 bytes");
+  DrainCaches();
+  // What a block of the calling thread's legacy stream could be served with counts as there.
+  const StreamKey stream = KeyOfStream(nullptr);
+  Status status = Grow(bytes, stream, Effort::kUsual);
+  if (status.code() != StatusCode::kOutOfMemory) return status;
+  ReleaseUnusedMemory(this->shared_.table, this->device(), this);
+  this->shared_.holders.Release(this->device(), bytes);
+  return Grow(bytes, stream, Effort::kPressure);
+}
+
+template <typename Engine>
+void GrowingPool<Engine>::KeepToThreshold() {
+  const uint64_t threshold = this->configuration_.release_threshold_bytes;
+  if (threshold == UINT64_MAX || this->ReservedBytes() <= threshold) return;
+  Result<uint64_t> released = GiveBack(threshold, Wait::kNo);
+  if (!released.ok()) Log(LogLevel::kWarning, this->Title() + ": " + released.status().message());
+}
+
+template <typename Engine>
+Result<uint64_t> GrowingPool<Engine>::Reclaim() {
+  const uint64_t before = this->ReservedBytes();
+  this->PollFences();
+  KeepToThreshold();
+  return before - std::min(before, this->ReservedBytes());
+}
+
+template <typename Engine>
+Result<uint64_t> GrowingPool<Engine>::Trim(uint64_t keep_bytes) {
+  DrainCaches();
+  return GiveBack(keep_bytes, Wait::kYes);
+}
+
+template <typename Engine>
+uint64_t GrowingPool<Engine>::ReleaseUnused() {
+  DrainCaches();
+  Result<uint64_t> released = GiveBack(0, Wait::kYes);
+  if (!released.ok()) Log(LogLevel::kWarning, this->Title() + ": " + released.status().message());
+  return released.ok() ? *released : 0;
+}
+
+template <typename Engine>
+void GrowingPool<Engine>::Retire() {
+  this->open_ = false;
+  this->retired_ = true;
+  this->TakeBack(this->shared_.caches->Close(this->handle()));
+  AfterFree();
+}
+
+template <typename Engine>
+void GrowingPool<Engine>::AfterFree() {
+  if (this->device_->health().broken()) return;  // quarantined: the memory goes with the process
+  if (this->retired_.load(std::memory_order_acquire)) {
+    ReleaseUnused();
+  } else {
+    KeepToThreshold();
+  }
+}
+
+template class GrowingPool<engine::CachingEngine>;
+template class GrowingPool<engine::ExpandableEngine>;
+
+}  // namespace commpool

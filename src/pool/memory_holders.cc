@@ -1,0 +1,83 @@
+#include "src/pool/memory_holders.h"
+
+namespace commpool {
+
+namespace {
+
+// The holder whose function this thread is in; null outside.
+thread_local const void* asked_holder = nullptr;
+
+}  // namespace
+
+commpool_holder MemoryHolders::Add(const commpool_holder_options& options) {
+  auto holder = std::make_shared<Holder>();
+  holder->name = options.name == nullptr ? "other" : options.name;
+  holder->cached_bytes = options.cached_bytes;
+  holder->release = options.release;
+  holder->context = options.context;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  holders_.emplace(next_, std::move(holder));
+  return next_++;
+}
+
+Status MemoryHolders::Remove(commpool_holder handle) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto found = holders_.find(handle);
+  if (found == holders_.end()) {
+    return Status(StatusCode::kNotFound, "holder " + std::to_string(handle) + " was removed, or never added");
+  }
+  const std::shared_ptr<Holder> holder = found->second;
+  if (asked_holder == holder.get()) {
+    return Status(StatusCode::kFailedPrecondition, "holder " + holder->name + " is removed by its own function");
+  }
+  holder->removed = true;
+  holders_.erase(found);
+  ended_.wait(lock, [&] { return holder->running == 0; });
+  return Status();
+}
+
+template <typename Ask>
+void MemoryHolders::ForEach(Ask ask) {
+  std::vector<std::shared_ptr<Holder>> holders;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [handle, holder] : holders_) holders.push_back(holder);
+  }
+  for (const std::shared_ptr<Holder>& holder : holders) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (holder->removed) continue;
+      ++holder->running;
+    }
+    const void* const outer = asked_holder;
+    asked_holder = holder.get();
+    const bool more = ask(*holder);
+    asked_holder = outer;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      --holder->running;
+    }
+    ended_.notify_all();
+    if (!more) return;
+  }
+}
+
+uint64_t MemoryHolders::Release(int device, uint64_t bytes) {
+  uint64_t released = 0;
+  ForEach([&](const Holder& holder) {
+    if (holder.release != nullptr) released += holder.release(device, bytes - released, holder.context);
+    return released < bytes;
+  });
+  return released;
+}
+
+std::vector<MemoryHolders::Held> MemoryHolders::Describe(int device) {
+  std::vector<Held> held;
+  ForEach([&](const Holder& holder) {
+    held.push_back({holder.name, holder.cached_bytes == nullptr ? 0 : holder.cached_bytes(device, holder.context)});
+    return true;
+  });
+  return held;
+}
+
+}  // namespace commpool

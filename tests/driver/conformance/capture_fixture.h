@@ -1,0 +1,99 @@
+// What the tests of captures and graphs share: captures that are always ended, and graphs that are gone with the test.
+#ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_CAPTURE_FIXTURE_H_
+#define COMMPOOL_TESTS_DRIVER_CONFORMANCE_CAPTURE_FIXTURE_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tests/driver/conformance/conformance_fixture.h"
+
+namespace commpool::testing {
+
+class CaptureTest : public ConformanceTest {
+ protected:
+  static constexpr uint64_t kBytes = 4096;
+
+  ~CaptureTest() override {
+    // A test that failed half-way leaves a capture open, which would fail the calls of every later test.
+    for (CUstream stream : began_) EndQuietly(stream);
+    for (CUgraphExec executable : executables_) EXPECT_EQ(cuda().cuGraphExecDestroy(executable), CUDA_SUCCESS);
+    for (CUgraph graph : graphs_) EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
+
+  void Begin(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
+    ASSERT_EQ(cuda().cuStreamBeginCapture(stream, mode), CUDA_SUCCESS);
+    began_.push_back(stream);
+  }
+  CUstream BeginOnNewStream(CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
+    const CUstream stream = MakeStream(CU_STREAM_NON_BLOCKING);
+    Begin(stream, mode);
+    return stream;
+  }
+
+  // Ends a capture that is expected to have failed, with this error and without a graph.
+  void EndFails(CUstream stream, CUresult error) {
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), error);
+    EXPECT_EQ(graph, nullptr);
+    Adopt(graph);
+  }
+  // The graph goes with the test.
+  CUgraph End(CUstream stream) {
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    Adopt(graph);
+    return graph;
+  }
+  CUgraphExec Instantiate(CUgraph graph) {
+    CUgraphExec executable = nullptr;
+    EXPECT_EQ(cuda().cuGraphInstantiate(&executable, graph, 0), CUDA_SUCCESS);
+    if (executable != nullptr) executables_.push_back(executable);
+    return executable;
+  }
+  // Before the test's end.
+  CUresult Destroy(CUgraph graph) { return std::erase(graphs_, graph), cuda().cuGraphDestroy(graph); }
+  CUresult Destroy(CUgraphExec executable) {
+    return std::erase(executables_, executable), cuda().cuGraphExecDestroy(executable);
+  }
+
+  CUstreamCaptureStatus StatusOf(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    EXPECT_EQ(cuda().cuStreamIsCapturing(stream, &status), CUDA_SUCCESS);
+    return status;
+  }
+  size_t NodesOf(CUgraph graph) {
+    size_t count = 0;
+    EXPECT_EQ(cuda().cuGraphGetNodes(graph, nullptr, &count), CUDA_SUCCESS);
+    return count;
+  }
+  // `from` is waited for by `to`: a fork, or a join.
+  void Order(CUstream from, CUstream to) {
+    const CUevent event = MakeEvent();
+    EXPECT_EQ(cuda().cuEventRecord(event, from), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamWaitEvent(to, event, 0), CUDA_SUCCESS);
+  }
+
+ private:
+  void Adopt(CUgraph graph) {
+    if (graph != nullptr) graphs_.push_back(graph);
+  }
+  void EndQuietly(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (cuda().cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE) return;
+    CUgraph graph = nullptr;
+    cuda().cuStreamEndCapture(stream, &graph);
+    Adopt(graph);
+    ADD_FAILURE() << "the test left a capture open";
+  }
+
+  std::vector<CUstream> began_;
+  std::vector<CUgraph> graphs_;
+  std::vector<CUgraphExec> executables_;
+};
+
+}  // namespace commpool::testing
+
+#endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_CAPTURE_FIXTURE_H_

@@ -1,0 +1,330 @@
+// What the emulator checks about captures, graphs and user objects beyond what hardware answers.
+#include <functional>
+#include <future>
+#include <vector>
+
+#include "tests/emulator/cuda/machine_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class CaptureRules : public MachineTest {
+ protected:
+  explicit CaptureRules(int device = 0) : MachineTest(device) {}
+  ~CaptureRules() override {
+    for (CUgraphExec executable : executables_) EXPECT_EQ(cuda().cuGraphExecDestroy(executable), CUDA_SUCCESS);
+    for (CUgraph graph : graphs_) EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
+
+  CUstream Begin() {
+    const CUstream stream = MakeStream();
+    EXPECT_EQ(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    return stream;
+  }
+  CUgraph End(CUstream stream) {
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    if (graph != nullptr) graphs_.push_back(graph);
+    return graph;
+  }
+  CUgraphExec Instantiate(CUgraph graph) {
+    CUgraphExec executable = nullptr;
+    EXPECT_EQ(cuda().cuGraphInstantiate(&executable, graph, 0), CUDA_SUCCESS);
+    if (executable != nullptr) executables_.push_back(executable);
+    return executable;
+  }
+  CUresult Destroy(CUgraph graph) { return std::erase(graphs_, graph), cuda().cuGraphDestroy(graph); }
+  CUresult Destroy(CUgraphExec executable) {
+    return std::erase(executables_, executable), cuda().cuGraphExecDestroy(executable);
+  }
+  void Order(CUstream from, CUstream to) {
+    const CUevent event = MakeEvent();
+    EXPECT_EQ(cuda().cuEventRecord(event, from), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamWaitEvent(to, event, 0), CUDA_SUCCESS);
+  }
+  size_t NodesOf(CUgraph graph) {
+    size_t count = 0;
+    EXPECT_EQ(cuda().cuGraphGetNodes(graph, nullptr, &count), CUDA_SUCCESS);
+    return count;
+  }
+
+ private:
+  std::vector<CUgraph> graphs_;
+  std::vector<CUgraphExec> executables_;
+};
+
+// One unit, mapped and granted to its device; unmapped by the test or at its end.
+class Mapped {
+ public:
+  Mapped(const Driver& driver, const CUmemAllocationProp& properties, uint64_t bytes)
+      : range_(AddressRange::Reserve(driver, bytes, 0).value()),
+        physical_(PhysicalMemory::Create(driver, bytes, properties).value()),
+        mapping_(Mapping::Map(driver, range_.address(), physical_).value()) {
+    EXPECT_TRUE(mapping_.SetAccess(properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
+  }
+  CUdeviceptr address() const { return range_.address(); }
+  void Unmap() { EXPECT_TRUE(mapping_.Release().ok()); }
+
+ private:
+  AddressRange range_;
+  PhysicalMemory physical_;
+  Mapping mapping_;
+};
+
+constexpr const char* kUnmapped = "unmapped while a live graph uses it";
+
+TEST_F(CaptureRules, MemoryIsNotUnmappedWhileAGraphNamesIt) {
+  Mapped memory(driver(), Properties(), kUnit);
+  const CUstream stream = Begin();
+  ASSERT_EQ(Launch(stream, {{memory.address(), kUnit}}), CUDA_SUCCESS);
+  End(stream);
+  memory.Unmap();
+  EXPECT_TRUE(AnyContains(TakeReports(), kUnmapped));
+}
+
+TEST_F(CaptureRules, MemoryIsNotUnmappedWhileAnExecutableGraphNamesIt) {
+  Mapped memory(driver(), Properties(), kUnit);
+  const CUstream stream = Begin();
+  ASSERT_EQ(Launch(stream, {}, 1, {{memory.address(), kUnit}}), CUDA_SUCCESS);
+  const CUgraph graph = End(stream);
+  Instantiate(graph);
+  ASSERT_EQ(Destroy(graph), CUDA_SUCCESS);
+  memory.Unmap();
+  EXPECT_TRUE(AnyContains(TakeReports(), kUnmapped));
+}
+
+TEST_F(CaptureRules, MemoryIsNotUnmappedWhileACaptureNamesIt) {
+  Mapped memory(driver(), Properties(), kUnit);
+  const CUstream stream = Begin();
+  ASSERT_EQ(Launch(stream, {{memory.address(), kUnit}}), CUDA_SUCCESS);
+  memory.Unmap();
+  EXPECT_TRUE(AnyContains(TakeReports(), kUnmapped));
+  End(stream);
+}
+
+TEST_F(CaptureRules, MemoryIsFreeOnceItsGraphsAreGone) {
+  Mapped memory(driver(), Properties(), kUnit);
+  const CUstream stream = Begin();
+  ASSERT_EQ(Launch(stream, {{memory.address(), kUnit}}), CUDA_SUCCESS);
+  const CUgraph graph = End(stream);
+  const CUgraphExec executable = Instantiate(graph);
+  ASSERT_EQ(Destroy(graph), CUDA_SUCCESS);
+  ASSERT_EQ(Destroy(executable), CUDA_SUCCESS);
+  memory.Unmap();
+}
+
+// It loses a device of its own.
+class LostByReplay : public CaptureRules {
+ protected:
+  LostByReplay() : CaptureRules(3) {}
+};
+
+TEST_F(LostByReplay, AReplayOverUnmappedMemoryLosesTheContext) {
+  const CUstream stream = Begin();
+  CUgraphExec executable = nullptr;
+  {
+    Mapped memory(driver(), Properties(3), kUnit);
+    ASSERT_EQ(Launch(stream, {{memory.address(), kUnit}}), CUDA_SUCCESS);
+    executable = Instantiate(End(stream));
+    ASSERT_EQ(cuda().cuGraphLaunch(executable, stream), CUDA_SUCCESS);
+    ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  }
+  TakeReports();
+  ASSERT_EQ(cuda().cuGraphLaunch(executable, stream), CUDA_SUCCESS) << "a launch looks at nothing";
+  EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_TRUE(AnyContains(TakeReports(), "access to memory that is not there"));
+}
+
+TEST_F(CaptureRules, ALaunchIsCheckedWhenItIsCapturedToo) {
+  const CUstream stream = Begin();
+  EXPECT_EQ(Launch(stream, {{4096, kUnit}}), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_TRUE(AnyContains(TakeReports(), "access that is not granted"));
+  EXPECT_EQ(NodesOf(End(stream)), 0u);
+}
+
+TEST_F(CaptureRules, NodesWithoutAnOrderRunSideBySide) {
+  const CUstream forked = MakeStream();
+  const CUstream stream = Begin();
+  std::promise<void> gate;
+  const CUhostFn wait = [](void* promise) { static_cast<std::promise<void>*>(promise)->get_future().wait(); };
+  const CUhostFn open = [](void* promise) { static_cast<std::promise<void>*>(promise)->set_value(); };
+  Order(stream, forked);
+  ASSERT_EQ(cuda().cuLaunchHostFunc(stream, wait, &gate), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuLaunchHostFunc(forked, open, &gate), CUDA_SUCCESS);
+  Order(forked, stream);
+  ASSERT_EQ(cuda().cuGraphLaunch(Instantiate(End(stream)), stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+}
+
+TEST_F(CaptureRules, AReplayTakesTheTimeOfItsLongestPath) {
+  const CUstream forked = MakeStream();
+  const CUstream stream = Begin();
+  Order(stream, forked);
+  ASSERT_EQ(Launch(stream, {}, 1000), CUDA_SUCCESS);
+  ASSERT_EQ(Launch(forked, {}, 3000), CUDA_SUCCESS);
+  Order(forked, stream);
+  ASSERT_EQ(Launch(stream, {}, 1000), CUDA_SUCCESS);
+  const CUgraphExec executable = Instantiate(End(stream));
+  const CUevent start = MakeEvent();
+  const CUevent end = MakeEvent();
+  ASSERT_EQ(cuda().cuEventRecord(start, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuGraphLaunch(executable, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuEventRecord(end, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  float milliseconds = 0;
+  ASSERT_EQ(cuda().cuEventElapsedTime(&milliseconds, start, end), CUDA_SUCCESS);
+  EXPECT_NEAR(milliseconds, 4.0, 0.1) << "virtual";
+}
+
+TEST_F(CaptureRules, WhatIsLeftIsListed) {
+  const std::vector<std::string> before = EmulatorLeaks();
+  const CUstream stream = MakeStream();
+  ASSERT_EQ(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_TRUE(AnyContains(EmulatorLeaks(), "begun and not ended"));
+  ASSERT_EQ(Launch(stream, {}), CUDA_SUCCESS);
+  const CUgraph graph = End(stream);
+  EXPECT_FALSE(AnyContains(EmulatorLeaks(), "begun and not ended"));
+  EXPECT_TRUE(AnyContains(EmulatorLeaks(), "graph of 1 nodes"));
+  const CUgraphExec executable = Instantiate(graph);
+  EXPECT_TRUE(AnyContains(EmulatorLeaks(), "executable graph of 1 nodes"));
+  CUuserObject object = nullptr;
+  const CUhostFn nothing = [](void*) {};
+  ASSERT_EQ(cuda().cuUserObjectCreate(&object, nullptr, nothing, 2, 1), CUDA_SUCCESS);
+  EXPECT_TRUE(AnyContains(EmulatorLeaks(), "user object, 2 references"));
+  ASSERT_EQ(cuda().cuUserObjectRelease(object, 2), CUDA_SUCCESS);
+  ASSERT_EQ(Destroy(executable), CUDA_SUCCESS);
+  ASSERT_EQ(Destroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(EmulatorLeaks().size(), before.size() + 1) << "the stream";
+}
+
+TEST_F(CaptureRules, HandlesThatAreGoneAreRefused) {
+  const CUstream stream = Begin();
+  const CUgraph graph = End(stream);
+  const CUgraphExec executable = Instantiate(graph);
+  ASSERT_EQ(Destroy(executable), CUDA_SUCCESS);
+  ASSERT_EQ(Destroy(graph), CUDA_SUCCESS);
+  CUgraphExec made = nullptr;
+  EXPECT_EQ(cuda().cuGraphLaunch(executable, stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuda().cuGraphExecDestroy(executable), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuda().cuGraphInstantiate(&made, graph, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(CaptureRules, AGraphInTheMakingIsNeitherLaunchedNorDestroyed) {
+  const CUstream stream = Begin();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuda().cuStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr), CUDA_SUCCESS);
+  CUgraphExec executable = nullptr;
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuda().cuGraphInstantiate(&executable, graph, 0), CUDA_ERROR_INVALID_VALUE);
+  End(stream);
+}
+
+TEST_F(CaptureRules, ACallbackCallsNoCuda) {
+  struct Seen {
+    const Driver& driver;
+    std::promise<CUresult> result;
+  };
+  Seen seen{driver(), {}};
+  const CUhostFn callback = [](void* context) {
+    auto* const self = static_cast<Seen*>(context);
+    size_t free = 0;
+    self->result.set_value(self->driver.cuda.cuMemGetInfo(&free, nullptr));
+  };
+  CUuserObject object = nullptr;
+  ASSERT_EQ(cuda().cuUserObjectCreate(&object, &seen, callback, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuUserObjectRelease(object, 1), CUDA_SUCCESS);
+  EXPECT_EQ(seen.result.get_future().get(), CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_TRUE(AnyContains(TakeReports(), "a user object's callback called CUDA: cuMemGetInfo"));
+}
+
+TEST_F(CaptureRules, AUserObjectIsNotReleasedMoreOftenThanItIsHeld) {
+  std::promise<void> ended;
+  const CUhostFn end = [](void* promise) { static_cast<std::promise<void>*>(promise)->set_value(); };
+  CUuserObject object = nullptr;
+  ASSERT_EQ(cuda().cuUserObjectCreate(&object, &ended, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC), CUDA_SUCCESS);
+  const CUgraph graph = End(Begin());
+  EXPECT_EQ(cuda().cuGraphReleaseUserObject(graph, object, 1), CUDA_SUCCESS) << "as on hardware";
+  EXPECT_TRUE(AnyContains(TakeReports(), "released too often"));
+  EXPECT_EQ(cuda().cuUserObjectRelease(object, 2), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(AnyContains(TakeReports(), "released too often"));
+  ASSERT_EQ(cuda().cuUserObjectRelease(object, 1), CUDA_SUCCESS);
+  ended.get_future().wait();
+}
+
+TEST_F(CaptureRules, CapturesOfOneThreadAreIndependent) {
+  const CUstream first = Begin();
+  const CUstream second = Begin();
+  ASSERT_EQ(Launch(first, {}), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamQuery(second), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CUgraph none = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(second, &none), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(NodesOf(End(first)), 1u);
+}
+
+TEST_F(CaptureRules, AForkOfAForkIsJoinedThroughIt) {
+  const CUstream child = MakeStream();
+  const CUstream grandchild = MakeStream();
+  const CUstream stream = Begin();
+  Order(stream, child);
+  Order(child, grandchild);
+  ASSERT_EQ(Launch(grandchild, {}), CUDA_SUCCESS);
+  Order(grandchild, child);
+  ASSERT_EQ(Launch(child, {}), CUDA_SUCCESS);
+  Order(child, stream);
+  EXPECT_EQ(NodesOf(End(stream)), 2u);
+}
+
+TEST_F(CaptureRules, DependenciesCanBeSet) {
+  const CUstream forked = MakeStream();
+  const CUstream stream = Begin();
+  Order(stream, forked);
+  ASSERT_EQ(Launch(forked, {}), CUDA_SUCCESS);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUgraphNode* nodes = nullptr;
+  size_t count = 0;
+  ASSERT_EQ(cuda().cuStreamGetCaptureInfo(forked, &status, nullptr, nullptr, &nodes, nullptr, &count), CUDA_SUCCESS);
+  ASSERT_EQ(count, 1u);
+  CUgraphNode node = *nodes;
+  EXPECT_EQ(cuda().cuStreamUpdateCaptureDependencies(stream, &node, nullptr, 1, 9), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuda().cuStreamUpdateCaptureDependencies(MakeStream(), &node, nullptr, 1, 0), CUDA_ERROR_ILLEGAL_STATE);
+  EXPECT_EQ(cuda().cuStreamUpdateCaptureDependencies(stream, &node, nullptr, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
+            CUDA_SUCCESS);
+  End(stream);
+}
+
+TEST_F(CaptureRules, AThreadsModeIsOneOfThree) {
+  CUstreamCaptureMode mode = static_cast<CUstreamCaptureMode>(3);
+  EXPECT_EQ(cuda().cuThreadExchangeStreamCaptureMode(&mode), CUDA_ERROR_INVALID_VALUE) << "hardware takes it";
+  EXPECT_EQ(cuda().cuThreadExchangeStreamCaptureMode(nullptr), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(CaptureRules, ACaptureIsAnnouncedByItsOriginOrItsStream) {
+  const auto is_unannounced = [](CUstream stream) {
+    return COMMPOOL_EXTENSION(commpoolEmulatorIsUnannouncedCapture)(stream) == 1;
+  };
+  const auto announce = COMMPOOL_EXTENSION(commpoolEmulatorCaptureAnnounced);
+  const CUstream forked = MakeStream();
+  const CUstream stream = MakeStream();
+  EXPECT_FALSE(is_unannounced(stream)) << "it does not capture";
+  announce(stream, 1);
+  ASSERT_EQ(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  Order(stream, forked);
+  EXPECT_FALSE(is_unannounced(stream));
+  EXPECT_FALSE(is_unannounced(forked)) << "its origin is";
+  announce(stream, 0);
+  EXPECT_TRUE(is_unannounced(stream));
+  EXPECT_TRUE(is_unannounced(forked));
+  announce(forked, 1);
+  announce(forked, 1);
+  announce(forked, 0);
+  EXPECT_FALSE(is_unannounced(forked)) << "announcements nest";
+  EXPECT_TRUE(is_unannounced(stream));
+  announce(forked, 0);
+  End(stream);
+  EXPECT_FALSE(is_unannounced(stream));
+}
+
+}  // namespace
+}  // namespace commpool::testing

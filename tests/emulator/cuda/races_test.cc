@@ -1,0 +1,317 @@
+// Accesses that nothing orders are reported however the emulator happened to run them, and ordered ones never.
+#include <functional>
+#include <thread>
+
+#include "tests/emulator/cuda/machine_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class Races : public MachineTest {
+ protected:
+  Races() : memory_(Allocate()), first_(MakeStream()), second_(MakeStream()) {}
+
+  void Write(CUstream stream, uint64_t offset = 0, uint64_t bytes = kUnit) {
+    ASSERT_EQ(Launch(stream, {{memory_ + offset, bytes}}), CUDA_SUCCESS);
+  }
+  void Read(CUstream stream, uint64_t offset = 0, uint64_t bytes = kUnit) {
+    ASSERT_EQ(Launch(stream, {}, 1, {{memory_ + offset, bytes}}), CUDA_SUCCESS);
+  }
+
+  static size_t RacesReported() {
+    const std::vector<std::string> reports = TakeReports();
+    for (const std::string& report : reports) EXPECT_EQ(report.rfind("race: ", 0), 0u) << report;
+    return reports.size();
+  }
+
+  CUdeviceptr memory_;
+  CUstream first_;
+  CUstream second_;
+};
+
+TEST_F(Races, TwoWritesOnTwoStreamsAreOne) {
+  Write(first_);
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, AReportNamesBothOperationsAndWhereTheyWereIssued) {
+  ASSERT_EQ(cuda().cuMemsetD8Async(memory_, 1, 100, first_), CUDA_SUCCESS);
+  Read(second_, 50, 100);
+  cuda().cuCtxSynchronize();
+  const std::vector<std::string> reports = TakeReports();
+  ASSERT_EQ(reports.size(), 1u);
+  for (const char* part : {"race: ", "cuMemsetD8Async of stream ", " writes 0x", "test kernel of stream ", " reads 0x",
+                           "share 50 bytes", "issued at ", "AReportNamesBothOperations", "races_test+0x"}) {
+    EXPECT_NE(reports[0].find(part), std::string::npos) << part << " in " << reports[0];
+  }
+  EXPECT_EQ(reports[0].find("libcuda"), std::string::npos) << "the driver's own frames help nobody";
+}
+
+// Two places of a program that issue their work through the same function, from the same place on the stack.
+// They count afterwards, so that the call is no jump.
+[[gnu::noinline]] void IssueHere(const std::function<void()>& issue, int& issued) {
+  issue();
+  ++issued;
+}
+[[gnu::noinline]] void IssueThere(const std::function<void()>& issue, int& issued) {
+  issue();
+  ++issued;
+}
+
+TEST_F(Races, AReportTellsCallersOfOneFunctionApart) {
+  int issued = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (const CUstream stream : {first_, second_}) {
+      const auto caller = stream == first_ ? &IssueHere : &IssueThere;
+      caller([&] { Write(stream); }, issued);
+    }
+    cuda().cuCtxSynchronize();
+    const std::vector<std::string> reports = TakeReports();
+    ASSERT_EQ(reports.size(), 1u);
+    EXPECT_NE(reports[0].find("IssueHere"), std::string::npos) << reports[0];
+    EXPECT_NE(reports[0].find("IssueThere"), std::string::npos) << reports[0];
+  }
+}
+
+TEST_F(Races, ReadsAreNone) {
+  Read(first_);
+  Read(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, AWriteAfterAReadIsOne) {
+  Read(first_);
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, OneByteInCommonIsEnough) {
+  Write(first_, 0, 101);
+  Write(second_, 100, 100);
+  Write(second_, 200, 100);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, NeighboursAreNone) {
+  Write(first_, 0, 100);
+  Write(second_, 100, 100);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, OneStreamHasNone) {
+  Write(first_);
+  Read(first_);
+  Write(first_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, AnOperationHasNoneWithItself) {
+  ASSERT_EQ(Launch(first_, {{memory_, 100}}, 1, {{memory_, 100}}), CUDA_SUCCESS);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, TwoOperationsAreReportedOnce) {
+  ASSERT_EQ(Launch(first_, {{memory_, 100}, {memory_ + 200, 100}}, 1, {{memory_, 100}}), CUDA_SUCCESS);
+  ASSERT_EQ(Launch(second_, {{memory_, 100}, {memory_ + 200, 100}}, 1, {{memory_, 100}}), CUDA_SUCCESS);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, AnEventOrders) {
+  const CUevent event = MakeEvent();
+  Write(first_);
+  ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event, 0), CUDA_SUCCESS);
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, AnEventRecordedTooEarlyDoesNot) {
+  const CUevent event = MakeEvent();
+  ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
+  Write(first_);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event, 0), CUDA_SUCCESS);
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, EventsOrderAcrossAThirdStream) {
+  const CUstream third = MakeStream();
+  const CUevent event = MakeEvent();
+  Write(first_);
+  ASSERT_EQ(cuda().cuEventRecord(event, first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(third, event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuEventRecord(event, third), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamWaitEvent(second_, event, 0), CUDA_SUCCESS);
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, SynchronisingOrders) {
+  const CUevent event = MakeEvent();
+  Write(first_);
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  Write(second_);
+  ASSERT_EQ(cuda().cuEventRecord(event, second_), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuEventSynchronize(event), CUDA_SUCCESS);
+  Write(first_);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, SynchronisingAnotherStreamDoesNot) {
+  Write(first_);
+  ASSERT_EQ(cuda().cuStreamSynchronize(second_), CUDA_SUCCESS);
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, SynchronisingAfterBothWereSubmittedDoesNot) {
+  Gate gate(second_);
+  Write(second_);
+  Write(first_);
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  gate.Open();
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, ASuccessfulQueryOrders) {
+  const CUevent event = MakeEvent();
+  Write(first_);
+  while (cuda().cuStreamQuery(first_) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+  Write(second_);
+  ASSERT_EQ(cuda().cuEventRecord(event, second_), CUDA_SUCCESS);
+  while (cuda().cuEventQuery(event) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+  Write(first_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, AQueryThatSaysNotReadyDoesNot) {
+  Gate gate(first_);
+  Write(first_);
+  EXPECT_EQ(cuda().cuStreamQuery(first_), CUDA_ERROR_NOT_READY);
+  Write(second_);
+  gate.Open();
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, TheLegacyStreamOrdersBlockingStreams) {
+  const CUstream blocking = MakeStream(CU_STREAM_DEFAULT);
+  const CUstream other = MakeStream(CU_STREAM_DEFAULT);
+  Write(blocking);
+  Write(nullptr);
+  Write(other);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, TheLegacyStreamOrdersWhatHasRunAlready) {
+  const CUstream blocking = MakeStream(CU_STREAM_DEFAULT);
+  Write(blocking);
+  Write(blocking, 0, 1);
+  Write(nullptr);
+  CUstream gone = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&gone, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  Write(gone);
+  ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
+  Write(nullptr);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, TheLegacyStreamDoesNotOrderOthers) {
+  Write(first_);
+  Write(nullptr);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, SynchronisingTheContextWaitsForStreamsThatAreGone) {
+  CUstream gone = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  Write(gone);
+  ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  Write(first_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, DestroyingAStreamOrdersNothing) {
+  CUstream gone = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  Write(gone);
+  ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
+  Write(MakeStream());
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, ACopyToTheHostWaits) {
+  Write(first_);
+  std::vector<char> host(kUnit);
+  ASSERT_EQ(cuda().cuMemcpyDtoHAsync(host.data(), memory_, kUnit, first_), CUDA_SUCCESS);
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, ACopyReadsAndWrites) {
+  const CUdeviceptr other = Allocate();
+  ASSERT_EQ(cuda().cuMemcpyDtoDAsync(other, memory_, kUnit, first_), CUDA_SUCCESS);
+  Read(second_);
+  ASSERT_EQ(Launch(second_, {}, 1, {{other, kUnit}}), CUDA_SUCCESS);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, AHostFunctionTellsTheDriverNothing) {
+  Write(first_);
+  ASSERT_EQ(cuda().cuLaunchHostFunc(
+                first_, [](void*) {}, nullptr),
+            CUDA_SUCCESS);
+  Write(second_);
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+TEST_F(Races, ManyOperationsOnManyPlacesStaySmall) {
+  constexpr uint64_t kPlaces = 8192;
+  for (uint64_t index = 0; index < 4 * kPlaces; ++index) {
+    Write(index % 2 == 0 ? first_ : second_, (index % kPlaces) * 128, 128);
+    if (index % 1024 == 1023) cuda().cuCtxSynchronize();
+  }
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 0u);
+}
+
+TEST_F(Races, WorkThatIsHeldBackStillRacesWithWhatWasLongWaitedFor) {
+  Gate gate(second_);
+  Write(second_, 0, 1);
+  for (uint64_t index = 0; index < 10000; ++index) Write(first_, index * 128, 128);
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  for (uint64_t index = 1; index < 10000; ++index) Write(first_, index * 128, 128);
+  gate.Open();
+  cuda().cuCtxSynchronize();
+  EXPECT_EQ(RacesReported(), 1u);
+}
+
+}  // namespace
+}  // namespace commpool::testing
