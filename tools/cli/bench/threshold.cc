@@ -78,7 +78,7 @@ Result<uint64_t> FindNeeded(const SoloDevice& device, ThresholdPool pool, uint64
 }
 
 Status Measure(const SoloDevice& device, uint64_t bytes, int rounds, std::vector<Column>& columns) {
-  constexpr int kWarmTurns = 3;
+  constexpr int kWarmTurns = 2;
   for (int round = -kWarmTurns; round < rounds; ++round) {
     for (Column& column : columns) {
       for (Row& row : column.rows) {
@@ -138,7 +138,7 @@ void Print(const SoloDevice& device, uint64_t bytes, int rounds, const std::vect
 // A model's times do not vary.
 int RoundsFor(const SoloDevice& device, const Arguments& arguments) {
   if (arguments.rounds > 0) return arguments.rounds;
-  return device.emulated() ? 3 : 21;
+  return device.emulated() ? 1 : 21;
 }
 
 int Fail(const Status& status) {
@@ -188,7 +188,7 @@ void AddBenchThreshold(CLI::App& bench, int& exit_code) {
   command->add_option("--bytes", arguments->bytes, "That a turn of the loop allocates, in four blocks")
       ->capture_default_str();
   command
-      ->add_option("--rounds", arguments->rounds, "Turns of each loop that are counted (default 21; 3 on the emulator)")
+      ->add_option("--rounds", arguments->rounds, "Turns of each loop that are counted (default 21; 1 on the emulator)")
       ->check(CLI::Range(1, 100'000));
   AddOutputOptions(*command, arguments->output);
   command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <mutex>
 
 #include "src/driver/diagnosis.h"
 #include "tools/cli/replay/patience.h"
@@ -18,12 +19,13 @@ class DeviceWork : public TraceWork {
       : driver_(driver), flags_(flags), streams_(streams), submitted_(streams.size(), 0), patience_(streams.size()) {}
 
   ~DeviceWork() override {
-    for (size_t stream = 0; stream < streams_.size(); ++stream) flags_[stream].store(submitted_[stream]);
+    ReleaseAll();
     for (CUstream stream : streams_) driver_.cuda.cuStreamSynchronize(stream);
     driver_.cuda.cuMemFreeHost(flags_);
   }
 
   Status Hold(size_t stream, CUdeviceptr address, uint64_t bytes) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
     const uint64_t used = bytes < kUsedBytes ? bytes : kUsedBytes;
     Status status = CheckCuda(driver_, driver_.cuda.cuMemsetD8Async(address, 1, used, streams_[stream]),
                               {.call = "cuMemsetD8Async", .bytes = used, .purpose = "replayed work"});
@@ -39,20 +41,26 @@ class DeviceWork : public TraceWork {
   }
 
   Status Release(size_t stream) override {
-    if (flags_[stream].load(std::memory_order_relaxed) == submitted_[stream]) return Status();
-    flags_[stream].store(submitted_[stream], std::memory_order_release);
-    CUresult result = CUDA_ERROR_NOT_READY;
-    patience_.Wait([&] { return (result = driver_.cuda.cuStreamQuery(streams_[stream])) != CUDA_ERROR_NOT_READY; });
-    if (result == CUDA_ERROR_NOT_READY && streams_.size() > 1) return Status();
-    return CheckCuda(driver_, result, {.call = "cuStreamQuery", .purpose = "replayed work"});
+    LetEnd(stream);
+    return WaitForStream(driver_, streams_[stream], patience_);
+  }
+
+  void ReleaseAll() override {
+    for (size_t stream = 0; stream < streams_.size(); ++stream) LetEnd(stream);
   }
 
  private:
+  void LetEnd(size_t stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    flags_[stream].store(submitted_[stream]);
+  }
+
   static constexpr uint64_t kUsedBytes = 512;
 
   const Driver& driver_;
   Flag* const flags_;
   const std::vector<CUstream> streams_;
+  std::mutex mutex_;                 // guards submitted_, and that flags only rise
   std::vector<uint32_t> submitted_;  // by stream: how much work was held there
   const Patience patience_;
 };

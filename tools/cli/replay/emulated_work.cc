@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <mutex>
 
 #include "src/driver/diagnosis.h"
 #include "src/emulator/extension.h"
@@ -55,9 +56,7 @@ class EmulatedWork : public TraceWork {
       : driver_(driver), emulator_(emulator), streams_(streams), held_(streams.size()), patience_(streams.size()) {}
 
   ~EmulatedWork() override {
-    for (std::deque<Operation>& held : held_) {
-      for (Operation& operation : held) operation.Release();
-    }
+    ReleaseAll();
     // An operation of a lost context never begins; then the worker has no use for it either.
     for (CUstream stream : streams_) driver_.cuda.cuStreamSynchronize(stream);
     for (std::deque<Operation>& held : held_) {
@@ -66,6 +65,7 @@ class EmulatedWork : public TraceWork {
   }
 
   Status Hold(size_t stream, CUdeviceptr address, uint64_t bytes) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
     std::deque<Operation>& held = held_[stream];
     while (!held.empty() && held.front().ended()) held.pop_front();
     Operation& operation = held.emplace_back();
@@ -79,18 +79,26 @@ class EmulatedWork : public TraceWork {
   }
 
   Status Release(size_t stream) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
     std::deque<Operation>& held = held_[stream];
     for (Operation& operation : held) operation.Release();
-    if (held.empty() || patience_.Wait([&] { return held.back().ended(); }) || streams_.size() > 1) return Status();
-    Status status = CheckCuda(driver_, driver_.cuda.cuStreamQuery(streams_[stream]), {.call = "cuStreamQuery"});
-    if (!status.ok()) return status;
-    return Status(StatusCode::kDeadlineExceeded, "the emulator did not run the work of a trace");
+    if (!held.empty()) patience_.Wait([&] { return held.back().ended(); });
+    // Markers that the pool put behind the work are waited for as well: what it sees depends on no worker's pace.
+    return WaitForStream(driver_, streams_[stream], patience_);
+  }
+
+  void ReleaseAll() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (std::deque<Operation>& held : held_) {
+      for (Operation& operation : held) operation.Release();
+    }
   }
 
  private:
   const Driver& driver_;
   const Emulator emulator_;
   const std::vector<CUstream> streams_;
+  std::mutex mutex_;                         // guards held_
   std::vector<std::deque<Operation>> held_;  // by stream, in its order
   const Patience patience_;
 };

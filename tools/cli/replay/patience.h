@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <thread>
 
+#include "src/driver/diagnosis.h"
+#include "src/driver/loader.h"
+
 namespace commpool::cli {
 
 class Patience {
@@ -29,9 +32,20 @@ class Patience {
     return true;
   }
 
+  // Whether to go on without the answer.
+  bool gives_up() const { return limit_ < std::chrono::seconds(1); }
+
  private:
   std::chrono::microseconds limit_;
 };
+
+// Until the stream has nothing to do. OK where patience gives up before.
+inline Status WaitForStream(const Driver& driver, CUstream stream, const Patience& patience) {
+  CUresult result = CUDA_ERROR_NOT_READY;
+  patience.Wait([&] { return (result = driver.cuda.cuStreamQuery(stream)) != CUDA_ERROR_NOT_READY; });
+  if (result == CUDA_ERROR_NOT_READY && patience.gives_up()) return Status();
+  return CheckCuda(driver, result, {.call = "cuStreamQuery", .purpose = "replayed work"});
+}
 
 }  // namespace commpool::cli
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/driver/diagnosis.h"
+#include "tools/cli/replay/rescue.h"
 #include "tools/cli/replay/trace_work.h"
 
 namespace commpool::cli {
@@ -31,7 +32,12 @@ int64_t ClockOverhead() {
 class Replayer {
  public:
   Replayer(SoloDevice& device, const Trace& trace, ReplayedAllocator& allocator, TraceWork& work)
-      : device_(device), trace_(trace), allocator_(allocator), work_(work), blocks_(trace.blocks, nullptr) {}
+      : device_(device),
+        trace_(trace),
+        allocator_(allocator),
+        work_(work),
+        rescue_(work),
+        blocks_(trace.blocks, nullptr) {}
 
   ~Replayer() {
     for (size_t stream = 0; stream < trace_.streams; ++stream) static_cast<void>(work_.Release(stream));
@@ -92,9 +98,12 @@ class Replayer {
     const CUstream stream = device_.streams()[event.stream];
     void* block = nullptr;
     while (true) {
+      rescue_.Enter();
       const Clock::time_point start = Clock::now();
       block = allocator_.Allocate(event.bytes, stream);
-      Status status = Note(Nanoseconds(start, Clock::now()));
+      const Clock::time_point end = Clock::now();
+      rescue_.Leave();
+      Status status = Note(Nanoseconds(start, end));
       if (block != nullptr && !status.ok()) allocator_.Free(block);
       if (!status.ok()) return status;
       if (block != nullptr) break;
@@ -167,6 +176,7 @@ class Replayer {
   const Trace& trace_;
   ReplayedAllocator& allocator_;
   TraceWork& work_;
+  Rescue rescue_;
   std::vector<void*> blocks_;  // the live ones
   const int64_t clock_overhead_ = ClockOverhead();
   uint64_t in_use_before_ = 0;
@@ -184,8 +194,8 @@ Status WarmUp(SoloDevice& device, TraceWork& work, size_t streams) {
   for (size_t stream = 0; stream < streams && status.ok(); ++stream) {
     status = work.Hold(stream, memory, kBytes);
     if (status.ok()) status = work.Release(stream);
+    driver.cuda.cuCtxSynchronize();  // the next stream writes the same
   }
-  driver.cuda.cuCtxSynchronize();
   if (memory != 0) driver.cuda.cuMemFree(memory);
   return status;
 }

@@ -1,6 +1,6 @@
 // Device work that uses a block until the host says otherwise: what stands for a program's kernels while its
 // allocations are replayed. On the emulator an operation that declares the block; on a GPU a memset of its first bytes
-// and a wait for a word of host memory. One thread.
+// and a wait for a word of host memory. One thread, but for ReleaseAll.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_
 
@@ -24,6 +24,9 @@ class TraceWork {
 
   // Lets the work held on a stream end, and waits until it has; where streams wait for each other, only a moment.
   virtual Status Release(size_t stream) = 0;
+
+  // Lets all of it end; waits for nothing. Any thread, at any time.
+  virtual void ReleaseAll() = 0;
 };
 
 // The streams outlive it. Its destructor releases all and waits. kNotSupported where the device lacks waits for memory.
