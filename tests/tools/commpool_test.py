@@ -95,7 +95,8 @@ class Record(unittest.TestCase):
 
 class Help(unittest.TestCase):
     def test_every_subcommand_shows_an_example(self):
-        for arguments in ([], ["info"], ["allreduce"], ["bench", "make"]):
+        for arguments in ([], ["info"], ["allreduce"], ["bench", "make"], ["bench", "hot"], ["bench", "threshold"],
+                          ["replay"]):
             result = run(*arguments, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn("Example", result.stdout)

@@ -64,6 +64,15 @@ def commpool_dependencies():
         places = ["/usr/include", "/usr/local/include"],
         headers = ["CLI"],
     )
+    system_library(
+        name = "lzma",
+        title = "liblzma (lzma.h)",
+        variable = "COMMPOOL_LZMA_INCLUDE",
+        marker = "lzma.h",
+        places = ["/usr/include", "/usr/local/include"],
+        headers = ["lzma.h", "lzma"],
+        linkopts = ["-llzma"],
+    )
     system_folder(
         name = "googletest",
         title = "GoogleTest's sources",

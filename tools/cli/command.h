@@ -35,6 +35,7 @@ void KeepCommandLine(int argc, char** argv);
 void AddInfo(CLI::App& app, int& exit_code);
 void AddAllReduce(CLI::App& app, int& exit_code);
 void AddBench(CLI::App& app, int& exit_code);
+void AddReplay(CLI::App& app, int& exit_code);
 
 }  // namespace commpool::cli
 

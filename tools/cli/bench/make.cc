@@ -9,7 +9,7 @@
 #include "src/base/bytes.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
-#include "tools/cli/command.h"
+#include "tools/cli/bench/bench.h"
 #include "tools/cli/ranks.h"
 
 namespace commpool::cli {
@@ -70,11 +70,6 @@ Result<double> TimeRawCalls(const Driver& driver, int device, uint64_t bytes) {
   return MicrosecondsSince(start);
 }
 
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
 Result<nlohmann::json> Measure(const Driver& driver, int device, uint64_t bytes, int rounds) {
   // One round after the other over all of them, so that a machine that drifts favours none.
   std::map<std::string, std::vector<double>> times;
@@ -129,12 +124,9 @@ int Run(const Arguments& arguments) {
 
 }  // namespace
 
-void AddBench(CLI::App& app, int& exit_code) {
-  CLI::App* bench = app.add_subcommand("bench", "Measurements, each beside a peer or a limit in the same run");
-  bench->require_subcommand(1);
+void AddBenchMake(CLI::App& bench, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      bench->add_subcommand("make", "The time to make a pool's memory, by backing, beside ncclMemAlloc");
+  CLI::App* command = bench.add_subcommand("make", "The time to make a pool's memory, by backing, beside ncclMemAlloc");
   command->footer("Example:\n  commpool bench make --bytes 512M --record tools/bench/results/make.jsonl");
   command->add_option("--bytes", arguments->bytes, "Of the one segment that is made")->capture_default_str();
   command->add_option("--rounds", arguments->rounds, "Rounds over all backings")->capture_default_str();

@@ -1,0 +1,72 @@
+"""commpool bench hot and bench threshold: what they print, not how fast it is."""
+
+import json
+import os
+import tempfile
+import unittest
+
+import cli
+
+_QUICK = ["--rounds", "1", "--round-ms", "0.1"]
+
+
+class Hot(unittest.TestCase):
+    def test_tells_sizes_live_blocks_and_threads_beside_mimalloc(self):
+        result = cli.run("bench", "hot", "--json", "--sizes", "512,64M", "--live", "1,10", "--threads", "1,2", *_QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertGreater(report["mimalloc_pair_ns"], 0)
+        for contender in (report, report["mimalloc"]):
+            self.assertEqual(sorted(contender["pair_ns"]), ["512", "67108864"])
+            self.assertEqual(sorted(contender["live"]), ["1", "10"])
+            self.assertEqual(sorted(contender["threads"]), ["1", "2"])
+            self.assertTrue(all(ns > 0 for ns in contender["pair_ns"].values()))
+
+    def test_the_table_names_who_is_compared(self):
+        result = cli.run("bench", "hot", "--sizes", "4K", "--live", "10", "--threads", "1", *_QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for word in ("commpool", "mimalloc", "4 KiB", "10 live", "1 threads"):
+            self.assertIn(word, result.stdout)
+
+    def test_records_what_it_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "hot.jsonl")
+            cli.run("bench", "hot", "--sizes", "512", "--live", "1", "--threads", "1", "--record", file, *_QUICK)
+            with open(file, encoding="utf-8") as lines:
+                [record] = [json.loads(line) for line in lines]
+        self.assertIn("512", record["results"]["pair_ns"])
+
+    def test_bad_arguments_are_errors(self):
+        for arguments in (["--sizes", "much"], ["--sizes", "0"], ["--threads", "0"], ["--live", "0"],
+                          ["--live-bytes", "-1"], ["--rounds", "0"], ["--sizes", "200G", "--threads", "1"]):
+            self.assertEqual(cli.run("bench", "hot", *arguments, *_QUICK[2:]).returncode, 4, arguments)
+
+    def test_pytorch_without_a_gpu_is_refused(self):
+        result = cli.run("bench", "hot", "--torch-library", "none.so")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("refused: ", result.stdout)
+
+
+class Threshold(unittest.TestCase):
+    def test_tells_the_cost_at_each_threshold_and_the_one_that_is_needed(self):
+        result = cli.run("bench", "threshold", "--bytes", "16M", "--rounds", "2", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual(report["bytes"], 16 << 20)
+        rows = [row for row in report["rows"] if row["pool"] == "commpool"]
+        self.assertEqual([row["threshold"] for row in rows], ["0", "half", "exact", "unlimited"])
+        self.assertTrue(all(row["us_per_loop"] > 0 for row in rows))
+        self.assertIn("commpool", report["needed_bytes"])
+
+    def test_the_table_ends_with_what_is_needed(self):
+        result = cli.run("bench", "threshold", "--bytes", "16M", "--rounds", "1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(result.stdout.splitlines()[-1].startswith("needed"))
+
+    def test_bad_arguments_are_errors(self):
+        for arguments in (["--bytes", "much"], ["--bytes", "1"], ["--bytes", "1024G"], ["--rounds", "0"]):
+            self.assertEqual(cli.run("bench", "threshold", *arguments).returncode, 4, arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,141 @@
+"""commpool replay: figures of small traces whose answers are known, and what it refuses."""
+
+import json
+import lzma
+import os
+import tempfile
+import unittest
+
+import cli
+
+_MIB = 1 << 20
+_KEYS = {
+    "name", "mode", "peak_requested_bytes", "peak_reserved_bytes", "utilisation", "smallest_device_bytes",
+    "ns_per_event", "driver_us", "waits", "moved_bytes", "driver_calls"
+}
+# Two blocks live at once; the second half finds all that it needs cached.
+_STEADY = "# a comment\n" + "".join(
+    f"a {turn} {4 * _MIB} 0\na {turn + 100} 1000 0\nf {turn}\nf {turn + 100}\n" for turn in range(20))
+
+
+class Replay(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        data = text.encode()
+        with open(path, "wb") as file:
+            file.write(lzma.compress(data) if name.endswith(".xz") else data)
+        return path
+
+    def replay(self, *arguments, **variables):
+        result = cli.run("replay", "--json", *arguments, **variables)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertEqual(result.stderr, "")
+        return json.loads(result.stdout)["traces"]
+
+    def test_tells_what_the_issue_asks_for(self):
+        for mode in ("fixed", "expandable", "symmetric"):
+            [trace] = self.replay("--mode", mode, self.write("steady.trace.xz", _STEADY))
+            self.assertEqual(_KEYS - set(trace), set(), mode)
+            self.assertEqual((trace["name"], trace["mode"]), ("steady", mode))
+            self.assertEqual(trace["peak_requested_bytes"], 4 * _MIB + 1000)
+            self.assertGreaterEqual(trace["peak_reserved_bytes"], 6 * _MIB)
+            self.assertAlmostEqual(trace["utilisation"], trace["peak_requested_bytes"] / trace["peak_reserved_bytes"])
+
+    def test_reserved_memory_is_what_the_driver_counted(self):
+        [trace] = self.replay("--mode", "fixed", "--backing", "cuda", self.write("one.trace", f"a 7 {32 * _MIB} 0\n"))
+        self.assertEqual(trace["peak_reserved_bytes"], 32 * _MIB)
+        self.assertEqual(trace["driver_calls"].get("cuMemAlloc"), 1)
+
+    def test_a_steady_trace_calls_no_driver_in_its_second_half(self):
+        for mode in ("fixed", "expandable", "symmetric"):
+            [trace] = self.replay("--mode", mode, self.write("steady.trace", _STEADY))
+            self.assertEqual(trace["second_half"], {"driver_calls": {}, "waits": 0}, mode)
+            self.assertTrue(trace["driver_calls"], mode)
+
+    def test_blocks_shared_by_streams_are_neither_lost_nor_raced_for(self):
+        text = "".join(f"a {block} {8192 + block} 0\n" + (f"f {block - 30}\n" if block >= 30 else "")
+                       for block in range(600))
+        [trace] = self.replay("--streams", "4", self.write("spread.trace", text))
+        self.assertEqual(trace["events"], 600 + 570)
+
+    def test_the_smallest_device_is_at_least_what_is_requested(self):
+        [trace] = self.replay("--smallest", self.write("steady.trace", _STEADY))
+        self.assertGreaterEqual(trace["smallest_device_bytes"], 6 * _MIB)
+        self.assertEqual(trace["smallest_device_bytes"] % (2 * _MIB), 0)
+        self.assertAlmostEqual(trace["smallest_device_ratio"], trace["smallest_device_bytes"] / (6 * _MIB))
+
+    def test_a_folder_means_all_its_traces_with_the_figures_beside_them(self):
+        self.write("b.trace", "a 0 512 0\nf 0\n")
+        self.write("a.trace.xz", "a 0 512 0\n")
+        self.write("a.native.json", '{"peak_requested": 1, "peak_reserved": 2}')
+        self.write("a.expandable.json", '{"peak_requested": 3, "peak_reserved": 4}')
+        first, second = self.replay(self.folder)
+        self.assertEqual([first["name"], second["name"]], ["a", "b"])
+        self.assertEqual(first["pytorch_native_utilisation"], 0.5)
+        self.assertEqual(first["pytorch_expandable_utilisation"], 0.75)
+        self.assertNotIn("pytorch_native_utilisation", second)
+
+    def test_the_table_has_a_line_for_each_trace(self):
+        result = cli.run("replay", self.write("steady.trace", _STEADY), self.write("one.trace", "a 1 1 0\n"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = [line.split()[:2] for line in result.stdout.splitlines() if not line.startswith("#")]
+        self.assertEqual(lines[1:], [["steady", "expandable"], ["one", "expandable"]])
+
+    def test_a_device_that_is_too_small_is_an_error_with_the_event(self):
+        result = cli.run("replay", self.write("large.trace", f"a 0 512 0\na 1 {64 * _MIB} 0\n"),
+                         COMMPOOL_EMULATOR="memory=32MiB")
+        self.assertEqual(result.returncode, 4)
+        self.assertIn("event 2 of 2 in large", result.stderr)
+
+    def test_impossible_combinations_are_refused_with_the_reason(self):
+        trace = self.write("one.trace", "a 1 1 0\n")
+        for arguments, reason in (
+            (["--mode", "expandable", "--backing", "cuda"], "vmm"),
+            (["--mode", "symmetric", "--backing", "cuda"], "cudaMalloc"),
+            (["--torch-library", "none.so"], "needs a GPU"),
+        ):
+            result = cli.run("replay", *arguments, trace)
+            self.assertEqual(result.returncode, 3, arguments)
+            self.assertIn("refused: ", result.stdout)
+            self.assertIn(reason, result.stdout)
+
+    def test_bad_arguments_are_errors(self):
+        trace = self.write("one.trace", "a 1 1 0\n")
+        for arguments in ([], ["nowhere.trace"], ["--mode", "loose", trace], ["--streams", "0", trace],
+                          ["--backing", "gold", trace], [tempfile.mkdtemp(dir=self.folder)]):
+            self.assertEqual(cli.run("replay", *arguments).returncode, 4, arguments)
+
+    def test_a_trace_that_cannot_be_read_is_told_with_the_line(self):
+        for text, reason in (("a 0 512 0\nf 1\n", "line 2 of bad frees a block that does not live"),
+                             ("b 0 512 0\n", "line 1 of bad"), ("", "holds no event")):
+            result = cli.run("replay", self.write("bad.trace", text))
+            self.assertEqual(result.returncode, 4)
+            self.assertIn(reason, result.stderr)
+        torn = self.write("torn.trace.xz", _STEADY)
+        with open(torn, "r+b") as file:
+            file.truncate(20)
+        result = cli.run("replay", torn)
+        self.assertEqual(result.returncode, 4)
+        self.assertIn("no whole .xz file", result.stderr)
+
+
+class Recorded(unittest.TestCase):
+    def test_the_traces_of_the_repository_are_whole(self):
+        folder = "tests/data/traces"
+        for name in ("resnet50", "gnn"):
+            result = cli.run("replay", "--json", "--mode", "fixed", f"{folder}/{name}.trace.xz")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            [trace] = json.loads(result.stdout)["traces"]
+            with open(f"{folder}/{name}.native.json", encoding="utf-8") as file:
+                recorded = json.load(file)
+            self.assertEqual(trace["events"], recorded["events"])
+            self.assertEqual(trace["peak_requested_bytes"], recorded["peak_requested"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,34 @@
+// PyTorch's caching allocator with a C face, for `commpool bench hot` and `commpool replay`, which open this library at
+// run time: build_torch_allocator.sh builds it where PyTorch is installed. Bazel does not.
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstddef>
+#include <exception>
+
+#define BENCH_API extern "C" __attribute__((visibility("default")))
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+BENCH_API void bench_torch_initialise() {
+  allocator::init(1);  // device 0
+}
+
+// Null where it is out of memory.
+BENCH_API void* bench_torch_allocate(size_t bytes, void* stream) {
+  try {
+    return allocator::raw_alloc_with_stream(bytes, static_cast<cudaStream_t>(stream));
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+BENCH_API void bench_torch_free(void* block) { allocator::raw_delete(block); }
+
+BENCH_API void bench_torch_record_stream(void* block, void* stream) {
+  c10::DataPtr data(block, block, allocator::get()->raw_deleter(), c10::Device(c10::DeviceType::CUDA, 0));
+  allocator::recordStream(data, c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), 0));
+  static_cast<void>(data.release_context());  // the block lives on
+}
+
+BENCH_API void bench_torch_empty_cache() { allocator::emptyCache(); }

@@ -1,0 +1,33 @@
+#include "tools/cli/bench/async_pool.h"
+
+#include "src/driver/diagnosis.h"
+
+namespace commpool::cli {
+
+Result<AsyncPool> AsyncPool::Create(const Driver& driver, uint64_t release_threshold_bytes) {
+  int supported = 0;
+  const CUresult asked = driver.cuda.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
+  if (asked != CUDA_SUCCESS || supported == 0) {
+    return Status(StatusCode::kNotSupported, "the device has no stream-ordered memory pools");
+  }
+  CUmemPoolProps properties = {};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemoryPool handle = nullptr;
+  Status status = CheckCuda(driver, driver.cuda.cuMemPoolCreate(&handle, &properties), {.call = "cuMemPoolCreate"});
+  if (!status.ok()) return status;
+  AsyncPool pool(driver, handle);
+  cuuint64_t threshold = release_threshold_bytes;
+  status = CheckCuda(driver, driver.cuda.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+                     {.call = "cuMemPoolSetAttribute", .bytes = release_threshold_bytes});
+  if (!status.ok()) return status;
+  return pool;
+}
+
+uint64_t AsyncPool::reserved_bytes() const {
+  cuuint64_t bytes = 0;
+  driver_->cuda.cuMemPoolGetAttribute(pool_, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
+  return bytes;
+}
+
+}  // namespace commpool::cli

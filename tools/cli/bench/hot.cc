@@ -1,0 +1,268 @@
+// commpool bench hot: a cached allocation and its free, beside mimalloc, and on a GPU beside cudaMallocAsync and
+// PyTorch's allocator, in the same run.
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <map>
+
+#include "commpool/pool.h"
+#include "src/base/bytes.h"
+#include "tools/cli/bench/bench.h"
+#include "tools/cli/bench/hot_loops.h"
+#include "tools/cli/solo_device.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct Arguments {
+  std::vector<std::string> sizes = {"512", "4K", "64K", "1M", "8M", "64M"};
+  std::vector<size_t> live = {1, 1000, 100'000};
+  std::vector<size_t> threads = {1, 2, 4, 8};
+  std::string live_bytes = "512";
+  int rounds = 7;
+  double round_ms = 5;
+  std::string torch_library;
+  OutputOptions output;
+};
+
+// Who is compared: JSON's name and the table's.
+struct Contender {
+  std::string key;
+  std::string title;
+  std::function<HotAllocator(CUstream)> on_stream;
+};
+
+// Medians by contender's key, then by size, live blocks or threads.
+using Medians = std::map<std::string, std::map<uint64_t, double>>;
+struct Findings {
+  Medians pairs;
+  Medians live;
+  Medians threads;
+};
+
+// All that is measured, round after round over everybody, so that a machine that drifts favours none.
+class Bench {
+ public:
+  Bench(SoloDevice& device, const Arguments& arguments, std::vector<uint64_t> sizes, uint64_t live_bytes)
+      : device_(device), arguments_(arguments), sizes_(std::move(sizes)), live_bytes_(live_bytes) {}
+
+  Status AddContenders() {
+    Result<Pool> pool = Pool::create({.name = "bench hot"});
+    if (!pool.ok()) return pool.status();
+    pool_.emplace(std::move(*pool));
+    contenders_.push_back({"commpool", "commpool", [handle = pool_->handle()](CUstream stream) {
+                             return HotAllocator(HotPool{handle, stream});
+                           }});
+    Result<MimallocLibrary> mimalloc = MimallocLibrary::Open();
+    if (!mimalloc.ok()) return mimalloc.status();
+    contenders_.push_back(
+        {"mimalloc", "mimalloc", [library = *mimalloc](CUstream) { return HotAllocator(HotMimalloc{library}); }});
+    return device_.emulated() ? Status() : AddDeviceContenders();
+  }
+
+  Result<Findings> Measure() {
+    for (int round = -1; round < std::max(arguments_.rounds, 1); ++round) {  // the first is not counted
+      for (const Contender& contender : contenders_) {
+        Status status = MeasureOne(contender, round >= 0);
+        if (!status.ok()) return status;
+      }
+    }
+    return Findings{MediansOf(pairs_), MediansOf(live_), MediansOf(threads_)};
+  }
+
+  const std::vector<Contender>& contenders() const { return contenders_; }
+
+ private:
+  using Samples = std::map<std::string, std::map<uint64_t, std::vector<double>>>;
+
+  Status AddDeviceContenders() {
+    Result<AsyncPool> async = AsyncPool::Create(device_.driver(), UINT64_MAX);
+    if (!async.ok()) return async.status();
+    async_.emplace(std::move(*async));
+    contenders_.push_back({"cuda_async", "cudaMallocAsync", [pool = &*async_](CUstream stream) {
+                             return HotAllocator(HotAsync{pool, stream});
+                           }});
+    if (arguments_.torch_library.empty()) return Status();
+    Result<TorchLibrary> torch = TorchLibrary::Open(arguments_.torch_library);
+    if (!torch.ok()) return torch.status();
+    contenders_.push_back({"pytorch", "PyTorch", [library = *torch](CUstream stream) {
+                             return HotAllocator(HotTorch{library, stream});
+                           }});
+    return Status();
+  }
+
+  Status MeasureOne(const Contender& contender, bool counts) {
+    const double target_ns = arguments_.round_ms * 1e6;
+    const HotAllocator first = contender.on_stream(device_.streams().front());
+    for (const uint64_t bytes : sizes_) {
+      Status status = Keep(TimePairs(first, bytes, target_ns), counts, pairs_[contender.key][bytes]);
+      if (!status.ok()) return status;
+    }
+    for (const size_t live : arguments_.live) {
+      Status status = Keep(TimeLive(first, live_bytes_, live), counts, live_[contender.key][live]);
+      if (!status.ok()) return status;
+    }
+    for (const size_t threads : arguments_.threads) {
+      std::vector<HotAllocator> allocators;
+      for (size_t thread = 0; thread < threads; ++thread) {
+        allocators.push_back(contender.on_stream(device_.streams()[thread]));
+      }
+      const auto prepare = [this] { device_.MakeCurrent(); };
+      Status status = Keep(TimeThreads(allocators, sizes_.front(), 4 * target_ns, prepare), counts,
+                           threads_[contender.key][threads]);
+      if (!status.ok()) return status;
+    }
+    return Status();
+  }
+
+  static Status Keep(const Result<double>& measured, bool counts, std::vector<double>& samples) {
+    if (measured.ok() && counts) samples.push_back(*measured);
+    return measured.status();
+  }
+
+  static Medians MediansOf(const Samples& samples) {
+    Medians medians;
+    for (const auto& [contender, row] : samples) {
+      for (const auto& [key, values] : row) medians[contender][key] = Median(values);
+    }
+    return medians;
+  }
+
+  SoloDevice& device_;
+  const Arguments& arguments_;
+  const std::vector<uint64_t> sizes_;
+  const uint64_t live_bytes_;
+  std::optional<Pool> pool_;
+  std::optional<AsyncPool> async_;
+  std::vector<Contender> contenders_;
+  Samples pairs_;
+  Samples live_;
+  Samples threads_;
+};
+
+nlohmann::json ByNumber(const std::map<uint64_t, double>& row) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const auto& [key, value] : row) json[std::to_string(key)] = value;
+  return json;
+}
+
+nlohmann::json ToJson(const SoloDevice& device, const Bench& bench, const Findings& findings, int rounds) {
+  const auto part = [](const Medians& medians, const std::string& key) {
+    return ByNumber(medians.contains(key) ? medians.at(key) : std::map<uint64_t, double>());
+  };
+  nlohmann::json json = {{"driver", device.driver().description},
+                         {"rounds", rounds},
+                         {"mimalloc_pair_ns", findings.pairs.at("mimalloc").begin()->second}};
+  for (const Contender& contender : bench.contenders()) {
+    nlohmann::json& place = contender.key == "commpool" ? json : json[contender.key];
+    place["pair_ns"] = part(findings.pairs, contender.key);
+    place["live"] = part(findings.live, contender.key);
+    place["threads"] = part(findings.threads, contender.key);
+  }
+  return json;
+}
+
+void PrintRows(const Bench& bench, const Medians& medians, double unit, std::string (*name)(uint64_t)) {
+  if (medians.empty()) return;
+  for (const auto& [key, unused] : medians.begin()->second) {
+    std::printf("%-16s", name(key).c_str());
+    for (const Contender& contender : bench.contenders()) {
+      std::printf(" %16.2f", medians.at(contender.key).at(key) / unit);
+    }
+    std::printf("\n");
+  }
+}
+
+void Print(const SoloDevice& device, const Bench& bench, const Findings& findings, const Arguments& arguments) {
+  std::printf("# %s\n# cached allocation and free, medians of %d rounds\n%-16s", device.driver().description.c_str(),
+              arguments.rounds, "ns a pair");
+  for (const Contender& contender : bench.contenders()) std::printf(" %16s", contender.title.c_str());
+  std::printf("\n");
+  PrintRows(bench, findings.pairs, 1, [](uint64_t bytes) { return FormatBytes(bytes); });
+  std::printf("# live blocks of %s, replaced in a random order\n", arguments.live_bytes.c_str());
+  PrintRows(bench, findings.live, 1, [](uint64_t count) { return std::to_string(count) + " live"; });
+  std::printf("# million pairs a second, threads with streams of their own\n");
+  PrintRows(bench, findings.threads, 1e6, [](uint64_t count) { return std::to_string(count) + " threads"; });
+}
+
+// Sizes in bytes; the last is that of the live blocks.
+Result<std::vector<uint64_t>> ParseAll(const Arguments& arguments) {
+  std::vector<uint64_t> parsed;
+  std::vector<std::string> texts = arguments.sizes;
+  texts.push_back(arguments.live_bytes);
+  for (const std::string& text : texts) {
+    Result<uint64_t> bytes = ParseBytes(text);
+    if (!bytes.ok()) return bytes.status();
+    if (*bytes == 0) return Status(StatusCode::kInvalidArgument, "a size of 0 bytes cannot be allocated");
+    parsed.push_back(*bytes);
+  }
+  return parsed;
+}
+
+int Fail(const Status& status) {
+  std::cerr << "commpool bench hot: " << status.message() << '\n';
+  return kFailed;
+}
+
+int Run(const Arguments& arguments) {
+  Result<std::vector<uint64_t>> sizes = ParseAll(arguments);
+  if (!sizes.ok()) return Fail(sizes.status());
+  const uint64_t live_bytes = sizes->back();
+  sizes->pop_back();
+  const size_t streams = *std::max_element(arguments.threads.begin(), arguments.threads.end());
+  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(streams, DriverTimes::kUnmeasured);
+  if (!device.ok()) return Fail(device.status());
+  if (!arguments.torch_library.empty() && (*device)->emulated()) {
+    std::cout << "commpool bench hot refused: PyTorch's allocator needs a GPU\n";
+    return kRefused;
+  }
+  Bench bench(**device, arguments, *sizes, live_bytes);
+  Status status = bench.AddContenders();
+  if (!status.ok()) return Fail(status);
+  Result<Findings> findings = bench.Measure();
+  if (!findings.ok()) return Fail(findings.status());
+  const nlohmann::json results = ToJson(**device, bench, *findings, arguments.rounds);
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    Print(**device, bench, *findings, arguments);
+  }
+  Record(arguments.output, (*device)->driver().description, results);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddBenchHot(CLI::App& bench, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = bench.add_subcommand("hot", "A cached allocation and its free, beside mimalloc");
+  command->footer(
+      "Example:\n  commpool bench hot --threads 1,2,4,8 --live 1,1000,100000 --record tools/bench/results/hot.jsonl");
+  command->add_option("--sizes", arguments->sizes, "Of blocks, for one thread; the first is the threads' too")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--live", arguments->live, "Numbers of live blocks")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  command->add_option("--live-bytes", arguments->live_bytes, "Of each live block")->capture_default_str();
+  command->add_option("--threads", arguments->threads, "Numbers of threads")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_option("--rounds", arguments->rounds, "Rounds over all of it")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--round-ms", arguments->round_ms, "Milliseconds that one measurement of a round takes")
+      ->check(CLI::Range(0.01, 10'000.0))
+      ->capture_default_str();
+  command
+      ->add_option("--torch-library", arguments->torch_library,
+                   "What tools/bench/build_torch_allocator.sh built: PyTorch's allocator takes part")
+      ->type_name("FILE");
+  AddOutputOptions(*command, arguments->output);
+  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,57 @@
+// The allocators that `commpool bench hot` compares, each with the same two calls, inlined into the timed loops: a call
+// through a base class would cost a tenth of what is measured. One object a thread.
+#ifndef COMMPOOL_TOOLS_CLI_BENCH_HOT_ALLOCATORS_H_
+#define COMMPOOL_TOOLS_CLI_BENCH_HOT_ALLOCATORS_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <variant>
+
+#include "commpool/commpool.h"
+#include "tools/cli/bench/async_pool.h"
+#include "tools/cli/bench/mimalloc_library.h"
+#include "tools/cli/torch_library.h"
+
+namespace commpool::cli {
+
+struct HotPool {
+  commpool_pool pool;
+  CUstream stream;
+
+  void* Allocate(uint64_t bytes) const {
+    void* block = nullptr;
+    commpool_pool_allocate(pool, bytes, stream, &block);
+    return block;
+  }
+  void Free(void* block) const { commpool_free(block); }
+};
+
+struct HotMimalloc {
+  MimallocLibrary library;
+
+  void* Allocate(uint64_t bytes) const { return library.allocate(bytes); }
+  void Free(void* block) const { library.free(block); }
+};
+
+struct HotTorch {
+  TorchLibrary library;
+  CUstream stream;
+
+  void* Allocate(uint64_t bytes) const { return library.allocate(bytes, stream); }
+  void Free(void* block) const { library.free(block); }
+};
+
+struct HotAsync {
+  const AsyncPool* pool;
+  CUstream stream;
+
+  void* Allocate(uint64_t bytes) const { return pool->Allocate(bytes, stream); }
+  void Free(void* block) const { pool->Free(block, stream); }
+};
+
+using HotAllocator = std::variant<HotPool, HotMimalloc, HotTorch, HotAsync>;
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_BENCH_HOT_ALLOCATORS_H_

@@ -1,0 +1,128 @@
+#include "tools/cli/bench/hot_loops.h"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <thread>
+
+namespace commpool::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double NanosecondsBetween(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double, std::nano>(end - start).count();
+}
+
+Status OutOfMemory(uint64_t bytes) {
+  return Status(StatusCode::kOutOfMemory, "an allocator has no block of " + std::to_string(bytes) + " bytes");
+}
+
+// False where an allocation failed.
+template <typename Allocator>
+bool RunPairs(const Allocator& allocator, uint64_t bytes, uint64_t pairs) {
+  bool served = true;
+  for (uint64_t pair = 0; pair < pairs; ++pair) {
+    void* const block = allocator.Allocate(bytes);
+    served = served && block != nullptr;
+    allocator.Free(block);
+  }
+  return served;
+}
+
+// How many pairs take about so long, after enough of them to fill caches.
+template <typename Allocator>
+std::optional<uint64_t> PairsIn(const Allocator& allocator, uint64_t bytes, double target_ns) {
+  constexpr uint64_t kTrial = 64;
+  if (!RunPairs(allocator, bytes, kTrial)) return std::nullopt;
+  const Clock::time_point start = Clock::now();
+  RunPairs(allocator, bytes, kTrial);
+  const double pair_ns = std::max(NanosecondsBetween(start, Clock::now()) / kTrial, 1.0);
+  return std::max(static_cast<uint64_t>(target_ns / pair_ns), kTrial);
+}
+
+template <typename Allocator>
+bool Replace(const Allocator& allocator, uint64_t bytes, const std::vector<uint32_t>& order,
+             std::vector<void*>& blocks) {
+  bool served = true;
+  for (const uint32_t index : order) {
+    allocator.Free(blocks[index]);
+    blocks[index] = allocator.Allocate(bytes);
+    served = served && blocks[index] != nullptr;
+  }
+  return served;
+}
+
+template <typename Allocator>
+Result<double> TimeLiveBlocks(const Allocator& allocator, uint64_t bytes, size_t live) {
+  constexpr size_t kLeastPairs = 50'000;
+  std::vector<uint32_t> order(live);
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937_64 random(1);
+  std::shuffle(order.begin(), order.end(), random);
+  std::vector<void*> blocks(live);
+  for (void*& block : blocks) block = allocator.Allocate(bytes);
+  bool served = Replace(allocator, bytes, order, blocks);
+  const size_t passes = (kLeastPairs + live - 1) / live;
+  const Clock::time_point start = Clock::now();
+  for (size_t pass = 0; pass < passes; ++pass) served = Replace(allocator, bytes, order, blocks) && served;
+  const double ns = NanosecondsBetween(start, Clock::now());
+  for (void* block : blocks) allocator.Free(block);
+  if (!served) return OutOfMemory(bytes);
+  return ns / static_cast<double>(passes * live);
+}
+
+}  // namespace
+
+Result<double> TimePairs(const HotAllocator& chosen, uint64_t bytes, double target_ns) {
+  return std::visit(
+      [&](const auto& allocator) -> Result<double> {
+        const std::optional<uint64_t> pairs = PairsIn(allocator, bytes, target_ns);
+        if (!pairs) return OutOfMemory(bytes);
+        const Clock::time_point start = Clock::now();
+        RunPairs(allocator, bytes, *pairs);
+        return NanosecondsBetween(start, Clock::now()) / static_cast<double>(*pairs);
+      },
+      chosen);
+}
+
+Result<double> TimeLive(const HotAllocator& chosen, uint64_t bytes, size_t live) {
+  return std::visit([&](const auto& allocator) { return TimeLiveBlocks(allocator, bytes, live); }, chosen);
+}
+
+Result<double> TimeThreads(const std::vector<HotAllocator>& allocators, uint64_t bytes, double target_ns,
+                           const std::function<void()>& prepare) {
+  constexpr uint64_t kTurn = 64;
+  std::vector<double> rates(allocators.size(), 0);
+  std::atomic<bool> stop = false;
+  std::atomic<bool> served = true;
+  std::barrier<> ready(static_cast<ptrdiff_t>(allocators.size() + 1));
+  std::vector<std::thread> threads;
+  for (size_t index = 0; index < allocators.size(); ++index) {
+    const auto run = [&, index](const auto& allocator) {
+      if (!RunPairs(allocator, bytes, kTurn)) served = false;
+      ready.arrive_and_wait();
+      const Clock::time_point start = Clock::now();
+      uint64_t pairs = 0;
+      for (; !stop.load(std::memory_order_relaxed); pairs += kTurn) RunPairs(allocator, bytes, kTurn);
+      rates[index] = static_cast<double>(pairs) / NanosecondsBetween(start, Clock::now()) * 1e9;
+    };
+    threads.emplace_back([&, index, run] {
+      prepare();
+      std::visit(run, allocators[index]);
+    });
+  }
+  ready.arrive_and_wait();
+  std::this_thread::sleep_for(std::chrono::duration<double, std::nano>(target_ns));
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  if (!served) return OutOfMemory(bytes);
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,22 @@
+// mimalloc, the limit line: opened at run time and asked by its own names, so that the program's malloc stays the
+// system's (Debian's library replaces malloc in programs that link it). Any thread.
+#ifndef COMMPOOL_TOOLS_CLI_BENCH_MIMALLOC_LIBRARY_H_
+#define COMMPOOL_TOOLS_CLI_BENCH_MIMALLOC_LIBRARY_H_
+
+#include <cstddef>
+
+#include "commpool/status.h"
+
+namespace commpool::cli {
+
+struct MimallocLibrary {
+  void* (*allocate)(size_t bytes) = nullptr;
+  void (*free)(void* block) = nullptr;
+
+  // kNotFound with the package to install.
+  static Result<MimallocLibrary> Open();
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_BENCH_MIMALLOC_LIBRARY_H_

@@ -1,0 +1,197 @@
+// commpool bench threshold: what a release threshold costs a loop, and which one the loop needs.
+#include <cstdio>
+#include <iostream>
+
+#include "src/base/bytes.h"
+#include "tools/cli/bench/bench.h"
+#include "tools/cli/bench/threshold_loop.h"
+
+namespace commpool::cli {
+
+namespace {
+
+constexpr uint64_t kStep = kMiB * 2;
+
+struct Arguments {
+  std::string bytes = "512M";
+  int rounds = 0;  // 0: by the kind of driver
+  OutputOptions output;
+};
+
+struct Row {
+  std::string threshold;
+  uint64_t threshold_bytes = 0;
+  std::unique_ptr<ThresholdLoop> loop;
+  std::vector<double> turns_us;
+};
+
+struct Column {
+  const char* key;
+  const char* title;
+  ThresholdPool pool;
+  std::vector<Row> rows;
+  uint64_t needed_bytes = 0;
+};
+
+Status MakeRows(const SoloDevice& device, uint64_t bytes, Column& column) {
+  const std::pair<const char*, uint64_t> thresholds[] = {
+      {"0", 0}, {"half", bytes / 2}, {"exact", bytes}, {"unlimited", UINT64_MAX}};
+  for (const auto& [name, threshold] : thresholds) {
+    Result<std::unique_ptr<ThresholdLoop>> loop = ThresholdLoop::Create(device, column.pool, bytes, threshold);
+    if (!loop.ok()) return loop.status();
+    column.rows.push_back({name, threshold, std::move(*loop), {}});
+  }
+  return Status();
+}
+
+// Whether a pool with this threshold takes nothing from the driver once the loop is warm.
+Result<bool> Suffices(const SoloDevice& device, ThresholdPool pool, uint64_t bytes, uint64_t threshold) {
+  constexpr int kTurns = 3;
+  Result<std::unique_ptr<ThresholdLoop>> loop = ThresholdLoop::Create(device, pool, bytes, threshold);
+  if (!loop.ok()) return loop.status();
+  for (int turn = 0; turn < 2 * kTurns; ++turn) {
+    if (turn == kTurns) (*loop)->Grew();
+    Result<double> time = (*loop)->Turn(ThresholdLoop::Use::kTouch);
+    if (!time.ok()) return time.status();
+  }
+  return !(*loop)->Grew();
+}
+
+// By bisection, in steps of 2 MiB; `UINT64_MAX` where not even twice the bytes suffice.
+Result<uint64_t> FindNeeded(const SoloDevice& device, ThresholdPool pool, uint64_t bytes) {
+  uint64_t enough = RoundUp(2 * bytes, kStep);
+  Result<bool> most = Suffices(device, pool, bytes, enough);
+  Result<bool> none = Suffices(device, pool, bytes, 0);
+  for (const Result<bool>* bound : {&most, &none}) {
+    if (!bound->ok()) return bound->status();
+  }
+  if (!*most) return UINT64_MAX;
+  if (*none) return uint64_t{0};
+  uint64_t too_little = 0;
+  while (enough - too_little > kStep) {
+    const uint64_t middle = too_little + RoundDown((enough - too_little) / 2, kStep);
+    Result<bool> suffices = Suffices(device, pool, bytes, middle);
+    if (!suffices.ok()) return suffices.status();
+    (*suffices ? enough : too_little) = middle;
+  }
+  return enough;
+}
+
+Status Measure(const SoloDevice& device, uint64_t bytes, int rounds, std::vector<Column>& columns) {
+  constexpr int kWarmTurns = 2;
+  for (int round = -kWarmTurns; round < rounds; ++round) {
+    for (Column& column : columns) {
+      for (Row& row : column.rows) {
+        Result<double> turn = row.loop->Turn(ThresholdLoop::Use::kWhole);
+        if (!turn.ok()) return turn.status();
+        if (round >= 0) row.turns_us.push_back(*turn);
+      }
+    }
+  }
+  for (Column& column : columns) {
+    for (Row& row : column.rows) row.loop.reset();  // the search below has the device's memory to itself
+  }
+  for (Column& column : columns) {
+    Result<uint64_t> needed = FindNeeded(device, column.pool, bytes);
+    if (!needed.ok()) return needed.status();
+    column.needed_bytes = *needed;
+  }
+  return Status();
+}
+
+nlohmann::json ToJson(const SoloDevice& device, uint64_t bytes, int rounds, const std::vector<Column>& columns) {
+  nlohmann::json json = {{"bytes", bytes},
+                         {"driver", device.driver().description},
+                         {"rounds", rounds},
+                         {"needed_bytes", nlohmann::json::object()},
+                         {"rows", nlohmann::json::array()}};
+  for (const Column& column : columns) {
+    json["needed_bytes"][column.key] = column.needed_bytes;
+    for (const Row& row : column.rows) {
+      json["rows"].push_back({{"pool", column.key},
+                              {"threshold", row.threshold},
+                              {"threshold_bytes", row.threshold_bytes},
+                              {"us_per_loop", Median(row.turns_us)}});
+    }
+  }
+  return json;
+}
+
+void Print(const SoloDevice& device, uint64_t bytes, int rounds, const std::vector<Column>& columns) {
+  std::printf("# %s\n# 4 blocks of %s: allocate, memset, free, synchronise; %s, median of %d\n%-16s",
+              device.driver().description.c_str(), FormatBytes(bytes / 4).c_str(),
+              device.emulated() ? "modelled microseconds a loop" : "microseconds a loop", rounds, "threshold");
+  for (const Column& column : columns) std::printf(" %16s", column.title);
+  std::printf("\n");
+  for (size_t index = 0; index < columns.front().rows.size(); ++index) {
+    std::printf("%-16s", columns.front().rows[index].threshold.c_str());
+    for (const Column& column : columns) std::printf(" %16.1f", Median(column.rows[index].turns_us));
+    std::printf("\n");
+  }
+  std::printf("%-16s", "needed");
+  for (const Column& column : columns) {
+    std::printf(" %16s", column.needed_bytes == UINT64_MAX ? "unlimited" : FormatBytes(column.needed_bytes).c_str());
+  }
+  std::printf("\n");
+}
+
+// A model's times do not vary.
+int RoundsFor(const SoloDevice& device, const Arguments& arguments) {
+  if (arguments.rounds > 0) return arguments.rounds;
+  return device.emulated() ? 1 : 21;
+}
+
+int Fail(const Status& status) {
+  std::cerr << "commpool bench threshold: " << status.message() << '\n';
+  return kFailed;
+}
+
+int Run(const Arguments& arguments) {
+  Result<uint64_t> asked = ParseBytes(arguments.bytes);
+  if (!asked.ok()) return Fail(asked.status());
+  if (*asked < kMiB || *asked > 64 * kGiB) {
+    return Fail(Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1M to 64G"));
+  }
+  const uint64_t bytes = RoundUp(*asked, 4 * kStep);
+  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(1, DriverTimes::kUnmeasured);
+  if (!device.ok()) return Fail(device.status());
+  std::vector<Column> columns;
+  columns.push_back({"commpool", "commpool", ThresholdPool::kCommpool, {}});
+  columns.push_back({"cuda_async", "cudaMallocAsync", ThresholdPool::kCudaAsync, {}});
+  for (Column& column : columns) {
+    Status status = MakeRows(**device, bytes, column);
+    if (status.ok()) continue;
+    const bool absent = status.code() == StatusCode::kNotSupported && column.pool == ThresholdPool::kCudaAsync;
+    if (!absent) return Fail(status);
+    std::cerr << "commpool bench threshold: without cudaMallocAsync: " << status.message() << '\n';
+  }
+  std::erase_if(columns, [](const Column& column) { return column.rows.empty(); });
+  const int rounds = RoundsFor(**device, arguments);
+  Status status = Measure(**device, bytes, rounds, columns);
+  if (!status.ok()) return Fail(status);
+  const nlohmann::json results = ToJson(**device, bytes, rounds, columns);
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    Print(**device, bytes, rounds, columns);
+  }
+  Record(arguments.output, (*device)->driver().description, results);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddBenchThreshold(CLI::App& bench, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = bench.add_subcommand("threshold", "What release thresholds cost a loop, and which one it needs");
+  command->footer("Example:\n  commpool bench threshold --bytes 512M");
+  command->add_option("--bytes", arguments->bytes, "That a turn of the loop allocates, in four blocks")
+      ->capture_default_str();
+  command
+      ->add_option("--rounds", arguments->rounds, "Turns of each loop that are counted (default 21; 1 on the emulator)")
+      ->check(CLI::Range(1, 100'000));
+  AddOutputOptions(*command, arguments->output);
+  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,52 @@
+// How long a release is waited for: busily at first, since the answer is microseconds away. One thread.
+#ifndef COMMPOOL_TOOLS_CLI_REPLAY_PATIENCE_H_
+#define COMMPOOL_TOOLS_CLI_REPLAY_PATIENCE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <thread>
+
+#include "src/driver/diagnosis.h"
+#include "src/driver/loader.h"
+
+namespace commpool::cli {
+
+class Patience {
+ public:
+  // Among several streams work may wait for work that another stream still holds: that is not waited for.
+  explicit Patience(size_t streams)
+      : limit_(streams > 1 ? std::chrono::microseconds(50) : std::chrono::microseconds(10'000'000)) {}
+
+  // True once `done()` is; false where it took too long.
+  template <typename Done>
+  bool Wait(Done done) const {
+    constexpr int kBusyTurns = 2000;
+    for (int turn = 0; turn < kBusyTurns; ++turn) {
+      if (done()) return true;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    while (!done()) {
+      if (std::chrono::steady_clock::now() - start > limit_) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  // Whether to go on without the answer.
+  bool gives_up() const { return limit_ < std::chrono::seconds(1); }
+
+ private:
+  std::chrono::microseconds limit_;
+};
+
+// Until the stream has nothing to do. OK where patience gives up before.
+inline Status WaitForStream(const Driver& driver, CUstream stream, const Patience& patience) {
+  CUresult result = CUDA_ERROR_NOT_READY;
+  patience.Wait([&] { return (result = driver.cuda.cuStreamQuery(stream)) != CUDA_ERROR_NOT_READY; });
+  if (result == CUDA_ERROR_NOT_READY && patience.gives_up()) return Status();
+  return CheckCuda(driver, result, {.call = "cuStreamQuery", .purpose = "replayed work"});
+}
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_REPLAY_PATIENCE_H_

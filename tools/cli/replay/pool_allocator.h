@@ -1,0 +1,52 @@
+// A pool of commpool's under a replayed trace, through the public C API. One thread.
+#ifndef COMMPOOL_TOOLS_CLI_REPLAY_POOL_ALLOCATOR_H_
+#define COMMPOOL_TOOLS_CLI_REPLAY_POOL_ALLOCATOR_H_
+
+#include <memory>
+#include <string>
+
+#include "commpool/pool.h"
+#include "tools/cli/replay/allocator.h"
+#include "tools/cli/solo_device.h"
+
+namespace commpool::cli {
+
+enum class ReplayMode { kExpandable, kFixed, kSymmetric };
+
+struct PoolChoice {
+  ReplayMode mode = ReplayMode::kExpandable;
+  Backing backing = Backing::kVmm;
+};
+
+class PoolAllocator : public ReplayedAllocator {
+ public:
+  // A pool of device 0 without memory.
+  static Result<std::unique_ptr<PoolAllocator>> Create(SoloDevice& device, const PoolChoice& choice);
+
+  Status Close() { return pool_.close(); }
+
+  Status Prepare(uint64_t peak_requested_bytes) override;
+  void* Allocate(uint64_t bytes, CUstream stream) override;
+  bool Free(void* block) override { return commpool_free(block) == COMMPOOL_OK; }
+  bool RecordStream(void* block, CUstream stream) override {
+    return commpool_record_stream(block, stream) == COMMPOOL_OK;
+  }
+  Status failure() const override { return Status(failed_, commpool_last_error()); }
+  Status MakeRoom(uint64_t bytes) override;
+  bool CalledDriver(uint64_t ns) override;
+  DriverCallsByName Calls() const override;
+  Costs costs() const override;
+
+ private:
+  PoolAllocator(Pool pool, ReplayMode mode) : pool_(std::move(pool)), mode_(mode) {}
+
+  Pool pool_;
+  ReplayMode mode_;
+  StatusCode failed_ = StatusCode::kInternal;
+  uint64_t calls_seen_ = 0;
+  uint64_t reserves_ = 0;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_REPLAY_POOL_ALLOCATOR_H_

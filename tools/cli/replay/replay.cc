@@ -1,0 +1,171 @@
+// commpool replay: recorded traces through the public API, event by event.
+#include <cstdlib>
+#include <iostream>
+#include <map>
+
+#include "tools/cli/command.h"
+#include "tools/cli/replay/replay_run.h"
+#include "tools/cli/replay/report.h"
+#include "tools/cli/replay/torch_allocator.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct Arguments {
+  std::vector<std::string> places;
+  PoolChoice pool;
+  uint32_t streams = 1;
+  bool smallest = false;
+  std::string torch_library;
+  OutputOptions output;
+};
+
+const std::map<std::string, ReplayMode> kModes = {
+    {"expandable", ReplayMode::kExpandable}, {"fixed", ReplayMode::kFixed}, {"symmetric", ReplayMode::kSymmetric}};
+const std::map<std::string, Backing> kBackings = {
+    {"vmm", Backing::kVmm}, {"cuda", Backing::kCuda}, {"nccl", Backing::kNccl}};
+
+std::string NameOf(ReplayMode mode) {
+  for (const auto& [name, candidate] : kModes) {
+    if (candidate == mode) return name;
+  }
+  return "?";
+}
+
+Result<std::vector<Trace>> ReadAll(const Arguments& arguments) {
+  Result<std::vector<std::string>> files = FindTraces(arguments.places);
+  if (!files.ok()) return files.status();
+  std::vector<Trace> traces;
+  for (const std::string& file : *files) {
+    Result<Trace> trace = ReadTrace(file);
+    if (!trace.ok()) return trace.status();
+    if (arguments.streams > 1) Spread(*trace, arguments.streams);
+    traces.push_back(std::move(*trace));
+  }
+  return traces;
+}
+
+// PyTorch reads its setting when its library is loaded: it has to be there when the process starts.
+Result<std::optional<TorchLibrary>> OpenTorch(const SoloDevice& device, const Arguments& arguments) {
+  if (arguments.torch_library.empty()) return std::optional<TorchLibrary>();
+  if (device.emulated()) return Status(StatusCode::kNotSupported, "PyTorch's allocator needs a GPU");
+  const char* const setting = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
+  if (setting == nullptr || std::string(setting).find("expandable_segments:True") == std::string::npos) {
+    return Status(StatusCode::kInvalidArgument,
+                  "--torch-library compares with expandable segments: start this command with "
+                  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+  }
+  Result<TorchLibrary> torch = TorchLibrary::Open(arguments.torch_library);
+  if (!torch.ok()) return torch.status();
+  return std::optional(*torch);
+}
+
+Result<ReplayRow> Measure(SoloDevice& device, const Trace& trace, const Arguments& arguments,
+                          const std::optional<TorchLibrary>& torch) {
+  ReplayRow row;
+  row.name = trace.name;
+  row.mode = NameOf(arguments.pool.mode);
+  row.events = trace.events.size();
+  row.peak_requested_bytes = trace.peak_requested_bytes;
+  row.pytorch_native = trace.pytorch_native;
+  row.pytorch_expandable = trace.pytorch_expandable;
+  Result<ReplayFigures> figures = ReplayInPool(device, trace, arguments.pool);
+  if (!figures.ok()) return figures.status();
+  row.figures = std::move(*figures);
+  if (torch) {
+    TorchAllocator allocator(*torch);
+    Result<ReplayFigures> compared = Replay(device, trace, allocator);
+    if (!compared.ok()) return compared.status();
+    row.torch = std::move(*compared);
+  }
+  if (!arguments.smallest) return row;
+  Result<uint64_t> smallest = FindSmallestDevice(device, trace, arguments.pool, row.figures.peak_reserved_bytes);
+  if (!smallest.ok()) return smallest.status();
+  row.smallest_device_bytes = *smallest;
+  return row;
+}
+
+int Fail(const Status& status) {
+  const bool refused = status.code() == StatusCode::kNotSupported || status.code() == StatusCode::kInvalidArgument;
+  if (refused) {
+    std::cout << "commpool replay refused: " << status.message() << '\n';
+    return kRefused;
+  }
+  std::cerr << "commpool replay: " << status.message() << '\n';
+  return kFailed;
+}
+
+void Print(const SoloDevice& device, const std::vector<ReplayRow>& rows) {
+  std::cout << "# " << device.driver().description
+            << "\n# utilisation is peak requested / peak reserved, in percent; native and expand. are PyTorch's, where "
+               "the trace was recorded"
+            << "\n# smallest: device on which it completes / peak requested; steady: driver calls in the second half\n"
+            << (device.emulated() ? "# driver us is modelled; ns/event is of events without a driver call\n"
+                                  : "# driver us is measured, and left out of ns/event\n")
+            << std::flush;
+  PrintTable(rows);
+}
+
+int Run(const Arguments& arguments) {
+  if (arguments.pool.mode == ReplayMode::kExpandable && arguments.pool.backing != Backing::kVmm) {
+    return Fail(Status(StatusCode::kInvalidArgument, "only the vmm backing has pages to move: say --mode fixed"));
+  }
+  Result<std::vector<Trace>> traces = ReadAll(arguments);
+  if (!traces.ok()) {
+    std::cerr << "commpool replay: " << traces.status().message() << '\n';
+    return kFailed;
+  }
+  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(arguments.streams, DriverTimes::kMeasured);
+  if (!device.ok()) {
+    std::cerr << "commpool replay: " << device.status().message() << '\n';
+    return kFailed;
+  }
+  Result<std::optional<TorchLibrary>> torch = OpenTorch(**device, arguments);
+  if (!torch.ok()) return Fail(torch.status());
+  std::vector<ReplayRow> rows;
+  nlohmann::json results = {
+      {"driver", (*device)->driver().description}, {"streams", arguments.streams}, {"traces", nlohmann::json::array()}};
+  for (const Trace& trace : *traces) {
+    Result<ReplayRow> row = Measure(**device, trace, arguments, *torch);
+    if (!row.ok()) return Fail(row.status());
+    results["traces"].push_back(ToJson(*row));
+    rows.push_back(std::move(*row));
+  }
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    Print(**device, rows);
+  }
+  Record(arguments.output, (*device)->driver().description, results);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddReplay(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("replay", "Recorded traces of allocations, replayed in a pool of one device");
+  command->footer(
+      "Examples:\n"
+      "  commpool replay tests/data/traces\n"
+      "  commpool replay --mode fixed --smallest tests/data/traces/resnet50.trace.xz");
+  command->add_option("TRACE", arguments->places, "Files NAME.trace or NAME.trace.xz, or folders of them")->required();
+  command->add_option("--mode", arguments->pool.mode, "expandable, fixed or symmetric (default expandable)")
+      ->transform(CLI::CheckedTransformer(kModes, CLI::ignore_case));
+  command->add_option("--backing", arguments->pool.backing, "vmm, cuda or nccl (default vmm)")
+      ->transform(CLI::CheckedTransformer(kBackings, CLI::ignore_case));
+  command->add_option("--streams", arguments->streams, "Streams to spread a trace over")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_flag("--smallest", arguments->smallest,
+                    "Search the smallest device on which the trace completes, to 2 MiB");
+  command
+      ->add_option("--torch-library", arguments->torch_library,
+                   "What tools/bench/build_torch_allocator.sh built: replays in PyTorch's expandable segments as well")
+      ->type_name("FILE");
+  AddOutputOptions(*command, arguments->output);
+  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,118 @@
+#include "tools/cli/replay/report.h"
+
+#include <cstdio>
+
+#include "src/base/bytes.h"
+
+namespace commpool::cli {
+
+namespace {
+
+double Share(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+nlohmann::json CountsOf(const DriverCallsByName& calls) {
+  nlohmann::json counts = nlohmann::json::object();
+  for (const auto& [name, call] : calls) counts[name] = call.count;
+  return counts;
+}
+
+std::string Percent(const std::optional<double>& share) {
+  if (!share) return "-";
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%.1f", *share * 100);
+  return text.data();
+}
+
+std::string Smallest(const ReplayRow& row) {
+  if (!row.smallest_device_bytes) return "-";
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%.3f", row.smallest_device_ratio());
+  return text.data();
+}
+
+void PrintCalls(const char* title, const DriverCallsByName& calls) {
+  if (calls.empty()) return;
+  std::printf("#   %s:", title);
+  for (const auto& [name, call] : calls) {
+    std::printf(" %s %llu (%.0f us)", name.c_str(), static_cast<unsigned long long>(call.count), call.microseconds);
+  }
+  std::printf("\n");
+}
+
+void PrintDetails(const ReplayRow& row) {
+  std::printf("# %s\n", row.name.c_str());
+  PrintCalls("driver calls", row.figures.calls);
+  PrintCalls("in the second half", row.figures.calls_in_second_half);
+  if (row.figures.costs.reserves != 0) {
+    std::printf("#   reserved %llu times more\n", static_cast<unsigned long long>(row.figures.costs.reserves));
+  }
+  if (!row.torch) return;
+  const double utilisation = Share(row.peak_requested_bytes, row.torch->peak_reserved_bytes);
+  std::printf(
+      "#   PyTorch here: %.0f us in calls of over 20 us (its driver time), utilisation %.1f %%, %.0f ns an event\n",
+      row.torch->slow_us, utilisation * 100, row.torch->ns_per_event);
+}
+
+}  // namespace
+
+double ReplayRow::utilisation() const { return Share(peak_requested_bytes, figures.peak_reserved_bytes); }
+
+double ReplayRow::smallest_device_ratio() const {
+  return Share(smallest_device_bytes.value_or(0), RoundUp(peak_requested_bytes, MiB(2)));
+}
+
+nlohmann::json ToJson(const ReplayRow& row) {
+  const ReplayFigures& figures = row.figures;
+  const DriverCalls driver = Sum(figures.calls);
+  nlohmann::json json = {
+      {"name", row.name},
+      {"mode", row.mode},
+      {"events", row.events},
+      {"peak_requested_bytes", row.peak_requested_bytes},
+      {"peak_reserved_bytes", figures.peak_reserved_bytes},
+      {"utilisation", row.utilisation()},
+      {"smallest_device_bytes", nullptr},
+      {"ns_per_event", figures.ns_per_event},
+      {"driver_us", driver.microseconds},
+      {"waits", figures.costs.waits},
+      {"moved_bytes", figures.costs.moved_bytes},
+      {"driver_calls", CountsOf(figures.calls)},
+      {"second_half",
+       {{"driver_calls", CountsOf(figures.calls_in_second_half)}, {"waits", figures.waits_in_second_half}}},
+      {"driver_us_by_call", nlohmann::json::object()}};
+  for (const auto& [name, call] : figures.calls) json["driver_us_by_call"][name] = call.microseconds;
+  if (row.smallest_device_bytes) {
+    json["smallest_device_bytes"] = *row.smallest_device_bytes;
+    json["smallest_device_ratio"] = row.smallest_device_ratio();
+  }
+  if (row.mode == "symmetric") json["reserves"] = figures.costs.reserves;
+  if (row.pytorch_native) json["pytorch_native_utilisation"] = *row.pytorch_native;
+  if (row.pytorch_expandable) json["pytorch_expandable_utilisation"] = *row.pytorch_expandable;
+  if (row.torch) {
+    json["pytorch_here"] = {{"driver_us", row.torch->slow_us},
+                            {"peak_reserved_bytes", row.torch->peak_reserved_bytes},
+                            {"utilisation", Share(row.peak_requested_bytes, row.torch->peak_reserved_bytes)},
+                            {"ns_per_event", row.torch->ns_per_event}};
+  }
+  return json;
+}
+
+void PrintTable(const std::vector<ReplayRow>& rows) {
+  std::printf("%-18s %-10s %10s %10s %6s %7s %7s %8s %9s %9s %6s %10s %6s\n", "trace", "mode", "requested", "reserved",
+              "in use", "native", "expand.", "smallest", "ns/event", "driver us", "waits", "moved", "steady");
+  for (const ReplayRow& row : rows) {
+    const ReplayFigures& figures = row.figures;
+    std::printf("%-18s %-10s %10s %10s %6s %7s %7s %8s %9.1f %9.0f %6llu %10s %6llu\n", row.name.c_str(),
+                row.mode.c_str(), FormatBytes(row.peak_requested_bytes).c_str(),
+                FormatBytes(figures.peak_reserved_bytes).c_str(), Percent(row.utilisation()).c_str(),
+                Percent(row.pytorch_native).c_str(), Percent(row.pytorch_expandable).c_str(), Smallest(row).c_str(),
+                figures.ns_per_event, Sum(figures.calls).microseconds,
+                static_cast<unsigned long long>(figures.costs.waits), FormatBytes(figures.costs.moved_bytes).c_str(),
+                static_cast<unsigned long long>(Sum(figures.calls_in_second_half).count));
+  }
+  for (const ReplayRow& row : rows) PrintDetails(row);
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,37 @@
+// What a replay found, as a row of the table and as JSON. Pure: any thread.
+#ifndef COMMPOOL_TOOLS_CLI_REPLAY_REPORT_H_
+#define COMMPOOL_TOOLS_CLI_REPLAY_REPORT_H_
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/cli/replay/replay_run.h"
+
+namespace commpool::cli {
+
+struct ReplayRow {
+  std::string name;
+  std::string mode;
+  size_t events = 0;
+  uint64_t peak_requested_bytes = 0;
+  std::optional<double> pytorch_native;
+  std::optional<double> pytorch_expandable;
+  ReplayFigures figures;
+  std::optional<uint64_t> smallest_device_bytes;
+  std::optional<ReplayFigures> torch;  // the same trace in PyTorch's allocator
+
+  double utilisation() const;
+  // Of the peak requested, rounded up to 2 MiB.
+  double smallest_device_ratio() const;
+};
+
+nlohmann::json ToJson(const ReplayRow& row);
+
+// To stdout: a line a trace, then the driver calls of each.
+void PrintTable(const std::vector<ReplayRow>& rows);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_REPLAY_REPORT_H_

@@ -1,0 +1,37 @@
+// Ends held work while an allocation waits for the device. Work of a trace lasts until its stream's next event, but the
+// thread that would bring that event about is the one that waits: a program's kernels end by themselves.
+#ifndef COMMPOOL_TOOLS_CLI_REPLAY_RESCUE_H_
+#define COMMPOOL_TOOLS_CLI_REPLAY_RESCUE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+#include "tools/cli/replay/trace_work.h"
+
+namespace commpool::cli {
+
+// One thread allocates; a thread of this class's own looks after it.
+class Rescue {
+ public:
+  explicit Rescue(TraceWork& work);
+  ~Rescue();
+  Rescue(const Rescue&) = delete;
+  Rescue& operator=(const Rescue&) = delete;
+
+  // Around each call that may wait.
+  void Enter() { steps_.fetch_add(1, std::memory_order_relaxed); }
+  void Leave() { steps_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  void Watch();
+
+  TraceWork& work_;
+  std::atomic<uint64_t> steps_{0};  // odd inside a call
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_REPLAY_RESCUE_H_

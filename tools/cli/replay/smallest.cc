@@ -1,0 +1,52 @@
+#include <algorithm>
+
+#include "src/base/bytes.h"
+#include "tools/cli/replay/replay_run.h"
+
+namespace commpool::cli {
+
+namespace {
+
+constexpr uint64_t kStep = MiB(2);
+
+// Whether the trace completes; an error that is not about memory is one.
+Result<bool> Completes(SoloDevice& device, const Trace& trace, const PoolChoice& choice, uint64_t limit_bytes) {
+  Status status = detail::FromC(commpool_set_device_limit(0, limit_bytes));
+  if (!status.ok()) return status;
+  status = ReplayInPool(device, trace, choice).status();
+  Status lifted = detail::FromC(commpool_set_device_limit(0, UINT64_MAX));
+  if (!lifted.ok()) return lifted;
+  if (status.ok()) return true;
+  const bool full = status.code() == StatusCode::kOutOfMemory || status.code() == StatusCode::kExhausted;
+  return full ? Result<bool>(false) : Result<bool>(status);
+}
+
+}  // namespace
+
+Result<uint64_t> FindSmallestDevice(SoloDevice& device, const Trace& trace, const PoolChoice& choice,
+                                    uint64_t enough_bytes) {
+  // No limit below what is asked for can do. The answer is near to it: strides double from there.
+  uint64_t too_small = RoundUp(trace.peak_requested_bytes, kStep) - kStep;
+  const uint64_t most = std::max(2 * RoundUp(enough_bytes, kStep), too_small + kStep);
+  uint64_t stride = kStep;
+  uint64_t enough = 0;
+  while (enough == 0 && too_small < most) {
+    const uint64_t limit = std::min(too_small + stride, most);
+    Result<bool> completes = Completes(device, trace, choice, limit);
+    if (!completes.ok()) return completes.status();
+    (*completes ? enough : too_small) = limit;
+    stride *= 2;
+  }
+  if (enough == 0) {
+    return Status(StatusCode::kOutOfMemory, trace.name + " does not complete with " + FormatBytes(most));
+  }
+  while (enough - too_small > kStep) {
+    const uint64_t middle = too_small + RoundDown((enough - too_small) / 2, kStep);
+    Result<bool> completes = Completes(device, trace, choice, middle);
+    if (!completes.ok()) return completes.status();
+    (*completes ? enough : too_small) = middle;
+  }
+  return enough;
+}
+
+}  // namespace commpool::cli

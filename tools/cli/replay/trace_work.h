@@ -1,0 +1,41 @@
+// Device work that uses a block until the host says otherwise: what stands for a program's kernels while its
+// allocations are replayed. On the emulator an operation that declares the block; on a GPU a memset of its first bytes
+// and a wait for a word of host memory. One thread, but for ReleaseAll.
+#ifndef COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_
+#define COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+
+namespace commpool::cli {
+
+class TraceWork {
+ public:
+  virtual ~TraceWork() = default;
+
+  // Writes the range on a stream (by its index) from now until Release(stream).
+  virtual Status Hold(size_t stream, CUdeviceptr address, uint64_t bytes) = 0;
+
+  // Lets the work held on a stream end, and waits until it has; where streams wait for each other, only a moment.
+  virtual Status Release(size_t stream) = 0;
+
+  // Lets all of it end; waits for nothing. Any thread, at any time.
+  virtual void ReleaseAll() = 0;
+};
+
+// The streams outlive it. Its destructor releases all and waits. kNotSupported where the device lacks waits for memory.
+Result<std::unique_ptr<TraceWork>> MakeTraceWork(const Driver& driver, const std::vector<CUstream>& streams);
+
+// The two kinds.
+Result<std::unique_ptr<TraceWork>> MakeEmulatedWork(const Driver& driver, const std::vector<CUstream>& streams);
+Result<std::unique_ptr<TraceWork>> MakeDeviceWork(const Driver& driver, const std::vector<CUstream>& streams);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_

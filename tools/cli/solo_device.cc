@@ -1,0 +1,73 @@
+#include "tools/cli/solo_device.h"
+
+#include <utility>
+
+#include "commpool/commpool.h"
+#include "src/driver/diagnosis.h"
+#include "tools/cli/ranks.h"
+
+namespace commpool::cli {
+
+Result<std::unique_ptr<SoloDevice>> SoloDevice::Open(size_t streams, DriverTimes times) {
+  Result<std::shared_ptr<const Driver>> driver = OpenDriver();
+  if (!driver.ok()) return driver.status();
+  std::unique_ptr<SoloDevice> device(new SoloDevice(*driver));
+  if (times == DriverTimes::kMeasured) {
+    Status status = detail::FromC(commpool_measure_driver());
+    if (!status.ok()) return status;
+  }
+  Status status =
+      detail::FromC(commpool_initialize(device->emulated() ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA));
+  if (!status.ok()) return status;
+  Result<PrimaryContext> context = PrimaryContext::Retain(**driver, 0);
+  if (!context.ok()) return context.status();
+  device->context_ = std::move(*context);
+  status = CheckCuda(**driver, (*driver)->cuda.cuCtxSetCurrent(device->context_.get()), {.call = "cuCtxSetCurrent"});
+  if (status.ok()) status = device->NeedStreams(streams);
+  if (!status.ok()) return status;
+  return device;
+}
+
+SoloDevice::~SoloDevice() {
+  if (communicator_ != nullptr) driver_->nccl.ncclCommDestroy(communicator_);
+  for (CUstream stream : streams_) {
+    commpool_release_stream(stream);
+    driver_->cuda.cuStreamDestroy(stream);
+  }
+}
+
+Status SoloDevice::NeedStreams(size_t count) {
+  while (streams_.size() < count) {
+    CUstream stream = nullptr;
+    Status status = CheckCuda(*driver_, driver_->cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                              {.call = "cuStreamCreate", .device = 0});
+    if (!status.ok()) return status;
+    streams_.push_back(stream);
+  }
+  return Status();
+}
+
+Result<ncclComm_t> SoloDevice::Communicator() {
+  if (communicator_ != nullptr) return communicator_;
+  if (!driver_->nccl.available()) {
+    return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver_->nccl.why_missing);
+  }
+  ncclUniqueId id = {};
+  Status status = CheckNccl(*driver_, driver_->nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
+  if (!status.ok()) return status;
+  status = CheckNccl(*driver_, driver_->nccl.ncclCommInitRank(&communicator_, 1, id, 0),
+                     {.call = "ncclCommInitRank", .device = 0});
+  if (!status.ok()) return status;
+  return communicator_;
+}
+
+Result<uint64_t> SoloDevice::MemoryInUse() const {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  Status status =
+      CheckCuda(*driver_, driver_->cuda.cuMemGetInfo(&free_bytes, &total_bytes), {.call = "cuMemGetInfo", .device = 0});
+  if (!status.ok()) return status;
+  return uint64_t{total_bytes - free_bytes};
+}
+
+}  // namespace commpool::cli

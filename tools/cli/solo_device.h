@@ -1,0 +1,52 @@
+// Device 0 for one process alone: driver, context, streams, and a communicator of one rank where asked. One thread.
+#ifndef COMMPOOL_TOOLS_CLI_SOLO_DEVICE_H_
+#define COMMPOOL_TOOLS_CLI_SOLO_DEVICE_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <memory>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/handles.h"
+#include "src/driver/loader.h"
+
+namespace commpool::cli {
+
+enum class DriverTimes { kUnmeasured, kMeasured };
+
+class SoloDevice {
+ public:
+  // Opens the driver (auto: GPUs where there are some) and commpool's runtime with the same one, makes device 0 current
+  // and its primary context's streams, which do not wait for the legacy stream.
+  static Result<std::unique_ptr<SoloDevice>> Open(size_t streams, DriverTimes times);
+  ~SoloDevice();
+  SoloDevice(const SoloDevice&) = delete;
+  SoloDevice& operator=(const SoloDevice&) = delete;
+
+  const Driver& driver() const { return *driver_; }
+  bool emulated() const { return driver_->kind == DriverChoice::kEmulated; }
+  const std::vector<CUstream>& streams() const { return streams_; }
+
+  // On the calling thread, for the driver calls that it makes itself.
+  void MakeCurrent() const { driver_->cuda.cuCtxSetCurrent(context_.get()); }
+  // More streams, where there are fewer.
+  Status NeedStreams(size_t count);
+  // A communicator of this process alone, made once.
+  Result<ncclComm_t> Communicator();
+  // What the driver counts as in use of the device's memory.
+  Result<uint64_t> MemoryInUse() const;
+
+ private:
+  explicit SoloDevice(std::shared_ptr<const Driver> driver) : driver_(std::move(driver)) {}
+
+  std::shared_ptr<const Driver> driver_;
+  PrimaryContext context_;
+  std::vector<CUstream> streams_;
+  ncclComm_t communicator_ = nullptr;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_SOLO_DEVICE_H_
