@@ -39,16 +39,8 @@ Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options& options) {
                 "scope options: filter " + std::to_string(options.filter) + " is none of THREAD, STREAM and PROCESS");
 }
 
-}  // namespace
-
-commpool_status commpool_allocate(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
-  Runtime* const opened = OpenedProcessRuntime();
-  if (opened != nullptr && pointer != nullptr) {
-    if (const CUdeviceptr address = opened->AllocateCached(device, bytes, stream)) {
-      *pointer = reinterpret_cast<void*>(address);
-      return COMMPOOL_OK;
-    }
-  }
+// What the caches of this thread cannot serve. Apart, so that the fast path saves no registers for it.
+[[gnu::noinline]] commpool_status AllocateFromRuntime(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
   return Guarded([&]() -> Status {
     if (pointer == nullptr) return NullOutput();
     if (device < COMMPOOL_CURRENT_DEVICE) {
@@ -60,14 +52,8 @@ commpool_status commpool_allocate(int device, uint64_t bytes, CUstream_st* strea
   });
 }
 
-commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, CUstream_st* stream, void** pointer) {
-  Runtime* const opened = OpenedProcessRuntime();
-  if (opened != nullptr && pointer != nullptr) {
-    if (const CUdeviceptr address = opened->AllocateCachedFrom(pool, bytes, stream)) {
-      *pointer = reinterpret_cast<void*>(address);
-      return COMMPOOL_OK;
-    }
-  }
+[[gnu::noinline]] commpool_status AllocateFromPool(commpool_pool pool, uint64_t bytes, CUstream_st* stream,
+                                                   void** pointer) {
   return Guarded([&]() -> Status {
     if (pointer == nullptr) return NullOutput();
     Result<Runtime*> runtime = ProcessRuntime();
@@ -76,15 +62,39 @@ commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, CUstr
   });
 }
 
-commpool_status commpool_free(void* pointer) {
+[[gnu::noinline]] commpool_status FreeToRuntime(void* pointer) {
   if (pointer == nullptr) return COMMPOOL_OK;
-  Runtime* const opened = OpenedProcessRuntime();
-  if (opened != nullptr && opened->FreeCached(AddressOf(pointer))) return COMMPOOL_OK;
   return Guarded([&]() -> Status {
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
     return (*runtime)->Free(AddressOf(pointer));
   });
+}
+
+}  // namespace
+
+commpool_status commpool_allocate(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
+  Runtime* const runtime = OpenedProcessRuntime();
+  if (runtime == nullptr || pointer == nullptr) return AllocateFromRuntime(device, bytes, stream, pointer);
+  const CUdeviceptr address = runtime->AllocateCached(device, bytes, stream);
+  if (address == 0) return AllocateFromRuntime(device, bytes, stream, pointer);
+  *pointer = reinterpret_cast<void*>(address);
+  return COMMPOOL_OK;
+}
+
+commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, CUstream_st* stream, void** pointer) {
+  Runtime* const runtime = OpenedProcessRuntime();
+  if (runtime == nullptr || pointer == nullptr) return AllocateFromPool(pool, bytes, stream, pointer);
+  const CUdeviceptr address = runtime->AllocateCachedFrom(pool, bytes, stream);
+  if (address == 0) return AllocateFromPool(pool, bytes, stream, pointer);
+  *pointer = reinterpret_cast<void*>(address);
+  return COMMPOOL_OK;
+}
+
+commpool_status commpool_free(void* pointer) {
+  Runtime* const runtime = OpenedProcessRuntime();
+  if (runtime != nullptr && runtime->FreeCached(AddressOf(pointer))) return COMMPOOL_OK;
+  return FreeToRuntime(pointer);
 }
 
 commpool_status commpool_record_stream(void* pointer, CUstream_st* stream) {

@@ -1,27 +1,22 @@
 #include "src/c_api/process_runtime.h"
 
-#include <atomic>
 #include <utility>
 
 #include "src/base/mutex.h"
 
 namespace commpool {
 
+constinit std::atomic<Runtime*> process_runtime{nullptr};
+
 namespace {
 
-// Never destroyed: blocks may be freed by other static destructors, in any order, until the process is gone.
-struct Process {
-  Mutex mutex{LockRank::kRuntime};
-  std::atomic<Runtime*> runtime{nullptr};
-};
-
-Process& TheProcess() {
-  static Process* const process = new Process();
-  return *process;
+Mutex& OpeningMutex() {
+  static Mutex* const mutex = new Mutex(LockRank::kRuntime);
+  return *mutex;
 }
 
 Status OpenWith(const LoaderOptions& options) {
-  MutexLock lock(TheProcess().mutex);
+  MutexLock lock(OpeningMutex());
   if (const Runtime* runtime = OpenedProcessRuntime()) {
     if (options.choice == DriverChoice::kAuto || options.choice == runtime->driver().kind) return Status();
     return Status(StatusCode::kFailedPrecondition, "another driver is open already: " + runtime->driver().description +
@@ -29,13 +24,11 @@ Status OpenWith(const LoaderOptions& options) {
   }
   Result<std::shared_ptr<const Driver>> driver = LoadDriver(options);
   if (!driver.ok()) return driver.status();
-  TheProcess().runtime.store(new Runtime(std::move(*driver)), std::memory_order_release);
+  process_runtime.store(new Runtime(std::move(*driver)), std::memory_order_release);
   return Status();
 }
 
 }  // namespace
-
-Runtime* OpenedProcessRuntime() { return TheProcess().runtime.load(std::memory_order_acquire); }
 
 Status OpenProcessRuntime(DriverChoice choice) {
   Result<LoaderOptions> options = LoaderOptionsFromEnvironment(choice);

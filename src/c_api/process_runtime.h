@@ -2,6 +2,8 @@
 #ifndef COMMPOOL_SRC_C_API_PROCESS_RUNTIME_H_
 #define COMMPOOL_SRC_C_API_PROCESS_RUNTIME_H_
 
+#include <atomic>
+
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 #include "src/pool/runtime.h"
@@ -16,8 +18,12 @@ Status OpenProcessRuntime(DriverChoice choice);
 // The runtime, opened with the real driver at its first use.
 Result<Runtime*> ProcessRuntime();
 
+// The process's one mutable global. Never destroyed: blocks may be freed by static destructors, in any order, until the
+// process is gone.
+extern constinit std::atomic<Runtime*> process_runtime;
+
 // The runtime where it is open, else null.
-Runtime* OpenedProcessRuntime();
+inline Runtime* OpenedProcessRuntime() { return process_runtime.load(std::memory_order_acquire); }
 
 }  // namespace commpool
 

@@ -1,5 +1,7 @@
 #include "src/driver/annotations.h"
 
+#include <cstring>
+
 #include "src/driver/emulator_symbols.h"
 
 namespace commpool {
@@ -19,7 +21,11 @@ Annotations FindAnnotations(const Driver& driver) {
   Find(driver, kEmulatorBlockFreed, &annotations.block_freed);
   Find(driver, kEmulatorStreamReleased, &annotations.stream_released);
   Find(driver, kEmulatorCaptureAnnounced, &annotations.capture_announced);
-  annotations.listening = annotations.block_allocated != nullptr && annotations.block_freed != nullptr;
+  const char* (*setting)(const char* key) = nullptr;
+  Find(driver, kEmulatorSetting, &setting);
+  const char* const races = setting == nullptr ? nullptr : setting("races");
+  annotations.listening = races != nullptr && std::strcmp(races, "yes") == 0 &&
+                          annotations.block_allocated != nullptr && annotations.block_freed != nullptr;
   return annotations;
 }
 

@@ -1,5 +1,5 @@
-// The calls of the emulator's that `Launch` and the annotations make, as src/emulator/extension.h declares it: this folder is below the
-// emulator's and cannot include it. tests/driver holds the two against each other.
+// The calls of the emulator's that `Launch` and the annotations make, as src/emulator/extension.h declares it: this
+// folder is below the emulator's and cannot include it. tests/driver holds the two against each other.
 #ifndef COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_
 #define COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_
 
@@ -10,6 +10,7 @@
 namespace commpool {
 
 inline constexpr const char* kEmulatorLaunch = "commpoolEmulatorLaunch";
+inline constexpr const char* kEmulatorSetting = "commpoolEmulatorSetting";
 inline constexpr const char* kEmulatorBlockAllocated = "commpoolEmulatorBlockAllocated";
 inline constexpr const char* kEmulatorBlockFreed = "commpoolEmulatorBlockFreed";
 inline constexpr const char* kEmulatorStreamReleased = "commpoolEmulatorStreamReleased";

@@ -1,5 +1,6 @@
 #include "src/engine/caching_engine.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
@@ -10,14 +11,14 @@
 namespace commpool::engine {
 
 CachingEngine::CachingEngine(const EngineOptions& options)
-    : options_(options), ledger_(options.alignment, MergePolicy::kSameUses) {
+    : options_(options), ledger_(options.alignment, options.merge) {
   CheckOptions(options);
 }
 
 Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
-  Request request{bytes, sizes->block_bytes, stream, reuse, sizes->space, part};
+  Request request{bytes, sizes->block_bytes, stream, reuse, sizes->space, part, ChoiceFor(sizes->space)};
   std::optional<Served> served = ledger_.Serve(request);
   if (!served) {
     ledger_.Unify(stream);
@@ -34,7 +35,7 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
-  const Fit fit{sizes->block_bytes, stream, reuse, sizes->space, kCommonPart};
+  const Fit fit{sizes->block_bytes, stream, reuse, sizes->space};
   if (ledger_.CanServe(fit)) return Grow{};
   ledger_.Unify(stream);
   return ledger_.CanServe(fit) ? Grow{} : Grow{sizes->segment_bytes, sizes->space};
@@ -74,6 +75,15 @@ SegmentIndex CachingEngine::AddSegment(const SegmentRange& range, Space space) {
 SegmentRange CachingEngine::RemoveSegment(SegmentIndex segment) { return ledger_.RemoveSegment(segment); }
 
 std::vector<SegmentIndex> CachingEngine::WhollyFreeSegments() const { return ledger_.heap().WhollyFreeSegments(); }
+
+std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
+  std::vector<SegmentIndex> unused = WhollyFreeSegments();
+  const auto& segments = ledger_.heap().segments();
+  std::sort(unused.begin(), unused.end(), [&](SegmentIndex a, SegmentIndex b) {
+    return segments.at(a)->last_touched < segments.at(b)->last_touched;
+  });
+  return unused;
+}
 
 bool CachingEngine::IsWhollyFree(SegmentIndex segment) const { return ledger_.heap().IsWhollyFree(segment); }
 

@@ -66,6 +66,8 @@ class CachingEngine {
   // Segments without a live block, and without one that still lacks a fence; smallest index first.
   std::vector<SegmentIndex> WhollyFreeSegments() const;
   bool IsWhollyFree(SegmentIndex segment) const;
+  // The same, the one that was left alone for longest first.
+  std::vector<SegmentIndex> LongestUnusedSegments() const;
 
   // The live block that holds `address` (anywhere inside it); kNotFound where none does.
   Result<BlockView> Find(Address address) const;
@@ -86,6 +88,8 @@ class CachingEngine {
   const EngineOptions& options() const { return options_; }
 
  private:
+  Choice ChoiceFor(Space space) const { return space == Space::kLarge ? options_.choice : Choice::kBestFit; }
+
   EngineOptions options_;
   Ledger ledger_;
 };

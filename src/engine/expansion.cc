@@ -10,8 +10,10 @@
 namespace commpool::engine {
 namespace {
 
-// Of a free block's bytes outside its whole pages, for each byte in them: more would leave splinters.
-constexpr double kMostSplinters = 0.7;
+// What may stay behind of a free block when its whole pages move, so that little splinters: for each byte that moves,
+// and of the pool's whole memory. Found by replaying traces (tests/data/traces); their README has the figures.
+constexpr uint64_t kMostLeftForEachMoved = 3;
+constexpr uint64_t kMostLeftShare = 300;  // one part in
 
 // A range of addresses for the request, part free memory and part holes to be filled.
 struct Window {
@@ -91,20 +93,24 @@ std::vector<Donor> PagesOf(const Block& block, const Pages& pages) {
 std::vector<Donor> FindDonors(const Heap& heap, const Pages& pages, const Window& window,
                               const ExpansionRequest& request, uint64_t* busy_bytes) {
   std::vector<Donor> donors;
+  uint64_t reserved = 0;
+  for (const auto& [address, bytes] : pages) reserved += bytes;
   for (const auto& [index, segment] : heap.segments()) {
+    // The pages of small blocks are small and few: they would soon be missed.
+    if (segment->space != request.space && request.donors != Donors::kAll) continue;
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
       if (block->state != BlockState::kFree || block->part != kCommonPart) continue;
       const Address begin = AddressOf(*block);
       if (begin < window.end && begin + block->bytes > window.begin) continue;
       const std::vector<Donor> whole = PagesOf(*block, pages);
       if (whole.empty()) continue;
-      const auto splinters = static_cast<double>(whole.front().splinters);
-      const double bytes = static_cast<double>(block->bytes) - splinters;
-      if (request.donors == Donors::kWhole && splinters > kMostSplinters * bytes) continue;
+      const uint64_t left = whole.front().splinters;
+      const bool splinters = left > kMostLeftForEachMoved * (block->bytes - left) || left > reserved / kMostLeftShare;
+      if (request.donors == Donors::kWhole && splinters) continue;
       if (block->uses.empty()) {
         donors.insert(donors.end(), whole.begin(), whole.end());
       } else {
-        *busy_bytes += block->bytes - whole.front().splinters;
+        *busy_bytes += block->bytes - left;
       }
     }
   }

@@ -9,9 +9,8 @@
 namespace commpool::engine {
 namespace {
 
-Block* FirstOfAtLeast(const BlockSet<BySize>& blocks, uint64_t bytes) {
-  const auto found = blocks.lower_bound(bytes);
-  return found == blocks.end() ? nullptr : *found;
+bool StandsBefore(const Block& a, const Block& b) {
+  return std::tie(a.segment->index, a.offset) < std::tie(b.segment->index, b.offset);
 }
 
 }  // namespace
@@ -21,13 +20,15 @@ bool BySize::operator()(const Block* a, const Block* b) const {
 }
 
 FreeIndex::UseClass FreeIndex::ClassOf(const Block& block) {
-  const Space space = block.segment->space;
-  if (block.uses.empty()) return {block.part, space};
+  UseClass use_class{block.part, block.segment->space};
+  if (block.bytes == block.segment->range.bytes) use_class.extent = UseClass::Extent::kWholeSegment;
+  if (block.uses.empty()) return use_class;
   const StreamKey stream = block.uses.front().stream;
   const bool one =
       std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
-  if (!one) return {block.part, space, UseClass::Kind::kSeveral, 0};
-  return {block.part, space, UseClass::Kind::kOneStream, stream};
+  use_class.kind = one ? UseClass::Kind::kOneStream : UseClass::Kind::kSeveral;
+  if (one) use_class.stream = stream;
+  return use_class;
 }
 
 void FreeIndex::Insert(Block* block) {
@@ -49,28 +50,46 @@ bool FreeIndex::Contains(Block* block) const {
   return entry != found->second.end() && *entry == block;
 }
 
-Block* FreeIndex::Better(Block* a, Block* b) {
+Block* FreeIndex::Better(Block* a, Block* b, Choice choice) {
   if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
+  if (choice == Choice::kFirstFit) return StandsBefore(*b, *a) ? b : a;
   return BySize()(b, a) ? b : a;
 }
 
-Block* FreeIndex::BestOf(const UseClass& use_class, uint64_t bytes) const {
-  const auto found = classes_.find(use_class);
-  return found == classes_.end() ? nullptr : FirstOfAtLeast(found->second, bytes);
+Block* FreeIndex::ChooseFrom(const BlockSet<BySize>& blocks, const Fit& fit) {
+  auto found = blocks.lower_bound(fit.bytes);
+  if (found == blocks.end()) return nullptr;
+  Block* chosen = *found;
+  if (fit.choice != Choice::kFirstFit) return chosen;
+  for (++found; found != blocks.end(); ++found) chosen = Better(chosen, *found, fit.choice);
+  return chosen;
 }
 
-Block* FreeIndex::BestFit(const Fit& fit) const {
+Block* FreeIndex::ChooseFrom(const UseClass& use_class, const Fit& fit) const {
+  const auto found = classes_.find(use_class);
+  return found == classes_.end() ? nullptr : ChooseFrom(found->second, fit);
+}
+
+Block* FreeIndex::FindIn(UseClass::Extent extent, const Fit& fit) const {
   if (fit.reuse != Reuse::kAnyStream) {
-    Block* const idle = BestOf({fit.part, fit.space}, fit.bytes);
+    Block* const idle = ChooseFrom({fit.part, fit.space, extent}, fit);
     if (fit.reuse == Reuse::kIdle) return idle;
-    return Better(BestOf({fit.part, fit.space, UseClass::Kind::kOneStream, fit.stream}, fit.bytes), idle);
+    Block* const own = ChooseFrom({fit.part, fit.space, extent, UseClass::Kind::kOneStream, fit.stream}, fit);
+    return Better(own, idle, fit.choice);
   }
   Block* best = nullptr;
-  for (auto found = classes_.lower_bound({fit.part, fit.space}); found != classes_.end(); ++found) {
-    if (found->first.part != fit.part || found->first.space != fit.space) break;
-    best = Better(best, FirstOfAtLeast(found->second, fit.bytes));
+  for (auto found = classes_.lower_bound({fit.part, fit.space, extent}); found != classes_.end(); ++found) {
+    const UseClass& use_class = found->first;
+    if (use_class.part != fit.part || use_class.space != fit.space || use_class.extent != extent) break;
+    best = Better(best, ChooseFrom(found->second, fit), fit.choice);
   }
   return best;
+}
+
+Block* FreeIndex::Find(const Fit& fit) const {
+  Block* const part = FindIn(UseClass::Extent::kPart, fit);
+  if (part != nullptr && fit.choice == Choice::kPartlyUsedFirst) return part;
+  return Better(part, FindIn(UseClass::Extent::kWholeSegment, fit), fit.choice);
 }
 
 uint64_t FreeIndex::LargestBytes() const {

@@ -26,6 +26,7 @@ struct Fit {
   Reuse reuse = Reuse::kSameStream;
   Space space = Space::kLarge;
   Part part = kCommonPart;
+  Choice choice = Choice::kBestFit;
 };
 
 class FreeIndex {
@@ -34,8 +35,8 @@ class FreeIndex {
   // REQUIRES: the block is in the index.
   void Erase(Block* block);
 
-  // The smallest block that is large enough, the first segment's and lowest of equals; null where there is none.
-  Block* BestFit(const Fit& fit) const;
+  // The block that the choice asks for; null where none is large enough. A first fit looks at all that are.
+  Block* Find(const Fit& fit) const;
 
   uint64_t LargestBytes() const;
   uint64_t count() const { return count_; }
@@ -49,13 +50,16 @@ class FreeIndex {
   struct UseClass {
     Part part = kCommonPart;
     Space space = Space::kLarge;
+    enum class Extent : uint8_t { kPart, kWholeSegment } extent = Extent::kPart;
     enum class Kind : uint8_t { kIdle, kOneStream, kSeveral } kind = Kind::kIdle;
     StreamKey stream = 0;
     friend auto operator<=>(const UseClass&, const UseClass&) = default;
   };
   static UseClass ClassOf(const Block& block);
-  static Block* Better(Block* a, Block* b);
-  Block* BestOf(const UseClass& use_class, uint64_t bytes) const;
+  Block* FindIn(UseClass::Extent extent, const Fit& fit) const;
+  static Block* Better(Block* a, Block* b, Choice choice);
+  static Block* ChooseFrom(const BlockSet<BySize>& blocks, const Fit& fit);
+  Block* ChooseFrom(const UseClass& use_class, const Fit& fit) const;
 
   std::map<UseClass, BlockSet<BySize>> classes_;
   SpareNodes spare_;

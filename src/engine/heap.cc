@@ -67,9 +67,12 @@ std::vector<SegmentIndex> Heap::WhollyFreeSegments() const {
 
 Block* Heap::Take(const Fit& fit) {
   COMMPOOL_CHECK(fit.bytes > 0 && fit.bytes % alignment_ == 0, "a block is asked for whose size was not rounded up");
-  Block* block = free_index_.BestFit(fit);
+  Block* block = free_index_.Find(fit);
   if (block == nullptr && fit.part != kCommonPart) {
-    block = free_index_.BestFit({fit.bytes, fit.stream, Reuse::kIdle, fit.space, kCommonPart});
+    Fit idle = fit;
+    idle.reuse = Reuse::kIdle;
+    idle.part = kCommonPart;
+    block = free_index_.Find(idle);
   }
   if (block == nullptr) return nullptr;
   Leave(block);
@@ -77,12 +80,14 @@ Block* Heap::Take(const Fit& fit) {
   block->part = fit.part;
   block->state = BlockState::kLive;
   ++block->segment->held_blocks;
+  block->segment->last_touched = ++touches_;
   return block;
 }
 
 void Heap::Close(Block* block, BlockState state) {
   COMMPOOL_CHECK(block->state == BlockState::kLive && state != BlockState::kLive, "a block is closed that is not live");
   --block->segment->held_blocks;
+  block->segment->last_touched = ++touches_;
   block->state = state;
   if (state == BlockState::kFree) {
     Settle(block);
@@ -118,7 +123,9 @@ Block* Heap::Find(Address address) const {
 bool Heap::Mergeable(const Block& a, const Block& b) const {
   if (a.state != b.state || a.part != b.part) return false;
   if (a.state == BlockState::kUnmapped) return true;
-  return a.state == BlockState::kFree && (policy_ == MergePolicy::kAlways || a.uses == b.uses);
+  if (a.state != BlockState::kFree) return false;
+  const bool compatible = policy_ == MergePolicy::kCompatible && (a.uses.empty() || b.uses.empty());
+  return policy_ == MergePolicy::kAlways || compatible || a.uses == b.uses;
 }
 
 bool Heap::Holds(const Block& block) {

@@ -22,12 +22,6 @@
 
 namespace commpool::engine {
 
-// When free neighbours become one block.
-enum class MergePolicy {
-  kSameUses,  // where the same streams may still use both, or nobody uses either: no stream inherits a wait
-  kAlways,    // uses are united: the free memory's shape depends on the calls alone
-};
-
 class Heap {
  public:
   // REQUIRES: alignment is a power of two. Blocks start at its multiples.
@@ -107,6 +101,7 @@ class Heap {
   SegmentIndex next_index_ = 0;
   uint64_t pending_bytes_ = 0;
   uint64_t unmapped_bytes_ = 0;
+  uint64_t touches_ = 0;
 };
 
 }  // namespace commpool::engine

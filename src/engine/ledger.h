@@ -24,9 +24,10 @@ struct Request {
   Reuse reuse = Reuse::kSameStream;
   Space space = Space::kLarge;
   Part part = kCommonPart;
+  Choice choice = Choice::kBestFit;
   uint64_t sequence = 0;
 
-  Fit fit() const { return {block_bytes, stream, reuse, space, part}; }
+  Fit fit() const { return {block_bytes, stream, reuse, space, part, choice}; }
 };
 
 // What becomes of a block that its allocation gives back.
@@ -47,7 +48,7 @@ class Ledger {
 
   std::optional<Served> Serve(const Request& request);
   // Whether Serve would find a block in the whole pool's free memory.
-  bool CanServe(const Fit& fit) const { return heap_.free_index().BestFit(fit) != nullptr; }
+  bool CanServe(const Fit& fit) const { return heap_.free_index().Find(fit) != nullptr; }
   // Free neighbours that the stream may take at once become one.
   void Unify(StreamKey stream) { heap_.Unify(stream); }
   Result<Closed> Close(Address address, Disposal disposal);

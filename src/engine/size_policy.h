@@ -25,6 +25,8 @@ struct EngineOptions {
   uint64_t granularity = 2 * 1024 * 1024;  // segments are multiples of it; a multiple of the alignment
   Rounding rounding = Rounding::kAlignment;
   Spaces spaces = Spaces::kOne;
+  MergePolicy merge = MergePolicy::kSameUses;
+  Choice choice = Choice::kBestFit;        // of large blocks
   uint64_t page_bytes = 32 * 1024 * 1024;  // of an expandable pool: the largest page
   uint64_t segment_bytes = 0;              // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };

@@ -1,7 +1,5 @@
 #include "src/engine/thread_cache.h"
 
-#include <thread>
-
 namespace commpool::engine {
 
 void CacheFigures::operator+=(const CacheFigures& other) {
@@ -13,55 +11,47 @@ void CacheFigures::operator+=(const CacheFigures& other) {
   given_requested += other.given_requested;
 }
 
-uint32_t ThreadCache::Lock() const {
-  // Two may look at a closed cache together: it is empty and does not change any more.
-  while (!TryLock()) {
-    if (closed()) return kClosed;
-    std::this_thread::yield();
-  }
-  return kOpen;
-}
-
 std::vector<CachedBlock> ThreadCache::Remove(uint64_t keep_bytes) {
   std::vector<CachedBlock> removed;
-  for (SizeClass size_class = kSizeClasses; size_class-- > 0 && figures_.cached_bytes > keep_bytes;) {
-    std::vector<CachedBlock>& bin = bins_[size_class];
+  for (SizeClass size_class = kSizeClasses; size_class-- > 0 && cached_bytes_ > keep_bytes;) {
+    std::vector<CachedBlock>& bin = bins_[size_class].blocks;
     const uint64_t bytes = ClassBytes(size_class);
-    while (!bin.empty() && figures_.cached_bytes > keep_bytes) {
+    while (!bin.empty() && cached_bytes_ > keep_bytes) {
       removed.push_back(bin.back());
       bin.pop_back();
-      figures_.cached_bytes -= bytes;
-      --figures_.cached_blocks;
+      cached_bytes_ -= bytes;
     }
   }
   return removed;
 }
 
-std::vector<CachedBlock> ThreadCache::TakeAll() {
-  if (Lock() == kClosed) return {};
-  std::vector<CachedBlock> removed = Remove(0);
-  Unlock();
-  return removed;
-}
-
-std::vector<CachedBlock> ThreadCache::TakeHalf() {
-  if (Lock() == kClosed) return {};
-  std::vector<CachedBlock> removed = Remove(figures_.cached_bytes / 2);
-  Unlock();
+std::vector<CachedBlock> ThreadCache::TakeDownTo(uint64_t share) {
+  if (!lock_.Lock()) return {};
+  std::vector<CachedBlock> removed = Remove(share == 0 ? 0 : cached_bytes_ / share);
+  lock_.Unlock();
   return removed;
 }
 
 std::vector<CachedBlock> ThreadCache::Close() {
-  if (Lock() == kClosed) return {};
+  if (!lock_.Lock()) return {};
   std::vector<CachedBlock> removed = Remove(0);
-  Unlock(kClosed);
+  lock_.Close();
   return removed;
 }
 
 CacheFigures ThreadCache::Figures() const {
-  const uint32_t state = Lock();
-  const CacheFigures figures = figures_;
-  Unlock(state);
+  const bool open = lock_.Lock();
+  CacheFigures figures;
+  figures.cached_bytes = cached_bytes_;
+  figures.taken_requested = taken_requested_;
+  figures.given_requested = given_requested_;
+  for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
+    const Bin& bin = bins_[size_class];
+    figures.cached_blocks += bin.blocks.size();
+    figures.taken_blocks += bin.taken;
+    figures.taken_bytes += bin.taken * ClassBytes(size_class);
+  }
+  if (open) lock_.Unlock();
   return figures;
 }
 

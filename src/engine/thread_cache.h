@@ -1,7 +1,8 @@
 // One thread's cache of one lane: freed blocks of small sizes that the same stream may take again at once.
 //
-// The owner takes and gives without waiting for anybody: the price is one uncontended atomic each. Others may empty or
-// close the cache at any time, without the owner's help; while they do, the owner goes to the pool. Bounded in bytes.
+// The owner takes and gives without waiting for anybody, and without an atomic exchange but the one that finds double
+// frees (base/owner_lock.h). Others may empty or close the cache at any time, without the owner's help; while they do,
+// the owner goes to the pool. Bounded in bytes.
 #ifndef COMMPOOL_SRC_ENGINE_THREAD_CACHE_H_
 #define COMMPOOL_SRC_ENGINE_THREAD_CACHE_H_
 
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/owner_lock.h"
 #include "src/engine/block_word.h"
 #include "src/engine/types.h"
 
@@ -50,74 +52,68 @@ class alignas(64) ThreadCache {
   // REQUIRES: 0 < requested <= kSmallBytes.
   Address Take(uint64_t requested) {
     const SizeClass size_class = ClassOf((requested + alignment_ - 1) & ~(alignment_ - 1));
-    if (size_class >= kSizeClasses || !TryLock()) return 0;
-    std::vector<CachedBlock>& bin = bins_[size_class];
-    if (bin.empty() || broken_.load(std::memory_order_relaxed)) {
-      Unlock();
+    if (size_class >= kSizeClasses || !lock_.TryLockAsOwner()) return 0;
+    Bin& bin = bins_[size_class];
+    if (bin.blocks.empty() || broken_.load(std::memory_order_relaxed)) {
+      lock_.UnlockAsOwner();
       return 0;
     }
-    const CachedBlock block = bin.back();
-    bin.pop_back();
-    const uint64_t bytes = ClassBytes(size_class);
-    figures_.cached_bytes -= bytes;
-    --figures_.cached_blocks;
-    ++figures_.taken_blocks;
-    figures_.taken_bytes += bytes;
-    figures_.taken_requested += requested;
+    const CachedBlock block = bin.blocks.back();
+    bin.blocks.pop_back();
+    ++bin.taken;
+    cached_bytes_ -= ClassBytes(size_class);
+    taken_requested_ += requested;
     block.word->store(BlockWord::Cacheable(lane_, size_class, requested).bits(), std::memory_order_relaxed);
-    Unlock();
+    lock_.UnlockAsOwner();
     return block.address;
   }
 
   // The owner's. Whether the cache has the block now: not where it is full, closed or busy, or where the word is not
   // `word` any more, for somebody else freed the block.
   bool Give(const CachedBlock& block, BlockWord word) {
-    if (!TryLock()) return false;
+    if (!lock_.TryLockAsOwner()) return false;
     const uint64_t bytes = ClassBytes(word.size_class());
-    std::vector<CachedBlock>& bin = bins_[word.size_class()];
+    std::vector<CachedBlock>& blocks = bins_[word.size_class()].blocks;
     uint64_t expected = word.bits();
-    const bool kept = figures_.cached_bytes + bytes <= kMostBytes && bin.size() < kMostBlocks &&
+    const bool kept = cached_bytes_ + bytes <= kMostBytes && blocks.size() < kMostBlocks &&
                       block.word->compare_exchange_strong(expected, word.Cached().bits(), std::memory_order_relaxed);
     if (kept) {
-      bin.push_back(block);
-      figures_.cached_bytes += bytes;
-      ++figures_.cached_blocks;
-      figures_.given_requested += word.requested();
+      blocks.push_back(block);
+      cached_bytes_ += bytes;
+      given_requested_ += word.requested();
     }
-    Unlock();
+    lock_.UnlockAsOwner();
     return kept;
   }
 
   // Anybody's; these wait for the owner's short moments.
-  std::vector<CachedBlock> TakeAll();
+  std::vector<CachedBlock> TakeAll() { return TakeDownTo(0); }
   // Half of what there is, the largest first: what a full cache gives back to its pool.
-  std::vector<CachedBlock> TakeHalf();
+  std::vector<CachedBlock> TakeHalf() { return TakeDownTo(2); }
   // Takes all and refuses everything from now on.
   std::vector<CachedBlock> Close();
-  bool closed() const { return state_.load(std::memory_order_acquire) == kClosed; }
+  bool closed() const { return lock_.closed(); }
   CacheFigures Figures() const;
 
  private:
-  static constexpr uint32_t kOpen = 0;
-  static constexpr uint32_t kBusy = 1;
-  static constexpr uint32_t kClosed = 2;
+  // The blocks of one size class: the last that came goes first.
+  struct Bin {
+    std::vector<CachedBlock> blocks;
+    uint64_t taken = 0;  // all-time
+  };
 
-  bool TryLock() const {
-    uint32_t expected = kOpen;
-    return state_.compare_exchange_strong(expected, kBusy, std::memory_order_acquire, std::memory_order_relaxed);
-  }
-  void Unlock() const { state_.store(kOpen, std::memory_order_release); }
-  // Returns what to unlock to: a closed cache can still be looked at.
-  uint32_t Lock() const;
-  void Unlock(uint32_t state) const { state_.store(state, std::memory_order_release); }
+  // What is beyond cached_bytes_ / share, the largest first; everything where share is 0.
+  std::vector<CachedBlock> TakeDownTo(uint64_t share);
   std::vector<CachedBlock> Remove(uint64_t keep_bytes);
 
-  mutable std::atomic<uint32_t> state_{kOpen};
+  mutable OwnerLock lock_;
   const std::atomic<bool>& broken_;
   const Lane lane_;
   const uint64_t alignment_;
-  CacheFigures figures_;
-  std::array<std::vector<CachedBlock>, kSizeClasses> bins_;
+  uint64_t cached_bytes_ = 0;
+  uint64_t taken_requested_ = 0;
+  uint64_t given_requested_ = 0;
+  std::array<Bin, kSizeClasses> bins_;
 };
 
 }  // namespace commpool::engine

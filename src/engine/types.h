@@ -29,6 +29,20 @@ using SegmentIndex = uint32_t;
 // Small and large blocks lie apart: a small one that lives long would keep a large block, or a page, from being whole.
 enum class Space : uint8_t { kSmall, kLarge };
 
+// Which of the free blocks that are large enough.
+enum class Choice {
+  kBestFit,          // the smallest, the first segment's and lowest of equals
+  kFirstFit,         // the first segment's, the lowest
+  kPartlyUsedFirst,  // the best fit, in a segment that is wholly free only where no other has one
+};
+
+// When free neighbours become one block.
+enum class MergePolicy {
+  kSameUses,    // where the same streams may still use both, or nobody uses either: no stream inherits a wait
+  kCompatible,  // also where nobody uses one of them: it becomes the other's streams'
+  kAlways,      // uses are united: the free memory's shape depends on the calls alone
+};
+
 // Who owns free memory: the whole pool, or a graph that captured allocations.
 using Part = uint64_t;
 inline constexpr Part kCommonPart = 0;

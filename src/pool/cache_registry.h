@@ -15,6 +15,7 @@
 #include "src/base/mutex.h"
 #include "src/engine/block_map.h"
 #include "src/engine/thread_cache.h"
+#include "src/pool/own_caches.h"
 #include "src/pool/pool.h"
 
 namespace commpool {
@@ -24,8 +25,12 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
   engine::BlockMap& blocks() { return blocks_; }
 
   // This thread's cache, or null where it has none: no lock.
-  engine::ThreadCache* Find(PoolHandle pool, StreamKey stream) const;
-  engine::ThreadCache* Find(engine::Lane lane) const;
+  engine::ThreadCache* Find(PoolHandle pool, StreamKey stream) const {
+    return own_caches == nullptr ? nullptr : own_caches->Find(this, pool, stream);
+  }
+  engine::ThreadCache* Find(engine::Lane lane) const {
+    return own_caches == nullptr ? nullptr : own_caches->Find(this, lane);
+  }
 
   // The lane of a pool and stream, made at its first use.
   engine::Lane LaneOf(const std::shared_ptr<Pool>& pool, StreamKey stream);

@@ -1,7 +1,6 @@
 #include "src/pool/expandable_pool.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -13,7 +12,13 @@ namespace commpool {
 
 namespace {
 
-engine::ExpandableEngine MakeEngine(const PoolParts& parts) { return engine::ExpandableEngine(parts.engine_options()); }
+engine::ExpandableEngine MakeEngine(const PoolParts& parts) {
+  engine::EngineOptions options = parts.engine_options();
+  // Large blocks towards one end: the other end then has whole pages that can move.
+  options.merge = engine::MergePolicy::kCompatible;
+  options.choice = engine::Choice::kFirstFit;
+  return engine::ExpandableEngine(options);
+}
 
 // Addresses cost nothing: room for the device's whole memory twice, so that pages find a place in one piece.
 uint64_t TerritoryBytes(const PoolParts& parts) {
@@ -88,23 +93,6 @@ Result<std::optional<engine::Expansion>> ExpandablePool::Plan(uint64_t bytes, St
   }
 }
 
-Status ExpandablePool::PollForPages(uint64_t bytes) {
-  // Making memory takes 50 us and 2.5 us a MiB on an H200 (tools/bench/results): waiting longer would be dearer.
-  const auto limit = std::chrono::microseconds(50 + bytes * 5 / 2 / kMiB);
-  const auto begin = std::chrono::steady_clock::now();
-  for (int polls = 0;; ++polls) {
-    Status status = PollStreams();
-    if (!status.ok()) return status;
-    {
-      MutexLock lock(mutex_);
-      if (engine_.StreamsInUse().empty()) break;
-    }
-    if (polls == 1) CountHostWait();
-    if (std::chrono::steady_clock::now() - begin > limit) break;
-  }
-  return Status();
-}
-
 Result<std::optional<engine::Expansion>> ExpandablePool::PlanAndClaim(uint64_t bytes, StreamKey stream, Effort effort) {
   const bool eager = configuration_.moves == Moves::kEager;
   engine::Donors donors = eager ? engine::Donors::kWhole : engine::Donors::kNone;
@@ -116,7 +104,7 @@ Result<std::optional<engine::Expansion>> ExpandablePool::PlanAndClaim(uint64_t b
   Result<std::optional<engine::Expansion>> plan = Plan(bytes, stream, donors);
   if (!plan.ok() || !plan->has_value()) return plan;
   if ((*plan)->busy_bytes > 0 && (*plan)->made_bytes() > 0) {
-    Status status = PollForPages((*plan)->made_bytes());
+    Status status = PollFor((*plan)->made_bytes());
     if (!status.ok()) return status;
     plan = Plan(bytes, stream, donors);
     if (!plan.ok() || !plan->has_value()) return plan;

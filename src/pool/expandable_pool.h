@@ -43,8 +43,6 @@ class ExpandablePool final : public GrowingPool<engine::ExpandableEngine> {
   Result<std::vector<PhysicalMemory>> MakePages(const engine::Expansion& plan);
   Status MovePages(const engine::Expansion& plan, std::vector<PhysicalMemory> made) COMMPOOL_REQUIRES(growth_);
   void Fail(const engine::Expansion& plan, size_t moves_begun) COMMPOOL_REQUIRES(growth_);
-  // Polls for the work behind free pages, no longer than making the same bytes anew would take.
-  Status PollForPages(uint64_t bytes);
   Territory& TerritoryOf(CUdeviceptr address) COMMPOOL_REQUIRES(growth_);
   Status GiveBackPages(const std::vector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(growth_);
   Status GiveBackTerritories() COMMPOOL_REQUIRES(growth_);

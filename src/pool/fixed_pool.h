@@ -19,7 +19,13 @@ class FixedPool final : public GrowingPool<engine::CachingEngine> {
 
  private:
   Status Grow(uint64_t bytes, StreamKey stream, Effort effort) override;
+  // Gives segments that stand free back, the longest unused first, where the pool would hold more than its program ever
+  // used and some slack. Never waits long: what the device may still use stays.
+  Status MakeWay(uint64_t requested, uint64_t segment_bytes) COMMPOOL_REQUIRES(growth_);
   Status AddSegment(const engine::Grow& grow) COMMPOOL_REQUIRES(growth_);
+  // Those of them that are idle.
+  Result<uint64_t> Free(const std::vector<engine::SegmentIndex>& chosen) COMMPOOL_REQUIRES(growth_);
+  using GrowingPool::Free;
   // Frees wholly free, unregistered segments, largest index first.
   Result<uint64_t> GiveBack(uint64_t keep_bytes, Wait wait) override;
 };

@@ -41,6 +41,8 @@ class GrowingPool : public PoolBase<Engine> {
 
   // Lets the engine know of streams whose work is done, asking the driver by an event behind it. Never waits.
   Status PollStreams();
+  // The same until no stream uses free memory any more, but no longer than making `bytes` anew would take.
+  Status PollFor(uint64_t bytes);
 
   // OK where the pool may reserve that much more; takes it from the device's account then.
   Status TakeRoom(uint64_t bytes);

@@ -96,16 +96,6 @@ Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUs
   return (*pool)->Allocate(bytes, KeyOfStream(stream));
 }
 
-CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
-  if (bytes - 1 >= engine::kSmallBytes || forked_.InChild()) return 0;
-  const StreamKey key = KeyOfStream(stream);
-  engine::ThreadCache* const cache = shared_.caches->Find(pool, key);
-  if (cache == nullptr) return 0;
-  const CUdeviceptr address = cache->Take(bytes);
-  if (address != 0 && shared_.annotations.listening) TellTaken(pool, address, key);
-  return address;
-}
-
 CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
   if (device < 0 || static_cast<size_t>(device) >= kMostDevices) return 0;
   const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device);
@@ -121,19 +111,6 @@ void Runtime::TellTaken(PoolHandle handle, CUdeviceptr address, StreamKey stream
   const Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
   BlockWords(shared_).TellAllocated(address, engine::ClassBytes(block.size_class()), stream,
                                     pool.ok() ? (*pool)->name().c_str() : "");
-}
-
-bool Runtime::FreeCached(CUdeviceptr address) {
-  engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
-  if (word == nullptr || forked_.InChild()) return false;
-  const engine::BlockWord block(word->load(std::memory_order_acquire));
-  if (block.state() != engine::BlockWord::State::kCacheable) return false;
-  engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
-  if (cache == nullptr) return false;
-  // Told before it is true: another thread may serve the block again at once. Where the cache refuses, Free tells
-  // again.
-  if (shared_.annotations.listening) BlockWords(shared_).TellFreed(address);
-  return cache->Give({address, word}, block);
 }
 
 Status Runtime::Free(CUdeviceptr address) {

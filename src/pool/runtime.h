@@ -14,6 +14,7 @@
 #include "src/base/fork_guard.h"
 #include "src/base/mutex.h"
 #include "src/driver/loader.h"
+#include "src/pool/block_words.h"
 #include "src/pool/device_state.h"
 #include "src/pool/options.h"
 #include "src/pool/scope_table.h"
@@ -74,6 +75,29 @@ class Runtime {
   // 0 where there is none yet.
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };
+
+inline CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
+  if (bytes - 1 >= engine::kSmallBytes || forked_.InChild()) return 0;
+  const StreamKey key = KeyOfStream(stream);
+  engine::ThreadCache* const cache = shared_.caches->Find(pool, key);
+  if (cache == nullptr) return 0;
+  const CUdeviceptr address = cache->Take(bytes);
+  if (address != 0 && shared_.annotations.listening) TellTaken(pool, address, key);
+  return address;
+}
+
+inline bool Runtime::FreeCached(CUdeviceptr address) {
+  engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
+  if (word == nullptr || forked_.InChild()) return false;
+  const engine::BlockWord block(word->load(std::memory_order_acquire));
+  if (block.state() != engine::BlockWord::State::kCacheable) return false;
+  engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
+  if (cache == nullptr) return false;
+  // Told before it is true: another thread may serve the block again at once. Where the cache refuses, Free tells
+  // again.
+  if (shared_.annotations.listening) BlockWords(shared_).TellFreed(address);
+  return cache->Give({address, word}, block);
+}
 
 }  // namespace commpool
 

@@ -20,10 +20,8 @@ StreamKey KeyOfThisThread() {
 
 }  // namespace
 
-StreamKey KeyOfStream(CUstream stream) {
-  if (stream == nullptr || stream == CU_STREAM_LEGACY) return kLegacy;
-  if (stream == CU_STREAM_PER_THREAD) return KeyOfThisThread();
-  return reinterpret_cast<StreamKey>(stream);
+StreamKey KeyOfDefaultStream(CUstream stream) {
+  return stream == CU_STREAM_PER_THREAD ? KeyOfThisThread() : kLegacy;
 }
 
 bool IsReachable(StreamKey key) { return (key & kPerThreadBit) == 0 || key == KeyOfThisThread(); }

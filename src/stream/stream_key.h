@@ -13,8 +13,15 @@ namespace commpool {
 
 using StreamKey = uint64_t;
 
+// The key of one of the default streams.
+StreamKey KeyOfDefaultStream(CUstream stream);
+
 // The key of a handle as the calling thread means it.
-StreamKey KeyOfStream(CUstream stream);
+inline StreamKey KeyOfStream(CUstream stream) {
+  const auto key = reinterpret_cast<StreamKey>(stream);
+  // 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD; the rest are pointers.
+  return key <= 2 ? KeyOfDefaultStream(stream) : key;
+}
 
 // Whether the calling thread can submit work to the stream: not to another thread's per-thread default stream.
 bool IsReachable(StreamKey key);

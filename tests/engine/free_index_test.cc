@@ -35,10 +35,10 @@ class FreeIndexTest : public ::testing::Test {
 };
 
 TEST_F(FreeIndexTest, FindsNothingWhereNothingFits) {
-  EXPECT_EQ(index_.BestFit({512, 1, Reuse::kAnyStream}), nullptr);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kAnyStream}), nullptr);
   EXPECT_EQ(index_.LargestBytes(), 0u);
   Add(first_, 0, 512);
-  EXPECT_EQ(index_.BestFit({1024, 1, Reuse::kAnyStream}), nullptr);
+  EXPECT_EQ(index_.Find({1024, 1, Reuse::kAnyStream}), nullptr);
 }
 
 TEST_F(FreeIndexTest, PrefersTheSmallestThenTheFirstSegmentThenTheLowestOffset) {
@@ -46,10 +46,10 @@ TEST_F(FreeIndexTest, PrefersTheSmallestThenTheFirstSegmentThenTheLowestOffset) 
   Block* later = Add(first_, 4096, 1024);
   Block* earlier = Add(first_, 1024, 1024);
   Block* large = Add(second_, 8192, 2048);
-  EXPECT_EQ(index_.BestFit({512, 1, Reuse::kSameStream}), earlier);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), earlier);
   index_.Erase(earlier);
-  EXPECT_EQ(index_.BestFit({512, 1, Reuse::kSameStream}), later);
-  EXPECT_EQ(index_.BestFit({1025, 1, Reuse::kSameStream}), large);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), later);
+  EXPECT_EQ(index_.Find({1025, 1, Reuse::kSameStream}), large);
   EXPECT_EQ(index_.LargestBytes(), 2048u);
 }
 
@@ -58,9 +58,9 @@ TEST_F(FreeIndexTest, OffersAStreamItsOwnBlocksAndIdleOnes) {
   Block* own = Add(first_, 8192, 2048, {{1, kNoFence, kNobody}});
   Add(first_, 16384, 1024, {{2, kNoFence, kNobody}});
   Add(first_, 32768, 512, {{1, kNoFence, kNobody}, {2, 7, kNobody}});
-  EXPECT_EQ(index_.BestFit({512, 1, Reuse::kSameStream}), own);
-  EXPECT_EQ(index_.BestFit({512, 3, Reuse::kSameStream}), idle);
-  EXPECT_EQ(index_.BestFit({512, 3, Reuse::kAnyStream})->bytes, 512u);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), own);
+  EXPECT_EQ(index_.Find({512, 3, Reuse::kSameStream}), idle);
+  EXPECT_EQ(index_.Find({512, 3, Reuse::kAnyStream})->bytes, 512u);
 }
 
 TEST_F(FreeIndexTest, TellsWhichBlocksItHolds) {

@@ -1,0 +1,57 @@
+// A lock whose owner, always the same thread, takes it for two plain stores; others pay for that with a barrier on all
+// cores (membarrier). For data that one thread uses all the time and others hardly ever.
+//
+// The owner never waits: where another is inside it is refused. Others wait for the owner's short moments, and for each
+// other. ThreadSanitizer does not know the barrier: built for it, the owner's stores are ordered ones.
+#ifndef COMMPOOL_SRC_BASE_OWNER_LOCK_H_
+#define COMMPOOL_SRC_BASE_OWNER_LOCK_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace commpool {
+
+class OwnerLock {
+ public:
+  OwnerLock() = default;
+  OwnerLock(const OwnerLock&) = delete;
+  OwnerLock& operator=(const OwnerLock&) = delete;
+
+  // The owner's. False where another thread is inside, or has closed the lock.
+  bool TryLockAsOwner() {
+    if (kPlainStores) {
+      owner_.store(1, std::memory_order_relaxed);
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor's order is the others' barrier's business
+    } else {
+      owner_.store(1, std::memory_order_seq_cst);
+    }
+    if (other_.load(kPlainStores ? std::memory_order_acquire : std::memory_order_seq_cst) == 0) return true;
+    owner_.store(0, std::memory_order_release);
+    return false;
+  }
+  void UnlockAsOwner() { owner_.store(0, std::memory_order_release); }
+
+  // Anybody else's. False where the lock was closed: then nothing changes any more, and nothing needs unlocking.
+  [[nodiscard]] bool Lock();
+  void Unlock() { other_.store(0, std::memory_order_release); }
+
+  // Instead of Unlock: the owner, and everybody else, is refused for ever.
+  void Close() { other_.store(kClosed, std::memory_order_release); }
+  bool closed() const { return other_.load(std::memory_order_acquire) == kClosed; }
+
+ private:
+#if defined(__SANITIZE_THREAD__)
+  static constexpr bool kPlainStores = false;
+#else
+  static constexpr bool kPlainStores = true;
+#endif
+  static constexpr uint32_t kTaken = 1;
+  static constexpr uint32_t kClosed = 2;
+
+  std::atomic<uint32_t> owner_{0};
+  std::atomic<uint32_t> other_{0};
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_BASE_OWNER_LOCK_H_
