@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/mutex.h"
+#include "src/driver/metering.h"
 
 namespace commpool {
 
@@ -13,11 +14,19 @@ namespace {
 struct Process {
   Mutex mutex{LockRank::kRuntime};
   std::atomic<Runtime*> runtime{nullptr};
+  std::atomic<bool> measured{false};
 };
 
 Process& TheProcess() {
   static Process* const process = new Process();
   return *process;
+}
+
+Result<std::shared_ptr<const Driver>> Metered(const Driver& driver) {
+  auto metered = std::make_shared<Driver>(driver);
+  Status status = MeterDriver(*metered);
+  if (!status.ok()) return status;
+  return std::shared_ptr<const Driver>(std::move(metered));
 }
 
 Status OpenWith(const LoaderOptions& options) {
@@ -28,6 +37,7 @@ Status OpenWith(const LoaderOptions& options) {
                                                        "; call commpool_initialize first");
   }
   Result<std::shared_ptr<const Driver>> driver = LoadDriver(options);
+  if (driver.ok() && DriverIsMeasured()) driver = Metered(**driver);
   if (!driver.ok()) return driver.status();
   TheProcess().runtime.store(new Runtime(std::move(*driver)), std::memory_order_release);
   return Status();
@@ -36,6 +46,18 @@ Status OpenWith(const LoaderOptions& options) {
 }  // namespace
 
 Runtime* OpenedProcessRuntime() { return TheProcess().runtime.load(std::memory_order_acquire); }
+
+Status MeasureDriver() {
+  MutexLock lock(TheProcess().mutex);
+  if (OpenedProcessRuntime() != nullptr) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the driver is open already: measure it before commpool_initialize and any other call");
+  }
+  TheProcess().measured = true;
+  return Status();
+}
+
+bool DriverIsMeasured() { return TheProcess().measured; }
 
 Status OpenProcessRuntime(DriverChoice choice) {
   Result<LoaderOptions> options = LoaderOptionsFromEnvironment(choice);
