@@ -358,7 +358,7 @@ typedef struct commpool_driver_call {
 } commpool_driver_call;
 
 /* The functions that were called, the dearest first. Writes at most `capacity` of them; `count` is how many there are.
- * Either may be null where it is not wanted. */
+ * Either may be null where it is not wanted, but not both. FAILED_PRECONDITION where nothing is measured. */
 COMMPOOL_API commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t capacity, size_t* count);
 
 #ifdef __cplusplus

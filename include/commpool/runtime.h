@@ -4,7 +4,10 @@
 #ifndef COMMPOOL_RUNTIME_H_
 #define COMMPOOL_RUNTIME_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
@@ -26,6 +29,23 @@ inline Status initialize(DriverKind driver) {
 
 // "CUDA driver 13.0, 4 devices, NCCL 2.28.9"; empty before the runtime is open.
 inline std::string driver_description() { return commpool_driver_description(); }
+
+using DriverCall = commpool_driver_call;
+
+// Counts and times the library's driver calls: before anything else. See commpool_measure_driver.
+inline Status measure_driver() { return detail::FromC(commpool_measure_driver()); }
+
+// The functions that were called so far, the dearest first.
+inline Result<std::vector<DriverCall>> driver_calls() {
+  std::size_t count = 0;
+  Status status = detail::FromC(commpool_driver_calls(nullptr, 0, &count));
+  if (!status.ok()) return status;
+  std::vector<DriverCall> calls(count);
+  status = detail::FromC(commpool_driver_calls(calls.data(), calls.size(), &count));
+  if (!status.ok()) return status;
+  calls.resize(std::min(calls.size(), count));  // another thread may have called one more in between
+  return calls;
+}
 
 }  // namespace v1
 }  // namespace commpool

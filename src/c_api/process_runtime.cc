@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/mutex.h"
+#include "src/driver/metering.h"
 
 namespace commpool {
 
@@ -10,25 +11,51 @@ constinit std::atomic<Runtime*> process_runtime{nullptr};
 
 namespace {
 
-Mutex& OpeningMutex() {
-  static Mutex* const mutex = new Mutex(LockRank::kRuntime);
-  return *mutex;
+// Never destroyed, as the runtime.
+struct Opening {
+  Mutex mutex{LockRank::kRuntime};
+  std::atomic<bool> measured{false};
+};
+
+Opening& TheOpening() {
+  static Opening* const opening = new Opening();
+  return *opening;
+}
+
+Result<std::shared_ptr<const Driver>> Metered(const Driver& driver) {
+  auto metered = std::make_shared<Driver>(driver);
+  Status status = MeterDriver(*metered);
+  if (!status.ok()) return status;
+  return std::shared_ptr<const Driver>(std::move(metered));
 }
 
 Status OpenWith(const LoaderOptions& options) {
-  MutexLock lock(OpeningMutex());
+  MutexLock lock(TheOpening().mutex);
   if (const Runtime* runtime = OpenedProcessRuntime()) {
     if (options.choice == DriverChoice::kAuto || options.choice == runtime->driver().kind) return Status();
     return Status(StatusCode::kFailedPrecondition, "another driver is open already: " + runtime->driver().description +
                                                        "; call commpool_initialize first");
   }
   Result<std::shared_ptr<const Driver>> driver = LoadDriver(options);
+  if (driver.ok() && DriverIsMeasured()) driver = Metered(**driver);
   if (!driver.ok()) return driver.status();
   process_runtime.store(new Runtime(std::move(*driver)), std::memory_order_release);
   return Status();
 }
 
 }  // namespace
+
+Status MeasureDriver() {
+  MutexLock lock(TheOpening().mutex);
+  if (OpenedProcessRuntime() != nullptr) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the driver is open already: measure it before commpool_initialize and any other call");
+  }
+  TheOpening().measured = true;
+  return Status();
+}
+
+bool DriverIsMeasured() { return TheOpening().measured; }
 
 Status OpenProcessRuntime(DriverChoice choice) {
   Result<LoaderOptions> options = LoaderOptionsFromEnvironment(choice);

@@ -10,6 +10,10 @@
 
 namespace commpool {
 
+// The runtime will be opened with a driver whose calls are counted and timed. kFailedPrecondition once it is open.
+Status MeasureDriver();
+bool DriverIsMeasured();
+
 // Opens the runtime with what COMMPOOL_DRIVER says, else with `choice`; `auto` in the environment leaves it to a caller
 // who names a driver, because a job decides once for all ranks. Again with the same outcome is OK; kFailedPrecondition
 // where another driver is open already.

@@ -1,7 +1,10 @@
-// The C ABI: errors and the runtime.
+// The C ABI: errors, the runtime and what its driver calls cost.
+#include <algorithm>
+
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
+#include "src/driver/metering.h"
 
 using namespace commpool;  // NOLINT: this file is the other side of that namespace
 
@@ -25,4 +28,25 @@ commpool_status commpool_initialize(commpool_driver driver) {
 const char* commpool_driver_description(void) {
   const Runtime* runtime = OpenedProcessRuntime();
   return runtime == nullptr ? "" : runtime->driver().description.c_str();
+}
+
+commpool_status commpool_measure_driver(void) { return Guarded(MeasureDriver); }
+
+commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t capacity, size_t* count) {
+  return Guarded([&]() -> Status {
+    if (calls == nullptr && count == nullptr) {
+      return Status(StatusCode::kInvalidArgument, "calls and count are null: there is nothing to answer");
+    }
+    if (!DriverIsMeasured()) {
+      return Status(StatusCode::kFailedPrecondition, "no driver call is measured: commpool_measure_driver comes first");
+    }
+    const std::vector<MeteredFunction> functions = MeteredFunctions();
+    const size_t written = calls == nullptr ? 0 : std::min(capacity, functions.size());
+    for (size_t index = 0; index < written; ++index) {
+      const MeteredFunction& function = functions[index];
+      calls[index] = {function.name, function.calls, function.microseconds};
+    }
+    if (count != nullptr) *count = functions.size();
+    return Status();
+  });
 }

@@ -1,5 +1,6 @@
-// The calls of the emulator's that `Launch` and the annotations make, as src/emulator/extension.h declares it: this
-// folder is below the emulator's and cannot include it. tests/driver holds the two against each other.
+// The calls of the emulator's that `Launch`, the annotations and the metering make, as src/emulator/extension.h
+// declares them: this folder is below the emulator's and cannot include it. tests/driver holds the two against each
+// other.
 #ifndef COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_
 #define COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_
 
@@ -15,6 +16,7 @@ inline constexpr const char* kEmulatorBlockAllocated = "commpoolEmulatorBlockAll
 inline constexpr const char* kEmulatorBlockFreed = "commpoolEmulatorBlockFreed";
 inline constexpr const char* kEmulatorStreamReleased = "commpoolEmulatorStreamReleased";
 inline constexpr const char* kEmulatorCaptureAnnounced = "commpoolEmulatorCaptureAnnounced";
+inline constexpr const char* kEmulatorNow = "commpoolEmulatorNow";
 
 struct EmulatorRange {
   CUdeviceptr address;
@@ -33,6 +35,7 @@ struct EmulatorAccess {
 using EmulatorKernel = void (*)(void* context, const void* const* reads, void* const* writes);
 using EmulatorLaunchFunction = CUresult (*)(CUstream stream, const EmulatorAccess* access, EmulatorKernel kernel,
                                             void* context);
+using EmulatorNowFunction = double (*)();  // microseconds
 
 }  // namespace commpool
 

@@ -9,6 +9,12 @@
 
 namespace commpool {
 
+namespace {
+
+constexpr int kMostRequests = 8;  // to the other allocators of the process, for one allocation
+
+}  // namespace
+
 template <typename Engine>
 Result<std::optional<CUdeviceptr>> GrowingPool<Engine>::TryServe(uint64_t bytes, StreamKey stream,
                                                                  engine::Reuse reuse) {
@@ -91,8 +97,8 @@ Result<CUdeviceptr> GrowingPool<Engine>::Search(uint64_t bytes, StreamKey stream
     Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
     if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
     failure = grown.status();
-    // Other allocators of the process, as long as they give.
-    while (room && this->shared_.holders.Release(this->device(), bytes) > 0) {
+    // Other allocators of the process, as long as they give: a few times, for what they say need not be so.
+    for (int time = 0; room && time<kMostRequests&& this->shared_.holders.Release(this->device(), bytes)> 0; ++time) {
       grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
       if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
     }
@@ -178,21 +184,13 @@ Status GrowingPool<Engine>::TakeRoom(uint64_t bytes) {
                                                 FormatBytes(this->configuration_.limit_bytes) + " (" +
                                                 FormatBytes(this->ReservedBytes()) + " are reserved)");
   }
-  if (!this->on_device() || this->device_->account().Take(bytes)) return Status();
-  return Status(StatusCode::kOutOfMemory,
-                this->Title() + ": " + FormatBytes(bytes) + " more would exceed the limit of device " +
-                    std::to_string(this->device()) + ", " + FormatBytes(this->device_->account().limit()));
+  return this->TakeDeviceRoom(bytes);
 }
 
 template <typename Engine>
 bool GrowingPool<Engine>::FitsOwnLimit(uint64_t bytes) const {
   const std::optional<uint64_t> after = CheckedAdd(this->ReservedBytes(), bytes);
   return after && *after <= this->configuration_.limit_bytes;
-}
-
-template <typename Engine>
-void GrowingPool<Engine>::GiveRoomBack(uint64_t bytes) {
-  if (this->on_device()) this->device_->account().GiveBack(bytes);
 }
 
 template <typename Engine>

@@ -46,7 +46,6 @@ class GrowingPool : public PoolBase<Engine> {
 
   // OK where the pool may reserve that much more; takes it from the device's account then.
   Status TakeRoom(uint64_t bytes);
-  void GiveRoomBack(uint64_t bytes);
 
   void AfterFree() override;
   Caching CachingNow() const override;

@@ -1,5 +1,8 @@
 #include "src/pool/memory_holders.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace commpool {
 
 namespace {
@@ -36,6 +39,21 @@ Status MemoryHolders::Remove(commpool_holder handle) {
   return Status();
 }
 
+bool MemoryHolders::Begin(Holder& holder) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (holder.removed) return false;
+  ++holder.running;
+  return true;
+}
+
+void MemoryHolders::End(Holder& holder) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --holder.running;
+  }
+  ended_.notify_all();
+}
+
 template <typename Ask>
 void MemoryHolders::ForEach(Ask ask) {
   std::vector<std::shared_ptr<Holder>> holders;
@@ -44,20 +62,16 @@ void MemoryHolders::ForEach(Ask ask) {
     for (const auto& [handle, holder] : holders_) holders.push_back(holder);
   }
   for (const std::shared_ptr<Holder>& holder : holders) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (holder->removed) continue;
-      ++holder->running;
+    if (!Begin(*holder)) continue;
+    const void* const outer = std::exchange(asked_holder, holder.get());
+    bool more = true;
+    try {
+      more = ask(*holder);
+    } catch (...) {
+      // A program's function: one that throws gave nothing, and the others are asked all the same.
     }
-    const void* const outer = asked_holder;
-    asked_holder = holder.get();
-    const bool more = ask(*holder);
     asked_holder = outer;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      --holder->running;
-    }
-    ended_.notify_all();
+    End(*holder);
     if (!more) return;
   }
 }
@@ -65,7 +79,9 @@ void MemoryHolders::ForEach(Ask ask) {
 uint64_t MemoryHolders::Release(int device, uint64_t bytes) {
   uint64_t released = 0;
   ForEach([&](const Holder& holder) {
-    if (holder.release != nullptr) released += holder.release(device, bytes - released, holder.context);
+    const uint64_t missing = bytes - released;
+    // More than was asked for counts as what was asked for.
+    if (holder.release != nullptr) released += std::min(missing, holder.release(device, missing, holder.context));
     return released < bytes;
   });
   return released;
@@ -74,7 +90,8 @@ uint64_t MemoryHolders::Release(int device, uint64_t bytes) {
 std::vector<MemoryHolders::Held> MemoryHolders::Describe(int device) {
   std::vector<Held> held;
   ForEach([&](const Holder& holder) {
-    held.push_back({holder.name, holder.cached_bytes == nullptr ? 0 : holder.cached_bytes(device, holder.context)});
+    held.push_back({holder.name, 0});
+    if (holder.cached_bytes != nullptr) held.back().cached_bytes = holder.cached_bytes(device, holder.context);
     return true;
   });
   return held;

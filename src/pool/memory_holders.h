@@ -24,7 +24,7 @@ class MemoryHolders {
   // ever.
   Status Remove(commpool_holder holder);
 
-  // Asks one after the other until `bytes` were given back; returns how many were.
+  // Asks one after the other until `bytes` were given back; returns how many were, by their own word.
   uint64_t Release(int device, uint64_t bytes);
 
   struct Held {
@@ -43,7 +43,10 @@ class MemoryHolders {
     bool removed = false;
   };
 
-  // Calls `ask` for every holder that is there, without the lock.
+  // Around a call of a holder's function. Begin answers false for one that was removed: then nothing is called.
+  bool Begin(Holder& holder);
+  void End(Holder& holder);
+  // Calls `ask` for every holder that is there, without the lock, until it answers false.
   template <typename Ask>
   void ForEach(Ask ask);
 

@@ -219,6 +219,19 @@ std::unique_ptr<Segment> PoolBase<Engine>::TakeIfIdle(engine::SegmentIndex index
 }
 
 template <typename Engine>
+Status PoolBase<Engine>::TakeDeviceRoom(uint64_t bytes) {
+  if (!on_device() || device_->account().Take(bytes)) return Status();
+  return Status(StatusCode::kOutOfMemory, Title() + ": " + FormatBytes(bytes) +
+                                              " more would exceed the limit of device " + std::to_string(device()) +
+                                              ", " + FormatBytes(device_->account().limit()));
+}
+
+template <typename Engine>
+void PoolBase<Engine>::GiveRoomBack(uint64_t bytes) {
+  if (on_device()) device_->account().GiveBack(bytes);
+}
+
+template <typename Engine>
 std::vector<SegmentToRegister> PoolBase<Engine>::Segments() const {
   MutexLock lock(mutex_);
   return segments_.List();

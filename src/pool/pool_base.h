@@ -85,6 +85,9 @@ class PoolBase : public Pool, public std::enable_shared_from_this<PoolBase<Engin
   uint64_t ReservedBytes() const COMMPOOL_EXCLUDES(mutex_);
   uint64_t granularity() const { return granularity_; }
   bool on_device() const { return segments_.backing().placement().kind == Placement::Kind::kDevice; }
+  // Memory of the device that is to be reserved counts against the limit on all of its pools, until it is given back.
+  Status TakeDeviceRoom(uint64_t bytes);
+  void GiveRoomBack(uint64_t bytes);
   void CountHostWait() { host_waits_.fetch_add(1, std::memory_order_relaxed); }
   Status Failed(Status status);  // counts a failed allocation
   std::string Title() const;     // "pool gradients (vmm, device 1)"

@@ -155,14 +155,29 @@ Status SymmetricPool::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) co
                                               " would exceed its limit of " + FormatBytes(configuration_.limit_bytes));
 }
 
+Result<std::unique_ptr<Segment>> SymmetricPool::MakeSegment(uint64_t bytes) {
+  MutexLock growth(growth_);
+  const Status room = TakeDeviceRoom(bytes);
+  if (!room.ok()) return room;
+  Result<std::unique_ptr<Segment>> segment = segments_.Make(bytes, peers_);
+  if (!segment.ok()) GiveRoomBack(bytes);
+  return segment;
+}
+
+void SymmetricPool::DropSegment(std::unique_ptr<Segment> segment) {
+  const uint64_t bytes = segment->bytes();
+  segment.reset();
+  GiveRoomBack(bytes);
+}
+
 Status SymmetricPool::AddMemory(uint64_t segment_bytes) {
   ContextGuard guard(driver_, device_->context());
-  Result<std::unique_ptr<Segment>> segment = [&] {
-    MutexLock growth(growth_);
-    return segments_.Make(segment_bytes, peers_);
-  }();
+  Result<std::unique_ptr<Segment>> segment = MakeSegment(segment_bytes);
   Status status = AgreeOnOutcome(*channel_, segment.status(), "making a segment of " + FormatBytes(segment_bytes));
-  if (!status.ok()) return status;  // the segment, where there is one, goes with its owner
+  if (!status.ok()) {
+    if (segment.ok()) DropSegment(std::move(*segment));
+    return status;
+  }
 
   uint32_t index = 0;
   {
@@ -176,7 +191,11 @@ Status SymmetricPool::AddMemory(uint64_t segment_bytes) {
     // Where only another rank failed, this one's windows go again; all ranks have before any unmaps.
     const Status undone = registrations_.DeregisterSegment(index);
     const Status all_undone = AgreeOnOutcome(*channel_, undone, "undoing the registration");
-    if (!all_undone.ok()) (*segment)->Abandon();
+    if (all_undone.ok()) {
+      DropSegment(std::move(*segment));
+    } else {
+      (*segment)->Abandon();  // and its room stays taken: the memory is there until the process ends
+    }
     return status;
   }
   MutexLock growth(growth_);
@@ -246,6 +265,7 @@ Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>
       return Status(StatusCode::kFailedPrecondition, Title() + ": another thread allocated during a collective call");
     }
     released += segment->bytes();
+    GiveRoomBack(segment->bytes());
     status = segment->Free();
     if (!status.ok()) return status;
   }

@@ -45,6 +45,9 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   // The rest of reserve, where free memory does not suffice: make, agree, register, agree, adopt.
   Status Grow(uint64_t bytes, const Agreed& agreed);
   Status AddMemory(uint64_t segment_bytes);
+  // A segment, with room for it under the device's limit; and back, where the step goes no further.
+  Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes) COMMPOOL_EXCLUDES(growth_);
+  void DropSegment(std::unique_ptr<Segment> segment);
   // Deregisters and frees these segments on every rank; none is freed before all ranks have deregistered.
   Result<uint64_t> GiveBack(const std::vector<engine::SegmentIndex>& indexes);
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;

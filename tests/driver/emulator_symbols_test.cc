@@ -40,9 +40,13 @@ static_assert(std::is_same_v<EmulatorLaunchFunction, Launch<EmulatorAccess, Emul
 static_assert(
     std::is_same_v<decltype(&commpoolEmulatorLaunch), Launch<commpoolEmulatorAccess, commpoolEmulatorKernel>>);
 
+static_assert(std::is_same_v<EmulatorNowFunction, decltype(&commpoolEmulatorNow)>);
+
 class EmulatorSymbols : public testing::EmulatorTest {};
 
 TEST_F(EmulatorSymbols, LaunchIsExported) { EXPECT_NE(driver().extension(kEmulatorLaunch), nullptr); }
+
+TEST_F(EmulatorSymbols, NowIsExported) { EXPECT_NE(driver().extension(kEmulatorNow), nullptr); }
 
 }  // namespace
 }  // namespace commpool

@@ -1,0 +1,99 @@
+// The memory of a device, beyond one pool: a limit on all of its pools, and other allocators that can give back.
+//
+//   commpool::set_device_limit(0, GiB(60)).value();
+//   HolderOptions options;
+//   options.name = "framework";
+//   options.release = [&](int device, std::uint64_t bytes) { return framework.give_back(device, bytes); };
+//   MemoryHolder holder = MemoryHolder::add(options).value();   // asked when a device runs out, while it lives
+#ifndef COMMPOOL_DEVICE_H_
+#define COMMPOOL_DEVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "commpool/commpool.h"
+#include "commpool/status.h"
+
+namespace commpool {
+inline namespace v1 {
+
+// The most that all pools of a device may reserve together; UINT64_MAX for no limit. See commpool_set_device_limit.
+inline Status set_device_limit(int device, std::uint64_t bytes) {
+  return detail::FromC(commpool_set_device_limit(device, bytes));
+}
+
+// See commpool_holder_options. The functions are called on an allocating thread and must not call commpool; one that
+// throws has nothing and gives nothing.
+struct HolderOptions {
+  std::string name = "other";                                                  // for the error's table
+  std::function<std::uint64_t(int device)> cached_bytes = {};                  // empty: unknown
+  std::function<std::uint64_t(int device, std::uint64_t bytes)> release = {};  // empty: it gives nothing
+};
+
+// Another allocator of the process. Its functions are called while it lives, and not any more once it is destroyed.
+class [[nodiscard]] MemoryHolder {
+ public:
+  static Result<MemoryHolder> add(HolderOptions options) {
+    auto functions = std::make_unique<HolderOptions>(std::move(options));
+    commpool_holder_options c_options;
+    commpool_holder_options_init(&c_options);
+    c_options.name = functions->name.c_str();
+    if (functions->cached_bytes) c_options.cached_bytes = CachedBytes;
+    if (functions->release) c_options.release = Release;
+    c_options.context = functions.get();
+    commpool_holder holder = 0;
+    Status status = detail::FromC(commpool_add_holder(&c_options, &holder));
+    if (!status.ok()) return status;
+    return MemoryHolder(holder, std::move(functions));
+  }
+
+  MemoryHolder(MemoryHolder&& other) noexcept
+      : holder_(std::exchange(other.holder_, 0)), functions_(std::move(other.functions_)) {}
+  MemoryHolder& operator=(MemoryHolder&& other) noexcept {
+    std::swap(holder_, other.holder_);
+    std::swap(functions_, other.functions_);
+    return *this;
+  }
+  ~MemoryHolder() {
+    // Inside one of its own functions it cannot be removed: then they stay, rather than be called when they are gone.
+    if (!remove().ok()) static_cast<void>(functions_.release());
+  }
+
+  // Ends it now and says what failed. Waits for calls of its functions.
+  Status remove() {
+    if (holder_ == 0) return Status();
+    Status status = detail::FromC(commpool_remove_holder(holder_));
+    if (status.ok()) holder_ = 0;
+    return status;
+  }
+
+ private:
+  MemoryHolder(commpool_holder holder, std::unique_ptr<HolderOptions> functions)
+      : holder_(holder), functions_(std::move(functions)) {}
+
+  static std::uint64_t CachedBytes(int device, void* context) {
+    try {
+      return static_cast<HolderOptions*>(context)->cached_bytes(device);
+    } catch (...) {
+      return 0;
+    }
+  }
+  static std::uint64_t Release(int device, std::uint64_t bytes, void* context) {
+    try {
+      return static_cast<HolderOptions*>(context)->release(device, bytes);
+    } catch (...) {
+      return 0;
+    }
+  }
+
+  commpool_holder holder_ = 0;
+  std::unique_ptr<HolderOptions> functions_;
+};
+
+}  // namespace v1
+}  // namespace commpool
+
+#endif  // COMMPOOL_DEVICE_H_

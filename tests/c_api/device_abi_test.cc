@@ -1,0 +1,98 @@
+// The memory of a device through the C ABI: limits, and other allocators of the process.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "commpool/commpool.h"
+
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+void Expect(commpool_status status, commpool_status expected, const char* part) {
+  EXPECT_EQ(status, expected) << commpool_last_error();
+  EXPECT_NE(std::string(commpool_last_error()).find(part), std::string::npos) << commpool_last_error();
+}
+
+commpool_holder_options Defaults() {
+  commpool_holder_options options;
+  commpool_holder_options_init(&options);
+  return options;
+}
+
+class DeviceAbi : public ::testing::Test {
+ protected:
+  DeviceAbi() {
+    commpool_pool_options options;
+    commpool_pool_options_init(&options);
+    EXPECT_EQ(commpool_pool_create(&options, &pool_), COMMPOOL_OK) << commpool_last_error();
+  }
+  ~DeviceAbi() override {
+    EXPECT_EQ(commpool_set_device_limit(0, UINT64_MAX), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK) << commpool_last_error();
+  }
+
+  commpool_pool pool_ = 0;
+};
+
+TEST_F(DeviceAbi, ALimitHoldsForThePoolsOfTheDevice) {
+  ASSERT_EQ(commpool_set_device_limit(0, 8 * kMiB), COMMPOOL_OK) << commpool_last_error();
+  Expect(commpool_pool_reserve(pool_, 16 * kMiB), COMMPOOL_OUT_OF_MEMORY, "the limit of device 0, 8 MiB");
+  EXPECT_EQ(commpool_pool_reserve(pool_, 4 * kMiB), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_set_device_limit(0, UINT64_MAX), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_reserve(pool_, 16 * kMiB), COMMPOOL_OK) << commpool_last_error();
+}
+
+TEST_F(DeviceAbi, ALimitOfADeviceThatIsNoneIsRefused) {
+  Expect(commpool_set_device_limit(99, kMiB), COMMPOOL_INVALID_ARGUMENT, "99");
+  Expect(commpool_set_device_limit(-1, kMiB), COMMPOOL_INVALID_ARGUMENT, "-1");
+}
+
+TEST_F(DeviceAbi, AHoldersDefaultsGiveAndKnowNothing) {
+  const commpool_holder_options options = Defaults();
+  EXPECT_EQ(options.struct_bytes, sizeof(options));
+  EXPECT_STREQ(options.name, "other");
+  EXPECT_EQ(options.cached_bytes, nullptr);
+  EXPECT_EQ(options.release, nullptr);
+  EXPECT_EQ(options.context, nullptr);
+  commpool_holder_options_init(nullptr);
+}
+
+TEST_F(DeviceAbi, AHolderWithoutOptionsOrAnOutputIsRefused) {
+  const commpool_holder_options options = Defaults();
+  const commpool_holder_options uninitialised = {};
+  commpool_holder holder = 7;
+  Expect(commpool_add_holder(nullptr, &holder), COMMPOOL_INVALID_ARGUMENT, "null");
+  Expect(commpool_add_holder(&options, nullptr), COMMPOOL_INVALID_ARGUMENT, "null");
+  Expect(commpool_add_holder(&uninitialised, &holder), COMMPOOL_INVALID_ARGUMENT, "commpool_holder_options_init");
+  EXPECT_EQ(holder, 7u) << "outputs are not written";
+}
+
+TEST_F(DeviceAbi, AHolderIsAskedAndNamedUntilItIsRemoved) {
+  commpool_holder_options options = Defaults();
+  uint64_t asked_for = 0;
+  options.name = "framework";
+  options.cached_bytes = [](int, void*) { return 3 * kMiB; };
+  options.release = [](int, uint64_t bytes, void* context) -> uint64_t {
+    *static_cast<uint64_t*>(context) = bytes;
+    return 0;
+  };
+  options.context = &asked_for;
+  commpool_holder holder = 0;
+  ASSERT_EQ(commpool_add_holder(&options, &holder), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_NE(holder, 0u);
+  void* pointer = nullptr;
+  const uint64_t bytes = uint64_t{1} << 50;
+  Expect(commpool_pool_allocate(pool_, bytes, nullptr, &pointer), COMMPOOL_OUT_OF_MEMORY, "\n  framework ");
+  EXPECT_EQ(asked_for, bytes);
+
+  EXPECT_EQ(commpool_remove_holder(holder), COMMPOOL_OK) << commpool_last_error();
+  asked_for = 0;
+  Expect(commpool_pool_allocate(pool_, bytes, nullptr, &pointer), COMMPOOL_OUT_OF_MEMORY, "no memory for");
+  EXPECT_EQ(std::string(commpool_last_error()).find("framework"), std::string::npos) << commpool_last_error();
+  EXPECT_EQ(asked_for, 0u);
+  Expect(commpool_remove_holder(holder), COMMPOOL_NOT_FOUND, "holder");
+  Expect(commpool_remove_holder(0), COMMPOOL_NOT_FOUND, "holder 0");
+}
+
+}  // namespace

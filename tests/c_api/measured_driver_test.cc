@@ -1,0 +1,64 @@
+// What the driver costs through the C ABI: asked for before the driver is open, told at any time after. One process, so
+// the facts stand in one test, in the order in which they become true.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "commpool/commpool.h"
+
+namespace {
+
+std::vector<commpool_driver_call> DriverCalls() {
+  size_t count = 0;
+  EXPECT_EQ(commpool_driver_calls(nullptr, 0, &count), COMMPOOL_OK) << commpool_last_error();
+  std::vector<commpool_driver_call> calls(count);
+  EXPECT_EQ(commpool_driver_calls(calls.data(), calls.size(), &count), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(count, calls.size());
+  return calls;
+}
+
+commpool_driver_call Find(const std::vector<commpool_driver_call>& calls, const std::string& name) {
+  const auto found = std::find_if(calls.begin(), calls.end(), [&](const auto& call) { return call.name == name; });
+  return found == calls.end() ? commpool_driver_call{"", 0, 0} : *found;
+}
+
+void Work() {
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  commpool_pool pool = 0;
+  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_pool_reserve(pool, 2 << 20), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK) << commpool_last_error();
+}
+
+void ExpectOnlyAsManyAsThereIsRoomFor(const std::vector<commpool_driver_call>& calls) {
+  commpool_driver_call first[2] = {{"untouched", 0, 0}, {"untouched", 0, 0}};
+  EXPECT_EQ(commpool_driver_calls(first, 1, nullptr), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_STREQ(first[0].name, calls[0].name);
+  EXPECT_STREQ(first[1].name, "untouched");
+}
+
+TEST(MeasuredDriver, TellsWhichOfItsFunctionsWereCalledAndWhatTheyCost) {
+  size_t count = 7;
+  EXPECT_EQ(commpool_driver_calls(nullptr, 0, &count), COMMPOOL_FAILED_PRECONDITION) << "nothing is measured";
+  EXPECT_EQ(count, 7u) << "outputs are not written";
+  ASSERT_EQ(commpool_measure_driver(), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_measure_driver(), COMMPOOL_OK) << "asked for again";
+  EXPECT_TRUE(DriverCalls().empty()) << "the driver is not open";
+  EXPECT_EQ(commpool_driver_calls(nullptr, 3, nullptr), COMMPOOL_INVALID_ARGUMENT);
+
+  Work();
+  const std::vector<commpool_driver_call> calls = DriverCalls();
+  const commpool_driver_call map = Find(calls, "cuMemMap");
+  EXPECT_EQ(map.count, 1u);
+  EXPECT_GT(map.microseconds, 0);
+  EXPECT_EQ(Find(calls, "cuMemUnmap").count, 1u);
+  EXPECT_TRUE(std::is_sorted(calls.begin(), calls.end(),
+                             [](const auto& a, const auto& b) { return a.microseconds > b.microseconds; }));
+  ExpectOnlyAsManyAsThereIsRoomFor(calls);
+  EXPECT_EQ(commpool_measure_driver(), COMMPOOL_FAILED_PRECONDITION) << "the driver is open";
+}
+
+}  // namespace

@@ -1,0 +1,37 @@
+// The skin over the measured driver, in a process of its own: measuring begins before the driver is open. Compiled as
+// C++17 and as C++20.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "commpool/pool.h"
+#include "commpool/runtime.h"
+
+namespace {
+
+using commpool::DriverCall;
+using commpool::MiB;
+using commpool::Pool;
+using commpool::StatusCode;
+
+TEST(MeasuredSkin, ListsTheDriversFunctionsThatWereCalled) {
+  EXPECT_EQ(commpool::driver_calls().status().code(), StatusCode::kFailedPrecondition) << "nothing is measured";
+  ASSERT_TRUE(commpool::measure_driver().ok());
+  EXPECT_TRUE(commpool::driver_calls().value().empty());
+
+  Pool pool = Pool::create({}).value();
+  ASSERT_TRUE(pool.reserve(MiB(2)).ok());
+  const std::vector<DriverCall> calls = commpool::driver_calls().value();
+  ASSERT_FALSE(calls.empty());
+  std::uint64_t mapped = 0;
+  for (const DriverCall& call : calls) {
+    EXPECT_GT(call.count, 0u) << call.name;
+    EXPECT_LE(call.microseconds, calls.front().microseconds) << call.name;
+    if (call.name == std::string("cuMemMap")) mapped = call.count;
+  }
+  EXPECT_EQ(mapped, 1u);
+  EXPECT_EQ(commpool::measure_driver().code(), StatusCode::kFailedPrecondition) << "the driver is open";
+}
+
+}  // namespace

@@ -1,0 +1,75 @@
+// What a device's pools take together, against its limit.
+#include "src/pool/memory_account.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace commpool {
+namespace {
+
+TEST(MemoryAccount, HasNoLimitToBeginWith) {
+  MemoryAccount account;
+  EXPECT_EQ(account.limit(), UINT64_MAX);
+  EXPECT_TRUE(account.Take(uint64_t{1} << 60));
+  EXPECT_EQ(account.Room(), UINT64_MAX - (uint64_t{1} << 60));
+}
+
+TEST(MemoryAccount, GrantsUpToTheLimit) {
+  MemoryAccount account;
+  account.SetLimit(100);
+  EXPECT_TRUE(account.Take(60));
+  EXPECT_FALSE(account.Take(41));
+  EXPECT_EQ(account.Room(), 40u) << "a refusal takes nothing";
+  EXPECT_TRUE(account.Take(40));
+  EXPECT_FALSE(account.Take(1));
+  account.GiveBack(60);
+  EXPECT_EQ(account.Room(), 60u);
+  EXPECT_TRUE(account.Take(60));
+}
+
+TEST(MemoryAccount, RefusesWhatOverflows) {
+  MemoryAccount account;
+  EXPECT_TRUE(account.Take(1));
+  EXPECT_FALSE(account.Take(UINT64_MAX));
+  EXPECT_TRUE(account.Take(UINT64_MAX - 1));
+}
+
+TEST(MemoryAccount, BeyondALoweredLimitGrantsNothing) {
+  MemoryAccount account;
+  EXPECT_TRUE(account.Take(100));
+  account.SetLimit(50);
+  EXPECT_EQ(account.Room(), 0u);
+  EXPECT_FALSE(account.Take(1));
+  account.GiveBack(60);
+  EXPECT_EQ(account.Room(), 10u);
+}
+
+TEST(MemoryAccountDeathTest, GetsNoMoreBackThanItGave) {
+  MemoryAccount account;
+  EXPECT_TRUE(account.Take(1));
+  EXPECT_DEATH(account.GiveBack(2), "more memory back");
+}
+
+TEST(MemoryAccount, NeverGrantsTwoThreadsTheSameRoom) {
+  constexpr int kThreads = 4;
+  constexpr uint64_t kLimit = 100;
+  MemoryAccount account;
+  account.SetLimit(kLimit);
+  std::vector<uint64_t> taken(kThreads);
+  std::vector<std::thread> threads;
+  for (uint64_t& mine : taken) {
+    threads.emplace_back([&account, &mine] {
+      while (account.Take(1)) ++mine;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  uint64_t sum = 0;
+  for (const uint64_t mine : taken) sum += mine;
+  EXPECT_EQ(sum, kLimit);
+}
+
+}  // namespace
+}  // namespace commpool
