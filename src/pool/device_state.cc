@@ -21,6 +21,11 @@ DeviceState::~DeviceState() {
 
 Status DeviceState::Quiesce(uint64_t deadline_ms) {
   if (health_.broken()) return health_.first_error();
+  if (captures_.load(std::memory_order_acquire) > 0) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "a stream of device " + std::to_string(device()) +
+                      " is being captured, and waiting for the device would break the capture: end it first");
+  }
   // The driver's wait has no bound, and a collective whose rank died never ends: so a thread of its own waits, and is
   // left to it where the deadline passes.
   auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver_.cuda, context = context_.get()] {

@@ -2,6 +2,7 @@
 #ifndef COMMPOOL_SRC_POOL_DEVICE_STATE_H_
 #define COMMPOOL_SRC_POOL_DEVICE_STATE_H_
 
+#include <atomic>
 #include <map>
 #include <memory>
 
@@ -26,6 +27,10 @@ class DeviceState {
   FenceTable& fences() { return fences_; }
   MemoryAccount& account() { return account_; }
 
+  // While a stream of the device is captured, waiting for the device would break the capture.
+  void BeginCapture() { captures_.fetch_add(1, std::memory_order_release); }
+  void EndCapture() { captures_.fetch_sub(1, std::memory_order_release); }
+
   // Waits on the host for everything submitted to the device, at most the deadline. Nothing may be unmapped or
   // deregistered before (rule 5).
   Status Quiesce(uint64_t deadline_ms);
@@ -39,6 +44,7 @@ class DeviceState {
   DeviceHealth health_;
   FenceTable fences_;
   MemoryAccount account_;
+  std::atomic<int> captures_{0};
 };
 
 // The devices that are in use, made at their first.

@@ -20,6 +20,10 @@ engine::ExpandableEngine MakeEngine(const PoolParts& parts) {
   return engine::ExpandableEngine(options);
 }
 
+// A pool may hold this part more than the most that was asked for at once, rather than move pages in every step of a
+// steady program.
+constexpr uint64_t kSlackShare = 160;
+
 // Addresses cost nothing: room for the device's whole memory twice, so that pages find a place in one piece.
 uint64_t TerritoryBytes(const PoolParts& parts) {
   size_t free_bytes = 0;
@@ -93,6 +97,13 @@ Result<std::optional<engine::Expansion>> ExpandablePool::Plan(uint64_t bytes, St
   }
 }
 
+bool ExpandablePool::GrowsCheaply(uint64_t bytes) const {
+  MutexLock lock(mutex_);
+  const engine::Counters counters = engine_.counters();
+  const uint64_t needed = std::max(counters.requested_bytes.peak, counters.requested_bytes.current + bytes);
+  return counters.reserved_bytes.current + bytes <= needed + needed / kSlackShare;
+}
+
 Result<std::optional<engine::Expansion>> ExpandablePool::PlanAndClaim(uint64_t bytes, StreamKey stream, Effort effort) {
   const bool eager = configuration_.moves == Moves::kEager;
   engine::Donors donors = eager ? engine::Donors::kWhole : engine::Donors::kNone;
@@ -101,6 +112,7 @@ Result<std::optional<engine::Expansion>> ExpandablePool::PlanAndClaim(uint64_t b
     Status status = WaitForDevice();
     if (!status.ok()) return status;
   }
+  if (effort == Effort::kUsual && GrowsCheaply(bytes)) donors = engine::Donors::kNone;
   Result<std::optional<engine::Expansion>> plan = Plan(bytes, stream, donors);
   if (!plan.ok() || !plan->has_value()) return plan;
   if ((*plan)->busy_bytes > 0 && (*plan)->made_bytes() > 0) {

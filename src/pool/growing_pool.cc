@@ -5,6 +5,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/log.h"
+#include "src/driver/graph_handles.h"
 #include "src/pool/memory_search.h"
 
 namespace commpool {
@@ -42,6 +43,14 @@ template <typename Engine>
 Result<CUdeviceptr> GrowingPool<Engine>::Allocate(uint64_t bytes, StreamKey stream) {
   Status open = this->CheckOpen();
   if (!open.ok()) return this->Failed(open);
+  CollectGraphs();
+  std::optional<RelaxedCapture> relaxed;
+  if (captures_.any_open()) {
+    Result<std::optional<CUdeviceptr>> captured = ServeCapture(bytes, stream);
+    if (!captured.ok()) return this->Failed(captured.status());
+    if (captured->has_value()) return **captured;
+    relaxed.emplace(this->driver_);  // what this thread asks the driver for is no part of anybody's capture
+  }
   this->PollFences();
   KeepToThreshold();
   Result<std::optional<CUdeviceptr>> served = TryServe(bytes, stream, engine::Reuse::kSameStream);
@@ -108,8 +117,74 @@ Result<CUdeviceptr> GrowingPool<Engine>::Search(uint64_t bytes, StreamKey stream
 }
 
 template <typename Engine>
+Status GrowingPool<Engine>::BeginCapture(CaptureHandle capture, CUstream stream) {
+  Status open = this->CheckOpen();
+  if (!open.ok()) return open;
+  ContextGuard guard(this->driver_, this->device_->context());
+  Status status = captures_.Begin(capture, stream);
+  if (!status.ok()) return Status(status.code(), this->Title() + ": " + status.message());
+  this->device_->BeginCapture();
+  this->TakeBack(this->shared_.caches->Close(this->handle(), CacheRegistry::Reopen::kAtNextUse));
+  if (this->shared_.annotations.capture_announced != nullptr) this->shared_.annotations.capture_announced(stream, 1);
+  return Status();
+}
+
+template <typename Engine>
+void GrowingPool<Engine>::EndCapture(CaptureHandle capture) {
+  const CUstream stream = captures_.End(capture);
+  if (stream == nullptr) return;
+  this->device_->EndCapture();
+  if (this->shared_.annotations.capture_announced != nullptr) this->shared_.annotations.capture_announced(stream, 0);
+}
+
+template <typename Engine>
+Result<std::optional<CUdeviceptr>> GrowingPool<Engine>::ServeCapture(uint64_t bytes, StreamKey stream) {
+  if (!IsReachable(stream)) return std::optional<CUdeviceptr>();
+  ContextGuard guard(this->driver_, this->device_->context());
+  Result<engine::Part> part = captures_.PartOf(StreamOfKey(stream));
+  if (!part.ok()) return Status(part.status().code(), this->Title() + ": " + part.status().message());
+  if (*part == engine::kCommonPart) return std::optional<CUdeviceptr>();
+  engine::Served served;
+  {
+    MutexLock lock(this->mutex_);
+    Result<engine::Outcome> outcome = this->engine_.Allocate(bytes, stream, engine::Reuse::kSameStream, *part);
+    if (!outcome.ok()) return Status(outcome.status().code(), this->Title() + ": " + outcome.status().message());
+    if (std::holds_alternative<engine::Grow>(*outcome)) {
+      const engine::Counters counters = this->engine_.counters();
+      return Status(StatusCode::kOutOfMemory,
+                    this->Title() + ": no idle memory for " + FormatBytes(bytes) +
+                        " in a capture, where nothing grows: " + FormatBytes(counters.free_bytes) +
+                        " are free, in use by streams or too small. Synchronise and "
+                        "reserve() before the capture");
+    }
+    served = std::move(std::get<engine::Served>(*outcome));
+  }
+  Result<CUdeviceptr> address = this->FinishServing(served, bytes, stream);
+  if (!address.ok()) return address.status();
+  return std::optional<CUdeviceptr>(*address);
+}
+
+template <typename Engine>
+Result<engine::Freed> GrowingPool<Engine>::FreeInEngine(CUdeviceptr address) {
+  if (this->engine_.PartOf(address) == engine::kCommonPart) return this->engine_.Free(address);
+  Result<engine::Freed> freed = this->engine_.FreeInPart(address);
+  if (freed.ok()) freed->streams_to_fence.clear();  // nothing may be recorded for a graph: its part stays its own
+  return freed;
+}
+
+template <typename Engine>
+void GrowingPool<Engine>::CollectGraphs() {
+  for (const engine::Part part : captures_.TakeGone()) {
+    MutexLock lock(this->mutex_);
+    this->engine_.ReleasePart(part);
+  }
+}
+
+template <typename Engine>
 Caching GrowingPool<Engine>::CachingNow() const {
-  return this->configuration_.release_threshold_bytes == UINT64_MAX ? Caching::kYes : Caching::kNo;
+  // While a capture is open no cache may serve its streams, which may be any.
+  const bool caching = this->configuration_.release_threshold_bytes == UINT64_MAX && !captures_.any_open();
+  return caching ? Caching::kYes : Caching::kNo;
 }
 
 template <typename Engine>
@@ -226,12 +301,14 @@ Result<uint64_t> GrowingPool<Engine>::Reclaim() {
 
 template <typename Engine>
 Result<uint64_t> GrowingPool<Engine>::Trim(uint64_t keep_bytes) {
+  CollectGraphs();
   DrainCaches();
   return GiveBack(keep_bytes, Wait::kYes);
 }
 
 template <typename Engine>
 uint64_t GrowingPool<Engine>::ReleaseUnused() {
+  CollectGraphs();
   DrainCaches();
   Result<uint64_t> released = GiveBack(0, Wait::kYes);
   if (!released.ok()) Log(LogLevel::kWarning, this->Title() + ": " + released.status().message());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/engine/expandable_engine.h"
+#include "src/pool/graph_captures.h"
 #include "src/pool/pool_base.h"
 
 namespace commpool {
@@ -22,6 +23,8 @@ class GrowingPool : public PoolBase<Engine> {
   uint64_t ReleaseUnused() final;
   void Retire() final;
   void ForgetStream(StreamKey stream) final;
+  Status BeginCapture(CaptureHandle capture, CUstream stream) final;
+  void EndCapture(CaptureHandle capture) final;
 
  protected:
   // How hard growth tries.
@@ -65,9 +68,16 @@ class GrowingPool : public PoolBase<Engine> {
   Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);
   // What is free beyond the release threshold goes, as far as the device is done with it.
   void KeepToThreshold();
+  // A request on a stream that is captured: from the graph's part or idle memory, nothing else. Nothing where the
+  // stream is not.
+  Result<std::optional<CUdeviceptr>> ServeCapture(uint64_t bytes, StreamKey stream);
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address) final COMMPOOL_REQUIRES(this->mutex_);
+  // What graphs that are gone had returns to the pool.
+  void CollectGraphs();
   bool DrainCaches();
   bool FitsOwnLimit(uint64_t bytes) const;
 
+  GraphCaptures captures_{this->driver_};
   std::vector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(this->mutex_);
 };
 

@@ -61,6 +61,12 @@ class Pool {
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
   virtual void ForgetStream(StreamKey stream) = 0;
 
+  // Captures. `stream` is being captured; kNotSupported where the pool cannot serve one.
+  virtual Status BeginCapture(uint64_t, CUstream) {
+    return Status(StatusCode::kNotSupported, "pool " + name() + " serves no captures");
+  }
+  virtual void EndCapture(uint64_t) {}
+
   // Space.
   virtual Status Reserve(uint64_t bytes) = 0;
   virtual Result<uint64_t> Reclaim() = 0;

@@ -142,6 +142,38 @@ Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
   return (*owner)->RecordStream(address, KeyOfStream(stream));
 }
 
+Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
+  Status status = RefuseForkedChild();
+  if (!status.ok()) return status;
+  Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
+  if (!pool.ok()) return pool.status();
+  CaptureHandle capture = 0;
+  {
+    MutexLock lock(mutex_);
+    capture = next_capture_++;
+  }
+  status = (*pool)->BeginCapture(capture, stream);
+  if (!status.ok()) return status;
+  MutexLock lock(mutex_);
+  captures_.emplace(capture, std::move(*pool));
+  return capture;
+}
+
+Status Runtime::EndCapture(CaptureHandle capture) {
+  std::shared_ptr<Pool> pool;
+  {
+    MutexLock lock(mutex_);
+    const auto found = captures_.find(capture);
+    if (found == captures_.end()) {
+      return Status(StatusCode::kNotFound, "capture " + std::to_string(capture) + " has ended, or never began");
+    }
+    pool = std::move(found->second);
+    captures_.erase(found);
+  }
+  pool->EndCapture(capture);
+  return Status();
+}
+
 Status Runtime::ReleaseStream(CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;

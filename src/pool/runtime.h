@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 
 #include "commpool/status.h"
@@ -16,6 +17,7 @@
 #include "src/driver/loader.h"
 #include "src/pool/block_words.h"
 #include "src/pool/device_state.h"
+#include "src/pool/graph_captures.h"
 #include "src/pool/options.h"
 #include "src/pool/scope_table.h"
 #include "src/pool/shared_state.h"
@@ -55,6 +57,10 @@ class Runtime {
   // Waits for the stream, so that no pool needs the handle any more (rule 11).
   Status ReleaseStream(CUstream stream);
 
+  Result<CaptureHandle> BeginCapture(PoolHandle pool, CUstream stream);
+  // kNotFound for one that has ended.
+  Status EndCapture(CaptureHandle capture);
+
   // kFailedPrecondition in a forked child: every call's first question.
   Status RefuseForkedChild() const;
 
@@ -72,6 +78,8 @@ class Runtime {
   ScopeTable scopes_;
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one
+  CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  std::map<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);
   // 0 where there is none yet.
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };
