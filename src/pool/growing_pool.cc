@@ -173,6 +173,12 @@ Result<engine::Freed> GrowingPool<Engine>::FreeInEngine(CUdeviceptr address) {
 }
 
 template <typename Engine>
+bool GrowingPool<Engine>::IsToldOfFrees(CUdeviceptr address) const {
+  MutexLock lock(this->mutex_);
+  return this->engine_.PartOf(address) == engine::kCommonPart;
+}
+
+template <typename Engine>
 void GrowingPool<Engine>::CollectGraphs() {
   for (const engine::Part part : captures_.TakeGone()) {
     MutexLock lock(this->mutex_);

@@ -71,6 +71,7 @@ class GrowingPool : public PoolBase<Engine> {
   // A request on a stream that is captured: from the graph's part or idle memory, nothing else. Nothing where the
   // stream is not.
   Result<std::optional<CUdeviceptr>> ServeCapture(uint64_t bytes, StreamKey stream);
+  bool IsToldOfFrees(CUdeviceptr address) const final;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) final COMMPOOL_REQUIRES(this->mutex_);
   // What graphs that are gone had returns to the pool.
   void CollectGraphs();

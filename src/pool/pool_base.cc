@@ -84,7 +84,7 @@ template <typename Engine>
 Status PoolBase<Engine>::Free(CUdeviceptr address) {
   const Result<uint64_t> requested = words_.Withdraw(address);
   if (!requested.ok()) return Status(requested.status().code(), Title() + ": free: " + requested.status().message());
-  words_.TellFreed(address);  // before another thread may be served the block
+  if (IsToldOfFrees(address)) words_.TellFreed(address);  // before another thread may be served the block
   std::vector<StreamKey> streams;
   {
     MutexLock lock(mutex_);

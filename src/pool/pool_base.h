@@ -115,6 +115,8 @@ class PoolBase : public Pool, public std::enable_shared_from_this<PoolBase<Engin
  private:
   // Whether threads' caches may keep the blocks that are served now.
   virtual Caching CachingNow() const { return Caching::kNo; }
+  // Whether the block's end is its end for the emulator: a graph that is replayed goes on to use its blocks.
+  virtual bool IsToldOfFrees(CUdeviceptr) const { return true; }
   // A free inside the engine, with its lock held.
   virtual Result<engine::Freed> FreeInEngine(CUdeviceptr address) COMMPOOL_REQUIRES(mutex_) {
     return engine_.Free(address);

@@ -1,4 +1,4 @@
-"""Thread-local variables by descriptors: in a shared library a load instead of a call, where the compiler has a choice."""
+"""Thread-local variables by descriptors: a load instead of a call in shared libraries."""
 
 FAST_THREAD_LOCALS = select({
     "//tools/bazel:x86_64": ["-mtls-dialect=gnu2"],

@@ -1,0 +1,109 @@
+// Captures that a pool is told of: the graph's memory is its own until the graph is gone.
+#include <thread>
+
+#include "src/driver/graph_handles.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class Captures : public PoolTest {
+ protected:
+  static constexpr uint64_t kBytes = 4 * kMiB;
+
+  Captures() { EXPECT_TRUE(Get(pool_).Reserve(32 * kMiB).ok()); }
+
+  Result<CUdeviceptr> Allocate(const TestStream& stream, uint64_t bytes = kBytes) {
+    return runtime().AllocateFrom(pool_, bytes, stream.get());
+  }
+  void BeginCapture() {
+    ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    Result<CaptureHandle> capture = runtime().BeginCapture(pool_, stream_.get());
+    ASSERT_TRUE(capture.ok()) << capture.status().message();
+    capture_ = *capture;
+  }
+  // A graph's end is learnt from a thread of the driver's.
+  void AwaitGraphsEnd() {
+    while (Get(pool_).Trim(0).ok() && CountersOf(pool_).reserved_bytes.current > 0) std::this_thread::yield();
+  }
+  CUgraph EndCapture() {
+    EXPECT_TRUE(runtime().EndCapture(capture_).ok());
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
+    return graph;
+  }
+
+  const TestStream stream_;
+  const TestStream other_;
+  PoolHandle pool_ = Create(Configured("captured"));
+  CaptureHandle capture_ = 0;
+};
+
+TEST_F(Captures, AreServedFromReservedMemoryAndReplay) {
+  BeginCapture();
+  const CUdeviceptr block = Allocate(stream_).value();
+  Fill(stream_.get(), block, kMiB, 7);
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EXPECT_EQ(Allocate(stream_).value(), block) << "what is freed in a capture is reused in it";
+  EXPECT_TRUE(runtime().Free(block).ok());
+  const CUgraph graph = EndCapture();
+  CUgraphExec replay = nullptr;
+  ASSERT_EQ(cuda().cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+  const CUdeviceptr outside = Allocate(stream_, kBytes).value();
+  EXPECT_NE(outside, block) << "the block is the graph's";
+  EXPECT_EQ(cuda().cuGraphLaunch(replay, stream_.get()), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
+  EXPECT_TRUE(runtime().Free(outside).ok());
+  EXPECT_EQ(cuda().cuGraphExecDestroy(replay), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  AwaitGraphsEnd();
+  Get(pool_).CheckInvariants();
+}
+
+TEST_F(Captures, NeverGrow) {
+  BeginCapture();
+  Result<CUdeviceptr> refused = Allocate(stream_, 64 * kMiB);
+  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(refused.status().message().find("reserve()"), std::string::npos) << refused.status().message();
+  EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
+}
+
+TEST_F(Captures, RefuseToWaitMeanwhileAndStaySound) {
+  BeginCapture();
+  const CUdeviceptr block = Allocate(stream_).value();
+  EXPECT_EQ(Get(pool_).WaitForDevice().code(), StatusCode::kFailedPrecondition) << "it would break the capture";
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
+  AwaitGraphsEnd();
+  Get(pool_).CheckInvariants();
+}
+
+TEST_F(Captures, LetOtherStreamsGrowThePool) {
+  BeginCapture();
+  Result<CUdeviceptr> grown = Allocate(other_, 64 * kMiB);
+  ASSERT_TRUE(grown.ok()) << grown.status().message();
+  EXPECT_TRUE(runtime().Free(*grown).ok());
+  EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
+}
+
+TEST_F(Captures, ThatFailGiveTheirMemoryBack) {
+  BeginCapture();
+  const CUdeviceptr block = Allocate(stream_).value();
+  EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_TRUE(runtime().EndCapture(capture_).ok());
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(graph, nullptr);
+  EXPECT_TRUE(runtime().Free(block).ok());
+  AwaitGraphsEnd();
+  Get(pool_).CheckInvariants();
+}
+
+TEST_F(Captures, MustBeAnnouncedInsideACapture) {
+  EXPECT_EQ(runtime().BeginCapture(pool_, stream_.get()).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(runtime().BeginCapture(999, stream_.get()).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(runtime().EndCapture(999).code(), StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace commpool::testing
