@@ -105,7 +105,10 @@ void StressWorker::Allocate() {
 
 void StressWorker::Use(StressBlock& block) {
   const size_t stream = RandomStream();
-  if (stream != block.home) Expect(machine_.runtime().RecordStream(block.address, streams_[stream]), "record_stream");
+  if (stream != block.home) {
+    Expect(machine_.runtime().RecordStream(block.address, streams_[stream]), "record_stream");
+    block.recorded = true;
+  }
   Follow(block, stream);
   Check(block, stream);
   if (Random(2) == 0) Write(block, stream);
@@ -114,7 +117,9 @@ void StressWorker::Use(StressBlock& block) {
 void StressWorker::Free(const StressBlock& block) { Expect(machine_.runtime().Free(block.address), "free"); }
 
 void StressWorker::Hand() {
-  StressBlock block = TakeOut(Random(blocks_.size()));
+  const size_t index = Random(blocks_.size());
+  if (blocks_[index].recorded) return;  // it may not be freed while a stream that it was recorded on is released
+  StressBlock block = TakeOut(index);
   // A thread's word to another orders nothing on the device.
   if (block.last != StressBlock::kNoStream) cuda_.cuStreamSynchronize(streams_[block.last]);
   block.home = StressBlock::kNoStream;

@@ -24,6 +24,7 @@ struct StressBlock {
   size_t home = kNoStream;  // the worker's stream that it was allocated for; none where that is another's, or gone
   size_t last = kNoStream;  // the worker's stream that used it last; none where the host has waited for that
   uint8_t value = 0;        // what it is filled with
+  bool recorded = false;    // record_stream was called: its free records on the worker's streams
 };
 
 // Blocks on their way from one worker to another.
