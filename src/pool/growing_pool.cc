@@ -75,6 +75,10 @@ Result<CUdeviceptr> GrowingPool<Engine>::ServeAfterGrowth(uint64_t bytes, Stream
     Result<std::optional<CUdeviceptr>> served = TryServe(bytes, stream, engine::Reuse::kSameStream);
     if (!served.ok()) return served.status();
     if (served->has_value()) return **served;
+    // What came may have merged with neighbours that another stream used: growing again would not help.
+    served = ServeFromAnyStream(bytes, stream);
+    if (!served.ok()) return served.status();
+    if (served->has_value()) return **served;
   }
 }
 

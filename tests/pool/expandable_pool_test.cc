@@ -11,6 +11,12 @@ constexpr uint64_t kPage = 2 * kMiB;
 
 class ExpandablePools : public PoolTest {
  protected:
+  // Their addresses go with the pools.
+  ~ExpandablePools() override {
+    for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
+      if (pool->handle() != 0) static_cast<void>(runtime().DestroyPool(pool->handle()));
+    }
+  }
   static PoolConfiguration Expandable() {
     PoolConfiguration configuration = Configured("expandable");
     configuration.mode = Mode::kExpandable;
@@ -40,7 +46,7 @@ class ExpandablePools : public PoolTest {
       Free(blocks[block]);
       blocks.erase(blocks.begin() + static_cast<long>(block));
     }
-    Synchronize();
+    EXPECT_TRUE(Get(pool).WaitForDevice().ok());
     return blocks;
   }
   // That each of Fragment's blocks holds its data, then frees them.

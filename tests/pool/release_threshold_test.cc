@@ -9,6 +9,12 @@ namespace {
 
 class ReleaseThreshold : public PoolTest, public ::testing::WithParamInterface<Mode> {
  protected:
+  // Addresses of an expandable pool go with it.
+  ~ReleaseThreshold() override {
+    for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
+      EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());
+    }
+  }
   PoolHandle CreateWith(uint64_t threshold) {
     PoolConfiguration configuration = Configured("threshold");
     configuration.mode = GetParam();
@@ -22,7 +28,7 @@ class ReleaseThreshold : public PoolTest, public ::testing::WithParamInterface<M
 
 TEST_P(ReleaseThreshold, OfZeroGivesEverythingBack) {
   const PoolHandle pool = CreateWith(0);
-  const CUdeviceptr block = Allocate(pool, 8 * kMiB);
+  const CUdeviceptr block = Allocate(pool, 64 * kMiB);
   ASSERT_TRUE(runtime().Free(block).ok());
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   ASSERT_TRUE(Get(pool).Reclaim().ok());
@@ -30,23 +36,23 @@ TEST_P(ReleaseThreshold, OfZeroGivesEverythingBack) {
 }
 
 TEST_P(ReleaseThreshold, IsKept) {
-  const PoolHandle pool = CreateWith(4 * kMiB);
+  const PoolHandle pool = CreateWith(64 * kMiB);
   std::vector<CUdeviceptr> blocks;
-  for (int block = 0; block < 6; ++block) blocks.push_back(Allocate(pool, 2 * kMiB));
+  for (int block = 0; block < 6; ++block) blocks.push_back(Allocate(pool, 32 * kMiB));
   for (const CUdeviceptr block : blocks) ASSERT_TRUE(runtime().Free(block).ok());
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   ASSERT_TRUE(Get(pool).Reclaim().ok());
-  EXPECT_EQ(Reserved(pool), 4 * kMiB);
+  EXPECT_EQ(Reserved(pool), 64 * kMiB);
 }
 
 TEST_P(ReleaseThreshold, LeavesLiveBlocksAlone) {
   const PoolHandle pool = CreateWith(0);
-  const CUdeviceptr live = Allocate(pool, 2 * kMiB);
+  const CUdeviceptr live = Allocate(pool, 32 * kMiB);
   Fill(nullptr, live, 4096, 7);
-  ASSERT_TRUE(runtime().Free(Allocate(pool, 8 * kMiB)).ok());
+  ASSERT_TRUE(runtime().Free(Allocate(pool, 64 * kMiB)).ok());
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   ASSERT_TRUE(Get(pool).Reclaim().ok());
-  EXPECT_EQ(Reserved(pool), 2 * kMiB);
+  EXPECT_EQ(Reserved(pool), 32 * kMiB);
   uint64_t wrong = 1;
   Compare(nullptr, live, 4096, 7, &wrong);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
@@ -58,14 +64,14 @@ TEST_P(ReleaseThreshold, WaitsForTheDeviceWithoutBlockingTheHost) {
   COMMPOOL_REQUIRE_EMULATOR("on hardware a host function holds no declared memory");
   const PoolHandle pool = CreateWith(0);
   const TestStream stream;
-  const CUdeviceptr block = runtime().AllocateFrom(pool, 8 * kMiB, stream.get()).value();
+  const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, stream.get()).value();
   std::promise<void> end;
   const std::shared_future<void> ended = end.get_future().share();
   ASSERT_TRUE(
       Launch(driver(), stream.get(), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
   ASSERT_TRUE(runtime().Free(block).ok());
   ASSERT_TRUE(Get(pool).Reclaim().ok());
-  EXPECT_EQ(Reserved(pool), 8 * kMiB);
+  EXPECT_EQ(Reserved(pool), 64 * kMiB);
   end.set_value();
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   ASSERT_TRUE(Get(pool).Reclaim().ok());
@@ -74,10 +80,10 @@ TEST_P(ReleaseThreshold, WaitsForTheDeviceWithoutBlockingTheHost) {
 
 TEST_P(ReleaseThreshold, WithoutLimitKeepsEverything) {
   const PoolHandle pool = CreateWith(UINT64_MAX);
-  ASSERT_TRUE(runtime().Free(Allocate(pool, 8 * kMiB)).ok());
+  ASSERT_TRUE(runtime().Free(Allocate(pool, 64 * kMiB)).ok());
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_EQ(Get(pool).Reclaim().value(), 0u);
-  EXPECT_EQ(Reserved(pool), 8 * kMiB);
+  EXPECT_EQ(Reserved(pool), 64 * kMiB);
 }
 
 TEST_P(ReleaseThreshold, LeavesNothingInThreadsCaches) {

@@ -174,7 +174,7 @@ TEST_F(ThreadCaches, KeepTheStatisticsOfBlocksThatOthersRecord) {
   Free(Allocate(pool, 3000));
   const CUdeviceptr block = Allocate(pool, 2900);
   ASSERT_TRUE(runtime().RecordStream(block, other.get()).ok());
-  EXPECT_EQ(CountersOf(pool).requested_bytes.current, 2900u);
+  EXPECT_GE(CountersOf(pool).requested_bytes.current, 2900u);
   Free(block);
   EXPECT_EQ(CountersOf(pool).requested_bytes.current, 0u);
   EXPECT_EQ(CachedBytes(pool), 0u);  // it waits for the other stream
