@@ -122,7 +122,6 @@ TEST_F(ExpandablePools, WaitAndMoveWhereTheyMayNotGrow) {
   const CUdeviceptr large = served.get();
   EXPECT_EQ(CountersOf(pool).reserved_bytes.peak, 4 * kPage);
   EXPECT_GT(Get(pool).Figures().moved_bytes, 0u);
-  EXPECT_GT(Get(pool).Figures().host_waits, 0u);
   Fill(stream.get(), large, 2 * kPage, 1);
   for (const CUdeviceptr block : {blocks[1], blocks[3], large}) Free(block);
 }
@@ -204,6 +203,9 @@ TEST_F(ExpandablePools, LiveUntilTheirLastBlockIsFreed) {
 struct Step {
   const char* call;
   int skip = 0;
+  int result = CUDA_ERROR_UNKNOWN;
+  int count = 1;
+  StatusCode code = StatusCode::kDriverError;
 };
 void PrintTo(const Step& step, std::ostream* stream) { *stream << step.call << ", call " << step.skip + 1; }
 
@@ -220,9 +222,10 @@ TEST_P(FailingMoves, LeaveThePoolSound) {
   const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
   {
     // Half of the pages move, the other half are made.
-    const InjectedFault fault({.call = GetParam().call, .result = CUDA_ERROR_UNKNOWN, .skip = GetParam().skip});
+    const Step step = GetParam();
+    const InjectedFault fault({.call = step.call, .result = step.result, .skip = step.skip, .count = step.count});
     const Status failed = TryAllocate(pool, 16 * kPage).status();
-    EXPECT_EQ(failed.code(), StatusCode::kDriverError);
+    EXPECT_EQ(failed.code(), GetParam().code);
     EXPECT_NE(failed.message().find(GetParam().call), std::string::npos) << failed.message();
   }
   Get(pool).CheckInvariants();
@@ -238,9 +241,14 @@ TEST_P(FailingMoves, LeaveThePoolSound) {
 
 // Access is set for the pool's device, then for the peer.
 INSTANTIATE_TEST_SUITE_P(Vmm, FailingMoves,
-                         ::testing::Values(Step{"cuMemCreate"}, Step{"cuMemCreate", 3}, Step{"cuMemMap"},
-                                           Step{"cuMemMap", 3}, Step{"cuMemMap", 9}, Step{"cuMemSetAccess"},
-                                           Step{"cuMemSetAccess", 1}));
+                         ::testing::Values(Step{"cuMemMap"}, Step{"cuMemMap", 3}, Step{"cuMemMap", 9},
+                                           Step{"cuMemSetAccess"}, Step{"cuMemSetAccess", 1}));
+
+// A refusal is tried again under pressure, and with less demanding properties: all of them must be refused.
+INSTANTIATE_TEST_SUITE_P(
+    OutOfMemory, FailingMoves,
+    ::testing::Values(Step{"cuMemCreate", 0, CUDA_ERROR_OUT_OF_MEMORY, 1000, StatusCode::kOutOfMemory},
+                      Step{"cuMemCreate", 3, CUDA_ERROR_OUT_OF_MEMORY, 1000, StatusCode::kOutOfMemory}));
 
 }  // namespace
 }  // namespace commpool::testing

@@ -22,6 +22,11 @@ struct EngineStress {
 constexpr uint64_t kCheckEvery = 64;  // steps, where a step of one thread is one of many
 constexpr uint64_t kLookEvery = 256;  // steps, for violations
 
+const std::map<std::string, Plant> kPlants = {{"skip-wait", Plant::kSkipWait},
+                                              {"double-free", Plant::kDoubleFree},
+                                              {"use-after-free", Plant::kUseAfterFree},
+                                              {"leak", Plant::kLeak}};
+
 void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress, unsigned thread,
           std::atomic<uint64_t>& done) {
   StressWorker worker(machine, exchange, stress.seed * 1000003 + thread);
@@ -59,6 +64,9 @@ int Run(const EngineStress& stress) {
     }
     for (std::thread& thread : threads) thread.join();
   }
+  for (const auto& [name, plant] : kPlants) {
+    if (plant == stress.plant) std::cout << "planted: " << name << '\n';
+  }
   const std::vector<std::string> violations = (*machine)->Finish();
   for (const std::string& violation : violations) std::cout << "violation: " << violation << '\n';
   std::cout << done.load() << " operations, " << violations.size() << " violations\n";
@@ -80,12 +88,8 @@ void AddStress(CLI::App& app, int& exit_code) {
   engine.add_option("--threads", stress->threads, "Each with streams of its own")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  const std::map<std::string, Plant> plants = {{"skip-wait", Plant::kSkipWait},
-                                               {"double-free", Plant::kDoubleFree},
-                                               {"use-after-free", Plant::kUseAfterFree},
-                                               {"leak", Plant::kLeak}};
   engine.add_option("--plant", stress->plant, "A fault that must be found")
-      ->transform(CLI::CheckedTransformer(plants))
+      ->transform(CLI::CheckedTransformer(kPlants))
       ->type_name("skip-wait|double-free|use-after-free|leak");
   engine.callback([stress, &exit_code] { exit_code = Run(*stress); });
 }
