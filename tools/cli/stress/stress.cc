@@ -83,7 +83,9 @@ void AddStress(CLI::App& app, int& exit_code) {
   command.require_subcommand(1);
   CLI::App& engine = *command.add_subcommand("engine", "Pools that grow, on one emulated device");
   auto stress = std::make_shared<EngineStress>();
-  engine.add_option("--operations", stress->operations, "Steps of all threads together")->capture_default_str();
+  engine.add_option("--operations", stress->operations, "Steps of all threads together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   engine.add_option("--seed", stress->seed, "Of the steps")->capture_default_str();
   engine.add_option("--threads", stress->threads, "Each with streams of its own")
       ->check(CLI::Range(1, 64))
