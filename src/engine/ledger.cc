@@ -132,11 +132,14 @@ void Ledger::ForgetStream(StreamKey stream) {
 
 void Ledger::DropUses(const std::function<bool(const Block&, const Use&)>& over) {
   for (const auto& [index, segment] : heap_.segments()) {
-    for (Block* block = segment->first; block != nullptr; block = block->next) {
-      if (block->state == BlockState::kLive) continue;
+    for (Block* block = segment->first; block != nullptr;) {
       const bool closed = block->state != BlockState::kFree;
       const auto dropped = [&](const Use& use) { return over(*block, use) && !(closed && use.owed()); };
-      if (std::none_of(block->uses.begin(), block->uses.end(), dropped)) continue;
+      if (block->state == BlockState::kLive || std::none_of(block->uses.begin(), block->uses.end(), dropped)) {
+        block = block->next;
+        continue;
+      }
+      // Looked at again: it may have merged with the next one, whose uses it then has.
       block = heap_.ChangeUses(block, [&](std::vector<Use>& uses) { std::erase_if(uses, dropped); });
     }
   }

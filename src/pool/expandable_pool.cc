@@ -199,7 +199,9 @@ void ExpandablePool::Fail(const engine::Expansion& plan, size_t moves_begun) {
   for (const engine::SegmentRange& range : plan.arriving) {
     static_cast<void>(TerritoryOf(range.address).Drop(range.address, range.bytes));
   }
-  GiveRoomBack(plan.made_bytes());
+  uint64_t gone = plan.made_bytes();
+  for (size_t index = 0; index < moves_begun; ++index) gone += plan.moves[index].bytes;
+  GiveRoomBack(gone);
   MutexLock lock(mutex_);
   for (size_t index = 0; index < moves_begun; ++index) engine_.Lose(plan.moves[index]);
   engine::Expansion rest = plan;

@@ -33,6 +33,12 @@ Result<std::optional<CUdeviceptr>> GrowingPool<Engine>::TryServe(uint64_t bytes,
 }
 
 template <typename Engine>
+Result<std::optional<CUdeviceptr>> GrowingPool<Engine>::ServeFromAnyStream(uint64_t bytes, StreamKey stream) {
+  MutexLock growth(this->growth_);  // the streams waited for are not released meanwhile (ForgetStream)
+  return TryServe(bytes, stream, engine::Reuse::kAnyStream);
+}
+
+template <typename Engine>
 bool GrowingPool<Engine>::DrainCaches() {
   const std::vector<engine::CachedBlock> drained = this->shared_.caches->Drain(this->handle());
   this->TakeBack(drained);
@@ -78,13 +84,17 @@ Result<CUdeviceptr> GrowingPool<Engine>::ServeAfterGrowth(uint64_t bytes, Stream
     Result<std::optional<CUdeviceptr>> served = TryServe(bytes, stream, engine::Reuse::kSameStream);
     if (!served.ok()) return served.status();
     if (served->has_value()) return **served;
+    // What came may have merged with neighbours that another stream used: growing again would not help.
+    served = ServeFromAnyStream(bytes, stream);
+    if (!served.ok()) return served.status();
+    if (served->has_value()) return **served;
   }
 }
 
 template <typename Engine>
 Result<CUdeviceptr> GrowingPool<Engine>::Search(uint64_t bytes, StreamKey stream, const Status& growth_failure) {
   // Memory that other streams used last: a device-side wait is cheaper than a host one.
-  Result<std::optional<CUdeviceptr>> served = TryServe(bytes, stream, engine::Reuse::kAnyStream);
+  Result<std::optional<CUdeviceptr>> served = ServeFromAnyStream(bytes, stream);
   if (!served.ok()) return served.status();
   if (served->has_value()) return **served;
 
@@ -92,7 +102,7 @@ Result<CUdeviceptr> GrowingPool<Engine>::Search(uint64_t bytes, StreamKey stream
   this->CountHostWait();
   Status status = this->WaitForDevice();
   if (!status.ok()) return status;
-  served = TryServe(bytes, stream, engine::Reuse::kAnyStream);
+  served = ServeFromAnyStream(bytes, stream);
   if (!served.ok()) return served.status();
   if (served->has_value()) return **served;
 
@@ -245,6 +255,8 @@ Status GrowingPool<Engine>::PollFor(uint64_t bytes) {
 
 template <typename Engine>
 void GrowingPool<Engine>::ForgetStream(StreamKey stream) {
+  // Whoever is about to record on the stream does so first: afterwards its handle may be gone.
+  MutexLock growth(this->growth_);
   std::vector<Checkpoint> over;
   {
     MutexLock lock(this->mutex_);

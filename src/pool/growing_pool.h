@@ -63,6 +63,7 @@ class GrowingPool : public PoolBase<Engine> {
 
   // The free memory's answer; nothing where it has none. Errors are the request's.
   Result<std::optional<CUdeviceptr>> TryServe(uint64_t bytes, StreamKey stream, engine::Reuse reuse);
+  Result<std::optional<CUdeviceptr>> ServeFromAnyStream(uint64_t bytes, StreamKey stream);
   Result<CUdeviceptr> ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort);
   // The request where neither free memory nor the driver has room: rule 7, in its order.
   Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);

@@ -136,8 +136,8 @@ Status PoolBase<Engine>::RecordStream(CUdeviceptr address, StreamKey stream) {
   MutexLock lock(mutex_);
   if (*requested != 0) {
     Result<engine::BlockView> view = engine_.Find(address);
-    if (view.ok()) requested_correction_ += static_cast<int64_t>(*requested - view->requested_bytes);
-    // What the word knew the correction knows now; at its free the engine takes off what it knows itself.
+    // At its free the engine takes off what it knows itself: the block counts as that from now on.
+    if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - *requested);
   }
   return engine_.RecordStream(address, stream);
 }

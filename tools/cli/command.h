@@ -36,6 +36,7 @@ void AddInfo(CLI::App& app, int& exit_code);
 void AddAllReduce(CLI::App& app, int& exit_code);
 void AddBench(CLI::App& app, int& exit_code);
 void AddReplay(CLI::App& app, int& exit_code);
+void AddStress(CLI::App& app, int& exit_code);
 
 }  // namespace commpool::cli
 

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   commpool::cli::AddAllReduce(app, exit_code);
   commpool::cli::AddBench(app, exit_code);
   commpool::cli::AddReplay(app, exit_code);
+  commpool::cli::AddStress(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,254 @@
+// Expandable pools: free pages move to where they are needed, never under work that may still use them.
+#include <future>
+
+#include "src/driver/launch.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+constexpr uint64_t kPage = 2 * kMiB;
+
+class ExpandablePools : public PoolTest {
+ protected:
+  // Their addresses go with the pools.
+  ~ExpandablePools() override {
+    for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
+      if (pool->handle() != 0) static_cast<void>(runtime().DestroyPool(pool->handle()));
+    }
+  }
+  static PoolConfiguration Expandable() {
+    PoolConfiguration configuration = Configured("expandable");
+    configuration.mode = Mode::kExpandable;
+    configuration.segment_bytes = kPage;
+    return configuration;
+  }
+  Result<CUdeviceptr> TryAllocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
+    return runtime().AllocateFrom(pool, bytes, stream);
+  }
+  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
+    return TryAllocate(pool, bytes, stream).value();
+  }
+  void Free(CUdeviceptr address) {
+    const Status status = runtime().Free(address);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  void Synchronize() { ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
+
+  // Four live blocks of two pages each, filled with their number, and as many free pages between them.
+  std::vector<CUdeviceptr> Fragment(PoolHandle pool) {
+    std::vector<CUdeviceptr> blocks;
+    for (uint8_t block = 0; block < 8; ++block) {
+      blocks.push_back(Allocate(pool, 2 * kPage));
+      Fill(nullptr, blocks.back(), 2 * kPage, block);
+    }
+    for (size_t block = 7; block < 8; block -= 2) {
+      Free(blocks[block]);
+      blocks.erase(blocks.begin() + static_cast<long>(block));
+    }
+    EXPECT_TRUE(Get(pool).WaitForDevice().ok());
+    return blocks;
+  }
+  // That each of Fragment's blocks holds its data, then frees them.
+  void CheckAndFree(const std::vector<CUdeviceptr>& blocks) {
+    for (size_t block = 0; block < blocks.size(); ++block) {
+      uint64_t wrong = 1;
+      Compare(nullptr, blocks[block], 2 * kPage, static_cast<uint8_t>(2 * block), &wrong);
+      Synchronize();
+      EXPECT_EQ(wrong, 0u) << "block " << block;
+      Free(blocks[block]);
+    }
+  }
+};
+
+// Work on a stream that uses a block until the test lets it end.
+class HeldWork {
+ public:
+  HeldWork(const Driver& driver, CUstream stream, CUdeviceptr address) {
+    const std::shared_future<void> ended = end_.get_future().share();
+    EXPECT_TRUE(Launch(driver, stream, {}, {{address, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  }
+  void End() { end_.set_value(); }
+
+ private:
+  std::promise<void> end_;
+};
+
+TEST_F(ExpandablePools, ServeWhateverFitsIntoFreeMemoryWithoutMakingMore) {
+  const PoolHandle pool = Create(Expandable());
+  const std::vector<CUdeviceptr> live = Fragment(pool);
+  const uint64_t made = CallCount("cuMemCreate");
+  const CUdeviceptr large = Allocate(pool, 8 * kPage);
+  EXPECT_EQ(CallCount("cuMemCreate"), made);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 16 * kPage);
+  EXPECT_GT(Get(pool).Figures().moved_bytes, 0u);
+  EXPECT_LE(Get(pool).Figures().moved_bytes, 8 * kPage);
+  Fill(nullptr, large, 8 * kPage, 99);
+  CheckAndFree(live);
+  Free(large);
+}
+
+TEST_F(ExpandablePools, GrowRatherThanWaitForWork) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  const PoolHandle pool = Create(Expandable());
+  const TestStream stream;
+  const CUdeviceptr first = Allocate(pool, 2 * kPage, stream.get());
+  HeldWork work(driver(), stream.get(), first);
+  Free(first);
+  const CUdeviceptr second = Allocate(pool, 4 * kPage);  // another stream's
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 6 * kPage);
+  EXPECT_EQ(Get(pool).Figures().moved_bytes, 0u);
+  work.End();
+  Free(second);
+}
+
+TEST_F(ExpandablePools, WaitAndMoveWhereTheyMayNotGrow) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  PoolConfiguration configuration = Expandable();
+  configuration.limit_bytes = 4 * kPage;
+  const PoolHandle pool = Create(configuration);
+  const TestStream stream;
+  std::vector<CUdeviceptr> blocks;
+  for (int block = 0; block < 4; ++block) blocks.push_back(Allocate(pool, kPage, stream.get()));
+  HeldWork work(driver(), stream.get(), blocks[0]);
+  Free(blocks[0]);
+  Free(blocks[2]);
+  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  std::future<CUdeviceptr> served = std::async(std::launch::async, [&] {
+    ContextGuard guard(driver(), context);
+    return Allocate(pool, 2 * kPage, stream.get());
+  });
+  work.End();
+  const CUdeviceptr large = served.get();
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.peak, 4 * kPage);
+  EXPECT_GT(Get(pool).Figures().moved_bytes, 0u);
+  Fill(stream.get(), large, 2 * kPage, 1);
+  for (const CUdeviceptr block : {blocks[1], blocks[3], large}) Free(block);
+}
+
+TEST_F(ExpandablePools, AreNotRegistered) {
+  const PoolHandle pool = Create(Expandable());
+  const Status status = Get(pool).RegisterWith(nullptr);
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_NE(status.message().find("expandable"), std::string::npos) << status.message();
+}
+
+TEST_F(ExpandablePools, LetPeersSeePagesThatMoved) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  PoolConfiguration configuration = Expandable();
+  configuration.peers = {1};
+  const PoolHandle pool = Create(configuration);
+  const std::vector<CUdeviceptr> live = Fragment(pool);
+  const CUdeviceptr large = Allocate(pool, 8 * kPage);
+  EXPECT_GT(Get(pool).Figures().moved_bytes, 0u);
+  Fill(nullptr, large, 8 * kPage, 42);
+  Synchronize();
+  {
+    const PrimaryContext peer = PrimaryContext::Retain(driver(), 1).value();
+    const ContextGuard guard(driver(), peer);
+    uint64_t wrong = 1;
+    Compare(nullptr, large, 8 * kPage, 42, &wrong);
+    Synchronize();
+    EXPECT_EQ(wrong, 0u);
+  }
+  CheckAndFree(live);
+  Free(large);
+}
+
+TEST_F(ExpandablePools, TrimToWhatIsAskedFor) {
+  const PoolHandle pool = Create(Expandable());
+  const std::vector<CUdeviceptr> live = Fragment(pool);
+  EXPECT_EQ(Get(pool).Trim(12 * kPage).value(), 4 * kPage);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 12 * kPage);
+  EXPECT_EQ(Get(pool).Trim(0).value(), 4 * kPage);  // the rest is live
+  CheckAndFree(live);
+  EXPECT_EQ(Get(pool).Trim(0).value(), 8 * kPage);
+}
+
+TEST_F(ExpandablePools, MoveUnderPressureAloneWhereAskedTo) {
+  PoolConfiguration configuration = Expandable();
+  configuration.moves = Moves::kUnderPressure;
+  configuration.limit_bytes = 20 * kPage;
+  const PoolHandle pool = Create(configuration);
+  const std::vector<CUdeviceptr> live = Fragment(pool);
+  const CUdeviceptr grown = Allocate(pool, 4 * kPage);
+  const uint64_t moved_before = Get(pool).Figures().moved_bytes;
+  EXPECT_EQ(moved_before, 0u);
+  const CUdeviceptr moved = Allocate(pool, 8 * kPage - (20 * kPage - CountersOf(pool).reserved_bytes.current));
+  EXPECT_LE(CountersOf(pool).reserved_bytes.peak, 20 * kPage);
+  CheckAndFree(live);
+  Free(grown);
+  Free(moved);
+}
+
+TEST_F(ExpandablePools, HoldTheirLimitAndNameIt) {
+  PoolConfiguration configuration = Expandable();
+  configuration.limit_bytes = 4 * kPage;
+  const PoolHandle pool = Create(configuration);
+  const CUdeviceptr live = Allocate(pool, 3 * kPage);
+  const Status status = TryAllocate(pool, 2 * kPage).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(status.message().find("its limit of 8 MiB"), std::string::npos) << status.message();
+  Free(live);
+}
+
+TEST_F(ExpandablePools, LiveUntilTheirLastBlockIsFreed) {
+  const PoolHandle pool = Create(Expandable());
+  const std::vector<CUdeviceptr> live = Fragment(pool);
+  ASSERT_TRUE(runtime().DestroyPool(pool).ok());
+  EXPECT_FALSE(TryAllocate(pool, 512).ok());
+  CheckAndFree(live);
+}
+
+struct Step {
+  const char* call;
+  int skip = 0;
+  int result = CUDA_ERROR_UNKNOWN;
+  int count = 1;
+  StatusCode code = StatusCode::kDriverError;
+};
+void PrintTo(const Step& step, std::ostream* stream) { *stream << step.call << ", call " << step.skip + 1; }
+
+class FailingMoves : public ExpandablePools, public ::testing::WithParamInterface<Step> {
+ protected:
+  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail"); }
+};
+
+TEST_P(FailingMoves, LeaveThePoolSound) {
+  PoolConfiguration configuration = Expandable();
+  configuration.peers = {1};
+  const PoolHandle pool = Create(configuration);
+  const std::vector<CUdeviceptr> live = Fragment(pool);
+  const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
+  {
+    // Half of the pages move, the other half are made.
+    const Step step = GetParam();
+    const InjectedFault fault({.call = step.call, .result = step.result, .skip = step.skip, .count = step.count});
+    const Status failed = TryAllocate(pool, 16 * kPage).status();
+    EXPECT_EQ(failed.code(), GetParam().code);
+    EXPECT_NE(failed.message().find(GetParam().call), std::string::npos) << failed.message();
+  }
+  Get(pool).CheckInvariants();
+  EXPECT_LE(CountersOf(pool).reserved_bytes.current, reserved);
+  MemoryAccount& account = runtime().devices().Get(0).value()->account();
+  EXPECT_EQ(account.limit() - account.Room(), CountersOf(pool).reserved_bytes.current);
+  const CUdeviceptr large = Allocate(pool, 16 * kPage);
+  Fill(nullptr, large, 16 * kPage, 99);
+  Get(pool).CheckInvariants();
+  CheckAndFree(live);
+  Free(large);
+}
+
+// Access is set for the pool's device, then for the peer.
+INSTANTIATE_TEST_SUITE_P(Vmm, FailingMoves,
+                         ::testing::Values(Step{"cuMemMap"}, Step{"cuMemMap", 3}, Step{"cuMemMap", 9},
+                                           Step{"cuMemSetAccess"}, Step{"cuMemSetAccess", 1}));
+
+// A refusal is tried again under pressure, and with less demanding properties: all of them must be refused.
+INSTANTIATE_TEST_SUITE_P(
+    OutOfMemory, FailingMoves,
+    ::testing::Values(Step{"cuMemCreate", 0, CUDA_ERROR_OUT_OF_MEMORY, 1000, StatusCode::kOutOfMemory},
+                      Step{"cuMemCreate", 3, CUDA_ERROR_OUT_OF_MEMORY, 1000, StatusCode::kOutOfMemory}));
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,108 @@
+// What an allocation tries before it fails, and in which order: nothing later is touched where something earlier
+// serves.
+#include <cstdlib>
+#include <future>
+#include <latch>
+#include <thread>
+
+#include "src/driver/launch.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class OutOfMemoryOrder : public PoolTest {
+ protected:
+  static void SetUpTestSuite() { setenv("COMMPOOL_EMULATOR", "devices=1,memory=64MiB", 1); }
+  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("it fills a small machine"); }
+
+  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
+    Result<CUdeviceptr> served = runtime().AllocateFrom(pool, bytes, stream);
+    EXPECT_TRUE(served.ok()) << served.status().message();
+    return served.ok() ? *served : 0;
+  }
+  void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
+  // Leaves the pool with a free segment of that size.
+  void Cache(PoolHandle pool, uint64_t bytes) { Free(Allocate(pool, bytes)); }
+  uint64_t Reserved(PoolHandle pool) { return CountersOf(pool).reserved_bytes.current; }
+};
+
+TEST_F(OutOfMemoryOrder, FirstComesTheThreadsCachesOfThePool) {
+  const PoolHandle idle = Create(Configured("idle"));
+  const PoolHandle pool = Create(Configured("own"));
+  Cache(idle, 60 * kMiB);
+  std::latch cached(1);
+  std::latch over(1);
+  std::thread holder([&] {
+    Free(Allocate(pool, kMiB));
+    cached.count_down();
+    over.wait();
+  });
+  cached.wait();
+  const uint64_t reserved = Reserved(pool);
+  const CUdeviceptr served = Allocate(pool, kMiB);
+  EXPECT_EQ(Reserved(pool), reserved);
+  EXPECT_EQ(Reserved(idle), 60 * kMiB);
+  over.count_down();
+  holder.join();
+  Free(served);
+}
+
+TEST_F(OutOfMemoryOrder, ThenMemoryOfOtherStreamsByAWaitOnTheDevice) {
+  const TestStream stream;
+  const PoolHandle idle = Create(Configured("idle"));
+  const PoolHandle pool = Create(Configured("own"));
+  Cache(idle, 20 * kMiB);
+  const CUdeviceptr used = Allocate(pool, 40 * kMiB);
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  ASSERT_TRUE(Launch(driver(), nullptr, {}, {{used, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  Free(used);
+  const uint64_t waits = CallCount("cuStreamWaitEvent");
+  const CUdeviceptr served = Allocate(pool, 40 * kMiB, stream.get());
+  EXPECT_GT(CallCount("cuStreamWaitEvent"), waits);
+  EXPECT_EQ(Reserved(idle), 20 * kMiB);
+  end.set_value();
+  Free(served);
+}
+
+TEST_F(OutOfMemoryOrder, ThenPendingFreesByAWaitOnTheHost) {
+  const TestStream stream;
+  const PoolHandle idle = Create(Configured("idle"));
+  const PoolHandle pool = Create(Configured("own"));
+  Cache(idle, 20 * kMiB);
+  ASSERT_TRUE(Get(pool).Reserve(40 * kMiB).ok());
+  // Neighbours that different streams used merge when nobody uses them any more.
+  const CUdeviceptr one = Allocate(pool, 20 * kMiB);
+  const CUdeviceptr other = Allocate(pool, 20 * kMiB);
+  ASSERT_TRUE(runtime().RecordStream(other, stream.get()).ok());
+  Free(one);
+  Free(other);
+  const CUdeviceptr served = Allocate(pool, 40 * kMiB);
+  EXPECT_EQ(Reserved(pool), 40 * kMiB);
+  EXPECT_EQ(Reserved(idle), 20 * kMiB);
+  Free(served);
+}
+
+TEST_F(OutOfMemoryOrder, ThenOwnSegmentsAndThoseOfOtherPools) {
+  const PoolHandle idle = Create(Configured("idle"));
+  const PoolHandle pool = Create(Configured("own"));
+  Cache(idle, 30 * kMiB);
+  Cache(pool, 30 * kMiB);
+  const CUdeviceptr served = Allocate(pool, 60 * kMiB);
+  EXPECT_EQ(Reserved(pool), 60 * kMiB);
+  EXPECT_EQ(Reserved(idle), 0u);
+  Free(served);
+}
+
+TEST_F(OutOfMemoryOrder, AndOnlyThenTheError) {
+  const PoolHandle pool = Create(Configured("own"));
+  const CUdeviceptr live = Allocate(pool, 40 * kMiB);
+  const Status status = runtime().AllocateFrom(pool, 30 * kMiB, nullptr).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(status.message().find("40 MiB"), std::string::npos) << status.message();
+  Free(live);
+}
+
+}  // namespace
+}  // namespace commpool::testing

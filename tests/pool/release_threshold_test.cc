@@ -1,0 +1,102 @@
+// The release threshold: what is free beyond it goes back once the device is done with it, and what is below stays.
+#include <future>
+
+#include "src/driver/launch.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class ReleaseThreshold : public PoolTest, public ::testing::WithParamInterface<Mode> {
+ protected:
+  // Addresses of an expandable pool go with it.
+  ~ReleaseThreshold() override {
+    for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
+      EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());
+    }
+  }
+  PoolHandle CreateWith(uint64_t threshold) {
+    PoolConfiguration configuration = Configured("threshold");
+    configuration.mode = GetParam();
+    configuration.segment_bytes = 2 * kMiB;
+    configuration.release_threshold_bytes = threshold;
+    return Create(configuration);
+  }
+  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes) { return runtime().AllocateFrom(pool, bytes, nullptr).value(); }
+  uint64_t Reserved(PoolHandle pool) { return CountersOf(pool).reserved_bytes.current; }
+};
+
+TEST_P(ReleaseThreshold, OfZeroGivesEverythingBack) {
+  const PoolHandle pool = CreateWith(0);
+  const CUdeviceptr block = Allocate(pool, 64 * kMiB);
+  ASSERT_TRUE(runtime().Free(block).ok());
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(Reserved(pool), 0u);
+}
+
+TEST_P(ReleaseThreshold, IsKept) {
+  const PoolHandle pool = CreateWith(64 * kMiB);
+  std::vector<CUdeviceptr> blocks;
+  for (int block = 0; block < 6; ++block) blocks.push_back(Allocate(pool, 32 * kMiB));
+  for (const CUdeviceptr block : blocks) ASSERT_TRUE(runtime().Free(block).ok());
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(Reserved(pool), 64 * kMiB);
+}
+
+TEST_P(ReleaseThreshold, LeavesLiveBlocksAlone) {
+  const PoolHandle pool = CreateWith(0);
+  const CUdeviceptr live = Allocate(pool, 32 * kMiB);
+  Fill(nullptr, live, 4096, 7);
+  ASSERT_TRUE(runtime().Free(Allocate(pool, 64 * kMiB)).ok());
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(Reserved(pool), 32 * kMiB);
+  uint64_t wrong = 1;
+  Compare(nullptr, live, 4096, 7, &wrong);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(wrong, 0u);
+  ASSERT_TRUE(runtime().Free(live).ok());
+}
+
+TEST_P(ReleaseThreshold, WaitsForTheDeviceWithoutBlockingTheHost) {
+  COMMPOOL_REQUIRE_EMULATOR("on hardware a host function holds no declared memory");
+  const PoolHandle pool = CreateWith(0);
+  const TestStream stream;
+  const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, stream.get()).value();
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  ASSERT_TRUE(
+      Launch(driver(), stream.get(), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  ASSERT_TRUE(runtime().Free(block).ok());
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(Reserved(pool), 64 * kMiB);
+  end.set_value();
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(Reserved(pool), 0u);
+}
+
+TEST_P(ReleaseThreshold, WithoutLimitKeepsEverything) {
+  const PoolHandle pool = CreateWith(UINT64_MAX);
+  ASSERT_TRUE(runtime().Free(Allocate(pool, 64 * kMiB)).ok());
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(Get(pool).Reclaim().value(), 0u);
+  EXPECT_EQ(Reserved(pool), 64 * kMiB);
+}
+
+TEST_P(ReleaseThreshold, LeavesNothingInThreadsCaches) {
+  const PoolHandle pool = CreateWith(0);
+  ASSERT_TRUE(runtime().Free(Allocate(pool, 4096)).ok());
+  EXPECT_EQ(Get(pool).Figures().cached_bytes, 0u);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(Reserved(pool), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ReleaseThreshold, ::testing::Values(Mode::kFixed, Mode::kExpandable),
+                         [](const auto& mode) { return mode.param == Mode::kFixed ? "Fixed" : "Expandable"; });
+
+}  // namespace
+}  // namespace commpool::testing

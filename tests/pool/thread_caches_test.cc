@@ -1,0 +1,221 @@
+// Threads' caches: a cached pair calls nobody, and what the caches hold is never lost, whoever frees, ends or runs out.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <barrier>
+#include <latch>
+#include <thread>
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class ThreadCaches : public PoolTest {
+ protected:
+  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, CUstream stream = nullptr) {
+    return runtime().AllocateFrom(pool, bytes, stream).value();
+  }
+  void Free(CUdeviceptr address) {
+    const Status status = runtime().Free(address);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  uint64_t CachedBytes(PoolHandle pool) { return Get(pool).Figures().cached_bytes; }
+};
+
+TEST_F(ThreadCaches, ServeAPairWithoutADriverCall) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts calls");
+  const PoolHandle pool = Create(Configured("hot"));
+  const TestStream stream;
+  Free(Allocate(pool, 4096, stream.get()));
+  const uint64_t calls = CallCount("*");
+  for (int round = 0; round < 100; ++round) Free(Allocate(pool, 4096, stream.get()));
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+TEST_F(ThreadCaches, KeepBlocksOfEachStreamApart) {
+  const PoolHandle pool = Create(Configured("apart"));
+  const TestStream one;
+  const TestStream other;
+  const CUdeviceptr first = Allocate(pool, 4096, one.get());
+  Free(first);
+  const CUdeviceptr second = Allocate(pool, 4096, other.get());
+  EXPECT_NE(second, first);
+  EXPECT_EQ(Allocate(pool, 4096, one.get()), first);
+  Free(first);
+  Free(second);
+}
+
+TEST_F(ThreadCaches, TakeBlocksThatAnotherThreadAllocated) {
+  const PoolHandle pool = Create(Configured("remote"));
+  std::vector<CUdeviceptr> blocks;
+  std::thread([&] {
+    for (int block = 0; block < 100; ++block) blocks.push_back(Allocate(pool, 4096));
+  }).join();
+  for (const CUdeviceptr block : blocks) Free(block);
+  const engine::Counters counters = CountersOf(pool);
+  EXPECT_EQ(counters.allocated_blocks.current, 0u);
+  EXPECT_EQ(counters.allocated_blocks.total, 100u);
+  EXPECT_EQ(Get(pool).Trim(0).value(), counters.reserved_bytes.current);
+}
+
+TEST_F(ThreadCaches, GiveTheirBlocksBackWithTheirThread) {
+  const PoolHandle pool = Create(Configured("ending"));
+  std::thread([&] {
+    Free(Allocate(pool, 4096));
+    EXPECT_EQ(CachedBytes(pool), 4096u);
+  }).join();
+  EXPECT_EQ(CachedBytes(pool), 0u);
+  const engine::Counters counters = CountersOf(pool);
+  EXPECT_EQ(counters.allocated_blocks.current, 0u);
+  EXPECT_EQ(counters.requested_bytes.current, 0u);
+  EXPECT_EQ(counters.free_bytes, counters.reserved_bytes.current);
+}
+
+TEST_F(ThreadCaches, AreEmptiedByAPoolThatRunsOut) {
+  PoolConfiguration configuration = Configured("short");
+  configuration.limit_bytes = 2 * kMiB;
+  const PoolHandle pool = Create(configuration);
+  std::latch cached(1);
+  std::latch over(1);
+  std::thread holder([&] {
+    std::vector<CUdeviceptr> blocks;
+    for (int block = 0; block < 4; ++block) blocks.push_back(Allocate(pool, 512 * kKiB));
+    for (const CUdeviceptr block : blocks) Free(block);
+    cached.count_down();
+    over.wait();
+  });
+  cached.wait();
+  EXPECT_EQ(CachedBytes(pool), 2 * kMiB);
+  std::vector<CUdeviceptr> blocks;
+  for (int block = 0; block < 4; ++block) blocks.push_back(Allocate(pool, 512 * kKiB));
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.peak, 2 * kMiB);
+  over.count_down();
+  holder.join();
+  for (const CUdeviceptr block : blocks) Free(block);
+}
+
+TEST_F(ThreadCaches, RefuseABlockThatTheyHaveAlready) {
+  const PoolHandle pool = Create(Configured("twice"));
+  const CUdeviceptr block = Allocate(pool, 4096);
+  Free(block);
+  const Status again = runtime().Free(block);
+  EXPECT_EQ(again.code(), StatusCode::kNotFound);
+  EXPECT_NE(again.message().find("freed already"), std::string::npos) << again.message();
+  EXPECT_EQ(runtime().RecordStream(block, nullptr).code(), StatusCode::kNotFound);
+  EXPECT_EQ(CachedBytes(pool), 4096u);
+  EXPECT_FALSE(runtime().FreeCached(block));
+}
+
+TEST_F(ThreadCaches, TakeABlockFromOneOfTwoThreadsThatFreeIt) {
+  constexpr int kRounds = 200;
+  const PoolHandle pool = Create(Configured("raced"));
+  std::atomic<CUdeviceptr> block{0};
+  std::atomic<int> freed{0};
+  std::barrier round_begins(2);
+  std::barrier round_ends(2);
+  const auto work = [&](bool allocates) {
+    for (int round = 0; round < kRounds; ++round) {
+      if (allocates) block = Allocate(pool, 4096);
+      round_begins.arrive_and_wait();
+      if (runtime().Free(block).ok()) ++freed;
+      round_ends.arrive_and_wait();
+    }
+  };
+  std::thread other(work, false);
+  work(true);
+  other.join();
+  EXPECT_EQ(freed, kRounds);
+  EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
+  Get(pool).CheckInvariants();
+}
+
+TEST_F(ThreadCaches, EndWithTheirStream) {
+  const PoolHandle pool = Create(Configured("released"));
+  {
+    const TestStream stream;
+    const CUdeviceptr block = Allocate(pool, 4096, stream.get());
+    Fill(stream.get(), block, 4096, 1);
+    Free(block);
+    EXPECT_EQ(CachedBytes(pool), 4096u);
+    ASSERT_TRUE(runtime().ReleaseStream(stream.get()).ok());
+    EXPECT_EQ(CachedBytes(pool), 0u);
+  }
+  // Its handle may be that of the stream before.
+  const TestStream recycled;
+  const CUdeviceptr block = Allocate(pool, 4096, recycled.get());
+  Fill(recycled.get(), block, 4096, 2);
+  Free(block);
+  EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
+}
+
+TEST_F(ThreadCaches, CountForNothingInTheStatistics) {
+  const PoolHandle pool = Create(Configured("counted"));
+  const CUdeviceptr large = Allocate(pool, 3000);
+  const CUdeviceptr small = Allocate(pool, 100);
+  Free(large);
+  EXPECT_EQ(Allocate(pool, 2900), large);  // of the same class, with another request
+  engine::Counters counters = CountersOf(pool);
+  EXPECT_EQ(counters.requested_bytes.current, 3000u);
+  EXPECT_EQ(counters.allocated_blocks.current, 2u);
+  EXPECT_EQ(counters.allocated_blocks.total, 3u);
+  Free(large);
+  Free(small);
+  counters = CountersOf(pool);
+  EXPECT_EQ(counters.requested_bytes.current, 0u);
+  EXPECT_EQ(counters.allocated_bytes.current, 0u);
+  EXPECT_EQ(counters.free_bytes, counters.reserved_bytes.current);
+}
+
+TEST_F(ThreadCaches, KeepTheStatisticsOfBlocksThatOthersRecord) {
+  const PoolHandle pool = Create(Configured("recorded"));
+  const TestStream other;
+  Free(Allocate(pool, 3000));
+  const CUdeviceptr block = Allocate(pool, 2900);
+  ASSERT_TRUE(runtime().RecordStream(block, other.get()).ok());
+  EXPECT_GE(CountersOf(pool).requested_bytes.current, 2900u);
+  Free(block);
+  EXPECT_EQ(CountersOf(pool).requested_bytes.current, 0u);
+  EXPECT_EQ(CachedBytes(pool), 0u);  // it waits for the other stream
+}
+
+TEST_F(ThreadCaches, ServeNoForkedChild) {
+  const PoolHandle pool = Create(Configured("parent's"));
+  const CUdeviceptr live = Allocate(pool, 4096);
+  Free(Allocate(pool, 4096));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool served = runtime().AllocateCachedFrom(pool, 4096, nullptr) != 0 || runtime().FreeCached(live);
+    _exit(served ? 1 : 0);
+  }
+  int result = -1;
+  ASSERT_EQ(waitpid(child, &result, 0), child);
+  EXPECT_TRUE(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+  Free(live);
+}
+
+TEST_F(ThreadCaches, LoseNothingWhenTheirPoolEndsUnderThem) {
+  constexpr int kThreads = 3;
+  const PoolHandle pool = Create(Configured("ending"));
+  std::latch running(kThreads);
+  const auto work = [&] {
+    bool counted = false;
+    for (int round = 0;; ++round) {
+      Result<CUdeviceptr> block = runtime().AllocateFrom(pool, 512 + round % 8 * 512, nullptr);
+      if (!counted) running.count_down();
+      counted = true;
+      if (!block.ok()) return;
+      Free(*block);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(work);
+  running.wait();
+  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,99 @@
+// commpool stress engine: random use of pools by several threads, with everything checked that can be.
+#include <atomic>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include "tools/cli/command.h"
+#include "tools/cli/stress/stress_machine.h"
+#include "tools/cli/stress/stress_worker.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct EngineStress {
+  uint64_t operations = 100000;
+  uint64_t seed = 1;
+  unsigned threads = 2;
+  Plant plant = Plant::kNone;
+};
+
+constexpr uint64_t kCheckEvery = 64;  // steps, where a step of one thread is one of many
+constexpr uint64_t kLookEvery = 256;  // steps, for violations
+
+const std::map<std::string, Plant> kPlants = {{"skip-wait", Plant::kSkipWait},
+                                              {"double-free", Plant::kDoubleFree},
+                                              {"use-after-free", Plant::kUseAfterFree},
+                                              {"leak", Plant::kLeak}};
+
+void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress, unsigned thread,
+          std::atomic<uint64_t>& done) {
+  StressWorker worker(machine, exchange, stress.seed * 1000003 + thread);
+  const uint64_t share = stress.operations / stress.threads + (thread < stress.operations % stress.threads ? 1 : 0);
+  // The first thread plants the faults that are one wrong call; the driver's table skips waits.
+  bool plants = thread == 0 && stress.plant != Plant::kNone && stress.plant != Plant::kSkipWait;
+  for (uint64_t step = 0; step < share; ++step) {
+    worker.Step();
+    if (plants && step >= share / 2) plants = !worker.PlantFault(stress.plant);
+    if (stress.threads == 1 || step % kCheckEvery == 0) machine.CheckInvariants();
+    done.fetch_add(1, std::memory_order_relaxed);
+    if (step % kLookEvery == 0 && machine.Broken()) return;
+  }
+}
+
+int Run(const EngineStress& stress) {
+  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kEmulated);
+  if (!options.ok()) throw std::runtime_error(options.status().message());
+  if (options->choice == DriverChoice::kCuda) {
+    std::cout << "refused: the race checker is the emulator's; leave COMMPOOL_DRIVER=cuda out\n";
+    return kRefused;
+  }
+  options->choice = DriverChoice::kEmulated;
+  Result<std::shared_ptr<const Driver>> driver = LoadDriver(*options);
+  if (!driver.ok()) throw std::runtime_error(driver.status().message());
+  Result<std::unique_ptr<StressMachine>> machine = StressMachine::Make(*driver, stress.plant);
+  if (!machine.ok()) throw std::runtime_error(machine.status().message());
+
+  std::atomic<uint64_t> done{0};
+  {
+    Exchange exchange;
+    std::vector<std::thread> threads;
+    for (unsigned thread = 0; thread < stress.threads; ++thread) {
+      threads.emplace_back([&, thread] { Work(**machine, exchange, stress, thread, done); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (const auto& [name, plant] : kPlants) {
+    if (plant == stress.plant) std::cout << "planted: " << name << '\n';
+  }
+  const std::vector<std::string> violations = (*machine)->Finish();
+  for (const std::string& violation : violations) std::cout << "violation: " << violation << '\n';
+  std::cout << done.load() << " operations, " << violations.size() << " violations\n";
+  if (!violations.empty()) return kWrongResult;
+  if (stress.plant == Plant::kNone) return kSuccess;
+  std::cout << "the planted fault was not found\n";
+  return kNotAsAsked;
+}
+
+}  // namespace
+
+void AddStress(CLI::App& app, int& exit_code) {
+  CLI::App& command = *app.add_subcommand("stress", "Use pools at random and check everything that can be");
+  command.require_subcommand(1);
+  CLI::App& engine = *command.add_subcommand("engine", "Pools that grow, on one emulated device");
+  auto stress = std::make_shared<EngineStress>();
+  engine.add_option("--operations", stress->operations, "Steps of all threads together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  engine.add_option("--seed", stress->seed, "Of the steps")->capture_default_str();
+  engine.add_option("--threads", stress->threads, "Each with streams of its own")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  engine.add_option("--plant", stress->plant, "A fault that must be found")
+      ->transform(CLI::CheckedTransformer(kPlants))
+      ->type_name("skip-wait|double-free|use-after-free|leak");
+  engine.callback([stress, &exit_code] { exit_code = Run(*stress); });
+}
+
+}  // namespace commpool::cli
