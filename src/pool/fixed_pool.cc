@@ -18,7 +18,7 @@ engine::CachingEngine MakeEngine(const PoolParts& parts) {
 
 // What a pool may hold beyond the most that was ever asked for at once: over it, segments that stand free go before new
 // ones come. Found by replaying traces: less makes a steady program give back and make again.
-uint64_t WithSlack(uint64_t bytes) { return bytes + bytes / 100 * 3; }
+uint64_t WithSlack(uint64_t bytes) { return bytes + std::max(bytes / 100 * 3, 64 * kMiB); }
 
 }  // namespace
 

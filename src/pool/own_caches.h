@@ -60,7 +60,7 @@ class OwnCaches {
 };
 
 // This thread's; null before its first cache: it costs the fast path one load.
-extern thread_local constinit OwnCaches* own_caches __attribute__((visibility("hidden")));
+extern thread_local constinit OwnCaches* own_caches;
 
 OwnCaches& MakeOwnCaches();
 

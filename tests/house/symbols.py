@@ -13,9 +13,9 @@ def declared(header):
 
 
 def exported(nm_output):
-    """The symbols that `nm --dynamic --defined-only` lists."""
+    """The symbols that `nm --dynamic --defined-only` lists, without local ones."""
     entries = (line.split() for line in nm_output.splitlines() if line.strip())
-    return {entry[-1].split("@")[0] for entry in entries if entry[-2] != "A"}
+    return {entry[-1].split("@")[0] for entry in entries if entry[-2] != "A" and entry[-2].isupper()}
 
 
 def needed(readelf_output):
