@@ -98,6 +98,7 @@ Result<std::optional<engine::Expansion>> ExpandablePool::Plan(uint64_t bytes, St
 }
 
 bool ExpandablePool::GrowsCheaply(uint64_t bytes) const {
+  if (!FitsOwnLimit(bytes) || device_->account().Room() < bytes) return false;
   MutexLock lock(mutex_);
   const engine::Counters counters = engine_.counters();
   const uint64_t needed = std::max(counters.requested_bytes.peak, counters.requested_bytes.current + bytes);

@@ -50,6 +50,8 @@ class GrowingPool : public PoolBase<Engine> {
   // OK where the pool may reserve that much more; takes it from the device's account then.
   Status TakeRoom(uint64_t bytes);
 
+  bool FitsOwnLimit(uint64_t bytes) const;
+
   void AfterFree() override;
   Caching CachingNow() const override;
 
@@ -77,7 +79,6 @@ class GrowingPool : public PoolBase<Engine> {
   // What graphs that are gone had returns to the pool.
   void CollectGraphs();
   bool DrainCaches();
-  bool FitsOwnLimit(uint64_t bytes) const;
 
   GraphCaptures captures_{this->driver_};
   std::vector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(this->mutex_);

@@ -340,9 +340,10 @@ PoolFigures PoolBase<Engine>::Figures() const {
   counters.requested_bytes.current +=
       static_cast<uint64_t>(correction) + caches.taken_requested - caches.given_requested;
   counters.requested_bytes.total += caches.taken_requested;
-  counters.allocated_bytes.current -= caches.cached_bytes;
+  // Blocks that left a cache between the two readings are in both figures.
+  counters.allocated_bytes.current -= std::min(caches.cached_bytes, counters.allocated_bytes.current);
   counters.allocated_bytes.total += caches.taken_bytes;
-  counters.allocated_blocks.current -= caches.cached_blocks;
+  counters.allocated_blocks.current -= std::min(caches.cached_blocks, counters.allocated_blocks.current);
   counters.allocated_blocks.total += caches.taken_blocks;
   counters.free_bytes += caches.cached_bytes;
   for (engine::Counter* counter : {&counters.requested_bytes, &counters.allocated_bytes, &counters.allocated_blocks}) {
