@@ -49,7 +49,8 @@ struct Expansion {
   uint64_t made_bytes() const;
 };
 
-// The window of addresses that needs the fewest new bytes, filled with free pages first.
+// The window of addresses that needs the fewest new bytes, filled with free pages first. REQUIRES: no free block that
+// the stream may take at once holds the request (Heap::Unify).
 Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request);
 
 }  // namespace commpool::engine
