@@ -46,8 +46,7 @@ void ExpandableEngine::Settle(const Expansion& expansion) {
   for (const PageMove& move : expansion.moves) {
     COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page moves that there is not");
     pages_.emplace(move.to, move.bytes);
-    ledger().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
-    ledger().Convert({move.to, move.bytes}, BlockState::kArriving, BlockState::kFree);
+    ledger().MovePage({move.from, move.bytes}, move.to);
   }
   for (const SegmentRange& page : expansion.made) {
     pages_.emplace(page.address, page.bytes);
