@@ -39,8 +39,8 @@ struct PageMove {
 };
 
 struct Expansion {
-  std::vector<PageMove> moves;
-  std::vector<SegmentRange> made;      // pages to make, with their addresses
+  std::vector<PageMove> moves;         // by where they go, ascending
+  std::vector<SegmentRange> made;      // pages to make, with their addresses, ascending
   std::vector<SegmentRange> arriving;  // the addresses that moves and made fill, each one range without memory
   bool needs_territory = false;        // no address range is large enough: add one and plan again
   uint64_t busy_bytes = 0;             // of free pages that could have moved if their streams' work were done

@@ -154,6 +154,52 @@ TEST_F(ExpandableEngineTest, CountsNoMovedPageAsNewMemory) {
   EXPECT_EQ(engine_.counters().reserved_bytes.peak, before.reserved_bytes.peak);
 }
 
+// Free memory of the request's stream, a hole, and behind it what another stream may still use.
+TEST_F(ExpandableEngineTest, ServesTheRequestThatItGrewForNextToAnothersMemory) {
+  const Address below = Allocate(2 * kPage);
+  const Address between = Allocate(kPage);
+  const Address above = Allocate(kPage, kOther);
+  Allocate(kPage);
+  Free(between);
+  WaitForDevice();
+  for (const SegmentRange& page : engine_.ClaimIdlePages(kPage)) engine_.RemovePage(page);
+  Free(below);
+  Free(above);
+  const Expansion plan = Plan(3 * kPage);
+  ASSERT_EQ(plan.made_bytes(), kPage);
+  Claim(plan);
+  Settle(plan);
+  EXPECT_EQ(TryAllocate(3 * kPage), below);
+}
+
+// The same with two holes: a new page goes into the lower, a page that moves into the upper.
+TEST_F(ExpandableEngineTest, ServesTheRequestThatItGrewForWhereItFillsSeveralHoles) {
+  const Address below = Allocate(kPage);
+  const Address lower_hole = Allocate(kPage);
+  const Address idle = Allocate(kPage);
+  const Address upper_hole = Allocate(2 * kPage);
+  const Address above = Allocate(kPage, kOther);
+  Allocate(kPage);
+  const Address donor = Allocate(2 * kPage);
+  Allocate(kPage);
+  Free(lower_hole);
+  Free(upper_hole);
+  WaitForDevice();
+  for (const SegmentRange& page : engine_.ClaimIdlePages(3 * kPage)) engine_.RemovePage(page);
+  Free(idle);
+  Free(donor);
+  WaitForDevice();
+  Free(below);
+  Free(above);
+  const Expansion plan = Plan(5 * kPage);
+  ASSERT_EQ(plan.made_bytes(), kPage);
+  ASSERT_EQ(plan.moved_bytes(), 2 * kPage);
+  ASSERT_EQ(plan.moves[0].to, upper_hole);
+  Claim(plan);
+  Settle(plan);
+  EXPECT_EQ(TryAllocate(5 * kPage), below);
+}
+
 TEST_F(ExpandableEngineTest, IsAsBeforeWhereAClaimIsTakenBack) {
   const Fragmented all = Fragment();
   const Pages pages = engine_.pages();
