@@ -113,7 +113,7 @@ Result<std::optional<engine::Expansion>> ExpandablePool::PlanAndClaim(uint64_t b
     Status status = WaitForDevice();
     if (!status.ok()) return status;
   }
-  if (effort == Effort::kUsual && GrowsCheaply(bytes)) donors = engine::Donors::kNone;
+  if (effort != Effort::kPressure && GrowsCheaply(bytes)) donors = engine::Donors::kNone;
   Result<std::optional<engine::Expansion>> plan = Plan(bytes, stream, donors);
   if (!plan.ok() || !plan->has_value()) return plan;
   if ((*plan)->busy_bytes > 0 && (*plan)->made_bytes() > 0) {

@@ -24,7 +24,7 @@ uint64_t WithSlack(uint64_t bytes) { return bytes + std::max(bytes / 100 * 3, 64
 
 FixedPool::FixedPool(PoolParts parts) : GrowingPool(std::move(parts), MakeEngine(parts), RegistrationKind::kLocal) {}
 
-Status FixedPool::Grow(uint64_t bytes, StreamKey stream, Effort) {
+Status FixedPool::Grow(uint64_t bytes, StreamKey stream, Effort effort) {
   MutexLock growth(growth_);
   engine::Grow grow;
   {
@@ -34,9 +34,10 @@ Status FixedPool::Grow(uint64_t bytes, StreamKey stream, Effort) {
     if (needed->bytes == 0) return Status();  // another thread's growth made room
     grow = *needed;
   }
-  Status status = MakeWay(bytes, grow.bytes);
+  Status status = effort == Effort::kReserve ? Status() : MakeWay(bytes, grow.bytes);
   if (!status.ok()) return status;
   status = AddSegment(grow);
+  if (status.ok() && effort == Effort::kReserve) reserved_by_name_ += grow.bytes;
   if (status.code() != StatusCode::kOutOfMemory) return status;
   // Where the usual size does not fit into what is left, the least that holds the request may.
   const std::optional<uint64_t> least = CheckedRoundUp(std::max(bytes, configuration_.segment_bytes), granularity());
@@ -44,12 +45,13 @@ Status FixedPool::Grow(uint64_t bytes, StreamKey stream, Effort) {
 }
 
 Status FixedPool::MakeWay(uint64_t requested, uint64_t segment_bytes) {
-  const auto excess = [&]() -> uint64_t {
+  const uint64_t reserved = reserved_by_name_;
+  const auto excess = [&, reserved]() -> uint64_t {
     MutexLock lock(mutex_);
     const engine::Counters counters = engine_.counters();
     const uint64_t needed = std::max(counters.requested_bytes.peak, counters.requested_bytes.current + requested);
     const uint64_t after = counters.reserved_bytes.current + segment_bytes;
-    return after - std::min(after, WithSlack(needed));
+    return after - std::min(after, WithSlack(needed) + reserved);
   };
   std::vector<engine::SegmentIndex> unused;
   {
@@ -100,6 +102,7 @@ Status FixedPool::AddSegment(const engine::Grow& grow) {
 
 Result<uint64_t> FixedPool::GiveBack(uint64_t keep_bytes, Wait wait) {
   MutexLock growth(growth_);
+  reserved_by_name_ = 0;
   std::vector<engine::SegmentIndex> chosen;
   {
     MutexLock lock(mutex_);

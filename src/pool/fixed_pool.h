@@ -28,6 +28,8 @@ class FixedPool final : public GrowingPool<engine::CachingEngine> {
   using GrowingPool::Free;
   // Frees wholly free, unregistered segments, largest index first.
   Result<uint64_t> GiveBack(uint64_t keep_bytes, Wait wait) override;
+
+  uint64_t reserved_by_name_ COMMPOOL_GUARDED_BY(growth_) = 0;  // what reserve() made since memory was last given back
 };
 
 }  // namespace commpool

@@ -294,7 +294,7 @@ Status GrowingPool<Engine>::Reserve(uint64_t bytes) {
   DrainCaches();
   // What a block of the calling thread's legacy stream could be served with counts as there.
   const StreamKey stream = KeyOfStream(nullptr);
-  Status status = Grow(bytes, stream, Effort::kUsual);
+  Status status = Grow(bytes, stream, Effort::kReserve);
   if (status.code() != StatusCode::kOutOfMemory) return status;
   ReleaseUnusedMemory(this->shared_.table, this->device(), this);
   this->shared_.holders.Release(this->device(), bytes);

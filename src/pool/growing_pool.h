@@ -30,6 +30,7 @@ class GrowingPool : public PoolBase<Engine> {
   // How hard growth tries.
   enum class Effort {
     kUsual,     // what is cheap
+    kReserve,   // the same, for reserve(): what it makes stays until somebody trims
     kPressure,  // free pages move whatever it costs, after a wait where one is needed
   };
 

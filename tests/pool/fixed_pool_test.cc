@@ -46,6 +46,23 @@ TEST_F(FixedPoolBlocks, AnotherStreamGetsOtherMemoryWhileThereIsSome) {
   EXPECT_TRUE(Free(second).ok());
 }
 
+TEST_F(FixedPoolBlocks, MemoryThatStandsFreeMakesWayForWhatAProgramNeedsMoreOf) {
+  ASSERT_TRUE(Free(Allocate(256 * kMiB, stream_)).ok());
+  const CUdeviceptr larger = Allocate(512 * kMiB, stream_);
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 512 * kMiB);
+  EXPECT_TRUE(Free(larger).ok());
+}
+
+TEST_F(FixedPoolBlocks, WhatReserveMadeMakesNoWayUntilATrim) {
+  ASSERT_TRUE(Get(pool_).Reserve(256 * kMiB).ok());
+  ASSERT_TRUE(Free(Allocate(512 * kMiB, stream_)).ok());
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 768 * kMiB);
+  ASSERT_TRUE(Get(pool_).Trim(256 * kMiB).ok());
+  const CUdeviceptr larger = Allocate(1024 * kMiB, stream_);
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 1024 * kMiB);
+  EXPECT_TRUE(Free(larger).ok());
+}
+
 TEST_F(FixedPoolBlocks, AreAlignedAndDoNotOverlap) {
   std::vector<DeviceRange> blocks;
   for (const uint64_t bytes : {1, 511, 512, 513, 4096, 1000000}) {
