@@ -163,7 +163,11 @@ COMMPOOL_API commpool_status commpool_pool_destroy(commpool_pool pool);
 
 /* The clean end: waits for the device, deregisters everywhere, gives segments without live blocks back, and closes the
  * pool to allocation. The handle stays valid until commpool_pool_destroy. COLLECTIVE for symmetric pools, whose blocks
- * must all be freed before (FAILED_PRECONDITION, with their number: nothing is done on any rank). Idempotent. */
+ * must all be freed before (FAILED_PRECONDITION, with their number: nothing is done on any rank). Idempotent.
+ * A symmetric pool whose ranks turn out to have made different calls has diverged, for good: its blocks are at
+ * different offsets, so allocations and COLLECTIVE calls end with DISAGREEMENT. Blocks can still be freed, and then
+ * close() ends the pool as usual. Only a close() by which a rank hears of the difference for the first time ends with
+ * DISAGREEMENT on all ranks; the next one ends the pool. */
 COMMPOOL_API commpool_status commpool_pool_close(commpool_pool pool);
 
 /* The pool that serves a device's allocations outside every scope: VMM where the device has it, else CUDA; made at its
@@ -183,6 +187,11 @@ COMMPOOL_API commpool_status commpool_pool_reclaim(commpool_pool pool, uint64_t*
  * symmetric pools (it reclaims first). Waits for the device; deregisters before it unmaps. A registered fixed pool
  * keeps its registered segments. released_bytes may be null. */
 COMMPOOL_API commpool_status commpool_pool_trim(commpool_pool pool, uint64_t keep_bytes, uint64_t* released_bytes);
+
+/* Compares the pool's calls so far between the ranks, and changes nothing: it is no part of them itself. COLLECTIVE. A
+ * fixed pool returns OK. DISAGREEMENT names the first call that differs and two ranks that made different ones; the
+ * pool has then diverged (see commpool_pool_close). */
+COMMPOOL_API commpool_status commpool_pool_verify(commpool_pool pool);
 
 /* ---- Allocation ------------------------------------------------------------------------------------------------- */
 

@@ -100,6 +100,10 @@ commpool_status commpool_pool_trim(commpool_pool pool, uint64_t keep_bytes, uint
   return WithPool(pool, [&](Pool& found) { return StoreCount(found.Trim(keep_bytes), released_bytes); });
 }
 
+commpool_status commpool_pool_verify(commpool_pool pool) {
+  return WithPool(pool, [](Pool& found) { return found.Verify(); });
+}
+
 commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count) {
   return WithPool(pool, [&](Pool& found) -> Status {
     Result<std::vector<int>> peers = Devices(devices, count);

@@ -21,6 +21,7 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
     case CollectiveCall::kReserve:
       return engine::SequenceCall::kReserve;
     case CollectiveCall::kReclaim:
+    case CollectiveCall::kVerify:  // never noted
       return engine::SequenceCall::kReclaim;
     case CollectiveCall::kTrim:
     case CollectiveCall::kClose:
@@ -45,21 +46,24 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
 // The engine's last calls as texts, for a rank that differs.
 class EngineHistory : public CallHistory {
  public:
-  explicit EngineHistory(std::vector<TracedCall> calls) : calls_(std::move(calls)) {}
+  EngineHistory(std::vector<TracedCall> calls, Divergence& divergence)
+      : calls_(std::move(calls)), divergence_(divergence) {}
   std::vector<TracedCall> LastCalls() const override { return calls_; }
+  void NoteDivergence(const Status& difference) const override { divergence_.Note(difference); }
 
-  static EngineHistory Of(const engine::SequenceLog& log) {
+  static EngineHistory Of(const engine::SequenceLog& log, Divergence& divergence) {
     std::vector<TracedCall> calls;
     const uint64_t first = log.count() > engine::SequenceLog::kKept ? log.count() - engine::SequenceLog::kKept : 0;
     for (uint64_t number = first; number < log.count(); ++number) {
       const auto entry = log.Entry(number);
       if (entry) calls.push_back({number, entry->hash_after, Describe(*entry)});
     }
-    return EngineHistory(std::move(calls));
+    return EngineHistory(std::move(calls), divergence);
   }
 
  private:
   std::vector<TracedCall> calls_;
+  Divergence& divergence_;
 };
 
 }  // namespace
@@ -93,18 +97,25 @@ Intent SymmetricPool::MakeIntent(CollectiveCall call, uint64_t bytes) const {
   return intent;
 }
 
-Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const Status& readiness) {
+Result<Agreed> SymmetricPool::Agree(CollectiveCall call, uint64_t bytes, const Status& readiness) {
   if (channel_ == nullptr) return Status(StatusCode::kFailedPrecondition, Title() + " is closed");  // on every rank
   PollFences();
   Intent intent = MakeIntent(call, bytes);
   if (call == CollectiveCall::kCreate) intent.options = DescribeSharedOptions(configuration_);
   intent.readiness = readiness;
+  intent.divergence = divergence_.status();
   const EngineHistory history = [&] {
     MutexLock lock(mutex_);
-    return EngineHistory::Of(engine_.log());
+    return EngineHistory::Of(engine_.log(), divergence_);
   }();
   Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history);
   if (!agreed.ok()) return Status(agreed.status().code(), Title() + ": " + agreed.status().message());
+  return agreed;
+}
+
+Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const Status& readiness) {
+  Result<Agreed> agreed = Agree(call, bytes, readiness);
+  if (!agreed.ok()) return agreed;
   MutexLock lock(mutex_);
   engine_.ApplyFrees(agreed->freed);
   engine_.NoteCollective(SequenceCallOf(call), bytes);
@@ -118,8 +129,17 @@ Status SymmetricPool::Open(const Status& readiness) {
   return registrations_.Add(home_, {});
 }
 
+Status SymmetricPool::Verify() {
+  MutexLock collective(collective_);
+  return Agree(CollectiveCall::kVerify, 0, CheckOpen()).status();
+}
+
 Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
   Status open = CheckOpen();
+  if (open.ok() && divergence_.known()) {
+    const Status difference = divergence_.status();
+    open = Status(difference.code(), Title() + ": " + difference.message());
+  }
   if (!open.ok()) return Failed(open);
   engine::Served served;
   {
@@ -244,11 +264,15 @@ Result<uint64_t> SymmetricPool::Reclaim() {
   return before - std::min(before, engine_.counters().pending_bytes);
 }
 
-Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>& indexes) {
+Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>& indexes, UnmatchedFrees frees) {
   if (indexes.empty()) return uint64_t{0};
-  Status mine = WaitForDevice();
-  Status status = AgreeOnOutcome(*channel_, mine, "waiting for the device");
+  Status status = AgreeOnOutcome(*channel_, WaitForDevice(), "waiting for the device");
   if (!status.ok()) return status;
+  if (frees == UnmatchedFrees::kApply) {
+    MutexLock lock(mutex_);
+    engine_.ApplyFrees(engine_.LocallyFreed());
+  }
+  Status mine;
   for (const engine::SegmentIndex index : indexes) {
     Status deregistered = registrations_.DeregisterSegment(index);
     if (mine.ok()) mine = deregistered;
@@ -286,7 +310,7 @@ Result<uint64_t> SymmetricPool::Trim(uint64_t keep_bytes) {
       reserved -= segments_.At(free.back()).bytes;
     }
   }
-  return GiveBack(chosen);
+  return GiveBack(chosen, UnmatchedFrees::kKeep);
 }
 
 Status SymmetricPool::Close() {
@@ -306,7 +330,7 @@ Status SymmetricPool::Close() {
   open_ = false;
   std::vector<engine::SegmentIndex> all;
   for (const SegmentToRegister& segment : Segments()) all.push_back(segment.index);
-  Result<uint64_t> released = GiveBack(all);
+  Result<uint64_t> released = GiveBack(all, UnmatchedFrees::kApply);
   if (!released.ok()) return released.status();
   Status status = registrations_.RemoveAll();
   channel_.reset();
