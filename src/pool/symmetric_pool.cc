@@ -147,20 +147,26 @@ Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
     Result<engine::Outcome> outcome = engine_.Allocate(bytes, stream);
     if (!outcome.ok()) return Failed(Status(outcome.status().code(), Title() + ": " + outcome.status().message()));
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
-      const engine::Counters counters = engine_.counters();
-      return Failed(Status(StatusCode::kExhausted,
-                           Title() + " has no free block of " + FormatBytes(bytes) + ": " +
-                               FormatBytes(counters.reserved_bytes.current) +
-                               " are reserved, the largest free block is " + FormatBytes(counters.largest_free_block) +
-                               ", " + FormatBytes(counters.pending_bytes) +
-                               " are freed and wait for reclaim(). On every rank: reclaim(), or reserve(" +
-                               std::to_string(grow->bytes) + ")"));
+      return Failed(Status(StatusCode::kExhausted, Title() + " " + Describe(WhyExhausted(bytes, grow->bytes))));
     }
     served = std::move(std::get<engine::Served>(*outcome));
   }
   Result<CUdeviceptr> address = FinishServing(served, bytes, stream);
   if (!address.ok()) return Failed(address.status());
   return address;
+}
+
+Exhaustion SymmetricPool::WhyExhausted(uint64_t requested, uint64_t needed) const {
+  const engine::Counters counters = engine_.counters();
+  Exhaustion exhaustion{.requested_bytes = requested,
+                        .needed_bytes = needed,
+                        .reserved_bytes = counters.reserved_bytes.current,
+                        .largest_free_block = counters.largest_free_block,
+                        .frees = configuration_.frees};
+  for (const SegmentToRegister& segment : segments_.List()) {
+    exhaustion.largest_segment = std::max(exhaustion.largest_segment, segment.bytes);
+  }
+  return exhaustion;
 }
 
 Status SymmetricPool::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/pool/exhaustion.h"
 #include "src/pool/pool_base.h"
 #include "src/registration/agreement.h"
 #include "src/registration/agreement_channel.h"
@@ -57,6 +58,7 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   enum class UnmatchedFrees { kKeep, kApply };
   // Deregisters and frees these segments on every rank; none is freed before all ranks have deregistered.
   Result<uint64_t> GiveBack(const std::vector<engine::SegmentIndex>& indexes, UnmatchedFrees frees);
+  Exhaustion WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(mutex_);
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
   uint64_t ReservedBytes() const COMMPOOL_EXCLUDES(mutex_);
 
