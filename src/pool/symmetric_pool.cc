@@ -119,6 +119,7 @@ Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const S
   MutexLock lock(mutex_);
   engine_.ApplyFrees(agreed->freed);
   engine_.NoteCollective(SequenceCallOf(call), bytes);
+  Publish();
   return agreed;
 }
 
@@ -126,7 +127,29 @@ Status SymmetricPool::Open(const Status& readiness) {
   MutexLock collective(collective_);
   Result<Agreed> agreed = Begin(CollectiveCall::kCreate, 0, readiness);
   if (!agreed.ok()) return agreed.status();
+  std::unique_ptr<Publisher> publisher =
+      Publisher::Start(home_.rank, channel_->TakeBackgroundConnections(), divergence_);
+  {
+    MutexLock lock(mutex_);
+    publisher_ = std::move(publisher);
+  }
   return registrations_.Add(home_, {});
+}
+
+void SymmetricPool::Publish() {
+  if (publisher_ != nullptr) publisher_->Offer(engine_.log());
+}
+
+void SymmetricPool::StopPublishing() {
+  std::unique_ptr<Publisher> publisher;  // ends after the lock
+  MutexLock lock(mutex_);
+  publisher = std::move(publisher_);
+}
+
+Result<engine::Freed> SymmetricPool::FreeInEngine(CUdeviceptr address) {
+  Result<engine::Freed> freed = engine_.Free(address);
+  Publish();
+  return freed;
 }
 
 Status SymmetricPool::Verify() {
@@ -145,6 +168,7 @@ Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
   {
     MutexLock lock(mutex_);
     Result<engine::Outcome> outcome = engine_.Allocate(bytes, stream);
+    Publish();
     if (!outcome.ok()) return Failed(Status(outcome.status().code(), Title() + ": " + outcome.status().message()));
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
       return Failed(Status(StatusCode::kExhausted, Title() + " " + Describe(WhyExhausted(bytes, grow->bytes))));
@@ -340,17 +364,24 @@ Status SymmetricPool::Close() {
   if (!released.ok()) return released.status();
   Status status = registrations_.RemoveAll();
   channel_.reset();
+  StopPublishing();
   return status;
 }
 
 void SymmetricPool::Retire() {
   open_ = false;
   retired_ = true;
+  StopPublishing();
   const uint64_t reserved = ReservedBytes();
   if (reserved == 0) return;
   // Windows may only be ended collectively, and nothing that is registered may be unmapped.
   Log(LogLevel::kWarning,
       Title() + " was destroyed without close(): " + FormatBytes(reserved) + " stay mapped until the process ends");
+}
+
+void SymmetricPool::Abandon() {
+  StopPublishing();
+  PoolBase::Abandon();
 }
 
 Status SymmetricPool::RegisterWith(ncclComm_t handle) {
@@ -390,6 +421,7 @@ Status SymmetricPool::Deregister(ncclComm_t handle) {
 
 Status SymmetricPool::AbandonCommunicator(ncclComm_t communicator) {
   registrations_.Abandon(communicator);
+  if (communicator == home_.handle) StopPublishing();
   return Status();
 }
 

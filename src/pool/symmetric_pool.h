@@ -15,6 +15,7 @@
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
 #include "src/registration/divergence.h"
+#include "src/registration/publisher.h"
 
 namespace commpool {
 
@@ -34,6 +35,7 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   Status Verify() override;
   Status Close() override;
   void Retire() override;
+  void Abandon() override;
 
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve registers what it makes
@@ -41,6 +43,11 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   Status AbandonCommunicator(ncclComm_t communicator) override;
 
  private:
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(mutex_);
+  // After each call that the engine took into its sequence.
+  void Publish() COMMPOOL_REQUIRES(mutex_);
+  void StopPublishing() COMMPOOL_EXCLUDES(mutex_);
+
   // What this rank brings to a call: its figures as they are now.
   Intent MakeIntent(CollectiveCall call, uint64_t bytes) const;
   // Agrees on a call, and changes nothing.
@@ -64,6 +71,7 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
 
   const Communicator home_;
   Divergence divergence_;
+  std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(mutex_);  // null where nothing is published
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(collective_);
 };
 
