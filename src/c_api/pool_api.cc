@@ -1,4 +1,6 @@
 // The C ABI: pools, their peers, registrations and statistics.
+#include <optional>
+
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
@@ -32,6 +34,14 @@ Result<std::vector<int>> Devices(const int* devices, size_t count) {
   return std::vector<int>(devices, devices + count);
 }
 
+// Options that were refused here keep no other rank waiting.
+Status RefuseOptions(const commpool_pool_options& options, const Status& why) {
+  const std::optional<PoolConfiguration> home = ParseHome(options);
+  if (!home) return why;
+  Result<Runtime*> runtime = ProcessRuntime();
+  return runtime.ok() ? (*runtime)->RefusePool(*home, why) : why;
+}
+
 commpool_counter CounterOf(const engine::Counter& counter) { return {counter.current, counter.peak, counter.total}; }
 
 }  // namespace
@@ -50,11 +60,10 @@ void commpool_pool_options_init(commpool_pool_options* options) {
 
 commpool_status commpool_pool_create(const commpool_pool_options* options, commpool_pool* pool) {
   return Guarded([&]() -> Status {
-    if (options == nullptr || pool == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "options or the output pointer is null");
-    }
-    Result<PoolConfiguration> configuration = ParsePoolOptions(*options);
-    if (!configuration.ok()) return configuration.status();
+    const Status null(StatusCode::kInvalidArgument, "options or the output pointer is null");
+    if (options == nullptr) return null;
+    Result<PoolConfiguration> configuration = pool == nullptr ? null : ParsePoolOptions(*options);
+    if (!configuration.ok()) return RefuseOptions(*options, configuration.status());
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
     Result<PoolHandle> created = (*runtime)->CreatePool(std::move(*configuration));
@@ -98,6 +107,10 @@ commpool_status commpool_pool_reclaim(commpool_pool pool, uint64_t* reclaimed_by
 
 commpool_status commpool_pool_trim(commpool_pool pool, uint64_t keep_bytes, uint64_t* released_bytes) {
   return WithPool(pool, [&](Pool& found) { return StoreCount(found.Trim(keep_bytes), released_bytes); });
+}
+
+commpool_status commpool_pool_verify(commpool_pool pool) {
+  return WithPool(pool, [](Pool& found) { return found.Verify(); });
 }
 
 commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count) {
