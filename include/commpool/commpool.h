@@ -262,16 +262,28 @@ typedef enum commpool_filter {
   COMMPOOL_FILTER_PROCESS = 2 /* every allocation; symmetric pools refuse it */
 } commpool_filter;
 
+typedef enum commpool_exhaustion {
+  COMMPOOL_EXHAUSTION_ERROR = 0,     /* the allocation fails */
+  COMMPOOL_EXHAUSTION_NEXT_SCOPE = 1 /* it goes to the next scope out that catches it, at last to the default pool */
+} commpool_exhaustion;
+
 typedef struct commpool_scope_options {
   size_t struct_bytes;        /* set by commpool_scope_options_init */
   commpool_filter filter;     /* default THREAD */
   struct CUstream_st* stream; /* of a STREAM filter */
+  uint64_t min_bytes;         /* smaller allocations are not caught; default 0 */
+  uint64_t max_bytes;         /* larger ones neither; default UINT64_MAX */
+  /* Where the pool answers EXHAUSTED or, at its limit or on a full device, OUT_OF_MEMORY; default ERROR. What a full
+   * symmetric pool hands on is the same on every rank. What another pool hands on is not, and passes symmetric pools
+   * by. */
+  commpool_exhaustion exhaustion;
 } commpool_scope_options;
 
 COMMPOOL_API void commpool_scope_options_init(commpool_scope_options* options);
 
-/* From now on allocations that the filter catches go to the pool, where they are for its device. Scopes nest: the one
- * begun last wins, whatever its filter. `options` may be null: this thread. */
+/* From now on allocations that the filter and the sizes catch go to the pool, where they are for its device. Scopes
+ * nest: of those that catch one the one begun last wins, whatever its filter. `options` may be null: this thread.
+ * INVALID_ARGUMENT for a min_bytes above max_bytes and unknown values. */
 COMMPOOL_API commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options,
                                                   commpool_scope* scope);
 

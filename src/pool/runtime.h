@@ -42,7 +42,8 @@ class Runtime {
   // Made at its first use: vmm where the device has it, else cuda.
   Result<PoolHandle> DefaultPool(int device);
 
-  // Routed: the innermost scope that catches it, else the device's default pool. A negative device is the stream's.
+  // Routed: the innermost scope that catches it, else the device's default pool; scopes whose pools are exhausted may
+  // hand it on outwards. A negative device is the stream's.
   Result<CUdeviceptr> Allocate(int device, uint64_t bytes, CUstream stream);
   Result<CUdeviceptr> AllocateFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   Status Free(CUdeviceptr address);
@@ -67,6 +68,8 @@ class Runtime {
  private:
   static constexpr size_t kMostDevices = 64;
 
+  Result<CUdeviceptr> AllocateRouted(const RoutedRequest& request, CUstream stream);
+  Result<CUdeviceptr> AllocateWith(Pool& pool, uint64_t bytes, CUstream stream);
   // The block goes to a cache that this thread gets, or makes room in.
   bool FreeToOwnCache(CUdeviceptr address, Pool& owner);
   void TellTaken(PoolHandle pool, CUdeviceptr address, StreamKey stream);

@@ -1,6 +1,8 @@
 // The C ABI as a program sees it: null outputs, handles that are none, sizes, and the sentence of the last error.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -107,6 +109,45 @@ TEST_F(CAbi, StructsThatWereNotInitialisedAreRefused) {
   Expect(commpool_pool_create(&options, &pool), COMMPOOL_INVALID_ARGUMENT, "commpool_pool_options_init");
   Expect(commpool_scope_begin(pool_, &scope_options, &scope), COMMPOOL_INVALID_ARGUMENT, "commpool_scope_options_init");
   Expect(commpool_pool_statistics(pool_, &statistics), COMMPOOL_INVALID_ARGUMENT, "struct_bytes");
+}
+
+TEST_F(CAbi, ScopeOptionsOfAnOlderProgramAreRead) {
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  EXPECT_EQ(options.min_bytes, 0u);
+  EXPECT_EQ(options.max_bytes, UINT64_MAX);
+  EXPECT_EQ(options.exhaustion, COMMPOOL_EXHAUSTION_ERROR);
+  options.struct_bytes = offsetof(commpool_scope_options, min_bytes);
+  options.min_bytes = 2;  // not of that struct
+  options.max_bytes = 1;
+  commpool_scope scope = 0;
+  ASSERT_EQ(commpool_scope_begin(pool_, &options, &scope), COMMPOOL_OK) << commpool_last_error();
+  void* pointer = nullptr;
+  EXPECT_EQ(commpool_allocate(0, 4096, nullptr, &pointer), COMMPOOL_OK);
+  EXPECT_EQ(Statistics().allocated_blocks.current, 1u);
+  EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
+  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
+}
+
+TEST_F(CAbi, ScopeOptionsThatMeanNothingAreRefused) {
+  const commpool_status refused = COMMPOOL_INVALID_ARGUMENT;
+  commpool_scope scope = 7;
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  options.struct_bytes += 8;
+  Expect(commpool_scope_begin(pool_, &options, &scope), refused, "commpool_scope_options_init");
+  commpool_scope_options_init(&options);
+  options.filter = static_cast<commpool_filter>(3);
+  Expect(commpool_scope_begin(pool_, &options, &scope), refused, "filter 3");
+  commpool_scope_options_init(&options);
+  const int unknown = 2;
+  std::memcpy(&options.exhaustion, &unknown, sizeof(unknown));
+  Expect(commpool_scope_begin(pool_, &options, &scope), refused, "exhaustion 2");
+  commpool_scope_options_init(&options);
+  options.min_bytes = 4096;
+  options.max_bytes = 4095;
+  Expect(commpool_scope_begin(pool_, &options, &scope), refused, "4096 bytes, is above its most, 4095");
+  EXPECT_EQ(scope, 7u) << "outputs are not written";
 }
 
 TEST_F(CAbi, PointersThatAreNoBlocksAreNotFound) {

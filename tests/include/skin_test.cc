@@ -15,6 +15,7 @@ namespace {
 using commpool::allocate;
 using commpool::Buffer;
 using commpool::Error;
+using commpool::Exhaustion;
 using commpool::Filter;
 using commpool::KiB;
 using commpool::MiB;
@@ -149,6 +150,31 @@ TEST(ScopeSkin, RoutesWhatItsFilterCatches) {
   EXPECT_EQ(Blocks(inner), 0u);
   EXPECT_EQ(Blocks(outer), 2u);
 }
+
+TEST(ScopeSkin, TakesItsSizesAndHandsOnWhereItsPoolIsExhausted) {
+  PoolOptions pool_options;
+  pool_options.limit_bytes = MiB(2);
+  Pool pool = Pool::create(pool_options).value();
+  ScopeOptions options;
+  options.sizes = {KiB(1), MiB(4)};
+  options.exhaustion = Exhaustion::kNextScope;
+  const PoolScope scope(pool, options);
+  const Buffer small = allocate(512, nullptr, 0).value();
+  EXPECT_EQ(Blocks(pool), 0u);
+  const Buffer caught = allocate(KiB(1), nullptr, 0).value();
+  EXPECT_EQ(Blocks(pool), 1u);
+  const Buffer handed_on = allocate(MiB(4), nullptr, 0).value();
+  EXPECT_EQ(Blocks(pool), 1u);
+}
+
+#if __cplusplus >= 202002L
+TEST(ScopeSkin, NamesItsRulesWhereItBegins) {
+  Pool pool = MakePool();
+  const PoolScope scope(pool, {.sizes = {MiB(1), UINT64_MAX}, .exhaustion = Exhaustion::kNextScope});
+  const Buffer small = allocate(KiB(1), nullptr, 0).value();
+  EXPECT_EQ(Blocks(pool), 0u);
+}
+#endif
 
 TEST(ScopeSkin, ThrowsWhereItCannotBegin) {
   try {
