@@ -1,4 +1,6 @@
 // The C ABI: pools, their peers, registrations and statistics.
+#include <optional>
+
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
@@ -30,6 +32,23 @@ Result<std::vector<int>> Devices(const int* devices, size_t count) {
   if (count != 0 && devices == nullptr)
     return Status(StatusCode::kInvalidArgument, "devices is null and count is not 0");
   return std::vector<int>(devices, devices + count);
+}
+
+CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+// Why there is none. Apart, so that the fast path saves no registers for it.
+[[gnu::noinline]] commpool_status FindNoWindow(const void* pointer, ncclWindow_vidmem** window, uint64_t* offset) {
+  return Guarded([&]() -> Status {
+    if (window == nullptr || offset == nullptr) {
+      return Status(StatusCode::kInvalidArgument, "window or offset is null");
+    }
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    Result<std::shared_ptr<Pool>> pool = (*runtime)->pools().Owner(AddressOf(pointer));
+    if (!pool.ok()) return pool.status();
+    return Status(StatusCode::kNotFound,
+                  "pool " + (*pool)->name() + " has no window on this communicator that holds the pointer");
+  });
 }
 
 commpool_counter CounterOf(const engine::Counter& counter) { return {counter.current, counter.peak, counter.total}; }
@@ -134,21 +153,13 @@ commpool_status commpool_pool_abandon(commpool_pool pool, ncclComm* communicator
 
 commpool_status commpool_window_of(const void* pointer, ncclComm* communicator, ncclWindow_vidmem** window,
                                    uint64_t* offset) {
-  return Guarded([&]() -> Status {
-    if (window == nullptr || offset == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "window or offset is null");
-    }
-    Result<Runtime*> runtime = ProcessRuntime();
-    if (!runtime.ok()) return runtime.status();
-    const auto address = reinterpret_cast<CUdeviceptr>(pointer);
-    Result<std::shared_ptr<Pool>> pool = (*runtime)->pools().Owner(address);
-    if (!pool.ok()) return pool.status();
-    Result<WindowPlace> place = (*pool)->WindowOf(address, communicator);
-    if (!place.ok()) return place.status();
-    *window = place->window;
-    *offset = place->offset;
-    return Status();
-  });
+  const Runtime* const runtime = OpenedProcessRuntime();
+  if (runtime == nullptr || window == nullptr || offset == nullptr) return FindNoWindow(pointer, window, offset);
+  const std::optional<WindowPlace> place = runtime->windows().Find(communicator, AddressOf(pointer));
+  if (!place) return FindNoWindow(pointer, window, offset);
+  *window = place->window;
+  *offset = place->offset;
+  return COMMPOOL_OK;
 }
 
 commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics) {

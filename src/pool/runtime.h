@@ -34,6 +34,7 @@ class Runtime {
   PoolTable& pools() { return shared_.table; }
   MemoryHolders& holders() { return shared_.holders; }
   ScopeTable& scopes() { return scopes_; }
+  const WindowIndex& windows() const { return shared_.windows; }
   DeviceTable& devices() { return devices_; }
 
   Result<PoolHandle> CreatePool(PoolConfiguration configuration);
