@@ -320,9 +320,19 @@ COMMPOOL_API commpool_status commpool_pool_deregister(commpool_pool pool, struct
 COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator);
 
 /* The window that holds `pointer` on a communicator, and the pointer's offset in it: the same on every rank for blocks
- * of the same place in the pool's sequence of calls. NOT_FOUND where there is none. */
+ * of the same place in the pool's sequence of calls. Takes no lock and calls no driver: a few nanoseconds. NOT_FOUND
+ * where there is none. */
 COMMPOOL_API commpool_status commpool_window_of(const void* pointer, struct ncclComm* communicator,
                                                 struct ncclWindow_vidmem** window, uint64_t* offset);
+
+/* Whether NCCL can use NVLink multicast (NVLS) for `bytes` at `pointer` on a communicator of 3 ranks or more: a
+ * symmetric pool's window on it, in memory of a device that has multicast, with a handle that other processes import,
+ * at multicast's granularity, and not switched off by NCCL_NVLS_ENABLE=0. Where it cannot NCCL falls back without a
+ * word: `eligible` is 0 then, and `reason` says why not (else it is empty). It is valid until the thread's next call of
+ * this function and may be null. A 1 is no proof: other ranks may lack what this one has, and NCCL chooses by size.
+ * INVALID_ARGUMENT for 0 bytes and a null communicator; NOT_FOUND for memory of no pool. */
+COMMPOOL_API commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, struct ncclComm* communicator,
+                                                    int* eligible, const char** reason);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------- */
 

@@ -52,6 +52,7 @@ TEST_F(CAbi, NullOutputsAreRefused) {
   Expect(commpool_scope_begin(pool_, nullptr, nullptr), refused, "null");
   Expect(commpool_window_of(nullptr, nullptr, nullptr, &offset), refused, "null");
   Expect(commpool_window_of(nullptr, nullptr, &window, nullptr), refused, "null");
+  Expect(commpool_nvls_eligible(nullptr, 1, nullptr, nullptr, nullptr), refused, "null");
   Expect(commpool_pool_statistics(pool_, nullptr), refused, "null");
   Expect(commpool_pool_grant(pool_, nullptr, 1), refused, "null");
   Expect(commpool_pool_revoke(pool_, nullptr, 1), refused, "null");
@@ -160,6 +161,19 @@ TEST_F(CAbi, PointersThatAreNoBlocksAreNotFound) {
   Expect(commpool_free(static_cast<char*>(pointer) + 1), COMMPOOL_NOT_FOUND, "inside a live block");
   EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
   Expect(commpool_free(pointer), COMMPOOL_NOT_FOUND, "freed already");
+}
+
+TEST_F(CAbi, NvlsIsAskedAboutPoolsMemoryAndCommunicators) {
+  int eligible = 7;
+  const char* reason = nullptr;
+  Expect(commpool_nvls_eligible(&eligible, 1, nullptr, &eligible, &reason), COMMPOOL_NOT_FOUND, "lies in no pool");
+  void* pointer = nullptr;
+  ASSERT_EQ(commpool_pool_allocate(pool_, 4096, nullptr, &pointer), COMMPOOL_OK);
+  Expect(commpool_nvls_eligible(pointer, 0, nullptr, &eligible, &reason), COMMPOOL_INVALID_ARGUMENT, "0 bytes");
+  Expect(commpool_nvls_eligible(pointer, 1, nullptr, &eligible, nullptr), COMMPOOL_INVALID_ARGUMENT, "null");
+  EXPECT_EQ(eligible, 7) << "outputs are not written";
+  EXPECT_EQ(reason, nullptr);
+  EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
 }
 
 TEST_F(CAbi, SizesOfNothingAndBeyondMeasureAreRefused) {

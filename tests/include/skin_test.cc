@@ -216,6 +216,13 @@ TEST(WindowSkin, FindsNoneOfAFixedPool) {
   EXPECT_EQ(commpool::window_of(nullptr, nullptr).status().code(), StatusCode::kNotFound);
 }
 
+TEST(NvlsSkin, SaysWhyItCannotBeAsked) {
+  Pool pool = MakePool();
+  Buffer buffer = pool.allocate(1000, nullptr).value();
+  EXPECT_EQ(commpool::nvls_eligible(buffer.data(), 0, nullptr).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(commpool::nvls_eligible(nullptr, 1, nullptr).status().code(), StatusCode::kNotFound);
+}
+
 TEST(StreamSkin, DefaultStreamsAreNotReleased) {
   EXPECT_EQ(commpool::release_stream(nullptr).code(), StatusCode::kInvalidArgument);
 }
