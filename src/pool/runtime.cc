@@ -93,7 +93,6 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
     if (!found.ok()) return found.status();
     device = *found;
   }
-  if (const CUdeviceptr address = AllocateCached(device, bytes, stream)) return address;
   return AllocateRouted({device, KeyOfStream(stream), bytes}, stream);
 }
 
@@ -105,7 +104,8 @@ Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request, CUstre
     Pool& pool = *caught->pool;
     // What memory one rank has left must not decide where a symmetric pool places its blocks (rule 4).
     if (rank_local && pool.symmetric()) continue;
-    Result<CUdeviceptr> address = AllocateWith(pool, request.bytes, stream);
+    Result<CUdeviceptr> address(TakeFromCache(pool.handle(), request.bytes, request.stream));
+    if (*address == 0) address = pool.Allocate(request.bytes, request.stream);
     if (address.ok() || caught->exhaustion == Exhaustion::kError || !IsExhausted(address.status())) {
       return NamePassed(std::move(address), passed);
     }
@@ -117,18 +117,14 @@ Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request, CUstre
   return NamePassed(AllocateFrom(*fallback, request.bytes, stream), passed);
 }
 
-Result<CUdeviceptr> Runtime::AllocateWith(Pool& pool, uint64_t bytes, CUstream stream) {
-  if (const CUdeviceptr address = AllocateCachedFrom(pool.handle(), bytes, stream)) return address;
-  return pool.Allocate(bytes, KeyOfStream(stream));
-}
-
 Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  if (const CUdeviceptr address = AllocateCachedFrom(handle, bytes, stream)) return address;
+  const StreamKey key = KeyOfStream(stream);
+  if (const CUdeviceptr address = TakeFromCache(handle, bytes, key)) return address;
   Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
   if (!pool.ok()) return pool.status();
-  return (*pool)->Allocate(bytes, KeyOfStream(stream));
+  return (*pool)->Allocate(bytes, key);
 }
 
 CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
@@ -140,12 +136,29 @@ CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream)
   return AllocateCachedFrom(pool, bytes, stream);
 }
 
-void Runtime::TellTaken(PoolHandle handle, CUdeviceptr address, StreamKey stream) {
+CUdeviceptr Runtime::TakeFromCache(PoolHandle handle, uint64_t bytes, StreamKey stream) {
+  engine::ThreadCache* const cache = shared_.caches->Find(handle, stream);
+  if (cache == nullptr || bytes - 1 >= engine::kSmallBytes) return 0;
+  const CUdeviceptr address = cache->Take(bytes);
+  if (address == 0 || !shared_.annotations.listening) return address;
   const engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
   const engine::BlockWord block(word->load(std::memory_order_relaxed));
   const Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
   BlockWords(shared_).TellAllocated(address, engine::ClassBytes(block.size_class()), stream,
                                     pool.ok() ? (*pool)->name().c_str() : "");
+  return address;
+}
+
+bool Runtime::GiveToCache(CUdeviceptr address) {
+  engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
+  const engine::BlockWord block(word->load(std::memory_order_acquire));
+  if (block.state() != engine::BlockWord::State::kCacheable) return false;
+  engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
+  if (cache == nullptr) return false;
+  // Told before it is true: another thread may serve the block again at once. Where the cache refuses, the pool's own
+  // free tells again.
+  BlockWords(shared_).TellFreed(address);
+  return cache->Give({address, word}, block);
 }
 
 Status Runtime::Free(CUdeviceptr address) {
@@ -164,9 +177,9 @@ bool Runtime::FreeToOwnCache(CUdeviceptr address, Pool& owner) {
   if (block.state() != engine::BlockWord::State::kCacheable) return false;
   // A thread that frees what others allocate gets a cache of their lane; a full one gives half of what it has back.
   shared_.caches->Open(block.lane());
-  if (FreeCached(address)) return true;
+  if (GiveToCache(address)) return true;
   if (engine::ThreadCache* const cache = shared_.caches->Find(block.lane())) owner.TakeBack(cache->TakeHalf());
-  return FreeCached(address);
+  return GiveToCache(address);
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
