@@ -274,16 +274,28 @@ typedef enum commpool_filter {
   COMMPOOL_FILTER_PROCESS = 2 /* every allocation; symmetric pools refuse it */
 } commpool_filter;
 
+typedef enum commpool_exhaustion {
+  COMMPOOL_EXHAUSTION_ERROR = 0,     /* the allocation fails */
+  COMMPOOL_EXHAUSTION_NEXT_SCOPE = 1 /* it goes to the next scope out that catches it, at last to the default pool */
+} commpool_exhaustion;
+
 typedef struct commpool_scope_options {
   size_t struct_bytes;        /* set by commpool_scope_options_init */
   commpool_filter filter;     /* default THREAD */
   struct CUstream_st* stream; /* of a STREAM filter */
+  uint64_t min_bytes;         /* smaller allocations are not caught; default 0 */
+  uint64_t max_bytes;         /* larger ones neither; default UINT64_MAX */
+  /* Where the pool answers EXHAUSTED or, at its limit or on a full device, OUT_OF_MEMORY; default ERROR. What a full
+   * symmetric pool hands on is the same on every rank. What another pool hands on is not, and passes symmetric pools
+   * by. */
+  commpool_exhaustion exhaustion;
 } commpool_scope_options;
 
 COMMPOOL_API void commpool_scope_options_init(commpool_scope_options* options);
 
-/* From now on allocations that the filter catches go to the pool, where they are for its device. Scopes nest: the one
- * begun last wins, whatever its filter. `options` may be null: this thread. */
+/* From now on allocations that the filter and the sizes catch go to the pool, where they are for its device. Scopes
+ * nest: of those that catch one the one begun last wins, whatever its filter. `options` may be null: this thread.
+ * INVALID_ARGUMENT for a min_bytes above max_bytes and unknown values. */
 COMMPOOL_API commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options,
                                                   commpool_scope* scope);
 
@@ -320,9 +332,19 @@ COMMPOOL_API commpool_status commpool_pool_deregister(commpool_pool pool, struct
 COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator);
 
 /* The window that holds `pointer` on a communicator, and the pointer's offset in it: the same on every rank for blocks
- * of the same place in the pool's sequence of calls. NOT_FOUND where there is none. */
+ * of the same place in the pool's sequence of calls. Takes no lock and calls no driver: a few nanoseconds. NOT_FOUND
+ * where there is none. */
 COMMPOOL_API commpool_status commpool_window_of(const void* pointer, struct ncclComm* communicator,
                                                 struct ncclWindow_vidmem** window, uint64_t* offset);
+
+/* Whether NCCL can use NVLink multicast (NVLS) for `bytes` at `pointer` on a communicator of 3 ranks or more: a
+ * symmetric pool's window on it, in memory of a device that has multicast, with a handle that other processes import,
+ * at multicast's granularity, and not switched off by NCCL_NVLS_ENABLE=0. Where it cannot NCCL falls back without a
+ * word: `eligible` is 0 then, and `reason` says why not (else it is empty). It is valid until the thread's next call of
+ * this function and may be null. A 1 is no proof: other ranks may lack what this one has, and NCCL chooses by size.
+ * INVALID_ARGUMENT for 0 bytes and a null communicator; NOT_FOUND for memory of no pool. */
+COMMPOOL_API commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, struct ncclComm* communicator,
+                                                    int* eligible, const char** reason);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------- */
 

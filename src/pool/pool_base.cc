@@ -30,7 +30,7 @@ PoolBase<Engine>::PoolBase(PoolParts&& parts, Engine engine, RegistrationKind re
       device_(std::move(parts.device)),
       configuration_(std::move(parts.configuration)),
       granularity_(std::max(configuration_.granularity_bytes, parts.backing->granularity())),
-      registrations_(driver_, registration_kind, configuration_.deadline_ms),
+      registrations_(driver_, registration_kind, configuration_.deadline_ms, parts.shared.windows),
       engine_(std::move(engine)),
       segments_(std::move(parts.backing), configuration_.alignment_bytes),
       peers_(configuration_.peers.begin(), configuration_.peers.end()) {}
@@ -316,14 +316,7 @@ Status PoolBase<Engine>::Revoke(const std::vector<int>& peers) {
 
 template <typename Engine>
 Result<WindowPlace> PoolBase<Engine>::WindowOf(CUdeviceptr address, ncclComm_t communicator) const {
-  uint32_t index = 0;
-  {
-    MutexLock lock(mutex_);
-    Result<engine::BlockView> block = engine_.Find(address);
-    if (!block.ok()) return block.status();
-    index = block->segment;
-  }
-  return registrations_.Find(communicator, index, address);
+  return registrations_.Find(communicator, address);
 }
 
 template <typename Engine>
