@@ -30,6 +30,7 @@ class ExpandablePool final : public GrowingPool<engine::ExpandableEngine> {
   ExpandablePool(PoolParts& parts, uint64_t territory_bytes);
 
   Status Grow(uint64_t bytes, StreamKey stream, Effort effort) override;
+  bool MovesPages() const override { return true; }
   Result<uint64_t> GiveBack(uint64_t keep_bytes, Wait wait) override;
 
   // The plan that fits into what may still be reserved, claimed in the engine; null where free memory suffices by now.

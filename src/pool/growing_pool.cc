@@ -109,12 +109,16 @@ Result<CUdeviceptr> GrowingPool<Engine>::Search(uint64_t bytes, StreamKey stream
   // Free segments that are too small for the request: of this pool, then of the others on the device.
   Status failure = growth_failure;
   if (bytes <= this->configuration_.limit_bytes) {
-    ReleaseUnused();
+    if (!MovesPages()) ReleaseUnused();
     // Where the pool's own limit is in the way, nobody else's memory helps.
     const bool room = FitsOwnLimit(bytes);
     if (room) ReleaseUnusedMemory(this->shared_.table, this->device(), this);
     Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
     if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
+    if (MovesPages() && ReleaseUnused() > 0) {
+      grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
+      if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
+    }
     failure = grown.status();
     // Other allocators of the process, as long as they give: a few times, for what they say need not be so.
     for (int time = 0; room && time<kMostRequests&& this->shared_.holders.Release(this->device(), bytes)> 0; ++time) {
