@@ -107,6 +107,7 @@ class Pool {
     if (!status.ok()) return status;
     return released;
   }
+  Status verify() { return detail::FromC(commpool_pool_verify(pool_)); }
   Status close() { return detail::FromC(commpool_pool_close(pool_)); }
 
   // Blocks.

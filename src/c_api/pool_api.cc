@@ -34,6 +34,14 @@ Result<std::vector<int>> Devices(const int* devices, size_t count) {
   return std::vector<int>(devices, devices + count);
 }
 
+// Options that were refused here keep no other rank waiting.
+Status RefuseOptions(const commpool_pool_options& options, const Status& why) {
+  const std::optional<PoolConfiguration> home = ParseHome(options);
+  if (!home) return why;
+  Result<Runtime*> runtime = ProcessRuntime();
+  return runtime.ok() ? (*runtime)->RefusePool(*home, why) : why;
+}
+
 CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
 // Why there is none. Apart, so that the fast path saves no registers for it.
@@ -69,11 +77,10 @@ void commpool_pool_options_init(commpool_pool_options* options) {
 
 commpool_status commpool_pool_create(const commpool_pool_options* options, commpool_pool* pool) {
   return Guarded([&]() -> Status {
-    if (options == nullptr || pool == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "options or the output pointer is null");
-    }
-    Result<PoolConfiguration> configuration = ParsePoolOptions(*options);
-    if (!configuration.ok()) return configuration.status();
+    const Status null(StatusCode::kInvalidArgument, "options or the output pointer is null");
+    if (options == nullptr) return null;
+    Result<PoolConfiguration> configuration = pool == nullptr ? null : ParsePoolOptions(*options);
+    if (!configuration.ok()) return RefuseOptions(*options, configuration.status());
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
     Result<PoolHandle> created = (*runtime)->CreatePool(std::move(*configuration));
@@ -117,6 +124,10 @@ commpool_status commpool_pool_reclaim(commpool_pool pool, uint64_t* reclaimed_by
 
 commpool_status commpool_pool_trim(commpool_pool pool, uint64_t keep_bytes, uint64_t* released_bytes) {
   return WithPool(pool, [&](Pool& found) { return StoreCount(found.Trim(keep_bytes), released_bytes); });
+}
+
+commpool_status commpool_pool_verify(commpool_pool pool) {
+  return WithPool(pool, [](Pool& found) { return found.Verify(); });
 }
 
 commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count) {

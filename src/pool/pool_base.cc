@@ -1,11 +1,13 @@
 #include "src/pool/pool_base.h"
 
+#include <optional>
 #include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 #include "src/base/log.h"
 #include "src/driver/diagnosis.h"
+#include "src/pool/bounded_wait.h"
 
 namespace commpool {
 
@@ -272,8 +274,15 @@ template <typename Engine>
 Status PoolBase<Engine>::WaitForPeer(int peer) const {
   Result<PrimaryContext> context = PrimaryContext::Retain(driver_, peer);
   if (!context.ok()) return context.status();
-  ContextGuard guard(driver_, *context);
-  return CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(),
+  const std::optional<CUresult> result = SynchroniseWithin(driver_, context->get(), configuration_.deadline_ms);
+  if (!result) {
+    context->Abandon();  // the wait goes on
+    return Status(StatusCode::kDeadlineExceeded, Title() + ": device " + std::to_string(peer) +
+                                                     " is still busy after " +
+                                                     std::to_string(configuration_.deadline_ms) +
+                                                     " ms, no access was revoked: a collective waits for a rank?");
+  }
+  return CheckCuda(driver_, *result,
                    {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access to " + Title()});
 }
 

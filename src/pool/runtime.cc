@@ -50,6 +50,12 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   return shared_.table.Add(std::move(*pool));
 }
 
+Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
+  Status status = RefuseForkedChild();
+  if (!status.ok()) return status;
+  return commpool::RefusePool(*driver_, devices_, home, why);
+}
+
 Status Runtime::DestroyPool(PoolHandle handle) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;

@@ -38,6 +38,8 @@ class Runtime {
   DeviceTable& devices() { return devices_; }
 
   Result<PoolHandle> CreatePool(PoolConfiguration configuration);
+  // Tells the other ranks of a symmetric pool that this one cannot make it. Returns what all ranks return.
+  Status RefusePool(const PoolConfiguration& home, const Status& why);
   // kInvalidArgument for a default pool.
   Status DestroyPool(PoolHandle handle);
   // Made at its first use: vmm where the device has it, else cuda.

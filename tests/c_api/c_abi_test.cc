@@ -64,6 +64,7 @@ TEST_F(CAbi, NullOutputsAreRefused) {
 TEST_F(CAbi, NullCountsAreWelcome) {
   EXPECT_EQ(commpool_pool_trim(pool_, 0, nullptr), COMMPOOL_OK);
   EXPECT_EQ(commpool_pool_reclaim(pool_, nullptr), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_verify(pool_), COMMPOOL_OK) << "there is no other rank";
   EXPECT_EQ(commpool_pool_register_pending(pool_, nullptr), COMMPOOL_OK);
   EXPECT_EQ(commpool_pool_grant(pool_, nullptr, 0), COMMPOOL_OK);
   EXPECT_EQ(commpool_pool_revoke(pool_, nullptr, 0), COMMPOOL_OK);
@@ -84,6 +85,7 @@ TEST_F(CAbi, HandlesThatAreNoneAreNotFound) {
     Expect(commpool_pool_reserve(handle, 1), none, name.c_str());
     Expect(commpool_pool_reclaim(handle, nullptr), none, name.c_str());
     Expect(commpool_pool_trim(handle, 0, nullptr), none, name.c_str());
+    Expect(commpool_pool_verify(handle), none, name.c_str());
     Expect(commpool_pool_allocate(handle, 1, nullptr, &pointer), none, name.c_str());
     Expect(commpool_scope_begin(handle, nullptr, &scope), none, name.c_str());
     Expect(commpool_pool_grant(handle, &device, 1), none, name.c_str());

@@ -115,6 +115,7 @@ TEST(PoolSkin, TellsWhatEachCallDid) {
   EXPECT_TRUE(pool.reserve(MiB(30)).ok());
   EXPECT_GE(pool.stats().value().reserved_bytes.current, MiB(30));
   EXPECT_EQ(pool.reclaim().value(), 0u);
+  EXPECT_TRUE(pool.verify().ok());
   EXPECT_EQ(pool.register_pending().value(), 0u);
   EXPECT_GE(pool.trim().value(), MiB(30));
   EXPECT_TRUE(pool.reset_peaks().ok());
