@@ -6,6 +6,16 @@ namespace {
 
 class SymmetricScopes : public SymmetricTest {
  protected:
+  // Default pools and fixed ones give back what the test made them hold.
+  void TearDown() override {
+    if (!IsSkipped()) {
+      for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
+        if (!pool->symmetric()) ExpectOk({pool->Trim(0).status()});
+      }
+    }
+    SymmetricTest::TearDown();
+  }
+
   // A scope of this thread for the length of `body`.
   Status In(const std::shared_ptr<Pool>& pool, SizeRange sizes, Exhaustion exhaustion,
             const std::function<Status()>& body) {
