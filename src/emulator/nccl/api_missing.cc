@@ -17,9 +17,6 @@ namespace {
   COMMPOOL_NCCL_API ncclResult_t name(__VA_ARGS__) { Missing(#name); } \
   COMMPOOL_NCCL_PROFILED(name)
 
-COMMPOOL_NCCL_MISSING(ncclCommRevoke, ncclComm_t, int);
-COMMPOOL_NCCL_MISSING(ncclCommSplit, ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*);
-COMMPOOL_NCCL_MISSING(ncclCommShrink, ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int);
 COMMPOOL_NCCL_MISSING(ncclCommInitRankScalable, ncclComm_t*, int, int, int, ncclUniqueId*, ncclConfig_t*);
 COMMPOOL_NCCL_MISSING(ncclGroupSimulateEnd, ncclSimInfo_t*);
 

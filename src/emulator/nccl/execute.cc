@@ -20,10 +20,11 @@ void Communicator::Run() {
 
 void Communicator::Execute(PendingCollective& pending) {
   double end_us = pending.start_us;
-  bool succeeded = aborted_.load();
+  const auto ended_early = [&] { return aborted_.load() || stopped_.load(); };
+  bool succeeded = ended_early();
   if (!succeeded && async_error() == ncclSuccess) {
     const Status status = RunCollective(pending, &end_us);
-    succeeded = status.ok() || aborted_.load();
+    succeeded = status.ok() || ended_early();
     if (!succeeded) Fail(status, CollectiveName(pending.request.kind));
   }
   // NCCL's kernel waits for a lost rank until this rank ends its communicator, and leaves quietly then.

@@ -119,7 +119,7 @@ ncclResult_t Communicator::CheckBuffer(const char* name, const void* buffer, siz
 }
 
 ncclResult_t Communicator::Check(const CollectiveRequest& request) const {
-  if (finalized_) return ncclInvalidUsage;
+  if (finalized_ || stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
   if (ElementBytes(request.type) == 0 || request.operation < 0 || request.operation > ncclNumOps) {
     COMMPOOL_NCCL_WARN("%s : invalid type %d or operation %d", CollectiveName(request.kind), request.type,

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/emulator/nccl/releases.h"
+
 namespace commpool::emulated_nccl {
 
 namespace {
@@ -122,10 +124,9 @@ int ChooseChannels(size_t bytes) {
 // NCCL 2.28.9, src/sym_kernels.cc: any type for all-gather; sums of 8 to 32 bit floats for the others; no minimum,
 // maximum or whole numbers (NVIDIA/nccl#2014). Averages: NCCL 2.30.3.
 bool HasSymmetricKernel(CollectiveKind kind, ncclDataType_t type, ncclRedOp_t operation, int version) {
-  constexpr int kFirstWithAverages = 23003;
   if (kind == CollectiveKind::kAllGather) return true;
   if (kind != CollectiveKind::kAllReduce && kind != CollectiveKind::kReduceScatter) return false;
-  const bool adds = operation == ncclSum || (operation == ncclAvg && version >= kFirstWithAverages);
+  const bool adds = operation == ncclSum || (operation == ncclAvg && version >= kFirstWithSymmetricAverages);
   return adds && type >= ncclFloat16 && type <= ncclFloat8e5m2 && type != ncclFloat64;
 }
 

@@ -37,7 +37,7 @@ struct Communicator::Lane {
 };
 
 ncclResult_t Communicator::Check(const char* call, const Transfer& transfer) const {
-  if (finalized_) return ncclInvalidUsage;
+  if (finalized_ || stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
   if (transfer.peer < 0 || transfer.peer >= ranks_) {
     COMMPOOL_NCCL_WARN("%s : invalid peer %d (peer should be in the 0..%d range)", call, transfer.peer, ranks_);
