@@ -26,18 +26,24 @@ CUmulticastObjectProp PropertiesOf(int devices, size_t bytes) {
   return properties;
 }
 
-// The alignment of memory that is bound: the allocation's recommended and the object's minimum granularity (NCCL's user
-// guide on buffer registration).
-size_t BindingGranularity(int device, int ranks) {
+struct Granularity {
+  size_t address = 1;
+  size_t bytes = 1;
+};
+
+// NCCL's user guide on buffer registration: address and size are multiples of the allocation's recommended granularity;
+// the size is one of the object's minimum as well (the driver API's documentation of cuMulticastBindMem).
+Granularity BindingGranularity(int device, int ranks) {
   const CUmulticastObjectProp object = PropertiesOf(ranks, 0);
   CUmemAllocationProp memory = {};
   memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   memory.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-  size_t of_memory = 1;
+  Granularity granularity;
   size_t of_object = 1;
-  GetDriver().cuMemGetAllocationGranularity(&of_memory, &memory, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  GetDriver().cuMemGetAllocationGranularity(&granularity.address, &memory, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
   GetDriver().cuMulticastGetGranularity(&of_object, &object, CU_MULTICAST_GRANULARITY_MINIMUM);
-  return std::max(of_memory, of_object);
+  granularity.bytes = std::max(granularity.address, of_object);
+  return granularity;
 }
 
 std::string Failed(const char* call, CUresult result) {
@@ -63,9 +69,12 @@ std::string Communicator::WhyNoMulticast(const commpoolEmulatorMapping& mapping)
   if ((mapping.handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
     return "its memory has no handle that can be exported as a file descriptor";
   }
-  const size_t granularity = BindingGranularity(device_, ranks_);
-  if (mapping.base % granularity == 0 && mapping.bytes % granularity == 0) return "";
-  return "address or size is no multiple of " + std::to_string(granularity) + " bytes";
+  const Granularity granularity = BindingGranularity(device_, ranks_);
+  if (mapping.base % granularity.address != 0) {
+    return "its address is no multiple of " + std::to_string(granularity.address) + " bytes";
+  }
+  if (mapping.bytes % granularity.bytes == 0) return "";
+  return "its size is no multiple of " + std::to_string(granularity.bytes) + " bytes";
 }
 
 std::string Communicator::WhyNoMulticastOfLocal(const void* buffer, size_t bytes,

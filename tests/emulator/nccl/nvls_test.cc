@@ -58,8 +58,8 @@ TEST_F(Nvls, ServesWindowsWhoseMemoryFits) {
 }
 
 TEST_F(Nvls, DoesNotServeMemoryOfTheWrongSize) {
-  ExpectWindows(3, kGood / 2, "address or size is no multiple of 4194304 bytes");
-  EXPECT_NE(Log().find("cannot use NVLS multicast: address or size"), std::string::npos);
+  ExpectWindows(3, kGood / 2, "its size is no multiple of 4194304 bytes");
+  EXPECT_NE(Log().find("cannot use NVLS multicast: its size"), std::string::npos);
 }
 
 // NCCL 2.28.9, src/transport/nvls.cc.
@@ -98,6 +98,17 @@ TEST_F(Nvls, LetsGoOfMemoryWhenTheCommunicatorIsAborted) {
     EXPECT_EQ(Api().ncclCommAbort(rank.comm), ncclSuccess);
     rank.comm = nullptr;
     EXPECT_EQ(WhyNot(memory.data()), std::nullopt);
+  });
+}
+
+TEST_F(Nvls, WantsLocalRegistrationsAligned) {
+  setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
+  RunRanks(3, [&](Rank& rank) {
+    const DeviceMemory memory(rank.rank, 2 * kGood);
+    void* handle = nullptr;
+    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data() + 4096, kGood, &handle), ncclSuccess);
+    EXPECT_EQ(WhyNot(memory.data() + 4096), "its address is no multiple of 2097152 bytes");
+    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
   });
 }
 
