@@ -103,6 +103,11 @@ CUresult commpoolEmulatorFindMapping(CUdeviceptr address, commpoolEmulatorMappin
 CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* holder);
 CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes);
 
+// Whether NCCL could use NVLink multicast (NVLS) on the window that holds `address`: 1 or 0, and then why not; -1 where
+// there is no window. The emulated NCCL notes it, without a reason where it could, and forgets it with 0 bytes.
+int commpoolEmulatorNvls(CUdeviceptr address, char* reason, size_t capacity);
+void commpoolEmulatorNoteNvls(CUdeviceptr address, size_t bytes, const char* reason);
+
 // Pools announce their blocks, because the driver sees segments only; the race checker then names the block that an
 // operation meant. An operation submitted on a block that was freed and not allocated again, or that runs past the end
 // of its block into another, is reported. `stream` is the one that the block is allocated for (0: the legacy stream).

@@ -236,8 +236,9 @@ size_t commpoolEmulatorLeaks(char* buffer, size_t capacity) {
       lines.push_back("physical memory of " + std::to_string(entry.physical->bytes) + " bytes, " +
                       std::to_string(entry.references) + " references");
     }
-    for (const auto& more : {machine.scheduler.Describe(), machine.ledger.Resources(), machine.graphs.Describe(),
-                             machine.captures.Describe(), machine.user_objects.Describe()}) {
+    for (const auto& more :
+         {machine.scheduler.Describe(), machine.ledger.Resources(), machine.graphs.Describe(),
+          machine.captures.Describe(), machine.user_objects.Describe(), machine.multicasts.Describe()}) {
       lines.insert(lines.end(), more.begin(), more.end());
     }
     for (const auto& context : machine.contexts) {
