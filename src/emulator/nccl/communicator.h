@@ -6,7 +6,9 @@
 
 #include <nccl.h>
 
+#include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,6 +22,12 @@
 #include "src/emulator/nccl/registration.h"
 
 namespace commpool::emulated_nccl {
+
+struct ScaledSum {
+  ncclDataType_t type;
+  std::array<char, 8> scalar;
+  const void* device_scalar;
+};
 
 // How ncclCommWindowRegister behaves where windows are not supported (src/dev_runtime.cc).
 enum class WindowSupport { kSupported, kNullWindow, kLocalHandle };
@@ -48,6 +56,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   ncclResult_t Check(const CollectiveRequest& request) const;
   // Puts a checked request on its stream.
   ncclResult_t Launch(const CollectiveRequest& request);
+  // The same for the sends and receives of one group, which run side by side.
+  ncclResult_t Check(const char* call, const Transfer& transfer) const;
+  ncclResult_t LaunchTransfers(CUstream stream, std::vector<Transfer> transfers);
+
+  // Pre-multiplied sums, by the number that stands for them in calls on this communicator.
+  ncclResult_t AddScaledSum(const void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                            ncclRedOp_t* operation);
+  ncclResult_t RemoveScaledSum(ncclRedOp_t operation);
+  // Replaces such a number by ncclNumOps and the scalar; leaves built-in operations alone.
+  ncclResult_t ResolveOperation(CollectiveRequest* request) const;
 
   ncclResult_t RegisterLocal(void* buffer, size_t bytes, void** handle);
   ncclResult_t DeregisterLocal(void* handle);
@@ -70,6 +88,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void Run();
   void Execute(PendingCollective& pending);
   Status RunCollective(PendingCollective& pending, double* end_us);
+  Status RunTransfers(PendingCollective& pending, double* end_us);
+  struct Lane;
+  Status RunLane(const Lane& lane, const PendingCollective& pending, double* start_us);
   Result<std::vector<CollectiveHeader>> Agree(PendingCollective& pending);
   void JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages);
   void Fail(const Status& status, const std::string& what);
@@ -78,6 +99,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   CUresult Capture(const PendingCollective& pending, const commpoolEmulatorAccess& access);
 
   CollectivePlan Plan(const CollectiveRequest& request, uint64_t sequence);
+  CollectivePlan PlanTransfers(const CollectiveRequest& request) const;
   bool PlanSymmetric(const CollectiveRequest& request, CollectivePlan* plan) const;
   bool UseLocalRegistration(const CollectiveRequest& request, size_t bytes);
   void ImportRegistration(LocalRegistration& slot, const void* buffer, size_t bytes,
@@ -112,6 +134,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   RegistrationCache registrations_;
   WindowTable windows_;
   uint64_t window_calls_ = 0;
+  std::map<int, ScaledSum> scaled_sums_;
+  int next_scaled_sum_ = 0;
+  uint64_t agreed_ = 0;  // collectives of all ranks so far; the progress thread's
   ProgressQueue queue_;
   std::thread thread_;
 };

@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "src/emulator/nccl/log.h"
+
 namespace commpool::emulated_nccl {
 
 namespace {
@@ -62,6 +64,22 @@ ncclResult_t Group::Launch(std::shared_ptr<Communicator> communicator, Work work
   return ncclSuccess;
 }
 
+ncclResult_t Group::Transfer(std::shared_ptr<Communicator> communicator, CUstream stream,
+                             std::vector<emulated_nccl::Transfer> transfers) {
+  if (!open()) return communicator->LaunchTransfers(stream, std::move(transfers));
+  for (Transfers& known : transfers_) {
+    if (known.communicator != communicator) continue;
+    if (known.stream != stream) {
+      COMMPOOL_NCCL_WARN("the emulator takes one stream for all sends and receives of a group on one communicator");
+      return Note(ncclInvalidUsage);
+    }
+    known.transfers.insert(known.transfers.end(), transfers.begin(), transfers.end());
+    return ncclSuccess;
+  }
+  transfers_.push_back({std::move(communicator), stream, std::move(transfers)});
+  return ncclSuccess;
+}
+
 ncclResult_t Group::End() {
   if (!open()) return ncclInvalidUsage;
   if (--depth_ > 0) return ncclSuccess;
@@ -69,6 +87,12 @@ ncclResult_t Group::End() {
   std::vector<Task> initializations = std::exchange(initializations_, {});
   std::vector<Task> waits = std::exchange(waits_, {});
   std::vector<Task> launches = std::exchange(launches_, {});
+  for (Transfers& of_one : std::exchange(transfers_, {})) {
+    const std::shared_ptr<Communicator> communicator = of_one.communicator;
+    launches.push_back({communicator, [communicator, stream = of_one.stream, transfers = std::move(of_one.transfers)] {
+                          return communicator->LaunchTransfers(stream, transfers);
+                        }});
+  }
   if (error != ncclSuccess) return error;
   return RunAll(std::move(initializations), std::move(waits), std::move(launches));
 }

@@ -29,6 +29,10 @@ class Group {
   ncclResult_t WaitForRanks(std::shared_ptr<Communicator> communicator, Work work);
   ncclResult_t Launch(std::shared_ptr<Communicator> communicator, Work work);
 
+  // Sends and receives run at the group's end, those of one communicator side by side, after its collectives.
+  ncclResult_t Transfer(std::shared_ptr<Communicator> communicator, CUstream stream,
+                        std::vector<emulated_nccl::Transfer> transfers);
+
   // Remembers the failure of a call inside the group, and hands it back.
   ncclResult_t Note(ncclResult_t result);
 
@@ -37,6 +41,11 @@ class Group {
     std::shared_ptr<Communicator> communicator;
     Work work;
   };
+  struct Transfers {
+    std::shared_ptr<Communicator> communicator;
+    CUstream stream;
+    std::vector<emulated_nccl::Transfer> transfers;
+  };
   ncclResult_t RunAll(std::vector<Task> initializations, std::vector<Task> waits, std::vector<Task> launches);
 
   int depth_ = 0;
@@ -44,6 +53,7 @@ class Group {
   std::vector<Task> initializations_;
   std::vector<Task> waits_;
   std::vector<Task> launches_;
+  std::vector<Transfers> transfers_;
 };
 
 }  // namespace commpool::emulated_nccl

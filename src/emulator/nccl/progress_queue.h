@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "src/base/socket.h"
 #include "src/emulator/extension.h"
@@ -23,11 +24,10 @@ struct PendingCollective {
   CollectiveRequest request;
   CollectivePlan plan;
   uint64_t sequence = 0;
-  bool sends = true;  // whether it declares a range that it reads
   // Known once it is at the head of its stream:
   commpoolEmulatorOperation operation = nullptr;
-  const void* own = nullptr;  // host pointers
-  void* result = nullptr;
+  std::vector<const void*> reads;  // host pointers, as declared
+  std::vector<void*> writes;
   double start_us = 0;
 };
 

@@ -49,6 +49,7 @@
 #define COMMPOOL_TEST_NCCL_FUNCTIONS(X) \
   X(ncclAllGather)                      \
   X(ncclAllReduce)                      \
+  X(ncclAlltoAll)                       \
   X(ncclBcast)                          \
   X(ncclBroadcast)                      \
   X(ncclCommAbort)                      \
@@ -65,15 +66,23 @@
   X(ncclCommUserRank)                   \
   X(ncclCommWindowDeregister)           \
   X(ncclCommWindowRegister)             \
+  X(ncclGather)                         \
   X(ncclGetErrorString)                 \
   X(ncclGetLastError)                   \
   X(ncclGetUniqueId)                    \
   X(ncclGetVersion)                     \
   X(ncclGroupEnd)                       \
+  X(ncclGroupSimulateEnd)               \
   X(ncclGroupStart)                     \
   X(ncclMemAlloc)                       \
   X(ncclMemFree)                        \
-  X(ncclReduceScatter)
+  X(ncclRecv)                           \
+  X(ncclRedOpCreatePreMulSum)           \
+  X(ncclRedOpDestroy)                   \
+  X(ncclReduce)                         \
+  X(ncclReduceScatter)                  \
+  X(ncclScatter)                        \
+  X(ncclSend)
 
 namespace commpool::testing {
 
