@@ -7,6 +7,7 @@ void AddBench(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   AddBenchMake(*bench, exit_code);
   AddBenchHot(*bench, exit_code);
+  AddBenchLookup(*bench, exit_code);
   AddBenchThreshold(*bench, exit_code);
   AddBenchRegistration(*bench, exit_code);
   AddBenchAgreement(*bench, exit_code);

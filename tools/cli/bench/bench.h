@@ -10,6 +10,7 @@ namespace commpool::cli {
 // Each file adds its subcommand to `bench`.
 void AddBenchMake(CLI::App& bench, int& exit_code);
 void AddBenchHot(CLI::App& bench, int& exit_code);
+void AddBenchLookup(CLI::App& bench, int& exit_code);
 void AddBenchThreshold(CLI::App& bench, int& exit_code);
 void AddBenchRegistration(CLI::App& bench, int& exit_code);
 void AddBenchAgreement(CLI::App& bench, int& exit_code);
