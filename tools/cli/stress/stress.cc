@@ -1,10 +1,11 @@
 // commpool stress engine: random use of pools by several threads, with everything checked that can be.
+#include "tools/cli/stress/stress.h"
+
 #include <atomic>
 #include <iostream>
 #include <map>
 #include <thread>
 
-#include "tools/cli/command.h"
 #include "tools/cli/stress/stress_machine.h"
 #include "tools/cli/stress/stress_worker.h"
 
@@ -94,6 +95,7 @@ void AddStress(CLI::App& app, int& exit_code) {
       ->transform(CLI::CheckedTransformer(kPlants))
       ->type_name("skip-wait|double-free|use-after-free|leak");
   engine.callback([stress, &exit_code] { exit_code = Run(*stress); });
+  AddStressRegistration(command, exit_code);
 }
 
 }  // namespace commpool::cli
