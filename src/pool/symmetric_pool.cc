@@ -42,6 +42,15 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
          ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred");
 }
 
+// Those that the waits are recorded on: a fence has been.
+std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
+  std::vector<StreamKey> streams;
+  for (const engine::StreamUse& use : waits) {
+    if (use.fence == engine::kNoFence) streams.push_back(use.stream);
+  }
+  return streams;
+}
+
 // The engine's last calls as texts, for a rank that differs.
 class EngineHistory : public CallHistory {
  public:
@@ -122,6 +131,7 @@ Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
   Status open = CheckOpen();
   if (!open.ok()) return Failed(open);
   engine::Served served;
+  Recordings::Scope recording;
   {
     MutexLock lock(mutex_);
     Result<engine::Outcome> outcome = engine_.Allocate(bytes, stream);
@@ -137,6 +147,7 @@ Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
                                std::to_string(grow->bytes) + ")"));
     }
     served = std::move(std::get<engine::Served>(*outcome));
+    recording = recordings_.Begin(StreamsOf(served.waits));
   }
   Result<CUdeviceptr> address = FinishServing(served, bytes, stream);
   if (!address.ok()) return Failed(address.status());

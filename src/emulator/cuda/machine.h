@@ -20,6 +20,7 @@
 #include "src/emulator/cuda/graph.h"
 #include "src/emulator/cuda/async_memory.h"
 #include "src/emulator/cuda/ledger.h"
+#include "src/emulator/cuda/pool_streams.h"
 #include "src/emulator/cuda/race_checker.h"
 #include "src/emulator/cuda/scheduler.h"
 #include "src/emulator/cuda/user_objects.h"
@@ -58,6 +59,7 @@ class Machine {
   AddressSpace addresses;
   Ledger ledger;
   RaceChecker races;
+  PoolStreams pool_streams;
   Scheduler scheduler;
   UserObjects user_objects{mutex};
   Graphs graphs;
