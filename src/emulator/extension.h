@@ -76,7 +76,7 @@ size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, 
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
 
 // A pool was told that the capture of `stream` (its origin) allocates from it (1), or that this ended (0). Before or
-// after the capture begins; nests. A pool that serves a capturing stream without it breaks a rule of the pool's.
+// after the capture begins; nests. A block that is announced as allocated for a capturing stream without it is reported.
 void commpoolEmulatorCaptureAnnounced(CUstream stream, int announced);
 
 // The declared description (COMMPOOL_EMULATOR), as parsed: the value of `key`, or null where it is not declared.
@@ -114,6 +114,12 @@ void commpoolEmulatorNoteNvls(CUdeviceptr address, size_t bytes, const char* rea
 // A new block takes the place of what was announced there before; memory never announced is not judged.
 void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool);
 void commpoolEmulatorBlockFreed(CUdeviceptr address);
+
+// Another stream uses the block too. A stream that a block was allocated for, or recorded, is reported where it is
+// destroyed before the pools are told that it will be (StreamReleased), unless the memory has gone before. Default
+// streams are never destroyed.
+void commpoolEmulatorBlockRecorded(CUdeviceptr address, CUstream stream);
+void commpoolEmulatorStreamReleased(CUstream stream);
 
 // A resource of another emulated library (a communicator, a registration), for the leak report.
 void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description);

@@ -22,7 +22,7 @@ DeviceState::~DeviceState() {
 
 Status DeviceState::Quiesce(uint64_t deadline_ms) {
   if (health_.broken()) return health_.first_error();
-  if (captures_.load(std::memory_order_acquire) > 0) {
+  if (capturing()) {
     return Status(StatusCode::kFailedPrecondition,
                   "a stream of device " + std::to_string(device()) +
                       " is being captured, and waiting for the device would break the capture: end it first");

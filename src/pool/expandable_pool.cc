@@ -6,6 +6,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/base/log.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool {
@@ -198,7 +199,8 @@ Status ExpandablePool::MovePages(const engine::Expansion& plan, std::vector<Phys
 void ExpandablePool::Fail(const engine::Expansion& plan, size_t moves_begun) {
   // A driver that cannot map what it has just unmapped is lost or will be: what was touched is not used again.
   for (const engine::SegmentRange& range : plan.arriving) {
-    static_cast<void>(TerritoryOf(range.address).Drop(range.address, range.bytes));
+    const Status dropped = TerritoryOf(range.address).Drop(range.address, range.bytes);
+    if (!dropped.ok()) Log(LogLevel::kWarning, Title() + " keeps pages that it cannot use: " + dropped.message());
   }
   uint64_t gone = plan.made_bytes();
   for (size_t index = 0; index < moves_begun; ++index) gone += plan.moves[index].bytes;
@@ -216,12 +218,14 @@ Status ExpandablePool::GiveBackPages(const std::vector<engine::SegmentRange>& pa
     Result<PhysicalMemory> memory = TerritoryOf(pages[index].address).Unmap(pages[index].address);
     Status status = memory.ok() ? memory->Release() : memory.status();
     MutexLock lock(mutex_);
-    if (!status.ok()) {
-      for (; index < pages.size(); ++index) engine_.UnclaimPage(pages[index]);
-      return status;
+    if (memory.ok()) engine_.RemovePage(pages[index]);
+    if (status.ok()) {
+      GiveRoomBack(pages[index].bytes);
+      continue;
     }
-    engine_.RemovePage(pages[index]);
-    GiveRoomBack(pages[index].bytes);
+    // What could not be unmapped serves on, where it is.
+    for (size_t rest = memory.ok() ? index + 1 : index; rest < pages.size(); ++rest) engine_.UnclaimPage(pages[rest]);
+    return status;
   }
   return Status();
 }

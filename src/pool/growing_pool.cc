@@ -210,6 +210,7 @@ Caching GrowingPool<Engine>::CachingNow() const {
 template <typename Engine>
 Status GrowingPool<Engine>::PollStreams() {
   this->PollFences();
+  if (this->device_->capturing()) return Status();
   ContextGuard guard(this->driver_, this->device_->context());
   std::vector<StreamKey> streams;
   std::vector<Checkpoint> checkpoints;
@@ -308,7 +309,7 @@ Status GrowingPool<Engine>::Reserve(uint64_t bytes) {
 template <typename Engine>
 void GrowingPool<Engine>::KeepToThreshold() {
   const uint64_t threshold = this->configuration_.release_threshold_bytes;
-  if (threshold == UINT64_MAX || this->ReservedBytes() <= threshold) return;
+  if (threshold == UINT64_MAX || this->ReservedBytes() <= threshold || this->device_->capturing()) return;
   Result<uint64_t> released = GiveBack(threshold, Wait::kNo);
   if (!released.ok()) Log(LogLevel::kWarning, this->Title() + ": " + released.status().message());
 }

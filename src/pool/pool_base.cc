@@ -88,12 +88,14 @@ Status PoolBase<Engine>::Free(CUdeviceptr address) {
   if (!requested.ok()) return Status(requested.status().code(), Title() + ": free: " + requested.status().message());
   if (IsToldOfFrees(address)) words_.TellFreed(address);  // before another thread may be served the block
   std::vector<StreamKey> streams;
+  Recordings::Scope recording;
   {
     MutexLock lock(mutex_);
     Result<engine::Freed> freed = FreeInEngine(address);
     if (!freed.ok()) return Status(freed.status().code(), Title() + ": " + freed.status().message());
     if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
     streams = std::move(freed->streams_to_fence);
+    recording = recordings_.Begin(streams);
   }
   Status status;
   if (!streams.empty() && !device_->health().broken()) {
@@ -109,6 +111,7 @@ Status PoolBase<Engine>::Free(CUdeviceptr address) {
       engine_.AttachFence(address, stream, *fence);
     }
   }
+  recording.End();  // what follows may lock what those hold that forget a stream
   AfterFree();
   return status;
 }
@@ -135,13 +138,18 @@ Status PoolBase<Engine>::RecordStream(CUdeviceptr address, StreamKey stream) {
   if (!requested.ok()) {
     return Status(requested.status().code(), Title() + ": record_stream: " + requested.status().message());
   }
-  MutexLock lock(mutex_);
-  if (*requested != 0) {
-    Result<engine::BlockView> view = engine_.Find(address);
-    // At its free the engine takes off what it knows itself: the block counts as that from now on.
-    if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - *requested);
+  Status status;
+  {
+    MutexLock lock(mutex_);
+    if (*requested != 0) {
+      Result<engine::BlockView> view = engine_.Find(address);
+      // At its free the engine takes off what it knows itself: the block counts as that from now on.
+      if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - *requested);
+    }
+    status = engine_.RecordStream(address, stream);
   }
-  return engine_.RecordStream(address, stream);
+  if (status.ok()) words_.TellRecorded(address, stream);
+  return status;
 }
 
 template <typename Engine>
@@ -190,8 +198,13 @@ Status PoolBase<Engine>::WaitForDevice() {
 
 template <typename Engine>
 void PoolBase<Engine>::ForgetStream(StreamKey stream) {
+  {
+    MutexLock lock(mutex_);
+    engine_.ForgetStream(stream);  // no later call records on it
+  }
+  recordings_.AwaitEnd(stream);
   MutexLock lock(mutex_);
-  engine_.ForgetStream(stream);
+  engine_.ForgetStream(stream);  // nor does a fence recorded meanwhile count
 }
 
 template <typename Engine>

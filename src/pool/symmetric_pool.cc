@@ -43,6 +43,15 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
          ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred");
 }
 
+// Those that the waits are recorded on: a fence has been.
+std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
+  std::vector<StreamKey> streams;
+  for (const engine::StreamUse& use : waits) {
+    if (use.fence == engine::kNoFence) streams.push_back(use.stream);
+  }
+  return streams;
+}
+
 // The engine's last calls as texts, for a rank that differs.
 class EngineHistory : public CallHistory {
  public:
@@ -165,6 +174,7 @@ Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
   }
   if (!open.ok()) return Failed(open);
   engine::Served served;
+  Recordings::Scope recording;
   {
     MutexLock lock(mutex_);
     Result<engine::Outcome> outcome = engine_.Allocate(bytes, stream);
@@ -174,6 +184,7 @@ Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
       return Failed(Status(StatusCode::kExhausted, Title() + " " + Describe(WhyExhausted(bytes, grow->bytes))));
     }
     served = std::move(std::get<engine::Served>(*outcome));
+    recording = recordings_.Begin(StreamsOf(served.waits));
   }
   Result<CUdeviceptr> address = FinishServing(served, bytes, stream);
   if (!address.ok()) return Failed(address.status());

@@ -21,6 +21,7 @@
 #include "src/emulator/cuda/graph.h"
 #include "src/emulator/cuda/ledger.h"
 #include "src/emulator/cuda/multicast.h"
+#include "src/emulator/cuda/pool_streams.h"
 #include "src/emulator/cuda/race_checker.h"
 #include "src/emulator/cuda/scheduler.h"
 #include "src/emulator/cuda/user_objects.h"
@@ -67,6 +68,7 @@ class Machine {
   std::map<CUdeviceptr, NvlsNote> nvls;  // by address
   Ledger ledger;
   RaceChecker races;
+  PoolStreams pool_streams;
   Scheduler scheduler;
   UserObjects user_objects{mutex};
   Graphs graphs;
