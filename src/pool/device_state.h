@@ -30,6 +30,7 @@ class DeviceState {
   // While a stream of the device is captured, waiting for the device would break the capture.
   void BeginCapture() { captures_.fetch_add(1, std::memory_order_release); }
   void EndCapture() { captures_.fetch_sub(1, std::memory_order_release); }
+  bool capturing() const { return captures_.load(std::memory_order_acquire) > 0; }
 
   // Waits on the host for everything submitted to the device, at most the deadline. Nothing may be unmapped or
   // deregistered before (rule 5).

@@ -132,7 +132,7 @@ TEST_F(SymmetricPoolFailure, ExhaustionSaysWhatToReserve) {
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 3 * kMiB); }), StatusCode::kExhausted,
-                "reserve(" + std::to_string(20 * kMiB) + ")");  // the usual segment of such a request
+                "reserve(" + std::to_string(8 * kMiB) + ")");  // the usual segment of such a request
   EXPECT_EQ(PoolOf(group()[0]).Figures().failed_allocations, 1u);
   ExpectOk(Reserve(3 * kMiB));
   Free(Allocate(3 * kMiB));
