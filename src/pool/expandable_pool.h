@@ -38,8 +38,11 @@ class ExpandablePool final : public GrowingPool<engine::ExpandableEngine> {
       COMMPOOL_REQUIRES(growth_);
   Result<std::optional<engine::Expansion>> Plan(uint64_t bytes, StreamKey stream, engine::Donors donors)
       COMMPOOL_REQUIRES(growth_);
-  // Whether growing by the request would leave the pool within its slack.
-  bool GrowsCheaply(uint64_t bytes) const;
+  // The plan that costs least: new pages while the pool stays within its slack, else pages that move.
+  Result<std::optional<engine::Expansion>> PlanFor(uint64_t bytes, StreamKey stream, Effort effort)
+      COMMPOOL_REQUIRES(growth_);
+  // Whether making so many bytes for the request would leave the pool within its slack.
+  bool GrowsCheaply(uint64_t requested, uint64_t made) COMMPOOL_REQUIRES(growth_);
   Status AddTerritory(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(growth_);
   // The plan's driver calls. Where one fails the engine is told what is lost, and the rest is as before.
   Status Execute(const engine::Expansion& plan) COMMPOOL_REQUIRES(growth_);
@@ -51,6 +54,8 @@ class ExpandablePool final : public GrowingPool<engine::ExpandableEngine> {
   Status GiveBackTerritories() COMMPOOL_REQUIRES(growth_);
 
   const uint64_t territory_bytes_;
+  uint64_t highest_needed_ COMMPOOL_GUARDED_BY(growth_) = 0;
+  uint64_t total_at_highest_ COMMPOOL_GUARDED_BY(growth_) = 0;  // bytes requested ever, when more was last needed
   std::map<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(growth_);  // by first address
 };
 

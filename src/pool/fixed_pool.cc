@@ -13,6 +13,9 @@ namespace {
 engine::CachingEngine MakeEngine(const PoolParts& parts) {
   engine::EngineOptions options = parts.engine_options();
   options.choice = engine::Choice::kPartlyUsedFirst;
+  // A segment that stands free is one block then, whichever parts of it are known to be idle: what is taken from it,
+  // and when it is given back, does not depend on when the pool asked.
+  options.merge = engine::MergePolicy::kCompatible;
   return engine::CachingEngine(options);
 }
 

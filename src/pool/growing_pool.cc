@@ -1,5 +1,6 @@
 #include "src/pool/growing_pool.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -223,6 +224,18 @@ Status GrowingPool<Engine>::PollStreams() {
   }
   for (const StreamKey stream : streams) {
     if (!IsReachable(stream)) continue;  // only its own thread can record on it
+    // A stream that stands still says so at once; one that goes on needs an event behind what it has.
+    Result<bool> idle = this->device_->capturing() ? Result<bool>(false) : this->device_->fences().IsIdle(stream);
+    if (!idle.ok()) return idle.status();
+    if (*idle) {
+      MutexLock lock(this->mutex_);
+      this->engine_.StreamIdle(stream, now);
+      continue;
+    }
+    const bool recorded = std::any_of(checkpoints.begin(), checkpoints.end(), [&](const Checkpoint& checkpoint) {
+      return checkpoint.stream == stream && checkpoint.moment == now;
+    });
+    if (recorded) continue;
     Result<FenceId> fence = this->device_->fences().Record(stream);
     if (!fence.ok()) return fence.status();
     checkpoints.push_back({stream, now, *fence});

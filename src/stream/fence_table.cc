@@ -97,6 +97,14 @@ Result<bool> FenceTable::Passed(FenceId fence) {
   return true;
 }
 
+Result<bool> FenceTable::IsIdle(StreamKey stream) {
+  const CUresult result = driver_.cuda.cuStreamQuery(StreamOfKey(stream));
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  Status status = health_.Check(driver_, result, {.call = "cuStreamQuery", .device = device_});
+  if (!status.ok()) return status;
+  return true;
+}
+
 void FenceTable::Retire(FenceId fence) {
   Recorded retired;  // destroyed after the lock
   MutexLock lock(mutex_);

@@ -39,6 +39,10 @@ class FenceTable {
   // Whether the fence's work is done. Never waits.
   Result<bool> Passed(FenceId fence);
 
+  // Whether everything submitted to the stream so far is done. Never waits. REQUIRES: IsReachable(stream), and that no
+  // stream of the device is captured: the question would break the capture.
+  Result<bool> IsIdle(StreamKey stream);
+
   // Gives a fence that has passed, or that nobody waits for any more, back. Retiring twice is harmless.
   void Retire(FenceId fence);
 

@@ -30,8 +30,8 @@ void GiveBack(CachingEngine& engine, Address address) {
 
 TEST(CachingEngine, AsksForASegmentWhereNothingFits) {
   CachingEngine engine({});
-  EXPECT_EQ(BytesToGrow(engine.Allocate(60 * kKiB, kStream, Reuse::kSameStream)), 2 * kMiB);
-  EXPECT_EQ(BytesToGrow(engine.Allocate(5 * kMiB, kStream, Reuse::kSameStream)), 20 * kMiB);
+  EXPECT_EQ(BytesToGrow(engine.Allocate(60 * kKiB, kStream, Reuse::kSameStream)), 4 * kMiB);
+  EXPECT_EQ(BytesToGrow(engine.Allocate(3 * kMiB, kStream, Reuse::kSameStream)), 8 * kMiB);
   EXPECT_EQ(BytesToGrow(engine.Allocate(61 * kMiB, kStream, Reuse::kSameStream)), 62 * kMiB);
   CachingEngine large({.segment_bytes = kGiB});
   EXPECT_EQ(BytesToGrow(large.Allocate(1, kStream, Reuse::kAnyStream)), kGiB);
@@ -39,10 +39,10 @@ TEST(CachingEngine, AsksForASegmentWhereNothingFits) {
 
 TEST(CachingEngine, TellsTheGrowthThatARequestNeeds) {
   CachingEngine engine({});
-  EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream)->bytes, 2 * kMiB);
+  EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream)->bytes, 4 * kMiB);
   engine.AddSegment({kBase, 2 * kMiB});
   EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream)->bytes, 0u);
-  EXPECT_EQ(engine.GrowthFor(3 * kMiB, kStream, Reuse::kAnyStream)->bytes, 20 * kMiB);
+  EXPECT_EQ(engine.GrowthFor(3 * kMiB, kStream, Reuse::kAnyStream)->bytes, 8 * kMiB);
   EXPECT_EQ(engine.GrowthFor(0, kStream, Reuse::kAnyStream).status().code(), StatusCode::kInvalidArgument);
 }
 

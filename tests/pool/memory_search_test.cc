@@ -158,7 +158,7 @@ TEST_F(PoolLimit, DoesNotTakeOtherPoolsMemory) {
 }
 
 TEST_F(PoolLimit, ServesWhatFitsAlthoughTheUsualSegmentWouldNot) {
-  // 2 MiB requests usually come with a segment of 20 MiB.
+  // 2 MiB requests usually come with a segment of 8 MiB.
   Result<CUdeviceptr> served = Allocate(pool_, 2 * kMiB);
   ASSERT_TRUE(served.ok()) << served.status().message();
   EXPECT_TRUE(runtime().Free(*served).ok());

@@ -59,6 +59,12 @@ TEST_F(Fences, PassWhenTheirStreamIsDone) {
   table_.Retire(fence);
 }
 
+TEST_F(Fences, AreNotNeededForAStreamThatStandsStill) {
+  Work(first_, 1);
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  EXPECT_TRUE(table_.IsIdle(KeyOfStream(first_)).value());
+}
+
 TEST_F(Fences, OrderAnotherStreamsLaterWork) {
   for (int round = 0; round < 10; ++round) Work(first_, 1);
   const FenceId fence = table_.Record(KeyOfStream(first_)).value();

@@ -1,4 +1,4 @@
-"""commpool bench hot and bench threshold: what they print, not how fast it is."""
+"""commpool bench hot, threshold and make: what they print, not how fast it is."""
 
 import json
 import os
@@ -89,6 +89,15 @@ class Threshold(unittest.TestCase):
     def test_bad_arguments_are_errors(self):
         for arguments in (["--bytes", "much"], ["--bytes", "1"], ["--bytes", "1024G"], ["--rounds", "0"]):
             self.assertEqual(cli.run("bench", "threshold", *arguments).returncode, 4, arguments)
+
+
+class Make(unittest.TestCase):
+    def test_tells_each_backings_time_and_what_growth_adds_to_the_raw_calls(self):
+        result = cli.run("bench", "make", "--bytes", "16M", "--rounds", "1", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        times = {row["made_by"]: row["median_us"] for row in report["rows"]}
+        self.assertAlmostEqual(report["growth_ratio"], times["vmm growth"] / times["raw vmm calls"])
 
 
 if __name__ == "__main__":

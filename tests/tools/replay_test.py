@@ -55,6 +55,7 @@ class Replay(unittest.TestCase):
         for mode in ("fixed", "expandable", "symmetric"):
             [trace] = self.replay("--mode", mode, self.write("steady.trace", _STEADY))
             self.assertEqual(trace["second_half"], {"driver_calls": {}, "waits": 0}, mode)
+            self.assertEqual(trace["steady_driver_calls"], 0, mode)
             self.assertTrue(trace["driver_calls"], mode)
 
     def test_blocks_shared_by_streams_are_neither_lost_nor_raced_for(self):

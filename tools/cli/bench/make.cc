@@ -22,6 +22,9 @@ struct Arguments {
   OutputOptions output;
 };
 
+constexpr char kRawCalls[] = "raw vmm calls";
+constexpr char kGrowth[] = "vmm growth";  // of a pool that is there: the same calls, and what the pool adds
+
 using Clock = std::chrono::steady_clock;
 
 double MicrosecondsSince(Clock::time_point start) {
@@ -36,6 +39,18 @@ Result<double> TimePool(Backing backing, uint64_t bytes) {
   if (!status.ok()) return status;
   const double microseconds = MicrosecondsSince(start);
   status = pool->close();
+  if (!status.ok()) return status;
+  return microseconds;
+}
+
+// The growth of a pool that is there.
+Result<double> TimeGrowth(uint64_t bytes) {
+  Result<Pool> pool = Pool::create({.backing = Backing::kVmm, .name = "bench make"});
+  if (!pool.ok()) return pool.status();
+  const Clock::time_point start = Clock::now();
+  Status status = pool->reserve(bytes);
+  const double microseconds = MicrosecondsSince(start);
+  if (status.ok()) status = pool->close();
   if (!status.ok()) return status;
   return microseconds;
 }
@@ -75,7 +90,8 @@ Result<nlohmann::json> Measure(const Driver& driver, int device, uint64_t bytes,
   std::map<std::string, std::vector<double>> times;
   for (int round = -1; round < rounds; ++round) {  // the first is not counted
     const std::pair<const char*, Result<double>> measured[] = {{"ncclMemAlloc", TimeNcclMemAlloc(driver, bytes)},
-                                                               {"raw vmm calls", TimeRawCalls(driver, device, bytes)},
+                                                               {kRawCalls, TimeRawCalls(driver, device, bytes)},
+                                                               {kGrowth, TimeGrowth(bytes)},
                                                                {"vmm pool", TimePool(Backing::kVmm, bytes)},
                                                                {"cuda pool", TimePool(Backing::kCuda, bytes)},
                                                                {"nccl pool", TimePool(Backing::kNccl, bytes)}};
@@ -90,7 +106,11 @@ Result<nlohmann::json> Measure(const Driver& driver, int device, uint64_t bytes,
     const double median = Median(values);
     rows.push_back({{"made_by", name}, {"median_us", median}, {"times_faster_than_ncclMemAlloc", reference / median}});
   }
-  return nlohmann::json{{"bytes", bytes}, {"rounds", rounds}, {"driver", driver.description}, {"rows", rows}};
+  return nlohmann::json{{"bytes", bytes},
+                        {"rounds", rounds},
+                        {"driver", driver.description},
+                        {"rows", rows},
+                        {"growth_ratio", Median(times[kGrowth]) / Median(times[kRawCalls])}};
 }
 
 int Run(const Arguments& arguments) {
@@ -117,6 +137,7 @@ int Run(const Arguments& arguments) {
       std::printf("%-14s %14.1f %21.1fx\n", row["made_by"].get<std::string>().c_str(), row["median_us"].get<double>(),
                   row["times_faster_than_ncclMemAlloc"].get<double>());
     }
+    std::printf("# growth takes %.2f times the raw calls\n", (*results)["growth_ratio"].get<double>());
   }
   Record(arguments.output, driver.description, *results);
   return kSuccess;

@@ -79,6 +79,7 @@ nlohmann::json ToJson(const ReplayRow& row) {
       {"waits", figures.costs.waits},
       {"moved_bytes", figures.costs.moved_bytes},
       {"driver_calls", CountsOf(figures.calls)},
+      {"steady_driver_calls", Sum(figures.calls_in_second_half).count},
       {"second_half",
        {{"driver_calls", CountsOf(figures.calls_in_second_half)}, {"waits", figures.waits_in_second_half}}},
       {"driver_us_by_call", nlohmann::json::object()}};
