@@ -293,7 +293,12 @@ COMMPOOL_API commpool_status commpool_pool_revoke(commpool_pool pool, const int*
 
 /* Registers the pool's segments, those to come included, with a communicator: a fixed pool as local buffers, a
  * symmetric pool as windows. Idempotent. COLLECTIVE for symmetric pools, over home and `communicator` alike: every rank
- * of home calls it, those that `communicator` does not have with null. */
+ * of home calls it, those that `communicator` does not have with null. Disjoint groups (the halves of a split) may be
+ * registered in one call, each rank passing its own; ranks register groups that overlap in one order.
+ * DISAGREEMENT on all ranks, with nothing registered, where a member passes null or another communicator: before any
+ * NCCL call where its size or rank tells, else within deadline_ms, and then abort the communicators that were passed.
+ * NOT_SUPPORTED on all ranks where NCCL makes no window: before 2.27, between GPUs that do not reach each other (a null
+ * window), and over host memory before 2.30.3. */
 COMMPOOL_API commpool_status commpool_pool_register_with(commpool_pool pool, struct ncclComm* communicator);
 
 /* Registers segments that a fixed pool has grown since: growth inside an allocation may not call NCCL. Call it on the
@@ -311,6 +316,35 @@ COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct nc
  * of the same place in the pool's sequence of calls. NOT_FOUND where there is none. */
 COMMPOOL_API commpool_status commpool_window_of(const void* pointer, struct ncclComm* communicator,
                                                 struct ncclWindow_vidmem** window, uint64_t* offset);
+
+/* ---- A thread that owns several ranks ---------------------------------------------------------------------------- */
+
+/* One collective call for the pools of several ranks, for a thread that owns their communicators (ncclCommInitAll):
+ * made one after another, the first would wait for the next for ever. Each pool's part runs on a thread of the
+ * library's while the caller waits, with that pool's device current; a caller's all_gather is called on those threads.
+ * Otherwise as the calls above; the failure of the first pool that has one is returned. INVALID_ARGUMENT for no pool
+ * and for one that is passed twice. The pools that one commpool_pools_create made with one home belong together: a
+ * collective call of that thread for only some of them, commpool_pool_* included, is FAILED_PRECONDITION at once. */
+
+/* Makes `count` pools, or none. */
+COMMPOOL_API commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count,
+                                                   commpool_pool* pools);
+
+COMMPOOL_API commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes);
+
+/* `reclaimed_bytes` and `released_bytes` have a place for each pool, or are null. */
+COMMPOOL_API commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count,
+                                                    uint64_t* reclaimed_bytes);
+COMMPOOL_API commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
+                                                 uint64_t* released_bytes);
+
+/* `communicators` has one for each pool: that of its rank, or null. */
+COMMPOOL_API commpool_status commpool_pools_register_with(const commpool_pool* pools,
+                                                          struct ncclComm* const* communicators, size_t count);
+COMMPOOL_API commpool_status commpool_pools_deregister(const commpool_pool* pools,
+                                                       struct ncclComm* const* communicators, size_t count);
+
+COMMPOOL_API commpool_status commpool_pools_close(const commpool_pool* pools, size_t count);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------- */
 

@@ -126,6 +126,8 @@ Result<uint64_t> FixedPool::GiveBack(uint64_t keep_bytes, Wait wait) {
 
 Status FixedPool::Close() {
   MutexLock collective(collective_);
+  const Status unpinned = CheckUnpinned();
+  if (!unpinned.ok()) return unpinned;
   open_ = false;
   if (device_->health().broken()) return device_->health().first_error();
   Status status = WaitForDevice();
@@ -134,6 +136,13 @@ Status FixedPool::Close() {
   if (!status.ok()) return status;
   TakeBack(shared_.caches->Close(handle(), CacheRegistry::Reopen::kNever));
   return GiveBack(0, Wait::kYes).status();
+}
+
+// A captured collective keeps NCCL's handles of registered memory until its graph is gone.
+Status FixedPool::CheckUnpinned() const {
+  if (registrations_.empty()) return Status();
+  Status status = captures_.CheckNoneLive();
+  return status.ok() ? status : Status(status.code(), Title() + ": " + status.message());
 }
 
 Status FixedPool::RegisterWith(ncclComm_t handle) {
@@ -163,6 +172,8 @@ Result<uint64_t> FixedPool::RegisterPending() {
 Status FixedPool::Deregister(ncclComm_t communicator) {
   MutexLock collective(collective_);
   if (!registrations_.Has(communicator)) return Status();
+  const Status unpinned = CheckUnpinned();
+  if (!unpinned.ok()) return unpinned;
   Status status = device_->Quiesce(configuration_.deadline_ms);
   if (!status.ok()) return status;
   return registrations_.Remove(communicator);

@@ -6,13 +6,16 @@
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_POOL_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_POOL_H_
 
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "src/pool/graph_captures.h"
 #include "src/pool/pool_base.h"
 #include "src/registration/agreement.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
+#include "src/registration/domain.h"
 
 namespace commpool {
 
@@ -24,6 +27,8 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   // with.
   Status Open(const Status& readiness);
 
+  uint64_t home_id() const override { return home_id_; }
+
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Status Reserve(uint64_t bytes) override;
   Result<uint64_t> Reclaim() override;
@@ -31,6 +36,10 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   uint64_t ReleaseUnused() override { return 0; }  // shrinking is collective
   Status Close() override;
   void Retire() override;
+
+  Status BeginCapture(CaptureHandle capture, CUstream stream) override;
+  void EndCapture(CaptureHandle capture) override;
+  void ForgetStream(StreamKey stream) override;
 
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve registers what it makes
@@ -41,7 +50,14 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   // What this rank brings to a call: its figures as they are now.
   Intent MakeIntent(CollectiveCall call, uint64_t bytes) const;
   // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
-  Result<Agreed> Begin(CollectiveCall call, uint64_t bytes, const Status& readiness);
+  Result<Agreed> Begin(CollectiveCall call, uint64_t bytes, const Status& readiness, DomainClaim claim = {});
+  // What every rank said of communicators, where none has abandoned a registration that another has.
+  Result<std::vector<DomainClaim>> CheckHeld(const Agreed& agreed) COMMPOOL_REQUIRES(collective_);
+  // A communicator of the caller's as this rank will speak of it.
+  Result<Communicator> Describe(ncclComm_t handle) const;
+  DomainClaim ClaimOf(const Communicator& communicator) const;
+  // Meets the other members of new communicators, and numbers them: on all ranks, whether they passed one or not.
+  Status Meet(const std::vector<DomainClaim>& claims, Communicator* communicator) COMMPOOL_REQUIRES(collective_);
   // The rest of reserve, where free memory does not suffice: make, agree, register, agree, adopt.
   Status Grow(uint64_t bytes, const Agreed& agreed);
   Status AddMemory(uint64_t segment_bytes);
@@ -54,7 +70,33 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   uint64_t ReservedBytes() const COMMPOOL_EXCLUDES(mutex_);
 
   const Communicator home_;
+  uint64_t home_id_ = 0;  // agreed on at creation
+  // Captures. A block that a capture got is its graph's until the graph is gone: freed, it is not told to the other
+  // ranks before, so that no rank reuses it. Where it lies depends on the sequence alone, as ever.
+  struct GraphBlock {
+    engine::Sequence sequence = 0;
+    engine::Part part = engine::kCommonPart;
+    bool gone = false;                    // the graph; the block is kept while streams are to fence
+    std::vector<StreamKey> streams = {};  // that used it and get their fences then
+  };
+  // The part of the capture that the stream is in; the common part outside of captures.
+  Result<engine::Part> PartOf(StreamKey stream) const;
+  // FinishServing for a block that a capture got: what it waits for must not become part of the graph.
+  Result<CUdeviceptr> FinishInCapture(engine::Served served, uint64_t requested, StreamKey stream, engine::Part part);
+  Status AwaitOutsideCapture(const engine::StreamUse& use);
+  // Why captures keep this rank from a call, where they do.
+  Status CheckCaptures(CollectiveCall call) const;
+  // Blocks of graphs that are gone become like any that was freed.
+  void CollectGraphs() COMMPOOL_EXCLUDES(mutex_);
+  void KeepGraphsBlocks(std::vector<engine::Sequence>* freed) const COMMPOOL_REQUIRES(mutex_);
+  bool IsToldOfFrees(CUdeviceptr address) const override;
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(mutex_);
+
+  GraphCaptures captures_{driver_};
+  std::map<CUdeviceptr, GraphBlock> graph_blocks_ COMMPOOL_GUARDED_BY(mutex_);
+
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(collective_);
+  DomainTable domains_ COMMPOOL_GUARDED_BY(collective_);
 };
 
 }  // namespace commpool
