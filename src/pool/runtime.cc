@@ -79,9 +79,11 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
     if (!found.ok()) return found.status();
     device = *found;
   }
-  if (const CUdeviceptr address = AllocateCached(device, bytes, stream)) return address;
   const StreamKey key = KeyOfStream(stream);
-  if (const std::shared_ptr<Pool> pool = scopes_.Route(device, key)) return pool->Allocate(bytes, key);
+  if (const std::shared_ptr<Pool> pool = scopes_.Route(device, key)) {
+    const CUdeviceptr address = TakeFromCache(pool->handle(), bytes, key);
+    return address != 0 ? Result<CUdeviceptr>(address) : pool->Allocate(bytes, key);
+  }
   Result<PoolHandle> fallback = DefaultPool(device);
   if (!fallback.ok()) return fallback.status();
   return AllocateFrom(*fallback, bytes, stream);
@@ -90,10 +92,11 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
 Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  if (const CUdeviceptr address = AllocateCachedFrom(handle, bytes, stream)) return address;
+  const StreamKey key = KeyOfStream(stream);
+  if (const CUdeviceptr address = TakeFromCache(handle, bytes, key)) return address;
   Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
   if (!pool.ok()) return pool.status();
-  return (*pool)->Allocate(bytes, KeyOfStream(stream));
+  return (*pool)->Allocate(bytes, key);
 }
 
 CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
@@ -105,12 +108,29 @@ CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream)
   return AllocateCachedFrom(pool, bytes, stream);
 }
 
-void Runtime::TellTaken(PoolHandle handle, CUdeviceptr address, StreamKey stream) {
+CUdeviceptr Runtime::TakeFromCache(PoolHandle handle, uint64_t bytes, StreamKey stream) {
+  engine::ThreadCache* const cache = shared_.caches->Find(handle, stream);
+  if (cache == nullptr || bytes - 1 >= engine::kSmallBytes) return 0;
+  const CUdeviceptr address = cache->Take(bytes);
+  if (address == 0 || !shared_.annotations.listening) return address;
   const engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
   const engine::BlockWord block(word->load(std::memory_order_relaxed));
   const Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
   BlockWords(shared_).TellAllocated(address, engine::ClassBytes(block.size_class()), stream,
                                     pool.ok() ? (*pool)->name().c_str() : "");
+  return address;
+}
+
+bool Runtime::GiveToCache(CUdeviceptr address) {
+  engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
+  const engine::BlockWord block(word->load(std::memory_order_acquire));
+  if (block.state() != engine::BlockWord::State::kCacheable) return false;
+  engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
+  if (cache == nullptr) return false;
+  // Told before it is true: another thread may serve the block again at once. Where the cache refuses, the pool's own
+  // free tells again.
+  BlockWords(shared_).TellFreed(address);
+  return cache->Give({address, word}, block);
 }
 
 Status Runtime::Free(CUdeviceptr address) {
@@ -129,9 +149,9 @@ bool Runtime::FreeToOwnCache(CUdeviceptr address, Pool& owner) {
   if (block.state() != engine::BlockWord::State::kCacheable) return false;
   // A thread that frees what others allocate gets a cache of their lane; a full one gives half of what it has back.
   shared_.caches->Open(block.lane());
-  if (FreeCached(address)) return true;
+  if (GiveToCache(address)) return true;
   if (engine::ThreadCache* const cache = shared_.caches->Find(block.lane())) owner.TakeBack(cache->TakeHalf());
-  return FreeCached(address);
+  return GiveToCache(address);
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
