@@ -13,7 +13,7 @@
  *     cuStreamDestroy, commpool_pool_deregister (or abandon) before ncclCommDestroy (or abort).
  *  6. Any thread may call any function, except that calls marked COLLECTIVE are made by every rank of the pool's home
  *     communicator, in the same order, on the thread that uses the communicator, at the same place among its
- *     collectives: NCCL allows one thread a communicator.
+ *     collectives: NCCL allows one thread a communicator. A thread that owns several ranks calls commpool_pools_*.
  *  7. An allocation or a free is never COLLECTIVE and never calls NCCL.
  *  8. The calling thread's current CUDA device is the same after a call as before it.
  *  9. Option structs begin with struct_bytes, set by their init function: a newer library reads an older program's.
@@ -219,8 +219,13 @@ typedef uint64_t commpool_capture;
  * from a part of its own that belongs to the graph, from reserved memory alone: no growth, no registration, no wait.
  * What is freed inside the capture is reused inside it. The part returns to the pool when its last block is freed and
  * the graph and everything instantiated from it is destroyed; its segments stay where they are until then. Call it
- * after cuStreamBeginCapture. FAILED_PRECONDITION where the stream is not being captured; NOT_SUPPORTED for symmetric
- * pools, whose placement must not depend on a rank's graphs, and where the driver knows no user objects. */
+ * after cuStreamBeginCapture. FAILED_PRECONDITION where the stream is not being captured; NOT_SUPPORTED where the
+ * driver knows no user objects. A symmetric pool serves a capture from its sequence as usual, waiting on the host for
+ * what other streams did with the block before; what is freed then returns, by the next collective call, once the
+ * graphs of all ranks are gone. NOT_SUPPORTED with frees = ORDERED, which take effect at once. While the capture is
+ * open its collective calls other than reclaim, and while the graph is alive trim, deregister and close (of a
+ * registered fixed pool the last two), are FAILED_PRECONDITION, on all ranks with the reason: captured collectives keep
+ * NCCL's handles. */
 COMMPOOL_API commpool_status commpool_capture_begin(commpool_pool pool, struct CUstream_st* stream,
                                                     commpool_capture* capture);
 
@@ -306,10 +311,13 @@ COMMPOOL_API commpool_status commpool_pool_register_with(commpool_pool pool, str
 COMMPOOL_API commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* registered);
 
 /* Ends the registrations with a communicator, after waiting for the device; before ncclCommDestroy. Idempotent.
- * COLLECTIVE for symmetric pools. */
+ * COLLECTIVE for symmetric pools, over home and the communicator as register_with: DISAGREEMENT, with nothing done,
+ * where a rank that has the registration passes another or null. A communicator that is split, shrunk or grown keeps
+ * its registrations; the new one has none before register_with. */
 COMMPOOL_API commpool_status commpool_pool_deregister(commpool_pool pool, struct ncclComm* communicator);
 
-/* Drops every handle of a communicator that was aborted or lost a rank; calls nothing. Not collective. Idempotent. */
+/* Drops every handle of a communicator that was aborted, revoked or lost a rank; calls nothing. Not collective, but
+ * made on every rank that has it: until then growth and register_with are DISAGREEMENT on all. Idempotent. */
 COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator);
 
 /* The window that holds `pointer` on a communicator, and the pointer's offset in it: the same on every rank for blocks

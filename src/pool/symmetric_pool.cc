@@ -269,19 +269,7 @@ Result<uint64_t> SymmetricPool::Reclaim() {
   return before - std::min(before, engine_.counters().pending_bytes);
 }
 
-Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>& indexes) {
-  if (indexes.empty()) return uint64_t{0};
-  Status mine = WaitForDevice();
-  Status status = AgreeOnOutcome(*channel_, mine, "waiting for the device");
-  if (!status.ok()) return status;
-  for (const engine::SegmentIndex index : indexes) {
-    Status deregistered = registrations_.DeregisterSegment(index);
-    if (mine.ok()) mine = deregistered;
-  }
-  // Peers' imports keep the memory alive, and an address must not be reused, until all ranks have deregistered.
-  status = AgreeOnOutcome(*channel_, mine, "deregistering");
-  if (!status.ok()) return status;
-  uint64_t released = 0;
+Status SymmetricPool::Unmap(const std::vector<engine::SegmentIndex>& indexes, uint64_t* released) {
   ContextGuard guard(driver_, device_->context());
   MutexLock growth(growth_);
   for (const engine::SegmentIndex index : indexes) {
@@ -289,11 +277,28 @@ Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>
     if (segment == nullptr) {
       return Status(StatusCode::kFailedPrecondition, Title() + ": another thread allocated during a collective call");
     }
-    released += segment->bytes();
+    *released += segment->bytes();
     GiveRoomBack(segment->bytes());
-    status = segment->Free();
+    Status status = segment->Free();
     if (!status.ok()) return status;
   }
+  return Status();
+}
+
+Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>& indexes) {
+  if (indexes.empty()) return uint64_t{0};
+  uint64_t released = 0;
+  const Status status = TearDown(
+      [&] {
+        Status first;
+        for (const engine::SegmentIndex index : indexes) {
+          Status deregistered = registrations_.DeregisterSegment(index);
+          if (first.ok()) first = deregistered;
+        }
+        return first;
+      },
+      [&] { return Unmap(indexes, &released); });
+  if (!status.ok()) return status;
   return released;
 }
 

@@ -6,6 +6,7 @@
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_POOL_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_POOL_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -64,7 +65,12 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   // A segment, with room for it under the device's limit; and back, where the step goes no further.
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes) COMMPOOL_EXCLUDES(growth_);
   void DropSegment(std::unique_ptr<Segment> segment);
-  // Deregisters and frees these segments on every rank; none is freed before all ranks have deregistered.
+  // The one order in which registrations, and the memory under them, end on every rank. Graphs that use them are gone:
+  // the intent asked for that.
+  Status TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap)
+      COMMPOOL_REQUIRES(collective_);
+  Status Unmap(const std::vector<engine::SegmentIndex>& indexes, uint64_t* released) COMMPOOL_EXCLUDES(growth_);
+  // Deregisters and frees these segments on every rank.
   Result<uint64_t> GiveBack(const std::vector<engine::SegmentIndex>& indexes);
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
   uint64_t ReservedBytes() const COMMPOOL_EXCLUDES(mutex_);

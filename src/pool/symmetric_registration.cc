@@ -100,14 +100,26 @@ Status SymmetricPool::Deregister(ncclComm_t handle) {
   const Result<std::vector<DomainClaim>> claims = DecodeClaims(agreed->claims);
   Status status = claims.ok() ? domains_.CheckPassedByHolders(*claims) : claims.status();
   if (!status.ok()) return Status(status.code(), Title() + ": deregister: " + status.message());
-  Status mine = device_->Quiesce(configuration_.deadline_ms);
-  status = AgreeOnOutcome(*channel_, mine, "waiting for the device");
+  return TearDown(
+      [&] {
+        for (const DomainClaim& claim : *claims) {
+          if (claim.number) domains_.Remove(*claim.number);
+        }
+        return handle == nullptr ? Status() : registrations_.Remove(handle);
+      },
+      [] { return Status(); });  // the memory stays
+}
+
+Status SymmetricPool::TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap) {
+  // NCCL drains nothing when it deregisters, and beside a running collective it can deadlock: quiesce first.
+  Status status = AgreeOnOutcome(*channel_, WaitForDevice(), "waiting for the device");
   if (!status.ok()) return status;
-  if (handle != nullptr) mine = registrations_.Remove(handle);
-  for (const DomainClaim& claim : *claims) {
-    if (claim.number) domains_.Remove(*claim.number);
-  }
-  return AgreeOnOutcome(*channel_, mine, "deregistering");
+  // Every rank has quiesced. Deregister on every communicator, before the caller destroys any.
+  status = AgreeOnOutcome(*channel_, deregister(), "deregistering");
+  if (!status.ok()) return status;
+  // Every rank has deregistered: until then peers' imports keep the memory alive, and an address that is given out
+  // again would be another block under an old window.
+  return unmap();
 }
 
 Status SymmetricPool::AbandonCommunicator(ncclComm_t communicator) {
