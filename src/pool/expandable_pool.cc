@@ -62,8 +62,8 @@ Territory& ExpandablePool::TerritoryOf(CUdeviceptr address) {
   return static_cast<Territory&>(segments_.Get(std::prev(after)->second));
 }
 
-Status ExpandablePool::AddTerritory(engine::Space space, uint64_t block_bytes) {
-  const uint64_t bytes = std::max(territory_bytes_, RoundUp(block_bytes, granularity()));
+Status ExpandablePool::AddTerritory(engine::Space space, uint64_t least_bytes) {
+  const uint64_t bytes = std::max(territory_bytes_, least_bytes);
   Result<std::unique_ptr<Territory>> territory = Territory::Reserve(segments_.backing(), bytes);
   if (!territory.ok()) return territory.status();
   for (const int peer : peers_) {
@@ -81,7 +81,7 @@ Status ExpandablePool::AddTerritory(engine::Space space, uint64_t block_bytes) {
 
 Result<std::optional<engine::Expansion>> ExpandablePool::Plan(uint64_t bytes, StreamKey stream, engine::Donors donors) {
   for (;;) {
-    engine::Space space = engine::Space::kLarge;
+    engine::Grow growth;
     {
       MutexLock lock(mutex_);
       Result<engine::Grow> needed = engine_.GrowthFor(bytes, stream, engine::Reuse::kSameStream);
@@ -90,9 +90,9 @@ Result<std::optional<engine::Expansion>> ExpandablePool::Plan(uint64_t bytes, St
       Result<engine::Expansion> plan = engine_.Plan(bytes, stream, donors);
       if (!plan.ok()) return plan.status();
       if (!plan->needs_territory) return std::optional<engine::Expansion>(std::move(*plan));
-      space = needed->space;
+      growth = *needed;
     }
-    Status status = AddTerritory(space, bytes + granularity());
+    Status status = AddTerritory(growth.space, growth.bytes);
     if (!status.ok()) return status;
   }
 }

@@ -39,7 +39,7 @@ class ExpandablePool final : public GrowingPool<engine::ExpandableEngine> {
       COMMPOOL_REQUIRES(growth_);
   // Whether growing by the request would leave the pool within its slack.
   bool GrowsCheaply(uint64_t bytes) const;
-  Status AddTerritory(engine::Space space, uint64_t block_bytes) COMMPOOL_REQUIRES(growth_);
+  Status AddTerritory(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(growth_);
   // The plan's driver calls. Where one fails the engine is told what is lost, and the rest is as before.
   Status Execute(const engine::Expansion& plan) COMMPOOL_REQUIRES(growth_);
   Result<std::vector<PhysicalMemory>> MakePages(const engine::Expansion& plan);

@@ -151,7 +151,7 @@ Status FixedPool::RegisterWith(ncclComm_t handle) {
   if (!open.ok()) return open;
   const Capability capability = segments_.backing().CanRegisterLocal();
   if (!capability.available) return Status(StatusCode::kNotSupported, Title() + ": " + capability.reason);
-  Result<Communicator> communicator = DescribeCommunicator(driver_, handle);
+  Result<Communicator> communicator = DescribeCommunicator(driver_, handle, configuration_.deadline_ms);
   if (!communicator.ok()) return communicator.status();
   if (communicator->device != device()) {
     return Status(StatusCode::kInvalidArgument, Title() + " cannot be registered with a communicator of device " +

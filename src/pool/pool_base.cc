@@ -1,11 +1,13 @@
 #include "src/pool/pool_base.h"
 
+#include <optional>
 #include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 #include "src/base/log.h"
 #include "src/driver/diagnosis.h"
+#include "src/pool/bounded_wait.h"
 
 namespace commpool {
 
@@ -28,7 +30,7 @@ PoolBase<Engine>::PoolBase(PoolParts&& parts, Engine engine, RegistrationKind re
       device_(std::move(parts.device)),
       configuration_(std::move(parts.configuration)),
       granularity_(std::max(configuration_.granularity_bytes, parts.backing->granularity())),
-      registrations_(driver_, registration_kind, configuration_.deadline_ms),
+      registrations_(driver_, registration_kind, configuration_.deadline_ms, parts.shared.windows),
       engine_(std::move(engine)),
       segments_(std::move(parts.backing), configuration_.alignment_bytes),
       peers_(configuration_.peers.begin(), configuration_.peers.end()) {}
@@ -272,8 +274,15 @@ template <typename Engine>
 Status PoolBase<Engine>::WaitForPeer(int peer) const {
   Result<PrimaryContext> context = PrimaryContext::Retain(driver_, peer);
   if (!context.ok()) return context.status();
-  ContextGuard guard(driver_, *context);
-  return CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(),
+  const std::optional<CUresult> result = SynchroniseWithin(driver_, context->get(), configuration_.deadline_ms);
+  if (!result) {
+    context->Abandon();  // the wait goes on
+    return Status(StatusCode::kDeadlineExceeded, Title() + ": device " + std::to_string(peer) +
+                                                     " is still busy after " +
+                                                     std::to_string(configuration_.deadline_ms) +
+                                                     " ms, no access was revoked: a collective waits for a rank?");
+  }
+  return CheckCuda(driver_, *result,
                    {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access to " + Title()});
 }
 
@@ -307,14 +316,7 @@ Status PoolBase<Engine>::Revoke(const std::vector<int>& peers) {
 
 template <typename Engine>
 Result<WindowPlace> PoolBase<Engine>::WindowOf(CUdeviceptr address, ncclComm_t communicator) const {
-  uint32_t index = 0;
-  {
-    MutexLock lock(mutex_);
-    Result<engine::BlockView> block = engine_.Find(address);
-    if (!block.ok()) return block.status();
-    index = block->segment;
-  }
-  return registrations_.Find(communicator, index, address);
+  return registrations_.Find(communicator, address);
 }
 
 template <typename Engine>

@@ -12,6 +12,20 @@
 
 namespace commpool {
 
+namespace {
+
+bool IsExhausted(const Status& status) {
+  return status.code() == StatusCode::kExhausted || status.code() == StatusCode::kOutOfMemory;
+}
+
+// A failure says which scopes' pools handed the request on.
+Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& passed) {
+  if (address.ok() || passed.empty()) return address;
+  return Status(address.status().code(), address.status().message() + "; exhausted before it, by scopes: " + passed);
+}
+
+}  // namespace
+
 Runtime::Runtime(std::shared_ptr<const Driver> driver)
     : driver_(std::move(driver)), devices_(*driver_), shared_(*driver_), stream_devices_(*driver_) {}
 
@@ -34,6 +48,12 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, shared_, std::move(configuration));
   if (!pool.ok()) return pool.status();
   return shared_.table.Add(std::move(*pool));
+}
+
+Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
+  Status status = RefuseForkedChild();
+  if (!status.ok()) return status;
+  return commpool::RefusePool(*driver_, devices_, home, why);
 }
 
 Status Runtime::DestroyPool(PoolHandle handle) {
@@ -79,14 +99,28 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
     if (!found.ok()) return found.status();
     device = *found;
   }
-  const StreamKey key = KeyOfStream(stream);
-  if (const std::shared_ptr<Pool> pool = scopes_.Route(device, key)) {
-    const CUdeviceptr address = TakeFromCache(pool->handle(), bytes, key);
-    return address != 0 ? Result<CUdeviceptr>(address) : pool->Allocate(bytes, key);
+  return AllocateRouted({device, KeyOfStream(stream), bytes}, stream);
+}
+
+Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request, CUstream stream) {
+  std::string passed;  // the pools that had no memory
+  bool rank_local = false;
+  std::optional<CaughtBy> caught = scopes_.Route(request);
+  for (; caught; caught = scopes_.Route(request, caught->scope)) {
+    Pool& pool = *caught->pool;
+    // What memory one rank has left must not decide where a symmetric pool places its blocks (rule 4).
+    if (rank_local && pool.symmetric()) continue;
+    Result<CUdeviceptr> address(TakeFromCache(pool.handle(), request.bytes, request.stream));
+    if (*address == 0) address = pool.Allocate(request.bytes, request.stream);
+    if (address.ok() || caught->exhaustion == Exhaustion::kError || !IsExhausted(address.status())) {
+      return NamePassed(std::move(address), passed);
+    }
+    rank_local = rank_local || !pool.symmetric();
+    passed += (passed.empty() ? "" : ", ") + pool.name();
   }
-  Result<PoolHandle> fallback = DefaultPool(device);
+  Result<PoolHandle> fallback = DefaultPool(request.device);
   if (!fallback.ok()) return fallback.status();
-  return AllocateFrom(*fallback, bytes, stream);
+  return NamePassed(AllocateFrom(*fallback, request.bytes, stream), passed);
 }
 
 Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
@@ -101,7 +135,7 @@ Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUs
 
 CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
   if (device < 0 || static_cast<size_t>(device) >= kMostDevices) return 0;
-  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device);
+  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device, bytes);
   if (!routed) return 0;
   const PoolHandle pool =
       *routed != 0 ? *routed : default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);

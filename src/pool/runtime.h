@@ -34,15 +34,19 @@ class Runtime {
   PoolTable& pools() { return shared_.table; }
   MemoryHolders& holders() { return shared_.holders; }
   ScopeTable& scopes() { return scopes_; }
+  const WindowIndex& windows() const { return shared_.windows; }
   DeviceTable& devices() { return devices_; }
 
   Result<PoolHandle> CreatePool(PoolConfiguration configuration);
+  // Tells the other ranks of a symmetric pool that this one cannot make it. Returns what all ranks return.
+  Status RefusePool(const PoolConfiguration& home, const Status& why);
   // kInvalidArgument for a default pool.
   Status DestroyPool(PoolHandle handle);
   // Made at its first use: vmm where the device has it, else cuda.
   Result<PoolHandle> DefaultPool(int device);
 
-  // Routed: the innermost scope that catches it, else the device's default pool. A negative device is the stream's.
+  // Routed: the innermost scope that catches it, else the device's default pool; scopes whose pools are exhausted may
+  // hand it on outwards. A negative device is the stream's.
   Result<CUdeviceptr> Allocate(int device, uint64_t bytes, CUstream stream);
   Result<CUdeviceptr> AllocateFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   Status Free(CUdeviceptr address);
@@ -67,6 +71,7 @@ class Runtime {
  private:
   static constexpr size_t kMostDevices = 64;
 
+  Result<CUdeviceptr> AllocateRouted(const RoutedRequest& request, CUstream stream);
   // The block goes to a cache that this thread gets, or makes room in.
   bool FreeToOwnCache(CUdeviceptr address, Pool& owner);
   // The fast path, and who listens is told.

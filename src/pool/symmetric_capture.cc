@@ -77,7 +77,9 @@ Result<CUdeviceptr> SymmetricPool::FinishInCapture(engine::Served served, uint64
 }
 
 Status SymmetricPool::CheckCaptures(CollectiveCall call) const {
-  if (call == CollectiveCall::kCreate || call == CollectiveCall::kReclaim) return Status();
+  const bool between_ranks_alone =
+      call == CollectiveCall::kCreate || call == CollectiveCall::kReclaim || call == CollectiveCall::kVerify;
+  if (between_ranks_alone) return Status();
   if (captures_.any_open()) {
     return Status(StatusCode::kFailedPrecondition,
                   "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
@@ -133,6 +135,7 @@ Result<engine::Freed> SymmetricPool::FreeInEngine(CUdeviceptr address) {
   const auto block = graph_blocks_.find(address);
   // Nothing may be recorded for a graph; and a stream of it may be captured still.
   if (freed.ok() && block != graph_blocks_.end()) block->second.streams = std::exchange(freed->streams_to_fence, {});
+  Publish();
   return freed;
 }
 

@@ -11,12 +11,15 @@
 #include <memory>
 #include <vector>
 
+#include "src/pool/exhaustion.h"
 #include "src/pool/graph_captures.h"
 #include "src/pool/pool_base.h"
 #include "src/registration/agreement.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
+#include "src/registration/divergence.h"
 #include "src/registration/domain.h"
+#include "src/registration/publisher.h"
 
 namespace commpool {
 
@@ -35,8 +38,10 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   Result<uint64_t> Reclaim() override;
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
   uint64_t ReleaseUnused() override { return 0; }  // shrinking is collective
+  Status Verify() override;
   Status Close() override;
   void Retire() override;
+  void Abandon() override;
 
   Status BeginCapture(CaptureHandle capture, CUstream stream) override;
   void EndCapture(CaptureHandle capture) override;
@@ -48,14 +53,21 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   Status AbandonCommunicator(ncclComm_t communicator) override;
 
  private:
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(mutex_);
+  // After each call that the engine took into its sequence.
+  void Publish() COMMPOOL_REQUIRES(mutex_);
+  void StopPublishing() COMMPOOL_EXCLUDES(mutex_);
+
   // What this rank brings to a call: its figures as they are now.
   Intent MakeIntent(CollectiveCall call, uint64_t bytes) const;
+  // Agrees on a call, and changes nothing.
+  Result<Agreed> Agree(CollectiveCall call, uint64_t bytes, const Status& readiness, DomainClaim claim = {});
   // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
   Result<Agreed> Begin(CollectiveCall call, uint64_t bytes, const Status& readiness, DomainClaim claim = {});
   // What every rank said of communicators, where none has abandoned a registration that another has.
   Result<std::vector<DomainClaim>> CheckHeld(const Agreed& agreed) COMMPOOL_REQUIRES(collective_);
   // A communicator of the caller's as this rank will speak of it.
-  Result<Communicator> Describe(ncclComm_t handle) const;
+  Result<Communicator> Examine(ncclComm_t handle) const;
   DomainClaim ClaimOf(const Communicator& communicator) const;
   // Meets the other members of new communicators, and numbers them: on all ranks, whether they passed one or not.
   Status Meet(const std::vector<DomainClaim>& claims, Communicator* communicator) COMMPOOL_REQUIRES(collective_);
@@ -70,8 +82,12 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   Status TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap)
       COMMPOOL_REQUIRES(collective_);
   Status Unmap(const std::vector<engine::SegmentIndex>& indexes, uint64_t* released) COMMPOOL_EXCLUDES(growth_);
+  // Frees that not every rank has made, or that waited for the device: they count at the pool's end, when no rank has a
+  // live block.
+  enum class UnmatchedFrees { kKeep, kApply };
   // Deregisters and frees these segments on every rank.
-  Result<uint64_t> GiveBack(const std::vector<engine::SegmentIndex>& indexes);
+  Result<uint64_t> GiveBack(const std::vector<engine::SegmentIndex>& indexes, UnmatchedFrees frees);
+  Exhaustion WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(mutex_);
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
   uint64_t ReservedBytes() const COMMPOOL_EXCLUDES(mutex_);
 
@@ -96,11 +112,12 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   void CollectGraphs() COMMPOOL_EXCLUDES(mutex_);
   void KeepGraphsBlocks(std::vector<engine::Sequence>* freed) const COMMPOOL_REQUIRES(mutex_);
   bool IsToldOfFrees(CUdeviceptr address) const override;
-  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(mutex_);
 
   GraphCaptures captures_{driver_};
   std::map<CUdeviceptr, GraphBlock> graph_blocks_ COMMPOOL_GUARDED_BY(mutex_);
 
+  Divergence divergence_;
+  std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(mutex_);  // null where nothing is published
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(collective_);
   DomainTable domains_ COMMPOOL_GUARDED_BY(collective_);
 };

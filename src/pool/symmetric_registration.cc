@@ -5,7 +5,7 @@
 
 namespace commpool {
 
-Result<Communicator> SymmetricPool::Describe(ncclComm_t handle) const {
+Result<Communicator> SymmetricPool::Examine(ncclComm_t handle) const {
   Result<Communicator> described = DescribeCommunicator(driver_, handle, configuration_.deadline_ms);
   if (!described.ok()) return described;
   if (described->device != device()) {
@@ -64,7 +64,7 @@ Status SymmetricPool::RegisterWith(ncclComm_t handle) {
   Status readiness = CheckOpen();
   Communicator communicator;
   if (readiness.ok() && handle != nullptr) {
-    Result<Communicator> described = Describe(handle);
+    Result<Communicator> described = Examine(handle);
     readiness = described.status();
     if (described.ok()) communicator = *described;
   }
@@ -124,6 +124,7 @@ Status SymmetricPool::TearDown(const std::function<Status()>& deregister, const 
 
 Status SymmetricPool::AbandonCommunicator(ncclComm_t communicator) {
   registrations_.Abandon(communicator);
+  if (communicator == home_.handle) StopPublishing();
   return Status();
 }
 

@@ -14,6 +14,7 @@ void AddBench(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   AddBenchMake(*bench, exit_code);
   AddBenchHot(*bench, exit_code);
+  AddBenchLookup(*bench, exit_code);
   AddBenchThreshold(*bench, exit_code);
 }
 

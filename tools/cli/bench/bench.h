@@ -14,6 +14,7 @@ double Median(std::vector<double> values);
 // Each file adds its subcommand to `bench`.
 void AddBenchMake(CLI::App& bench, int& exit_code);
 void AddBenchHot(CLI::App& bench, int& exit_code);
+void AddBenchLookup(CLI::App& bench, int& exit_code);
 void AddBenchThreshold(CLI::App& bench, int& exit_code);
 
 }  // namespace commpool::cli
