@@ -13,7 +13,7 @@
  *     cuStreamDestroy, commpool_pool_deregister (or abandon) before ncclCommDestroy (or abort).
  *  6. Any thread may call any function, except that calls marked COLLECTIVE are made by every rank of the pool's home
  *     communicator, in the same order, on the thread that uses the communicator, at the same place among its
- *     collectives: NCCL allows one thread a communicator.
+ *     collectives: NCCL allows one thread a communicator. A thread that owns several ranks calls commpool_pools_*.
  *  7. An allocation or a free is never COLLECTIVE and never calls NCCL.
  *  8. The calling thread's current CUDA device is the same after a call as before it.
  *  9. Option structs begin with struct_bytes, set by their init function: a newer library reads an older program's.
@@ -231,8 +231,13 @@ typedef uint64_t commpool_capture;
  * from a part of its own that belongs to the graph, from reserved memory alone: no growth, no registration, no wait.
  * What is freed inside the capture is reused inside it. The part returns to the pool when its last block is freed and
  * the graph and everything instantiated from it is destroyed; its segments stay where they are until then. Call it
- * after cuStreamBeginCapture. FAILED_PRECONDITION where the stream is not being captured; NOT_SUPPORTED for symmetric
- * pools, whose placement must not depend on a rank's graphs, and where the driver knows no user objects. */
+ * after cuStreamBeginCapture. FAILED_PRECONDITION where the stream is not being captured; NOT_SUPPORTED where the
+ * driver knows no user objects. A symmetric pool serves a capture from its sequence as usual, waiting on the host for
+ * what other streams did with the block before; what is freed then returns, by the next collective call, once the
+ * graphs of all ranks are gone. NOT_SUPPORTED with frees = ORDERED, which take effect at once. While the capture is
+ * open its collective calls other than reclaim, and while the graph is alive trim, deregister and close (of a
+ * registered fixed pool the last two), are FAILED_PRECONDITION, on all ranks with the reason: captured collectives keep
+ * NCCL's handles. */
 COMMPOOL_API commpool_status commpool_capture_begin(commpool_pool pool, struct CUstream_st* stream,
                                                     commpool_capture* capture);
 
@@ -317,7 +322,12 @@ COMMPOOL_API commpool_status commpool_pool_revoke(commpool_pool pool, const int*
 
 /* Registers the pool's segments, those to come included, with a communicator: a fixed pool as local buffers, a
  * symmetric pool as windows. Idempotent. COLLECTIVE for symmetric pools, over home and `communicator` alike: every rank
- * of home calls it, those that `communicator` does not have with null. */
+ * of home calls it, those that `communicator` does not have with null. Disjoint groups (the halves of a split) may be
+ * registered in one call, each rank passing its own; ranks register groups that overlap in one order.
+ * DISAGREEMENT on all ranks, with nothing registered, where a member passes null or another communicator: before any
+ * NCCL call where its size or rank tells, else within deadline_ms, and then abort the communicators that were passed.
+ * NOT_SUPPORTED on all ranks where NCCL makes no window: before 2.27, between GPUs that do not reach each other (a null
+ * window), and over host memory before 2.30.3. */
 COMMPOOL_API commpool_status commpool_pool_register_with(commpool_pool pool, struct ncclComm* communicator);
 
 /* Registers segments that a fixed pool has grown since: growth inside an allocation may not call NCCL. Call it on the
@@ -325,10 +335,13 @@ COMMPOOL_API commpool_status commpool_pool_register_with(commpool_pool pool, str
 COMMPOOL_API commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* registered);
 
 /* Ends the registrations with a communicator, after waiting for the device; before ncclCommDestroy. Idempotent.
- * COLLECTIVE for symmetric pools. */
+ * COLLECTIVE for symmetric pools, over home and the communicator as register_with: DISAGREEMENT, with nothing done,
+ * where a rank that has the registration passes another or null. A communicator that is split, shrunk or grown keeps
+ * its registrations; the new one has none before register_with. */
 COMMPOOL_API commpool_status commpool_pool_deregister(commpool_pool pool, struct ncclComm* communicator);
 
-/* Drops every handle of a communicator that was aborted or lost a rank; calls nothing. Not collective. Idempotent. */
+/* Drops every handle of a communicator that was aborted, revoked or lost a rank; calls nothing. Not collective, but
+ * made on every rank that has it: until then growth and register_with are DISAGREEMENT on all. Idempotent. */
 COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator);
 
 /* The window that holds `pointer` on a communicator, and the pointer's offset in it: the same on every rank for blocks
@@ -345,6 +358,35 @@ COMMPOOL_API commpool_status commpool_window_of(const void* pointer, struct nccl
  * INVALID_ARGUMENT for 0 bytes and a null communicator; NOT_FOUND for memory of no pool. */
 COMMPOOL_API commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, struct ncclComm* communicator,
                                                     int* eligible, const char** reason);
+
+/* ---- A thread that owns several ranks ---------------------------------------------------------------------------- */
+
+/* One collective call for the pools of several ranks, for a thread that owns their communicators (ncclCommInitAll):
+ * made one after another, the first would wait for the next for ever. Each pool's part runs on a thread of the
+ * library's while the caller waits, with that pool's device current; a caller's all_gather is called on those threads.
+ * Otherwise as the calls above; the failure of the first pool that has one is returned. INVALID_ARGUMENT for no pool
+ * and for one that is passed twice. The pools that one commpool_pools_create made with one home belong together: a
+ * collective call of that thread for only some of them, commpool_pool_* included, is FAILED_PRECONDITION at once. */
+
+/* Makes `count` pools, or none. */
+COMMPOOL_API commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count,
+                                                   commpool_pool* pools);
+
+COMMPOOL_API commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes);
+
+/* `reclaimed_bytes` and `released_bytes` have a place for each pool, or are null. */
+COMMPOOL_API commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count,
+                                                    uint64_t* reclaimed_bytes);
+COMMPOOL_API commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
+                                                 uint64_t* released_bytes);
+
+/* `communicators` has one for each pool: that of its rank, or null. */
+COMMPOOL_API commpool_status commpool_pools_register_with(const commpool_pool* pools,
+                                                          struct ncclComm* const* communicators, size_t count);
+COMMPOOL_API commpool_status commpool_pools_deregister(const commpool_pool* pools,
+                                                       struct ncclComm* const* communicators, size_t count);
+
+COMMPOOL_API commpool_status commpool_pools_close(const commpool_pool* pools, size_t count);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------- */
 

@@ -145,6 +145,7 @@ class Pool {
   Status reset_peaks() { return detail::FromC(commpool_pool_reset_peaks(pool_)); }
 
  private:
+  friend class PoolGroup;
   explicit Pool(commpool_pool pool) : pool_(pool) {}
 
   static commpool_pool_options ToC(const PoolOptions& options) {

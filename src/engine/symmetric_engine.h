@@ -34,6 +34,8 @@ class SymmetricEngine {
   // its bytes are what a reserve must ask for. A request that is refused is part of the sequence too; one for zero or
   // too many bytes (kInvalidArgument) is not.
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream);
+  // The place in the sequence that the next allocation gets.
+  Sequence NextSequence() const { return next_sequence_; }
   // Whether free memory would serve a request now. The same on every rank; not part of the sequence.
   bool CanServe(uint64_t bytes) const;
   // kNotFound where no live block starts at `address` (foreign, or freed already). Ordered, the block is free memory at

@@ -129,6 +129,8 @@ Result<uint64_t> FixedPool::GiveBack(uint64_t keep_bytes, Wait wait) {
 
 Status FixedPool::Close() {
   MutexLock collective(collective_);
+  const Status unpinned = CheckUnpinned();
+  if (!unpinned.ok()) return unpinned;
   open_ = false;
   if (device_->health().broken()) return device_->health().first_error();
   Status status = WaitForDevice();
@@ -139,13 +141,20 @@ Status FixedPool::Close() {
   return GiveBack(0, Wait::kYes).status();
 }
 
+// A captured collective keeps NCCL's handles of registered memory until its graph is gone.
+Status FixedPool::CheckUnpinned() const {
+  if (registrations_.empty()) return Status();
+  Status status = captures_.CheckNoneLive();
+  return status.ok() ? status : Status(status.code(), Title() + ": " + status.message());
+}
+
 Status FixedPool::RegisterWith(ncclComm_t handle) {
   MutexLock collective(collective_);
   Status open = CheckOpen();
   if (!open.ok()) return open;
   const Capability capability = segments_.backing().CanRegisterLocal();
   if (!capability.available) return Status(StatusCode::kNotSupported, Title() + ": " + capability.reason);
-  Result<Communicator> communicator = DescribeCommunicator(driver_, handle);
+  Result<Communicator> communicator = DescribeCommunicator(driver_, handle, configuration_.deadline_ms);
   if (!communicator.ok()) return communicator.status();
   if (communicator->device != device()) {
     return Status(StatusCode::kInvalidArgument, Title() + " cannot be registered with a communicator of device " +
@@ -166,6 +175,8 @@ Result<uint64_t> FixedPool::RegisterPending() {
 Status FixedPool::Deregister(ncclComm_t communicator) {
   MutexLock collective(collective_);
   if (!registrations_.Has(communicator)) return Status();
+  const Status unpinned = CheckUnpinned();
+  if (!unpinned.ok()) return unpinned;
   Status status = device_->Quiesce(configuration_.deadline_ms);
   if (!status.ok()) return status;
   return registrations_.Remove(communicator);

@@ -18,6 +18,8 @@ class FixedPool final : public GrowingPool<engine::CachingEngine> {
   Status AbandonCommunicator(ncclComm_t communicator) override;
 
  private:
+  // OK where no live graph pins registered segments.
+  Status CheckUnpinned() const;
   Status Grow(uint64_t bytes, StreamKey stream, Effort effort) override;
   // Gives segments that stand free back, the longest unused first, where the pool would hold more than its program ever
   // used and some slack. Never waits long: what the device may still use stays.

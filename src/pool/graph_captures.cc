@@ -1,5 +1,8 @@
 #include "src/pool/graph_captures.h"
 
+#include <chrono>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "src/driver/graph_handles.h"
@@ -7,6 +10,8 @@
 namespace commpool {
 
 namespace {
+
+constexpr std::chrono::milliseconds kMoment(500);
 
 using Flag = std::shared_ptr<std::atomic<bool>>;
 
@@ -58,6 +63,27 @@ Result<engine::Part> GraphCaptures::PartOf(CUstream stream) const {
   }
   return Status(StatusCode::kFailedPrecondition,
                 "the stream is in a capture that this pool was not told of: begin a CaptureScope");
+}
+
+size_t GraphCaptures::CountLive() const {
+  MutexLock lock(mutex_);
+  size_t live = 0;
+  for (const auto& [handle, capture] : captures_) {
+    live += capture.ended && capture.gone->load(std::memory_order_acquire) ? 0 : 1;
+  }
+  return live;
+}
+
+Status GraphCaptures::CheckNoneLive() const {
+  const auto limit = std::chrono::steady_clock::now() + kMoment;
+  size_t live = CountLive();
+  for (; live > 0 && std::chrono::steady_clock::now() < limit; live = CountLive()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the driver offers a callback and nothing to wait for
+  }
+  if (live == 0) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                std::to_string(live) + (live == 1 ? " graph that captured" : " graphs that captured") +
+                    " with the pool may still be replayed: destroy them, and what was instantiated from them, first");
 }
 
 std::vector<engine::Part> GraphCaptures::TakeGone() {

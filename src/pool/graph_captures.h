@@ -38,6 +38,10 @@ class GraphCaptures {
   // captured; kFailedPrecondition where it is in a capture that nobody announced.
   Result<engine::Part> PartOf(CUstream stream) const;
 
+  // OK where no graph is alive that captured here. One that was destroyed just now may not be known to be: the driver
+  // tells on a thread of its own, so a moment is waited. kFailedPrecondition says how many there are.
+  Status CheckNoneLive() const;
+
   // Parts whose graph, and everything made from it, was destroyed. Each is told once.
   std::vector<engine::Part> TakeGone();
 
@@ -48,6 +52,8 @@ class GraphCaptures {
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     bool ended = false;
   };
+
+  size_t CountLive() const;
 
   const Driver& driver_;
   mutable Mutex mutex_{LockRank::kLeaf};

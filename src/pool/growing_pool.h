@@ -58,6 +58,8 @@ class GrowingPool : public PoolBase<Engine> {
   void AfterFree() override;
   Caching CachingNow() const override;
 
+  GraphCaptures captures_{this->driver_};
+
  private:
   // An event behind a stream's work, to learn whether the blocks freed before `moment` are idle.
   struct Checkpoint {
@@ -83,7 +85,6 @@ class GrowingPool : public PoolBase<Engine> {
   void CollectGraphs();
   bool DrainCaches();
 
-  GraphCaptures captures_{this->driver_};
   std::vector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(this->mutex_);
 };
 

@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commpool/status.h"
 #include "src/engine/thread_cache.h"
 #include "src/engine/types.h"
+#include "src/pool/company.h"
 #include "src/registration/registration_set.h"
 #include "src/stream/stream_key.h"
 
@@ -46,6 +48,12 @@ class Pool {
   virtual const std::string& name() const = 0;
   virtual int device() const = 0;
   virtual bool symmetric() const = 0;
+
+  // A number that the ranks of one home share, this home alone; 0 where the pool is not symmetric.
+  virtual uint64_t home_id() const { return 0; }
+  // The pools that the same thread made with it; null where there are none. Joined once, at creation.
+  const Company* company() const { return company_.get(); }
+  void Join(std::shared_ptr<const Company> company) { company_ = std::move(company); }
 
   // Blocks.
   virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
@@ -100,6 +108,7 @@ class Pool {
 
  private:
   PoolHandle handle_ = 0;
+  std::shared_ptr<const Company> company_;
 };
 
 }  // namespace commpool

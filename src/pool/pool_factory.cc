@@ -61,7 +61,7 @@ Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int dev
 // without a usable communicator has no way to tell the others.
 Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, SharedState& shared,
                                                 PoolConfiguration configuration) {
-  Result<Communicator> home = DescribeCommunicator(driver, configuration.home);
+  Result<Communicator> home = DescribeCommunicator(driver, configuration.home, configuration.deadline_ms);
   if (!home.ok()) return home.status();
   Result<std::shared_ptr<DeviceState>> home_device = devices.Get(home->device);
   if (!home_device.ok()) return home_device.status();
@@ -96,7 +96,7 @@ Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& device
 
 Status RefusePool(const Driver& driver, DeviceTable& devices, const PoolConfiguration& configuration,
                   const Status& why) {
-  Result<Communicator> home = DescribeCommunicator(driver, configuration.home);
+  Result<Communicator> home = DescribeCommunicator(driver, configuration.home, configuration.deadline_ms);
   if (!home.ok()) return why;
   Result<std::shared_ptr<DeviceState>> device = devices.Get(home->device);
   if (!device.ok()) return why;

@@ -1,9 +1,12 @@
 #include "src/pool/symmetric_pool.h"
 
+#include <optional>
+#include <random>
 #include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/log.h"
+#include "src/driver/graph_handles.h"
 
 namespace commpool {
 
@@ -80,7 +83,8 @@ class EngineHistory : public CallHistory {
 SymmetricPool::SymmetricPool(PoolParts parts, const Communicator& home, std::unique_ptr<AgreementChannel> channel)
     : PoolBase(std::move(parts), MakeEngine(parts), RegistrationKind::kWindow),
       home_(home),
-      channel_(std::move(channel)) {}
+      channel_(std::move(channel)),
+      domains_(home.ranks) {}
 
 uint64_t SymmetricPool::ReservedBytes() const {
   MutexLock lock(mutex_);
@@ -103,16 +107,24 @@ Intent SymmetricPool::MakeIntent(CollectiveCall call, uint64_t bytes) const {
   intent.sequence_count = engine_.log().count();
   intent.sequence_hash = engine_.log().hash();
   intent.freed = engine_.LocallyFreed();
+  KeepGraphsBlocks(&intent.freed);
   return intent;
 }
 
-Result<Agreed> SymmetricPool::Agree(CollectiveCall call, uint64_t bytes, const Status& readiness) {
+Result<Agreed> SymmetricPool::Agree(CollectiveCall call, uint64_t bytes, const Status& readiness, DomainClaim claim) {
   if (channel_ == nullptr) return Status(StatusCode::kFailedPrecondition, Title() + " is closed");  // on every rank
+  if (company() != nullptr && company()->IsOfThisThread()) return company()->Incomplete(name(), 1);
+  const std::optional<RelaxedCapture> relaxed =
+      captures_.any_open() ? std::make_optional<RelaxedCapture>(driver_) : std::nullopt;
+  const Status ready = readiness.ok() ? CheckCaptures(call) : readiness;
+  CollectGraphs();
   PollFences();
   Intent intent = MakeIntent(call, bytes);
   if (call == CollectiveCall::kCreate) intent.options = DescribeSharedOptions(configuration_);
-  intent.readiness = readiness;
+  intent.readiness = ready;
   intent.divergence = divergence_.status();
+  for (const Communicator& held : registrations_.Communicators()) claim.held.push_back(held.number);
+  intent.claim = Encode(claim);
   const EngineHistory history = [&] {
     MutexLock lock(mutex_);
     return EngineHistory::Of(engine_.log(), divergence_);
@@ -122,8 +134,8 @@ Result<Agreed> SymmetricPool::Agree(CollectiveCall call, uint64_t bytes, const S
   return agreed;
 }
 
-Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const Status& readiness) {
-  Result<Agreed> agreed = Agree(call, bytes, readiness);
+Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const Status& readiness, DomainClaim claim) {
+  Result<Agreed> agreed = Agree(call, bytes, readiness, std::move(claim));
   if (!agreed.ok()) return agreed;
   MutexLock lock(mutex_);
   engine_.ApplyFrees(agreed->freed);
@@ -134,8 +146,14 @@ Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const S
 
 Status SymmetricPool::Open(const Status& readiness) {
   MutexLock collective(collective_);
-  Result<Agreed> agreed = Begin(CollectiveCall::kCreate, 0, readiness);
+  std::random_device random;
+  Result<Agreed> agreed =
+      Begin(CollectiveCall::kCreate, 0, readiness, {.number = (uint64_t{random()} << 32) | random() | 1});
   if (!agreed.ok()) return agreed.status();
+  const Result<std::vector<DomainClaim>> claims = DecodeClaims(agreed->claims);
+  if (!claims.ok()) return claims.status();
+  home_id_ = claims->front().number.value_or(0);
+  domains_.AddHome();
   std::unique_ptr<Publisher> publisher =
       Publisher::Start(home_.rank, channel_->TakeBackgroundConnections(), divergence_);
   {
@@ -155,12 +173,6 @@ void SymmetricPool::StopPublishing() {
   publisher = std::move(publisher_);
 }
 
-Result<engine::Freed> SymmetricPool::FreeInEngine(CUdeviceptr address) {
-  Result<engine::Freed> freed = engine_.Free(address);
-  Publish();
-  return freed;
-}
-
 Status SymmetricPool::Verify() {
   MutexLock collective(collective_);
   return Agree(CollectiveCall::kVerify, 0, CheckOpen()).status();
@@ -173,10 +185,13 @@ Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
     open = Status(difference.code(), Title() + ": " + difference.message());
   }
   if (!open.ok()) return Failed(open);
+  const Result<engine::Part> part = PartOf(stream);
+  if (!part.ok()) return Failed(Status(part.status().code(), Title() + ": " + part.status().message()));
   engine::Served served;
   Recordings::Scope recording;
   {
     MutexLock lock(mutex_);
+    const engine::Sequence sequence = engine_.NextSequence();
     Result<engine::Outcome> outcome = engine_.Allocate(bytes, stream);
     Publish();
     if (!outcome.ok()) return Failed(Status(outcome.status().code(), Title() + ": " + outcome.status().message()));
@@ -185,8 +200,10 @@ Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
     }
     served = std::move(std::get<engine::Served>(*outcome));
     recording = recordings_.Begin(StreamsOf(served.waits));
+    if (*part != engine::kCommonPart) graph_blocks_[served.address] = {.sequence = sequence, .part = *part};
   }
-  Result<CUdeviceptr> address = FinishServing(served, bytes, stream);
+  Result<CUdeviceptr> address = *part == engine::kCommonPart ? FinishServing(served, bytes, stream)
+                                                             : FinishInCapture(std::move(served), bytes, stream, *part);
   if (!address.ok()) return Failed(address.status());
   return address;
 }
@@ -289,6 +306,8 @@ Status SymmetricPool::Reserve(uint64_t bytes) {
     MutexLock lock(mutex_);
     if (engine_.CanServe(bytes)) return Status();  // the same answer on every rank
   }
+  const Status held = CheckHeld(*agreed).status();
+  if (!held.ok()) return held;
   return Grow(bytes, *agreed);
 }
 
@@ -305,23 +324,7 @@ Result<uint64_t> SymmetricPool::Reclaim() {
   return before - std::min(before, engine_.counters().pending_bytes);
 }
 
-Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>& indexes, UnmatchedFrees frees) {
-  if (indexes.empty()) return uint64_t{0};
-  Status status = AgreeOnOutcome(*channel_, WaitForDevice(), "waiting for the device");
-  if (!status.ok()) return status;
-  if (frees == UnmatchedFrees::kApply) {
-    MutexLock lock(mutex_);
-    engine_.ApplyFrees(engine_.LocallyFreed());
-  }
-  Status mine;
-  for (const engine::SegmentIndex index : indexes) {
-    Status deregistered = registrations_.DeregisterSegment(index);
-    if (mine.ok()) mine = deregistered;
-  }
-  // Peers' imports keep the memory alive, and an address must not be reused, until all ranks have deregistered.
-  status = AgreeOnOutcome(*channel_, mine, "deregistering");
-  if (!status.ok()) return status;
-  uint64_t released = 0;
+Status SymmetricPool::Unmap(const std::vector<engine::SegmentIndex>& indexes, uint64_t* released) {
   ContextGuard guard(driver_, device_->context());
   MutexLock growth(growth_);
   for (const engine::SegmentIndex index : indexes) {
@@ -329,11 +332,32 @@ Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>
     if (segment == nullptr) {
       return Status(StatusCode::kFailedPrecondition, Title() + ": another thread allocated during a collective call");
     }
-    released += segment->bytes();
+    *released += segment->bytes();
     GiveRoomBack(segment->bytes());
-    status = segment->Free();
+    Status status = segment->Free();
     if (!status.ok()) return status;
   }
+  return Status();
+}
+
+Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>& indexes, UnmatchedFrees frees) {
+  if (indexes.empty()) return uint64_t{0};
+  uint64_t released = 0;
+  const Status status = TearDown(
+      [&] {
+        if (frees == UnmatchedFrees::kApply) {
+          MutexLock lock(mutex_);
+          engine_.ApplyFrees(engine_.LocallyFreed());
+        }
+        Status first;
+        for (const engine::SegmentIndex index : indexes) {
+          Status deregistered = registrations_.DeregisterSegment(index);
+          if (first.ok()) first = deregistered;
+        }
+        return first;
+      },
+      [&] { return Unmap(indexes, &released); });
+  if (!status.ok()) return status;
   return released;
 }
 
@@ -393,47 +417,6 @@ void SymmetricPool::Retire() {
 void SymmetricPool::Abandon() {
   StopPublishing();
   PoolBase::Abandon();
-}
-
-Status SymmetricPool::RegisterWith(ncclComm_t handle) {
-  MutexLock collective(collective_);
-  Status readiness = CheckOpen();
-  Communicator communicator;
-  if (readiness.ok() && handle != nullptr) {
-    Result<Communicator> described = DescribeCommunicator(driver_, handle);
-    readiness = described.status();
-    if (described.ok()) communicator = *described;
-    if (readiness.ok() && communicator.device != device()) {
-      readiness =
-          Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(communicator.device) +
-                                                   ", the pool of " + std::to_string(device()));
-    }
-  }
-  Result<Agreed> agreed = Begin(CollectiveCall::kRegister, 0, readiness);
-  if (!agreed.ok()) return agreed.status();
-  const bool known = handle == nullptr || registrations_.Has(handle);
-  const Status mine = handle == nullptr ? Status() : registrations_.Add(communicator, Segments());
-  Status status = AgreeOnOutcome(*channel_, mine, "registering with a communicator");
-  if (!status.ok() && mine.ok() && !known) static_cast<void>(registrations_.Remove(handle));
-  return status;
-}
-
-Status SymmetricPool::Deregister(ncclComm_t handle) {
-  MutexLock collective(collective_);
-  if (channel_ == nullptr) return Status();  // closed: nothing is registered
-  Result<Agreed> agreed = Begin(CollectiveCall::kDeregister, 0, device_->health().first_error());
-  if (!agreed.ok()) return agreed.status();
-  Status mine = device_->Quiesce(configuration_.deadline_ms);
-  Status status = AgreeOnOutcome(*channel_, mine, "waiting for the device");
-  if (!status.ok()) return status;
-  if (handle != nullptr) mine = registrations_.Remove(handle);
-  return AgreeOnOutcome(*channel_, mine, "deregistering");
-}
-
-Status SymmetricPool::AbandonCommunicator(ncclComm_t communicator) {
-  registrations_.Abandon(communicator);
-  if (communicator == home_.handle) StopPublishing();
-  return Status();
 }
 
 }  // namespace commpool

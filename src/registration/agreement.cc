@@ -48,6 +48,7 @@ std::string Encode(const Intent& intent) {
   writer.Text(intent.divergence.message());
   writer.Number(intent.freed.size());
   for (const uint64_t sequence : intent.freed) writer.Number(sequence);
+  writer.Text(intent.claim);
   return writer.Take();
 }
 
@@ -67,6 +68,7 @@ std::optional<Intent> Decode(const std::string& bytes) {
   if (!divergence.empty()) intent.divergence = Status(StatusCode::kDisagreement, divergence);
   const uint64_t count = reader.Number();
   for (uint64_t index = 0; index < count && reader.ok(); ++index) intent.freed.push_back(reader.Number());
+  intent.claim = reader.Text();
   if (!reader.ok()) return std::nullopt;
   return intent;
 }
@@ -211,6 +213,7 @@ Agreed Combine(const std::vector<Intent>& intents) {
     std::set_intersection(agreed.freed.begin(), agreed.freed.end(), intent.freed.begin(), intent.freed.end(),
                           std::back_inserter(common));
     agreed.freed = std::move(common);
+    agreed.claims.push_back(intent.claim);
   }
   return agreed;
 }

@@ -35,6 +35,7 @@ struct Intent {
   Status divergence = {};            // what this rank has heard before of a difference between the sequences
   Status readiness = {};             // why this rank cannot take part, if it cannot
   std::vector<uint64_t> freed = {};  // deferred frees of this rank, ascending
+  std::string claim = {};            // of communicators: src/registration/domain.h
 };
 
 // What follows from the intents of all ranks.
@@ -44,7 +45,8 @@ struct Agreed {
   int rank_with_least_memory = 0;
   uint64_t most_live_blocks = 0;
   int rank_with_most_live_blocks = 0;
-  std::vector<uint64_t> freed;  // blocks that every rank has freed, ascending
+  std::vector<uint64_t> freed;      // blocks that every rank has freed, ascending
+  std::vector<std::string> claims;  // every rank's, rank 0's first
 };
 
 // One past call of a pool's sequence, as text and hash: what a disagreement is traced with.

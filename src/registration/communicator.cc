@@ -9,11 +9,15 @@ namespace commpool {
 
 namespace {
 
-Status CheckState(const Driver& driver, ncclComm_t handle) {
+Status CheckState(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms) {
   ncclResult_t state = ncclSuccess;
   Status status = CheckNccl(driver, driver.nccl.ncclCommGetAsyncError(handle, &state),
                             {.call = "ncclCommGetAsyncError", .likely_cause = "the communicator was destroyed"});
   if (!status.ok()) return status;
+  if (state == ncclInProgress) {
+    return AwaitCommunicator(driver, {.handle = handle}, state, "an earlier operation of the communicator", 0,
+                             deadline_ms);
+  }
   return CheckNccl(driver, state,
                    {.call = "an earlier operation of the communicator",
                     .likely_cause = "the communicator is unusable: abort it and make a new one"},
@@ -22,12 +26,12 @@ Status CheckState(const Driver& driver, ncclComm_t handle) {
 
 }  // namespace
 
-Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle) {
+Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms) {
   if (!driver.nccl.available()) {
     return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
   }
   if (handle == nullptr) return Status(StatusCode::kInvalidArgument, "the communicator is null");
-  Status status = CheckState(driver, handle);
+  Status status = CheckState(driver, handle, deadline_ms);
   if (!status.ok()) return status;
 
   Communicator communicator{.handle = handle};

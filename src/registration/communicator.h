@@ -4,6 +4,8 @@
 
 #include <nccl.h>
 
+#include <cstdint>
+
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 
@@ -14,11 +16,13 @@ struct Communicator {
   int rank = 0;
   int ranks = 1;
   int device = 0;
+  uint64_t number = 0;  // of a symmetric pool's: its place in collective calls; home's is 0
 };
 
-// kInvalidArgument for null, kNotSupported where there is no NCCL, kCommunicatorError for one that is aborted, failed
-// or not ready. A pointer to a destroyed communicator cannot be told from a live one by NCCL's API: see rule 5.
-Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle);
+// kInvalidArgument for null, kNotSupported where there is no NCCL, kCommunicatorError for one that is aborted or
+// failed; a nonblocking one that is still busy is awaited until the deadline (kDeadlineExceeded). A pointer to a
+// destroyed communicator cannot be told from a live one by NCCL's API: see rule 5.
+Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms = 60000);
 
 // Waits, within the deadline, for a nonblocking communicator to finish what it began; at once for a blocking one.
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <optional>
 #include <random>
-#include <thread>
+#include <string>
+#include <vector>
 
-#include "src/driver/diagnosis.h"
-#include "src/driver/handles.h"
+#include "src/registration/small_all_gather.h"
 #include "src/registration/tcp_channel.h"
 
 namespace commpool {
@@ -23,102 +23,19 @@ struct Introduction {
 };
 static_assert(sizeof(Introduction) % sizeof(int32_t) == 0);
 
-// Device memory and a stream for one small all-gather. Left to the process where the gather may still be running.
-class Scratch {
- public:
-  static Result<Scratch> Make(const Driver& driver, uint64_t bytes) {
-    Scratch scratch(driver);
-    Status status = CheckCuda(driver, driver.cuda.cuMemAlloc(&scratch.memory_, bytes),
-                              {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"});
-    if (!status.ok()) return status;
-    status = CheckCuda(driver, driver.cuda.cuStreamCreate(&scratch.stream_, CU_STREAM_NON_BLOCKING),
-                       {.call = "cuStreamCreate", .purpose = "address exchange"});
-    if (!status.ok()) return status;
-    return scratch;
-  }
-  Scratch(Scratch&& other) noexcept
-      : driver_(other.driver_),
-        memory_(std::exchange(other.memory_, 0)),
-        stream_(std::exchange(other.stream_, nullptr)) {}
-  Scratch& operator=(Scratch&&) = delete;
-  ~Scratch() {
-    if (stream_ != nullptr) driver_.cuda.cuStreamDestroy(stream_);
-    if (memory_ != 0) driver_.cuda.cuMemFree(memory_);
-  }
-
-  CUdeviceptr memory() const { return memory_; }
-  CUstream stream() const { return stream_; }
-  void LeaveToProcess() {
-    memory_ = 0;
-    stream_ = nullptr;
-  }
-
- private:
-  explicit Scratch(const Driver& driver) : driver_(driver) {}
-
-  const Driver& driver_;
-  CUdeviceptr memory_ = 0;
-  CUstream stream_ = nullptr;
-};
-
-Status AwaitStream(const Driver& driver, Scratch& scratch, const Communicator& home, uint64_t deadline_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
-  for (;;) {
-    const CUresult result = driver.cuda.cuStreamQuery(scratch.stream());
-    if (result != CUDA_ERROR_NOT_READY) {
-      return CheckCuda(driver, result, {.call = "cuStreamQuery", .device = home.device, .purpose = "address exchange"});
-    }
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = driver.nccl.ncclCommGetAsyncError(home.handle, &state);
-    const bool failed = asked != ncclSuccess || (state != ncclSuccess && state != ncclInProgress);
-    if (failed || std::chrono::steady_clock::now() > deadline) {
-      scratch.LeaveToProcess();
-      if (failed) {
-        return CheckNccl(driver, asked != ncclSuccess ? asked : state, {.call = "ncclAllGather", .device = home.device},
-                         home.handle);
-      }
-      return Status(StatusCode::kDeadlineExceeded,
-                    "create: rank " + std::to_string(home.rank) + " of " + std::to_string(home.ranks) + " waited " +
-                        std::to_string(deadline_ms) +
-                        " ms for the other ranks of the home communicator: not every rank creates the pool, or one "
-                        "has another collective at this place");
-    }
-    std::this_thread::sleep_for(
-        std::chrono::microseconds(20));  // a stream with NCCL's kernel: a host wait has no bound
-  }
-}
-
 // Sends `mine` to all and returns rank 0's.
 Result<Introduction> ExchangeOverHome(const Driver& driver, const Communicator& home, const Introduction& mine,
                                       uint64_t deadline_ms) {
-  const uint64_t all_bytes = sizeof(Introduction) * static_cast<uint64_t>(home.ranks);
-  Result<Scratch> scratch = Scratch::Make(driver, sizeof(Introduction) + all_bytes);
-  if (!scratch.ok()) return scratch.status();
-  const CUdeviceptr received = scratch->memory();
-  const CUdeviceptr sent = received + all_bytes;
-  Status status = CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, &mine, sizeof(mine), scratch->stream()),
-                            {.call = "cuMemcpyHtoDAsync", .device = home.device, .bytes = sizeof(mine)});
-  if (!status.ok()) return status;
-
-  ncclResult_t result = ncclSuccess;
-  {
-    ContextGuard keep_current(driver);
-    result =
-        driver.nccl.ncclAllGather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received),
-                                  sizeof(Introduction) / sizeof(int32_t), ncclInt32, home.handle, scratch->stream());
-  }
-  status = AwaitCommunicator(driver, home, result, "ncclAllGather", sizeof(mine), deadline_ms);
-  if (!status.ok()) {
-    scratch->LeaveToProcess();
-    return status;
-  }
-  status = AwaitStream(driver, *scratch, home, deadline_ms);
-  if (!status.ok()) return status;
-
+  const std::string sent(reinterpret_cast<const char*>(&mine), sizeof(mine));
+  Result<std::vector<std::string>> received =
+      GatherOver(driver, home, sent,
+                 {.call = "create",
+                  .likely_cause = "not every rank creates the pool, or one has another collective at this place; a "
+                                  "thread that owns several ranks creates their pools in one call"},
+                 deadline_ms);
+  if (!received.ok()) return received.status();
   Introduction first;
-  status = CheckCuda(driver, driver.cuda.cuMemcpyDtoH(&first, received, sizeof(first)),
-                     {.call = "cuMemcpyDtoH", .device = home.device, .bytes = sizeof(first)});
-  if (!status.ok()) return status;
+  std::memcpy(&first, received->front().data(), sizeof(first));
   return first;
 }
 

@@ -1,5 +1,8 @@
 #include "src/registration/registered_range.h"
 
+#include <memory>
+#include <utility>
+
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 
@@ -7,15 +10,27 @@ namespace commpool {
 
 namespace {
 
+// A nonblocking communicator writes the handle when it has finished: past the deadline the place stays its own.
+template <typename Handle>
+void LeaveIfUnfinished(const Status& status, std::unique_ptr<Handle> place, Handle* handle) {
+  if (status.code() == StatusCode::kDeadlineExceeded) {
+    static_cast<void>(place.release());
+  } else {
+    *handle = *place;
+  }
+}
+
 Result<RegisteredRange> RegisterLocal(const Driver& driver, const Communicator& communicator, RegisteredRange range,
                                       uint64_t deadline_ms) {
   if (!driver.nccl.has_local_registration()) {
     return Status(StatusCode::kNotSupported, driver.nccl.WhyNoLocalRegistration());
   }
   // NCCL 2.30 returns success without writing the handle for host memory: what is not written stays null.
+  auto handle = std::make_unique<void*>(nullptr);
   const ncclResult_t result = driver.nccl.ncclCommRegister(communicator.handle, reinterpret_cast<void*>(range.address),
-                                                           range.bytes, &range.local_handle);
+                                                           range.bytes, handle.get());
   Status status = AwaitCommunicator(driver, communicator, result, "ncclCommRegister", range.bytes, deadline_ms);
+  LeaveIfUnfinished(status, std::move(handle), &range.local_handle);
   if (!status.ok()) return status;
   if (range.local_handle == nullptr) {
     return Status(StatusCode::kNotSupported,
@@ -30,9 +45,11 @@ Result<RegisteredRange> RegisterWindow(const Driver& driver, const Communicator&
   if (!driver.nccl.has_windows()) {
     return Status(StatusCode::kNotSupported, driver.nccl.WhyNoWindows());
   }
+  auto window = std::make_unique<ncclWindow_t>(nullptr);
   const ncclResult_t result = driver.nccl.ncclCommWindowRegister(
-      communicator.handle, reinterpret_cast<void*>(range.address), range.bytes, &range.window, NCCL_WIN_COLL_SYMMETRIC);
+      communicator.handle, reinterpret_cast<void*>(range.address), range.bytes, window.get(), NCCL_WIN_COLL_SYMMETRIC);
   Status status = AwaitCommunicator(driver, communicator, result, "ncclCommWindowRegister", range.bytes, deadline_ms);
+  LeaveIfUnfinished(status, std::move(window), &range.window);
   if (!status.ok()) return status;
   if (range.window == nullptr) {
     return Status(StatusCode::kNotSupported,
@@ -53,16 +70,14 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
                                            : RegisterLocal(driver, communicator, range, deadline_ms);
 }
 
-Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range) {
+Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
+                       uint64_t deadline_ms) {
   ContextGuard keep_current(driver);
-  if (range.kind == RegistrationKind::kWindow) {
-    return CheckNccl(driver, driver.nccl.ncclCommWindowDeregister(communicator.handle, range.window),
-                     {.call = "ncclCommWindowDeregister", .device = communicator.device, .bytes = range.bytes},
-                     communicator.handle);
-  }
-  return CheckNccl(driver, driver.nccl.ncclCommDeregister(communicator.handle, range.local_handle),
-                   {.call = "ncclCommDeregister", .device = communicator.device, .bytes = range.bytes},
-                   communicator.handle);
+  const bool window = range.kind == RegistrationKind::kWindow;
+  const ncclResult_t result = window ? driver.nccl.ncclCommWindowDeregister(communicator.handle, range.window)
+                                     : driver.nccl.ncclCommDeregister(communicator.handle, range.local_handle);
+  return AwaitCommunicator(driver, communicator, result, window ? "ncclCommWindowDeregister" : "ncclCommDeregister",
+                           range.bytes, deadline_ms);
 }
 
 }  // namespace commpool

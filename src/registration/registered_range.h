@@ -1,7 +1,8 @@
 // One registration: a segment with a communicator, as a local buffer or as a window, and NCCL's handle for it.
 //
 // Making and ending one calls NCCL, so it happens only where the caller may (rule 1), and there is no owner that would
-// do it in a destructor. Each call keeps the thread's current device: NCCL 2.28 to 2.30 do not always put it back.
+// do it in a destructor. A nonblocking communicator is polled until it has finished. Each call keeps the thread's
+// current device: NCCL 2.28 to 2.30 do not always put it back.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_
 
@@ -33,7 +34,8 @@ struct RegisteredRange {
 Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& communicator, RegistrationKind kind,
                                       CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms);
 
-Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range);
+Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
+                       uint64_t deadline_ms);
 
 }  // namespace commpool
 

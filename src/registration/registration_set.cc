@@ -82,14 +82,17 @@ Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t
     member->ranges.erase(found);
   }
   HideWindow(communicator.handle, range);
-  return DeregisterRange(driver_, communicator, range);
+  return DeregisterRange(driver_, communicator, range, deadline_ms_);
 }
 
 Status RegistrationSet::Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments) {
   const bool known = Has(communicator.handle);
   if (!known) {
     MutexLock lock(mutex_);
-    members_.push_back({communicator, {}});
+    const auto place =
+        std::upper_bound(members_.begin(), members_.end(), communicator.number,
+                         [](uint64_t number, const Member& member) { return number < member.communicator.number; });
+    members_.insert(place, {communicator, {}});
   }
   std::vector<uint32_t> made;
   for (const SegmentToRegister& segment : segments) {

@@ -1,8 +1,8 @@
 // Which segments of a pool are registered with which communicators: one registration for each pair (rule 3).
 //
 // The pool's collective lock lets one thread at a time change the set, except that any thread may abandon and look up
-// meanwhile. No NCCL call is made under a lock. Communicators keep the order in which they were added, home first: the
-// order in which every rank registers and deregisters.
+// meanwhile. No NCCL call is made under a lock. Communicators are served in the order of their numbers, home first, and
+// of one number as they were added: the order in which every rank registers and deregisters.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 
@@ -34,6 +34,7 @@ class RegistrationSet {
 
   bool Has(ncclComm_t communicator) const;
   bool empty() const;
+  std::vector<Communicator> Communicators() const;
 
   // Registers the segments that the communicator lacks, in ascending order, and remembers the communicator. Where one
   // fails those registered by this call are deregistered and nothing has changed.
@@ -69,7 +70,6 @@ class RegistrationSet {
 
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
-  std::vector<Communicator> Communicators() const;
   bool Lacks(ncclComm_t communicator, uint32_t index) const;
   // False where the communicator was abandoned meanwhile.
   bool Remember(ncclComm_t communicator, uint32_t index, const RegisteredRange& range);

@@ -117,5 +117,24 @@ TEST_F(FixedRegistration, AFailedRegistrationChangesNothing) {
   EXPECT_EQ(pending(), 2u);
 }
 
+TEST_F(FixedRegistration, ALiveGraphPinsWhatIsRegistered) {
+  ExpectOk({pool().Reserve(4 * kMiB)});
+  ExpectOk({pool().RegisterWith(communicator())});
+  EXPECT_EQ(driver().cuda.cuStreamBeginCapture(rank().stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  ExpectOk({pool().BeginCapture(1, rank().stream)});
+  const CUdeviceptr block = Allocate(kMiB);
+  ExpectOk({pool().Free(block)});
+  pool().EndCapture(1);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(driver().cuda.cuStreamEndCapture(rank().stream, &graph), CUDA_SUCCESS);
+  ExpectFailure(pool().Deregister(communicator()), StatusCode::kFailedPrecondition, "may still be replayed");
+  ExpectFailure(pool().Close(), StatusCode::kFailedPrecondition, "1 graph that captured with the pool");
+  EXPECT_EQ(pool().Trim(0).value(), 0u) << "a registered segment stays in any case";
+  EXPECT_EQ(registered(), 1u);
+  EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+  ExpectOk({pool().Deregister(communicator())});
+  EXPECT_EQ(registered(), 0u);
+}
+
 }  // namespace
 }  // namespace commpool::testing

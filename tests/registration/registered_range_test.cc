@@ -25,13 +25,13 @@ TEST_F(RegisteredRanges, HoldAHandleOfTheirKind) {
   const RegisteredRange local = Register(RegistrationKind::kLocal, segment).value();
   EXPECT_NE(local.local_handle, nullptr);
   EXPECT_EQ(local.window, nullptr);
-  ExpectOk({DeregisterRange(driver(), communicator(), local)});
+  ExpectOk({DeregisterRange(driver(), communicator(), local, kDeadlineMs)});
 
   if (!driver().nccl.has_windows()) GTEST_SKIP() << driver().nccl.WhyNoWindows();
   const RegisteredRange window = Register(RegistrationKind::kWindow, segment).value();
   EXPECT_NE(window.window, nullptr);
   EXPECT_EQ(window.local_handle, nullptr);
-  ExpectOk({DeregisterRange(driver(), communicator(), window)});
+  ExpectOk({DeregisterRange(driver(), communicator(), window, kDeadlineMs)});
 }
 
 TEST_F(RegisteredRanges, KeepTheCurrentContext) {
@@ -39,7 +39,7 @@ TEST_F(RegisteredRanges, KeepTheCurrentContext) {
   CUcontext after = nullptr;
   EXPECT_EQ(driver().cuda.cuCtxGetCurrent(&before), CUDA_SUCCESS);
   const RegisteredRange range = Register(RegistrationKind::kLocal, MakeSegment(0)).value();
-  ExpectOk({DeregisterRange(driver(), communicator(), range)});
+  ExpectOk({DeregisterRange(driver(), communicator(), range, kDeadlineMs)});
   EXPECT_EQ(driver().cuda.cuCtxGetCurrent(&after), CUDA_SUCCESS);
   EXPECT_EQ(before, after);
 }

@@ -1,0 +1,94 @@
+// PoolGroup: the pools of several ranks that one thread owns (ncclCommInitAll), for its collective calls.
+//
+//   std::vector<PoolOptions> options(devices);   // each with its device and its rank's communicator
+//   PoolGroup pools = PoolGroup::create(options).value();
+//   pools.reserve(GiB(1)).value();
+//   Buffer gradients = pools[0].allocate(bytes, stream).value();
+//   pools.close().value();
+//
+// Header-only, over the C ABI; compiles as C++17. Every method documents only what commpool.h does not say of the
+// function it calls.
+#ifndef COMMPOOL_POOL_GROUP_H_
+#define COMMPOOL_POOL_GROUP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commpool/commpool.h"
+#include "commpool/pool.h"
+#include "commpool/status.h"
+
+namespace commpool {
+inline namespace v1 {
+
+class PoolGroup {
+ public:
+  static Result<PoolGroup> create(const std::vector<PoolOptions>& options) {
+    std::vector<commpool_pool_options> c_options;
+    for (const PoolOptions& one : options) c_options.push_back(Pool::ToC(one));
+    std::vector<commpool_pool> handles(options.size());
+    // Of no pools too: the call says what is wrong with that, and a null pointer would be the first it finds.
+    const commpool_pool_options none = Pool::ToC({});
+    commpool_pool unused = 0;
+    Status status = detail::FromC(commpool_pools_create(options.empty() ? &none : c_options.data(), options.size(),
+                                                        options.empty() ? &unused : handles.data()));
+    if (!status.ok()) return status;
+    return PoolGroup(std::move(handles));
+  }
+
+  std::size_t size() const { return pools_.size(); }
+  // Its collective calls wait for the other ranks: make the group's instead.
+  Pool& operator[](std::size_t rank) { return pools_[rank]; }
+
+  Status reserve(std::uint64_t bytes) {
+    return detail::FromC(commpool_pools_reserve(handles_.data(), handles_.size(), bytes));
+  }
+  // Of each pool.
+  Result<std::vector<std::uint64_t>> reclaim() {
+    std::vector<std::uint64_t> bytes(handles_.size());
+    Status status = detail::FromC(commpool_pools_reclaim(handles_.data(), handles_.size(), bytes.data()));
+    if (!status.ok()) return status;
+    return bytes;
+  }
+  Result<std::vector<std::uint64_t>> trim(std::uint64_t keep_bytes = 0) {
+    std::vector<std::uint64_t> bytes(handles_.size());
+    Status status = detail::FromC(commpool_pools_trim(handles_.data(), handles_.size(), keep_bytes, bytes.data()));
+    if (!status.ok()) return status;
+    return bytes;
+  }
+
+  // One for each pool, of its rank, or null.
+  Status register_with(const std::vector<Communicator>& communicators) {
+    return WithCommunicators(commpool_pools_register_with, communicators);
+  }
+  Status deregister(const std::vector<Communicator>& communicators) {
+    return WithCommunicators(commpool_pools_deregister, communicators);
+  }
+
+  Status close() { return detail::FromC(commpool_pools_close(handles_.data(), handles_.size())); }
+
+ private:
+  explicit PoolGroup(std::vector<commpool_pool> handles) : handles_(std::move(handles)) {
+    for (const commpool_pool handle : handles_) pools_.push_back(Pool(handle));
+  }
+
+  Status WithCommunicators(commpool_status (*call)(const commpool_pool*, ncclComm* const*, std::size_t),
+                           const std::vector<Communicator>& communicators) {
+    if (communicators.size() != handles_.size()) {
+      return Status(StatusCode::kInvalidArgument, "a group of " + std::to_string(handles_.size()) + " pools and " +
+                                                      std::to_string(communicators.size()) + " communicators");
+    }
+    return detail::FromC(call(handles_.data(), communicators.data(), handles_.size()));
+  }
+
+  std::vector<commpool_pool> handles_;
+  std::vector<Pool> pools_;
+};
+
+}  // namespace v1
+}  // namespace commpool
+
+#endif  // COMMPOOL_POOL_GROUP_H_

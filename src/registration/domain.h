@@ -1,0 +1,80 @@
+// Which of home's ranks the communicators of a symmetric pool have, and the number by which every rank knows each.
+//
+// Nothing that NCCL tells of a communicator says whether two ranks hold the same one. So before any NCCL call the ranks
+// compare what they passed (its size and their rank in it): where a member is missing all hear of it and nobody waits
+// for it. What that cannot tell, two communicators of one size that are mixed up, an all-gather of home ranks finds,
+// within a deadline. The table is the same on every rank, and its numbers are the order of collective calls.
+#ifndef COMMPOOL_SRC_REGISTRATION_DOMAIN_H_
+#define COMMPOOL_SRC_REGISTRATION_DOMAIN_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+#include "src/registration/agreement_channel.h"
+#include "src/registration/communicator.h"
+
+namespace commpool {
+
+// What one rank says of communicators when a collective call begins.
+struct DomainClaim {
+  std::vector<uint64_t> held = {};      // numbers of the registrations that it has, ascending
+  bool passed = false;                  // a communicator with this call; else null
+  std::optional<uint64_t> number = {};  // of that one, where it is home or registered; at create, a proposal for home's
+  int rank = 0;                         // in it
+  int ranks = 0;
+};
+
+std::string Encode(const DomainClaim& claim);
+// kDisagreement where a rank's bytes cannot be read.
+Result<std::vector<DomainClaim>> DecodeClaims(const std::vector<std::string>& claims);
+
+// A communicator's members: home ranks, the communicator's rank 0 first.
+using Members = std::vector<int>;
+
+// One thread at a time: the pool's collective lock.
+class DomainTable {
+ public:
+  static constexpr uint64_t kHome = 0;
+
+  explicit DomainTable(int home_ranks);
+
+  // Every member of a registration has it still; registrations that no rank has any more are forgotten. kDisagreement
+  // where only some ranks have abandoned one: growth would wait for them in NCCL.
+  Status CheckHeld(const std::vector<DomainClaim>& claims);
+  // register_with: every member of each communicator that was passed did pass one like it.
+  Status CheckPassedByAll(const std::vector<DomainClaim>& claims) const;
+  // deregister: whoever has a registration that was passed did pass it.
+  Status CheckPassedByHolders(const std::vector<DomainClaim>& claims) const;
+
+  // Numbers new communicators, in the order of their lowest home ranks. Returns the number of the one that has `rank`;
+  // nothing where none has.
+  std::optional<uint64_t> Add(const std::vector<Members>& communicators, int rank);
+  void AddHome();
+  void Remove(uint64_t number) { members_.erase(number); }
+  // The numbers that were added last: a register_with that failed on some rank.
+  void RemoveFrom(uint64_t first);
+  uint64_t next() const { return next_; }
+
+ private:
+  const int home_ranks_;
+  uint64_t next_ = kHome + 1;
+  std::map<uint64_t, Members> members_;
+};
+
+// Collective over the new communicator: its members tell each other their home ranks. kDeadlineExceeded where they do
+// not meet. The communicator's device must be current.
+Result<Members> GatherMembers(const Driver& driver, const Communicator& communicator, int home_rank,
+                              uint64_t deadline_ms);
+
+// Collective over home: all hear whom each rank met on its new communicator (empty: it passed none), and draw the same
+// communicators from it, in the order of their lowest home ranks. kDisagreement where ranks did not meet.
+Result<std::vector<Members>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_REGISTRATION_DOMAIN_H_

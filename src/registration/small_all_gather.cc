@@ -1,0 +1,142 @@
+#include "src/registration/small_all_gather.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "src/base/check.h"
+#include "src/driver/diagnosis.h"
+#include "src/driver/handles.h"
+
+namespace commpool {
+
+namespace {
+
+using Moment = std::chrono::steady_clock::time_point;
+
+// Device memory and a stream for one gather. Left to the process where the gather may still be running.
+class Scratch {
+ public:
+  static Result<Scratch> Make(const Driver& driver, uint64_t bytes) {
+    Scratch scratch(driver);
+    Status status = CheckCuda(driver, driver.cuda.cuMemAlloc(&scratch.memory_, bytes),
+                              {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"});
+    if (!status.ok()) return status;
+    status = CheckCuda(driver, driver.cuda.cuStreamCreate(&scratch.stream_, CU_STREAM_NON_BLOCKING),
+                       {.call = "cuStreamCreate", .purpose = "address exchange"});
+    if (!status.ok()) return status;
+    return scratch;
+  }
+  Scratch(Scratch&& other) noexcept
+      : driver_(other.driver_),
+        memory_(std::exchange(other.memory_, 0)),
+        stream_(std::exchange(other.stream_, nullptr)) {}
+  Scratch& operator=(Scratch&&) = delete;
+  ~Scratch() {
+    if (stream_ != nullptr) driver_.cuda.cuStreamDestroy(stream_);
+    if (memory_ != 0) driver_.cuda.cuMemFree(memory_);
+  }
+
+  CUdeviceptr memory() const { return memory_; }
+  CUstream stream() const { return stream_; }
+  void LeaveToProcess() {
+    memory_ = 0;
+    stream_ = nullptr;
+  }
+
+ private:
+  explicit Scratch(const Driver& driver) : driver_(driver) {}
+
+  const Driver& driver_;
+  CUdeviceptr memory_ = 0;
+  CUstream stream_ = nullptr;
+};
+
+Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
+  return Status(StatusCode::kDeadlineExceeded,
+                std::string(purpose.call) + ": rank " + std::to_string(communicator.rank) + " of " +
+                    std::to_string(communicator.ranks) + " waited " + std::to_string(deadline_ms) +
+                    " ms for the other ranks of the communicator: " + purpose.likely_cause);
+}
+
+// NCCL's call. It may block on the host: ranks connect at a communicator's first collective.
+ncclResult_t Launch(const Driver& driver, const Communicator& communicator, CUdeviceptr sent, CUdeviceptr received,
+                    size_t words, CUstream stream, Moment deadline) {
+  CUcontext context = nullptr;
+  driver.cuda.cuCtxGetCurrent(&context);
+  auto call = std::make_shared<std::packaged_task<ncclResult_t()>>(
+      [set_current = driver.cuda.cuCtxSetCurrent, all_gather = driver.nccl.ncclAllGather, handle = communicator.handle,
+       context, sent, received, words, stream] {
+        if (set_current(context) != CUDA_SUCCESS) return ncclUnhandledCudaError;
+        return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
+                          handle, stream);
+      });
+  std::future<ncclResult_t> result = call->get_future();
+  std::thread([call] { (*call)(); }).detach();
+  return result.wait_until(deadline) == std::future_status::ready ? result.get() : ncclInProgress;
+}
+
+Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,
+                   const GatherPurpose& purpose, uint64_t deadline_ms, Moment deadline) {
+  for (;;) {
+    const CUresult result = driver.cuda.cuStreamQuery(stream);
+    if (result != CUDA_ERROR_NOT_READY) {
+      return CheckCuda(driver, result,
+                       {.call = "cuStreamQuery", .device = communicator.device, .purpose = "address exchange"});
+    }
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);
+    if (asked != ncclSuccess || (state != ncclSuccess && state != ncclInProgress)) {
+      return CheckNccl(driver, asked != ncclSuccess ? asked : state,
+                       {.call = "ncclAllGather", .device = communicator.device}, communicator.handle);
+    }
+    if (std::chrono::steady_clock::now() > deadline) return Missing(communicator, purpose, deadline_ms);
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(20));  // a stream with NCCL's kernel: a host wait has no bound
+  }
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communicator& communicator,
+                                            const std::string& mine, const GatherPurpose& purpose,
+                                            uint64_t deadline_ms) {
+  COMMPOOL_CHECK(mine.size() % sizeof(int32_t) == 0, "a gather of half a word");
+  const Moment deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
+  const uint64_t all_bytes = mine.size() * static_cast<uint64_t>(communicator.ranks);
+  Result<Scratch> scratch = Scratch::Make(driver, mine.size() + all_bytes);
+  if (!scratch.ok()) return scratch.status();
+  const CUdeviceptr received = scratch->memory();
+  const CUdeviceptr sent = received + all_bytes;
+  Status status = CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch->stream()),
+                            {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()});
+  if (!status.ok()) return status;
+
+  const ncclResult_t result =
+      Launch(driver, communicator, sent, received, mine.size() / sizeof(int32_t), scratch->stream(), deadline);
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  if (result == ncclInProgress && left.count() <= 0) {
+    status = Missing(communicator, purpose, deadline_ms);
+  } else {
+    status = AwaitCommunicator(driver, communicator, result, "ncclAllGather", mine.size(),
+                               static_cast<uint64_t>(left.count()));
+    if (status.code() == StatusCode::kDeadlineExceeded) status = Missing(communicator, purpose, deadline_ms);
+  }
+  if (status.ok()) status = AwaitStream(driver, scratch->stream(), communicator, purpose, deadline_ms, deadline);
+  if (!status.ok()) {
+    scratch->LeaveToProcess();
+    return status;
+  }
+
+  std::string all(all_bytes, '\0');
+  status = CheckCuda(driver, driver.cuda.cuMemcpyDtoH(all.data(), received, all_bytes),
+                     {.call = "cuMemcpyDtoH", .device = communicator.device, .bytes = all_bytes});
+  if (!status.ok()) return status;
+  std::vector<std::string> parts;
+  for (uint64_t offset = 0; offset < all_bytes; offset += mine.size()) parts.push_back(all.substr(offset, mine.size()));
+  return parts;
+}
+
+}  // namespace commpool

@@ -1,0 +1,102 @@
+// What becomes of registrations when a communicator or a pool ends: the results that src/registration/README.md lists.
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class Lifetimes : public SymmetricTest {
+ protected:
+  void SetUp() override {
+    SymmetricTest::SetUp();
+    if (IsSkipped()) return;
+    ExpectOk(Create());
+    ExpectOk(Reserve(2 * kMiB));
+  }
+
+  ncclComm_t Of(const std::vector<ncclComm_t>& communicators, const Rank& rank) const {
+    return communicators[static_cast<size_t>(rank.number)];
+  }
+  Statuses Register(const std::vector<ncclComm_t>& communicators) {
+    return Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(Of(communicators, rank)); });
+  }
+  Statuses Deregister(const std::vector<ncclComm_t>& communicators) {
+    return Run([&](Rank& rank) { return PoolOf(rank).Deregister(Of(communicators, rank)); });
+  }
+  Statuses Abandon(const std::vector<ncclComm_t>& communicators) {
+    return Run([&](Rank& rank) { return PoolOf(rank).AbandonCommunicator(Of(communicators, rank)); });
+  }
+};
+
+TEST_F(Lifetimes, ACommunicatorDestroyedWithItsWindowsIsReported) {
+  COMMPOOL_REQUIRE_EMULATOR("undefined on hardware");
+  std::vector<ncclComm_t> second = group().ConnectFrom(0);
+  ExpectOk(Register(second));
+  const std::vector<ncclComm_t> ended = second;
+  group().Destroy(second);
+  EXPECT_FALSE(TakeReports().empty());
+  ExpectOk(Abandon(ended));  // what is left to do; the memory stays registered by nobody
+  ExpectOk(Reserve(4 * kMiB));
+  EXPECT_EQ(RegisteredSegments(0), 2u);
+}
+
+TEST_F(Lifetimes, AnAbortedCommunicatorIsAbandonedAsOftenAsOneLikes) {
+  COMMPOOL_REQUIRE_EMULATOR("an abort would leave windows to NCCL");
+  const std::vector<ncclComm_t> second = group().ConnectFrom(0);
+  ExpectOk(Register(second));
+  ExpectOk(Run([&](Rank& rank) {
+    EXPECT_EQ(driver().nccl.ncclCommAbort(Of(second, rank)), ncclSuccess);
+    return Status();
+  }));
+  ExpectOk(Abandon(second));
+  ExpectOk(Abandon(second));
+  EXPECT_EQ(RegisteredSegments(0), 1u);
+  const uint64_t calls = CallCount("ncclCommWindowDeregister");
+  ExpectOk(Deregister(second));  // nothing is registered with it
+  EXPECT_EQ(CallCount("ncclCommWindowDeregister"), calls);
+}
+
+TEST_F(Lifetimes, APoolWhoseHomeWasAbortedCanStillBeClosed) {
+  COMMPOOL_REQUIRE_EMULATOR("an abort would leave windows to NCCL");
+  ExpectOk(Run([&](Rank& rank) {
+    EXPECT_EQ(driver().nccl.ncclCommAbort(rank.communicator), ncclSuccess);
+    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator);
+    rank.communicator = nullptr;
+    return status;
+  }));
+  EXPECT_EQ(RegisteredSegments(0), 0u);
+  ExpectOk(Reserve(4 * kMiB));  // the channel is the pool's own
+  ExpectOk(Trim(0));
+  ExpectOk(Close());
+}
+
+TEST_F(Lifetimes, ASegmentGivenBackHasNoWindow) {
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  Rank& rank = group()[0];
+  ExpectOk({PoolOf(rank).WindowOf(blocks[0], rank.communicator).status()});
+  Free(blocks);
+  ExpectOk(Trim(0));
+  EXPECT_EQ(RegisteredSegments(0), 0u);
+  EXPECT_EQ(PoolOf(rank).WindowOf(blocks[0], rank.communicator).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(Lifetimes, APoolDestroyedWithLiveBlocksKeepsItsWindowsAndItsBlocks) {
+  COMMPOOL_REQUIRE_EMULATOR("it leaks for good");
+  for (const char* kept : {"reserved addresses", "mapping", "physical memory", "primary context", "registration"}) {
+    AllowLeak(kept);
+  }
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  ::testing::internal::CaptureStderr();
+  DestroyPools();
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("stay mapped"), std::string::npos);
+  ExpectOk(Run([&](Rank& rank) {
+    const CUdeviceptr block = blocks[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, rank.stream), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
+    return runtime().Free(block);
+  }));
+  End();
+  static_cast<void>(TakeReports());  // communicators that end with windows
+}
+
+}  // namespace
+}  // namespace commpool::testing

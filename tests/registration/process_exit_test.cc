@@ -1,0 +1,66 @@
+// A process that ends without closing its pools: whatever ends first, it ends quietly and with its own exit code.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <optional>
+
+#include "commpool/pool.h"
+#include "src/driver/handles.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+constexpr int kExpected = 7;
+
+// What ends before the process does; the rest ends with it.
+enum class Ends { kNothing, kPool, kCommunicator, kPoolThenCommunicator, kCommunicatorThenPool };
+
+// Destroyed at exit, after what main() made.
+std::optional<Pool>& PoolOfProcess() {
+  static std::optional<Pool> pool;
+  return pool;
+}
+
+[[noreturn]] void LiveAndExit(Ends ends) {
+  const Driver& driver = *SharedDriver();
+  static const PrimaryContext context = PrimaryContext::Retain(driver, 0).value();
+  static const ContextGuard current(driver, context);
+  ncclUniqueId id;
+  ncclComm_t communicator = nullptr;
+  if (driver.nccl.ncclGetUniqueId(&id) != ncclSuccess) _exit(2);
+  if (driver.nccl.ncclCommInitRank(&communicator, 1, id, 0) != ncclSuccess) _exit(2);
+  PoolOptions options;
+  options.symmetric_across = communicator;
+  PoolOfProcess().emplace(Pool::create(options).value());
+  if (!PoolOfProcess()->reserve(MiB(2)).ok()) _exit(3);
+  static Buffer block = PoolOfProcess()->allocate(MiB(1), nullptr).value();  // ends before its pool
+
+  if (ends == Ends::kPool || ends == Ends::kPoolThenCommunicator) PoolOfProcess().reset();
+  const bool end_communicator = ends != Ends::kNothing && ends != Ends::kPool;
+  if (end_communicator && driver.nccl.ncclCommDestroy(communicator) != ncclSuccess) _exit(4);
+  if (ends == Ends::kCommunicatorThenPool) PoolOfProcess().reset();
+  std::exit(kExpected);
+}
+
+class ProcessExit : public ::testing::TestWithParam<Ends> {};
+
+// Forked before this process opens a driver, which does not survive a fork.
+TEST_P(ProcessExit, NeedsNoClose) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) LiveAndExit(GetParam());
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  EXPECT_TRUE(WIFEXITED(state)) << "signal " << WTERMSIG(state);
+  EXPECT_EQ(WEXITSTATUS(state), kExpected);
+}
+
+INSTANTIATE_TEST_SUITE_P(InAnyOrder, ProcessExit,
+                         ::testing::Values(Ends::kNothing, Ends::kPool, Ends::kCommunicator,
+                                           Ends::kPoolThenCommunicator, Ends::kCommunicatorThenPool));
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,181 @@
+// Symmetric pools and graphs: a capture is served from the sequence as ever, and what a live graph uses stays.
+#include <cuda.h>
+
+#include "src/driver/graph_handles.h"
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class SymmetricCapture : public SymmetricTest {
+ protected:
+  struct Graph {
+    CaptureHandle capture = 0;
+    CUdeviceptr block = 0;
+    CUgraph graph = nullptr;
+  };
+
+  void SetUp() override {
+    SymmetricTest::SetUp();
+    if (!IsSkipped()) graphs_.resize(static_cast<size_t>(group().size()));
+  }
+  Graph& GraphOf(const Rank& rank) { return graphs_[static_cast<size_t>(rank.number)]; }
+
+  Status Begin(const Rank& rank) {
+    // Thread-local: ranks are threads here, and each calls what the others' captures would forbid.
+    EXPECT_EQ(driver().cuda.cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    Result<CaptureHandle> capture = runtime().BeginCapture(HandleOf(rank), rank.stream);
+    if (capture.ok()) GraphOf(rank).capture = *capture;
+    return capture.status();
+  }
+  Status End(const Rank& rank) {
+    Status status = runtime().EndCapture(GraphOf(rank).capture);
+    EXPECT_EQ(driver().cuda.cuStreamEndCapture(rank.stream, &GraphOf(rank).graph), CUDA_SUCCESS);
+    return status;
+  }
+  Status Destroy(const Rank& rank) {
+    EXPECT_EQ(driver().cuda.cuGraphDestroy(std::exchange(GraphOf(rank).graph, nullptr)), CUDA_SUCCESS);
+    return Status();
+  }
+  // Every rank captures the allocation of a block, and its free.
+  Statuses CaptureABlock(uint64_t bytes) {
+    return Run([&](Rank& rank) {
+      Status status = Begin(rank);
+      if (!status.ok()) return status;
+      Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream));
+      if (!block.ok()) return block.status();
+      GraphOf(rank).block = *block;
+      EXPECT_EQ(driver().cuda.cuMemsetD8Async(*block, 7, bytes, rank.stream), CUDA_SUCCESS);
+      status = PoolOf(rank).Free(*block);
+      return status.ok() ? End(rank) : status;
+    });
+  }
+
+ private:
+  std::vector<Graph> graphs_;
+};
+
+TEST_F(SymmetricCapture, KeepsTheGraphsBlocksUntilItIsGone) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(CaptureABlock(kMiB));
+  ExpectOk(Reclaim());
+  const std::vector<CUdeviceptr> outside = Allocate(kMiB);
+  const std::vector<uint64_t> offsets = OffsetsOf(outside);
+  for (int number = 0; number <= last(); ++number) {
+    EXPECT_NE(outside[static_cast<size_t>(number)], GraphOf(group()[number]).block) << "freed, and still the graph's";
+    EXPECT_EQ(offsets[static_cast<size_t>(number)], kMiB);
+  }
+  ExpectOk(Run([&](Rank& rank) {
+    CUgraphExec replay = nullptr;
+    EXPECT_EQ(driver().cuda.cuGraphInstantiate(&replay, GraphOf(rank).graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuda.cuGraphLaunch(replay, rank.stream), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuda.cuGraphExecDestroy(replay), CUDA_SUCCESS);
+    return Destroy(rank);
+  }));
+  Free(outside);
+  ExpectOk(Trim(0));  // all of it is free again
+  EXPECT_EQ(ReservedBytes(0), 0u);
+}
+
+TEST_F(SymmetricCapture, PinsTheSegmentsOnAllRanksWhileOneGraphLives) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(CaptureABlock(kMiB));
+  ExpectOk(Run([&](Rank& rank) { return rank.number == last() ? Status() : Destroy(rank); }));
+  const auto pinned = StatusCode::kFailedPrecondition;
+  const std::string why = ": 1 graph that captured with the pool may still be replayed";
+  const std::string who = "rank " + std::to_string(last()) + " cannot ";
+  ExpectFailure(Trim(0), pinned, who + "trim" + why);
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }), pinned,
+                who + "deregister" + why);
+  ExpectFailure(Close(), pinned, who + "close" + why);
+  EXPECT_EQ(ReservedBytes(0), 4 * kMiB);
+  EXPECT_EQ(RegisteredSegments(0), 1u);
+  ExpectOk(Reserve(6 * kMiB));  // growth takes nothing from the graph
+  ExpectOk({Destroy(group()[last()])});
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+}
+
+TEST_F(SymmetricCapture, LetsNothingGrowWhileItIsOpen) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
+  for (const Statuses& statuses :
+       {Reserve(8 * kMiB), Trim(0), Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); })}) {
+    ExpectFailure(statuses, StatusCode::kFailedPrecondition, "a stream is being captured with the pool");
+  }
+  ExpectOk(Reclaim());  // between ranks alone
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Allocate(4 * kMiB, KeyOfStream(rank.stream)).status(); }),
+                StatusCode::kExhausted, "reserve(");
+  ExpectOk(Run([&](Rank& rank) { return End(rank); }));
+  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
+}
+
+TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  std::vector<CUstream> others(static_cast<size_t>(group().size()), nullptr);
+  ExpectOk(Run([&](Rank& rank) {
+    CUstream& other = others[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(other)).value();
+    EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, other), CUDA_SUCCESS);
+    return PoolOf(rank).Free(block);
+  }));
+  ExpectOk(Reclaim());
+  ExpectOk(CaptureABlock(2 * kMiB));
+  ExpectOk(Run([&](Rank& rank) {
+    EXPECT_EQ(PoolOf(rank).Figures().host_waits, 1u);
+    Status status = Destroy(rank);
+    const CUstream other = others[static_cast<size_t>(rank.number)];
+    if (status.ok()) status = runtime().ReleaseStream(other);
+    EXPECT_EQ(driver().cuda.cuStreamDestroy(other), CUDA_SUCCESS);
+    return status;
+  }));
+}
+
+TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  std::vector<CUstream> others(static_cast<size_t>(group().size()), nullptr);
+  ExpectOk(Run([&](Rank& rank) {
+    CUstream& other = others[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    Status status = Begin(rank);
+    if (!status.ok()) return status;
+    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
+    status = PoolOf(rank).RecordStream(block, KeyOfStream(other));
+    if (status.ok()) status = PoolOf(rank).Free(block);
+    return status.ok() ? End(rank) : status;
+  }));
+  ExpectOk(Reclaim());
+  EXPECT_EQ(PoolOf(group()[0]).Figures().counters.pending_bytes, 2 * kMiB);
+  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
+  ExpectOk(Trim(0));
+  EXPECT_EQ(ReservedBytes(0), 0u);
+  ExpectOk(Run([&](Rank& rank) {
+    const CUstream other = others[static_cast<size_t>(rank.number)];
+    const Status status = runtime().ReleaseStream(other);
+    EXPECT_EQ(driver().cuda.cuStreamDestroy(other), CUDA_SUCCESS);
+    return status;
+  }));
+}
+
+TEST_F(SymmetricCapture, NeedsDeferredFrees) {
+  ExpectOk(
+      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectFailure(Run([&](Rank& rank) {
+                  const Status status = Begin(rank);
+                  CUgraph graph = nullptr;
+                  EXPECT_EQ(driver().cuda.cuStreamEndCapture(rank.stream, &graph), CUDA_SUCCESS);
+                  EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+                  return status;
+                }),
+                StatusCode::kNotSupported, "ordered frees");
+}
+
+}  // namespace
+}  // namespace commpool::testing
