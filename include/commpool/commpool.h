@@ -111,7 +111,9 @@ typedef enum commpool_moves {
 } commpool_moves;
 
 /* An all-gather of the caller's for the agreement of a symmetric pool (MPI, a torch store): every rank gives `bytes`
- * bytes, the same number on all, and `received` gets rank 0's first. Returns 0, or non-zero where it failed. */
+ * bytes, the same number on all, and `received` gets rank 0's first. Returns 0, or non-zero where it failed. It is
+ * called in COLLECTIVE calls alone, on their thread; so ranks that made different calls hear of it at the next of
+ * those, or at commpool_pool_verify, where over TCP they hear of it within 64 further calls. */
 typedef int (*commpool_all_gather)(const void* sent, void* received, size_t bytes, void* context);
 
 typedef struct commpool_pool_options {
@@ -153,7 +155,8 @@ COMMPOOL_API void commpool_pool_options_init(commpool_pool_options* options);
 
 /* Makes a pool; no segment yet. COLLECTIVE over symmetric_across where that is set.
  * INVALID_ARGUMENT for an unknown device, backing or option, or options that exclude each other; NOT_SUPPORTED, with
- * the reason, for what this driver, device or NCCL cannot do. */
+ * the reason, for what this driver, device or NCCL cannot do. Where one rank's options are refused all ranks get its
+ * reason at once; only one with a wrong struct_bytes or without a usable communicator cannot tell the others. */
 COMMPOOL_API commpool_status commpool_pool_create(const commpool_pool_options* options, commpool_pool* pool);
 
 /* Closes the pool to allocation and ends the handle. Its segments live until their last block is freed. Calls no NCCL:
@@ -163,7 +166,11 @@ COMMPOOL_API commpool_status commpool_pool_destroy(commpool_pool pool);
 
 /* The clean end: waits for the device, deregisters everywhere, gives segments without live blocks back, and closes the
  * pool to allocation. The handle stays valid until commpool_pool_destroy. COLLECTIVE for symmetric pools, whose blocks
- * must all be freed before (FAILED_PRECONDITION, with their number: nothing is done on any rank). Idempotent. */
+ * must all be freed before (FAILED_PRECONDITION, with their number: nothing is done on any rank). Idempotent.
+ * A symmetric pool whose ranks turn out to have made different calls has diverged, for good: its blocks are at
+ * different offsets, so allocations and COLLECTIVE calls end with DISAGREEMENT. Blocks can still be freed, and then
+ * close() ends the pool as usual. Only a close() by which a rank hears of the difference for the first time ends with
+ * DISAGREEMENT on all ranks; the next one ends the pool. */
 COMMPOOL_API commpool_status commpool_pool_close(commpool_pool pool);
 
 /* The pool that serves a device's allocations outside every scope: VMM where the device has it, else CUDA; made at its
@@ -184,6 +191,11 @@ COMMPOOL_API commpool_status commpool_pool_reclaim(commpool_pool pool, uint64_t*
  * keeps its registered segments. released_bytes may be null. */
 COMMPOOL_API commpool_status commpool_pool_trim(commpool_pool pool, uint64_t keep_bytes, uint64_t* released_bytes);
 
+/* Compares the pool's calls so far between the ranks, and changes nothing: it is no part of them itself. COLLECTIVE. A
+ * fixed pool returns OK. DISAGREEMENT names the first call that differs and two ranks that made different ones; the
+ * pool has then diverged (see commpool_pool_close). */
+COMMPOOL_API commpool_status commpool_pool_verify(commpool_pool pool);
+
 /* ---- Allocation ------------------------------------------------------------------------------------------------- */
 
 #define COMMPOOL_CURRENT_DEVICE (-1)
@@ -192,7 +204,7 @@ COMMPOOL_API commpool_status commpool_pool_trim(commpool_pool pool, uint64_t kee
  * on `stream` at once, on others after the caller ordered them behind it. `device`: COMMPOOL_CURRENT_DEVICE is the
  * stream's device, or, for the default streams, this thread's current one.
  * INVALID_ARGUMENT for zero bytes and sizes that overflow; OUT_OF_MEMORY with a table of who holds what; EXHAUSTED for
- * a full symmetric pool, with the bytes to reserve. */
+ * a full symmetric pool, with the bytes that commpool_pool_reserve needs for this request, the same on every rank. */
 COMMPOOL_API commpool_status commpool_allocate(int device, uint64_t bytes, struct CUstream_st* stream, void** pointer);
 
 /* The same from one pool, whatever scopes are open. */
@@ -262,16 +274,28 @@ typedef enum commpool_filter {
   COMMPOOL_FILTER_PROCESS = 2 /* every allocation; symmetric pools refuse it */
 } commpool_filter;
 
+typedef enum commpool_exhaustion {
+  COMMPOOL_EXHAUSTION_ERROR = 0,     /* the allocation fails */
+  COMMPOOL_EXHAUSTION_NEXT_SCOPE = 1 /* it goes to the next scope out that catches it, at last to the default pool */
+} commpool_exhaustion;
+
 typedef struct commpool_scope_options {
   size_t struct_bytes;        /* set by commpool_scope_options_init */
   commpool_filter filter;     /* default THREAD */
   struct CUstream_st* stream; /* of a STREAM filter */
+  uint64_t min_bytes;         /* smaller allocations are not caught; default 0 */
+  uint64_t max_bytes;         /* larger ones neither; default UINT64_MAX */
+  /* Where the pool answers EXHAUSTED or, at its limit or on a full device, OUT_OF_MEMORY; default ERROR. What a full
+   * symmetric pool hands on is the same on every rank. What another pool hands on is not, and passes symmetric pools
+   * by. */
+  commpool_exhaustion exhaustion;
 } commpool_scope_options;
 
 COMMPOOL_API void commpool_scope_options_init(commpool_scope_options* options);
 
-/* From now on allocations that the filter catches go to the pool, where they are for its device. Scopes nest: the one
- * begun last wins, whatever its filter. `options` may be null: this thread. */
+/* From now on allocations that the filter and the sizes catch go to the pool, where they are for its device. Scopes
+ * nest: of those that catch one the one begun last wins, whatever its filter. `options` may be null: this thread.
+ * INVALID_ARGUMENT for a min_bytes above max_bytes and unknown values. */
 COMMPOOL_API commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options,
                                                   commpool_scope* scope);
 
@@ -285,8 +309,8 @@ COMMPOOL_API commpool_status commpool_scope_end(commpool_scope scope);
  * where a device cannot reach it, and then none is granted. Granting costs 17 to 20 ms for each GiB and peer. */
 COMMPOOL_API commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count);
 
-/* Takes the access back, after waiting for the devices. FAILED_PRECONDITION on NCCL and CUDA backings, whose access is
- * not the pool's to take. */
+/* Takes the access back, after waiting for the devices, at most the pool's deadline for each. FAILED_PRECONDITION on
+ * NCCL and CUDA backings, whose access is not the pool's to take. */
 COMMPOOL_API commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, size_t count);
 
 /* ---- Registration with communicators ---------------------------------------------------------------------------- */
@@ -308,9 +332,19 @@ COMMPOOL_API commpool_status commpool_pool_deregister(commpool_pool pool, struct
 COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator);
 
 /* The window that holds `pointer` on a communicator, and the pointer's offset in it: the same on every rank for blocks
- * of the same place in the pool's sequence of calls. NOT_FOUND where there is none. */
+ * of the same place in the pool's sequence of calls. Takes no lock and calls no driver: a few nanoseconds. NOT_FOUND
+ * where there is none. */
 COMMPOOL_API commpool_status commpool_window_of(const void* pointer, struct ncclComm* communicator,
                                                 struct ncclWindow_vidmem** window, uint64_t* offset);
+
+/* Whether NCCL can use NVLink multicast (NVLS) for `bytes` at `pointer` on a communicator of 3 ranks or more: a
+ * symmetric pool's window on it, in memory of a device that has multicast, with a handle that other processes import,
+ * at multicast's granularity, and not switched off by NCCL_NVLS_ENABLE=0. Where it cannot NCCL falls back without a
+ * word: `eligible` is 0 then, and `reason` says why not (else it is empty). It is valid until the thread's next call of
+ * this function and may be null. A 1 is no proof: other ranks may lack what this one has, and NCCL chooses by size.
+ * INVALID_ARGUMENT for 0 bytes and a null communicator; NOT_FOUND for memory of no pool. */
+COMMPOOL_API commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, struct ncclComm* communicator,
+                                                    int* eligible, const char** reason);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------- */
 

@@ -107,6 +107,7 @@ class Pool {
     if (!status.ok()) return status;
     return released;
   }
+  Status verify() { return detail::FromC(commpool_pool_verify(pool_)); }
   Status close() { return detail::FromC(commpool_pool_close(pool_)); }
 
   // Blocks.
@@ -190,6 +191,20 @@ inline Result<WindowPlace> window_of(const void* pointer, Communicator communica
   Status status = detail::FromC(commpool_window_of(pointer, communicator, &place.window, &place.offset));
   if (!status.ok()) return status;
   return place;
+}
+
+struct NvlsEligibility {
+  bool eligible = false;
+  std::string reason;  // why not
+};
+
+// Whether NCCL can use NVLink multicast for `bytes` at a pointer.
+inline Result<NvlsEligibility> nvls_eligible(const void* pointer, std::uint64_t bytes, Communicator communicator) {
+  int eligible = 0;
+  const char* reason = nullptr;
+  Status status = detail::FromC(commpool_nvls_eligible(pointer, bytes, communicator, &eligible, &reason));
+  if (!status.ok()) return status;
+  return NvlsEligibility{eligible != 0, reason};
 }
 
 }  // namespace v1

@@ -2,10 +2,13 @@
 //
 //   PoolScope scope(pool);                                     // this thread
 //   PoolScope scope(pool, {Filter::kStream, backward_stream}); // one stream, from any thread
+//   PoolScope scope(pool, {.sizes = {MiB(1), UINT64_MAX}, .exhaustion = Exhaustion::kNextScope});  // C++20
 //
 // Ends on the thread that began it. Scopes nest: the one begun last wins. Only the pool's own device is caught.
 #ifndef COMMPOOL_SCOPE_H_
 #define COMMPOOL_SCOPE_H_
+
+#include <cstdint>
 
 #include "commpool/commpool.h"
 #include "commpool/pool.h"
@@ -20,9 +23,22 @@ enum class Filter {
   kProcess = COMMPOOL_FILTER_PROCESS
 };
 
+// Both ends are in.
+struct SizeRange {
+  std::uint64_t min_bytes = 0;
+  std::uint64_t max_bytes = UINT64_MAX;
+};
+
+enum class Exhaustion {
+  kError = COMMPOOL_EXHAUSTION_ERROR,
+  kNextScope = COMMPOOL_EXHAUSTION_NEXT_SCOPE  // the next scope out, at last the default pool
+};
+
 struct ScopeOptions {
   Filter filter = Filter::kThread;
   Stream stream = nullptr;  // of a kStream filter
+  SizeRange sizes = {};     // what is smaller or larger is not caught
+  Exhaustion exhaustion = Exhaustion::kError;
 };
 
 class [[nodiscard]] PoolScope {
@@ -34,6 +50,9 @@ class [[nodiscard]] PoolScope {
     commpool_scope_options_init(&c_options);
     c_options.filter = static_cast<commpool_filter>(options.filter);
     c_options.stream = options.stream;
+    c_options.min_bytes = options.sizes.min_bytes;
+    c_options.max_bytes = options.sizes.max_bytes;
+    c_options.exhaustion = static_cast<commpool_exhaustion>(options.exhaustion);
     detail::FromC(commpool_scope_begin(pool, &c_options, &scope_)).value();
   }
   ~PoolScope() { commpool_scope_end(scope_); }

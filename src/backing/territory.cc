@@ -34,6 +34,10 @@ Territory::~Territory() {
 }
 
 Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
+  if (pages_.contains(at)) {
+    return Status(StatusCode::kDriverError,
+                  "a page that could not be unmapped is still at these addresses of an expandable pool");
+  }
   ContextGuard guard(driver_, context_->get());
   Result<Mapping> mapping = Mapping::Map(driver_, at, memory);
   if (!mapping.ok()) return mapping.status();

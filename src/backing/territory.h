@@ -29,11 +29,13 @@ class Territory : public Segment {
   Status Free() override;
   void Abandon() override;
 
-  // Maps a page to free addresses of the territory. Nobody has access yet.
+  // Maps a page to free addresses of the territory. Nobody has access yet. kDriverError where a page could not be
+  // unmapped before.
   Status Map(PhysicalMemory memory, CUdeviceptr at);
-  // Takes a page out of its addresses. REQUIRES: one is mapped at `at`.
+  // Takes a page out of its addresses. REQUIRES: one is mapped at `at`. Where it fails the page is there as before.
   Result<PhysicalMemory> Unmap(CUdeviceptr at);
-  // Unmaps and releases what lies in the range, after a failure.
+  // Unmaps and releases what lies in the range, after a failure. What cannot be unmapped stays: nothing takes its
+  // place.
   Status Drop(CUdeviceptr at, uint64_t bytes);
   // Lets the pool's device and peers use pages that were mapped, in one call for each of them. REQUIRES: pages cover
   // the range.

@@ -19,6 +19,7 @@ const Environment& Environment::Get() {
       .emulator_libraries = Variable("COMMPOOL_EMULATOR_LIBRARIES"),
       .nccl = Variable("COMMPOOL_NCCL"),
       .log_level = Variable("COMMPOOL_LOG"),
+      .nccl_nvls_enable = Variable("NCCL_NVLS_ENABLE"),
       .interface = Variable("COMMPOOL_INTERFACE"),
   };
   return environment;

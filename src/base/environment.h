@@ -11,6 +11,7 @@ struct Environment {
   const std::string emulator_libraries;  // COMMPOOL_EMULATOR_LIBRARIES: folder of the emulator's two libraries
   const std::string nccl;                // COMMPOOL_NCCL: file of the NCCL library
   const std::string log_level;           // COMMPOOL_LOG: error, warning (default), info or debug
+  const std::string nccl_nvls_enable;    // NCCL_NVLS_ENABLE, NCCL's own: 0 switches multicast off
   const std::string interface;           // COMMPOOL_INTERFACE: network interface or address of the agreement channel
 
   static const Environment& Get();

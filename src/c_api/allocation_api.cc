@@ -1,6 +1,9 @@
 // The C ABI: blocks and scopes.
+#include <cstddef>
+
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
+#include "src/c_api/option_structs.h"
 #include "src/c_api/process_runtime.h"
 
 using namespace commpool;  // NOLINT: this file is the other side of that namespace
@@ -17,26 +20,48 @@ Status StoreAddress(const Result<CUdeviceptr>& address, void** pointer) {
 
 Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
 
-Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options& options) {
-  ScopeRequest request;
-  if (options.struct_bytes != sizeof(options)) {
+Result<ScopeFilter> ParseFilter(commpool_filter filter) {
+  switch (filter) {
+    case COMMPOOL_FILTER_THREAD:
+      return ScopeFilter::kThread;
+    case COMMPOOL_FILTER_STREAM:
+      return ScopeFilter::kStream;
+    case COMMPOOL_FILTER_PROCESS:
+      return ScopeFilter::kProcess;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "scope options: filter " + std::to_string(filter) + " is none of THREAD, STREAM and PROCESS");
+}
+
+Result<Exhaustion> ParseExhaustion(commpool_exhaustion exhaustion) {
+  switch (exhaustion) {
+    case COMMPOOL_EXHAUSTION_ERROR:
+      return Exhaustion::kError;
+    case COMMPOOL_EXHAUSTION_NEXT_SCOPE:
+      return Exhaustion::kNextScope;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "scope options: exhaustion " + std::to_string(exhaustion) + " is none of ERROR and NEXT_SCOPE");
+}
+
+// Null is the defaults.
+Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given) {
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  if (given != nullptr && !ReadOptions(*given, offsetof(commpool_scope_options, min_bytes), &options)) {
     return Status(StatusCode::kInvalidArgument,
                   "scope options: call commpool_scope_options_init before setting options");
   }
-  switch (options.filter) {
-    case COMMPOOL_FILTER_THREAD:
-      request.filter = ScopeFilter::kThread;
-      return request;
-    case COMMPOOL_FILTER_STREAM:
-      request.filter = ScopeFilter::kStream;
-      request.stream = KeyOfStream(options.stream);
-      return request;
-    case COMMPOOL_FILTER_PROCESS:
-      request.filter = ScopeFilter::kProcess;
-      return request;
-  }
-  return Status(StatusCode::kInvalidArgument,
-                "scope options: filter " + std::to_string(options.filter) + " is none of THREAD, STREAM and PROCESS");
+  const Result<ScopeFilter> filter = ParseFilter(options.filter);
+  if (!filter.ok()) return filter.status();
+  const Result<Exhaustion> exhaustion = ParseExhaustion(options.exhaustion);
+  if (!exhaustion.ok()) return exhaustion.status();
+  ScopeRequest request;
+  request.filter = *filter;
+  if (*filter == ScopeFilter::kStream) request.stream = KeyOfStream(options.stream);
+  request.sizes = {options.min_bytes, options.max_bytes};
+  request.exhaustion = *exhaustion;
+  return request;
 }
 
 // What the caches of this thread cannot serve. Apart, so that the fast path saves no registers for it.
@@ -115,15 +140,15 @@ commpool_status commpool_release_stream(CUstream_st* stream) {
 
 void commpool_scope_options_init(commpool_scope_options* options) {
   if (options == nullptr) return;
-  *options = {sizeof(*options), COMMPOOL_FILTER_THREAD, nullptr};
+  *options = {};
+  options->struct_bytes = sizeof(*options);
+  options->max_bytes = UINT64_MAX;
 }
 
 commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope) {
   return Guarded([&]() -> Status {
     if (scope == nullptr) return NullOutput();
-    commpool_scope_options defaults;
-    commpool_scope_options_init(&defaults);
-    Result<ScopeRequest> request = ParseScopeOptions(options == nullptr ? defaults : *options);
+    Result<ScopeRequest> request = ParseScopeOptions(options);
     if (!request.ok()) return request.status();
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();

@@ -1,4 +1,6 @@
 // The C ABI: pools, their peers, registrations and statistics.
+#include <optional>
+
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
@@ -32,6 +34,31 @@ Result<std::vector<int>> Devices(const int* devices, size_t count) {
   return std::vector<int>(devices, devices + count);
 }
 
+// Options that were refused here keep no other rank waiting.
+Status RefuseOptions(const commpool_pool_options& options, const Status& why) {
+  const std::optional<PoolConfiguration> home = ParseHome(options);
+  if (!home) return why;
+  Result<Runtime*> runtime = ProcessRuntime();
+  return runtime.ok() ? (*runtime)->RefusePool(*home, why) : why;
+}
+
+CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+// Why there is none. Apart, so that the fast path saves no registers for it.
+[[gnu::noinline]] commpool_status FindNoWindow(const void* pointer, ncclWindow_vidmem** window, uint64_t* offset) {
+  return Guarded([&]() -> Status {
+    if (window == nullptr || offset == nullptr) {
+      return Status(StatusCode::kInvalidArgument, "window or offset is null");
+    }
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    Result<std::shared_ptr<Pool>> pool = (*runtime)->pools().Owner(AddressOf(pointer));
+    if (!pool.ok()) return pool.status();
+    return Status(StatusCode::kNotFound,
+                  "pool " + (*pool)->name() + " has no window on this communicator that holds the pointer");
+  });
+}
+
 commpool_counter CounterOf(const engine::Counter& counter) { return {counter.current, counter.peak, counter.total}; }
 
 }  // namespace
@@ -50,11 +77,10 @@ void commpool_pool_options_init(commpool_pool_options* options) {
 
 commpool_status commpool_pool_create(const commpool_pool_options* options, commpool_pool* pool) {
   return Guarded([&]() -> Status {
-    if (options == nullptr || pool == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "options or the output pointer is null");
-    }
-    Result<PoolConfiguration> configuration = ParsePoolOptions(*options);
-    if (!configuration.ok()) return configuration.status();
+    const Status null(StatusCode::kInvalidArgument, "options or the output pointer is null");
+    if (options == nullptr) return null;
+    Result<PoolConfiguration> configuration = pool == nullptr ? null : ParsePoolOptions(*options);
+    if (!configuration.ok()) return RefuseOptions(*options, configuration.status());
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
     Result<PoolHandle> created = (*runtime)->CreatePool(std::move(*configuration));
@@ -100,6 +126,10 @@ commpool_status commpool_pool_trim(commpool_pool pool, uint64_t keep_bytes, uint
   return WithPool(pool, [&](Pool& found) { return StoreCount(found.Trim(keep_bytes), released_bytes); });
 }
 
+commpool_status commpool_pool_verify(commpool_pool pool) {
+  return WithPool(pool, [](Pool& found) { return found.Verify(); });
+}
+
 commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count) {
   return WithPool(pool, [&](Pool& found) -> Status {
     Result<std::vector<int>> peers = Devices(devices, count);
@@ -134,21 +164,13 @@ commpool_status commpool_pool_abandon(commpool_pool pool, ncclComm* communicator
 
 commpool_status commpool_window_of(const void* pointer, ncclComm* communicator, ncclWindow_vidmem** window,
                                    uint64_t* offset) {
-  return Guarded([&]() -> Status {
-    if (window == nullptr || offset == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "window or offset is null");
-    }
-    Result<Runtime*> runtime = ProcessRuntime();
-    if (!runtime.ok()) return runtime.status();
-    const auto address = reinterpret_cast<CUdeviceptr>(pointer);
-    Result<std::shared_ptr<Pool>> pool = (*runtime)->pools().Owner(address);
-    if (!pool.ok()) return pool.status();
-    Result<WindowPlace> place = (*pool)->WindowOf(address, communicator);
-    if (!place.ok()) return place.status();
-    *window = place->window;
-    *offset = place->offset;
-    return Status();
-  });
+  const Runtime* const runtime = OpenedProcessRuntime();
+  if (runtime == nullptr || window == nullptr || offset == nullptr) return FindNoWindow(pointer, window, offset);
+  const std::optional<WindowPlace> place = runtime->windows().Find(communicator, AddressOf(pointer));
+  if (!place) return FindNoWindow(pointer, window, offset);
+  *window = place->window;
+  *offset = place->offset;
+  return COMMPOOL_OK;
 }
 
 commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics) {

@@ -1,6 +1,6 @@
-// What pools tell whoever checks a program's use of memory: blocks that begin and end, streams that are forgotten,
-// captures that are announced. The emulator listens; on a real driver nobody does, and the functions are null. Any
-// thread.
+// What pools tell whoever checks a program's use of memory: blocks that begin and end, streams that use them and are
+// forgotten, captures that are announced. The emulator listens; on a real driver nobody does, and the functions are
+// null. Any thread.
 #ifndef COMMPOOL_SRC_DRIVER_ANNOTATIONS_H_
 #define COMMPOOL_SRC_DRIVER_ANNOTATIONS_H_
 
@@ -16,6 +16,7 @@ struct Annotations {
   bool listening = false;  // what the fast path asks
   void (*block_allocated)(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool) = nullptr;
   void (*block_freed)(CUdeviceptr address) = nullptr;
+  void (*block_recorded)(CUdeviceptr address, CUstream stream) = nullptr;
   void (*stream_released)(CUstream stream) = nullptr;
   void (*capture_announced)(CUstream stream, int announced) = nullptr;
 };

@@ -14,6 +14,7 @@ inline constexpr const char* kEmulatorLaunch = "commpoolEmulatorLaunch";
 inline constexpr const char* kEmulatorSetting = "commpoolEmulatorSetting";
 inline constexpr const char* kEmulatorBlockAllocated = "commpoolEmulatorBlockAllocated";
 inline constexpr const char* kEmulatorBlockFreed = "commpoolEmulatorBlockFreed";
+inline constexpr const char* kEmulatorBlockRecorded = "commpoolEmulatorBlockRecorded";
 inline constexpr const char* kEmulatorStreamReleased = "commpoolEmulatorStreamReleased";
 inline constexpr const char* kEmulatorCaptureAnnounced = "commpoolEmulatorCaptureAnnounced";
 inline constexpr const char* kEmulatorNow = "commpoolEmulatorNow";

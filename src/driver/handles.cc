@@ -108,8 +108,10 @@ Status Mapping::SetAccess(CUmemLocation location, CUmemAccess_flags flags) {
 
 Status Mapping::Release() {
   if (!valid()) return Status();
-  const Driver& driver = *std::exchange(driver_, nullptr);
-  return CheckCuda(driver, driver.cuda.cuMemUnmap(address_, bytes_), {.call = "cuMemUnmap", .bytes = bytes_});
+  Status status =
+      CheckCuda(*driver_, driver_->cuda.cuMemUnmap(address_, bytes_), {.call = "cuMemUnmap", .bytes = bytes_});
+  if (status.ok()) driver_ = nullptr;
+  return status;
 }
 
 Mapping::~Mapping() {

@@ -2,8 +2,8 @@
 // the owner or the Status of the call that failed, with nothing left behind.
 //
 // Destructors ignore errors of a driver that is shutting down and log the others; `Release()` gives the error, and the
-// handle is empty whatever it says. `Abandon()` empties it without a call, after an error that lost the context. A
-// handle is used by one thread at a time; it keeps a pointer to its Driver.
+// handle is empty whatever it says, but for a Mapping's. `Abandon()` empties it without a call, after an error that
+// lost the context. A handle is used by one thread at a time; it keeps a pointer to its Driver.
 #ifndef COMMPOOL_SRC_DRIVER_HANDLES_H_
 #define COMMPOOL_SRC_DRIVER_HANDLES_H_
 
@@ -81,6 +81,7 @@ class Mapping {
   uint64_t bytes() const { return bytes_; }
   // Reading and writing for a location, or neither. REQUIRES: valid().
   Status SetAccess(CUmemLocation location, CUmemAccess_flags flags);
+  // Where it fails the memory is still there: neither it nor the addresses may serve anybody else.
   Status Release();
   void Abandon() { driver_ = nullptr; }
 

@@ -8,6 +8,8 @@
 
 #include <string>
 
+#include "src/driver/newer_nccl.h"
+
 namespace commpool {
 
 struct NcclLibrary {

@@ -69,7 +69,13 @@ NcclLibrary ResolveNccl(const SharedLibrary& library) {
   if (nccl.ncclGetVersion == nullptr || nccl.ncclGetVersion(&nccl.version) != ncclSuccess) {
     nccl = NcclLibrary();
     nccl.why_missing = library.file() + " does not answer ncclGetVersion";
+    return nccl;
   }
+  // The emulator has every symbol, whatever release it poses as.
+#define COMMPOOL_NCCL(name, first) \
+  if (nccl.version < first) nccl.name = nullptr;
+#include "src/driver/nccl_functions.inc"
+#undef COMMPOOL_NCCL
   return nccl;
 }
 

@@ -13,9 +13,10 @@ const std::vector<KnownKey>& KnownKeys() {
       {"numa_nodes", "2", "host NUMA nodes; device d is nearest to node d * numa_nodes / devices"},
       {"host_memory", "256GiB", "memory of each NUMA node"},
       {"links", "all", "which GPUs reach each other: all, none, or ring (neighbours only)"},
-      {"granularity", "2MiB", "minimum and recommended allocation granularity, and the multicast one"},
+      {"granularity", "2MiB", "minimum and recommended allocation granularity, and multicast's minimum"},
       {"fabric", "denied", "fabric handles: no (attribute 0), denied (attribute 1, no IMEX channel), or yes"},
       {"multicast", "yes", "whether devices say that they support NVLink multicast"},
+      {"multicast_granularity", "granularity", "minimum of multicast, where it is not that of allocations"},
       {"rdma", "yes", "GPUDirect RDMA with VMM memory"},
       {"nccl", "2.28.9", "the NCCL release to pose as"},
       {"windows", "yes", "no: ncclCommWindowRegister succeeds with a null window, as without NVLink"},
@@ -115,6 +116,15 @@ Status Description::Interpret() {
   }
   if (!IsPowerOfTwo(granularity_) || granularity_ < 65536) {
     return Unreadable("granularity", values_["granularity"], "a power of two of at least 64KiB");
+  }
+  multicast_granularity_ = granularity_;
+  if (values_["multicast_granularity"] != "granularity") {
+    const Status status = size("multicast_granularity", multicast_granularity_);
+    if (!status.ok()) return status;
+    if (!IsPowerOfTwo(multicast_granularity_) || multicast_granularity_ < granularity_) {
+      return Unreadable("multicast_granularity", values_["multicast_granularity"],
+                        "a power of two, at least granularity");
+    }
   }
   device_bytes_ = RoundDown(device_bytes_, granularity_);
   host_bytes_ = RoundDown(host_bytes_, granularity_);

@@ -46,6 +46,7 @@ class Description {
   int numa_nodes() const { return numa_nodes_; }
   uint64_t host_bytes() const { return host_bytes_; }
   uint64_t granularity() const { return granularity_; }
+  uint64_t multicast_granularity() const { return multicast_granularity_; }
   uint64_t seed() const { return seed_; }
   bool races() const { return values_.at("races") == "yes"; }
   const std::vector<DeclaredFault>& faults() const { return faults_; }
@@ -62,6 +63,7 @@ class Description {
   int numa_nodes_ = 0;
   uint64_t host_bytes_ = 0;
   uint64_t granularity_ = 0;
+  uint64_t multicast_granularity_ = 0;
   uint64_t seed_ = 0;
   std::vector<DeclaredFault> faults_;
 };

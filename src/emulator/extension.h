@@ -76,7 +76,7 @@ size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, 
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
 
 // A pool was told that the capture of `stream` (its origin) allocates from it (1), or that this ended (0). Before or
-// after the capture begins; nests. A pool that serves a capturing stream without it breaks a rule of the pool's.
+// after the capture begins; nests. A block that is announced as allocated for a capturing stream without it is reported.
 void commpoolEmulatorCaptureAnnounced(CUstream stream, int announced);
 
 // The declared description (COMMPOOL_EMULATOR), as parsed: the value of `key`, or null where it is not declared.
@@ -103,12 +103,23 @@ CUresult commpoolEmulatorFindMapping(CUdeviceptr address, commpoolEmulatorMappin
 CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* holder);
 CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes);
 
+// Whether NCCL could use NVLink multicast (NVLS) on the window that holds `address`: 1 or 0, and then why not; -1 where
+// there is no window. The emulated NCCL notes it, without a reason where it could, and forgets it with 0 bytes.
+int commpoolEmulatorNvls(CUdeviceptr address, char* reason, size_t capacity);
+void commpoolEmulatorNoteNvls(CUdeviceptr address, size_t bytes, const char* reason);
+
 // Pools announce their blocks, because the driver sees segments only; the race checker then names the block that an
 // operation meant. An operation submitted on a block that was freed and not allocated again, or that runs past the end
 // of its block into another, is reported. `stream` is the one that the block is allocated for (0: the legacy stream).
 // A new block takes the place of what was announced there before; memory never announced is not judged.
 void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool);
 void commpoolEmulatorBlockFreed(CUdeviceptr address);
+
+// Another stream uses the block too. A stream that a block was allocated for, or recorded, is reported where it is
+// destroyed before the pools are told that it will be (StreamReleased), unless the memory has gone before. Default
+// streams are never destroyed.
+void commpoolEmulatorBlockRecorded(CUdeviceptr address, CUstream stream);
+void commpoolEmulatorStreamReleased(CUstream stream);
 
 // A resource of another emulated library (a communicator, a registration), for the leak report.
 void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description);

@@ -30,14 +30,20 @@ class BlockWord {
 
   // REQUIRES: requested <= ClassBytes(size_class).
   static constexpr BlockWord Cacheable(Lane lane, SizeClass size_class, uint64_t requested) {
-    return Make(State::kCacheable, lane, size_class, requested);
+    return CacheableWithSlack(lane, size_class, ClassBytes(size_class) - requested);
+  }
+  // `slack`: by how much the class is larger than what was asked for.
+  static constexpr BlockWord CacheableWithSlack(Lane lane, SizeClass size_class, uint64_t slack) {
+    return BlockWord(static_cast<uint64_t>(State::kCacheable) | uint64_t{size_class} << 2 | slack << 12 |
+                     uint64_t{lane} << 32);
   }
   static constexpr BlockWord Live() { return BlockWord(static_cast<uint64_t>(State::kLive)); }
 
   constexpr State state() const { return static_cast<State>(bits_ & 3); }
   constexpr SizeClass size_class() const { return static_cast<SizeClass>(bits_ >> 2) & 0x3ff; }
   constexpr Lane lane() const { return static_cast<Lane>(bits_ >> 32); }
-  constexpr uint64_t requested() const { return ClassBytes(size_class()) - ((bits_ >> 12) & 0xfffff); }
+  constexpr uint64_t slack() const { return (bits_ >> 12) & 0xfffff; }
+  constexpr uint64_t requested() const { return ClassBytes(size_class()) - slack(); }
   constexpr uint64_t bits() const { return bits_; }
 
   // The same block, in a cache.
@@ -46,13 +52,7 @@ class BlockWord {
   }
 
  private:
-  // state 2, class 10, slack 20, lane 32
-  static constexpr BlockWord Make(State state, Lane lane, SizeClass size_class, uint64_t requested) {
-    const uint64_t slack = ClassBytes(size_class) - requested;
-    return BlockWord(static_cast<uint64_t>(state) | uint64_t{size_class} << 2 | slack << 12 | uint64_t{lane} << 32);
-  }
-
-  uint64_t bits_ = 0;
+  uint64_t bits_ = 0;  // state 2, class 10, slack 20, lane 32
 };
 
 // A word as threads share it.

@@ -1,6 +1,7 @@
 #include "src/engine/expandable_engine.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "src/base/check.h"
 
@@ -43,17 +44,22 @@ void ExpandableEngine::Claim(const Expansion& expansion) {
 }
 
 void ExpandableEngine::Settle(const Expansion& expansion) {
+  // Upwards, so that each page merges with the request's memory below it, not with what others used above.
+  auto page = expansion.made.begin();
+  const auto settle_made = [&](Address end) {
+    for (; page != expansion.made.end() && page->address < end; ++page) {
+      pages_.emplace(page->address, page->bytes);
+      ledger().AddPage();
+      ledger().Convert(*page, BlockState::kArriving, BlockState::kFree);
+    }
+  };
   for (const PageMove& move : expansion.moves) {
+    settle_made(move.to);
     COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page moves that there is not");
     pages_.emplace(move.to, move.bytes);
-    ledger().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
-    ledger().Convert({move.to, move.bytes}, BlockState::kArriving, BlockState::kFree);
+    ledger().MovePage({move.from, move.bytes}, move.to);
   }
-  for (const SegmentRange& page : expansion.made) {
-    pages_.emplace(page.address, page.bytes);
-    ledger().AddPage();
-    ledger().Convert(page, BlockState::kArriving, BlockState::kFree);
-  }
+  settle_made(std::numeric_limits<Address>::max());
 }
 
 void ExpandableEngine::Unclaim(const Expansion& expansion) {

@@ -30,12 +30,13 @@ bool IsUsable(const Block& block, StreamKey stream) {
 
 // The window that begins with this block; nothing where a block in use, or the territory's end, comes too early.
 std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& request) {
+  // Compared as sizes: an end of a request beyond all addresses would wrap around.
+  if (request.block_bytes > first->segment->range.bytes - first->offset) return std::nullopt;
   Window window;
   window.begin = AddressOf(*first);
   window.end = window.begin + request.block_bytes;
   Address at = window.begin;
   for (const Block* block = first; at < window.end; block = block->next) {
-    if (block == nullptr) return std::nullopt;
     if (block->state == BlockState::kUnmapped) {
       const uint64_t wanted = std::min(window.end - at, block->bytes);
       const uint64_t filled = std::min(RoundUp(wanted, request.granularity), block->bytes);
@@ -187,6 +188,7 @@ Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionReq
     expansion.needs_territory = true;
     return expansion;
   }
+  COMMPOOL_CHECK(!window->holes.empty(), "a growth is planned for a request that free memory serves already");
   // Behind the last hole there may be more addresses without memory: a page may reach into them.
   const SegmentRange& last = window->holes.back();
   const Block* const hole = heap.Find(last.address);

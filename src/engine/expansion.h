@@ -39,8 +39,8 @@ struct PageMove {
 };
 
 struct Expansion {
-  std::vector<PageMove> moves;
-  std::vector<SegmentRange> made;      // pages to make, with their addresses
+  std::vector<PageMove> moves;         // by where they go, ascending
+  std::vector<SegmentRange> made;      // pages to make, with their addresses, ascending
   std::vector<SegmentRange> arriving;  // the addresses that moves and made fill, each one range without memory
   bool needs_territory = false;        // no address range is large enough: add one and plan again
   uint64_t busy_bytes = 0;             // of free pages that could have moved if their streams' work were done
@@ -49,7 +49,8 @@ struct Expansion {
   uint64_t made_bytes() const;
 };
 
-// The window of addresses that needs the fewest new bytes, filled with free pages first.
+// The window of addresses that needs the fewest new bytes, filled with free pages first. REQUIRES: no free block that
+// the stream may take at once holds the request (Heap::Unify).
 Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request);
 
 }  // namespace commpool::engine

@@ -150,15 +150,15 @@ void Heap::Leave(Block* block) {
 }
 
 Block* Heap::Settle(Block* block) {
-  if (block->next != nullptr && Mergeable(*block, *block->next)) {
-    Leave(block->next);
-    Absorb(block, block->next);
-  }
   if (block->previous != nullptr && Mergeable(*block->previous, *block)) {
     Block* lower = block->previous;
     Leave(lower);
     Absorb(lower, block);
     block = lower;
+  }
+  if (block->next != nullptr && Mergeable(*block, *block->next)) {
+    Leave(block->next);
+    Absorb(block, block->next);
   }
   Enter(block);
   return block;

@@ -83,7 +83,8 @@ class Heap {
   void Enter(Block* block);
   void Leave(Block* block);
 
-  // Merges a block that is in no book with its neighbours, and enters the result.
+  // Merges a block that is in no book with its neighbours, and enters the result. The lower one first: a growth fills
+  // the addresses above free memory of the stream that asked, and what another stream used may lie behind them.
   Block* Settle(Block* block);
   // The lower of two neighbours takes the upper's bytes and uses; both are in no book.
   void Absorb(Block* lower, Block* upper);

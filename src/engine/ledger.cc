@@ -174,6 +174,11 @@ void Ledger::Convert(const SegmentRange& range, BlockState from, BlockState to) 
   if (has_memory(from) && !has_memory(to)) counters_.reserved_bytes.Subtract(range.bytes);
 }
 
+void Ledger::MovePage(const SegmentRange& from, Address to) {
+  heap_.Convert(from, BlockState::kLeaving, BlockState::kUnmapped);
+  heap_.Convert({to, from.bytes}, BlockState::kArriving, BlockState::kFree);
+}
+
 void Ledger::CountSegment(int change) {
   if (change > 0) {
     counters_.reserved_segments.Add(1);

@@ -77,6 +77,8 @@ class Ledger {
   // REQUIRES: no page lies in it.
   void RemoveTerritory(SegmentIndex index) { heap_.RemoveSegment(index); }
   void Convert(const SegmentRange& range, BlockState from, BlockState to);
+  // A page that was claimed goes to claimed addresses: no memory comes or goes.
+  void MovePage(const SegmentRange& from, Address to);
   uint64_t segment_count() const { return segment_count_; }
   void AddPage() { CountSegment(1); }
   void RemovePage() { CountSegment(-1); }

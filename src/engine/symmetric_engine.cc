@@ -24,7 +24,7 @@ Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream) {
                                                 .sequence = next_sequence_});
   if (!served) {
     log_.Append(SequenceCall::kRefused, bytes);
-    return Outcome(Grow{sizes->segment_bytes});
+    return Outcome(Grow{sizes->block_bytes});
   }
   log_.Append(SequenceCall::kAllocate, bytes);
   ++next_sequence_;

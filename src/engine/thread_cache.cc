@@ -11,6 +11,13 @@ void CacheFigures::operator+=(const CacheFigures& other) {
   given_requested += other.given_requested;
 }
 
+ThreadCache::ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken)
+    : broken_(broken), lane_(lane), alignment_(alignment) {
+  for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
+    bins_[size_class].block_bytes = ClassBytes(size_class);
+  }
+}
+
 std::vector<CachedBlock> ThreadCache::Remove(uint64_t keep_bytes) {
   std::vector<CachedBlock> removed;
   for (SizeClass size_class = kSizeClasses; size_class-- > 0 && cached_bytes_ > keep_bytes;) {

@@ -35,14 +35,13 @@ struct CacheFigures {
   void operator+=(const CacheFigures& other);
 };
 
-class alignas(64) ThreadCache {
+class alignas(128) ThreadCache {
  public:
   static constexpr uint64_t kMostBytes = 8 << 20;  // 8 blocks of the largest class
   static constexpr size_t kMostBlocks = 4096;      // of one class
 
   // `broken`: no block is handed out while it is true; it must live until the cache is closed.
-  ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken)
-      : broken_(broken), lane_(lane), alignment_(alignment) {}
+  ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken);
   ThreadCache(const ThreadCache&) = delete;
   ThreadCache& operator=(const ThreadCache&) = delete;
 
@@ -61,9 +60,10 @@ class alignas(64) ThreadCache {
     const CachedBlock block = bin.blocks.back();
     bin.blocks.pop_back();
     ++bin.taken;
-    cached_bytes_ -= ClassBytes(size_class);
+    cached_bytes_ -= bin.block_bytes;
     taken_requested_ += requested;
-    block.word->store(BlockWord::Cacheable(lane_, size_class, requested).bits(), std::memory_order_relaxed);
+    block.word->store(BlockWord::CacheableWithSlack(lane_, size_class, bin.block_bytes - requested).bits(),
+                      std::memory_order_relaxed);
     lock_.UnlockAsOwner();
     return block.address;
   }
@@ -72,15 +72,14 @@ class alignas(64) ThreadCache {
   // `word` any more, for somebody else freed the block.
   bool Give(const CachedBlock& block, BlockWord word) {
     if (!lock_.TryLockAsOwner()) return false;
-    const uint64_t bytes = ClassBytes(word.size_class());
-    std::vector<CachedBlock>& blocks = bins_[word.size_class()].blocks;
+    Bin& bin = bins_[word.size_class()];
     uint64_t expected = word.bits();
-    const bool kept = cached_bytes_ + bytes <= kMostBytes && blocks.size() < kMostBlocks &&
+    const bool kept = cached_bytes_ + bin.block_bytes <= kMostBytes && bin.blocks.size() < kMostBlocks &&
                       block.word->compare_exchange_strong(expected, word.Cached().bits(), std::memory_order_relaxed);
     if (kept) {
-      blocks.push_back(block);
-      cached_bytes_ += bytes;
-      given_requested_ += word.requested();
+      bin.blocks.push_back(block);
+      cached_bytes_ += bin.block_bytes;
+      given_requested_ += bin.block_bytes - word.slack();
     }
     lock_.UnlockAsOwner();
     return kept;
@@ -99,7 +98,8 @@ class alignas(64) ThreadCache {
   // The blocks of one size class: the last that came goes first.
   struct Bin {
     std::vector<CachedBlock> blocks;
-    uint64_t taken = 0;  // all-time
+    uint64_t taken = 0;        // all-time
+    uint64_t block_bytes = 0;  // of the class: computing it costs more than reading it
   };
 
   // What is beyond cached_bytes_ / share, the largest first; everything where share is 0.

@@ -63,4 +63,10 @@ void BlockWords::TellAllocated(CUdeviceptr address, uint64_t bytes, StreamKey st
   shared_.annotations.block_allocated(address, bytes, StreamOfKey(stream), pool);
 }
 
+void BlockWords::TellRecorded(CUdeviceptr address, StreamKey stream) const {
+  if (shared_.annotations.listening && IsReachable(stream)) {
+    shared_.annotations.block_recorded(address, StreamOfKey(stream));
+  }
+}
+
 }  // namespace commpool

@@ -41,6 +41,7 @@ class BlockWords {
   void TellFreed(CUdeviceptr address) const {
     if (shared_.annotations.listening) shared_.annotations.block_freed(address);
   }
+  void TellRecorded(CUdeviceptr address, StreamKey stream) const;
   void TellAllocated(CUdeviceptr address, uint64_t bytes, StreamKey stream, const char* pool) const;
 
  private:

@@ -1,10 +1,11 @@
 #include "src/pool/device_state.h"
 
 #include <chrono>
-#include <future>
+#include <optional>
 #include <thread>
 
 #include "src/driver/device_info.h"
+#include "src/pool/bounded_wait.h"
 
 namespace commpool {
 
@@ -21,25 +22,18 @@ DeviceState::~DeviceState() {
 
 Status DeviceState::Quiesce(uint64_t deadline_ms) {
   if (health_.broken()) return health_.first_error();
-  if (captures_.load(std::memory_order_acquire) > 0) {
+  if (capturing()) {
     return Status(StatusCode::kFailedPrecondition,
                   "a stream of device " + std::to_string(device()) +
                       " is being captured, and waiting for the device would break the capture: end it first");
   }
-  // The driver's wait has no bound, and a collective whose rank died never ends: so a thread of its own waits, and is
-  // left to it where the deadline passes.
-  auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver_.cuda, context = context_.get()] {
-    const CUresult current = cuda.cuCtxSetCurrent(context);
-    return current == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : current;
-  });
-  std::future<CUresult> result = synchronise->get_future();
-  std::thread([synchronise] { (*synchronise)(); }).detach();
-  if (result.wait_for(std::chrono::milliseconds(deadline_ms)) != std::future_status::ready) {
+  const std::optional<CUresult> result = SynchroniseWithin(driver_, context_.get(), deadline_ms);
+  if (!result) {
     return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(device()) + " is still busy after " +
                                                      std::to_string(deadline_ms) +
                                                      " ms, nothing was released: a collective waits for a rank?");
   }
-  return health_.Check(driver_, result.get(), {.call = "cuCtxSynchronize", .device = device()});
+  return health_.Check(driver_, *result, {.call = "cuCtxSynchronize", .device = device()});
 }
 
 Status DeviceState::Await(FenceId fence, uint64_t deadline_ms) {

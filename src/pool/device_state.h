@@ -27,7 +27,8 @@ class DeviceState {
   FenceTable& fences() { return fences_; }
   MemoryAccount& account() { return account_; }
 
-  // While a stream of the device is captured, waiting for the device would break the capture.
+  // While a stream of the device is captured, waiting for the device would break the capture, and so would asking for
+  // the progress of an event that was recorded on the stream meanwhile.
   void BeginCapture() { captures_.fetch_add(1, std::memory_order_release); }
   void EndCapture() { captures_.fetch_sub(1, std::memory_order_release); }
   bool capturing() const { return captures_.load(std::memory_order_acquire) > 0; }

@@ -6,6 +6,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/base/log.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool {
@@ -65,8 +66,8 @@ Territory& ExpandablePool::TerritoryOf(CUdeviceptr address) {
   return static_cast<Territory&>(segments_.Get(std::prev(after)->second));
 }
 
-Status ExpandablePool::AddTerritory(engine::Space space, uint64_t block_bytes) {
-  const uint64_t bytes = std::max(territory_bytes_, RoundUp(block_bytes, granularity()));
+Status ExpandablePool::AddTerritory(engine::Space space, uint64_t least_bytes) {
+  const uint64_t bytes = std::max(territory_bytes_, least_bytes);
   Result<std::unique_ptr<Territory>> territory = Territory::Reserve(segments_.backing(), bytes);
   if (!territory.ok()) return territory.status();
   for (const int peer : peers_) {
@@ -84,7 +85,7 @@ Status ExpandablePool::AddTerritory(engine::Space space, uint64_t block_bytes) {
 
 Result<std::optional<engine::Expansion>> ExpandablePool::Plan(uint64_t bytes, StreamKey stream, engine::Donors donors) {
   for (;;) {
-    engine::Space space = engine::Space::kLarge;
+    engine::Grow growth;
     {
       MutexLock lock(mutex_);
       Result<engine::Grow> needed = engine_.GrowthFor(bytes, stream, engine::Reuse::kSameStream);
@@ -93,9 +94,9 @@ Result<std::optional<engine::Expansion>> ExpandablePool::Plan(uint64_t bytes, St
       Result<engine::Expansion> plan = engine_.Plan(bytes, stream, donors);
       if (!plan.ok()) return plan.status();
       if (!plan->needs_territory) return std::optional<engine::Expansion>(std::move(*plan));
-      space = needed->space;
+      growth = *needed;
     }
-    Status status = AddTerritory(space, bytes + granularity());
+    Status status = AddTerritory(growth.space, growth.bytes);
     if (!status.ok()) return status;
   }
 }
@@ -209,7 +210,8 @@ Status ExpandablePool::MovePages(const engine::Expansion& plan, std::vector<Phys
 void ExpandablePool::Fail(const engine::Expansion& plan, size_t moves_begun) {
   // A driver that cannot map what it has just unmapped is lost or will be: what was touched is not used again.
   for (const engine::SegmentRange& range : plan.arriving) {
-    static_cast<void>(TerritoryOf(range.address).Drop(range.address, range.bytes));
+    const Status dropped = TerritoryOf(range.address).Drop(range.address, range.bytes);
+    if (!dropped.ok()) Log(LogLevel::kWarning, Title() + " keeps pages that it cannot use: " + dropped.message());
   }
   uint64_t gone = plan.made_bytes();
   for (size_t index = 0; index < moves_begun; ++index) gone += plan.moves[index].bytes;
@@ -227,12 +229,14 @@ Status ExpandablePool::GiveBackPages(const std::vector<engine::SegmentRange>& pa
     Result<PhysicalMemory> memory = TerritoryOf(pages[index].address).Unmap(pages[index].address);
     Status status = memory.ok() ? memory->Release() : memory.status();
     MutexLock lock(mutex_);
-    if (!status.ok()) {
-      for (; index < pages.size(); ++index) engine_.UnclaimPage(pages[index]);
-      return status;
+    if (memory.ok()) engine_.RemovePage(pages[index]);
+    if (status.ok()) {
+      GiveRoomBack(pages[index].bytes);
+      continue;
     }
-    engine_.RemovePage(pages[index]);
-    GiveRoomBack(pages[index].bytes);
+    // What could not be unmapped serves on, where it is.
+    for (size_t rest = memory.ok() ? index + 1 : index; rest < pages.size(); ++rest) engine_.UnclaimPage(pages[rest]);
+    return status;
   }
   return Status();
 }

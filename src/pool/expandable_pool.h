@@ -30,6 +30,7 @@ class ExpandablePool final : public GrowingPool<engine::ExpandableEngine> {
   ExpandablePool(PoolParts& parts, uint64_t territory_bytes);
 
   Status Grow(uint64_t bytes, StreamKey stream, Effort effort) override;
+  bool MovesPages() const override { return true; }
   Result<uint64_t> GiveBack(uint64_t keep_bytes, Wait wait) override;
 
   // The plan that fits into what may still be reserved, claimed in the engine; null where free memory suffices by now.
@@ -42,7 +43,7 @@ class ExpandablePool final : public GrowingPool<engine::ExpandableEngine> {
       COMMPOOL_REQUIRES(growth_);
   // Whether making so many bytes for the request would leave the pool within its slack.
   bool GrowsCheaply(uint64_t requested, uint64_t made) COMMPOOL_REQUIRES(growth_);
-  Status AddTerritory(engine::Space space, uint64_t block_bytes) COMMPOOL_REQUIRES(growth_);
+  Status AddTerritory(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(growth_);
   // The plan's driver calls. Where one fails the engine is told what is lost, and the rest is as before.
   Status Execute(const engine::Expansion& plan) COMMPOOL_REQUIRES(growth_);
   Result<std::vector<PhysicalMemory>> MakePages(const engine::Expansion& plan);

@@ -110,12 +110,16 @@ Result<CUdeviceptr> GrowingPool<Engine>::Search(uint64_t bytes, StreamKey stream
   // Free segments that are too small for the request: of this pool, then of the others on the device.
   Status failure = growth_failure;
   if (bytes <= this->configuration_.limit_bytes) {
-    ReleaseUnused();
+    if (!MovesPages()) ReleaseUnused();
     // Where the pool's own limit is in the way, nobody else's memory helps.
     const bool room = FitsOwnLimit(bytes);
     if (room) ReleaseUnusedMemory(this->shared_.table, this->device(), this);
     Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
     if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
+    if (MovesPages() && ReleaseUnused() > 0) {
+      grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
+      if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
+    }
     failure = grown.status();
     // Other allocators of the process, as long as they give: a few times, for what they say need not be so.
     for (int time = 0; room && time<kMostRequests&& this->shared_.holders.Release(this->device(), bytes)> 0; ++time) {
@@ -207,6 +211,7 @@ Caching GrowingPool<Engine>::CachingNow() const {
 template <typename Engine>
 Status GrowingPool<Engine>::PollStreams() {
   this->PollFences();
+  if (this->device_->capturing()) return Status();
   ContextGuard guard(this->driver_, this->device_->context());
   std::vector<StreamKey> streams;
   std::vector<Checkpoint> checkpoints;
@@ -317,7 +322,7 @@ Status GrowingPool<Engine>::Reserve(uint64_t bytes) {
 template <typename Engine>
 void GrowingPool<Engine>::KeepToThreshold() {
   const uint64_t threshold = this->configuration_.release_threshold_bytes;
-  if (threshold == UINT64_MAX || this->ReservedBytes() <= threshold) return;
+  if (threshold == UINT64_MAX || this->ReservedBytes() <= threshold || this->device_->capturing()) return;
   Result<uint64_t> released = GiveBack(threshold, Wait::kNo);
   if (!released.ok()) Log(LogLevel::kWarning, this->Title() + ": " + released.status().message());
 }

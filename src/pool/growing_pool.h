@@ -38,6 +38,8 @@ class GrowingPool : public PoolBase<Engine> {
 
   // Makes room for the request, unless another thread's growth has meanwhile. kOutOfMemory where there is none.
   virtual Status Grow(uint64_t bytes, StreamKey stream, Effort effort) = 0;
+  // Whether growth under pressure takes the pool's own free memory along: then it is not given back first.
+  virtual bool MovesPages() const { return false; }
   // Gives free memory back to the driver until at most `keep_bytes` are reserved. Memory that streams may still use
   // stays, after a wait for them where `wait` says so.
   enum class Wait { kNo, kYes };

@@ -122,4 +122,14 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options)
   return configuration;
 }
 
+std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& options) {
+  if (options.struct_bytes != sizeof(commpool_pool_options) || options.symmetric_across == nullptr) return std::nullopt;
+  PoolConfiguration configuration;
+  configuration.home = options.symmetric_across;
+  configuration.all_gather = options.all_gather;
+  configuration.all_gather_context = options.all_gather_context;
+  if (options.deadline_ms != 0) configuration.deadline_ms = options.deadline_ms;
+  return configuration;
+}
+
 }  // namespace commpool

@@ -5,6 +5,7 @@
 #include <nccl.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ struct PoolConfiguration {
 
 // Checks what can be told without a driver. kInvalidArgument names the option, its value and what it may be.
 Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options);
+
+// How a symmetric pool's other ranks are reached, whatever else is wrong with the options: nothing where they name no
+// home, or are of another struct. The rest are defaults.
+std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& options);
 
 }  // namespace commpool
 

@@ -74,6 +74,8 @@ class Pool {
   // Gives back what another pool of the device may take when memory runs out (rule 7): nothing of a pool that is
   // symmetric or registered. Never collective.
   virtual uint64_t ReleaseUnused() = 0;
+  // Whether the ranks have made the same calls. OK where there are no other ranks.
+  virtual Status Verify() { return Status(); }
   virtual Status Close() = 0;
   // The handle has ended: no allocation any more, and segments go as their last block is freed.
   virtual void Retire() = 0;

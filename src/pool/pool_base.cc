@@ -1,11 +1,13 @@
 #include "src/pool/pool_base.h"
 
+#include <optional>
 #include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 #include "src/base/log.h"
 #include "src/driver/diagnosis.h"
+#include "src/pool/bounded_wait.h"
 
 namespace commpool {
 
@@ -28,7 +30,7 @@ PoolBase<Engine>::PoolBase(PoolParts&& parts, Engine engine, RegistrationKind re
       device_(std::move(parts.device)),
       configuration_(std::move(parts.configuration)),
       granularity_(std::max(configuration_.granularity_bytes, parts.backing->granularity())),
-      registrations_(driver_, registration_kind, configuration_.deadline_ms),
+      registrations_(driver_, registration_kind, configuration_.deadline_ms, parts.shared.windows),
       engine_(std::move(engine)),
       segments_(std::move(parts.backing), configuration_.alignment_bytes),
       peers_(configuration_.peers.begin(), configuration_.peers.end()) {}
@@ -86,12 +88,14 @@ Status PoolBase<Engine>::Free(CUdeviceptr address) {
   if (!requested.ok()) return Status(requested.status().code(), Title() + ": free: " + requested.status().message());
   if (IsToldOfFrees(address)) words_.TellFreed(address);  // before another thread may be served the block
   std::vector<StreamKey> streams;
+  Recordings::Scope recording;
   {
     MutexLock lock(mutex_);
     Result<engine::Freed> freed = FreeInEngine(address);
     if (!freed.ok()) return Status(freed.status().code(), Title() + ": " + freed.status().message());
     if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
     streams = std::move(freed->streams_to_fence);
+    recording = recordings_.Begin(streams);
   }
   Status status;
   if (!streams.empty() && !device_->health().broken()) {
@@ -107,6 +111,7 @@ Status PoolBase<Engine>::Free(CUdeviceptr address) {
       engine_.AttachFence(address, stream, *fence);
     }
   }
+  recording.End();  // what follows may lock what those hold that forget a stream
   AfterFree();
   return status;
 }
@@ -133,13 +138,18 @@ Status PoolBase<Engine>::RecordStream(CUdeviceptr address, StreamKey stream) {
   if (!requested.ok()) {
     return Status(requested.status().code(), Title() + ": record_stream: " + requested.status().message());
   }
-  MutexLock lock(mutex_);
-  if (*requested != 0) {
-    Result<engine::BlockView> view = engine_.Find(address);
-    // At its free the engine takes off what it knows itself: the block counts as that from now on.
-    if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - *requested);
+  Status status;
+  {
+    MutexLock lock(mutex_);
+    if (*requested != 0) {
+      Result<engine::BlockView> view = engine_.Find(address);
+      // At its free the engine takes off what it knows itself: the block counts as that from now on.
+      if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - *requested);
+    }
+    status = engine_.RecordStream(address, stream);
   }
-  return engine_.RecordStream(address, stream);
+  if (status.ok()) words_.TellRecorded(address, stream);
+  return status;
 }
 
 template <typename Engine>
@@ -188,8 +198,13 @@ Status PoolBase<Engine>::WaitForDevice() {
 
 template <typename Engine>
 void PoolBase<Engine>::ForgetStream(StreamKey stream) {
+  {
+    MutexLock lock(mutex_);
+    engine_.ForgetStream(stream);  // no later call records on it
+  }
+  recordings_.AwaitEnd(stream);
   MutexLock lock(mutex_);
-  engine_.ForgetStream(stream);
+  engine_.ForgetStream(stream);  // nor does a fence recorded meanwhile count
 }
 
 template <typename Engine>
@@ -272,8 +287,15 @@ template <typename Engine>
 Status PoolBase<Engine>::WaitForPeer(int peer) const {
   Result<PrimaryContext> context = PrimaryContext::Retain(driver_, peer);
   if (!context.ok()) return context.status();
-  ContextGuard guard(driver_, *context);
-  return CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(),
+  const std::optional<CUresult> result = SynchroniseWithin(driver_, context->get(), configuration_.deadline_ms);
+  if (!result) {
+    context->Abandon();  // the wait goes on
+    return Status(StatusCode::kDeadlineExceeded, Title() + ": device " + std::to_string(peer) +
+                                                     " is still busy after " +
+                                                     std::to_string(configuration_.deadline_ms) +
+                                                     " ms, no access was revoked: a collective waits for a rank?");
+  }
+  return CheckCuda(driver_, *result,
                    {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access to " + Title()});
 }
 
@@ -307,14 +329,7 @@ Status PoolBase<Engine>::Revoke(const std::vector<int>& peers) {
 
 template <typename Engine>
 Result<WindowPlace> PoolBase<Engine>::WindowOf(CUdeviceptr address, ncclComm_t communicator) const {
-  uint32_t index = 0;
-  {
-    MutexLock lock(mutex_);
-    Result<engine::BlockView> block = engine_.Find(address);
-    if (!block.ok()) return block.status();
-    index = block->segment;
-  }
-  return registrations_.Find(communicator, index, address);
+  return registrations_.Find(communicator, address);
 }
 
 template <typename Engine>

@@ -19,6 +19,7 @@
 #include "src/pool/device_state.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
+#include "src/pool/recordings.h"
 #include "src/pool/segment_store.h"
 #include "src/pool/shared_state.h"
 
@@ -71,7 +72,8 @@ class PoolBase : public Pool, public std::enable_shared_from_this<PoolBase<Engin
   // OK where the pool takes allocations and its device works.
   Status CheckOpen() const;
   // Makes the stream wait for the uses that a served block still has, and publishes the block; quarantines the
-  // block where that fails.
+  // block where that fails. No stream of another's whose work it must wait for is forgotten meanwhile: `served` came
+  // with its Recordings, or growth_ is held.
   Result<CUdeviceptr> FinishServing(const engine::Served& served, uint64_t requested, StreamKey stream);
   // Lets the engine know of fences that have passed. Never waits.
   void PollFences();
@@ -105,6 +107,7 @@ class PoolBase : public Pool, public std::enable_shared_from_this<PoolBase<Engin
   std::atomic<uint64_t> moved_bytes_{0};
   RegistrationSet registrations_;
 
+  Recordings recordings_;                    // of streams, outside mutex_
   Mutex collective_{LockRank::kCollective};  // one collective or registering call at a time
   Mutex growth_{LockRank::kGrowth};          // one change of the set of segments or peers at a time
   mutable Mutex mutex_{LockRank::kPool};

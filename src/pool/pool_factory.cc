@@ -94,4 +94,19 @@ Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& device
   return std::shared_ptr<Pool>(std::make_shared<FixedPool>(std::move(*parts)));
 }
 
+Status RefusePool(const Driver& driver, DeviceTable& devices, const PoolConfiguration& configuration,
+                  const Status& why) {
+  Result<Communicator> home = DescribeCommunicator(driver, configuration.home);
+  if (!home.ok()) return why;
+  Result<std::shared_ptr<DeviceState>> device = devices.Get(home->device);
+  if (!device.ok()) return why;
+  Result<std::unique_ptr<AgreementChannel>> channel = OpenChannel(driver, **device, *home, configuration);
+  if (!channel.ok()) {
+    return Status(why.code(), why.message() + "; the other ranks could not be told: " + channel.status().message());
+  }
+  Intent refusal{.call = CollectiveCall::kCreate};
+  refusal.readiness = why;
+  return TellRefusal(**channel, refusal);
+}
+
 }  // namespace commpool

@@ -17,6 +17,11 @@ namespace commpool {
 Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, SharedState& shared,
                                        PoolConfiguration configuration);
 
+// For a rank that cannot even try: the other ranks of the configuration's home, which make the pool, fail at once with
+// its reason instead of waiting for it. Returns what all ranks return; `why` where they cannot be reached.
+Status RefusePool(const Driver& driver, DeviceTable& devices, const PoolConfiguration& configuration,
+                  const Status& why);
+
 }  // namespace commpool
 
 #endif  // COMMPOOL_SRC_POOL_POOL_FACTORY_H_

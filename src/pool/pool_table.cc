@@ -54,12 +54,18 @@ void PoolTable::RemoveRange(CUdeviceptr address) {
 }
 
 Result<std::shared_ptr<Pool>> PoolTable::Owner(CUdeviceptr address) const {
+  Result<OwnedRange> range = RangeOf(address);
+  if (!range.ok()) return range.status();
+  return std::move(range->owner);
+}
+
+Result<OwnedRange> PoolTable::RangeOf(CUdeviceptr address) const {
   {
     MutexLock lock(mutex_);
     auto after = ranges_.upper_bound(address);
     if (after != ranges_.begin()) {
       const auto& [start, range] = *std::prev(after);
-      if (address - start < range.bytes) return range.owner;
+      if (address - start < range.bytes) return OwnedRange{start, range.bytes, range.owner};
     }
   }
   char text[32];

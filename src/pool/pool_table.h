@@ -18,6 +18,13 @@
 
 namespace commpool {
 
+// A segment as the table knows it.
+struct OwnedRange {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+  std::shared_ptr<Pool> owner;
+};
+
 class PoolTable {
  public:
   PoolHandle Add(std::shared_ptr<Pool> pool);
@@ -27,8 +34,9 @@ class PoolTable {
 
   void AddRange(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Pool> owner);
   void RemoveRange(CUdeviceptr address);
-  // The pool whose segment holds the address; kNotFound for foreign pointers.
+  // The pool whose segment holds the address, and that segment; kNotFound for foreign pointers.
   Result<std::shared_ptr<Pool>> Owner(CUdeviceptr address) const;
+  Result<OwnedRange> RangeOf(CUdeviceptr address) const;
 
   // Every pool with a handle, oldest first, and every pool that only its segments keep alive.
   std::vector<std::shared_ptr<Pool>> All() const;

@@ -12,6 +12,20 @@
 
 namespace commpool {
 
+namespace {
+
+bool IsExhausted(const Status& status) {
+  return status.code() == StatusCode::kExhausted || status.code() == StatusCode::kOutOfMemory;
+}
+
+// A failure says which scopes' pools handed the request on.
+Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& passed) {
+  if (address.ok() || passed.empty()) return address;
+  return Status(address.status().code(), address.status().message() + "; exhausted before it, by scopes: " + passed);
+}
+
+}  // namespace
+
 Runtime::Runtime(std::shared_ptr<const Driver> driver)
     : driver_(std::move(driver)), devices_(*driver_), shared_(*driver_), stream_devices_(*driver_) {}
 
@@ -34,6 +48,12 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, shared_, std::move(configuration));
   if (!pool.ok()) return pool.status();
   return shared_.table.Add(std::move(*pool));
+}
+
+Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
+  Status status = RefuseForkedChild();
+  if (!status.ok()) return status;
+  return commpool::RefusePool(*driver_, devices_, home, why);
 }
 
 Status Runtime::DestroyPool(PoolHandle handle) {
@@ -79,38 +99,72 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
     if (!found.ok()) return found.status();
     device = *found;
   }
-  if (const CUdeviceptr address = AllocateCached(device, bytes, stream)) return address;
-  const StreamKey key = KeyOfStream(stream);
-  if (const std::shared_ptr<Pool> pool = scopes_.Route(device, key)) return pool->Allocate(bytes, key);
-  Result<PoolHandle> fallback = DefaultPool(device);
+  return AllocateRouted({device, KeyOfStream(stream), bytes}, stream);
+}
+
+Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request, CUstream stream) {
+  std::string passed;  // the pools that had no memory
+  bool rank_local = false;
+  std::optional<CaughtBy> caught = scopes_.Route(request);
+  for (; caught; caught = scopes_.Route(request, caught->scope)) {
+    Pool& pool = *caught->pool;
+    // What memory one rank has left must not decide where a symmetric pool places its blocks (rule 4).
+    if (rank_local && pool.symmetric()) continue;
+    Result<CUdeviceptr> address(TakeFromCache(pool.handle(), request.bytes, request.stream));
+    if (*address == 0) address = pool.Allocate(request.bytes, request.stream);
+    if (address.ok() || caught->exhaustion == Exhaustion::kError || !IsExhausted(address.status())) {
+      return NamePassed(std::move(address), passed);
+    }
+    rank_local = rank_local || !pool.symmetric();
+    passed += (passed.empty() ? "" : ", ") + pool.name();
+  }
+  Result<PoolHandle> fallback = DefaultPool(request.device);
   if (!fallback.ok()) return fallback.status();
-  return AllocateFrom(*fallback, bytes, stream);
+  return NamePassed(AllocateFrom(*fallback, request.bytes, stream), passed);
 }
 
 Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  if (const CUdeviceptr address = AllocateCachedFrom(handle, bytes, stream)) return address;
+  const StreamKey key = KeyOfStream(stream);
+  if (const CUdeviceptr address = TakeFromCache(handle, bytes, key)) return address;
   Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
   if (!pool.ok()) return pool.status();
-  return (*pool)->Allocate(bytes, KeyOfStream(stream));
+  return (*pool)->Allocate(bytes, key);
 }
 
 CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
   if (device < 0 || static_cast<size_t>(device) >= kMostDevices) return 0;
-  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device);
+  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device, bytes);
   if (!routed) return 0;
   const PoolHandle pool =
       *routed != 0 ? *routed : default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
   return AllocateCachedFrom(pool, bytes, stream);
 }
 
-void Runtime::TellTaken(PoolHandle handle, CUdeviceptr address, StreamKey stream) {
+CUdeviceptr Runtime::TakeFromCache(PoolHandle handle, uint64_t bytes, StreamKey stream) {
+  engine::ThreadCache* const cache = shared_.caches->Find(handle, stream);
+  if (cache == nullptr || bytes - 1 >= engine::kSmallBytes) return 0;
+  const CUdeviceptr address = cache->Take(bytes);
+  if (address == 0 || !shared_.annotations.listening) return address;
   const engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
   const engine::BlockWord block(word->load(std::memory_order_relaxed));
   const Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
   BlockWords(shared_).TellAllocated(address, engine::ClassBytes(block.size_class()), stream,
                                     pool.ok() ? (*pool)->name().c_str() : "");
+  return address;
+}
+
+bool Runtime::GiveToCache(CUdeviceptr address) {
+  engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
+  const engine::BlockWord block(word->load(std::memory_order_acquire));
+  if (block.state() != engine::BlockWord::State::kCacheable) return false;
+  engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
+  if (cache == nullptr) return false;
+  // Told before it is true: another thread may serve the block again at once. Where the cache refuses, the pool's own
+  // free tells again.
+  BlockWords(shared_).TellFreed(address);
+  return cache->Give({address, word}, block);
 }
 
 Status Runtime::Free(CUdeviceptr address) {
@@ -129,9 +183,9 @@ bool Runtime::FreeToOwnCache(CUdeviceptr address, Pool& owner) {
   if (block.state() != engine::BlockWord::State::kCacheable) return false;
   // A thread that frees what others allocate gets a cache of their lane; a full one gives half of what it has back.
   shared_.caches->Open(block.lane());
-  if (FreeCached(address)) return true;
+  if (GiveToCache(address)) return true;
   if (engine::ThreadCache* const cache = shared_.caches->Find(block.lane())) owner.TakeBack(cache->TakeHalf());
-  return FreeCached(address);
+  return GiveToCache(address);
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {

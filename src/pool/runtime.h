@@ -34,21 +34,25 @@ class Runtime {
   PoolTable& pools() { return shared_.table; }
   MemoryHolders& holders() { return shared_.holders; }
   ScopeTable& scopes() { return scopes_; }
+  const WindowIndex& windows() const { return shared_.windows; }
   DeviceTable& devices() { return devices_; }
 
   Result<PoolHandle> CreatePool(PoolConfiguration configuration);
+  // Tells the other ranks of a symmetric pool that this one cannot make it. Returns what all ranks return.
+  Status RefusePool(const PoolConfiguration& home, const Status& why);
   // kInvalidArgument for a default pool.
   Status DestroyPool(PoolHandle handle);
   // Made at its first use: vmm where the device has it, else cuda.
   Result<PoolHandle> DefaultPool(int device);
 
-  // Routed: the innermost scope that catches it, else the device's default pool. A negative device is the stream's.
+  // Routed: the innermost scope that catches it, else the device's default pool; scopes whose pools are exhausted may
+  // hand it on outwards. A negative device is the stream's.
   Result<CUdeviceptr> Allocate(int device, uint64_t bytes, CUstream stream);
   Result<CUdeviceptr> AllocateFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   Status Free(CUdeviceptr address);
 
   // The fast path: from and to this thread's caches, without a lock or a driver call. 0, or false, where they cannot
-  // serve: the calls above do then.
+  // serve, or somebody listens to what is allocated and freed: the calls above do then.
   CUdeviceptr AllocateCached(int device, uint64_t bytes, CUstream stream);
   CUdeviceptr AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
@@ -67,9 +71,12 @@ class Runtime {
  private:
   static constexpr size_t kMostDevices = 64;
 
+  Result<CUdeviceptr> AllocateRouted(const RoutedRequest& request, CUstream stream);
   // The block goes to a cache that this thread gets, or makes room in.
   bool FreeToOwnCache(CUdeviceptr address, Pool& owner);
-  void TellTaken(PoolHandle pool, CUdeviceptr address, StreamKey stream);
+  // The fast path, and who listens is told.
+  CUdeviceptr TakeFromCache(PoolHandle pool, uint64_t bytes, StreamKey stream);
+  bool GiveToCache(CUdeviceptr address);
 
   const std::shared_ptr<const Driver> driver_;
   const ForkGuard forked_;  // CUDA does not survive fork()
@@ -85,26 +92,18 @@ class Runtime {
 };
 
 inline CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
-  if (bytes - 1 >= engine::kSmallBytes || forked_.InChild()) return 0;
-  const StreamKey key = KeyOfStream(stream);
-  engine::ThreadCache* const cache = shared_.caches->Find(pool, key);
-  if (cache == nullptr) return 0;
-  const CUdeviceptr address = cache->Take(bytes);
-  if (address != 0 && shared_.annotations.listening) TellTaken(pool, address, key);
-  return address;
+  if (bytes - 1 >= engine::kSmallBytes || forked_.InChild() || shared_.annotations.listening) return 0;
+  engine::ThreadCache* const cache = shared_.caches->Find(pool, KeyOfStream(stream));
+  return cache == nullptr ? 0 : cache->Take(bytes);
 }
 
 inline bool Runtime::FreeCached(CUdeviceptr address) {
   engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
-  if (word == nullptr || forked_.InChild()) return false;
+  if (word == nullptr || forked_.InChild() || shared_.annotations.listening) return false;
   const engine::BlockWord block(word->load(std::memory_order_acquire));
   if (block.state() != engine::BlockWord::State::kCacheable) return false;
   engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
-  if (cache == nullptr) return false;
-  // Told before it is true: another thread may serve the block again at once. Where the cache refuses, Free tells
-  // again.
-  if (shared_.annotations.listening) BlockWords(shared_).TellFreed(address);
-  return cache->Give({address, word}, block);
+  return cache != nullptr && cache->Give({address, word}, block);
 }
 
 }  // namespace commpool

@@ -1,5 +1,6 @@
 #include "src/pool/scope_table.h"
 
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,12 @@ struct ThreadScope {
   const ScopeTable* table = nullptr;
   ScopeHandle handle = 0;
   std::shared_ptr<Pool> pool;
+  SizeRange sizes = {};
+  Exhaustion exhaustion = Exhaustion::kError;
+
+  bool Catches(const ScopeTable* asked, int device, uint64_t bytes) const {
+    return table == asked && pool->device() == device && sizes.Has(bytes);
+  }
 };
 
 // Innermost last. A process has one table; tests have several.
@@ -22,6 +29,10 @@ thread_local constinit const std::vector<ThreadScope>* own_scopes = nullptr;
 }  // namespace
 
 Result<ScopeHandle> ScopeTable::Begin(ScopeRequest request) {
+  if (request.sizes.least > request.sizes.most) {
+    return Status(StatusCode::kInvalidArgument, "a scope's least size, " + std::to_string(request.sizes.least) +
+                                                    " bytes, is above its most, " + std::to_string(request.sizes.most));
+  }
   if (request.filter == ScopeFilter::kProcess && request.pool->symmetric()) {
     return Status(StatusCode::kInvalidArgument,
                   "pool " + request.pool->name() +
@@ -32,7 +43,7 @@ Result<ScopeHandle> ScopeTable::Begin(ScopeRequest request) {
   const ScopeHandle handle = next_++;
   if (request.filter == ScopeFilter::kThread) {
     own_scopes = &thread_scopes;
-    thread_scopes.push_back({this, handle, request.pool});
+    thread_scopes.push_back({this, handle, request.pool, request.sizes, request.exhaustion});
   } else {
     shared_scopes_.fetch_add(1, std::memory_order_release);
   }
@@ -76,33 +87,33 @@ Status ScopeTable::End(ScopeHandle scope) {
   return Status();
 }
 
-std::optional<PoolHandle> ScopeTable::RouteAtOnce(int device) const {
+std::optional<PoolHandle> ScopeTable::RouteAtOnce(int device, uint64_t bytes) const {
   if (shared_scopes_.load(std::memory_order_acquire) != 0) return std::nullopt;
   if (own_scopes == nullptr) return PoolHandle{0};
   for (auto scope = own_scopes->rbegin(); scope != own_scopes->rend(); ++scope) {
-    if (scope->table == this && scope->pool->device() == device) return scope->pool->handle();
+    if (scope->Catches(this, device, bytes)) return scope->pool->handle();
   }
   return PoolHandle{0};
 }
 
-std::shared_ptr<Pool> ScopeTable::Route(int device, StreamKey stream) const {
-  ScopeHandle winner = 0;
-  std::shared_ptr<Pool> pool;
+std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, ScopeHandle inner) const {
+  std::optional<CaughtBy> own;
   for (auto scope = thread_scopes.rbegin(); scope != thread_scopes.rend(); ++scope) {
-    if (scope->table != this || scope->pool->device() != device) continue;
-    winner = scope->handle;
-    pool = scope->pool;
+    if (scope->handle >= inner || !scope->Catches(this, request.device, request.bytes)) continue;
+    own = CaughtBy{scope->handle, scope->pool, scope->exhaustion};
     break;
   }
-  if (shared_scopes_.load(std::memory_order_acquire) == 0) return pool;
+  if (shared_scopes_.load(std::memory_order_acquire) == 0) return own;
+  const ScopeHandle winner = own ? own->scope : 0;
   MutexLock lock(mutex_);
-  for (auto entry = open_.rbegin(); entry != open_.rend() && entry->first > winner; ++entry) {
-    const ScopeRequest& request = entry->second.request;
-    if (request.filter == ScopeFilter::kThread || request.pool->device() != device) continue;
-    if (request.filter == ScopeFilter::kStream && request.stream != stream) continue;
-    return request.pool;
+  for (auto entry = std::make_reverse_iterator(open_.lower_bound(inner));
+       entry != open_.rend() && entry->first > winner; ++entry) {
+    const ScopeRequest& scope = entry->second.request;
+    if (scope.filter == ScopeFilter::kThread || scope.pool->device() != request.device) continue;
+    if (scope.filter == ScopeFilter::kStream && scope.stream != request.stream) continue;
+    if (scope.sizes.Has(request.bytes)) return CaughtBy{entry->first, scope.pool, scope.exhaustion};
   }
-  return pool;
+  return own;
 }
 
 }  // namespace commpool

@@ -1,4 +1,5 @@
-// What the pools of a runtime share: who owns an address, threads' caches, other allocators of the process. Any thread.
+// What the pools of a runtime share: who owns an address, where windows are, threads' caches, other allocators of the
+// process. Any thread.
 #ifndef COMMPOOL_SRC_POOL_SHARED_STATE_H_
 #define COMMPOOL_SRC_POOL_SHARED_STATE_H_
 
@@ -8,6 +9,7 @@
 #include "src/pool/cache_registry.h"
 #include "src/pool/memory_holders.h"
 #include "src/pool/pool_table.h"
+#include "src/registration/window_index.h"
 
 namespace commpool {
 
@@ -16,6 +18,7 @@ struct SharedState {
 
   const Annotations annotations;
   MemoryHolders holders;
+  WindowIndex windows;
   // Threads that end later than the runtime still look at it.
   const std::shared_ptr<CacheRegistry> caches = std::make_shared<CacheRegistry>();
   PoolTable table;  // goes first: its pools use the rest

@@ -21,6 +21,7 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
     case CollectiveCall::kReserve:
       return engine::SequenceCall::kReserve;
     case CollectiveCall::kReclaim:
+    case CollectiveCall::kVerify:  // never noted
       return engine::SequenceCall::kReclaim;
     case CollectiveCall::kTrim:
     case CollectiveCall::kClose:
@@ -42,24 +43,36 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
          ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred");
 }
 
+// Those that the waits are recorded on: a fence has been.
+std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
+  std::vector<StreamKey> streams;
+  for (const engine::StreamUse& use : waits) {
+    if (use.fence == engine::kNoFence) streams.push_back(use.stream);
+  }
+  return streams;
+}
+
 // The engine's last calls as texts, for a rank that differs.
 class EngineHistory : public CallHistory {
  public:
-  explicit EngineHistory(std::vector<TracedCall> calls) : calls_(std::move(calls)) {}
+  EngineHistory(std::vector<TracedCall> calls, Divergence& divergence)
+      : calls_(std::move(calls)), divergence_(divergence) {}
   std::vector<TracedCall> LastCalls() const override { return calls_; }
+  void NoteDivergence(const Status& difference) const override { divergence_.Note(difference); }
 
-  static EngineHistory Of(const engine::SequenceLog& log) {
+  static EngineHistory Of(const engine::SequenceLog& log, Divergence& divergence) {
     std::vector<TracedCall> calls;
     const uint64_t first = log.count() > engine::SequenceLog::kKept ? log.count() - engine::SequenceLog::kKept : 0;
     for (uint64_t number = first; number < log.count(); ++number) {
       const auto entry = log.Entry(number);
       if (entry) calls.push_back({number, entry->hash_after, Describe(*entry)});
     }
-    return EngineHistory(std::move(calls));
+    return EngineHistory(std::move(calls), divergence);
   }
 
  private:
   std::vector<TracedCall> calls_;
+  Divergence& divergence_;
 };
 
 }  // namespace
@@ -93,21 +106,29 @@ Intent SymmetricPool::MakeIntent(CollectiveCall call, uint64_t bytes) const {
   return intent;
 }
 
-Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const Status& readiness) {
+Result<Agreed> SymmetricPool::Agree(CollectiveCall call, uint64_t bytes, const Status& readiness) {
   if (channel_ == nullptr) return Status(StatusCode::kFailedPrecondition, Title() + " is closed");  // on every rank
   PollFences();
   Intent intent = MakeIntent(call, bytes);
   if (call == CollectiveCall::kCreate) intent.options = DescribeSharedOptions(configuration_);
   intent.readiness = readiness;
+  intent.divergence = divergence_.status();
   const EngineHistory history = [&] {
     MutexLock lock(mutex_);
-    return EngineHistory::Of(engine_.log());
+    return EngineHistory::Of(engine_.log(), divergence_);
   }();
   Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history);
   if (!agreed.ok()) return Status(agreed.status().code(), Title() + ": " + agreed.status().message());
+  return agreed;
+}
+
+Result<Agreed> SymmetricPool::Begin(CollectiveCall call, uint64_t bytes, const Status& readiness) {
+  Result<Agreed> agreed = Agree(call, bytes, readiness);
+  if (!agreed.ok()) return agreed;
   MutexLock lock(mutex_);
   engine_.ApplyFrees(agreed->freed);
   engine_.NoteCollective(SequenceCallOf(call), bytes);
+  Publish();
   return agreed;
 }
 
@@ -115,32 +136,72 @@ Status SymmetricPool::Open(const Status& readiness) {
   MutexLock collective(collective_);
   Result<Agreed> agreed = Begin(CollectiveCall::kCreate, 0, readiness);
   if (!agreed.ok()) return agreed.status();
+  std::unique_ptr<Publisher> publisher =
+      Publisher::Start(home_.rank, channel_->TakeBackgroundConnections(), divergence_);
+  {
+    MutexLock lock(mutex_);
+    publisher_ = std::move(publisher);
+  }
   return registrations_.Add(home_, {});
+}
+
+void SymmetricPool::Publish() {
+  if (publisher_ != nullptr) publisher_->Offer(engine_.log());
+}
+
+void SymmetricPool::StopPublishing() {
+  std::unique_ptr<Publisher> publisher;  // ends after the lock
+  MutexLock lock(mutex_);
+  publisher = std::move(publisher_);
+}
+
+Result<engine::Freed> SymmetricPool::FreeInEngine(CUdeviceptr address) {
+  Result<engine::Freed> freed = engine_.Free(address);
+  Publish();
+  return freed;
+}
+
+Status SymmetricPool::Verify() {
+  MutexLock collective(collective_);
+  return Agree(CollectiveCall::kVerify, 0, CheckOpen()).status();
 }
 
 Result<CUdeviceptr> SymmetricPool::Allocate(uint64_t bytes, StreamKey stream) {
   Status open = CheckOpen();
+  if (open.ok() && divergence_.known()) {
+    const Status difference = divergence_.status();
+    open = Status(difference.code(), Title() + ": " + difference.message());
+  }
   if (!open.ok()) return Failed(open);
   engine::Served served;
+  Recordings::Scope recording;
   {
     MutexLock lock(mutex_);
     Result<engine::Outcome> outcome = engine_.Allocate(bytes, stream);
+    Publish();
     if (!outcome.ok()) return Failed(Status(outcome.status().code(), Title() + ": " + outcome.status().message()));
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
-      const engine::Counters counters = engine_.counters();
-      return Failed(Status(StatusCode::kExhausted,
-                           Title() + " has no free block of " + FormatBytes(bytes) + ": " +
-                               FormatBytes(counters.reserved_bytes.current) +
-                               " are reserved, the largest free block is " + FormatBytes(counters.largest_free_block) +
-                               ", " + FormatBytes(counters.pending_bytes) +
-                               " are freed and wait for reclaim(). On every rank: reclaim(), or reserve(" +
-                               std::to_string(grow->bytes) + ")"));
+      return Failed(Status(StatusCode::kExhausted, Title() + " " + Describe(WhyExhausted(bytes, grow->bytes))));
     }
     served = std::move(std::get<engine::Served>(*outcome));
+    recording = recordings_.Begin(StreamsOf(served.waits));
   }
   Result<CUdeviceptr> address = FinishServing(served, bytes, stream);
   if (!address.ok()) return Failed(address.status());
   return address;
+}
+
+Exhaustion SymmetricPool::WhyExhausted(uint64_t requested, uint64_t needed) const {
+  const engine::Counters counters = engine_.counters();
+  Exhaustion exhaustion{.requested_bytes = requested,
+                        .needed_bytes = needed,
+                        .reserved_bytes = counters.reserved_bytes.current,
+                        .largest_free_block = counters.largest_free_block,
+                        .frees = configuration_.frees};
+  for (const SegmentToRegister& segment : segments_.List()) {
+    exhaustion.largest_segment = std::max(exhaustion.largest_segment, segment.bytes);
+  }
+  return exhaustion;
 }
 
 Status SymmetricPool::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const {
@@ -244,11 +305,15 @@ Result<uint64_t> SymmetricPool::Reclaim() {
   return before - std::min(before, engine_.counters().pending_bytes);
 }
 
-Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>& indexes) {
+Result<uint64_t> SymmetricPool::GiveBack(const std::vector<engine::SegmentIndex>& indexes, UnmatchedFrees frees) {
   if (indexes.empty()) return uint64_t{0};
-  Status mine = WaitForDevice();
-  Status status = AgreeOnOutcome(*channel_, mine, "waiting for the device");
+  Status status = AgreeOnOutcome(*channel_, WaitForDevice(), "waiting for the device");
   if (!status.ok()) return status;
+  if (frees == UnmatchedFrees::kApply) {
+    MutexLock lock(mutex_);
+    engine_.ApplyFrees(engine_.LocallyFreed());
+  }
+  Status mine;
   for (const engine::SegmentIndex index : indexes) {
     Status deregistered = registrations_.DeregisterSegment(index);
     if (mine.ok()) mine = deregistered;
@@ -286,7 +351,7 @@ Result<uint64_t> SymmetricPool::Trim(uint64_t keep_bytes) {
       reserved -= segments_.At(free.back()).bytes;
     }
   }
-  return GiveBack(chosen);
+  return GiveBack(chosen, UnmatchedFrees::kKeep);
 }
 
 Status SymmetricPool::Close() {
@@ -306,21 +371,28 @@ Status SymmetricPool::Close() {
   open_ = false;
   std::vector<engine::SegmentIndex> all;
   for (const SegmentToRegister& segment : Segments()) all.push_back(segment.index);
-  Result<uint64_t> released = GiveBack(all);
+  Result<uint64_t> released = GiveBack(all, UnmatchedFrees::kApply);
   if (!released.ok()) return released.status();
   Status status = registrations_.RemoveAll();
   channel_.reset();
+  StopPublishing();
   return status;
 }
 
 void SymmetricPool::Retire() {
   open_ = false;
   retired_ = true;
+  StopPublishing();
   const uint64_t reserved = ReservedBytes();
   if (reserved == 0) return;
   // Windows may only be ended collectively, and nothing that is registered may be unmapped.
   Log(LogLevel::kWarning,
       Title() + " was destroyed without close(): " + FormatBytes(reserved) + " stay mapped until the process ends");
+}
+
+void SymmetricPool::Abandon() {
+  StopPublishing();
+  PoolBase::Abandon();
 }
 
 Status SymmetricPool::RegisterWith(ncclComm_t handle) {
@@ -360,6 +432,7 @@ Status SymmetricPool::Deregister(ncclComm_t handle) {
 
 Status SymmetricPool::AbandonCommunicator(ncclComm_t communicator) {
   registrations_.Abandon(communicator);
+  if (communicator == home_.handle) StopPublishing();
   return Status();
 }
 

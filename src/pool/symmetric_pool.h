@@ -9,10 +9,13 @@
 #include <memory>
 #include <vector>
 
+#include "src/pool/exhaustion.h"
 #include "src/pool/pool_base.h"
 #include "src/registration/agreement.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
+#include "src/registration/divergence.h"
+#include "src/registration/publisher.h"
 
 namespace commpool {
 
@@ -29,8 +32,10 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   Result<uint64_t> Reclaim() override;
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
   uint64_t ReleaseUnused() override { return 0; }  // shrinking is collective
+  Status Verify() override;
   Status Close() override;
   void Retire() override;
+  void Abandon() override;
 
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve registers what it makes
@@ -38,8 +43,15 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   Status AbandonCommunicator(ncclComm_t communicator) override;
 
  private:
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(mutex_);
+  // After each call that the engine took into its sequence.
+  void Publish() COMMPOOL_REQUIRES(mutex_);
+  void StopPublishing() COMMPOOL_EXCLUDES(mutex_);
+
   // What this rank brings to a call: its figures as they are now.
   Intent MakeIntent(CollectiveCall call, uint64_t bytes) const;
+  // Agrees on a call, and changes nothing.
+  Result<Agreed> Agree(CollectiveCall call, uint64_t bytes, const Status& readiness);
   // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
   Result<Agreed> Begin(CollectiveCall call, uint64_t bytes, const Status& readiness);
   // The rest of reserve, where free memory does not suffice: make, agree, register, agree, adopt.
@@ -48,12 +60,18 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   // A segment, with room for it under the device's limit; and back, where the step goes no further.
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes) COMMPOOL_EXCLUDES(growth_);
   void DropSegment(std::unique_ptr<Segment> segment);
+  // Frees that not every rank has made, or that waited for the device: they count at the pool's end, when no rank has a
+  // live block.
+  enum class UnmatchedFrees { kKeep, kApply };
   // Deregisters and frees these segments on every rank; none is freed before all ranks have deregistered.
-  Result<uint64_t> GiveBack(const std::vector<engine::SegmentIndex>& indexes);
+  Result<uint64_t> GiveBack(const std::vector<engine::SegmentIndex>& indexes, UnmatchedFrees frees);
+  Exhaustion WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(mutex_);
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
   uint64_t ReservedBytes() const COMMPOOL_EXCLUDES(mutex_);
 
   const Communicator home_;
+  Divergence divergence_;
+  std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(mutex_);  // null where nothing is published
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(collective_);
 };
 

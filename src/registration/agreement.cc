@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "src/base/bytes.h"
+#include "src/registration/divergence.h"
 #include "src/registration/wire.h"
 
 namespace commpool {
@@ -25,6 +26,8 @@ const char* Name(CollectiveCall call) {
       return "deregister";
     case CollectiveCall::kClose:
       return "close";
+    case CollectiveCall::kVerify:
+      return "verify";
   }
   return "unknown call";
 }
@@ -42,6 +45,7 @@ std::string Encode(const Intent& intent) {
   writer.Number(static_cast<uint64_t>(intent.readiness.code()));
   writer.Text(intent.readiness.message());
   writer.Text(intent.options);
+  writer.Text(intent.divergence.message());
   writer.Number(intent.freed.size());
   for (const uint64_t sequence : intent.freed) writer.Number(sequence);
   return writer.Take();
@@ -59,6 +63,8 @@ std::optional<Intent> Decode(const std::string& bytes) {
   const auto code = static_cast<StatusCode>(reader.Number());
   intent.readiness = Status(code, reader.Text());
   intent.options = reader.Text();
+  const std::string divergence = reader.Text();
+  if (!divergence.empty()) intent.divergence = Status(StatusCode::kDisagreement, divergence);
   const uint64_t count = reader.Number();
   for (uint64_t index = 0; index < count && reader.ok(); ++index) intent.freed.push_back(reader.Number());
   if (!reader.ok()) return std::nullopt;
@@ -163,13 +169,24 @@ Status TraceDisagreement(AgreementChannel& channel, const std::vector<Intent>& i
          intents[other_rank].sequence_count == intents[0].sequence_count) {
     ++other_rank;
   }
-  return Status(
-      StatusCode::kDisagreement,
-      "the sequences of calls differ, so blocks are at different offsets: " +
-          NameFirstDifferingCall(DecodeHistory((*exchanged)[0]), DecodeHistory((*exchanged)[other_rank]), other_rank));
+  const Status difference = SequencesDiffer(
+      NameFirstDifferingCall(DecodeHistory((*exchanged)[0]), DecodeHistory((*exchanged)[other_rank]), other_rank));
+  history.NoteDivergence(difference);
+  return difference;
 }
 
-bool SequencesDiffer(const std::vector<Intent>& intents) {
+// What one of the ranks has heard before. OK where none has, and where all have and close: each has been told.
+Status CheckDivergence(const std::vector<Intent>& intents) {
+  const auto first =
+      std::find_if(intents.begin(), intents.end(), [](const Intent& intent) { return !intent.divergence.ok(); });
+  if (first == intents.end()) return Status();
+  const bool all_end_the_pool = std::all_of(intents.begin(), intents.end(), [](const Intent& intent) {
+    return intent.call == CollectiveCall::kClose && !intent.divergence.ok();
+  });
+  return all_end_the_pool ? Status() : first->divergence;
+}
+
+bool HaveDifferentSequences(const std::vector<Intent>& intents) {
   return std::any_of(intents.begin(), intents.end(), [&](const Intent& intent) {
     return intent.sequence_hash != intents[0].sequence_hash || intent.sequence_count != intents[0].sequence_count;
   });
@@ -212,12 +229,18 @@ Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, cons
                                                    "run the same build of commpool?");
     intents.push_back(std::move(*intent));
   }
+  Status status = CheckDivergence(intents);
+  if (!status.ok()) {
+    history.NoteDivergence(status);
+    return status;
+  }
   // A rank that cannot take part knows too little to be compared with the others.
-  Status status = CheckReadiness(intents);
+  status = CheckReadiness(intents);
   if (!status.ok()) return status;
+  if (!mine.divergence.ok()) return Combine(intents);  // a close of all
   status = CheckSame(intents);
   if (!status.ok()) return status;
-  if (SequencesDiffer(intents)) return TraceDisagreement(channel, intents, history);
+  if (HaveDifferentSequences(intents)) return TraceDisagreement(channel, intents, history);
   return Combine(intents);
 }
 

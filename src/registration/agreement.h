@@ -16,7 +16,7 @@
 
 namespace commpool {
 
-enum class CollectiveCall : uint32_t { kCreate, kReserve, kReclaim, kTrim, kRegister, kDeregister, kClose };
+enum class CollectiveCall : uint32_t { kCreate, kReserve, kReclaim, kTrim, kRegister, kDeregister, kClose, kVerify };
 
 const char* Name(CollectiveCall call);
 
@@ -32,6 +32,7 @@ struct Intent {
   uint64_t sequence_hash = 0;
   int nccl_version = 0;
   std::string options = {};          // of create: those that have to be the same on every rank
+  Status divergence = {};            // what this rank has heard before of a difference between the sequences
   Status readiness = {};             // why this rank cannot take part, if it cannot
   std::vector<uint64_t> freed = {};  // deferred frees of this rank, ascending
 };
@@ -53,13 +54,19 @@ struct TracedCall {
   std::string description;
 };
 
-// Round 1. kDisagreement names the ranks and what differs; a rank that is not ready fails all with its reason.
-// `history` is asked for only where the sequences differ, to name the first call that does.
+// This rank's sequence, for the case that it differs from the others'.
 class CallHistory {
  public:
   virtual ~CallHistory() = default;
+  // Asked for only where the sequences differ, to name the first call that does.
   virtual std::vector<TracedCall> LastCalls() const = 0;
+  // The sequences differ, and every rank hears of it in this round.
+  virtual void NoteDivergence(const Status&) const {}
 };
+
+// Round 1. kDisagreement names the ranks and what differs; a rank that is not ready fails all with its reason. Where a
+// rank has heard before that the sequences differ all get that, except in a close before which all have: it compares
+// nothing but the call, and ends the pool.
 Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history);
 
 // For a rank that cannot take part at all: round 1 with nothing but the reason, so that the others need not wait for

@@ -13,6 +13,7 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
+#include "src/base/socket.h"
 
 namespace commpool {
 
@@ -26,6 +27,10 @@ class AgreementChannel {
   // Every rank gives some bytes, of any length; all get everybody's, rank 0's first. kDeadlineExceeded, naming the
   // ranks that are missing and `step`, where they do not come in time; kRemoteFailure where one has gone.
   virtual Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string& step) = 0;
+
+  // Connections beside it, for what ranks tell each other in the background; once. Of rank 0: one to each other rank,
+  // rank 1's first; of the others: one to rank 0. None where the channel has no connections of its own.
+  virtual std::vector<Connection> TakeBackgroundConnections() { return {}; }
 };
 
 // For a home communicator of one rank.

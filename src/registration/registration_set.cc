@@ -13,6 +13,7 @@ RegistrationSet::~RegistrationSet() {
     Log(LogLevel::kWarning, std::to_string(registrations()) +
                                 " registrations outlive their pool: call close(), deregister() or abandon() first");
   }
+  for (const Communicator& communicator : Communicators()) Abandon(communicator.handle);
 }
 
 std::vector<Communicator> RegistrationSet::Communicators() const {
@@ -45,11 +46,26 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
   Result<RegisteredRange> range =
       RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_);
   if (!range.ok()) return range.status();
+  if (kind_ == RegistrationKind::kWindow) {
+    windows_.Add({communicator.handle, range->address, range->bytes, range->window});
+  }
+  // Shown first: whoever abandons the communicator hides what is remembered.
+  if (!Remember(communicator.handle, segment.index, *range)) HideWindow(communicator.handle, *range);
+  return Status();
+}
+
+bool RegistrationSet::Remember(ncclComm_t communicator, uint32_t index, const RegisteredRange& range) {
   MutexLock lock(mutex_);
   for (Member& member : members_) {
-    if (member.communicator.handle == communicator.handle) member.ranges.emplace(segment.index, *range);
+    if (member.communicator.handle != communicator) continue;
+    member.ranges.emplace(index, range);
+    return true;
   }
-  return Status();
+  return false;
+}
+
+void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
+  if (range.kind == RegistrationKind::kWindow) windows_.Remove(communicator, range.address);
 }
 
 Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t index) {
@@ -65,6 +81,7 @@ Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t
     range = found->second;
     member->ranges.erase(found);
   }
+  HideWindow(communicator.handle, range);
   return DeregisterRange(driver_, communicator, range);
 }
 
@@ -155,18 +172,19 @@ Status RegistrationSet::RemoveAll() {
 }
 
 void RegistrationSet::Abandon(ncclComm_t communicator) {
-  MutexLock lock(mutex_);
-  std::erase_if(members_, [&](const Member& member) { return member.communicator.handle == communicator; });
+  std::map<uint32_t, RegisteredRange> dropped;
+  {
+    MutexLock lock(mutex_);
+    for (Member& member : members_) {
+      if (member.communicator.handle == communicator) dropped = std::move(member.ranges);
+    }
+    std::erase_if(members_, [&](const Member& member) { return member.communicator.handle == communicator; });
+  }
+  for (const auto& [index, range] : dropped) HideWindow(communicator, range);
 }
 
-Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, uint32_t index, CUdeviceptr address) const {
-  MutexLock lock(mutex_);
-  for (const Member& member : members_) {
-    if (member.communicator.handle != communicator) continue;
-    const auto found = member.ranges.find(index);
-    if (found == member.ranges.end() || found->second.kind != RegistrationKind::kWindow) break;
-    return WindowPlace{found->second.window, address - found->second.address};
-  }
+Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, CUdeviceptr address) const {
+  if (const std::optional<WindowPlace> place = windows_.Find(communicator, address)) return *place;
   return Status(StatusCode::kNotFound, "the pointer's segment has no window on this communicator");
 }
 

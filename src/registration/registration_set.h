@@ -1,7 +1,7 @@
 // Which segments of a pool are registered with which communicators: one registration for each pair (rule 3).
 //
-// The pool's collective lock lets one thread at a time change the set; window_of may read it meanwhile, from any
-// thread. No NCCL call is made under a lock. Communicators keep the order in which they were added, home first: the
+// The pool's collective lock lets one thread at a time change the set, except that any thread may abandon and look up
+// meanwhile. No NCCL call is made under a lock. Communicators keep the order in which they were added, home first: the
 // order in which every rank registers and deregisters.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
@@ -14,6 +14,7 @@
 #include "src/base/mutex.h"
 #include "src/registration/communicator.h"
 #include "src/registration/registered_range.h"
+#include "src/registration/window_index.h"
 
 namespace commpool {
 
@@ -24,15 +25,11 @@ struct SegmentToRegister {
   uint64_t bytes = 0;
 };
 
-struct WindowPlace {
-  ncclWindow_t window = nullptr;
-  uint64_t offset = 0;
-};
-
 class RegistrationSet {
  public:
-  RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms)
-      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms) {}
+  // Its windows are found in `windows` as long as they are registered.
+  RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowIndex& windows)
+      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows) {}
   ~RegistrationSet();
 
   bool Has(ncclComm_t communicator) const;
@@ -56,8 +53,8 @@ class RegistrationSet {
   // Drops the communicator's handles without a call.
   void Abandon(ncclComm_t communicator);
 
-  // kNotFound where the segment is not registered as a window with the communicator.
-  Result<WindowPlace> Find(ncclComm_t communicator, uint32_t index, CUdeviceptr address) const;
+  // kNotFound where no window of the communicator holds the address. No lock.
+  Result<WindowPlace> Find(ncclComm_t communicator, CUdeviceptr address) const;
 
   bool IsRegistered(uint32_t index) const;
   uint64_t registrations() const;
@@ -74,10 +71,14 @@ class RegistrationSet {
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
   std::vector<Communicator> Communicators() const;
   bool Lacks(ncclComm_t communicator, uint32_t index) const;
+  // False where the communicator was abandoned meanwhile.
+  bool Remember(ncclComm_t communicator, uint32_t index, const RegisteredRange& range);
+  void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
 
   const Driver& driver_;
   const RegistrationKind kind_;
   const uint64_t deadline_ms_;
+  WindowIndex& windows_;
   mutable Mutex mutex_{LockRank::kLeaf};
   std::vector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
 };

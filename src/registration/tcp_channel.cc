@@ -17,10 +17,24 @@ constexpr uint64_t kMagic = 0x636f6d6d706f6f6c;  // "commpool"
 constexpr std::chrono::milliseconds kVerdictGrace{5000};
 constexpr uint64_t kLongestMessage = uint64_t{1} << 30;
 
+// The two connections of a rank to rank 0.
+enum class Star : uint64_t { kAgreement, kBackground };
+constexpr Star kStars[] = {Star::kAgreement, Star::kBackground};
+
 struct Hello {
   uint64_t magic = kMagic;
   uint64_t secret = 0;
   uint64_t rank = 0;
+  Star star = Star::kAgreement;
+};
+
+// Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0.
+struct Stars {
+  std::vector<Connection> agreement;
+  std::vector<Connection> background;
+
+  std::vector<Connection>& Of(Star star) { return star == Star::kAgreement ? agreement : background; }
+  const std::vector<Connection>& Of(Star star) const { return star == Star::kAgreement ? agreement : background; }
 };
 
 struct FrameHeader {
@@ -58,11 +72,12 @@ Result<Frame> ReceiveFrame(Connection& connection, uint64_t sequence, Deadline d
 
 class TcpChannel : public AgreementChannel {
  public:
-  TcpChannel(const TcpChannelOptions& options, std::vector<Connection> connections)
-      : options_(options), connections_(std::move(connections)) {}
+  TcpChannel(const TcpChannelOptions& options, Stars stars)
+      : options_(options), connections_(std::move(stars.agreement)), background_(std::move(stars.background)) {}
 
   int rank() const override { return options_.rank; }
   int ranks() const override { return options_.ranks; }
+  std::vector<Connection> TakeBackgroundConnections() override { return std::move(background_); }
 
   Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string& step) override {
     if (!failure_.ok()) return Status(failure_.code(), step + ": the channel failed before: " + failure_.message());
@@ -135,6 +150,7 @@ class TcpChannel : public AgreementChannel {
 
   const TcpChannelOptions options_;
   std::vector<Connection> connections_;
+  std::vector<Connection> background_;
   uint64_t sequence_ = 0;
   Status failure_;
 };
@@ -142,18 +158,19 @@ class TcpChannel : public AgreementChannel {
 // Who has connected to rank 0, and who has said which rank it is. A stranger that says nothing delays nobody.
 class RanksToCome {
  public:
-  explicit RanksToCome(const TcpChannelOptions& options)
-      : options_(options), connections_(static_cast<size_t>(options.ranks - 1)) {}
-
-  bool complete() const {
-    return std::all_of(connections_.begin(), connections_.end(), [](const Connection& one) { return one.valid(); });
+  explicit RanksToCome(const TcpChannelOptions& options) : options_(options) {
+    for (const Star star : kStars) stars_.Of(star).resize(others());
   }
-  std::vector<Connection> Take() { return std::move(connections_); }
 
+  bool complete() const { return Missing().empty(); }
+  Stars Take() { return std::move(stars_); }
+
+  // " 1 3".
   std::string Missing() const {
     std::string missing;
-    for (size_t index = 0; index < connections_.size(); ++index) {
-      if (!connections_[index].valid()) missing += " " + std::to_string(index + 1);
+    for (size_t index = 0; index < others(); ++index) {
+      const bool here = stars_.agreement[index].valid() && stars_.background[index].valid();
+      if (!here) missing += " " + std::to_string(index + 1);
     }
     return missing;
   }
@@ -174,7 +191,7 @@ class RanksToCome {
       if (nothing_yet || (there > 0 && there < static_cast<ssize_t>(sizeof(hello)))) {
         still_silent.push_back(std::move(connection));
       } else if (there > 0 && connection.Receive(&hello, sizeof(hello), DeadlineAfter({})).ok() && Expected(hello)) {
-        connections_[hello.rank - 1] = std::move(connection);
+        stars_.Of(hello.star)[hello.rank - 1] = std::move(connection);
       }  // else it has gone, or is a stranger, or a rank that tried twice
     }
     silent_ = std::move(still_silent);
@@ -182,12 +199,13 @@ class RanksToCome {
 
  private:
   bool Expected(const Hello& hello) const {
-    return hello.magic == kMagic && hello.secret == options_.secret && hello.rank >= 1 &&
-           hello.rank <= connections_.size() && !connections_[hello.rank - 1].valid();
+    return hello.magic == kMagic && hello.secret == options_.secret && hello.rank >= 1 && hello.rank <= others() &&
+           hello.star <= Star::kBackground && !stars_.Of(hello.star)[hello.rank - 1].valid();
   }
+  size_t others() const { return static_cast<size_t>(options_.ranks - 1); }
 
   const TcpChannelOptions& options_;
-  std::vector<Connection> connections_;  // connection i leads to rank i + 1
+  Stars stars_;
   std::vector<Connection> silent_;
 };
 
@@ -215,14 +233,16 @@ Result<std::unique_ptr<AgreementChannel>> AcceptTcpChannel(const TcpChannelOptio
 Result<std::unique_ptr<AgreementChannel>> ConnectTcpChannel(const TcpChannelOptions& options,
                                                             const std::string& address) {
   const Deadline deadline = DeadlineAfter(options.deadline);
-  Result<Connection> connection = Connect(address, deadline);
-  if (!connection.ok()) return connection.status();
-  const Hello hello{kMagic, options.secret, static_cast<uint64_t>(options.rank)};
-  Status status = connection->Send(&hello, sizeof(hello), deadline);
-  if (!status.ok()) return status;
-  std::vector<Connection> connections;
-  connections.push_back(std::move(*connection));
-  return std::unique_ptr<AgreementChannel>(std::make_unique<TcpChannel>(options, std::move(connections)));
+  Stars stars;
+  for (const Star star : kStars) {
+    Result<Connection> connection = Connect(address, deadline);
+    if (!connection.ok()) return connection.status();
+    const Hello hello{kMagic, options.secret, static_cast<uint64_t>(options.rank), star};
+    Status status = connection->Send(&hello, sizeof(hello), deadline);
+    if (!status.ok()) return status;
+    stars.Of(star).push_back(std::move(*connection));
+  }
+  return std::unique_ptr<AgreementChannel>(std::make_unique<TcpChannel>(options, std::move(stars)));
 }
 
 }  // namespace commpool

@@ -1,7 +1,8 @@
 // Agreement over TCP: rank 0 gathers, and hands everybody's bytes to all.
 //
-// A star is enough for hundreds of ranks (src/registration/README.md has the cost on paper), and it lets one rank name
-// all that are missing. Waits: rank 0 waits the deadline; the others a little longer, so that they hear its verdict.
+// Two stars of connections: one for agreement, and one beside it for what is told in the background. A star is enough
+// for hundreds of ranks (src/registration/README.md has the cost on paper), and it lets one rank name all that are
+// missing. Waits: rank 0 waits the deadline; the others a little longer, so that they hear its verdict.
 #ifndef COMMPOOL_SRC_REGISTRATION_TCP_CHANNEL_H_
 #define COMMPOOL_SRC_REGISTRATION_TCP_CHANNEL_H_
 

@@ -13,14 +13,18 @@ namespace commpool {
 
 using StreamKey = uint64_t;
 
-// The key of one of the default streams.
-StreamKey KeyOfDefaultStream(CUstream stream);
+inline constexpr StreamKey kKeyOfLegacyStream = 1;
+
+// The key of CU_STREAM_PER_THREAD on the calling thread.
+StreamKey KeyOfPerThreadStream();
 
 // The key of a handle as the calling thread means it.
 inline StreamKey KeyOfStream(CUstream stream) {
   const auto key = reinterpret_cast<StreamKey>(stream);
-  // 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD; the rest are pointers.
-  return key <= 2 ? KeyOfDefaultStream(stream) : key;
+  // The default streams' handles are 0, 1 (CU_STREAM_LEGACY) and 2 (CU_STREAM_PER_THREAD); the rest are pointers.
+  if (key > 2) [[likely]]
+    return key;
+  return key == 2 ? KeyOfPerThreadStream() : kKeyOfLegacyStream;
 }
 
 // Whether the calling thread can submit work to the stream: not to another thread's per-thread default stream.

@@ -1,6 +1,8 @@
 // The C ABI as a program sees it: null outputs, handles that are none, sizes, and the sentence of the last error.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -50,6 +52,7 @@ TEST_F(CAbi, NullOutputsAreRefused) {
   Expect(commpool_scope_begin(pool_, nullptr, nullptr), refused, "null");
   Expect(commpool_window_of(nullptr, nullptr, nullptr, &offset), refused, "null");
   Expect(commpool_window_of(nullptr, nullptr, &window, nullptr), refused, "null");
+  Expect(commpool_nvls_eligible(nullptr, 1, nullptr, nullptr, nullptr), refused, "null");
   Expect(commpool_pool_statistics(pool_, nullptr), refused, "null");
   Expect(commpool_pool_grant(pool_, nullptr, 1), refused, "null");
   Expect(commpool_pool_revoke(pool_, nullptr, 1), refused, "null");
@@ -61,6 +64,7 @@ TEST_F(CAbi, NullOutputsAreRefused) {
 TEST_F(CAbi, NullCountsAreWelcome) {
   EXPECT_EQ(commpool_pool_trim(pool_, 0, nullptr), COMMPOOL_OK);
   EXPECT_EQ(commpool_pool_reclaim(pool_, nullptr), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_verify(pool_), COMMPOOL_OK) << "there is no other rank";
   EXPECT_EQ(commpool_pool_register_pending(pool_, nullptr), COMMPOOL_OK);
   EXPECT_EQ(commpool_pool_grant(pool_, nullptr, 0), COMMPOOL_OK);
   EXPECT_EQ(commpool_pool_revoke(pool_, nullptr, 0), COMMPOOL_OK);
@@ -81,6 +85,7 @@ TEST_F(CAbi, HandlesThatAreNoneAreNotFound) {
     Expect(commpool_pool_reserve(handle, 1), none, name.c_str());
     Expect(commpool_pool_reclaim(handle, nullptr), none, name.c_str());
     Expect(commpool_pool_trim(handle, 0, nullptr), none, name.c_str());
+    Expect(commpool_pool_verify(handle), none, name.c_str());
     Expect(commpool_pool_allocate(handle, 1, nullptr, &pointer), none, name.c_str());
     Expect(commpool_scope_begin(handle, nullptr, &scope), none, name.c_str());
     Expect(commpool_pool_grant(handle, &device, 1), none, name.c_str());
@@ -109,6 +114,45 @@ TEST_F(CAbi, StructsThatWereNotInitialisedAreRefused) {
   Expect(commpool_pool_statistics(pool_, &statistics), COMMPOOL_INVALID_ARGUMENT, "struct_bytes");
 }
 
+TEST_F(CAbi, ScopeOptionsOfAnOlderProgramAreRead) {
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  EXPECT_EQ(options.min_bytes, 0u);
+  EXPECT_EQ(options.max_bytes, UINT64_MAX);
+  EXPECT_EQ(options.exhaustion, COMMPOOL_EXHAUSTION_ERROR);
+  options.struct_bytes = offsetof(commpool_scope_options, min_bytes);
+  options.min_bytes = 2;  // not of that struct
+  options.max_bytes = 1;
+  commpool_scope scope = 0;
+  ASSERT_EQ(commpool_scope_begin(pool_, &options, &scope), COMMPOOL_OK) << commpool_last_error();
+  void* pointer = nullptr;
+  EXPECT_EQ(commpool_allocate(0, 4096, nullptr, &pointer), COMMPOOL_OK);
+  EXPECT_EQ(Statistics().allocated_blocks.current, 1u);
+  EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
+  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
+}
+
+TEST_F(CAbi, ScopeOptionsThatMeanNothingAreRefused) {
+  const commpool_status refused = COMMPOOL_INVALID_ARGUMENT;
+  commpool_scope scope = 7;
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  options.struct_bytes += 8;
+  Expect(commpool_scope_begin(pool_, &options, &scope), refused, "commpool_scope_options_init");
+  commpool_scope_options_init(&options);
+  options.filter = static_cast<commpool_filter>(3);
+  Expect(commpool_scope_begin(pool_, &options, &scope), refused, "filter 3");
+  commpool_scope_options_init(&options);
+  const int unknown = 2;
+  std::memcpy(&options.exhaustion, &unknown, sizeof(unknown));
+  Expect(commpool_scope_begin(pool_, &options, &scope), refused, "exhaustion 2");
+  commpool_scope_options_init(&options);
+  options.min_bytes = 4096;
+  options.max_bytes = 4095;
+  Expect(commpool_scope_begin(pool_, &options, &scope), refused, "4096 bytes, is above its most, 4095");
+  EXPECT_EQ(scope, 7u) << "outputs are not written";
+}
+
 TEST_F(CAbi, PointersThatAreNoBlocksAreNotFound) {
   int on_the_stack = 0;
   Expect(commpool_free(&on_the_stack), COMMPOOL_NOT_FOUND, "lies in no pool");
@@ -119,6 +163,19 @@ TEST_F(CAbi, PointersThatAreNoBlocksAreNotFound) {
   Expect(commpool_free(static_cast<char*>(pointer) + 1), COMMPOOL_NOT_FOUND, "inside a live block");
   EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
   Expect(commpool_free(pointer), COMMPOOL_NOT_FOUND, "freed already");
+}
+
+TEST_F(CAbi, NvlsIsAskedAboutPoolsMemoryAndCommunicators) {
+  int eligible = 7;
+  const char* reason = nullptr;
+  Expect(commpool_nvls_eligible(&eligible, 1, nullptr, &eligible, &reason), COMMPOOL_NOT_FOUND, "lies in no pool");
+  void* pointer = nullptr;
+  ASSERT_EQ(commpool_pool_allocate(pool_, 4096, nullptr, &pointer), COMMPOOL_OK);
+  Expect(commpool_nvls_eligible(pointer, 0, nullptr, &eligible, &reason), COMMPOOL_INVALID_ARGUMENT, "0 bytes");
+  Expect(commpool_nvls_eligible(pointer, 1, nullptr, &eligible, nullptr), COMMPOOL_INVALID_ARGUMENT, "null");
+  EXPECT_EQ(eligible, 7) << "outputs are not written";
+  EXPECT_EQ(reason, nullptr);
+  EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
 }
 
 TEST_F(CAbi, SizesOfNothingAndBeyondMeasureAreRefused) {

@@ -28,6 +28,22 @@ TEST_F(Handles, AreEmptyAtFirst) {
   EXPECT_TRUE(PhysicalMemory().Release().ok());
 }
 
+TEST_F(Handles, AMappingStaysWhereItCannotBeUnmapped) {
+  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  const ContextGuard current(driver(), context);
+  const AddressRange range = AddressRange::Reserve(driver(), granularity(), 0).value();
+  const PhysicalMemory memory = MakeMemory();
+  Mapping mapping = Mapping::Map(driver(), range.address(), memory).value();
+  {
+    InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
+    EXPECT_EQ(mapping.Release().code(), StatusCode::kDriverError);
+  }
+  EXPECT_TRUE(mapping.valid());
+  EXPECT_EQ(mapping.address(), range.address());
+  EXPECT_TRUE(mapping.Release().ok());
+  EXPECT_FALSE(mapping.valid());
+}
+
 TEST_F(Handles, GiveBackWhatTheyOwn) {
   const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
   const ContextGuard current(driver(), context);

@@ -25,6 +25,17 @@ TEST_F(PoorMachine, HasNoWindows) {
   EXPECT_NE(reason.find("is 2.19.3"), std::string::npos) << reason;
 }
 
+// As a library of that release would: its symbols are not there.
+TEST_F(PoorMachine, HasNoFunctionsThatCameLater) {
+  const NcclLibrary& nccl = driver().nccl;
+  EXPECT_EQ(nccl.ncclCommWindowRegister, nullptr);
+  EXPECT_EQ(nccl.ncclCommShrink, nullptr);
+  EXPECT_EQ(nccl.ncclCommRevoke, nullptr);
+  EXPECT_EQ(nccl.ncclCommGrow, nullptr);
+  EXPECT_NE(nccl.ncclCommSplit, nullptr);
+  EXPECT_NE(nccl.ncclReduceScatter, nullptr);
+}
+
 TEST_F(PoorMachine, HasDevicesThatDoNotReachEachOther) {
   EXPECT_TRUE(DescribeDevice(driver(), 0).value().reachable_peers.empty());
   const std::string reason = WhyUnreachable(driver(), 1, 0).value();

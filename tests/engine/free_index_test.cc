@@ -63,6 +63,75 @@ TEST_F(FreeIndexTest, OffersAStreamItsOwnBlocksAndIdleOnes) {
   EXPECT_EQ(index_.Find({512, 3, Reuse::kAnyStream})->bytes, 512u);
 }
 
+TEST_F(FreeIndexTest, TakesTheFirstThatFitsWhereTheChoiceIsFirstFit) {
+  Add(second_, 0, 1024);
+  Block* low = Add(first_, 1024, 4096);
+  Add(first_, 8192, 1024);
+  Add(first_, 0, 512);
+  EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream, Space::kLarge, kCommonPart, Choice::kFirstFit}), low);
+  EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream})->offset, 8192u) << "the best fit";
+}
+
+TEST_F(FreeIndexTest, TakesTheFirstOfOwnAndIdleBlocksAlike) {
+  Block* own = Add(first_, 4096, 8192, {{1, kNoFence, kNobody}});
+  Block* idle = Add(first_, 65536, 1024);
+  Block* others = Add(first_, 0, 4096, {{2, kNoFence, kNobody}});
+  Fit fit{1024, 1, Reuse::kSameStream, Space::kLarge, kCommonPart, Choice::kFirstFit};
+  EXPECT_EQ(index_.Find(fit), own);
+  fit.reuse = Reuse::kIdle;
+  EXPECT_EQ(index_.Find(fit), idle);
+  fit.reuse = Reuse::kAnyStream;
+  EXPECT_EQ(index_.Find(fit), others);
+}
+
+TEST_F(FreeIndexTest, LeavesWholeSegmentsAloneWhereAPartlyUsedOneFits) {
+  Block* whole = Add(second_, 0, second_.range.bytes);
+  Block* part = Add(first_, 0, first_.range.bytes - 512);
+  Add(first_, 4096, 512);
+  Fit fit{1024, 1, Reuse::kSameStream, Space::kLarge, kCommonPart, Choice::kPartlyUsedFirst};
+  EXPECT_EQ(index_.Find(fit), part);
+  index_.Erase(part);
+  EXPECT_EQ(index_.Find(fit), whole);
+}
+
+TEST_F(FreeIndexTest, TakesTheBestFitOfPartlyUsedSegments) {
+  Add(first_, 0, 8192);
+  Block* best = Add(second_, 0, 4096);
+  Add(second_, 65536, 1024);
+  EXPECT_EQ(index_.Find({2048, 1, Reuse::kIdle, Space::kLarge, kCommonPart, Choice::kPartlyUsedFirst}), best);
+}
+
+TEST_F(FreeIndexTest, TakesTheBestFitWhetherItsSegmentIsWholeOrNot) {
+  Block* whole = Add(second_, 0, second_.range.bytes);
+  second_.range.bytes *= 2;  // the next block is no whole segment
+  Add(second_, whole->bytes, whole->bytes);
+  second_.range.bytes /= 2;
+  EXPECT_EQ(index_.Find({whole->bytes, 1, Reuse::kIdle}), whole);
+}
+
+TEST_F(FreeIndexTest, KeepsSmallAndLargeBlocksApart) {
+  first_.space = Space::kSmall;
+  Block* small = Add(first_, 0, 1024);
+  Block* large = Add(second_, 0, 2048);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kAnyStream, Space::kLarge}), large);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kAnyStream, Space::kSmall}), small);
+  EXPECT_EQ(index_.Find({2048, 1, Reuse::kAnyStream, Space::kSmall}), nullptr);
+}
+
+TEST_F(FreeIndexTest, OffersAPartItsOwnBlocksAlone) {
+  Block* common = Add(first_, 0, 4096);
+  Block& graphs = blocks_.emplace_back(*common);
+  graphs.offset = 8192;
+  graphs.bytes = 512;
+  graphs.part = 9;
+  index_.Insert(&graphs);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kAnyStream, Space::kLarge, 9}), &graphs);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kAnyStream, Space::kLarge, 8}), nullptr);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kAnyStream}), common);
+  index_.Erase(common);
+  EXPECT_EQ(index_.LargestBytes(), 0u) << "a part's memory is for nobody else";
+}
+
 TEST_F(FreeIndexTest, TellsWhichBlocksItHolds) {
   Block* block = Add(first_, 0, 512);
   Block stranger = *block;

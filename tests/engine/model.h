@@ -77,6 +77,23 @@ class Model {
     std::erase_if(uses_, [&](const PastUse& use) { return use.moment <= moment; });
   }
 
+  // What is wrong with taking the range's memory away, or "".
+  std::string TakeAway(const SegmentRange& range) const {
+    const Address end = range.address + range.bytes;
+    const auto next = live_.lower_bound(end);
+    if (next != live_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > range.address) {
+      return "a live block lies on it";
+    }
+    for (const PastUse& use : uses_) {
+      if (use.begin < end && range.address < use.end) return "stream " + std::to_string(use.stream) + " may use it";
+    }
+    return "";
+  }
+
+  void StreamIdle(StreamKey stream, Moment moment) {
+    std::erase_if(uses_, [&](const PastUse& use) { return use.stream == stream && use.moment <= moment; });
+  }
+
   const std::map<Address, ModelBlock>& live() const { return live_; }
 
   uint64_t LiveBytes() const {

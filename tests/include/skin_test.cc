@@ -15,6 +15,7 @@ namespace {
 using commpool::allocate;
 using commpool::Buffer;
 using commpool::Error;
+using commpool::Exhaustion;
 using commpool::Filter;
 using commpool::KiB;
 using commpool::MiB;
@@ -114,6 +115,7 @@ TEST(PoolSkin, TellsWhatEachCallDid) {
   EXPECT_TRUE(pool.reserve(MiB(30)).ok());
   EXPECT_GE(pool.stats().value().reserved_bytes.current, MiB(30));
   EXPECT_EQ(pool.reclaim().value(), 0u);
+  EXPECT_TRUE(pool.verify().ok());
   EXPECT_EQ(pool.register_pending().value(), 0u);
   EXPECT_GE(pool.trim().value(), MiB(30));
   EXPECT_TRUE(pool.reset_peaks().ok());
@@ -149,6 +151,31 @@ TEST(ScopeSkin, RoutesWhatItsFilterCatches) {
   EXPECT_EQ(Blocks(inner), 0u);
   EXPECT_EQ(Blocks(outer), 2u);
 }
+
+TEST(ScopeSkin, TakesItsSizesAndHandsOnWhereItsPoolIsExhausted) {
+  PoolOptions pool_options;
+  pool_options.limit_bytes = MiB(2);
+  Pool pool = Pool::create(pool_options).value();
+  ScopeOptions options;
+  options.sizes = {KiB(1), MiB(4)};
+  options.exhaustion = Exhaustion::kNextScope;
+  const PoolScope scope(pool, options);
+  const Buffer small = allocate(512, nullptr, 0).value();
+  EXPECT_EQ(Blocks(pool), 0u);
+  const Buffer caught = allocate(KiB(1), nullptr, 0).value();
+  EXPECT_EQ(Blocks(pool), 1u);
+  const Buffer handed_on = allocate(MiB(4), nullptr, 0).value();
+  EXPECT_EQ(Blocks(pool), 1u);
+}
+
+#if __cplusplus >= 202002L
+TEST(ScopeSkin, NamesItsRulesWhereItBegins) {
+  Pool pool = MakePool();
+  const PoolScope scope(pool, {.sizes = {MiB(1), UINT64_MAX}, .exhaustion = Exhaustion::kNextScope});
+  const Buffer small = allocate(KiB(1), nullptr, 0).value();
+  EXPECT_EQ(Blocks(pool), 0u);
+}
+#endif
 
 TEST(ScopeSkin, ThrowsWhereItCannotBegin) {
   try {
@@ -188,6 +215,13 @@ TEST(WindowSkin, FindsNoneOfAFixedPool) {
   Buffer buffer = pool.allocate(1000, nullptr).value();
   EXPECT_EQ(commpool::window_of(buffer.data(), nullptr).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(commpool::window_of(nullptr, nullptr).status().code(), StatusCode::kNotFound);
+}
+
+TEST(NvlsSkin, SaysWhyItCannotBeAsked) {
+  Pool pool = MakePool();
+  Buffer buffer = pool.allocate(1000, nullptr).value();
+  EXPECT_EQ(commpool::nvls_eligible(buffer.data(), 0, nullptr).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(commpool::nvls_eligible(nullptr, 1, nullptr).status().code(), StatusCode::kNotFound);
 }
 
 TEST(StreamSkin, DefaultStreamsAreNotReleased) {

@@ -99,6 +99,37 @@ TEST_F(Captures, ThatFailGiveTheirMemoryBack) {
   Get(pool_).CheckInvariants();
 }
 
+TEST_F(Captures, AreNotBrokenByAPoolThatKeepsToAThreshold) {
+  PoolConfiguration configuration = Configured("threshold");
+  configuration.release_threshold_bytes = 0;
+  const PoolHandle frugal = Create(configuration);
+  Result<CUdeviceptr> before = runtime().AllocateFrom(frugal, kBytes, stream_.get());
+  Result<CUdeviceptr> elsewhere = runtime().AllocateFrom(frugal, 64 * kMiB, other_.get());
+  ASSERT_TRUE(before.ok() && elsewhere.ok());
+  EXPECT_TRUE(runtime().Free(*before).ok());
+  BeginCapture();
+  EXPECT_TRUE(runtime().Free(*elsewhere).ok()) << "nothing is trimmed in a capture";
+  EXPECT_TRUE(Get(frugal).Reclaim().ok());
+  const CUgraph graph = EndCapture();
+  ASSERT_NE(graph, nullptr);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_TRUE(Get(frugal).Reclaim().ok());
+}
+
+TEST_F(Captures, AreReportedWhereNoPoolWasTold) {
+  COMMPOOL_REQUIRE_EMULATOR("nobody else reports it");
+  ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  const CUdeviceptr block = Allocate(stream_).value();
+  const std::vector<std::string> reports = TakeReports();
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_NE(reports[0].find("unannounced capture: pool captured"), std::string::npos) << reports[0];
+  EXPECT_TRUE(runtime().Free(block).ok());
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 TEST_F(Captures, MustBeAnnouncedInsideACapture) {
   EXPECT_EQ(runtime().BeginCapture(pool_, stream_.get()).status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(runtime().BeginCapture(999, stream_.get()).status().code(), StatusCode::kNotFound);

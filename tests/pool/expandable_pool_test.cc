@@ -88,6 +88,18 @@ TEST_F(ExpandablePools, ServeWhateverFitsIntoFreeMemoryWithoutMakingMore) {
   Free(large);
 }
 
+TEST_F(ExpandablePools, RefuseMoreThanThereAreAddresses) {
+  const PoolHandle pool = Create(Expandable());
+  const CUdeviceptr first = Allocate(pool, 3 * kPage);
+  for (const uint64_t bytes : {UINT64_MAX - 2 * kPage, UINT64_MAX - kGiB, uint64_t{1} << 63}) {
+    EXPECT_EQ(TryAllocate(pool, bytes).status().code(), StatusCode::kOutOfMemory) << bytes;
+  }
+  EXPECT_EQ(TryAllocate(pool, UINT64_MAX).status().code(), StatusCode::kInvalidArgument);
+  const CUdeviceptr second = Allocate(pool, 3 * kPage);
+  Free(first);
+  Free(second);
+}
+
 TEST_F(ExpandablePools, GrowRatherThanWaitForWork) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   const PoolHandle pool = Create(Expandable());

@@ -87,6 +87,55 @@ TEST_F(FailingFence, KeepsTheBlockFromEveryOtherUser) {
   EXPECT_TRUE(runtime().Free(next).ok());
 }
 
+class FailingShrinking : public PoolTest {
+ protected:
+  static constexpr uint64_t kPage = 2 * kMiB;
+
+  FailingShrinking() {
+    configuration_ = Configured("shrinking");
+    configuration_.mode = Mode::kExpandable;
+    configuration_.segment_bytes = kPage;
+  }
+  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail"); }
+
+  PoolConfiguration configuration_;
+};
+
+TEST_F(FailingShrinking, KeepsPagesThatCannotBeUnmappedInUse) {
+  const PoolHandle pool = Create(configuration_);
+  ASSERT_TRUE(runtime().Free(runtime().AllocateFrom(pool, 4 * kPage, nullptr).value()).ok());
+  const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
+  {
+    InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN, .skip = 1});
+    EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kDriverError);
+  }
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, reserved - kPage) << "the first was given back";
+  Get(pool).CheckInvariants();
+  const CUdeviceptr again = runtime().AllocateFrom(pool, 3 * kPage, nullptr).value();
+  Fill(nullptr, again, 3 * kPage, 1);
+  EXPECT_TRUE(runtime().Free(again).ok());
+  EXPECT_TRUE(Get(pool).Trim(0).ok()) << "asked again, the driver unmaps them";
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
+  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+}
+
+TEST_F(FailingShrinking, ForgetsPagesThatTheDriverUnmappedAndDidNotTakeBack) {
+  AllowLeak("physical memory");
+  const PoolHandle pool = Create(configuration_);
+  ASSERT_TRUE(runtime().Free(runtime().AllocateFrom(pool, 2 * kPage, nullptr).value()).ok());
+  {
+    InjectedFault fault({.call = "cuMemRelease", .result = CUDA_ERROR_UNKNOWN});
+    EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kDriverError);
+  }
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, kPage);
+  Get(pool).CheckInvariants();
+  const CUdeviceptr again = runtime().AllocateFrom(pool, 2 * kPage, nullptr).value();
+  Fill(nullptr, again, 2 * kPage, 1);
+  EXPECT_TRUE(runtime().Free(again).ok());
+  EXPECT_TRUE(Get(pool).Trim(0).ok());
+  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+}
+
 class UserMemory : public PoolTest {};
 
 TEST_F(UserMemory, ThatIsNotAlignedIsRefusedAndGivenBack) {

@@ -167,7 +167,8 @@ TEST_F(PeerStream, ThatIsGoneIsAnErrorOfTheFree) {
   AllowLeak("");  // the block is never reused
   const CUdeviceptr address = Allocate(kMiB);
   ASSERT_TRUE(runtime().RecordStream(address, stream_->get()).ok());
-  stream_.reset();
+  stream_->DestroyUnreleased();
+  EXPECT_EQ(TakeReports().size(), 1u) << "a forgotten stream";
   EXPECT_FALSE(runtime().Free(address).ok());
 }
 

@@ -2,16 +2,33 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "src/driver/launch.h"
 
 namespace commpool::testing {
 
+namespace {
+
+Runtime* runtime_of_test = nullptr;  // of the test that runs; null where it has ended its runtime
+
+}  // namespace
+
 TestStream::TestStream() {
   EXPECT_EQ(SharedDriver()->cuda.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
 }
 
-TestStream::~TestStream() { SharedDriver()->cuda.cuStreamDestroy(stream_); }
+TestStream::~TestStream() {
+  if (stream_ == nullptr) return;
+  if (runtime_of_test != nullptr) {
+    EXPECT_TRUE(runtime_of_test->ReleaseStream(stream_).ok());
+  }
+  DestroyUnreleased();
+}
+
+void TestStream::DestroyUnreleased() {
+  EXPECT_EQ(SharedDriver()->cuda.cuStreamDestroy(std::exchange(stream_, nullptr)), CUDA_SUCCESS);
+}
 
 void Fill(CUstream stream, CUdeviceptr address, uint64_t bytes, uint8_t value) {
   Status status = Launch(
@@ -32,9 +49,17 @@ void Compare(CUstream stream, CUdeviceptr address, uint64_t bytes, uint8_t value
 PoolTest::PoolTest()
     : context_(PrimaryContext::Retain(driver(), 0).value()),
       current_(driver(), context_),
-      runtime_(std::make_unique<Runtime>(shared_driver())) {}
+      runtime_(std::make_unique<Runtime>(shared_driver())) {
+  runtime_of_test = runtime_.get();
+}
+
+void PoolTest::EndRuntime() {
+  runtime_of_test = nullptr;
+  runtime_.reset();
+}
 
 PoolTest::~PoolTest() {
+  runtime_of_test = nullptr;
   if (runtime_ == nullptr) return;
   for (const std::shared_ptr<Pool>& pool : runtime_->pools().All()) {
     pool->CheckInvariants();

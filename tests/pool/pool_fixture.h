@@ -15,7 +15,7 @@
 
 namespace commpool::testing {
 
-// A stream that does not wait for the legacy one. Made in the current context.
+// A stream that does not wait for the legacy one. Made in the current context; the test's runtime releases it.
 class TestStream {
  public:
   TestStream();
@@ -24,6 +24,8 @@ class TestStream {
   TestStream& operator=(const TestStream&) = delete;
 
   CUstream get() const { return stream_; }
+  // The pools are not told.
+  void DestroyUnreleased();
   StreamKey key() const { return KeyOfStream(stream_); }
 
  private:
@@ -42,7 +44,7 @@ class PoolTest : public DriverTest {
   ~PoolTest() override;
 
   Runtime& runtime() { return *runtime_; }
-  void EndRuntime() { runtime_.reset(); }
+  void EndRuntime();
   const CudaDriver& cuda() const { return driver().cuda; }
 
   static PoolConfiguration Configured(const char* name, int device = 0);

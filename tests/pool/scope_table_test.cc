@@ -18,7 +18,11 @@ class Scopes : public PoolTest {
                     StreamKey stream = 0) {
     return table_.Begin({pool, filter, stream}).value();
   }
-  std::shared_ptr<Pool> Route(StreamKey stream = 1) { return table_.Route(0, stream); }
+  std::shared_ptr<Pool> RouteOn(int device, StreamKey stream = 1) {
+    const std::optional<CaughtBy> caught = table_.Route({device, stream, 1});
+    return caught ? caught->pool : nullptr;
+  }
+  std::shared_ptr<Pool> Route(StreamKey stream = 1) { return RouteOn(0, stream); }
   static std::string Elsewhere(const std::function<std::string()>& call) {
     std::string text;
     std::thread([&] { text = call(); }).join();
@@ -92,8 +96,8 @@ TEST_F(Scopes, CatchOnlyTheirPoolsDevice) {
   for (const ScopeFilter filter : {ScopeFilter::kThread, ScopeFilter::kProcess}) {
     const ScopeHandle near_scope = Begin(first_);
     const ScopeHandle far_scope = Begin(far, filter);
-    EXPECT_EQ(table_.Route(0, 1), first_) << "the scope of device 1 lets device 0 through";
-    EXPECT_EQ(table_.Route(1, 1), far);
+    EXPECT_EQ(RouteOn(0), first_) << "the scope of device 1 lets device 0 through";
+    EXPECT_EQ(RouteOn(1), far);
     EXPECT_TRUE(table_.End(far_scope).ok());
     EXPECT_TRUE(table_.End(near_scope).ok());
   }
@@ -138,7 +142,7 @@ TEST_F(Scopes, OfStreamsAndTheProcessEndInAnyOrderOnAnyThread) {
 TEST_F(Scopes, OfTwoTablesDoNotMeet) {
   ScopeTable other;
   const ScopeHandle scope = Begin(first_);
-  EXPECT_EQ(other.Route(0, 1), nullptr);
+  EXPECT_FALSE(other.Route({0, 1, 1}));
   EXPECT_EQ(other.End(scope).code(), StatusCode::kNotFound);
   EXPECT_TRUE(table_.End(scope).ok());
 }

@@ -16,7 +16,10 @@ class StickyError : public PoolTest {
     first_ = runtime().Free(address_);
     ASSERT_EQ(first_.code(), StatusCode::kDriverError) << first_.message();
   }
-  void TearDown() override { EndRuntime(); }
+  void TearDown() override {
+    EXPECT_TRUE(runtime().ReleaseStream(stream_.get()).ok());
+    EndRuntime();
+  }
 
   const TestStream stream_;
   const PoolHandle pool_ = Create(Configured("lost"));

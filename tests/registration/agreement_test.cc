@@ -201,6 +201,46 @@ TEST(AgreementOnIntent, SaysWhereTheDifferenceIsTooOldToName) {
                      {History(calls), History(calls)});
 }
 
+TEST(AgreementOnIntent, ADifferenceThatOneRankHasHeardOfIsHeardByAll) {
+  std::vector<Intent> intents(3, Reserving(4096));
+  intents[1].divergence = Status(StatusCode::kDisagreement, "they differ");
+  intents[2].call = CollectiveCall::kClose;  // what follows from it says nothing new
+  ExpectDisagreement(intents, "they differ");
+}
+
+TEST(AgreementOnIntent, ACloseEndsADivergedPoolWhereAllHaveHeardOfIt) {
+  std::vector<Intent> intents(2, Intent{.call = CollectiveCall::kClose, .sequence_count = 7});
+  intents[0].sequence_count = 8;
+  intents[0].divergence = Status(StatusCode::kDisagreement, "they differ");
+  intents[0].freed = {1, 2};
+  intents[1].freed = {2, 3};
+  ExpectDisagreement(intents, "they differ");
+  intents[1].divergence = intents[0].divergence;
+  EXPECT_EQ(Agree(intents).value().freed, std::vector<uint64_t>{2});
+  intents[1].readiness = Status(StatusCode::kFailedPrecondition, "a live block");
+  EXPECT_EQ(Agree(intents).status().message(), "rank 1 cannot close: a live block");
+}
+
+TEST(AgreementOnIntent, TellsTheHistoryOfADifference) {
+  class NotedHistory : public CallHistory {
+   public:
+    std::vector<TracedCall> LastCalls() const override { return {}; }
+    void NoteDivergence(const Status& difference) const override { noted = difference; }
+    mutable Status noted;
+  };
+  for (const bool heard_before : {false, true}) {
+    ForEachRank(2, [&](AgreementChannel& channel) {
+      Intent mine = Reserving(4096);
+      mine.sequence_count = static_cast<uint64_t>(channel.rank());
+      if (heard_before && channel.rank() == 1) mine.divergence = Status(StatusCode::kDisagreement, "they differ");
+      const NotedHistory history;
+      const Status status = AgreeOnIntent(channel, mine, history).status();
+      EXPECT_EQ(status.code(), StatusCode::kDisagreement);
+      EXPECT_EQ(history.noted.message(), status.message());
+    });
+  }
+}
+
 TEST(AgreementOnIntent, RefusesWhatItCannotRead) {
   ForEachRank(2, [](AgreementChannel& channel) {
     const Status status = channel.rank() == 0 ? AgreeOnIntent(channel, Reserving(4096), History()).status()

@@ -16,7 +16,7 @@ class RegistrationSets : public RegistrationTest {
     home_ = Connect();
     other_ = Connect();
     segments_ = {MakeSegment(0), MakeSegment(1), MakeSegment(2)};
-    set_ = std::make_unique<RegistrationSet>(driver(), RegistrationKind::kWindow, kDeadlineMs);
+    set_ = std::make_unique<RegistrationSet>(driver(), RegistrationKind::kWindow, kDeadlineMs, windows_);
   }
   void TearDown() override {
     if (set_ != nullptr) ExpectOk({set_->RemoveAll()});
@@ -36,6 +36,7 @@ class RegistrationSets : public RegistrationTest {
   Communicator home_;
   Communicator other_;
   std::vector<SegmentToRegister> segments_;
+  WindowIndex windows_;
   std::unique_ptr<RegistrationSet> set_;
 };
 
@@ -67,12 +68,27 @@ TEST_F(RegistrationSets, RegisterLaterSegmentsWithEveryCommunicator) {
 TEST_F(RegistrationSets, FindTheWindowAndTheOffset) {
   ExpectOk({set().Add(home(), First(1))});
   const CUdeviceptr address = segments()[0].address;
-  const WindowPlace place = set().Find(home().handle, 0, address + 4096).value();
+  const WindowPlace place = set().Find(home().handle, address + 4096).value();
   EXPECT_NE(place.window, nullptr);
   EXPECT_EQ(place.offset, 4096u);
-  EXPECT_EQ(set().Find(home().handle, 1, address).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(set().Find(other().handle, 0, address).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(set().Find(nullptr, 0, address).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(set().Find(home().handle, segments()[1].address).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(set().Find(other().handle, address).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(set().Find(nullptr, address).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(RegistrationSets, FindNothingThatHasEnded) {
+  const auto found = [&](const Communicator& communicator, size_t segment) {
+    return set().Find(communicator.handle, segments()[segment].address).ok();
+  };
+  ExpectOk({set().Add(home(), segments()), set().Add(other(), segments())});
+  ExpectOk({set().DeregisterSegment(1)});
+  EXPECT_TRUE(found(home(), 0) && found(other(), 2));
+  EXPECT_FALSE(found(home(), 1) || found(other(), 1));
+  ExpectOk({set().Remove(other().handle)});
+  EXPECT_FALSE(found(other(), 0));
+  EXPECT_TRUE(found(home(), 0));
+  ExpectOk({set().RegisterSegment(segments()[1])});
+  EXPECT_TRUE(found(home(), 1));
 }
 
 TEST_F(RegistrationSets, AFailedAddChangesNothing) {
@@ -125,7 +141,7 @@ TEST_F(RegistrationSets, DeregisterASegmentEverywhereAndACommunicatorWhole) {
 TEST_F(RegistrationSets, DropAHandleThatNcclWouldNotEnd) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   ExpectOk({set().Add(home(), First(1))});
-  const ncclWindow_t window = set().Find(home().handle, 0, segments()[0].address).value().window;
+  const ncclWindow_t window = set().Find(home().handle, segments()[0].address).value().window;
   {
     const InjectedFault fault({.call = "ncclCommWindowDeregister", .result = ncclSystemError});
     EXPECT_EQ(set().DeregisterSegment(0).code(), StatusCode::kCommunicatorError);
@@ -137,11 +153,12 @@ TEST_F(RegistrationSets, DropAHandleThatNcclWouldNotEnd) {
 TEST_F(RegistrationSets, AbandonCallsNothing) {
   COMMPOOL_REQUIRE_EMULATOR("calls are counted");
   ExpectOk({set().Add(home(), First(1))});
-  const ncclWindow_t window = set().Find(home().handle, 0, segments()[0].address).value().window;
+  const ncclWindow_t window = set().Find(home().handle, segments()[0].address).value().window;
   const uint64_t calls = CallCount("*");
   set().Abandon(home().handle);
   EXPECT_EQ(CallCount("*"), calls);
   EXPECT_TRUE(set().empty());
+  EXPECT_FALSE(set().Find(home().handle, segments()[0].address).ok());
   EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);
 }
 
@@ -152,7 +169,7 @@ TEST_F(RegistrationSets, ServeCommunicatorsInTheOrderInWhichTheyCame) {
   const Communicator& first = ascending ? other() : home();
   const Communicator& second = ascending ? home() : other();
   ExpectOk({set().Add(first, First(1)), set().Add(second, First(1))});
-  const ncclWindow_t window = set().Find(first.handle, 0, segments()[0].address).value().window;
+  const ncclWindow_t window = set().Find(first.handle, segments()[0].address).value().window;
   {
     const InjectedFault on_the_first({.call = "ncclCommWindowDeregister", .result = ncclSystemError});
     EXPECT_FALSE(set().DeregisterSegment(0).ok());

@@ -47,6 +47,29 @@ class Hot(unittest.TestCase):
         self.assertIn("refused: ", result.stdout)
 
 
+class Lookup(unittest.TestCase):
+    def test_tells_every_number_of_segments_and_communicators(self):
+        result = cli.run("bench", "lookup", "--json", "--segments", "1,3", "--communicators", "2", *_QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = json.loads(result.stdout)["rows"]
+        self.assertEqual([(row["segments"], row["communicators"]) for row in rows], [(1, 1), (1, 2), (3, 1), (3, 2)])
+        self.assertTrue(all(row["lookup_ns"] > 0 and row["empty_call_ns"] > 0 for row in rows))
+
+    def test_the_table_and_the_record_hold_the_same(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "lookup.jsonl")
+            result = cli.run("bench", "lookup", "--segments", "1", "--communicators", "1", "--record", file, *_QUICK)
+            with open(file, encoding="utf-8") as lines:
+                [record] = [json.loads(line) for line in lines]
+        self.assertIn("lookup (ns)", result.stdout)
+        self.assertEqual(len(record["results"]["rows"]), 1)
+
+    def test_bad_arguments_are_errors(self):
+        for arguments in (["--segments", "0"], ["--communicators", "0"], ["--segment-bytes", "much"],
+                          ["--rounds", "0"], ["--segment-bytes", "900G", "--segments", "1"]):
+            self.assertEqual(cli.run("bench", "lookup", *arguments, *_QUICK[2:]).returncode, 4, arguments)
+
+
 class Threshold(unittest.TestCase):
     def test_tells_the_cost_at_each_threshold_and_the_one_that_is_needed(self):
         result = cli.run("bench", "threshold", "--bytes", "16M", "--rounds", "2", "--json")

@@ -17,7 +17,9 @@ class Stress(unittest.TestCase):
 
     def test_finds_and_names_planted_faults(self):
         for fault, text in (("skip-wait", "race: nothing orders these two"), ("double-free", "freed already"),
-                            ("use-after-free", "use of a freed block"), ("leak", "still holds 1 blocks")):
+                            ("use-after-free", "use of a freed block"), ("leak", "still holds 1 blocks"),
+                            ("unannounced-capture", "unannounced capture: pool fixed"),
+                            ("forgotten-stream", "forgotten stream")):
             result = self.stress("--operations", "20000", "--plant", fault)
             self.assertEqual(result.returncode, 1, fault + result.stdout)
             self.assertIn(text, result.stdout, fault)

@@ -5,8 +5,9 @@
 #include <iostream>
 #include <map>
 
-#include "src/base/bytes.h"
+#include "tools/cli/allreduce_compare.h"
 #include "tools/cli/command.h"
+#include "tools/cli/sizes.h"
 
 namespace commpool::cli {
 
@@ -15,6 +16,7 @@ namespace {
 struct Arguments {
   AllReduceOptions run;
   std::string bytes = "8K:64M";
+  std::string compare;  // empty, or what with
   OutputOptions output;
 };
 
@@ -30,22 +32,6 @@ std::string NameOf(const std::map<std::string, Value>& names, Value value) {
     if (candidate == value) return name;
   }
   return "?";
-}
-
-// "8K:64M": powers of two from one to the other; "1M": that size alone.
-Result<std::vector<uint64_t>> ParseSizes(const std::string& text) {
-  const size_t colon = text.find(':');
-  Result<uint64_t> least = ParseBytes(text.substr(0, colon));
-  if (!least.ok()) return least.status();
-  Result<uint64_t> most = colon == std::string::npos ? least : ParseBytes(text.substr(colon + 1));
-  if (!most.ok()) return most.status();
-  if (*least < sizeof(float) || *least > *most || *most > GiB(64)) {
-    return Status(StatusCode::kInvalidArgument,
-                  "--bytes " + text + ": write LEAST:MOST, at least 4 and at most 64G, the smaller first");
-  }
-  std::vector<uint64_t> sizes;
-  for (uint64_t bytes = *least; bytes <= *most; bytes *= 2) sizes.push_back(RoundDown(bytes, sizeof(float)));
-  return sizes;
 }
 
 nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const Arguments& arguments,
@@ -97,6 +83,7 @@ int Run(Arguments arguments) {
     return kFailed;
   }
   const Driver& driver = *(*device)->driver;
+  if (!arguments.compare.empty()) return RunComparison(ranks, **device, arguments.run, arguments.output);
   const AllReduceReport report = RunAllReduce(ranks, **device, arguments.run, log);
   if (!report.refused.ok()) {
     if (ranks.first()) std::cout << "refused: " << report.refused.message() << '\n';
@@ -136,7 +123,8 @@ void AddAllReduce(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  mpirun -np 4 commpool allreduce --register window --check\n"
       "  mpirun -np 2 commpool allreduce --backing nccl --register local --bytes 1M:1G --json\n"
-      "  commpool allreduce --location host-numa --bytes 1M");
+      "  commpool allreduce --location host-numa --bytes 1M\n"
+      "  mpirun -np 4 commpool allreduce --register window --compare by-hand");
   const auto choice = [&](const char* name, auto& value, const auto& names, const char* help) {
     command->add_option(name, value, help)->transform(CLI::CheckedTransformer(names))->capture_default_str();
   };
@@ -149,6 +137,10 @@ void AddAllReduce(CLI::App& app, int& exit_code) {
   command->add_option("--iterations", arguments->run.iterations,
                       "Of each row (default: 200 to 1 MiB, then 40; 2 emulated)");
   command->add_flag("--check", arguments->run.check, "Compare every element with the right sum");
+  command
+      ->add_option("--compare", arguments->compare,
+                   "by-hand: the time of each size beside that of buffers made and registered one by one")
+      ->check(CLI::IsMember({"by-hand"}));
   AddOutputOptions(*command, arguments->output);
   command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
 }

@@ -4,6 +4,7 @@
 #include "commpool/scope.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/allreduce.h"
+#include "tools/cli/collective_timer.h"
 
 namespace commpool::cli {
 
@@ -11,20 +12,6 @@ namespace {
 
 // Small whole numbers: sums are exact in float, whatever the order of additions.
 float ValueOf(int rank, size_t index) { return static_cast<float>((index + static_cast<size_t>(rank) * 3) % 17); }
-
-// An event with timing, for a row's measurement.
-class TimedEvent {
- public:
-  explicit TimedEvent(const Driver& driver) : driver_(driver) { driver_.cuda.cuEventCreate(&event_, CU_EVENT_DEFAULT); }
-  ~TimedEvent() { driver_.cuda.cuEventDestroy(event_); }
-  TimedEvent(const TimedEvent&) = delete;
-  TimedEvent& operator=(const TimedEvent&) = delete;
-  CUevent get() const { return event_; }
-
- private:
-  const Driver& driver_;
-  CUevent event_ = nullptr;
-};
 
 class Measurement {
  public:

@@ -34,6 +34,7 @@ void KeepCommandLine(int argc, char** argv);
 // Each subcommand's file adds it and leaves its exit code in `exit_code` when it has run.
 void AddInfo(CLI::App& app, int& exit_code);
 void AddAllReduce(CLI::App& app, int& exit_code);
+void AddAdvise(CLI::App& app, int& exit_code);
 void AddBench(CLI::App& app, int& exit_code);
 void AddReplay(CLI::App& app, int& exit_code);
 void AddStress(CLI::App& app, int& exit_code);

@@ -11,12 +11,14 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  commpool info\n"
       "  mpirun -np 4 commpool allreduce --register window --check\n"
+      "  mpirun -np 4 commpool advise --bytes 1K:1G\n"
       "  commpool bench make --bytes 512M\n"
       "  commpool replay tests/data/traces");
   commpool::cli::KeepCommandLine(argc, argv);
   int exit_code = commpool::cli::kSuccess;
   commpool::cli::AddInfo(app, exit_code);
   commpool::cli::AddAllReduce(app, exit_code);
+  commpool::cli::AddAdvise(app, exit_code);
   commpool::cli::AddBench(app, exit_code);
   commpool::cli::AddReplay(app, exit_code);
   commpool::cli::AddStress(app, exit_code);

@@ -80,20 +80,6 @@ Result<std::shared_ptr<const Driver>> OpenSameDriver(const Ranks& ranks) {
   return LoadDriver(*options);
 }
 
-Status MakeCommunicator(const Ranks& ranks, RankDevice& device) {
-  const Driver& driver = *device.driver;
-  if (!driver.nccl.available()) {
-    return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
-  }
-  ncclUniqueId id = {};
-  Status status;
-  if (ranks.first()) status = CheckNccl(driver, driver.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
-  if (!status.ok()) return status;
-  ranks.Broadcast(&id, sizeof(id));
-  return CheckNccl(driver, driver.nccl.ncclCommInitRank(&device.communicator, ranks.count(), id, ranks.rank()),
-                   {.call = "ncclCommInitRank", .device = device.device});
-}
-
 Status CheckDeviceForRank(const Ranks& ranks, const Driver& driver) {
   Result<int> devices = DeviceCount(driver);
   if (!devices.ok()) return devices.status();
@@ -104,6 +90,22 @@ Status CheckDeviceForRank(const Ranks& ranks, const Driver& driver) {
 }
 
 }  // namespace
+
+Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const Driver& driver, int device) {
+  if (!driver.nccl.available()) {
+    return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
+  }
+  ncclUniqueId id = {};
+  Status status;
+  if (ranks.first()) status = CheckNccl(driver, driver.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
+  if (!status.ok()) return status;
+  ranks.Broadcast(&id, sizeof(id));
+  ncclComm_t communicator = nullptr;
+  status = CheckNccl(driver, driver.nccl.ncclCommInitRank(&communicator, ranks.count(), id, ranks.rank()),
+                     {.call = "ncclCommInitRank", .device = device});
+  if (!status.ok()) return status;
+  return communicator;
+}
 
 Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks) {
   Result<std::shared_ptr<const Driver>> driver = OpenSameDriver(ranks);
@@ -124,8 +126,9 @@ Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks) {
   status = CheckCuda(**driver, (*driver)->cuda.cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING),
                      {.call = "cuStreamCreate", .device = device->device});
   if (!status.ok()) return status;
-  status = MakeCommunicator(ranks, *device);
-  if (!status.ok()) return status;
+  Result<ncclComm_t> communicator = MakeCommunicator(ranks, **driver, device->device);
+  if (!communicator.ok()) return communicator.status();
+  device->communicator = *communicator;
   return device;
 }
 

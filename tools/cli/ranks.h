@@ -59,6 +59,9 @@ struct RankDevice {
 // communicator.
 Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks);
 
+// A communicator of all ranks: collective. The caller destroys it.
+Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const Driver& driver, int device);
+
 // The driver alone, for subcommands without ranks.
 Result<std::shared_ptr<const Driver>> OpenDriver();
 

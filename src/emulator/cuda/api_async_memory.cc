@@ -11,6 +11,8 @@ namespace {
 bool IsDevice(const Machine& machine, int device) { return device >= 0 && device < machine.description.devices(); }
 
 CUresult AllocateFrom(Machine& machine, CUmemoryPool pool, CUdeviceptr* address, size_t bytes, CUstream_st* stream) {
+  // A driver makes a node that allocates, with addresses of the graph's own.
+  if (machine.captures.Of(stream) != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   *address = 0;
   return bytes == 0 ? CUDA_SUCCESS : machine.async_memory.Allocate(pool, bytes, stream, address);
 }
@@ -208,6 +210,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     CUstream_st* stream = nullptr;
     const CUresult found = FindStream(machine, handle, &stream);
     if (found != CUDA_SUCCESS || address == 0) return found;
+    if (machine.captures.Of(stream) != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     const MappedRange* const mapping = machine.addresses.Find(address);
     of_cu_mem_alloc = mapping != nullptr && mapping->linear;
     return of_cu_mem_alloc ? CUDA_SUCCESS : machine.async_memory.FreeAsync(address, stream);

@@ -1,4 +1,4 @@
-// The emulator's own functions: src/emulator/extension.h.
+// The emulator's own functions: src/emulator/extension.h. What pools announce is in api_announcements.cc.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -136,21 +136,6 @@ void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* 
   });
 }
 
-void commpoolEmulatorCaptureAnnounced(CUstream handle, int announced) {
-  Locked([&](Machine& machine) {
-    CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
-    if (stream != nullptr) machine.captures.Announce(stream, announced != 0);
-  });
-}
-
-int commpoolEmulatorIsUnannouncedCapture(CUstream handle) {
-  return Locked([&](Machine& machine) {
-    const CUstream_st* const stream =
-        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
-    return stream != nullptr && IsUnannouncedCapture(machine, stream) ? 1 : 0;
-  });
-}
-
 const char* commpoolEmulatorSetting(const char* key) { return Machine::Get().description.Value(key); }
 
 double commpoolEmulatorNow() {
@@ -185,20 +170,6 @@ CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* hol
 CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes) {
   Locked([&](Machine& machine) { machine.ledger.Unhold(address, bytes); });
   return CUDA_SUCCESS;
-}
-
-void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream handle, const char* pool) {
-  Locked([&](Machine& machine) {
-    if (!machine.races.on()) return;
-    const CUstream_st* const stream =
-        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
-    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id,
-                                     pool == nullptr ? "without a name" : pool);
-  });
-}
-
-void commpoolEmulatorBlockFreed(CUdeviceptr address) {
-  Locked([&](Machine& machine) { machine.races.blocks().Freed(address); });
 }
 
 void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description) {
@@ -236,8 +207,9 @@ size_t commpoolEmulatorLeaks(char* buffer, size_t capacity) {
       lines.push_back("physical memory of " + std::to_string(entry.physical->bytes) + " bytes, " +
                       std::to_string(entry.references) + " references");
     }
-    for (const auto& more : {machine.scheduler.Describe(), machine.ledger.Resources(), machine.graphs.Describe(),
-                             machine.captures.Describe(), machine.user_objects.Describe()}) {
+    for (const auto& more :
+         {machine.scheduler.Describe(), machine.ledger.Resources(), machine.graphs.Describe(),
+          machine.captures.Describe(), machine.user_objects.Describe(), machine.multicasts.Describe()}) {
       lines.insert(lines.end(), more.begin(), more.end());
     }
     for (const auto& context : machine.contexts) {

@@ -54,6 +54,7 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
     machine.races.HostWaitedFor(machine.scheduler.ClockOfDevice(mapping->physical->bank->location().id));
   }
   machine.races.blocks().Forget(address, bytes);
+  machine.pool_streams.Forget(address, bytes);
   machine.addresses.Unmap(address, bytes, AddressSpace::Leave::kNothing);
   return machine.addresses.Free(address, bytes);
 }

@@ -49,6 +49,13 @@ CUresult cuStreamDestroy(CUstream handle) {
     }
     CUstream_st* const stream = machine.scheduler.Resolve(handle, 0);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const bool lost = machine.contexts[static_cast<size_t>(stream->device)]->sticky != CUDA_SUCCESS;
+    if (const std::string pool = machine.pool_streams.Destroyed(stream->id); !pool.empty() && !lost) {
+      machine.ledger.Report("forgotten stream", "stream " + std::to_string(stream->id) + " of device " +
+                                                    std::to_string(stream->device) +
+                                                    " is destroyed without commpool_release_stream, and pool " + pool +
+                                                    " has used it; destroyed at " + CallStack::Capture().Describe());
+    }
     machine.captures.Forget(stream);
     machine.scheduler.DestroyStream(stream);
     return CUDA_SUCCESS;

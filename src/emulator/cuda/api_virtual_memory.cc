@@ -9,8 +9,6 @@ using namespace commpool::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
 
-constexpr uint64_t kRecommendedMulticastGranularity = uint64_t{512} << 20;
-
 bool IsMultiple(const Machine& machine, uint64_t value) { return value % machine.description.granularity() == 0; }
 
 CUresult CheckProperties(const Machine& machine, const CUmemAllocationProp& properties) {
@@ -89,21 +87,6 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
   });
 }
 
-CUresult cuMulticastGetGranularity(size_t* granularity, const CUmulticastObjectProp* properties,
-                                   CUmulticastGranularity_flags option) {
-  return Call("cuMulticastGetGranularity", Needs::kInitialised, [&](Machine& machine, auto&) {
-    if (granularity == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (std::string(machine.description.Value("multicast")) == "no") return CUDA_ERROR_NOT_SUPPORTED;
-    if (option != CU_MULTICAST_GRANULARITY_MINIMUM && option != CU_MULTICAST_GRANULARITY_RECOMMENDED) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    const uint64_t minimum = machine.description.granularity();
-    *granularity =
-        option == CU_MULTICAST_GRANULARITY_MINIMUM ? minimum : std::max(minimum, kRecommendedMulticastGranularity);
-    return CUDA_SUCCESS;
-  });
-}
-
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr,
                              unsigned long long flags) {
   return Call(
@@ -143,6 +126,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const C
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return Call("cuMemRelease", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (machine.multicasts.Release(handle)) return CUDA_SUCCESS;
     Handle* const found = FindHandle(machine, handle);
     if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (--found->references == 0) machine.handles.erase(handle);  // the memory lives on while it is mapped
@@ -209,6 +193,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
         }
         machine.ReportIfInUse(address, bytes, "cuMemUnmap");
         machine.races.Unmapping(address, bytes, machine.addresses);
+        machine.pool_streams.Forget(address, bytes);
         const bool running = machine.scheduler.IsRunningOn(address, bytes);
         machine.addresses.Unmap(address, bytes, running ? AddressSpace::Leave::kScrap : AddressSpace::Leave::kNothing);
         return CUDA_SUCCESS;

@@ -16,10 +16,12 @@
 #include <vector>
 
 #include "src/emulator/cuda/address_space.h"
+#include "src/emulator/cuda/async_memory.h"
 #include "src/emulator/cuda/capture.h"
 #include "src/emulator/cuda/graph.h"
-#include "src/emulator/cuda/async_memory.h"
 #include "src/emulator/cuda/ledger.h"
+#include "src/emulator/cuda/multicast.h"
+#include "src/emulator/cuda/pool_streams.h"
 #include "src/emulator/cuda/race_checker.h"
 #include "src/emulator/cuda/scheduler.h"
 #include "src/emulator/cuda/user_objects.h"
@@ -41,6 +43,12 @@ struct Handle {
   int references = 1;
 };
 
+// What the emulated NCCL says of one window: no reason where it could be used with NVLink multicast.
+struct NvlsNote {
+  uint64_t bytes = 0;
+  std::string reason;
+};
+
 class Machine {
  public:
   static Machine& Get();
@@ -56,8 +64,11 @@ class Machine {
   std::map<CUmemGenericAllocationHandle, Handle> handles;
   CUmemGenericAllocationHandle next_handle = 0x1000;
   AddressSpace addresses;
+  Multicasts multicasts;
+  std::map<CUdeviceptr, NvlsNote> nvls;  // by address
   Ledger ledger;
   RaceChecker races;
+  PoolStreams pool_streams;
   Scheduler scheduler;
   UserObjects user_objects{mutex};
   Graphs graphs;

@@ -7,11 +7,13 @@ namespace commpool::emulated_nccl {
 
 namespace {
 
-ncclResult_t Collective(const char* name, ncclComm_t comm, const CollectiveRequest& request) {
+ncclResult_t Collective(const char* name, ncclComm_t comm, CollectiveRequest request) {
   Group& group = Group::OfThisThread();
   const Call call(name, comm);
   if (call.result() != ncclSuccess) return group.Note(call.result());
-  if (const ncclResult_t result = call->Check(request); result != ncclSuccess) return group.Note(result);
+  ncclResult_t result = call->ResolveOperation(&request);
+  if (result == ncclSuccess) result = call->Check(request);
+  if (result != ncclSuccess) return group.Note(result);
   const std::shared_ptr<Communicator>& communicator = call.communicator();
   return group.Launch(communicator, [communicator, request] { return communicator->Launch(request); });
 }
@@ -71,6 +73,47 @@ COMMPOOL_NCCL_API ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_
   return Broadcast("ncclBcast", buff, buff, count, datatype, root, comm, stream);
 }
 COMMPOOL_NCCL_PROFILED(ncclBcast);
+
+COMMPOOL_NCCL_API ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                                 ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                                 cudaStream_t stream) {
+  return Collective("ncclReduceScatter", comm,
+                    {.kind = CollectiveKind::kReduceScatter,
+                     .send = sendbuff,
+                     .receive = recvbuff,
+                     .count = recvcount,
+                     .type = datatype,
+                     .operation = op,
+                     .stream = stream});
+}
+COMMPOOL_NCCL_PROFILED(ncclReduceScatter);
+
+COMMPOOL_NCCL_API ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                                          ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return Collective("ncclReduce", comm,
+                    {.kind = CollectiveKind::kReduce,
+                     .send = sendbuff,
+                     .receive = recvbuff,
+                     .count = count,
+                     .type = datatype,
+                     .operation = op,
+                     .root = root,
+                     .stream = stream});
+}
+COMMPOOL_NCCL_PROFILED(ncclReduce);
+
+COMMPOOL_NCCL_API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
+                                                        ncclScalarResidence_t residence, ncclComm_t comm) {
+  const Call call("ncclRedOpCreatePreMulSum", comm);
+  return call.result() != ncclSuccess ? call.result() : call->AddScaledSum(scalar, datatype, residence, op);
+}
+COMMPOOL_NCCL_PROFILED(ncclRedOpCreatePreMulSum);
+
+COMMPOOL_NCCL_API ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  const Call call("ncclRedOpDestroy", comm);
+  return call.result() != ncclSuccess ? call.result() : call->RemoveScaledSum(op);
+}
+COMMPOOL_NCCL_PROFILED(ncclRedOpDestroy);
 
 COMMPOOL_NCCL_API ncclResult_t ncclGroupStart() {
   if (const ncclResult_t injected = EnterCall("ncclGroupStart"); injected != ncclSuccess) return injected;

@@ -7,12 +7,11 @@
 #include "src/emulator/nccl/group.h"
 #include "src/emulator/nccl/live_communicators.h"
 #include "src/emulator/nccl/log.h"
+#include "src/emulator/nccl/new_communicator.h"
 
 namespace commpool::emulated_nccl {
 
 namespace {
-
-constexpr unsigned int kConfigMagic = 0xcafebeef;
 
 // The runtime's current device: that of the current context, else 0.
 int CurrentDevice() {
@@ -28,7 +27,8 @@ void LogOwnVersion() {
   LogVersion("NCCL version " + text + "+cuda13.0");
 }
 
-ncclResult_t InitRank(const char* call, ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank, int device) {
+ncclResult_t InitRank(const char* call, ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank, int device,
+                      Blocking blocking = Blocking::kYes) {
   Group& group = Group::OfThisThread();
   if (comm == nullptr || ranks < 1 || rank < 0 || rank >= ranks) {
     COMMPOOL_NCCL_WARN("%s: Invalid rank requested : %d/%d", call, rank, ranks);
@@ -38,14 +38,13 @@ ncclResult_t InitRank(const char* call, ncclComm_t* comm, int ranks, const ncclU
     COMMPOOL_NCCL_WARN("%s: the unique id was not made by this library", call);
     return group.Note(ncclInvalidArgument);
   }
-  *comm = nullptr;
-  return group.Initialize([=] {
-    if (rank == 0) LogOwnVersion();
-    std::shared_ptr<Communicator> created;
-    const ncclResult_t result = Communicator::Create(ranks, rank, device, id, &created);
-    if (result == ncclSuccess) *comm = LiveCommunicators::Get().Add(std::move(created));
-    return result;
-  });
+  const NewCommunicator created(comm, blocking);
+  return group.Initialize(
+      [=] {
+        if (rank == 0) LogOwnVersion();
+        return created.Make({.ranks = ranks, .rank = rank, .device = device}, id);
+      },
+      created.async());
 }
 
 ncclResult_t InitAll(ncclComm_t* comms, int count, const int* devices) {
@@ -104,11 +103,11 @@ COMMPOOL_NCCL_PROFILED(ncclCommInitRank);
 COMMPOOL_NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
                                                       ncclConfig_t* config) {
   if (const ncclResult_t injected = EnterCall("ncclCommInitRankConfig"); injected != ncclSuccess) return injected;
-  if (config != nullptr && config->magic != kConfigMagic) {
-    COMMPOOL_NCCL_WARN("ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
-    return Group::OfThisThread().Note(ncclInvalidArgument);
+  Blocking blocking = Blocking::kYes;
+  if (const ncclResult_t result = ReadConfig(config, blocking, &blocking); result != ncclSuccess) {
+    return Group::OfThisThread().Note(result);
   }
-  return InitRank("ncclCommInitRankConfig", comm, nranks, commId, rank, CurrentDevice());
+  return InitRank("ncclCommInitRankConfig", comm, nranks, commId, rank, CurrentDevice(), blocking);
 }
 COMMPOOL_NCCL_PROFILED(ncclCommInitRankConfig);
 
@@ -120,35 +119,43 @@ COMMPOOL_NCCL_PROFILED(ncclCommInitAll);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Call call("ncclCommFinalize", comm);
-  return call.result() != ncclSuccess ? call.result() : call->Finalize();
+  if (call.result() != ncclSuccess) return call.result();
+  if (call->stopped()) return ncclInvalidUsage;  // nccl.h: not after ncclCommRevoke
+  const std::shared_ptr<Communicator>& communicator = call.communicator();
+  if (communicator->async() == nullptr) return communicator->Finalize();
+  return AsyncWork::Run({communicator->async()}, [communicator] { return communicator->Finalize(); });
 }
 COMMPOOL_NCCL_PROFILED(ncclCommFinalize);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
-  const Call call("ncclCommDestroy", comm);
+  const Call call("ncclCommDestroy", comm, Call::Unfinished::kWait);
   if (call.result() != ncclSuccess) return call.result();
   LiveCommunicators::Get().Remove(comm);
-  return call->Destroy();
+  return call.communicator() == nullptr ? ncclSuccess : call->Destroy();
 }
 COMMPOOL_NCCL_PROFILED(ncclCommDestroy);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (const ncclResult_t injected = EnterCall("ncclCommAbort"); injected != ncclSuccess) return injected;
   if (comm == nullptr) return ncclSuccess;
-  const std::shared_ptr<Communicator> found = FindReported("ncclCommAbort", comm);
-  if (found == nullptr) return ncclInvalidArgument;
-  LiveCommunicators::Get().Remove(comm);
-  found->Abort();
+  if (!FindEntry("ncclCommAbort", comm).exists()) return ncclInvalidArgument;
+  const LiveCommunicators::Entry found = LiveCommunicators::Get().Remove(comm);
+  if (found.communicator == nullptr) return ncclSuccess;  // what is being made ends by itself
+  found.communicator->Interrupt();
+  if (found.work != nullptr) found.work->Wait();
+  found.communicator->Abort();
   return ncclSuccess;
 }
 COMMPOOL_NCCL_PROFILED(ncclCommAbort);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   if (const ncclResult_t injected = EnterCall("ncclCommGetAsyncError"); injected != ncclSuccess) return injected;
-  const std::shared_ptr<Communicator> found = FindReported("ncclCommGetAsyncError", comm);
-  if (found == nullptr || asyncError == nullptr) return ncclInvalidArgument;
-  *asyncError = found->async_error();
+  LiveCommunicators::Entry found = FindEntry("ncclCommGetAsyncError", comm);
+  if (!found.exists() || asyncError == nullptr) return ncclInvalidArgument;
+  *asyncError = found.work == nullptr ? ncclSuccess : found.work->result();
+  if (found.communicator == nullptr) found = LiveCommunicators::Get().Find(comm);
+  if (*asyncError == ncclSuccess && found.communicator != nullptr) *asyncError = found.communicator->async_error();
   return ncclSuccess;
 }
 COMMPOOL_NCCL_PROFILED(ncclCommGetAsyncError);

@@ -17,21 +17,7 @@ namespace {
   COMMPOOL_NCCL_API ncclResult_t name(__VA_ARGS__) { Missing(#name); } \
   COMMPOOL_NCCL_PROFILED(name)
 
-COMMPOOL_NCCL_MISSING(ncclCommRevoke, ncclComm_t, int);
-COMMPOOL_NCCL_MISSING(ncclCommSplit, ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*);
-COMMPOOL_NCCL_MISSING(ncclCommShrink, ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int);
 COMMPOOL_NCCL_MISSING(ncclCommInitRankScalable, ncclComm_t*, int, int, int, ncclUniqueId*, ncclConfig_t*);
-COMMPOOL_NCCL_MISSING(ncclRedOpCreatePreMulSum, ncclRedOp_t*, void*, ncclDataType_t, ncclScalarResidence_t, ncclComm_t);
-COMMPOOL_NCCL_MISSING(ncclRedOpDestroy, ncclRedOp_t, ncclComm_t);
-COMMPOOL_NCCL_MISSING(ncclReduce, const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
-                      cudaStream_t);
-COMMPOOL_NCCL_MISSING(ncclReduceScatter, const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
-                      cudaStream_t);
-COMMPOOL_NCCL_MISSING(ncclAlltoAll, const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
-COMMPOOL_NCCL_MISSING(ncclGather, const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
-COMMPOOL_NCCL_MISSING(ncclScatter, const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
-COMMPOOL_NCCL_MISSING(ncclSend, const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
-COMMPOOL_NCCL_MISSING(ncclRecv, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
 COMMPOOL_NCCL_MISSING(ncclGroupSimulateEnd, ncclSimInfo_t*);
 
 #pragma GCC diagnostic push

@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <nccl.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,15 +15,29 @@
 
 namespace commpool::emulated_nccl {
 
+// One ncclSend or ncclRecv.
+struct Transfer {
+  enum class Direction { kSend, kReceive };
+  Direction direction = Direction::kSend;
+  int peer = 0;
+  void* buffer = nullptr;
+  size_t count = 0;
+  ncclDataType_t type = ncclInt8;
+};
+
 struct CollectiveRequest {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   const void* send = nullptr;
   void* receive = nullptr;
-  size_t count = 0;  // as the API counts: of one rank for all-gather
+  size_t count = 0;  // as the API counts: of one rank for all-gather and reduce-scatter
   ncclDataType_t type = ncclInt8;
   ncclRedOp_t operation = ncclSum;
   int root = 0;
   CUstream stream = nullptr;
+  std::vector<Transfer> transfers = {};  // of kTransfers, which has none of the above but a stream
+  // Of a pre-multiplied sum, which travels as ncclNumOps: the scalar's bytes, or where the device keeps them.
+  std::array<char, 8> scalar = {};
+  const void* device_scalar = nullptr;
 };
 
 // Where a buffer lies: the number of its window and the offset in it; window 0 for none.

@@ -8,6 +8,7 @@
 
 #include "src/emulator/nccl/exchange.h"
 #include "src/emulator/nccl/log.h"
+#include "src/emulator/nccl/releases.h"
 
 namespace commpool::emulated_nccl {
 
@@ -71,13 +72,13 @@ WindowSupport ChooseWindowSupport(bool all_direct) {
   if (all_direct && (enabled == nullptr || std::string(enabled) != "0")) return WindowSupport::kSupported;
   // Before 2.29.2 a local handle poses as a window, from then on the window is null
   // (src/dev_runtime.cc of 2.28.9 and 2.30.7).
-  return ClaimedVersion() < 22902 ? WindowSupport::kLocalHandle : WindowSupport::kNullWindow;
+  return ClaimedVersion() < kFirstWithNullWindows ? WindowSupport::kLocalHandle : WindowSupport::kNullWindow;
 }
 
 }  // namespace
 
-ncclResult_t Communicator::Create(int ranks, int rank, int device, const ncclUniqueId& id,
-                                  std::shared_ptr<Communicator>* created) {
+ncclResult_t Communicator::Create(const Place& place, const ncclUniqueId& id, std::shared_ptr<Communicator>* created) {
+  const auto& [ranks, rank, device, async, call] = place;
   CUcontext context = nullptr;
   const Driver& driver = GetDriver();
   if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) return ncclUnhandledCudaError;
@@ -107,28 +108,28 @@ ncclResult_t Communicator::Create(int ranks, int rank, int device, const ncclUni
     driver.cuDevicePrimaryCtxRelease(device);
     return result;
   }
-  auto communicator = std::make_shared<Communicator>(ranks, rank, device, context, std::move(*membership));
-  LogInfo(Subject::kInit,
-          "ncclCommInitRank comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %lx commId 0x%llx - Init COMPLETE",
-          static_cast<void*>(communicator->handle()), rank, ranks, device, device, static_cast<unsigned long>(own.bus),
-          magic);
+  auto communicator = std::make_shared<Communicator>(place, context, std::move(*membership));
+  LogInfo(Subject::kInit, "%s comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %lx commId 0x%llx - Init COMPLETE",
+          call, static_cast<void*>(communicator->handle()), rank, ranks, device, device,
+          static_cast<unsigned long>(own.bus), magic);
   communicator->thread_ = std::thread([communicator] { communicator->Run(); });
   *created = std::move(communicator);
   return ncclSuccess;
 }
 
-Communicator::Communicator(int ranks, int rank, int device, CUcontext context, Membership membership)
-    : ranks_(ranks),
-      rank_(rank),
-      device_(device),
+Communicator::Communicator(const Place& place, CUcontext context, Membership membership)
+    : ranks_(place.ranks),
+      rank_(place.rank),
+      device_(place.device),
       context_(context),
+      async_(place.async),
       peers_(std::move(membership.peers)),
       data_(std::move(membership.data)),
       control_(std::move(membership.control)) {
   all_direct_ = AllDirect(peers_);
   window_support_ = ChooseWindowSupport(all_direct_);
   const std::string description =
-      "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + " on device " + std::to_string(device);
+      "rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + " on device " + std::to_string(device_);
   GetDriver().commpoolEmulatorNoteResource("NCCL communicator", this, description.c_str());
 }
 
@@ -157,8 +158,10 @@ void Communicator::Leave() {
 ncclResult_t Communicator::Finalize() {
   if (finalized_) return async_error();
   finalized_ = true;
+  if (stopped_.load()) return ncclSuccess;
   if (async_error() != ncclSuccess) queue_.Close();
   if (!queue_.WaitUntilIdle(CallDeadline())) {
+    if (aborted_.load()) return ncclInternalError;
     GetDriver().commpoolEmulatorReport("communicator finalized with collectives that never ended",
                                        ("rank " + std::to_string(rank_)).c_str());
     return ncclInternalError;
@@ -171,7 +174,7 @@ void Communicator::ReportLeftovers() const {
   const size_t locals = registrations_.slots().size();
   // 2.29.7 takes leftover windows down by itself; local registrations are used after free
   // (src/init.cc; NVIDIA/nccl#1115).
-  const bool windows_matter = windows > 0 && ClaimedVersion() < 22907;
+  const bool windows_matter = windows > 0 && ClaimedVersion() < kFirstThatDropsWindows;
   if (!windows_matter && (locals == 0 || windows > 0)) return;
   GetDriver().commpoolEmulatorReport("communicator destroyed with live registrations",
                                      ("rank " + std::to_string(rank_) + ": " + std::to_string(windows) + " windows, " +
@@ -187,10 +190,15 @@ ncclResult_t Communicator::Destroy() {
   return result == ncclRemoteError ? ncclSuccess : result;
 }
 
-void Communicator::Abort() {
+void Communicator::Interrupt() {
   aborted_.store(true);
   data_.Shutdown();
   control_.Shutdown();
+  queue_.Interrupt();
+}
+
+void Communicator::Abort() {
+  Interrupt();
   DropRegistrations();
   JoinThread();
 }

@@ -6,12 +6,17 @@
 
 #include <nccl.h>
 
+#include <array>
 #include <atomic>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "src/emulator/nccl/async_work.h"
 #include "src/emulator/nccl/bootstrap.h"
 #include "src/emulator/nccl/collective.h"
 #include "src/emulator/nccl/driver.h"
@@ -21,23 +26,44 @@
 
 namespace commpool::emulated_nccl {
 
+struct ScaledSum {
+  ncclDataType_t type;
+  std::array<char, 8> scalar;
+  const void* device_scalar;
+};
+
 // How ncclCommWindowRegister behaves where windows are not supported (src/dev_runtime.cc).
 enum class WindowSupport { kSupported, kNullWindow, kLocalHandle };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
-  // Joins the others; returns when all have. `*created` is set on success only.
-  static ncclResult_t Create(int ranks, int rank, int device, const ncclUniqueId& id,
-                             std::shared_ptr<Communicator>* created);
+  struct Place {
+    int ranks = 1;
+    int rank = 0;
+    int device = 0;
+    std::shared_ptr<AsyncWork> async = nullptr;  // of a nonblocking communicator
+    const char* call = "ncclCommInitRank";       // for the log
+  };
 
-  Communicator(int ranks, int rank, int device, CUcontext context, Membership membership);
+  // Joins the others; returns when all have. `*created` is set on success only.
+  static ncclResult_t Create(const Place& place, const ncclUniqueId& id, std::shared_ptr<Communicator>* created);
+
+  Communicator(const Place& place, CUcontext context, Membership membership);
   ~Communicator();
 
-  ncclComm_t handle() { return reinterpret_cast<ncclComm_t>(this); }
+  ncclComm_t handle() {
+    return async_ != nullptr ? reinterpret_cast<ncclComm_t>(async_.get()) : reinterpret_cast<ncclComm_t>(this);
+  }
+  // Null for a blocking communicator.
+  const std::shared_ptr<AsyncWork>& async() const { return async_; }
+  // Whether a nonblocking communicator has its connections still to make (once).
+  bool TakeFirstLaunch() { return async_ != nullptr && ranks_ > 1 && std::exchange(first_launch_, false); }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
   CUcontext context() const { return context_; }
+  // By Revoke or a shrink that aborts: it takes no collectives any more.
+  bool stopped() const { return stopped_.load(); }
   ncclResult_t async_error() const { return async_error_.load(); }
 
   // Marks the calling thread as its user. False, and a report, while another thread is; Leave undoes a success.
@@ -48,16 +74,43 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   ncclResult_t Check(const CollectiveRequest& request) const;
   // Puts a checked request on its stream.
   ncclResult_t Launch(const CollectiveRequest& request);
+  // The same for the sends and receives of one group, which run side by side.
+  ncclResult_t Check(const char* call, const Transfer& transfer) const;
+  ncclResult_t LaunchTransfers(CUstream stream, std::vector<Transfer> transfers);
+
+  // Pre-multiplied sums, by the number that stands for them in calls on this communicator.
+  ncclResult_t AddScaledSum(const void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                            ncclRedOp_t* operation);
+  ncclResult_t RemoveScaledSum(ncclRedOp_t operation);
+  // Replaces such a number by ncclNumOps and the scalar; leaves built-in operations alone.
+  ncclResult_t ResolveOperation(CollectiveRequest* request) const;
 
   ncclResult_t RegisterLocal(void* buffer, size_t bytes, void** handle);
   ncclResult_t DeregisterLocal(void* handle);
   ncclResult_t RegisterWindow(void* buffer, size_t bytes, int flags, ncclWindow_t* window);
   ncclResult_t DeregisterWindow(ncclWindow_t window);
 
+  // Collective over this communicator: this rank's place in a new one, and the id that its members join by. No ranks
+  // for a rank that has no colour.
+  struct Child {
+    int ranks = 0;
+    int rank = 0;
+    ncclUniqueId id = {};
+  };
+  ncclResult_t AgreeOnSplit(int color, int key, Child* child);
+  // Collective over the ranks that stay.
+  ncclResult_t AgreeOnShrink(const std::set<int>& excluded, int flags, Child* child);
+  // `id` is null except on the rank that hands it out.
+  ncclResult_t AgreeOnGrow(int ranks, const ncclUniqueId* id, Child* child);
+  // Ends what runs, on this rank; communicators can be made from it still.
+  ncclResult_t Revoke();
+
   // Waits for the collectives that were launched; none may follow.
   ncclResult_t Finalize();
   // Finalizes, reports what is still registered, and lets go of everything.
   ncclResult_t Destroy();
+  // Makes every wait of this communicator end; Abort follows.
+  void Interrupt();
   // Lets go of everything at once; what peers wait for fails.
   void Abort();
 
@@ -70,6 +123,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void Run();
   void Execute(PendingCollective& pending);
   Status RunCollective(PendingCollective& pending, double* end_us);
+  Status RunTransfers(PendingCollective& pending, double* end_us);
+  struct Lane;
+  Status RunLane(const Lane& lane, const PendingCollective& pending, double* start_us);
   Result<std::vector<CollectiveHeader>> Agree(PendingCollective& pending);
   void JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages);
   void Fail(const Status& status, const std::string& what);
@@ -78,6 +134,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   CUresult Capture(const PendingCollective& pending, const commpoolEmulatorAccess& access);
 
   CollectivePlan Plan(const CollectiveRequest& request, uint64_t sequence);
+  CollectivePlan PlanTransfers(const CollectiveRequest& request) const;
   bool PlanSymmetric(const CollectiveRequest& request, CollectivePlan* plan) const;
   bool UseLocalRegistration(const CollectiveRequest& request, size_t bytes);
   void ImportRegistration(LocalRegistration& slot, const void* buffer, size_t bytes,
@@ -87,8 +144,26 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   LocalRegistration* AddLocal(void* buffer, size_t bytes);
   void DropLocal(LocalRegistration* slot);
+  // `mapping` becomes what the window covers: several mappings where the release allows it.
   ncclResult_t CheckWindow(void* buffer, size_t bytes, commpoolEmulatorMapping* mapping) const;
-  ncclResult_t AgreeOnWindow(const WindowMessage& own);
+  ncclResult_t CheckExtent(uintptr_t address, size_t bytes, commpoolEmulatorMapping* mapping) const;
+  // `why_no_multicast` is left empty where no rank has a reason.
+  ncclResult_t AgreeOnWindow(const WindowMessage& own, std::string* why_no_multicast);
+
+  // Why NVLink multicast cannot be used: anywhere on this communicator, for this memory, for a local registration of
+  // it.
+  std::string WhyNoMulticast() const;
+  std::string WhyNoMulticast(const commpoolEmulatorMapping& mapping) const;
+  std::string WhyNoMulticastOfLocal(const void* buffer, size_t bytes, const commpoolEmulatorMapping& mapping) const;
+  void BindMulticast(Window& window, std::string why_not);
+  std::string MakeMulticast(Window& window) const;
+  void UnbindMulticast(const Window& window) const;
+  // Messages by rank on the calling thread's connections; empty for ranks that are no members. `call` names what ranks
+  // exchange about: who differs is reported.
+  Result<std::vector<Message>> ExchangeControl(const char* call, const std::vector<int>& members, const Message& own);
+  ncclResult_t FailControl(const char* call, const Status& status);
+  std::vector<int> AllRanks() const;
+  void Stop();
   void DropRegistrations();
   void ReportLeftovers() const;
   void JoinThread();
@@ -97,6 +172,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int rank_;
   const int device_;
   const CUcontext context_;
+  const std::shared_ptr<AsyncWork> async_;
+  bool first_launch_ = true;
   const std::vector<PeerInfo> peers_;
   bool all_direct_ = true;  // every rank's device reaches every other's
   WindowSupport window_support_ = WindowSupport::kSupported;
@@ -107,11 +184,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int user_depth_ = 0;
   std::atomic<ncclResult_t> async_error_ = ncclSuccess;
   std::atomic<bool> aborted_ = false;
+  std::atomic<bool> stopped_ = false;    // by Revoke, or a shrink that aborts: collectives end quietly
   std::atomic<bool> timed_out_ = false;  // a rank was waited for long enough already
   bool finalized_ = false;
   RegistrationCache registrations_;
   WindowTable windows_;
   uint64_t window_calls_ = 0;
+  std::map<int, ScaledSum> scaled_sums_;
+  int next_scaled_sum_ = 0;
+  uint64_t agreed_ = 0;  // collectives of all ranks so far; the progress thread's
   ProgressQueue queue_;
   std::thread thread_;
 };

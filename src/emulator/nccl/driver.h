@@ -27,8 +27,14 @@
   X(cuMemGetAllocationGranularity)                 \
   X(cuMemMap)                                      \
   X(cuMemRelease)                                  \
+  X(cuMemRetainAllocationHandle)                   \
   X(cuMemSetAccess)                                \
   X(cuMemUnmap)                                    \
+  X(cuMulticastAddDevice)                          \
+  X(cuMulticastBindMem)                            \
+  X(cuMulticastCreate)                             \
+  X(cuMulticastGetGranularity)                     \
+  X(cuMulticastUnbind)                             \
   X(cuStreamIsCapturing)                           \
   X(commpoolEmulatorAdvance)                       \
   X(commpoolEmulatorCapture)                       \
@@ -40,6 +46,7 @@
   X(commpoolEmulatorForgetResource)                \
   X(commpoolEmulatorHold)                          \
   X(commpoolEmulatorJoinClock)                     \
+  X(commpoolEmulatorNoteNvls)                      \
   X(commpoolEmulatorNoteResource)                  \
   X(commpoolEmulatorNow)                           \
   X(commpoolEmulatorReport)                        \

@@ -8,8 +8,14 @@ namespace {
 
 constexpr uint64_t kMostBytes = 1 << 20;
 
-Status Lost(int rank, const Status& status) {
-  return Status(StatusCode::kRemoteFailure, "rank " + std::to_string(rank) + " is gone (" + status.message() + ")");
+}  // namespace
+
+Status SendMessage(Connection& connection, const Message& message, Deadline deadline) {
+  const uint64_t bytes = message.size();
+  Message sent(sizeof bytes + message.size());
+  std::memcpy(sent.data(), &bytes, sizeof bytes);
+  if (!message.empty()) std::memcpy(sent.data() + sizeof bytes, message.data(), message.size());
+  return connection.Send(sent.data(), sent.size(), deadline);
 }
 
 Status ReceiveMessage(Connection& connection, Message& message, Deadline deadline) {
@@ -20,7 +26,13 @@ Status ReceiveMessage(Connection& connection, Message& message, Deadline deadlin
   return connection.Receive(message.data(), message.size(), deadline);
 }
 
-}  // namespace
+Status NameRank(int rank, const Status& status) {
+  if (status.ok() || status.code() == StatusCode::kDisagreement) return status;
+  if (status.code() == StatusCode::kDeadlineExceeded) {
+    return Status(status.code(), "rank " + std::to_string(rank) + " did not arrive");
+  }
+  return Status(StatusCode::kRemoteFailure, "rank " + std::to_string(rank) + " is gone (" + status.message() + ")");
+}
 
 std::string JoinRanks(const std::vector<int>& ranks) {
   std::string text;
@@ -29,13 +41,9 @@ std::string JoinRanks(const std::vector<int>& ranks) {
 }
 
 Result<std::vector<Message>> ExchangeAll(Mesh& mesh, int rank, int ranks, const Message& own, Deadline deadline) {
-  const uint64_t bytes = own.size();
-  Message sent(sizeof bytes + own.size());
-  std::memcpy(sent.data(), &bytes, sizeof bytes);
-  if (!own.empty()) std::memcpy(sent.data() + sizeof bytes, own.data(), own.size());
   for (int peer = 0; peer < ranks; ++peer) {
     if (peer == rank) continue;
-    if (Status status = mesh.to(peer).Send(sent.data(), sent.size(), deadline); !status.ok()) return Lost(peer, status);
+    if (Status status = SendMessage(mesh.to(peer), own, deadline); !status.ok()) return NameRank(peer, status);
   }
   std::vector<Message> messages(static_cast<size_t>(ranks));
   messages[static_cast<size_t>(rank)] = own;
@@ -46,7 +54,7 @@ Result<std::vector<Message>> ExchangeAll(Mesh& mesh, int rank, int ranks, const 
     if (status.code() == StatusCode::kDeadlineExceeded) {
       missing.push_back(peer);
     } else if (!status.ok()) {
-      return Lost(peer, status);
+      return NameRank(peer, status);
     }
   }
   if (missing.empty()) return messages;

@@ -12,6 +12,13 @@ namespace commpool::emulated_nccl {
 
 using Message = std::vector<char>;
 
+// One message to or from one peer. A message has at most 1 MiB.
+Status SendMessage(Connection& connection, const Message& message, Deadline deadline);
+Status ReceiveMessage(Connection& connection, Message& message, Deadline deadline);
+
+// The same failure, naming the rank.
+Status NameRank(int rank, const Status& status);
+
 // Messages by rank, this rank's own among them. The failure names every rank that did not arrive before the deadline
 // (kDeadlineExceeded) or the one whose connection broke (kRemoteFailure).
 Result<std::vector<Message>> ExchangeAll(Mesh& mesh, int rank, int ranks, const Message& own, Deadline deadline);

@@ -1,35 +1,15 @@
 // The part of a communicator that runs on its progress thread.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/exchange.h"
+#include "src/emulator/nccl/header_message.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
 #include "src/emulator/nccl/ring.h"
 
 namespace commpool::emulated_nccl {
-
-namespace {
-
-constexpr size_t kMostClockBytes = 64 << 10;
-
-CollectiveHeader HeaderOf(const Message& message) {
-  CollectiveHeader header;
-  std::memcpy(&header, message.data(), std::min(message.size(), sizeof header));
-  return header;
-}
-
-Message MakeMessage(const CollectiveHeader& header, commpoolEmulatorOperation operation) {
-  Message message(sizeof header + kMostClockBytes);
-  std::memcpy(message.data(), &header, sizeof header);
-  const size_t clock = GetDriver().commpoolEmulatorClock(operation, message.data() + sizeof header, kMostClockBytes);
-  message.resize(sizeof header + std::min(clock, kMostClockBytes));
-  return message;
-}
-
-}  // namespace
 
 void Communicator::Run() {
   while (std::unique_ptr<PendingCollective> pending = queue_.TakeNext()) {
@@ -40,10 +20,11 @@ void Communicator::Run() {
 
 void Communicator::Execute(PendingCollective& pending) {
   double end_us = pending.start_us;
-  bool succeeded = aborted_.load();
+  const auto ended_early = [&] { return aborted_.load() || stopped_.load(); };
+  bool succeeded = ended_early();
   if (!succeeded && async_error() == ncclSuccess) {
     const Status status = RunCollective(pending, &end_us);
-    succeeded = status.ok() || aborted_.load();
+    succeeded = status.ok() || ended_early();
     if (!succeeded) Fail(status, CollectiveName(pending.request.kind));
   }
   // NCCL's kernel waits for a lost rank until this rank ends its communicator, and leaves quietly then.
@@ -68,7 +49,7 @@ Result<std::vector<CollectiveHeader>> Communicator::Agree(PendingCollective& pen
   const CollectiveRequest& request = pending.request;
   CollectiveHeader own;
   own.magic = peers_[0].magic;
-  own.sequence = pending.sequence;
+  own.sequence = ++agreed_;
   own.count = request.count;
   own.kind = request.kind;
   own.type = request.type;
@@ -92,19 +73,19 @@ Result<std::vector<CollectiveHeader>> Communicator::Agree(PendingCollective& pen
   return headers;
 }
 
-// What a rank receives from happens before: every contributor, but for a broadcast the root alone.
+// What a rank receives from happens before: every contributor, but for a broadcast the root alone, and for a reduce
+// nobody except on the root.
 void Communicator::JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages) {
+  const CollectiveKind kind = pending.request.kind;
+  if (kind == CollectiveKind::kReduce && rank_ != pending.request.root) return;
   for (int peer = 0; peer < ranks_; ++peer) {
-    if (peer == rank_) continue;
-    if (pending.request.kind == CollectiveKind::kBroadcast && peer != pending.request.root) continue;
-    const Message& message = messages[static_cast<size_t>(peer)];
-    if (message.size() <= sizeof(CollectiveHeader)) continue;
-    GetDriver().commpoolEmulatorJoinClock(pending.operation, message.data() + sizeof(CollectiveHeader),
-                                          message.size() - sizeof(CollectiveHeader));
+    if (peer == rank_ || (kind == CollectiveKind::kBroadcast && peer != pending.request.root)) continue;
+    JoinClock(messages[static_cast<size_t>(peer)], pending.operation);
   }
 }
 
 Status Communicator::RunCollective(PendingCollective& pending, double* end_us) {
+  if (pending.request.kind == CollectiveKind::kTransfers) return RunTransfers(pending, end_us);
   const Result<std::vector<CollectiveHeader>> headers = Agree(pending);
   if (!headers.ok()) return headers.status();
   double start_us = 0;
@@ -116,14 +97,26 @@ Status Communicator::RunCollective(PendingCollective& pending, double* end_us) {
   *end_us = start_us + duration_us;
   const CollectiveRequest& request = pending.request;
   const size_t bytes = request.count * ElementBytes(request.type);
+  const void* own = pending.reads.empty() ? nullptr : pending.reads.front();
+  void* result = pending.writes.empty() ? nullptr : pending.writes.front();
+  Reduction reduction{.type = request.type, .operation = request.operation};
+  if (request.operation == ncclNumOps) {
+    reduction.scalar = request.device_scalar != nullptr ? pending.reads.back() : request.scalar.data();
+  }
   Ring ring(data_, rank_, ranks_, std::chrono::milliseconds(TimeoutMilliseconds()));
   switch (request.kind) {
     case CollectiveKind::kAllReduce:
-      return ring.AllReduce(pending.own, pending.result, request.count, request.type, request.operation);
+      return ring.AllReduce(own, result, request.count, reduction);
     case CollectiveKind::kAllGather:
-      return ring.AllGather(pending.own, pending.result, bytes);
+      return ring.AllGather(own, result, bytes);
     case CollectiveKind::kBroadcast:
-      return ring.Broadcast(pending.own, pending.result, bytes, request.root);
+      return ring.Broadcast(own, result, bytes, request.root);
+    case CollectiveKind::kReduceScatter:
+      return ring.ReduceScatter(own, result, request.count, reduction);
+    case CollectiveKind::kReduce:
+      return ring.Reduce(own, result, request.count, reduction, request.root);
+    case CollectiveKind::kTransfers:
+      break;
   }
   return Status();
 }

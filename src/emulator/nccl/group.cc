@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "src/emulator/nccl/log.h"
+
 namespace commpool::emulated_nccl {
 
 namespace {
@@ -44,21 +46,48 @@ ncclResult_t Group::Note(ncclResult_t result) {
   return result;
 }
 
-ncclResult_t Group::Initialize(Work work) {
-  if (!open()) return work();
-  initializations_.push_back({nullptr, std::move(work)});
-  return ncclSuccess;
+ncclResult_t Group::Take(std::vector<Task> Tasks::*kind, Task task) {
+  std::erase(task.users, nullptr);
+  if (open()) {
+    (tasks_.*kind).push_back(std::move(task));
+    return ncclSuccess;
+  }
+  return task.users.empty() ? task.work() : AsyncWork::Run(std::move(task.users), std::move(task.work));
 }
 
-ncclResult_t Group::WaitForRanks(std::shared_ptr<Communicator> communicator, Work work) {
-  if (!open()) return work();
-  waits_.push_back({std::move(communicator), std::move(work)});
-  return ncclSuccess;
+ncclResult_t Group::Initialize(Work work, std::shared_ptr<AsyncWork> async) {
+  return Take(&Tasks::initializations, {nullptr, std::move(work), {std::move(async)}});
 }
 
+ncclResult_t Group::WaitForRanks(std::shared_ptr<Communicator> communicator, Work work,
+                                 std::shared_ptr<AsyncWork> async) {
+  const std::shared_ptr<AsyncWork> own = communicator->async();
+  return Take(&Tasks::waits, {std::move(communicator), std::move(work), {own, std::move(async)}});
+}
+
+// NCCL 2.28.9, src/group.cc: a launch is in progress while connections are made, which the first one needs.
 ncclResult_t Group::Launch(std::shared_ptr<Communicator> communicator, Work work) {
-  if (!open()) return work();
-  launches_.push_back({std::move(communicator), std::move(work)});
+  const std::shared_ptr<AsyncWork> own = communicator->TakeFirstLaunch() ? communicator->async() : nullptr;
+  return Take(&Tasks::launches, {std::move(communicator), std::move(work), {own}});
+}
+
+ncclResult_t Group::Transfer(std::shared_ptr<Communicator> communicator, CUstream stream,
+                             std::vector<emulated_nccl::Transfer> transfers) {
+  if (!open()) {
+    return Launch(communicator, [communicator, stream, transfers = std::move(transfers)] {
+      return communicator->LaunchTransfers(stream, transfers);
+    });
+  }
+  for (Transfers& known : transfers_) {
+    if (known.communicator != communicator) continue;
+    if (known.stream != stream) {
+      COMMPOOL_NCCL_WARN("the emulator takes one stream for all sends and receives of a group on one communicator");
+      return Note(ncclInvalidUsage);
+    }
+    known.transfers.insert(known.transfers.end(), transfers.begin(), transfers.end());
+    return ncclSuccess;
+  }
+  transfers_.push_back({std::move(communicator), stream, std::move(transfers)});
   return ncclSuccess;
 }
 
@@ -66,26 +95,37 @@ ncclResult_t Group::End() {
   if (!open()) return ncclInvalidUsage;
   if (--depth_ > 0) return ncclSuccess;
   const ncclResult_t error = std::exchange(error_, ncclSuccess);
-  std::vector<Task> initializations = std::exchange(initializations_, {});
-  std::vector<Task> waits = std::exchange(waits_, {});
-  std::vector<Task> launches = std::exchange(launches_, {});
+  for (Transfers& of_one : std::exchange(transfers_, {})) {
+    ++depth_;  // the launch is the group's last
+    const std::shared_ptr<Communicator> communicator = of_one.communicator;
+    Launch(communicator, [communicator, stream = of_one.stream, transfers = std::move(of_one.transfers)] {
+      return communicator->LaunchTransfers(stream, transfers);
+    });
+    --depth_;
+  }
+  Tasks tasks = std::exchange(tasks_, {});
   if (error != ncclSuccess) return error;
-  return RunAll(std::move(initializations), std::move(waits), std::move(launches));
+  std::vector<std::shared_ptr<AsyncWork>> users;
+  for (const auto& kind : {tasks.initializations, tasks.waits, tasks.launches}) {
+    for (const Task& task : kind) users.insert(users.end(), task.users.begin(), task.users.end());
+  }
+  if (users.empty()) return RunAll(tasks);
+  return AsyncWork::Run(std::move(users), [tasks = std::move(tasks)] { return RunAll(tasks); });
 }
 
-ncclResult_t Group::RunAll(std::vector<Task> initializations, std::vector<Task> waits, std::vector<Task> launches) {
+ncclResult_t Group::RunAll(const Tasks& tasks) {
   std::vector<Work> works;
-  for (Task& task : initializations) works.push_back(std::move(task.work));
+  for (const Task& task : tasks.initializations) works.push_back(task.work);
   if (!works.empty()) {
     if (const ncclResult_t result = RunSideBySide(works); result != ncclSuccess) return result;
   }
   // In the order of each communicator's calls, whatever the addresses of communicators are.
   std::vector<std::vector<Task>> sequences;
   std::map<Communicator*, size_t> place;
-  for (Task& task : waits) {
+  for (const Task& task : tasks.waits) {
     const auto [found, is_new] = place.try_emplace(task.communicator.get(), sequences.size());
     if (is_new) sequences.emplace_back();
-    sequences[found->second].push_back(std::move(task));
+    sequences[found->second].push_back(task);
   }
   works.clear();
   for (const std::vector<Task>& sequence : sequences) {
@@ -99,7 +139,7 @@ ncclResult_t Group::RunAll(std::vector<Task> initializations, std::vector<Task> 
   if (!works.empty()) {
     if (const ncclResult_t result = RunSideBySide(works); result != ncclSuccess) return result;
   }
-  for (const Task& task : launches) {
+  for (const Task& task : tasks.launches) {
     if (const ncclResult_t result = RunAs(*task.communicator, task.work); result != ncclSuccess) return result;
   }
   return ncclSuccess;

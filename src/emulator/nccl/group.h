@@ -24,10 +24,16 @@ class Group {
   ncclResult_t End();
 
   // Runs `work` now, or at the end of the group. Initialisations run side by side, then calls that wait for other
-  // ranks (those of different communicators side by side), then launches in order.
-  ncclResult_t Initialize(Work work);
-  ncclResult_t WaitForRanks(std::shared_ptr<Communicator> communicator, Work work);
+  // ranks (those of different communicators side by side), then launches in order. In the background, with
+  // ncclInProgress, where a nonblocking communicator takes part: `async` is that of one being made.
+  ncclResult_t Initialize(Work work, std::shared_ptr<AsyncWork> async);
+  ncclResult_t WaitForRanks(std::shared_ptr<Communicator> communicator, Work work,
+                            std::shared_ptr<AsyncWork> async = nullptr);
   ncclResult_t Launch(std::shared_ptr<Communicator> communicator, Work work);
+
+  // Sends and receives run at the group's end, those of one communicator side by side, after its collectives.
+  ncclResult_t Transfer(std::shared_ptr<Communicator> communicator, CUstream stream,
+                        std::vector<emulated_nccl::Transfer> transfers);
 
   // Remembers the failure of a call inside the group, and hands it back.
   ncclResult_t Note(ncclResult_t result);
@@ -36,14 +42,26 @@ class Group {
   struct Task {
     std::shared_ptr<Communicator> communicator;
     Work work;
+    std::vector<std::shared_ptr<AsyncWork>> users;  // of nonblocking communicators
   };
-  ncclResult_t RunAll(std::vector<Task> initializations, std::vector<Task> waits, std::vector<Task> launches);
+  struct Transfers {
+    std::shared_ptr<Communicator> communicator;
+    CUstream stream;
+    std::vector<emulated_nccl::Transfer> transfers;
+  };
+  struct Tasks {
+    std::vector<Task> initializations;
+    std::vector<Task> waits;
+    std::vector<Task> launches;
+  };
+  // Runs a task at once where the group is not open.
+  ncclResult_t Take(std::vector<Task> Tasks::*kind, Task task);
+  static ncclResult_t RunAll(const Tasks& tasks);
 
   int depth_ = 0;
   ncclResult_t error_ = ncclSuccess;
-  std::vector<Task> initializations_;
-  std::vector<Task> waits_;
-  std::vector<Task> launches_;
+  Tasks tasks_;
+  std::vector<Transfers> transfers_;
 };
 
 }  // namespace commpool::emulated_nccl

@@ -1,7 +1,9 @@
 // The part of a communicator that checks and launches a collective on the calling thread.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/emulator/nccl/communicator.h"
@@ -12,19 +14,55 @@ namespace commpool::emulated_nccl {
 
 namespace {
 
-// Bytes that each rank gives and gets; nothing where the result does not fit 64 bits.
+// Bytes that this rank gives and gets, 0 for a buffer that does not count; nothing where they do not fit 64 bits.
 struct BufferBytes {
   size_t send;
   size_t receive;
 };
 
-std::optional<BufferBytes> BytesOf(const CollectiveRequest& request, int ranks) {
+std::optional<BufferBytes> BytesOf(const CollectiveRequest& request, int rank, int ranks) {
   const std::optional<uint64_t> share = CheckedMultiply(request.count, ElementBytes(request.type));
   if (!share) return std::nullopt;
-  if (request.kind != CollectiveKind::kAllGather) return BufferBytes{*share, *share};
   const std::optional<uint64_t> whole = CheckedMultiply(*share, static_cast<uint64_t>(ranks));
-  if (!whole) return std::nullopt;
-  return BufferBytes{*share, *whole};
+  const uint64_t of_root = rank == request.root ? *share : 0;
+  switch (request.kind) {
+    case CollectiveKind::kAllGather:
+      return whole ? std::optional(BufferBytes{*share, *whole}) : std::nullopt;
+    case CollectiveKind::kReduceScatter:
+      return whole ? std::optional(BufferBytes{*whole, *share}) : std::nullopt;
+    case CollectiveKind::kBroadcast:
+      return BufferBytes{of_root, *share};
+    case CollectiveKind::kReduce:
+      return BufferBytes{*share, of_root};
+    default:
+      return BufferBytes{*share, *share};
+  }
+}
+
+commpoolEmulatorRange RangeOf(const void* buffer, size_t bytes) {
+  return {reinterpret_cast<CUdeviceptr>(buffer), bytes};
+}
+
+// What an operation declares, in the order of PendingCollective's host pointers.
+struct Ranges {
+  std::vector<commpoolEmulatorRange> reads;
+  std::vector<commpoolEmulatorRange> writes;
+};
+
+Ranges RangesOf(const CollectiveRequest& request, int rank, int ranks) {
+  Ranges ranges;
+  for (const Transfer& transfer : request.transfers) {
+    auto& side = transfer.direction == Transfer::Direction::kSend ? ranges.reads : ranges.writes;
+    side.push_back(RangeOf(transfer.buffer, transfer.count * ElementBytes(transfer.type)));
+  }
+  if (request.kind == CollectiveKind::kTransfers) return ranges;
+  const BufferBytes bytes = *BytesOf(request, rank, ranks);
+  if (bytes.send > 0) ranges.reads.push_back(RangeOf(request.send, bytes.send));
+  if (bytes.receive > 0) ranges.writes.push_back(RangeOf(request.receive, bytes.receive));
+  if (request.device_scalar != nullptr) {
+    ranges.reads.push_back(RangeOf(request.device_scalar, ElementBytes(request.type)));
+  }
+  return ranges;
 }
 
 ncclResult_t ResultOf(CUresult result) {
@@ -46,8 +84,8 @@ void StartCollective(void* context, commpoolEmulatorOperation operation, const v
                      double start_us) {
   std::unique_ptr<PendingCollective> pending(static_cast<PendingCollective*>(context));
   pending->operation = operation;
-  pending->own = pending->sends ? reads[0] : nullptr;
-  pending->result = writes[0];
+  std::copy_n(reads, pending->reads.size(), pending->reads.begin());
+  std::copy_n(writes, pending->writes.size(), pending->writes.begin());
   pending->start_us = start_us;
   Communicator& communicator = *pending->communicator;
   communicator.queue_.Post(std::move(pending));
@@ -81,11 +119,9 @@ ncclResult_t Communicator::CheckBuffer(const char* name, const void* buffer, siz
 }
 
 ncclResult_t Communicator::Check(const CollectiveRequest& request) const {
-  if (finalized_) return ncclInvalidUsage;
+  if (finalized_ || stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
-  const bool reduces = request.kind == CollectiveKind::kAllReduce;
-  const bool type_fits = reduces ? CanReduce(request.type) : ElementBytes(request.type) != 0;
-  if (!type_fits || request.operation < 0 || request.operation >= ncclNumOps) {
+  if (ElementBytes(request.type) == 0 || request.operation < 0 || request.operation > ncclNumOps) {
     COMMPOOL_NCCL_WARN("%s : invalid type %d or operation %d", CollectiveName(request.kind), request.type,
                        request.operation);
     return ncclInvalidArgument;
@@ -96,15 +132,12 @@ ncclResult_t Communicator::Check(const CollectiveRequest& request) const {
     return ncclInvalidArgument;
   }
   if (request.count == 0) return ncclSuccess;
-  const std::optional<BufferBytes> bytes = BytesOf(request, ranks_);
+  const std::optional<BufferBytes> bytes = BytesOf(request, rank_, ranks_);
   if (!bytes) return ncclInvalidArgument;
-  const bool sends = request.kind != CollectiveKind::kBroadcast || request.root == rank_;
-  if (sends) {
-    if (const ncclResult_t result = CheckBuffer("sendbuff", request.send, bytes->send); result != ncclSuccess) {
-      return result;
-    }
-  }
-  return CheckBuffer("recvbuff", request.receive, bytes->receive);
+  ncclResult_t result = ncclSuccess;
+  if (bytes->send > 0) result = CheckBuffer("sendbuff", request.send, bytes->send);
+  if (result == ncclSuccess && bytes->receive > 0) result = CheckBuffer("recvbuff", request.receive, bytes->receive);
+  return result;
 }
 
 // What a graph keeps of a collective. It does not keep the communicator: replaying it after that is a broken rule.
@@ -148,9 +181,8 @@ CUresult Communicator::Capture(const PendingCollective& pending, const commpoolE
 }
 
 ncclResult_t Communicator::Launch(const CollectiveRequest& request) {
-  if (request.count == 0) return ncclSuccess;
+  if (request.count == 0 && request.transfers.empty()) return ncclSuccess;
   const ContextGuard guard(context_);
-  const BufferBytes bytes = *BytesOf(request, ranks_);
   CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
   CUresult result = GetDriver().cuStreamIsCapturing(request.stream, &capturing);
   if (result != CUDA_SUCCESS) return ResultOf(result);
@@ -159,17 +191,15 @@ ncclResult_t Communicator::Launch(const CollectiveRequest& request) {
   pending->request = request;
   if (!captured) pending->sequence = queue_.Launch();
   pending->plan = Plan(request, pending->sequence);
-  const bool sends = request.kind != CollectiveKind::kBroadcast || request.root == rank_;
-  pending->sends = sends;
   const std::string name = std::string("nccl") + CollectiveName(request.kind);
-  const commpoolEmulatorRange read = {reinterpret_cast<CUdeviceptr>(sends ? request.send : request.receive),
-                                      bytes.send};
-  const commpoolEmulatorRange write = {reinterpret_cast<CUdeviceptr>(request.receive), bytes.receive};
+  const Ranges ranges = RangesOf(request, rank_, ranks_);
+  pending->reads.resize(ranges.reads.size());
+  pending->writes.resize(ranges.writes.size());
   const commpoolEmulatorAccess access = {.name = name.c_str(),
-                                         .reads = &read,
-                                         .read_count = sends ? size_t{1} : size_t{0},
-                                         .writes = &write,
-                                         .write_count = 1,
+                                         .reads = ranges.reads.data(),
+                                         .read_count = ranges.reads.size(),
+                                         .writes = ranges.writes.data(),
+                                         .write_count = ranges.writes.size(),
                                          .duration_us = pending->plan.duration_us};
   if (captured) {
     result = Capture(*pending, access);

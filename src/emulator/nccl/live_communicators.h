@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 
+#include "src/emulator/nccl/async_work.h"
 #include "src/emulator/nccl/communicator.h"
 
 namespace commpool::emulated_nccl {
@@ -16,26 +17,39 @@ class LiveCommunicators {
  public:
   static LiveCommunicators& Get();
 
+  struct Entry {
+    std::shared_ptr<Communicator> communicator;  // null until a nonblocking one is initialised
+    std::shared_ptr<AsyncWork> work;             // null for a blocking one
+    bool exists() const { return communicator != nullptr || work != nullptr; }
+  };
+
   ncclComm_t Add(std::shared_ptr<Communicator> communicator);
-  std::shared_ptr<Communicator> Find(ncclComm_t handle);
-  void Remove(ncclComm_t handle);
+  // A handle whose communicator is still being made; Fill is false where it has been removed meanwhile.
+  ncclComm_t Reserve(std::shared_ptr<AsyncWork> work);
+  bool Fill(ncclComm_t handle, std::shared_ptr<Communicator> communicator);
+  Entry Find(ncclComm_t handle);
+  // What was there.
+  Entry Remove(ncclComm_t handle);
 
  private:
   std::mutex mutex_;
-  std::map<ncclComm_t, std::shared_ptr<Communicator>> live_;
+  std::map<ncclComm_t, Entry> live_;
 };
 
 // The head of an API call on a communicator: counts it, injects a fault, finds the communicator, and marks the thread
 // as its user until the call ends.
 class Call {
  public:
-  Call(const char* name, ncclComm_t handle);
+  // What becomes of work that a nonblocking communicator still does: NCCL refuses most calls (ncclInvalidArgument).
+  enum class Unfinished { kRefuse, kWait };
+  Call(const char* name, ncclComm_t handle, Unfinished unfinished = Unfinished::kRefuse);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   // What the API function returns at once unless it is ncclSuccess.
   ncclResult_t result() const { return result_; }
+  // Null with Unfinished::kWait, where the initialisation failed.
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
   Communicator* operator->() const { return communicator_.get(); }
 
@@ -48,7 +62,10 @@ class Call {
 // The same for calls without a communicator: the injected result, or ncclSuccess.
 ncclResult_t EnterCall(const char* name);
 
-// The communicator of a call that any thread may make meanwhile; null, with a report where it should be, otherwise.
+// What any thread may ask about meanwhile; nothing, with a report, for a handle that does not exist.
+LiveCommunicators::Entry FindEntry(const char* name, ncclComm_t handle);
+
+// The communicator, where it is ready; null otherwise.
 std::shared_ptr<Communicator> FindReported(const char* name, ncclComm_t handle);
 
 }  // namespace commpool::emulated_nccl

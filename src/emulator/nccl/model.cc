@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/emulator/nccl/releases.h"
+
 namespace commpool::emulated_nccl {
 
 namespace {
@@ -75,12 +77,19 @@ const char* CollectiveName(CollectiveKind kind) {
       return "AllGather";
     case CollectiveKind::kBroadcast:
       return "Broadcast";
+    case CollectiveKind::kReduceScatter:
+      return "ReduceScatter";
+    case CollectiveKind::kReduce:
+      return "Reduce";
+    case CollectiveKind::kTransfers:
+      return "SendRecv";
   }
   return "Unknown";
 }
 
 size_t ResultBytes(CollectiveKind kind, size_t count, size_t element_bytes, int ranks) {
-  return count * element_bytes * (kind == CollectiveKind::kAllGather ? static_cast<size_t>(ranks) : 1);
+  const bool of_all = kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
+  return count * element_bytes * (of_all ? static_cast<size_t>(ranks) : 1);
 }
 
 const char* ProtocolName(Protocol protocol) {
@@ -112,12 +121,12 @@ int ChooseChannels(size_t bytes) {
   return static_cast<int>(std::clamp<size_t>(bytes / kBytesAChannel, 1, 24));
 }
 
-// NCCL 2.28.9, src/sym_kernels.cc: any type for all-gather; sums of 8 to 32 bit floats for all-reduce.
+// NCCL 2.28.9, src/sym_kernels.cc: any type for all-gather; sums of 8 to 32 bit floats for the others; no minimum,
+// maximum or whole numbers (NVIDIA/nccl#2014). Averages: NCCL 2.30.3.
 bool HasSymmetricKernel(CollectiveKind kind, ncclDataType_t type, ncclRedOp_t operation, int version) {
-  constexpr int kFirstWithAverages = 23003;
   if (kind == CollectiveKind::kAllGather) return true;
-  if (kind != CollectiveKind::kAllReduce) return false;
-  const bool adds = operation == ncclSum || (operation == ncclAvg && version >= kFirstWithAverages);
+  if (kind != CollectiveKind::kAllReduce && kind != CollectiveKind::kReduceScatter) return false;
+  const bool adds = operation == ncclSum || (operation == ncclAvg && version >= kFirstWithSymmetricAverages);
   return adds && type >= ncclFloat16 && type <= ncclFloat8e5m2 && type != ncclFloat64;
 }
 
@@ -126,6 +135,7 @@ const char* SymmetricKernelName(CollectiveKind kind, size_t bytes, int ranks) {
   const size_t crossover = size_t{128 << 10} / static_cast<size_t>(ranks);
   const bool low_latency = bytes <= crossover;
   if (kind == CollectiveKind::kAllGather) return low_latency ? "AllGather_LL" : "AllGather_ST";
+  if (kind == CollectiveKind::kReduceScatter) return low_latency ? "ReduceScatter_LL" : "ReduceScatter_LD";
   return low_latency ? "AllReduce_AGxLL_R" : "AllReduce_RSxLD_AGxST";
 }
 
@@ -138,6 +148,10 @@ double CollectiveMicroseconds(CollectiveKind kind, size_t bytes, int ranks, bool
   if (kind == CollectiveKind::kAllReduce) return all_reduce * more_ranks;
   // One pass over the ring instead of two.
   return std::max(curve.front().microseconds, all_reduce * more_ranks / 2);
+}
+
+double TransferMicroseconds(size_t bytes) {
+  return CollectiveMicroseconds(CollectiveKind::kBroadcast, bytes, 2, false);
 }
 
 }  // namespace commpool::emulated_nccl

@@ -9,7 +9,13 @@
 
 namespace commpool::emulated_nccl {
 
-enum class CollectiveKind : uint32_t { kAllReduce, kAllGather, kBroadcast };
+// kTransfers is what a group's sends and receives become.
+enum class CollectiveKind : uint32_t { kAllReduce, kAllGather, kBroadcast, kReduceScatter, kReduce, kTransfers };
+
+inline bool Reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kReduce;
+}
 
 // "AllReduce", as NCCL's log names it.
 const char* CollectiveName(CollectiveKind kind);
@@ -28,8 +34,8 @@ Protocol ChooseProtocol(size_t bytes, const char* allowed);
 // How many channels (and so thread blocks) work on a result of so many bytes.
 int ChooseChannels(size_t bytes);
 
-// Whether symmetric kernels exist for it: all-gather of any type, all-reduce sums of floats up to 32 bits.
-// Averages of floats join them with 2.30.3.
+// Whether symmetric kernels exist for it: all-gather of any type; all-reduce and reduce-scatter sums of floats up to 32
+// bits. Averages of floats join them with 2.30.3.
 bool HasSymmetricKernel(CollectiveKind kind, ncclDataType_t type, ncclRedOp_t operation, int version);
 
 // The name of the symmetric kernel, without multicast.
@@ -37,6 +43,9 @@ const char* SymmetricKernelName(CollectiveKind kind, size_t bytes, int ranks);
 
 // Virtual microseconds of one collective, interpolated between measured sizes.
 double CollectiveMicroseconds(CollectiveKind kind, size_t bytes, int ranks, bool symmetric);
+
+// The same of sends and receives that move so many bytes in either direction.
+double TransferMicroseconds(size_t bytes);
 
 // Virtual microseconds of host time.
 inline constexpr double kLocalRegistrationMicroseconds = 3;

@@ -33,6 +33,7 @@ bool Communicator::PlanSymmetric(const CollectiveRequest& request, CollectivePla
 }
 
 CollectivePlan Communicator::Plan(const CollectiveRequest& request, uint64_t sequence) {
+  if (request.kind == CollectiveKind::kTransfers) return PlanTransfers(request);
   const size_t bytes = request.count * ElementBytes(request.type);
   const size_t result_bytes = ResultBytes(request.kind, request.count, ElementBytes(request.type), ranks_);
   const char* const name = CollectiveName(request.kind);
@@ -69,11 +70,12 @@ void Communicator::LogOrdinary(const CollectiveRequest& request, size_t bytes, s
 }
 
 // NCCL 2.28.9, src/register/coll_reg.cc: a ring uses a registered receive buffer, among linked devices of one host,
-// with the Simple protocol, but not for an all-reduce in place; the buffer must lie in one cuMem mapping
-// (src/transport/p2p.cc).
+// with the Simple protocol, but not for an all-reduce in place, a reduce or a reduce-scatter; the buffer must lie in
+// one cuMem mapping (src/transport/p2p.cc; NVIDIA/nccl#1820).
 bool Communicator::UseLocalRegistration(const CollectiveRequest& request, size_t bytes) {
   const bool in_place = request.kind == CollectiveKind::kAllReduce && request.send == request.receive;
-  if (!all_direct_ || in_place) return false;
+  const bool partial = request.kind == CollectiveKind::kReduce || request.kind == CollectiveKind::kReduceScatter;
+  if (!all_direct_ || in_place || partial) return false;
   LocalRegistration* slot = registrations_.Find(request.receive, bytes);
   if (slot == nullptr) return false;
   commpoolEmulatorMapping mapping = {};

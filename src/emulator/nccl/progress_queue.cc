@@ -47,7 +47,14 @@ void ProgressQueue::Finish() {
 
 bool ProgressQueue::WaitUntilIdle(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, deadline, [&] { return ended_ == launched_; });
+  changed_.wait_until(lock, deadline, [&] { return interrupted_ || ended_ == launched_; });
+  return ended_ == launched_;
+}
+
+void ProgressQueue::Interrupt() {
+  const std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  changed_.notify_all();
 }
 
 bool ProgressQueue::WaitUntilNothingRuns() {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "src/base/socket.h"
 #include "src/emulator/extension.h"
@@ -23,11 +24,10 @@ struct PendingCollective {
   CollectiveRequest request;
   CollectivePlan plan;
   uint64_t sequence = 0;
-  bool sends = true;  // whether it declares a range that it reads
   // Known once it is at the head of its stream:
   commpoolEmulatorOperation operation = nullptr;
-  const void* own = nullptr;  // host pointers
-  void* result = nullptr;
+  std::vector<const void*> reads;  // host pointers, as declared
+  std::vector<void*> writes;
   double start_us = 0;
 };
 
@@ -45,8 +45,9 @@ class ProgressQueue {
   std::unique_ptr<PendingCollective> TakeNext();
   void Finish();
 
-  // Whether everything launched has ended before the deadline.
+  // Whether everything launched has ended before the deadline, or an Interrupt.
   bool WaitUntilIdle(Deadline deadline);
+  void Interrupt();
   // Waits for what runs or could run: not for what its stream still holds back. True where nothing at all is left.
   bool WaitUntilNothingRuns();
   // No launch follows; what is held until then may end.
@@ -62,6 +63,7 @@ class ProgressQueue {
   uint64_t ended_ = 0;
   bool running_ = false;
   bool closed_ = false;
+  bool interrupted_ = false;
 };
 
 }  // namespace commpool::emulated_nccl

@@ -1,59 +1,20 @@
 #include "src/emulator/nccl/reduction.h"
 
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
 
+#include "src/emulator/nccl/short_floats.h"
+
 namespace commpool::emulated_nccl {
 
 namespace {
 
-// The upper half of a float, rounded to nearest even.
-struct Bfloat16 {
-  uint16_t bits;
-
-  float ToFloat() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-  static Bfloat16 FromFloat(float value) {
-    const auto whole = std::bit_cast<uint32_t>(value);
-    if (std::isnan(value)) return {static_cast<uint16_t>(0x7fff)};
-    return {static_cast<uint16_t>((whole + 0x7fff + ((whole >> 16) & 1)) >> 16)};
-  }
-};
-
-// IEEE 754 half precision, rounded to nearest even.
-struct Half {
-  uint16_t bits;
-
-  float ToFloat() const {
-    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
-    const uint32_t rest = bits & 0x7fff;
-    if (rest >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    // Moving the exponent by multiplication makes subnormal numbers right as well.
-    const float magnitude = std::bit_cast<float>(rest << 13) * 0x1p112f;
-    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
-  }
-
-  static Half FromFloat(float value) {
-    const auto whole = std::bit_cast<uint32_t>(value);
-    const auto sign = static_cast<uint16_t>((whole >> 16) & 0x8000);
-    const uint32_t magnitude = whole & 0x7fffffff;
-    if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7fff)};
-    if (magnitude >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};
-    if (magnitude < 0x38800000) {
-      // Adding 0.5 leaves the subnormal's bits, rounded, in the lowest places.
-      const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-      return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000))};
-    }
-    const uint32_t rounded = magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1);
-    return {static_cast<uint16_t>(sign | (rounded >> 13))};
-  }
-};
-
 template <typename T>
-inline constexpr bool kIsShortFloat = std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>;
+inline constexpr bool kIsShortFloat = requires(T value) {
+  value.ToFloat();
+};
 
 template <typename T>
 auto Widen(T value) {
@@ -151,6 +112,17 @@ void DivideType(const void* values, int ranks, void* result, size_t count) {
   }
 }
 
+template <typename T>
+void ScaleType(const void* values, const void* scalar, void* result, size_t count) {
+  const T* in = static_cast<const T*>(values);
+  T* out = static_cast<T*>(result);
+  T factor;
+  std::memcpy(&factor, scalar, sizeof factor);
+  for (size_t index = 0; index < count; ++index) {
+    out[index] = Narrow<T>(Product::Apply(Widen(in[index]), Widen(factor)));
+  }
+}
+
 // Calls `visit` with a value of the type that `type` stands for.
 template <typename Visitor>
 void VisitType(ncclDataType_t type, const Visitor& visit) {
@@ -175,6 +147,10 @@ void VisitType(ncclDataType_t type, const Visitor& visit) {
       return visit(double{});
     case ncclBfloat16:
       return visit(Bfloat16{});
+    case ncclFloat8e4m3:
+      return visit(Float8E4M3{});
+    case ncclFloat8e5m2:
+      return visit(Float8E5M2{});
     default:
       std::abort();
   }
@@ -205,8 +181,6 @@ size_t ElementBytes(ncclDataType_t type) {
   }
 }
 
-bool CanReduce(ncclDataType_t type) { return ElementBytes(type) != 0 && type < ncclFloat8e4m3; }
-
 bool IsFloat(ncclDataType_t type) { return type >= ncclFloat16 && type <= ncclFloat8e5m2; }
 
 void Reduce(ncclDataType_t type, ncclRedOp_t operation, const void* own, const void* received, void* result,
@@ -216,6 +190,20 @@ void Reduce(ncclDataType_t type, ncclRedOp_t operation, const void* own, const v
 
 void Divide(ncclDataType_t type, const void* values, int ranks, void* result, size_t count) {
   VisitType(type, [&](auto element) { DivideType<decltype(element)>(values, ranks, result, count); });
+}
+
+void Scale(ncclDataType_t type, const void* values, const void* scalar, void* result, size_t count) {
+  VisitType(type, [&](auto element) { ScaleType<decltype(element)>(values, scalar, result, count); });
+}
+
+bool Reduction::PreparesOwn() const { return scalar != nullptr || (operation == ncclAvg && IsFloat(type)); }
+
+void Reduction::PrepareOwn(const void* values, int ranks, void* result, size_t count) const {
+  if (scalar != nullptr) {
+    Scale(type, values, scalar, result, count);
+  } else {
+    Divide(type, values, ranks, result, count);
+  }
 }
 
 }  // namespace commpool::emulated_nccl

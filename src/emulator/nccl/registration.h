@@ -53,6 +53,7 @@ struct Window {
   size_t mapping_bytes = 0;
   uint64_t physical = 0;
   bool on_device = true;
+  unsigned long long multicast = 0;  // the multicast object that its memory is bound to; 0 for none
 };
 
 class WindowTable {

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "src/emulator/nccl/reduction.h"
-
 namespace commpool::emulated_nccl {
 
 namespace {
@@ -31,13 +29,18 @@ Status Ring::SendAndReceive(const char* sent, size_t sent_bytes, char* received,
   return Connection::Exchange(next(), sent, sent_bytes, previous(), received, received_bytes, DeadlineAfter(timeout_));
 }
 
-Status Ring::ReduceScatter(const char* own, char* result, size_t count, ncclDataType_t type, ncclRedOp_t operation) {
-  const size_t element = ElementBytes(type);
+const char* Ring::Prepared(const char* own, size_t count, const Reduction& reduction, char* prepared) const {
+  if (!reduction.PreparesOwn() || count == 0) return own;
+  reduction.PrepareOwn(own, ranks_, prepared, count);
+  return prepared;
+}
+
+Status Ring::ReduceChunks(const char* own, char* result, size_t count, const Reduction& reduction) {
+  const size_t element = ElementBytes(reduction.type);
   const size_t slice = kSliceBytes / element;
-  const bool divide = DividesBefore(type, operation);
   scratch_.resize(2 * kSliceBytes);
   char* const received = scratch_.data();
-  char* const divided = scratch_.data() + kSliceBytes;
+  char* const prepared = scratch_.data() + kSliceBytes;
   for (int step = 0; step < ranks_ - 1; ++step) {
     const Chunk out = ChunkOf(rank_ - step, count);
     const Chunk in = ChunkOf(rank_ - step - 1, count);
@@ -47,22 +50,74 @@ Status Ring::ReduceScatter(const char* own, char* result, size_t count, ncclData
       const size_t out_place = (out.begin + done) * element;
       const size_t in_place = (in.begin + done) * element;
       // The first chunk is this rank's own; later ones were reduced into `result` a step before.
-      const char* sent = step == 0 ? own + out_place : result + out_place;
-      if (step == 0 && divide && out_count > 0) {
-        Divide(type, own + out_place, ranks_, divided, out_count);
-        sent = divided;
-      }
+      const char* sent = step == 0 ? Prepared(own + out_place, out_count, reduction, prepared) : result + out_place;
       if (Status status = SendAndReceive(sent, out_count * element, received, in_count * element); !status.ok()) {
         return status;
       }
-      if (in_count == 0) continue;
-      const char* addend = own + in_place;
-      if (divide) {
-        Divide(type, addend, ranks_, divided, in_count);
-        addend = divided;
-      }
-      Reduce(type, operation, addend, received, result + in_place, in_count);
+      const char* addend = Prepared(own + in_place, in_count, reduction, prepared);
+      emulated_nccl::Reduce(reduction.type, reduction.operation, addend, received, result + in_place, in_count);
     }
+  }
+  return Status();
+}
+
+// One slice of every block goes around; block b ends with rank b.
+Status Ring::ReduceBlocks(const char* own, char* result, size_t block_bytes, size_t count, const Reduction& reduction) {
+  const size_t bytes = count * ElementBytes(reduction.type);
+  char* const received = scratch_.data();
+  char* const prepared = received + kSliceBytes;
+  char* const partial = prepared + kSliceBytes;
+  const auto block = [&](int index) { return own + static_cast<size_t>(Wrap(index)) * block_bytes; };
+  const char* sent = Prepared(block(rank_ - 1), count, reduction, prepared);
+  for (int step = 0; step < ranks_ - 1; ++step) {
+    if (Status status = SendAndReceive(sent, bytes, received, bytes); !status.ok()) return status;
+    const char* addend = Prepared(block(rank_ - step - 2), count, reduction, prepared);
+    emulated_nccl::Reduce(reduction.type, reduction.operation, addend, received, partial, count);
+    sent = partial;
+  }
+  CopyUnlessSame(result, sent, bytes);
+  return Status();
+}
+
+Status Ring::ReduceScatter(const void* own, void* result, size_t count, const Reduction& reduction) {
+  const size_t element = ElementBytes(reduction.type);
+  const size_t slice = kSliceBytes / element;
+  scratch_.resize(3 * kSliceBytes);
+  for (size_t done = 0; done < count; done += slice) {
+    const size_t part = std::min(slice, count - done);
+    char* const out = static_cast<char*>(result) + done * element;
+    const char* const in = static_cast<const char*>(own) + done * element;
+    if (Status status = ReduceBlocks(in, out, count * element, part, reduction); !status.ok()) return status;
+    if (reduction.DividesAfter()) Divide(reduction.type, out, ranks_, out, part);
+  }
+  return Status();
+}
+
+// Partial results go from the rank after the root along the ring, and end with the root.
+Status Ring::Reduce(const void* own, void* result, size_t count, const Reduction& reduction, int root) {
+  const size_t element = ElementBytes(reduction.type);
+  const size_t slice = kSliceBytes / element;
+  scratch_.resize(3 * kSliceBytes);
+  char* const received = scratch_.data();
+  char* const prepared = received + kSliceBytes;
+  char* const partial = prepared + kSliceBytes;
+  const bool is_first = rank_ == Wrap(root + 1);
+  for (size_t done = 0; done < count; done += slice) {
+    const size_t part = std::min(slice, count - done);
+    const size_t bytes = part * element;
+    const char* sum = Prepared(static_cast<const char*>(own) + done * element, part, reduction, prepared);
+    if (!is_first) {
+      if (Status status = previous().Receive(received, bytes, DeadlineAfter(timeout_)); !status.ok()) return status;
+      emulated_nccl::Reduce(reduction.type, reduction.operation, sum, received, partial, part);
+      sum = partial;
+    }
+    if (rank_ != root) {
+      if (Status status = next().Send(sum, bytes, DeadlineAfter(timeout_)); !status.ok()) return status;
+      continue;
+    }
+    char* const out = static_cast<char*>(result) + done * element;
+    CopyUnlessSame(out, sum, bytes);
+    if (reduction.DividesAfter()) Divide(reduction.type, out, ranks_, out, part);
   }
   return Status();
 }
@@ -77,19 +132,18 @@ Status Ring::PassAround(int first, const ChunkPlace& place) {
   return Status();
 }
 
-Status Ring::AllReduce(const void* own, void* result, size_t count, ncclDataType_t type, ncclRedOp_t operation) {
-  const size_t element = ElementBytes(type);
+Status Ring::AllReduce(const void* own, void* result, size_t count, const Reduction& reduction) {
+  const size_t element = ElementBytes(reduction.type);
   char* const out = static_cast<char*>(result);
   if (ranks_ == 1) {
     CopyUnlessSame(result, own, count * element);
+    if (reduction.PreparesOwn()) reduction.PrepareOwn(result, ranks_, result, count);
     return Status();
   }
-  if (Status status = ReduceScatter(static_cast<const char*>(own), out, count, type, operation); !status.ok()) {
-    return status;
-  }
+  if (Status status = ReduceChunks(static_cast<const char*>(own), out, count, reduction); !status.ok()) return status;
   const Chunk mine = ChunkOf(rank_ + 1, count);
-  if (DividesAfter(type, operation)) {
-    Divide(type, out + mine.begin * element, ranks_, out + mine.begin * element, mine.count);
+  if (reduction.DividesAfter()) {
+    Divide(reduction.type, out + mine.begin * element, ranks_, out + mine.begin * element, mine.count);
   }
   return PassAround(rank_ + 1, [&](int index) {
     const Chunk chunk = ChunkOf(index, count);

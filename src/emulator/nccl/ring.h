@@ -10,6 +10,7 @@
 
 #include "commpool/status.h"
 #include "src/emulator/nccl/bootstrap.h"
+#include "src/emulator/nccl/reduction.h"
 
 namespace commpool::emulated_nccl {
 
@@ -20,7 +21,11 @@ class Ring {
       : mesh_(mesh), rank_(rank), ranks_(ranks), timeout_(timeout) {}
 
   // `own` and `result` may be the same.
-  Status AllReduce(const void* own, void* result, size_t count, ncclDataType_t type, ncclRedOp_t operation);
+  Status AllReduce(const void* own, void* result, size_t count, const Reduction& reduction);
+  // `own` holds a block of `count` elements for each rank; `result` may be this rank's.
+  Status ReduceScatter(const void* own, void* result, size_t count, const Reduction& reduction);
+  // `result` counts on the root only.
+  Status Reduce(const void* own, void* result, size_t count, const Reduction& reduction, int root);
   // `own` may be its place in `result`.
   Status AllGather(const void* own, void* result, size_t bytes);
   // `own` counts on the root only.
@@ -36,7 +41,11 @@ class Ring {
   Connection& next() { return mesh_.to(Wrap(rank_ + 1)); }
   Connection& previous() { return mesh_.to(Wrap(rank_ - 1)); }
 
-  Status ReduceScatter(const char* own, char* result, size_t count, ncclDataType_t type, ncclRedOp_t operation);
+  // Leaves chunk `rank + 1` of the result in its place; partial results lie in the others.
+  Status ReduceChunks(const char* own, char* result, size_t count, const Reduction& reduction);
+  Status ReduceBlocks(const char* own, char* result, size_t block_bytes, size_t count, const Reduction& reduction);
+  // This rank's addend: `own`, or what `prepared` is filled with.
+  const char* Prepared(const char* own, size_t count, const Reduction& reduction, char* prepared) const;
   // Passes chunks on until every rank has all; this rank begins with chunk `first`, already in place.
   template <typename ChunkPlace>
   Status PassAround(int first, const ChunkPlace& place);

@@ -7,6 +7,7 @@
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/exchange.h"
 #include "src/emulator/nccl/log.h"
+#include "src/emulator/nccl/releases.h"
 
 namespace commpool::emulated_nccl {
 
@@ -17,13 +18,10 @@ struct Communicator::WindowMessage {
   uint64_t offset = 0;  // of the buffer in it
   int64_t flags = 0;
   double now_us = 0;
+  uint64_t multicast = 0;  // 1 where its memory could be bound to a multicast object
 };
 
 namespace {
-
-constexpr int kFirstWithWindows = 22700;
-constexpr int kFirstWithHostWindows = 23003;
-constexpr int kFirstWithUnequalWindows = 23007;
 
 bool LocalRegistrationOff() {
   const char* value = std::getenv("NCCL_LOCAL_REGISTER");
@@ -51,6 +49,7 @@ void Communicator::DropLocal(LocalRegistration* slot) {
   const std::unique_ptr<LocalRegistration> removed = registrations_.Release(slot);
   if (removed == nullptr) return;
   GetDriver().commpoolEmulatorUnhold(removed->buffer, removed->bytes);
+  GetDriver().commpoolEmulatorNoteNvls(removed->buffer, 0, nullptr);
   GetDriver().commpoolEmulatorForgetResource("NCCL registration", removed.get());
 }
 
@@ -75,6 +74,8 @@ ncclResult_t Communicator::RegisterLocal(void* buffer, size_t bytes, void** hand
     return ncclSuccess;
   }
   *handle = AddLocal(buffer, bytes);
+  const std::string why_not = WhyNoMulticastOfLocal(buffer, bytes, mapping);
+  GetDriver().commpoolEmulatorNoteNvls(address, bytes, why_not.c_str());
   GetDriver().commpoolEmulatorAdvance(kLocalRegistrationMicroseconds);
   return ncclSuccess;
 }
@@ -113,38 +114,51 @@ ncclResult_t Communicator::CheckWindow(void* buffer, size_t bytes, commpoolEmula
     COMMPOOL_NCCL_WARN("Window address must be suitably aligned.");
     return ncclInvalidArgument;
   }
-  // 2.28.9 does not look; what lies beyond the first handle is not in the window (src/dev_runtime.cc).
-  if (address + bytes > mapping->base + mapping->bytes) {
-    GetDriver().commpoolEmulatorReport(
-        "window is larger than its physical handle",
-        (rank + std::to_string(bytes) + " bytes asked, the handle holds " + std::to_string(mapping->bytes)).c_str());
-    return ncclInvalidArgument;
-  }
+  if (const ncclResult_t result = CheckExtent(address, bytes, mapping); result != ncclSuccess) return result;
   // Undefined in host collectives, and exhausts addresses from 2.30 on (user guide; NVIDIA/nccl#2331).
-  if (windows_.FindPhysical(mapping->physical) != nullptr) {
+  if (mapping->physical != 0 && windows_.FindPhysical(mapping->physical) != nullptr) {
     GetDriver().commpoolEmulatorReport("physical memory is registered as a window twice",
                                        (rank + std::to_string(bytes) + " bytes").c_str());
   }
   return ncclSuccess;
 }
 
+// A window is one physical handle before 2.30.3, and a row of them from then on (NVIDIA/nccl#1820; release notes).
+ncclResult_t Communicator::CheckExtent(uintptr_t address, size_t bytes, commpoolEmulatorMapping* mapping) const {
+  const std::string rank = "rank " + std::to_string(rank_) + ": ";
+  while (address + bytes > mapping->base + mapping->bytes) {
+    commpoolEmulatorMapping next = {};
+    const bool joins = ClaimedVersion() >= kFirstWithSegmentedWindows &&
+                       GetDriver().commpoolEmulatorFindMapping(mapping->base + mapping->bytes, &next) == CUDA_SUCCESS &&
+                       next.physical != 0 && next.location_type == mapping->location_type;
+    if (!joins) {
+      // 2.28.9 does not look; what lies beyond the first handle is not in the window (src/dev_runtime.cc).
+      GetDriver().commpoolEmulatorReport(
+          "window is larger than its physical handle",
+          (rank + std::to_string(bytes) + " bytes asked, the handle holds " + std::to_string(mapping->bytes)).c_str());
+      return ncclInvalidArgument;
+    }
+    mapping->bytes += next.bytes;
+    mapping->physical = 0;  // none for all of it
+  }
+  return ncclSuccess;
+}
+
 // NCCL 2.28.9, src/dev_runtime.cc: collective over the communicator; sizes are equal on all ranks before 2.30.7, and so
 // is the order.
-ncclResult_t Communicator::AgreeOnWindow(const WindowMessage& own) {
+ncclResult_t Communicator::AgreeOnWindow(const WindowMessage& own, std::string* why_no_multicast) {
   Message message(sizeof own);
   std::memcpy(message.data(), &own, sizeof own);
-  const Result<std::vector<Message>> messages =
-      ExchangeAll(control_, rank_, ranks_, message, DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())));
-  if (!messages.ok()) {
-    if (!aborted_.load()) Fail(messages.status(), "ncclCommWindowRegister");
-    return ncclRemoteError;
-  }
+  const char* const call = "ncclCommWindowRegister";
+  const Result<std::vector<Message>> messages = ExchangeControl(call, AllRanks(), message);
+  if (!messages.ok()) return FailControl(call, messages.status());
   double latest_us = own.now_us;
   for (int peer = 0; peer < ranks_; ++peer) {
     WindowMessage other;
     const Message& bytes = (*messages)[static_cast<size_t>(peer)];
     std::memcpy(&other, bytes.data(), std::min(bytes.size(), sizeof other));
     latest_us = std::max(latest_us, other.now_us);
+    if (other.multicast == 0) *why_no_multicast = "not on rank " + std::to_string(peer);
     const bool sizes_matter = ClaimedVersion() < kFirstWithUnequalWindows;
     const bool same_size = other.bytes == own.bytes && other.offset == own.offset;
     if (other.number == own.number && other.flags == own.flags && (same_size || !sizes_matter)) continue;
@@ -161,11 +175,8 @@ ncclResult_t Communicator::AgreeOnWindow(const WindowMessage& own) {
 }
 
 ncclResult_t Communicator::RegisterWindow(void* buffer, size_t bytes, int flags, ncclWindow_t* window) {
+  if (stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
-  if (ClaimedVersion() < kFirstWithWindows) {
-    COMMPOOL_NCCL_WARN("windows begin with NCCL 2.27; the emulator poses as %d", ClaimedVersion());
-    return ncclInvalidUsage;
-  }
   if (window_support_ == WindowSupport::kNullWindow) {
     *window = nullptr;
     return ncclSuccess;
@@ -182,12 +193,15 @@ ncclResult_t Communicator::RegisterWindow(void* buffer, size_t bytes, int flags,
   commpoolEmulatorMapping mapping = {};
   if (const ncclResult_t result = CheckWindow(buffer, bytes, &mapping); result != ncclSuccess) return result;
   const auto address = reinterpret_cast<uintptr_t>(buffer);
+  const std::string own_reason = WhyNoMulticast(mapping);
   const WindowMessage own{.number = ++window_calls_,
                           .bytes = mapping.bytes,
                           .offset = address - mapping.base,
                           .flags = flags,
-                          .now_us = GetDriver().commpoolEmulatorNow()};
-  if (const ncclResult_t result = AgreeOnWindow(own); result != ncclSuccess) return result;
+                          .now_us = GetDriver().commpoolEmulatorNow(),
+                          .multicast = own_reason.empty() ? 1u : 0u};
+  std::string why_no_multicast;
+  if (const ncclResult_t result = AgreeOnWindow(own, &why_no_multicast); result != ncclSuccess) return result;
   Window* added = windows_.Add({.number = own.number,
                                 .buffer = address,
                                 .bytes = bytes,
@@ -200,6 +214,7 @@ ncclResult_t Communicator::RegisterWindow(void* buffer, size_t bytes, int flags,
   const std::string holder = "window " + std::to_string(own.number) + " of rank " + std::to_string(rank_);
   GetDriver().commpoolEmulatorHold(mapping.base, mapping.bytes, holder.c_str());
   GetDriver().commpoolEmulatorNoteResource("NCCL window", added, holder.c_str());
+  BindMulticast(*added, own_reason.empty() ? why_no_multicast : own_reason);
   *window = reinterpret_cast<ncclWindow_t>(added);
   return ncclSuccess;
 }
@@ -216,6 +231,7 @@ ncclResult_t Communicator::DeregisterWindow(ncclWindow_t window) {
   const std::unique_ptr<Window> removed = windows_.Remove(found);
   GetDriver().commpoolEmulatorUnhold(removed->mapping, removed->mapping_bytes);
   GetDriver().commpoolEmulatorForgetResource("NCCL window", removed.get());
+  UnbindMulticast(*removed);
   DropLocal(removed->local);
   GetDriver().commpoolEmulatorAdvance(kWindowDeregistrationMicroseconds);
   return ncclSuccess;
@@ -226,10 +242,12 @@ void Communicator::DropRegistrations() {
   for (const auto& window : windows_.windows()) {
     driver.commpoolEmulatorUnhold(window->mapping, window->mapping_bytes);
     driver.commpoolEmulatorForgetResource("NCCL window", window.get());
+    UnbindMulticast(*window);
   }
   windows_.Clear();
   for (const auto& slot : registrations_.slots()) {
     driver.commpoolEmulatorUnhold(slot->buffer, slot->bytes);
+    driver.commpoolEmulatorNoteNvls(slot->buffer, 0, nullptr);
     driver.commpoolEmulatorForgetResource("NCCL registration", slot.get());
   }
   registrations_.Clear();

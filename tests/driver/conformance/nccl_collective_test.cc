@@ -100,6 +100,89 @@ TEST_F(NcclCollective, BroadcastGivesEveryRankTheRoots) {
   });
 }
 
+TEST_F(NcclCollective, ReduceScatterGivesEachRankItsBlock) {
+  const std::vector<MappedMemory> memories = MakeMappedOnEachRank(granularity());
+  ForEachRank([&](Rank& rank) {
+    std::vector<int> values;
+    for (int block = 0; block < size(); ++block) values.insert(values.end(), kElements, 10 * block + rank.rank);
+    Upload(OfRank(memories, rank).address(), values);
+  });
+  const uint64_t result = static_cast<uint64_t>(size()) * kBytes;
+  Grouped([&](Rank& rank) {
+    const CUdeviceptr send = OfRank(memories, rank).address();
+    EXPECT_EQ(nccl().ncclReduceScatter(ToPointer(send), ToPointer(send + result), kElements, ncclInt32, ncclSum,
+                                       rank.communicator, rank.stream),
+              ncclSuccess);
+  });
+  Synchronize();
+  ForEachRank([&](Rank& rank) {
+    const int expected = 10 * rank.rank * size() + size() * (size() - 1) / 2;
+    EXPECT_EQ(Download<int>(OfRank(memories, rank).address() + result, kElements),
+              std::vector<int>(kElements, expected));
+  });
+}
+
+TEST_F(NcclCollective, ReduceBringsTheMaximumToItsRoot) {
+  const std::vector<MappedMemory> memories = MakeMappedOnEachRank(granularity());
+  ForEachRank(
+      [&](Rank& rank) { Upload(OfRank(memories, rank).address(), std::vector<double>(kElements / 2, rank.rank)); });
+  Grouped([&](Rank& rank) {
+    const CUdeviceptr send = OfRank(memories, rank).address();
+    EXPECT_EQ(nccl().ncclReduce(ToPointer(send), ToPointer(send + kBytes), kElements / 2, ncclDouble, ncclMax, 0,
+                                rank.communicator, rank.stream),
+              ncclSuccess);
+  });
+  Synchronize();
+  ForEachRank([&](Rank& rank) {
+    if (rank.rank != 0) return;
+    EXPECT_EQ(Download<double>(OfRank(memories, rank).address() + kBytes, kElements / 2),
+              std::vector<double>(kElements / 2, size() - 1));
+  });
+}
+
+TEST_F(NcclCollective, SendsAndReceivesOfAGroupSwapElements) {
+  const std::vector<MappedMemory> memories = MakeMappedOnEachRank(granularity());
+  ForEachRank([&](Rank& rank) { Upload(OfRank(memories, rank).address(), std::vector<int>(kElements, rank.rank)); });
+  Grouped([&](Rank& rank) {
+    const CUdeviceptr send = OfRank(memories, rank).address();
+    const int next = (rank.rank + 1) % size();
+    const int previous = (rank.rank + size() - 1) % size();
+    EXPECT_EQ(nccl().ncclSend(ToPointer(send), kElements, ncclInt32, next, rank.communicator, rank.stream),
+              ncclSuccess);
+    EXPECT_EQ(nccl().ncclRecv(ToPointer(send + kBytes), kElements, ncclInt32, previous, rank.communicator, rank.stream),
+              ncclSuccess);
+  });
+  Synchronize();
+  ForEachRank([&](Rank& rank) {
+    EXPECT_EQ(Download<int>(OfRank(memories, rank).address() + kBytes, kElements),
+              std::vector<int>(kElements, (rank.rank + size() - 1) % size()));
+  });
+}
+
+TEST_F(NcclCollective, APreMultipliedSumScalesEachRanksValues) {
+  const std::vector<MappedMemory> memories = MakeMappedOnEachRank(granularity());
+  std::vector<ncclRedOp_t> operations(ranks().size());
+  ForEachRank([&](Rank& rank) {
+    Upload(OfRank(memories, rank).address(), std::vector<float>(kElements, 2));
+    auto scalar = static_cast<float>(rank.rank + 1);
+    ASSERT_EQ(nccl().ncclRedOpCreatePreMulSum(&OfRank(operations, rank), &scalar, ncclFloat, ncclScalarHostImmediate,
+                                              rank.communicator),
+              ncclSuccess);
+  });
+  Grouped([&](Rank& rank) {
+    void* const data = ToPointer(OfRank(memories, rank).address());
+    EXPECT_EQ(nccl().ncclAllReduce(data, data, kElements, ncclFloat, OfRank(operations, rank), rank.communicator,
+                                   rank.stream),
+              ncclSuccess);
+  });
+  Synchronize();
+  ForEachRank([&](Rank& rank) {
+    const auto sum = static_cast<float>(size() * (size() + 1));
+    EXPECT_EQ(Download<float>(OfRank(memories, rank).address(), kElements), std::vector<float>(kElements, sum));
+    EXPECT_EQ(nccl().ncclRedOpDestroy(OfRank(operations, rank), rank.communicator), ncclSuccess);
+  });
+}
+
 class NcclWindow : public NcclCollective {
  protected:
   void SetUp() override {

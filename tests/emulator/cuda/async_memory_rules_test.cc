@@ -39,6 +39,24 @@ class AsyncMemoryRules : public MachineTest {
   }
 };
 
+TEST_F(AsyncMemoryRules, ACaptureIsToldThatNodesOfMemoryAreNotSupported) {
+  const CUstream stream = MakeStream();
+  const CUdeviceptr before = AllocateOn(stream);
+  ASSERT_EQ(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  CUdeviceptr address = 0;
+  CUmemoryPool pool = nullptr;
+  ASSERT_EQ(cuda().cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuMemAllocAsync(&address, kBytes, stream), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuda().cuMemAllocFromPoolAsync(&address, kBytes, pool, stream), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuda().cuMemFreeAsync(before, stream), CUDA_ERROR_NOT_SUPPORTED);
+  const CUstream other = MakeStream();
+  FreeOn(other, AllocateOn(other));
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << "the capture goes on";
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  FreeOn(stream, before);
+}
+
 TEST_F(AsyncMemoryRules, UseAfterTheFreeIsReported) {
   const CUstream stream = MakeStream();
   const CUdeviceptr address = AllocateOn(stream);

@@ -58,6 +58,7 @@ TEST(EmulatorDescription, TakesWhatIsDeclared) {
   EXPECT_EQ(description.numa_nodes(), 1);
   EXPECT_EQ(description.host_bytes(), kGiB);
   EXPECT_EQ(description.granularity(), 64 * kKiB);
+  EXPECT_EQ(description.multicast_granularity(), 64 * kKiB) << "follows granularity where it is not declared";
   EXPECT_EQ(description.seed(), 7u);
   EXPECT_STREQ(description.Value("nccl"), "2.19.3");
 }
@@ -98,6 +99,9 @@ TEST(EmulatorDescription, SizesThatAreNoneAreRefused) {
   ExpectRefused("granularity=3MiB", "a power of two of at least 64KiB");
   ExpectRefused("granularity=4KiB", "a power of two of at least 64KiB");
   ExpectRefused("granularity=0", "granularity=0");
+  ExpectRefused("multicast_granularity=64KiB", "a power of two, at least granularity");
+  ExpectRefused("multicast_granularity=3MiB", "a power of two, at least granularity");
+  ExpectRefused("multicast_granularity=big", "a size");
 }
 
 TEST(EmulatorDescription, ChoicesThatThereAreNotAreRefusedWithTheirKey) {

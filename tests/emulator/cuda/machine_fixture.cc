@@ -57,8 +57,8 @@ MachineTest::MachineTest(int device) : context_(PrimaryContext::Retain(driver(),
 MachineTest::~MachineTest() {
   cuda().cuCtxSynchronize();
   for (const CUevent event : events_) EXPECT_EQ(cuda().cuEventDestroy(event), CUDA_SUCCESS);
-  for (const CUstream stream : streams_) EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
   for (const CUdeviceptr address : allocations_) EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);
+  for (const CUstream stream : streams_) EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
 CUdeviceptr MachineTest::Allocate(uint64_t bytes) {

@@ -60,7 +60,8 @@ const Libraries& Api() {
   return libraries;
 }
 
-DeviceMemory::DeviceMemory(int device, size_t bytes, MemoryKind kind, CUmemLocationType location)
+DeviceMemory::DeviceMemory(int device, size_t bytes, MemoryKind kind, CUmemLocationType location,
+                           CUmemAllocationHandleType handles)
     : kind_(kind), bytes_((bytes + kGranularity - 1) / kGranularity * kGranularity) {
   const Libraries& api = Api();
   if (kind_ == MemoryKind::kPlain) {
@@ -70,7 +71,7 @@ DeviceMemory::DeviceMemory(int device, size_t bytes, MemoryKind kind, CUmemLocat
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {.type = location, .id = location == CU_MEM_LOCATION_TYPE_DEVICE ? device : 0};
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.requestedHandleTypes = handles;
   const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   CUmemGenericAllocationHandle handle = 0;

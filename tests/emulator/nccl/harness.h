@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "src/driver/newer_nccl.h"
 #include "src/emulator/extension.h"
 
 #define COMMPOOL_TEST_DRIVER_FUNCTIONS(X) \
@@ -44,11 +45,13 @@
   X(commpoolEmulatorClearReports)         \
   X(commpoolEmulatorInjectFault)          \
   X(commpoolEmulatorLeaks)                \
+  X(commpoolEmulatorNvls)                 \
   X(commpoolEmulatorReports)
 
 #define COMMPOOL_TEST_NCCL_FUNCTIONS(X) \
   X(ncclAllGather)                      \
   X(ncclAllReduce)                      \
+  X(ncclAlltoAll)                       \
   X(ncclBcast)                          \
   X(ncclBroadcast)                      \
   X(ncclCommAbort)                      \
@@ -58,22 +61,35 @@
   X(ncclCommDestroy)                    \
   X(ncclCommFinalize)                   \
   X(ncclCommGetAsyncError)              \
+  X(ncclCommGetUniqueId)                \
+  X(ncclCommGrow)                       \
   X(ncclCommInitAll)                    \
   X(ncclCommInitRank)                   \
   X(ncclCommInitRankConfig)             \
   X(ncclCommRegister)                   \
+  X(ncclCommRevoke)                     \
+  X(ncclCommShrink)                     \
+  X(ncclCommSplit)                      \
   X(ncclCommUserRank)                   \
   X(ncclCommWindowDeregister)           \
   X(ncclCommWindowRegister)             \
+  X(ncclGather)                         \
   X(ncclGetErrorString)                 \
   X(ncclGetLastError)                   \
   X(ncclGetUniqueId)                    \
   X(ncclGetVersion)                     \
   X(ncclGroupEnd)                       \
+  X(ncclGroupSimulateEnd)               \
   X(ncclGroupStart)                     \
   X(ncclMemAlloc)                       \
   X(ncclMemFree)                        \
-  X(ncclReduceScatter)
+  X(ncclRecv)                           \
+  X(ncclRedOpCreatePreMulSum)           \
+  X(ncclRedOpDestroy)                   \
+  X(ncclReduce)                         \
+  X(ncclReduceScatter)                  \
+  X(ncclScatter)                        \
+  X(ncclSend)
 
 namespace commpool::testing {
 
@@ -91,7 +107,8 @@ enum class MemoryKind { kVirtual, kPlain };  // cuMemCreate with a file descript
 class DeviceMemory {
  public:
   DeviceMemory(int device, size_t bytes, MemoryKind kind = MemoryKind::kVirtual,
-               CUmemLocationType location = CU_MEM_LOCATION_TYPE_DEVICE);
+               CUmemLocationType location = CU_MEM_LOCATION_TYPE_DEVICE,
+               CUmemAllocationHandleType handles = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;

@@ -33,8 +33,7 @@ TEST(Reduction, KnowsTheBytesOfEachType) {
   EXPECT_EQ(ElementBytes(ncclFloat), 4u);
   EXPECT_EQ(ElementBytes(ncclDouble), 8u);
   EXPECT_EQ(ElementBytes(ncclNumTypes), 0u);
-  EXPECT_FALSE(CanReduce(ncclFloat8e4m3));
-  EXPECT_FALSE(CanReduce(ncclNumTypes));
+  EXPECT_EQ(ElementBytes(ncclFloat8e4m3), 1u);
 }
 
 TEST(Reduction, AddingZeroKeepsEveryHalf) {
@@ -86,13 +85,74 @@ TEST(Reduction, WorksInPlace) {
 }
 
 TEST(Reduction, DividesFloatsBeforeAndWholeNumbersAfter) {
-  EXPECT_TRUE(DividesBefore(ncclHalf, ncclAvg));
-  EXPECT_FALSE(DividesAfter(ncclHalf, ncclAvg));
-  EXPECT_TRUE(DividesAfter(ncclInt32, ncclAvg));
-  EXPECT_FALSE(DividesBefore(ncclFloat, ncclSum));
+  EXPECT_TRUE((Reduction{.type = ncclHalf, .operation = ncclAvg}.PreparesOwn()));
+  EXPECT_FALSE((Reduction{.type = ncclHalf, .operation = ncclAvg}.DividesAfter()));
+  EXPECT_TRUE((Reduction{.type = ncclInt32, .operation = ncclAvg}.DividesAfter()));
+  EXPECT_FALSE((Reduction{.type = ncclFloat, .operation = ncclSum}.PreparesOwn()));
   std::vector<int32_t> values = {9, -9};
   Divide(ncclInt32, values.data(), 2, values.data(), 2);
   EXPECT_EQ(values, (std::vector<int32_t>{4, -4}));
+}
+
+// By the definition of the two formats: E4M3 has no infinity, and one not-a-number of each sign.
+double Float8Value(ncclDataType_t type, uint8_t bits) {
+  const bool wide = type == ncclFloat8e5m2;
+  const int mantissa = wide ? 2 : 3;
+  const int bias = wide ? 15 : 7;
+  const int magnitude = bits & 0x7f;
+  const int exponent = magnitude >> mantissa;
+  const int fraction = magnitude & ((1 << mantissa) - 1);
+  const double sign = (bits & 0x80) != 0 ? -1 : 1;
+  if (wide && exponent == 31) return fraction != 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
+  if (!wide && magnitude == 0x7f) return std::nan("");
+  if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - mantissa);
+  return sign * std::ldexp((1 << mantissa) + fraction, exponent - bias - mantissa);
+}
+
+uint8_t ReduceFloat8(ncclDataType_t type, ncclRedOp_t operation, int a, int b) {
+  const auto left = static_cast<uint8_t>(a);
+  const auto right = static_cast<uint8_t>(b);
+  uint8_t result = 0;
+  Reduce(type, operation, &left, &right, &result, 1);
+  return result;
+}
+
+TEST(Reduction, AddingZeroKeepsEveryFloat8) {
+  for (const ncclDataType_t type : {ncclFloat8e4m3, ncclFloat8e5m2}) {
+    for (int bits = 0; bits < 256; ++bits) {
+      const double value = Float8Value(type, static_cast<uint8_t>(bits));
+      const double sum = Float8Value(type, ReduceFloat8(type, ncclSum, bits, 0));
+      if (std::isinf(value)) continue;  // becomes the largest number
+      ASSERT_TRUE(std::isnan(value) ? std::isnan(sum) : sum == value) << type << " " << bits;
+    }
+  }
+}
+
+TEST(Reduction, RoundsFloat8ToTheNearestEven) {
+  EXPECT_EQ(ReduceFloat8(ncclFloat8e4m3, ncclSum, 0x58, 0x38), 0x58);   // 16 + 1 = 17: between 16 and 18
+  EXPECT_EQ(ReduceFloat8(ncclFloat8e4m3, ncclSum, 0x59, 0x38), 0x5a);   // 18 + 1 = 19: between 18 and 20
+  EXPECT_EQ(ReduceFloat8(ncclFloat8e4m3, ncclSum, 0x01, 0x01), 0x02);   // the smallest there are
+  EXPECT_EQ(ReduceFloat8(ncclFloat8e5m2, ncclSum, 0x4c, 0x3c), 0x4c);   // 16 + 1 = 17: between 16 and 20
+  EXPECT_EQ(ReduceFloat8(ncclFloat8e5m2, ncclMax, 0x3c, 0xbc), 0x3c);   // 1 and -1
+  EXPECT_EQ(ReduceFloat8(ncclFloat8e4m3, ncclProd, 0x40, 0xc0), 0xc8);  // 2 * -2
+}
+
+TEST(Reduction, OfFloat8EndsAtTheLargestNumber) {
+  EXPECT_EQ(ReduceFloat8(ncclFloat8e4m3, ncclSum, 0x7e, 0x7e), 0x7e);
+  EXPECT_EQ(ReduceFloat8(ncclFloat8e4m3, ncclProd, 0xfe, 0x7e), 0xfe);
+  EXPECT_EQ(ReduceFloat8(ncclFloat8e5m2, ncclSum, 0x7b, 0x7b), 0x7b);
+}
+
+TEST(Reduction, ScalesByAnElementOfTheSameType) {
+  const std::vector<float> values = {1, 2, -3};
+  std::vector<float> result(3);
+  const float half = 0.5f;
+  Scale(ncclFloat, values.data(), &half, result.data(), 3);
+  EXPECT_EQ(result, (std::vector<float>{0.5f, 1, -1.5f}));
+  int8_t whole = 100;
+  const int8_t three = 3;
+  Scale(ncclInt8, &whole, &three, &whole, 1);
+  EXPECT_EQ(whole, 44);  // wraps around
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Local registrations and windows: each test names the rule of NCCL that it holds the emulator to.
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "tests/emulator/nccl/harness.h"
@@ -73,6 +74,51 @@ TEST_F(LocalRegistration, LeftOnADestroyedCommunicatorIsReported) {
     ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), kBytes, &handle), ncclSuccess);
   });
   EXPECT_NE(TakeReports().find("communicator destroyed with live registrations"), std::string::npos);
+}
+
+TEST_F(LocalRegistration, IsHeldWhileRegistered) {
+  RunRanks(1, [](Rank& rank) {
+    auto memory = std::make_unique<DeviceMemory>(rank.rank, kBytes);
+    void* handle = nullptr;
+    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory->data(), kBytes, &handle), ncclSuccess);
+    memory.reset();
+    EXPECT_NE(TakeReports().find("memory unmapped while registered"), std::string::npos);
+    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
+  });
+}
+
+// NCCL 2.28.9, src/init.cc: the windows' handles are leaked.
+TEST_F(WindowRegistration, LeftOnADestroyedCommunicatorIsReported) {
+  RunRanks(2, [](Rank& rank) {
+    const DeviceMemory memory(rank.rank, kBytes);
+    ncclWindow_t window = nullptr;
+    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), kBytes, &window, 0), ncclSuccess);
+    EXPECT_EQ(Api().ncclCommDestroy(rank.comm), ncclSuccess);
+    rank.comm = nullptr;
+  });
+  EXPECT_NE(TakeReports().find("communicator destroyed with live registrations: rank 0: 1 windows"), std::string::npos);
+}
+
+TEST_F(WindowRegistration, IsHeldWhileRegistered) {
+  RunRanks(2, [](Rank& rank) {
+    auto memory = std::make_unique<DeviceMemory>(rank.rank, kBytes);
+    ncclWindow_t window = nullptr;
+    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory->data(), kBytes, &window, 0), ncclSuccess);
+    memory.reset();
+    EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
+  });
+  EXPECT_NE(TakeReports().find("memory unmapped while registered"), std::string::npos);
+}
+
+TEST_F(WindowRegistration, OnADeadCommunicatorIsReported) {
+  const DeviceMemory memory(0, kBytes);
+  ncclComm_t dead = nullptr;
+  RunRanks(1, [&](Rank& rank) { dead = rank.comm; });
+  ncclWindow_t window = nullptr;
+  EXPECT_EQ(Api().ncclCommWindowRegister(dead, memory.data(), kBytes, &window, 0), ncclInvalidArgument);
+  EXPECT_EQ(Api().ncclCommWindowDeregister(dead, window), ncclInvalidArgument);
+  EXPECT_NE(TakeReports().find("use of a communicator that does not exist: ncclCommWindowDeregister"),
+            std::string::npos);
 }
 
 TEST_F(WindowRegistration, IsCollective) {

@@ -1,10 +1,11 @@
 // commpool stress engine: random use of pools by several threads, with everything checked that can be.
+#include "tools/cli/stress/stress.h"
+
 #include <atomic>
 #include <iostream>
 #include <map>
 #include <thread>
 
-#include "tools/cli/command.h"
 #include "tools/cli/stress/stress_machine.h"
 #include "tools/cli/stress/stress_worker.h"
 
@@ -25,7 +26,9 @@ constexpr uint64_t kLookEvery = 256;  // steps, for violations
 const std::map<std::string, Plant> kPlants = {{"skip-wait", Plant::kSkipWait},
                                               {"double-free", Plant::kDoubleFree},
                                               {"use-after-free", Plant::kUseAfterFree},
-                                              {"leak", Plant::kLeak}};
+                                              {"leak", Plant::kLeak},
+                                              {"unannounced-capture", Plant::kUnannouncedCapture},
+                                              {"forgotten-stream", Plant::kForgottenStream}};
 
 void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress, unsigned thread,
           std::atomic<uint64_t>& done) {
@@ -92,8 +95,9 @@ void AddStress(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   engine.add_option("--plant", stress->plant, "A fault that must be found")
       ->transform(CLI::CheckedTransformer(kPlants))
-      ->type_name("skip-wait|double-free|use-after-free|leak");
+      ->type_name("skip-wait|double-free|use-after-free|leak|unannounced-capture|forgotten-stream");
   engine.callback([stress, &exit_code] { exit_code = Run(*stress); });
+  AddStressRegistration(command, exit_code);
 }
 
 }  // namespace commpool::cli

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@
 namespace commpool::cli {
 
 // Faults that the run must find.
-enum class Plant { kNone, kSkipWait, kDoubleFree, kUseAfterFree, kLeak };
+enum class Plant { kNone, kSkipWait, kDoubleFree, kUseAfterFree, kLeak, kUnannouncedCapture, kForgottenStream };
 
 class StressMachine {
  public:
@@ -36,6 +37,9 @@ class StressMachine {
   // Whether running out of memory is no violation: the pool has a limit.
   bool MayRunOut(size_t pool) const { return pool == pools_.size() - 1; }
 
+  // Shared by every step, and held alone while a stream is captured.
+  std::shared_mutex& capture_mutex() { return capture_mutex_; }
+
   void Violate(const std::string& what);
   // Whether anything is wrong by now, the emulator's reports included.
   bool Broken();
@@ -50,6 +54,7 @@ class StressMachine {
   explicit StressMachine(std::shared_ptr<const Driver> driver) : driver_(std::move(driver)) {}
 
   Status MakePools();
+  void TrimAll(Pool& pool);
   // Lines that the emulator's function writes.
   std::vector<std::string> Lines(const char* function) const;
 
@@ -59,6 +64,7 @@ class StressMachine {
   std::unique_ptr<Runtime> runtime_;
   std::vector<PoolHandle> pools_;
   std::atomic<uint64_t> wrong_bytes_{0};
+  std::shared_mutex capture_mutex_;
   std::mutex mutex_;
   std::vector<std::string> violations_;
 };

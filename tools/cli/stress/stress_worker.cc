@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <shared_mutex>
 
 #include "src/base/bytes.h"
 #include "src/driver/launch.h"
+#include "tools/cli/stress/stress_capture.h"
 
 namespace commpool::cli {
 
@@ -45,6 +47,7 @@ StressWorker::StressWorker(StressMachine& machine, Exchange& exchange, uint64_t 
 }
 
 StressWorker::~StressWorker() {
+  const std::shared_lock together(machine_.capture_mutex());
   for (const StressBlock& block : blocks_) Free(block);
   while (const std::optional<StressBlock> block = exchange_.Take()) Free(*block);
   for (const CUstream stream : streams_) {
@@ -73,6 +76,12 @@ StressBlock StressWorker::TakeOut(size_t index) {
 
 void StressWorker::Step() {
   const uint64_t kind = Random(1000);
+  if (kind == 999) return CaptureAndReplay();
+  const std::shared_lock together(machine_.capture_mutex());
+  TakeStep(kind);
+}
+
+void StressWorker::TakeStep(uint64_t kind) {
   const bool empty = blocks_.empty();
   if (kind < 400 && blocks_.size() < kMostBlocks) return Allocate();
   if (kind < 630 && !empty) return Use(blocks_[Random(blocks_.size())]);
@@ -80,8 +89,8 @@ void StressWorker::Step() {
   if (kind < 970) return WaitAcross();
   if (kind < 980 && !empty) return Hand();
   if (kind < 990) return Receive();
-  if (kind < 998) return ChangePool();
-  if (kind < 999) return ReleaseStream();
+  if (kind < 997) return ChangePool();
+  if (kind < 998) return ReleaseStream();
   Allocate();
 }
 
@@ -107,7 +116,6 @@ void StressWorker::Use(StressBlock& block) {
   const size_t stream = RandomStream();
   if (stream != block.home) {
     Expect(machine_.runtime().RecordStream(block.address, streams_[stream]), "record_stream");
-    block.recorded = true;
   }
   Follow(block, stream);
   Check(block, stream);
@@ -117,9 +125,7 @@ void StressWorker::Use(StressBlock& block) {
 void StressWorker::Free(const StressBlock& block) { Expect(machine_.runtime().Free(block.address), "free"); }
 
 void StressWorker::Hand() {
-  const size_t index = Random(blocks_.size());
-  if (blocks_[index].recorded) return;  // it may not be freed while a stream that it was recorded on is released
-  StressBlock block = TakeOut(index);
+  StressBlock block = TakeOut(Random(blocks_.size()));
   // A thread's word to another orders nothing on the device.
   if (block.last != StressBlock::kNoStream) cuda_.cuStreamSynchronize(streams_[block.last]);
   block.home = StressBlock::kNoStream;
@@ -151,6 +157,10 @@ void StressWorker::ChangePool() {
 void StressWorker::ReleaseStream() {
   const size_t stream = RandomStream();
   Expect(machine_.runtime().ReleaseStream(streams_[stream]), "release_stream");
+  ReplaceStream(stream);
+}
+
+void StressWorker::ReplaceStream(size_t stream) {
   cuda_.cuStreamDestroy(streams_[stream]);
   cuda_.cuStreamCreate(&streams_[stream], CU_STREAM_NON_BLOCKING);
   for (StressBlock& block : blocks_) {
@@ -198,8 +208,74 @@ void StressWorker::Check(StressBlock& block, size_t stream) {
          "read");
 }
 
+void StressWorker::CaptureAndReplay() {
+  const size_t pool = Random(machine_.pools().size());
+  const size_t stream = RandomStream();
+  std::vector<StressBlock> left;
+  {
+    StressCapture capture(machine_, pool, streams_[stream], [&] { WorkInCapture(pool, stream, left); });
+    for (uint64_t replays = 1 + Random(4); replays > 0; --replays) {
+      capture.Replay();
+      const std::shared_lock together(machine_.capture_mutex());
+      TakeStep(Random(970));  // others' memory meanwhile, of any pool
+    }
+  }
+  const std::shared_lock together(machine_.capture_mutex());
+  for (const StressBlock& block : left) Free(block);
+}
+
+void StressWorker::WorkInCapture(size_t pool, size_t stream, std::vector<StressBlock>& left) {
+  for (uint64_t count = 1 + Random(6); count > 0; --count) {
+    StressBlock block{.bytes = 1 + Random(512 * kKiB), .pool = pool, .home = stream, .last = stream};
+    Result<CUdeviceptr> address =
+        machine_.runtime().AllocateFrom(machine_.pools()[pool], block.bytes, streams_[stream]);
+    if (address.status().code() == StatusCode::kOutOfMemory) continue;  // nothing grows in a capture
+    if (!address.ok()) return Expect(address.status(), "allocate in a capture");
+    block.address = *address;
+    Write(block, stream);
+    Check(block, stream);
+    if (Random(2) == 0) {
+      Free(block);
+    } else {
+      left.push_back(block);
+    }
+  }
+  for (StressBlock& block : left) Check(block, stream);
+}
+
+// A pool serves a stream in capture, and nobody has told it of that.
+void StressWorker::PlantCapture() {
+  const std::unique_lock alone(machine_.capture_mutex());
+  const CUstream stream = streams_[RandomStream()];
+  Result<CUdeviceptr> first = machine_.runtime().AllocateFrom(machine_.pools()[0], kKiB, stream);
+  if (first.ok()) Expect(machine_.runtime().Free(*first), "free");  // so that there is one to serve
+  cuda_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  Result<CUdeviceptr> address = machine_.runtime().AllocateFrom(machine_.pools()[0], kKiB, stream);
+  CUgraph graph = nullptr;
+  cuda_.cuStreamEndCapture(stream, &graph);
+  if (graph != nullptr) cuda_.cuGraphDestroy(graph);
+  if (address.ok()) Expect(machine_.runtime().Free(*address), "free");
+}
+
 bool StressWorker::PlantFault(Plant plant) {
+  if (plant == Plant::kUnannouncedCapture) {
+    PlantCapture();
+    return true;
+  }
+  const std::shared_lock together(machine_.capture_mutex());
+  return PlantInBlock(plant);
+}
+
+bool StressWorker::PlantInBlock(Plant plant) {
   if (blocks_.empty()) return false;
+  if (plant == Plant::kForgottenStream) {
+    const auto known = std::find_if(blocks_.begin(), blocks_.end(),
+                                    [](const StressBlock& block) { return block.home != StressBlock::kNoStream; });
+    if (known == blocks_.end()) return false;
+    cuda_.cuStreamSynchronize(streams_[known->home]);
+    ReplaceStream(known->home);
+    return true;
+  }
   StressBlock block = TakeOut(0);
   if (plant == Plant::kLeak) return true;
   const size_t stream = RandomStream();

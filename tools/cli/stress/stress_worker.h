@@ -24,7 +24,6 @@ struct StressBlock {
   size_t home = kNoStream;  // the worker's stream that it was allocated for; none where that is another's, or gone
   size_t last = kNoStream;  // the worker's stream that used it last; none where the host has waited for that
   uint8_t value = 0;        // what it is filled with
-  bool recorded = false;    // record_stream was called: its free records on the worker's streams
 };
 
 // Blocks on their way from one worker to another.
@@ -48,12 +47,16 @@ class StressWorker {
 
   // One random operation.
   void Step();
-  // False where the fault could not be planted yet: no block lives.
+  // False where the fault could not be planted yet.
   bool PlantFault(Plant plant);
 
  private:
   uint64_t Random(uint64_t below) { return random_() % below; }
   uint64_t RandomBytes();
+  void TakeStep(uint64_t kind);
+  void ReplaceStream(size_t stream);
+  bool PlantInBlock(Plant plant);
+  void PlantCapture();
   size_t RandomStream() { return Random(streams_.size()); }
   StressBlock TakeOut(size_t index);
   void Expect(const Status& status, const char* what);
@@ -66,6 +69,9 @@ class StressWorker {
   void ChangePool();
   void ReleaseStream();
   void WaitAcross();
+  // Blocks that live in a graph, and the graph's replays.
+  void CaptureAndReplay();
+  void WorkInCapture(size_t pool, size_t stream, std::vector<StressBlock>& left);
 
   // The stream's later work comes after the block's last use.
   void Follow(StressBlock& block, size_t stream);

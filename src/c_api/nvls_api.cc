@@ -1,0 +1,36 @@
+// The C ABI: whether NVLink multicast can serve a range.
+#include <string>
+#include <utility>
+
+#include "commpool/commpool.h"
+#include "src/c_api/boundary.h"
+#include "src/c_api/process_runtime.h"
+#include "src/pool/nvls_eligibility.h"
+
+using namespace commpool;  // NOLINT: this file is the other side of that namespace
+
+namespace {
+
+// The thread's last answer.
+thread_local std::string last_reason;
+
+}  // namespace
+
+commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, ncclComm* communicator, int* eligible,
+                                       const char** reason) {
+  return Guarded([&]() -> Status {
+    if (eligible == nullptr) return Status(StatusCode::kInvalidArgument, "the output pointer is null");
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    Status status = (*runtime)->RefuseForkedChild();
+    if (!status.ok()) return status;
+    Result<std::string> why =
+        WhyNoNvls((*runtime)->driver(), (*runtime)->pools(), (*runtime)->windows(),
+                  {.address = reinterpret_cast<CUdeviceptr>(pointer), .bytes = bytes, .communicator = communicator});
+    if (!why.ok()) return why.status();
+    last_reason = std::move(*why);
+    *eligible = last_reason.empty() ? 1 : 0;
+    if (reason != nullptr) *reason = last_reason.c_str();
+    return Status();
+  });
+}

@@ -1,0 +1,86 @@
+// What pools announce: src/emulator/extension.h.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "src/emulator/cuda/api.h"
+
+using namespace commpool::emulator;  // NOLINT: C on the outside
+
+namespace {
+
+template <typename Body>
+auto Locked(Body body) {
+  Machine& machine = Machine::Get();
+  std::unique_lock<std::mutex> lock(machine.mutex);
+  return body(machine);
+}
+
+// The stream that the calling thread means; null for a handle that there is not.
+CUstream_st* Meant(Machine& machine, CUstream handle) {
+  return machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+}
+
+// Default streams are never destroyed.
+bool IsDestroyable(CUstream handle) {
+  return handle != nullptr && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD;
+}
+
+std::string Hexadecimal(CUdeviceptr address) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
+  return text;
+}
+
+}  // namespace
+
+void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream handle, const char* pool) {
+  Locked([&](Machine& machine) {
+    if (!machine.races.on()) return;
+    const CUstream_st* const stream = Meant(machine, handle);
+    const std::string name = pool == nullptr ? "without a name" : pool;
+    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, name);
+    if (stream == nullptr) return;
+    if (IsDestroyable(handle)) machine.pool_streams.Used(stream->id, address, name);
+    if (!IsUnannouncedCapture(machine, stream)) return;
+    machine.ledger.Report("unannounced capture",
+                          "pool " + name + " serves stream " + std::to_string(stream->id) + " of device " +
+                              std::to_string(stream->device) + ", which captures, with a block of " +
+                              std::to_string(bytes) + " bytes at " + Hexadecimal(address) +
+                              ", and was not told of the capture; allocated at " + CallStack::Capture().Describe());
+  });
+}
+
+void commpoolEmulatorBlockRecorded(CUdeviceptr address, CUstream handle) {
+  Locked([&](Machine& machine) {
+    if (!machine.races.on() || !IsDestroyable(handle)) return;
+    const CUstream_st* const stream = Meant(machine, handle);
+    const std::shared_ptr<const Block> block = machine.races.blocks().At(address);
+    if (stream != nullptr && block != nullptr) machine.pool_streams.Used(stream->id, address, block->pool);
+  });
+}
+
+void commpoolEmulatorBlockFreed(CUdeviceptr address) {
+  Locked([&](Machine& machine) { machine.races.blocks().Freed(address); });
+}
+
+void commpoolEmulatorStreamReleased(CUstream handle) {
+  Locked([&](Machine& machine) {
+    const CUstream_st* const stream = Meant(machine, handle);
+    if (stream != nullptr) machine.pool_streams.Released(stream->id);
+  });
+}
+
+void commpoolEmulatorCaptureAnnounced(CUstream handle, int announced) {
+  Locked([&](Machine& machine) {
+    CUstream_st* const stream = Meant(machine, handle);
+    if (stream != nullptr) machine.captures.Announce(stream, announced != 0);
+  });
+}
+
+int commpoolEmulatorIsUnannouncedCapture(CUstream handle) {
+  return Locked([&](Machine& machine) {
+    const CUstream_st* const stream = Meant(machine, handle);
+    return stream != nullptr && IsUnannouncedCapture(machine, stream) ? 1 : 0;
+  });
+}

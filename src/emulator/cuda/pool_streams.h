@@ -1,0 +1,40 @@
+// Streams that pools know: those that blocks were allocated for, and those that were recorded for blocks.
+//
+// A pool keeps its order under a stream's handle, which the driver gives to another stream once this one is destroyed:
+// so pools are told before (commpool_release_stream). They know a stream as long as they have the memory that it used.
+// Not thread-safe: the machine's lock guards it.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_POOL_STREAMS_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_POOL_STREAMS_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+namespace commpool::emulator {
+
+class PoolStreams {
+ public:
+  // By the stream's number: handles recycle.
+  void Used(uint64_t stream, CUdeviceptr block, const std::string& pool);
+  void Released(uint64_t stream) { known_.erase(stream); }
+  // The segment is gone.
+  void Forget(CUdeviceptr address, uint64_t bytes);
+
+  // The stream is destroyed. Which pool still knew it: the last that used it; empty where none did.
+  std::string Destroyed(uint64_t stream);
+
+ private:
+  struct Uses {
+    std::string pool;
+    std::set<CUdeviceptr> blocks;
+  };
+
+  std::map<uint64_t, Uses> known_;
+};
+
+}  // namespace commpool::emulator
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_POOL_STREAMS_H_

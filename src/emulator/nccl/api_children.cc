@@ -1,0 +1,144 @@
+// Communicators made from others: split, shrunk, grown; and the end before that.
+#include <set>
+
+#include "src/driver/newer_nccl.h"
+#include "src/emulator/nccl/api.h"
+#include "src/emulator/nccl/group.h"
+#include "src/emulator/nccl/live_communicators.h"
+#include "src/emulator/nccl/log.h"
+#include "src/emulator/nccl/new_communicator.h"
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+using Child = Communicator::Child;
+
+// Agrees with the other ranks of the parent, then makes the child.
+template <typename Agree>
+ncclResult_t MakeChild(const char* name, const Call& call, ncclComm_t* child, const ncclConfig_t* config,
+                       const Agree& agree) {
+  Group& group = Group::OfThisThread();
+  const std::shared_ptr<Communicator>& parent = call.communicator();
+  Blocking blocking = parent->async() != nullptr ? Blocking::kNo : Blocking::kYes;
+  if (const ncclResult_t result = ReadConfig(config, blocking, &blocking); result != ncclSuccess) {
+    return group.Note(result);
+  }
+  const NewCommunicator created(child, blocking);
+  return group.WaitForRanks(
+      parent,
+      [name, parent, agree, created] {
+        Child place;
+        const ncclResult_t result = agree(*parent, &place);
+        if (result != ncclSuccess) return result;
+        return created.Make({.ranks = place.ranks, .rank = place.rank, .device = parent->device(), .call = name},
+                            place.id);
+      },
+      created.async());
+}
+
+ncclResult_t Refuse(const char* name, const char* reason) {
+  COMMPOOL_NCCL_WARN("%s : %s", name, reason);
+  return Group::OfThisThread().Note(ncclInvalidArgument);
+}
+
+// A rank that is new takes part in nothing but the joining.
+ncclResult_t JoinGrown(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm, const ncclConfig_t* config) {
+  if (id == nullptr || rank < 0 || rank >= ranks || MagicOf(*id) == 0) {
+    return Refuse("ncclCommGrow", "a new rank needs an id and its number");
+  }
+  Blocking blocking = Blocking::kYes;
+  if (const ncclResult_t result = ReadConfig(config, blocking, &blocking); result != ncclSuccess) {
+    return Group::OfThisThread().Note(result);
+  }
+  CUdevice device = 0;
+  if (GetDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
+  const NewCommunicator created(newcomm, blocking);
+  return Group::OfThisThread().Initialize(
+      [=, id = *id] {
+        return created.Make({.ranks = ranks, .rank = rank, .device = device, .call = "ncclCommGrow"}, id);
+      },
+      created.async());
+}
+
+}  // namespace
+
+}  // namespace commpool::emulated_nccl
+
+using namespace commpool::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
+                                             ncclConfig_t* config) {
+  const Call call("ncclCommSplit", comm);
+  if (call.result() != ncclSuccess) return Group::OfThisThread().Note(call.result());
+  if (newcomm == nullptr || color < NCCL_SPLIT_NOCOLOR) return Refuse("ncclCommSplit", "invalid color or result");
+  if (color == NCCL_SPLIT_NOCOLOR) {
+    *newcomm = nullptr;
+    const std::shared_ptr<Communicator>& parent = call.communicator();
+    return Group::OfThisThread().WaitForRanks(parent, [parent, color, key] {
+      Child nobody;
+      return parent->AgreeOnSplit(color, key, &nobody);
+    });
+  }
+  return MakeChild("ncclCommSplit", call, newcomm, config,
+                   [color, key](Communicator& parent, Child* child) { return parent.AgreeOnSplit(color, key, child); });
+}
+COMMPOOL_NCCL_PROFILED(ncclCommSplit);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                                              ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) {
+  const Call call("ncclCommShrink", comm);
+  if (call.result() != ncclSuccess) return Group::OfThisThread().Note(call.result());
+  if (newcomm == nullptr || excludeRanksList == nullptr || excludeRanksCount <= 0) {
+    return Refuse("ncclCommShrink", "no ranks to leave out, or no result");
+  }
+  if (shrinkFlags != NCCL_SHRINK_DEFAULT && shrinkFlags != NCCL_SHRINK_ABORT) {
+    return Refuse("ncclCommShrink", "unknown flags");
+  }
+  const std::set<int> excluded(excludeRanksList, excludeRanksList + excludeRanksCount);
+  if (*excluded.begin() < 0 || *excluded.rbegin() >= call->ranks() || excluded.count(call->rank()) != 0) {
+    return Refuse("ncclCommShrink", "the list names no rank of the communicator, or the caller");
+  }
+  return MakeChild("ncclCommShrink", call, newcomm, config,
+                   [excluded, shrinkFlags](Communicator& parent, Child* child) {
+                     return parent.AgreeOnShrink(excluded, shrinkFlags, child);
+                   });
+}
+COMMPOOL_NCCL_PROFILED(ncclCommShrink);
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) {
+  const Call call("ncclCommGetUniqueId", comm);
+  if (call.result() != ncclSuccess) return call.result();
+  if (uniqueId == nullptr) return ncclInvalidArgument;
+  commpool::Result<ncclUniqueId> id = MakeUniqueId();
+  if (!id.ok()) return ncclSystemError;
+  *uniqueId = *id;
+  return ncclSuccess;
+}
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
+                                            ncclComm_t* newcomm, ncclConfig_t* config) {
+  if (newcomm == nullptr) return Refuse("ncclCommGrow", "no result");
+  if (comm == nullptr) {
+    const ncclResult_t injected = EnterCall("ncclCommGrow");
+    return injected != ncclSuccess ? injected : JoinGrown(nRanks, uniqueId, rank, newcomm, config);
+  }
+  const Call call("ncclCommGrow", comm);
+  if (call.result() != ncclSuccess) return Group::OfThisThread().Note(call.result());
+  if (nRanks <= call->ranks() || rank != -1) return Refuse("ncclCommGrow", "an old rank passes -1 and a larger number");
+  const ncclUniqueId id = uniqueId != nullptr ? *uniqueId : ncclUniqueId{};
+  const bool brings_id = uniqueId != nullptr;
+  return MakeChild("ncclCommGrow", call, newcomm, config, [nRanks, id, brings_id](Communicator& parent, Child* child) {
+    return parent.AgreeOnGrow(nRanks, brings_id ? &id : nullptr, child);
+  });
+}
+
+COMMPOOL_NCCL_API ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
+  const Call call("ncclCommRevoke", comm);
+  if (call.result() != ncclSuccess) return call.result();
+  if (revokeFlags != NCCL_REVOKE_DEFAULT) return ncclInvalidArgument;
+  const std::shared_ptr<Communicator>& communicator = call.communicator();
+  if (communicator->async() == nullptr) return communicator->Revoke();
+  return AsyncWork::Run({communicator->async()}, [communicator] { return communicator->Revoke(); });
+}
+COMMPOOL_NCCL_PROFILED(ncclCommRevoke);

@@ -1,0 +1,195 @@
+// The part of a communicator that makes others from it, and ends early for that.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "src/emulator/nccl/communicator.h"
+#include "src/emulator/nccl/exchange.h"
+#include "src/emulator/nccl/log.h"
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+struct SplitMessage {
+  int32_t color = 0;
+  int32_t key = 0;
+};
+
+struct ResizeMessage {
+  uint64_t fingerprint = 0;  // of what has to be equal on all ranks
+  uint64_t has_id = 0;
+  ncclUniqueId id = {};
+};
+
+template <typename T>
+Message Pack(const T& value) {
+  Message message(sizeof value);
+  std::memcpy(message.data(), &value, sizeof value);
+  return message;
+}
+
+template <typename T>
+T Unpack(const Message& message) {
+  T value;
+  std::memcpy(&value, message.data(), std::min(message.size(), sizeof value));
+  return value;
+}
+
+// Names a call at the head of its messages.
+uint64_t TagOf(const char* call) { return std::hash<std::string>()(call); }
+
+}  // namespace
+
+std::vector<int> Communicator::AllRanks() const {
+  std::vector<int> ranks(static_cast<size_t>(ranks_));
+  for (int rank = 0; rank < ranks_; ++rank) ranks[static_cast<size_t>(rank)] = rank;
+  return ranks;
+}
+
+Result<std::vector<Message>> Communicator::ExchangeControl(const char* call, const std::vector<int>& members,
+                                                           const Message& own) {
+  const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds()));
+  const uint64_t tag = TagOf(call);
+  Message tagged = Pack(tag);
+  tagged.insert(tagged.end(), own.begin(), own.end());
+  std::vector<Message> messages(static_cast<size_t>(ranks_));
+  messages[static_cast<size_t>(rank_)] = own;
+  for (const int peer : members) {
+    if (peer == rank_) continue;
+    if (Status status = SendMessage(control_.to(peer), tagged, deadline); !status.ok()) return NameRank(peer, status);
+  }
+  std::vector<int> missing;
+  for (const int peer : members) {
+    if (peer == rank_) continue;
+    Message& message = messages[static_cast<size_t>(peer)];
+    Status status = ReceiveMessage(control_.to(peer), message, deadline);
+    // What was begun before an early end is not answered any more.
+    while (status.ok() && stopped_.load() && Unpack<uint64_t>(message) != tag) {
+      status = ReceiveMessage(control_.to(peer), message, deadline);
+    }
+    if (status.code() == StatusCode::kDeadlineExceeded) {
+      missing.push_back(peer);
+      continue;
+    }
+    if (!status.ok()) return NameRank(peer, status);
+    if (Unpack<uint64_t>(message) != tag) {
+      const std::string details =
+          "rank " + std::to_string(rank_) + " is in " + call + ", rank " + std::to_string(peer) + " in something else";
+      GetDriver().commpoolEmulatorReport("collective host calls differ between ranks", details.c_str());
+      return Status(StatusCode::kDisagreement, details);
+    }
+    message.erase(message.begin(), message.begin() + sizeof tag);
+  }
+  if (missing.empty()) return messages;
+  return Status(StatusCode::kDeadlineExceeded, "rank " + JoinRanks(missing) + " did not arrive");
+}
+
+ncclResult_t Communicator::FailControl(const char* call, const Status& status) {
+  if (!aborted_.load()) Fail(status, call);
+  return status.code() == StatusCode::kDisagreement ? ncclInvalidUsage : ncclRemoteError;
+}
+
+// NCCL 2.28.9, src/init.cc: ranks of one colour, ordered by key and then by rank; nothing registered is inherited.
+ncclResult_t Communicator::AgreeOnSplit(int color, int key, Child* child) {
+  if (async_error() != ncclSuccess) return async_error();
+  const char* const call = "ncclCommSplit";
+  const Result<std::vector<Message>> messages =
+      ExchangeControl(call, AllRanks(), Pack(SplitMessage{.color = color, .key = key}));
+  if (!messages.ok()) return FailControl(call, messages.status());
+  std::vector<std::pair<int, int>> members;  // key, rank
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const auto other = Unpack<SplitMessage>((*messages)[static_cast<size_t>(rank)]);
+    if (other.color == color) members.emplace_back(other.key, rank);
+  }
+  std::sort(members.begin(), members.end());
+  const bool joins = color != NCCL_SPLIT_NOCOLOR;
+  const int first = joins ? members.front().second : 0;
+  ResizeMessage own;
+  if (joins && first == rank_) {
+    Result<ncclUniqueId> id = MakeUniqueId();
+    if (id.ok()) own = {.fingerprint = 0, .has_id = 1, .id = *id};
+  }
+  const Result<std::vector<Message>> ids = ExchangeControl(call, AllRanks(), Pack(own));
+  if (!ids.ok()) return FailControl(call, ids.status());
+  if (!joins) return ncclSuccess;
+  const auto answer = Unpack<ResizeMessage>((*ids)[static_cast<size_t>(first)]);
+  if (answer.has_id == 0) return ncclSystemError;
+  child->ranks = static_cast<int>(members.size());
+  child->rank = static_cast<int>(std::find(members.begin(), members.end(), std::pair(key, rank_)) - members.begin());
+  child->id = answer.id;
+  return ncclSuccess;
+}
+
+// NCCL 2.28.9, src/init.cc: the ranks that stay close up, in order. Those that are left out, dead perhaps, take no
+// part.
+ncclResult_t Communicator::AgreeOnShrink(const std::set<int>& excluded, int flags, Child* child) {
+  const char* const call = "ncclCommShrink";
+  if ((flags & NCCL_SHRINK_ABORT) != 0) Stop();
+  if (async_error() != ncclSuccess) return async_error();
+  std::vector<int> members;
+  ResizeMessage own;
+  for (const int rank : AllRanks()) {
+    own.fingerprint = own.fingerprint * 2 + excluded.count(rank);
+    if (excluded.count(rank) == 0) members.push_back(rank);
+  }
+  if (members.front() == rank_) {
+    Result<ncclUniqueId> id = MakeUniqueId();
+    if (!id.ok()) return ncclSystemError;
+    own.id = *id;
+  }
+  const Result<std::vector<Message>> messages = ExchangeControl(call, members, Pack(own));
+  if (!messages.ok()) return FailControl(call, messages.status());
+  for (const int rank : members) {
+    if (Unpack<ResizeMessage>((*messages)[static_cast<size_t>(rank)]).fingerprint == own.fingerprint) continue;
+    const std::string details =
+        "ranks " + std::to_string(rank_) + " and " + std::to_string(rank) + " leave out different ranks";
+    GetDriver().commpoolEmulatorReport("collective host calls differ between ranks", details.c_str());
+    return ncclInvalidUsage;
+  }
+  child->ranks = static_cast<int>(members.size());
+  child->rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
+  child->id = Unpack<ResizeMessage>((*messages)[static_cast<size_t>(members.front())]).id;
+  return ncclSuccess;
+}
+
+// NCCL's user guide, from 2.29.2: old ranks keep their numbers; one of them has brought the id that new ranks join by.
+ncclResult_t Communicator::AgreeOnGrow(int ranks, const ncclUniqueId* id, Child* child) {
+  const char* const call = "ncclCommGrow";
+  if (async_error() != ncclSuccess) return async_error();
+  ResizeMessage own = {.fingerprint = static_cast<uint64_t>(ranks), .has_id = id != nullptr, .id = {}};
+  if (id != nullptr) own.id = *id;
+  const Result<std::vector<Message>> messages = ExchangeControl(call, AllRanks(), Pack(own));
+  if (!messages.ok()) return FailControl(call, messages.status());
+  int roots = 0;
+  bool equal = true;
+  for (const Message& message : *messages) {
+    const auto other = Unpack<ResizeMessage>(message);
+    equal = equal && other.fingerprint == own.fingerprint;
+    if (other.has_id == 0) continue;
+    ++roots;
+    child->id = other.id;
+  }
+  if (!equal || roots != 1) {
+    COMMPOOL_NCCL_WARN("ncclCommGrow : %d ranks brought an id (one must), or ranks count differently", roots);
+    return ncclInvalidArgument;
+  }
+  child->ranks = ranks;
+  child->rank = rank_;
+  return ncclSuccess;
+}
+
+void Communicator::Stop() {
+  stopped_.store(true);
+  data_.Shutdown();
+  queue_.Close();
+  queue_.WaitUntilNothingRuns();
+  async_error_.store(ncclSuccess);
+}
+
+ncclResult_t Communicator::Revoke() {
+  Stop();
+  return ncclSuccess;
+}
+
+}  // namespace commpool::emulated_nccl

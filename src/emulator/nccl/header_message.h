@@ -1,0 +1,20 @@
+// A collective's header and its operation's clock as they travel. Any thread.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_
+
+#include "src/emulator/extension.h"
+#include "src/emulator/nccl/collective.h"
+#include "src/emulator/nccl/exchange.h"
+
+namespace commpool::emulated_nccl {
+
+Message MakeMessage(const CollectiveHeader& header, commpoolEmulatorOperation operation);
+
+CollectiveHeader HeaderOf(const Message& message);
+
+// What the sender knew happened before `operation`.
+void JoinClock(const Message& message, commpoolEmulatorOperation operation);
+
+}  // namespace commpool::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_

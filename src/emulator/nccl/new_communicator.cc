@@ -1,0 +1,47 @@
+#include "src/emulator/nccl/new_communicator.h"
+
+#include <utility>
+
+#include "src/emulator/nccl/live_communicators.h"
+#include "src/emulator/nccl/log.h"
+
+namespace commpool::emulated_nccl {
+
+ncclResult_t ReadConfig(const ncclConfig_t* config, Blocking inherited, Blocking* blocking) {
+  constexpr unsigned int kConfigMagic = 0xcafebeef;
+  *blocking = inherited;
+  if (config == nullptr) return ncclSuccess;
+  if (config->magic != kConfigMagic) {
+    COMMPOOL_NCCL_WARN("ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+    return ncclInvalidArgument;
+  }
+  if (config->blocking == NCCL_CONFIG_UNDEF_INT) return ncclSuccess;
+  if (config->blocking != 0 && config->blocking != 1) {
+    COMMPOOL_NCCL_WARN("Invalid config blocking attribute value %d", config->blocking);
+    return ncclInvalidArgument;
+  }
+  *blocking = config->blocking == 0 ? Blocking::kNo : Blocking::kYes;
+  return ncclSuccess;
+}
+
+NewCommunicator::NewCommunicator(ncclComm_t* target, Blocking blocking) : target_(target) {
+  if (blocking == Blocking::kNo) {
+    async_ = std::make_shared<AsyncWork>();
+    handle_ = LiveCommunicators::Get().Reserve(async_);
+  }
+  *target_ = handle_;
+}
+
+ncclResult_t NewCommunicator::Make(Communicator::Place place, const ncclUniqueId& id) const {
+  place.async = async_;
+  std::shared_ptr<Communicator> created;
+  if (const ncclResult_t result = Communicator::Create(place, id, &created); result != ncclSuccess) return result;
+  if (async_ == nullptr) {
+    *target_ = LiveCommunicators::Get().Add(std::move(created));
+  } else if (!LiveCommunicators::Get().Fill(handle_, created)) {
+    created->Abort();  // as the program has done with the handle
+  }
+  return ncclSuccess;
+}
+
+}  // namespace commpool::emulated_nccl

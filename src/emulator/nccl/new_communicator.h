@@ -1,0 +1,37 @@
+// A communicator that an API call is about to make, blocking or not, and what its configuration says. Any thread.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_NEW_COMMUNICATOR_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_NEW_COMMUNICATOR_H_
+
+#include <nccl.h>
+
+#include <memory>
+
+#include "src/emulator/nccl/communicator.h"
+
+namespace commpool::emulated_nccl {
+
+enum class Blocking { kYes, kNo };
+
+// What `config` asks for; `inherited` where it says nothing, or is null.
+ncclResult_t ReadConfig(const ncclConfig_t* config, Blocking inherited, Blocking* blocking);
+
+class NewCommunicator {
+ public:
+  // Writes null to `target`, or the handle of a nonblocking communicator, which exists from now on.
+  NewCommunicator(ncclComm_t* target, Blocking blocking);
+
+  // Null for a blocking one.
+  const std::shared_ptr<AsyncWork>& async() const { return async_; }
+
+  // Joins the others, and hands the communicator to the program.
+  ncclResult_t Make(Communicator::Place place, const ncclUniqueId& id) const;
+
+ private:
+  ncclComm_t* target_;
+  ncclComm_t handle_ = nullptr;
+  std::shared_ptr<AsyncWork> async_;
+};
+
+}  // namespace commpool::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_NEW_COMMUNICATOR_H_

@@ -1,0 +1,164 @@
+// The part of a communicator that sends and receives: the calls of one group become one operation on their stream.
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/emulator/nccl/communicator.h"
+#include "src/emulator/nccl/header_message.h"
+#include "src/emulator/nccl/log.h"
+#include "src/emulator/nccl/reduction.h"
+
+namespace commpool::emulated_nccl {
+
+namespace {
+
+using Direction = Transfer::Direction;
+
+size_t BytesOf(const Transfer& transfer) { return transfer.count * ElementBytes(transfer.type); }
+
+std::string Describe(uint64_t count, int type) {
+  return "count " + std::to_string(count) + ", type " + std::to_string(type);
+}
+
+}  // namespace
+
+// All transfers of one group with one peer in one direction: they follow each other, lanes run side by side.
+struct Communicator::Lane {
+  struct Part {
+    const Transfer* transfer;
+    const void* source;  // host pointers
+    void* target;
+  };
+  Direction direction;
+  int peer;
+  std::vector<Part> parts;
+};
+
+ncclResult_t Communicator::Check(const char* call, const Transfer& transfer) const {
+  if (finalized_ || stopped_.load()) return ncclInvalidUsage;
+  if (async_error() != ncclSuccess) return async_error();
+  if (transfer.peer < 0 || transfer.peer >= ranks_) {
+    COMMPOOL_NCCL_WARN("%s : invalid peer %d (peer should be in the 0..%d range)", call, transfer.peer, ranks_);
+    return ncclInvalidArgument;
+  }
+  if (ElementBytes(transfer.type) == 0 || !CheckedMultiply(transfer.count, ElementBytes(transfer.type))) {
+    COMMPOOL_NCCL_WARN("%s : invalid type %d or count %zu", call, transfer.type, transfer.count);
+    return ncclInvalidArgument;
+  }
+  if (transfer.count == 0) return ncclSuccess;
+  const bool sends = transfer.direction == Direction::kSend;
+  return CheckBuffer(sends ? "sendbuff" : "recvbuff", transfer.buffer, BytesOf(transfer));
+}
+
+ncclResult_t Communicator::LaunchTransfers(CUstream stream, std::vector<Transfer> transfers) {
+  std::erase_if(transfers, [](const Transfer& transfer) { return transfer.count == 0; });
+  if (transfers.empty()) return ncclSuccess;
+  std::vector<const Transfer*> to_self[2];
+  for (const Transfer& transfer : transfers) {
+    if (transfer.peer == rank_) to_self[transfer.direction == Direction::kSend ? 0 : 1].push_back(&transfer);
+  }
+  const bool matches =
+      std::equal(to_self[0].begin(), to_self[0].end(), to_self[1].begin(), to_self[1].end(),
+                 [](const Transfer* sent, const Transfer* received) { return BytesOf(*sent) == BytesOf(*received); });
+  if (!matches) {
+    COMMPOOL_NCCL_WARN("Trying to send to self without a matching recv");
+    return ncclInvalidUsage;
+  }
+  return Launch({.kind = CollectiveKind::kTransfers, .stream = stream, .transfers = std::move(transfers)});
+}
+
+CollectivePlan Communicator::PlanTransfers(const CollectiveRequest& request) const {
+  size_t bytes[2] = {0, 0};
+  for (const Transfer& transfer : request.transfers) {
+    const bool sends = transfer.direction == Direction::kSend;
+    LogInfo(Subject::kCollective, "%s: buff %p count %zu datatype %d peer %d comm %p [nranks=%d] stream %p",
+            sends ? "Send" : "Recv", transfer.buffer, transfer.count, transfer.type, transfer.peer,
+            static_cast<const void*>(this), ranks_, static_cast<const void*>(request.stream));
+    bytes[sends ? 0 : 1] += BytesOf(transfer);
+  }
+  CollectivePlan plan;
+  plan.duration_us = TransferMicroseconds(std::max(bytes[0], bytes[1]));
+  return plan;
+}
+
+// A send goes ahead of its receive: what arrives is compared with what is waited for.
+Status Communicator::RunLane(const Lane& lane, const PendingCollective& pending, double* start_us) {
+  const auto deadline = [] { return DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())); };
+  Connection& connection = data_.to(lane.peer);
+  for (const Lane::Part& part : lane.parts) {
+    const size_t bytes = BytesOf(*part.transfer);
+    if (lane.direction == Direction::kSend) {
+      CollectiveHeader header;
+      header.magic = peers_[0].magic;
+      header.kind = CollectiveKind::kTransfers;
+      header.count = part.transfer->count;
+      header.type = part.transfer->type;
+      header.start_us = pending.start_us;
+      Status status = SendMessage(connection, MakeMessage(header, pending.operation), deadline());
+      if (status.ok()) status = connection.Send(part.source, bytes, deadline());
+      if (!status.ok()) return status;
+      continue;
+    }
+    Message message;
+    if (Status status = ReceiveMessage(connection, message, deadline()); !status.ok()) return status;
+    const CollectiveHeader header = HeaderOf(message);
+    if (header.kind != CollectiveKind::kTransfers ||
+        header.count * ElementBytes(ncclDataType_t(header.type)) != bytes) {
+      const std::string details = "rank " + std::to_string(rank_) + " receives " +
+                                  Describe(part.transfer->count, part.transfer->type) + " from rank " +
+                                  std::to_string(lane.peer) + ", which is in " + CollectiveName(header.kind) + " of " +
+                                  Describe(header.count, header.type);
+      GetDriver().commpoolEmulatorReport("a send and its receive differ", details.c_str());
+      return Status(StatusCode::kDisagreement, details);
+    }
+    *start_us = std::max(*start_us, header.start_us);
+    JoinClock(message, pending.operation);
+    if (Status status = connection.Receive(part.target, bytes, deadline()); !status.ok()) return status;
+  }
+  return Status();
+}
+
+Status Communicator::RunTransfers(PendingCollective& pending, double* end_us) {
+  std::map<std::pair<int, Direction>, Lane> lanes;
+  size_t sent = 0;
+  size_t received = 0;
+  for (const Transfer& transfer : pending.request.transfers) {
+    const bool sends = transfer.direction == Direction::kSend;
+    Lane& lane = lanes.try_emplace({transfer.peer, transfer.direction}, Lane{transfer.direction, transfer.peer, {}})
+                     .first->second;
+    lane.parts.push_back(
+        {&transfer, sends ? pending.reads[sent] : nullptr, sends ? nullptr : pending.writes[received]});
+    ++(sends ? sent : received);
+  }
+  const auto own_sends = lanes.find({rank_, Direction::kSend});
+  if (own_sends != lanes.end()) {
+    const Lane& own_receives = lanes.at({rank_, Direction::kReceive});
+    for (size_t index = 0; index < own_receives.parts.size(); ++index) {
+      const Lane::Part& part = own_receives.parts[index];
+      std::memmove(part.target, own_sends->second.parts[index].source, BytesOf(*part.transfer));
+    }
+    lanes.erase(own_sends);
+    lanes.erase({rank_, Direction::kReceive});
+  }
+  std::vector<Status> results(lanes.size());
+  std::vector<double> starts(lanes.size(), pending.start_us);
+  std::vector<std::thread> threads;
+  size_t place = 0;
+  for (const auto& [key, lane] : lanes) {
+    threads.emplace_back([this, &lane = lane, &pending, &result = results[place], &start = starts[place]] {
+      result = NameRank(lane.peer, RunLane(lane, pending, &start));
+    });
+    ++place;
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& result : results) {
+    if (!result.ok()) return result;
+  }
+  *end_us = pending.plan.duration_us + pending.start_us;
+  for (const double start : starts) *end_us = std::max(*end_us, start + pending.plan.duration_us);
+  return Status();
+}
+
+}  // namespace commpool::emulated_nccl

@@ -1,0 +1,116 @@
+#include "src/pool/nvls_eligibility.h"
+
+#include <cstdlib>
+
+#include "src/base/bytes.h"
+#include "src/base/environment.h"
+#include "src/driver/diagnosis.h"
+#include "src/registration/communicator.h"
+
+namespace commpool {
+
+namespace {
+
+// NCCL makes no multicast group for fewer GPUs (2.28.9: nvls.cc).
+constexpr int kFewestRanks = 3;
+
+// A reference to the physical memory behind an address.
+class RetainedMemory {
+ public:
+  RetainedMemory(const Driver& driver, CUdeviceptr address) : driver_(driver) {
+    result_ = driver.cuda.cuMemRetainAllocationHandle(&handle_, reinterpret_cast<void*>(address));
+  }
+  ~RetainedMemory() {
+    if (result_ == CUDA_SUCCESS) driver_.cuda.cuMemRelease(handle_);
+  }
+  RetainedMemory(const RetainedMemory&) = delete;
+  RetainedMemory& operator=(const RetainedMemory&) = delete;
+
+  bool Describe(CUmemAllocationProp* properties) const {
+    return result_ == CUDA_SUCCESS &&
+           driver_.cuda.cuMemGetAllocationPropertiesFromHandle(properties, handle_) == CUDA_SUCCESS;
+  }
+
+ private:
+  const Driver& driver_;
+  CUmemGenericAllocationHandle handle_ = 0;
+  CUresult result_ = CUDA_SUCCESS;
+};
+
+// As NCCL reads its variables: any number, in C's notation.
+bool IsSwitchedOff() {
+  const std::string& value = Environment::Get().nccl_nvls_enable;
+  char* end = nullptr;
+  return !value.empty() && std::strtoll(value.c_str(), &end, 0) == 0 && *end == '\0';
+}
+
+std::string WhyNotOnDevice(const Driver& driver, const Communicator& communicator) {
+  const std::string device = "device " + std::to_string(communicator.device);
+  int supported = 0;
+  const CUresult result =
+      driver.cuda.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, communicator.device);
+  if (result == CUDA_SUCCESS && supported != 0) return "";
+  return device + " has no multicast: no NVSwitch, or a driver without it";
+}
+
+std::string WhyNotThisMemory(const Driver& driver, CUdeviceptr address) {
+  CUmemAllocationProp properties = {};
+  if (!RetainedMemory(driver, address).Describe(&properties)) {
+    return "the memory has no handle that NCCL could bind: it was not made by cuMemCreate";
+  }
+  if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return "host memory has no multicast";
+  const unsigned shareable = static_cast<unsigned>(properties.requestedHandleTypes) &
+                             (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC);
+  return shareable != 0 ? "" : "the memory was made without a handle type that other processes import";
+}
+
+std::string WhyNotThisPlace(const Driver& driver, const OwnedRange& segment, int ranks) {
+  CUmulticastObjectProp multicast = {};
+  multicast.numDevices = static_cast<unsigned>(ranks);
+  multicast.size = segment.bytes;
+  multicast.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  size_t granularity = 0;
+  const CUresult result =
+      driver.cuda.cuMulticastGetGranularity(&granularity, &multicast, CU_MULTICAST_GRANULARITY_MINIMUM);
+  if (result != CUDA_SUCCESS || granularity == 0) {
+    return "the driver names no multicast granularity for " + std::to_string(ranks) + " devices";
+  }
+  if (segment.address % granularity == 0 && segment.bytes % granularity == 0) return "";
+  return "the segment, " + FormatBytes(segment.bytes) + ", does not begin and end at the multicast granularity, " +
+         FormatBytes(granularity) + ": set granularity_bytes";
+}
+
+}  // namespace
+
+Result<std::string> WhyNoNvls(const Driver& driver, const PoolTable& pools, const WindowIndex& windows,
+                              const NvlsQuestion& question) {
+  if (question.bytes == 0) return Status(StatusCode::kInvalidArgument, "a range of 0 bytes is asked about");
+  const Result<OwnedRange> segment = pools.RangeOf(question.address);
+  if (!segment.ok()) return segment.status();
+  const Result<Communicator> communicator = DescribeCommunicator(driver, question.communicator);
+  if (!communicator.ok()) return communicator.status();
+
+  if (IsSwitchedOff()) return std::string("NCCL_NVLS_ENABLE=0 switches it off");
+  if (communicator->ranks < kFewestRanks) {
+    return "the communicator has " + std::to_string(communicator->ranks) + " ranks: NCCL multicasts among " +
+           std::to_string(kFewestRanks) + " GPUs or more";
+  }
+  std::string reason = WhyNotOnDevice(driver, *communicator);
+  if (!reason.empty()) return reason;
+  const Pool& pool = *segment->owner;
+  if (!pool.symmetric()) {
+    return "pool " + pool.name() + " is not symmetric: ranks must have the range at equal offsets";
+  }
+  if (question.bytes > segment->bytes - (question.address - segment->address)) {
+    return "the range leaves its segment: " + FormatBytes(question.bytes) + " are asked about, " +
+           FormatBytes(segment->bytes - (question.address - segment->address)) + " follow";
+  }
+  if (!windows.Find(question.communicator, question.address)) {
+    return "pool " + pool.name() + " is not registered with this communicator: register_with() it";
+  }
+  reason = WhyNotThisMemory(driver, segment->address);
+  if (reason.empty()) reason = WhyNotThisPlace(driver, *segment, communicator->ranks);
+  return reason;
+}
+
+}  // namespace commpool

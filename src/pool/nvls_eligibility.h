@@ -1,0 +1,33 @@
+// Whether NCCL can use NVLink multicast (NVLS) on a range of a pool, as far as that shows without making a multicast
+// object: NCCL falls back without a word where it cannot.
+//
+// Any thread; calls the driver, so never under a lock. A yes is a condition and no proof: what NCCL used, its log says.
+#ifndef COMMPOOL_SRC_POOL_NVLS_ELIGIBILITY_H_
+#define COMMPOOL_SRC_POOL_NVLS_ELIGIBILITY_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <string>
+
+#include "commpool/status.h"
+#include "src/pool/pool_table.h"
+#include "src/registration/window_index.h"
+
+namespace commpool {
+
+struct NvlsQuestion {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+  ncclComm_t communicator = nullptr;
+};
+
+// Empty where the range is eligible, else the first reason against it. kInvalidArgument for 0 bytes and for what is no
+// communicator; kNotFound for memory of no pool.
+Result<std::string> WhyNoNvls(const Driver& driver, const PoolTable& pools, const WindowIndex& windows,
+                              const NvlsQuestion& question);
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_POOL_NVLS_ELIGIBILITY_H_

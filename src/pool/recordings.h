@@ -1,0 +1,58 @@
+// Streams that calls of a pool are about to record on, outside its lock: a stream is forgotten only after they have.
+//
+// Afterwards its handle may be gone, or mean another stream. Any thread; takes a lock of its own, for bookkeeping only.
+#ifndef COMMPOOL_SRC_POOL_RECORDINGS_H_
+#define COMMPOOL_SRC_POOL_RECORDINGS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "src/base/mutex.h"
+#include "src/stream/stream_key.h"
+
+namespace commpool {
+
+class Recordings {
+ public:
+  // Some streams, until the end of its life.
+  class Scope {
+   public:
+    Scope() = default;
+    Scope(Scope&& other) noexcept { *this = std::move(other); }
+    Scope& operator=(Scope&& other) noexcept {
+      std::swap(owner_, other.owner_);
+      std::swap(streams_, other.streams_);
+      return *this;
+    }
+    ~Scope() { End(); }
+
+    // Early; once.
+    void End();
+
+   private:
+    friend class Recordings;
+    Scope(Recordings* owner, const std::vector<StreamKey>& streams) : owner_(owner), streams_(streams) {}
+
+    Recordings* owner_ = nullptr;
+    std::vector<StreamKey> streams_;
+  };
+
+  // Under the lock of the pool, in the same hold that found out that the streams are needed: who forgets one under that
+  // lock, and awaits its end after it, misses no recording.
+  Scope Begin(const std::vector<StreamKey>& streams);
+
+  // Waits until nobody is about to record on the stream. REQUIRES: no new scope names it.
+  void AwaitEnd(StreamKey stream);
+
+ private:
+  Mutex mutex_{LockRank::kLeaf};
+  std::multiset<StreamKey> streams_ COMMPOOL_GUARDED_BY(mutex_);
+  std::atomic<uint32_t> ended_{0};  // counts the ends, to wait for the next
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_POOL_RECORDINGS_H_

@@ -1,0 +1,68 @@
+// Publishes a symmetric pool's calls in the background, so that ranks which made different ones hear of it before their
+// next collective call (rule 4). Every 64 calls each rank sends their hashes to rank 0; rank 0 compares, and tells
+// every rank of the first difference.
+//
+// A thread of its own, which waits for nothing but calls, peers and its end. A peer that dies or is slow delays nobody:
+// it is no longer, or later, compared.
+#ifndef COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
+#define COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/base/file_descriptor.h"
+#include "src/base/socket.h"
+#include "src/engine/sequence_log.h"
+#include "src/registration/call_ring.h"
+#include "src/registration/divergence.h"
+#include "src/registration/message_stream.h"
+#include "src/registration/sequence_comparison.h"
+
+namespace commpool {
+
+class Publisher {
+ public:
+  static constexpr uint64_t kEvery = 64;
+
+  // `connections` as a channel's TakeBackgroundConnections() gives them; `divergence` must outlive the publisher. Null
+  // where there are no connections, or the system has no thread or descriptor left: nothing is published then.
+  static std::unique_ptr<Publisher> Start(int rank, std::vector<Connection> connections, Divergence& divergence);
+  // Ends the thread at once.
+  ~Publisher();
+
+  // After every call that the log took in: hands over those since the last time once there are 64. By one thread at a
+  // time; takes no lock, and makes a system call every 64 calls.
+  void Offer(const engine::SequenceLog& log);
+
+ private:
+  Publisher(int rank, std::vector<Connection> connections, FileDescriptor wake, Divergence& divergence);
+
+  void Run();
+  // Until there are calls to publish, a peer has sent or takes more, or the end has come.
+  void Await();
+  void Wake();
+  // The calls offered meanwhile: rank 0 compares them, others send them.
+  void PublishOffered();
+  void Hear();
+  void Compare(size_t rank, const std::vector<engine::SequenceEntry>& calls);
+
+  const int rank_;
+  const FileDescriptor wake_;  // an eventfd
+  Divergence& divergence_;
+  CallRing offered_;
+  uint64_t offered_count_ = 0;
+  std::atomic<bool> ending_{false};
+
+  // The thread's own.
+  std::vector<MessageStream> peers_;  // of rank 0: peer i is rank i + 1; of others: rank 0
+  SequenceComparison comparison_;
+  std::thread thread_;
+};
+
+}  // namespace commpool
+
+#endif  // COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_

@@ -1,0 +1,64 @@
+#include "src/registration/sequence_comparison.h"
+
+#include <algorithm>
+
+namespace commpool {
+
+std::optional<std::string> SequenceComparison::Add(size_t rank, const std::vector<engine::SequenceEntry>& calls) {
+  Append(published_[rank], calls);
+  std::optional<std::string> difference;
+  if (rank != 0) difference = Compare(rank);
+  for (size_t other = 1; rank == 0 && !difference && other < published_.size(); ++other) difference = Compare(other);
+  DropCompared();
+  return difference;
+}
+
+void SequenceComparison::Forget(size_t rank) {
+  published_[rank].gone = true;
+  published_[rank].calls.clear();
+  DropCompared();
+}
+
+void SequenceComparison::Append(Published& published, const std::vector<engine::SequenceEntry>& calls) {
+  for (const engine::SequenceEntry& call : calls) {
+    const bool follows = published.calls.empty() || published.calls.back().number + 1 == call.number;
+    if (!follows) published.calls.clear();
+    published.calls.push_back(call);
+    if (published.calls.size() > kMostKept) published.calls.pop_front();
+  }
+}
+
+std::optional<std::string> SequenceComparison::Compare(size_t rank) {
+  const std::deque<engine::SequenceEntry>& first = published_[0].calls;
+  Published& other = published_[rank];
+  if (other.gone || first.empty() || other.calls.empty()) return std::nullopt;
+  const uint64_t begin = std::max({other.compared, first.front().number, other.calls.front().number});
+  const uint64_t end = std::min(first.back().number, other.calls.back().number) + 1;
+  for (uint64_t number = begin; number < end; ++number) {
+    const engine::SequenceEntry& expected = first[number - first.front().number];
+    const engine::SequenceEntry& found = other.calls[number - other.calls.front().number];
+    if (expected.hash_after == found.hash_after) {
+      other.compared = number + 1;
+      continue;
+    }
+    const std::string difference =
+        "rank 0 made " + Describe(expected) + ", rank " + std::to_string(rank) + " made " + Describe(found);
+    return number == other.compared ? difference : difference + ", or an earlier call was different";
+  }
+  return std::nullopt;
+}
+
+void SequenceComparison::DropCompared() {
+  const auto drop = [](std::deque<engine::SequenceEntry>& calls, uint64_t below) {
+    while (!calls.empty() && calls.front().number < below) calls.pop_front();
+  };
+  uint64_t by_all = UINT64_MAX;
+  for (size_t rank = 1; rank < published_.size(); ++rank) {
+    if (published_[rank].gone) continue;
+    drop(published_[rank].calls, published_[rank].compared);
+    by_all = std::min(by_all, published_[rank].compared);
+  }
+  drop(published_[0].calls, by_all);
+}
+
+}  // namespace commpool

@@ -1,0 +1,135 @@
+// Which windows NVLink multicast could serve, and what is said of the others.
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "tests/emulator/nccl/harness.h"
+
+namespace commpool::testing {
+namespace {
+
+[[maybe_unused]] const int kMachine = setenv("COMMPOOL_EMULATOR", "devices=4,multicast_granularity=4MiB", 1);
+const char* const kLogFile = "nvls.log";
+[[maybe_unused]] const int kLog =
+    setenv("NCCL_DEBUG_FILE", kLogFile, 1) + setenv("NCCL_DEBUG", "INFO", 1) + setenv("NCCL_DEBUG_SUBSYS", "REG", 1);
+
+constexpr size_t kGood = 4 << 20;
+
+class Nvls : public EmulatedNccl {
+ protected:
+  void TearDown() override {
+    unsetenv("NCCL_NVLS_ENABLE");
+    unsetenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
+    EmulatedNccl::TearDown();
+  }
+
+  // Why the memory cannot be used, empty where it can; nothing where no window is known.
+  static std::optional<std::string> WhyNot(const char* address) {
+    char reason[256] = {};
+    const int state = Api().commpoolEmulatorNvls(reinterpret_cast<CUdeviceptr>(address), reason, sizeof reason);
+    if (state < 0) return std::nullopt;
+    EXPECT_EQ(state == 1, reason[0] == '\0');
+    return reason;
+  }
+
+  // What every rank is told of a window of so many bytes.
+  static void ExpectWindows(int ranks, size_t bytes, const std::string& expected) {
+    RunRanks(ranks, [&](Rank& rank) {
+      const DeviceMemory memory(rank.rank, bytes);
+      ncclWindow_t window = nullptr;
+      ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
+                ncclSuccess);
+      EXPECT_EQ(WhyNot(memory.data() + bytes - 1), expected);
+      ASSERT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
+      EXPECT_EQ(WhyNot(memory.data()), std::nullopt);
+    });
+  }
+
+  static std::string Log() {
+    std::ifstream file(kLogFile);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+};
+
+TEST_F(Nvls, ServesWindowsWhoseMemoryFits) {
+  ExpectWindows(3, kGood, "");
+  EXPECT_NE(Log().find("is bound for NVLS multicast"), std::string::npos);
+}
+
+TEST_F(Nvls, DoesNotServeMemoryOfTheWrongSize) {
+  ExpectWindows(3, kGood / 2, "its size is no multiple of 4194304 bytes");
+  EXPECT_NE(Log().find("cannot use NVLS multicast: its size"), std::string::npos);
+}
+
+// NCCL 2.28.9, src/transport/nvls.cc.
+TEST_F(Nvls, NeedsMoreThanTwoGpus) { ExpectWindows(2, kGood, "NVLS needs more than 2 GPUs"); }
+
+TEST_F(Nvls, IsTurnedOffByItsVariable) {
+  setenv("NCCL_NVLS_ENABLE", "0", 1);
+  ExpectWindows(3, kGood, "NCCL_NVLS_ENABLE is 0");
+  setenv("NCCL_NVLS_ENABLE", "1", 1);
+  ExpectWindows(3, kGood, "");
+}
+
+TEST_F(Nvls, ServesNobodyWhereOneRanksMemoryCannot) {
+  RunRanks(3, [&](Rank& rank) {
+    const CUmemAllocationHandleType types =
+        rank.rank == 1 ? CU_MEM_HANDLE_TYPE_NONE : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const DeviceMemory memory(rank.rank, kGood, MemoryKind::kVirtual, CU_MEM_LOCATION_TYPE_DEVICE, types);
+    ncclWindow_t window = nullptr;
+    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), kGood, &window, 0), ncclSuccess);
+    EXPECT_EQ(WhyNot(memory.data()),
+              rank.rank == 1 ? "its memory has no handle that can be exported as a file descriptor" : "not on rank 1");
+    ASSERT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
+  });
+}
+
+TEST_F(Nvls, AFailedBindLeavesAnOrdinaryWindow) {
+  Api().commpoolEmulatorInjectFault("cuMulticastBindMem", 0, 3, CUDA_ERROR_OUT_OF_MEMORY);
+  ExpectWindows(3, kGood, "cuMulticastBindMem failed with error 2");
+}
+
+TEST_F(Nvls, LetsGoOfMemoryWhenTheCommunicatorIsAborted) {
+  RunRanks(3, [&](Rank& rank) {
+    const DeviceMemory memory(rank.rank, kGood);
+    ncclWindow_t window = nullptr;
+    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), kGood, &window, 0), ncclSuccess);
+    EXPECT_EQ(Api().ncclCommAbort(rank.comm), ncclSuccess);
+    rank.comm = nullptr;
+    EXPECT_EQ(WhyNot(memory.data()), std::nullopt);
+  });
+}
+
+TEST_F(Nvls, WantsLocalRegistrationsAligned) {
+  setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
+  RunRanks(3, [&](Rank& rank) {
+    const DeviceMemory memory(rank.rank, 2 * kGood);
+    void* handle = nullptr;
+    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data() + 4096, kGood, &handle), ncclSuccess);
+    EXPECT_EQ(WhyNot(memory.data() + 4096), "its address is no multiple of 2097152 bytes");
+    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
+  });
+}
+
+// NVIDIA/nccl#1377, #1542: two ranks of one process have no NVLS for local registrations, unless they ask for it.
+TEST_F(Nvls, OfLocalRegistrationsWantsAProcessForEachRank) {
+  const auto expect = [](const std::string& expected) {
+    RunRanks(3, [&](Rank& rank) {
+      const DeviceMemory memory(rank.rank, kGood);
+      void* handle = nullptr;
+      ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), kGood, &handle), ncclSuccess);
+      if (rank.rank == 2) {
+        EXPECT_EQ(WhyNot(memory.data()), expected);
+      }
+      EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
+      EXPECT_EQ(WhyNot(memory.data()), std::nullopt);
+    });
+  };
+  expect("ranks 0 and 2 share a process");
+  setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
+  expect("");
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,42 @@
+// Devices without links: 2.28.9 answers a window registration with a local handle that poses as a window.
+#include <cstdlib>
+
+#include "tests/emulator/nccl/harness.h"
+
+namespace commpool::testing {
+namespace {
+
+[[maybe_unused]] const int kUnlinked = setenv("COMMPOOL_EMULATOR", "links=none", 1);
+
+class UnlinkedWindows : public EmulatedNccl {};
+
+// NCCL 2.28.9, src/dev_runtime.cc; NVIDIA/nccl#1963.
+TEST_F(UnlinkedWindows, AreLocalRegistrations) {
+  RunRanks(2, [](Rank& rank) {
+    const DeviceMemory memory(rank.rank, 2 << 20);
+    ncclWindow_t window = nullptr;
+    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, NCCL_WIN_COLL_SYMMETRIC),
+              ncclSuccess);
+    EXPECT_NE(window, nullptr);
+    void* handle = nullptr;
+    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), memory.bytes(), &handle), ncclSuccess);
+    EXPECT_EQ(handle, static_cast<void*>(window));
+    EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
+    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
+  });
+}
+
+// NCCL 2.28.9, src/dev_runtime.cc: nothing is written then.
+TEST_F(UnlinkedWindows, AreNotWrittenWithoutLocalRegistration) {
+  setenv("NCCL_LOCAL_REGISTER", "0", 1);
+  RunRanks(2, [](Rank& rank) {
+    const DeviceMemory memory(rank.rank, 2 << 20);
+    auto window = reinterpret_cast<ncclWindow_t>(&rank);
+    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, 0), ncclSuccess);
+    EXPECT_EQ(window, reinterpret_cast<ncclWindow_t>(&rank));
+  });
+  unsetenv("NCCL_LOCAL_REGISTER");
+}
+
+}  // namespace
+}  // namespace commpool::testing

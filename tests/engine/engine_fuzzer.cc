@@ -1,0 +1,170 @@
+// A libFuzzer target: the first byte chooses an engine, the others are its calls. A broken invariant aborts.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include "src/engine/caching_engine.h"
+#include "src/engine/expandable_engine.h"
+#include "src/engine/symmetric_engine.h"
+#include "tests/engine/fuzzed_engine.h"
+
+namespace commpool::engine {
+namespace {
+
+EngineOptions OptionsFrom(uint8_t bits) {
+  EngineOptions options;
+  if (bits & 1) options.rounding = Rounding::kClasses;
+  if (bits & 2) options.spaces = Spaces::kApart;
+  if (bits & 4) options.merge = MergePolicy::kCompatible;
+  options.choice = static_cast<Choice>((bits >> 3) % 3);
+  options.page_bytes = (bits & 32) ? 2 * kMiB : 8 * kMiB;
+  return options;
+}
+
+// What caching and expandable engines share: who is served, and the parts of graphs.
+template <typename Engine>
+class FuzzedStreams : public FuzzedEngine<Engine> {
+ public:
+  using FuzzedEngine<Engine>::FuzzedEngine;
+
+ protected:
+  Result<Outcome> TryAllocate(uint64_t bytes, StreamKey stream) override {
+    const uint8_t how = this->bytes_.Next();
+    const Part part = how % 8 == 7 ? Part{1} + how / 128 : kCommonPart;
+    return this->engine_.Allocate(bytes, stream, static_cast<Reuse>(how % 3), part);
+  }
+
+  // As the pool does: nothing is owed for a graph's block.
+  Result<Freed> FreeLive(Address address) override {
+    if (this->engine_.PartOf(address) == kCommonPart) return this->engine_.Free(address);
+    Result<Freed> freed = this->engine_.FreeInPart(address);
+    if (freed.ok()) freed->streams_to_fence.clear();
+    return freed;
+  }
+
+  void PlayOwn(uint8_t call) override {
+    if (call % 4 == 0) return this->engine_.ReleasePart(Part{1} + this->bytes_.Next() % 2);
+    if (call % 4 == 1) return this->engine_.StreamIdle(this->bytes_.Stream(), this->engine_.Now());
+    PlayGrowth(call / 4);
+  }
+
+  virtual void PlayGrowth(uint8_t call) = 0;
+};
+
+class FuzzedCaching final : public FuzzedStreams<CachingEngine> {
+ public:
+  using FuzzedStreams::FuzzedStreams;
+
+ protected:
+  void MakeRoom(const Grow& grow, uint64_t, StreamKey) override {
+    engine_.AddSegment(NewRange(grow.bytes), grow.space);
+  }
+  void PlayGrowth(uint8_t) override { Trim(); }
+};
+
+class FuzzedExpandable final : public FuzzedStreams<ExpandableEngine> {
+ public:
+  using FuzzedStreams::FuzzedStreams;
+
+ protected:
+  // One growth at a time: claimed where another's is not under way.
+  void MakeRoom(const Grow&, uint64_t bytes, StreamKey stream) override {
+    if (claimed_ || planned_ || !returning_.empty()) return;
+    planned_ = Plan(bytes, stream, static_cast<Donors>(bytes_.Next() % 3));
+  }
+
+  void PlayGrowth(uint8_t call) override {
+    if (!returning_.empty()) return GiveBackOne(call);
+    if (claimed_) return EndClaim(call);
+    if (!planned_) {
+      returning_ = engine_.ClaimIdlePages(bytes_.Size());
+      return;
+    }
+    if (engine_.CanClaim(*planned_)) {
+      engine_.Claim(*planned_);
+      claimed_ = std::move(planned_);
+    }
+    planned_.reset();
+  }
+
+ private:
+  std::optional<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors) {
+    for (;;) {
+      const Grow growth = engine_.GrowthFor(bytes, stream, Reuse::kSameStream).value();
+      if (growth.bytes == 0) return std::nullopt;
+      Expansion plan = engine_.Plan(bytes, stream, donors).value();
+      if (!plan.needs_territory) return plan;
+      engine_.AddTerritory(NewRange(growth.bytes + 16 * kMiB), growth.space);
+    }
+  }
+
+  void EndClaim(uint8_t call) {
+    Expansion plan = *std::exchange(claimed_, std::nullopt);
+    if (call % 4 != 3) return engine_.Settle(plan);
+    const size_t lost = plan.moves.empty() ? 0 : bytes_.Next() % (plan.moves.size() + 1);
+    for (size_t number = 0; number < lost; ++number) engine_.Lose(plan.moves[number]);
+    plan.moves.erase(plan.moves.begin(), plan.moves.begin() + static_cast<int64_t>(lost));
+    engine_.Unclaim(plan);
+  }
+
+  void GiveBackOne(uint8_t call) {
+    const SegmentRange page = returning_.back();
+    returning_.pop_back();
+    if (call % 4 == 3) return engine_.UnclaimPage(page);
+    engine_.RemovePage(page);
+  }
+
+  std::optional<Expansion> planned_;
+  std::optional<Expansion> claimed_;
+  std::vector<SegmentRange> returning_;
+};
+
+class FuzzedSymmetric final : public FuzzedEngine<SymmetricEngine> {
+ public:
+  using FuzzedEngine::FuzzedEngine;
+
+ protected:
+  Result<Outcome> TryAllocate(uint64_t bytes, StreamKey stream) override {
+    const bool serves = engine_.CanServe(bytes);
+    Result<Outcome> outcome = engine_.Allocate(bytes, stream);
+    const bool served = outcome.ok() && std::holds_alternative<Served>(*outcome);
+    COMMPOOL_CHECK(served == serves, "what was said to be served is not");
+    return outcome;
+  }
+  void MakeRoom(const Grow& grow, uint64_t, StreamKey) override { engine_.AddSegment(NewRange(grow.bytes)); }
+  void PlayOwn(uint8_t call) override {
+    if (call % 4 == 0) return Trim();
+    // What every rank has freed: some of what this one has.
+    std::vector<Sequence> freed = engine_.LocallyFreed();
+    if (call % 4 == 1 && !freed.empty()) freed.resize(bytes_.Next() % freed.size());
+    std::reverse(freed.begin(), freed.end());
+    engine_.ApplyFrees(freed);
+  }
+};
+
+}  // namespace
+}  // namespace commpool::engine
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace commpool::engine;
+  FuzzedBytes bytes(data, size);
+  const uint8_t kind = bytes.Next();
+  const EngineOptions options = OptionsFrom(bytes.Next());
+  switch (kind % 4) {
+    case 0:
+      FuzzedCaching(CachingEngine(options), bytes).Play();
+      break;
+    case 1:
+      FuzzedExpandable(ExpandableEngine(options), bytes).Play();
+      break;
+    case 2:
+      FuzzedSymmetric(SymmetricEngine(options, FreeOrder::kDeferred), bytes).Play();
+      break;
+    default:
+      FuzzedSymmetric(SymmetricEngine(options, FreeOrder::kOrdered), bytes).Play();
+  }
+  return 0;
+}

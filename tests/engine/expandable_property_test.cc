@@ -1,0 +1,297 @@
+// Random operations on the expandable engine, growths among them and in pieces, each followed by CheckInvariants and
+// held against the model and the test's own book of pages.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <random>
+
+#include "src/base/bytes.h"
+#include "src/engine/expandable_engine.h"
+#include "tests/engine/model.h"
+
+namespace commpool::engine {
+namespace {
+
+constexpr int kSteps = 1200;
+constexpr StreamKey kStreams = 3;
+constexpr uint64_t kMostBlocks = 60;
+constexpr uint64_t kPage = 2 * kMiB;
+constexpr uint64_t kTerritoryPages = 48;
+
+struct OwedFence {
+  Address address = 0;
+  StreamKey stream = 0;
+};
+
+EngineOptions OptionsOf(uint64_t seed) {
+  EngineOptions options;
+  options.rounding = Rounding::kClasses;
+  options.spaces = Spaces::kApart;
+  options.merge = seed % 4 == 0 ? MergePolicy::kSameUses : MergePolicy::kCompatible;
+  options.choice = seed % 3 == 0 ? Choice::kBestFit : Choice::kFirstFit;
+  options.page_bytes = (uint64_t{1} << seed % 3) * kPage;
+  return options;
+}
+
+class ExpandableProperties : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  ExpandableProperties() : random_(GetParam()), engine_(OptionsOf(GetParam())) {}
+
+  uint64_t Below(uint64_t limit) { return random_() % limit; }
+  StreamKey AnyStream() { return 1 + Below(kStreams); }
+  Donors AnyDonors() { return static_cast<Donors>(Below(3)); }
+  Address AnyLive() {
+    return std::next(model_.live().begin(), static_cast<int64_t>(Below(model_.live().size())))->first;
+  }
+
+  uint64_t AnySize() {
+    switch (Below(5)) {
+      case 0:
+        return 1 + Below(64 * kKiB);
+      case 1:
+        return 1 + Below(kMiB);
+      case 2:
+        return kPage * (1 + Below(6));
+      default:
+        return kMiB + Below(10 * kMiB);
+    }
+  }
+
+  // Whether free memory served the request.
+  bool Serve(uint64_t bytes, StreamKey stream, Reuse reuse) {
+    const Result<Outcome> outcome = engine_.Allocate(bytes, stream, reuse);
+    EXPECT_TRUE(outcome.ok());
+    if (const Grow* grow = std::get_if<Grow>(&*outcome)) {
+      EXPECT_GE(grow->bytes, bytes);
+      return false;
+    }
+    const Served& served = std::get<Served>(*outcome);
+    EXPECT_TRUE(reuse == Reuse::kAnyStream || served.waits.empty());
+    EXPECT_EQ(model_.Serve(served, bytes, stream), "");
+    return true;
+  }
+
+  void Allocate() {
+    if (model_.live().size() >= kMostBlocks) return Free();
+    const uint64_t bytes = AnySize();
+    const StreamKey stream = AnyStream();
+    if (Serve(bytes, stream, Below(3) == 0 ? Reuse::kAnyStream : Reuse::kSameStream)) return;
+    if (Below(2) == 0) {
+      GrowAtOnce(bytes, stream);
+    } else {
+      wanted_bytes_ = bytes;
+      wanted_stream_ = stream;
+    }
+  }
+
+  void Free() {
+    if (model_.live().empty()) return;
+    const Address address = AnyLive();
+    const Result<Freed> freed = engine_.Free(address);
+    ASSERT_TRUE(freed.ok());
+    EXPECT_EQ(freed->streams_to_fence, model_.Free(address, engine_.Now()));
+    for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({address, stream});
+  }
+
+  void RecordStream() {
+    if (model_.live().empty()) return;
+    const Address address = AnyLive();
+    const StreamKey stream = AnyStream();
+    ASSERT_TRUE(engine_.RecordStream(address, stream).ok());
+    model_.Record(address, stream);
+  }
+
+  void AttachFence() {
+    if (owed_.empty()) return;
+    const uint64_t place = Below(owed_.size());
+    const OwedFence owed = owed_[place];
+    owed_.erase(owed_.begin() + static_cast<int64_t>(place));
+    engine_.AttachFence(owed.address, owed.stream, ++last_fence_);
+    model_.Attach(owed.address, owed.stream, last_fence_);
+  }
+
+  void PassFence() {
+    const std::vector<Fence> pending = engine_.PendingFences();
+    if (pending.empty()) return;
+    const Fence fence = pending[Below(pending.size())];
+    engine_.FencePassed(fence);
+    model_.FencePassed(fence);
+  }
+
+  // A wait for the device or for one stream, with frees by others meanwhile.
+  void Wait() {
+    const Moment moment = engine_.Now();
+    for (uint64_t frees = Below(4); frees > 0; --frees) Free();
+    if (Below(2) == 0) {
+      engine_.DeviceIdle(moment);
+      model_.DeviceIdle(moment);
+      return;
+    }
+    const StreamKey stream = AnyStream();
+    engine_.StreamIdle(stream, moment);
+    model_.StreamIdle(stream, moment);
+  }
+
+  // What a growth under the pool's lock would do; nothing where free memory serves.
+  std::optional<Expansion> Plan(uint64_t bytes, StreamKey stream) {
+    for (;;) {
+      if (engine_.GrowthFor(bytes, stream, Reuse::kSameStream)->bytes == 0) return std::nullopt;
+      const Result<Expansion> plan = engine_.Plan(bytes, stream, AnyDonors());
+      EXPECT_TRUE(plan.ok());
+      if (!plan->needs_territory) return *plan;
+      const Space space = engine_.GrowthFor(bytes, stream, Reuse::kSameStream)->space;
+      engine_.AddTerritory({next_territory_, kTerritoryPages * kPage}, space);
+      next_territory_ += kTerritoryPages * kPage;  // they touch
+    }
+  }
+
+  void Claim(const Expansion& plan) {
+    uint64_t arriving = 0;
+    for (const SegmentRange& range : plan.arriving) arriving += range.bytes;
+    EXPECT_EQ(arriving, plan.moved_bytes() + plan.made_bytes());
+    for (const PageMove& move : plan.moves) EXPECT_EQ(model_.TakeAway({move.from, move.bytes}), "");
+    engine_.Claim(plan);
+  }
+
+  void Settle(const Expansion& plan) {
+    engine_.Settle(plan);
+    for (const PageMove& move : plan.moves) {
+      EXPECT_EQ(pages_.erase(move.from), 1u);
+      pages_[move.to] = move.bytes;
+    }
+    for (const SegmentRange& page : plan.made) pages_[page.address] = page.bytes;
+  }
+
+  // Nobody else does anything meanwhile: then the growth serves its request.
+  void GrowAtOnce(uint64_t bytes, StreamKey stream) {
+    if (planned_ || claimed_ || !returning_.empty()) return;
+    const std::optional<Expansion> plan = Plan(bytes, stream);
+    if (plan) {
+      EXPECT_TRUE(engine_.CanClaim(*plan));
+      Claim(*plan);
+      Settle(*plan);
+    }
+    EXPECT_TRUE(Serve(bytes, stream, Reuse::kSameStream) || Serve(bytes, stream, Reuse::kAnyStream));
+  }
+
+  // One step of a growth, or of giving pages back: one of both at a time.
+  void StepOfGrowth() {
+    if (!returning_.empty()) return GiveBackOne();
+    if (claimed_) return EndClaim();
+    if (planned_) {
+      if (engine_.CanClaim(*planned_)) {
+        Claim(*planned_);
+        claimed_ = planned_;
+      }
+      planned_.reset();
+      return;
+    }
+    if (Below(8) == 0) {
+      returning_ = engine_.ClaimIdlePages(Below(16) * kPage);
+      for (const SegmentRange& page : returning_) EXPECT_EQ(model_.TakeAway(page), "");
+      return;
+    }
+    if (wanted_bytes_ > 0) planned_ = Plan(wanted_bytes_, wanted_stream_);
+    wanted_bytes_ = 0;
+  }
+
+  void EndClaim() {
+    Expansion plan = *claimed_;
+    claimed_.reset();
+    if (Below(4) > 0) return Settle(plan);
+    const uint64_t lost = Below(plan.moves.size() + 1);
+    for (uint64_t number = 0; number < lost; ++number) {
+      engine_.Lose(plan.moves[number]);
+      EXPECT_EQ(pages_.erase(plan.moves[number].from), 1u);
+    }
+    plan.moves.erase(plan.moves.begin(), plan.moves.begin() + static_cast<int64_t>(lost));
+    engine_.Unclaim(plan);
+  }
+
+  void GiveBackOne() {
+    const SegmentRange page = returning_.back();
+    returning_.pop_back();
+    if (Below(4) == 0) return engine_.UnclaimPage(page);
+    engine_.RemovePage(page);
+    pages_.erase(page.address);
+  }
+
+  void Step() {
+    const uint64_t choice = Below(100);
+    if (choice < 32) return Allocate();
+    if (choice < 55) return Free();
+    if (choice < 63) return RecordStream();
+    if (choice < 72) return AttachFence();
+    if (choice < 78) return PassFence();
+    if (choice < 82) return Wait();
+    StepOfGrowth();
+  }
+
+  // Every byte of a live block has memory, and none of it is claimed.
+  void CheckLiveBlocks() const {
+    for (const auto& [address, block] : model_.live()) {
+      for (Address at = address; at < address + block.bytes;) {
+        const auto after = pages_.upper_bound(at);
+        ASSERT_NE(after, pages_.begin());
+        const auto& [page, bytes] = *std::prev(after);
+        ASSERT_LT(at, page + bytes) << "a live block without memory";
+        at = page + bytes;
+      }
+    }
+    for (const SegmentRange& page : returning_) ASSERT_EQ(model_.TakeAway(page), "");
+    if (!claimed_) return;
+    for (const PageMove& move : claimed_->moves) ASSERT_EQ(model_.TakeAway({move.from, move.bytes}), "");
+  }
+
+  void Check() const {
+    engine_.CheckInvariants();
+    ASSERT_EQ(engine_.pages(), pages_);
+    const Counters counters = engine_.counters();
+    uint64_t reserved = 0;
+    for (const auto& [address, bytes] : pages_) reserved += bytes;
+    ASSERT_EQ(counters.reserved_bytes.current, reserved);
+    ASSERT_EQ(counters.reserved_segments.current, pages_.size());
+    ASSERT_EQ(counters.allocated_blocks.current, model_.live().size());
+    ASSERT_EQ(counters.allocated_bytes.current, model_.LiveBytes());
+    ASSERT_EQ(counters.free_bytes + counters.allocated_bytes.current, reserved);
+    CheckLiveBlocks();
+  }
+
+  std::mt19937_64 random_;
+  ExpandableEngine engine_;
+  Model model_;
+  Pages pages_;
+  std::vector<OwedFence> owed_;
+  Fence last_fence_ = 0;
+  Address next_territory_ = kGiB;
+  uint64_t wanted_bytes_ = 0;
+  StreamKey wanted_stream_ = 0;
+  std::optional<Expansion> planned_;
+  std::optional<Expansion> claimed_;
+  std::vector<SegmentRange> returning_;
+};
+
+TEST_P(ExpandableProperties, HoldAfterEveryOperation) {
+  for (int step = 0; step < kSteps; ++step) {
+    Step();
+    Check();
+    ASSERT_FALSE(HasFailure()) << "step " << step;
+  }
+  if (claimed_) Settle(*claimed_);
+  claimed_.reset();
+  while (!returning_.empty()) GiveBackOne();
+  while (!model_.live().empty()) Free();
+  while (!owed_.empty()) AttachFence();
+  engine_.DeviceIdle(engine_.Now());
+  model_.DeviceIdle(engine_.Now());
+  Check();
+  for (const SegmentRange& page : engine_.ClaimIdlePages(UINT64_MAX)) engine_.RemovePage(page);
+  EXPECT_TRUE(engine_.pages().empty()) << "every page is idle";
+  EXPECT_EQ(engine_.counters().reserved_bytes.current, 0u);
+  engine_.CheckInvariants();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ExpandableProperties, ::testing::Range(uint64_t{1}, uint64_t{25}));
+
+}  // namespace
+}  // namespace commpool::engine

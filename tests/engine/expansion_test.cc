@@ -1,0 +1,299 @@
+// Plans of growth: where a request's addresses lie, which free pages move there and which pages are new.
+#include "src/engine/expansion.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <tuple>
+
+#include "src/base/bytes.h"
+
+namespace commpool::engine {
+namespace {
+
+constexpr uint64_t kPage = 2 * kMiB;  // the granularity
+constexpr Address kBase = 0x7f0000000000;
+constexpr StreamKey kStream = 1;
+constexpr StreamKey kOther = 2;
+
+using Numbers = std::vector<std::tuple<uint64_t, uint64_t>>;
+using Triples = std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>;
+
+class ExpansionTest : public ::testing::Test {
+ protected:
+  void AddTerritory(uint64_t pages, Space space = Space::kLarge) {
+    heap_.AddSegment({At(territory_end_), pages * kPage}, space, BlockState::kUnmapped);
+    territory_end_ += pages;
+  }
+  // In pages from the first territory's beginning.
+  static Address At(uint64_t page) { return kBase + page * kPage; }
+  // One page of that many units, free.
+  void Map(uint64_t page, uint64_t units = 1) {
+    heap_.Convert({At(page), units * kPage}, BlockState::kUnmapped, BlockState::kFree);
+    pages_[At(page)] = units * kPage;
+  }
+  // The free block that begins at the address, live from now on or with other uses.
+  Block* Take(Address address, uint64_t bytes, Part part = kCommonPart) {
+    Block* block = heap_.Take({bytes, kStream, Reuse::kAnyStream, heap_.Find(address)->segment->space, part});
+    EXPECT_EQ(AddressOf(*block), address);
+    return block;
+  }
+  void Use(uint64_t page, StreamKey stream) {
+    heap_.ChangeUses(heap_.Find(At(page)), [&](std::vector<engine::Use>& uses) {
+      uses = {{stream, kNoFence, kNobody}};
+    });
+  }
+
+  Expansion Plan(uint64_t bytes, Donors donors = Donors::kWhole, Space space = Space::kLarge) const {
+    return PlanExpansion(heap_, pages_, {bytes, kStream, space, donors, kPage, 4 * kPage});
+  }
+  // From where to where, and how many: in pages.
+  static Triples Moves(const Expansion& plan) {
+    Triples moves;
+    for (const PageMove& move : plan.moves) {
+      moves.emplace_back((move.from - kBase) / kPage, (move.to - kBase) / kPage, move.bytes / kPage);
+    }
+    return moves;
+  }
+  static Numbers InPages(const std::vector<SegmentRange>& ranges) {
+    Numbers pages;
+    for (const SegmentRange& range : ranges) pages.emplace_back((range.address - kBase) / kPage, range.bytes / kPage);
+    return pages;
+  }
+
+  Heap heap_{512, MergePolicy::kCompatible};
+  Pages pages_;
+  uint64_t territory_end_ = 0;
+};
+
+TEST_F(ExpansionTest, NeedsATerritoryOfItsOwnSpace) {
+  EXPECT_TRUE(Plan(kPage).needs_territory);
+  AddTerritory(8, Space::kSmall);
+  EXPECT_TRUE(Plan(kPage).needs_territory);
+  AddTerritory(8);
+  EXPECT_FALSE(Plan(kPage).needs_territory);
+}
+
+TEST_F(ExpansionTest, NeedsATerritoryThatIsLargeEnough) {
+  AddTerritory(8);
+  EXPECT_FALSE(Plan(8 * kPage).needs_territory);
+  EXPECT_TRUE(Plan(8 * kPage + 512).needs_territory);
+}
+
+TEST_F(ExpansionTest, NeedsATerritoryForARequestThatNoAddressEnds) {
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  AddTerritory(8);
+  EXPECT_TRUE(Plan(kMost - kPage + 1).needs_territory) << "a hole's beginning and the request wrap around";
+  Map(0);
+  EXPECT_TRUE(Plan(kMost - kPage + 1).needs_territory) << "a free page's and the request";
+}
+
+TEST_F(ExpansionTest, MakesPagesUpToTheLargestSize) {
+  AddTerritory(16);
+  const Expansion plan = Plan(5 * kPage + 512);
+  EXPECT_EQ(InPages(plan.made), (Numbers{{0, 4}, {4, 2}}));
+  EXPECT_EQ(InPages(plan.arriving), (Numbers{{0, 6}}));
+  EXPECT_EQ(plan.made_bytes(), 6 * kPage);
+  EXPECT_EQ(plan.moved_bytes(), 0u);
+}
+
+TEST_F(ExpansionTest, MakesOnlyWhatIsMissingBehindFreeMemory) {
+  AddTerritory(16);
+  Map(0, 2);
+  EXPECT_EQ(InPages(Plan(3 * kPage).made), (Numbers{{2, 1}}));
+  Take(At(0), kPage);
+  EXPECT_EQ(InPages(Plan(3 * kPage).made), (Numbers{{2, 2}}));
+}
+
+TEST_F(ExpansionTest, FillsEveryHoleBetweenFreePages) {
+  AddTerritory(16);
+  Map(0);
+  Map(2);
+  Map(5);
+  const Expansion plan = Plan(6 * kPage, Donors::kNone);
+  EXPECT_EQ(InPages(plan.arriving), (Numbers{{1, 1}, {3, 2}}));
+  EXPECT_EQ(plan.made_bytes(), 3 * kPage);
+}
+
+TEST_F(ExpansionTest, TakesTheAddressesThatLackTheLeast) {
+  AddTerritory(16);
+  Map(0, 1);
+  Map(8, 3);
+  EXPECT_EQ(InPages(Plan(4 * kPage, Donors::kNone).made), (Numbers{{11, 1}}));
+}
+
+TEST_F(ExpansionTest, LeavesOutAddressesThatALiveBlockInterrupts) {
+  AddTerritory(16);
+  Map(0, 4);
+  Take(At(0), 3 * kPage);
+  Map(4, 1);
+  Take(At(3), 2 * kPage);
+  heap_.Close(heap_.Find(At(0)), BlockState::kFree);
+  const Expansion plan = Plan(4 * kPage, Donors::kNone);
+  EXPECT_EQ(InPages(plan.made), (Numbers{{5, 4}})) << "the three free pages lie before a live block";
+}
+
+TEST_F(ExpansionTest, CountsOnMemoryThatOnlyTheRequestsStreamUses) {
+  AddTerritory(16);
+  Map(0, 2);
+  Use(0, kStream);
+  EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{2, 2}}));
+  Use(0, kOther);
+  EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{2, 4}}));
+}
+
+TEST_F(ExpansionTest, MovesNoPageWhereNoneMay) {
+  AddTerritory(16);
+  Map(0, 2);
+  Map(8, 1);
+  const Expansion plan = Plan(4 * kPage, Donors::kNone);
+  EXPECT_TRUE(plan.moves.empty());
+  EXPECT_EQ(InPages(plan.made), (Numbers{{2, 2}}));
+}
+
+TEST_F(ExpansionTest, MovesFreePagesBeforeItMakesNewOnes) {
+  AddTerritory(16);
+  Map(0, 2);
+  Map(8, 1);
+  const Expansion plan = Plan(4 * kPage);
+  EXPECT_EQ(Moves(plan), (Triples{{8, 2, 1}}));
+  EXPECT_EQ(InPages(plan.made), (Numbers{{3, 1}}));
+  EXPECT_EQ(InPages(plan.arriving), (Numbers{{2, 2}}));
+}
+
+TEST_F(ExpansionTest, MovesTheLargestPagesThatFit) {
+  AddTerritory(80);
+  Map(0, 4);
+  Map(40, 1);
+  Map(50, 2);
+  Map(60, 3);
+  EXPECT_EQ(Moves(Plan(7 * kPage)), (Triples{{60, 4, 3}}));
+  EXPECT_EQ(Moves(Plan(9 * kPage)), (Triples{{60, 4, 3}, {50, 7, 2}}));
+}
+
+TEST_F(ExpansionTest, LetsTheLastPageReachBeyondTheRequest) {
+  AddTerritory(32);
+  Map(0, 4);
+  Map(16, 3);
+  const Expansion plan = Plan(6 * kPage);
+  EXPECT_EQ(Moves(plan), (Triples{{16, 4, 3}}));
+  EXPECT_EQ(InPages(plan.arriving), (Numbers{{4, 3}}));
+}
+
+TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
+  AddTerritory(7);
+  Map(0, 3);
+  Map(4, 3);
+  Take(At(0), 3 * kPage);
+  Take(At(4), 3 * kPage);
+  heap_.Close(heap_.Find(At(0)), BlockState::kFree);
+  AddTerritory(8);
+  Map(8, 2);
+  Take(At(7 + 1), 2 * kPage)->uses = {{kStream, kNoFence, kNobody}};
+  EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{3, 1}}));
+  heap_.Close(heap_.Find(At(8)), BlockState::kFree);
+  heap_.ChangeUses(heap_.Find(At(8)), [](std::vector<engine::Use>& uses) { uses.clear(); });
+  const Expansion plan = Plan(4 * kPage);
+  EXPECT_TRUE(plan.moves.empty());
+  EXPECT_EQ(InPages(plan.made), (Numbers{{3, 1}}));
+}
+
+// A free page, and beside it what is free of a large page that is in use: a splinter, were the free page to move.
+class Splinters : public ExpansionTest {
+ protected:
+  void Fragment(uint64_t pages, uint64_t splinter) {
+    AddTerritory(pages);
+    AddTerritory(8);
+    Map(0, pages - 1);
+    Map(pages - 1);
+    Take(At(0), (pages - 1) * kPage - splinter);
+  }
+  // For a request that does not fit around the free page.
+  bool Moves(Donors donors) const { return !Plan(8 * kPage, donors).moves.empty(); }
+};
+
+TEST_F(Splinters, StayBehindWhereTheyAreLittleOfThePoolAndOfWhatMoves) {
+  Fragment(600, 2 * kPage);
+  EXPECT_TRUE(Moves(Donors::kWhole));
+}
+
+TEST_F(Splinters, KeepAPageFromMovingWhereTheyAreMuchOfThePool) {
+  Fragment(600, 2 * kPage + 512);
+  EXPECT_FALSE(Moves(Donors::kWhole));
+  EXPECT_TRUE(Moves(Donors::kAll));
+}
+
+TEST_F(Splinters, KeepAPageFromMovingWhereTheyAreMuchOfWhatMoves) {
+  Fragment(1200, 3 * kPage + 512);
+  EXPECT_FALSE(Moves(Donors::kWhole));
+  EXPECT_TRUE(Moves(Donors::kAll));
+}
+
+TEST_F(ExpansionTest, MovesPagesWithTheFewestSplintersFirst) {
+  AddTerritory(32);
+  Map(0, 4);
+  Map(8, 1);
+  Map(9, 1);
+  Map(12, 1);
+  Take(At(12), kPage);
+  Take(At(8), kMiB);
+  heap_.Close(heap_.Find(At(12)), BlockState::kFree);
+  EXPECT_EQ(Moves(Plan(5 * kPage, Donors::kAll)), (Triples{{12, 4, 1}}));
+  EXPECT_EQ(Moves(Plan(6 * kPage, Donors::kAll)), (Triples{{12, 4, 1}, {9, 5, 1}}));
+  EXPECT_EQ(Moves(Plan(6 * kPage, Donors::kWhole)), (Triples{{12, 4, 1}})) << "half a page is much of so small a pool";
+}
+
+TEST_F(ExpansionTest, TakesPagesOfTheOtherSpaceUnderPressureAlone) {
+  AddTerritory(8, Space::kSmall);
+  AddTerritory(8);
+  Map(0);
+  EXPECT_TRUE(Plan(kPage).moves.empty());
+  EXPECT_EQ(Moves(Plan(kPage, Donors::kAll)), (Triples{{0, 8, 1}}));
+  EXPECT_TRUE(Plan(2 * kPage, Donors::kAll, Space::kSmall).moves.empty()) << "it lies where it is wanted";
+}
+
+TEST_F(ExpansionTest, MovesNoPageThatAStreamMayStillUseAndTellsOfIt) {
+  AddTerritory(16);
+  Map(0, 4);
+  Map(8, 2);
+  Use(8, kOther);
+  Plan(6 * kPage);
+  EXPECT_TRUE(Plan(6 * kPage).moves.empty());
+  EXPECT_EQ(Plan(6 * kPage).busy_bytes, 2 * kPage);
+  EXPECT_EQ(Plan(6 * kPage, Donors::kNone).busy_bytes, 0u);
+  Use(8, kStream);
+  EXPECT_TRUE(Plan(6 * kPage).moves.empty()) << "mapped elsewhere under its own stream's work";
+}
+
+TEST_F(ExpansionTest, MovesNoPageThatALiveBlockLiesOn) {
+  AddTerritory(16);
+  Map(0, 4);
+  Map(8, 2);
+  Take(At(8), 512);
+  EXPECT_TRUE(Plan(6 * kPage, Donors::kAll).moves.empty());
+  Map(12, 1);
+  EXPECT_EQ(Moves(Plan(6 * kPage, Donors::kAll)), (Triples{{12, 4, 1}}));
+}
+
+TEST_F(ExpansionTest, LeavesAGraphsMemoryAlone) {
+  AddTerritory(16);
+  Map(0, 4);
+  Map(8, 2);
+  heap_.Close(Take(At(8), 2 * kPage, 5), BlockState::kFree);
+  Take(At(0), 4 * kPage);
+  const Expansion plan = Plan(4 * kPage, Donors::kAll);
+  EXPECT_TRUE(plan.moves.empty());
+  EXPECT_EQ(InPages(plan.made), (Numbers{{10, 4}})) << "nor does the request begin in it";
+  EXPECT_EQ(plan.busy_bytes, 0u);
+}
+
+using ExpansionDeathTest = ExpansionTest;
+
+TEST_F(ExpansionDeathTest, AbortsWhereFreeMemoryWouldServe) {
+  AddTerritory(16);
+  Map(0, 4);
+  EXPECT_DEATH(Plan(kPage), "serves already");
+}
+
+}  // namespace
+}  // namespace commpool::engine

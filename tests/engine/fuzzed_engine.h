@@ -1,0 +1,178 @@
+// Plays bytes as calls of an engine: those that caching, expandable and symmetric engines share. After each call the
+// books must balance, and no two live blocks overlap. Single-threaded.
+#ifndef COMMPOOL_TESTS_ENGINE_FUZZED_ENGINE_H_
+#define COMMPOOL_TESTS_ENGINE_FUZZED_ENGINE_H_
+
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/base/check.h"
+#include "src/engine/size_policy.h"
+#include "src/engine/types.h"
+
+namespace commpool::engine {
+
+// A fuzzer's input: zeros where it has ended.
+class FuzzedBytes {
+ public:
+  FuzzedBytes(const uint8_t* data, size_t size) : next_(data), end_(data + size) {}
+
+  bool empty() const { return next_ == end_; }
+  uint8_t Next() { return empty() ? 0 : *next_++; }
+  bool Bit() { return Next() % 2 == 1; }
+  StreamKey Stream() { return 1 + Next() % 3; }
+
+  // From one byte to 32 MiB; seldom as much as overflows.
+  uint64_t Size() {
+    const uint8_t scale = Next();
+    const uint8_t value = Next();
+    if (scale == 0xff) return std::numeric_limits<uint64_t>::max() - (uint64_t{value} << 14);
+    return (uint64_t{value} + 1) << scale % 18;
+  }
+
+ private:
+  const uint8_t* next_;
+  const uint8_t* end_;
+};
+
+template <typename Engine>
+class FuzzedEngine {
+ public:
+  FuzzedEngine(Engine engine, FuzzedBytes& bytes) : bytes_(bytes), engine_(std::move(engine)) {}
+  virtual ~FuzzedEngine() = default;
+
+  void Play() {
+    while (!bytes_.empty()) {
+      const uint8_t call = bytes_.Next();
+      if (!PlayShared(call % 16)) PlayOwn(call / 16);
+      engine_.CheckInvariants();
+      COMMPOOL_CHECK(engine_.counters().allocated_blocks.current == live_.size(), "live blocks got lost");
+    }
+  }
+
+ protected:
+  virtual Result<Outcome> TryAllocate(uint64_t bytes, StreamKey stream) = 0;
+  virtual void MakeRoom(const Grow& grow, uint64_t bytes, StreamKey stream) = 0;
+  virtual Result<Freed> FreeLive(Address address) { return engine_.Free(address); }
+  virtual void PlayOwn(uint8_t call) = 0;
+
+  // Whether the number was one of the calls that all engines have.
+  bool PlayShared(uint8_t call) {
+    switch (call) {
+      case 0:
+      case 1:
+      case 2:
+        Allocate();
+        return true;
+      case 3:
+      case 4:
+        Free();
+        return true;
+      case 5:
+        if (const std::optional<Address> address = AnyLive()) {
+          COMMPOOL_CHECK(engine_.RecordStream(*address, bytes_.Stream()).ok(), "a live block is not found");
+        }
+        return true;
+      case 6:
+        AttachFence();
+        return true;
+      case 7:
+        PassFence();
+        return true;
+      case 8:
+        engine_.DeviceIdle(bytes_.Bit() ? engine_.Now() : engine_.Now() / 2);
+        return true;
+      case 9:
+        PassWrongAddress();
+        return true;
+      case 10:
+        engine_.ForgetStream(bytes_.Stream());
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  std::optional<Address> AnyLive() {
+    if (live_.empty()) return std::nullopt;
+    return std::next(live_.begin(), static_cast<int64_t>(bytes_.Next() % live_.size()))->first;
+  }
+
+  void NoteServed(const Served& served) {
+    const auto next = live_.lower_bound(served.address);
+    COMMPOOL_CHECK(next == live_.end() || next->first - served.address >= served.bytes, "two live blocks overlap");
+    const bool clear = next == live_.begin() || served.address - std::prev(next)->first >= std::prev(next)->second;
+    COMMPOOL_CHECK(clear, "two live blocks overlap");
+    live_.emplace(served.address, served.bytes);
+  }
+
+  void Allocate() {
+    const uint64_t bytes = bytes_.Size();
+    const StreamKey stream = bytes_.Stream();
+    const Result<Outcome> outcome = TryAllocate(bytes, stream);
+    if (!outcome.ok()) return;
+    if (const Served* served = std::get_if<Served>(&*outcome)) {
+      NoteServed(*served);
+    } else if (std::get<Grow>(*outcome).bytes <= kGiB) {
+      MakeRoom(std::get<Grow>(*outcome), bytes, stream);
+    }
+  }
+
+  void Free() {
+    const std::optional<Address> address = AnyLive();
+    if (!address) return;
+    live_.erase(*address);
+    const Result<Freed> freed = FreeLive(*address);
+    COMMPOOL_CHECK(freed.ok(), "a live block is not found");
+    for (const StreamKey stream : freed->streams_to_fence) owed_.emplace_back(*address, stream);
+  }
+
+  void AttachFence() {
+    if (owed_.empty()) return;
+    const auto owed = owed_.begin() + static_cast<int64_t>(bytes_.Next() % owed_.size());
+    engine_.AttachFence(owed->first, owed->second, ++last_fence_);
+    owed_.erase(owed);
+  }
+
+  void PassFence() {
+    const std::vector<Fence> pending = engine_.PendingFences();
+    // Also one that has passed already.
+    engine_.FencePassed(pending.empty() ? last_fence_ + 1 : pending[bytes_.Next() % pending.size()]);
+  }
+
+  void PassWrongAddress() {
+    const Address address = live_.empty() ? bytes_.Next() : live_.begin()->first + 1 + bytes_.Next();
+    COMMPOOL_CHECK(!engine_.Free(address).ok(), "a block is found where none begins");
+    COMMPOOL_CHECK(!engine_.RecordStream(address, 1).ok(), "a block is found where none begins");
+  }
+
+  // For a segment or a territory; some touch.
+  SegmentRange NewRange(uint64_t bytes) {
+    const SegmentRange range{next_address_, bytes};
+    next_address_ += bytes + (bytes_.Bit() ? 64 * kMiB : 0);
+    return range;
+  }
+
+  void Trim() {
+    for (const SegmentIndex segment : engine_.WhollyFreeSegments()) {
+      if (engine_.IsIdle(segment)) engine_.RemoveSegment(segment);
+    }
+  }
+
+  FuzzedBytes& bytes_;
+  Engine engine_;
+  std::map<Address, uint64_t> live_;
+  std::vector<std::pair<Address, StreamKey>> owed_;
+  Fence last_fence_ = 0;
+  Address next_address_ = kGiB;
+};
+
+}  // namespace commpool::engine
+
+#endif  // COMMPOOL_TESTS_ENGINE_FUZZED_ENGINE_H_

@@ -1,0 +1,135 @@
+// Memory that a captured graph was given: a part, from which nobody else is served until the graph is gone.
+#include <gtest/gtest.h>
+
+#include "src/base/bytes.h"
+#include "src/engine/caching_engine.h"
+
+namespace commpool::engine {
+namespace {
+
+constexpr Address kBase = 0x7f0000000000;
+constexpr StreamKey kStream = 1;
+constexpr StreamKey kOther = 2;
+constexpr Part kGraph = 11;
+constexpr Part kOtherGraph = 12;
+
+class Parts : public ::testing::Test {
+ protected:
+  Parts() { segment_ = engine_.AddSegment({kBase, 2 * kMiB}); }
+  ~Parts() override { engine_.CheckInvariants(); }
+
+  // 0 where the engine wants to grow.
+  Address Allocate(uint64_t bytes, Part part = kCommonPart, StreamKey stream = kStream,
+                   Reuse reuse = Reuse::kSameStream) {
+    const Result<Outcome> outcome = engine_.Allocate(bytes, stream, reuse, part);
+    EXPECT_TRUE(outcome.ok());
+    engine_.CheckInvariants();
+    return std::holds_alternative<Served>(*outcome) ? std::get<Served>(*outcome).address : 0;
+  }
+  std::vector<StreamKey> FreeInPart(Address address) {
+    const Result<Freed> freed = engine_.FreeInPart(address);
+    EXPECT_TRUE(freed.ok());
+    engine_.CheckInvariants();
+    return freed->streams_to_fence;
+  }
+  void ReleasePart(Part part) {
+    engine_.ReleasePart(part);
+    engine_.CheckInvariants();
+  }
+
+  CachingEngine engine_{{}};
+  SegmentIndex segment_ = 0;
+};
+
+TEST_F(Parts, AreServedFromIdleMemoryOfThePool) {
+  const Address address = Allocate(kMiB, kGraph);
+  EXPECT_EQ(address, kBase);
+  EXPECT_EQ(engine_.PartOf(address), kGraph);
+  EXPECT_EQ(engine_.PartOf(address + kMiB), kCommonPart) << "the rest stays the pool's";
+  EXPECT_EQ(engine_.PartOf(0), kCommonPart);
+}
+
+TEST_F(Parts, GetNoMemoryThatAStreamMayStillUse) {
+  const Address address = Allocate(2 * kMiB);
+  ASSERT_TRUE(engine_.Free(address).ok());
+  EXPECT_EQ(Allocate(kMiB, kGraph), 0u) << "a graph may run at any time";
+  engine_.DeviceIdle(engine_.Now());
+  EXPECT_EQ(Allocate(kMiB, kGraph), address);
+}
+
+TEST_F(Parts, KeepWhatTheirGraphFreed) {
+  const Address address = Allocate(kMiB, kGraph);
+  FreeInPart(address);
+  EXPECT_EQ(Allocate(2 * kMiB), 0u);
+  EXPECT_NE(Allocate(kMiB), address) << "the other half";
+  EXPECT_EQ(Allocate(kMiB), 0u);
+  EXPECT_EQ(Allocate(kMiB, kOtherGraph), 0u);
+  EXPECT_EQ(Allocate(kMiB, kGraph), address);
+}
+
+TEST_F(Parts, CountTheirFreeMemoryAsNobodys) {
+  FreeInPart(Allocate(kMiB, kGraph));
+  const Counters counters = engine_.counters();
+  EXPECT_EQ(counters.allocated_bytes.current, 0u);
+  EXPECT_EQ(counters.free_bytes, 2 * kMiB);
+  EXPECT_EQ(counters.largest_free_block, kMiB);
+  EXPECT_FALSE(engine_.IsWhollyFree(segment_));
+  EXPECT_TRUE(engine_.StreamsInUse().empty()) << "waiting for a stream would not help";
+}
+
+TEST_F(Parts, MergeTheirOwnFreeMemoryAndNoOthers) {
+  const Address low = Allocate(512 * kKiB, kGraph);
+  const Address high = Allocate(512 * kKiB, kGraph);
+  const Address others = Allocate(512 * kKiB, kOtherGraph);
+  FreeInPart(low);
+  FreeInPart(others);
+  FreeInPart(high);
+  EXPECT_EQ(engine_.counters().largest_free_block, 512 * kKiB);
+  EXPECT_EQ(Allocate(kMiB, kOtherGraph), 0u);
+  EXPECT_EQ(Allocate(kMiB, kGraph), low);
+}
+
+TEST_F(Parts, ServeTheirBlocksInTheirStreamsOrderAlone) {
+  const Address address = Allocate(2 * kMiB, kGraph);
+  FreeInPart(address);
+  EXPECT_EQ(Allocate(kMiB, kGraph, kOther), 0u);
+  EXPECT_EQ(Allocate(kMiB, kGraph, kStream), address);
+}
+
+TEST_F(Parts, LeaveABlockUnusedThatSeveralStreamsUsed) {
+  const Address address = Allocate(2 * kMiB, kGraph);
+  ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
+  EXPECT_EQ(FreeInPart(address), std::vector<StreamKey>{kOther});
+  EXPECT_EQ(Allocate(kMiB, kGraph, kStream), 0u);
+  EXPECT_EQ(Allocate(kMiB, kGraph, kOther), 0u);
+  ReleasePart(kGraph);
+  EXPECT_EQ(Allocate(2 * kMiB), address);
+}
+
+TEST_F(Parts, BecomeThePoolsWhenTheirGraphIsGone) {
+  FreeInPart(Allocate(512 * kKiB, kGraph));
+  FreeInPart(Allocate(512 * kKiB, kOtherGraph));
+  ReleasePart(kGraph);
+  EXPECT_EQ(engine_.counters().largest_free_block, kMiB) << "the other graph's lies between";
+  ReleasePart(kOtherGraph);
+  EXPECT_TRUE(engine_.IsIdle(segment_)) << "a graph that is gone uses nothing";
+  EXPECT_EQ(Allocate(2 * kMiB), kBase);
+}
+
+TEST_F(Parts, LeaveLiveBlocksToThePoolWhenTheirGraphIsGone) {
+  const Address address = Allocate(kMiB, kGraph);
+  ReleasePart(kGraph);
+  EXPECT_EQ(engine_.PartOf(address), kCommonPart);
+  ASSERT_TRUE(engine_.Free(address).ok());
+  EXPECT_EQ(Allocate(2 * kMiB, kCommonPart, kOther), 0u) << "the first stream may still use it";
+  EXPECT_EQ(Allocate(2 * kMiB), address);
+}
+
+TEST_F(Parts, MayBeUnknown) {
+  ReleasePart(77);
+  EXPECT_EQ(engine_.FreeInPart(kBase).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Allocate(2 * kMiB), kBase);
+}
+
+}  // namespace
+}  // namespace commpool::engine

@@ -1,0 +1,217 @@
+// A thread's cache: what is given comes back, live again; others may empty or close it at any time.
+#include "src/engine/thread_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <set>
+#include <thread>
+
+namespace commpool::engine {
+namespace {
+
+constexpr Lane kLane = 3;
+constexpr uint64_t kAlignment = 512;
+constexpr Address kBase = Address{1} << 40;
+
+class ThreadCacheTest : public ::testing::Test {
+ protected:
+  // A live block of the request's class, which the cache may have.
+  CachedBlock Make(uint64_t requested) {
+    const SizeClass size_class = ClassOf(requested);
+    AtomicWord& word = words_.emplace_back(BlockWord::Cacheable(kLane, size_class, requested).bits());
+    const Address address = kBase + words_.size() * kSmallBytes;
+    return {address, &word};
+  }
+  static BlockWord WordOf(const CachedBlock& block) { return BlockWord(block.word->load()); }
+  bool Give(const CachedBlock& block) { return cache_.Give(block, WordOf(block)); }
+  // A block that the cache has.
+  CachedBlock Given(uint64_t requested) {
+    const CachedBlock block = Make(requested);
+    EXPECT_TRUE(Give(block));
+    return block;
+  }
+
+  // Not on the stack: AddressSanitizer's fake one aligns less than a cache asks for.
+  std::unique_ptr<ThreadCache> MakeCoarse(uint64_t alignment) {
+    return std::make_unique<ThreadCache>(kLane, alignment, broken_);
+  }
+
+  std::deque<AtomicWord> words_;
+  std::atomic<bool> broken_ = false;
+  ThreadCache cache_{kLane, kAlignment, broken_};
+};
+
+TEST_F(ThreadCacheTest, HasNothingAtFirst) {
+  EXPECT_EQ(cache_.Take(1), 0u);
+  EXPECT_EQ(cache_.lane(), kLane);
+  EXPECT_EQ(cache_.Figures().cached_blocks, 0u);
+  EXPECT_TRUE(cache_.TakeAll().empty());
+}
+
+TEST_F(ThreadCacheTest, GivesABlockBackForAnyRequestOfItsClass) {
+  const CachedBlock block = Given(1000);
+  EXPECT_EQ(WordOf(block).state(), BlockWord::State::kCached);
+  EXPECT_EQ(cache_.Take(512), 0u) << "a smaller class";
+  EXPECT_EQ(cache_.Take(1025), 0u) << "a larger class";
+  EXPECT_EQ(cache_.Take(513), block.address);
+  EXPECT_EQ(WordOf(block).state(), BlockWord::State::kCacheable);
+  EXPECT_EQ(WordOf(block).requested(), 513u);
+  EXPECT_EQ(WordOf(block).lane(), kLane);
+  EXPECT_EQ(cache_.Take(513), 0u);
+}
+
+TEST_F(ThreadCacheTest, GivesTheLastThatCameFirst) {
+  const CachedBlock first = Given(2048);
+  const CachedBlock last = Given(2048);
+  EXPECT_EQ(cache_.Take(2048), last.address);
+  EXPECT_EQ(cache_.Take(2048), first.address);
+}
+
+TEST_F(ThreadCacheTest, KeepsBlocksOfEveryClass) {
+  for (SizeClass size_class = 0; size_class < 40; ++size_class) {
+    const CachedBlock block = Given(ClassBytes(size_class));
+    EXPECT_EQ(cache_.Take(ClassBytes(size_class)), block.address);
+  }
+  const CachedBlock largest = Given(kSmallBytes);
+  EXPECT_EQ(cache_.Take(kSmallBytes), largest.address);
+}
+
+TEST_F(ThreadCacheTest, RoundsRequestsUpToThePoolsAlignment) {
+  const auto coarse = MakeCoarse(4096);
+  const CachedBlock block = Make(4096);
+  ASSERT_TRUE(coarse->Give(block, WordOf(block)));
+  EXPECT_EQ(coarse->Take(1), block.address);
+}
+
+TEST_F(ThreadCacheTest, HasNothingForAnAlignmentBeyondSmallBlocks) {
+  const auto coarse = MakeCoarse(2 * kSmallBytes);
+  EXPECT_EQ(coarse->Take(1), 0u);
+  EXPECT_EQ(coarse->Take(kSmallBytes), 0u);
+}
+
+TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreed) {
+  const CachedBlock block = Make(512);
+  const BlockWord live = WordOf(block);
+  ASSERT_TRUE(cache_.Give(block, live));
+  EXPECT_FALSE(cache_.Give(block, live)) << "freed twice";
+  const CachedBlock recorded = Make(512);
+  const BlockWord before = WordOf(recorded);
+  recorded.word->store(BlockWord::Live().bits());
+  EXPECT_FALSE(cache_.Give(recorded, before));
+  EXPECT_EQ(WordOf(recorded).state(), BlockWord::State::kLive);
+  EXPECT_EQ(cache_.Figures().cached_blocks, 1u);
+}
+
+TEST_F(ThreadCacheTest, KeepsNoMoreBytesThanItsMost) {
+  for (uint64_t bytes = 0; bytes < ThreadCache::kMostBytes; bytes += kSmallBytes) Given(kSmallBytes);
+  const CachedBlock one_more = Make(512);
+  EXPECT_FALSE(Give(one_more));
+  EXPECT_EQ(WordOf(one_more).state(), BlockWord::State::kCacheable) << "the pool may still free it";
+  EXPECT_EQ(cache_.Figures().cached_bytes, ThreadCache::kMostBytes);
+  EXPECT_NE(cache_.Take(kSmallBytes), 0u);
+  EXPECT_TRUE(Give(one_more));
+}
+
+TEST_F(ThreadCacheTest, KeepsNoMoreBlocksOfAClassThanItsMost) {
+  for (size_t count = 0; count < ThreadCache::kMostBlocks; ++count) Given(512);
+  EXPECT_FALSE(Give(Make(512)));
+  EXPECT_TRUE(Give(Make(1024)));
+}
+
+TEST_F(ThreadCacheTest, HandsNothingOutWhileTheDeviceIsBroken) {
+  const CachedBlock block = Given(512);
+  broken_ = true;
+  EXPECT_EQ(cache_.Take(512), 0u);
+  EXPECT_TRUE(Give(Make(512))) << "frees go on";
+  broken_ = false;
+  EXPECT_NE(cache_.Take(512), 0u);
+  EXPECT_EQ(cache_.Take(512), block.address);
+}
+
+TEST_F(ThreadCacheTest, GivesAllItHasToWhoeverEmptiesIt) {
+  std::set<Address> given;
+  for (const uint64_t bytes : {512, 512, 4096, 1 << 20}) given.insert(Given(bytes).address);
+  std::set<Address> taken;
+  for (const CachedBlock& block : cache_.TakeAll()) {
+    EXPECT_EQ(WordOf(block).state(), BlockWord::State::kCached);
+    taken.insert(block.address);
+  }
+  EXPECT_EQ(taken, given);
+  EXPECT_EQ(cache_.Figures().cached_bytes, 0u);
+  EXPECT_FALSE(cache_.closed());
+  EXPECT_TRUE(Give(Make(512))) << "it goes on";
+}
+
+TEST_F(ThreadCacheTest, GivesTheLargestOfItsHalfBack) {
+  for (int count = 0; count < 4; ++count) Given(64 << 10);
+  const Address large = Given(256 << 10).address;
+  const std::vector<CachedBlock> half = cache_.TakeHalf();
+  ASSERT_EQ(half.size(), 1u);
+  EXPECT_EQ(half[0].address, large);
+  EXPECT_EQ(cache_.Figures().cached_bytes, uint64_t{256} << 10);
+  EXPECT_EQ(cache_.TakeHalf().size(), 2u);
+}
+
+TEST_F(ThreadCacheTest, RefusesEverythingOnceItIsClosed) {
+  const CachedBlock block = Given(512);
+  const std::vector<CachedBlock> left = cache_.Close();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].address, block.address);
+  EXPECT_TRUE(cache_.closed());
+  EXPECT_FALSE(Give(Make(512)));
+  EXPECT_EQ(cache_.Take(512), 0u);
+  EXPECT_TRUE(cache_.Close().empty());
+  EXPECT_TRUE(cache_.TakeAll().empty());
+}
+
+TEST_F(ThreadCacheTest, CountsWhatWentThroughIt) {
+  Given(1000);
+  Given(300);
+  ASSERT_NE(cache_.Take(700), 0u);
+  cache_.Close();
+  const CacheFigures figures = cache_.Figures();
+  EXPECT_EQ(figures.cached_blocks, 0u);
+  EXPECT_EQ(figures.given_requested, 1300u);
+  EXPECT_EQ(figures.taken_blocks, 1u);
+  EXPECT_EQ(figures.taken_bytes, 1024u);
+  EXPECT_EQ(figures.taken_requested, 700u);
+  CacheFigures sum = figures;
+  sum += {10, 1, 2, 2048, 900, 100};
+  EXPECT_EQ(sum.cached_bytes, 10u);
+  EXPECT_EQ(sum.cached_blocks, 1u);
+  EXPECT_EQ(sum.taken_blocks, 3u);
+  EXPECT_EQ(sum.taken_bytes, 3072u);
+  EXPECT_EQ(sum.taken_requested, 1600u);
+  EXPECT_EQ(sum.given_requested, 1400u);
+}
+
+TEST_F(ThreadCacheTest, LosesNoBlockToAThreadThatEmptiesIt) {
+  constexpr size_t kBlocks = 64;
+  std::vector<CachedBlock> blocks;
+  for (size_t count = 0; count < kBlocks; ++count) blocks.push_back(Make(512));
+  std::vector<CachedBlock> emptied;
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!done) {
+      for (const CachedBlock& block : cache_.TakeAll()) emptied.push_back(block);
+      std::this_thread::yield();
+    }
+  });
+  std::multiset<Address> own;
+  for (const CachedBlock& block : blocks) {
+    while (!Give(block)) std::this_thread::yield();
+    if (const Address address = cache_.Take(512); address != 0) own.insert(address);
+  }
+  done = true;
+  other.join();
+  for (const CachedBlock& block : emptied) own.insert(block.address);
+  for (const CachedBlock& block : cache_.Close()) own.insert(block.address);
+  EXPECT_EQ(own.size(), kBlocks);
+  for (const CachedBlock& block : blocks) EXPECT_EQ(own.count(block.address), 1u);
+}
+
+}  // namespace
+}  // namespace commpool::engine

@@ -1,0 +1,187 @@
+// The main job as hosts_test.py starts it on several hosts, one rank a process.
+// usage: hosts_program live|die       die: the last rank is killed in the middle of a reserve
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/base/socket.h"
+#include "src/driver/handles.h"
+#include "src/pool/runtime.h"
+
+namespace commpool {
+namespace {
+
+constexpr uint64_t kDeadlineMs = 10000;
+
+CUresult KillThisProcess(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long) {
+  std::raise(SIGKILL);
+  return CUDA_ERROR_UNKNOWN;
+}
+
+std::shared_ptr<const Driver> OpenEmulator() {
+  LoaderOptions options = LoaderOptionsFromEnvironment(DriverChoice::kEmulated).value();
+  return LoadDriver(options).value();
+}
+
+std::shared_ptr<const Driver> Mortal(const Driver& driver) {
+  auto mortal = std::make_shared<Driver>(driver);
+  mortal->cuda.cuMemCreate = KillThisProcess;
+  return mortal;
+}
+
+class RankOfJob {
+ public:
+  RankOfJob() : driver_(OpenEmulator()) {
+    MPI_Init(nullptr, nullptr);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+    MPI_Comm host = MPI_COMM_NULL;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &device_);
+    MPI_Comm_free(&host);
+    context_ = PrimaryContext::Retain(*driver_, device_).value();
+    driver_->cuda.cuCtxSetCurrent(context_.get());
+    driver_->cuda.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+    home_ = Connect(0);
+    second_ = Connect(1);
+    TellWhere();
+  }
+
+  // Every step of a pool's life. What is wrong is thrown.
+  void Live() {
+    Runtime runtime(driver_);
+    const PoolHandle handle = runtime.CreatePool(Configured()).value();
+    const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
+    pool->RegisterWith(second_).value();
+    pool->Reserve(2 * kMiB).value();
+    {
+      const ScopeHandle scope = runtime.scopes().Begin({.pool = pool}).value();
+      Sum(runtime, *pool, 300'000);
+      pool->Reserve(16 * kMiB).value();  // it grows
+      Sum(runtime, *pool, 3'000'001);
+      runtime.scopes().End(scope).value();
+    }
+    const uint64_t windows = pool->Figures().registered_segments;
+    pool->Deregister(second_).value();
+    pool->Trim(0).value();
+    pool->Close().value();
+    runtime.DestroyPool(handle).value();
+    std::printf("rank %d: every sum is right, %d segments registered, closed\n", rank_, static_cast<int>(windows));
+    for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommDestroy(communicator);
+    driver_->cuda.cuStreamDestroy(stream_);
+    MPI_Finalize();
+  }
+
+  [[noreturn]] void Die() {
+    const bool dies = rank_ == ranks_ - 1;
+    std::signal(SIGTERM, SIG_IGN);  // mpirun's answer to the death of a rank
+    Runtime runtime(dies ? Mortal(*driver_) : driver_);
+    const PoolHandle handle = runtime.CreatePool(Configured()).value();
+    const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
+    const Status status = pool->Reserve(2 * kMiB);
+    pool->AbandonCommunicator(home_).value();
+    for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
+    std::printf("rank %d: reserve failed (%d): %s\n", rank_, static_cast<int>(status.code()), status.message().c_str());
+    std::fflush(stdout);
+    _exit(status.code() == StatusCode::kRemoteFailure ? 0 : 1);  // MPI cannot finalize without the rank that is gone
+  }
+
+ private:
+  // The ranks from `first` on; null on the others.
+  ncclComm_t Connect(int first) {
+    ncclUniqueId id = {};
+    if (rank_ == first) CheckNccl(driver_->nccl.ncclGetUniqueId(&id));
+    MPI_Bcast(&id, sizeof(id), MPI_BYTE, first, MPI_COMM_WORLD);
+    if (rank_ == first) TellIdAddress(id);
+    ncclComm_t communicator = nullptr;
+    if (rank_ >= first) {
+      CheckNccl(driver_->nccl.ncclCommInitRank(&communicator, ranks_ - first, id, rank_ - first));
+    }
+    return communicator;
+  }
+
+  static void CheckNccl(ncclResult_t result) {
+    if (result == ncclSuccess) return;
+    Status(StatusCode::kCommunicatorError, "NCCL answers " + std::to_string(static_cast<int>(result))).value();
+  }
+
+  void TellWhere() const {
+    std::array<char, 64> host{};
+    gethostname(host.data(), host.size() - 1);
+    const std::string address = Listener::Open().value().address();
+    std::printf("rank %d: %s, device %d, listens at %s\n", rank_, host.data(), device_, address.c_str());
+  }
+
+  // The emulated NCCL's id holds the address of its root as text.
+  void TellIdAddress(const ncclUniqueId& id) const {
+    std::string printable;
+    for (const char letter : id.internal) printable += letter >= '.' && letter <= ':' ? letter : ' ';
+    std::printf("rank %d: NCCL's root is at %s\n", rank_, printable.c_str());
+  }
+
+  PoolConfiguration Configured() const {
+    PoolConfiguration configuration;
+    configuration.name = "hosts";
+    configuration.backing.placement.device = device_;
+    configuration.home = home_;
+    configuration.deadline_ms = kDeadlineMs;
+    return configuration;
+  }
+
+  // All-reduces a scoped block and looks at every element.
+  void Sum(Runtime& runtime, Pool& pool, size_t count) {
+    const CudaDriver& cuda = driver_->cuda;
+    const size_t bytes = count * sizeof(float);
+    const CUdeviceptr block = runtime.Allocate(device_, bytes, stream_).value();
+    pool.WindowOf(block, home_).value();  // or it is not of the pool
+    std::vector<float> values(count);
+    for (size_t index = 0; index < count; ++index) values[index] = static_cast<float>(index % 16 + rank_);
+    cuda.cuMemcpyHtoD(block, values.data(), bytes);
+    void* const data = reinterpret_cast<void*>(block);
+    CheckNccl(driver_->nccl.ncclAllReduce(data, data, count, ncclFloat, ncclSum, home_, stream_));
+    cuda.cuStreamSynchronize(stream_);
+    std::fill(values.begin(), values.end(), -1.0f);
+    cuda.cuMemcpyDtoH(values.data(), block, bytes);
+    for (size_t index = 0; index < count; ++index) {
+      const auto expected = static_cast<float>(ranks_ * static_cast<int>(index % 16) + ranks_ * (ranks_ - 1) / 2);
+      if (values[index] == expected) continue;
+      Status(StatusCode::kInternal, "element " + std::to_string(index) + " of the sum is wrong").value();
+    }
+    runtime.Free(block).value();
+    pool.Reclaim().value();
+  }
+
+  const std::shared_ptr<const Driver> driver_;
+  int rank_ = 0;
+  int ranks_ = 1;
+  int device_ = 0;
+  PrimaryContext context_;
+  CUstream stream_ = nullptr;
+  ncclComm_t home_ = nullptr;
+  ncclComm_t second_ = nullptr;
+};
+
+}  // namespace
+}  // namespace commpool
+
+int main(int argc, char** argv) {
+  const bool dies = argc > 1 && std::strcmp(argv[1], "die") == 0;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  try {
+    commpool::RankOfJob rank;
+    if (dies) rank.Die();
+    rank.Live();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  return 0;
+}

@@ -1,0 +1,89 @@
+"""The main job on several hosts: namespaces of this machine, started by mpirun with a hostfile over TCP."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+_HOSTS = os.path.abspath("tests/hosts/hosts.sh")
+_PROGRAM = os.path.abspath("tests/hosts/hosts_program")
+_EXAMPLE = os.path.abspath("examples/symmetric_all_reduce")
+_REMOTE_FAILURE = 9
+
+
+def _namespaces():
+    """The command that runs another in namespaces of its own."""
+    user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
+    return ["unshare", *user, "--net", "--mount"]
+
+
+def _why_not():
+    """Why there can be no hosts here; empty where there can."""
+    for tool in ("unshare", "ip", "mpirun"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        tried = subprocess.run([*_namespaces(), _HOSTS, "1", "1", folder, os.path.join(folder, "agent"), "host1", "true"],
+                               capture_output=True, text=True, timeout=60)
+    return "" if tried.returncode == 0 else "no namespaces can be made: " + tried.stderr.strip()
+
+
+_WHY_NOT = _why_not()
+
+
+@unittest.skipIf(_WHY_NOT, _WHY_NOT)
+class Hosts(unittest.TestCase):
+    def run_on(self, hosts, slots, *command, options=(), **variables):
+        # Open MPI's session folder holds sockets, whose paths have to be short.
+        environment = {**os.environ, "TMPDIR": "/tmp", "COMMPOOL_DRIVER": "emulated", **variables}
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            mpirun = [
+                "mpirun", "--allow-run-as-root", "--hostfile", f"{folder}/hosts", "-np", str(hosts * slots),
+                "--mca", "plm_rsh_agent", f"{folder}/agent", "--mca", "orte_abort_print_stack", "0",
+                "--mca", "oob_tcp_if_include", "10.77.0.0/24", "--mca", "btl_tcp_if_include", "10.77.0.0/24",
+                "--mca", "btl", "tcp,self", *options
+            ]
+            for name in variables:
+                mpirun += ["-x", name]
+            return subprocess.run([*_namespaces(), _HOSTS, str(hosts), str(slots), folder, *mpirun, *command],
+                                  env=environment, capture_output=True, text=True, timeout=120)
+
+    def assert_lives(self, result, hosts, slots, network):
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        for rank in range(hosts * slots):
+            here = rf"rank {rank}: host{rank // slots + 1}, device {rank % slots}, "
+            address = rf"10\.{network}\.0\.{rank // slots + 1}:\d+\n"
+            self.assertRegex(result.stdout, here + "listens at " + address)
+            self.assertIn(f"rank {rank}: every sum is right, ", result.stdout)
+        self.assertRegex(result.stdout, rf"rank 0: NCCL's root is at .*10\.{network}\.0\.1:\d+ ")
+
+    def test_a_pool_lives_across_two_hosts(self):
+        self.assert_lives(self.run_on(2, 2, _PROGRAM, "live"), 2, 2, 77)
+
+    def test_a_pool_lives_across_three_hosts(self):
+        self.assert_lives(self.run_on(3, 1, _PROGRAM, "live"), 3, 1, 77)
+
+    def test_the_interface_that_is_named_carries_agreement_and_nccl(self):
+        for variable in ("COMMPOOL_INTERFACE", "NCCL_SOCKET_IFNAME"):
+            self.assert_lives(self.run_on(2, 1, _PROGRAM, "live", **{variable: "ib"}), 2, 1, 78)
+
+    def test_a_rank_killed_in_a_reserve_is_named_by_the_others(self):
+        # mpirun ends the job when a rank dies: later than the others, which have heard of it by themselves.
+        result = self.run_on(2, 2, _PROGRAM, "die", options=["--mca", "odls_base_sigkill_timeout", "5"])
+        self.assertNotEqual(result.returncode, 0)
+        for rank in range(3):
+            lines = [line for line in result.stdout.splitlines() if line.startswith(f"rank {rank}: reserve failed")]
+            self.assertEqual(len(lines), 1, result.stdout + result.stderr)
+            self.assertRegex(lines[0], rf"failed \({_REMOTE_FAILURE}\): .* rank 3: .*10\.77\.0\.2:\d+")
+        self.assertIsNone(re.search("rank 3: reserve failed", result.stdout))
+
+    def test_the_example_runs_on_two_hosts(self):
+        result = self.run_on(2, 2, _EXAMPLE)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("4 ranks, 3 batches of 4 MiB at offset 0 of a window: every sum is right", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

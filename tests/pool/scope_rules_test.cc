@@ -1,0 +1,163 @@
+// Scopes that take some sizes, and scopes that hand on what their pool has no memory for.
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class ScopeRules : public PoolTest {
+ protected:
+  ~ScopeRules() override {
+    while (!open_.empty()) EndInnermost();
+  }
+
+  // One segment, and no more.
+  PoolHandle CreateLimited(const char* name) {
+    PoolConfiguration configuration = Configured(name);
+    configuration.limit_bytes = kLimit;
+    return Create(std::move(configuration));
+  }
+  ScopeHandle Begin(PoolHandle pool, SizeRange sizes, Exhaustion exhaustion = Exhaustion::kError,
+                    ScopeFilter filter = ScopeFilter::kThread, StreamKey stream = 0) {
+    const std::shared_ptr<Pool> found = runtime().pools().Find(pool).value();
+    open_.push_back(runtime().scopes().Begin({found, filter, stream, sizes, exhaustion}).value());
+    return open_.back();
+  }
+  void EndInnermost() {
+    EXPECT_TRUE(runtime().scopes().End(open_.back()).ok());
+    open_.pop_back();
+  }
+
+  // The name of the pool that an allocation came from; the block is freed.
+  std::string ServedBy(uint64_t bytes) {
+    const CUdeviceptr address = runtime().Allocate(0, bytes, stream_.get()).value();
+    const std::string name = runtime().pools().Owner(address).value()->name();
+    EXPECT_TRUE(runtime().Free(address).ok());
+    return name;
+  }
+  CUdeviceptr Fill(PoolHandle pool) { return runtime().AllocateFrom(pool, kLimit, stream_.get()).value(); }
+  void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
+  CUstream stream() const { return stream_.get(); }
+
+  static constexpr uint64_t kLimit = 20 * kMiB;
+  static constexpr SizeRange kAll = {};
+
+ private:
+  TestStream stream_;
+  std::vector<ScopeHandle> open_;
+};
+
+TEST_F(ScopeRules, SizesOutsideTheRangeGoToTheNextScopeOut) {
+  Begin(Create(Configured("all")), kAll);
+  Begin(Create(Configured("middle")), {kKiB, kMiB});
+  EXPECT_EQ(ServedBy(kKiB - 1), "all");
+  EXPECT_EQ(ServedBy(kKiB), "middle");
+  EXPECT_EQ(ServedBy(kMiB), "middle");
+  EXPECT_EQ(ServedBy(kMiB + 1), "all");
+}
+
+TEST_F(ScopeRules, SizesThatNoScopeTakesGoToTheDefaultPool) {
+  Begin(Create(Configured("exact")), {kKiB, kKiB});
+  EXPECT_EQ(ServedBy(kKiB), "exact");
+  EXPECT_EQ(ServedBy(2 * kKiB), "default");
+  EXPECT_EQ(ServedBy(512), "default");
+}
+
+// Caches of a thread are asked first: a range holds for them too.
+TEST_F(ScopeRules, SizesHoldForCachedBlocks) {
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(ServedBy(512), "default");
+  Begin(Create(Configured("large")), {kMiB, UINT64_MAX});
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(ServedBy(512), "default");
+  Begin(Create(Configured("small")), {0, kMiB - 1});
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(ServedBy(512), "small");
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(ServedBy(kMiB), "large");
+}
+
+TEST_F(ScopeRules, SizesHoldForScopesOfStreamsAndTheProcess) {
+  Begin(Create(Configured("process")), {kKiB, UINT64_MAX}, Exhaustion::kError, ScopeFilter::kProcess);
+  Begin(Create(Configured("stream")), {kMiB, UINT64_MAX}, Exhaustion::kError, ScopeFilter::kStream,
+        KeyOfStream(stream()));
+  EXPECT_EQ(ServedBy(kMiB), "stream");
+  EXPECT_EQ(ServedBy(kMiB - 1), "process");
+  EXPECT_EQ(ServedBy(kKiB - 1), "default");
+}
+
+TEST_F(ScopeRules, ALeastAboveTheMostIsRefused) {
+  const std::shared_ptr<Pool> pool = runtime().pools().Find(Create(Configured("none"))).value();
+  Result<ScopeHandle> refused = runtime().scopes().Begin({.pool = pool, .sizes = {2, 1}});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.status().message().find("2 bytes, is above its most, 1"), std::string::npos);
+  EXPECT_EQ(ServedBy(512), "default") << "nothing began";
+}
+
+TEST_F(ScopeRules, AnExhaustedPoolIsAnErrorUnlessItsScopeHandsOn) {
+  const PoolHandle pool = CreateLimited("limited");
+  const CUdeviceptr block = Fill(pool);
+  Begin(pool, kAll);
+  Result<CUdeviceptr> refused = runtime().Allocate(0, kMiB, stream());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EndInnermost();
+  Begin(pool, kAll, Exhaustion::kNextScope);
+  EXPECT_EQ(ServedBy(kMiB), "default");
+  Free(block);
+  EXPECT_EQ(ServedBy(kMiB), "limited") << "it serves again as soon as it can";
+}
+
+TEST_F(ScopeRules, ExhaustedPoolsHandOnOutwardsOneAfterTheOther) {
+  const PoolHandle outer = CreateLimited("outer");
+  const PoolHandle inner = CreateLimited("inner");
+  Begin(outer, kAll, Exhaustion::kNextScope);
+  Begin(Create(Configured("other sizes")), {1, 1});
+  Begin(inner, kAll, Exhaustion::kNextScope);
+  EXPECT_EQ(ServedBy(kMiB), "inner");
+  const CUdeviceptr in_inner = Fill(inner);
+  EXPECT_EQ(ServedBy(kMiB), "outer");
+  EXPECT_EQ(ServedBy(kKiB), "outer") << "a block of a size class, from its pool";
+  EXPECT_EQ(ServedBy(kKiB), "outer") << "the same from its cache";
+  const CUdeviceptr in_outer = Fill(outer);
+  EXPECT_EQ(ServedBy(kMiB), "default");
+  Free(in_inner);
+  Free(in_outer);
+}
+
+TEST_F(ScopeRules, HandedOnAcrossFiltersInTheOrderInWhichScopesBegan) {
+  const PoolHandle inner = CreateLimited("inner");
+  Begin(Create(Configured("thread")), kAll);
+  Begin(Create(Configured("process")), kAll, Exhaustion::kError, ScopeFilter::kProcess);
+  Begin(inner, kAll, Exhaustion::kNextScope);
+  const CUdeviceptr block = Fill(inner);
+  EXPECT_EQ(ServedBy(kMiB), "process");
+  Free(block);
+}
+
+TEST_F(ScopeRules, TheLastErrorNamesWhoHandedOn) {
+  const PoolHandle outer = CreateLimited("outer");
+  const PoolHandle inner = CreateLimited("inner");
+  const CUdeviceptr in_inner = Fill(inner);
+  const CUdeviceptr in_outer = Fill(outer);
+  Begin(outer, kAll);
+  Begin(inner, kAll, Exhaustion::kNextScope);
+  Result<CUdeviceptr> refused = runtime().Allocate(0, kMiB, stream());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(refused.status().message().find("exhausted before it, by scopes: inner"), std::string::npos)
+      << refused.status().message();
+  Free(in_inner);
+  Free(in_outer);
+}
+
+TEST_F(ScopeRules, OtherErrorsAreNotHandedOn) {
+  const PoolHandle pool = Create(Configured("closed"));
+  Begin(pool, kAll, Exhaustion::kNextScope);
+  EXPECT_EQ(runtime().Allocate(0, 0, stream()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Get(pool).Close().ok());
+  EXPECT_EQ(runtime().Allocate(0, kMiB, stream()).status().code(), StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace commpool::testing

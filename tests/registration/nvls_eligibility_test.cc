@@ -1,0 +1,155 @@
+// Whether NVLink multicast can serve a range, and each reason why not.
+#include "src/pool/nvls_eligibility.h"
+
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class Nvls : public SymmetricTest {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_EMULATOR("drivers and machines that lack something");
+    COMMPOOL_REQUIRE_DEVICES(4);
+    SymmetricTest::SetUp();
+  }
+
+  Rank& first() { return group()[0]; }
+  // Rank 0's answer, with a driver that may lack something.
+  Result<std::string> WhyNot(CUdeviceptr address, uint64_t bytes, const Driver* other = nullptr) {
+    return WhyNoNvls(other == nullptr ? driver() : *other, runtime().pools(), runtime().windows(),
+                     {address, bytes, first().communicator});
+  }
+  void ExpectReason(const Result<std::string>& reason, const char* fragment) {
+    ASSERT_TRUE(reason.ok()) << reason.status().message();
+    EXPECT_NE(reason->find(fragment), std::string::npos) << *reason;
+  }
+  // A symmetric pool with one block on each rank.
+  CUdeviceptr MakeBlocks(uint64_t bytes) {
+    ExpectOk(Create());
+    ExpectOk(Reserve(bytes));
+    blocks_ = Allocate(bytes);
+    return blocks_.front();
+  }
+  void TearDown() override {
+    if (!blocks_.empty()) Free(blocks_);
+    SymmetricTest::TearDown();
+  }
+
+ private:
+  std::vector<CUdeviceptr> blocks_;
+};
+
+TEST_F(Nvls, ServesAWindowOfASymmetricPool) {
+  const CUdeviceptr block = MakeBlocks(4 * kMiB);
+  EXPECT_EQ(WhyNot(block, 4 * kMiB).value(), "");
+  EXPECT_EQ(WhyNot(block + 512, 1).value(), "") << "the segment counts, not the tensor";
+}
+
+TEST_F(Nvls, AsksAboutMemoryOfAPool) {
+  const CUdeviceptr block = MakeBlocks(2 * kMiB);
+  EXPECT_EQ(WhyNot(block, 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(WhyNot(4096, 1).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(WhyNoNvls(driver(), runtime().pools(), runtime().windows(), {block, 1, nullptr}).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST_F(Nvls, NeedsThreeRanks) {
+  const CUdeviceptr block = MakeBlocks(2 * kMiB);
+  std::vector<ncclComm_t> pair = group().ConnectFrom(last() - 1);
+  const Result<std::string> reason =
+      WhyNoNvls(driver(), runtime().pools(), runtime().windows(), {block, 1, pair[static_cast<size_t>(last())]});
+  ExpectReason(reason, "the communicator has 2 ranks");
+  group().Destroy(pair);
+}
+
+TEST_F(Nvls, NeedsADeviceWithMulticast) {
+  const CUdeviceptr block = MakeBlocks(2 * kMiB);
+  Driver without = driver();
+  without.cuda.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) {
+    *value = 0;
+    return CUDA_SUCCESS;
+  };
+  ExpectReason(WhyNot(block, 1, &without), "device 0 has no multicast");
+}
+
+TEST_F(Nvls, NeedsASymmetricPool) {
+  PoolConfiguration configuration;
+  configuration.name = "fixed";
+  const PoolHandle fixed = runtime().CreatePool(std::move(configuration)).value();
+  const CUdeviceptr block = runtime().AllocateFrom(fixed, 2 * kMiB, first().stream).value();
+  ExpectReason(WhyNot(block, 1), "pool fixed is not symmetric");
+  ExpectOk({runtime().Free(block), runtime().DestroyPool(fixed)});
+}
+
+TEST_F(Nvls, NeedsARangeInsideOneSegment) {
+  const CUdeviceptr block = MakeBlocks(2 * kMiB);
+  ExpectReason(WhyNot(block, 2 * kMiB + 1), "leaves its segment");
+  ExpectReason(WhyNot(block, UINT64_MAX), "leaves its segment");
+}
+
+TEST_F(Nvls, NeedsAWindowOnTheCommunicator) {
+  const CUdeviceptr block = MakeBlocks(2 * kMiB);
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+  ExpectReason(WhyNot(block, 1), "not registered with this communicator");
+}
+
+TEST_F(Nvls, NeedsAHandleThatOtherProcessesImport) {
+  const CUdeviceptr block = MakeBlocks(2 * kMiB);
+  Driver other = driver();
+  other.cuda.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* properties,
+                                                         CUmemGenericAllocationHandle) {
+    *properties = {};
+    properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    return CUDA_SUCCESS;
+  };
+  ExpectReason(WhyNot(block, 1, &other), "without a handle type");
+  other.cuda.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* properties,
+                                                         CUmemGenericAllocationHandle) {
+    *properties = {};
+    properties->location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    return CUDA_SUCCESS;
+  };
+  ExpectReason(WhyNot(block, 1, &other), "host memory");
+  other.cuda.cuMemRetainAllocationHandle = [](CUmemGenericAllocationHandle*, void*) {
+    return CUDA_ERROR_INVALID_VALUE;
+  };
+  ExpectReason(WhyNot(block, 1, &other), "no handle that NCCL could bind");
+}
+
+CUresult SixteenMiB(size_t* granularity, const CUmulticastObjectProp*, CUmulticastGranularity_flags) {
+  *granularity = 16 * kMiB;
+  return CUDA_SUCCESS;
+}
+
+TEST_F(Nvls, NeedsMulticastsGranularity) {
+  const CUdeviceptr block = MakeBlocks(2 * kMiB);
+  Driver coarse = driver();
+  coarse.cuda.cuMulticastGetGranularity = SixteenMiB;
+  ExpectReason(WhyNot(block, 1, &coarse), "the multicast granularity, 16 MiB");
+  coarse.cuda.cuMulticastGetGranularity = [](size_t*, const CUmulticastObjectProp*, CUmulticastGranularity_flags) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  };
+  ExpectReason(WhyNot(block, 1, &coarse), "names no multicast granularity for 4 devices");
+}
+
+// A symmetric pool asks for the granularity itself.
+TEST_F(Nvls, ServesSegmentsThatWereMadeForAnyGranularity) {
+  auto coarse = std::make_shared<Driver>(driver());
+  coarse->cuda.cuMulticastGetGranularity = SixteenMiB;
+  Runtime other(coarse);
+  ExpectOk(Run([&](Rank& rank) -> Status {
+    Result<PoolHandle> made = other.CreatePool(Configured(rank));
+    if (!made.ok()) return made.status();
+    Pool& pool = *other.pools().Find(*made).value();
+    Status status = pool.Reserve(2 * kMiB);
+    if (!status.ok()) return status;
+    const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
+    EXPECT_EQ(WhyNoNvls(*coarse, other.pools(), other.windows(), {block, 16 * kMiB, rank.communicator}).value(), "");
+    status = pool.Free(block);
+    return status.ok() ? pool.Close() : status;
+  }));
+}
+
+}  // namespace
+}  // namespace commpool::testing

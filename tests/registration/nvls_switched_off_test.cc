@@ -1,0 +1,22 @@
+// A process that NCCL_NVLS_ENABLE=0 was set for.
+#include "src/pool/nvls_eligibility.h"
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class NvlsSwitchedOff : public SymmetricTest {};
+
+TEST_F(NvlsSwitchedOff, IsTheFirstReason) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
+  const Result<std::string> reason =
+      WhyNoNvls(driver(), runtime().pools(), runtime().windows(), {blocks.front(), 2 * kMiB, group()[0].communicator});
+  ASSERT_TRUE(reason.ok()) << reason.status().message();
+  EXPECT_NE(reason->find("NCCL_NVLS_ENABLE=0"), std::string::npos) << *reason;
+  Free(blocks);
+}
+
+}  // namespace
+}  // namespace commpool::testing

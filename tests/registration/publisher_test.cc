@@ -1,0 +1,124 @@
+// Publishers of several ranks, as threads of this process: whoever differs is named on every rank.
+#include "src/registration/publisher.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <thread>
+
+#include "src/registration/tcp_channel.h"
+
+namespace commpool {
+namespace {
+
+using engine::SequenceCall;
+
+// A rank's pool, as far as it publishes.
+struct PublishingRank {
+  engine::SequenceLog log;
+  Divergence divergence;
+  std::unique_ptr<Publisher> publisher;
+
+  void Allocate(uint64_t bytes) {
+    log.Append(SequenceCall::kAllocate, bytes);
+    publisher->Offer(log);
+  }
+};
+
+class Publishers : public ::testing::Test {
+ protected:
+  void Start(size_t ranks) {
+    Listener listener = Listener::Open().value();
+    const std::string address = listener.address();
+    for (size_t rank = 0; rank < ranks; ++rank) ranks_.emplace_back();
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const TcpChannelOptions options{.rank = static_cast<int>(rank), .ranks = static_cast<int>(ranks)};
+        const std::unique_ptr<AgreementChannel> channel = rank == 0
+                                                              ? AcceptTcpChannel(options, std::move(listener)).value()
+                                                              : ConnectTcpChannel(options, address).value();
+        ranks_[rank].publisher =
+            Publisher::Start(options.rank, channel->TakeBackgroundConnections(), ranks_[rank].divergence);
+        EXPECT_NE(ranks_[rank].publisher, nullptr);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void AllocateOnAll(uint64_t calls) {
+    for (uint64_t call = 0; call < calls; ++call) {
+      for (PublishingRank& rank : ranks_) rank.Allocate(512 + call);
+    }
+  }
+
+  // Waits until the rank has heard of a difference.
+  static std::string Heard(const PublishingRank& rank) {
+    const Deadline deadline = DeadlineAfter(std::chrono::seconds(30));
+    while (!rank.divergence.known() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(rank.divergence.known());
+    return rank.divergence.status().message();
+  }
+  void ExpectHeardByAll(const std::string& difference) {
+    for (const PublishingRank& rank : ranks_) EXPECT_EQ(Heard(rank), SequencesDiffer(difference).message());
+  }
+
+  std::deque<PublishingRank> ranks_;
+};
+
+TEST_F(Publishers, NameTheFirstOfSwappedCallsOnEveryRank) {
+  Start(4);
+  AllocateOnAll(100);
+  for (PublishingRank& rank : ranks_) {
+    const bool swapped = &rank == &ranks_[2];
+    for (const uint64_t bytes : {swapped ? 2000 : 1000, swapped ? 1000 : 2000}) rank.Allocate(bytes);
+  }
+  AllocateOnAll(128 - 102);
+  ExpectHeardByAll("rank 0 made allocate 1,000 bytes (call 100), rank 2 made allocate 2,000 bytes (call 100)");
+}
+
+TEST_F(Publishers, OfDifferentSpeedFailOnlyWhereCallsDiffer) {
+  Start(3);
+  for (PublishingRank& rank : ranks_) {  // one after the other, so each is ahead of the next by all of them
+    for (uint64_t call = 0; call < 30 * Publisher::kEvery; ++call) rank.Allocate(call + 1);
+  }
+  for (PublishingRank& rank : ranks_) EXPECT_FALSE(rank.divergence.known());
+  ranks_[1].Allocate(7);  // exactly this one is found, so those before it were compared and the same
+  ranks_[0].Allocate(8);
+  ranks_[2].Allocate(8);
+  AllocateOnAll(Publisher::kEvery - 1);
+  ExpectHeardByAll("rank 0 made allocate 8 bytes (call 1920), rank 1 made allocate 7 bytes (call 1920)");
+}
+
+TEST_F(Publishers, ThatDieAreComparedNoMore) {
+  Start(3);
+  ranks_[1].Allocate(1);  // never published
+  ranks_[1].publisher.reset();
+  ranks_[0].Allocate(3);
+  ranks_[2].Allocate(4);
+  for (uint64_t call = 1; call < Publisher::kEvery; ++call) {
+    for (PublishingRank* rank : {&ranks_[0], &ranks_[2]}) rank->Allocate(512);
+  }
+  const std::string difference = "rank 0 made allocate 3 bytes (call 0), rank 2 made allocate 4 bytes (call 0)";
+  for (const size_t rank : {0, 2}) EXPECT_EQ(Heard(ranks_[rank]), SequencesDiffer(difference).message());
+}
+
+TEST_F(Publishers, GoOnWithoutRankZeroAndSayNothing) {
+  Start(2);
+  ranks_[0].publisher.reset();
+  for (uint64_t call = 0; call < 2 * CallRing::kCapacity; ++call) ranks_[1].Allocate(call + 1);
+  EXPECT_FALSE(ranks_[1].divergence.known());
+}
+
+TEST_F(Publishers, EndWhileCallsAreUnderWay) {
+  Start(2);
+  AllocateOnAll(10 * Publisher::kEvery);
+}
+
+TEST(Publisher, IsNoneWithoutConnections) {
+  Divergence divergence;
+  EXPECT_EQ(Publisher::Start(0, {}, divergence), nullptr);
+}
+
+}  // namespace
+}  // namespace commpool

@@ -1,0 +1,125 @@
+// Ranks that made different calls: verify() names the first, the pool serves nothing any more, and close() ends it.
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::testing {
+namespace {
+
+class SymmetricDivergence : public SymmetricTest {
+ protected:
+  Statuses Verify() {
+    return Run([&](Rank& rank) { return PoolOf(rank).Verify(); });
+  }
+  // The last rank's blocks are of the same sizes in another order.
+  void Diverge() {
+    blocks_.assign(static_cast<size_t>(group().size()), {});
+    ExpectOk(Run([&](Rank& rank) {
+      for (const uint64_t bytes : rank.number == last() ? std::vector{kMiB, kKiB} : std::vector{kKiB, kMiB}) {
+        Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream));
+        if (!block.ok()) return block.status();
+        blocks_[static_cast<size_t>(rank.number)].push_back(*block);
+      }
+      return Status();
+    }));
+  }
+  void FreeBlocks() {
+    ExpectOk(Run([&](Rank& rank) {
+      for (const CUdeviceptr block : blocks_[static_cast<size_t>(rank.number)]) {
+        Status status = PoolOf(rank).Free(block);
+        if (!status.ok()) return status;
+      }
+      return Status();
+    }));
+  }
+
+  std::vector<std::vector<CUdeviceptr>> blocks_;
+};
+
+TEST_F(SymmetricDivergence, VerifyIsOkWhereTheCallsAreTheSame) {
+  ExpectOk(Create());
+  ExpectOk(Verify());
+  ExpectOk(Reserve(2 * kMiB));
+  Free(Allocate(kMiB));
+  for (int time = 0; time < 2; ++time) ExpectOk(Verify());
+}
+
+TEST_F(SymmetricDivergence, VerifyLeavesFreesPending) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  Free(Allocate(2 * kMiB));
+  ExpectOk(Verify());
+  EXPECT_EQ(PoolOf(group()[0]).Figures().counters.pending_bytes, 2 * kMiB);
+}
+
+TEST_F(SymmetricDivergence, VerifyNamesTheFirstDifferingCallAndTheRanks) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  Diverge();
+  const std::string difference = "rank 0 made allocate 1,024 bytes (call 2), rank " + std::to_string(last()) +
+                                 " made allocate 1,048,576 bytes (call 2)";
+  ExpectFailure(Verify(), StatusCode::kDisagreement, difference);
+  ExpectFailure(Verify(), StatusCode::kDisagreement, difference);
+  FreeBlocks();
+}
+
+TEST_F(SymmetricDivergence, NothingIsServedAfterIt) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  Diverge();
+  ExpectFailure(Reclaim(), StatusCode::kDisagreement, "rank 0 made allocate 1,024 bytes (call 2)");
+  for (const Statuses& statuses :
+       {Run([&](Rank& rank) { return PoolOf(rank).Allocate(kKiB, KeyOfStream(rank.stream)).status(); }), Reserve(kMiB),
+        Reclaim(), Trim(0), Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); })}) {
+    ExpectFailure(statuses, StatusCode::kDisagreement, "rank 0 made allocate 1,024 bytes (call 2)");
+  }
+  FreeBlocks();
+}
+
+TEST_F(SymmetricDivergence, CloseEndsThePoolOnceEveryRankHasHeardOfIt) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  Diverge();
+  ExpectFailure(Close(), StatusCode::kFailedPrecondition, "rank 0 cannot close: ");
+  FreeBlocks();
+  ExpectFailure(Close(), StatusCode::kDisagreement, "the sequences of calls differ");
+  EXPECT_EQ(ReservedBytes(0), 4 * kMiB);
+  ExpectOk(Close());
+  for (int rank = 0; rank <= last(); ++rank) {
+    EXPECT_EQ(ReservedBytes(rank), 0u);
+    EXPECT_EQ(RegisteredSegments(rank), 0u);
+  }
+}
+
+TEST_F(SymmetricDivergence, LiveBlocksKeepADivergedPoolFromClosing) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  Diverge();
+  ExpectFailure(Verify(), StatusCode::kDisagreement, "the sequences of calls differ");
+  ExpectFailure(Close(), StatusCode::kFailedPrecondition, "still has 2 live blocks");
+  FreeBlocks();
+}
+
+TEST_F(SymmetricDivergence, OfOrderedFreesEndsAsWell) {
+  ExpectOk(
+      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
+  ExpectOk(Reserve(4 * kMiB));
+  Diverge();
+  ExpectFailure(Verify(), StatusCode::kDisagreement, "the sequences of calls differ");
+  FreeBlocks();
+}
+
+TEST_F(SymmetricDivergence, VerifyOfAClosedPoolIsRefused) {
+  ExpectOk(Create());
+  ExpectOk(Close());
+  ExpectFailure(Verify(), StatusCode::kFailedPrecondition, "is closed");
+}
+
+TEST_F(SymmetricDivergence, VerifyOfAFixedPoolDoesNothing) {
+  PoolConfiguration configuration;
+  configuration.name = "fixed";
+  const PoolHandle fixed = runtime().CreatePool(configuration).value();
+  EXPECT_TRUE(runtime().pools().Find(fixed).value()->Verify().ok());
+  EXPECT_TRUE(runtime().DestroyPool(fixed).ok());
+}
+
+}  // namespace
+}  // namespace commpool::testing

@@ -1,0 +1,116 @@
+"""What measures registration: advise, bench registration, bench agreement and allreduce --compare, on the emulator."""
+
+import json
+import os
+import tempfile
+import unittest
+
+import cli
+
+
+class Advise(unittest.TestCase):
+    def test_advises_windows_for_small_sizes_and_says_so_as_scopes_take_it(self):
+        result = cli.run_ranks(4, "advise", "--bytes", "8K:1M", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertTrue(report["modelled"])
+        self.assertEqual(report["without"], [])
+        self.assertEqual(len(report["rows"]), 3 * 2 * 8)
+        for row in report["rows"]:
+            self.assertEqual(sorted(row["time_us"]), ["local", "plain", "window"])
+        ranges = [one for one in report["ranges"] if (one["collective"], one["place"]) == ("all-reduce", "out of place")]
+        self.assertEqual((ranges[0]["kind"], ranges[0]["min_bytes"]), ("window", 8192))
+        self.assertEqual(ranges[-1]["kind"], "plain")  # of the model: it loses from 1 MiB on
+        for before, after in zip(ranges, ranges[1:]):
+            self.assertEqual(before["max_bytes"] + 1, after["min_bytes"])
+
+    def test_the_table_says_that_times_are_modelled(self):
+        result = cli.run_ranks(2, "advise", "--bytes", "8K")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("times are a model's", result.stdout)
+        for collective in ("all-reduce", "all-gather", "reduce-scatter"):
+            for place in ("out of place", "in place"):
+                self.assertIn(f"{collective} of floats, {place}\n", result.stdout)
+        self.assertIn(".sizes = {8192, 8192}", result.stdout)
+
+    def test_does_without_windows_where_nccl_has_none(self):
+        result = cli.run_ranks(2, "advise", "--bytes", "8K", "--json", COMMPOOL_EMULATOR="nccl=2.19.3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual(len(report["without"]), 1)
+        self.assertTrue(report["without"][0].startswith("window: "))
+        self.assertEqual(sorted(report["rows"][0]["time_us"]), ["local", "plain"])
+
+    def test_refuses_one_rank_and_bad_sizes(self):
+        self.assertEqual(cli.run("advise").returncode, 3)
+        for arguments in (["--bytes", "much"], ["--bytes", "1M:8K"], ["--bytes", "4"], ["--rounds", "0"]):
+            self.assertNotEqual(cli.run_ranks(2, "advise", *arguments).returncode, 0, arguments)
+
+
+class BenchRegistration(unittest.TestCase):
+    def test_a_pool_registers_its_segment_once_and_calls_nccl_no_more(self):
+        result = cli.run_ranks(2, "bench", "registration", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        pool, one_by_one = report["rows"]
+        self.assertEqual((report["tensors"], report["communicators"]), (100, 2))
+        self.assertEqual((pool["registrations"], one_by_one["registrations"]), (2, 200))
+        self.assertEqual(pool["step"]["nccl_calls"], 0)
+        # ncclMemAlloc and two windows for each tensor; a step ends what was there and makes it anew.
+        self.assertEqual(one_by_one["setup"]["nccl_calls"], 300)
+        self.assertEqual(one_by_one["step"]["nccl_calls"], 600)
+        self.assertGreater(one_by_one["setup"]["us"], 50 * pool["setup"]["us"])  # modelled, not measured
+
+    def test_records_what_it_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "registration.jsonl")
+            result = cli.run_ranks(2, "bench", "registration", "--tensors", "3", "--record", file)
+            self.assertIn("3 tensors of 256 KiB on 2 communicators, modelled microseconds", result.stdout)
+            with open(file, encoding="utf-8") as lines:
+                [record] = [json.loads(line) for line in lines]
+        self.assertEqual([row["way"] for row in record["results"]["rows"]], ["pool", "one by one"])
+
+    def test_refuses_what_it_cannot_do(self):
+        self.assertEqual(cli.run("bench", "registration", COMMPOOL_EMULATOR="nccl=2.19.3").returncode, 3)
+        for arguments in (["--tensors", "0"], ["--bytes", "0"], ["--bytes", "2G"], ["--steps", "0"]):
+            self.assertEqual(cli.run("bench", "registration", *arguments).returncode, 4, arguments)
+
+
+class BenchAgreement(unittest.TestCase):
+    def test_tells_the_time_of_a_round(self):
+        result = cli.run_ranks(4, "bench", "agreement", "--rounds", "20", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual((report["ranks"], report["rounds"]), (4, 20))
+        self.assertGreaterEqual(report["p99_us"], report["median_us"])
+        self.assertGreater(report["median_us"], 0)
+
+    def test_the_table_names_its_columns(self):
+        result = cli.run("bench", "agreement", "--rounds", "5")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("median us", result.stdout)
+        self.assertEqual(cli.run("bench", "agreement", "--rounds", "0").returncode, 4)
+
+
+class CompareByHand(unittest.TestCase):
+    def test_a_pools_buffers_are_as_fast_as_those_made_by_hand(self):
+        for kind, name in (("none", "plain"), ("local", "local"), ("window", "window")):
+            result = cli.run_ranks(2, "allreduce", "--register", kind, "--compare", "by-hand", "--bytes", "512K:4M",
+                                   "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            report = json.loads(result.stdout)
+            self.assertEqual((report["kind"], len(report["rows"])), (name, 4))
+            self.assertGreaterEqual(report["least_ratio"], 0.99)  # modelled, not measured
+
+    def test_the_table_ends_with_the_least_ratio(self):
+        result = cli.run_ranks(2, "allreduce", "--compare", "by-hand", "--bytes", "8K")
+        self.assertRegex(result.stdout, r"\nleast 1\.000, at 8192 bytes\n$")
+
+    def test_refuses_what_it_cannot_compare(self):
+        for arguments in (["--backing", "cuda"], ["--location", "host-numa"]):
+            self.assertEqual(cli.run("allreduce", "--compare", "by-hand", *arguments).returncode, 3, arguments)
+        self.assertEqual(cli.run("allreduce", "--compare", "by-foot").returncode, 4)
+
+
+if __name__ == "__main__":
+    unittest.main()

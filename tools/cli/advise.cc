@@ -1,0 +1,194 @@
+// commpool advise: measures which kind of buffer is fastest for which sizes on this machine, and says so as scopes
+// take it.
+#include <cstdio>
+#include <iostream>
+
+#include "src/base/bytes.h"
+#include "tools/cli/advice.h"
+#include "tools/cli/command.h"
+#include "tools/cli/sizes.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct Arguments {
+  std::string bytes;  // empty: by the driver
+  int rounds = 0;     // 0: by the driver
+  OutputOptions output;
+};
+
+struct Measured {
+  std::vector<AdviceRow> rows;
+  std::vector<std::string> without;  // kinds that cannot be had, and why
+};
+
+class Advisor {
+ public:
+  Advisor(const Ranks& ranks, const RankDevice& device, const Arguments& arguments)
+      : timer_(ranks, device), device_(device), rounds_(arguments.rounds > 0 ? arguments.rounds : timer_.rounds()) {}
+
+  Result<Measured> Measure(const std::vector<uint64_t>& sizes) {
+    Measured measured;
+    Result<BufferSources> sources = MakePoolSources(device_, sizes.back(), measured.without);
+    if (!sources.ok()) return sources.status();
+    for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
+      for (const Place place : {Place::kOut, Place::kIn}) {
+        for (const uint64_t bytes : sizes) {
+          AdviceRow row{.collective = collective, .place = place, .bytes = bytes};
+          Status status = MeasureRow(*sources, row);
+          if (!status.ok()) return status;
+          measured.rows.push_back(std::move(row));
+        }
+      }
+    }
+    Status status = CloseAll(*sources);
+    if (!status.ok()) return status;
+    return measured;
+  }
+
+ private:
+  Status MeasureRow(BufferSources& sources, AdviceRow& row) {
+    std::vector<BufferSource*> all;
+    for (auto& [kind, source] : sources) all.push_back(source.get());
+    Result<std::vector<double>> times = TimeInTurn(timer_, row.collective, row.place, row.bytes, all, rounds_);
+    if (!times.ok()) return times.status();
+    auto time = times->begin();
+    for (const auto& [kind, source] : sources) row.times[kind] = *time++;
+    return Status();
+  }
+
+  const CollectiveTimer timer_;
+  const RankDevice& device_;
+  const int rounds_;
+};
+
+// The rows of one collective and place after the other.
+std::vector<std::vector<AdviceRow>> Parts(const std::vector<AdviceRow>& rows) {
+  std::vector<std::vector<AdviceRow>> parts;
+  for (const AdviceRow& row : rows) {
+    const bool same =
+        !parts.empty() && parts.back().front().collective == row.collective && parts.back().front().place == row.place;
+    if (!same) parts.emplace_back();
+    parts.back().push_back(row);
+  }
+  return parts;
+}
+
+nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const Measured& measured) {
+  nlohmann::json json = {{"driver", driver.description},
+                         {"ranks", ranks.count()},
+                         {"modelled", driver.kind == DriverChoice::kEmulated},
+                         {"without", measured.without},
+                         {"rows", nlohmann::json::array()},
+                         {"ranges", nlohmann::json::array()}};
+  for (const AdviceRow& row : measured.rows) {
+    nlohmann::json times;
+    for (const auto& [kind, time] : row.times) times[Name(kind)] = time;
+    json["rows"].push_back({{"collective", Name(row.collective)},
+                            {"place", Name(row.place)},
+                            {"bytes", row.bytes},
+                            {"time_us", times},
+                            {"best", Name(BestKind(row.times))},
+                            {"gain", Gain(row.times, BestKind(row.times))}});
+  }
+  for (const std::vector<AdviceRow>& part : Parts(measured.rows)) {
+    for (const AdviceRange& range : MakeRanges(part)) {
+      json["ranges"].push_back({{"collective", Name(part.front().collective)},
+                                {"place", Name(part.front().place)},
+                                {"min_bytes", range.min_bytes},
+                                {"max_bytes", range.max_bytes},
+                                {"kind", Name(range.kind)},
+                                {"least_gain", range.least_gain},
+                                {"most_gain", range.most_gain}});
+    }
+  }
+  return json;
+}
+
+void PrintPart(const std::vector<AdviceRow>& part) {
+  std::printf("\n%s of floats, %s\n%12s", Name(part.front().collective), Name(part.front().place), "bytes");
+  for (const BufferKind kind : kBufferKinds) std::printf(" %12s", (std::string(Name(kind)) + " us").c_str());
+  std::printf(" %8s %6s\n", "best", "gain");
+  for (const AdviceRow& row : part) {
+    std::printf("%12llu", static_cast<unsigned long long>(row.bytes));
+    for (const BufferKind kind : kBufferKinds) {
+      const auto time = row.times.find(kind);
+      if (time == row.times.end()) {
+        std::printf(" %12s", "-");
+      } else {
+        std::printf(" %12.1f", time->second);
+      }
+    }
+    const BufferKind best = BestKind(row.times);
+    std::printf(" %8s %5.2fx\n", Name(best), Gain(row.times, best));
+  }
+  for (const AdviceRange& range : MakeRanges(part)) {
+    std::printf("  %-6s .sizes = {%llu, %llu}   %s to %s: %.2f to %.2f times as fast as plain\n", Name(range.kind),
+                static_cast<unsigned long long>(range.min_bytes), static_cast<unsigned long long>(range.max_bytes),
+                FormatBytes(range.min_bytes).c_str(), FormatBytes(range.max_bytes).c_str(), range.least_gain,
+                range.most_gain);
+  }
+}
+
+void Print(const Ranks& ranks, const Driver& driver, const Measured& measured) {
+  std::printf("# %s\n# %d ranks; bytes are those of the larger buffer; .sizes as a scope takes them, both ends in\n",
+              driver.description.c_str(), ranks.count());
+  if (driver.kind == DriverChoice::kEmulated) {
+    std::printf("# emulated: times are a model's, after an H200's. Ask the machine that you will run on\n");
+  }
+  for (const std::string& kind : measured.without) std::printf("# without %s\n", kind.c_str());
+  for (const std::vector<AdviceRow>& part : Parts(measured.rows)) PrintPart(part);
+}
+
+int Run(const Arguments& arguments) {
+  const Ranks ranks;
+  const auto fail = [&](const Status& status) {
+    std::cerr << "commpool advise: rank " << ranks.rank() << ": " << status.message() << '\n';
+    return kFailed;
+  };
+  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
+  if (!device.ok()) return fail(device.status());
+  const Driver& driver = *(*device)->driver;
+  if (ranks.count() == 1) {
+    std::cout << "refused: one rank has nobody to send to; start 2 or more with mpirun\n";
+    return kRefused;
+  }
+  std::string bytes = arguments.bytes;
+  if (bytes.empty()) bytes = driver.kind == DriverChoice::kEmulated ? "1K:4M" : "1K:1G";
+  Result<std::vector<uint64_t>> sizes = ParseSizes(bytes, sizeof(float) * static_cast<uint64_t>(ranks.count()));
+  if (!sizes.ok()) return fail(sizes.status());
+  Result<Measured> measured = Advisor(ranks, **device, arguments).Measure(*sizes);
+  if (!measured.ok()) return fail(measured.status());
+  if (!ranks.first()) return kSuccess;
+  const nlohmann::json results = ToJson(ranks, driver, *measured);
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    Print(ranks, driver, *measured);
+  }
+  Record(arguments.output, driver.description, results);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddAdvise(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("advise", "Which buffers for which sizes: plain, registered locally, or windows");
+  command->footer(
+      "Measures all-reduce, all-gather and reduce-scatter, out of place and in place, with buffers from three pools;\n"
+      "the median of several rounds over all kinds. A kind is advised where it is more than 2 % faster than one that\n"
+      "costs less to have. Under mpirun, one rank a GPU.\n"
+      "Example:\n"
+      "  mpirun -np 4 commpool advise --bytes 1K:1G");
+  command->add_option("--bytes", arguments->bytes,
+                      "LEAST:MOST, doubled from row to row (default 1K:1G, emulated 1K:4M)");
+  command->add_option("--rounds", arguments->rounds, "Over all kinds, for each row (default 7; 1 on the emulator)")
+      ->check(CLI::Range(1, 1000));
+  AddOutputOptions(*command, arguments->output);
+  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+}
+
+}  // namespace commpool::cli

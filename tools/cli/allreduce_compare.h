@@ -1,0 +1,17 @@
+// commpool allreduce --compare by-hand: the pool's buffers beside the same, made and registered one by one, in turn in
+// one run. One thread a rank.
+#ifndef COMMPOOL_TOOLS_CLI_ALLREDUCE_COMPARE_H_
+#define COMMPOOL_TOOLS_CLI_ALLREDUCE_COMPARE_H_
+
+#include "tools/cli/allreduce.h"
+#include "tools/cli/command.h"
+
+namespace commpool::cli {
+
+// Prints the table or JSON and records it, on rank 0; returns the exit code.
+int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
+                  const OutputOptions& output);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_ALLREDUCE_COMPARE_H_

@@ -1,0 +1,236 @@
+// commpool bench lookup: pointer and communicator -> window and offset, beside an empty call of the library in the same
+// run.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <random>
+
+#include "commpool/pool.h"
+#include "src/base/bytes.h"
+#include "src/driver/diagnosis.h"
+#include "tools/cli/bench/bench.h"
+#include "tools/cli/solo_device.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct Arguments {
+  std::vector<size_t> segments = {1, 16, 256};
+  size_t communicators = 4;
+  std::string segment_bytes = "2M";
+  int rounds = 7;
+  double round_ms = 5;
+  OutputOptions output;
+};
+
+struct Query {
+  const void* pointer = nullptr;
+  ncclComm_t communicator = nullptr;
+};
+
+// Communicators of this process alone.
+class SoloCommunicators {
+ public:
+  explicit SoloCommunicators(const Driver& driver) : driver_(driver) {}
+  ~SoloCommunicators() {
+    for (ncclComm_t communicator : all_) driver_.nccl.ncclCommDestroy(communicator);
+  }
+  SoloCommunicators(const SoloCommunicators&) = delete;
+  SoloCommunicators& operator=(const SoloCommunicators&) = delete;
+
+  Status Make(size_t count) {
+    if (!driver_.nccl.has_windows()) return Status(StatusCode::kNotSupported, driver_.nccl.WhyNoWindows());
+    while (all_.size() < count) {
+      ncclUniqueId id = {};
+      Status status = CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
+      if (!status.ok()) return status;
+      ncclComm_t communicator = nullptr;
+      status = CheckNccl(driver_, driver_.nccl.ncclCommInitRank(&communicator, 1, id, 0),
+                         {.call = "ncclCommInitRank", .device = 0});
+      if (!status.ok()) return status;
+      all_.push_back(communicator);
+    }
+    return Status();
+  }
+  const std::vector<ncclComm_t>& all() const { return all_; }
+
+ private:
+  const Driver& driver_;
+  std::vector<ncclComm_t> all_;
+};
+
+// A symmetric pool of this process alone, full: one block a segment.
+class FullPool {
+ public:
+  static Result<std::unique_ptr<FullPool>> Make(ncclComm_t home, size_t segments, uint64_t segment_bytes) {
+    Result<Pool> pool =
+        Pool::create({.symmetric_across = home, .segment_bytes = segment_bytes, .name = "bench lookup"});
+    if (!pool.ok()) return pool.status();
+    std::unique_ptr<FullPool> full(new FullPool(std::move(*pool), segment_bytes));
+    while (full->blocks_.size() < segments) {
+      Status status = full->pool_.reserve(segment_bytes);
+      if (!status.ok()) return status;
+      Result<Buffer> block = full->pool_.allocate(segment_bytes, nullptr);
+      if (!block.ok()) return block.status();
+      full->blocks_.push_back(std::move(*block));
+    }
+    return full;
+  }
+
+  Status RegisterWith(ncclComm_t communicator) { return pool_.register_with(communicator); }
+  Status Close() {
+    blocks_.clear();
+    return pool_.close();
+  }
+
+  // Pointers anywhere in the segments, in a random order, with any of the communicators.
+  std::vector<Query> RandomQueries(const std::vector<ncclComm_t>& communicators, size_t used) const {
+    std::mt19937_64 random(blocks_.size());
+    std::vector<Query> queries(4096);
+    for (Query& query : queries) {
+      const char* const start = blocks_[random() % blocks_.size()].as<const char>();
+      query = {start + random() % segment_bytes_, communicators[random() % used]};
+    }
+    return queries;
+  }
+
+ private:
+  FullPool(Pool pool, uint64_t segment_bytes) : pool_(std::move(pool)), segment_bytes_(segment_bytes) {}
+
+  Pool pool_;
+  const uint64_t segment_bytes_;
+  std::vector<Buffer> blocks_;
+};
+
+// Nanoseconds of one call: as many passes over all queries as the time allows, at least one.
+template <typename Call>
+double TimeCalls(const std::vector<Query>& queries, double target_ns, Call call) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  double elapsed = 0;
+  size_t calls = 0;
+  do {
+    for (const Query& query : queries) call(query);
+    calls += queries.size();
+    elapsed = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+  } while (elapsed < target_ns);
+  return elapsed / static_cast<double>(calls);
+}
+
+class Bench {
+ public:
+  Bench(const Arguments& arguments, uint64_t segment_bytes) : arguments_(arguments), segment_bytes_(segment_bytes) {}
+
+  Result<nlohmann::json> Measure(const std::vector<ncclComm_t>& communicators) {
+    nlohmann::json rows = nlohmann::json::array();
+    for (const size_t segments : arguments_.segments) {
+      Result<std::unique_ptr<FullPool>> pool = FullPool::Make(communicators.front(), segments, segment_bytes_);
+      if (!pool.ok()) return pool.status();
+      for (size_t used = 1; used <= communicators.size(); ++used) {
+        Status status = (*pool)->RegisterWith(communicators[used - 1]);
+        if (!status.ok()) return status;
+        Result<nlohmann::json> row = MeasureOne((*pool)->RandomQueries(communicators, used));
+        if (!row.ok()) return row.status();
+        (*row)["segments"] = segments;
+        (*row)["communicators"] = used;
+        rows.push_back(*row);
+      }
+      Status status = (*pool)->Close();
+      if (!status.ok()) return status;
+    }
+    return rows;
+  }
+
+ private:
+  Result<nlohmann::json> MeasureOne(const std::vector<Query>& queries) const {
+    ncclWindow_vidmem* window = nullptr;
+    uint64_t offset = 0;
+    bool found = true;
+    std::vector<double> lookups;
+    std::vector<double> empty;
+    const double target_ns = arguments_.round_ms * 1e6;
+    for (int round = -1; round < arguments_.rounds; ++round) {  // the first is not counted
+      const double lookup = TimeCalls(queries, target_ns, [&](const Query& query) {
+        found &= commpool_window_of(query.pointer, query.communicator, &window, &offset) == COMMPOOL_OK;
+      });
+      const double call = TimeCalls(queries, target_ns, [&](const Query&) { commpool_driver_description(); });
+      if (!found) return detail::FromC(COMMPOOL_NOT_FOUND);
+      if (round < 0) continue;
+      lookups.push_back(lookup);
+      empty.push_back(call);
+    }
+    return nlohmann::json{{"lookup_ns", Median(lookups)}, {"empty_call_ns", Median(empty)}};
+  }
+
+  const Arguments& arguments_;
+  const uint64_t segment_bytes_;
+};
+
+int Fail(const Status& status) {
+  const bool refused = status.code() == StatusCode::kNotSupported;
+  (refused ? std::cout : std::cerr) << "commpool bench lookup" << (refused ? " refused" : "") << ": "
+                                    << status.message() << '\n';
+  return refused ? kRefused : kFailed;
+}
+
+void Print(const nlohmann::json& results) {
+  std::printf("# %s\n# pointer -> window and offset, at random, medians of %d rounds\n%-9s %14s %12s %16s\n",
+              results["driver"].get<std::string>().c_str(), results["rounds"].get<int>(), "segments", "communicators",
+              "lookup (ns)", "empty call (ns)");
+  for (const nlohmann::json& row : results["rows"]) {
+    std::printf("%-9zu %14zu %12.2f %16.2f\n", row["segments"].get<size_t>(), row["communicators"].get<size_t>(),
+                row["lookup_ns"].get<double>(), row["empty_call_ns"].get<double>());
+  }
+}
+
+int Run(const Arguments& arguments) {
+  Result<uint64_t> segment_bytes = ParseBytes(arguments.segment_bytes);
+  if (!segment_bytes.ok()) return Fail(segment_bytes.status());
+  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(0, DriverTimes::kUnmeasured);
+  if (!device.ok()) return Fail(device.status());
+  SoloCommunicators communicators((*device)->driver());
+  Status status = communicators.Make(arguments.communicators);
+  if (!status.ok()) return Fail(status);
+  Result<nlohmann::json> rows = Bench(arguments, *segment_bytes).Measure(communicators.all());
+  if (!rows.ok()) return Fail(rows.status());
+  const nlohmann::json results = {{"driver", (*device)->driver().description},
+                                  {"rounds", arguments.rounds},
+                                  {"segment_bytes", *segment_bytes},
+                                  {"rows", *rows}};
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    Print(results);
+  }
+  Record(arguments.output, (*device)->driver().description, results);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddBenchLookup(CLI::App& bench, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = bench.add_subcommand("lookup", "From a pointer to its window, beside an empty call");
+  command->footer("Example:\n  commpool bench lookup --segments 1,16,256 --record tools/bench/results/lookup.jsonl");
+  command->add_option("--segments", arguments->segments, "Numbers of segments")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  command->add_option("--communicators", arguments->communicators, "The most that the pool is registered with")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_option("--segment-bytes", arguments->segment_bytes, "Of each segment")->capture_default_str();
+  command->add_option("--rounds", arguments->rounds, "Rounds of each measurement")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--round-ms", arguments->round_ms, "Milliseconds that one measurement of a round takes")
+      ->check(CLI::Range(0.01, 10'000.0))
+      ->capture_default_str();
+  AddOutputOptions(*command, arguments->output);
+  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+}
+
+}  // namespace commpool::cli

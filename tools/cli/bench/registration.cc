@@ -1,0 +1,272 @@
+// commpool bench registration: tensors that NCCL knows on two communicators, from a pool and one by one.
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <optional>
+#include <string_view>
+
+#include "commpool/pool.h"
+#include "src/base/bytes.h"
+#include "src/driver/diagnosis.h"
+#include "src/emulator/extension.h"
+#include "tools/cli/bench/bench.h"
+#include "tools/cli/ranks.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct Arguments {
+  uint64_t tensors = 100;
+  std::string bytes = "256K";
+  int steps = 3;
+  OutputOptions output;
+};
+
+constexpr const char* kNcclFunctions[] = {
+#define COMMPOOL_NCCL(name, version) #name,
+#include "src/driver/nccl_functions.inc"
+#undef COMMPOOL_NCCL
+};
+
+// The host's time, with what the emulator models of it, and the calls to NCCL that the emulator has counted.
+class Meter {
+ public:
+  explicit Meter(const Driver& driver)
+      : now_(reinterpret_cast<decltype(&commpoolEmulatorNow)>(driver.extension("commpoolEmulatorNow"))),
+        count_(reinterpret_cast<decltype(&commpoolEmulatorCallCount)>(driver.extension("commpoolEmulatorCallCount"))) {}
+
+  double Microseconds() const {
+    if (now_ != nullptr) return now_();
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration<double, std::micro>(now).count();
+  }
+  // Of this process; nothing on a GPU, where nobody counts.
+  std::optional<uint64_t> Calls() const {
+    if (count_ == nullptr) return std::nullopt;
+    uint64_t calls = 0;
+    for (const char* const name : kNcclFunctions) calls += count_(name);
+    return calls;
+  }
+
+ private:
+  double (*now_)();
+  uint64_t (*count_)(const char*);
+};
+
+// One way to have the tensors, and what a phase of it cost.
+struct Cost {
+  double microseconds = 0;
+  std::optional<uint64_t> calls;
+};
+struct Way {
+  const char* name = "";
+  uint64_t registrations = 0;
+  Cost setup = {};
+  Cost step = {};  // the dearest; all tensors are made and go again
+};
+
+template <typename Phase>
+Result<Cost> Measure(const Ranks& ranks, const Meter& meter, Phase&& phase) {
+  ranks.Wait();
+  const std::optional<uint64_t> calls = meter.Calls();
+  const double start = meter.Microseconds();
+  Status status = phase();
+  if (!status.ok()) return status;
+  Cost cost{.microseconds = ranks.Max(meter.Microseconds() - start), .calls = meter.Calls()};
+  if (cost.calls) *cost.calls -= *calls;
+  return cost;
+}
+
+class Bench {
+ public:
+  Bench(const Ranks& ranks, const RankDevice& device, ncclComm_t second, uint64_t tensors, uint64_t bytes)
+      : ranks_(ranks), device_(device), second_(second), tensors_(tensors), bytes_(bytes), meter_(*device.driver) {}
+
+  Result<Way> WithPool(int steps) {
+    Result<Pool> pool = Pool::create({.device = device_.device, .symmetric_across = device_.communicator});
+    if (!pool.ok()) return pool.status();
+    const auto set_up = [&] {
+      Status status = pool->register_with(second_);
+      return status.ok() ? pool->reserve(tensors_ * RoundUp(bytes_, 512)) : status;
+    };
+    Way way{.name = "pool"};
+    Result<Cost> cost = Measure(ranks_, meter_, set_up);
+    if (!cost.ok()) return cost.status();
+    way.setup = *cost;
+    for (int step = 0; step < steps; ++step) {
+      cost = Measure(ranks_, meter_, [&] { return StepOf(*pool); });
+      if (!cost.ok()) return cost.status();
+      if (step == 0 || cost->microseconds > way.step.microseconds) way.step = *cost;
+    }
+    Result<Statistics> statistics = pool->stats();
+    if (!statistics.ok()) return statistics.status();
+    way.registrations = statistics->registered_segments;
+    Status status = pool->deregister(second_);
+    if (status.ok()) status = pool->close();
+    if (!status.ok()) return status;
+    return way;
+  }
+
+  // What is made anew has to be registered anew, so that set-up and step are the same work.
+  Result<Way> OneByOne() {
+    Way way{.name = "one by one", .registrations = 2 * tensors_};
+    Result<Cost> cost = Measure(ranks_, meter_, [&] { return Register(); });
+    if (!cost.ok()) return cost.status();
+    way.setup = *cost;
+    cost = Measure(ranks_, meter_, [&] {
+      Status status = Deregister();
+      return status.ok() ? Register() : status;
+    });
+    if (!cost.ok()) return cost.status();
+    way.step = *cost;
+    Status status = Deregister();
+    if (!status.ok()) return status;
+    return way;
+  }
+
+ private:
+  struct Tensor {
+    void* data = nullptr;
+    ncclWindow_t windows[2] = {};
+  };
+
+  Status StepOf(Pool& pool) {
+    std::vector<Buffer> buffers;
+    for (uint64_t tensor = 0; tensor < tensors_; ++tensor) {
+      Result<Buffer> buffer = pool.allocate(bytes_, device_.stream);
+      if (!buffer.ok()) return buffer.status();
+      buffers.push_back(std::move(*buffer));
+    }
+    buffers.clear();
+    return pool.reclaim().status();
+  }
+
+  Status Register() {
+    const NcclLibrary& nccl = device_.driver->nccl;
+    const uint64_t whole = RoundUp(bytes_, 2 * kMiB);
+    for (uint64_t number = 0; number < tensors_; ++number) {
+      Tensor& tensor = made_.emplace_back();
+      Status status = Check(nccl.ncclMemAlloc(&tensor.data, whole), "ncclMemAlloc");
+      for (size_t index = 0; index < 2 && status.ok(); ++index) {
+        status = Check(nccl.ncclCommWindowRegister(Communicator(index), tensor.data, whole, &tensor.windows[index],
+                                                   NCCL_WIN_COLL_SYMMETRIC),
+                       "ncclCommWindowRegister");
+      }
+      if (!status.ok()) return status;
+    }
+    return Status();
+  }
+
+  Status Deregister() {
+    const NcclLibrary& nccl = device_.driver->nccl;
+    for (const Tensor& tensor : made_) {
+      Status status;
+      for (size_t index = 0; index < 2 && status.ok(); ++index) {
+        if (tensor.windows[index] == nullptr) continue;
+        status = Check(nccl.ncclCommWindowDeregister(Communicator(index), tensor.windows[index]),
+                       "ncclCommWindowDeregister");
+      }
+      if (status.ok()) status = Check(nccl.ncclMemFree(tensor.data), "ncclMemFree");
+      if (!status.ok()) return status;
+    }
+    made_.clear();
+    return Status();
+  }
+
+  ncclComm_t Communicator(size_t index) const { return index == 0 ? device_.communicator : second_; }
+  Status Check(ncclResult_t result, const char* call) const {
+    return CheckNccl(*device_.driver, result, {.call = call, .device = device_.device, .bytes = bytes_});
+  }
+
+  const Ranks& ranks_;
+  const RankDevice& device_;
+  const ncclComm_t second_;
+  const uint64_t tensors_;
+  const uint64_t bytes_;
+  const Meter meter_;
+  std::vector<Tensor> made_;
+};
+
+nlohmann::json ToJson(const Cost& cost) {
+  return {{"us", cost.microseconds}, {"nccl_calls", cost.calls ? nlohmann::json(*cost.calls) : nlohmann::json()}};
+}
+
+void Print(const Way& way) {
+  const auto text = [](const Cost& cost) { return cost.calls ? std::to_string(*cost.calls) : std::string("-"); };
+  std::printf("%-12s %14llu %14.1f %12s %14.1f %12s\n", way.name, static_cast<unsigned long long>(way.registrations),
+              way.setup.microseconds, text(way.setup).c_str(), way.step.microseconds, text(way.step).c_str());
+}
+
+int Run(const Arguments& arguments) {
+  const Ranks ranks;
+  const auto fail = [&](const Status& status) {
+    if (status.code() == StatusCode::kNotSupported) {
+      if (ranks.first()) std::cout << "refused: " << status.message() << '\n';
+      return kRefused;
+    }
+    std::cerr << "commpool bench registration: rank " << ranks.rank() << ": " << status.message() << '\n';
+    return kFailed;
+  };
+  Result<uint64_t> bytes = ParseBytes(arguments.bytes);
+  if (!bytes.ok()) return fail(bytes.status());
+  if (*bytes == 0 || *bytes > kGiB) {
+    return fail(Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1 to 1G"));
+  }
+  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
+  if (!device.ok()) return fail(device.status());
+  const Driver& driver = *(*device)->driver;
+  if (!driver.nccl.has_windows()) return fail(Status(StatusCode::kNotSupported, driver.nccl.WhyNoWindows()));
+  Result<ncclComm_t> second = MakeCommunicator(ranks, driver, (*device)->device);
+  if (!second.ok()) return fail(second.status());
+  Bench bench(ranks, **device, *second, arguments.tensors, *bytes);
+  Result<Way> pool = bench.WithPool(arguments.steps);
+  if (!pool.ok()) return fail(pool.status());
+  Result<Way> one_by_one = bench.OneByOne();
+  if (!one_by_one.ok()) return fail(one_by_one.status());
+  driver.nccl.ncclCommDestroy(*second);
+  if (!ranks.first()) return kSuccess;
+
+  const bool emulated = driver.kind == DriverChoice::kEmulated;
+  nlohmann::json results = {{"driver", driver.description}, {"ranks", ranks.count()}, {"modelled", emulated},
+                            {"tensors", arguments.tensors}, {"bytes", *bytes},        {"communicators", 2}};
+  for (const Way* way : {&*pool, &*one_by_one}) {
+    results["rows"].push_back({{"way", way->name},
+                               {"registrations", way->registrations},
+                               {"setup", ToJson(way->setup)},
+                               {"step", ToJson(way->step)}});
+  }
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    std::printf("# %s\n# %d ranks, %llu tensors of %s on 2 communicators%s\n%-12s %14s %14s %12s %14s %12s\n",
+                driver.description.c_str(), ranks.count(), static_cast<unsigned long long>(arguments.tensors),
+                FormatBytes(*bytes).c_str(), emulated ? ", modelled microseconds" : "", "", "registrations",
+                "set-up us", "NCCL calls", "step us", "NCCL calls");
+    Print(*pool);
+    Print(*one_by_one);
+  }
+  Record(arguments.output, driver.description, results);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddBenchRegistration(CLI::App& bench, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = bench.add_subcommand(
+      "registration",
+      "Tensors known on two communicators: from a pool, and one window for each tensor and communicator");
+  command->footer(
+      "A step makes all tensors anew. NCCL's calls are counted on the emulator, whose times are modelled.\n"
+      "Example:\n  mpirun -np 4 commpool bench registration --record registration.jsonl");
+  command->add_option("--tensors", arguments->tensors, "How many")->check(CLI::Range(1, 10'000))->capture_default_str();
+  command->add_option("--bytes", arguments->bytes, "Of each")->capture_default_str();
+  command->add_option("--steps", arguments->steps, "Of the pool; the dearest is shown")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  AddOutputOptions(*command, arguments->output);
+  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+}
+
+}  // namespace commpool::cli

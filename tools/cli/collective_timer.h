@@ -1,0 +1,58 @@
+// How long NCCL's collectives take on this rank's device, with the ranks in step. One thread.
+#ifndef COMMPOOL_TOOLS_CLI_COLLECTIVE_TIMER_H_
+#define COMMPOOL_TOOLS_CLI_COLLECTIVE_TIMER_H_
+
+#include <cstdint>
+
+#include "commpool/status.h"
+#include "tools/cli/ranks.h"
+
+namespace commpool::cli {
+
+enum class Collective { kAllReduce, kAllGather, kReduceScatter };
+enum class Place { kOut, kIn };  // of place
+
+const char* Name(Collective collective);  // "all-reduce"
+const char* Name(Place place);            // "out of place"
+
+struct BufferPair {
+  void* sent = nullptr;
+  void* received = nullptr;
+};
+
+// An event with timing.
+class TimedEvent {
+ public:
+  explicit TimedEvent(const Driver& driver) : driver_(driver) { driver_.cuda.cuEventCreate(&event_, CU_EVENT_DEFAULT); }
+  ~TimedEvent() { driver_.cuda.cuEventDestroy(event_); }
+  TimedEvent(const TimedEvent&) = delete;
+  TimedEvent& operator=(const TimedEvent&) = delete;
+  CUevent get() const { return event_; }
+
+ private:
+  const Driver& driver_;
+  CUevent event_ = nullptr;
+};
+
+class CollectiveTimer {
+ public:
+  CollectiveTimer(const Ranks& ranks, const RankDevice& device) : ranks_(ranks), device_(device) {}
+
+  // Microseconds of one collective of floats over both buffers of `bytes`, of which the larger side of the collective
+  // takes all: the slowest rank's mean over a batch of them, after a warm-up.
+  Result<double> Time(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const;
+  // How often a batch is measured: a model's times do not vary.
+  int rounds() const { return emulated() ? 1 : 7; }
+  bool emulated() const { return device_.driver->kind == DriverChoice::kEmulated; }
+
+ private:
+  Status Launch(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const;
+  int Batch(uint64_t bytes) const;
+
+  const Ranks& ranks_;
+  const RankDevice& device_;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_COLLECTIVE_TIMER_H_

@@ -1,0 +1,156 @@
+// commpool stress registration: random schedules of collective calls, on emulated ranks of one process.
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <optional>
+
+#include "tools/cli/command.h"
+#include "tools/cli/stress/registration_machine.h"
+#include "tools/cli/stress/registration_watchdog.h"
+#include "tools/cli/stress/stress.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct RegistrationStress {
+  uint64_t schedules = 1000;
+  uint64_t first = 0;
+  uint64_t seed = 1;
+  std::string ranks = "2:8";
+  RegistrationPlant plant = RegistrationPlant::kNone;
+  RegistrationDeadlines deadlines;
+  unsigned watchdog_s = 120;
+};
+
+const std::map<std::string, RegistrationPlant> kPlants = {{"skip-deregister", RegistrationPlant::kSkipDeregister},
+                                                          {"swap-calls", RegistrationPlant::kSwapCalls},
+                                                          {"drop-rank", RegistrationPlant::kDropRank},
+                                                          {"unequal-sizes", RegistrationPlant::kUnequalSizes}};
+
+std::string NameOf(RegistrationPlant plant) {
+  for (const auto& [name, candidate] : kPlants) {
+    if (candidate == plant) return name;
+  }
+  return "none";
+}
+
+struct RankCounts {
+  int least = 2;
+  int most = 8;
+
+  // Schedules are shared out evenly, from the fewest ranks to the most.
+  int Of(uint64_t index, uint64_t schedules) const {
+    return least + static_cast<int>(index * static_cast<uint64_t>(most - least + 1) / schedules);
+  }
+};
+
+std::optional<RankCounts> ParseRanks(const std::string& text) {
+  RankCounts counts;
+  char rest = 0;
+  const int read = std::sscanf(text.c_str(), "%d:%d%c", &counts.least, &counts.most, &rest);
+  if (read == 1 && text.find(':') == std::string::npos) counts.most = counts.least;
+  if (read < 1 || read > 2 || counts.least < 2 || counts.most > 8 || counts.least > counts.most) return std::nullopt;
+  return counts;
+}
+
+// Small segments make schedules cheap. What the user declared stays.
+void DescribeEmulator() {
+  setenv("COMMPOOL_EMULATOR", "devices=8,memory=1GiB,granularity=64KiB,nccl_timeout_ms=20000", 0);
+  setenv("COMMPOOL_LOG", "error", 0);  // pools that end without close() are meant here
+}
+
+struct Counts {
+  uint64_t schedules = 0;
+  uint64_t failures = 0;
+};
+
+Counts RunAll(const RegistrationStress& stress, const RankCounts& ranks, RegistrationMachine& machine) {
+  RegistrationWatchdog watchdog{std::chrono::seconds(stress.watchdog_s)};
+  Counts counts;
+  const uint64_t planted = stress.schedules / 2;
+  for (uint64_t index = 0; index < stress.schedules && counts.failures == 0; ++index, ++counts.schedules) {
+    const auto plant = index == planted ? stress.plant : RegistrationPlant::kNone;
+    const Schedule schedule = MakeSchedule(stress.seed, stress.first + index, ranks.Of(index, stress.schedules), plant);
+    if (plant != RegistrationPlant::kNone) {
+      std::cout << "planted: " << NameOf(plant) << " in schedule " << schedule.number << ", rank " << schedule.victim
+                << ", step " << schedule.planted_at << '\n';
+    }
+    const std::vector<std::string> violations =
+        machine.Run(schedule, stress.deadlines, [&](const ScheduleRun* run) { watchdog.Set(run); });
+    for (const std::string& violation : violations) {
+      std::cout << "violation: schedule " << schedule.number << " of " << schedule.ranks << " ranks, " << violation
+                << '\n';
+    }
+    if (!violations.empty()) ++counts.failures;
+  }
+  return counts;
+}
+
+int Run(const RegistrationStress& stress) {
+  const std::optional<RankCounts> ranks = ParseRanks(stress.ranks);
+  if (!ranks) throw std::runtime_error("--ranks " + stress.ranks + ": a number from 2 to 8, or LEAST:MOST");
+  DescribeEmulator();
+  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kEmulated);
+  if (!options.ok()) throw std::runtime_error(options.status().message());
+  if (options->choice == DriverChoice::kCuda) {
+    std::cout << "refused: ranks of one process and their faults are the emulator's; leave COMMPOOL_DRIVER=cuda out\n";
+    return kRefused;
+  }
+  options->choice = DriverChoice::kEmulated;
+  Result<std::shared_ptr<const Driver>> driver = LoadDriver(*options);
+  if (!driver.ok()) throw std::runtime_error(driver.status().message());
+
+  Counts counts;
+  std::vector<std::string> left;
+  {
+    RegistrationMachine machine(*driver);
+    counts = RunAll(stress, *ranks, machine);
+    left = machine.Finish();
+  }
+  if (counts.failures == 0) {
+    for (const std::string& line : left) std::cout << "violation: at the end: " << line << '\n';
+    if (!left.empty()) ++counts.failures;
+  }
+  std::cout << counts.schedules << " schedules, " << counts.failures << " failures\n";
+  if (counts.failures != 0) return kWrongResult;
+  if (stress.plant == RegistrationPlant::kNone) return kSuccess;
+  std::cout << "the planted fault was not found\n";
+  return kNotAsAsked;
+}
+
+}  // namespace
+
+void AddStressRegistration(CLI::App& stress_command, int& exit_code) {
+  CLI::App& command = *stress_command.add_subcommand(
+      "registration", "Collective calls of symmetric pools in random schedules, on emulated ranks of one process");
+  command.footer(
+      "Each schedule makes a pool on every rank, registers, reserves, allocates, frees, sums (every element is\n"
+      "checked), reclaims, trims, deregisters, abandons, and in some a rank ends. Nothing may be left behind.\n"
+      "Examples:\n"
+      "  commpool stress registration --schedules 10000\n"
+      "  commpool stress registration --schedules 1 --first 4711 --ranks 5    (one of them again)\n"
+      "  commpool stress registration --schedules 10 --plant swap-calls");
+  auto stress = std::make_shared<RegistrationStress>();
+  command.add_option("--schedules", stress->schedules, "How many")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--first", stress->first, "Number of the first one, which its steps follow from")
+      ->capture_default_str();
+  command.add_option("--seed", stress->seed, "Of all of them")->capture_default_str();
+  command.add_option("--ranks", stress->ranks, "2 to 8, or LEAST:MOST")->capture_default_str();
+  command.add_option("--deadline-ms", stress->deadlines.usual_ms, "Of collective calls")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--short-deadline-ms", stress->deadlines.short_ms, "The same where a rank ends without a word")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--watchdog-s", stress->watchdog_s, "A schedule that takes longer fails the run")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  command.add_option("--plant", stress->plant, "A fault that must be found")
+      ->transform(CLI::CheckedTransformer(kPlants))
+      ->type_name("skip-deregister|swap-calls|drop-rank|unequal-sizes");
+  command.callback([stress, &exit_code] { exit_code = Run(*stress); });
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,292 @@
+#include "tools/cli/stress/registration_rank.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "src/driver/diagnosis.h"
+#include "src/emulator/extension.h"
+
+namespace commpool::cli {
+
+namespace {
+
+// Thrown where a rank's schedule goes no further.
+struct RankEnds {};
+
+// A rank's thread, as the pools' driver sees it: tables of functions carry no state.
+struct ThisRank {
+  CUresult (*create)(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long) = nullptr;
+  std::function<void()> at_growth = nullptr;
+};
+thread_local ThisRank this_rank;
+
+CUresult CreateOrEnd(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
+                     unsigned long long flags) {
+  if (this_rank.at_growth) std::exchange(this_rank.at_growth, nullptr)();
+  return this_rank.create(handle, bytes, properties, flags);
+}
+
+// Small whole numbers: sums are exact in float, whatever the order of additions.
+float ValueOf(int rank, size_t step, size_t index) {
+  return static_cast<float>((index * 7 + static_cast<size_t>(rank) * 3 + step) % 17);
+}
+
+class RankLife {
+ public:
+  RankLife(ScheduleRun& run, const Driver& driver, StressRank& rank)
+      : run_(run),
+        schedule_(run.schedule),
+        driver_(driver),
+        rank_(rank),
+        random_(run.schedule.seed * 31 + static_cast<uint64_t>(rank.number)) {}
+
+  RankOutcome Live() {
+    this_rank = {.create = driver_.cuda.cuMemCreate};
+    try {
+      Create();
+      for (const Step& step : schedule_.StepsOf(rank_.number)) {
+        step_ = step;
+        Do();
+        at_ = ++run_.steps[static_cast<size_t>(rank_.number)];
+        if (!late_.empty() && Random(2) == 0) FreeLate();
+      }
+      Close();
+    } catch (const RankEnds&) {
+      EndAtOnce();
+    }
+    if (rank_.number != schedule_.victim) run_.survivors.count_down();
+    return std::move(outcome_);
+  }
+
+ private:
+  struct Block {
+    CUdeviceptr address = 0;  // 0: the pool was exhausted
+    uint64_t bytes = 0;
+  };
+
+  uint64_t Random(uint64_t bound) { return random_() % bound; }
+
+  [[noreturn]] void Violate(const std::string& what) {
+    outcome_.violations.push_back("step " + std::to_string(at_) + " (" + (closing_ ? "close" : Describe(step_)) +
+                                  "): " + what);
+    throw RankEnds();
+  }
+  void Expect(const Status& status) {
+    if (!status.ok()) Violate(status.message());
+  }
+  // A failure that the step may have, provided that it names its cause.
+  void ExpectOr(const Status& status, StatusCode code, const std::string& cause) {
+    Share(std::to_string(static_cast<int>(status.code())));
+    const bool named = status.code() == code && status.message().find(cause) != std::string::npos;
+    if (!named) Expect(status);
+  }
+  void Share(const std::string& text) { outcome_.shared.push_back(Describe(step_) + ": " + text); }
+
+  void Create() {
+    PoolConfiguration configuration;
+    configuration.name = "stress";
+    configuration.backing.placement.device = rank_.number;
+    configuration.home = rank_.home;
+    configuration.limit_bytes = kStressLimitBytes;
+    configuration.deadline_ms = run_.deadline_ms;
+    if (schedule_.ordered) configuration.frees = engine::FreeOrder::kOrdered;
+    Result<PoolHandle> handle = run_.runtime.CreatePool(std::move(configuration));
+    Expect(handle.status());
+    handle_ = *handle;
+    pool_ = run_.runtime.pools().Find(handle_).value();
+  }
+
+  void Do() {
+    switch (step_.kind) {
+      case StepKind::kReserve: {
+        const bool over_limit = step_.bytes > kStressLimitBytes;
+        const Status status = pool_->Reserve(step_.bytes);
+        if (over_limit && status.ok()) Violate("it succeeds beyond the pool's limit");
+        return ExpectOr(status, over_limit ? StatusCode::kOutOfMemory : StatusCode::kOk, "exceed its limit of ");
+      }
+      case StepKind::kReserveShort:
+        return ReserveShort();
+      case StepKind::kAllocate:
+        return Allocate();
+      case StepKind::kFree:
+        return Free();
+      case StepKind::kReduce:
+        return Reduce();
+      case StepKind::kReclaim:
+        return ShareCount(pool_->Reclaim(), "");
+      case StepKind::kTrim:
+        return ShareCount(pool_->Trim(step_.bytes), "of segments");
+      case StepKind::kRegister:
+        return Expect(pool_->RegisterWith(rank_.second));
+      case StepKind::kDeregister:
+        return Expect(pool_->Deregister(rank_.second));
+      case StepKind::kAbandon:
+        return AbortSecond();
+      case StepKind::kDestroy:
+        return DestroySecond();
+      case StepKind::kDie:
+        return Die();
+    }
+  }
+
+  // What a reclaim takes back depends on the rank's own frees; what a trim gives back does not.
+  void ShareCount(const Result<uint64_t>& bytes, const std::string& unit) {
+    Expect(bytes.status());
+    if (!unit.empty()) Share(std::to_string(*bytes) + " bytes " + unit);
+  }
+
+  void ReserveShort() {
+    const auto inject =
+        reinterpret_cast<decltype(&commpoolEmulatorInjectFault)>(driver_.extension("commpoolEmulatorInjectFault"));
+    const auto clear =
+        reinterpret_cast<decltype(&commpoolEmulatorClearFaults)>(driver_.extension("commpoolEmulatorClearFaults"));
+    // No rank makes its segment before all have agreed to, and none goes on before all have made theirs.
+    const int skip = static_cast<int>(step_.bytes % static_cast<uint64_t>(schedule_.ranks));
+    if (rank_.number == 0) inject("cuMemCreate", skip, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    const Status status = pool_->Reserve(step_.bytes);
+    if (rank_.number == 0) clear();
+    ExpectOr(status, StatusCode::kOutOfMemory, "failed on rank ");
+  }
+
+  void Allocate() {
+    Result<CUdeviceptr> address = run_.runtime.AllocateFrom(handle_, step_.bytes, rank_.stream);
+    ExpectOr(address.status(), StatusCode::kExhausted, "reserve(");
+    Block block;
+    if (address.ok()) {
+      block = {*address, step_.bytes};
+      Result<WindowPlace> place = pool_->WindowOf(block.address, rank_.home);
+      Expect(place.status());
+      Share("offset " + std::to_string(place->offset));
+    }
+    blocks_.push_back(block);
+  }
+
+  void Free() {
+    const Block block = std::exchange(blocks_[step_.block], Block());
+    if (block.address == 0) return;
+    late_.push_back(block.address);
+    if (schedule_.ordered || Random(3) != 0) FreeLate();
+  }
+  void FreeLate() {
+    Expect(run_.runtime.Free(late_.back()));
+    late_.pop_back();
+  }
+
+  void Reduce() {
+    const Block from = blocks_[step_.block];
+    const Block to = blocks_[step_.target];
+    const ncclComm_t communicator = step_.over == Over::kHome ? rank_.home : rank_.second;
+    const size_t count = std::min(from.bytes, to.bytes) / sizeof(float);
+    if (from.address == 0 || to.address == 0 || count == 0 || communicator == nullptr) return;
+    std::vector<float> values(count);
+    for (size_t index = 0; index < count; ++index) values[index] = ValueOf(rank_.number, step_.block, index);
+    const size_t bytes = count * sizeof(float);
+    const CallSite call{.call = "all-reduce", .device = rank_.number, .bytes = bytes};
+    Expect(CheckCuda(driver_, driver_.cuda.cuMemcpyHtoDAsync(from.address, values.data(), bytes, rank_.stream), call));
+    Expect(
+        CheckNccl(driver_,
+                  driver_.nccl.ncclAllReduce(reinterpret_cast<void*>(from.address), reinterpret_cast<void*>(to.address),
+                                             count, ncclFloat, ncclSum, communicator, rank_.stream),
+                  call, communicator));
+    std::vector<float> sums(count, -1.0f);
+    Expect(CheckCuda(driver_, driver_.cuda.cuMemcpyDtoHAsync(sums.data(), to.address, bytes, rank_.stream), call));
+    Expect(CheckCuda(driver_, driver_.cuda.cuStreamSynchronize(rank_.stream), call));
+    for (size_t index = 0; index < count; ++index) {
+      float expected = 0;
+      for (int rank = step_.over == Over::kHome ? 0 : schedule_.second_from; rank < schedule_.ranks; ++rank) {
+        expected += ValueOf(rank, step_.block, index);
+      }
+      if (sums[index] != expected) {
+        Violate("element " + std::to_string(index) + " of " + std::to_string(count) + " is " +
+                std::to_string(sums[index]) + ", not " + std::to_string(expected));
+      }
+    }
+  }
+
+  void AbortSecond() {
+    if (rank_.second == nullptr) return;
+    Expect(pool_->AbandonCommunicator(rank_.second));
+    driver_.nccl.ncclCommAbort(std::exchange(rank_.second, nullptr));
+  }
+  void DestroySecond() {
+    if (rank_.second == nullptr) return;
+    const ncclComm_t second = std::exchange(rank_.second, nullptr);
+    driver_.nccl.ncclCommDestroy(second);
+    Expect(pool_->AbandonCommunicator(second));
+  }
+
+  void Die() {
+    const bool mine = rank_.number == schedule_.victim;
+    if (mine && schedule_.death == Death::kBeforeReserve) throw RankEnds();
+    if (mine) {
+      this_rank.at_growth = [this] {
+        if (schedule_.death == Death::kSilent) run_.survivors.wait();
+        throw RankEnds();
+      };
+    }
+    const Status status = pool_->Reserve(step_.bytes);
+    const StatusCode code =
+        schedule_.death == Death::kSilent ? StatusCode::kDeadlineExceeded : StatusCode::kRemoteFailure;
+    const bool named = status.message().find("rank " + std::to_string(schedule_.victim) + ": ") != std::string::npos;
+    if (status.ok()) Violate("it succeeds though rank " + std::to_string(schedule_.victim) + " is gone");
+    const bool planted = schedule_.plant == RegistrationPlant::kDropRank;
+    if (status.code() != code || !named || planted) Violate(status.message());
+    throw RankEnds();
+  }
+
+  void Close() {
+    closing_ = true;
+    while (!late_.empty()) FreeLate();
+    Expect(pool_->Close());
+    const PoolFigures figures = pool_->Figures();
+    if (figures.registered_segments != 0) Violate("windows are left");
+    if (figures.counters.reserved_bytes.current != 0) Violate("segments are left");
+    pool_.reset();
+    Expect(run_.runtime.DestroyPool(handle_));
+    handle_ = 0;
+  }
+
+  // As when the process dies, or after an error: nothing is waited for, and the memory stays.
+  void EndAtOnce() {
+    for (ncclComm_t* communicator : {&rank_.second, &rank_.home}) {
+      if (*communicator == nullptr) continue;
+      if (pool_ != nullptr) static_cast<void>(pool_->AbandonCommunicator(*communicator));
+      driver_.nccl.ncclCommAbort(std::exchange(*communicator, nullptr));
+    }
+    if (pool_ == nullptr) return;
+    outcome_.left_bytes = pool_->Figures().counters.reserved_bytes.current;
+    pool_->Abandon();
+    pool_.reset();
+    static_cast<void>(run_.runtime.DestroyPool(handle_));
+  }
+
+  ScheduleRun& run_;
+  const Schedule& schedule_;
+  const Driver& driver_;
+  StressRank& rank_;
+  std::mt19937_64 random_;
+  PoolHandle handle_ = 0;
+  std::shared_ptr<Pool> pool_;
+  Step step_;
+  size_t at_ = 0;
+  bool closing_ = false;
+  std::vector<Block> blocks_;      // in the order of the allocations
+  std::vector<CUdeviceptr> late_;  // freed in the schedule, and not yet on this rank
+  RankOutcome outcome_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Driver> MortalDriver(const std::shared_ptr<const Driver>& driver) {
+  auto mortal = std::make_shared<Driver>(*driver);
+  mortal->cuda.cuMemCreate = CreateOrEnd;
+  return mortal;
+}
+
+RankOutcome RunRank(ScheduleRun& run, const Driver& driver, StressRank& rank) {
+  return RankLife(run, driver, rank).Live();
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,13 @@
+// The subcommands of `commpool stress` that have files of their own.
+#ifndef COMMPOOL_TOOLS_CLI_STRESS_STRESS_H_
+#define COMMPOOL_TOOLS_CLI_STRESS_STRESS_H_
+
+#include "tools/cli/command.h"
+
+namespace commpool::cli {
+
+void AddStressRegistration(CLI::App& stress_command, int& exit_code);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_STRESS_STRESS_H_
