@@ -136,7 +136,7 @@ typedef struct commpool_pool_options {
   size_t peer_count;
 
   uint64_t alignment_bytes;   /* of every block, a power of two from 512 to the granularity; default 512 */
-  uint64_t segment_bytes;     /* least size of a segment; default 0: 4 MiB, 8 MiB or the request, by its size */
+  uint64_t segment_bytes;     /* least size of a segment; default 0: 2 MiB, 8 MiB or the request, by its size */
   uint64_t granularity_bytes; /* segments are multiples of it, a power of two; default 0: the backing's, the least there
                                  is */
   /* Free memory beyond it is given back at the pool's next call once the device is done with it, as cudaMemPool's

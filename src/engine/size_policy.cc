@@ -9,7 +9,7 @@
 namespace commpool::engine {
 namespace {
 
-constexpr uint64_t kSmallSegment = 4 * kMiB;
+constexpr uint64_t kSmallSegment = 2 * kMiB;
 constexpr uint64_t kLargeRequest = 4 * kMiB;
 constexpr uint64_t kMediumSegment = 8 * kMiB;
 

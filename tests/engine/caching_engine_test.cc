@@ -30,7 +30,7 @@ void GiveBack(CachingEngine& engine, Address address) {
 
 TEST(CachingEngine, AsksForASegmentWhereNothingFits) {
   CachingEngine engine({});
-  EXPECT_EQ(BytesToGrow(engine.Allocate(60 * kKiB, kStream, Reuse::kSameStream)), 4 * kMiB);
+  EXPECT_EQ(BytesToGrow(engine.Allocate(60 * kKiB, kStream, Reuse::kSameStream)), 2 * kMiB);
   EXPECT_EQ(BytesToGrow(engine.Allocate(3 * kMiB, kStream, Reuse::kSameStream)), 8 * kMiB);
   EXPECT_EQ(BytesToGrow(engine.Allocate(61 * kMiB, kStream, Reuse::kSameStream)), 62 * kMiB);
   CachingEngine large({.segment_bytes = kGiB});
@@ -39,7 +39,7 @@ TEST(CachingEngine, AsksForASegmentWhereNothingFits) {
 
 TEST(CachingEngine, TellsTheGrowthThatARequestNeeds) {
   CachingEngine engine({});
-  EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream)->bytes, 4 * kMiB);
+  EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream)->bytes, 2 * kMiB);
   engine.AddSegment({kBase, 2 * kMiB});
   EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream)->bytes, 0u);
   EXPECT_EQ(engine.GrowthFor(3 * kMiB, kStream, Reuse::kAnyStream)->bytes, 8 * kMiB);

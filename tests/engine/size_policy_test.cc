@@ -25,8 +25,8 @@ TEST(SizePolicy, RefusesBlocksThatOverflow) {
 }
 
 TEST(SizePolicy, ChoosesSegmentsByTheRequest) {
-  EXPECT_EQ(SegmentBytes(512, kGranularity, 0), 4 * kMiB);
-  EXPECT_EQ(SegmentBytes(kMiB, kGranularity, 0), 4 * kMiB);
+  EXPECT_EQ(SegmentBytes(512, kGranularity, 0), 2 * kMiB);
+  EXPECT_EQ(SegmentBytes(kMiB, kGranularity, 0), 2 * kMiB);
   EXPECT_EQ(SegmentBytes(kMiB + 512, kGranularity, 0), 8 * kMiB);
   EXPECT_EQ(SegmentBytes(4 * kMiB - 512, kGranularity, 0), 8 * kMiB);
   EXPECT_EQ(SegmentBytes(4 * kMiB, kGranularity, 0), 4 * kMiB);
@@ -62,7 +62,7 @@ TEST(SizePolicy, AnswersBothSizesOfARequest) {
   const Result<RequestSizes> sizes = SizesOf(100, {.alignment = 256, .granularity = 4096, .segment_bytes = 0});
   ASSERT_TRUE(sizes.ok());
   EXPECT_EQ(sizes->block_bytes, 256u);
-  EXPECT_EQ(sizes->segment_bytes, 4 * kMiB);
+  EXPECT_EQ(sizes->segment_bytes, 2 * kMiB);
 }
 
 TEST(SizePolicy, CutsEveryRemainderOfAtLeastTheAlignment) {
