@@ -386,6 +386,7 @@ COMMPOOL_API commpool_status commpool_pools_register_with(const commpool_pool* p
 COMMPOOL_API commpool_status commpool_pools_deregister(const commpool_pool* pools,
                                                        struct ncclComm* const* communicators, size_t count);
 
+COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count);
 COMMPOOL_API commpool_status commpool_pools_close(const commpool_pool* pools, size_t count);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------- */

@@ -68,6 +68,7 @@ class PoolGroup {
     return WithCommunicators(commpool_pools_deregister, communicators);
   }
 
+  Status verify() { return detail::FromC(commpool_pools_verify(handles_.data(), handles_.size())); }
   Status close() { return detail::FromC(commpool_pools_close(handles_.data(), handles_.size())); }
 
  private:

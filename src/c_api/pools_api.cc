@@ -49,15 +49,13 @@ commpool_status commpool_pools_create(const commpool_pool_options* options, size
     if (options == nullptr || pools == nullptr) {
       return Status(StatusCode::kInvalidArgument, "options or the output pointer is null");
     }
-    std::vector<PoolConfiguration> configurations;
+    std::vector<PoolRequest> requests;
     for (size_t place = 0; place < count; ++place) {
-      Result<PoolConfiguration> configuration = ParsePoolOptions(options[place]);
-      if (!configuration.ok()) return configuration.status();
-      configurations.push_back(std::move(*configuration));
+      requests.push_back({.configuration = ParsePoolOptions(options[place]), .home = ParseHome(options[place])});
     }
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
-    Result<std::vector<PoolHandle>> made = CreatePools(**runtime, configurations);
+    Result<std::vector<PoolHandle>> made = CreatePools(**runtime, requests);
     if (made.ok()) std::copy(made->begin(), made->end(), pools);
     return made.status();
   });
@@ -84,6 +82,10 @@ commpool_status commpool_pools_register_with(const commpool_pool* pools, ncclCom
 
 commpool_status commpool_pools_deregister(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
   return WithCommunicators(pools, communicators, count, &Pool::Deregister);
+}
+
+commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {
+  return ForPools(pools, count, [](Pool& pool, size_t) { return pool.Verify(); });
 }
 
 commpool_status commpool_pools_close(const commpool_pool* pools, size_t count) {

@@ -96,13 +96,18 @@ Result<std::vector<std::shared_ptr<Pool>>> Find(Runtime& runtime, const std::vec
 
 }  // namespace
 
-Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<PoolConfiguration>& configurations) {
-  std::vector<PoolHandle> handles(configurations.size(), 0);
+Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<PoolRequest>& requests) {
+  std::vector<PoolHandle> handles(requests.size(), 0);
   Status status = runtime.RefuseForkedChild();
-  if (status.ok() && configurations.empty()) status = Status(StatusCode::kInvalidArgument, "a call for no pool");
+  if (status.ok() && requests.empty()) status = Status(StatusCode::kInvalidArgument, "a call for no pool");
   if (!status.ok()) return status;
-  status = RunTogether(configurations.size(), [&](size_t place) {
-    const PoolConfiguration& configuration = configurations[place];
+  status = RunTogether(requests.size(), [&](size_t place) -> Status {
+    const PoolRequest& request = requests[place];
+    if (!request.configuration.ok()) {
+      const Status& why = request.configuration.status();
+      return request.home ? runtime.RefusePool(*request.home, why) : why;
+    }
+    const PoolConfiguration& configuration = *request.configuration;
     return RunOn(runtime, configuration.backing.placement.device, [&]() -> Status {
       Result<PoolHandle> made = runtime.CreatePool(configuration);
       if (made.ok()) handles[place] = *made;

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "commpool/status.h"
@@ -17,9 +18,15 @@
 
 namespace commpool {
 
+// What one rank asks for: options, or why they were refused and the home whose other ranks must hear it.
+struct PoolRequest {
+  Result<PoolConfiguration> configuration;
+  std::optional<PoolConfiguration> home = {};
+};
+
 // All of them, or none. The pools of one home that come out of one call belong together: a collective call that the
 // same thread makes for only some of them is refused.
-Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<PoolConfiguration>& configurations);
+Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<PoolRequest>& requests);
 
 // Runs call(pool, its place) for each pool at the same time. Returns the first failure in the order of the pools.
 // kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that belongs to one of them.

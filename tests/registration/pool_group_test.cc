@@ -111,6 +111,7 @@ TEST_F(OneThread, IsToldAtOnceToPassAllOfItsPools) {
   EXPECT_EQ(commpool_pools_reserve(some, 2, MiB(2)), COMMPOOL_FAILED_PRECONDITION);
   EXPECT_NE(std::string(commpool_last_error()).find("calls for 2 of them"), std::string::npos) << commpool_last_error();
   ExpectOk(pools.reserve(MiB(2)));  // nobody was left behind
+  ExpectOk(pools.verify());
   ExpectOk(pools.close());
 }
 
