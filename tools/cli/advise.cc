@@ -23,6 +23,9 @@ struct Measured {
   std::vector<std::string> without;  // kinds that cannot be had, and why
 };
 
+// NCCL asks for equal offsets in windows on every rank; in place, a rank's part of a buffer lies at its own.
+bool IsSymmetric(const AdviceRow& row) { return row.place == Place::kOut || row.collective == Collective::kAllReduce; }
+
 class Advisor {
  public:
   Advisor(const Ranks& ranks, const RankDevice& device, const Arguments& arguments)
@@ -50,11 +53,15 @@ class Advisor {
  private:
   Status MeasureRow(BufferSources& sources, AdviceRow& row) {
     std::vector<BufferSource*> all;
-    for (auto& [kind, source] : sources) all.push_back(source.get());
+    std::vector<BufferKind> kinds;
+    for (auto& [kind, source] : sources) {
+      if (kind == BufferKind::kWindow && !IsSymmetric(row)) continue;
+      all.push_back(source.get());
+      kinds.push_back(kind);
+    }
     Result<std::vector<double>> times = TimeInTurn(timer_, row.collective, row.place, row.bytes, all, rounds_);
     if (!times.ok()) return times.status();
-    auto time = times->begin();
-    for (const auto& [kind, source] : sources) row.times[kind] = *time++;
+    for (size_t index = 0; index < kinds.size(); ++index) row.times[kinds[index]] = (*times)[index];
     return Status();
   }
 

@@ -16,7 +16,7 @@ namespace {
 struct Arguments {
   AllReduceOptions run;
   std::string bytes = "8K:64M";
-  std::string compare;  // empty, or what with
+  Comparison compare = Comparison::kNone;
   OutputOptions output;
 };
 
@@ -25,6 +25,9 @@ const std::map<std::string, Backing> kBackings = {
 const std::map<std::string, Location> kLocations = {{"device", Location::kDevice}, {"host-numa", Location::kHostNuma}};
 const std::map<std::string, UsedRegistration> kRegistrations = {
     {"none", UsedRegistration::kNone}, {"local", UsedRegistration::kLocal}, {"window", UsedRegistration::kWindow}};
+
+const std::map<std::string, Comparison> kComparisons = {
+    {"none", Comparison::kNone}, {"by-hand", Comparison::kByHand}, {"scopes", Comparison::kScopes}};
 
 template <typename Value>
 std::string NameOf(const std::map<std::string, Value>& names, Value value) {
@@ -83,7 +86,9 @@ int Run(Arguments arguments) {
     return kFailed;
   }
   const Driver& driver = *(*device)->driver;
-  if (!arguments.compare.empty()) return RunComparison(ranks, **device, arguments.run, arguments.output);
+  if (arguments.compare != Comparison::kNone) {
+    return RunComparison(ranks, **device, arguments.run, arguments.compare, arguments.output);
+  }
   const AllReduceReport report = RunAllReduce(ranks, **device, arguments.run, log);
   if (!report.refused.ok()) {
     if (ranks.first()) std::cout << "refused: " << report.refused.message() << '\n';
@@ -137,10 +142,9 @@ void AddAllReduce(CLI::App& app, int& exit_code) {
   command->add_option("--iterations", arguments->run.iterations,
                       "Of each row (default: 200 to 1 MiB, then 40; 2 emulated)");
   command->add_flag("--check", arguments->run.check, "Compare every element with the right sum");
-  command
-      ->add_option("--compare", arguments->compare,
-                   "by-hand: the time of each size beside that of buffers made and registered one by one")
-      ->check(CLI::IsMember({"by-hand"}));
+  choice("--compare", arguments->compare, kComparisons,
+         "by-hand: beside buffers made and registered one by one; scopes: those that scopes choose by size as advise "
+         "says, beside the best kind of each size");
   AddOutputOptions(*command, arguments->output);
   command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
 }

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "tools/cli/buffer_sources.h"
+#include "tools/cli/scoped_source.h"
 
 namespace commpool::cli {
 
@@ -12,12 +12,14 @@ namespace {
 
 struct ComparedRow {
   uint64_t bytes = 0;
-  double pool_us = 0;
-  double by_hand_us = 0;
+  double time_us = 0;
+  std::string other = {};  // what it is compared with
+  double other_us = 0;
 
-  // 1: as fast; above: the pool's buffers are faster.
-  double ratio() const { return by_hand_us / pool_us; }
+  // 1: as fast as the other; above: faster.
+  double ratio() const { return other_us / time_us; }
 };
+using ComparedRows = std::vector<ComparedRow>;
 
 BufferKind KindOf(UsedRegistration asked) {
   switch (asked) {
@@ -31,55 +33,101 @@ BufferKind KindOf(UsedRegistration asked) {
   return BufferKind::kPlain;
 }
 
-Result<std::vector<ComparedRow>> Measure(const Ranks& ranks, const RankDevice& device,
-                                         const AllReduceOptions& options) {
-  const CollectiveTimer timer(ranks, device);
+Result<ComparedRows> CompareByHand(const CollectiveTimer& timer, const RankDevice& device,
+                                   const AllReduceOptions& options) {
   const BufferKind kind = KindOf(options.asked);
   Result<std::unique_ptr<BufferSource>> pool = MakePoolSource(device, kind, options.sizes.back());
   if (!pool.ok()) return pool.status();
   const std::unique_ptr<BufferSource> hand = MakeHandSource(device, kind);
-  std::vector<ComparedRow> rows;
+  ComparedRows rows;
   for (const uint64_t bytes : options.sizes) {
     Result<std::vector<double>> times =
         TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, {pool->get(), hand.get()}, timer.rounds());
     if (!times.ok()) return times.status();
-    rows.push_back({bytes, times->front(), times->back()});
+    rows.push_back({bytes, times->front(), std::string(Name(kind)) + " by hand", times->back()});
   }
   Status status = (*pool)->Close();
   if (!status.ok()) return status;
   return rows;
 }
 
-const ComparedRow& Slowest(const std::vector<ComparedRow>& rows) {
+// What advise would say: its ranges are of a measurement before the one that they are judged by.
+Result<std::vector<AdviceRange>> Advise(const CollectiveTimer& timer, const std::vector<uint64_t>& sizes,
+                                        const std::vector<BufferKind>& kinds,
+                                        const std::vector<BufferSource*>& sources) {
+  std::vector<AdviceRow> rows;
+  for (const uint64_t bytes : sizes) {
+    Result<std::vector<double>> times =
+        TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, sources, timer.rounds());
+    if (!times.ok()) return times.status();
+    AdviceRow row{.bytes = bytes};
+    for (size_t index = 0; index < kinds.size(); ++index) row.times[kinds[index]] = (*times)[index];
+    rows.push_back(std::move(row));
+  }
+  return MakeRanges(rows);
+}
+
+Result<ComparedRows> CompareScopes(const CollectiveTimer& timer, const RankDevice& device,
+                                   const std::vector<uint64_t>& sizes) {
+  std::vector<std::string> without;
+  Result<BufferSources> pools =
+      MakePoolSources(device, 2 * sizes.back(), without);  // the scopes' pairs are in them too
+  if (!pools.ok()) return pools.status();
+  std::vector<BufferKind> kinds;
+  std::vector<BufferSource*> all;
+  for (auto& [kind, source] : *pools) {
+    kinds.push_back(kind);
+    all.push_back(source.get());
+  }
+  Result<std::vector<AdviceRange>> ranges = Advise(timer, sizes, kinds, all);
+  if (!ranges.ok()) return ranges.status();
+  const std::unique_ptr<BufferSource> scoped = MakeScopedSource(device, *pools, std::move(*ranges));
+  all.insert(all.begin(), scoped.get());
+  ComparedRows rows;
+  for (const uint64_t bytes : sizes) {
+    Result<std::vector<double>> times =
+        TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, all, timer.rounds());
+    if (!times.ok()) return times.status();
+    const auto best = std::min_element(times->begin() + 1, times->end());
+    const BufferKind kind = kinds[static_cast<size_t>(best - times->begin() - 1)];
+    rows.push_back({bytes, times->front(), std::string("best: ") + Name(kind), *best});
+  }
+  Status status = CloseAll(*pools);
+  if (!status.ok()) return status;
+  return rows;
+}
+
+const ComparedRow& Slowest(const ComparedRows& rows) {
   return *std::min_element(rows.begin(), rows.end(), [](const ComparedRow& one, const ComparedRow& other) {
     return one.ratio() < other.ratio();
   });
 }
 
-nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const AllReduceOptions& options,
-                      const std::vector<ComparedRow>& rows) {
+nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const std::string& title, const ComparedRows& rows) {
   nlohmann::json json = {{"driver", driver.description},
                          {"ranks", ranks.count()},
                          {"modelled", driver.kind == DriverChoice::kEmulated},
-                         {"kind", Name(KindOf(options.asked))},
+                         {"buffers", title},
                          {"least_ratio", Slowest(rows).ratio()},
                          {"rows", nlohmann::json::array()}};
   for (const ComparedRow& row : rows) {
-    json["rows"].push_back(
-        {{"bytes", row.bytes}, {"pool_us", row.pool_us}, {"by_hand_us", row.by_hand_us}, {"ratio", row.ratio()}});
+    json["rows"].push_back({{"bytes", row.bytes},
+                            {"time_us", row.time_us},
+                            {"other", row.other},
+                            {"other_us", row.other_us},
+                            {"ratio", row.ratio()}});
   }
   return json;
 }
 
-void Print(const Ranks& ranks, const Driver& driver, const AllReduceOptions& options,
-           const std::vector<ComparedRow>& rows) {
-  std::printf("# %s\n# %d ranks, all-reduce out of place, buffers: %s\n", driver.description.c_str(), ranks.count(),
-              Name(KindOf(options.asked)));
+void Print(const Ranks& ranks, const Driver& driver, const std::string& title, const ComparedRows& rows) {
+  std::printf("# %s\n# %d ranks, all-reduce out of place, buffers of %s\n", driver.description.c_str(), ranks.count(),
+              title.c_str());
   if (driver.kind == DriverChoice::kEmulated) std::printf("# emulated: times are a model's\n");
-  std::printf("%12s %12s %14s %16s\n", "bytes", "pool us", "by hand us", "by hand / pool");
+  std::printf("%12s %12s %14s %12s %8s\n", "bytes", "time us", "beside", "its us", "ratio");
   for (const ComparedRow& row : rows) {
-    std::printf("%12llu %12.1f %14.1f %16.3f\n", static_cast<unsigned long long>(row.bytes), row.pool_us,
-                row.by_hand_us, row.ratio());
+    std::printf("%12llu %12.1f %14s %12.1f %8.3f\n", static_cast<unsigned long long>(row.bytes), row.time_us,
+                row.other.c_str(), row.other_us, row.ratio());
   }
   std::printf("least %.3f, at %llu bytes\n", Slowest(rows).ratio(),
               static_cast<unsigned long long>(Slowest(rows).bytes));
@@ -87,14 +135,17 @@ void Print(const Ranks& ranks, const Driver& driver, const AllReduceOptions& opt
 
 }  // namespace
 
-int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
+int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options, Comparison comparison,
                   const OutputOptions& output) {
   const Driver& driver = *device.driver;
   if (options.backing != Backing::kVmm || options.location != Location::kDevice) {
     if (ranks.first()) std::cout << "refused: --compare knows the vmm backing on the device only\n";
     return kRefused;
   }
-  const Result<std::vector<ComparedRow>> rows = Measure(ranks, device, options);
+  const CollectiveTimer timer(ranks, device);
+  const bool by_hand = comparison == Comparison::kByHand;
+  const Result<ComparedRows> rows =
+      by_hand ? CompareByHand(timer, device, options) : CompareScopes(timer, device, options.sizes);
   if (rows.status().code() == StatusCode::kNotSupported) {
     if (ranks.first()) std::cout << "refused: " << rows.status().message() << '\n';
     return kRefused;
@@ -104,11 +155,13 @@ int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceO
     return kFailed;
   }
   if (!ranks.first()) return kSuccess;
-  const nlohmann::json results = ToJson(ranks, driver, options, *rows);
+  const std::string title =
+      by_hand ? std::string("a pool, ") + Name(KindOf(options.asked)) : "scopes with the size ranges that advise gives";
+  const nlohmann::json results = ToJson(ranks, driver, title, *rows);
   if (output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
-    Print(ranks, driver, options, *rows);
+    Print(ranks, driver, title, *rows);
   }
   Record(output, driver.description, results);
   return kSuccess;

@@ -8,8 +8,14 @@
 
 namespace commpool::cli {
 
+enum class Comparison {
+  kNone,
+  kByHand,  // a pool's buffers and the same made and registered one by one
+  kScopes   // those that scopes route by size, as advised, and the best kind of each size
+};
+
 // Prints the table or JSON and records it, on rank 0; returns the exit code.
-int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
+int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options, Comparison comparison,
                   const OutputOptions& output);
 
 }  // namespace commpool::cli

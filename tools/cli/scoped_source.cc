@@ -1,0 +1,53 @@
+#include "tools/cli/scoped_source.h"
+
+#include <utility>
+
+#include "commpool/scope.h"
+
+namespace commpool::cli {
+
+namespace {
+
+class ScopedSource : public BufferSource {
+ public:
+  ScopedSource(const RankDevice& device, const BufferSources& sources, std::vector<AdviceRange> ranges)
+      : device_(device), sources_(sources), ranges_(std::move(ranges)) {}
+
+  Result<BufferPair> Take(uint64_t bytes) override { return TakeInScopes(bytes, 0); }
+  Status GiveBack() override {
+    Status status = sent_.free();
+    return status.ok() ? received_.free() : status;
+  }
+
+ private:
+  // One scope inside the other, as a program nests them.
+  Result<BufferPair> TakeInScopes(uint64_t bytes, size_t range) {
+    if (range == ranges_.size()) return Allocate(bytes);
+    const SizeRange sizes{ranges_[range].min_bytes, ranges_[range].max_bytes};
+    const PoolScope scope(sources_.at(ranges_[range].kind)->pool(), {.sizes = sizes});
+    return TakeInScopes(bytes, range + 1);
+  }
+  Result<BufferPair> Allocate(uint64_t bytes) {
+    for (Buffer* buffer : {&sent_, &received_}) {
+      Result<Buffer> made = allocate(bytes, device_.stream);
+      if (!made.ok()) return made.status();
+      *buffer = std::move(*made);
+    }
+    return BufferPair{sent_.data(), received_.data()};
+  }
+
+  const RankDevice& device_;
+  const BufferSources& sources_;
+  const std::vector<AdviceRange> ranges_;
+  Buffer sent_;
+  Buffer received_;
+};
+
+}  // namespace
+
+std::unique_ptr<BufferSource> MakeScopedSource(const RankDevice& device, const BufferSources& sources,
+                                               std::vector<AdviceRange> ranges) {
+  return std::make_unique<ScopedSource>(device, sources, std::move(ranges));
+}
+
+}  // namespace commpool::cli

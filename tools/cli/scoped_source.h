@@ -1,0 +1,18 @@
+// Buffers that scopes with size ranges route to the pools of other sources. One thread.
+#ifndef COMMPOOL_TOOLS_CLI_SCOPED_SOURCE_H_
+#define COMMPOOL_TOOLS_CLI_SCOPED_SOURCE_H_
+
+#include <memory>
+#include <vector>
+
+#include "tools/cli/advice.h"
+
+namespace commpool::cli {
+
+// `sources` outlives it and has room for its pairs too; those of a size without a range are the default pool's.
+std::unique_ptr<BufferSource> MakeScopedSource(const RankDevice& device, const BufferSources& sources,
+                                               std::vector<AdviceRange> ranges);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_SCOPED_SOURCE_H_
