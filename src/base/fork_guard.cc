@@ -17,8 +17,6 @@ ForkGuard::ForkGuard() {
   *page_ = 1;
 }
 
-ForkGuard::~ForkGuard() {
-  munmap(const_cast<unsigned char*>(page_), static_cast<size_t>(sysconf(_SC_PAGESIZE)));
-}
+ForkGuard::~ForkGuard() { munmap(const_cast<unsigned char*>(page_), static_cast<size_t>(sysconf(_SC_PAGESIZE))); }
 
 }  // namespace commpool

@@ -76,7 +76,8 @@ size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, 
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
 
 // A pool was told that the capture of `stream` (its origin) allocates from it (1), or that this ended (0). Before or
-// after the capture begins; nests. A block that is announced as allocated for a capturing stream without it is reported.
+// after the capture begins; nests. A block that is announced as allocated for a capturing stream without it is
+// reported.
 void commpoolEmulatorCaptureAnnounced(CUstream stream, int announced);
 
 // The declared description (COMMPOOL_EMULATOR), as parsed: the value of `key`, or null where it is not declared.

@@ -39,8 +39,8 @@ void CheckOptions(const EngineOptions& options);
 std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Rounding rounding = Rounding::kAlignment);
 
 // The bytes of the segment to make when no free block holds `block_bytes`: few large segments, for their cost follows
-// their number. Up to 1 MiB asks for 2 MiB, less than 4 MiB for 8 MiB, more for itself; at least `minimum`; rounded up to
-// the granularity. Nothing on overflow. REQUIRES: granularity > 0.
+// their number. Up to 1 MiB asks for 2 MiB, less than 4 MiB for 8 MiB, more for itself; at least `minimum`; rounded up
+// to the granularity. Nothing on overflow. REQUIRES: granularity > 0.
 std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum);
 
 // Both sizes of a request, and where its block lies. kInvalidArgument for zero bytes and on overflow.

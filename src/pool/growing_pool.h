@@ -45,7 +45,8 @@ class GrowingPool : public PoolBase<Engine> {
   enum class Wait { kNo, kYes };
   virtual Result<uint64_t> GiveBack(uint64_t keep_bytes, Wait wait) = 0;
 
-  // Lets the engine know of streams whose work is done, asking the driver for them or for events behind it. Never waits.
+  // Lets the engine know of streams whose work is done, asking the driver for them or for events behind it. Never
+  // waits.
   Status PollStreams();
   // The same until no stream uses free memory any more, but no longer than making `bytes` anew would take.
   Status PollFor(uint64_t bytes);

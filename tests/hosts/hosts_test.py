@@ -25,7 +25,8 @@ def _why_not():
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        tried = subprocess.run([*_namespaces(), _HOSTS, "1", "1", folder, os.path.join(folder, "agent"), "host1", "true"],
+        agent = os.path.join(folder, "agent")
+        tried = subprocess.run([*_namespaces(), _HOSTS, "1", "1", folder, agent, "host1", "true"],
                                capture_output=True, text=True, timeout=60)
     return "" if tried.returncode == 0 else "no namespaces can be made: " + tried.stderr.strip()
 

@@ -20,7 +20,8 @@ class Advise(unittest.TestCase):
             # In place each rank's part lies at an offset of its own, which windows do not have.
             apart = row["place"] == "in place" and row["collective"] != "all-reduce"
             self.assertEqual(sorted(row["time_us"]), ["local", "plain"] + ([] if apart else ["window"]))
-        ranges = [one for one in report["ranges"] if (one["collective"], one["place"]) == ("all-reduce", "out of place")]
+        wanted = ("all-reduce", "out of place")
+        ranges = [one for one in report["ranges"] if (one["collective"], one["place"]) == wanted]
         self.assertEqual((ranges[0]["kind"], ranges[0]["min_bytes"]), ("window", 8192))
         self.assertEqual(ranges[-1]["kind"], "plain")  # of the model: it loses from 1 MiB on
         for before, after in zip(ranges, ranges[1:]):

@@ -74,7 +74,7 @@ struct Operation {
   CallStack issued_at;                               // where it was submitted
   std::vector<std::shared_ptr<const Block>> blocks;  // announced ones, in which its ranges begin
   std::set<uint64_t> reported_with;                  // sequences of operations that it was found to race with
-  StreamReach reach;  // itself included
+  StreamReach reach;                                 // itself included
 
   bool Touches(CUdeviceptr address, uint64_t bytes) const {
     const auto overlaps = [&](const commpoolEmulatorRange& range) {
