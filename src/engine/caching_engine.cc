@@ -24,8 +24,9 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
     ledger_.Unify(stream);
     served = ledger_.Serve(request);
   }
-  if (!served && reuse == Reuse::kAnyStream && sizes->space == Space::kSmall) {
-    request.space = Space::kLarge;  // the last resort
+  const bool nothing_grows = reuse == Reuse::kAnyStream || part != kCommonPart;
+  if (!served && sizes->space == Space::kSmall && (nothing_grows || small_blocks_ == SmallBlocks::kWhereTheyFit)) {
+    request.space = Space::kLarge;
     served = ledger_.Serve(request);
   }
   if (!served) return Outcome(Grow{sizes->segment_bytes, sizes->space});
@@ -35,9 +36,11 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
-  const Fit fit{sizes->block_bytes, stream, reuse, sizes->space};
+  Fit fit{sizes->block_bytes, stream, reuse, sizes->space};
   if (ledger_.CanServe(fit)) return Grow{};
   ledger_.Unify(stream);
+  if (ledger_.CanServe(fit)) return Grow{};
+  if (small_blocks_ == SmallBlocks::kWhereTheyFit) fit.space = Space::kLarge;
   return ledger_.CanServe(fit) ? Grow{} : Grow{sizes->segment_bytes, sizes->space};
 }
 

@@ -28,6 +28,11 @@ class CachingEngine {
   // free memory, then from idle memory of the pool.
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
+  // Whether small blocks may lie among large ones while the pool could still grow. Where nothing may grow, as in a
+  // capture, they may in any case.
+  enum class SmallBlocks { kApart, kWhereTheyFit };
+  void SetSmallBlocks(SmallBlocks place) { small_blocks_ = place; }
+
   // The segment that Allocate would ask for; 0 bytes where free memory suffices.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse);
 
@@ -91,6 +96,7 @@ class CachingEngine {
   Choice ChoiceFor(Space space) const { return space == Space::kLarge ? options_.choice : Choice::kBestFit; }
 
   EngineOptions options_;
+  SmallBlocks small_blocks_ = SmallBlocks::kApart;
   Ledger ledger_;
 };
 

@@ -40,11 +40,18 @@ Status FixedPool::Grow(uint64_t bytes, StreamKey stream, Effort effort) {
   Status status = effort == Effort::kReserve ? Status() : MakeWay(bytes, grow.bytes);
   if (!status.ok()) return status;
   status = AddSegment(grow);
-  if (status.ok() && effort == Effort::kReserve) reserved_by_name_ += grow.bytes;
+  if (status.ok() && effort == Effort::kReserve) CountReserved(grow.bytes);
   if (status.code() != StatusCode::kOutOfMemory) return status;
   // Where the usual size does not fit into what is left, the least that holds the request may.
   const std::optional<uint64_t> least = CheckedRoundUp(std::max(bytes, configuration_.segment_bytes), granularity());
   return least && *least < grow.bytes ? AddSegment({*least, grow.space}) : status;
+}
+
+void FixedPool::CountReserved(uint64_t bytes) {
+  reserved_by_name_ = bytes == 0 ? 0 : reserved_by_name_ + bytes;
+  MutexLock lock(mutex_);
+  engine_.SetSmallBlocks(reserved_by_name_ == 0 ? engine::CachingEngine::SmallBlocks::kApart
+                                                : engine::CachingEngine::SmallBlocks::kWhereTheyFit);
 }
 
 Status FixedPool::MakeWay(uint64_t requested, uint64_t segment_bytes) {
@@ -105,7 +112,7 @@ Status FixedPool::AddSegment(const engine::Grow& grow) {
 
 Result<uint64_t> FixedPool::GiveBack(uint64_t keep_bytes, Wait wait) {
   MutexLock growth(growth_);
-  reserved_by_name_ = 0;
+  CountReserved(0);
   std::vector<engine::SegmentIndex> chosen;
   {
     MutexLock lock(mutex_);
@@ -138,6 +145,7 @@ Status FixedPool::Close() {
   status = registrations_.RemoveAll();
   if (!status.ok()) return status;
   TakeBack(shared_.caches->Close(handle(), CacheRegistry::Reopen::kNever));
+  CollectGraphs();
   return GiveBack(0, Wait::kYes).status();
 }
 

@@ -24,6 +24,8 @@ class FixedPool final : public GrowingPool<engine::CachingEngine> {
   // Gives segments that stand free back, the longest unused first, where the pool would hold more than its program ever
   // used and some slack. Never waits long: what the device may still use stays.
   Status MakeWay(uint64_t requested, uint64_t segment_bytes) COMMPOOL_REQUIRES(growth_);
+  // What reserve() made serves blocks of every size: that is what it was asked for. 0: nothing is reserved any more.
+  void CountReserved(uint64_t bytes) COMMPOOL_REQUIRES(growth_);
   Status AddSegment(const engine::Grow& grow) COMMPOOL_REQUIRES(growth_);
   // Those of them that are idle.
   Result<uint64_t> Free(const std::vector<engine::SegmentIndex>& chosen) COMMPOOL_REQUIRES(growth_);

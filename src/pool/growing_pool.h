@@ -56,6 +56,9 @@ class GrowingPool : public PoolBase<Engine> {
 
   bool FitsOwnLimit(uint64_t bytes) const;
 
+  // What graphs that are gone had returns to the pool.
+  void CollectGraphs();
+
   void AfterFree() override;
   Caching CachingNow() const override;
 
@@ -82,8 +85,6 @@ class GrowingPool : public PoolBase<Engine> {
   Result<std::optional<CUdeviceptr>> ServeCapture(uint64_t bytes, StreamKey stream);
   bool IsToldOfFrees(CUdeviceptr address) const final;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) final COMMPOOL_REQUIRES(this->mutex_);
-  // What graphs that are gone had returns to the pool.
-  void CollectGraphs();
   bool DrainCaches();
 
   std::vector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(this->mutex_);

@@ -48,14 +48,24 @@ TEST_F(FixedPoolBlocks, AnotherStreamGetsOtherMemoryWhileThereIsSome) {
 
 TEST_F(FixedPoolBlocks, MemoryThatStandsFreeMakesWayForWhatAProgramNeedsMoreOf) {
   ASSERT_TRUE(Free(Allocate(256 * kMiB, stream_)).ok());
+  driver().cuda.cuCtxSynchronize();  // how long a pool waits for busy memory follows the clock
   const CUdeviceptr larger = Allocate(512 * kMiB, stream_);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 512 * kMiB);
   EXPECT_TRUE(Free(larger).ok());
 }
 
+TEST_F(FixedPoolBlocks, OfEverySizeAreServedFromWhatReserveMade) {
+  ASSERT_TRUE(Get(pool_).Reserve(64 * kMiB).ok());
+  std::vector<CUdeviceptr> blocks;
+  for (const uint64_t bytes : {kKiB, kMiB, 16 * kMiB}) blocks.push_back(Allocate(bytes, stream_));
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 64 * kMiB);
+  for (const CUdeviceptr block : blocks) EXPECT_TRUE(Free(block).ok());
+}
+
 TEST_F(FixedPoolBlocks, WhatReserveMadeMakesNoWayUntilATrim) {
   ASSERT_TRUE(Get(pool_).Reserve(256 * kMiB).ok());
   ASSERT_TRUE(Free(Allocate(512 * kMiB, stream_)).ok());
+  driver().cuda.cuCtxSynchronize();
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 768 * kMiB);
   ASSERT_TRUE(Get(pool_).Trim(256 * kMiB).ok());
   const CUdeviceptr larger = Allocate(1024 * kMiB, stream_);

@@ -22,7 +22,8 @@ TEST_F(OldNccl, RefusesWindowsAndNamesBothVersions) {
 }
 
 TEST_F(OldNccl, RegistersLocally) {
-  RegistrationSet set(driver(), RegistrationKind::kLocal, kDeadlineMs);
+  WindowIndex windows;
+  RegistrationSet set(driver(), RegistrationKind::kLocal, kDeadlineMs, windows);
   const Communicator communicator = Connect();
   ExpectOk({set.Add(communicator, {MakeSegment(0)})});
   EXPECT_EQ(set.registrations(), 1u);
