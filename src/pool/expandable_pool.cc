@@ -24,7 +24,7 @@ engine::ExpandableEngine MakeEngine(const PoolParts& parts) {
 // A pool may hold this part more than the most that was asked for at once, rather than move pages; more of it where the
 // program is steady, whose every step would move them. Found by replaying traces.
 constexpr uint64_t kSlackShare = 250;
-constexpr uint64_t kSteadySlackShare = 130;
+constexpr uint64_t kSteadySlackShare = 160;
 // A program is steady once it has asked for its peak so many times over without a higher one.
 constexpr uint64_t kSteadyTimes = 2;
 
