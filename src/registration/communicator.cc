@@ -47,6 +47,12 @@ Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handl
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
+  // A window's registration on a nonblocking communicator may answer with success while it goes on (nccl4py documents
+  // it, NCCL 2.28.9 does it): what the communicator says of itself decides.
+  if (result == ncclSuccess && driver.nccl.ncclCommGetAsyncError != nullptr) {
+    ncclResult_t state = ncclSuccess;
+    if (driver.nccl.ncclCommGetAsyncError(communicator.handle, &state) == ncclSuccess) result = state;
+  }
   while (result == ncclInProgress) {
     if (std::chrono::steady_clock::now() > deadline) {
       return Status(StatusCode::kDeadlineExceeded, std::string(call) + " on rank " + std::to_string(communicator.rank) +

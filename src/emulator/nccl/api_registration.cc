@@ -33,9 +33,11 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buf
     return group.Note(ncclInvalidArgument);
   }
   const std::shared_ptr<Communicator>& communicator = call.communicator();
-  return group.WaitForRanks(communicator, [communicator, buff, size, win, winFlags] {
+  const ncclResult_t result = group.WaitForRanks(communicator, [communicator, buff, size, win, winFlags] {
     return communicator->RegisterWindow(buff, size, winFlags, win);
   });
+  // NCCL 2.28.9 on H200s: success at once, and the window is missing until the communicator's state is success too.
+  return result == ncclInProgress ? ncclSuccess : result;
 }
 COMMPOOL_NCCL_PROFILED(ncclCommWindowRegister);
 
