@@ -41,8 +41,10 @@ class BlockTable {
 
   // The block that holds an address, freed or not; null where none was announced.
   std::shared_ptr<const Block> At(CUdeviceptr address) const;
-  // What is wrong with a use of the range now.
-  std::optional<BlockMisuse> Check(const commpoolEmulatorRange& range) const;
+  // What is wrong with a use of the range now. A graph's operation is judged by the ends of blocks when it is captured:
+  // at a replay blocks may lie there that the same capture was given later.
+  enum class Ends { kCount, kCountedBefore };
+  std::optional<BlockMisuse> Check(const commpoolEmulatorRange& range, Ends ends = Ends::kCount) const;
   bool empty() const { return pieces_.empty(); }
 
  private:

@@ -17,6 +17,7 @@ std::shared_ptr<Operation> Boundary(const char* name) {
 // The operation that a node is at one replay.
 std::shared_ptr<Operation> Replayed(Machine& machine, const CUgraphNode_st& node) {
   auto operation = std::make_shared<Operation>(node.operation);
+  operation->origin = Operation::Origin::kReplayed;
   if (!operation->repeat) return operation;
   operation->start = operation->repeat();
   operation->repeat = nullptr;

@@ -91,7 +91,10 @@ CUresult Machine::CheckAccess(const commpoolEmulatorRange& range, int device, co
 }
 
 CUresult Machine::Submit(CUstream_st* stream, std::shared_ptr<Operation> operation) {
-  if (captures.Of(stream) != nullptr) return captures.AddNode(stream, std::move(*operation));
+  if (captures.Of(stream) != nullptr) {
+    races.Captured(*operation);
+    return captures.AddNode(stream, std::move(*operation));
+  }
   scheduler.Submit(stream, std::move(operation));
   return CUDA_SUCCESS;
 }

@@ -60,6 +60,8 @@ struct Operation {
   std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for
   std::shared_ptr<Marker> marker;                 // of an event record
 
+  enum class Origin { kIssued, kReplayed };
+  Origin origin = Origin::kIssued;
   int device = 0;
   uint64_t sequence = 0;    // submission order in the process
   double submitted_us = 0;  // the host's virtual time at submission

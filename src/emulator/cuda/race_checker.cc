@@ -81,9 +81,22 @@ void RaceChecker::Submitted(Operation& operation) {
   operation.issued_at = CallStack::Capture();
   if (blocks_.empty()) return;
   for (const auto* ranges : {&operation.reads, &operation.writes}) {
+    for (const commpoolEmulatorRange& range : *ranges) NoteBlock(operation, blocks_.At(range.address));
+  }
+  const bool replayed = operation.origin == Operation::Origin::kReplayed;
+  CheckBlocks(operation, replayed ? BlockTable::Ends::kCountedBefore : BlockTable::Ends::kCount);
+}
+
+void RaceChecker::Captured(Operation& operation) {
+  if (!on() || blocks_.empty() || (operation.reads.empty() && operation.writes.empty())) return;
+  operation.issued_at = CallStack::Capture();
+  CheckBlocks(operation, BlockTable::Ends::kCount);
+}
+
+void RaceChecker::CheckBlocks(const Operation& operation, BlockTable::Ends ends) {
+  for (const auto* ranges : {&operation.reads, &operation.writes}) {
     for (const commpoolEmulatorRange& range : *ranges) {
-      NoteBlock(operation, blocks_.At(range.address));
-      if (const std::optional<BlockMisuse> misuse = blocks_.Check(range)) {
+      if (const std::optional<BlockMisuse> misuse = blocks_.Check(range, ends)) {
         ledger_.Report(misuse->rule, DescribeMisuse(operation, range, misuse->details));
       }
     }

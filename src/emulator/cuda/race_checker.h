@@ -40,6 +40,8 @@ class RaceChecker {
 
   // An operation's life: notes what the host knew and where it was issued, and judges it by the announced blocks;
   void Submitted(Operation& operation);
+  // judges one that is captured instead by the same blocks;
+  void Captured(Operation& operation);
   // makes its clock, once all that it waits for has ended;
   void Started(Operation& operation, const StreamClock& stream);
   // judges what it touches, where it runs at all;
@@ -60,6 +62,7 @@ class RaceChecker {
  private:
   void Touch(AccessKind kind, const commpoolEmulatorRange& range, const std::shared_ptr<Operation>& operation,
              AddressSpace& addresses);
+  void CheckBlocks(const Operation& operation, BlockTable::Ends ends);
   void PruneWhereLarge();
   std::shared_ptr<const Clock> Floor();
 

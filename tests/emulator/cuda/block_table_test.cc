@@ -33,6 +33,18 @@ TEST(BlockTable, KnowsABlockByAnyOfItsAddresses) {
   EXPECT_EQ(RuleBroken(table, kSegment, 512), "");
 }
 
+TEST(BlockTable, LetsAReplayCrossBlocksThatItsCaptureWasGivenLater) {
+  BlockTable table;
+  table.Allocated(kSegment, 1024, 1, "captured");
+  table.Allocated(kSegment, 512, 1, "captured");  // after the first was freed inside the capture
+  table.Allocated(kSegment + 512, 512, 1, "captured");
+  const commpoolEmulatorRange range{kSegment, 1024};
+  EXPECT_TRUE(table.Check(range).has_value());
+  EXPECT_FALSE(table.Check(range, BlockTable::Ends::kCountedBefore).has_value());
+  table.Freed(kSegment + 512);
+  EXPECT_TRUE(table.Check(range, BlockTable::Ends::kCountedBefore).has_value()) << "freed is freed";
+}
+
 TEST(BlockTable, KnowsAFreedBlockUntilItIsAllocatedAgain) {
   BlockTable table;
   table.Allocated(kSegment, 512, 1, "grads");
