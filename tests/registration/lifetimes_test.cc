@@ -69,6 +69,62 @@ TEST_F(Lifetimes, APoolWhoseHomeWasAbortedCanStillBeClosed) {
   ExpectOk(Close());
 }
 
+TEST_F(Lifetimes, ASplitHasNoRegistrationsAndItsParentKeepsThem) {
+  std::vector<ncclComm_t> split(static_cast<size_t>(group().size()));
+  ExpectOk(Run([&](Rank& rank) {
+    ncclComm_t& child = split[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().nccl.ncclCommSplit(rank.communicator, 0, rank.number, &child, nullptr), ncclSuccess);
+    return Status();
+  }));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  Rank& rank = group()[0];
+  ExpectOk({PoolOf(rank).WindowOf(blocks[0], rank.communicator).status()});
+  EXPECT_EQ(PoolOf(rank).WindowOf(blocks[0], Of(split, rank)).status().code(), StatusCode::kNotFound);
+  ExpectOk(Register(split));
+  ExpectOk({PoolOf(rank).WindowOf(blocks[0], Of(split, rank)).status()});
+  EXPECT_EQ(RegisteredSegments(0), 2u);
+  ExpectOk(Deregister(split));
+  group().Destroy(split);
+  ExpectOk({PoolOf(rank).WindowOf(blocks[0], rank.communicator).status()});
+  Free(blocks);
+}
+
+TEST_F(Lifetimes, AShrunkCommunicatorIsRegisteredWithByTheRanksThatItHas) {
+  if (driver().nccl.ncclCommShrink == nullptr) GTEST_SKIP() << "ncclCommShrink came with NCCL 2.27";
+  std::vector<ncclComm_t> shrunk(static_cast<size_t>(group().size()));
+  const int last = group().size() - 1;
+  ExpectOk(Run([&](Rank& rank) {
+    if (rank.number == last) return Status();
+    int excluded = last;
+    ncclComm_t& child = shrunk[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().nccl.ncclCommShrink(rank.communicator, &excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT),
+              ncclSuccess);
+    return Status();
+  }));
+  EXPECT_EQ(RegisteredSegments(0), 1u);
+  ExpectOk(Register(shrunk));
+  EXPECT_EQ(RegisteredSegments(0), 2u);
+  EXPECT_EQ(RegisteredSegments(last), 1u);
+  ExpectOk(Deregister(shrunk));
+  group().Destroy(shrunk);
+}
+
+TEST_F(Lifetimes, ARevokedCommunicatorIsAbandoned) {
+  COMMPOOL_REQUIRE_EMULATOR("an abort would leave windows to NCCL");
+  if (driver().nccl.ncclCommRevoke == nullptr) GTEST_SKIP() << "ncclCommRevoke came with NCCL 2.28.7";
+  const std::vector<ncclComm_t> second = group().ConnectFrom(0);
+  ExpectOk(Register(second));
+  ExpectOk(Run([&](Rank& rank) {
+    EXPECT_EQ(driver().nccl.ncclCommRevoke(Of(second, rank), NCCL_REVOKE_DEFAULT), ncclSuccess);
+    EXPECT_EQ(driver().nccl.ncclCommAbort(Of(second, rank)), ncclSuccess);
+    return Status();
+  }));
+  ExpectOk(Abandon(second));
+  EXPECT_EQ(RegisteredSegments(0), 1u);
+  ExpectOk(Reserve(4 * kMiB));
+  EXPECT_EQ(RegisteredSegments(0), 2u);
+}
+
 TEST_F(Lifetimes, ASegmentGivenBackHasNoWindow) {
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   Rank& rank = group()[0];
