@@ -10,15 +10,11 @@ using namespace commpool;  // NOLINT: this file is the other side of that namesp
 
 namespace {
 
-CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
-
 Status StoreAddress(const Result<CUdeviceptr>& address, void** pointer) {
   if (!address.ok()) return address.status();
   *pointer = reinterpret_cast<void*>(*address);
   return Status();
 }
-
-Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
 
 Result<ScopeFilter> ParseFilter(commpool_filter filter) {
   switch (filter) {

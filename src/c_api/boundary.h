@@ -15,6 +15,8 @@ commpool_status Report(const Status& status);
 
 const char* LastErrorMessage();
 
+inline Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
+
 // Runs `body`, which returns a Status; an exception is our bug or the system's memory running out, and becomes a code.
 template <typename Body>
 commpool_status Guarded(Body body) noexcept {

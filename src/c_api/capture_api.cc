@@ -7,7 +7,7 @@ using namespace commpool;  // NOLINT: this file is the other side of that namesp
 
 commpool_status commpool_capture_begin(commpool_pool pool, CUstream_st* stream, commpool_capture* capture) {
   return Guarded([&]() -> Status {
-    if (capture == nullptr) return Status(StatusCode::kInvalidArgument, "the output pointer is null");
+    if (capture == nullptr) return NullOutput();
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
     Result<CaptureHandle> begun = (*runtime)->BeginCapture(pool, stream);

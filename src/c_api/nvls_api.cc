@@ -19,14 +19,13 @@ thread_local std::string last_reason;
 commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, ncclComm* communicator, int* eligible,
                                        const char** reason) {
   return Guarded([&]() -> Status {
-    if (eligible == nullptr) return Status(StatusCode::kInvalidArgument, "the output pointer is null");
+    if (eligible == nullptr) return NullOutput();
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
     Status status = (*runtime)->RefuseForkedChild();
     if (!status.ok()) return status;
-    Result<std::string> why =
-        WhyNoNvls((*runtime)->driver(), (*runtime)->pools(), (*runtime)->windows(),
-                  {.address = reinterpret_cast<CUdeviceptr>(pointer), .bytes = bytes, .communicator = communicator});
+    Result<std::string> why = WhyNoNvls((*runtime)->driver(), (*runtime)->pools(), (*runtime)->windows(),
+                                        {.address = AddressOf(pointer), .bytes = bytes, .communicator = communicator});
     if (!why.ok()) return why.status();
     last_reason = std::move(*why);
     *eligible = last_reason.empty() ? 1 : 0;

@@ -42,8 +42,6 @@ Status RefuseOptions(const commpool_pool_options& options, const Status& why) {
   return runtime.ok() ? (*runtime)->RefusePool(*home, why) : why;
 }
 
-CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
-
 // Why there is none. Apart, so that the fast path saves no registers for it.
 [[gnu::noinline]] commpool_status FindNoWindow(const void* pointer, ncclWindow_vidmem** window, uint64_t* offset) {
   return Guarded([&]() -> Status {
@@ -104,7 +102,7 @@ commpool_status commpool_pool_close(commpool_pool pool) {
 
 commpool_status commpool_default_pool(int device, commpool_pool* pool) {
   return Guarded([&]() -> Status {
-    if (pool == nullptr) return Status(StatusCode::kInvalidArgument, "the output pointer is null");
+    if (pool == nullptr) return NullOutput();
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
     Result<PoolHandle> found = (*runtime)->DefaultPool(device);

@@ -29,6 +29,9 @@ extern constinit std::atomic<Runtime*> process_runtime;
 // The runtime where it is open, else null.
 inline Runtime* OpenedProcessRuntime() { return process_runtime.load(std::memory_order_acquire); }
 
+// A caller's pointer as the runtime knows memory.
+inline CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
 }  // namespace commpool
 
 #endif  // COMMPOOL_SRC_C_API_PROCESS_RUNTIME_H_

@@ -143,9 +143,7 @@ CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream)
 }
 
 CUdeviceptr Runtime::TakeFromCache(PoolHandle handle, uint64_t bytes, StreamKey stream) {
-  engine::ThreadCache* const cache = shared_.caches->Find(handle, stream);
-  if (cache == nullptr || bytes - 1 >= engine::kSmallBytes) return 0;
-  const CUdeviceptr address = cache->Take(bytes);
+  const CUdeviceptr address = TakeCached(handle, bytes, stream);
   if (address == 0 || !shared_.annotations.listening) return address;
   const engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
   const engine::BlockWord block(word->load(std::memory_order_relaxed));
@@ -156,15 +154,9 @@ CUdeviceptr Runtime::TakeFromCache(PoolHandle handle, uint64_t bytes, StreamKey 
 }
 
 bool Runtime::GiveToCache(CUdeviceptr address) {
-  engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
-  const engine::BlockWord block(word->load(std::memory_order_acquire));
-  if (block.state() != engine::BlockWord::State::kCacheable) return false;
-  engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
-  if (cache == nullptr) return false;
   // Told before it is true: another thread may serve the block again at once. Where the cache refuses, the pool's own
   // free tells again.
-  BlockWords(shared_).TellFreed(address);
-  return cache->Give({address, word}, block);
+  return GiveCached(address, [&] { BlockWords(shared_).TellFreed(address); });
 }
 
 Status Runtime::Free(CUdeviceptr address) {

@@ -74,7 +74,11 @@ class Runtime {
   Result<CUdeviceptr> AllocateRouted(const RoutedRequest& request, CUstream stream);
   // The block goes to a cache that this thread gets, or makes room in.
   bool FreeToOwnCache(CUdeviceptr address, Pool& owner);
-  // The fast path, and who listens is told.
+  // The fast path: from and to this thread's caches. `tell` is called before the block can be served again.
+  CUdeviceptr TakeCached(PoolHandle pool, uint64_t bytes, StreamKey stream);
+  template <typename Tell>
+  bool GiveCached(CUdeviceptr address, Tell tell);
+  // The same, and who listens is told.
   CUdeviceptr TakeFromCache(PoolHandle pool, uint64_t bytes, StreamKey stream);
   bool GiveToCache(CUdeviceptr address);
 
@@ -92,18 +96,31 @@ class Runtime {
 };
 
 inline CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
-  if (bytes - 1 >= engine::kSmallBytes || forked_.InChild() || shared_.annotations.listening) return 0;
-  engine::ThreadCache* const cache = shared_.caches->Find(pool, KeyOfStream(stream));
-  return cache == nullptr ? 0 : cache->Take(bytes);
+  if (forked_.InChild() || shared_.annotations.listening) return 0;
+  return TakeCached(pool, bytes, KeyOfStream(stream));
 }
 
 inline bool Runtime::FreeCached(CUdeviceptr address) {
+  if (forked_.InChild() || shared_.annotations.listening) return false;
+  return GiveCached(address, [] {});
+}
+
+inline CUdeviceptr Runtime::TakeCached(PoolHandle pool, uint64_t bytes, StreamKey stream) {
+  if (bytes - 1 >= engine::kSmallBytes) return 0;
+  engine::ThreadCache* const cache = shared_.caches->Find(pool, stream);
+  return cache == nullptr ? 0 : cache->Take(bytes);
+}
+
+template <typename Tell>
+bool Runtime::GiveCached(CUdeviceptr address, Tell tell) {
   engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
-  if (word == nullptr || forked_.InChild() || shared_.annotations.listening) return false;
+  if (word == nullptr) return false;
   const engine::BlockWord block(word->load(std::memory_order_acquire));
   if (block.state() != engine::BlockWord::State::kCacheable) return false;
   engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
-  return cache != nullptr && cache->Give({address, word}, block);
+  if (cache == nullptr) return false;
+  tell();
+  return cache->Give({address, word}, block);
 }
 
 }  // namespace commpool

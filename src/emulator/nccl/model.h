@@ -12,11 +12,6 @@ namespace commpool::emulated_nccl {
 // kTransfers is what a group's sends and receives become.
 enum class CollectiveKind : uint32_t { kAllReduce, kAllGather, kBroadcast, kReduceScatter, kReduce, kTransfers };
 
-inline bool Reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kReduce;
-}
-
 // "AllReduce", as NCCL's log names it.
 const char* CollectiveName(CollectiveKind kind);
 

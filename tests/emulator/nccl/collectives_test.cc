@@ -12,16 +12,6 @@ namespace {
 
 class Collectives : public EmulatedNccl {};
 
-// What rank `rank` contributes at `index`: small whole numbers, exact in every type.
-int Value(int rank, size_t index) { return static_cast<int>(index % 5) + rank; }
-
-template <typename T>
-std::vector<T> Values(int rank, size_t count) {
-  std::vector<T> values(count);
-  for (size_t index = 0; index < count; ++index) values[index] = static_cast<T>(Value(rank, index));
-  return values;
-}
-
 // One all-reduce of `count` elements on `ranks` ranks; every element of every rank is what `expected` says.
 template <typename T>
 void ExpectAllReduce(int ranks, size_t count, ncclDataType_t type, ncclRedOp_t operation,

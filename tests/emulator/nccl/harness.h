@@ -122,6 +122,16 @@ class DeviceMemory {
   CUdeviceptr address_ = 0;
 };
 
+// What rank `rank` contributes at `index`: small whole numbers, exact in every type of 16 bits or more.
+inline int Value(int rank, size_t index) { return static_cast<int>(index % 5) + rank; }
+
+template <typename T>
+std::vector<T> Values(int rank, size_t count) {
+  std::vector<T> values(count);
+  for (size_t index = 0; index < count; ++index) values[index] = static_cast<T>(Value(rank, index));
+  return values;
+}
+
 template <typename T>
 void Upload(void* target, const std::vector<T>& values) {
   ASSERT_EQ(Api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(target), values.data(), values.size() * sizeof(T)),

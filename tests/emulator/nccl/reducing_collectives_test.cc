@@ -6,16 +6,6 @@ namespace {
 
 class ReducingCollectives : public EmulatedNccl {};
 
-// What rank `rank` contributes at `index`: small whole numbers, exact in every type of 16 bits or more.
-int Value(int rank, size_t index) { return static_cast<int>(index % 5) + rank; }
-
-template <typename T>
-std::vector<T> Values(int rank, size_t count) {
-  std::vector<T> values(count);
-  for (size_t index = 0; index < count; ++index) values[index] = static_cast<T>(Value(rank, index));
-  return values;
-}
-
 // Rank r gets block r of the result, in place or apart.
 template <typename T>
 void ExpectReduceScatter(int ranks, size_t count, ncclDataType_t type, ncclRedOp_t operation, bool in_place,
