@@ -10,13 +10,13 @@
 namespace examples {
 
 Device::Device(int device_number) : number(device_number) {
-  const commpool::Driver& driver = TheDriver();
-  const int devices = commpool::DeviceCount(driver).value();
+  const internal::Driver& driver = TheDriver();
+  const int devices = internal::DeviceCount(driver).value();
   if (number >= devices) {
     throw std::runtime_error("device " + std::to_string(number) + " was asked for and there are " +
                              std::to_string(devices) + ": start one rank a GPU");
   }
-  context_ = commpool::PrimaryContext::Retain(driver, number).value();
+  context_ = internal::PrimaryContext::Retain(driver, number).value();
   MakeCurrent();
   Check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }

@@ -11,6 +11,8 @@
 
 namespace examples {
 
+namespace internal = commpool::internal;
+
 class Device {
  public:
   explicit Device(int device_number);
@@ -25,7 +27,7 @@ class Device {
   CUstream stream = nullptr;
 
  private:
-  commpool::PrimaryContext context_;
+  internal::PrimaryContext context_;
 };
 
 inline CUdeviceptr AddressOf(const void* data) { return reinterpret_cast<CUdeviceptr>(data); }

@@ -10,14 +10,14 @@ namespace examples {
 
 namespace {
 
-using commpool::DriverChoice;
+using internal::DriverChoice;
 
-std::shared_ptr<const commpool::Driver> Open(DriverChoice choice) {
-  commpool::LoaderOptions options = commpool::LoaderOptionsFromEnvironment(choice).value();
-  if (choice != DriverChoice::kAuto) options.choice = choice;
-  std::shared_ptr<const commpool::Driver> driver = commpool::LoadDriver(options).value();
+std::shared_ptr<const internal::Driver> Open(internal::DriverChoice choice) {
+  internal::LoaderOptions options = internal::LoaderOptionsFromEnvironment(choice).value();
+  if (choice != internal::DriverChoice::kAuto) options.choice = choice;
+  std::shared_ptr<const internal::Driver> driver = internal::LoadDriver(options).value();
 
-  const bool emulated = driver->kind == DriverChoice::kEmulated;
+  const bool emulated = driver->kind == internal::DriverChoice::kEmulated;
   commpool::detail::FromC(commpool_initialize(emulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA)).value();
   if (commpool_driver_description() != driver->description) {
     throw commpool::Error(commpool::Status(commpool::StatusCode::kFailedPrecondition,
@@ -30,18 +30,18 @@ std::shared_ptr<const commpool::Driver> Open(DriverChoice choice) {
 
 }  // namespace
 
-const commpool::Driver& TheDriver(DriverChoice choice) {
-  static const std::shared_ptr<const commpool::Driver> driver = Open(choice);
+const internal::Driver& TheDriver(internal::DriverChoice choice) {
+  static const std::shared_ptr<const internal::Driver> driver = Open(choice);
   return *driver;
 }
 
 std::string DriverLine() {
-  const commpool::Driver& driver = TheDriver();
+  const internal::Driver& driver = TheDriver();
   return "driver: " + driver.description + (driver.why_emulated.empty() ? "" : " (there is no GPU here)");
 }
 
-void Check(CUresult result) { commpool::CheckCuda(TheDriver(), result, {.call = "a CUDA call"}).value(); }
+void Check(CUresult result) { internal::CheckCuda(TheDriver(), result, {.call = "a CUDA call"}).value(); }
 
-void Check(ncclResult_t result) { commpool::CheckNccl(TheDriver(), result, {.call = "an NCCL call"}).value(); }
+void Check(ncclResult_t result) { internal::CheckNccl(TheDriver(), result, {.call = "an NCCL call"}).value(); }
 
 }  // namespace examples

@@ -14,9 +14,11 @@
 
 namespace examples {
 
+namespace internal = commpool::internal;  // the loader: a program of yours links CUDA and NCCL instead
+
 // The first call opens the driver and NCCL, for this program and for commpool alike; later ones return the same. An
 // explicit choice goes before COMMPOOL_DRIVER. Throws commpool::Error. Any thread.
-const commpool::Driver& TheDriver(commpool::DriverChoice choice = commpool::DriverChoice::kAuto);
+const internal::Driver& TheDriver(internal::DriverChoice choice = internal::DriverChoice::kAuto);
 
 // "driver: CUDA driver 13.0, 4 devices, NCCL 2.28.9".
 std::string DriverLine();

@@ -24,7 +24,7 @@ void OpenSameDriver(int rank) {
   int kind = 0;
   if (rank == 0) kind = static_cast<int>(TheDriver().kind);
   MPI_Bcast(&kind, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  TheDriver(static_cast<commpool::DriverChoice>(kind));
+  TheDriver(static_cast<internal::DriverChoice>(kind));
 }
 
 ncclComm_t MakeCommunicator(int rank, int ranks) {

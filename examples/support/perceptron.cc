@@ -16,7 +16,7 @@ constexpr int kHidden = 16;
 constexpr int kParameters = 3 * kHidden + 1;  // w, b, v and c
 constexpr float kPi = 3.14159265f;
 
-commpool::DeviceRange RangeOf(const commpool::Buffer& buffer) { return {AddressOf(buffer.data()), buffer.bytes()}; }
+internal::DeviceRange RangeOf(const commpool::Buffer& buffer) { return {AddressOf(buffer.data()), buffer.bytes()}; }
 
 // Adds a sample's share to the gradients, and its squared error behind them.
 void AddSample(const Sample& sample, float share, const float* parameters, float* gradients) {
@@ -70,7 +70,7 @@ commpool::Buffer Perceptron::backward() {
     const float share = 1.0f / static_cast<float>(samples_.size());
     for (const Sample& sample : samples_) AddSample(sample, share, static_cast<const float*>(reads[0]), sums);
   };
-  commpool::Launch(TheDriver(), stream_, {RangeOf(parameters_)}, {RangeOf(gradients)}, kernel).value();
+  internal::Launch(TheDriver(), stream_, {RangeOf(parameters_)}, {RangeOf(gradients)}, kernel).value();
   return gradients;
 }
 
@@ -81,7 +81,7 @@ void Perceptron::update(const commpool::Buffer& gradients, float factor) {
     auto* after = static_cast<float*>(writes[0]);
     for (int index = 0; index < kParameters; ++index) after[index] = before[index] - factor * slopes[index];
   };
-  commpool::Launch(TheDriver(), stream_, {RangeOf(parameters_), RangeOf(gradients)}, {RangeOf(parameters_)}, kernel)
+  internal::Launch(TheDriver(), stream_, {RangeOf(parameters_), RangeOf(gradients)}, {RangeOf(parameters_)}, kernel)
       .value();
 }
 

@@ -16,7 +16,7 @@
 #include "src/driver/handles.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Where a segment's physical memory is, and for whom it is made.
 struct Placement {
@@ -87,6 +87,6 @@ class Backing {
   virtual Capability CanRegisterWindow() const = 0;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_BACKING_H_

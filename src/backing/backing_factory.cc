@@ -6,7 +6,7 @@
 #include "src/backing/vmm_backing.h"
 #include "src/driver/device_info.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -105,4 +105,4 @@ Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const Backing
   return Unknown(request.kind);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

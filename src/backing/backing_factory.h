@@ -8,7 +8,7 @@
 #include "src/backing/backing.h"
 #include "src/backing/user_backing.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 enum class BackingKind { kVmm, kCuda, kNccl, kUser };
 
@@ -33,6 +33,6 @@ BackingDescription DescribeBacking(const Driver& driver, BackingKind kind, const
 // driver must outlive the backing and its segments.
 Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_BACKING_FACTORY_H_

@@ -10,7 +10,7 @@
 #include "src/backing/segment_size.h"
 #include "src/driver/diagnosis.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -96,4 +96,4 @@ Result<std::unique_ptr<Backing>> MakeCudaBacking(const Driver& driver, const Pla
   return std::unique_ptr<Backing>(std::make_unique<CudaBacking>(driver, placement, std::move(*context)));
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

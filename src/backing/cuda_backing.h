@@ -10,11 +10,11 @@
 #include "commpool/status.h"
 #include "src/backing/backing.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // REQUIRES: an existing device. The driver must outlive the backing and its segments.
 Result<std::unique_ptr<Backing>> MakeCudaBacking(const Driver& driver, const Placement& placement);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_CUDA_BACKING_H_

@@ -11,7 +11,7 @@
 #include "commpool/status.h"
 #include "src/driver/handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class DeviceContext {
  public:
@@ -38,6 +38,6 @@ class DeviceContext {
   std::atomic<bool> abandoned_{false};
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_DEVICE_CONTEXT_H_

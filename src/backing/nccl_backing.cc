@@ -10,7 +10,7 @@
 #include "src/backing/segment_size.h"
 #include "src/driver/diagnosis.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -128,4 +128,4 @@ Result<std::unique_ptr<Backing>> MakeNcclBacking(const Driver& driver, const Dev
   return std::unique_ptr<Backing>(std::move(backing));
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -12,7 +12,7 @@
 #include "src/backing/backing.h"
 #include "src/driver/device_info.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Whether there is an ncclMemAlloc.
 Capability CanMakeNccl(const NcclLibrary& nccl);
@@ -21,6 +21,6 @@ Capability CanMakeNccl(const NcclLibrary& nccl);
 Result<std::unique_ptr<Backing>> MakeNcclBacking(const Driver& driver, const DeviceInfo& info,
                                                  const Placement& placement);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_NCCL_BACKING_H_

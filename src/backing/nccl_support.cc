@@ -1,6 +1,6 @@
 #include "src/backing/nccl_support.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Capability CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory) {
   if (!nccl.has_local_registration()) return Capability::No(nccl.WhyNoLocalRegistration());
@@ -30,4 +30,4 @@ Capability CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory) {
   return Capability::No("unknown memory");
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

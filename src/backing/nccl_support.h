@@ -4,7 +4,7 @@
 
 #include "src/backing/backing.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // What NCCL tells apart.
 enum class MemoryKind {
@@ -22,6 +22,6 @@ Capability CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
 // ncclCommWindowRegister: ranks import each other's handle, so there must be one and only one.
 Capability CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_

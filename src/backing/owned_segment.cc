@@ -2,7 +2,7 @@
 
 #include "src/base/log.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Status OwnedSegment::CheckLive(const char* what) const {
   if (owned_) return Status();
@@ -40,4 +40,4 @@ void OwnedSegment::FreeAndLog() {
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

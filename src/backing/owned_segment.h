@@ -11,7 +11,7 @@
 #include "src/backing/backing.h"
 #include "src/backing/device_context.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class OwnedSegment : public Segment {
  public:
@@ -49,6 +49,6 @@ class OwnedSegment : public Segment {
   bool owned_ = true;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_OWNED_SEGMENT_H_

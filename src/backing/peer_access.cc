@@ -2,7 +2,7 @@
 
 #include "src/driver/device_info.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Capability CanReach(const Driver& driver, const Placement& placement, int peer) {
   if (placement.kind == Placement::Kind::kHostNuma) {
@@ -21,4 +21,4 @@ Status RefuseUnless(const Capability& capability, const std::string& what) {
   return Status(StatusCode::kNotSupported, what + ": " + capability.reason);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -5,7 +5,7 @@
 #include "commpool/status.h"
 #include "src/backing/backing.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Device memory needs a way from the peer to its owner; host memory a peer that maps host NUMA memory.
 Capability CanReach(const Driver& driver, const Placement& placement, int peer);
@@ -13,6 +13,6 @@ Capability CanReach(const Driver& driver, const Placement& placement, int peer);
 // kNotSupported with the capability's reason, after what was refused; OK where it is available.
 Status RefuseUnless(const Capability& capability, const std::string& what);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_PEER_ACCESS_H_

@@ -5,7 +5,7 @@
 
 #include "src/driver/diagnosis.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 CUmemLocation LocationOf(const Placement& placement) {
   CUmemLocation location = {};
@@ -46,4 +46,4 @@ Result<uint64_t> RoundToGranularity(uint64_t bytes, uint64_t granularity) {
                                                   " it overflows 64 bits");
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -9,7 +9,7 @@
 #include "src/base/bytes.h"
 #include "src/driver/device_info.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Of memory whose granularity cannot be asked: the page in which cudaMalloc takes memory from the device.
 inline constexpr uint64_t kDevicePageBytes = 2 * kMiB;
@@ -23,6 +23,6 @@ Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, c
 // kInvalidArgument for zero and for sizes that overflow.
 Result<uint64_t> RoundToGranularity(uint64_t bytes, uint64_t granularity);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_SEGMENT_SIZE_H_

@@ -8,7 +8,7 @@
 #include "src/base/log.h"
 #include "src/driver/diagnosis.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Result<std::unique_ptr<Territory>> Territory::Reserve(Backing& backing, uint64_t bytes) {
   PageSource* const source = backing.pages();
@@ -137,4 +137,4 @@ void Territory::Abandon() {
   context_->Abandon();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -13,7 +13,7 @@
 
 #include "src/backing/backing.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class Territory : public Segment {
  public:
@@ -60,6 +60,6 @@ class Territory : public Segment {
   std::set<int> peers_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_TERRITORY_H_

@@ -11,7 +11,7 @@
 #include "src/backing/owned_segment.h"
 #include "src/backing/segment_size.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -141,4 +141,4 @@ Result<std::unique_ptr<Backing>> MakeUserBacking(const Driver& driver, const Pla
   return std::unique_ptr<Backing>(std::make_unique<UserBacking>(driver, placement, user, std::move(*context)));
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -12,7 +12,7 @@
 #include "commpool/status.h"
 #include "src/backing/backing.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct UserAllocator {
   commpool_user_allocate allocate = nullptr;
@@ -25,6 +25,6 @@ struct UserAllocator {
 Result<std::unique_ptr<Backing>> MakeUserBacking(const Driver& driver, const Placement& placement,
                                                  const UserAllocator& user);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_USER_BACKING_H_

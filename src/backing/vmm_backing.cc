@@ -12,7 +12,7 @@
 #include "src/backing/vmm_segment.h"
 #include "src/driver/handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -145,4 +145,4 @@ Result<std::unique_ptr<Backing>> MakeVmmBacking(const Driver& driver, const Devi
   return std::unique_ptr<Backing>(std::move(backing));
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -11,7 +11,7 @@
 #include "src/backing/backing.h"
 #include "src/driver/device_info.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // What the device says; that a NUMA node exists shows when a backing is made.
 Capability CanMakeVmm(const DeviceInfo& info, const Placement& placement);
@@ -20,6 +20,6 @@ Capability CanMakeVmm(const DeviceInfo& info, const Placement& placement);
 // REQUIRES: CanMakeVmm(). The driver must outlive the backing and its segments.
 Result<std::unique_ptr<Backing>> MakeVmmBacking(const Driver& driver, const DeviceInfo& info, Placement placement);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_VMM_BACKING_H_

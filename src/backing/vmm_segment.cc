@@ -6,7 +6,7 @@
 #include "src/backing/segment_size.h"
 #include "src/base/log.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -87,4 +87,4 @@ void VmmSegment::Abandon() {
   context_->Abandon();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -12,7 +12,7 @@
 #include "src/backing/device_context.h"
 #include "src/driver/handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class VmmSegment : public Segment {
  public:
@@ -44,6 +44,6 @@ class VmmSegment : public Segment {
   const uint64_t bytes_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BACKING_VMM_SEGMENT_H_

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace commpool {
+namespace commpool::internal {
 
 std::optional<uint64_t> CheckedAdd(uint64_t a, uint64_t b) {
   uint64_t sum = 0;
@@ -81,4 +81,4 @@ Result<uint64_t> ParseBytes(std::string_view text) {
   return static_cast<uint64_t>(bytes);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -10,7 +10,7 @@
 
 #include "commpool/status.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 inline constexpr uint64_t kKiB = uint64_t{1} << 10;
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -35,6 +35,6 @@ std::string FormatBytes(uint64_t bytes);
 // "8K", "64M", "1.5GiB", "2GB" (binary all of them), "4096". Errors name the text.
 Result<uint64_t> ParseBytes(std::string_view text);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_BYTES_H_

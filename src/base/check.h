@@ -2,15 +2,15 @@
 #ifndef COMMPOOL_SRC_BASE_CHECK_H_
 #define COMMPOOL_SRC_BASE_CHECK_H_
 
-namespace commpool {
+namespace commpool::internal {
 
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition, const char* reason);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
-#define COMMPOOL_CHECK(condition, reason)                                              \
-  do {                                                                                 \
-    if (!(condition)) ::commpool::CheckFailed(__FILE__, __LINE__, #condition, reason); \
+#define COMMPOOL_CHECK(condition, reason)                                                        \
+  do {                                                                                           \
+    if (!(condition)) ::commpool::internal::CheckFailed(__FILE__, __LINE__, #condition, reason); \
   } while (false)
 
 #endif  // COMMPOOL_SRC_BASE_CHECK_H_

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -25,4 +25,4 @@ const Environment& Environment::Get() {
   return environment;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

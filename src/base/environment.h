@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace commpool {
+namespace commpool::internal {
 
 struct Environment {
   const std::string driver;              // COMMPOOL_DRIVER: cuda, emulated or auto
@@ -17,6 +17,6 @@ struct Environment {
   static const Environment& Get();
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_ENVIRONMENT_H_

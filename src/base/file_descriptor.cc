@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-namespace commpool {
+namespace commpool::internal {
 
 FileDescriptor::~FileDescriptor() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

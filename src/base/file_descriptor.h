@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace commpool {
+namespace commpool::internal {
 
 class FileDescriptor {
  public:
@@ -26,6 +26,6 @@ class FileDescriptor {
   int descriptor_ = -1;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_FILE_DESCRIPTOR_H_

@@ -5,7 +5,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 ForkGuard::ForkGuard() {
   const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -19,4 +19,4 @@ ForkGuard::ForkGuard() {
 
 ForkGuard::~ForkGuard() { munmap(const_cast<unsigned char*>(page_), static_cast<size_t>(sysconf(_SC_PAGESIZE))); }
 
-}  // namespace commpool
+}  // namespace commpool::internal

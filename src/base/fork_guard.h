@@ -2,7 +2,7 @@
 #ifndef COMMPOOL_SRC_BASE_FORK_GUARD_H_
 #define COMMPOOL_SRC_BASE_FORK_GUARD_H_
 
-namespace commpool {
+namespace commpool::internal {
 
 class ForkGuard {
  public:
@@ -17,6 +17,6 @@ class ForkGuard {
   volatile unsigned char* page_ = nullptr;  // the kernel clears it in a child
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_FORK_GUARD_H_

@@ -10,7 +10,7 @@
 
 #include "src/base/environment.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -63,4 +63,4 @@ std::string HostAddress(const std::string& pattern) {
   return host;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace commpool {
+namespace commpool::internal {
 
 // Whether the interface `name` is one that `pattern` allows, in the notation of NCCL_SOCKET_IFNAME: a comma list of
 // prefixes; a leading "^" excludes what the list names, a leading "=" compares whole names.
@@ -18,6 +18,6 @@ std::string HostAddress(const std::string& pattern);
 // The pattern that this process is told to use: COMMPOOL_INTERFACE, else NCCL_SOCKET_IFNAME, else "^docker,virbr,lo".
 std::string InterfacePattern();
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_INTERFACE_H_

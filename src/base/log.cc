@@ -4,7 +4,7 @@
 
 #include "src/base/environment.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -43,4 +43,4 @@ void Log(LogLevel level, const std::string& line) {
   std::fprintf(stderr, "%s", ("commpool " + std::string(Name(level)) + ": " + line + "\n").c_str());
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace commpool {
+namespace commpool::internal {
 
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
 
@@ -13,6 +13,6 @@ bool LogEnabled(LogLevel level);
 
 void Log(LogLevel level, const std::string& line);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_LOG_H_

@@ -5,7 +5,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -41,4 +41,4 @@ bool HoldsNoLock() {
   return true;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -21,7 +21,7 @@
 #define COMMPOOL_RELEASE(...) COMMPOOL_ANNOTATION(release_capability(__VA_ARGS__))
 #define COMMPOOL_UNCHECKED COMMPOOL_ANNOTATION(no_thread_safety_analysis)
 
-namespace commpool {
+namespace commpool::internal {
 
 // From outermost to innermost: lock only downwards in this list. Two of one rank are never held together.
 enum class LockRank : int {
@@ -63,6 +63,6 @@ class COMMPOOL_SCOPED_CAPABILITY [[nodiscard]] MutexLock {
 // Whether this thread holds no commpool lock: what every driver call outside growth requires (rule 1).
 bool HoldsNoLock();
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_MUTEX_H_

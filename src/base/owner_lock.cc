@@ -8,7 +8,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -34,4 +34,4 @@ bool OwnerLock::Lock() {
   return true;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace commpool {
+namespace commpool::internal {
 
 class OwnerLock {
  public:
@@ -52,6 +52,6 @@ class OwnerLock {
   std::atomic<uint32_t> other_{0};
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_OWNER_LOCK_H_

@@ -18,7 +18,7 @@
 
 #include "src/base/interface.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -235,4 +235,4 @@ Result<Connection> Connect(const std::string& address, Deadline deadline) {
   }
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -15,7 +15,7 @@
 #include "commpool/status.h"
 #include "src/base/file_descriptor.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 using Deadline = std::chrono::steady_clock::time_point;
 inline Deadline DeadlineAfter(std::chrono::milliseconds wait) { return std::chrono::steady_clock::now() + wait; }
@@ -70,6 +70,6 @@ class Listener {
 // Connects, trying again until the deadline while the port refuses. kInvalidArgument for what is no "1.2.3.4:567".
 Result<Connection> Connect(const std::string& address, Deadline deadline);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_SOCKET_H_

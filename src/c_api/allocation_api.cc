@@ -6,7 +6,10 @@
 #include "src/c_api/option_structs.h"
 #include "src/c_api/process_runtime.h"
 
-using namespace commpool;  // NOLINT: this file is the other side of that namespace
+// NOLINTBEGIN: this file is the other side of the library
+using namespace commpool;
+using namespace commpool::internal;
+// NOLINTEND
 
 namespace {
 

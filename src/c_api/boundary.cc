@@ -1,6 +1,6 @@
 #include "src/c_api/boundary.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -15,4 +15,4 @@ commpool_status Report(const Status& status) {
 
 const char* LastErrorMessage() { return last_error.c_str(); }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -8,7 +8,7 @@
 #include "commpool/commpool.h"
 #include "commpool/status.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Keeps the message for commpool_last_error and returns the code.
 commpool_status Report(const Status& status);
@@ -30,6 +30,6 @@ commpool_status Guarded(Body body) noexcept {
   }
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_C_API_BOUNDARY_H_

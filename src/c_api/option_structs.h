@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
-namespace commpool {
+namespace commpool::internal {
 
 // Copies what a program of this version or an older one has set over the defaults in `options`. False where the struct
 // was never initialised or is a newer version's: `first_bytes` is what the first version had.
@@ -18,6 +18,6 @@ bool ReadOptions(const Options& given, size_t first_bytes, Options* options) {
   return true;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_C_API_OPTION_STRUCTS_H_

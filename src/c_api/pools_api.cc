@@ -8,7 +8,10 @@
 #include "src/c_api/process_runtime.h"
 #include "src/pool/pool_group.h"
 
-using namespace commpool;  // NOLINT: this file is the other side of that namespace
+// NOLINTBEGIN: this file is the other side of the library
+using namespace commpool;
+using namespace commpool::internal;
+// NOLINTEND
 
 namespace {
 

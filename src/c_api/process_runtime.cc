@@ -5,7 +5,7 @@
 #include "src/base/mutex.h"
 #include "src/driver/metering.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 constinit std::atomic<Runtime*> process_runtime{nullptr};
 
@@ -73,4 +73,4 @@ Result<Runtime*> ProcessRuntime() {
   return OpenedProcessRuntime();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -8,7 +8,7 @@
 #include "src/driver/loader.h"
 #include "src/pool/runtime.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // The runtime will be opened with a driver whose calls are counted and timed. kFailedPrecondition once it is open.
 Status MeasureDriver();
@@ -32,6 +32,6 @@ inline Runtime* OpenedProcessRuntime() { return process_runtime.load(std::memory
 // A caller's pointer as the runtime knows memory.
 inline CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_C_API_PROCESS_RUNTIME_H_

@@ -6,7 +6,10 @@
 #include "src/c_api/process_runtime.h"
 #include "src/driver/metering.h"
 
-using namespace commpool;  // NOLINT: this file is the other side of that namespace
+// NOLINTBEGIN: this file is the other side of the library
+using namespace commpool;
+using namespace commpool::internal;
+// NOLINTEND
 
 const char* commpool_last_error(void) { return LastErrorMessage(); }
 

@@ -4,7 +4,7 @@
 
 #include "src/driver/emulator_symbols.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -31,4 +31,4 @@ Annotations FindAnnotations(const Driver& driver) {
   return annotations;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -10,7 +10,7 @@
 
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct Annotations {
   bool listening = false;  // what the fast path asks
@@ -23,6 +23,6 @@ struct Annotations {
 
 Annotations FindAnnotations(const Driver& driver);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_ANNOTATIONS_H_

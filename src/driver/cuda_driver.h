@@ -7,7 +7,7 @@
 
 #include <cuda.h>
 
-namespace commpool {
+namespace commpool::internal {
 
 struct CudaDriver {
 #define COMMPOOL_CUDA(name, version) decltype(&::name) name = nullptr;
@@ -15,6 +15,6 @@ struct CudaDriver {
 #undef COMMPOOL_CUDA
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_CUDA_DRIVER_H_

@@ -4,7 +4,7 @@
 
 #include "src/driver/diagnosis.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -88,4 +88,4 @@ Result<std::string> WhyUnreachable(const Driver& driver, int device, int peer) {
          ": no NVLink or PCIe peer access between them";
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -9,7 +9,7 @@
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct DeviceInfo {
   int device = 0;
@@ -35,6 +35,6 @@ Result<int> DeviceCount(const Driver& driver);
 // Why `device` cannot reach `peer`'s memory; empty where it can.
 Result<std::string> WhyUnreachable(const Driver& driver, int device, int peer);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_DEVICE_INFO_H_

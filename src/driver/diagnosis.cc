@@ -4,7 +4,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -175,4 +175,4 @@ bool IsSticky(CUresult result) {
   }
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -14,7 +14,7 @@
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // What was being done.
 struct CallSite {
@@ -40,6 +40,6 @@ Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site
 // Errors after which every call on the context fails: blocks are quarantined and destructors call nothing (rule 9).
 bool IsSticky(CUresult result);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_DIAGNOSIS_H_

@@ -7,7 +7,7 @@
 #include <optional>
 #include <system_error>
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -78,4 +78,4 @@ std::vector<std::string> EmulatorFolders() {
   return folders.Take();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

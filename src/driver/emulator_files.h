@@ -7,7 +7,7 @@
 
 #include "commpool/status.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct EmulatorFiles {
   std::string cuda;  // the emulated libcuda.so.1, with its folder: a bare name would find the real one
@@ -21,6 +21,6 @@ Result<EmulatorFiles> FindEmulator(const std::string& folder);
 // in the program's runfiles, and where Bazel builds. In each, both libraries lie side by side or in cuda/ and nccl/.
 std::vector<std::string> EmulatorFolders();
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_EMULATOR_FILES_H_

@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-namespace commpool {
+namespace commpool::internal {
 
 inline constexpr const char* kEmulatorLaunch = "commpoolEmulatorLaunch";
 inline constexpr const char* kEmulatorSetting = "commpoolEmulatorSetting";
@@ -38,6 +38,6 @@ using EmulatorLaunchFunction = CUresult (*)(CUstream stream, const EmulatorAcces
                                             void* context);
 using EmulatorNowFunction = double (*)();  // microseconds
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_

@@ -3,7 +3,7 @@
 #include "src/base/log.h"
 #include "src/driver/diagnosis.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 void UserObject::Swap(UserObject& other) noexcept {
   std::swap(driver_, other.driver_);
@@ -66,4 +66,4 @@ RelaxedCapture::~RelaxedCapture() {
   if (exchanged_) driver_.cuda.cuThreadExchangeStreamCaptureMode(&other_);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -12,7 +12,7 @@
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // One reference to a user object (cuUserObjectCreate), the caller's or a graph's.
 class UserObject {
@@ -60,6 +60,6 @@ class [[nodiscard]] RelaxedCapture {
   bool exchanged_ = false;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_GRAPH_HANDLES_H_

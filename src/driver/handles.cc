@@ -3,7 +3,7 @@
 #include "src/base/log.h"
 #include "src/driver/diagnosis.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -187,4 +187,4 @@ ContextGuard::~ContextGuard() {
   if (current != previous_) driver_.cuda.cuCtxSetCurrent(previous_);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

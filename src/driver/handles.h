@@ -15,7 +15,7 @@
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Physical memory (cuMemCreate): exists while owned or mapped.
 class PhysicalMemory {
@@ -155,6 +155,6 @@ class [[nodiscard]] ContextGuard {
   CUcontext previous_ = nullptr;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_HANDLES_H_

@@ -9,7 +9,7 @@
 #include "src/driver/emulator_symbols.h"
 #include "src/driver/graph_handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -186,4 +186,4 @@ Status Launch(const Driver& driver, CUstream stream, const std::vector<DeviceRan
   return LaunchStaged(driver, stream, reads, writes, std::move(function));
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -18,7 +18,7 @@
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct DeviceRange {
   CUdeviceptr address = 0;
@@ -33,6 +33,6 @@ using KernelFunction = std::function<void(const std::vector<const void*>& reads,
 Status Launch(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
               const std::vector<DeviceRange>& writes, KernelFunction function);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_LAUNCH_H_

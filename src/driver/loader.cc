@@ -8,7 +8,7 @@
 #include "src/driver/resolve.h"
 #include "src/driver/shared_library.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -147,4 +147,4 @@ Result<std::shared_ptr<const Driver>> LoadDriver(const LoaderOptions& options) {
   return Status(StatusCode::kInvalidArgument, "an unknown choice of driver");
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -14,7 +14,7 @@
 #include "src/driver/cuda_driver.h"
 #include "src/driver/nccl_library.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 enum class DriverChoice {
   kCuda,      // the real driver, or a clear error
@@ -61,6 +61,6 @@ Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback);
 // same driver again gives a second table of the same functions.
 Result<std::shared_ptr<const Driver>> LoadDriver(const LoaderOptions& options);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_LOADER_H_

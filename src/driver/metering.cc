@@ -6,7 +6,7 @@
 
 #include "src/driver/emulator_symbols.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -94,4 +94,4 @@ std::vector<MeteredFunction> MeteredFunctions() {
   return functions;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

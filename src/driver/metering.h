@@ -12,7 +12,7 @@
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Replaces the CUDA functions of the table by ones that count, time and call the former; NCCL's stay as they are. Comes
 // before other threads call through the table. A metered table stays as it is; kFailedPrecondition where the process
@@ -28,6 +28,6 @@ struct MeteredFunction {
 // The functions that were called since the first MeterDriver, the dearest first. Calls in progress are not in it.
 std::vector<MeteredFunction> MeteredFunctions();
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_METERING_H_

@@ -1,6 +1,6 @@
 #include "src/driver/nccl_library.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -24,4 +24,4 @@ std::string FormatNcclVersion(int version) {
          std::to_string(version % 100);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

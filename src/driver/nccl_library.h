@@ -10,7 +10,7 @@
 
 #include "src/driver/newer_nccl.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct NcclLibrary {
 #define COMMPOOL_NCCL(name, version) decltype(&::name) name = nullptr;
@@ -37,6 +37,6 @@ struct NcclLibrary {
 // "2.28.9".
 std::string FormatNcclVersion(int version);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_NCCL_LIBRARY_H_

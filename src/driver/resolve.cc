@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -79,4 +79,4 @@ NcclLibrary ResolveNccl(const SharedLibrary& library) {
   return nccl;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -7,7 +7,7 @@
 #include "src/driver/nccl_library.h"
 #include "src/driver/shared_library.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // kNotSupported names every required function that the driver lacks. Optional ones answer CUDA_ERROR_NOT_SUPPORTED.
 Result<CudaDriver> ResolveCuda(const SharedLibrary& library);
@@ -15,6 +15,6 @@ Result<CudaDriver> ResolveCuda(const SharedLibrary& library);
 // What the library lacks is null; a library that does not tell its version is as good as none.
 NcclLibrary ResolveNccl(const SharedLibrary& library);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_RESOLVE_H_

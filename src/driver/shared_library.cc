@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -33,4 +33,4 @@ Result<SharedLibrary> SharedLibrary::FindLoaded(const std::string& name) {
 
 void* SharedLibrary::Symbol(const char* name) const { return dlsym(handle_, name); }
 
-}  // namespace commpool
+}  // namespace commpool::internal

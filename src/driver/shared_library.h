@@ -7,7 +7,7 @@
 
 #include "commpool/status.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class SharedLibrary {
  public:
@@ -33,6 +33,6 @@ class SharedLibrary {
   std::string file_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_DRIVER_SHARED_LIBRARY_H_

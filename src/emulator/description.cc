@@ -4,7 +4,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 const std::vector<KnownKey>& KnownKeys() {
   static const std::vector<KnownKey> keys = {
@@ -150,4 +150,4 @@ bool Description::Linked(int device, int peer) const {
   return distance == 1 || distance == devices_ - 1;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

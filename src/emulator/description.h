@@ -14,7 +14,7 @@
 
 #include "commpool/status.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 struct KnownKey {
   const char* name;
@@ -68,6 +68,6 @@ class Description {
   std::vector<DeclaredFault> faults_;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 bool OwesFence(const Block& block) {
   return std::any_of(block.uses.begin(), block.uses.end(), [](const Use& use) { return use.owed(); });
@@ -35,4 +35,4 @@ std::vector<StreamUse> WaitsOf(const std::vector<Use>& uses, StreamKey stream) {
   return waits;
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

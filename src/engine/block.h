@@ -9,7 +9,7 @@
 
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 struct HeapSegment;
 
@@ -68,6 +68,6 @@ void UniteUses(std::vector<Use>& uses, const std::vector<Use>& others);
 // all of another stream's work covers that stream's fences.
 std::vector<StreamUse> WaitsOf(const std::vector<Use>& uses, StreamKey stream);
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_BLOCK_H_

@@ -8,7 +8,7 @@
 
 #include "src/engine/block.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 class BlockArena {
  public:
@@ -33,6 +33,6 @@ class BlockArena {
   std::vector<Block*> spare_;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_

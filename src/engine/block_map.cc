@@ -4,7 +4,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 BlockMap::~BlockMap() {
   for (const auto& [pages, bytes] : mapped_) munmap(pages, bytes);
@@ -33,4 +33,4 @@ void BlockMap::Cover(const SegmentRange& range) {
   }
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -16,7 +16,7 @@
 #include "src/engine/block_word.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 class BlockMap {
  public:
@@ -62,6 +62,6 @@ class BlockMap {
   std::vector<std::pair<void*, uint64_t>> mapped_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_BLOCK_MAP_H_

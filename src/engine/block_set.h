@@ -10,7 +10,7 @@
 
 #include "src/engine/block.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 // Order by place in one segment; comparable with an offset.
 struct ByOffset {
@@ -56,6 +56,6 @@ bool EraseBlock(BlockSet<Order>& set, Block* block, SpareNodes& spare) {
   return true;
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_BLOCK_SET_H_

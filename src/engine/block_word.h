@@ -11,7 +11,7 @@
 
 #include "src/engine/size_classes.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 // One pool's memory as one stream sees it. 0 is none.
 using Lane = uint32_t;
@@ -58,6 +58,6 @@ class BlockWord {
 // A word as threads share it.
 using AtomicWord = std::atomic<uint64_t>;
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_

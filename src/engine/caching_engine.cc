@@ -8,7 +8,7 @@
 #include "src/base/check.h"
 #include "src/engine/invariants.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 CachingEngine::CachingEngine(const EngineOptions& options)
     : options_(options), ledger_(options.alignment, options.merge) {
@@ -118,4 +118,4 @@ std::vector<BlockView> CachingEngine::Snapshot() const { return ledger_.Snapshot
 
 void CachingEngine::CheckInvariants() const { CheckLedger(ledger_); }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

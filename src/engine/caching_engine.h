@@ -18,7 +18,7 @@
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 class CachingEngine {
  public:
@@ -100,6 +100,6 @@ class CachingEngine {
   Ledger ledger_;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_CACHING_ENGINE_H_

@@ -5,7 +5,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 SegmentIndex ExpandableEngine::AddTerritory(const SegmentRange& range, Space space) {
   return ledger().AddTerritory(range, space);
@@ -120,4 +120,4 @@ void ExpandableEngine::CheckInvariants() const {
   COMMPOOL_CHECK(bytes == counters().reserved_bytes.current, "pages do not add up to the reserved bytes");
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

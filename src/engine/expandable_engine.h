@@ -12,7 +12,7 @@
 #include "src/engine/caching_engine.h"
 #include "src/engine/expansion.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 class ExpandableEngine : public CachingEngine {
  public:
@@ -50,6 +50,6 @@ class ExpandableEngine : public CachingEngine {
   Pages pages_;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_

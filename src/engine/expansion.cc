@@ -7,7 +7,7 @@
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 // What may stay behind of a free block when its whole pages move, so that little splinters: for each byte that moves,
@@ -205,4 +205,4 @@ Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionReq
   return expansion;
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

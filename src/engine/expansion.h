@@ -12,7 +12,7 @@
 #include "src/engine/heap.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 using Pages = std::map<Address, uint64_t>;  // address -> bytes
 
@@ -53,6 +53,6 @@ struct Expansion {
 // the stream may take at once holds the request (Heap::Unify).
 Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request);
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_EXPANSION_H_

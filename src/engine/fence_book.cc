@@ -5,7 +5,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 void FenceBook::Add(Fence fence, Moment moment) {
   COMMPOOL_CHECK(fence != kNoFence, "a fence is attached that is none");
@@ -58,4 +58,4 @@ std::vector<Fence> FenceBook::Pending(Moment until) const {
   return pending;
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

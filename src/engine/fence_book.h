@@ -12,7 +12,7 @@
 #include "src/engine/block.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 class FenceBook {
  public:
@@ -44,6 +44,6 @@ class FenceBook {
   uint64_t links_ = 0;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_

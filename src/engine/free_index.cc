@@ -6,7 +6,7 @@
 #include "src/base/check.h"
 #include "src/engine/heap_segment.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 bool StandsBefore(const Block& a, const Block& b) {
@@ -104,4 +104,4 @@ void FreeIndex::DropEmptyClasses() {
   std::erase_if(classes_, [](const auto& entry) { return entry.second.empty(); });
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -10,7 +10,7 @@
 #include "src/engine/block_set.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 // Whose free memory may serve a request.
 enum class Reuse {
@@ -66,6 +66,6 @@ class FreeIndex {
   uint64_t count_ = 0;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_FREE_INDEX_H_

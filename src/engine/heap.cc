@@ -8,7 +8,7 @@
 #include "src/base/check.h"
 #include "src/engine/size_policy.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 Heap::Heap(uint64_t alignment, MergePolicy policy) : alignment_(alignment), policy_(policy) {
   COMMPOOL_CHECK(IsPowerOfTwo(alignment), "the alignment of blocks is no power of two");
@@ -248,4 +248,4 @@ void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to) {
   Settle(block);
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -20,7 +20,7 @@
 #include "src/engine/page_map.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 class Heap {
  public:
@@ -105,6 +105,6 @@ class Heap {
   uint64_t touches_ = 0;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_HEAP_H_

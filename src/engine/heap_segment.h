@@ -7,7 +7,7 @@
 #include "src/engine/block_set.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 struct HeapSegment {
   SegmentIndex index = 0;
@@ -21,6 +21,6 @@ struct HeapSegment {
 
 inline Address AddressOf(const Block& block) { return block.segment->range.address + block.offset; }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_HEAP_SEGMENT_H_

@@ -4,7 +4,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 // What the blocks add up to, to be compared with the books.
@@ -107,4 +107,4 @@ void CheckLedger(const Ledger& ledger) {
   COMMPOOL_CHECK(ledger.heap().fences().links() == sums.fence_links, "a fence guards a block that does not name it");
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -4,11 +4,11 @@
 
 #include "src/engine/ledger.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 // Aborts with a reason where the books do not balance. In O(n log n); for tests, and for suspicion in production.
 void CheckLedger(const Ledger& ledger);
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_INVARIANTS_H_

@@ -6,7 +6,7 @@
 #include "src/base/check.h"
 #include "src/engine/messages.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 BlockView ViewOf(const Block& block) {
@@ -232,4 +232,4 @@ std::vector<BlockView> Ledger::Snapshot() const {
   return views;
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

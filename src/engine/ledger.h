@@ -15,7 +15,7 @@
 #include "src/engine/heap.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 struct Request {
   uint64_t requested = 0;
@@ -107,6 +107,6 @@ class Ledger {
   Counters counters_;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_LEDGER_H_

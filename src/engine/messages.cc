@@ -6,7 +6,7 @@
 
 #include "src/engine/heap_segment.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 std::string Hexadecimal(Address address) {
   std::array<char, 24> text;
@@ -49,4 +49,4 @@ Status TooManyBytes(uint64_t bytes, uint64_t unit) {
                                                   " exceed 64 bits: probably a negative or uninitialised size");
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -8,7 +8,7 @@
 #include "src/engine/block.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 // "0x7f0000000200".
 std::string Hexadecimal(Address address);
@@ -21,6 +21,6 @@ Status NoLiveBlock(const std::string& call, Address address, const Block* holder
 Status ZeroBytes();
 Status TooManyBytes(uint64_t bytes, uint64_t unit);
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_MESSAGES_H_

@@ -5,7 +5,7 @@
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 void PageMap::Insert(const SegmentRange& range, HeapSegment* segment) {
   COMMPOOL_CHECK(range.bytes > 0 && CheckedAdd(range.address, range.bytes - 1), "a segment is empty or wraps around");
@@ -29,4 +29,4 @@ HeapSegment* PageMap::Find(Address address) const {
   return address - first < entry.bytes ? entry.segment : nullptr;
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

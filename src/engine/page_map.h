@@ -9,7 +9,7 @@
 
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 struct HeapSegment;
 
@@ -30,6 +30,6 @@ class PageMap {
   std::map<Address, Entry> ranges_;  // by first address
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_PAGE_MAP_H_

@@ -1,6 +1,6 @@
 #include "src/engine/sequence_log.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 // splitmix64's finaliser: a bijection of 64 bits in which every input bit reaches every output bit.
@@ -63,4 +63,4 @@ std::optional<SequenceEntry> SequenceLog::Entry(uint64_t number) const {
   return kept_[number % kKept];
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

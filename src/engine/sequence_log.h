@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 enum class SequenceCall : uint8_t { kAllocate, kRefused, kFree, kReserve, kReclaim, kTrim, kRegister, kDeregister };
 
@@ -40,6 +40,6 @@ class SequenceLog {
   std::array<SequenceEntry, kKept> kept_;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_SEQUENCE_LOG_H_

@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 using SizeClass = uint32_t;
 
@@ -36,6 +36,6 @@ constexpr uint64_t ClassBytes(SizeClass size_class) {
   return base + ((uint64_t{coarse} & ((1 << kStepsLog2) - 1)) + 1) * (base >> kStepsLog2);
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_SIZE_CLASSES_H_

@@ -6,7 +6,7 @@
 #include "src/base/check.h"
 #include "src/engine/messages.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr uint64_t kSmallSegment = 2 * kMiB;
@@ -48,4 +48,4 @@ Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options) {
   return RequestSizes{*block, *segment, small ? Space::kSmall : Space::kLarge};
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -9,7 +9,7 @@
 #include "src/engine/size_classes.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 // How a request is rounded up to a block.
 enum class Rounding {
@@ -57,6 +57,6 @@ constexpr bool CutsRemainder(uint64_t free_bytes, uint64_t block_bytes, uint64_t
   return free_bytes - block_bytes >= alignment;
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_SIZE_POLICY_H_

@@ -7,7 +7,7 @@
 #include "src/base/check.h"
 #include "src/engine/invariants.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 SymmetricEngine::SymmetricEngine(const EngineOptions& options, FreeOrder order)
     : options_(options), order_(order), ledger_(options.alignment, MergePolicy::kAlways) {
@@ -120,4 +120,4 @@ void SymmetricEngine::CheckInvariants() const {
   COMMPOOL_CHECK(deferred == deferred_.size(), "a deferred block is not among the frees to exchange");
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -16,7 +16,7 @@
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 enum class FreeOrder {
   kDeferred,  // a free takes effect at the next collective call, once every rank has freed the block
@@ -87,6 +87,6 @@ class SymmetricEngine {
   std::map<Sequence, Block*> deferred_;  // this rank's frees that wait for the others
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_

@@ -1,6 +1,6 @@
 #include "src/engine/thread_cache.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 void CacheFigures::operator+=(const CacheFigures& other) {
   cached_bytes += other.cached_bytes;
@@ -62,4 +62,4 @@ CacheFigures ThreadCache::Figures() const {
   return figures;
 }
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -15,7 +15,7 @@
 #include "src/engine/block_word.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 // A block on its way between a cache and its pool.
 struct CachedBlock {
@@ -118,6 +118,6 @@ class alignas(128) ThreadCache {
   std::array<Bin, kSizeClasses> bins_;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_THREAD_CACHE_H_

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 using Address = uint64_t;
 
@@ -121,6 +121,6 @@ struct BlockView {
   StreamKey stream = 0;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_TYPES_H_

@@ -2,7 +2,7 @@
 
 #include "src/engine/messages.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -69,4 +69,4 @@ void BlockWords::TellRecorded(CUdeviceptr address, StreamKey stream) const {
   }
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

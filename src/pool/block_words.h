@@ -12,7 +12,7 @@
 #include "src/pool/pool.h"
 #include "src/pool/shared_state.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 enum class Caching {
   kNo,   // only the pool frees the block
@@ -48,6 +48,6 @@ class BlockWords {
   SharedState& shared_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_BLOCK_WORDS_H_

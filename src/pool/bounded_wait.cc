@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-namespace commpool {
+namespace commpool::internal {
 
 std::optional<CUresult> SynchroniseWithin(const Driver& driver, CUcontext context, uint64_t deadline_ms) {
   // A collective whose rank died never ends: so a thread of its own waits, and is left to it where the deadline passes.
@@ -19,4 +19,4 @@ std::optional<CUresult> SynchroniseWithin(const Driver& driver, CUcontext contex
   return result.get();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -9,12 +9,12 @@
 
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // What cuCtxSynchronize answered; nothing where the deadline passed. Then the wait goes on in a thread of its own, so
 // the context must stay retained until the process ends. Any thread.
 std::optional<CUresult> SynchroniseWithin(const Driver& driver, CUcontext context, uint64_t deadline_ms);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_BOUNDED_WAIT_H_

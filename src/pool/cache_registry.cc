@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace commpool {
+namespace commpool::internal {
 
 engine::Lane CacheRegistry::LaneOf(const std::shared_ptr<Pool>& pool, StreamKey stream) {
   MutexLock lock(mutex_);
@@ -122,4 +122,4 @@ void CacheRegistry::Retire(engine::ThreadCache* cache) {
   if (pool != nullptr) pool->TakeBack(blocks);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

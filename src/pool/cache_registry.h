@@ -18,7 +18,7 @@
 #include "src/pool/own_caches.h"
 #include "src/pool/pool.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
  public:
@@ -72,6 +72,6 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
   std::map<std::pair<PoolHandle, StreamKey>, engine::Lane> by_key_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_CACHE_REGISTRY_H_

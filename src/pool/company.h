@@ -10,7 +10,7 @@
 
 #include "commpool/status.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class Company {
  public:
@@ -40,6 +40,6 @@ class Company {
   const std::weak_ptr<Thread> maker_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_COMPANY_H_

@@ -7,7 +7,7 @@
 #include "src/driver/device_info.h"
 #include "src/pool/bounded_wait.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 DeviceState::~DeviceState() {
   if (!health_.broken()) {
@@ -67,4 +67,4 @@ Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
   return devices_.emplace(device, std::move(state)).first->second;  // another thread may have been faster
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

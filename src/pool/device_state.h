@@ -13,7 +13,7 @@
 #include "src/stream/device_health.h"
 #include "src/stream/fence_table.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class DeviceState {
  public:
@@ -63,6 +63,6 @@ class DeviceTable {
   std::map<int, std::shared_ptr<DeviceState>> devices_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_DEVICE_STATE_H_

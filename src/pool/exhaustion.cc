@@ -2,7 +2,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 std::string Describe(const Exhaustion& exhaustion) {
   const std::string needed = std::to_string(exhaustion.needed_bytes);
@@ -15,4 +15,4 @@ std::string Describe(const Exhaustion& exhaustion) {
   return text;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -8,7 +8,7 @@
 
 #include "src/engine/symmetric_engine.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct Exhaustion {
   uint64_t requested_bytes = 0;
@@ -22,6 +22,6 @@ struct Exhaustion {
 // "has no free block of 3 MiB: ... On every rank: reserve(3145728)", and reclaim() where one could ever do.
 std::string Describe(const Exhaustion& exhaustion);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_EXHAUSTION_H_

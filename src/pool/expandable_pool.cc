@@ -9,7 +9,7 @@
 #include "src/base/log.h"
 #include "src/driver/diagnosis.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -283,4 +283,4 @@ Result<uint64_t> ExpandablePool::GiveBack(uint64_t keep_bytes, Wait wait) {
   return released;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

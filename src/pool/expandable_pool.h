@@ -12,7 +12,7 @@
 #include "src/backing/territory.h"
 #include "src/pool/growing_pool.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class ExpandablePool final : public GrowingPool<engine::ExpandableEngine> {
  public:
@@ -59,6 +59,6 @@ class ExpandablePool final : public GrowingPool<engine::ExpandableEngine> {
   std::map<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(growth_);  // by first address
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_EXPANDABLE_POOL_H_

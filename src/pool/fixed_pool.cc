@@ -6,7 +6,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -195,4 +195,4 @@ Status FixedPool::AbandonCommunicator(ncclComm_t communicator) {
   return Status();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

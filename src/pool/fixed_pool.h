@@ -4,7 +4,7 @@
 
 #include "src/pool/growing_pool.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class FixedPool final : public GrowingPool<engine::CachingEngine> {
  public:
@@ -36,6 +36,6 @@ class FixedPool final : public GrowingPool<engine::CachingEngine> {
   uint64_t reserved_by_name_ COMMPOOL_GUARDED_BY(growth_) = 0;  // what reserve() made since memory was last given back
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_FIXED_POOL_H_

@@ -7,7 +7,7 @@
 
 #include "src/driver/graph_handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -100,4 +100,4 @@ std::vector<engine::Part> GraphCaptures::TakeGone() {
   return gone;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

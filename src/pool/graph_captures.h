@@ -18,7 +18,7 @@
 #include "src/driver/loader.h"
 #include "src/engine/types.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 using CaptureHandle = uint64_t;
 
@@ -61,6 +61,6 @@ class GraphCaptures {
   std::atomic<int> open_{0};
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_GRAPH_CAPTURES_H_

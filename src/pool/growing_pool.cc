@@ -9,7 +9,7 @@
 #include "src/driver/graph_handles.h"
 #include "src/pool/memory_search.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -372,4 +372,4 @@ void GrowingPool<Engine>::AfterFree() {
 template class GrowingPool<engine::CachingEngine>;
 template class GrowingPool<engine::ExpandableEngine>;
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -11,7 +11,7 @@
 #include "src/pool/graph_captures.h"
 #include "src/pool/pool_base.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 template <typename Engine>
 class GrowingPool : public PoolBase<Engine> {
@@ -93,6 +93,6 @@ class GrowingPool : public PoolBase<Engine> {
 extern template class GrowingPool<engine::CachingEngine>;
 extern template class GrowingPool<engine::ExpandableEngine>;
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_GROWING_POOL_H_

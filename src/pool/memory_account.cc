@@ -2,7 +2,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 void MemoryAccount::SetLimit(uint64_t bytes) {
   MutexLock lock(mutex_);
@@ -32,4 +32,4 @@ uint64_t MemoryAccount::limit() const {
   return limit_;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -6,7 +6,7 @@
 
 #include "src/base/mutex.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class MemoryAccount {
  public:
@@ -25,6 +25,6 @@ class MemoryAccount {
   uint64_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_MEMORY_ACCOUNT_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -97,4 +97,4 @@ std::vector<MemoryHolders::Held> MemoryHolders::Describe(int device) {
   return held;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -15,7 +15,7 @@
 #include "commpool/commpool.h"
 #include "commpool/status.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class MemoryHolders {
  public:
@@ -50,13 +50,13 @@ class MemoryHolders {
   template <typename Ask>
   void ForEach(Ask ask);
 
-  // Not a commpool::Mutex: a condition is waited for on it, and it is never held together with another lock.
+  // Not a Mutex of ours: a condition is waited for on it, and it is never held together with another lock.
   std::mutex mutex_;
   std::condition_variable ended_;
   commpool_holder next_ = 1;
   std::map<commpool_holder, std::shared_ptr<Holder>> holders_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_MEMORY_HOLDERS_H_

@@ -6,7 +6,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 uint64_t ReleaseUnusedMemory(const PoolTable& table, int device, const Pool* except) {
   uint64_t released = 0;
@@ -46,4 +46,4 @@ std::string DescribeHolders(SharedState& shared, int device) {
   return text;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -7,7 +7,7 @@
 
 #include "src/pool/shared_state.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Lets the other pools of the device give back what they do not use. Returns the bytes released. The caller holds no
 // lock.
@@ -17,6 +17,6 @@ uint64_t ReleaseUnusedMemory(const PoolTable& table, int device, const Pool* exc
 // Then what other allocators of the process say that they hold.
 std::string DescribeHolders(SharedState& shared, int device);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_MEMORY_SEARCH_H_

@@ -7,7 +7,7 @@
 #include "src/driver/diagnosis.h"
 #include "src/registration/communicator.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -113,4 +113,4 @@ Result<std::string> WhyNoNvls(const Driver& driver, const PoolTable& pools, cons
   return reason;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

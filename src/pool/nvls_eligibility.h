@@ -15,7 +15,7 @@
 #include "src/pool/pool_table.h"
 #include "src/registration/window_index.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct NvlsQuestion {
   CUdeviceptr address = 0;
@@ -28,6 +28,6 @@ struct NvlsQuestion {
 Result<std::string> WhyNoNvls(const Driver& driver, const PoolTable& pools, const WindowIndex& windows,
                               const NvlsQuestion& question);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_NVLS_ELIGIBILITY_H_

@@ -2,7 +2,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -132,4 +132,4 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& options)
   return configuration;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -13,7 +13,7 @@
 #include "src/backing/backing_factory.h"
 #include "src/engine/symmetric_engine.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Of a pool that is not symmetric.
 enum class Mode { kFixed, kExpandable };
@@ -46,6 +46,6 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options)
 // home, or are of another struct. The rest are defaults.
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& options);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_OPTIONS_H_

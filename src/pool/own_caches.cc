@@ -2,7 +2,7 @@
 
 #include "src/pool/cache_registry.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 thread_local constinit OwnCaches* own_caches = nullptr;
 
@@ -55,4 +55,4 @@ void OwnCaches::DropClosed() {
   }
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -12,7 +12,7 @@
 #include "src/engine/thread_cache.h"
 #include "src/pool/pool.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class CacheRegistry;
 
@@ -64,6 +64,6 @@ extern thread_local constinit OwnCaches* own_caches;
 
 OwnCaches& MakeOwnCaches();
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_OWN_CACHES_H_

@@ -23,7 +23,7 @@
 #include "src/registration/registration_set.h"
 #include "src/stream/stream_key.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct PoolFigures {
   engine::Counters counters;
@@ -111,6 +111,6 @@ class Pool {
   std::shared_ptr<const Company> company_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_POOL_H_

@@ -9,7 +9,7 @@
 #include "src/driver/diagnosis.h"
 #include "src/pool/bounded_wait.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 engine::EngineOptions PoolParts::engine_options() const {
   engine::EngineOptions options;
@@ -401,4 +401,4 @@ template class PoolBase<engine::CachingEngine>;
 template class PoolBase<engine::ExpandableEngine>;
 template class PoolBase<engine::SymmetricEngine>;
 
-}  // namespace commpool
+}  // namespace commpool::internal

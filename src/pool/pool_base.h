@@ -23,7 +23,7 @@
 #include "src/pool/segment_store.h"
 #include "src/pool/shared_state.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // What a pool is made of: found by the factory, so that a pool cannot be half made.
 struct PoolParts {
@@ -137,6 +137,6 @@ extern template class PoolBase<engine::CachingEngine>;
 extern template class PoolBase<engine::ExpandableEngine>;
 extern template class PoolBase<engine::SymmetricEngine>;
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_POOL_BASE_H_

@@ -8,7 +8,7 @@
 #include "src/pool/symmetric_pool.h"
 #include "src/registration/home_channel.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -109,4 +109,4 @@ Status RefusePool(const Driver& driver, DeviceTable& devices, const PoolConfigur
   return TellRefusal(**channel, refusal);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

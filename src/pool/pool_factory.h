@@ -11,7 +11,7 @@
 #include "src/pool/pool.h"
 #include "src/pool/shared_state.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Collective for a symmetric configuration. The shared state must outlive the pool.
 Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, SharedState& shared,
@@ -22,6 +22,6 @@ Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& device
 Status RefusePool(const Driver& driver, DeviceTable& devices, const PoolConfiguration& configuration,
                   const Status& why);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_POOL_FACTORY_H_

@@ -10,7 +10,7 @@
 
 #include "src/driver/handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -138,4 +138,4 @@ Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
   });
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

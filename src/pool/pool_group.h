@@ -16,7 +16,7 @@
 #include "src/pool/pool.h"
 #include "src/pool/runtime.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // What one rank asks for: options, or why they were refused and the home whose other ranks must hear it.
 struct PoolRequest {
@@ -32,6 +32,6 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<
 // kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that belongs to one of them.
 Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, const std::function<Status(Pool&, size_t)>& call);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_POOL_GROUP_H_

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <utility>
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -85,4 +85,4 @@ std::vector<std::shared_ptr<Pool>> PoolTable::All() const {
   return all;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

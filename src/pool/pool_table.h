@@ -16,7 +16,7 @@
 #include "src/base/mutex.h"
 #include "src/pool/pool.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // A segment as the table knows it.
 struct OwnedRange {
@@ -53,6 +53,6 @@ class PoolTable {
   std::map<CUdeviceptr, Range> ranges_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_POOL_TABLE_H_

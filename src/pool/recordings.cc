@@ -1,6 +1,6 @@
 #include "src/pool/recordings.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Recordings::Scope Recordings::Begin(const std::vector<StreamKey>& streams) {
   if (streams.empty()) return Scope();
@@ -31,4 +31,4 @@ void Recordings::AwaitEnd(StreamKey stream) {
   }
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

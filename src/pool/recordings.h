@@ -13,7 +13,7 @@
 #include "src/base/mutex.h"
 #include "src/stream/stream_key.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class Recordings {
  public:
@@ -53,6 +53,6 @@ class Recordings {
   std::atomic<uint32_t> ended_{0};  // counts the ends, to wait for the next
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_RECORDINGS_H_

@@ -10,7 +10,7 @@
 #include "src/pool/block_words.h"
 #include "src/pool/pool_factory.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -53,7 +53,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
 Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  return commpool::RefusePool(*driver_, devices_, home, why);
+  return internal::RefusePool(*driver_, devices_, home, why);
 }
 
 Status Runtime::DestroyPool(PoolHandle handle) {
@@ -237,4 +237,4 @@ Status Runtime::ReleaseStream(CUstream stream) {
   return Status();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

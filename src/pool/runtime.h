@@ -23,7 +23,7 @@
 #include "src/pool/shared_state.h"
 #include "src/stream/stream_devices.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class Runtime {
  public:
@@ -123,6 +123,6 @@ bool Runtime::GiveCached(CUdeviceptr address, Tell tell) {
   return cache->Give({address, word}, block);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_RUNTIME_H_

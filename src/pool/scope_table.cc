@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -116,4 +116,4 @@ std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, ScopeHan
   return own;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

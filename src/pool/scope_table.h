@@ -17,7 +17,7 @@
 #include "src/base/mutex.h"
 #include "src/pool/pool.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 using ScopeHandle = uint64_t;
 
@@ -88,6 +88,6 @@ class ScopeTable {
   std::atomic<uint64_t> shared_scopes_{0};  // of streams and of the process: 0 lets Route skip the lock
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_SCOPE_TABLE_H_

@@ -4,7 +4,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Result<std::unique_ptr<Segment>> SegmentStore::Make(uint64_t bytes, const std::set<int>& peers) {
   Result<std::unique_ptr<Segment>> segment = backing_->Make(bytes);
@@ -57,4 +57,4 @@ std::vector<Segment*> SegmentStore::Pointers() const {
   return pointers;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -15,7 +15,7 @@
 #include "src/engine/types.h"
 #include "src/registration/registration_set.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class SegmentStore {
  public:
@@ -44,6 +44,6 @@ class SegmentStore {
   std::map<engine::SegmentIndex, std::unique_ptr<Segment>> segments_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_SEGMENT_STORE_H_

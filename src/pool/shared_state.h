@@ -11,7 +11,7 @@
 #include "src/pool/pool_table.h"
 #include "src/registration/window_index.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct SharedState {
   explicit SharedState(const Driver& driver) : annotations(FindAnnotations(driver)) {}
@@ -24,6 +24,6 @@ struct SharedState {
   PoolTable table;  // goes first: its pools use the rest
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_SHARED_STATE_H_

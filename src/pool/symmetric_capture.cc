@@ -6,7 +6,7 @@
 #include "src/driver/graph_handles.h"
 #include "src/pool/symmetric_pool.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Status SymmetricPool::BeginCapture(CaptureHandle capture, CUstream stream) {
   Status status = CheckOpen();
@@ -147,4 +147,4 @@ void SymmetricPool::ForgetStream(StreamKey stream) {
   PoolBase::ForgetStream(stream);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -8,7 +8,7 @@
 #include "src/base/log.h"
 #include "src/driver/graph_handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -419,4 +419,4 @@ void SymmetricPool::Abandon() {
   PoolBase::Abandon();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -21,7 +21,7 @@
 #include "src/registration/domain.h"
 #include "src/registration/publisher.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
  public:
@@ -122,6 +122,6 @@ class SymmetricPool final : public PoolBase<engine::SymmetricEngine> {
   DomainTable domains_ COMMPOOL_GUARDED_BY(collective_);
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_POOL_SYMMETRIC_POOL_H_

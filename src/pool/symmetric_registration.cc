@@ -3,7 +3,7 @@
 
 #include "src/pool/symmetric_pool.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Result<Communicator> SymmetricPool::Examine(ncclComm_t handle) const {
   Result<Communicator> described = DescribeCommunicator(driver_, handle, configuration_.deadline_ms);
@@ -128,4 +128,4 @@ Status SymmetricPool::AbandonCommunicator(ncclComm_t communicator) {
   return Status();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -8,7 +8,7 @@
 #include "src/registration/divergence.h"
 #include "src/registration/wire.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 const char* Name(CollectiveCall call) {
   switch (call) {
@@ -270,4 +270,4 @@ Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::
   return Status();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -14,7 +14,7 @@
 #include "commpool/status.h"
 #include "src/registration/agreement_channel.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 enum class CollectiveCall : uint32_t { kCreate, kReserve, kReclaim, kTrim, kRegister, kDeregister, kClose, kVerify };
 
@@ -78,6 +78,6 @@ Status TellRefusal(AgreementChannel& channel, const Intent& mine);
 // Rounds 2 and 3. OK where every rank succeeded; else all ranks get the failure of the lowest rank that failed.
 Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_AGREEMENT_H_

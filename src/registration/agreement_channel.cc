@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -71,4 +71,4 @@ std::unique_ptr<AgreementChannel> MakeCallerChannel(int rank, int ranks, commpoo
   return std::make_unique<CallerChannel>(rank, ranks, all_gather, context);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

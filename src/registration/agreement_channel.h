@@ -15,7 +15,7 @@
 #include "commpool/status.h"
 #include "src/base/socket.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class AgreementChannel {
  public:
@@ -39,6 +39,6 @@ std::unique_ptr<AgreementChannel> MakeSelfChannel();
 // Over the caller's own all-gather (MPI, a torch store), which bounds its waits itself.
 std::unique_ptr<AgreementChannel> MakeCallerChannel(int rank, int ranks, commpool_all_gather all_gather, void* context);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_

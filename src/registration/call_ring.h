@@ -12,7 +12,7 @@
 
 #include "src/engine/sequence_log.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class CallRing {
  public:
@@ -42,6 +42,6 @@ class CallRing {
   std::atomic<uint64_t> taken_{0};
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_CALL_RING_H_

@@ -5,7 +5,7 @@
 
 #include "src/driver/diagnosis.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -68,4 +68,4 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
   return CheckNccl(driver, result, {.call = call, .device = communicator.device, .bytes = bytes}, communicator.handle);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

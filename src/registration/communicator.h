@@ -9,7 +9,7 @@
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct Communicator {
   ncclComm_t handle = nullptr;
@@ -28,6 +28,6 @@ Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handl
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_COMMUNICATOR_H_

@@ -1,6 +1,6 @@
 #include "src/registration/divergence.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Status Divergence::status() const {
   if (!known()) return Status();
@@ -20,4 +20,4 @@ Status SequencesDiffer(const std::string& difference) {
                 "the sequences of calls differ, so blocks are at different offsets: " + difference);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -9,7 +9,7 @@
 #include "commpool/status.h"
 #include "src/base/mutex.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class Divergence {
  public:
@@ -27,6 +27,6 @@ class Divergence {
 // The one form of the message, wherever the difference was found.
 Status SequencesDiffer(const std::string& difference);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_DIVERGENCE_H_

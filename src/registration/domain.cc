@@ -8,7 +8,7 @@
 #include "src/registration/small_all_gather.h"
 #include "src/registration/wire.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -251,4 +251,4 @@ Result<std::vector<Members>> AgreeOnMembers(AgreementChannel& channel, const Res
   return communicators;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -18,7 +18,7 @@
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // What one rank says of communicators when a collective call begins.
 struct DomainClaim {
@@ -75,6 +75,6 @@ Result<Members> GatherMembers(const Driver& driver, const Communicator& communic
 // communicators from it, in the order of their lowest home ranks. kDisagreement where ranks did not meet.
 Result<std::vector<Members>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_DOMAIN_H_

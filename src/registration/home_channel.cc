@@ -11,7 +11,7 @@
 #include "src/registration/small_all_gather.h"
 #include "src/registration/tcp_channel.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -76,4 +76,4 @@ Result<std::unique_ptr<AgreementChannel>> OpenHomeChannel(const Driver& driver, 
   return ConnectTcpChannel(options, std::string(first->address.data()));
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -10,13 +10,13 @@
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // Collective over the communicator; its device must be current. Bounded by the deadline. Where a rank is missing the
 // device may still run NCCL's kernel, so the few hundred bytes that it uses are left to the process then.
 Result<std::unique_ptr<AgreementChannel>> OpenHomeChannel(const Driver& driver, const Communicator& home,
                                                           uint64_t deadline_ms);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_HOME_CHANNEL_H_

@@ -8,7 +8,7 @@
 
 #include "src/registration/wire.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -68,4 +68,4 @@ std::vector<std::string> MessageStream::TakeMessages() {
   return messages;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -10,7 +10,7 @@
 
 #include "src/base/socket.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class MessageStream {
  public:
@@ -35,6 +35,6 @@ class MessageStream {
   std::string received_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_MESSAGE_STREAM_H_

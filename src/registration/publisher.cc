@@ -11,7 +11,7 @@
 
 #include "src/registration/wire.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -153,4 +153,4 @@ void Publisher::Compare(size_t rank, const std::vector<engine::SequenceEntry>& c
   }
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -22,7 +22,7 @@
 #include "src/registration/message_stream.h"
 #include "src/registration/sequence_comparison.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class Publisher {
  public:
@@ -63,6 +63,6 @@ class Publisher {
   std::thread thread_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_

@@ -6,7 +6,7 @@
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -80,4 +80,4 @@ Status DeregisterRange(const Driver& driver, const Communicator& communicator, c
                            range.bytes, deadline_ms);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -15,7 +15,7 @@
 #include "src/driver/loader.h"
 #include "src/registration/communicator.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 enum class RegistrationKind {
   kLocal,   // ncclCommRegister: this rank alone
@@ -37,6 +37,6 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
 Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
                        uint64_t deadline_ms);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_

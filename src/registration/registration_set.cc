@@ -5,7 +5,7 @@
 
 #include "src/base/log.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 RegistrationSet::~RegistrationSet() {
   // No NCCL call in a destructor (rule 1): what is left stays registered until the process ends.
@@ -211,4 +211,4 @@ uint64_t RegistrationSet::pending(uint64_t segments) const {
   return count;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

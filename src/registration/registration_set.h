@@ -16,7 +16,7 @@
 #include "src/registration/registered_range.h"
 #include "src/registration/window_index.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // A segment as registration sees it: its number in the pool, the same on every rank of a symmetric pool.
 struct SegmentToRegister {
@@ -83,6 +83,6 @@ class RegistrationSet {
   std::vector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_

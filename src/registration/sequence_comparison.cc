@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace commpool {
+namespace commpool::internal {
 
 std::optional<std::string> SequenceComparison::Add(size_t rank, const std::vector<engine::SequenceEntry>& calls) {
   Append(published_[rank], calls);
@@ -61,4 +61,4 @@ void SequenceComparison::DropCompared() {
   drop(published_[0].calls, by_all);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -11,7 +11,7 @@
 
 #include "src/engine/sequence_log.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class SequenceComparison {
  public:
@@ -42,6 +42,6 @@ class SequenceComparison {
   std::vector<Published> published_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_SEQUENCE_COMPARISON_H_

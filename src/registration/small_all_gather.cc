@@ -10,7 +10,7 @@
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -139,4 +139,4 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
   return parts;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

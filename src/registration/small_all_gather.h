@@ -13,7 +13,7 @@
 #include "src/driver/loader.h"
 #include "src/registration/communicator.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 // For messages: the pool's call, and why a rank would not come.
 struct GatherPurpose {
@@ -28,6 +28,6 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                                             const std::string& mine, const GatherPurpose& purpose,
                                             uint64_t deadline_ms);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_SMALL_ALL_GATHER_H_

@@ -8,7 +8,7 @@
 
 #include "src/registration/wire.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -245,4 +245,4 @@ Result<std::unique_ptr<AgreementChannel>> ConnectTcpChannel(const TcpChannelOpti
   return std::unique_ptr<AgreementChannel>(std::make_unique<TcpChannel>(options, std::move(stars)));
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -14,7 +14,7 @@
 #include "src/base/socket.h"
 #include "src/registration/agreement_channel.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 struct TcpChannelOptions {
   int rank = 0;
@@ -28,6 +28,6 @@ Result<std::unique_ptr<AgreementChannel>> AcceptTcpChannel(const TcpChannelOptio
 Result<std::unique_ptr<AgreementChannel>> ConnectTcpChannel(const TcpChannelOptions& options,
                                                             const std::string& address);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_TCP_CHANNEL_H_

@@ -3,7 +3,7 @@
 #include <bit>
 #include <utility>
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -49,4 +49,4 @@ size_t WindowIndex::tables() const {
   return tables_.size();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -16,7 +16,7 @@
 #include "src/base/mutex.h"
 #include "src/registration/window_table.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class WindowIndex {
  public:
@@ -54,6 +54,6 @@ class WindowIndex {
   std::atomic<const WindowTable*> published_{nullptr};
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_WINDOW_INDEX_H_

@@ -5,7 +5,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -74,4 +74,4 @@ void WindowTable::Overwrite(const std::vector<RegisteredWindow>& windows) {
   version_.store(before + 2, std::memory_order_release);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-namespace commpool {
+namespace commpool::internal {
 
 struct WindowPlace {
   ncclWindow_t window = nullptr;
@@ -84,6 +84,6 @@ class WindowTable {
   const std::unique_ptr<Entry[]> entries_;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_WINDOW_TABLE_H_

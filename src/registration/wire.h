@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace commpool {
+namespace commpool::internal {
 
 class WireWriter {
  public:
@@ -53,6 +53,6 @@ class WireReader {
   bool ok_ = true;
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_REGISTRATION_WIRE_H_

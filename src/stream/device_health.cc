@@ -1,6 +1,6 @@
 #include "src/stream/device_health.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Status DeviceHealth::first_error() const {
   if (!broken()) return Status();
@@ -18,4 +18,4 @@ Status DeviceHealth::Check(const Driver& driver, CUresult result, const CallSite
   return status;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

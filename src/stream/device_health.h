@@ -12,7 +12,7 @@
 #include "src/driver/diagnosis.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class DeviceHealth {
  public:
@@ -31,6 +31,6 @@ class DeviceHealth {
   Status first_error_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_STREAM_DEVICE_HEALTH_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace commpool {
+namespace commpool::internal {
 
 Result<Event> FenceTable::TakeSpareEvent() {
   {
@@ -131,4 +131,4 @@ void FenceTable::Abandon() {
   for (Event& event : spare_) event.Abandon();
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

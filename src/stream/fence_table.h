@@ -16,7 +16,7 @@
 #include "src/stream/device_health.h"
 #include "src/stream/stream_key.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 using FenceId = uint64_t;
 
@@ -73,6 +73,6 @@ class FenceTable {
   std::vector<Event> spare_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_STREAM_FENCE_TABLE_H_

@@ -3,7 +3,7 @@
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 Result<int> StreamDevices::CurrentDevice() const {
   CUdevice device = 0;
@@ -47,4 +47,4 @@ void StreamDevices::Forget(CUstream stream) {
   devices_.erase(stream);
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

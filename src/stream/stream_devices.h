@@ -10,7 +10,7 @@
 #include "src/base/mutex.h"
 #include "src/driver/loader.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 class StreamDevices {
  public:
@@ -31,6 +31,6 @@ class StreamDevices {
   std::unordered_map<CUstream, int> devices_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_

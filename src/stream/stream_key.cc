@@ -4,7 +4,7 @@
 
 #include "src/base/check.h"
 
-namespace commpool {
+namespace commpool::internal {
 
 namespace {
 
@@ -28,4 +28,4 @@ CUstream StreamOfKey(StreamKey key) {
   return CU_STREAM_PER_THREAD;
 }
 
-}  // namespace commpool
+}  // namespace commpool::internal

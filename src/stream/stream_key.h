@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace commpool {
+namespace commpool::internal {
 
 using StreamKey = uint64_t;
 
@@ -33,6 +33,6 @@ bool IsReachable(StreamKey key);
 // The handle by which the calling thread reaches the stream. REQUIRES: IsReachable(key).
 CUstream StreamOfKey(StreamKey key);
 
-}  // namespace commpool
+}  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_STREAM_STREAM_KEY_H_

@@ -2,7 +2,7 @@
 #include "src/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr BackingKind kKinds[] = {BackingKind::kVmm, BackingKind::kCuda, BackingKind::kNccl, BackingKind::kUser};
@@ -116,4 +116,4 @@ TEST_F(BackingFactory, RefusesAKindThatThereIsNot) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

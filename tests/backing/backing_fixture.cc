@@ -2,7 +2,7 @@
 
 #include "src/driver/device_info.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 namespace {
 
@@ -98,4 +98,4 @@ int BackingTest::ReachablePeer() const {
   return -1;
 }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -12,7 +12,7 @@
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 // Device memory, and host memory of the node nearest to the device.
 Placement OnDevice(int device = 0);
@@ -53,6 +53,6 @@ class BackingTest : public DriverTest {
   int ReachablePeer() const;
 };
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_BACKING_BACKING_FIXTURE_H_

@@ -9,7 +9,7 @@
 #include "src/base/bytes.h"
 #include "tests/backing/backing_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 // When other devices get access.
 enum class Sharing {
@@ -242,6 +242,6 @@ TEST_P(BackingConformance, LeavesTheCallersContextCurrent) {
   }
 }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_BACKING_CONFORMANCE_H_

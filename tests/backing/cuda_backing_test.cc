@@ -1,10 +1,10 @@
 // The cuda backing against the conformance suite.
 #include "tests/backing/conformance.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 INSTANTIATE_TEST_SUITE_P(Device, BackingConformance,
                          ::testing::Values(BackingUnderTest{
                              .request = {.kind = BackingKind::kCuda, .placement = OnDevice()}}));
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

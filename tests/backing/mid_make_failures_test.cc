@@ -4,7 +4,7 @@
 
 #include "tests/backing/backing_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 struct Step {
@@ -125,4 +125,4 @@ INSTANTIATE_TEST_SUITE_P(All, FailingFree,
                                                 StatusCode::kCommunicatorError}));
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

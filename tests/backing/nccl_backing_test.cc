@@ -1,7 +1,7 @@
 // The nccl backing against the conformance suite.
 #include "tests/backing/conformance.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 INSTANTIATE_TEST_SUITE_P(Device, BackingConformance,
                          ::testing::Values(BackingUnderTest{
@@ -9,4 +9,4 @@ INSTANTIATE_TEST_SUITE_P(Device, BackingConformance,
                              .sharing = Sharing::kFromStart,
                              .alignment = 0}));
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/backing/backing_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class NcclFallback : public BackingTest {
@@ -33,4 +33,4 @@ TEST_F(NcclFallback, GrantsNoPeer) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 constexpr MemoryKind kKinds[] = {MemoryKind::kVirtual, MemoryKind::kHostVirtual, MemoryKind::kUnshareable,
@@ -66,4 +66,4 @@ TEST(NcclSupport, GivesAReasonExactlyForWhatIsNotAvailable) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

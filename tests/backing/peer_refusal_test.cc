@@ -4,7 +4,7 @@
 
 #include "tests/backing/backing_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr int kFarDevice = 2;
@@ -51,4 +51,4 @@ TEST_P(HostMemoryPeers, NeedNoLinkToTheDevice) {
 INSTANTIATE_TEST_SUITE_P(Vmm, HostMemoryPeers, ::testing::Values(BackingKind::kVmm));
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // The user backing against the conformance suite, with functions that take memory from the driver.
 #include "tests/backing/conformance.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 INSTANTIATE_TEST_SUITE_P(Device, BackingConformance,
                          ::testing::Values(BackingUnderTest{.request = {.kind = BackingKind::kUser,
@@ -9,4 +9,4 @@ INSTANTIATE_TEST_SUITE_P(Device, BackingConformance,
                                                                         .user = WorkingUserAllocator()},
                                                             .sharing = Sharing::kNever}));
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -5,7 +5,7 @@
 
 #include "tests/backing/backing_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class UserFunctions : public BackingTest {
@@ -143,4 +143,4 @@ TEST_F(UserFunctions, MayChangeTheCurrentDevice) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -5,7 +5,7 @@
 #include "src/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr unsigned kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -207,4 +207,4 @@ TEST_F(VmmHostMemory, SaysWhyNcclDoesNotTakeIt) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

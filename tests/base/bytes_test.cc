@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
@@ -71,4 +71,4 @@ TEST(Bytes, RefusesWhatIsNoSize) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

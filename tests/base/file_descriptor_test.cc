@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 int OpenNull() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
@@ -48,4 +48,4 @@ TEST(FileDescriptor, ReleaseHandsTheDescriptorOver) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 // What a forked child finds: a child must not return into the test.
@@ -46,4 +46,4 @@ TEST(ForkGuard, SaysNoInAChildThatMadeItsOwn) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

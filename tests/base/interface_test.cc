@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 TEST(InterfaceMatches, ComparesPrefixesOfAList) {
@@ -35,4 +35,4 @@ TEST(HostAddress, IsThatOfTheNamedInterface) { EXPECT_EQ(HostAddress("=lo"), "12
 TEST(HostAddress, FallsBackToLoopback) { EXPECT_EQ(HostAddress("=no-such-interface"), "127.0.0.1"); }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 TEST(Mutex, ExcludesOtherThreads) {
@@ -85,4 +85,4 @@ TEST(HoldsNoLock, CountsOnlyThisThreadsLocks) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 constexpr uint64_t kOthersRounds = 300;
@@ -119,4 +119,4 @@ TEST(OwnerLock, TurnsThoseAwayWhoWaitedWhenItWasClosed) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 using std::chrono::milliseconds;
@@ -189,4 +189,4 @@ TEST(Exchange, GivesUpAtTheDeadline) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -2,7 +2,7 @@
 
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 class DeviceInfos : public testing::DriverTest {};
@@ -41,4 +41,4 @@ TEST_F(DeviceInfos, FailWithTheDriver) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

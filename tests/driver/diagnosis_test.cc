@@ -4,7 +4,7 @@
 #include "src/driver/handles.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 using testing::Fault;
@@ -124,4 +124,4 @@ TEST_F(Diagnosis, KnowsErrorsThatLoseTheContext) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

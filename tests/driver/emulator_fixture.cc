@@ -9,7 +9,7 @@
 #include "src/driver/device_info.h"
 #include "src/emulator/extension.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 namespace {
 
@@ -119,4 +119,4 @@ std::vector<std::string> DriverTest::TakeReports() {
 
 void EmulatorTest::SetUp() { COMMPOOL_REQUIRE_EMULATOR("the test is about it alone"); }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,6 +1,6 @@
 // What tests that need a CUDA driver share: the driver itself, and a fixture that lets nothing leak.
 //
-//   class Segments : public commpool::testing::DriverTest {};
+//   class Segments : public commpool::internal::testing::DriverTest {};
 //   TEST_F(Segments, GiveTheirMemoryBack) { ... driver().cuda.cuMemCreate(...) ... }
 //
 // COMMPOOL_DRIVER picks the driver: unset means emulated under Bazel, auto elsewhere. On hardware the questions to the
@@ -17,7 +17,7 @@
 
 #include "src/driver/loader.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 // The process's one driver; a process without one ends with the reason.
 const std::shared_ptr<const Driver>& SharedDriver();
@@ -75,15 +75,15 @@ class EmulatorTest : public DriverTest {
   void SetUp() override;
 };
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #define COMMPOOL_REQUIRE_EMULATOR(reason) \
-  if (!::commpool::testing::OnEmulator()) GTEST_SKIP() << "needs the emulator: " << (reason)
-#define COMMPOOL_REQUIRE_DEVICES(number)                    \
-  if (::commpool::testing::DeviceCountOfTests() < (number)) \
-  GTEST_SKIP() << "needs " << (number) << " devices, there are " << ::commpool::testing::DeviceCountOfTests()
-#define COMMPOOL_REQUIRE_NCCL()                               \
-  if (!::commpool::testing::SharedDriver()->nccl.available()) \
-  GTEST_SKIP() << "needs NCCL: " << ::commpool::testing::SharedDriver()->nccl.why_missing
+  if (!::commpool::internal::testing::OnEmulator()) GTEST_SKIP() << "needs the emulator: " << (reason)
+#define COMMPOOL_REQUIRE_DEVICES(number)                              \
+  if (::commpool::internal::testing::DeviceCountOfTests() < (number)) \
+  GTEST_SKIP() << "needs " << (number) << " devices, there are " << ::commpool::internal::testing::DeviceCountOfTests()
+#define COMMPOOL_REQUIRE_NCCL()                                         \
+  if (!::commpool::internal::testing::SharedDriver()->nccl.available()) \
+  GTEST_SKIP() << "needs NCCL: " << ::commpool::internal::testing::SharedDriver()->nccl.why_missing
 
 #endif  // COMMPOOL_TESTS_DRIVER_EMULATOR_FIXTURE_H_

@@ -6,7 +6,7 @@
 #include "src/driver/handles.h"
 #include "src/emulator/extension.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Inner : public DriverTest {
@@ -88,4 +88,4 @@ TEST_F(Fixture, CountsCalls) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

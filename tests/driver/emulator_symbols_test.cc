@@ -9,7 +9,7 @@
 #include "src/emulator/extension.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 template <typename Ours, typename Theirs>
@@ -49,4 +49,4 @@ TEST_F(EmulatorSymbols, LaunchIsExported) { EXPECT_NE(driver().extension(kEmulat
 TEST_F(EmulatorSymbols, NowIsExported) { EXPECT_NE(driver().extension(kEmulatorNow), nullptr); }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

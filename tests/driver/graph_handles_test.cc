@@ -7,7 +7,7 @@
 #include "src/driver/launch.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 using testing::InjectedFault;
@@ -123,4 +123,4 @@ TEST_F(GraphHandles, ALaunchThatCannotBeCapturedLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

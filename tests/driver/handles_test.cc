@@ -5,7 +5,7 @@
 
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 using testing::CallCount;
@@ -184,4 +184,4 @@ TEST_F(Handles, AContextGuardPutsTheContextBack) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -5,7 +5,7 @@
 
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 constexpr uint64_t kBytes = 4096;
@@ -69,4 +69,4 @@ TEST_F(StagedLaunch, LeavesNothingWhereAStepFails) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

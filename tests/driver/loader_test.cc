@@ -10,7 +10,7 @@
 #include "src/driver/emulator_files.h"
 #include "src/driver/emulator_symbols.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 bool Contains(const Status& status, const std::string& fragment) {
@@ -147,4 +147,4 @@ TEST(LoaderOfTheEmulator, IsWhatAutoTakesWhereThereIsNoDriver) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

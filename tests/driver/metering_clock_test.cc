@@ -5,7 +5,7 @@
 
 #include "src/driver/metering.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 constexpr int kMicroseconds = 5;
@@ -31,4 +31,4 @@ TEST(MeteringClock, IsTheSteadyOneOfTheHost) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

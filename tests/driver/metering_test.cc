@@ -12,7 +12,7 @@
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 // The meter is the process's and never starts anew: what a test adds to it is a difference.
@@ -138,4 +138,4 @@ TEST_F(Metering, LosesNoCallOfManyThreads) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

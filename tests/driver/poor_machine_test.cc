@@ -4,7 +4,7 @@
 #include "src/driver/device_info.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 class PoorMachine : public testing::EmulatorTest {
@@ -54,4 +54,4 @@ TEST_F(PoorMachine, RefusesToGrantAPeer) {
 TEST_F(PoorMachine, SaysThatItHasNoFabricHandles) { EXPECT_FALSE(DescribeDevice(driver(), 0).value().fabric_handles); }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 // A library that is certainly there, and has nothing to do with CUDA.
@@ -46,4 +46,4 @@ TEST(NcclLibrary, FormatsOldAndNewVersionCodes) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

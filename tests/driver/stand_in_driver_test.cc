@@ -11,7 +11,7 @@
 #include "src/driver/resolve.h"
 #include "src/driver/shared_library.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 class UnusableDriver : public ::testing::Test {
@@ -85,4 +85,4 @@ TEST_F(UnusableDriver, YieldsToTheEmulatorUnderAuto) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

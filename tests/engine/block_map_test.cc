@@ -6,7 +6,7 @@
 #include <memory>
 #include <set>
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr Address kBase = Address{1} << 40;
@@ -45,4 +45,4 @@ TEST(BlockMap, KeepsTheWordsOfNeighboursOnDifferentCacheLines) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

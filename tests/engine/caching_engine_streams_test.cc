@@ -6,7 +6,7 @@
 #include "src/base/bytes.h"
 #include "src/engine/caching_engine.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr Address kBase = 0x7f0000000000;
@@ -222,4 +222,4 @@ TEST_F(CachingEngineStreams, AbortsOnAFenceThatNobodyOwes) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -6,7 +6,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr Address kBase = 0x7f0000000000;
@@ -194,4 +194,4 @@ TEST(CachingEngineDeathTest, AbortsWhereASegmentInUseIsRemoved) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

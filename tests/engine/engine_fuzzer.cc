@@ -11,7 +11,7 @@
 #include "src/engine/symmetric_engine.h"
 #include "tests/engine/fuzzed_engine.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 EngineOptions OptionsFrom(uint8_t bits) {
@@ -146,10 +146,10 @@ class FuzzedSymmetric final : public FuzzedEngine<SymmetricEngine> {
 };
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace commpool::engine;
+  using namespace commpool::internal::engine;
   FuzzedBytes bytes(data, size);
   const uint8_t kind = bytes.Next();
   const EngineOptions options = OptionsFrom(bytes.Next());

@@ -8,7 +8,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 using Input = std::vector<uint8_t>;
@@ -78,4 +78,4 @@ TEST_P(RandomInputs, BreakNoEngine) {
 INSTANTIATE_TEST_SUITE_P(Lengths, RandomInputs, ::testing::Values(0, 1, 2, 3, 10, 50, 200, 800, 2500));
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -8,7 +8,7 @@
 #include "src/engine/caching_engine.h"
 #include "tests/engine/model.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr int kSteps = 2500;
@@ -164,4 +164,4 @@ TEST_P(EngineProperties, HoldAfterEveryOperation) {
 INSTANTIATE_TEST_SUITE_P(Seeds, EngineProperties, ::testing::Range(uint64_t{1}, uint64_t{7}));
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -8,7 +8,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr uint64_t kPage = 2 * kMiB;
@@ -343,4 +343,4 @@ TEST_F(ExpandableEngineDeathTest, AbortsOnPagesThatThereAreNot) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -9,7 +9,7 @@
 #include "src/engine/expandable_engine.h"
 #include "tests/engine/model.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr int kSteps = 1200;
@@ -294,4 +294,4 @@ TEST_P(ExpandableProperties, HoldAfterEveryOperation) {
 INSTANTIATE_TEST_SUITE_P(Seeds, ExpandableProperties, ::testing::Range(uint64_t{1}, uint64_t{25}));
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

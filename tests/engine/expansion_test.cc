@@ -8,7 +8,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr uint64_t kPage = 2 * kMiB;  // the granularity
@@ -296,4 +296,4 @@ TEST_F(ExpansionDeathTest, AbortsWhereFreeMemoryWouldServe) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -6,7 +6,7 @@
 
 #include "src/engine/heap_segment.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 class FreeIndexTest : public ::testing::Test {
@@ -145,4 +145,4 @@ TEST_F(FreeIndexTest, TellsWhichBlocksItHolds) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

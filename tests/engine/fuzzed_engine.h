@@ -16,7 +16,7 @@
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 // A fuzzer's input: zeros where it has ended.
 class FuzzedBytes {
@@ -173,6 +173,6 @@ class FuzzedEngine {
   Address next_address_ = kGiB;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_TESTS_ENGINE_FUZZED_ENGINE_H_

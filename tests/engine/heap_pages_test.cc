@@ -5,7 +5,7 @@
 
 #include "src/engine/heap.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr uint64_t kAlignment = 512;
@@ -133,4 +133,4 @@ TEST_F(HeapPagesDeathTest, AbortsWhereMemoryIsNotWhatItIsSaidToBe) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

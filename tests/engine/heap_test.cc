@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr uint64_t kAlignment = 512;
@@ -167,4 +167,4 @@ TEST(HeapDeathTest, AbortsOnBrokenPromises) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -11,7 +11,7 @@
 
 #include "src/engine/types.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 
 struct ModelBlock {
   uint64_t bytes = 0;
@@ -141,6 +141,6 @@ class Model {
   std::vector<PastUse> uses_;
 };
 
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_TESTS_ENGINE_MODEL_H_

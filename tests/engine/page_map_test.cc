@@ -6,7 +6,7 @@
 
 #include "src/engine/heap_segment.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 TEST(PageMap, FindsTheSegmentOfEveryAddressInside) {
@@ -63,4 +63,4 @@ TEST(PageMapDeathTest, AbortsOnRangesThatOverlapOrWrapAround) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -4,7 +4,7 @@
 #include "src/base/bytes.h"
 #include "src/engine/caching_engine.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr Address kBase = 0x7f0000000000;
@@ -132,4 +132,4 @@ TEST_F(Parts, MayBeUnknown) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 TEST(SequenceLog, AgreesForEqualCalls) {
@@ -81,4 +81,4 @@ TEST(SequenceLog, DescribesCalls) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

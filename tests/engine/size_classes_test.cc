@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 TEST(SizeClasses, HoldEverySizeInTheLeastClass) {
@@ -25,4 +25,4 @@ TEST(SizeClasses, WasteLessThanAUnitOrAThirtySecond) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

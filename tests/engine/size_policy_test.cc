@@ -6,7 +6,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
@@ -77,4 +77,4 @@ TEST(SizePolicyDeathTest, AbortsOnOptionsThatContradictThemselves) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

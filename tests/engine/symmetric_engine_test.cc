@@ -8,7 +8,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr Address kBase = 0x7f0000000000;
@@ -189,4 +189,4 @@ TEST(SymmetricEngineDeathTest, AbortsOnFreesThatThisRankDidNotOffer) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -10,7 +10,7 @@
 #include "src/engine/symmetric_engine.h"
 #include "tests/engine/model.h"
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr int kSteps = 1200;
@@ -239,4 +239,4 @@ INSTANTIATE_TEST_SUITE_P(Seeds, SymmetricRanks,
                                             ::testing::Range(uint64_t{1}, uint64_t{5})));
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

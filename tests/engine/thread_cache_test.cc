@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-namespace commpool::engine {
+namespace commpool::internal::engine {
 namespace {
 
 constexpr Lane kLane = 3;
@@ -214,4 +214,4 @@ TEST_F(ThreadCacheTest, LosesNoBlockToAThreadThatEmptiesIt) {
 }
 
 }  // namespace
-}  // namespace commpool::engine
+}  // namespace commpool::internal::engine

@@ -16,7 +16,7 @@
 #include "src/driver/handles.h"
 #include "src/pool/runtime.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 constexpr uint64_t kDeadlineMs = 10000;
@@ -170,13 +170,13 @@ class RankOfJob {
 };
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal
 
 int main(int argc, char** argv) {
   const bool dies = argc > 1 && std::strcmp(argv[1], "die") == 0;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
-    commpool::RankOfJob rank;
+    commpool::internal::RankOfJob rank;
     if (dies) rank.Die();
     rank.Live();
   } catch (const std::exception& error) {

@@ -4,7 +4,7 @@
 #include "src/driver/graph_handles.h"
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Captures : public PoolTest {
@@ -137,4 +137,4 @@ TEST_F(Captures, MustBeAnnouncedInsideACapture) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // A limit on all pools of a device: they share it, whatever their mode.
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kLimit = 32 * kMiB;
@@ -126,4 +126,4 @@ TEST_F(DeviceLimit, DoesNotCountTheHostsMemory) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 const Exhaustion kSome{.requested_bytes = kMiB,
@@ -32,4 +32,4 @@ TEST(Exhaustion, OfOrderedFreesHasNothingToReclaim) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

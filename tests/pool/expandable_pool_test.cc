@@ -4,7 +4,7 @@
 #include "src/driver/launch.h"
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kPage = 2 * kMiB;
@@ -263,4 +263,4 @@ INSTANTIATE_TEST_SUITE_P(
                       Step{"cuMemCreate", 3, CUDA_ERROR_OUT_OF_MEMORY, 1000, StatusCode::kOutOfMemory}));
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

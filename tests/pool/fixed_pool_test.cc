@@ -4,7 +4,7 @@
 #include "src/driver/launch.h"
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kBytes = 256 * kKiB;
@@ -220,4 +220,4 @@ TEST_F(SharedBlock, PiecesThatDifferentStreamsUsedMergeAfterAHostWait) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

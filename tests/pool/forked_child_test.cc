@@ -6,7 +6,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class ForkedChild : public PoolTest {
@@ -41,4 +41,4 @@ TEST_F(ForkedChild, IsRefusedByEveryCallOnBlocksAndPools) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 // The calls that make and release memory, with what they were told, in order.
@@ -103,4 +103,4 @@ TEST_F(ForumThread, EmptiesTheCacheInsideAScope) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // A driver call that fails while a pool grows: the error names it, and the pool is as before.
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 struct Step {
@@ -155,4 +155,4 @@ TEST_F(UserMemory, ThatIsNotAlignedIsRefusedAndGivenBack) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 // An allocator beside the pools, which keeps memory of device 0 until it is asked for it.
@@ -122,4 +122,4 @@ TEST_F(HolderSearch, AHolderThatOnlySaysThatItGaveIsNotAskedForEver) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 TEST(MemoryAccount, HasNoLimitToBeginWith) {
@@ -72,4 +72,4 @@ TEST(MemoryAccount, NeverGrantsTwoThreadsTheSameRoom) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

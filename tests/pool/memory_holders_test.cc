@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 // Gives what it has, and remembers what it was asked for.
@@ -173,4 +173,4 @@ TEST(MemoryHolders, AreRemovedOnceTheirFunctionsHaveEndedOnOtherThreads) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -4,7 +4,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class MemorySearch : public PoolTest {
@@ -165,4 +165,4 @@ TEST_F(PoolLimit, ServesWhatFitsAlthoughTheUsualSegmentWouldNot) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -8,7 +8,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 ncclComm_t SomeCommunicator() {
@@ -121,4 +121,4 @@ INSTANTIATE_TEST_SUITE_P(
                                 }}));
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

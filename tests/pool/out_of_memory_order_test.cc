@@ -8,7 +8,7 @@
 #include "src/driver/launch.h"
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class OutOfMemoryOrder : public PoolTest {
@@ -105,4 +105,4 @@ TEST_F(OutOfMemoryOrder, AndOnlyThenTheError) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class UnlinkedPeers : public PoolTest {
@@ -34,4 +34,4 @@ TEST_F(UnlinkedPeers, AreRefusedAsOptions) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // Peers are granted pool by pool: for the segments there are and for those to come, and taken back again.
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Peers : public PoolTest {
@@ -173,4 +173,4 @@ TEST_F(PeerStream, ThatIsGoneIsAnErrorOfTheFree) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

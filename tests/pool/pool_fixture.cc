@@ -6,7 +6,7 @@
 
 #include "src/driver/launch.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 namespace {
 
@@ -75,4 +75,4 @@ PoolConfiguration PoolTest::Configured(const char* name, int device) {
   return configuration;
 }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

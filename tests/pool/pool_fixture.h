@@ -13,7 +13,7 @@
 #include "src/pool/runtime.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 // A stream that does not wait for the legacy one. Made in the current context; the test's runtime releases it.
 class TestStream {
@@ -58,6 +58,6 @@ class PoolTest : public DriverTest {
   std::unique_ptr<Runtime> runtime_;
 };
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_POOL_POOL_FIXTURE_H_

@@ -1,7 +1,7 @@
 // A pool's space over its life: reserve, trim, close, and destruction while blocks live.
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class PoolLife : public PoolTest {
@@ -145,4 +145,4 @@ TEST_F(PoolLife, PeaksStartAnew) {
 TEST_F(PoolLife, ReclaimIsNothingToAFixedPool) { EXPECT_EQ(Get(pool_).Reclaim().value(), 0u); }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

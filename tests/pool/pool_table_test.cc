@@ -3,7 +3,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class PoolTableFacts : public PoolTest {
@@ -75,4 +75,4 @@ TEST_F(PoolTableFacts, ARangeKeepsItsPoolAlive) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr int kThreads = 4;
@@ -67,4 +67,4 @@ TEST_F(PoolThreads, ScopesRouteEachThreadToItsOwnPool) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

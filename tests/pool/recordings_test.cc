@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 constexpr StreamKey kStream = 64;
@@ -47,4 +47,4 @@ TEST(Recordings, AreAwaitedUntilTheLastHasEnded) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

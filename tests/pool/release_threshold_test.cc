@@ -4,7 +4,7 @@
 #include "src/driver/launch.h"
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class ReleaseThreshold : public PoolTest, public ::testing::WithParamInterface<Mode> {
@@ -99,4 +99,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, ReleaseThreshold, ::testing::Values(Mode::kFixed
                          [](const auto& mode) { return mode.param == Mode::kFixed ? "Fixed" : "Expandable"; });
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr int kThreads = 4;
@@ -127,4 +127,4 @@ TEST_F(ReleasedStreams, AreReleasedWhileManyThreadsFree) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -6,7 +6,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class RuntimeFacts : public PoolTest {
@@ -173,4 +173,4 @@ TEST_F(RuntimeFacts, DefaultStreamsAreNotReleased) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -5,7 +5,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class ScopeRules : public PoolTest {
@@ -160,4 +160,4 @@ TEST_F(ScopeRules, OtherErrorsAreNotHandedOn) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

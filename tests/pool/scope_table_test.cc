@@ -6,7 +6,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Scopes : public PoolTest {
@@ -203,4 +203,4 @@ TEST_F(Scopes, OfTheProcessAreRefusedBySymmetricPools) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

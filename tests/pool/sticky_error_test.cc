@@ -1,7 +1,7 @@
 // After an error that lost the context: every call returns the first one, and nothing more is asked of the driver.
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class StickyError : public PoolTest {
@@ -66,4 +66,4 @@ TEST_F(StickyError, LetsDestructionCallNothing) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -9,7 +9,7 @@
 
 #include "tests/pool/pool_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class ThreadCaches : public PoolTest {
@@ -218,4 +218,4 @@ TEST_F(ThreadCaches, LoseNothingWhenTheirPoolEndsUnderThem) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 TEST(SelfChannel, GathersItsOwnBytes) {
@@ -70,4 +70,4 @@ TEST(CallerChannel, RefusesALengthThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

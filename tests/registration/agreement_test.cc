@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 // All ranks' messages of a step meet in one place.
@@ -290,4 +290,4 @@ TEST(CollectiveCalls, HaveNames) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -2,7 +2,7 @@
 // pool's deadline.
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class BusyPeer : public SymmetricTest {
@@ -41,4 +41,4 @@ TEST_F(BusyPeer, IsAnErrorOfARevokePastTheDeadline) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

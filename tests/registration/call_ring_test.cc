@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 TEST(CallRing, GivesWhatItTookInOrder) {
@@ -46,4 +46,4 @@ TEST(CallRing, LosesNothingBetweenTwoThreads) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

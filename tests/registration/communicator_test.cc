@@ -2,7 +2,7 @@
 
 #include "tests/registration/rank_group.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Communicators : public DriverTest {
@@ -66,4 +66,4 @@ TEST_F(Communicators, AreAwaitedNoLongerThanTheDeadline) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

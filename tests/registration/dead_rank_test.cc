@@ -6,7 +6,7 @@
 
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr int kRanks = 3;
@@ -66,4 +66,4 @@ TEST(DeadRank, IsNamedByTheOthers) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 TEST(Divergence, IsUnknownAtFirst) {
@@ -23,4 +23,4 @@ TEST(Divergence, KeepsTheFirstDifference) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

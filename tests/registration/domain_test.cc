@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 DomainClaim Null() { return {}; }
@@ -133,4 +133,4 @@ TEST(Domain, ARankThatWaitedInVainIsADisagreement) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

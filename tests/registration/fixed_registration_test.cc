@@ -1,7 +1,7 @@
 // Fixed pools, which register as local buffers: what exists at once, what is grown later when asked to.
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class FixedRegistration : public DriverTest {
@@ -137,4 +137,4 @@ TEST_F(FixedRegistration, ALiveGraphPinsWhatIsRegistered) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -2,7 +2,7 @@
 
 #include "tests/registration/rank_group.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class HomeChannel : public DriverTest {
@@ -60,4 +60,4 @@ TEST_F(HomeChannel, FailsWhereTheAllGatherFails) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // Ranks that stay away from a collective call, or leave: the others end within the deadline and name them.
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class LateRank : public SymmetricTest {
@@ -34,4 +34,4 @@ TEST_F(LateRank, ThatDestroyedItsPoolIsNamedAtOnce) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

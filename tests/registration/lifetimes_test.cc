@@ -1,7 +1,7 @@
 // What becomes of registrations when a communicator or a pool ends: the results that src/registration/README.md lists.
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Lifetimes : public SymmetricTest {
@@ -155,4 +155,4 @@ TEST_F(Lifetimes, APoolDestroyedWithLiveBlocksKeepsItsWindowsAndItsBlocks) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

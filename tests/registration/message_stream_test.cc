@@ -6,7 +6,7 @@
 #include <array>
 #include <optional>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 class Streams : public ::testing::Test {
@@ -71,4 +71,4 @@ TEST_F(Streams, RefuseWhatIsNoMessage) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

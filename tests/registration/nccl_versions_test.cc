@@ -3,7 +3,7 @@
 #include "src/pool/runtime.h"
 #include "tests/registration/rank_group.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class NcclVersions : public DriverTest {
@@ -62,4 +62,4 @@ TEST_F(NcclVersions, WindowsOverHostMemoryBeginWith2_30_3) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

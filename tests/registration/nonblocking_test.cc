@@ -1,7 +1,7 @@
 // Nonblocking communicators (config.blocking = 0): every call that registration makes is polled to its end.
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Nonblocking : public SymmetricTest {
@@ -47,4 +47,4 @@ TEST_F(Nonblocking, AFurtherCommunicatorIsMetRegisteredAndLeft) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 [[maybe_unused]] const int kWithoutWindows = setenv("COMMPOOL_EMULATOR", "nccl=2.30.7,windows=no", 1);
@@ -20,4 +20,4 @@ TEST_F(NullWindows, AreNotSupportedOnAllAndNothingIsKept) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

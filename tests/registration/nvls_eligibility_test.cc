@@ -3,7 +3,7 @@
 
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Nvls : public SymmetricTest {
@@ -152,4 +152,4 @@ TEST_F(Nvls, ServesSegmentsThatWereMadeForAnyGranularity) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

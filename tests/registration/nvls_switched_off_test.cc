@@ -2,7 +2,7 @@
 #include "src/pool/nvls_eligibility.h"
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class NvlsSwitchedOff : public SymmetricTest {};
@@ -19,4 +19,4 @@ TEST_F(NvlsSwitchedOff, IsTheFirstReason) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 #include "tests/registration/registration_fixture.h"
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 [[maybe_unused]] const int kOld = setenv("COMMPOOL_EMULATOR", "nccl=2.19.3", 1);
@@ -44,4 +44,4 @@ TEST_F(OldNccl, MakesNoSymmetricPool) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -6,7 +6,7 @@
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr size_t kRanks = 4;
@@ -168,4 +168,4 @@ TEST_F(OneThread, MayCallForPoolsThatAreNotSymmetric) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -10,7 +10,7 @@
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr int kExpected = 7;
@@ -63,4 +63,4 @@ INSTANTIATE_TEST_SUITE_P(InAnyOrder, ProcessExit,
                                            Ends::kPoolThenCommunicator, Ends::kCommunicatorThenPool));
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

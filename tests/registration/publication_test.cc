@@ -4,7 +4,7 @@
 
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Publication : public SymmetricTest {
@@ -100,4 +100,4 @@ TEST_F(Publication, EndsWithAnAbandonedHome) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -8,7 +8,7 @@
 
 #include "src/registration/tcp_channel.h"
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 using engine::SequenceCall;
@@ -121,4 +121,4 @@ TEST(Publisher, IsNoneWithoutConnections) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <thread>
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 Statuses RunThreads(int ranks, const std::function<Status(int)>& body) {
   Statuses statuses(static_cast<size_t>(ranks));
@@ -86,4 +86,4 @@ void ExpectFailure(const Statuses& statuses, StatusCode code, const std::string&
   for (const Status& status : statuses) ExpectFailure(status, code, fragment);
 }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

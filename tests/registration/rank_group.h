@@ -17,7 +17,7 @@
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 struct Rank {
   int number = 0;  // and its device
@@ -59,6 +59,6 @@ void ExpectOk(const Statuses& statuses);
 void ExpectFailure(const Statuses& statuses, StatusCode code, const std::string& fragment);
 void ExpectFailure(const Status& status, StatusCode code, const std::string& fragment);
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_REGISTRATION_RANK_GROUP_H_

@@ -11,7 +11,7 @@
 #include "src/pool/runtime.h"
 #include "tests/registration/rank_group.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 int GatherOverMpi(const void* sent, void* received, size_t bytes, void*) {
@@ -109,4 +109,4 @@ class Mpi : public ::testing::Environment {
 [[maybe_unused]] ::testing::Environment* const kMpi = ::testing::AddGlobalTestEnvironment(new Mpi);
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -2,7 +2,7 @@
 #include "commpool/commpool.h"
 #include "tests/registration/rank_group.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class RefusedOptions : public DriverTest {
@@ -48,4 +48,4 @@ TEST_F(RefusedOptions, OfANullOutputAreHeardOfToo) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

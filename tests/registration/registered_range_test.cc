@@ -2,7 +2,7 @@
 
 #include "tests/registration/registration_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class RegisteredRanges : public RegistrationTest {
@@ -57,4 +57,4 @@ TEST_F(RegisteredRanges, NameTheCallTheDeviceAndTheBytesThatFailed) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

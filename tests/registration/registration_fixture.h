@@ -11,7 +11,7 @@
 #include "src/registration/registration_set.h"
 #include "tests/registration/rank_group.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 class RegistrationTest : public DriverTest {
  protected:
@@ -47,6 +47,6 @@ class RegistrationTest : public DriverTest {
   std::vector<void*> memories_;
 };
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_REGISTRATION_REGISTRATION_FIXTURE_H_

@@ -4,7 +4,7 @@
 
 #include "tests/registration/registration_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class RegistrationSets : public RegistrationTest {
@@ -178,4 +178,4 @@ TEST_F(RegistrationSets, ServeCommunicatorsInTheOrderInWhichTheyCame) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 using engine::SequenceCall;
@@ -90,4 +90,4 @@ TEST(SequenceComparison, OfOneThatIsFarBehindForgetsTheOldestCalls) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -4,7 +4,7 @@
 #include "src/driver/graph_handles.h"
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class SymmetricCapture : public SymmetricTest {
@@ -178,4 +178,4 @@ TEST_F(SymmetricCapture, NeedsDeferredFrees) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

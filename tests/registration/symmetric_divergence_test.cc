@@ -1,7 +1,7 @@
 // Ranks that made different calls: verify() names the first, the pool serves nothing any more, and close() ends it.
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class SymmetricDivergence : public SymmetricTest {
@@ -122,4 +122,4 @@ TEST_F(SymmetricDivergence, VerifyOfAFixedPoolDoesNothing) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

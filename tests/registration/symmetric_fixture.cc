@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 void SymmetricTest::SetUp() {
   COMMPOOL_REQUIRE_NCCL();
@@ -111,4 +111,4 @@ void SymmetricTest::ReleasePoolOf(int rank) {
   ExpectOk({runtime_->DestroyPool(std::exchange(handles_[number], 0))});
 }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

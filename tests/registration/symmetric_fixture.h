@@ -11,7 +11,7 @@
 #include "src/pool/runtime.h"
 #include "tests/registration/rank_group.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 // Four ranks where there are devices for them, at least two. At the end every pool that was made is closed, which must
 // succeed.
@@ -59,6 +59,6 @@ class SymmetricTest : public DriverTest {
   std::vector<std::shared_ptr<Pool>> pools_;
 };
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_REGISTRATION_SYMMETRIC_FIXTURE_H_

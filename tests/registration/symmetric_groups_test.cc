@@ -4,7 +4,7 @@
 
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 using Group = std::vector<int>;  // ranks, in the communicator's order
@@ -227,4 +227,4 @@ TEST_F(SymmetricGroups, ThatAreMixedUpAreFoundWithinTheDeadline) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // The limit of a device holds for symmetric pools too: a rank without room fails the step on all.
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class SymmetricLimit : public SymmetricTest {
@@ -70,4 +70,4 @@ TEST_F(SymmetricLimit, LosesNothingByAStepThatFails) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

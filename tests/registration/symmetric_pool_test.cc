@@ -3,7 +3,7 @@
 
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class SymmetricPoolLife : public SymmetricTest {
@@ -175,4 +175,4 @@ TEST_F(SymmetricPoolLife, ClosesTwice) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

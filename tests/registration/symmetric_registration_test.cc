@@ -1,7 +1,7 @@
 // Symmetric pools and further communicators: register_with, deregister, abandon.
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class SymmetricRegistration : public SymmetricTest {
@@ -117,4 +117,4 @@ TEST_F(SymmetricRegistration, APoolWithoutItsHomeRegistrationGrowsUnregistered) 
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

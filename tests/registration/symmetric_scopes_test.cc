@@ -1,7 +1,7 @@
 // Scopes of symmetric pools: what a full one hands on is the same on every rank (rule 4).
 #include "tests/registration/symmetric_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class SymmetricScopes : public SymmetricTest {
@@ -93,4 +93,4 @@ TEST_F(SymmetricScopes, WhatAFixedPoolHandsOnPassesSymmetricPoolsBy) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

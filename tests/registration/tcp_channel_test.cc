@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 using Channel = std::unique_ptr<AgreementChannel>;
@@ -134,4 +134,4 @@ TEST_F(TcpChannels, RefuseAnAddressThatIsNone) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

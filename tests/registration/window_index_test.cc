@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 constexpr uint64_t kPage = uint64_t{2} << 20;
@@ -145,4 +145,4 @@ TEST(WindowIndex, IsReadWhileWindowsComeAndGo) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

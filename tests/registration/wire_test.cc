@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 TEST(Wire, GivesBackWhatWasWritten) {
@@ -48,4 +48,4 @@ TEST(Wire, StaysFailedAfterAFailure) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -3,7 +3,7 @@
 
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Health : public DriverTest {
@@ -43,4 +43,4 @@ TEST_F(Health, DoesNotRecover) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

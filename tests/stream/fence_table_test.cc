@@ -7,7 +7,7 @@
 #include "src/driver/launch.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kBytes = 4 << 20;
@@ -142,4 +142,4 @@ TEST_F(Fences, TellAStickyErrorToTheDevicesHealth) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -6,7 +6,7 @@
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class StreamDevicesFacts : public DriverTest {
@@ -82,4 +82,4 @@ TEST_F(StreamDevicesFacts, AThreadWithoutAContextFindsAStreamsDeviceAndStaysWith
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace commpool {
+namespace commpool::internal {
 namespace {
 
 CUstream Handle(uintptr_t value) { return reinterpret_cast<CUstream>(value); }
@@ -51,4 +51,4 @@ TEST(StreamKeysDeathTest, OfOtherThreadsDefaultStreamsHaveNoHandle) {
 }
 
 }  // namespace
-}  // namespace commpool
+}  // namespace commpool::internal

@@ -82,10 +82,10 @@ std::vector<std::vector<AdviceRow>> Parts(const std::vector<AdviceRow>& rows) {
   return parts;
 }
 
-nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const Measured& measured) {
+nlohmann::json ToJson(const Ranks& ranks, const internal::Driver& driver, const Measured& measured) {
   nlohmann::json json = {{"driver", driver.description},
                          {"ranks", ranks.count()},
-                         {"modelled", driver.kind == DriverChoice::kEmulated},
+                         {"modelled", driver.kind == internal::DriverChoice::kEmulated},
                          {"without", measured.without},
                          {"rows", nlohmann::json::array()},
                          {"ranges", nlohmann::json::array()}};
@@ -133,15 +133,15 @@ void PrintPart(const std::vector<AdviceRow>& part) {
   for (const AdviceRange& range : MakeRanges(part)) {
     std::printf("  %-6s .sizes = {%llu, %llu}   %s to %s: %.2f to %.2f times as fast as plain\n", Name(range.kind),
                 static_cast<unsigned long long>(range.min_bytes), static_cast<unsigned long long>(range.max_bytes),
-                FormatBytes(range.min_bytes).c_str(), FormatBytes(range.max_bytes).c_str(), range.least_gain,
-                range.most_gain);
+                internal::FormatBytes(range.min_bytes).c_str(), internal::FormatBytes(range.max_bytes).c_str(),
+                range.least_gain, range.most_gain);
   }
 }
 
-void Print(const Ranks& ranks, const Driver& driver, const Measured& measured) {
+void Print(const Ranks& ranks, const internal::Driver& driver, const Measured& measured) {
   std::printf("# %s\n# %d ranks; bytes are those of the larger buffer; .sizes as a scope takes them, both ends in\n",
               driver.description.c_str(), ranks.count());
-  if (driver.kind == DriverChoice::kEmulated) {
+  if (driver.kind == internal::DriverChoice::kEmulated) {
     std::printf("# emulated: times are a model's, after an H200's. Ask the machine that you will run on\n");
   }
   for (const std::string& kind : measured.without) std::printf("# without %s\n", kind.c_str());
@@ -156,13 +156,13 @@ int Run(const Arguments& arguments) {
   };
   Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
   if (!device.ok()) return fail(device.status());
-  const Driver& driver = *(*device)->driver;
+  const internal::Driver& driver = *(*device)->driver;
   if (ranks.count() == 1) {
     std::cout << "refused: one rank has nobody to send to; start 2 or more with mpirun\n";
     return kRefused;
   }
   std::string bytes = arguments.bytes;
-  if (bytes.empty()) bytes = driver.kind == DriverChoice::kEmulated ? "1K:4M" : "1K:1G";
+  if (bytes.empty()) bytes = driver.kind == internal::DriverChoice::kEmulated ? "1K:4M" : "1K:1G";
   Result<std::vector<uint64_t>> sizes = ParseSizes(bytes, sizeof(float) * static_cast<uint64_t>(ranks.count()));
   if (!sizes.ok()) return fail(sizes.status());
   Result<Measured> measured = Advisor(ranks, **device, arguments).Measure(*sizes);

@@ -37,7 +37,7 @@ std::string NameOf(const std::map<std::string, Value>& names, Value value) {
   return "?";
 }
 
-nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const Arguments& arguments,
+nlohmann::json ToJson(const Ranks& ranks, const internal::Driver& driver, const Arguments& arguments,
                       const AllReduceReport& report) {
   nlohmann::json rows = nlohmann::json::array();
   for (const AllReduceRow& row : report.rows) {
@@ -56,11 +56,13 @@ nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const Arguments&
           {"rows", rows}};
 }
 
-void PrintTable(const Ranks& ranks, const Driver& driver, const Arguments& arguments, const AllReduceReport& report) {
+void PrintTable(const Ranks& ranks, const internal::Driver& driver, const Arguments& arguments,
+                const AllReduceReport& report) {
   std::printf("# %s\n# %d ranks, %s pool at %s, registration asked for: %s\n", driver.description.c_str(),
               ranks.count(), NameOf(kBackings, arguments.run.backing).c_str(),
               NameOf(kLocations, arguments.run.location).c_str(), Name(arguments.run.asked));
-  if (driver.kind == DriverChoice::kEmulated) std::printf("# emulated: times are a model's, results are computed\n");
+  if (driver.kind == internal::DriverChoice::kEmulated)
+    std::printf("# emulated: times are a model's, results are computed\n");
   std::printf("%12s %12s %8s %12s %14s %14s %8s %12s\n", "bytes", "count", "type", "time (us)", "algbw (GB/s)",
               "busbw (GB/s)", "wrong", "registration");
   for (const AllReduceRow& row : report.rows) {
@@ -85,7 +87,7 @@ int Run(Arguments arguments) {
     std::cerr << "commpool allreduce: " << device.status().message() << '\n';
     return kFailed;
   }
-  const Driver& driver = *(*device)->driver;
+  const internal::Driver& driver = *(*device)->driver;
   if (arguments.compare != Comparison::kNone) {
     return RunComparison(ranks, **device, arguments.run, arguments.compare, arguments.output);
   }

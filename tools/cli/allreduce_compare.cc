@@ -103,10 +103,11 @@ const ComparedRow& Slowest(const ComparedRows& rows) {
   });
 }
 
-nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const std::string& title, const ComparedRows& rows) {
+nlohmann::json ToJson(const Ranks& ranks, const internal::Driver& driver, const std::string& title,
+                      const ComparedRows& rows) {
   nlohmann::json json = {{"driver", driver.description},
                          {"ranks", ranks.count()},
-                         {"modelled", driver.kind == DriverChoice::kEmulated},
+                         {"modelled", driver.kind == internal::DriverChoice::kEmulated},
                          {"buffers", title},
                          {"least_ratio", Slowest(rows).ratio()},
                          {"rows", nlohmann::json::array()}};
@@ -120,10 +121,10 @@ nlohmann::json ToJson(const Ranks& ranks, const Driver& driver, const std::strin
   return json;
 }
 
-void Print(const Ranks& ranks, const Driver& driver, const std::string& title, const ComparedRows& rows) {
+void Print(const Ranks& ranks, const internal::Driver& driver, const std::string& title, const ComparedRows& rows) {
   std::printf("# %s\n# %d ranks, all-reduce out of place, buffers of %s\n", driver.description.c_str(), ranks.count(),
               title.c_str());
-  if (driver.kind == DriverChoice::kEmulated) std::printf("# emulated: times are a model's\n");
+  if (driver.kind == internal::DriverChoice::kEmulated) std::printf("# emulated: times are a model's\n");
   std::printf("%12s %12s %14s %12s %8s\n", "bytes", "time us", "beside", "its us", "ratio");
   for (const ComparedRow& row : rows) {
     std::printf("%12llu %12.1f %14s %12.1f %8.3f\n", static_cast<unsigned long long>(row.bytes), row.time_us,
@@ -137,7 +138,7 @@ void Print(const Ranks& ranks, const Driver& driver, const std::string& title, c
 
 int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options, Comparison comparison,
                   const OutputOptions& output) {
-  const Driver& driver = *device.driver;
+  const internal::Driver& driver = *device.driver;
   if (options.backing != Backing::kVmm || options.location != Location::kDevice) {
     if (ranks.first()) std::cout << "refused: --compare knows the vmm backing on the device only\n";
     return kRefused;

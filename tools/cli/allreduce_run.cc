@@ -47,28 +47,30 @@ class Measurement {
   Status FillInput(const Buffer& buffer) {
     std::vector<float> values(buffer.bytes() / sizeof(float));
     for (size_t index = 0; index < values.size(); ++index) values[index] = ValueOf(ranks_.rank(), index);
-    return CheckCuda(
+    return internal::CheckCuda(
         driver_, driver_.cuda.cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(buffer.data()), values.data(), buffer.bytes()),
         {.call = "cuMemcpyHtoD", .device = device_.device, .bytes = buffer.bytes()});
   }
 
   Status AllReduce(const Buffer& sent, const Buffer& received) {
     // Out of place: NCCL never uses a local registration for an all-reduce in place.
-    return CheckNccl(driver_,
-                     driver_.nccl.ncclAllReduce(sent.data(), received.data(), sent.bytes() / sizeof(float), ncclFloat,
-                                                ncclSum, device_.communicator, device_.stream),
-                     {.call = "ncclAllReduce", .device = device_.device, .bytes = sent.bytes()}, device_.communicator);
+    return internal::CheckNccl(driver_,
+                               driver_.nccl.ncclAllReduce(sent.data(), received.data(), sent.bytes() / sizeof(float),
+                                                          ncclFloat, ncclSum, device_.communicator, device_.stream),
+                               {.call = "ncclAllReduce", .device = device_.device, .bytes = sent.bytes()},
+                               device_.communicator);
   }
 
   int Iterations(uint64_t bytes) const {
     if (options_.iterations > 0) return options_.iterations;
-    if (driver_.kind == DriverChoice::kEmulated) return 2;  // its times are a model's: more of them tell no more
+    if (driver_.kind == internal::DriverChoice::kEmulated)
+      return 2;  // its times are a model's: more of them tell no more
     return bytes <= MiB(1) ? 200 : 40;
   }
 
   Status Time(const Buffer& sent, const Buffer& received, AllReduceRow& row) {
     const int iterations = Iterations(row.bytes);
-    const int warm_up = driver_.kind == DriverChoice::kEmulated ? 1 : 10;
+    const int warm_up = driver_.kind == internal::DriverChoice::kEmulated ? 1 : 10;
     for (int iteration = 0; iteration < warm_up; ++iteration) {
       Status status = AllReduce(sent, received);
       if (!status.ok()) return status;
@@ -83,8 +85,8 @@ class Measurement {
       if (!status.ok()) return status;
     }
     driver_.cuda.cuEventRecord(end.get(), device_.stream);
-    Status status = CheckCuda(driver_, driver_.cuda.cuStreamSynchronize(device_.stream),
-                              {.call = "cuStreamSynchronize", .device = device_.device});
+    Status status = internal::CheckCuda(driver_, driver_.cuda.cuStreamSynchronize(device_.stream),
+                                        {.call = "cuStreamSynchronize", .device = device_.device});
     if (!status.ok()) return status;
     float milliseconds = 0;
     driver_.cuda.cuEventElapsedTime(&milliseconds, begin.get(), end.get());
@@ -97,7 +99,7 @@ class Measurement {
 
   Result<long> CountWrong(const Buffer& received) {
     std::vector<float> values(received.bytes() / sizeof(float));
-    Status status = CheckCuda(
+    Status status = internal::CheckCuda(
         driver_,
         driver_.cuda.cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(received.data()), received.bytes()),
         {.call = "cuMemcpyDtoH", .device = device_.device, .bytes = received.bytes()});
@@ -113,7 +115,7 @@ class Measurement {
 
   const Ranks& ranks_;
   const RankDevice& device_;
-  const Driver& driver_;
+  const internal::Driver& driver_;
   const AllReduceOptions& options_;
   Pool& pool_;
 };

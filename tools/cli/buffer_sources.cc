@@ -49,7 +49,7 @@ class HandSource : public BufferSource {
     std::array<void*, 2> made = {};
     for (void*& data : made) {
       data = nullptr;
-      const uint64_t whole = RoundUp(std::max<uint64_t>(bytes, 1), 2 * kMiB);
+      const uint64_t whole = internal::RoundUp(std::max<uint64_t>(bytes, 1), 2 * internal::kMiB);
       Status status = Check(nccl_.ncclMemAlloc(&data, whole), "ncclMemAlloc", whole);
       if (status.ok()) status = Register(data, whole);
       if (!status.ok()) return status;
@@ -95,12 +95,12 @@ class HandSource : public BufferSource {
     return Status();
   }
   Status Check(ncclResult_t result, const char* call, uint64_t bytes) const {
-    return CheckNccl(*device_.driver, result, {.call = call, .device = device_.device, .bytes = bytes},
-                     device_.communicator);
+    return internal::CheckNccl(*device_.driver, result, {.call = call, .device = device_.device, .bytes = bytes},
+                               device_.communicator);
   }
 
   const RankDevice& device_;
-  const NcclLibrary& nccl_;
+  const internal::NcclLibrary& nccl_;
   const BufferKind kind_;
   std::vector<Held> held_;
 };
@@ -125,7 +125,7 @@ Result<std::unique_ptr<BufferSource>> MakePoolSource(const RankDevice& device, B
       {.device = device.device, .symmetric_across = window ? device.communicator : nullptr, .name = Name(kind)});
   if (!pool.ok()) return pool.status();
   Status status = kind == BufferKind::kLocal ? pool->register_with(device.communicator) : Status();
-  if (status.ok()) status = pool->reserve(2 * RoundUp(most_bytes, kMiB));
+  if (status.ok()) status = pool->reserve(2 * internal::RoundUp(most_bytes, internal::kMiB));
   if (status.ok() && kind == BufferKind::kLocal) status = pool->register_pending().status();
   if (!status.ok()) return status;
   return std::unique_ptr<BufferSource>(std::make_unique<PoolSource>(device, std::move(*pool)));

@@ -20,7 +20,7 @@ const char* Name(Collective collective) {
 const char* Name(Place place) { return place == Place::kIn ? "in place" : "out of place"; }
 
 Status CollectiveTimer::Launch(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const {
-  const NcclLibrary& nccl = device_.driver->nccl;
+  const internal::NcclLibrary& nccl = device_.driver->nccl;
   const size_t count = bytes / sizeof(float);
   const size_t part = count / static_cast<size_t>(ranks_.count());
   const size_t first = part * static_cast<size_t>(ranks_.rank());  // of this rank's part
@@ -42,19 +42,20 @@ Status CollectiveTimer::Launch(Collective collective, Place place, uint64_t byte
                                       device_.communicator, device_.stream);
       break;
   }
-  return CheckNccl(*device_.driver, result, {.call = Name(collective), .device = device_.device, .bytes = bytes},
-                   device_.communicator);
+  return internal::CheckNccl(*device_.driver, result,
+                             {.call = Name(collective), .device = device_.device, .bytes = bytes},
+                             device_.communicator);
 }
 
 int CollectiveTimer::Batch(uint64_t bytes) const {
   if (emulated()) return 1;
-  if (bytes <= kMiB) return 100;
-  return bytes <= 64 * kMiB ? 20 : 5;
+  if (bytes <= internal::kMiB) return 100;
+  return bytes <= 64 * internal::kMiB ? 20 : 5;
 }
 
 Result<double> CollectiveTimer::Time(Collective collective, Place place, uint64_t bytes,
                                      const BufferPair& buffers) const {
-  const Driver& driver = *device_.driver;
+  const internal::Driver& driver = *device_.driver;
   const int warm_up = emulated() ? 1 : 5;
   const int batch = Batch(bytes);
   const TimedEvent begin(driver);
@@ -69,8 +70,8 @@ Result<double> CollectiveTimer::Time(Collective collective, Place place, uint64_
     if (!status.ok()) return status;
   }
   driver.cuda.cuEventRecord(end.get(), device_.stream);
-  Status status = CheckCuda(driver, driver.cuda.cuStreamSynchronize(device_.stream),
-                            {.call = "cuStreamSynchronize", .device = device_.device});
+  Status status = internal::CheckCuda(driver, driver.cuda.cuStreamSynchronize(device_.stream),
+                                      {.call = "cuStreamSynchronize", .device = device_.device});
   if (!status.ok()) return status;
   float milliseconds = 0;
   driver.cuda.cuEventElapsedTime(&milliseconds, begin.get(), end.get());

@@ -23,14 +23,16 @@ struct BufferPair {
 // An event with timing.
 class TimedEvent {
  public:
-  explicit TimedEvent(const Driver& driver) : driver_(driver) { driver_.cuda.cuEventCreate(&event_, CU_EVENT_DEFAULT); }
+  explicit TimedEvent(const internal::Driver& driver) : driver_(driver) {
+    driver_.cuda.cuEventCreate(&event_, CU_EVENT_DEFAULT);
+  }
   ~TimedEvent() { driver_.cuda.cuEventDestroy(event_); }
   TimedEvent(const TimedEvent&) = delete;
   TimedEvent& operator=(const TimedEvent&) = delete;
   CUevent get() const { return event_; }
 
  private:
-  const Driver& driver_;
+  const internal::Driver& driver_;
   CUevent event_ = nullptr;
 };
 
@@ -43,7 +45,7 @@ class CollectiveTimer {
   Result<double> Time(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const;
   // How often a batch is measured: a model's times do not vary.
   int rounds() const { return emulated() ? 1 : 7; }
-  bool emulated() const { return device_.driver->kind == DriverChoice::kEmulated; }
+  bool emulated() const { return device_.driver->kind == internal::DriverChoice::kEmulated; }
 
  private:
   Status Launch(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const;

@@ -14,12 +14,12 @@ namespace {
 
 using nlohmann::json;
 
-json ToJson(const Capability& capability) {
+json ToJson(const internal::Capability& capability) {
   if (capability.available) return {{"available", true}};
   return {{"available", false}, {"reason", capability.reason}};
 }
 
-json DescribeOne(const DeviceInfo& info) {
+json DescribeOne(const internal::DeviceInfo& info) {
   return {{"device", info.device},
           {"name", info.name},
           {"pci_bus_id", info.pci_bus_id},
@@ -34,45 +34,48 @@ json DescribeOne(const DeviceInfo& info) {
 }
 
 // Capabilities of a backing at a location on device 0, which stands for all of a machine's.
-json DescribeRow(const Driver& driver, BackingKind kind, Placement::Kind place) {
-  const Placement placement{place, 0, -1};
-  json row = {{"backing", Name(kind)}, {"location", place == Placement::Kind::kDevice ? "device" : "host-numa"}};
-  Capability make = DescribeBacking(driver, kind, placement).make;
+json DescribeRow(const internal::Driver& driver, internal::BackingKind kind, internal::Placement::Kind place) {
+  const internal::Placement placement{place, 0, -1};
+  json row = {{"backing", Name(kind)},
+              {"location", place == internal::Placement::Kind::kDevice ? "device" : "host-numa"}};
+  internal::Capability make = internal::DescribeBacking(driver, kind, placement).make;
   if (make.available) {
-    Result<std::unique_ptr<Backing>> backing = MakeBacking(driver, {.kind = kind, .placement = placement});
+    Result<std::unique_ptr<internal::Backing>> backing =
+        internal::MakeBacking(driver, {.kind = kind, .placement = placement});
     if (backing.ok()) {
       // A segment says more than attributes do: which handle types are denied, whether NCCL falls back.
-      Result<std::unique_ptr<Segment>> segment = (*backing)->Make(1);
-      if (!segment.ok()) make = Capability::No(segment.status().message());
+      Result<std::unique_ptr<internal::Segment>> segment = (*backing)->Make(1);
+      if (!segment.ok()) make = internal::Capability::No(segment.status().message());
       row["granularity"] = (*backing)->granularity();
       row["local"] = ToJson((*backing)->CanRegisterLocal());
       row["window"] = ToJson((*backing)->CanRegisterWindow());
       row["revoke_peers"] = ToJson((*backing)->CanRevoke());
     } else {
-      make = Capability::No(backing.status().message());
+      make = internal::Capability::No(backing.status().message());
     }
   }
   row["make"] = ToJson(make);
   return row;
 }
 
-Result<json> Describe(const Driver& driver) {
-  Result<int> count = DeviceCount(driver);
+Result<json> Describe(const internal::Driver& driver) {
+  Result<int> count = internal::DeviceCount(driver);
   if (!count.ok()) return count.status();
   json devices = json::array();
   for (int device = 0; device < *count; ++device) {
-    Result<DeviceInfo> info = DescribeDevice(driver, device);
+    Result<internal::DeviceInfo> info = internal::DescribeDevice(driver, device);
     if (!info.ok()) return info.status();
     devices.push_back(DescribeOne(*info));
   }
   json backings = json::array();
-  for (const BackingKind kind : {BackingKind::kVmm, BackingKind::kNccl, BackingKind::kCuda}) {
-    backings.push_back(DescribeRow(driver, kind, Placement::Kind::kDevice));
-    backings.push_back(DescribeRow(driver, kind, Placement::Kind::kHostNuma));
+  for (const internal::BackingKind kind :
+       {internal::BackingKind::kVmm, internal::BackingKind::kNccl, internal::BackingKind::kCuda}) {
+    backings.push_back(DescribeRow(driver, kind, internal::Placement::Kind::kDevice));
+    backings.push_back(DescribeRow(driver, kind, internal::Placement::Kind::kHostNuma));
   }
   return json{{"driver", driver.description},
               {"nccl",
-               {{"version", FormatNcclVersion(driver.nccl.version)},
+               {{"version", internal::FormatNcclVersion(driver.nccl.version)},
                 {"file", driver.nccl.path},
                 {"missing", driver.nccl.why_missing}}},
               {"devices", devices},
@@ -104,9 +107,10 @@ void Print(const json& info) {
   for (const json& device : info["devices"]) {
     const auto yes = [&](const char* key) { return device[key].get<bool>() ? "yes" : "no"; };
     std::printf("%6d  %-26s %10s %5d  %-10s %-4s %-7s %-5s %-9s\n", device["device"].get<int>(),
-                device["name"].get<std::string>().c_str(), FormatBytes(device["bytes"].get<uint64_t>()).c_str(),
-                device["host_numa_node"].get<int>(), Joined(device["reaches"]).c_str(), yes("file_descriptor_handles"),
-                yes("fabric_handles"), yes("gpu_direct_rdma"), yes("multicast"));
+                device["name"].get<std::string>().c_str(),
+                internal::FormatBytes(device["bytes"].get<uint64_t>()).c_str(), device["host_numa_node"].get<int>(),
+                Joined(device["reaches"]).c_str(), yes("file_descriptor_handles"), yes("fabric_handles"),
+                yes("gpu_direct_rdma"), yes("multicast"));
   }
   std::printf("\n%-8s %-10s %8s %8s %8s %8s\n", "backing", "location", "make", "local", "window", "revoke");
   for (const json& row : info["backings"]) {
@@ -118,7 +122,7 @@ void Print(const json& info) {
 }
 
 int Run(const OutputOptions& output) {
-  Result<std::shared_ptr<const Driver>> driver = OpenDriver();
+  Result<std::shared_ptr<const internal::Driver>> driver = OpenDriver();
   if (!driver.ok()) {
     std::cerr << "commpool info: " << driver.status().message() << '\n';
     return kFailed;

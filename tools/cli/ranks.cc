@@ -56,32 +56,32 @@ RankDevice::~RankDevice() {
   if (stream != nullptr) driver->cuda.cuStreamDestroy(stream);
 }
 
-Result<std::shared_ptr<const Driver>> OpenDriver() {
-  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kAuto);
+Result<std::shared_ptr<const internal::Driver>> OpenDriver() {
+  Result<internal::LoaderOptions> options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto);
   if (!options.ok()) return options.status();
-  return LoadDriver(*options);
+  return internal::LoadDriver(*options);
 }
 
 namespace {
 
 // Rank 0 tries what was asked for; the others take what it found: half a job on the emulator would be fiction.
-Result<std::shared_ptr<const Driver>> OpenSameDriver(const Ranks& ranks) {
-  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kAuto);
+Result<std::shared_ptr<const internal::Driver>> OpenSameDriver(const Ranks& ranks) {
+  Result<internal::LoaderOptions> options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto);
   if (!options.ok()) return options.status();
-  Result<std::shared_ptr<const Driver>> driver = Status(StatusCode::kNotFound, "rank 0 found no driver");
+  Result<std::shared_ptr<const internal::Driver>> driver = Status(StatusCode::kNotFound, "rank 0 found no driver");
   int kind = -1;
   if (ranks.first()) {
-    driver = LoadDriver(*options);
+    driver = internal::LoadDriver(*options);
     if (driver.ok()) kind = static_cast<int>((*driver)->kind);
   }
   ranks.Broadcast(&kind, sizeof(kind));
   if (ranks.first() || kind < 0) return driver;
-  options->choice = static_cast<DriverChoice>(kind);
-  return LoadDriver(*options);
+  options->choice = static_cast<internal::DriverChoice>(kind);
+  return internal::LoadDriver(*options);
 }
 
-Status CheckDeviceForRank(const Ranks& ranks, const Driver& driver) {
-  Result<int> devices = DeviceCount(driver);
+Status CheckDeviceForRank(const Ranks& ranks, const internal::Driver& driver) {
+  Result<int> devices = internal::DeviceCount(driver);
   if (!devices.ok()) return devices.status();
   if (ranks.rank_on_host() < *devices) return Status();
   return Status(StatusCode::kInvalidArgument, "rank " + std::to_string(ranks.rank()) +
@@ -91,24 +91,25 @@ Status CheckDeviceForRank(const Ranks& ranks, const Driver& driver) {
 
 }  // namespace
 
-Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const Driver& driver, int device) {
+Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device) {
   if (!driver.nccl.available()) {
     return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
   }
   ncclUniqueId id = {};
   Status status;
-  if (ranks.first()) status = CheckNccl(driver, driver.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
+  if (ranks.first())
+    status = internal::CheckNccl(driver, driver.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
   if (!status.ok()) return status;
   ranks.Broadcast(&id, sizeof(id));
   ncclComm_t communicator = nullptr;
-  status = CheckNccl(driver, driver.nccl.ncclCommInitRank(&communicator, ranks.count(), id, ranks.rank()),
-                     {.call = "ncclCommInitRank", .device = device});
+  status = internal::CheckNccl(driver, driver.nccl.ncclCommInitRank(&communicator, ranks.count(), id, ranks.rank()),
+                               {.call = "ncclCommInitRank", .device = device});
   if (!status.ok()) return status;
   return communicator;
 }
 
 Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks) {
-  Result<std::shared_ptr<const Driver>> driver = OpenSameDriver(ranks);
+  Result<std::shared_ptr<const internal::Driver>> driver = OpenSameDriver(ranks);
   if (!driver.ok()) return driver.status();
   Status status = CheckDeviceForRank(ranks, **driver);
   if (!status.ok()) return status;
@@ -116,15 +117,16 @@ Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks) {
   auto device = std::make_unique<RankDevice>();
   device->driver = *driver;
   device->device = ranks.rank_on_host();
-  const auto kind = (*driver)->kind == DriverChoice::kEmulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA;
+  const auto kind =
+      (*driver)->kind == internal::DriverChoice::kEmulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA;
   if (commpool_initialize(kind) != COMMPOOL_OK) return Status(StatusCode::kDriverError, commpool_last_error());
 
-  Result<PrimaryContext> context = PrimaryContext::Retain(**driver, device->device);
+  Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(**driver, device->device);
   if (!context.ok()) return context.status();
   device->context = std::move(*context);
   (*driver)->cuda.cuCtxSetCurrent(device->context.get());
-  status = CheckCuda(**driver, (*driver)->cuda.cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING),
-                     {.call = "cuStreamCreate", .device = device->device});
+  status = internal::CheckCuda(**driver, (*driver)->cuda.cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING),
+                               {.call = "cuStreamCreate", .device = device->device});
   if (!status.ok()) return status;
   Result<ncclComm_t> communicator = MakeCommunicator(ranks, **driver, device->device);
   if (!communicator.ok()) return communicator.status();

@@ -43,9 +43,9 @@ class Ranks {
 
 // A driver that all ranks agree on, and what one rank needs of it.
 struct RankDevice {
-  std::shared_ptr<const Driver> driver;
+  std::shared_ptr<const internal::Driver> driver;
   int device = 0;
-  PrimaryContext context;
+  internal::PrimaryContext context;
   CUstream stream = nullptr;
   ncclComm_t communicator = nullptr;
 
@@ -60,10 +60,10 @@ struct RankDevice {
 Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks);
 
 // A communicator of all ranks: collective. The caller destroys it.
-Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const Driver& driver, int device);
+Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device);
 
 // The driver alone, for subcommands without ranks.
-Result<std::shared_ptr<const Driver>> OpenDriver();
+Result<std::shared_ptr<const internal::Driver>> OpenDriver();
 
 }  // namespace commpool::cli
 

@@ -6,16 +6,16 @@ namespace commpool::cli {
 
 Result<std::vector<uint64_t>> ParseSizes(const std::string& text, uint64_t unit) {
   const size_t colon = text.find(':');
-  Result<uint64_t> least = ParseBytes(text.substr(0, colon));
+  Result<uint64_t> least = internal::ParseBytes(text.substr(0, colon));
   if (!least.ok()) return least.status();
-  Result<uint64_t> most = colon == std::string::npos ? least : ParseBytes(text.substr(colon + 1));
+  Result<uint64_t> most = colon == std::string::npos ? least : internal::ParseBytes(text.substr(colon + 1));
   if (!most.ok()) return most.status();
-  if (*least < unit || *least > *most || *most > 64 * kGiB) {
+  if (*least < unit || *least > *most || *most > 64 * internal::kGiB) {
     return Status(StatusCode::kInvalidArgument, "--bytes " + text + ": write LEAST:MOST, at least " +
                                                     std::to_string(unit) + " and at most 64G, the smaller first");
   }
   std::vector<uint64_t> sizes;
-  for (uint64_t bytes = *least; bytes <= *most; bytes *= 2) sizes.push_back(RoundDown(bytes, unit));
+  for (uint64_t bytes = *least; bytes <= *most; bytes *= 2) sizes.push_back(internal::RoundDown(bytes, unit));
   return sizes;
 }
 

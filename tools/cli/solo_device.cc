@@ -9,7 +9,7 @@
 namespace commpool::cli {
 
 Result<std::unique_ptr<SoloDevice>> SoloDevice::Open(size_t streams, DriverTimes times) {
-  Result<std::shared_ptr<const Driver>> driver = OpenDriver();
+  Result<std::shared_ptr<const internal::Driver>> driver = OpenDriver();
   if (!driver.ok()) return driver.status();
   std::unique_ptr<SoloDevice> device(new SoloDevice(*driver));
   if (times == DriverTimes::kMeasured) {
@@ -19,10 +19,11 @@ Result<std::unique_ptr<SoloDevice>> SoloDevice::Open(size_t streams, DriverTimes
   Status status =
       detail::FromC(commpool_initialize(device->emulated() ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA));
   if (!status.ok()) return status;
-  Result<PrimaryContext> context = PrimaryContext::Retain(**driver, 0);
+  Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(**driver, 0);
   if (!context.ok()) return context.status();
   device->context_ = std::move(*context);
-  status = CheckCuda(**driver, (*driver)->cuda.cuCtxSetCurrent(device->context_.get()), {.call = "cuCtxSetCurrent"});
+  status = internal::CheckCuda(**driver, (*driver)->cuda.cuCtxSetCurrent(device->context_.get()),
+                               {.call = "cuCtxSetCurrent"});
   if (status.ok()) status = device->NeedStreams(streams);
   if (!status.ok()) return status;
   return device;
@@ -39,8 +40,8 @@ SoloDevice::~SoloDevice() {
 Status SoloDevice::NeedStreams(size_t count) {
   while (streams_.size() < count) {
     CUstream stream = nullptr;
-    Status status = CheckCuda(*driver_, driver_->cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-                              {.call = "cuStreamCreate", .device = 0});
+    Status status = internal::CheckCuda(*driver_, driver_->cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                                        {.call = "cuStreamCreate", .device = 0});
     if (!status.ok()) return status;
     streams_.push_back(stream);
   }
@@ -53,10 +54,10 @@ Result<ncclComm_t> SoloDevice::Communicator() {
     return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver_->nccl.why_missing);
   }
   ncclUniqueId id = {};
-  Status status = CheckNccl(*driver_, driver_->nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
+  Status status = internal::CheckNccl(*driver_, driver_->nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
   if (!status.ok()) return status;
-  status = CheckNccl(*driver_, driver_->nccl.ncclCommInitRank(&communicator_, 1, id, 0),
-                     {.call = "ncclCommInitRank", .device = 0});
+  status = internal::CheckNccl(*driver_, driver_->nccl.ncclCommInitRank(&communicator_, 1, id, 0),
+                               {.call = "ncclCommInitRank", .device = 0});
   if (!status.ok()) return status;
   return communicator_;
 }
@@ -64,8 +65,8 @@ Result<ncclComm_t> SoloDevice::Communicator() {
 Result<uint64_t> SoloDevice::MemoryInUse() const {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
-  Status status =
-      CheckCuda(*driver_, driver_->cuda.cuMemGetInfo(&free_bytes, &total_bytes), {.call = "cuMemGetInfo", .device = 0});
+  Status status = internal::CheckCuda(*driver_, driver_->cuda.cuMemGetInfo(&free_bytes, &total_bytes),
+                                      {.call = "cuMemGetInfo", .device = 0});
   if (!status.ok()) return status;
   return uint64_t{total_bytes - free_bytes};
 }

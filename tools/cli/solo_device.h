@@ -25,8 +25,8 @@ class SoloDevice {
   SoloDevice(const SoloDevice&) = delete;
   SoloDevice& operator=(const SoloDevice&) = delete;
 
-  const Driver& driver() const { return *driver_; }
-  bool emulated() const { return driver_->kind == DriverChoice::kEmulated; }
+  const internal::Driver& driver() const { return *driver_; }
+  bool emulated() const { return driver_->kind == internal::DriverChoice::kEmulated; }
   const std::vector<CUstream>& streams() const { return streams_; }
 
   // On the calling thread, for the driver calls that it makes itself.
@@ -39,10 +39,10 @@ class SoloDevice {
   Result<uint64_t> MemoryInUse() const;
 
  private:
-  explicit SoloDevice(std::shared_ptr<const Driver> driver) : driver_(std::move(driver)) {}
+  explicit SoloDevice(std::shared_ptr<const internal::Driver> driver) : driver_(std::move(driver)) {}
 
-  std::shared_ptr<const Driver> driver_;
-  PrimaryContext context_;
+  std::shared_ptr<const internal::Driver> driver_;
+  internal::PrimaryContext context_;
   std::vector<CUstream> streams_;
   ncclComm_t communicator_ = nullptr;
 };

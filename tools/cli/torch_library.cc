@@ -5,7 +5,7 @@
 namespace commpool::cli {
 
 Result<TorchLibrary> TorchLibrary::Open(const std::string& file) {
-  Result<SharedLibrary> library = SharedLibrary::Open(file);
+  Result<internal::SharedLibrary> library = internal::SharedLibrary::Open(file);
   if (!library.ok()) return library.status();
   void (*initialise)() = nullptr;
   TorchLibrary torch;

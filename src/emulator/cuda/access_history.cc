@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -104,4 +104,4 @@ void AccessHistory::Prune(const Clock& clock) {
   }
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -14,7 +14,7 @@
 
 #include "src/emulator/cuda/clock.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 struct Operation;
 
@@ -66,6 +66,6 @@ class AccessHistory {
   Pieces pieces_;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_ACCESS_HISTORY_H_

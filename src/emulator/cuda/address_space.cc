@@ -9,7 +9,7 @@
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -206,4 +206,4 @@ std::vector<std::string> AddressSpace::Describe() const {
   return lines;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -18,7 +18,7 @@
 
 #include "src/emulator/cuda/memory_bank.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class AccessHistory;
 
@@ -92,6 +92,6 @@ class AddressSpace {
   uint64_t next_buffer_id_ = 1;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_ADDRESS_SPACE_H_

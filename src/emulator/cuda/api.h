@@ -14,7 +14,7 @@
 #include "src/emulator/cuda/latency.h"
 #include "src/emulator/cuda/machine.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 enum class Needs {
   kNothing,  // works before cuInit
@@ -69,6 +69,6 @@ constexpr int kDriverVersion = 13000;
 // not the driver's or came after `version`.
 void* FindFunction(const char* name, int version);
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_API_H_

@@ -5,7 +5,7 @@
 
 #include "src/emulator/cuda/api.h"
 
-using namespace commpool::emulator;  // NOLINT: C on the outside
+using namespace commpool::internal::emulator;  // NOLINT: C on the outside
 
 namespace {
 

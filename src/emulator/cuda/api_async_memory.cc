@@ -4,7 +4,7 @@
 #include "src/base/bytes.h"
 #include "src/emulator/cuda/api.h"
 
-using namespace commpool::emulator;  // NOLINT: this file is C on the outside
+using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
 
@@ -102,7 +102,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     }
     uint64_t limit = std::numeric_limits<uint64_t>::max();
     if (properties->maxSize != 0)
-      limit = commpool::CheckedRoundUp(properties->maxSize, AsyncPool::kStep).value_or(limit);
+      limit = commpool::internal::CheckedRoundUp(properties->maxSize, AsyncPool::kStep).value_or(limit);
     *pool = machine.async_memory.Create(location.id, properties->handleTypes, limit);
     return CUDA_SUCCESS;
   });
@@ -152,7 +152,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   return Call("cuMemPoolTrimTo", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (!machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
     // At least that much stays: what is kept is rounded up to steps, unlike the threshold.
-    const uint64_t whole_steps = commpool::CheckedRoundUp(keep, AsyncPool::kStep).value_or(keep);
+    const uint64_t whole_steps = commpool::internal::CheckedRoundUp(keep, AsyncPool::kStep).value_or(keep);
     machine.async_memory.Trim(pool, whole_steps);
     return CUDA_SUCCESS;
   });

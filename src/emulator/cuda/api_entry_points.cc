@@ -8,7 +8,7 @@
 
 #include "src/emulator/cuda/api.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -59,9 +59,9 @@ void* FindFunction(const char* name, int version) {
   return StubFor(name);
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
-using namespace commpool::emulator;  // NOLINT: C on the outside
+using namespace commpool::internal::emulator;  // NOLINT: C on the outside
 
 CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint64_t,
                           CUdriverProcAddressQueryResult* found) {

@@ -5,7 +5,7 @@
 #include "src/emulator/cuda/api.h"
 #include "src/emulator/cuda/physical.h"
 
-using namespace commpool::emulator;  // NOLINT: this file is C on the outside
+using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
 
@@ -15,7 +15,7 @@ enum class Kind { kLinear, kPinnedHost };
 CUresult AllocateWhole(Machine& machine, Kind kind, const CUmemLocation& location, size_t bytes, CUdeviceptr* address) {
   if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   // A device hands out whole pages of 2 MiB to cuMemAlloc; here small allocations do not share one.
-  const std::optional<uint64_t> rounded = commpool::CheckedRoundUp(bytes, machine.description.granularity());
+  const std::optional<uint64_t> rounded = commpool::internal::CheckedRoundUp(bytes, machine.description.granularity());
   if (!rounded) return CUDA_ERROR_OUT_OF_MEMORY;
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -3,7 +3,7 @@
 
 #include "src/emulator/cuda/api.h"
 
-using namespace commpool::emulator;  // NOLINT: C on the outside
+using namespace commpool::internal::emulator;  // NOLINT: C on the outside
 
 void commpoolEmulatorNoteNvls(CUdeviceptr address, size_t bytes, const char* reason) {
   Machine& machine = Machine::Get();

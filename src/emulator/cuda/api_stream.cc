@@ -4,7 +4,7 @@
 
 #include "src/emulator/cuda/api.h"
 
-using namespace commpool::emulator;  // NOLINT: this file is C on the outside
+using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
 

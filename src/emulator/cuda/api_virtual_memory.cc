@@ -5,7 +5,7 @@
 #include "src/emulator/cuda/api.h"
 #include "src/emulator/cuda/physical.h"
 
-using namespace commpool::emulator;  // NOLINT: this file is C on the outside
+using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
 
@@ -95,7 +95,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
         if (address == nullptr || bytes == 0 || !IsMultiple(machine, bytes) || flags != 0) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        if (alignment != 0 && !commpool::IsPowerOfTwo(alignment)) return CUDA_ERROR_INVALID_VALUE;
+        if (alignment != 0 && !commpool::internal::IsPowerOfTwo(alignment)) return CUDA_ERROR_INVALID_VALUE;
         return machine.addresses.Reserve(bytes, std::max<uint64_t>(alignment, machine.description.granularity()),
                                          address);
       },

@@ -8,7 +8,7 @@
 #include "src/emulator/cuda/machine.h"
 #include "src/emulator/cuda/physical.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -286,4 +286,4 @@ void AsyncMemory::CheckLife(const Operation& operation) {
   }
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

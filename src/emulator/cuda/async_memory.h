@@ -26,11 +26,12 @@ struct CUmemPoolHandle_st {
   bool destroyed = false;    // goes once its last allocation has been freed
   std::set<int> accessible;  // devices that may read and write
   CUdeviceptr base = 0;      // 0 until it grows for the first time
-  commpool::emulator::AsyncPool decisions;
-  std::map<CUdeviceptr, commpool::emulator::StreamPoint> allocations;  // live, by address; where they were made
+  commpool::internal::emulator::AsyncPool decisions;
+  std::map<CUdeviceptr, commpool::internal::emulator::StreamPoint>
+      allocations;  // live, by address; where they were made
 };
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class Machine;
 
@@ -87,6 +88,6 @@ class AsyncMemory {
   std::map<int, CUmemoryPool> current_;   // by device, where one was set
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_MEMORY_H_

@@ -6,7 +6,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -281,4 +281,4 @@ std::optional<Extent> AsyncPool::LiveAt(uint64_t offset) const {
   return inside ? std::optional<Extent>({holding->first, holding->second.requested}) : std::nullopt;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 struct Operation;
 
@@ -120,6 +120,6 @@ class AsyncPool {
   std::map<uint64_t, uint64_t> steps_;  // reserved stretches: offset -> end, apart from each other
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_POOL_H_

@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 std::string Block::Describe() const {
   return "block of " + std::to_string(bytes) + " bytes allocated as #" + std::to_string(number) + " for stream " +
@@ -60,4 +60,4 @@ std::optional<BlockMisuse> BlockTable::Check(const commpoolEmulatorRange& range,
   return std::nullopt;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -13,7 +13,7 @@
 
 #include "src/emulator/extension.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 struct Block {
   CUdeviceptr address = 0;
@@ -58,6 +58,6 @@ class BlockTable {
   uint64_t last_number_ = 0;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_

@@ -15,7 +15,7 @@
 
 #include "src/emulator/cuda/function_names.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -146,4 +146,4 @@ std::string CallStack::Describe() const {
   return text.empty() ? "an unknown place" : text;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class CallStack {
  public:
@@ -20,6 +20,6 @@ class CallStack {
   std::shared_ptr<const Walk> walk_;  // shared by what was issued from one place
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_

@@ -6,7 +6,7 @@
 
 #include "src/emulator/cuda/machine.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -227,4 +227,4 @@ bool IsUnannouncedCapture(const Machine& machine, const CUstream_st* stream) {
   return machine.captures.Of(stream) != nullptr && !machine.captures.IsAnnounced(stream);
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -17,7 +17,7 @@
 #include "src/emulator/cuda/graph.h"
 #include "src/emulator/cuda/scheduler.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class Machine;
 
@@ -102,6 +102,6 @@ CUstreamCaptureMode& ThreadCaptureMode();
 // captures that are announced only.
 bool IsUnannouncedCapture(const Machine& machine, const CUstream_st* stream);
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_

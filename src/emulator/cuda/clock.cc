@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -62,4 +62,4 @@ Clock Clock::FromWords(const uint64_t* words, size_t count) {
   return clock;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

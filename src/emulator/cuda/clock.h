@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 // One moment of one component: what a clock covers or not.
 struct Moment {
@@ -42,6 +42,6 @@ struct StreamClock {
   Clock clock;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_CLOCK_H_

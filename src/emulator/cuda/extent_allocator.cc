@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 ExtentAllocator::ExtentAllocator(uint64_t start, uint64_t bytes) { Insert(start, bytes); }
 
@@ -43,4 +43,4 @@ void ExtentAllocator::Erase(std::map<uint64_t, uint64_t>::iterator piece) {
   free_.erase(piece);
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class ExtentAllocator {
  public:
@@ -28,6 +28,6 @@ class ExtentAllocator {
   std::set<std::pair<uint64_t, uint64_t>> free_size_;  // the same, as (bytes, offset)
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_EXTENT_ALLOCATOR_H_

@@ -10,7 +10,7 @@
 
 #include "src/base/file_descriptor.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -85,4 +85,4 @@ std::string FunctionAt(uintptr_t address, const Dl_info& module) {
   return {};
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <string>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 // As a linker knows it, not demangled; empty for what no table names. `module` is dladdr's answer for the address.
 std::string FunctionAt(uintptr_t address, const Dl_info& module);
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_FUNCTION_NAMES_H_

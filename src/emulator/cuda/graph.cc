@@ -4,7 +4,7 @@
 
 #include "src/emulator/cuda/machine.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -93,4 +93,4 @@ std::vector<std::string> Graphs::Describe() const {
   return lines;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

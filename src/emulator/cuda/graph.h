@@ -19,12 +19,12 @@
 #include "src/emulator/cuda/user_objects.h"
 
 struct CUgraphNode_st {
-  commpool::emulator::Operation operation;
+  commpool::internal::emulator::Operation operation;
   int device = 0;
   std::vector<CUgraphNode_st*> dependencies;
 };
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 // Dependencies come before what depends on them.
 using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
@@ -32,23 +32,23 @@ using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
 // The name of an operation among the nodes that touches the range; null where there is none.
 const char* UserAmong(const Nodes& nodes, CUdeviceptr address, uint64_t bytes);
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 struct CUgraph_st {
-  explicit CUgraph_st(commpool::emulator::UserObjects& user_objects) : objects(user_objects) {}
+  explicit CUgraph_st(commpool::internal::emulator::UserObjects& user_objects) : objects(user_objects) {}
 
-  commpool::emulator::Nodes nodes;
-  commpool::emulator::ObjectReferences objects;
+  commpool::internal::emulator::Nodes nodes;
+  commpool::internal::emulator::ObjectReferences objects;
 };
 
 struct CUgraphExec_st {
-  commpool::emulator::Nodes nodes;
+  commpool::internal::emulator::Nodes nodes;
   // Shared with launches that have not ended, so that the objects outlive an executable graph destroyed meanwhile.
-  std::shared_ptr<const commpool::emulator::ObjectReferences> objects;
-  std::shared_ptr<commpool::emulator::Operation> last;  // the end of its last launch
+  std::shared_ptr<const commpool::internal::emulator::ObjectReferences> objects;
+  std::shared_ptr<commpool::internal::emulator::Operation> last;  // the end of its last launch
 };
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class Machine;
 
@@ -75,6 +75,6 @@ class Graphs {
   std::map<CUgraphExec, std::unique_ptr<CUgraphExec_st>> executables_;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_GRAPH_H_

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -48,4 +48,4 @@ double CopyDuration(uint64_t bytes) {
   return 2.0 + static_cast<double>(bytes) / kBytesPerMicrosecond;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 // Of one call of the host's; 0.2 for what is not in the table.
 double LatencyOf(const char* call, uint64_t bytes);
@@ -12,6 +12,6 @@ double LatencyOf(const char* call, uint64_t bytes);
 // Device time of a copy or a memset of that many bytes.
 double CopyDuration(uint64_t bytes);
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_LATENCY_H_

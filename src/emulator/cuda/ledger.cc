@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 Ledger::Ledger(const Description& description) : faults_(description.faults().begin(), description.faults().end()) {}
 
@@ -63,4 +63,4 @@ void Ledger::Report(const std::string& rule, const std::string& details) {
   std::fprintf(stderr, "commpool emulator: broken rule: %s: %s\n", rule.c_str(), details.c_str());
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

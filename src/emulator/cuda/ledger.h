@@ -15,7 +15,7 @@
 
 #include "src/emulator/description.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class Ledger {
  public:
@@ -54,6 +54,6 @@ class Ledger {
   std::vector<std::string> reports_;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_LEDGER_H_

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -118,4 +118,4 @@ CUctx_st*& CurrentContext() {
   return current;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -36,7 +36,7 @@ struct CUctx_st {
   CUresult sticky = CUDA_SUCCESS;  // the first error that lost the context
 };
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 struct Handle {
   std::shared_ptr<Physical> physical;
@@ -97,6 +97,6 @@ class Machine {
 // The current context of the calling thread; null where none is.
 CUctx_st*& CurrentContext();
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_MACHINE_H_

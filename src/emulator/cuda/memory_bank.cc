@@ -10,7 +10,7 @@
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -141,4 +141,4 @@ int MemoryBank::Export(uint32_t record) const {
   return descriptor;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

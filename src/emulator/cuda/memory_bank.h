@@ -17,7 +17,7 @@
 #include "src/base/file_descriptor.h"
 #include "src/emulator/cuda/extent_allocator.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 struct BankLocation {
   enum class Kind : uint32_t { kDevice, kHostNuma, kHost };
@@ -89,6 +89,6 @@ class MemoryBank {
   std::set<uint32_t> maybe_released_;  // let go of here; the last of the importers may have since
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_

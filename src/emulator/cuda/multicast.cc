@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -83,4 +83,4 @@ std::vector<std::string> Multicasts::Describe() const {
   return lines;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

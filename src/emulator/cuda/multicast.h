@@ -14,7 +14,7 @@
 
 #include "src/emulator/cuda/address_space.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 // A part of one physical allocation.
 struct MemoryPart {
@@ -60,6 +60,6 @@ class Multicasts {
   std::map<Handle, Object> objects_;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_MULTICAST_H_

@@ -17,7 +17,7 @@
 #include "src/emulator/cuda/stream_reach.h"
 #include "src/emulator/extension.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 struct Block;
 struct Operation;
@@ -86,6 +86,6 @@ struct Operation {
   }
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_OPERATION_H_

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -67,4 +67,4 @@ CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physic
   return CUDA_SUCCESS;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -8,7 +8,7 @@
 
 #include "src/emulator/cuda/machine.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 // CUDA_ERROR_OUT_OF_MEMORY where the location is full, and the location's error where there is none.
 CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationProp& properties,
@@ -17,6 +17,6 @@ CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationPro
 // Another handle on memory that a process exported; CUDA_ERROR_UNKNOWN for a descriptor that is no export.
 CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physical>* physical);
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_PHYSICAL_H_

@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 void PoolStreams::Used(uint64_t stream, CUdeviceptr block, const std::string& pool) {
   Uses& uses = known_[stream];
@@ -27,4 +27,4 @@ std::string PoolStreams::Destroyed(uint64_t stream) {
   return pool;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

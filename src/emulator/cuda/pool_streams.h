@@ -13,7 +13,7 @@
 #include <set>
 #include <string>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class PoolStreams {
  public:
@@ -35,6 +35,6 @@ class PoolStreams {
   std::map<uint64_t, Uses> known_;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_POOL_STREAMS_H_

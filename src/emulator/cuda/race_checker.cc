@@ -7,7 +7,7 @@
 
 #include "src/emulator/cuda/race_report.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -201,4 +201,4 @@ void RaceChecker::PruneWhereLarge() {
   most_pieces_ = std::max(kFewPieces, 2 * pieces_);
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

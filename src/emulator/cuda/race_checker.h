@@ -20,7 +20,7 @@
 #include "src/emulator/cuda/ledger.h"
 #include "src/emulator/cuda/operation.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class RaceChecker {
  public:
@@ -81,6 +81,6 @@ class RaceChecker {
   std::vector<Conflict> conflicts_;  // of the operation that starts; kept for its memory
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_RACE_CHECKER_H_

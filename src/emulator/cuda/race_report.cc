@@ -5,7 +5,7 @@
 
 #include "src/emulator/cuda/block_table.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -63,4 +63,4 @@ std::string DescribeOpenAccesses(const std::vector<Conflict>& accesses) {
   return text;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

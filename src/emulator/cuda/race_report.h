@@ -8,7 +8,7 @@
 #include "src/emulator/cuda/access_history.h"
 #include "src/emulator/cuda/operation.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 // `base` is where the later operation has the memory's offset 0.
 std::string DescribeRace(const Operation& later, AccessKind kind, CUdeviceptr base, const Conflict& conflict);
@@ -18,6 +18,6 @@ std::string DescribeMisuse(const Operation& operation, const commpoolEmulatorRan
 // REQUIRES: there is one.
 std::string DescribeOpenAccesses(const std::vector<Conflict>& accesses);
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_RACE_REPORT_H_

@@ -5,7 +5,7 @@
 
 #include "src/emulator/cuda/machine.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 Scheduler::Scheduler(Machine& machine, int devices, uint64_t seed)
     : machine_(machine), random_(seed), workers_(static_cast<size_t>(devices)), gone_(static_cast<size_t>(devices)) {
@@ -317,4 +317,4 @@ std::vector<std::string> Scheduler::Describe() const {
   return lines;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -28,10 +28,10 @@ struct CUstream_st {
   uint64_t id = 0;
   int priority = 0;
   bool destroyed = false;  // runs what it holds, then goes
-  std::deque<std::shared_ptr<commpool::emulator::Operation>> queue;
-  std::shared_ptr<commpool::emulator::Operation> last;  // submitted, done or not
-  double time_us = 0;                                   // virtual end of its last finished operation
-  commpool::emulator::StreamClock clock;                // of its last finished operation
+  std::deque<std::shared_ptr<commpool::internal::emulator::Operation>> queue;
+  std::shared_ptr<commpool::internal::emulator::Operation> last;  // submitted, done or not
+  double time_us = 0;                                             // virtual end of its last finished operation
+  commpool::internal::emulator::StreamClock clock;                // of its last finished operation
 
   bool blocking() const { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
 };
@@ -39,15 +39,15 @@ struct CUstream_st {
 struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
-  std::shared_ptr<commpool::emulator::Marker> marker;  // of the last record; null before the first
+  std::shared_ptr<commpool::internal::emulator::Marker> marker;  // of the last record; null before the first
 };
 
 struct commpoolEmulatorOperation_st {
   CUstream_st* stream = nullptr;
-  std::shared_ptr<commpool::emulator::Operation> operation;
+  std::shared_ptr<commpool::internal::emulator::Operation> operation;
 };
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class Machine;
 
@@ -123,6 +123,6 @@ class Scheduler {
   uint64_t next_sequence_ = 0;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_SCHEDULER_H_

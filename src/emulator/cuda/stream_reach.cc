@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -33,4 +33,4 @@ bool StreamReach::Covers(uint64_t stream, uint64_t sequence) const {
   return place != entries_.end() && place->first == stream && place->second >= sequence;
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class StreamReach {
  public:
@@ -21,6 +21,6 @@ class StreamReach {
   std::vector<std::pair<uint64_t, uint64_t>> entries_;  // (stream, sequence), sorted by stream
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_STREAM_REACH_H_

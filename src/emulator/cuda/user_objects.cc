@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 namespace {
 
@@ -70,4 +70,4 @@ bool ObjectReferences::Release(CUuserObject object, uint64_t count) {
   return objects_.Release(object, count);
 }
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

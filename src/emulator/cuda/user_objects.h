@@ -22,7 +22,7 @@ struct CUuserObject_st {
   uint64_t references = 0;
 };
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 
 class UserObjects {
  public:
@@ -68,6 +68,6 @@ class ObjectReferences {
   std::map<CUuserObject, uint64_t> counts_;
 };
 
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator
 
 #endif  // COMMPOOL_SRC_EMULATOR_CUDA_USER_OBJECTS_H_

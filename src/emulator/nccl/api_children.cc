@@ -8,7 +8,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/new_communicator.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -63,9 +63,9 @@ ncclResult_t JoinGrown(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* 
 
 }  // namespace
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
-using namespace commpool::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
+using namespace commpool::internal::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
                                              ncclConfig_t* config) {

@@ -3,7 +3,7 @@
 #include "src/emulator/nccl/group.h"
 #include "src/emulator/nccl/live_communicators.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -32,9 +32,9 @@ ncclResult_t Broadcast(const char* name, const void* send, void* receive, size_t
 
 }  // namespace
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
-using namespace commpool::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
+using namespace commpool::internal::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
 
 COMMPOOL_NCCL_API ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                              ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,

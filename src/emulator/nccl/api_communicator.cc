@@ -9,7 +9,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/new_communicator.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -72,9 +72,9 @@ ncclResult_t InitAll(ncclComm_t* comms, int count, const int* devices) {
 
 }  // namespace
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
-using namespace commpool::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
+using namespace commpool::internal::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
 
 COMMPOOL_NCCL_API ncclResult_t ncclGetVersion(int* version) {
   if (const ncclResult_t injected = EnterCall("ncclGetVersion"); injected != ncclSuccess) return injected;

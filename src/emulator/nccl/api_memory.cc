@@ -11,7 +11,7 @@
 #include "src/emulator/nccl/live_communicators.h"
 #include "src/emulator/nccl/log.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -139,9 +139,9 @@ ncclResult_t Free(void* pointer) {
 
 }  // namespace
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
-using namespace commpool::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
+using namespace commpool::internal::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
 
 COMMPOOL_NCCL_API ncclResult_t ncclMemAlloc(void** ptr, size_t size) {
   if (const ncclResult_t injected = EnterCall("ncclMemAlloc"); injected != ncclSuccess) return injected;

@@ -4,7 +4,7 @@
 #include "src/emulator/nccl/live_communicators.h"
 #include "src/emulator/nccl/log.h"
 
-using namespace commpool::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
+using namespace commpool::internal::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) {
   const Call call("ncclCommRegister", comm);

@@ -8,7 +8,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -56,9 +56,9 @@ ncclResult_t WithRoot(const char* name, Direction of_root, const void* send, voi
 
 }  // namespace
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
-using namespace commpool::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
+using namespace commpool::internal::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
 
 COMMPOOL_NCCL_API ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
                                         ncclComm_t comm, cudaStream_t stream) {

@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 ncclResult_t AsyncWork::result() {
   const std::lock_guard lock(mutex_);
@@ -31,4 +31,4 @@ ncclResult_t AsyncWork::Run(std::vector<std::shared_ptr<AsyncWork>> users, std::
   return ncclInProgress;
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

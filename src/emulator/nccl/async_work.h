@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 class AsyncWork {
  public:
@@ -30,6 +30,6 @@ class AsyncWork {
   ncclResult_t result_ = ncclSuccess;
 };
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_ASYNC_WORK_H_

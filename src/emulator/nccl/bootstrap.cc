@@ -8,7 +8,7 @@
 
 #include "src/emulator/nccl/driver.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -197,4 +197,4 @@ Result<Membership> Join(const ncclUniqueId& id, PeerInfo own, Deadline deadline)
   return membership;
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

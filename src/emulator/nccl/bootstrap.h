@@ -12,7 +12,7 @@
 #include "commpool/status.h"
 #include "src/base/socket.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 // What each rank tells the others. Sent as it lies in memory: all ranks run the same build.
 struct PeerInfo {
@@ -56,6 +56,6 @@ uint64_t MagicOf(const ncclUniqueId& id);
 // Joins as `own.rank` of `own.ranks`. An error names the ranks that did not come, or what they disagree on.
 Result<Membership> Join(const ncclUniqueId& id, PeerInfo own, Deadline deadline);
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_BOOTSTRAP_H_

@@ -7,7 +7,7 @@
 #include "src/emulator/nccl/exchange.h"
 #include "src/emulator/nccl/log.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -192,4 +192,4 @@ ncclResult_t Communicator::Revoke() {
   return ncclSuccess;
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

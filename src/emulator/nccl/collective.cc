@@ -1,6 +1,6 @@
 #include "src/emulator/nccl/collective.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -50,4 +50,4 @@ std::optional<Mismatch> FindMismatch(const std::vector<CollectiveHeader>& header
   return std::nullopt;
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

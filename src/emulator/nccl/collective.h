@@ -13,7 +13,7 @@
 
 #include "src/emulator/nccl/model.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 // One ncclSend or ncclRecv.
 struct Transfer {
@@ -81,6 +81,6 @@ struct Mismatch {
 // The first disagreement; nothing where all ranks run the same collective the same way.
 std::optional<Mismatch> FindMismatch(const std::vector<CollectiveHeader>& headers);
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_H_

@@ -10,7 +10,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/releases.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -216,4 +216,4 @@ void Communicator::JoinThread() {
   driver.cuDevicePrimaryCtxRelease(device_);
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -24,7 +24,7 @@
 #include "src/emulator/nccl/progress_queue.h"
 #include "src/emulator/nccl/registration.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 struct ScaledSum {
   ncclDataType_t type;
@@ -197,6 +197,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::thread thread_;
 };
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_COMMUNICATOR_H_

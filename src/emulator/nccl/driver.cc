@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -116,4 +116,4 @@ ContextGuard::ContextGuard(CUcontext context) {
 
 ContextGuard::~ContextGuard() { GetDriver().cuCtxSetCurrent(saved_); }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -53,7 +53,7 @@
   X(commpoolEmulatorSetting)                       \
   X(commpoolEmulatorUnhold)
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 struct Driver {
 #define COMMPOOL_MEMBER(name) decltype(&::name) name = nullptr;
@@ -86,6 +86,6 @@ class ContextGuard {
   CUcontext saved_ = nullptr;
 };
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_DRIVER_H_

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -61,4 +61,4 @@ Result<std::vector<Message>> ExchangeAll(Mesh& mesh, int rank, int ranks, const 
   return Status(StatusCode::kDeadlineExceeded, "rank " + JoinRanks(missing) + " did not arrive");
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

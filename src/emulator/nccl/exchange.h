@@ -8,7 +8,7 @@
 #include "commpool/status.h"
 #include "src/emulator/nccl/bootstrap.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 using Message = std::vector<char>;
 
@@ -26,6 +26,6 @@ Result<std::vector<Message>> ExchangeAll(Mesh& mesh, int rank, int ranks, const 
 // "1, 3".
 std::string JoinRanks(const std::vector<int>& ranks);
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_EXCHANGE_H_

@@ -9,7 +9,7 @@
 #include "src/emulator/nccl/reduction.h"
 #include "src/emulator/nccl/ring.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 void Communicator::Run() {
   while (std::unique_ptr<PendingCollective> pending = queue_.TakeNext()) {
@@ -121,4 +121,4 @@ Status Communicator::RunCollective(PendingCollective& pending, double* end_us) {
   return Status();
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

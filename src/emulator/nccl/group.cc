@@ -7,7 +7,7 @@
 
 #include "src/emulator/nccl/log.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -145,4 +145,4 @@ ncclResult_t Group::RunAll(const Tasks& tasks) {
   return ncclSuccess;
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -10,7 +10,7 @@
 
 #include "src/emulator/nccl/communicator.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 class Group {
  public:
@@ -64,6 +64,6 @@ class Group {
   std::vector<Transfers> transfers_;
 };
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_GROUP_H_

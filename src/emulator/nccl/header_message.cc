@@ -5,7 +5,7 @@
 
 #include "src/emulator/nccl/driver.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -33,4 +33,4 @@ void JoinClock(const Message& message, commpoolEmulatorOperation operation) {
                                         message.size() - sizeof(CollectiveHeader));
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -6,7 +6,7 @@
 #include "src/emulator/nccl/collective.h"
 #include "src/emulator/nccl/exchange.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 Message MakeMessage(const CollectiveHeader& header, commpoolEmulatorOperation operation);
 
@@ -15,6 +15,6 @@ CollectiveHeader HeaderOf(const Message& message);
 // What the sender knew happened before `operation`.
 void JoinClock(const Message& message, commpoolEmulatorOperation operation);
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_

@@ -10,7 +10,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -213,4 +213,4 @@ ncclResult_t Communicator::Launch(const CollectiveRequest& request) {
   return ResultOf(result);
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

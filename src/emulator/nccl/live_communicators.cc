@@ -6,7 +6,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/releases.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 LiveCommunicators& LiveCommunicators::Get() {
   // Never destroyed: detached threads may end after main.
@@ -112,4 +112,4 @@ Call::~Call() {
   if (entered_) communicator_->Leave();
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

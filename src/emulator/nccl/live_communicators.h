@@ -11,7 +11,7 @@
 #include "src/emulator/nccl/async_work.h"
 #include "src/emulator/nccl/communicator.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 class LiveCommunicators {
  public:
@@ -68,6 +68,6 @@ LiveCommunicators::Entry FindEntry(const char* name, ncclComm_t handle);
 // The communicator, where it is ready; null otherwise.
 std::shared_ptr<Communicator> FindReported(const char* name, ncclComm_t handle);
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_LIVE_COMMUNICATORS_H_

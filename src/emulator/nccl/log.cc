@@ -13,7 +13,7 @@
 
 #include "src/emulator/nccl/driver.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -186,4 +186,4 @@ std::string HostName() {
   return host.substr(0, host.find('.'));
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

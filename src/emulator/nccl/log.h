@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 enum class LogLevel { kNone, kVersion, kWarn, kInfo, kTrace };
 
@@ -42,8 +42,8 @@ const char* LastWarning();
 
 std::string HostName();
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
-#define COMMPOOL_NCCL_WARN(...) ::commpool::emulated_nccl::LogWarning(__FILE__, __LINE__, __VA_ARGS__)
+#define COMMPOOL_NCCL_WARN(...) ::commpool::internal::emulated_nccl::LogWarning(__FILE__, __LINE__, __VA_ARGS__)
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_

@@ -10,7 +10,7 @@
 
 #include "src/emulator/nccl/releases.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -154,4 +154,4 @@ double TransferMicroseconds(size_t bytes) {
   return CollectiveMicroseconds(CollectiveKind::kBroadcast, bytes, 2, false);
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

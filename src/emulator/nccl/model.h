@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 // kTransfers is what a group's sends and receives become.
 enum class CollectiveKind : uint32_t { kAllReduce, kAllGather, kBroadcast, kReduceScatter, kReduce, kTransfers };
@@ -48,6 +48,6 @@ inline constexpr double kFirstUseMicroseconds = 150;
 inline constexpr double kWindowRegistrationMicroseconds = 30000;
 inline constexpr double kWindowDeregistrationMicroseconds = 500;
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_MODEL_H_

@@ -5,7 +5,7 @@
 #include "src/emulator/nccl/live_communicators.h"
 #include "src/emulator/nccl/log.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 ncclResult_t ReadConfig(const ncclConfig_t* config, Blocking inherited, Blocking* blocking) {
   constexpr unsigned int kConfigMagic = 0xcafebeef;
@@ -44,4 +44,4 @@ ncclResult_t NewCommunicator::Make(Communicator::Place place, const ncclUniqueId
   return ncclSuccess;
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

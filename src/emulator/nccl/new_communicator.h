@@ -8,7 +8,7 @@
 
 #include "src/emulator/nccl/communicator.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 enum class Blocking { kYes, kNo };
 
@@ -32,6 +32,6 @@ class NewCommunicator {
   std::shared_ptr<AsyncWork> async_;
 };
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_NEW_COMMUNICATOR_H_

@@ -9,7 +9,7 @@
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/log.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -135,4 +135,4 @@ void Communicator::UnbindMulticast(const Window& window) const {
   driver.cuMemRelease(window.multicast);
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -7,7 +7,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -117,4 +117,4 @@ void Communicator::ImportRegistration(LocalRegistration& slot, const void* buffe
   }
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

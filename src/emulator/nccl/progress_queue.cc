@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 uint64_t ProgressQueue::Launch() {
   const std::lock_guard lock(mutex_);
@@ -74,4 +74,4 @@ bool ProgressQueue::WaitUntilClosed(Deadline deadline) {
   return changed_.wait_until(lock, deadline, [&] { return closed_; });
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -14,7 +14,7 @@
 #include "src/emulator/extension.h"
 #include "src/emulator/nccl/collective.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 class Communicator;
 
@@ -66,6 +66,6 @@ class ProgressQueue {
   bool interrupted_ = false;
 };
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_PROGRESS_QUEUE_H_

@@ -7,7 +7,7 @@
 
 #include "src/emulator/nccl/short_floats.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -206,4 +206,4 @@ void Reduction::PrepareOwn(const void* values, int ranks, void* result, size_t c
   }
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

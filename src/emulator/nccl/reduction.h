@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 // Bytes of one element; 0 for a value that is no type.
 size_t ElementBytes(ncclDataType_t type);
@@ -38,6 +38,6 @@ struct Reduction {
   bool DividesAfter() const { return operation == ncclAvg && !IsFloat(type); }
 };
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_REDUCTION_H_

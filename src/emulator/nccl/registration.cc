@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -82,4 +82,4 @@ std::unique_ptr<Window> WindowTable::Remove(const Window* window) {
   return removed;
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 // One slot of the cache: page-rounded, shared by registrations of the same or a contained range.
 struct LocalRegistration {
@@ -72,6 +72,6 @@ class WindowTable {
   std::vector<std::unique_ptr<Window>> windows_;
 };
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_REGISTRATION_H_

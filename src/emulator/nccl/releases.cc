@@ -1,6 +1,6 @@
 #include "src/emulator/nccl/releases.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -36,4 +36,4 @@ int FirstReleaseOf(std::string_view function) {
   return 0;
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

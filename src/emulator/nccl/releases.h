@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 // The release that brought an API function: 22700 for 2.27.0; 0 for one that always was.
 int FirstReleaseOf(std::string_view function);
@@ -24,6 +24,6 @@ inline constexpr int kFirstWithSymmetricAverages = 23003;
 // src/dev_runtime.cc of 2.30.7: ranks may register unequal sizes.
 inline constexpr int kFirstWithUnequalWindows = 23007;
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_RELEASES_H_

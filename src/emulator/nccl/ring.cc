@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -176,4 +176,4 @@ Status Ring::Broadcast(const void* own, void* result, size_t bytes, int root) {
   return Status();
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -12,7 +12,7 @@
 #include "src/emulator/nccl/bootstrap.h"
 #include "src/emulator/nccl/reduction.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 class Ring {
  public:
@@ -58,6 +58,6 @@ class Ring {
   std::vector<char> scratch_;
 };
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_RING_H_

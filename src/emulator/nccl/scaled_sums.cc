@@ -5,7 +5,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 // Numbers of different communicators differ, as NCCL's do (src/enqueue.cc): a foreign one is refused.
 ncclResult_t Communicator::AddScaledSum(const void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
@@ -51,4 +51,4 @@ ncclResult_t Communicator::ResolveOperation(CollectiveRequest* request) const {
   return ncclSuccess;
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 // The upper half of a float, rounded to nearest even.
 struct Bfloat16 {
@@ -89,6 +89,6 @@ struct Float8 {
 using Float8E4M3 = Float8<3, 7, 0x7e>;
 using Float8E5M2 = Float8<2, 15, 0x7b>;
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl
 
 #endif  // COMMPOOL_SRC_EMULATOR_NCCL_SHORT_FLOATS_H_

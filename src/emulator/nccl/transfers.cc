@@ -10,7 +10,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 namespace {
 
@@ -161,4 +161,4 @@ Status Communicator::RunTransfers(PendingCollective& pending, double* end_us) {
   return Status();
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

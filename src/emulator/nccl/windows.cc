@@ -9,7 +9,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/releases.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 
 // What each rank tells the others about its part of a window.
 struct Communicator::WindowMessage {
@@ -253,4 +253,4 @@ void Communicator::DropRegistrations() {
   registrations_.Clear();
 }
 
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -8,7 +8,7 @@
 #include "src/driver/device_info.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Access : public ConformanceTest {
@@ -133,4 +133,4 @@ TEST_F(Access, MemoryMadeWithoutAHandleTypeIsNotExported) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -8,7 +8,7 @@
 #include "src/base/bytes.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kStep = 32 * kMiB;
@@ -434,4 +434,4 @@ TEST_F(AsyncMemory, APeerUsesItOnceGranted) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

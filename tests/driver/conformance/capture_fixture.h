@@ -10,7 +10,7 @@
 
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 class CaptureTest : public ConformanceTest {
  protected:
@@ -94,6 +94,6 @@ class CaptureTest : public ConformanceTest {
   std::vector<CUgraphExec> executables_;
 };
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_CAPTURE_FIXTURE_H_

@@ -13,7 +13,7 @@
 
 #include "tests/driver/conformance/capture_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr CUstreamCaptureMode kGlobal = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -353,4 +353,4 @@ TEST_F(Captures, EndWithTheirStream) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 CUmemAllocationProp PropertiesAt(CUmemLocation location) {
   CUmemAllocationProp properties = {};
@@ -85,4 +85,4 @@ std::vector<uint8_t> ConformanceTest::Read(CUdeviceptr address, uint64_t bytes) 
   return values;
 }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -11,7 +11,7 @@
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 constexpr CUmemLocation DeviceLocation(int device) { return {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}; }
 constexpr CUmemLocation NumaLocation(int node) { return {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = node}; }
@@ -65,6 +65,6 @@ class ConformanceTest : public DriverTest {
   std::vector<CUevent> events_;
 };
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_CONFORMANCE_FIXTURE_H_

@@ -14,7 +14,7 @@
 #include "src/driver/launch.h"
 #include "tests/driver/conformance/capture_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Graphs : public CaptureTest {
@@ -268,4 +268,4 @@ TEST_F(UserObjects, RefuseBadArguments) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 #include "src/driver/diagnosis.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class LostContext : public DriverTest {};
@@ -22,4 +22,4 @@ TEST_F(LostContext, MemoryWithoutAccessIsNotCopied) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

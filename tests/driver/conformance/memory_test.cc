@@ -7,7 +7,7 @@
 
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Memory : public ConformanceTest {
@@ -142,4 +142,4 @@ TEST_F(Memory, IsCopiedBetweenDevices) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -7,7 +7,7 @@
 #include "src/base/bytes.h"
 #include "tests/driver/conformance/nccl_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr size_t kElements = 1024;
@@ -238,4 +238,4 @@ TEST_F(NcclWindow, AGroupFillsItsWindowsAtItsEnd) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -6,7 +6,7 @@
 
 #include "tests/driver/conformance/nccl_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class NcclCommunicator : public NcclTest {
@@ -99,4 +99,4 @@ TEST_F(NcclCommunicator, ANonblockingOneIsPolled) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

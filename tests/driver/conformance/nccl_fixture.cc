@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 void NcclTest::SetUpTestSuite() {
   // Read by NCCL at its first communicator.
@@ -62,4 +62,4 @@ std::vector<MappedMemory> NcclTest::MakeMappedOnEachRank(uint64_t bytes) {
   return memories;
 }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -12,7 +12,7 @@
 #include "src/driver/handles.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 struct Rank {
   int rank = 0;
@@ -65,6 +65,6 @@ auto& OfRank(T& of_each_rank, const Rank& rank) {
 
 inline void* ToPointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_NCCL_FIXTURE_H_

@@ -6,7 +6,7 @@
 #include "src/driver/device_info.h"
 #include "tests/driver/conformance/nccl_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class NcclMemory : public NcclTest {
@@ -122,4 +122,4 @@ TEST_F(NcclMemory, AsAWindowBeginsAtAMultipleOf4096) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -9,7 +9,7 @@
 #include "src/driver/launch.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 // Host functions that write down the order in which they ran.
@@ -191,4 +191,4 @@ TEST_F(Streams, ALaunchRefusesAnEmptyRange) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 #include "src/base/bytes.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class VirtualMemory : public ConformanceTest {
@@ -163,4 +163,4 @@ TEST_F(VirtualMemory, AMappedAddressGivesItsHandleOnceMore) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

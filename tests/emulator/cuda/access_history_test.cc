@@ -8,7 +8,7 @@
 
 #include "src/emulator/cuda/operation.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 namespace {
 
 constexpr CUdeviceptr kBase = 0x10000;
@@ -137,4 +137,4 @@ TEST_F(AccessHistoryTest, TellsWhatAClockDoesNotCoverAtAnAddress) {
 }
 
 }  // namespace
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

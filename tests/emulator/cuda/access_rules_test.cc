@@ -3,7 +3,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr CUmemLocation At(int device) { return {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}; }
@@ -111,4 +111,4 @@ TEST_F(AccessRules, UnmappingWhatIsNoLongerHeldIsFine) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

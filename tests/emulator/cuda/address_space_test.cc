@@ -1,7 +1,7 @@
 // Addresses: device memory is not the host's, ranges are reserved, mapped and freed as a whole.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class AddressSpaces : public MachineTest {
@@ -109,4 +109,4 @@ TEST_F(AddressSpaces, OneMemoryAtTwoAddressesIsOneMemory) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

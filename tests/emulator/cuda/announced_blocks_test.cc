@@ -1,7 +1,7 @@
 // Blocks that pools announce to the emulated driver.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class AnnouncedBlocks : public MachineTest {
@@ -83,4 +83,4 @@ TEST_F(AnnouncedBlocks, AreForgottenWithTheirSegment) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

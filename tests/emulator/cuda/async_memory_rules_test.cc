@@ -5,7 +5,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kBytes = 1 << 20;
@@ -159,4 +159,4 @@ TEST_F(AsyncMemoryRules, AThresholdSparesALoopThatWaitsTheCostOfMemory) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -5,7 +5,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 namespace {
 
 constexpr uint64_t kStep = AsyncPool::kStep;
@@ -185,4 +185,4 @@ TEST_F(AsyncPoolDecides, AHighMarkFallsToWhatIsThere) {
 }
 
 }  // namespace
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 namespace {
 
 constexpr CUdeviceptr kSegment = 0x100000;
@@ -96,4 +96,4 @@ TEST(BlockTable, ForgetsTheBlocksOfASegment) {
 }
 
 }  // namespace
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

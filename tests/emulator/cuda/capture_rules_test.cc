@@ -5,7 +5,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class CaptureRules : public MachineTest {
@@ -327,4 +327,4 @@ TEST_F(CaptureRules, ACaptureIsAnnouncedByItsOriginOrItsStream) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 namespace {
 
 Clock MakeClock(const std::vector<Moment>& moments) {
@@ -57,4 +57,4 @@ TEST(Clock, ReadsWordsOfAnyContent) {
 }
 
 }  // namespace
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

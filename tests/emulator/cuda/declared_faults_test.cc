@@ -1,7 +1,7 @@
 // Faults of the description: they strike without a line of code in the program.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class DeclaredFaults : public MachineTest {
@@ -21,4 +21,4 @@ TEST_F(DeclaredFaults, StrikeFromTheFirstCallOn) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

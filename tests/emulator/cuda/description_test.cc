@@ -7,7 +7,7 @@
 
 #include "src/base/bytes.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 namespace {
 
 std::string RefusalOf(const std::string& text) {
@@ -140,4 +140,4 @@ TEST(EmulatorDescription, FaultsThatCannotBeReadAreRefused) {
 }
 
 }  // namespace
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

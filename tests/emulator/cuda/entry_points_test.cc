@@ -1,7 +1,7 @@
 // cuGetProcAddress by version, and functions that the emulator does not have.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class EntryPoints : public EmulatorTest {
@@ -70,4 +70,4 @@ TEST_F(EntryPoints, OfWhatIsNotEmulatedAbortWithTheirName) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // Calls that fail because a test says so.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Faults : public MachineTest {
@@ -78,4 +78,4 @@ TEST_F(Faults, StrikeCallsOfTheOtherLibraryToo) {
 TEST_F(Faults, ACallThatWasNeverMadeCountsZero) { EXPECT_EQ(CallCount("cuNoSuchCall"), 0u); }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // Streams that are destroyed while a pool still knows them.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class ForgottenStreams : public MachineTest {
@@ -96,4 +96,4 @@ TEST_F(ForgottenStreams, AreNeverDefaultStreams) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

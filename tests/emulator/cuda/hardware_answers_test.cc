@@ -4,7 +4,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class HardwareAnswers : public MachineTest {
@@ -181,4 +181,4 @@ TEST_F(UnmappedUnderWork, UnmapsAtOnceAndLosesTheContextWhenTheWorkRuns) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

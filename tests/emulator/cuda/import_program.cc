@@ -17,13 +17,13 @@ namespace {
 constexpr size_t kBytes = size_t{2} << 20;
 
 int Run(int descriptor, int expected, int written, bool hold) {
-  using commpool::DriverChoice;
-  const auto options = commpool::LoaderOptionsFromEnvironment(DriverChoice::kEmulated);
-  const auto driver = options.ok() ? commpool::LoadDriver(*options) : options.status();
+  using commpool::internal::DriverChoice;
+  const auto options = commpool::internal::LoaderOptionsFromEnvironment(DriverChoice::kEmulated);
+  const auto driver = options.ok() ? commpool::internal::LoadDriver(*options) : options.status();
   if (!driver.ok()) return 2;
-  const commpool::CudaDriver& cuda = (*driver)->cuda;
-  commpool::PrimaryContext context = commpool::PrimaryContext::Retain(**driver, 0).value();
-  commpool::ContextGuard guard(**driver, context);
+  const commpool::internal::CudaDriver& cuda = (*driver)->cuda;
+  commpool::internal::PrimaryContext context = commpool::internal::PrimaryContext::Retain(**driver, 0).value();
+  commpool::internal::ContextGuard guard(**driver, context);
   CUmemGenericAllocationHandle handle = 0;
   void* const shareable = reinterpret_cast<void*>(static_cast<intptr_t>(descriptor));
   if (cuda.cuMemImportFromShareableHandle(&handle, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS)

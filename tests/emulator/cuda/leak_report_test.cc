@@ -3,7 +3,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class LeakReport : public MachineTest {
@@ -101,4 +101,4 @@ TEST_F(LeakReport, IsCutAtTheCapacityAndCountsAllTheSame) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

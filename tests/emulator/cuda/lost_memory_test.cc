@@ -1,7 +1,7 @@
 // Memory that goes away between a launch and its run costs the context. Each test loses a device of its own.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class LostMemory : public EmulatorTest {
@@ -89,4 +89,4 @@ TEST_F(LostMemory, AnOperationThatEndsInAnErrorCostsTheContextToo) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

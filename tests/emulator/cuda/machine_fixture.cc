@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 void DeclareMachine(const char* description) {
   setenv("COMMPOOL_DRIVER", "emulated", 1);
@@ -115,4 +115,4 @@ uint8_t MachineTest::FirstByte(CUdeviceptr address) {
   return value;
 }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -14,14 +14,14 @@
 #include "src/emulator/extension.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 // A function of src/emulator/extension.h: Extension(&commpoolEmulatorNow) would link it, so it goes by name.
 template <typename Function>
 Function* ExtensionFunction(const char* name) {
   return reinterpret_cast<Function*>(SharedDriver()->extension(name));
 }
-#define COMMPOOL_EXTENSION(name) (::commpool::testing::ExtensionFunction<decltype(name)>(#name))
+#define COMMPOOL_EXTENSION(name) (::commpool::internal::testing::ExtensionFunction<decltype(name)>(#name))
 
 // Makes the emulator the driver and declares its machine. Before the first use of the driver, so from SetUpTestSuite.
 void DeclareMachine(const char* description);
@@ -78,6 +78,6 @@ class MachineTest : public EmulatorTest {
   std::vector<CUevent> events_;
 };
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_EMULATOR_CUDA_MACHINE_FIXTURE_H_

@@ -5,7 +5,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr size_t kGranularity = 2 << 20;
@@ -193,4 +193,4 @@ TEST_F(Multicast, ObjectsThatAreLeftAreLeaks) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

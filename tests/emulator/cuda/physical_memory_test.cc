@@ -7,7 +7,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class PhysicalMemories : public MachineTest {
@@ -114,4 +114,4 @@ TEST_F(PhysicalMemories, SizesThatOverflowAreOutOfMemoryOrInvalid) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 // Each runs in a process of its own that has not used the driver before.
@@ -39,4 +39,4 @@ TEST_F(ProgramDeathTest, NothingIsPrintedWhereNobodyAsked) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

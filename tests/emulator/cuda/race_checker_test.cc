@@ -4,7 +4,7 @@
 
 #include "src/emulator/description.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 namespace {
 
 class RaceCheckerTest : public ::testing::Test {
@@ -116,4 +116,4 @@ TEST_F(RaceCheckerTest, DoesNothingWhereItIsOff) {
 }
 
 }  // namespace
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

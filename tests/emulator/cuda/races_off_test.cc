@@ -1,7 +1,7 @@
 // races=no: nothing is looked for, and nothing is kept.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class RacesOff : public MachineTest {
@@ -34,4 +34,4 @@ TEST_F(RacesOff, GivesOperationsAnEmptyClock) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Races : public MachineTest {
@@ -314,4 +314,4 @@ TEST_F(Races, WorkThatIsHeldBackStillRacesWithWhatWasLongWaitedFor) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -8,7 +8,7 @@
 
 #include "src/emulator/description.h"
 
-namespace commpool::emulator {
+namespace commpool::internal::emulator {
 namespace {
 
 std::string Readme() {
@@ -30,4 +30,4 @@ TEST(EmulatorReadme, ListsEveryKeyWithItsDefault) {
 }
 
 }  // namespace
-}  // namespace commpool::emulator
+}  // namespace commpool::internal::emulator

@@ -8,7 +8,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 std::string ImportProgram() {
@@ -171,4 +171,4 @@ TEST_F(Sharing, ExportsOnlyWhatWasMadeForIt) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

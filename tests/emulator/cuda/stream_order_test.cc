@@ -4,7 +4,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class StreamOrder : public MachineTest {
@@ -216,4 +216,4 @@ TEST_F(StreamOrder, AHostFunctionRunsInOrder) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // Blocks that a pool allocates for a stream in capture.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class UnannouncedCaptures : public MachineTest {
@@ -72,4 +72,4 @@ TEST_F(UnannouncedCaptures, AreNoneOnOtherStreams) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -4,7 +4,7 @@
 
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class UnmappingRaces : public MachineTest {
@@ -120,4 +120,4 @@ TEST_F(UnmappingRaces, FreedMemoryHasNoHistory) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // Virtual time: what was declared adds up, whatever the machine that runs it.
 #include "tests/emulator/cuda/machine_fixture.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class VirtualTime : public MachineTest {
@@ -120,4 +120,4 @@ TEST_F(VirtualTime, IsNotKnownBeforeTheEventHasPassed) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class BadArguments : public EmulatedNccl {};
@@ -164,4 +164,4 @@ TEST(MissingFunctionDeathTest, AbortsWithItsName) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -1,7 +1,7 @@
 // Collectives in graphs: captured by every rank, replayed as often as the graph is launched.
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class CapturedCollectives : public EmulatedNccl {
@@ -83,4 +83,4 @@ TEST_F(CapturedCollectives, AreRefusedByABrokenCapture) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

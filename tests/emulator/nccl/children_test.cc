@@ -1,7 +1,7 @@
 // Communicators split from others.
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Children : public EmulatedNccl {};
@@ -153,4 +153,4 @@ TEST_F(Children, RefuseBadArguments) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

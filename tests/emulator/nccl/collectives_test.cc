@@ -7,7 +7,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Collectives : public EmulatedNccl {};
@@ -185,4 +185,4 @@ TEST_F(Collectives, OneThreadDrivesEveryRankWithGroups) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

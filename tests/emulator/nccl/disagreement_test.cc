@@ -9,7 +9,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 [[maybe_unused]] const int kShortWaits = setenv("COMMPOOL_EMULATOR", "nccl_timeout_ms=500", 1);
@@ -213,4 +213,4 @@ TEST_F(Disagreement, TheSecondOfTwoThreadsOnOneCommunicatorIsRefused) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

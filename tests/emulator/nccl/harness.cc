@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 namespace {
 
@@ -136,4 +136,4 @@ std::string EmulatedNccl::TakeReports() {
   return reports;
 }
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -91,7 +91,7 @@
   X(ncclScatter)                        \
   X(ncclSend)
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 
 // Both libraries' functions, looked up as the library under test does it for programs.
 struct Libraries {
@@ -180,6 +180,6 @@ class EmulatedNccl : public ::testing::Test {
   static std::string TakeReports();
 };
 
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 #endif  // COMMPOOL_TESTS_EMULATOR_NCCL_HARNESS_H_

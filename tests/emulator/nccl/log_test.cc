@@ -8,7 +8,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 std::string LogFile() {
@@ -138,4 +138,4 @@ TEST_F(Log, PlainMemoryIsRegisteredButNotUsed) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -5,7 +5,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 [[maybe_unused]] const int kWaits = setenv("COMMPOOL_EMULATOR", "nccl_timeout_ms=20000", 1);
@@ -122,4 +122,4 @@ TEST_F(LostRanks, RanksInDifferentHostCallsAreReported) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -5,7 +5,7 @@
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/registration.h"
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 namespace {
 
 void* Address(uintptr_t value) { return reinterpret_cast<void*>(value); }
@@ -113,4 +113,4 @@ TEST(LogSettings, ExpandFileNames) {
 }
 
 }  // namespace
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

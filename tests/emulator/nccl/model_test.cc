@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 namespace {
 
 constexpr size_t kMebi = 1 << 20;
@@ -66,4 +66,4 @@ TEST(Model, NamesTheKernelBySize) {
 }
 
 }  // namespace
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -6,7 +6,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Nonblocking : public EmulatedNccl {
@@ -174,4 +174,4 @@ TEST_F(Nonblocking, ABadConfigurationIsRefused) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -6,7 +6,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 [[maybe_unused]] const int kMachine = setenv("COMMPOOL_EMULATOR", "devices=4,multicast_granularity=4MiB", 1);
@@ -132,4 +132,4 @@ TEST_F(Nvls, OfLocalRegistrationsWantsAProcessForEachRank) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

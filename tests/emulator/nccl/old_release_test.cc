@@ -3,7 +3,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 [[maybe_unused]] const int kOld = setenv("COMMPOOL_EMULATOR", "nccl=2.19.3", 1);
@@ -50,4 +50,4 @@ TEST_F(OldRelease, HasLocalRegistrationsAndSplits) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -6,7 +6,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class Processes : public EmulatedNccl {};
@@ -55,4 +55,4 @@ TEST_F(Processes, AllReduceTogether) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr size_t kCount = 1024;
@@ -119,4 +119,4 @@ TEST_F(CollectiveRaces, ARankThatIsDoneDoesNotKnowThatAnotherHasWrittenItsResult
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

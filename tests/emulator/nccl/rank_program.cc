@@ -6,7 +6,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 ncclUniqueId ParseId(const std::string& text) {
@@ -49,10 +49,10 @@ int Run(int number, int ranks, const ncclUniqueId& id) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing
 
 int main(int count, char** arguments) {
   if (count != 4) return 64;
-  return commpool::testing::Run(std::atoi(arguments[1]), std::atoi(arguments[2]),
-                                commpool::testing::ParseId(arguments[3]));
+  return commpool::internal::testing::Run(std::atoi(arguments[1]), std::atoi(arguments[2]),
+                                          commpool::internal::testing::ParseId(arguments[3]));
 }

@@ -1,7 +1,7 @@
 // Reduce-scatter and reduce, with every type and operation.
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class ReducingCollectives : public EmulatedNccl {};
@@ -145,4 +145,4 @@ TEST_F(ReducingCollectives, RefuseBadArguments) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

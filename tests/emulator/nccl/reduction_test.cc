@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace commpool::emulated_nccl {
+namespace commpool::internal::emulated_nccl {
 namespace {
 
 // IEEE half, by the definition: slow and plain.
@@ -156,4 +156,4 @@ TEST(Reduction, ScalesByAnElementOfTheSameType) {
 }
 
 }  // namespace
-}  // namespace commpool::emulated_nccl
+}  // namespace commpool::internal::emulated_nccl

@@ -5,7 +5,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 constexpr size_t kBytes = 2 << 20;
@@ -249,4 +249,4 @@ TEST_F(WindowRegistration, OfSeveralRanksInOneThreadIsGrouped) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

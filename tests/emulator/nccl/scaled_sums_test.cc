@@ -1,7 +1,7 @@
 // Pre-multiplied sums: made, used, taken down, and mistaken.
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 class ScaledSums : public EmulatedNccl {};
@@ -78,4 +78,4 @@ TEST_F(ScaledSums, RefuseBadArguments) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -5,7 +5,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 [[maybe_unused]] const int kShortWaits = setenv("COMMPOOL_EMULATOR", "nccl_timeout_ms=2000", 1);
@@ -218,4 +218,4 @@ TEST_F(Transfers, ThatDifferInCountAreReported) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 [[maybe_unused]] const int kUnlinked = setenv("COMMPOOL_EMULATOR", "links=none", 1);
@@ -39,4 +39,4 @@ TEST_F(UnlinkedWindows, AreNotWrittenWithoutLocalRegistration) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/emulator/nccl/harness.h"
 
-namespace commpool::testing {
+namespace commpool::internal::testing {
 namespace {
 
 [[maybe_unused]] const int kNewer = setenv("COMMPOOL_EMULATOR", "nccl=2.30.7,windows=no", 1);
@@ -41,4 +41,4 @@ TEST_F(Version, HostMemoryIsNotRegisteredAndTheHandleNotWritten) {
 }
 
 }  // namespace
-}  // namespace commpool::testing
+}  // namespace commpool::internal::testing

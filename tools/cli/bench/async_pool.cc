@@ -4,7 +4,7 @@
 
 namespace commpool::cli {
 
-Result<AsyncPool> AsyncPool::Create(const Driver& driver, uint64_t release_threshold_bytes) {
+Result<AsyncPool> AsyncPool::Create(const internal::Driver& driver, uint64_t release_threshold_bytes) {
   int supported = 0;
   const CUresult asked = driver.cuda.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
   if (asked != CUDA_SUCCESS || supported == 0) {
@@ -14,12 +14,14 @@ Result<AsyncPool> AsyncPool::Create(const Driver& driver, uint64_t release_thres
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
   CUmemoryPool handle = nullptr;
-  Status status = CheckCuda(driver, driver.cuda.cuMemPoolCreate(&handle, &properties), {.call = "cuMemPoolCreate"});
+  Status status =
+      internal::CheckCuda(driver, driver.cuda.cuMemPoolCreate(&handle, &properties), {.call = "cuMemPoolCreate"});
   if (!status.ok()) return status;
   AsyncPool pool(driver, handle);
   cuuint64_t threshold = release_threshold_bytes;
-  status = CheckCuda(driver, driver.cuda.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
-                     {.call = "cuMemPoolSetAttribute", .bytes = release_threshold_bytes});
+  status = internal::CheckCuda(driver,
+                               driver.cuda.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+                               {.call = "cuMemPoolSetAttribute", .bytes = release_threshold_bytes});
   if (!status.ok()) return status;
   return pool;
 }

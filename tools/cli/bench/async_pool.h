@@ -15,7 +15,7 @@ namespace commpool::cli {
 class AsyncPool {
  public:
   // Of device 0. kNotSupported where the device has no such pools.
-  static Result<AsyncPool> Create(const Driver& driver, uint64_t release_threshold_bytes);
+  static Result<AsyncPool> Create(const internal::Driver& driver, uint64_t release_threshold_bytes);
 
   AsyncPool(AsyncPool&& other) noexcept : driver_(other.driver_), pool_(std::exchange(other.pool_, nullptr)) {}
   AsyncPool& operator=(AsyncPool&& other) noexcept {
@@ -39,9 +39,9 @@ class AsyncPool {
   uint64_t reserved_bytes() const;
 
  private:
-  AsyncPool(const Driver& driver, CUmemoryPool pool) : driver_(&driver), pool_(pool) {}
+  AsyncPool(const internal::Driver& driver, CUmemoryPool pool) : driver_(&driver), pool_(pool) {}
 
-  const Driver* driver_;
+  const internal::Driver* driver_;
   CUmemoryPool pool_;
 };
 

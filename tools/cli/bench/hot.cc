@@ -180,7 +180,7 @@ void Print(const SoloDevice& device, const Bench& bench, const Findings& finding
               arguments.rounds, "ns a pair");
   for (const Contender& contender : bench.contenders()) std::printf(" %16s", contender.title.c_str());
   std::printf("\n");
-  PrintRows(bench, findings.pairs, 1, [](uint64_t bytes) { return FormatBytes(bytes); });
+  PrintRows(bench, findings.pairs, 1, [](uint64_t bytes) { return internal::FormatBytes(bytes); });
   std::printf("# live blocks of %s, replaced in a random order\n", arguments.live_bytes.c_str());
   PrintRows(bench, findings.live, 1, [](uint64_t count) { return std::to_string(count) + " live"; });
   std::printf("# million pairs a second, threads with streams of their own\n");
@@ -193,7 +193,7 @@ Result<std::vector<uint64_t>> ParseAll(const Arguments& arguments) {
   std::vector<std::string> texts = arguments.sizes;
   texts.push_back(arguments.live_bytes);
   for (const std::string& text : texts) {
-    Result<uint64_t> bytes = ParseBytes(text);
+    Result<uint64_t> bytes = internal::ParseBytes(text);
     if (!bytes.ok()) return bytes.status();
     if (*bytes == 0) return Status(StatusCode::kInvalidArgument, "a size of 0 bytes cannot be allocated");
     parsed.push_back(*bytes);

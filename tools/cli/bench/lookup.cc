@@ -34,7 +34,7 @@ struct Query {
 // Communicators of this process alone.
 class SoloCommunicators {
  public:
-  explicit SoloCommunicators(const Driver& driver) : driver_(driver) {}
+  explicit SoloCommunicators(const internal::Driver& driver) : driver_(driver) {}
   ~SoloCommunicators() {
     for (ncclComm_t communicator : all_) driver_.nccl.ncclCommDestroy(communicator);
   }
@@ -45,11 +45,11 @@ class SoloCommunicators {
     if (!driver_.nccl.has_windows()) return Status(StatusCode::kNotSupported, driver_.nccl.WhyNoWindows());
     while (all_.size() < count) {
       ncclUniqueId id = {};
-      Status status = CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
+      Status status = internal::CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
       if (!status.ok()) return status;
       ncclComm_t communicator = nullptr;
-      status = CheckNccl(driver_, driver_.nccl.ncclCommInitRank(&communicator, 1, id, 0),
-                         {.call = "ncclCommInitRank", .device = 0});
+      status = internal::CheckNccl(driver_, driver_.nccl.ncclCommInitRank(&communicator, 1, id, 0),
+                                   {.call = "ncclCommInitRank", .device = 0});
       if (!status.ok()) return status;
       all_.push_back(communicator);
     }
@@ -58,7 +58,7 @@ class SoloCommunicators {
   const std::vector<ncclComm_t>& all() const { return all_; }
 
  private:
-  const Driver& driver_;
+  const internal::Driver& driver_;
   std::vector<ncclComm_t> all_;
 };
 
@@ -187,7 +187,7 @@ void Print(const nlohmann::json& results) {
 }
 
 int Run(const Arguments& arguments) {
-  Result<uint64_t> segment_bytes = ParseBytes(arguments.segment_bytes);
+  Result<uint64_t> segment_bytes = internal::ParseBytes(arguments.segment_bytes);
   if (!segment_bytes.ok()) return Fail(segment_bytes.status());
   Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(0, DriverTimes::kUnmeasured);
   if (!device.ok()) return Fail(device.status());

@@ -55,37 +55,37 @@ Result<double> TimeGrowth(uint64_t bytes) {
   return microseconds;
 }
 
-Result<double> TimeNcclMemAlloc(const Driver& driver, uint64_t bytes) {
+Result<double> TimeNcclMemAlloc(const internal::Driver& driver, uint64_t bytes) {
   void* pointer = nullptr;
   const Clock::time_point start = Clock::now();
   Status status =
-      CheckNccl(driver, driver.nccl.ncclMemAlloc(&pointer, bytes), {.call = "ncclMemAlloc", .bytes = bytes});
+      internal::CheckNccl(driver, driver.nccl.ncclMemAlloc(&pointer, bytes), {.call = "ncclMemAlloc", .bytes = bytes});
   if (!status.ok()) return status;
   const double microseconds = MicrosecondsSince(start);
-  status = CheckNccl(driver, driver.nccl.ncclMemFree(pointer), {.call = "ncclMemFree", .bytes = bytes});
+  status = internal::CheckNccl(driver, driver.nccl.ncclMemFree(pointer), {.call = "ncclMemFree", .bytes = bytes});
   if (!status.ok()) return status;
   return microseconds;
 }
 
 // The calls that a vmm segment needs, by hand: the limit of what a pool can reach.
-Result<double> TimeRawCalls(const Driver& driver, int device, uint64_t bytes) {
+Result<double> TimeRawCalls(const internal::Driver& driver, int device, uint64_t bytes) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const Clock::time_point start = Clock::now();
-  Result<AddressRange> range = AddressRange::Reserve(driver, bytes, 0);
+  Result<internal::AddressRange> range = internal::AddressRange::Reserve(driver, bytes, 0);
   if (!range.ok()) return range.status();
-  Result<PhysicalMemory> memory = PhysicalMemory::Create(driver, bytes, properties);
+  Result<internal::PhysicalMemory> memory = internal::PhysicalMemory::Create(driver, bytes, properties);
   if (!memory.ok()) return memory.status();
-  Result<Mapping> mapping = Mapping::Map(driver, range->address(), *memory);
+  Result<internal::Mapping> mapping = internal::Mapping::Map(driver, range->address(), *memory);
   if (!mapping.ok()) return mapping.status();
   Status status = mapping->SetAccess(properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   if (!status.ok()) return status;
   return MicrosecondsSince(start);
 }
 
-Result<nlohmann::json> Measure(const Driver& driver, int device, uint64_t bytes, int rounds) {
+Result<nlohmann::json> Measure(const internal::Driver& driver, int device, uint64_t bytes, int rounds) {
   // One round after the other over all of them, so that a machine that drifts favours none.
   std::map<std::string, std::vector<double>> times;
   for (int round = -1; round < rounds; ++round) {  // the first is not counted
@@ -114,7 +114,7 @@ Result<nlohmann::json> Measure(const Driver& driver, int device, uint64_t bytes,
 }
 
 int Run(const Arguments& arguments) {
-  Result<uint64_t> bytes = ParseBytes(arguments.bytes);
+  Result<uint64_t> bytes = internal::ParseBytes(arguments.bytes);
   const Ranks ranks;
   Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
   for (const Status& status : {bytes.status(), device.status()}) {
@@ -122,7 +122,7 @@ int Run(const Arguments& arguments) {
     std::cerr << "commpool bench make: " << status.message() << '\n';
     return kFailed;
   }
-  const Driver& driver = *(*device)->driver;
+  const internal::Driver& driver = *(*device)->driver;
   Result<nlohmann::json> results = Measure(driver, (*device)->device, *bytes, std::max(arguments.rounds, 1));
   if (!results.ok()) {
     std::cerr << "commpool bench make: " << results.status().message() << '\n';
@@ -132,7 +132,8 @@ int Run(const Arguments& arguments) {
     std::cout << results->dump(2) << '\n';
   } else {
     std::printf("# %s\n# %s, host time, median of %d rounds\n%-14s %14s %22s\n", driver.description.c_str(),
-                FormatBytes(*bytes).c_str(), arguments.rounds, "made by", "median (us)", "faster than NCCL's");
+                internal::FormatBytes(*bytes).c_str(), arguments.rounds, "made by", "median (us)",
+                "faster than NCCL's");
     for (const nlohmann::json& row : (*results)["rows"]) {
       std::printf("%-14s %14.1f %21.1fx\n", row["made_by"].get<std::string>().c_str(), row["median_us"].get<double>(),
                   row["times_faster_than_ncclMemAlloc"].get<double>());

@@ -5,7 +5,7 @@
 namespace commpool::cli {
 
 Result<MimallocLibrary> MimallocLibrary::Open() {
-  Result<SharedLibrary> library = SharedLibrary::Open("libmimalloc.so.2");
+  Result<internal::SharedLibrary> library = internal::SharedLibrary::Open("libmimalloc.so.2");
   if (!library.ok()) {
     return Status(StatusCode::kNotFound,
                   "mimalloc is not here (" + library.status().message() +

@@ -32,7 +32,7 @@ constexpr const char* kNcclFunctions[] = {
 // The host's time, with what the emulator models of it, and the calls to NCCL that the emulator has counted.
 class Meter {
  public:
-  explicit Meter(const Driver& driver)
+  explicit Meter(const internal::Driver& driver)
       : now_(reinterpret_cast<decltype(&commpoolEmulatorNow)>(driver.extension("commpoolEmulatorNow"))),
         count_(reinterpret_cast<decltype(&commpoolEmulatorCallCount)>(driver.extension("commpoolEmulatorCallCount"))) {}
 
@@ -88,7 +88,7 @@ class Bench {
     if (!pool.ok()) return pool.status();
     const auto set_up = [&] {
       Status status = pool->register_with(second_);
-      return status.ok() ? pool->reserve(tensors_ * RoundUp(bytes_, 512)) : status;
+      return status.ok() ? pool->reserve(tensors_ * internal::RoundUp(bytes_, 512)) : status;
     };
     Way way{.name = "pool"};
     Result<Cost> cost = Measure(ranks_, meter_, set_up);
@@ -143,8 +143,8 @@ class Bench {
   }
 
   Status Register() {
-    const NcclLibrary& nccl = device_.driver->nccl;
-    const uint64_t whole = RoundUp(bytes_, 2 * kMiB);
+    const internal::NcclLibrary& nccl = device_.driver->nccl;
+    const uint64_t whole = internal::RoundUp(bytes_, 2 * internal::kMiB);
     for (uint64_t number = 0; number < tensors_; ++number) {
       Tensor& tensor = made_.emplace_back();
       Status status = Check(nccl.ncclMemAlloc(&tensor.data, whole), "ncclMemAlloc");
@@ -159,7 +159,7 @@ class Bench {
   }
 
   Status Deregister() {
-    const NcclLibrary& nccl = device_.driver->nccl;
+    const internal::NcclLibrary& nccl = device_.driver->nccl;
     for (const Tensor& tensor : made_) {
       Status status;
       for (size_t index = 0; index < 2 && status.ok(); ++index) {
@@ -176,7 +176,7 @@ class Bench {
 
   ncclComm_t Communicator(size_t index) const { return index == 0 ? device_.communicator : second_; }
   Status Check(ncclResult_t result, const char* call) const {
-    return CheckNccl(*device_.driver, result, {.call = call, .device = device_.device, .bytes = bytes_});
+    return internal::CheckNccl(*device_.driver, result, {.call = call, .device = device_.device, .bytes = bytes_});
   }
 
   const Ranks& ranks_;
@@ -208,14 +208,14 @@ int Run(const Arguments& arguments) {
     std::cerr << "commpool bench registration: rank " << ranks.rank() << ": " << status.message() << '\n';
     return kFailed;
   };
-  Result<uint64_t> bytes = ParseBytes(arguments.bytes);
+  Result<uint64_t> bytes = internal::ParseBytes(arguments.bytes);
   if (!bytes.ok()) return fail(bytes.status());
-  if (*bytes == 0 || *bytes > kGiB) {
+  if (*bytes == 0 || *bytes > internal::kGiB) {
     return fail(Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1 to 1G"));
   }
   Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
   if (!device.ok()) return fail(device.status());
-  const Driver& driver = *(*device)->driver;
+  const internal::Driver& driver = *(*device)->driver;
   if (!driver.nccl.has_windows()) return fail(Status(StatusCode::kNotSupported, driver.nccl.WhyNoWindows()));
   Result<ncclComm_t> second = MakeCommunicator(ranks, driver, (*device)->device);
   if (!second.ok()) return fail(second.status());
@@ -227,7 +227,7 @@ int Run(const Arguments& arguments) {
   driver.nccl.ncclCommDestroy(*second);
   if (!ranks.first()) return kSuccess;
 
-  const bool emulated = driver.kind == DriverChoice::kEmulated;
+  const bool emulated = driver.kind == internal::DriverChoice::kEmulated;
   nlohmann::json results = {{"driver", driver.description}, {"ranks", ranks.count()}, {"modelled", emulated},
                             {"tensors", arguments.tensors}, {"bytes", *bytes},        {"communicators", 2}};
   for (const Way* way : {&*pool, &*one_by_one}) {
@@ -241,7 +241,7 @@ int Run(const Arguments& arguments) {
   } else {
     std::printf("# %s\n# %d ranks, %llu tensors of %s on 2 communicators%s\n%-12s %14s %14s %12s %14s %12s\n",
                 driver.description.c_str(), ranks.count(), static_cast<unsigned long long>(arguments.tensors),
-                FormatBytes(*bytes).c_str(), emulated ? ", modelled microseconds" : "", "", "registrations",
+                internal::FormatBytes(*bytes).c_str(), emulated ? ", modelled microseconds" : "", "", "registrations",
                 "set-up us", "NCCL calls", "step us", "NCCL calls");
     Print(*pool);
     Print(*one_by_one);

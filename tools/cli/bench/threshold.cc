@@ -10,7 +10,7 @@ namespace commpool::cli {
 
 namespace {
 
-constexpr uint64_t kStep = kMiB * 2;
+constexpr uint64_t kStep = internal::kMiB * 2;
 
 struct Arguments {
   std::string bytes = "512M";
@@ -59,7 +59,7 @@ Result<bool> Suffices(const SoloDevice& device, ThresholdPool pool, uint64_t byt
 
 // By bisection, in steps of 2 MiB; `UINT64_MAX` where not even twice the bytes suffice.
 Result<uint64_t> FindNeeded(const SoloDevice& device, ThresholdPool pool, uint64_t bytes) {
-  uint64_t enough = RoundUp(2 * bytes, kStep);
+  uint64_t enough = internal::RoundUp(2 * bytes, kStep);
   Result<bool> most = Suffices(device, pool, bytes, enough);
   Result<bool> none = Suffices(device, pool, bytes, 0);
   for (const Result<bool>* bound : {&most, &none}) {
@@ -69,7 +69,7 @@ Result<uint64_t> FindNeeded(const SoloDevice& device, ThresholdPool pool, uint64
   if (*none) return uint64_t{0};
   uint64_t too_little = 0;
   while (enough - too_little > kStep) {
-    const uint64_t middle = too_little + RoundDown((enough - too_little) / 2, kStep);
+    const uint64_t middle = too_little + internal::RoundDown((enough - too_little) / 2, kStep);
     Result<bool> suffices = Suffices(device, pool, bytes, middle);
     if (!suffices.ok()) return suffices.status();
     (*suffices ? enough : too_little) = middle;
@@ -119,7 +119,7 @@ nlohmann::json ToJson(const SoloDevice& device, uint64_t bytes, int rounds, cons
 
 void Print(const SoloDevice& device, uint64_t bytes, int rounds, const std::vector<Column>& columns) {
   std::printf("# %s\n# 4 blocks of %s: allocate, memset, free, synchronise; %s, median of %d\n%-16s",
-              device.driver().description.c_str(), FormatBytes(bytes / 4).c_str(),
+              device.driver().description.c_str(), internal::FormatBytes(bytes / 4).c_str(),
               device.emulated() ? "modelled microseconds a loop" : "microseconds a loop", rounds, "threshold");
   for (const Column& column : columns) std::printf(" %16s", column.title);
   std::printf("\n");
@@ -130,7 +130,8 @@ void Print(const SoloDevice& device, uint64_t bytes, int rounds, const std::vect
   }
   std::printf("%-16s", "needed");
   for (const Column& column : columns) {
-    std::printf(" %16s", column.needed_bytes == UINT64_MAX ? "unlimited" : FormatBytes(column.needed_bytes).c_str());
+    std::printf(" %16s",
+                column.needed_bytes == UINT64_MAX ? "unlimited" : internal::FormatBytes(column.needed_bytes).c_str());
   }
   std::printf("\n");
 }
@@ -147,12 +148,12 @@ int Fail(const Status& status) {
 }
 
 int Run(const Arguments& arguments) {
-  Result<uint64_t> asked = ParseBytes(arguments.bytes);
+  Result<uint64_t> asked = internal::ParseBytes(arguments.bytes);
   if (!asked.ok()) return Fail(asked.status());
-  if (*asked < kMiB || *asked > 64 * kGiB) {
+  if (*asked < internal::kMiB || *asked > 64 * internal::kGiB) {
     return Fail(Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1M to 64G"));
   }
-  const uint64_t bytes = RoundUp(*asked, 4 * kStep);
+  const uint64_t bytes = internal::RoundUp(*asked, 4 * kStep);
   Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(1, DriverTimes::kUnmeasured);
   if (!device.ok()) return Fail(device.status());
   std::vector<Column> columns;

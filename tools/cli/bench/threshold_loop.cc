@@ -91,8 +91,8 @@ Status ThresholdLoop::AllocateUseFree(CUstream stream, Use use) {
     if (block == nullptr) status = Status(StatusCode::kOutOfMemory, "a pool has no room for the loop's blocks");
     if (!status.ok()) break;
     const auto address = reinterpret_cast<CUdeviceptr>(block);
-    status = CheckCuda(device_.driver(), device_.driver().cuda.cuMemsetD8Async(address, 1, used, stream),
-                       {.call = "cuMemsetD8Async", .device = 0, .bytes = used});
+    status = internal::CheckCuda(device_.driver(), device_.driver().cuda.cuMemsetD8Async(address, 1, used, stream),
+                                 {.call = "cuMemsetD8Async", .device = 0, .bytes = used});
     if (!status.ok()) break;
   }
   for (void* block : blocks) {
@@ -106,8 +106,8 @@ Result<double> ThresholdLoop::Turn(Use use) {
   const double start = NowInMicroseconds();
   Status status = AllocateUseFree(stream, use);
   if (!status.ok()) return status;
-  status = CheckCuda(device_.driver(), device_.driver().cuda.cuStreamSynchronize(stream),
-                     {.call = "cuStreamSynchronize", .device = 0});
+  status = internal::CheckCuda(device_.driver(), device_.driver().cuda.cuStreamSynchronize(stream),
+                               {.call = "cuStreamSynchronize", .device = 0});
   if (!status.ok()) return status;
   return NowInMicroseconds() - start;
 }

@@ -15,7 +15,7 @@ class DeviceWork : public TraceWork {
   static_assert(sizeof(Flag) == sizeof(uint32_t) && Flag::is_always_lock_free, "the GPU reads it as a word");
 
   // `flags` is pinned memory with a word for each stream.
-  DeviceWork(const Driver& driver, Flag* flags, const std::vector<CUstream>& streams)
+  DeviceWork(const internal::Driver& driver, Flag* flags, const std::vector<CUstream>& streams)
       : driver_(driver), flags_(flags), streams_(streams), submitted_(streams.size(), 0), patience_(streams.size()) {}
 
   ~DeviceWork() override {
@@ -27,12 +27,12 @@ class DeviceWork : public TraceWork {
   Status Hold(size_t stream, CUdeviceptr address, uint64_t bytes) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     const uint64_t used = bytes < kUsedBytes ? bytes : kUsedBytes;
-    Status status = CheckCuda(driver_, driver_.cuda.cuMemsetD8Async(address, 1, used, streams_[stream]),
-                              {.call = "cuMemsetD8Async", .bytes = used, .purpose = "replayed work"});
+    Status status = internal::CheckCuda(driver_, driver_.cuda.cuMemsetD8Async(address, 1, used, streams_[stream]),
+                                        {.call = "cuMemsetD8Async", .bytes = used, .purpose = "replayed work"});
     if (!status.ok()) return status;
     // Pinned memory has one address on host and device.
     const auto flag = reinterpret_cast<CUdeviceptr>(&flags_[stream]);
-    status = CheckCuda(
+    status = internal::CheckCuda(
         driver_,
         driver_.cuda.cuStreamWaitValue32(streams_[stream], flag, submitted_[stream] + 1, CU_STREAM_WAIT_VALUE_GEQ),
         {.call = "cuStreamWaitValue32", .purpose = "replayed work"});
@@ -57,7 +57,7 @@ class DeviceWork : public TraceWork {
 
   static constexpr uint64_t kUsedBytes = 512;
 
-  const Driver& driver_;
+  const internal::Driver& driver_;
   Flag* const flags_;
   const std::vector<CUstream> streams_;
   std::mutex mutex_;                 // guards submitted_, and that flags only rise
@@ -67,19 +67,21 @@ class DeviceWork : public TraceWork {
 
 }  // namespace
 
-Result<std::unique_ptr<TraceWork>> MakeDeviceWork(const Driver& driver, const std::vector<CUstream>& streams) {
+Result<std::unique_ptr<TraceWork>> MakeDeviceWork(const internal::Driver& driver,
+                                                  const std::vector<CUstream>& streams) {
   void* words = nullptr;
   const size_t bytes = streams.size() * sizeof(DeviceWork::Flag);
-  Status status = CheckCuda(driver, driver.cuda.cuMemAllocHost(&words, bytes),
-                            {.call = "cuMemAllocHost", .bytes = bytes, .purpose = "flags of replayed work"});
+  Status status = internal::CheckCuda(driver, driver.cuda.cuMemAllocHost(&words, bytes),
+                                      {.call = "cuMemAllocHost", .bytes = bytes, .purpose = "flags of replayed work"});
   if (!status.ok()) return status;
   auto* const flags = static_cast<DeviceWork::Flag*>(words);
   for (size_t stream = 0; stream < streams.size(); ++stream) new (&flags[stream]) DeviceWork::Flag(0);
   return std::unique_ptr<TraceWork>(std::make_unique<DeviceWork>(driver, flags, streams));
 }
 
-Result<std::unique_ptr<TraceWork>> MakeTraceWork(const Driver& driver, const std::vector<CUstream>& streams) {
-  return driver.kind == DriverChoice::kEmulated ? MakeEmulatedWork(driver, streams) : MakeDeviceWork(driver, streams);
+Result<std::unique_ptr<TraceWork>> MakeTraceWork(const internal::Driver& driver, const std::vector<CUstream>& streams) {
+  return driver.kind == internal::DriverChoice::kEmulated ? MakeEmulatedWork(driver, streams)
+                                                          : MakeDeviceWork(driver, streams);
 }
 
 }  // namespace commpool::cli

@@ -52,7 +52,7 @@ struct Operation {
 
 class EmulatedWork : public TraceWork {
  public:
-  EmulatedWork(const Driver& driver, const Emulator& emulator, const std::vector<CUstream>& streams)
+  EmulatedWork(const internal::Driver& driver, const Emulator& emulator, const std::vector<CUstream>& streams)
       : driver_(driver), emulator_(emulator), streams_(streams), held_(streams.size()), patience_(streams.size()) {}
 
   ~EmulatedWork() override {
@@ -72,8 +72,9 @@ class EmulatedWork : public TraceWork {
     operation.emulator = &emulator_;
     const commpoolEmulatorRange written{address, bytes};
     const commpoolEmulatorAccess access{"trace", nullptr, 0, &written, 1, 0};
-    Status status = CheckCuda(driver_, emulator_.enqueue(streams_[stream], &access, &Operation::Begin, &operation),
-                              {.call = "commpoolEmulatorEnqueue", .bytes = bytes, .purpose = "replayed work"});
+    Status status =
+        internal::CheckCuda(driver_, emulator_.enqueue(streams_[stream], &access, &Operation::Begin, &operation),
+                            {.call = "commpoolEmulatorEnqueue", .bytes = bytes, .purpose = "replayed work"});
     if (!status.ok()) held.pop_back();
     return status;
   }
@@ -95,7 +96,7 @@ class EmulatedWork : public TraceWork {
   }
 
  private:
-  const Driver& driver_;
+  const internal::Driver& driver_;
   const Emulator emulator_;
   const std::vector<CUstream> streams_;
   std::mutex mutex_;                         // guards held_
@@ -105,7 +106,8 @@ class EmulatedWork : public TraceWork {
 
 }  // namespace
 
-Result<std::unique_ptr<TraceWork>> MakeEmulatedWork(const Driver& driver, const std::vector<CUstream>& streams) {
+Result<std::unique_ptr<TraceWork>> MakeEmulatedWork(const internal::Driver& driver,
+                                                    const std::vector<CUstream>& streams) {
   Emulator emulator;
   emulator.enqueue = reinterpret_cast<decltype(emulator.enqueue)>(driver.extension("commpoolEmulatorEnqueue"));
   emulator.complete = reinterpret_cast<decltype(emulator.complete)>(driver.extension("commpoolEmulatorComplete"));

@@ -40,11 +40,11 @@ class Patience {
 };
 
 // Until the stream has nothing to do. OK where patience gives up before.
-inline Status WaitForStream(const Driver& driver, CUstream stream, const Patience& patience) {
+inline Status WaitForStream(const internal::Driver& driver, CUstream stream, const Patience& patience) {
   CUresult result = CUDA_ERROR_NOT_READY;
   patience.Wait([&] { return (result = driver.cuda.cuStreamQuery(stream)) != CUDA_ERROR_NOT_READY; });
   if (result == CUDA_ERROR_NOT_READY && patience.gives_up()) return Status();
-  return CheckCuda(driver, result, {.call = "cuStreamQuery", .purpose = "replayed work"});
+  return internal::CheckCuda(driver, result, {.call = "cuStreamQuery", .purpose = "replayed work"});
 }
 
 }  // namespace commpool::cli

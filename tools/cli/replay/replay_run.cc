@@ -131,13 +131,14 @@ class Replayer {
   }
 
   Status Order(size_t first, size_t second) {
-    const CudaDriver& cuda = device_.driver().cuda;
+    const internal::CudaDriver& cuda = device_.driver().cuda;
     CUevent event = nullptr;
     CUresult result = cuda.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
     if (result == CUDA_SUCCESS) result = cuda.cuEventRecord(event, device_.streams()[first]);
     if (result == CUDA_SUCCESS) result = cuda.cuStreamWaitEvent(device_.streams()[second], event, 0);
     if (event != nullptr) cuda.cuEventDestroy(event);
-    return CheckCuda(device_.driver(), result, {.call = "cuStreamWaitEvent", .purpose = "a block for two streams"});
+    return internal::CheckCuda(device_.driver(), result,
+                               {.call = "cuStreamWaitEvent", .purpose = "a block for two streams"});
   }
 
   Status Free(const TraceEvent& event) {
@@ -187,10 +188,11 @@ class Replayer {
 
 // The first work of a kind may make the driver take memory of its own, which is not the pool's.
 Status WarmUp(SoloDevice& device, TraceWork& work, size_t streams) {
-  const Driver& driver = device.driver();
+  const internal::Driver& driver = device.driver();
   CUdeviceptr memory = 0;
   constexpr size_t kBytes = 4096;
-  Status status = CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, kBytes), {.call = "cuMemAlloc", .bytes = kBytes});
+  Status status =
+      internal::CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, kBytes), {.call = "cuMemAlloc", .bytes = kBytes});
   for (size_t stream = 0; stream < streams && status.ok(); ++stream) {
     status = work.Hold(stream, memory, kBytes);
     if (status.ok()) status = work.Release(stream);

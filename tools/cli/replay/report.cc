@@ -60,7 +60,7 @@ void PrintDetails(const ReplayRow& row) {
 double ReplayRow::utilisation() const { return Share(peak_requested_bytes, figures.peak_reserved_bytes); }
 
 double ReplayRow::smallest_device_ratio() const {
-  return Share(smallest_device_bytes.value_or(0), RoundUp(peak_requested_bytes, MiB(2)));
+  return Share(smallest_device_bytes.value_or(0), internal::RoundUp(peak_requested_bytes, MiB(2)));
 }
 
 nlohmann::json ToJson(const ReplayRow& row) {
@@ -106,11 +106,12 @@ void PrintTable(const std::vector<ReplayRow>& rows) {
   for (const ReplayRow& row : rows) {
     const ReplayFigures& figures = row.figures;
     std::printf("%-18s %-10s %10s %10s %6s %7s %7s %8s %9.1f %9.0f %6llu %10s %6llu\n", row.name.c_str(),
-                row.mode.c_str(), FormatBytes(row.peak_requested_bytes).c_str(),
-                FormatBytes(figures.peak_reserved_bytes).c_str(), Percent(row.utilisation()).c_str(),
+                row.mode.c_str(), internal::FormatBytes(row.peak_requested_bytes).c_str(),
+                internal::FormatBytes(figures.peak_reserved_bytes).c_str(), Percent(row.utilisation()).c_str(),
                 Percent(row.pytorch_native).c_str(), Percent(row.pytorch_expandable).c_str(), Smallest(row).c_str(),
                 figures.ns_per_event, Sum(figures.calls).microseconds,
-                static_cast<unsigned long long>(figures.costs.waits), FormatBytes(figures.costs.moved_bytes).c_str(),
+                static_cast<unsigned long long>(figures.costs.waits),
+                internal::FormatBytes(figures.costs.moved_bytes).c_str(),
                 static_cast<unsigned long long>(Sum(figures.calls_in_second_half).count));
   }
   for (const ReplayRow& row : rows) PrintDetails(row);

@@ -26,8 +26,8 @@ Result<bool> Completes(SoloDevice& device, const Trace& trace, const PoolChoice&
 Result<uint64_t> FindSmallestDevice(SoloDevice& device, const Trace& trace, const PoolChoice& choice,
                                     uint64_t enough_bytes) {
   // No limit below what is asked for can do. The answer is near to it: strides double from there.
-  uint64_t too_small = RoundUp(trace.peak_requested_bytes, kStep) - kStep;
-  const uint64_t most = std::max(2 * RoundUp(enough_bytes, kStep), too_small + kStep);
+  uint64_t too_small = internal::RoundUp(trace.peak_requested_bytes, kStep) - kStep;
+  const uint64_t most = std::max(2 * internal::RoundUp(enough_bytes, kStep), too_small + kStep);
   uint64_t stride = kStep;
   uint64_t enough = 0;
   while (enough == 0 && too_small < most) {
@@ -38,10 +38,10 @@ Result<uint64_t> FindSmallestDevice(SoloDevice& device, const Trace& trace, cons
     stride *= 2;
   }
   if (enough == 0) {
-    return Status(StatusCode::kOutOfMemory, trace.name + " does not complete with " + FormatBytes(most));
+    return Status(StatusCode::kOutOfMemory, trace.name + " does not complete with " + internal::FormatBytes(most));
   }
   while (enough - too_small > kStep) {
-    const uint64_t middle = too_small + RoundDown((enough - too_small) / 2, kStep);
+    const uint64_t middle = too_small + internal::RoundDown((enough - too_small) / 2, kStep);
     Result<bool> completes = Completes(device, trace, choice, middle);
     if (!completes.ok()) return completes.status();
     (*completes ? enough : too_small) = middle;

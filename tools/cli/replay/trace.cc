@@ -67,7 +67,7 @@ class Parser {
   std::string Allocate(uint64_t id, uint64_t bytes, uint32_t stream) {
     const auto [place, fresh] = live_.try_emplace(id, Live{trace_.blocks, stream, bytes});
     if (!fresh) return "allocates a block that lives";
-    const std::optional<uint64_t> sum = CheckedAdd(requested_, bytes);
+    const std::optional<uint64_t> sum = internal::CheckedAdd(requested_, bytes);
     if (!sum) return "asks for more bytes than there are addresses";
     requested_ = *sum;
     trace_.peak_requested_bytes = std::max(trace_.peak_requested_bytes, requested_);

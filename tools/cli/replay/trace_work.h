@@ -30,11 +30,12 @@ class TraceWork {
 };
 
 // The streams outlive it. Its destructor releases all and waits. kNotSupported where the device lacks waits for memory.
-Result<std::unique_ptr<TraceWork>> MakeTraceWork(const Driver& driver, const std::vector<CUstream>& streams);
+Result<std::unique_ptr<TraceWork>> MakeTraceWork(const internal::Driver& driver, const std::vector<CUstream>& streams);
 
 // The two kinds.
-Result<std::unique_ptr<TraceWork>> MakeEmulatedWork(const Driver& driver, const std::vector<CUstream>& streams);
-Result<std::unique_ptr<TraceWork>> MakeDeviceWork(const Driver& driver, const std::vector<CUstream>& streams);
+Result<std::unique_ptr<TraceWork>> MakeEmulatedWork(const internal::Driver& driver,
+                                                    const std::vector<CUstream>& streams);
+Result<std::unique_ptr<TraceWork>> MakeDeviceWork(const internal::Driver& driver, const std::vector<CUstream>& streams);
 
 }  // namespace commpool::cli
 

@@ -15,7 +15,7 @@ Result<std::string> DecompressXz(const std::string& file, const std::string& com
   stream.avail_in = compressed.size();
   std::string text;
   std::array<char, 1 << 16> piece{};
-  while (result == LZMA_OK && text.size() <= kGiB) {
+  while (result == LZMA_OK && text.size() <= internal::kGiB) {
     stream.next_out = reinterpret_cast<uint8_t*>(piece.data());
     stream.avail_out = piece.size();
     result = lzma_code(&stream, LZMA_FINISH);

@@ -92,14 +92,14 @@ int Run(const RegistrationStress& stress) {
   const std::optional<RankCounts> ranks = ParseRanks(stress.ranks);
   if (!ranks) throw std::runtime_error("--ranks " + stress.ranks + ": a number from 2 to 8, or LEAST:MOST");
   DescribeEmulator();
-  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kEmulated);
+  Result<internal::LoaderOptions> options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kEmulated);
   if (!options.ok()) throw std::runtime_error(options.status().message());
-  if (options->choice == DriverChoice::kCuda) {
+  if (options->choice == internal::DriverChoice::kCuda) {
     std::cout << "refused: ranks of one process and their faults are the emulator's; leave COMMPOOL_DRIVER=cuda out\n";
     return kRefused;
   }
-  options->choice = DriverChoice::kEmulated;
-  Result<std::shared_ptr<const Driver>> driver = LoadDriver(*options);
+  options->choice = internal::DriverChoice::kEmulated;
+  Result<std::shared_ptr<const internal::Driver>> driver = internal::LoadDriver(*options);
   if (!driver.ok()) throw std::runtime_error(driver.status().message());
 
   Counts counts;

@@ -35,10 +35,10 @@ std::vector<std::string> CompareShared(const std::vector<RankOutcome>& outcomes)
 
 }  // namespace
 
-RegistrationMachine::RegistrationMachine(std::shared_ptr<const Driver> driver)
+RegistrationMachine::RegistrationMachine(std::shared_ptr<const internal::Driver> driver)
     : driver_(std::move(driver)),
       before_(Sorted(EmulatorLines(*driver_, "commpoolEmulatorLeaks"))),
-      runtime_(std::make_unique<Runtime>(MortalDriver(driver_))) {}
+      runtime_(std::make_unique<internal::Runtime>(MortalDriver(driver_))) {}
 
 Status RegistrationMachine::NeedRanks(const Schedule& schedule) {
   if (ranks_ == nullptr || ranks_->count() != schedule.ranks) {
@@ -96,7 +96,7 @@ std::vector<std::string> RegistrationMachine::Leftovers() const {
 }
 
 std::vector<std::string> RegistrationMachine::FreeLeftovers(uint64_t expected_bytes) {
-  const CudaDriver& cuda = driver_->cuda;
+  const internal::CudaDriver& cuda = driver_->cuda;
   uint64_t bytes_left = 0;
   for (const std::string& line : Leftovers()) {
     unsigned long long address = 0;

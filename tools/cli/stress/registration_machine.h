@@ -18,7 +18,7 @@ struct RegistrationDeadlines {
 
 class RegistrationMachine {
  public:
-  explicit RegistrationMachine(std::shared_ptr<const Driver> driver);
+  explicit RegistrationMachine(std::shared_ptr<const internal::Driver> driver);
 
   // What is wrong, a line each; empty where all is as it should be. `on_run` gets the run when it begins, null when it
   // has ended.
@@ -34,9 +34,9 @@ class RegistrationMachine {
   // Gives back what pools without close() left, as the end of their process would; what is wrong with it.
   std::vector<std::string> FreeLeftovers(uint64_t expected_bytes);
 
-  const std::shared_ptr<const Driver> driver_;
+  const std::shared_ptr<const internal::Driver> driver_;
   std::vector<std::string> before_;  // the emulator's leaks
-  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<internal::Runtime> runtime_;
   std::unique_ptr<StressRanks> ranks_;
   bool abandoned_ = false;  // some pool ended without close(), and its device's context with it
 };

@@ -35,7 +35,7 @@ float ValueOf(int rank, size_t step, size_t index) {
 
 class RankLife {
  public:
-  RankLife(ScheduleRun& run, const Driver& driver, StressRank& rank)
+  RankLife(ScheduleRun& run, const internal::Driver& driver, StressRank& rank)
       : run_(run),
         schedule_(run.schedule),
         driver_(driver),
@@ -85,14 +85,14 @@ class RankLife {
   void Share(const std::string& text) { outcome_.shared.push_back(Describe(step_) + ": " + text); }
 
   void Create() {
-    PoolConfiguration configuration;
+    internal::PoolConfiguration configuration;
     configuration.name = "stress";
     configuration.backing.placement.device = rank_.number;
     configuration.home = rank_.home;
     configuration.limit_bytes = kStressLimitBytes;
     configuration.deadline_ms = run_.deadline_ms;
-    if (schedule_.ordered) configuration.frees = engine::FreeOrder::kOrdered;
-    Result<PoolHandle> handle = run_.runtime.CreatePool(std::move(configuration));
+    if (schedule_.ordered) configuration.frees = internal::engine::FreeOrder::kOrdered;
+    Result<internal::PoolHandle> handle = run_.runtime.CreatePool(std::move(configuration));
     Expect(handle.status());
     handle_ = *handle;
     pool_ = run_.runtime.pools().Find(handle_).value();
@@ -156,7 +156,7 @@ class RankLife {
     Block block;
     if (address.ok()) {
       block = {*address, step_.bytes};
-      Result<WindowPlace> place = pool_->WindowOf(block.address, rank_.home);
+      Result<internal::WindowPlace> place = pool_->WindowOf(block.address, rank_.home);
       Expect(place.status());
       Share("offset " + std::to_string(place->offset));
     }
@@ -183,16 +183,18 @@ class RankLife {
     std::vector<float> values(count);
     for (size_t index = 0; index < count; ++index) values[index] = ValueOf(rank_.number, step_.block, index);
     const size_t bytes = count * sizeof(float);
-    const CallSite call{.call = "all-reduce", .device = rank_.number, .bytes = bytes};
-    Expect(CheckCuda(driver_, driver_.cuda.cuMemcpyHtoDAsync(from.address, values.data(), bytes, rank_.stream), call));
-    Expect(
-        CheckNccl(driver_,
-                  driver_.nccl.ncclAllReduce(reinterpret_cast<void*>(from.address), reinterpret_cast<void*>(to.address),
-                                             count, ncclFloat, ncclSum, communicator, rank_.stream),
-                  call, communicator));
+    const internal::CallSite call{.call = "all-reduce", .device = rank_.number, .bytes = bytes};
+    Expect(internal::CheckCuda(driver_,
+                               driver_.cuda.cuMemcpyHtoDAsync(from.address, values.data(), bytes, rank_.stream), call));
+    Expect(internal::CheckNccl(
+        driver_,
+        driver_.nccl.ncclAllReduce(reinterpret_cast<void*>(from.address), reinterpret_cast<void*>(to.address), count,
+                                   ncclFloat, ncclSum, communicator, rank_.stream),
+        call, communicator));
     std::vector<float> sums(count, -1.0f);
-    Expect(CheckCuda(driver_, driver_.cuda.cuMemcpyDtoHAsync(sums.data(), to.address, bytes, rank_.stream), call));
-    Expect(CheckCuda(driver_, driver_.cuda.cuStreamSynchronize(rank_.stream), call));
+    Expect(internal::CheckCuda(driver_, driver_.cuda.cuMemcpyDtoHAsync(sums.data(), to.address, bytes, rank_.stream),
+                               call));
+    Expect(internal::CheckCuda(driver_, driver_.cuda.cuStreamSynchronize(rank_.stream), call));
     for (size_t index = 0; index < count; ++index) {
       float expected = 0;
       for (int rank = step_.over == Over::kHome ? 0 : schedule_.second_from; rank < schedule_.ranks; ++rank) {
@@ -240,7 +242,7 @@ class RankLife {
     closing_ = true;
     while (!late_.empty()) FreeLate();
     Expect(pool_->Close());
-    const PoolFigures figures = pool_->Figures();
+    const internal::PoolFigures figures = pool_->Figures();
     if (figures.registered_segments != 0) Violate("windows are left");
     if (figures.counters.reserved_bytes.current != 0) Violate("segments are left");
     pool_.reset();
@@ -264,11 +266,11 @@ class RankLife {
 
   ScheduleRun& run_;
   const Schedule& schedule_;
-  const Driver& driver_;
+  const internal::Driver& driver_;
   StressRank& rank_;
   std::mt19937_64 random_;
-  PoolHandle handle_ = 0;
-  std::shared_ptr<Pool> pool_;
+  internal::PoolHandle handle_ = 0;
+  std::shared_ptr<internal::Pool> pool_;
   Step step_;
   size_t at_ = 0;
   bool closing_ = false;
@@ -279,13 +281,13 @@ class RankLife {
 
 }  // namespace
 
-std::shared_ptr<const Driver> MortalDriver(const std::shared_ptr<const Driver>& driver) {
-  auto mortal = std::make_shared<Driver>(*driver);
+std::shared_ptr<const internal::Driver> MortalDriver(const std::shared_ptr<const internal::Driver>& driver) {
+  auto mortal = std::make_shared<internal::Driver>(*driver);
   mortal->cuda.cuMemCreate = CreateOrEnd;
   return mortal;
 }
 
-RankOutcome RunRank(ScheduleRun& run, const Driver& driver, StressRank& rank) {
+RankOutcome RunRank(ScheduleRun& run, const internal::Driver& driver, StressRank& rank) {
   return RankLife(run, driver, rank).Live();
 }
 

@@ -18,13 +18,13 @@ namespace commpool::cli {
 
 // What the ranks of one schedule share.
 struct ScheduleRun {
-  Runtime& runtime;
+  internal::Runtime& runtime;
   const Schedule& schedule;
   uint64_t deadline_ms;
   std::latch survivors;                    // of a death in silence: those that have ended
   std::vector<std::atomic<size_t>> steps;  // where each rank is
 
-  ScheduleRun(Runtime& used, const Schedule& made, uint64_t deadline)
+  ScheduleRun(internal::Runtime& used, const Schedule& made, uint64_t deadline)
       : runtime(used),
         schedule(made),
         deadline_ms(deadline),
@@ -40,10 +40,10 @@ struct RankOutcome {
 };
 
 // The driver's table for the pools' runtime: one that can end a rank in the middle of a growth.
-std::shared_ptr<const Driver> MortalDriver(const std::shared_ptr<const Driver>& driver);
+std::shared_ptr<const internal::Driver> MortalDriver(const std::shared_ptr<const internal::Driver>& driver);
 
 // Where the schedule ends in an error or a death, the rank's communicators are aborted.
-RankOutcome RunRank(ScheduleRun& run, const Driver& driver, StressRank& rank);
+RankOutcome RunRank(ScheduleRun& run, const internal::Driver& driver, StressRank& rank);
 
 }  // namespace commpool::cli
 

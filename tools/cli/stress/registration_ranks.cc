@@ -9,17 +9,17 @@
 
 namespace commpool::cli {
 
-Result<std::unique_ptr<StressRanks>> StressRanks::Make(const Driver& driver, int count) {
+Result<std::unique_ptr<StressRanks>> StressRanks::Make(const internal::Driver& driver, int count) {
   std::unique_ptr<StressRanks> ranks(new StressRanks(driver));
   for (int number = 0; number < count; ++number) {
-    Result<PrimaryContext> context = PrimaryContext::Retain(driver, number);
+    Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(driver, number);
     if (!context.ok()) return context.status();
     StressRank& rank = ranks->ranks_.emplace_back();
     rank.number = number;
     rank.context = std::move(*context);
-    const ContextGuard current(driver, rank.context);
-    Status status = CheckCuda(driver, driver.cuda.cuStreamCreate(&rank.stream, CU_STREAM_NON_BLOCKING),
-                              {.call = "cuStreamCreate", .device = number});
+    const internal::ContextGuard current(driver, rank.context);
+    Status status = internal::CheckCuda(driver, driver.cuda.cuStreamCreate(&rank.stream, CU_STREAM_NON_BLOCKING),
+                                        {.call = "cuStreamCreate", .device = number});
     if (!status.ok()) return status;
   }
   return ranks;
@@ -29,7 +29,7 @@ StressRanks::~StressRanks() {
   Destroy(Which::kSecond);
   Destroy(Which::kHome);
   for (StressRank& rank : ranks_) {
-    const ContextGuard current(driver_, rank.context);
+    const internal::ContextGuard current(driver_, rank.context);
     if (rank.stream != nullptr) driver_.cuda.cuStreamDestroy(rank.stream);
   }
 }
@@ -38,7 +38,7 @@ void StressRanks::Run(const std::function<void(StressRank&)>& body) {
   std::vector<std::thread> threads;
   for (StressRank& rank : ranks_) {
     threads.emplace_back([&] {
-      const ContextGuard current(driver_, rank.context);
+      const internal::ContextGuard current(driver_, rank.context);
       body(rank);
     });
   }
@@ -58,14 +58,14 @@ Status StressRanks::Connect(int second_from) {
 
 Status StressRanks::Join(Which which, int from) {
   ncclUniqueId id = {};
-  Status made = CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
+  Status made = internal::CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
   if (!made.ok()) return made;
   std::vector<Status> statuses(ranks_.size());
   Run([&](StressRank& rank) {
     if (rank.number < from) return;
-    statuses[static_cast<size_t>(rank.number)] =
-        CheckNccl(driver_, driver_.nccl.ncclCommInitRank(&Of(rank, which), count() - from, id, rank.number - from),
-                  {.call = "ncclCommInitRank", .device = rank.number});
+    statuses[static_cast<size_t>(rank.number)] = internal::CheckNccl(
+        driver_, driver_.nccl.ncclCommInitRank(&Of(rank, which), count() - from, id, rank.number - from),
+        {.call = "ncclCommInitRank", .device = rank.number});
   });
   const auto failed = std::find_if(statuses.begin(), statuses.end(), [](const Status& status) { return !status.ok(); });
   return failed == statuses.end() ? Status() : *failed;
@@ -75,7 +75,7 @@ void StressRanks::Destroy(Which which) {
   Run([&](StressRank& rank) { driver_.nccl.ncclCommDestroy(std::exchange(Of(rank, which), nullptr)); });
 }
 
-std::vector<std::string> EmulatorLines(const Driver& driver, const char* function) {
+std::vector<std::string> EmulatorLines(const internal::Driver& driver, const char* function) {
   constexpr size_t kMost = size_t{1} << 20;
   const auto write = reinterpret_cast<size_t (*)(char*, size_t)>(driver.extension(function));
   std::vector<std::string> lines;

@@ -21,7 +21,7 @@ namespace commpool::cli {
 
 struct StressRank {
   int number = 0;  // and its device
-  PrimaryContext context;
+  internal::PrimaryContext context;
   CUstream stream = nullptr;
   ncclComm_t home = nullptr;
   ncclComm_t second = nullptr;  // null on ranks that it does not have, or where it has ended
@@ -29,7 +29,7 @@ struct StressRank {
 
 class StressRanks {
  public:
-  static Result<std::unique_ptr<StressRanks>> Make(const Driver& driver, int count);
+  static Result<std::unique_ptr<StressRanks>> Make(const internal::Driver& driver, int count);
   ~StressRanks();
   StressRanks(const StressRanks&) = delete;
   StressRanks& operator=(const StressRanks&) = delete;
@@ -41,20 +41,20 @@ class StressRanks {
   void Run(const std::function<void(StressRank&)>& body);
 
  private:
-  explicit StressRanks(const Driver& driver) : driver_(driver) {}
+  explicit StressRanks(const internal::Driver& driver) : driver_(driver) {}
 
   enum class Which { kHome, kSecond };
   static ncclComm_t& Of(StressRank& rank, Which which) { return which == Which::kHome ? rank.home : rank.second; }
   Status Join(Which which, int from);
   void Destroy(Which which);
 
-  const Driver& driver_;
+  const internal::Driver& driver_;
   std::vector<StressRank> ranks_;
   int second_from_ = 0;
 };
 
 // What the emulator has to say, a line each: `function` is one of extension.h's that write lines.
-std::vector<std::string> EmulatorLines(const Driver& driver, const char* function);
+std::vector<std::string> EmulatorLines(const internal::Driver& driver, const char* function);
 
 }  // namespace commpool::cli
 

@@ -46,14 +46,14 @@ void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress
 }
 
 int Run(const EngineStress& stress) {
-  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kEmulated);
+  Result<internal::LoaderOptions> options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kEmulated);
   if (!options.ok()) throw std::runtime_error(options.status().message());
-  if (options->choice == DriverChoice::kCuda) {
+  if (options->choice == internal::DriverChoice::kCuda) {
     std::cout << "refused: the race checker is the emulator's; leave COMMPOOL_DRIVER=cuda out\n";
     return kRefused;
   }
-  options->choice = DriverChoice::kEmulated;
-  Result<std::shared_ptr<const Driver>> driver = LoadDriver(*options);
+  options->choice = internal::DriverChoice::kEmulated;
+  Result<std::shared_ptr<const internal::Driver>> driver = internal::LoadDriver(*options);
   if (!driver.ok()) throw std::runtime_error(driver.status().message());
   Result<std::unique_ptr<StressMachine>> machine = StressMachine::Make(*driver, stress.plant);
   if (!machine.ok()) throw std::runtime_error(machine.status().message());

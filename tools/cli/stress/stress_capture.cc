@@ -9,7 +9,7 @@ StressCapture::StressCapture(StressMachine& machine, size_t pool, CUstream strea
   // Others would break the capture by waiting for the device.
   const std::unique_lock alone(machine_.capture_mutex());
   Expect(cuda_.cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
-  Result<CaptureHandle> capture = machine_.runtime().BeginCapture(machine_.pools()[pool], stream_);
+  Result<internal::CaptureHandle> capture = machine_.runtime().BeginCapture(machine_.pools()[pool], stream_);
   if (capture.ok()) body();
   const Status ended = capture.ok() ? machine_.runtime().EndCapture(*capture) : capture.status();
   if (!ended.ok()) machine_.Violate("capture: " + ended.message());
@@ -28,7 +28,7 @@ void StressCapture::Replay() {
 }
 
 void StressCapture::Expect(CUresult result, const char* call) {
-  const Status status = CheckCuda(machine_.driver(), result, {.call = call, .device = 0});
+  const Status status = internal::CheckCuda(machine_.driver(), result, {.call = call, .device = 0});
   if (!status.ok()) machine_.Violate("capture: " + status.message());
 }
 

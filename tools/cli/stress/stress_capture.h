@@ -26,7 +26,7 @@ class StressCapture {
   void Expect(CUresult result, const char* call);
 
   StressMachine& machine_;
-  const CudaDriver& cuda_;
+  const internal::CudaDriver& cuda_;
   const CUstream stream_;
   CUgraph graph_ = nullptr;
   CUgraphExec executable_ = nullptr;

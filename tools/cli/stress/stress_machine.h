@@ -25,15 +25,15 @@ class StressMachine {
  public:
   // Four pools of device 0: fixed, expandable, fixed with a release threshold, expandable with a small limit. The
   // driver is an emulated one.
-  static Result<std::unique_ptr<StressMachine>> Make(std::shared_ptr<const Driver> driver, Plant plant);
+  static Result<std::unique_ptr<StressMachine>> Make(std::shared_ptr<const internal::Driver> driver, Plant plant);
   StressMachine(const StressMachine&) = delete;
   StressMachine& operator=(const StressMachine&) = delete;
 
-  const Driver& driver() const { return *driver_; }
-  const PrimaryContext& context() const { return context_; }
-  Runtime& runtime() { return *runtime_; }
-  const std::vector<PoolHandle>& pools() const { return pools_; }
-  Pool& Get(size_t pool) { return *runtime_->pools().Find(pools_[pool]).value(); }
+  const internal::Driver& driver() const { return *driver_; }
+  const internal::PrimaryContext& context() const { return context_; }
+  internal::Runtime& runtime() { return *runtime_; }
+  const std::vector<internal::PoolHandle>& pools() const { return pools_; }
+  internal::Pool& Get(size_t pool) { return *runtime_->pools().Find(pools_[pool]).value(); }
   // Whether running out of memory is no violation: the pool has a limit.
   bool MayRunOut(size_t pool) const { return pool == pools_.size() - 1; }
 
@@ -51,18 +51,18 @@ class StressMachine {
   std::vector<std::string> Finish();
 
  private:
-  explicit StressMachine(std::shared_ptr<const Driver> driver) : driver_(std::move(driver)) {}
+  explicit StressMachine(std::shared_ptr<const internal::Driver> driver) : driver_(std::move(driver)) {}
 
   Status MakePools();
-  void TrimAll(Pool& pool);
+  void TrimAll(internal::Pool& pool);
   // Lines that the emulator's function writes.
   std::vector<std::string> Lines(const char* function) const;
 
-  std::shared_ptr<const Driver> driver_;
+  std::shared_ptr<const internal::Driver> driver_;
   std::vector<std::string> leaks_before_;
-  PrimaryContext context_;
-  std::unique_ptr<Runtime> runtime_;
-  std::vector<PoolHandle> pools_;
+  internal::PrimaryContext context_;
+  std::unique_ptr<internal::Runtime> runtime_;
+  std::vector<internal::PoolHandle> pools_;
   std::atomic<uint64_t> wrong_bytes_{0};
   std::shared_mutex capture_mutex_;
   std::mutex mutex_;

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMostBlocks = 64;
 constexpr uint64_t kTouched = 512;  // bytes at each end of a block: neighbours meet there
 
-std::vector<DeviceRange> EndsOf(const StressBlock& block) {
+std::vector<internal::DeviceRange> EndsOf(const StressBlock& block) {
   const uint64_t touched = std::min(block.bytes, kTouched);
   if (block.bytes <= 2 * kTouched) return {{block.address, touched}};
   return {{block.address, touched}, {block.address + block.bytes - touched, touched}};
@@ -42,7 +42,7 @@ StressWorker::StressWorker(StressMachine& machine, Exchange& exchange, uint64_t 
       cuda_(machine.driver().cuda),
       random_(seed),
       current_(machine.driver(), machine.context()),
-      event_(Event::Create(machine.driver()).value()) {
+      event_(internal::Event::Create(machine.driver()).value()) {
   for (CUstream& stream : streams_) cuda_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
 }
 
@@ -62,9 +62,9 @@ void StressWorker::Expect(const Status& status, const char* what) {
 
 uint64_t StressWorker::RandomBytes() {
   const uint64_t kind = Random(100);
-  if (kind < 70) return 1 + Random(64 * kKiB);
-  if (kind < 95) return 1 + Random(2 * kMiB);
-  return 1 + Random(24 * kMiB);
+  if (kind < 70) return 1 + Random(64 * internal::kKiB);
+  if (kind < 95) return 1 + Random(2 * internal::kMiB);
+  return 1 + Random(24 * internal::kMiB);
 }
 
 StressBlock StressWorker::TakeOut(size_t index) {
@@ -139,13 +139,13 @@ void StressWorker::Receive() {
 
 void StressWorker::ChangePool() {
   const size_t index = Random(machine_.pools().size());
-  Pool& pool = machine_.Get(index);
+  internal::Pool& pool = machine_.Get(index);
   switch (Random(4)) {
     case 0:
-      Expect(pool.Trim(Random(64 * kMiB)).status(), "trim");
+      Expect(pool.Trim(Random(64 * internal::kMiB)).status(), "trim");
       break;
     case 1: {
-      Status status = pool.Reserve(1 + Random(8 * kMiB));
+      Status status = pool.Reserve(1 + Random(8 * internal::kMiB));
       if (status.code() != StatusCode::kOutOfMemory || !machine_.MayRunOut(index)) Expect(status, "reserve");
       break;
     }
@@ -184,27 +184,30 @@ void StressWorker::Follow(StressBlock& block, size_t stream) {
 
 void StressWorker::Write(StressBlock& block, size_t stream) {
   block.value = static_cast<uint8_t>(random_());
-  const std::vector<DeviceRange> ends = EndsOf(block);
-  Expect(Launch(machine_.driver(), streams_[stream], {}, ends,
-                [ends, value = block.value](const std::vector<const void*>&, const std::vector<void*>& writes) {
-                  for (size_t end = 0; end < ends.size(); ++end) std::memset(writes[end], value, ends[end].bytes);
-                }),
-         "write");
+  const std::vector<internal::DeviceRange> ends = EndsOf(block);
+  Expect(
+      internal::Launch(machine_.driver(), streams_[stream], {}, ends,
+                       [ends, value = block.value](const std::vector<const void*>&, const std::vector<void*>& writes) {
+                         for (size_t end = 0; end < ends.size(); ++end)
+                           std::memset(writes[end], value, ends[end].bytes);
+                       }),
+      "write");
 }
 
 void StressWorker::Check(StressBlock& block, size_t stream) {
-  const std::vector<DeviceRange> ends = EndsOf(block);
+  const std::vector<internal::DeviceRange> ends = EndsOf(block);
   StressMachine* const machine = &machine_;
-  Expect(Launch(machine_.driver(), streams_[stream], ends, {},
-                [ends, machine, value = block.value](const std::vector<const void*>& reads, const std::vector<void*>&) {
-                  for (size_t end = 0; end < ends.size(); ++end) {
-                    const auto* bytes = static_cast<const uint8_t*>(reads[end]);
-                    const auto right = std::count(bytes, bytes + ends[end].bytes, value);
-                    if (const uint64_t wrong = ends[end].bytes - static_cast<uint64_t>(right)) {
-                      machine->CountWrongBytes(wrong);
-                    }
-                  }
-                }),
+  Expect(internal::Launch(
+             machine_.driver(), streams_[stream], ends, {},
+             [ends, machine, value = block.value](const std::vector<const void*>& reads, const std::vector<void*>&) {
+               for (size_t end = 0; end < ends.size(); ++end) {
+                 const auto* bytes = static_cast<const uint8_t*>(reads[end]);
+                 const auto right = std::count(bytes, bytes + ends[end].bytes, value);
+                 if (const uint64_t wrong = ends[end].bytes - static_cast<uint64_t>(right)) {
+                   machine->CountWrongBytes(wrong);
+                 }
+               }
+             }),
          "read");
 }
 
@@ -226,7 +229,7 @@ void StressWorker::CaptureAndReplay() {
 
 void StressWorker::WorkInCapture(size_t pool, size_t stream, std::vector<StressBlock>& left) {
   for (uint64_t count = 1 + Random(6); count > 0; --count) {
-    StressBlock block{.bytes = 1 + Random(512 * kKiB), .pool = pool, .home = stream, .last = stream};
+    StressBlock block{.bytes = 1 + Random(512 * internal::kKiB), .pool = pool, .home = stream, .last = stream};
     Result<CUdeviceptr> address =
         machine_.runtime().AllocateFrom(machine_.pools()[pool], block.bytes, streams_[stream]);
     if (address.status().code() == StatusCode::kOutOfMemory) continue;  // nothing grows in a capture
@@ -247,10 +250,10 @@ void StressWorker::WorkInCapture(size_t pool, size_t stream, std::vector<StressB
 void StressWorker::PlantCapture() {
   const std::unique_lock alone(machine_.capture_mutex());
   const CUstream stream = streams_[RandomStream()];
-  Result<CUdeviceptr> first = machine_.runtime().AllocateFrom(machine_.pools()[0], kKiB, stream);
+  Result<CUdeviceptr> first = machine_.runtime().AllocateFrom(machine_.pools()[0], internal::kKiB, stream);
   if (first.ok()) Expect(machine_.runtime().Free(*first), "free");  // so that there is one to serve
   cuda_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
-  Result<CUdeviceptr> address = machine_.runtime().AllocateFrom(machine_.pools()[0], kKiB, stream);
+  Result<CUdeviceptr> address = machine_.runtime().AllocateFrom(machine_.pools()[0], internal::kKiB, stream);
   CUgraph graph = nullptr;
   cuda_.cuStreamEndCapture(stream, &graph);
   if (graph != nullptr) cuda_.cuGraphDestroy(graph);

@@ -80,10 +80,10 @@ class StressWorker {
 
   StressMachine& machine_;
   Exchange& exchange_;
-  const CudaDriver& cuda_;
+  const internal::CudaDriver& cuda_;
   std::mt19937_64 random_;
-  ContextGuard current_;
-  Event event_;
+  internal::ContextGuard current_;
+  internal::Event event_;
   std::array<CUstream, 3> streams_ = {};
   std::vector<StressBlock> blocks_;
 };
