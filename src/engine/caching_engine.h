@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/engine/engine.h"
 #include "src/engine/free_index.h"
 #include "src/engine/ledger.h"
 #include "src/engine/size_policy.h"
@@ -20,7 +21,7 @@
 
 namespace commpool::internal::engine {
 
-class CachingEngine {
+class CachingEngine : public Engine {
  public:
   explicit CachingEngine(const EngineOptions& options);
 
@@ -37,55 +38,55 @@ class CachingEngine {
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse);
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
-  Result<Freed> Free(Address address);
+  Result<Freed> Free(Address address) override;
   // The same for a block of a graph's part: it stays the part's, and is reused in its own stream's order alone.
   Result<Freed> FreeInPart(Address address);
   void ReleasePart(Part part) { ledger_.ReleasePart(part); }
 
   // Adds the fence of one of `Freed::streams_to_fence` to the block just freed. The block serves nobody until every
   // such stream has its fence, so the pool may record them outside its lock.
-  void AttachFence(Address address, StreamKey stream, Fence fence);
+  void AttachFence(Address address, StreamKey stream, Fence fence) override;
 
   // Notes that `stream` uses a live block too. kNotFound as for Free.
-  Status RecordStream(Address address, StreamKey stream);
+  Status RecordStream(Address address, StreamKey stream) override;
 
   // The fence's event has completed: its uses are over, and neighbours may merge.
-  void FencePassed(Fence fence);
+  void FencePassed(Fence fence) override;
   // The device was synchronised after `moment` = Now(): nobody uses a block that was freed before it.
-  Moment Now() const { return ledger_.Now(); }
-  void DeviceIdle(Moment moment);
+  Moment Now() const override { return ledger_.Now(); }
+  void DeviceIdle(Moment moment) override;
   void StreamIdle(StreamKey stream, Moment moment) { ledger_.StreamIdle(stream, moment); }
   // The streams that may still use free memory.
   std::vector<StreamKey> StreamsInUse() const;
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
-  void ForgetStream(StreamKey stream);
+  void ForgetStream(StreamKey stream) override;
   // Fences that have not passed, oldest first: also those whose blocks were handed out since, so that the pool gives
   // their events back.
-  std::vector<Fence> PendingFences() const;
+  std::vector<Fence> PendingFences() const override;
 
-  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge);
+  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge) override;
   // Whether a segment has neither live blocks nor streams that may still use one.
-  bool IsIdle(SegmentIndex segment) const;
+  bool IsIdle(SegmentIndex segment) const override;
   // REQUIRES: IsIdle(segment).
-  SegmentRange RemoveSegment(SegmentIndex segment);
+  SegmentRange RemoveSegment(SegmentIndex segment) override;
   // Segments without a live block, and without one that still lacks a fence; smallest index first.
-  std::vector<SegmentIndex> WhollyFreeSegments() const;
+  std::vector<SegmentIndex> WhollyFreeSegments() const override;
   bool IsWhollyFree(SegmentIndex segment) const;
   // The same, the one that was left alone for longest first.
   std::vector<SegmentIndex> LongestUnusedSegments() const;
 
   // The live block that holds `address` (anywhere inside it); kNotFound where none does.
-  Result<BlockView> Find(Address address) const;
+  Result<BlockView> Find(Address address) const override;
 
   // The part of the live block at the address; the whole pool's where there is none.
   Part PartOf(Address address) const;
 
-  Counters counters() const;
-  void ResetPeaks();
-  std::vector<BlockView> Snapshot() const;
+  Counters counters() const override;
+  void ResetPeaks() override;
+  std::vector<BlockView> Snapshot() const override;
 
   // Aborts with a reason where the books do not balance.
-  void CheckInvariants() const;
+  void CheckInvariants() const override;
 
  protected:
   Ledger& ledger() { return ledger_; }

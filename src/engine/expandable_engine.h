@@ -14,7 +14,7 @@
 
 namespace commpool::internal::engine {
 
-class ExpandableEngine : public CachingEngine {
+class ExpandableEngine final : public CachingEngine {
  public:
   explicit ExpandableEngine(const EngineOptions& options) : CachingEngine(options) {}
 
@@ -44,7 +44,7 @@ class ExpandableEngine : public CachingEngine {
   void UnclaimPage(const SegmentRange& page);
 
   const Pages& pages() const { return pages_; }
-  void CheckInvariants() const;
+  void CheckInvariants() const override;
 
  private:
   Pages pages_;

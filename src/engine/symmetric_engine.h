@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/engine/engine.h"
 #include "src/engine/ledger.h"
 #include "src/engine/sequence_log.h"
 #include "src/engine/size_policy.h"
@@ -26,7 +27,7 @@ enum class FreeOrder {
 // An allocation's place in the pool's sequence: the same number is the same block on every rank.
 using Sequence = uint64_t;
 
-class SymmetricEngine {
+class SymmetricEngine final : public Engine {
  public:
   SymmetricEngine(const EngineOptions& options, FreeOrder order);
 
@@ -40,15 +41,15 @@ class SymmetricEngine {
   bool CanServe(uint64_t bytes) const;
   // kNotFound where no live block starts at `address` (foreign, or freed already). Ordered, the block is free memory at
   // once, and until its fences come whoever takes it waits for all work of their streams.
-  Result<Freed> Free(Address address);
-  void AttachFence(Address address, StreamKey stream, Fence fence);
-  Status RecordStream(Address address, StreamKey stream);
-  void FencePassed(Fence fence);
-  Moment Now() const { return ledger_.Now(); }
-  void DeviceIdle(Moment moment);
+  Result<Freed> Free(Address address) override;
+  void AttachFence(Address address, StreamKey stream, Fence fence) override;
+  Status RecordStream(Address address, StreamKey stream) override;
+  void FencePassed(Fence fence) override;
+  Moment Now() const override { return ledger_.Now(); }
+  void DeviceIdle(Moment moment) override;
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
-  void ForgetStream(StreamKey stream);
-  std::vector<Fence> PendingFences() const;
+  void ForgetStream(StreamKey stream) override;
+  std::vector<Fence> PendingFences() const override;
 
   // Deferred frees of this rank whose fences have all come, ascending: what the ranks exchange. The blocks of
   // `sequences`, which every rank has freed, become free memory, in ascending order. REQUIRES: each is in
@@ -57,15 +58,15 @@ class SymmetricEngine {
   void ApplyFrees(const std::vector<Sequence>& sequences);
 
   // Blocks of all sizes share segments: `space` plays no part.
-  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge);
-  bool IsIdle(SegmentIndex segment) const;
-  SegmentRange RemoveSegment(SegmentIndex segment);
+  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge) override;
+  bool IsIdle(SegmentIndex segment) const override;
+  SegmentRange RemoveSegment(SegmentIndex segment) override;
   // Segments of nothing but free memory, smallest index first: the same on every rank.
-  std::vector<SegmentIndex> WhollyFreeSegments() const;
+  std::vector<SegmentIndex> WhollyFreeSegments() const override;
   bool IsWhollyFree(SegmentIndex segment) const;
   uint32_t SegmentsEver() const;  // the index that the next segment gets
 
-  Result<BlockView> Find(Address address) const;
+  Result<BlockView> Find(Address address) const override;
 
   // The rolling hash and the calls that it covers; the last calls are kept so that ranks which differ can name the
   // first difference.
@@ -73,10 +74,10 @@ class SymmetricEngine {
   // Collective calls are part of the sequence.
   void NoteCollective(SequenceCall call, uint64_t value);
 
-  Counters counters() const;
-  void ResetPeaks();
-  std::vector<BlockView> Snapshot() const;
-  void CheckInvariants() const;
+  Counters counters() const override;
+  void ResetPeaks() override;
+  std::vector<BlockView> Snapshot() const override;
+  void CheckInvariants() const override;
 
  private:
   EngineOptions options_;

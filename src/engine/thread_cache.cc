@@ -2,7 +2,7 @@
 
 namespace commpool::internal::engine {
 
-void CacheFigures::operator+=(const CacheFigures& other) {
+void CacheStatistics::operator+=(const CacheStatistics& other) {
   cached_bytes += other.cached_bytes;
   cached_blocks += other.cached_blocks;
   taken_blocks += other.taken_blocks;
@@ -46,9 +46,9 @@ std::vector<CachedBlock> ThreadCache::Close() {
   return removed;
 }
 
-CacheFigures ThreadCache::Figures() const {
+CacheStatistics ThreadCache::Statistics() const {
   const bool open = lock_.Lock();
-  CacheFigures figures;
+  CacheStatistics figures;
   figures.cached_bytes = cached_bytes_;
   figures.taken_requested = taken_requested_;
   figures.given_requested = given_requested_;

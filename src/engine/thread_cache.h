@@ -24,7 +24,7 @@ struct CachedBlock {
 };
 
 // What went through a cache since it was made: added to the pool's own figures when they are read.
-struct CacheFigures {
+struct CacheStatistics {
   uint64_t cached_bytes = 0;
   uint64_t cached_blocks = 0;
   uint64_t taken_blocks = 0;     // all-time
@@ -32,7 +32,7 @@ struct CacheFigures {
   uint64_t taken_requested = 0;  // all-time, as asked for
   uint64_t given_requested = 0;  // all-time, as was asked for
 
-  void operator+=(const CacheFigures& other);
+  void operator+=(const CacheStatistics& other);
 };
 
 class alignas(128) ThreadCache {
@@ -94,7 +94,7 @@ class alignas(128) ThreadCache {
   // Takes all and refuses everything from now on.
   std::vector<CachedBlock> Close();
   bool closed() const { return lock_.closed(); }
-  CacheFigures Figures() const;
+  CacheStatistics Statistics() const;
 
  private:
   // The blocks of one size class: the last that came goes first.
