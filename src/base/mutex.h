@@ -15,6 +15,8 @@
 #define COMMPOOL_CAPABILITY(name) COMMPOOL_ANNOTATION(capability(name))
 #define COMMPOOL_SCOPED_CAPABILITY COMMPOOL_ANNOTATION(scoped_lockable)
 #define COMMPOOL_GUARDED_BY(mutex) COMMPOOL_ANNOTATION(guarded_by(mutex))
+#define COMMPOOL_PT_GUARDED_BY(mutex) COMMPOOL_ANNOTATION(pt_guarded_by(mutex))
+#define COMMPOOL_RETURN_CAPABILITY(mutex) COMMPOOL_ANNOTATION(lock_returned(mutex))
 #define COMMPOOL_REQUIRES(...) COMMPOOL_ANNOTATION(requires_capability(__VA_ARGS__))
 #define COMMPOOL_EXCLUDES(...) COMMPOOL_ANNOTATION(locks_excluded(__VA_ARGS__))
 #define COMMPOOL_ACQUIRE(...) COMMPOOL_ANNOTATION(acquire_capability(__VA_ARGS__))

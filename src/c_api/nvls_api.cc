@@ -27,7 +27,7 @@ commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, nccl
     if (!runtime.ok()) return runtime.status();
     Status status = (*runtime)->RefuseForkedChild();
     if (!status.ok()) return status;
-    Result<std::string> why = WhyNoNvls((*runtime)->driver(), (*runtime)->pools(), (*runtime)->windows(),
+    Result<std::string> why = WhyNoNvls((*runtime)->driver(), (*runtime)->addresses(), (*runtime)->windows(),
                                         {.address = AddressOf(pointer), .bytes = bytes, .communicator = communicator});
     if (!why.ok()) return why.status();
     last_reason = std::move(*why);

@@ -53,10 +53,10 @@ Status RefuseOptions(const commpool_pool_options& options, const Status& why) {
     }
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
-    Result<std::shared_ptr<Pool>> pool = (*runtime)->pools().Owner(AddressOf(pointer));
-    if (!pool.ok()) return pool.status();
+    Result<std::shared_ptr<BlockOwner>> owner = (*runtime)->addresses().OwnerOf(AddressOf(pointer));
+    if (!owner.ok()) return owner.status();
     return Status(StatusCode::kNotFound,
-                  "pool " + (*pool)->name() + " has no window on this communicator that holds the pointer");
+                  "pool " + (*owner)->name() + " has no window on this communicator that holds the pointer");
   });
 }
 
@@ -179,7 +179,7 @@ commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics
     if (statistics == nullptr || statistics->struct_bytes != sizeof(*statistics)) {
       return Status(StatusCode::kInvalidArgument, "statistics is null, or its struct_bytes is not its size");
     }
-    const PoolFigures figures = found.Figures();
+    const PoolStatistics figures = found.Statistics();
     const engine::Counters& counters = figures.counters;
     statistics->requested_bytes = CounterOf(counters.requested_bytes);
     statistics->allocated_bytes = CounterOf(counters.allocated_bytes);

@@ -6,7 +6,7 @@
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
-#include "src/pool/pool_group.h"
+#include "src/pool/group_calls.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;

@@ -82,10 +82,10 @@ std::string WhyNotThisPlace(const Driver& driver, const OwnedRange& segment, int
 
 }  // namespace
 
-Result<std::string> WhyNoNvls(const Driver& driver, const PoolTable& pools, const WindowIndex& windows,
+Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowIndex& windows,
                               const NvlsQuestion& question) {
   if (question.bytes == 0) return Status(StatusCode::kInvalidArgument, "a range of 0 bytes is asked about");
-  const Result<OwnedRange> segment = pools.RangeOf(question.address);
+  const Result<OwnedRange> segment = addresses.RangeOf(question.address);
   if (!segment.ok()) return segment.status();
   const Result<Communicator> communicator = DescribeCommunicator(driver, question.communicator);
   if (!communicator.ok()) return communicator.status();
@@ -97,7 +97,7 @@ Result<std::string> WhyNoNvls(const Driver& driver, const PoolTable& pools, cons
   }
   std::string reason = WhyNotOnDevice(driver, *communicator);
   if (!reason.empty()) return reason;
-  const Pool& pool = *segment->owner;
+  const BlockOwner& pool = *segment->owner;
   if (!pool.symmetric()) {
     return "pool " + pool.name() + " is not symmetric: ranks must have the range at equal offsets";
   }

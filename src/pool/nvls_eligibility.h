@@ -12,7 +12,8 @@
 #include <string>
 
 #include "commpool/status.h"
-#include "src/pool/pool_table.h"
+#include "src/driver/loader.h"
+#include "src/pool/shared/address_table.h"
 #include "src/registration/window_index.h"
 
 namespace commpool::internal {
@@ -25,7 +26,7 @@ struct NvlsQuestion {
 
 // Empty where the range is eligible, else the first reason against it. kInvalidArgument for 0 bytes and for what is no
 // communicator; kNotFound for memory of no pool.
-Result<std::string> WhyNoNvls(const Driver& driver, const PoolTable& pools, const WindowIndex& windows,
+Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowIndex& windows,
                               const NvlsQuestion& question);
 
 }  // namespace commpool::internal

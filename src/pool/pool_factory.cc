@@ -1,11 +1,14 @@
 #include "src/pool/pool_factory.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "src/base/bytes.h"
-#include "src/pool/expandable_pool.h"
-#include "src/pool/fixed_pool.h"
-#include "src/pool/symmetric_pool.h"
+#include "src/pool/growing/expandable_grower.h"
+#include "src/pool/growing/fixed_grower.h"
+#include "src/pool/growing/growing_mode.h"
+#include "src/pool/symmetric/symmetric_mode.h"
 #include "src/registration/home_channel.h"
 
 namespace commpool::internal {
@@ -26,15 +29,55 @@ Status CheckAgainstBacking(const Backing& backing, const PoolConfiguration& conf
   return Status();
 }
 
-Result<PoolParts> MakeParts(const Driver& driver, DeviceTable& devices, SharedState& shared,
-                            PoolConfiguration configuration) {
-  Result<std::shared_ptr<DeviceState>> device = devices.Get(configuration.backing.placement.device);
+// What a pool is made of that can fail: found first, so that a pool cannot be half made.
+struct Ingredients {
+  PoolBasis basis;
+  std::unique_ptr<Backing> backing;
+  std::shared_ptr<MemoryAccount> account;
+
+  uint64_t granularity() const { return std::max(basis.configuration.granularity_bytes, backing->granularity()); }
+};
+
+Result<Ingredients> Gather(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                           PoolConfiguration configuration) {
+  const Placement placement = configuration.backing.placement;
+  Result<std::shared_ptr<DeviceState>> device = devices.Get(placement.device);
   if (!device.ok()) return device.status();
   Result<std::unique_ptr<Backing>> backing = MakeBacking(driver, configuration.backing);
   if (!backing.ok()) return backing.status();
   Status status = CheckAgainstBacking(**backing, configuration);
   if (!status.ok()) return status;
-  return PoolParts{driver, shared, std::move(*device), std::move(*backing), std::move(configuration)};
+  Result<std::shared_ptr<MemoryAccount>> account = devices.AccountOf(placement);
+  if (!account.ok()) return account.status();
+  const std::string title =
+      "pool " + configuration.name + " (" + (*backing)->name() + ", device " + std::to_string(placement.device) + ")";
+  return Ingredients{PoolBasis{driver, runtime, std::move(*device), std::move(configuration), title},
+                     std::move(*backing), std::move(*account)};
+}
+
+// The parts over an engine, and the engine as its mode knows it.
+template <typename Engine>
+std::pair<std::unique_ptr<PoolParts>, Engine*> Assemble(Ingredients ingredients, RegistrationKind kind,
+                                                        std::unique_ptr<Engine> engine) {
+  Engine* const known = engine.get();
+  auto parts = std::make_unique<PoolParts>(std::move(ingredients.basis), kind, std::move(engine),
+                                           std::move(ingredients.backing), std::move(ingredients.account));
+  return {std::move(parts), known};
+}
+
+std::shared_ptr<Pool> MakeGrowingPool(Ingredients ingredients) {
+  const PoolConfiguration& configuration = ingredients.basis.configuration;
+  const uint64_t granularity = ingredients.granularity();
+  if (configuration.mode == Mode::kExpandable) {
+    auto [parts, engine] =
+        Assemble(std::move(ingredients), RegistrationKind::kLocal, MakeExpandableEngine(configuration, granularity));
+    auto mode = GrowingMode::MakeExpandable(*parts, *engine);
+    return Pool::Make(std::move(parts), std::move(mode));
+  }
+  auto [parts, engine] =
+      Assemble(std::move(ingredients), RegistrationKind::kLocal, MakeFixedEngine(configuration, granularity));
+  auto mode = GrowingMode::MakeFixed(*parts, *engine);
+  return Pool::Make(std::move(parts), std::move(mode));
 }
 
 Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const DeviceState& device,
@@ -59,7 +102,7 @@ Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int dev
 
 // Bad options of one rank must not hang the others, so what can fail is put into the first agreement. Only a rank
 // without a usable communicator has no way to tell the others.
-Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, SharedState& shared,
+Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                                 PoolConfiguration configuration) {
   Result<Communicator> home = DescribeCommunicator(driver, configuration.home, configuration.deadline_ms);
   if (!home.ok()) return home.status();
@@ -68,30 +111,32 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
   Result<std::unique_ptr<AgreementChannel>> channel = OpenChannel(driver, **home_device, *home, configuration);
   if (!channel.ok()) return channel.status();
 
-  Result<PoolParts> parts = MakeParts(driver, devices, shared, std::move(configuration));
-  if (!parts.ok()) {
+  Result<Ingredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
+  if (!ingredients.ok()) {
     Intent refusal{.call = CollectiveCall::kCreate};
-    refusal.readiness = parts.status();
+    refusal.readiness = ingredients.status();
     return TellRefusal(**channel, refusal);
   }
-  const Status readiness = WhyNotSymmetric(*parts->backing, *home, parts->device->device());
-  auto pool = std::make_shared<SymmetricPool>(std::move(*parts), *home, std::move(*channel));
-  Status opened = pool->Open(readiness);
+  const Status readiness = WhyNotSymmetric(*ingredients->backing, *home, ingredients->basis.device->device());
+  std::unique_ptr<engine::SymmetricEngine> made =
+      MakeSymmetricEngine(ingredients->basis.configuration, ingredients->granularity());
+  auto [parts, engine] = Assemble(std::move(*ingredients), RegistrationKind::kWindow, std::move(made));
+  auto mode = std::make_unique<SymmetricMode>(*parts, *engine, *home, std::move(*channel));
+  SymmetricMode& symmetric = *mode;
+  std::shared_ptr<Pool> pool = Pool::Make(std::move(parts), std::move(mode));
+  Status opened = symmetric.Open(readiness);
   if (!opened.ok()) return opened;
-  return std::shared_ptr<Pool>(std::move(pool));
+  return pool;
 }
 
 }  // namespace
 
-Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, SharedState& shared,
+Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                        PoolConfiguration configuration) {
-  if (configuration.symmetric()) return MakeSymmetricPool(driver, devices, shared, std::move(configuration));
-  Result<PoolParts> parts = MakeParts(driver, devices, shared, std::move(configuration));
-  if (!parts.ok()) return parts.status();
-  if (parts->configuration.mode == Mode::kExpandable) {
-    return std::shared_ptr<Pool>(std::make_shared<ExpandablePool>(std::move(*parts)));
-  }
-  return std::shared_ptr<Pool>(std::make_shared<FixedPool>(std::move(*parts)));
+  if (configuration.symmetric()) return MakeSymmetricPool(driver, devices, runtime, std::move(configuration));
+  Result<Ingredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
+  if (!ingredients.ok()) return ingredients.status();
+  return MakeGrowingPool(std::move(*ingredients));
 }
 
 Status RefusePool(const Driver& driver, DeviceTable& devices, const PoolConfiguration& configuration,

@@ -6,15 +6,15 @@
 #include <memory>
 
 #include "commpool/status.h"
-#include "src/pool/device_state.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
-#include "src/pool/shared_state.h"
+#include "src/pool/shared/device_state.h"
+#include "src/pool/shared/runtime_parts.h"
 
 namespace commpool::internal {
 
-// Collective for a symmetric configuration. The shared state must outlive the pool.
-Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, SharedState& shared,
+// Collective for a symmetric configuration. `runtime` must outlive the pool.
+Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                        PoolConfiguration configuration);
 
 // For a rank that cannot even try: the other ranks of the configuration's home, which make the pool, fail at once with

@@ -1,36 +1,44 @@
-// The pools of several ranks in one collective call, for a thread that owns several communicators (ncclCommInitAll).
+// The pools of one home that a thread made together: it owns several ranks, so its collective calls take all of them.
 //
-// A rank's part of a collective call waits for the other ranks, so one thread cannot make the parts one after another.
-// Each gets a short-lived thread, with its rank's device current, while the caller waits: NCCL allows one thread a
-// communicator at a time, and different threads for different ones. The caller's device stays as it is. Any thread.
+// Immutable: any thread.
 #ifndef COMMPOOL_SRC_POOL_POOL_GROUP_H_
 #define COMMPOOL_SRC_POOL_POOL_GROUP_H_
 
-#include <functional>
+#include <cstddef>
 #include <memory>
-#include <optional>
-#include <vector>
+#include <string>
 
 #include "commpool/status.h"
-#include "src/pool/options.h"
-#include "src/pool/pool.h"
-#include "src/pool/runtime.h"
 
 namespace commpool::internal {
 
-// What one rank asks for: options, or why they were refused and the home whose other ranks must hear it.
-struct PoolRequest {
-  Result<PoolConfiguration> configuration;
-  std::optional<PoolConfiguration> home = {};
+class PoolGroup {
+ public:
+  explicit PoolGroup(size_t size) : size_(size), maker_(ThisThread()) {}
+
+  size_t size() const { return size_; }
+  // Whether the calling thread made it. (An ended thread's system number comes back; what this keeps does not.)
+  bool IsOfThisThread() const { return maker_.lock() == ThisThread(); }
+
+  // What a call with only `present` of the pools answers.
+  Status Incomplete(const std::string& pool, long present) const {
+    return Status(StatusCode::kFailedPrecondition,
+                  "this thread made " + std::to_string(size_) + " pools of one home together, pool " + pool +
+                      " among them, and calls for " + std::to_string(present) +
+                      " of them: it would wait for its own other ranks. Pass all of them to one call "
+                      "(commpool_pools_reserve and its like)");
+  }
+
+ private:
+  struct Thread {};
+  static const std::shared_ptr<Thread>& ThisThread() {
+    thread_local const std::shared_ptr<Thread> thread = std::make_shared<Thread>();
+    return thread;
+  }
+
+  const size_t size_;
+  const std::weak_ptr<Thread> maker_;
 };
-
-// All of them, or none. The pools of one home that come out of one call belong together: a collective call that the
-// same thread makes for only some of them is refused.
-Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<PoolRequest>& requests);
-
-// Runs call(pool, its place) for each pool at the same time. Returns the first failure in the order of the pools.
-// kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that belongs to one of them.
-Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, const std::function<Status(Pool&, size_t)>& call);
 
 }  // namespace commpool::internal
 

@@ -7,7 +7,6 @@
 
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
-#include "src/pool/block_words.h"
 #include "src/pool/pool_factory.h"
 
 namespace commpool::internal {
@@ -27,10 +26,10 @@ Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& p
 }  // namespace
 
 Runtime::Runtime(std::shared_ptr<const Driver> driver)
-    : driver_(std::move(driver)), devices_(*driver_), shared_(*driver_), stream_devices_(*driver_) {}
+    : driver_(std::move(driver)), devices_(*driver_), parts_(*driver_), stream_devices_(*driver_) {}
 
 Runtime::~Runtime() {
-  shared_.caches->CloseAll();
+  parts_.caches.CloseAll();
   for (const std::shared_ptr<Pool>& pool : pools().All()) pool->Abandon();
 }
 
@@ -45,9 +44,12 @@ Status Runtime::RefuseForkedChild() const {
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, shared_, std::move(configuration));
+  Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
   if (!pool.ok()) return pool.status();
-  return shared_.table.Add(std::move(*pool));
+  const PoolHandle handle = parts_.pools.NextHandle();
+  (*pool)->SetHandle(handle);
+  parts_.pools.Add(handle, std::move(*pool));
+  return handle;
 }
 
 Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
@@ -64,9 +66,9 @@ Status Runtime::DestroyPool(PoolHandle handle) {
     return Status(StatusCode::kInvalidArgument, "the default pool of device " + std::to_string(device) +
                                                     " is the library's; trim() gives its free memory back");
   }
-  Result<std::shared_ptr<Pool>> pool = shared_.table.Remove(handle);
+  Result<std::shared_ptr<Pool>> pool = parts_.pools.Remove(handle);
   if (!pool.ok()) return pool.status();
-  (*pool)->Retire();
+  (*pool)->Destroy();
   return Status();
 }
 
@@ -99,10 +101,10 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
     if (!found.ok()) return found.status();
     device = *found;
   }
-  return AllocateRouted({device, KeyOfStream(stream), bytes}, stream);
+  return AllocateRouted({device, KeyOfStream(stream), bytes});
 }
 
-Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request, CUstream stream) {
+Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request) {
   std::string passed;  // the pools that had no memory
   bool rank_local = false;
   std::optional<CaughtBy> caught = scopes_.Route(request);
@@ -110,8 +112,7 @@ Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request, CUstre
     Pool& pool = *caught->pool;
     // What memory one rank has left must not decide where a symmetric pool places its blocks (rule 4).
     if (rank_local && pool.symmetric()) continue;
-    Result<CUdeviceptr> address(TakeFromCache(pool.handle(), request.bytes, request.stream));
-    if (*address == 0) address = pool.Allocate(request.bytes, request.stream);
+    Result<CUdeviceptr> address = AllocateFrom(pool, request.bytes, request.stream);
     if (address.ok() || caught->exhaustion == Exhaustion::kError || !IsExhausted(address.status())) {
       return NamePassed(std::move(address), passed);
     }
@@ -120,17 +121,22 @@ Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request, CUstre
   }
   Result<PoolHandle> fallback = DefaultPool(request.device);
   if (!fallback.ok()) return fallback.status();
-  return NamePassed(AllocateFrom(*fallback, request.bytes, stream), passed);
+  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(*fallback);
+  if (!pool.ok()) return pool.status();
+  return NamePassed(AllocateFrom(**pool, request.bytes, request.stream), passed);
 }
 
 Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  const StreamKey key = KeyOfStream(stream);
-  if (const CUdeviceptr address = TakeFromCache(handle, bytes, key)) return address;
-  Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
+  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(handle);
   if (!pool.ok()) return pool.status();
-  return (*pool)->Allocate(bytes, key);
+  return AllocateFrom(**pool, bytes, KeyOfStream(stream));
+}
+
+Result<CUdeviceptr> Runtime::AllocateFrom(Pool& pool, uint64_t bytes, StreamKey stream) {
+  const CUdeviceptr cached = parts_.caches.Take(pool.handle(), pool.name(), bytes, stream);
+  return cached != 0 ? Result<CUdeviceptr>(cached) : pool.Allocate(bytes, stream);
 }
 
 CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
@@ -142,48 +148,18 @@ CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream)
   return AllocateCachedFrom(pool, bytes, stream);
 }
 
-CUdeviceptr Runtime::TakeFromCache(PoolHandle handle, uint64_t bytes, StreamKey stream) {
-  const CUdeviceptr address = TakeCached(handle, bytes, stream);
-  if (address == 0 || !shared_.annotations.listening) return address;
-  const engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
-  const engine::BlockWord block(word->load(std::memory_order_relaxed));
-  const Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
-  BlockWords(shared_).TellAllocated(address, engine::ClassBytes(block.size_class()), stream,
-                                    pool.ok() ? (*pool)->name().c_str() : "");
-  return address;
-}
-
-bool Runtime::GiveToCache(CUdeviceptr address) {
-  // Told before it is true: another thread may serve the block again at once. Where the cache refuses, the pool's own
-  // free tells again.
-  return GiveCached(address, [&] { BlockWords(shared_).TellFreed(address); });
-}
-
 Status Runtime::Free(CUdeviceptr address) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> owner = shared_.table.Owner(address);
+  Result<std::shared_ptr<BlockOwner>> owner = parts_.addresses.OwnerOf(address);
   if (!owner.ok()) return owner.status();
-  if (FreeToOwnCache(address, **owner)) return Status();
-  return (*owner)->Free(address);
-}
-
-bool Runtime::FreeToOwnCache(CUdeviceptr address, Pool& owner) {
-  const engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
-  if (word == nullptr) return false;
-  const engine::BlockWord block(word->load(std::memory_order_acquire));
-  if (block.state() != engine::BlockWord::State::kCacheable) return false;
-  // A thread that frees what others allocate gets a cache of their lane; a full one gives half of what it has back.
-  shared_.caches->Open(block.lane());
-  if (GiveToCache(address)) return true;
-  if (engine::ThreadCache* const cache = shared_.caches->Find(block.lane())) owner.TakeBack(cache->TakeHalf());
-  return GiveToCache(address);
+  return parts_.caches.Give(address, **owner) ? Status() : (*owner)->Free(address);
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> owner = shared_.table.Owner(address);
+  Result<std::shared_ptr<BlockOwner>> owner = parts_.addresses.OwnerOf(address);
   if (!owner.ok()) return owner.status();
   return (*owner)->RecordStream(address, KeyOfStream(stream));
 }
@@ -191,7 +167,7 @@ Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
 Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> pool = shared_.table.Find(handle);
+  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(handle);
   if (!pool.ok()) return pool.status();
   CaptureHandle capture = 0;
   {
@@ -230,9 +206,9 @@ Status Runtime::ReleaseStream(CUstream stream) {
                      {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"});
   if (!status.ok()) return status;
   const StreamKey key = KeyOfStream(stream);
-  for (auto& [pool, blocks] : shared_.caches->Forget(key)) pool->TakeBack(blocks);
-  for (const std::shared_ptr<Pool>& pool : shared_.table.All()) pool->ForgetStream(key);
-  if (shared_.annotations.stream_released != nullptr) shared_.annotations.stream_released(stream);
+  for (const ReturnedBlocks& returned : parts_.caches.ForgetStream(key)) returned.owner->TakeBack(returned.blocks);
+  for (const std::shared_ptr<Pool>& pool : parts_.pools.All()) pool->ForgetStream(key);
+  parts_.observers.Tell(&MemoryObserver::StreamReleased, stream);
   stream_devices_.Forget(stream);
   return Status();
 }

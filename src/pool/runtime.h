@@ -15,12 +15,11 @@
 #include "src/base/fork_guard.h"
 #include "src/base/mutex.h"
 #include "src/driver/loader.h"
-#include "src/pool/block_words.h"
-#include "src/pool/device_state.h"
-#include "src/pool/graph_captures.h"
 #include "src/pool/options.h"
+#include "src/pool/pool.h"
 #include "src/pool/scope_table.h"
-#include "src/pool/shared_state.h"
+#include "src/pool/shared/device_state.h"
+#include "src/pool/shared/runtime_parts.h"
 #include "src/stream/stream_devices.h"
 
 namespace commpool::internal {
@@ -31,10 +30,12 @@ class Runtime {
   ~Runtime();
 
   const Driver& driver() const { return *driver_; }
-  PoolTable& pools() { return shared_.table; }
-  MemoryHolders& holders() { return shared_.holders; }
+  PoolTable& pools() { return parts_.pools; }
+  const AddressTable& addresses() const { return parts_.addresses; }
+  const ThreadCaches& caches() const { return parts_.caches; }
+  MemoryHolders& holders() { return parts_.holders; }
   ScopeTable& scopes() { return scopes_; }
-  const WindowIndex& windows() const { return shared_.windows; }
+  const WindowIndex& windows() const { return parts_.windows; }
   DeviceTable& devices() { return devices_; }
 
   Result<PoolHandle> CreatePool(PoolConfiguration configuration);
@@ -71,21 +72,14 @@ class Runtime {
  private:
   static constexpr size_t kMostDevices = 64;
 
-  Result<CUdeviceptr> AllocateRouted(const RoutedRequest& request, CUstream stream);
-  // The block goes to a cache that this thread gets, or makes room in.
-  bool FreeToOwnCache(CUdeviceptr address, Pool& owner);
-  // The fast path: from and to this thread's caches. `tell` is called before the block can be served again.
-  CUdeviceptr TakeCached(PoolHandle pool, uint64_t bytes, StreamKey stream);
-  template <typename Tell>
-  bool GiveCached(CUdeviceptr address, Tell tell);
-  // The same, and who listens is told.
-  CUdeviceptr TakeFromCache(PoolHandle pool, uint64_t bytes, StreamKey stream);
-  bool GiveToCache(CUdeviceptr address);
+  Result<CUdeviceptr> AllocateRouted(const RoutedRequest& request);
+  // This thread's cache, then the pool.
+  Result<CUdeviceptr> AllocateFrom(Pool& pool, uint64_t bytes, StreamKey stream);
 
   const std::shared_ptr<const Driver> driver_;
   const ForkGuard forked_;  // CUDA does not survive fork()
   DeviceTable devices_;
-  SharedState shared_;
+  RuntimeParts parts_;
   ScopeTable scopes_;
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one
@@ -96,32 +90,10 @@ class Runtime {
 };
 
 inline CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
-  if (forked_.InChild() || shared_.annotations.listening) return 0;
-  return TakeCached(pool, bytes, KeyOfStream(stream));
+  return forked_.InChild() ? 0 : parts_.caches.TakeAtOnce(pool, bytes, KeyOfStream(stream));
 }
 
-inline bool Runtime::FreeCached(CUdeviceptr address) {
-  if (forked_.InChild() || shared_.annotations.listening) return false;
-  return GiveCached(address, [] {});
-}
-
-inline CUdeviceptr Runtime::TakeCached(PoolHandle pool, uint64_t bytes, StreamKey stream) {
-  if (bytes - 1 >= engine::kSmallBytes) return 0;
-  engine::ThreadCache* const cache = shared_.caches->Find(pool, stream);
-  return cache == nullptr ? 0 : cache->Take(bytes);
-}
-
-template <typename Tell>
-bool Runtime::GiveCached(CUdeviceptr address, Tell tell) {
-  engine::AtomicWord* const word = shared_.caches->blocks().Find(address);
-  if (word == nullptr) return false;
-  const engine::BlockWord block(word->load(std::memory_order_acquire));
-  if (block.state() != engine::BlockWord::State::kCacheable) return false;
-  engine::ThreadCache* const cache = shared_.caches->Find(block.lane());
-  if (cache == nullptr) return false;
-  tell();
-  return cache->Give({address, word}, block);
-}
+inline bool Runtime::FreeCached(CUdeviceptr address) { return !forked_.InChild() && parts_.caches.GiveAtOnce(address); }
 
 }  // namespace commpool::internal
 

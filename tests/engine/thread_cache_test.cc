@@ -47,7 +47,7 @@ class ThreadCacheTest : public ::testing::Test {
 TEST_F(ThreadCacheTest, HasNothingAtFirst) {
   EXPECT_EQ(cache_.Take(1), 0u);
   EXPECT_EQ(cache_.lane(), kLane);
-  EXPECT_EQ(cache_.Figures().cached_blocks, 0u);
+  EXPECT_EQ(cache_.Statistics().cached_blocks, 0u);
   EXPECT_TRUE(cache_.TakeAll().empty());
 }
 
@@ -102,7 +102,7 @@ TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreed) {
   recorded.word->store(BlockWord::Live().bits());
   EXPECT_FALSE(cache_.Give(recorded, before));
   EXPECT_EQ(WordOf(recorded).state(), BlockWord::State::kLive);
-  EXPECT_EQ(cache_.Figures().cached_blocks, 1u);
+  EXPECT_EQ(cache_.Statistics().cached_blocks, 1u);
 }
 
 TEST_F(ThreadCacheTest, KeepsNoMoreBytesThanItsMost) {
@@ -110,7 +110,7 @@ TEST_F(ThreadCacheTest, KeepsNoMoreBytesThanItsMost) {
   const CachedBlock one_more = Make(512);
   EXPECT_FALSE(Give(one_more));
   EXPECT_EQ(WordOf(one_more).state(), BlockWord::State::kCacheable) << "the pool may still free it";
-  EXPECT_EQ(cache_.Figures().cached_bytes, ThreadCache::kMostBytes);
+  EXPECT_EQ(cache_.Statistics().cached_bytes, ThreadCache::kMostBytes);
   EXPECT_NE(cache_.Take(kSmallBytes), 0u);
   EXPECT_TRUE(Give(one_more));
 }
@@ -140,7 +140,7 @@ TEST_F(ThreadCacheTest, GivesAllItHasToWhoeverEmptiesIt) {
     taken.insert(block.address);
   }
   EXPECT_EQ(taken, given);
-  EXPECT_EQ(cache_.Figures().cached_bytes, 0u);
+  EXPECT_EQ(cache_.Statistics().cached_bytes, 0u);
   EXPECT_FALSE(cache_.closed());
   EXPECT_TRUE(Give(Make(512))) << "it goes on";
 }
@@ -151,7 +151,7 @@ TEST_F(ThreadCacheTest, GivesTheLargestOfItsHalfBack) {
   const std::vector<CachedBlock> half = cache_.TakeHalf();
   ASSERT_EQ(half.size(), 1u);
   EXPECT_EQ(half[0].address, large);
-  EXPECT_EQ(cache_.Figures().cached_bytes, uint64_t{256} << 10);
+  EXPECT_EQ(cache_.Statistics().cached_bytes, uint64_t{256} << 10);
   EXPECT_EQ(cache_.TakeHalf().size(), 2u);
 }
 
@@ -172,7 +172,7 @@ TEST_F(ThreadCacheTest, CountsWhatWentThroughIt) {
   Given(300);
   ASSERT_NE(cache_.Take(700), 0u);
   cache_.Close();
-  const CacheFigures figures = cache_.Figures();
+  const CacheFigures figures = cache_.Statistics();
   EXPECT_EQ(figures.cached_blocks, 0u);
   EXPECT_EQ(figures.given_requested, 1300u);
   EXPECT_EQ(figures.taken_blocks, 1u);

@@ -69,7 +69,7 @@ class RankOfJob {
       Sum(runtime, *pool, 3'000'001);
       runtime.scopes().End(scope).value();
     }
-    const uint64_t windows = pool->Figures().registered_segments;
+    const uint64_t windows = pool->Statistics().registered_segments;
     pool->Deregister(second_).value();
     pool->Trim(0).value();
     pool->Close().value();

@@ -1,4 +1,4 @@
-#include "src/pool/exhaustion.h"
+#include "src/pool/symmetric/exhaustion.h"
 
 #include <gtest/gtest.h>
 

@@ -81,8 +81,8 @@ TEST_F(ExpandablePools, ServeWhateverFitsIntoFreeMemoryWithoutMakingMore) {
   const CUdeviceptr large = Allocate(pool, 8 * kPage);
   EXPECT_EQ(CallCount("cuMemCreate"), made);
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 16 * kPage);
-  EXPECT_GT(Get(pool).Figures().moved_bytes, 0u);
-  EXPECT_LE(Get(pool).Figures().moved_bytes, 8 * kPage);
+  EXPECT_GT(Get(pool).Statistics().moved_bytes, 0u);
+  EXPECT_LE(Get(pool).Statistics().moved_bytes, 8 * kPage);
   Fill(nullptr, large, 8 * kPage, 99);
   CheckAndFree(live);
   Free(large);
@@ -109,7 +109,7 @@ TEST_F(ExpandablePools, GrowRatherThanWaitForWork) {
   Free(first);
   const CUdeviceptr second = Allocate(pool, 4 * kPage);  // another stream's
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 6 * kPage);
-  EXPECT_EQ(Get(pool).Figures().moved_bytes, 0u);
+  EXPECT_EQ(Get(pool).Statistics().moved_bytes, 0u);
   work.End();
   Free(second);
 }
@@ -133,7 +133,7 @@ TEST_F(ExpandablePools, WaitAndMoveWhereTheyMayNotGrow) {
   work.End();
   const CUdeviceptr large = served.get();
   EXPECT_EQ(CountersOf(pool).reserved_bytes.peak, 4 * kPage);
-  EXPECT_GT(Get(pool).Figures().moved_bytes, 0u);
+  EXPECT_GT(Get(pool).Statistics().moved_bytes, 0u);
   Fill(stream.get(), large, 2 * kPage, 1);
   for (const CUdeviceptr block : {blocks[1], blocks[3], large}) Free(block);
 }
@@ -152,7 +152,7 @@ TEST_F(ExpandablePools, LetPeersSeePagesThatMoved) {
   const PoolHandle pool = Create(configuration);
   const std::vector<CUdeviceptr> live = Fragment(pool);
   const CUdeviceptr large = Allocate(pool, 8 * kPage);
-  EXPECT_GT(Get(pool).Figures().moved_bytes, 0u);
+  EXPECT_GT(Get(pool).Statistics().moved_bytes, 0u);
   Fill(nullptr, large, 8 * kPage, 42);
   Synchronize();
   {
@@ -184,7 +184,7 @@ TEST_F(ExpandablePools, MoveUnderPressureAloneWhereAskedTo) {
   const PoolHandle pool = Create(configuration);
   const std::vector<CUdeviceptr> live = Fragment(pool);
   const CUdeviceptr grown = Allocate(pool, 4 * kPage);
-  const uint64_t moved_before = Get(pool).Figures().moved_bytes;
+  const uint64_t moved_before = Get(pool).Statistics().moved_bytes;
   EXPECT_EQ(moved_before, 0u);
   const CUdeviceptr moved = Allocate(pool, 8 * kPage - (20 * kPage - CountersOf(pool).reserved_bytes.current));
   EXPECT_LE(CountersOf(pool).reserved_bytes.peak, 20 * kPage);

@@ -34,7 +34,7 @@ TEST_P(FailingGrowth, LeavesThePoolAsBefore) {
   EXPECT_EQ(EmulatorLeaks(), before);
   EXPECT_EQ(CountersOf(pool).reserved_segments.current, 1u);
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 1u);
-  EXPECT_EQ(Get(pool).Figures().failed_allocations, 1u);
+  EXPECT_EQ(Get(pool).Statistics().failed_allocations, 1u);
   Get(pool).CheckInvariants();
   const CUdeviceptr second = runtime().AllocateFrom(pool, 30 * kMiB, nullptr).value();
   EXPECT_TRUE(runtime().Free(second).ok());

@@ -1,5 +1,5 @@
 // What a device's pools take together, against its limit.
-#include "src/pool/memory_account.h"
+#include "src/pool/shared/memory_account.h"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ TEST(MemoryAccount, GrantsUpToTheLimit) {
   EXPECT_EQ(account.Room(), 40u) << "a refusal takes nothing";
   EXPECT_TRUE(account.Take(40));
   EXPECT_FALSE(account.Take(1));
-  account.GiveBack(60);
+  account.Return(60);
   EXPECT_EQ(account.Room(), 60u);
   EXPECT_TRUE(account.Take(60));
 }
@@ -43,14 +43,14 @@ TEST(MemoryAccount, BeyondALoweredLimitGrantsNothing) {
   account.SetLimit(50);
   EXPECT_EQ(account.Room(), 0u);
   EXPECT_FALSE(account.Take(1));
-  account.GiveBack(60);
+  account.Return(60);
   EXPECT_EQ(account.Room(), 10u);
 }
 
 TEST(MemoryAccountDeathTest, GetsNoMoreBackThanItGave) {
   MemoryAccount account;
   EXPECT_TRUE(account.Take(1));
-  EXPECT_DEATH(account.GiveBack(2), "more memory back");
+  EXPECT_DEATH(account.Return(2), "more memory back");
 }
 
 TEST(MemoryAccount, NeverGrantsTwoThreadsTheSameRoom) {

@@ -1,5 +1,5 @@
 // Other allocators of the process: who is asked, for how much, and when one may go.
-#include "src/pool/memory_holders.h"
+#include "src/pool/shared/memory_holders.h"
 
 #include <gtest/gtest.h>
 

@@ -89,8 +89,8 @@ TEST_F(MemorySearch, TheErrorListsEveryPoolOfTheDeviceTheBiggestFirst) {
   EXPECT_EQ(message.find("\n  far "), std::string::npos) << message;
   EXPECT_NE(message.find("no memory for 50 MiB"), std::string::npos) << message;
   EXPECT_NE(message.find("40 MiB", big_at), std::string::npos) << message;
-  EXPECT_EQ(Get(small).Figures().failed_allocations, 1u);
-  EXPECT_EQ(Get(far).Figures().failed_allocations, 0u);
+  EXPECT_EQ(Get(small).Statistics().failed_allocations, 1u);
+  EXPECT_EQ(Get(far).Statistics().failed_allocations, 0u);
   EXPECT_TRUE(runtime().Free(in_small).ok());
   EXPECT_TRUE(runtime().Free(in_big).ok());
 }

@@ -45,7 +45,7 @@ TEST_F(PoolLife, AllocationsOfNothingAndOfTooMuchAreRefused) {
     const StatusCode code = failed.status().code();
     EXPECT_TRUE(code == StatusCode::kInvalidArgument || code == StatusCode::kOutOfMemory) << failed.status().message();
   }
-  EXPECT_EQ(Get(pool_).Figures().failed_allocations, 4u);
+  EXPECT_EQ(Get(pool_).Statistics().failed_allocations, 4u);
 }
 
 TEST_F(PoolLife, SegmentBytesIsTheLeastSegment) {

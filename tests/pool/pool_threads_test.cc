@@ -56,7 +56,7 @@ TEST_F(PoolThreads, ScopesRouteEachThreadToItsOwnPool) {
       const std::shared_ptr<Pool> own = runtime().pools().Find(pools[thread]).value();
       const ScopeHandle scope = runtime().scopes().Begin({own}).value();
       const CUdeviceptr address = runtime().Allocate(0, kMiB, nullptr).value();
-      EXPECT_EQ(runtime().pools().Owner(address).value(), own);
+      EXPECT_EQ(runtime().addresses().OwnerOf(address).value(), own);
       EXPECT_TRUE(runtime().Free(address).ok());
       EXPECT_TRUE(runtime().scopes().End(scope).ok());
     }

@@ -89,7 +89,7 @@ TEST_P(ReleaseThreshold, WithoutLimitKeepsEverything) {
 TEST_P(ReleaseThreshold, LeavesNothingInThreadsCaches) {
   const PoolHandle pool = CreateWith(0);
   ASSERT_TRUE(runtime().Free(Allocate(pool, 4096)).ok());
-  EXPECT_EQ(Get(pool).Figures().cached_bytes, 0u);
+  EXPECT_EQ(Get(pool).Statistics().cached_bytes, 0u);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   ASSERT_TRUE(Get(pool).Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 0u);

@@ -15,7 +15,7 @@ class RuntimeFacts : public PoolTest {
     EXPECT_EQ(status.code(), code) << status.message();
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   }
-  std::string OwnerOf(CUdeviceptr address) { return runtime().pools().Owner(address).value()->name(); }
+  std::string OwnerOf(CUdeviceptr address) { return runtime().addresses().OwnerOf(address).value()->name(); }
 };
 
 TEST_F(RuntimeFacts, ADeviceHasOneDefaultPool) {
@@ -94,7 +94,7 @@ TEST_F(RuntimeFacts, AStreamNamesItsDevice) {
     stream = std::make_unique<TestStream>();
   }
   const CUdeviceptr address = runtime().Allocate(-1, 1000, stream->get()).value();
-  EXPECT_EQ(runtime().pools().Owner(address).value()->device(), 1);
+  EXPECT_EQ(std::static_pointer_cast<Pool>(runtime().addresses().OwnerOf(address).value())->device(), 1);
   EXPECT_TRUE(runtime().Free(address).ok());
   EXPECT_TRUE(runtime().ReleaseStream(stream->get()).ok());
 }

@@ -34,7 +34,7 @@ class ScopeRules : public PoolTest {
   // The name of the pool that an allocation came from; the block is freed.
   std::string ServedBy(uint64_t bytes) {
     const CUdeviceptr address = runtime().Allocate(0, bytes, stream_.get()).value();
-    const std::string name = runtime().pools().Owner(address).value()->name();
+    const std::string name = runtime().addresses().OwnerOf(address).value()->name();
     EXPECT_TRUE(runtime().Free(address).ok());
     return name;
   }

@@ -147,49 +147,49 @@ TEST_F(Scopes, OfTwoTablesDoNotMeet) {
   EXPECT_TRUE(table_.End(scope).ok());
 }
 
-// Only what the table asks of a pool.
-class SymmetricStandIn : public Pool {
+// A scope table asks a pool who it is, and nothing of its mode.
+class UncalledMode final : public PoolMode {
  public:
-  const std::string& name() const override { return name_; }
-  int device() const override { return 0; }
-  bool symmetric() const override { return true; }
-
-  Result<CUdeviceptr> Allocate(uint64_t, StreamKey) override { return Unused(); }
-  Status Free(CUdeviceptr) override { return Unused(); }
-  void TakeBack(const std::vector<engine::CachedBlock>&) override {}
-  uint64_t alignment() const override { return 512; }
-  const std::atomic<bool>& broken() const override { return broken_; }
-  Status RecordStream(CUdeviceptr, StreamKey) override { return Unused(); }
-  Status WaitForDevice() override { return Unused(); }
+  Result<CUdeviceptr> Allocate(uint64_t, StreamKey) override { return Uncalled(); }
+  Result<engine::Freed> FreeInEngine(CUdeviceptr) override { return Uncalled(); }
+  bool EndsWithItsFree(CUdeviceptr) const override { return true; }
+  void AfterFree() override {}
   void ForgetStream(StreamKey) override {}
-  Status Reserve(uint64_t) override { return Unused(); }
-  Result<uint64_t> Reclaim() override { return Unused(); }
-  Result<uint64_t> Trim(uint64_t) override { return Unused(); }
+  Status Reserve(uint64_t) override { return Uncalled(); }
+  Result<uint64_t> Reclaim() override { return Uncalled(); }
+  Result<uint64_t> Trim(uint64_t) override { return Uncalled(); }
   uint64_t ReleaseUnused() override { return 0; }
-  Status Close() override { return Unused(); }
-  void Retire() override {}
-  void Abandon() override {}
-  Status Grant(const std::vector<int>&) override { return Unused(); }
-  Status Revoke(const std::vector<int>&) override { return Unused(); }
-  Status RegisterWith(ncclComm_t) override { return Unused(); }
-  Result<uint64_t> RegisterPending() override { return Unused(); }
-  Status Deregister(ncclComm_t) override { return Unused(); }
-  Status AbandonCommunicator(ncclComm_t) override { return Unused(); }
-  Result<WindowPlace> WindowOf(CUdeviceptr, ncclComm_t) const override { return Unused(); }
-  PoolFigures Figures() const override { return {}; }
-  void ResetPeaks() override {}
-  void CheckInvariants() const override {}
+  Status Close() override { return Uncalled(); }
+  void AfterDestroy() override {}
+  Status RegisterWith(ncclComm_t) override { return Uncalled(); }
+  Result<uint64_t> RegisterPending() override { return Uncalled(); }
+  Status Deregister(ncclComm_t) override { return Uncalled(); }
+  Status AbandonCommunicator(ncclComm_t) override { return Uncalled(); }
 
  private:
-  std::atomic<bool> broken_{false};
-
-  static Status Unused() { return Status(StatusCode::kInternal, "a scope table calls no pool"); }
-
-  const std::string name_ = "windows";
+  static Status Uncalled() { return Status(StatusCode::kInternal, "a scope table calls no pool"); }
 };
 
-TEST_F(Scopes, OfTheProcessAreRefusedBySymmetricPools) {
-  const auto symmetric = std::make_shared<SymmetricStandIn>();
+class SymmetricScopes : public Scopes {
+ protected:
+  std::shared_ptr<Pool> MakeSymmetric() {
+    PoolConfiguration configuration = Configured("windows");
+    configuration.home = reinterpret_cast<ncclComm_t>(this);  // never looked at
+    auto parts = std::make_unique<PoolParts>(
+        PoolBasis{driver(), runtime_parts_, devices_.Get(0).value(), configuration, "pool windows"},
+        RegistrationKind::kWindow,
+        std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{}, engine::FreeOrder::kDeferred),
+        MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value());
+    return Pool::Make(std::move(parts), std::make_unique<UncalledMode>());
+  }
+
+ private:
+  DeviceTable devices_{driver()};
+  RuntimeParts runtime_parts_{driver()};
+};
+
+TEST_F(SymmetricScopes, OfTheProcessAreRefused) {
+  const std::shared_ptr<Pool> symmetric = MakeSymmetric();
   Result<ScopeHandle> refused = table_.Begin({symmetric, ScopeFilter::kProcess});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);

@@ -21,7 +21,7 @@ class ThreadCaches : public PoolTest {
     const Status status = runtime().Free(address);
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  uint64_t CachedBytes(PoolHandle pool) { return Get(pool).Figures().cached_bytes; }
+  uint64_t CachedBytes(PoolHandle pool) { return Get(pool).Statistics().cached_bytes; }
 };
 
 TEST_F(ThreadCaches, ServeAPairWithoutADriverCall) {

@@ -29,8 +29,8 @@ class FixedRegistration : public DriverTest {
   Pool& pool() { return *pool_; }
   ncclComm_t communicator() { return rank().communicator; }
   CUdeviceptr Allocate(uint64_t bytes) { return pool().Allocate(bytes, KeyOfStream(rank().stream)).value(); }
-  uint64_t registered() { return pool().Figures().registered_segments; }
-  uint64_t pending() { return pool().Figures().pending_segments; }
+  uint64_t registered() { return pool().Statistics().registered_segments; }
+  uint64_t pending() { return pool().Statistics().pending_segments; }
 
  private:
   std::optional<RankGroup> group_;
@@ -77,7 +77,7 @@ TEST_F(FixedRegistration, TrimKeepsRegisteredSegments) {
   ExpectOk({pool().Free(Allocate(64 * kMiB))});
   EXPECT_EQ(pool().Trim(0).value(), 64 * kMiB);
   EXPECT_EQ(pool().ReleaseUnused(), 0u);
-  EXPECT_EQ(pool().Figures().counters.reserved_bytes.current, 32 * kMiB);
+  EXPECT_EQ(pool().Statistics().counters.reserved_bytes.current, 32 * kMiB);
   ExpectOk({pool().Deregister(communicator())});
   EXPECT_EQ(registered(), 0u);
   EXPECT_EQ(pool().Trim(0).value(), 32 * kMiB);

@@ -29,7 +29,7 @@ class NcclVersions : public DriverTest {
       if (!made.ok()) return made.status();
       Pool& pool = *runtime.pools().Find(*made).value();
       Status status = pool.Reserve(32 * kMiB);
-      EXPECT_EQ(pool.Figures().registered_segments, status.ok() ? 1u : 0u);
+      EXPECT_EQ(pool.Statistics().registered_segments, status.ok() ? 1u : 0u);
       EXPECT_TRUE(pool.Close().ok());
       return status;
     });

@@ -17,7 +17,7 @@ class Nvls : public SymmetricTest {
   Rank& first() { return group()[0]; }
   // Rank 0's answer, with a driver that may lack something.
   Result<std::string> WhyNot(CUdeviceptr address, uint64_t bytes, const Driver* other = nullptr) {
-    return WhyNoNvls(other == nullptr ? driver() : *other, runtime().pools(), runtime().windows(),
+    return WhyNoNvls(other == nullptr ? driver() : *other, runtime().addresses(), runtime().windows(),
                      {address, bytes, first().communicator});
   }
   void ExpectReason(const Result<std::string>& reason, const char* fragment) {
@@ -50,7 +50,7 @@ TEST_F(Nvls, AsksAboutMemoryOfAPool) {
   const CUdeviceptr block = MakeBlocks(2 * kMiB);
   EXPECT_EQ(WhyNot(block, 0).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(WhyNot(4096, 1).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(WhyNoNvls(driver(), runtime().pools(), runtime().windows(), {block, 1, nullptr}).status().code(),
+  EXPECT_EQ(WhyNoNvls(driver(), runtime().addresses(), runtime().windows(), {block, 1, nullptr}).status().code(),
             StatusCode::kInvalidArgument);
 }
 
@@ -58,7 +58,7 @@ TEST_F(Nvls, NeedsThreeRanks) {
   const CUdeviceptr block = MakeBlocks(2 * kMiB);
   std::vector<ncclComm_t> pair = group().ConnectFrom(last() - 1);
   const Result<std::string> reason =
-      WhyNoNvls(driver(), runtime().pools(), runtime().windows(), {block, 1, pair[static_cast<size_t>(last())]});
+      WhyNoNvls(driver(), runtime().addresses(), runtime().windows(), {block, 1, pair[static_cast<size_t>(last())]});
   ExpectReason(reason, "the communicator has 2 ranks");
   group().Destroy(pair);
 }
@@ -145,7 +145,7 @@ TEST_F(Nvls, ServesSegmentsThatWereMadeForAnyGranularity) {
     Status status = pool.Reserve(2 * kMiB);
     if (!status.ok()) return status;
     const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
-    EXPECT_EQ(WhyNoNvls(*coarse, other.pools(), other.windows(), {block, 16 * kMiB, rank.communicator}).value(), "");
+    EXPECT_EQ(WhyNoNvls(*coarse, other.addresses(), other.windows(), {block, 16 * kMiB, rank.communicator}).value(), "");
     status = pool.Free(block);
     return status.ok() ? pool.Close() : status;
   }));

@@ -11,8 +11,8 @@ TEST_F(NvlsSwitchedOff, IsTheFirstReason) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
-  const Result<std::string> reason =
-      WhyNoNvls(driver(), runtime().pools(), runtime().windows(), {blocks.front(), 2 * kMiB, group()[0].communicator});
+  const Result<std::string> reason = WhyNoNvls(driver(), runtime().addresses(), runtime().windows(),
+                                               {blocks.front(), 2 * kMiB, group()[0].communicator});
   ASSERT_TRUE(reason.ok()) << reason.status().message();
   EXPECT_NE(reason->find("NCCL_NVLS_ENABLE=0"), std::string::npos) << *reason;
   Free(blocks);

@@ -127,7 +127,7 @@ TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
   ExpectOk(Reclaim());
   ExpectOk(CaptureABlock(2 * kMiB));
   ExpectOk(Run([&](Rank& rank) {
-    EXPECT_EQ(PoolOf(rank).Figures().host_waits, 1u);
+    EXPECT_EQ(PoolOf(rank).Statistics().host_waits, 1u);
     Status status = Destroy(rank);
     const CUstream other = others[static_cast<size_t>(rank.number)];
     if (status.ok()) status = runtime().ReleaseStream(other);
@@ -151,7 +151,7 @@ TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
     return status.ok() ? End(rank) : status;
   }));
   ExpectOk(Reclaim());
-  EXPECT_EQ(PoolOf(group()[0]).Figures().counters.pending_bytes, 2 * kMiB);
+  EXPECT_EQ(PoolOf(group()[0]).Statistics().counters.pending_bytes, 2 * kMiB);
   ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
   ExpectOk(Trim(0));
   EXPECT_EQ(ReservedBytes(0), 0u);

@@ -135,7 +135,7 @@ TEST_F(SymmetricPoolFailure, ExhaustionSaysWhatToReserve) {
       statuses, StatusCode::kExhausted,
       "2 MiB are reserved, the largest free block is 1 MiB. On every rank: reserve(" + std::to_string(needed) + ")");
   EXPECT_EQ(statuses[0].message().find("reclaim"), std::string::npos) << "no segment is as large";
-  EXPECT_EQ(PoolOf(group()[0]).Figures().failed_allocations, 1u);
+  EXPECT_EQ(PoolOf(group()[0]).Statistics().failed_allocations, 1u);
   ExpectOk(Reserve(needed));
   Free(Allocate(3 * kMiB - 1000));
   Free(blocks);

@@ -90,10 +90,12 @@ std::vector<uint64_t> SymmetricTest::OffsetsOf(const std::vector<CUdeviceptr>& b
 }
 
 uint64_t SymmetricTest::ReservedBytes(int rank) {
-  return PoolOf((*group_)[rank]).Figures().counters.reserved_bytes.current;
+  return PoolOf((*group_)[rank]).Statistics().counters.reserved_bytes.current;
 }
 
-uint64_t SymmetricTest::RegisteredSegments(int rank) { return PoolOf((*group_)[rank]).Figures().registered_segments; }
+uint64_t SymmetricTest::RegisteredSegments(int rank) {
+  return PoolOf((*group_)[rank]).Statistics().registered_segments;
+}
 
 void SymmetricTest::DestroyPools() {
   pools_.clear();

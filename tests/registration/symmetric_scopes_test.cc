@@ -37,7 +37,7 @@ class SymmetricScopes : public SymmetricTest {
   // Allocates and frees; appends the first letter of the pool that served, '!' where none did.
   Status Try(const Rank& rank, uint64_t bytes, std::string* order, std::vector<CUdeviceptr>* kept) {
     Result<CUdeviceptr> address = runtime().Allocate(rank.number, bytes, rank.stream);
-    *order += address.ok() ? runtime().pools().Owner(*address).value()->name()[0] : '!';
+    *order += address.ok() ? runtime().addresses().OwnerOf(*address).value()->name()[0] : '!';
     if (address.ok()) kept->push_back(*address);
     return Status();
   }

@@ -242,7 +242,7 @@ class RankLife {
     closing_ = true;
     while (!late_.empty()) FreeLate();
     Expect(pool_->Close());
-    const internal::PoolFigures figures = pool_->Figures();
+    const internal::PoolFigures figures = pool_->Statistics();
     if (figures.registered_segments != 0) Violate("windows are left");
     if (figures.counters.reserved_bytes.current != 0) Violate("segments are left");
     pool_.reset();
@@ -258,7 +258,7 @@ class RankLife {
       driver_.nccl.ncclCommAbort(std::exchange(*communicator, nullptr));
     }
     if (pool_ == nullptr) return;
-    outcome_.left_bytes = pool_->Figures().counters.reserved_bytes.current;
+    outcome_.left_bytes = pool_->Statistics().counters.reserved_bytes.current;
     pool_->Abandon();
     pool_.reset();
     static_cast<void>(run_.runtime.DestroyPool(handle_));

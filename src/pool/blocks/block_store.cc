@@ -1,0 +1,208 @@
+#include "src/pool/blocks/block_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/check.h"
+
+namespace commpool::internal {
+
+BlockStore::BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine)
+    : basis_(basis), engine_(std::move(engine)) {}
+
+BlockStore::~BlockStore() { basis_.runtime.caches.ForgetPool(basis_.handle); }
+
+CachedPool BlockStore::AsCachedPool() const {
+  return {basis_.handle, basis_.owner, basis_.configuration.alignment_bytes, &basis_.device->health().broken_flag()};
+}
+
+Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t requested, StreamKey stream,
+                                        Caching caching) {
+  if (!served.waits.empty()) {
+    const ContextGuard current = basis_.MakeCurrent();
+    FenceTable& fences = basis_.device->fences();
+    for (const engine::StreamUse& use : served.waits) {
+      Status status = use.fence != engine::kNoFence ? fences.MakeWait(stream, use.fence)
+                                                    : fences.MakeWaitForStream(stream, use.stream);
+      // Freed again, the block would serve somebody without the waits that it still needs.
+      if (!status.ok()) return status;
+    }
+  }
+  const engine::SegmentRange block{served.address, served.bytes};
+  basis_.runtime.observers.Tell(&MemoryObserver::BlockAllocated, block, stream, basis_.name());
+  basis_.runtime.caches.Publish(AsCachedPool(), block, requested, stream, basis_.handle == 0 ? Caching::kNo : caching);
+  return CUdeviceptr{served.address};
+}
+
+Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
+  const Result<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
+  if (!requested.ok()) {
+    return Status(requested.status().code(), basis_.title + ": free: " + requested.status().message());
+  }
+  if (rules.EndsWithItsFree(address)) basis_.runtime.observers.Tell(&MemoryObserver::BlockFreed, address);
+  std::vector<StreamKey> streams;
+  RecordingStreams::Scope recording;
+  {
+    MutexLock lock(mutex_);
+    Result<engine::Freed> freed = rules.FreeInEngine(address);
+    if (!freed.ok()) return basis_.Named(freed.status());
+    if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
+    streams = std::move(freed->streams_to_fence);
+    recording = recording_.Begin(streams);
+  }
+  const Status status = RecordFences(address, streams);
+  recording.End();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
+  rules.AfterFree();
+  return status;
+}
+
+Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams) {
+  if (streams.empty() || basis_.device->health().broken()) return Status();
+  const ContextGuard current = basis_.MakeCurrent();
+  for (const StreamKey stream : streams) {
+    Result<FenceId> fence = basis_.device->fences().Record(stream);
+    // Without its fence the block stays closed for ever: quarantined, as rule 9 asks for.
+    if (!fence.ok()) return fence.status();
+    MutexLock lock(mutex_);
+    engine_->AttachFence(address, stream, *fence);
+  }
+  return Status();
+}
+
+void BlockStore::TakeBack(const std::vector<engine::CachedBlock>& blocks) {
+  MutexLock lock(mutex_);
+  for (const engine::CachedBlock& block : blocks) {
+    block.word->store(0, std::memory_order_release);
+    Result<engine::Freed> freed = engine_->Free(block.address);
+    COMMPOOL_CHECK(freed.ok(), "a cache held a block that its pool does not know");
+    requested_correction_ += static_cast<int64_t>(freed->requested);
+  }
+}
+
+bool BlockStore::DrainCaches() {
+  const std::vector<engine::CachedBlock> drained = basis_.runtime.caches.Drain(basis_.handle);
+  TakeBack(drained);
+  return !drained.empty();
+}
+
+void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
+  TakeBack(basis_.runtime.caches.Close(basis_.handle, reopen));
+}
+
+Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
+  // Freed from now on, the block must wait for the other stream: no cache may take it.
+  const Result<uint64_t> requested = basis_.runtime.caches.MakeUncacheable(address);
+  if (!requested.ok()) {
+    return Status(requested.status().code(), basis_.title + ": record_stream: " + requested.status().message());
+  }
+  Status status;
+  {
+    MutexLock lock(mutex_);
+    if (*requested != 0) {
+      Result<engine::BlockView> view = engine_->Find(address);
+      // At its free the engine takes off what it knows itself: the block counts as that from now on.
+      if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - *requested);
+    }
+    status = engine_->RecordStream(address, stream);
+  }
+  if (status.ok()) basis_.runtime.observers.Tell(&MemoryObserver::BlockRecorded, address, stream);
+  return status;
+}
+
+void BlockStore::PollFences() {
+  std::vector<engine::Fence> pending;
+  {
+    MutexLock lock(mutex_);
+    pending = engine_->PendingFences();
+  }
+  if (pending.empty()) return;
+  const ContextGuard current = basis_.MakeCurrent();
+  for (const engine::Fence fence : pending) {
+    Result<bool> passed = basis_.device->fences().Passed(fence);
+    if (!passed.ok()) return;  // a sticky error: the next call reports it
+    if (!*passed) continue;
+    {
+      MutexLock lock(mutex_);
+      engine_->FencePassed(fence);
+    }
+    basis_.device->fences().Retire(fence);
+  }
+}
+
+Status BlockStore::WaitForDevice() {
+  std::vector<engine::Fence> over;
+  engine::Moment moment = 0;
+  {
+    MutexLock lock(mutex_);
+    over = engine_->PendingFences();
+    moment = engine_->Now();
+  }
+  Status status = basis_.device->Quiesce(basis_.deadline_ms());
+  if (!status.ok()) return status;
+  for (const engine::Fence fence : over) {
+    status = basis_.device->Await(fence, basis_.deadline_ms());
+    if (!status.ok()) return status;
+  }
+  {
+    MutexLock lock(mutex_);
+    engine_->DeviceIdle(moment);  // blocks freed meanwhile, by other threads, keep their uses
+  }
+  for (const engine::Fence fence : over) basis_.device->fences().Retire(fence);
+  return Status();
+}
+
+void BlockStore::ForgetStream(StreamKey stream) {
+  {
+    MutexLock lock(mutex_);
+    engine_->ForgetStream(stream);  // no later call records on it
+  }
+  recording_.AwaitEnd(stream);
+  MutexLock lock(mutex_);
+  engine_->ForgetStream(stream);  // nor does a fence recorded meanwhile count
+}
+
+uint64_t BlockStore::ReservedBytes() const { return counters().reserved_bytes.current; }
+
+engine::Counters BlockStore::counters() const {
+  MutexLock lock(mutex_);
+  return engine_->counters();
+}
+
+BlockStatistics BlockStore::Statistics() const {
+  BlockStatistics statistics;
+  const engine::CacheStatistics caches = basis_.runtime.caches.Statistics(basis_.handle);
+  engine::Counters& counters = statistics.counters;
+  int64_t correction = 0;
+  {
+    MutexLock lock(mutex_);
+    counters = engine_->counters();
+    correction = requested_correction_;
+  }
+  // The engine takes what is in threads' caches for allocated; its peaks keep that.
+  counters.requested_bytes.current +=
+      static_cast<uint64_t>(correction) + caches.taken_requested - caches.given_requested;
+  counters.requested_bytes.total += caches.taken_requested;
+  // Blocks that left a cache between the two readings are in both figures.
+  counters.allocated_bytes.current -= std::min(caches.cached_bytes, counters.allocated_bytes.current);
+  counters.allocated_bytes.total += caches.taken_bytes;
+  counters.allocated_blocks.current -= std::min(caches.cached_blocks, counters.allocated_blocks.current);
+  counters.allocated_blocks.total += caches.taken_blocks;
+  counters.free_bytes += caches.cached_bytes;
+  for (engine::Counter* counter : {&counters.requested_bytes, &counters.allocated_bytes, &counters.allocated_blocks}) {
+    counter->peak = std::max(counter->peak, counter->current);
+  }
+  statistics.cached_bytes = caches.cached_bytes;
+  return statistics;
+}
+
+void BlockStore::ResetPeaks() {
+  MutexLock lock(mutex_);
+  engine_->ResetPeaks();
+}
+
+void BlockStore::CheckInvariants() const {
+  MutexLock lock(mutex_);
+  engine_->CheckInvariants();
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,84 @@
+// The blocks of a pool: its engine and the lock around it, and what happens when a block is handed out, freed, shared
+// with another stream, or taken back from the threads' caches.
+//
+// Any thread may call any method. The lock guards data and is never held across a driver call: fences are recorded and
+// waits are made outside it.
+#ifndef COMMPOOL_SRC_POOL_BLOCKS_BLOCK_STORE_H_
+#define COMMPOOL_SRC_POOL_BLOCKS_BLOCK_STORE_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/engine/engine.h"
+#include "src/pool/blocks/block_rules.h"
+#include "src/pool/blocks/recording_streams.h"
+#include "src/pool/pool_basis.h"
+
+namespace commpool::internal {
+
+// A pool's counters, and what of them lies in threads' caches.
+struct BlockStatistics {
+  engine::Counters counters;
+  uint64_t cached_bytes = 0;
+};
+
+class BlockStore {
+ public:
+  BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine);
+  // The caches forget the pool.
+  ~BlockStore();
+
+  // The pool's lock: whoever decides on the engine's books holds it.
+  Mutex& mutex() const COMMPOOL_RETURN_CAPABILITY(mutex_) { return mutex_; }
+  engine::Engine& engine() COMMPOOL_REQUIRES(mutex_) { return *engine_; }
+  const engine::Engine& engine() const COMMPOOL_REQUIRES(mutex_) { return *engine_; }
+  RecordingStreams& recording() { return recording_; }
+
+  // Makes the stream wait for the uses that a served block still has, and publishes the block. Where a wait fails the
+  // block is quarantined: it stays live in nobody's hands. REQUIRES: no stream in `served.waits` is forgotten
+  // meanwhile: it came with a RecordingStreams::Scope, or the pool's growth lock is held.
+  Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching);
+
+  Status Free(CUdeviceptr address, BlockRules& rules);
+  Status RecordStream(CUdeviceptr address, StreamKey stream);
+
+  // Blocks that threads' caches held.
+  void TakeBack(const std::vector<engine::CachedBlock>& blocks);
+  // Takes back what the caches of all threads hold. Whether that was anything.
+  bool DrainCaches();
+  void CloseCaches(ThreadCaches::Reopen reopen);
+
+  // Lets the engine know of fences that have passed. Never waits.
+  void PollFences();
+  // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
+  Status WaitForDevice();
+  // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
+  void ForgetStream(StreamKey stream);
+
+  uint64_t ReservedBytes() const;
+  engine::Counters counters() const;  // as the engine knows them: cached blocks count as allocated
+  BlockStatistics Statistics() const;
+  void ResetPeaks();
+  void CheckInvariants() const;
+
+ private:
+  // Records the fences that a freed block owes.
+  Status RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams);
+  CachedPool AsCachedPool() const;
+
+  const PoolBasis& basis_;
+  RecordingStreams recording_;
+  mutable Mutex mutex_{LockRank::kPool};
+  const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
+  // What was asked for and what the engine knows of it differ for blocks that went through a cache.
+  int64_t requested_correction_ COMMPOOL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_BLOCKS_BLOCK_STORE_H_

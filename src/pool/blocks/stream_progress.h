@@ -1,0 +1,52 @@
+// Learns which streams are done with the free memory of a growing pool, so that it can be merged, moved or given back.
+//
+// A stream that stands still says so at once; behind one that goes on an event is recorded and asked about later. Never
+// waits, except in AwaitFor. One thread at a time, under the pool's growth lock or where nobody grows.
+#ifndef COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
+#define COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/engine/caching_engine.h"
+#include "src/pool/blocks/block_store.h"
+#include "src/pool/pool_statistics.h"
+
+namespace commpool::internal {
+
+class StreamProgress {
+ public:
+  StreamProgress(const PoolBasis& basis, BlockStore& blocks, PoolEvents& events, engine::CachingEngine& engine)
+      : basis_(basis), blocks_(blocks), events_(events), engine_(&engine) {}
+
+  // Asks about every stream that may still use free memory.
+  Status Poll();
+  // Asks until no stream uses free memory any more, but no longer than making `bytes` anew would take.
+  Status AwaitFor(uint64_t bytes);
+  // The stream's handle will be recycled.
+  void ForgetStream(StreamKey stream);
+
+ private:
+  // An event behind a stream's work, to learn whether the blocks freed before `moment` are idle.
+  struct Checkpoint {
+    StreamKey stream = 0;
+    engine::Moment moment = 0;
+    FenceId fence = 0;
+  };
+
+  // Asks the stream; where it goes on, adds a checkpoint unless one of this moment is there.
+  Status PollStream(StreamKey stream, engine::Moment now, std::vector<Checkpoint>* checkpoints);
+  // Those that have passed are the engine's to know; the others are kept.
+  Status PollCheckpoints(const std::vector<Checkpoint>& checkpoints);
+
+  const PoolBasis& basis_;
+  BlockStore& blocks_;
+  PoolEvents& events_;
+  engine::CachingEngine* const engine_ COMMPOOL_PT_GUARDED_BY(blocks_.mutex());
+  std::vector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(blocks_.mutex());
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_

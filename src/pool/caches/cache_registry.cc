@@ -1,0 +1,152 @@
+#include "src/pool/caches/cache_registry.h"
+
+#include <algorithm>
+
+namespace commpool::internal {
+
+namespace {
+
+void Append(std::vector<engine::CachedBlock>* all, const std::vector<engine::CachedBlock>& blocks) {
+  all->insert(all->end(), blocks.begin(), blocks.end());
+}
+
+}  // namespace
+
+engine::Lane CacheRegistry::LaneOf(const CachedPool& pool, StreamKey stream) {
+  MutexLock lock(mutex_);
+  engine::Lane& lane = by_key_[{pool.handle, stream}];
+  if (lane == 0) {
+    lane = next_lane_++;
+    lanes_.emplace(lane, LaneEntry{pool, stream, {}});
+  }
+  return lane;
+}
+
+void CacheRegistry::Open(engine::Lane lane) {
+  if (const engine::ThreadCache* const own = Find(lane); own != nullptr && !own->closed()) return;
+  OwnCache own{this, 0, 0, lane, nullptr};
+  std::shared_ptr<engine::ThreadCache> cache;
+  {
+    MutexLock lock(mutex_);
+    const auto found = lanes_.find(lane);
+    if (found == lanes_.end() || closed_.contains(found->second.pool.handle)) return;
+    const CachedPool& pool = found->second.pool;
+    if (pool.owner.expired()) return;
+    cache = std::make_shared<engine::ThreadCache>(lane, pool.alignment, *pool.broken);
+    found->second.caches.push_back(cache);
+    own.pool = pool.handle;
+    own.stream = found->second.stream;
+  }
+  own.cache = cache.get();
+  MakeOwnCaches().Add(own, shared_from_this(), std::move(cache));
+}
+
+std::vector<engine::CachedBlock> CacheRegistry::Drain(PoolHandle pool) {
+  std::vector<engine::CachedBlock> drained;
+  MutexLock lock(mutex_);
+  for (auto& [lane, entry] : lanes_) {
+    if (entry.pool.handle != pool) continue;
+    for (const auto& cache : entry.caches) Append(&drained, cache->TakeAll());
+  }
+  return drained;
+}
+
+std::vector<engine::CachedBlock> CacheRegistry::CloseLane(LaneEntry& entry) {
+  std::vector<engine::CachedBlock> closed;
+  for (const auto& cache : entry.caches) {
+    Append(&closed, cache->Close());
+    past_[entry.pool.handle] += cache->Statistics();
+  }
+  entry.caches.clear();
+  return closed;
+}
+
+std::vector<engine::CachedBlock> CacheRegistry::Close(PoolHandle pool, Reopen reopen) {
+  std::vector<engine::CachedBlock> closed;
+  MutexLock lock(mutex_);
+  if (reopen == Reopen::kNever) closed_.insert(pool);
+  for (auto& [lane, entry] : lanes_) {
+    if (entry.pool.handle == pool) Append(&closed, CloseLane(entry));
+  }
+  return closed;
+}
+
+std::vector<ReturnedBlocks> CacheRegistry::ForgetStream(StreamKey stream) {
+  std::vector<ReturnedBlocks> returned;
+  MutexLock lock(mutex_);
+  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
+    LaneEntry& entry = lane->second;
+    if (entry.stream != stream) {
+      ++lane;
+      continue;
+    }
+    std::vector<engine::CachedBlock> blocks = CloseLane(entry);
+    if (std::shared_ptr<BlockOwner> owner = entry.pool.owner.lock()) {
+      returned.push_back({std::move(owner), std::move(blocks)});
+    }
+    by_key_.erase({entry.pool.handle, stream});
+    lane = lanes_.erase(lane);
+  }
+  return returned;
+}
+
+void CacheRegistry::ForgetPool(PoolHandle pool) {
+  MutexLock lock(mutex_);
+  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
+    if (lane->second.pool.handle != pool) {
+      ++lane;
+      continue;
+    }
+    CloseLane(lane->second);
+    by_key_.erase({pool, lane->second.stream});
+    lane = lanes_.erase(lane);
+  }
+  past_.erase(pool);
+  closed_.erase(pool);
+}
+
+void CacheRegistry::CloseAll() {
+  MutexLock lock(mutex_);
+  for (auto& [lane, entry] : lanes_) {
+    closed_.insert(entry.pool.handle);
+    CloseLane(entry);
+  }
+}
+
+engine::CacheStatistics CacheRegistry::Statistics(PoolHandle pool) const {
+  engine::CacheStatistics statistics;
+  MutexLock lock(mutex_);
+  const auto past = past_.find(pool);
+  if (past != past_.end()) statistics += past->second;
+  for (const auto& [lane, entry] : lanes_) {
+    if (entry.pool.handle != pool) continue;
+    for (const auto& cache : entry.caches) statistics += cache->Statistics();
+  }
+  return statistics;
+}
+
+size_t CacheRegistry::lanes() const {
+  MutexLock lock(mutex_);
+  return lanes_.size();
+}
+
+void CacheRegistry::End(engine::ThreadCache* cache) {
+  std::vector<engine::CachedBlock> blocks;
+  std::shared_ptr<BlockOwner> owner;
+  {
+    MutexLock lock(mutex_);
+    const auto lane = lanes_.find(cache->lane());
+    if (lane == lanes_.end()) return;  // forgotten, and closed then
+    LaneEntry& entry = lane->second;
+    const auto own =
+        std::find_if(entry.caches.begin(), entry.caches.end(), [&](const auto& other) { return other.get() == cache; });
+    if (own == entry.caches.end()) return;  // closed before
+    blocks = cache->Close();
+    past_[entry.pool.handle] += cache->Statistics();
+    entry.caches.erase(own);
+    owner = entry.pool.owner.lock();
+  }
+  if (owner != nullptr) owner->TakeBack(blocks);
+}
+
+}  // namespace commpool::internal

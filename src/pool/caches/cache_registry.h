@@ -1,0 +1,95 @@
+// Which thread has a cache of which lane, and how a pool reaches all of its own.
+//
+// A lane is one pool's memory as one stream sees it. A thread finds its cache in a table of its own, without a lock;
+// the registry's lock is taken when a cache is made, emptied by its pool, or ends with its thread. Any thread.
+#ifndef COMMPOOL_SRC_POOL_CACHES_CACHE_REGISTRY_H_
+#define COMMPOOL_SRC_POOL_CACHES_CACHE_REGISTRY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "src/base/mutex.h"
+#include "src/engine/block_map.h"
+#include "src/engine/thread_cache.h"
+#include "src/pool/caches/own_caches.h"
+#include "src/pool/shared/block_owner.h"
+
+namespace commpool::internal {
+
+// What a cache has to know of the pool whose blocks it keeps.
+struct CachedPool {
+  PoolHandle handle = 0;
+  std::weak_ptr<BlockOwner> owner;
+  uint64_t alignment = 0;
+  const std::atomic<bool>* broken = nullptr;  // the device is lost: lives as long as the owner
+};
+
+// Blocks on their way back to their owner.
+struct ReturnedBlocks {
+  std::shared_ptr<BlockOwner> owner;
+  std::vector<engine::CachedBlock> blocks;
+};
+
+class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
+ public:
+  engine::BlockMap& blocks() { return blocks_; }
+
+  // This thread's cache, or null where it has none: no lock.
+  engine::ThreadCache* Find(PoolHandle pool, StreamKey stream) const {
+    return own_caches == nullptr ? nullptr : own_caches->Find(this, pool, stream);
+  }
+  engine::ThreadCache* Find(engine::Lane lane) const {
+    return own_caches == nullptr ? nullptr : own_caches->Find(this, lane);
+  }
+
+  // The lane of a pool and stream, made at its first use.
+  engine::Lane LaneOf(const CachedPool& pool, StreamKey stream);
+  // Gives this thread a cache of the lane, if it has none and the lane still is its stream's.
+  void Open(engine::Lane lane);
+
+  // What all caches of a pool hold, taken out.
+  std::vector<engine::CachedBlock> Drain(PoolHandle pool);
+  // The same, and the caches end; kNever: blocks freed from now on go to the pool.
+  enum class Reopen { kAtNextUse, kNever };
+  std::vector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen);
+  // The stream's handle will mean another stream: its lanes end and are forgotten, in every pool.
+  std::vector<ReturnedBlocks> ForgetStream(StreamKey stream);
+  // The pool is gone: nothing is kept of it. What its caches held goes with its memory.
+  void ForgetPool(PoolHandle pool);
+  // Every cache ends; what they hold stays where it is.
+  void CloseAll();
+
+  engine::CacheStatistics Statistics(PoolHandle pool) const;
+  // Lanes that are not forgotten.
+  size_t lanes() const;
+
+  // Of a thread that ends: its cache goes, and what it holds goes back.
+  void End(engine::ThreadCache* cache);
+
+ private:
+  struct LaneEntry {
+    CachedPool pool;
+    StreamKey stream = 0;
+    std::vector<std::shared_ptr<engine::ThreadCache>> caches;
+  };
+
+  std::vector<engine::CachedBlock> CloseLane(LaneEntry& entry) COMMPOOL_REQUIRES(mutex_);
+
+  engine::BlockMap blocks_;
+  mutable Mutex mutex_{LockRank::kCaches};
+  engine::Lane next_lane_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<engine::Lane, LaneEntry> lanes_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<std::pair<PoolHandle, StreamKey>, engine::Lane> by_key_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<PoolHandle, engine::CacheStatistics> past_ COMMPOOL_GUARDED_BY(mutex_);  // of caches that have ended
+  std::set<PoolHandle> closed_ COMMPOOL_GUARDED_BY(mutex_);                         // for good
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_CACHES_CACHE_REGISTRY_H_

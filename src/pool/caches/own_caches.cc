@@ -1,0 +1,58 @@
+#include "src/pool/caches/own_caches.h"
+
+#include "src/pool/caches/cache_registry.h"
+
+namespace commpool::internal {
+
+thread_local constinit OwnCaches* own_caches = nullptr;
+
+OwnCaches& MakeOwnCaches() {
+  struct Owner {
+    OwnCaches caches;
+    Owner() { own_caches = &caches; }
+    ~Owner() { own_caches = nullptr; }
+  };
+  thread_local Owner owner;
+  return owner.caches;
+}
+
+OwnCaches::~OwnCaches() {
+  for (auto& [registry, cache] : owners_) registry->End(cache.get());
+}
+
+engine::ThreadCache* OwnCaches::Search(const CacheRegistry* registry, PoolHandle pool, StreamKey stream) {
+  for (const OwnCache& own : caches_) {
+    if (own.pool != pool || own.stream != stream || own.registry != registry) continue;
+    recent_by_key_[Hash(pool, stream)] = own;
+    return own.cache;
+  }
+  return nullptr;
+}
+
+engine::ThreadCache* OwnCaches::Search(const CacheRegistry* registry, engine::Lane lane) {
+  for (const OwnCache& own : caches_) {
+    if (own.lane != lane || own.registry != registry) continue;
+    recent_by_lane_[lane % kRecent] = own;
+    return own.cache;
+  }
+  return nullptr;
+}
+
+void OwnCaches::Add(const OwnCache& own, std::shared_ptr<CacheRegistry> registry,
+                    std::shared_ptr<engine::ThreadCache> cache) {
+  DropClosed();
+  caches_.push_back(own);
+  owners_.emplace_back(std::move(registry), std::move(cache));
+}
+
+void OwnCaches::DropClosed() {
+  for (size_t index = caches_.size(); index-- > 0;) {
+    if (!caches_[index].cache->closed()) continue;
+    caches_.erase(caches_.begin() + static_cast<long>(index));
+    owners_.erase(owners_.begin() + static_cast<long>(index));
+    recent_by_key_ = {};
+    recent_by_lane_ = {};
+  }
+}
+
+}  // namespace commpool::internal

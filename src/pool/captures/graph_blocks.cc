@@ -1,0 +1,71 @@
+#include "src/pool/captures/graph_blocks.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "src/driver/graph_handles.h"
+
+namespace commpool::internal {
+
+void GraphBlocks::Add(CUdeviceptr address, engine::Sequence sequence, engine::Part part) {
+  graph_blocks_[address] = {.sequence = sequence, .part = part};
+}
+
+void GraphBlocks::Free(CUdeviceptr address, engine::Freed* freed) {
+  const auto block = graph_blocks_.find(address);
+  if (block != graph_blocks_.end()) block->second.streams = std::exchange(freed->streams_to_fence, {});
+}
+
+void GraphBlocks::Keep(std::vector<engine::Sequence>* freed) const {
+  std::erase_if(*freed, [&](engine::Sequence sequence) {
+    return std::any_of(graph_blocks_.begin(), graph_blocks_.end(),
+                       [&](const auto& entry) { return entry.second.sequence == sequence; });
+  });
+}
+
+bool GraphBlocks::Has(CUdeviceptr address) const {
+  MutexLock lock(blocks_.mutex());
+  return graph_blocks_.contains(address);
+}
+
+std::vector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeOwed(const std::vector<engine::Part>& gone) {
+  std::vector<std::pair<CUdeviceptr, StreamKey>> owed;
+  MutexLock lock(blocks_.mutex());
+  for (auto entry = graph_blocks_.begin(); entry != graph_blocks_.end();) {
+    GraphBlock& block = entry->second;
+    block.gone |= std::find(gone.begin(), gone.end(), block.part) != gone.end();
+    if (block.gone) {
+      for (const StreamKey stream : block.streams) owed.emplace_back(entry->first, stream);
+    }
+    entry = block.gone && block.streams.empty() ? graph_blocks_.erase(entry) : std::next(entry);
+  }
+  return owed;
+}
+
+void GraphBlocks::Settle(CUdeviceptr address, StreamKey stream, FenceId fence) {
+  MutexLock lock(blocks_.mutex());
+  blocks_.engine().AttachFence(address, stream, fence);
+  GraphBlock& block = graph_blocks_[address];
+  std::erase(block.streams, stream);
+  if (block.streams.empty()) graph_blocks_.erase(address);
+}
+
+void GraphBlocks::EndGraphs(const std::vector<engine::Part>& gone) {
+  const std::vector<std::pair<CUdeviceptr, StreamKey>> owed = TakeOwed(gone);
+  if (owed.empty()) return;
+  const ContextGuard current = basis_.MakeCurrent();
+  for (const auto& [address, stream] : owed) {
+    // A stream that is captured again takes no fence of the past: the block waits for a later call.
+    const Result<CUgraph> graph = GraphInCapture(basis_.driver, IsReachable(stream) ? StreamOfKey(stream) : nullptr);
+    if (!graph.ok() || *graph != nullptr) continue;
+    Result<FenceId> fence = basis_.device->fences().Record(stream);
+    if (fence.ok()) Settle(address, stream, *fence);  // else quarantined, as rule 9 asks for
+  }
+}
+
+void GraphBlocks::ForgetStream(StreamKey stream) {
+  MutexLock lock(blocks_.mutex());
+  for (auto& [address, block] : graph_blocks_) std::erase(block.streams, stream);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,57 @@
+// The blocks of a symmetric pool that captures got. Such a block is its graph's until the graph is gone: freed, it is
+// not offered to the other ranks before, so that no rank reuses it while the graph is replayed. Where it lies depends
+// on the sequence of calls alone, as ever.
+//
+// Any thread; methods that say so need the pool's lock.
+#ifndef COMMPOOL_SRC_POOL_CAPTURES_GRAPH_BLOCKS_H_
+#define COMMPOOL_SRC_POOL_CAPTURES_GRAPH_BLOCKS_H_
+
+#include <cuda.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/engine/symmetric_engine.h"
+#include "src/pool/blocks/block_store.h"
+
+namespace commpool::internal {
+
+class GraphBlocks {
+ public:
+  GraphBlocks(const PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}
+
+  // A capture of `part` got the block, by the call `sequence`.
+  void Add(CUdeviceptr address, engine::Sequence sequence, engine::Part part) COMMPOOL_REQUIRES(blocks_.mutex());
+  // The block was freed: the streams that owe it fences record them when the graph is gone, for nothing may be recorded
+  // for a graph. Takes them out of `freed`. Nothing for blocks of no graph.
+  void Free(CUdeviceptr address, engine::Freed* freed) COMMPOOL_REQUIRES(blocks_.mutex());
+  // Takes blocks of live graphs out of what this rank offers as freed.
+  void Keep(std::vector<engine::Sequence>* freed) const COMMPOOL_REQUIRES(blocks_.mutex());
+
+  bool Has(CUdeviceptr address) const;
+  // The graphs of these parts are gone: their blocks become like any that was freed.
+  void EndGraphs(const std::vector<engine::Part>& gone);
+  void ForgetStream(StreamKey stream);
+
+ private:
+  struct GraphBlock {
+    engine::Sequence sequence = 0;
+    engine::Part part = engine::kCommonPart;
+    bool gone = false;                    // the graph; the block is kept while streams are to fence
+    std::vector<StreamKey> streams = {};  // that used it and get their fences then
+  };
+
+  // The fences that blocks of gone graphs still owe.
+  std::vector<std::pair<CUdeviceptr, StreamKey>> TakeOwed(const std::vector<engine::Part>& gone);
+  void Settle(CUdeviceptr address, StreamKey stream, FenceId fence);
+
+  const PoolBasis& basis_;
+  BlockStore& blocks_;
+  std::map<CUdeviceptr, GraphBlock> graph_blocks_ COMMPOOL_GUARDED_BY(blocks_.mutex());
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_CAPTURES_GRAPH_BLOCKS_H_

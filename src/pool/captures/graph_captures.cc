@@ -1,0 +1,103 @@
+#include "src/pool/captures/graph_captures.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "src/driver/graph_handles.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr std::chrono::milliseconds kMoment(500);
+
+using Flag = std::shared_ptr<std::atomic<bool>>;
+
+void SetFlag(void* context) {
+  const std::unique_ptr<Flag> flag(static_cast<Flag*>(context));
+  (*flag)->store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+Status GraphCaptures::Begin(CaptureHandle handle, CUstream stream) {
+  Result<CUgraph> graph = GraphInCapture(driver_, stream);
+  if (!graph.ok()) return graph.status();
+  if (*graph == nullptr) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the stream is not being captured: announce a capture after cuStreamBeginCapture");
+  }
+  Capture capture;
+  capture.stream = stream;
+  capture.graph = *graph;
+  auto flag = std::make_unique<Flag>(capture.gone);
+  Result<UserObject> object = UserObject::Create(driver_, SetFlag, flag.get());
+  if (!object.ok()) return object.status();
+  static_cast<void>(flag.release());  // the callback's
+  Status status = object->MoveTo(*graph);
+  if (!status.ok()) return status;
+  MutexLock lock(mutex_);
+  captures_.emplace(handle, std::move(capture));
+  open_.fetch_add(1, std::memory_order_release);
+  return Status();
+}
+
+CUstream GraphCaptures::End(CaptureHandle handle) {
+  MutexLock lock(mutex_);
+  const auto found = captures_.find(handle);
+  if (found == captures_.end() || found->second.ended) return nullptr;
+  found->second.ended = true;
+  open_.fetch_sub(1, std::memory_order_release);
+  return found->second.stream;
+}
+
+Result<engine::Part> GraphCaptures::PartOf(CUstream stream) const {
+  Result<CUgraph> graph = GraphInCapture(driver_, stream);
+  if (!graph.ok()) return graph.status();
+  if (*graph == nullptr) return engine::kCommonPart;
+  MutexLock lock(mutex_);
+  for (const auto& [handle, capture] : captures_) {
+    if (!capture.ended && capture.graph == *graph) return engine::Part{handle};
+  }
+  return Status(StatusCode::kFailedPrecondition,
+                "the stream is in a capture that this pool was not told of: begin a CaptureScope");
+}
+
+size_t GraphCaptures::CountLive() const {
+  MutexLock lock(mutex_);
+  size_t live = 0;
+  for (const auto& [handle, capture] : captures_) {
+    live += capture.ended && capture.gone->load(std::memory_order_acquire) ? 0 : 1;
+  }
+  return live;
+}
+
+Status GraphCaptures::CheckNoneLive() const {
+  const auto limit = std::chrono::steady_clock::now() + kMoment;
+  size_t live = CountLive();
+  for (; live > 0 && std::chrono::steady_clock::now() < limit; live = CountLive()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the driver offers a callback and nothing to wait for
+  }
+  if (live == 0) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                std::to_string(live) + (live == 1 ? " graph that captured" : " graphs that captured") +
+                    " with the pool may still be replayed: destroy them, and what was instantiated from them, first");
+}
+
+std::vector<engine::Part> GraphCaptures::TakeGone() {
+  std::vector<engine::Part> gone;
+  MutexLock lock(mutex_);
+  for (auto capture = captures_.begin(); capture != captures_.end();) {
+    if (!capture->second.ended || !capture->second.gone->load(std::memory_order_acquire)) {
+      ++capture;
+      continue;
+    }
+    gone.push_back(capture->first);
+    capture = captures_.erase(capture);
+  }
+  return gone;
+}
+
+}  // namespace commpool::internal

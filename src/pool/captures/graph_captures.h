@@ -1,0 +1,66 @@
+// The captures that a pool was told of: which of its memory belongs to which graph, and which graphs are gone.
+//
+// Any thread. Calls the driver without a lock. A graph's end is learnt from a user object, whose callback only sets a
+// flag: it may call no CUDA, and runs on a thread of the driver's.
+#ifndef COMMPOOL_SRC_POOL_CAPTURES_GRAPH_CAPTURES_H_
+#define COMMPOOL_SRC_POOL_CAPTURES_GRAPH_CAPTURES_H_
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/driver/loader.h"
+#include "src/engine/types.h"
+
+namespace commpool::internal {
+
+using CaptureHandle = uint64_t;
+
+class GraphCaptures {
+ public:
+  explicit GraphCaptures(const Driver& driver) : driver_(driver) {}
+
+  // kFailedPrecondition where the stream is not being captured.
+  Status Begin(CaptureHandle capture, CUstream stream);
+  // The stream with which it began; null where there is no such capture, or it has ended.
+  CUstream End(CaptureHandle capture);
+
+  // Whether one has begun and not ended: the price that every allocation pays.
+  bool any_open() const { return open_.load(std::memory_order_acquire) > 0; }
+
+  // The part of the capture that the stream belongs to, as its origin or by a fork; the common part where it is not
+  // captured; kFailedPrecondition where it is in a capture that nobody announced.
+  Result<engine::Part> PartOf(CUstream stream) const;
+
+  // OK where no graph is alive that captured here. One that was destroyed just now may not be known to be: the driver
+  // tells on a thread of its own, so a moment is waited. kFailedPrecondition says how many there are.
+  Status CheckNoneLive() const;
+
+  // Parts whose graph, and everything made from it, was destroyed. Each is told once.
+  std::vector<engine::Part> TakeGone();
+
+ private:
+  struct Capture {
+    CUstream stream = nullptr;
+    CUgraph graph = nullptr;
+    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
+    bool ended = false;
+  };
+
+  size_t CountLive() const;
+
+  const Driver& driver_;
+  mutable Mutex mutex_{LockRank::kLeaf};
+  std::map<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);  // a handle is its part
+  std::atomic<int> open_{0};
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_CAPTURES_GRAPH_CAPTURES_H_

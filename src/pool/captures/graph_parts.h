@@ -1,0 +1,47 @@
+// The memory of fixed and expandable pools that captures got: each graph has a part of its own, which nobody else is
+// served from until the graph is gone.
+//
+// Any thread. Calls the driver without a lock.
+#ifndef COMMPOOL_SRC_POOL_CAPTURES_GRAPH_PARTS_H_
+#define COMMPOOL_SRC_POOL_CAPTURES_GRAPH_PARTS_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "commpool/status.h"
+#include "src/engine/caching_engine.h"
+#include "src/pool/blocks/block_store.h"
+#include "src/pool/captures/graph_captures.h"
+
+namespace commpool::internal {
+
+class GraphParts {
+ public:
+  GraphParts(const PoolBasis& basis, BlockStore& blocks, GraphCaptures& captures, engine::CachingEngine& engine)
+      : basis_(basis), blocks_(blocks), captures_(captures), engine_(&engine) {}
+
+  // A request on a stream that is captured: from the graph's part or idle memory, nothing else. Nothing where the
+  // stream is not captured.
+  Result<std::optional<CUdeviceptr>> Serve(uint64_t bytes, StreamKey stream);
+
+  // Closes a live block, a graph's or the pool's own. A graph's stays in its part and owes no fences: nothing may be
+  // recorded for a graph.
+  Result<engine::Freed> Free(CUdeviceptr address) COMMPOOL_REQUIRES(blocks_.mutex());
+  // Whether the live block is a graph's.
+  bool Has(CUdeviceptr address) const;
+
+  // What graphs that are gone had returns to the pool.
+  void Collect();
+
+ private:
+  const PoolBasis& basis_;
+  BlockStore& blocks_;
+  GraphCaptures& captures_;
+  engine::CachingEngine* const engine_ COMMPOOL_PT_GUARDED_BY(blocks_.mutex());
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_CAPTURES_GRAPH_PARTS_H_

@@ -1,0 +1,141 @@
+#include "src/pool/group_calls.h"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "src/driver/handles.h"
+
+namespace commpool::internal {
+
+namespace {
+
+Status Caught(const std::exception& exception) {
+  return Status(StatusCode::kInternal, std::string("exception: ") + exception.what());
+}
+
+// Where the device cannot be had the call itself says why.
+Status RunOn(Runtime& runtime, int device, const std::function<Status()>& part) {
+  Result<std::shared_ptr<DeviceState>> state = runtime.devices().Get(device);
+  if (!state.ok()) return part();
+  ContextGuard current(runtime.driver(), (*state)->context());
+  return part();
+}
+
+// part(0) to part(count - 1), each on a thread of its own.
+Status RunTogether(size_t count, const std::function<Status(size_t)>& part) {
+  std::vector<Status> statuses(count);
+  const auto run = [&](size_t place) {
+    try {
+      statuses[place] = part(place);
+    } catch (const std::exception& exception) {
+      statuses[place] = Caught(exception);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t place = 0; place < count; ++place) {
+    try {
+      threads.emplace_back(run, place);
+    } catch (const std::exception& exception) {  // no thread to be had: its rank does not come, and the others hear it
+      statuses[place] = Caught(exception);
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (Status& status : statuses) {
+    if (!status.ok()) return std::move(status);
+  }
+  return Status();
+}
+
+// Pools with one home form a group, where they are more than one.
+void Bind(const std::vector<std::shared_ptr<Pool>>& pools) {
+  std::map<uint64_t, std::vector<Pool*>> by_home;
+  for (const std::shared_ptr<Pool>& pool : pools) {
+    if (pool->home_id() != 0) by_home[pool->home_id()].push_back(pool.get());
+  }
+  for (const auto& [home, members] : by_home) {
+    if (members.size() < 2) continue;
+    const auto group = std::make_shared<const PoolGroup>(members.size());
+    for (Pool* member : members) member->Join(group);
+  }
+}
+
+Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
+  std::set<const Pool*> seen;
+  for (const std::shared_ptr<Pool>& pool : pools) {
+    if (!seen.insert(pool.get()).second) {
+      return Status(StatusCode::kInvalidArgument, "pool " + pool->name() + " is passed twice");
+    }
+  }
+  for (const std::shared_ptr<Pool>& pool : pools) {
+    const PoolGroup* const group = pool->group();
+    if (group == nullptr || !group->IsOfThisThread()) continue;
+    const auto present = std::count_if(pools.begin(), pools.end(),
+                                       [&](const std::shared_ptr<Pool>& other) { return other->group() == group; });
+    if (static_cast<size_t>(present) != group->size()) return group->Incomplete(pool->name(), present);
+  }
+  return Status();
+}
+
+Result<std::vector<std::shared_ptr<Pool>>> Find(Runtime& runtime, const std::vector<PoolHandle>& handles) {
+  Status status = runtime.RefuseForkedChild();
+  if (!status.ok()) return status;
+  if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
+  std::vector<std::shared_ptr<Pool>> pools;
+  for (const PoolHandle handle : handles) {
+    Result<std::shared_ptr<Pool>> pool = runtime.pools().Find(handle);
+    if (!pool.ok()) return pool.status();
+    pools.push_back(std::move(*pool));
+  }
+  return pools;
+}
+
+}  // namespace
+
+Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<PoolRequest>& requests) {
+  std::vector<PoolHandle> handles(requests.size(), 0);
+  Status status = runtime.RefuseForkedChild();
+  if (status.ok() && requests.empty()) status = Status(StatusCode::kInvalidArgument, "a call for no pool");
+  if (!status.ok()) return status;
+  status = RunTogether(requests.size(), [&](size_t place) -> Status {
+    const PoolRequest& request = requests[place];
+    if (!request.configuration.ok()) {
+      const Status& why = request.configuration.status();
+      return request.home ? runtime.RefusePool(*request.home, why) : why;
+    }
+    const PoolConfiguration& configuration = *request.configuration;
+    return RunOn(runtime, configuration.backing.placement.device, [&]() -> Status {
+      Result<PoolHandle> made = runtime.CreatePool(configuration);
+      if (made.ok()) handles[place] = *made;
+      return made.status();
+    });
+  });
+  if (!status.ok()) {
+    for (const PoolHandle handle : handles) {
+      if (handle != 0) static_cast<void>(runtime.DestroyPool(handle));
+    }
+    return status;
+  }
+  Result<std::vector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
+  if (!pools.ok()) return pools.status();
+  Bind(*pools);
+  return handles;
+}
+
+Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
+              const std::function<Status(Pool&, size_t)>& call) {
+  Result<std::vector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
+  if (!pools.ok()) return pools.status();
+  Status status = CheckComplete(*pools);
+  if (!status.ok()) return status;
+  return RunTogether(pools->size(), [&](size_t place) {
+    Pool& pool = *(*pools)[place];
+    return RunOn(runtime, pool.device(), [&] { return call(pool, place); });
+  });
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,37 @@
+// The pools of several ranks in one collective call, for a thread that owns several communicators (ncclCommInitAll).
+//
+// A rank's part of a collective call waits for the other ranks, so one thread cannot make the parts one after another.
+// Each gets a short-lived thread, with its rank's device current, while the caller waits: NCCL allows one thread a
+// communicator at a time, and different threads for different ones. The caller's device stays as it is. Any thread.
+#ifndef COMMPOOL_SRC_POOL_GROUP_CALLS_H_
+#define COMMPOOL_SRC_POOL_GROUP_CALLS_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/pool/options.h"
+#include "src/pool/pool.h"
+#include "src/pool/runtime.h"
+
+namespace commpool::internal {
+
+// What one rank asks for: options, or why they were refused and the home whose other ranks must hear it.
+struct PoolRequest {
+  Result<PoolConfiguration> configuration;
+  std::optional<PoolConfiguration> home = {};
+};
+
+// All of them, or none. The pools of one home that come out of one call belong together: a collective call that the
+// same thread makes for only some of them is refused.
+Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<PoolRequest>& requests);
+
+// Runs call(pool, its place) for each pool at the same time. Returns the first failure in the order of the pools.
+// kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that belongs to one of them.
+Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, const std::function<Status(Pool&, size_t)>& call);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_GROUP_CALLS_H_

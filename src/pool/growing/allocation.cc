@@ -1,0 +1,127 @@
+// The way of a request through a growing pool: free memory, the threads' caches, growth, and the search when the device
+// has no more.
+#include <optional>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/driver/graph_handles.h"
+#include "src/pool/growing/growing_mode.h"
+#include "src/pool/growing/memory_search.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr int kMostRequests = 8;  // to the other allocators of the process, for one allocation
+
+}  // namespace
+
+Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
+  graphs_.Collect();
+  std::optional<RelaxedCapture> relaxed;
+  if (parts_.captures.any_open()) {
+    Address captured = graphs_.Serve(bytes, stream);
+    if (!captured.ok()) return captured.status();
+    if (captured->has_value()) return **captured;
+    relaxed.emplace(parts_.basis.driver);  // what this thread asks the driver for is no part of anybody's capture
+  }
+  parts_.blocks.PollFences();
+  KeepToThreshold();
+  Address served = Serve(bytes, stream);
+  if (!served.ok()) return served.status();
+  if (served->has_value()) return **served;
+  Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kUsual);
+  if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
+  return Search(bytes, stream, grown.status());
+}
+
+GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream) {
+  Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
+  if (!served.ok() || served->has_value() || !parts_.blocks.DrainCaches()) return served;
+  return ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
+}
+
+GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse) {
+  engine::Served served;
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    Result<engine::Outcome> outcome = engine_->Allocate(bytes, stream, reuse);
+    if (!outcome.ok()) return parts_.basis.Named(outcome.status());
+    if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
+    served = std::move(std::get<engine::Served>(*outcome));
+  }
+  Result<CUdeviceptr> address = parts_.blocks.HandOut(served, bytes, stream, CachingNow());
+  if (!address.ok()) return address.status();
+  return std::optional<CUdeviceptr>(*address);
+}
+
+GrowingMode::Address GrowingMode::ServeFromAnyStream(uint64_t bytes, StreamKey stream) {
+  MutexLock growth(parts_.segments.growth());  // the streams waited for are not released meanwhile (ForgetStream)
+  return ServeFromFreeMemory(bytes, stream, engine::Reuse::kAnyStream);
+}
+
+Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort) {
+  // Other threads may take what one growth made, so it can need more than one; each makes room for somebody.
+  for (;;) {
+    Status status = grower_->Grow(bytes, stream, effort);
+    if (!status.ok()) return status;
+    Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
+    if (!served.ok()) return served.status();
+    if (served->has_value()) return **served;
+    // What came may have merged with neighbours that another stream used: growing again would not help.
+    served = ServeFromAnyStream(bytes, stream);
+    if (!served.ok()) return served.status();
+    if (served->has_value()) return **served;
+  }
+}
+
+Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const Status& growth_failure) {
+  // Memory that other streams used last: a device-side wait is cheaper than a host one.
+  Address served = ServeFromAnyStream(bytes, stream);
+  if (!served.ok()) return served.status();
+  if (served->has_value()) return **served;
+
+  // After a host wait free neighbours merge, whichever streams used them.
+  PoolEvents::Count(parts_.events.host_waits);
+  Status status = parts_.blocks.WaitForDevice();
+  if (!status.ok()) return status;
+  served = ServeFromAnyStream(bytes, stream);
+  if (!served.ok()) return served.status();
+  if (served->has_value()) return **served;
+
+  Status failure = growth_failure;
+  if (bytes <= parts_.basis.configuration.limit_bytes) {
+    Result<CUdeviceptr> found = SearchElsewhere(bytes, stream);
+    if (found.ok() || found.status().code() != StatusCode::kOutOfMemory) return found;
+    failure = found.status();
+  }
+  return Status(StatusCode::kOutOfMemory,
+                "no memory for " + FormatBytes(bytes) + " in " + failure.message() + DescribeHolders(parts_.basis));
+}
+
+Result<CUdeviceptr> GrowingMode::SearchElsewhere(uint64_t bytes, StreamKey stream) {
+  const auto final = [](const Result<CUdeviceptr>& grown) {
+    return grown.ok() || grown.status().code() != StatusCode::kOutOfMemory;
+  };
+  // Free segments that are too small for the request: of this pool, then of the others on the device.
+  if (!grower_->MovesPages()) ReleaseUnused();
+  // Where the pool's own limit is in the way, nobody else's memory helps.
+  const bool room = parts_.segments.FitsOwnLimit(bytes);
+  if (room) ReleaseOtherPools(parts_.basis);
+  Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
+  if (final(grown)) return grown;
+  if (grower_->MovesPages() && ReleaseUnused() > 0) {
+    grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
+    if (final(grown)) return grown;
+  }
+  if (!room) return grown;
+  // Other allocators of the process, as long as they give: a few times, for what they say need not be so.
+  const int device = parts_.basis.device->device();
+  for (int time = 0; time < kMostRequests && parts_.basis.runtime.holders.Release(device, bytes) > 0; ++time) {
+    grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
+    if (final(grown)) return grown;
+  }
+  return grown;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,64 @@
+// Grows an expandable pool by pages, which move to where they are needed, so that a request fits whenever free memory
+// suffices.
+//
+// Growth plans in the engine under the pool's lock, then makes, unmaps and maps pages outside it, and only then lets
+// the engine serve from them. A page moves when the work that used it is over, as an event behind it says; where it is
+// not, growing is preferred to waiting, unless there is no room to grow.
+#ifndef COMMPOOL_SRC_POOL_GROWING_EXPANDABLE_GROWER_H_
+#define COMMPOOL_SRC_POOL_GROWING_EXPANDABLE_GROWER_H_
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/engine/expandable_engine.h"
+#include "src/pool/blocks/stream_progress.h"
+#include "src/pool/growing/grower.h"
+#include "src/pool/growing/territories.h"
+#include "src/pool/pool_parts.h"
+
+namespace commpool::internal {
+
+std::unique_ptr<engine::ExpandableEngine> MakeExpandableEngine(const PoolConfiguration& configuration,
+                                                               uint64_t granularity);
+
+class ExpandableGrower final : public Grower {
+ public:
+  ExpandableGrower(PoolParts& parts, StreamProgress& progress, engine::ExpandableEngine& engine)
+      : parts_(parts), progress_(progress), engine_(&engine), territories_(parts, engine) {}
+
+  Status Grow(uint64_t bytes, StreamKey stream, Effort effort) override;
+  bool MovesPages() const override { return true; }
+  Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override;
+
+ private:
+  struct Claimed {
+    engine::Expansion plan;
+    Room room;  // for what it makes
+  };
+  using OptionalPlan = std::optional<engine::Expansion>;
+
+  // The plan that fits into what may still be reserved, claimed in the engine; null where free memory suffices by now.
+  Result<std::optional<Claimed>> PlanAndClaim(uint64_t bytes, StreamKey stream, Effort effort)
+      COMMPOOL_REQUIRES(parts_.segments.growth());
+  // The plan that costs least: new pages while the pool stays within its slack, else pages that move.
+  Result<OptionalPlan> PlanFor(uint64_t bytes, StreamKey stream, Effort effort)
+      COMMPOOL_REQUIRES(parts_.segments.growth());
+  Result<OptionalPlan> Plan(uint64_t bytes, StreamKey stream, engine::Donors donors)
+      COMMPOOL_REQUIRES(parts_.segments.growth());
+  // Whether making so many bytes for the request would leave the pool within its slack.
+  bool GrowsCheaply(uint64_t requested, uint64_t made) COMMPOOL_REQUIRES(parts_.segments.growth());
+  Status ReleasePages(const std::vector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(parts_.segments.growth());
+
+  PoolParts& parts_;
+  StreamProgress& progress_;
+  engine::ExpandableEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
+  Territories territories_;
+  uint64_t highest_needed_ COMMPOOL_GUARDED_BY(parts_.segments.growth()) = 0;
+  // Bytes requested ever, when more was last needed.
+  uint64_t total_at_highest_ COMMPOOL_GUARDED_BY(parts_.segments.growth()) = 0;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_GROWING_EXPANDABLE_GROWER_H_

@@ -1,0 +1,138 @@
+#include "src/pool/growing/fixed_grower.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/pool/segments/growth.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// What a pool may hold beyond the most that was ever asked for at once: over it, segments that stand free go before new
+// ones come. Found by replaying traces: less makes a steady program give back and make again.
+uint64_t WithSlack(uint64_t bytes) { return bytes + std::max(bytes / 100 * 3, 64 * kMiB); }
+
+// One more segment.
+class SegmentGrowth final : public Growth {
+ public:
+  // REQUIRES: the growth lock, as long as it lives.
+  SegmentGrowth(PoolParts& parts, const engine::Grow& grow) : parts_(parts), grow_(grow) {}
+
+  Status Make() override COMMPOOL_UNCHECKED {
+    Result<Room> room = parts_.segments.TakeRoom(grow_.bytes);
+    if (!room.ok()) return room.status();
+    const ContextGuard current = parts_.basis.MakeCurrent();
+    Result<NewSegment> made = parts_.segments.Make(grow_.bytes, std::move(*room));
+    if (!made.ok()) {
+      return Status(made.status().code(), parts_.basis.title + " cannot grow: " + made.status().message());
+    }
+    made_ = std::move(*made);
+    return Status();
+  }
+
+  void Adopt() override COMMPOOL_UNCHECKED { parts_.segments.Adopt(std::move(made_), grow_.space); }
+
+ private:
+  PoolParts& parts_;
+  const engine::Grow grow_;
+  NewSegment made_;
+};
+
+}  // namespace
+
+std::unique_ptr<engine::CachingEngine> MakeFixedEngine(const PoolConfiguration& configuration, uint64_t granularity) {
+  engine::EngineOptions options = GrowingEngineOptions(configuration, granularity);
+  options.choice = engine::Choice::kPartlyUsedFirst;
+  // A segment that stands free is one block then, whichever parts of it are known to be idle: what is taken from it,
+  // and when it is given back, does not depend on when the pool asked.
+  options.merge = engine::MergePolicy::kCompatible;
+  return std::make_unique<engine::CachingEngine>(options);
+}
+
+Status FixedGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort) {
+  MutexLock growth(parts_.segments.growth());
+  engine::Grow grow;
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    Result<engine::Grow> needed = engine_->GrowthFor(bytes, stream, engine::Reuse::kSameStream);
+    if (!needed.ok()) return parts_.basis.Named(needed.status());
+    if (needed->bytes == 0) return Status();  // another thread's growth made room
+    grow = *needed;
+  }
+  Status status = effort == Effort::kReserve ? Status() : MakeWay(bytes, grow.bytes);
+  if (!status.ok()) return status;
+  status = AddSegment(grow);
+  if (status.ok() && effort == Effort::kReserve) CountReserved(grow.bytes);
+  if (status.code() != StatusCode::kOutOfMemory) return status;
+  // Where the usual size does not fit into what is left, the least that holds the request may.
+  const uint64_t wanted = std::max(bytes, parts_.basis.configuration.segment_bytes);
+  const std::optional<uint64_t> least = CheckedRoundUp(wanted, parts_.segments.granularity());
+  return least && *least < grow.bytes ? AddSegment({*least, grow.space}) : status;
+}
+
+Status FixedGrower::AddSegment(const engine::Grow& grow) {
+  SegmentGrowth growth(parts_, grow);
+  return internal::Grow(growth);
+}
+
+void FixedGrower::CountReserved(uint64_t bytes) {
+  reserved_by_name_ = bytes == 0 ? 0 : reserved_by_name_ + bytes;
+  MutexLock lock(parts_.blocks.mutex());
+  engine_->SetSmallBlocks(reserved_by_name_ == 0 ? engine::CachingEngine::SmallBlocks::kApart
+                                                 : engine::CachingEngine::SmallBlocks::kWhereTheyFit);
+}
+
+uint64_t FixedGrower::Excess(uint64_t requested, uint64_t segment_bytes) {
+  const engine::Counters counters = parts_.blocks.counters();
+  const uint64_t needed = std::max(counters.requested_bytes.peak, counters.requested_bytes.current + requested);
+  const uint64_t after = counters.reserved_bytes.current + segment_bytes;
+  return after - std::min(after, WithSlack(needed) + reserved_by_name_);
+}
+
+Status FixedGrower::MakeWay(uint64_t requested, uint64_t segment_bytes) {
+  std::vector<engine::SegmentIndex> unused;
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    unused = engine_->LongestUnusedSegments();
+  }
+  std::erase_if(unused, [&](engine::SegmentIndex index) { return parts_.pins.IsPinned(index); });
+  if (unused.empty() || Excess(requested, segment_bytes) == 0) return Status();
+  Status status = progress_.AwaitFor(segment_bytes);
+  if (!status.ok()) return status;
+  std::vector<engine::SegmentIndex> chosen;
+  uint64_t over = Excess(requested, segment_bytes);
+  for (auto index = unused.begin(); index != unused.end() && over > 0; ++index) {
+    MutexLock lock(parts_.blocks.mutex());
+    if (!engine_->IsIdle(*index)) continue;
+    chosen.push_back(*index);
+    over -= std::min(over, parts_.segments.BytesOf(*index));
+  }
+  return parts_.segments.Release(chosen).status();
+}
+
+Result<uint64_t> FixedGrower::Release(uint64_t keep_bytes, Wait wait) {
+  MutexLock growth(parts_.segments.growth());
+  CountReserved(0);
+  std::vector<engine::SegmentIndex> chosen;
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    uint64_t reserved = engine_->counters().reserved_bytes.current;
+    std::vector<engine::SegmentIndex> free = engine_->WhollyFreeSegments();
+    for (; reserved > keep_bytes && !free.empty(); free.pop_back()) {
+      if (parts_.pins.IsPinned(free.back())) continue;
+      chosen.push_back(free.back());
+      reserved -= parts_.segments.BytesOf(free.back());
+    }
+  }
+  if (chosen.empty()) return uint64_t{0};
+
+  // Wholly free now need not mean so after the wait, for other threads allocate meanwhile: only what still is goes.
+  Status status = wait == Wait::kYes ? parts_.blocks.WaitForDevice() : progress_.Poll();
+  if (!status.ok()) return status;
+  return parts_.segments.Release(chosen);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,143 @@
+#include "src/pool/growing/growing_mode.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/log.h"
+#include "src/driver/graph_handles.h"
+#include "src/pool/growing/expandable_grower.h"
+#include "src/pool/growing/fixed_grower.h"
+#include "src/pool/growing/memory_search.h"
+
+namespace commpool::internal {
+
+GrowingMode::GrowingMode(PoolParts& parts, engine::CachingEngine& engine)
+    : parts_(parts),
+      engine_(&engine),
+      progress_(parts.basis, parts.blocks, parts.events, engine),
+      graphs_(parts.basis, parts.blocks, parts.captures, engine) {}
+
+std::unique_ptr<PoolMode> GrowingMode::MakeFixed(PoolParts& parts, engine::CachingEngine& engine) {
+  auto mode = std::make_unique<GrowingMode>(parts, engine);
+  mode->grower_ = std::make_unique<FixedGrower>(parts, mode->progress_, engine);
+  mode->registrar_.emplace(parts);
+  return mode;
+}
+
+std::unique_ptr<PoolMode> GrowingMode::MakeExpandable(PoolParts& parts, engine::ExpandableEngine& engine) {
+  auto mode = std::make_unique<GrowingMode>(parts, engine);
+  mode->grower_ = std::make_unique<ExpandableGrower>(parts, mode->progress_, engine);
+  return mode;
+}
+
+Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) { return graphs_.Free(address); }
+
+bool GrowingMode::EndsWithItsFree(CUdeviceptr address) const { return !graphs_.Has(address); }
+
+void GrowingMode::AfterFree() {
+  if (parts_.basis.device->health().broken()) return;  // quarantined: the memory goes with the process
+  if (parts_.life.destroyed()) {
+    ReleaseUnused();
+  } else {
+    KeepToThreshold();
+  }
+}
+
+void GrowingMode::ForgetStream(StreamKey stream) {
+  // Whoever is about to record on the stream does so first: afterwards its handle may be gone.
+  MutexLock growth(parts_.segments.growth());
+  progress_.ForgetStream(stream);
+  parts_.blocks.ForgetStream(stream);
+}
+
+Caching GrowingMode::CachingNow() const {
+  // While a capture is open no cache may serve its streams, which may be any.
+  const bool caching = parts_.basis.configuration.release_threshold_bytes == UINT64_MAX && !parts_.captures.any_open();
+  return caching ? Caching::kYes : Caching::kNo;
+}
+
+void GrowingMode::KeepToThreshold() {
+  const uint64_t threshold = parts_.basis.configuration.release_threshold_bytes;
+  if (threshold == UINT64_MAX || parts_.blocks.ReservedBytes() <= threshold) return;
+  if (parts_.basis.device->capturing()) return;
+  Result<uint64_t> released = grower_->Release(threshold, Wait::kNo);
+  if (!released.ok()) Log(LogLevel::kWarning, parts_.basis.Named(released.status()).message());
+}
+
+Status GrowingMode::Reserve(uint64_t bytes) {
+  Status open = parts_.CheckOpen();
+  if (!open.ok()) return open;
+  if (bytes == 0) return Status(StatusCode::kInvalidArgument, parts_.basis.title + ": reserve of 0 bytes");
+  parts_.blocks.DrainCaches();
+  // What a block of the calling thread's legacy stream could be served with counts as there.
+  const StreamKey stream = KeyOfStream(nullptr);
+  Status status = grower_->Grow(bytes, stream, Effort::kReserve);
+  if (status.code() != StatusCode::kOutOfMemory) return status;
+  ReleaseOtherPools(parts_.basis);
+  parts_.basis.runtime.holders.Release(parts_.basis.device->device(), bytes);
+  return grower_->Grow(bytes, stream, Effort::kPressure);
+}
+
+Result<uint64_t> GrowingMode::Reclaim() {
+  const uint64_t before = parts_.blocks.ReservedBytes();
+  parts_.blocks.PollFences();
+  KeepToThreshold();
+  return before - std::min(before, parts_.blocks.ReservedBytes());
+}
+
+Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
+  graphs_.Collect();
+  parts_.blocks.DrainCaches();
+  return grower_->Release(keep_bytes, Wait::kYes);
+}
+
+uint64_t GrowingMode::ReleaseUnused() {
+  Result<uint64_t> released = Trim(0);
+  if (!released.ok()) Log(LogLevel::kWarning, parts_.basis.Named(released.status()).message());
+  return released.ok() ? *released : 0;
+}
+
+Status GrowingMode::Close() {
+  MutexLock collective(parts_.collective);
+  const Status unpinned = parts_.pins.CheckMayDeregister();
+  if (!unpinned.ok()) return parts_.basis.Named(unpinned);
+  parts_.life.BeginClose();
+  if (parts_.basis.device->health().broken()) return parts_.basis.device->health().first_error();
+  Status status = parts_.blocks.WaitForDevice();
+  if (!status.ok()) return status;
+  status = parts_.registrations.RemoveAll();
+  if (!status.ok()) return status;
+  parts_.blocks.CloseCaches(ThreadCaches::Reopen::kNever);
+  status = Trim(0).status();
+  if (status.ok()) parts_.life.EndClose();
+  return status;
+}
+
+void GrowingMode::AfterDestroy() {
+  parts_.blocks.CloseCaches(ThreadCaches::Reopen::kNever);
+  AfterFree();
+}
+
+void GrowingMode::AfterCaptureBegan() { parts_.blocks.CloseCaches(ThreadCaches::Reopen::kAtNextUse); }
+
+Status GrowingMode::RegisterWith(ncclComm_t communicator) {
+  if (registrar_) return registrar_->RegisterWith(communicator);
+  return Status(
+      StatusCode::kNotSupported,
+      parts_.basis.title + " is expandable: its pages move, and what NCCL has registered may not. Make a fixed pool");
+}
+
+Result<uint64_t> GrowingMode::RegisterPending() {
+  return registrar_ ? registrar_->RegisterPending() : Result<uint64_t>(uint64_t{0});
+}
+
+Status GrowingMode::Deregister(ncclComm_t communicator) {
+  return registrar_ ? registrar_->Deregister(communicator) : Status();
+}
+
+Status GrowingMode::AbandonCommunicator(ncclComm_t communicator) {
+  parts_.registrations.Abandon(communicator);
+  return Status();
+}
+
+}  // namespace commpool::internal

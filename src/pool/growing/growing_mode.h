@@ -1,0 +1,76 @@
+// Pools that may grow, or wait, inside an allocation: fixed and expandable ones. How a request is served, step by step,
+// until the device has no more memory.
+#ifndef COMMPOOL_SRC_POOL_GROWING_GROWING_MODE_H_
+#define COMMPOOL_SRC_POOL_GROWING_GROWING_MODE_H_
+
+#include <memory>
+#include <optional>
+
+#include "src/engine/expandable_engine.h"
+#include "src/pool/blocks/stream_progress.h"
+#include "src/pool/captures/graph_parts.h"
+#include "src/pool/growing/grower.h"
+#include "src/pool/growing/local_registrar.h"
+#include "src/pool/pool_mode.h"
+#include "src/pool/pool_parts.h"
+
+namespace commpool::internal {
+
+class GrowingMode final : public PoolMode {
+ public:
+  // `engine` is the one in `parts`.
+  static std::unique_ptr<PoolMode> MakeFixed(PoolParts& parts, engine::CachingEngine& engine);
+  static std::unique_ptr<PoolMode> MakeExpandable(PoolParts& parts, engine::ExpandableEngine& engine);
+
+  GrowingMode(PoolParts& parts, engine::CachingEngine& engine);
+
+  Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(parts_.blocks.mutex());
+  bool EndsWithItsFree(CUdeviceptr address) const override;
+  void AfterFree() override;
+  void ForgetStream(StreamKey stream) override;
+
+  Status Reserve(uint64_t bytes) override;
+  Result<uint64_t> Reclaim() override;
+  Result<uint64_t> Trim(uint64_t keep_bytes) override;
+  uint64_t ReleaseUnused() override;
+  Status Close() override;
+  void AfterDestroy() override;
+  void AfterCaptureBegan() override;
+
+  // Pages that move cannot be registered: kNotSupported for expandable pools.
+  Status RegisterWith(ncclComm_t communicator) override;
+  Result<uint64_t> RegisterPending() override;
+  Status Deregister(ncclComm_t communicator) override;
+  Status AbandonCommunicator(ncclComm_t communicator) override;
+
+ private:
+  using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory for it
+
+  // The steps of a request, cheapest first.
+  Address Serve(uint64_t bytes, StreamKey stream);
+  Address ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse);
+  // Also memory that other streams used: a device-side wait.
+  Address ServeFromAnyStream(uint64_t bytes, StreamKey stream);
+  Result<CUdeviceptr> ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort);
+  // Where neither free memory nor the driver has room: rule 7, in its order.
+  Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);
+  // The last part of it: memory that others give back.
+  Result<CUdeviceptr> SearchElsewhere(uint64_t bytes, StreamKey stream);
+
+  // Whether threads' caches may keep the blocks that are served now.
+  Caching CachingNow() const;
+  // What is free beyond the release threshold goes, as far as the device is done with it.
+  void KeepToThreshold();
+
+  PoolParts& parts_;
+  engine::CachingEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
+  StreamProgress progress_;
+  GraphParts graphs_;
+  std::unique_ptr<Grower> grower_;
+  std::optional<LocalRegistrar> registrar_;  // of fixed pools
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_GROWING_GROWING_MODE_H_

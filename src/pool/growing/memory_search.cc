@@ -1,0 +1,55 @@
+#include "src/pool/growing/memory_search.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/pool/pool.h"
+
+namespace commpool::internal {
+
+uint64_t ReleaseOtherPools(const PoolBasis& pool) {
+  const std::shared_ptr<BlockOwner> self = pool.owner.lock();
+  uint64_t released = 0;
+  for (const std::shared_ptr<Pool>& other : pool.runtime.pools.All()) {
+    if (other != self && other->device() == pool.device->device()) released += other->ReleaseUnused();
+  }
+  return released;
+}
+
+std::string DescribeHolders(const PoolBasis& pool) {
+  const int device = pool.device->device();
+  struct Row {
+    std::string name;
+    engine::Counters counters;
+  };
+  std::vector<Row> rows;
+  for (const std::shared_ptr<Pool>& holder : pool.runtime.pools.All()) {
+    if (holder->device() != device) continue;
+    Row row{holder->name(), holder->Statistics().counters};
+    // A pool without a handle is of interest as long as live blocks keep its memory.
+    if (holder->has_handle() || row.counters.reserved_bytes.current != 0) rows.push_back(std::move(row));
+  }
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return a.counters.reserved_bytes.current > b.counters.reserved_bytes.current;
+  });
+  std::string text = "\n  pool                    reserved      in use      cached  largest free";
+  for (const Row& row : rows) {
+    char line[160];
+    std::snprintf(line, sizeof(line), "\n  %-20.20s %11s %11s %11s %13s", row.name.c_str(),
+                  FormatBytes(row.counters.reserved_bytes.current).c_str(),
+                  FormatBytes(row.counters.allocated_bytes.current).c_str(),
+                  FormatBytes(row.counters.free_bytes).c_str(), FormatBytes(row.counters.largest_free_block).c_str());
+    text += line;
+  }
+  for (const MemoryHolders::Held& held : pool.runtime.holders.Describe(device)) {
+    char line[160];
+    std::snprintf(line, sizeof(line), "\n  %-20.20s %11s %11s %11s %13s", held.name.c_str(), "?", "?",
+                  FormatBytes(held.cached_bytes).c_str(), "?");
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,72 @@
+#include "src/pool/growing/page_growth.h"
+
+#include <utility>
+
+#include "src/base/log.h"
+
+namespace commpool::internal {
+
+PageGrowth::PageGrowth(PoolParts& parts, engine::ExpandableEngine* engine, Territories& territories,
+                       const engine::Expansion& plan, Room room)
+    : parts_(parts), engine_(engine), territories_(territories), plan_(plan), room_(std::move(room)) {}
+
+Status PageGrowth::Make() {
+  for (const engine::SegmentRange& page : plan_.made) {
+    Result<PhysicalMemory> memory = parts_.segments.backing().pages()->MakePage(page.bytes);
+    if (!memory.ok()) {
+      MutexLock lock(parts_.blocks.mutex());
+      engine_->Unclaim(plan_);
+      return Status(memory.status().code(), parts_.basis.title + " cannot grow: " + memory.status().message());
+    }
+    made_.push_back(std::move(*memory));
+  }
+  return Status();
+}
+
+Status PageGrowth::Prepare() {
+  for (const engine::SegmentRange& range : plan_.arriving) parts_.basis.runtime.caches.Cover(range);
+  for (; moves_begun_ < plan_.moves.size();) {
+    const engine::PageMove& move = plan_.moves[moves_begun_++];
+    Result<PhysicalMemory> memory = territories_.Of(move.from).Unmap(move.from);
+    Status status = memory.ok() ? territories_.Of(move.to).Map(std::move(*memory), move.to) : memory.status();
+    if (!status.ok()) return status;
+  }
+  for (size_t index = 0; index < made_.size(); ++index) {
+    const CUdeviceptr at = plan_.made[index].address;
+    Status status = territories_.Of(at).Map(std::move(made_[index]), at);
+    if (!status.ok()) return status;
+  }
+  for (const engine::SegmentRange& range : plan_.arriving) {
+    Status status = territories_.Of(range.address).Open(range.address, range.bytes);
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+void PageGrowth::Undo() {
+  for (const engine::SegmentRange& range : plan_.arriving) {
+    const Status dropped = territories_.Of(range.address).Drop(range.address, range.bytes);
+    if (!dropped.ok()) {
+      Log(LogLevel::kWarning, parts_.basis.title + " keeps pages that it cannot use: " + dropped.message());
+    }
+  }
+  uint64_t lost = 0;
+  engine::Expansion rest = plan_;
+  MutexLock lock(parts_.blocks.mutex());
+  for (size_t index = 0; index < moves_begun_; ++index) {
+    lost += plan_.moves[index].bytes;
+    engine_->Lose(plan_.moves[index]);
+  }
+  rest.moves.erase(rest.moves.begin(), rest.moves.begin() + static_cast<long>(moves_begun_));
+  engine_->Unclaim(rest);
+  parts_.segments.ReturnRoom(lost);  // the new pages' room goes back with this object
+}
+
+void PageGrowth::Adopt() {
+  room_.Keep();
+  PoolEvents::Count(parts_.events.moved_bytes, plan_.moved_bytes());
+  MutexLock lock(parts_.blocks.mutex());
+  engine_->Settle(plan_);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,41 @@
+// One expansion of an expandable pool, as its engine planned and claimed it: makes new pages, moves others, and lets
+// the engine serve from both.
+#ifndef COMMPOOL_SRC_POOL_GROWING_PAGE_GROWTH_H_
+#define COMMPOOL_SRC_POOL_GROWING_PAGE_GROWTH_H_
+
+#include <vector>
+
+#include "src/engine/expandable_engine.h"
+#include "src/pool/growing/territories.h"
+#include "src/pool/pool_parts.h"
+#include "src/pool/segments/growth.h"
+
+namespace commpool::internal {
+
+// REQUIRES: the growth lock, as long as it lives.
+class PageGrowth final : public Growth {
+ public:
+  // `room`: for what the plan makes.
+  PageGrowth(PoolParts& parts, engine::ExpandableEngine* engine, Territories& territories,
+             const engine::Expansion& plan, Room room);
+
+  // Memory first: it is what runs out, and until it is there nothing has changed.
+  Status Make() override;
+  Status Prepare() override COMMPOOL_REQUIRES(parts_.segments.growth());
+  // A driver that cannot map what it has just unmapped is lost or will be: what was touched is not used again.
+  void Undo() override COMMPOOL_REQUIRES(parts_.segments.growth());
+  void Adopt() override;
+
+ private:
+  PoolParts& parts_;
+  engine::ExpandableEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
+  Territories& territories_;
+  const engine::Expansion& plan_;
+  Room room_;
+  std::vector<PhysicalMemory> made_;
+  size_t moves_begun_ = 0;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_GROWING_PAGE_GROWTH_H_

@@ -1,0 +1,75 @@
+#include "src/pool/growing/territories.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/base/check.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Addresses cost nothing: room for the device's whole memory twice, so that pages find a place in one piece.
+uint64_t UsualBytes(const PoolParts& parts) {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  const ContextGuard current = parts.basis.MakeCurrent();
+  const bool known = parts.basis.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
+  return RoundUp(2 * std::max<uint64_t>(known ? total_bytes : 0, 64 * kGiB), parts.segments.granularity());
+}
+
+}  // namespace
+
+Territories::Territories(PoolParts& parts, engine::ExpandableEngine& engine)
+    : parts_(parts), engine_(&engine), usual_bytes_(UsualBytes(parts)) {}
+
+Territory& Territories::Of(CUdeviceptr address) {
+  const auto after = by_address_.upper_bound(address);
+  COMMPOOL_CHECK(after != by_address_.begin(), "a page lies in no territory");
+  return static_cast<Territory&>(parts_.segments.Get(std::prev(after)->second));
+}
+
+Status Territories::Add(engine::Space space, uint64_t least_bytes) {
+  const uint64_t bytes = std::max(usual_bytes_, least_bytes);
+  Result<std::unique_ptr<Territory>> territory = Territory::Reserve(parts_.segments.backing(), bytes);
+  if (!territory.ok()) return territory.status();
+  for (const int peer : parts_.segments.peers()) {
+    Status status = (*territory)->Grant(peer);
+    if (!status.ok()) return status;
+  }
+  const engine::SegmentRange range{(*territory)->address(), (*territory)->bytes()};
+  parts_.basis.runtime.addresses.Add(range.address, range.bytes, parts_.basis.owner.lock());
+  MutexLock lock(parts_.blocks.mutex());
+  const engine::SegmentIndex index = engine_->AddTerritory(range, space);
+  parts_.segments.Put(index, std::move(*territory));
+  by_address_.emplace(range.address, index);
+  return Status();
+}
+
+std::unique_ptr<Segment> Territories::TakeIfEmpty(engine::SegmentIndex index) {
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    if (!engine_->IsEmptyTerritory(index)) return nullptr;
+    engine_->RemoveTerritory(index);
+  }
+  return parts_.segments.Take(index);
+}
+
+Status Territories::ReleaseEmpty() {
+  for (auto territory = by_address_.begin(); territory != by_address_.end();) {
+    const std::unique_ptr<Segment> taken = TakeIfEmpty(territory->second);
+    if (taken == nullptr) {
+      ++territory;
+      continue;
+    }
+    parts_.basis.runtime.addresses.Remove(taken->address());
+    territory = by_address_.erase(territory);
+    Status status = taken->Free();
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+}  // namespace commpool::internal

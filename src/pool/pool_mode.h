@@ -1,0 +1,53 @@
+// What fixed, expandable and symmetric pools do differently: how a request is served when free memory does not do, how
+// the pool grows, shrinks, registers and closes.
+//
+// `Pool` calls it; any thread may, except that the calls which commpool.h marks COLLECTIVE run one at a time.
+#ifndef COMMPOOL_SRC_POOL_POOL_MODE_H_
+#define COMMPOOL_SRC_POOL_POOL_MODE_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstdint>
+
+#include "commpool/status.h"
+#include "src/pool/blocks/block_rules.h"
+#include "src/stream/stream_key.h"
+
+namespace commpool::internal {
+
+class PoolMode : public BlockRules {
+ public:
+  // A number that the ranks of one home share, this home alone; 0 where the pool is not symmetric.
+  virtual uint64_t home_id() const { return 0; }
+
+  virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
+  virtual void ForgetStream(StreamKey stream) = 0;
+
+  // Space.
+  virtual Status Reserve(uint64_t bytes) = 0;
+  virtual Result<uint64_t> Reclaim() = 0;
+  virtual Result<uint64_t> Trim(uint64_t keep_bytes) = 0;
+  // Gives back what another pool of the device may take when memory runs out (rule 7). Never collective.
+  virtual uint64_t ReleaseUnused() = 0;
+  // Whether the ranks have made the same calls. OK where there are no other ranks.
+  virtual Status Verify() { return Status(); }
+  virtual Status Close() = 0;
+  // The pool's life has just ended one way or the other.
+  virtual void AfterDestroy() = 0;
+  virtual void BeforeAbandon() {}
+
+  // Captures: whether one may begin, and what follows once it has.
+  virtual Status CheckCapture() const { return Status(); }
+  virtual void AfterCaptureBegan() {}
+
+  // Registration.
+  virtual Status RegisterWith(ncclComm_t communicator) = 0;
+  virtual Result<uint64_t> RegisterPending() = 0;
+  virtual Status Deregister(ncclComm_t communicator) = 0;
+  virtual Status AbandonCommunicator(ncclComm_t communicator) = 0;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_POOL_MODE_H_

@@ -1,0 +1,41 @@
+// A segment in nobody's books yet: made, granted to the pool's peers, and paid for. It goes back at the end of its
+// life, its room with it, unless a pool adopts it.
+#ifndef COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
+#define COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
+
+#include <memory>
+#include <utility>
+
+#include "src/backing/backing.h"
+#include "src/pool/shared/memory_account.h"
+
+namespace commpool::internal {
+
+class NewSegment {
+ public:
+  NewSegment() = default;
+  NewSegment(Room room, std::unique_ptr<Segment> segment) : room_(std::move(room)), segment_(std::move(segment)) {}
+
+  explicit operator bool() const { return segment_ != nullptr; }
+  Segment* operator->() const { return segment_.get(); }
+
+  // The pool's from now on; it returns the room when it gives the segment back.
+  std::unique_ptr<Segment> Adopt() {
+    room_.Keep();
+    return std::move(segment_);
+  }
+
+  // The memory stays until the process ends, and so does its room: somebody may still use it.
+  void Abandon() {
+    segment_->Abandon();
+    room_.Keep();
+  }
+
+ private:
+  Room room_;  // returned after the segment is gone
+  std::unique_ptr<Segment> segment_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_

@@ -1,0 +1,76 @@
+// Segments and peers: granting access to every segment of a pool, and taking it back.
+#include <optional>
+#include <utility>
+
+#include "src/driver/diagnosis.h"
+#include "src/pool/segments/segment_store.h"
+#include "src/pool/shared/bounded_wait.h"
+
+namespace commpool::internal {
+
+Status SegmentStore::Grant(const std::vector<int>& peers) {
+  MutexLock growth(growth_);
+  const int own = basis_.device->device();
+  for (const int peer : peers) {
+    if (peer == own) continue;
+    const Capability capability = backing_->CanGrant(peer);
+    if (!capability.available) return Status(StatusCode::kNotSupported, basis_.title + ": " + capability.reason);
+  }
+  std::vector<std::pair<Segment*, int>> granted;
+  for (const int peer : peers) {
+    if (peer == own || peers_.contains(peer)) continue;
+    for (Segment* segment : Pointers()) {
+      Status status = segment->Grant(peer);
+      if (!status.ok()) {
+        for (auto& [done, to] : granted) static_cast<void>(done->Revoke(to));
+        return status;
+      }
+      granted.emplace_back(segment, peer);
+    }
+  }
+  for (const int peer : peers) {
+    if (peer != own) peers_.insert(peer);
+  }
+  return Status();
+}
+
+// What a peer has submitted may use the pool: access ends behind it.
+Status SegmentStore::WaitForPeer(int peer) const {
+  Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, peer);
+  if (!context.ok()) return context.status();
+  const std::optional<CUresult> result = SynchroniseWithin(basis_.driver, context->get(), basis_.deadline_ms());
+  if (!result) {
+    context->Abandon();  // the wait goes on
+    return Status(StatusCode::kDeadlineExceeded, basis_.title + ": device " + std::to_string(peer) +
+                                                     " is still busy after " + std::to_string(basis_.deadline_ms()) +
+                                                     " ms, no access was revoked: a collective waits for a rank?");
+  }
+  return CheckCuda(basis_.driver, *result,
+                   {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access to " + basis_.title});
+}
+
+Status SegmentStore::Revoke(const std::vector<int>& peers) {
+  MutexLock growth(growth_);
+  const Capability capability = backing_->CanRevoke();
+  if (!capability.available) {
+    return Status(StatusCode::kFailedPrecondition, basis_.title + ": " + capability.reason);
+  }
+  for (const int peer : peers) {
+    if (!peers_.contains(peer)) {
+      return Status(StatusCode::kNotFound, basis_.title + " was never granted to device " + std::to_string(peer));
+    }
+  }
+  Status status = basis_.device->Quiesce(basis_.deadline_ms());
+  for (auto peer = peers.begin(); status.ok() && peer != peers.end(); ++peer) status = WaitForPeer(*peer);
+  if (!status.ok()) return status;
+  for (const int peer : peers) {
+    for (Segment* segment : Pointers()) {
+      status = segment->Revoke(peer);
+      if (!status.ok()) return status;
+    }
+    peers_.erase(peer);
+  }
+  return Status();
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,144 @@
+#include "src/pool/segments/segment_store.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/base/check.h"
+
+namespace commpool::internal {
+
+SegmentStore::SegmentStore(const PoolBasis& basis, BlockStore& blocks, std::unique_ptr<Backing> backing,
+                           std::shared_ptr<MemoryAccount> account)
+    : basis_(basis),
+      blocks_(blocks),
+      backing_(std::move(backing)),
+      account_(std::move(account)),
+      granularity_(std::max(basis.configuration.granularity_bytes, backing_->granularity())),
+      peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()) {}
+
+SegmentStore::~SegmentStore() {
+  for (Segment* segment : Pointers()) segment->Abandon();
+}
+
+Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
+  if (!FitsOwnLimit(bytes)) {
+    return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
+                                                " more would exceed its limit of " +
+                                                FormatBytes(basis_.configuration.limit_bytes) + " (" +
+                                                FormatBytes(blocks_.ReservedBytes()) + " are reserved)");
+  }
+  if (account_->Take(bytes)) return Room(*account_, bytes);
+  return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
+                                              " more would exceed the limit of " + account_->place() + ", " +
+                                              FormatBytes(account_->limit()));
+}
+
+bool SegmentStore::FitsOwnLimit(uint64_t bytes) const {
+  const std::optional<uint64_t> after = CheckedAdd(blocks_.ReservedBytes(), bytes);
+  return after && *after <= basis_.configuration.limit_bytes;
+}
+
+Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room) {
+  Result<std::unique_ptr<Segment>> segment = backing_->Make(bytes);
+  if (!segment.ok()) return segment.status();
+  if ((*segment)->address() % basis_.configuration.alignment_bytes != 0) {
+    return Status(StatusCode::kInvalidArgument, std::string("the ") + backing_->name() +
+                                                    " backing returned an address that is no multiple of the pool's "
+                                                    "alignment of " +
+                                                    std::to_string(basis_.configuration.alignment_bytes) + " bytes");
+  }
+  NewSegment made(std::move(room), std::move(*segment));
+  for (const int peer : peers_) {
+    Status status = made->Grant(peer);
+    if (!status.ok()) return status;
+  }
+  return made;
+}
+
+engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space) {
+  const engine::SegmentRange range{segment->address(), segment->bytes()};
+  basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock());
+  basis_.runtime.caches.Cover(range);
+  basis_.runtime.observers.Tell(&MemoryObserver::SegmentAdded, range, basis_.name());
+  MutexLock lock(blocks_.mutex());
+  const engine::SegmentIndex index = blocks_.engine().AddSegment(range, space);
+  Put(index, segment.Adopt());
+  return index;
+}
+
+Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, uint64_t* released) {
+  {
+    MutexLock lock(blocks_.mutex());
+    if (!blocks_.engine().IsIdle(index)) return false;
+    blocks_.engine().RemoveSegment(index);
+  }
+  const std::unique_ptr<Segment> segment = Take(index);
+  const engine::SegmentRange range{segment->address(), segment->bytes()};
+  basis_.runtime.addresses.Remove(range.address);
+  basis_.runtime.observers.Tell(&MemoryObserver::SegmentRemoved, range, basis_.name());
+  *released += range.bytes;
+  ReturnRoom(range.bytes);
+  Status status = segment->Free();
+  if (!status.ok()) return status;
+  return true;
+}
+
+Result<uint64_t> SegmentStore::Release(const std::vector<engine::SegmentIndex>& segments) {
+  uint64_t released = 0;
+  const ContextGuard current = basis_.MakeCurrent();
+  for (const engine::SegmentIndex index : segments) {
+    Result<bool> gone = ReleaseOne(index, &released);
+    if (!gone.ok()) return gone.status();
+  }
+  return released;
+}
+
+void SegmentStore::Put(engine::SegmentIndex index, std::unique_ptr<Segment> segment) {
+  MutexLock lock(mutex_);
+  const bool added = segments_.emplace(index, std::move(segment)).second;
+  COMMPOOL_CHECK(added, "a segment's number is used twice");
+}
+
+std::unique_ptr<Segment> SegmentStore::Take(engine::SegmentIndex index) {
+  MutexLock lock(mutex_);
+  auto node = segments_.extract(index);
+  COMMPOOL_CHECK(!node.empty(), "a segment is taken twice");
+  return std::move(node.mapped());
+}
+
+Segment& SegmentStore::Get(engine::SegmentIndex index) const {
+  MutexLock lock(mutex_);
+  const auto found = segments_.find(index);
+  COMMPOOL_CHECK(found != segments_.end(), "a segment is missing from its pool");
+  return *found->second;
+}
+
+uint64_t SegmentStore::BytesOf(engine::SegmentIndex index) const { return Get(index).bytes(); }
+
+std::vector<SegmentToRegister> SegmentStore::List() const {
+  std::vector<SegmentToRegister> list;
+  MutexLock lock(mutex_);
+  for (const auto& [index, segment] : segments_) list.push_back({index, segment->address(), segment->bytes()});
+  return list;
+}
+
+std::vector<Segment*> SegmentStore::Pointers() const {
+  std::vector<Segment*> pointers;
+  MutexLock lock(mutex_);
+  for (const auto& [index, segment] : segments_) pointers.push_back(segment.get());
+  return pointers;
+}
+
+uint64_t SegmentStore::count() const {
+  MutexLock lock(mutex_);
+  return segments_.size();
+}
+
+void SegmentStore::Abandon() {
+  for (Segment* segment : Pointers()) segment->Abandon();
+  for (const SegmentToRegister& segment : List()) basis_.runtime.addresses.Remove(segment.address);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,98 @@
+// The segments of a pool: made with room under the limits and granted to its peers, entered into the books, and given
+// back to the driver.
+//
+// Effects (driver calls) are one at a time under the growth lock, which guards no data that others read. The books have
+// a lock of their own, so that statistics and look-ups never wait for an effect.
+#ifndef COMMPOOL_SRC_POOL_SEGMENTS_SEGMENT_STORE_H_
+#define COMMPOOL_SRC_POOL_SEGMENTS_SEGMENT_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/backing/backing.h"
+#include "src/base/mutex.h"
+#include "src/engine/types.h"
+#include "src/pool/blocks/block_store.h"
+#include "src/pool/pool_basis.h"
+#include "src/pool/segments/new_segment.h"
+#include "src/registration/registration_set.h"
+
+namespace commpool::internal {
+
+class SegmentStore {
+ public:
+  SegmentStore(const PoolBasis& basis, BlockStore& blocks, std::unique_ptr<Backing> backing,
+               std::shared_ptr<MemoryAccount> account);
+  // Memory that is still there stays mapped until the process ends: the pool was abandoned.
+  ~SegmentStore();
+
+  // One change of the segments or peers at a time. Held across driver calls.
+  Mutex& growth() const COMMPOOL_RETURN_CAPABILITY(growth_) { return growth_; }
+
+  Backing& backing() { return *backing_; }
+  const Backing& backing() const { return *backing_; }
+  uint64_t granularity() const { return granularity_; }
+
+  // Making. Calls the driver.
+  //
+  // kOutOfMemory where the pool's own limit, or the one on its device, leaves no room.
+  Result<Room> TakeRoom(uint64_t bytes) const;
+  bool FitsOwnLimit(uint64_t bytes) const;
+  // Whether the pools of the placement may reserve so much more.
+  bool FitsPlacementLimit(uint64_t bytes) const { return account_->Room() >= bytes; }
+  // `room`: taken for it.
+  Result<NewSegment> Make(uint64_t bytes, Room room) COMMPOOL_REQUIRES(growth_);
+  // A segment's way into the books: the address table first, for once the engine knows the segment another thread may
+  // be handed a block of it and free it.
+  engine::SegmentIndex Adopt(NewSegment segment, engine::Space space = engine::Space::kLarge)
+      COMMPOOL_REQUIRES(growth_);
+
+  // Giving back. Calls the driver.
+  //
+  // Frees those of the segments that are wholly free and used by no stream any more; returns their bytes. Deregistered
+  // before.
+  Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(growth_);
+  // The same for one; false where another thread was served from it meanwhile.
+  Result<bool> ReleaseOne(engine::SegmentIndex segment, uint64_t* released) COMMPOOL_REQUIRES(growth_);
+  // The room of memory that is given back by others (pages).
+  void ReturnRoom(uint64_t bytes) const { account_->Return(bytes); }
+
+  // Peers.
+  const std::set<int>& peers() const COMMPOOL_REQUIRES(growth_) { return peers_; }
+  Status Grant(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
+  Status Revoke(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
+
+  // The books. Put and Take are the modes' that adopt segments their own way (territories).
+  void Put(engine::SegmentIndex index, std::unique_ptr<Segment> segment);
+  std::unique_ptr<Segment> Take(engine::SegmentIndex index);
+  std::vector<SegmentToRegister> List() const;
+  // REQUIRES: the growth lock keeps it from being taken.
+  Segment& Get(engine::SegmentIndex index) const;
+  uint64_t BytesOf(engine::SegmentIndex index) const;
+  uint64_t count() const;
+
+  // The runtime ends, or the device is lost: nothing calls the driver for them any more.
+  void Abandon();
+
+ private:
+  Status WaitForPeer(int peer) const;
+  std::vector<Segment*> Pointers() const;
+
+  const PoolBasis& basis_;
+  BlockStore& blocks_;
+  const std::unique_ptr<Backing> backing_;
+  const std::shared_ptr<MemoryAccount> account_;
+  const uint64_t granularity_;
+  mutable Mutex growth_{LockRank::kGrowth};
+  std::set<int> peers_ COMMPOOL_GUARDED_BY(growth_);
+  mutable Mutex mutex_{LockRank::kLeaf};
+  std::map<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SEGMENTS_SEGMENT_STORE_H_

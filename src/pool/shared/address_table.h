@@ -1,0 +1,47 @@
+// Address -> who owns the block there. Any thread.
+//
+// A segment's entry keeps its owner alive: blocks may outlive a pool's handle.
+#ifndef COMMPOOL_SRC_POOL_SHARED_ADDRESS_TABLE_H_
+#define COMMPOOL_SRC_POOL_SHARED_ADDRESS_TABLE_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/pool/shared/block_owner.h"
+
+namespace commpool::internal {
+
+// A segment as the table knows it.
+struct OwnedRange {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+  std::shared_ptr<BlockOwner> owner;
+};
+
+class AddressTable {
+ public:
+  void Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
+  void Remove(CUdeviceptr address);
+
+  // The owner of the segment that holds the address, and that segment; kNotFound for foreign pointers.
+  Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
+  Result<OwnedRange> RangeOf(CUdeviceptr address) const;
+
+ private:
+  struct Range {
+    uint64_t bytes = 0;
+    std::shared_ptr<BlockOwner> owner;
+  };
+
+  mutable Mutex mutex_{LockRank::kPoolTable};
+  std::map<CUdeviceptr, Range> ranges_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SHARED_ADDRESS_TABLE_H_

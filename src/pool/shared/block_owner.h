@@ -1,0 +1,36 @@
+// BlockOwner: whoever blocks belong to, as the process knows it by an address. A pool is one; memory imported from
+// another process will be one too.
+//
+// Any thread may call any method.
+#ifndef COMMPOOL_SRC_POOL_SHARED_BLOCK_OWNER_H_
+#define COMMPOOL_SRC_POOL_SHARED_BLOCK_OWNER_H_
+
+#include <cuda.h>
+
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/engine/thread_cache.h"
+#include "src/stream/stream_key.h"
+
+namespace commpool::internal {
+
+class BlockOwner {
+ public:
+  virtual ~BlockOwner() = default;
+
+  virtual const std::string& name() const = 0;
+  // Whether every rank of a communicator has its blocks at the same offsets.
+  virtual bool symmetric() const = 0;
+
+  virtual Status Free(CUdeviceptr address) = 0;
+  // Another stream uses the block too: it is not reused before that stream's work is over.
+  virtual Status RecordStream(CUdeviceptr address, StreamKey stream) = 0;
+  // Blocks that were freed into threads' caches.
+  virtual void TakeBack(const std::vector<engine::CachedBlock>& blocks) = 0;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SHARED_BLOCK_OWNER_H_

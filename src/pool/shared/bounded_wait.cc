@@ -1,0 +1,22 @@
+#include "src/pool/shared/bounded_wait.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <thread>
+
+namespace commpool::internal {
+
+std::optional<CUresult> SynchroniseWithin(const Driver& driver, CUcontext context, uint64_t deadline_ms) {
+  // A collective whose rank died never ends: so a thread of its own waits, and is left to it where the deadline passes.
+  auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver.cuda, context] {
+    const CUresult current = cuda.cuCtxSetCurrent(context);
+    return current == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : current;
+  });
+  std::future<CUresult> result = synchronise->get_future();
+  std::thread([synchronise] { (*synchronise)(); }).detach();
+  if (result.wait_for(std::chrono::milliseconds(deadline_ms)) != std::future_status::ready) return std::nullopt;
+  return result.get();
+}
+
+}  // namespace commpool::internal

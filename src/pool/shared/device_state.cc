@@ -1,0 +1,84 @@
+#include "src/pool/shared/device_state.h"
+
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "src/driver/device_info.h"
+#include "src/pool/shared/bounded_wait.h"
+
+namespace commpool::internal {
+
+DeviceState::~DeviceState() {
+  if (!health_.broken()) {
+    // Spare events are destroyed in their own context.
+    ContextGuard guard(driver_, context_);
+    fences_.Clear();
+    return;
+  }
+  fences_.Abandon();
+  context_.Abandon();
+}
+
+Status DeviceState::Quiesce(uint64_t deadline_ms) {
+  if (health_.broken()) return health_.first_error();
+  if (capturing()) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "a stream of device " + std::to_string(device()) +
+                      " is being captured, and waiting for the device would break the capture: end it first");
+  }
+  const std::optional<CUresult> result = SynchroniseWithin(driver_, context_.get(), deadline_ms);
+  if (!result) {
+    return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(device()) + " is still busy after " +
+                                                     std::to_string(deadline_ms) +
+                                                     " ms, nothing was released: a collective waits for a rank?");
+  }
+  return health_.Check(driver_, *result, {.call = "cuCtxSynchronize", .device = device()});
+}
+
+Status DeviceState::Await(FenceId fence, uint64_t deadline_ms) {
+  ContextGuard guard(driver_, context_);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
+  for (;;) {
+    Result<bool> passed = fences_.Passed(fence);
+    if (!passed.ok()) return passed.status();
+    if (*passed) return Status();
+    if (std::chrono::steady_clock::now() > deadline) {
+      return Status(StatusCode::kDeadlineExceeded, "another device still uses memory of device " +
+                                                       std::to_string(device()) + " after " +
+                                                       std::to_string(deadline_ms) + " ms, nothing was released");
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = devices_.find(device);
+    if (found != devices_.end()) return found->second;
+  }
+  Result<DeviceInfo> info = DescribeDevice(driver_, device);
+  if (!info.ok()) return info.status();
+  Result<PrimaryContext> context = PrimaryContext::Retain(driver_, device);
+  if (!context.ok()) return context.status();
+  auto state = std::make_shared<DeviceState>(driver_, std::move(*context));
+  MutexLock lock(mutex_);
+  return devices_.emplace(device, std::move(state)).first->second;  // another thread may have been faster
+}
+
+Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& placement) {
+  if (placement.kind == Placement::Kind::kDevice) {
+    Result<std::shared_ptr<DeviceState>> state = Get(placement.device);
+    if (!state.ok()) return state.status();
+    return std::shared_ptr<MemoryAccount>(*state, &(*state)->account());
+  }
+  MutexLock lock(mutex_);
+  std::shared_ptr<MemoryAccount>& account = host_accounts_[placement.numa_node];
+  if (account == nullptr) {
+    account = std::make_shared<MemoryAccount>("host NUMA node " + std::to_string(placement.numa_node));
+  }
+  return account;
+}
+
+}  // namespace commpool::internal

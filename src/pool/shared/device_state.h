@@ -1,0 +1,75 @@
+// What pools of one device share: its primary context, whether that still works, and its fences. Any thread.
+#ifndef COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
+#define COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "commpool/status.h"
+#include "src/backing/backing.h"
+#include "src/base/mutex.h"
+#include "src/driver/handles.h"
+#include "src/pool/shared/memory_account.h"
+#include "src/stream/device_health.h"
+#include "src/stream/fence_table.h"
+
+namespace commpool::internal {
+
+class DeviceState {
+ public:
+  DeviceState(const Driver& driver, PrimaryContext context)
+      : driver_(driver), context_(std::move(context)), fences_(driver, context_.device(), health_) {}
+  ~DeviceState();
+
+  int device() const { return context_.device(); }
+  const PrimaryContext& context() const { return context_; }
+  DeviceHealth& health() { return health_; }
+  FenceTable& fences() { return fences_; }
+  // What pools have reserved of the device's own memory.
+  MemoryAccount& account() { return account_; }
+
+  // While a stream of the device is captured, waiting for the device would break the capture, and so would asking for
+  // the progress of an event that was recorded on the stream meanwhile.
+  void BeginCapture() { captures_.fetch_add(1, std::memory_order_release); }
+  void EndCapture() { captures_.fetch_sub(1, std::memory_order_release); }
+  bool capturing() const { return captures_.load(std::memory_order_acquire) > 0; }
+
+  // Waits on the host for everything submitted to the device, at most the deadline. Nothing may be unmapped or
+  // deregistered before (rule 5).
+  Status Quiesce(uint64_t deadline_ms);
+
+  // Waits on the host for a fence, at most the deadline: for those of other devices' streams, which Quiesce misses.
+  Status Await(FenceId fence, uint64_t deadline_ms);
+
+ private:
+  const Driver& driver_;
+  PrimaryContext context_;
+  DeviceHealth health_;
+  FenceTable fences_;
+  MemoryAccount account_{"device " + std::to_string(device())};
+  std::atomic<int> captures_{0};
+};
+
+// The devices that are in use, made at their first.
+class DeviceTable {
+ public:
+  explicit DeviceTable(const Driver& driver) : driver_(driver) {}
+
+  // kInvalidArgument, with the number of devices, for one that there is not.
+  Result<std::shared_ptr<DeviceState>> Get(int device);
+
+  // The account that memory at a placement counts against: each device has one, and each host NUMA node.
+  Result<std::shared_ptr<MemoryAccount>> AccountOf(const Placement& placement);
+
+ private:
+  const Driver& driver_;
+  Mutex mutex_{LockRank::kLeaf};
+  std::map<int, std::shared_ptr<DeviceState>> devices_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<int, std::shared_ptr<MemoryAccount>> host_accounts_ COMMPOOL_GUARDED_BY(mutex_);  // by NUMA node
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_

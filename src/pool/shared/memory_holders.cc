@@ -1,0 +1,100 @@
+#include "src/pool/shared/memory_holders.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace commpool::internal {
+
+namespace {
+
+// The holder whose function this thread is in; null outside.
+thread_local const void* asked_holder = nullptr;
+
+}  // namespace
+
+commpool_holder MemoryHolders::Add(const commpool_holder_options& options) {
+  auto holder = std::make_shared<Holder>();
+  holder->name = options.name == nullptr ? "other" : options.name;
+  holder->cached_bytes = options.cached_bytes;
+  holder->release = options.release;
+  holder->context = options.context;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  holders_.emplace(next_, std::move(holder));
+  return next_++;
+}
+
+Status MemoryHolders::Remove(commpool_holder handle) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto found = holders_.find(handle);
+  if (found == holders_.end()) {
+    return Status(StatusCode::kNotFound, "holder " + std::to_string(handle) + " was removed, or never added");
+  }
+  const std::shared_ptr<Holder> holder = found->second;
+  if (asked_holder == holder.get()) {
+    return Status(StatusCode::kFailedPrecondition, "holder " + holder->name + " is removed by its own function");
+  }
+  holder->removed = true;
+  holders_.erase(found);
+  ended_.wait(lock, [&] { return holder->running == 0; });
+  return Status();
+}
+
+bool MemoryHolders::Begin(Holder& holder) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (holder.removed) return false;
+  ++holder.running;
+  return true;
+}
+
+void MemoryHolders::End(Holder& holder) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --holder.running;
+  }
+  ended_.notify_all();
+}
+
+template <typename Ask>
+void MemoryHolders::ForEach(Ask ask) {
+  std::vector<std::shared_ptr<Holder>> holders;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [handle, holder] : holders_) holders.push_back(holder);
+  }
+  for (const std::shared_ptr<Holder>& holder : holders) {
+    if (!Begin(*holder)) continue;
+    const void* const outer = std::exchange(asked_holder, holder.get());
+    bool more = true;
+    try {
+      more = ask(*holder);
+    } catch (...) {
+      // A program's function: one that throws gave nothing, and the others are asked all the same.
+    }
+    asked_holder = outer;
+    End(*holder);
+    if (!more) return;
+  }
+}
+
+uint64_t MemoryHolders::Release(int device, uint64_t bytes) {
+  uint64_t released = 0;
+  ForEach([&](const Holder& holder) {
+    const uint64_t missing = bytes - released;
+    // More than was asked for counts as what was asked for.
+    if (holder.release != nullptr) released += std::min(missing, holder.release(device, missing, holder.context));
+    return released < bytes;
+  });
+  return released;
+}
+
+std::vector<MemoryHolders::Held> MemoryHolders::Describe(int device) {
+  std::vector<Held> held;
+  ForEach([&](const Holder& holder) {
+    held.push_back({holder.name, 0});
+    if (holder.cached_bytes != nullptr) held.back().cached_bytes = holder.cached_bytes(device, holder.context);
+    return true;
+  });
+  return held;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,38 @@
+// What the pools of one runtime share: who owns an address, which pool a handle means, where windows are, the threads'
+// caches, other allocators of the process, and who watches. Any thread.
+#ifndef COMMPOOL_SRC_POOL_SHARED_RUNTIME_PARTS_H_
+#define COMMPOOL_SRC_POOL_SHARED_RUNTIME_PARTS_H_
+
+#include "src/pool/caches/thread_caches.h"
+#include "src/pool/shared/address_table.h"
+#include "src/pool/shared/emulator_observer.h"
+#include "src/pool/shared/memory_holders.h"
+#include "src/pool/shared/memory_observer.h"
+#include "src/pool/shared/pool_table.h"
+#include "src/pool/shared/segment_log.h"
+#include "src/registration/window_index.h"
+
+namespace commpool::internal {
+
+struct RuntimeParts {
+  explicit RuntimeParts(const Driver& driver) : observers(ObserversOf(driver)) {}
+
+  const MemoryObservers observers;
+  MemoryHolders holders;
+  WindowIndex windows;
+  ThreadCaches caches{observers};
+  PoolTable pools;  // the tables go first: their pools use the rest
+  AddressTable addresses;
+
+ private:
+  static MemoryObservers ObserversOf(const Driver& driver) {
+    MemoryObservers observers;
+    observers.Add(MakeEmulatorObserver(driver));
+    observers.Add(MakeSegmentLog());
+    return observers;
+  }
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SHARED_RUNTIME_PARTS_H_

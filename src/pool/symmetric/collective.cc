@@ -1,0 +1,132 @@
+#include "src/pool/symmetric/collective.h"
+
+#include <optional>
+#include <utility>
+
+#include "src/driver/graph_handles.h"
+#include "src/pool/pool_group.h"
+#include "src/pool/symmetric/engine_history.h"
+
+namespace commpool::internal {
+
+Status Collective::CheckTakesPart(CollectiveCall call) const {
+  const bool between_ranks_alone =
+      call == CollectiveCall::kCreate || call == CollectiveCall::kReclaim || call == CollectiveCall::kVerify;
+  return between_ranks_alone ? Status() : CheckCaptures(call);
+}
+
+Status Collective::CheckCaptures(CollectiveCall call) const {
+  if (parts_.captures.any_open()) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
+  }
+  const bool ends_registrations =
+      call == CollectiveCall::kTrim || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
+  return ends_registrations ? parts_.captures.CheckNoneLive() : Status();
+}
+
+Intent Collective::MakeIntent(const Proposal& proposal) const {
+  Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = parts_.segments.granularity()};
+  intent.nccl_version = parts_.basis.driver.nccl.version;
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  const ContextGuard current = parts_.basis.MakeCurrent();
+  const bool counts = parts_.segments.backing().placement().kind == Placement::Kind::kDevice &&
+                      parts_.basis.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
+  intent.memory_left = counts ? free_bytes : UINT64_MAX;
+
+  MutexLock lock(parts_.blocks.mutex());
+  intent.segment_index = engine_->SegmentsEver();
+  intent.live_blocks = engine_->counters().allocated_blocks.current;
+  intent.sequence_count = engine_->log().count();
+  intent.sequence_hash = engine_->log().hash();
+  intent.freed = engine_->LocallyFreed();
+  graph_blocks_.Keep(&intent.freed);
+  return intent;
+}
+
+Result<Agreed> Collective::Agree(const Proposal& proposal) {
+  if (parts_.life.closed()) {  // on every rank
+    return Status(StatusCode::kFailedPrecondition, parts_.basis.title + " is closed");
+  }
+  if (parts_.group != nullptr && parts_.group->IsOfThisThread()) return parts_.group->Incomplete(parts_.basis.name(), 1);
+  const std::optional<RelaxedCapture> relaxed =
+      parts_.captures.any_open() ? std::make_optional<RelaxedCapture>(parts_.basis.driver) : std::nullopt;
+  const Status ready = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
+  CollectGraphs();
+  parts_.blocks.PollFences();
+  Intent intent = MakeIntent(proposal);
+  if (proposal.call == CollectiveCall::kCreate) intent.options = DescribeSharedOptions(parts_.basis.configuration);
+  intent.readiness = ready;
+  intent.divergence = divergence_.status();
+  DomainClaim claim = proposal.claim;
+  for (const Communicator& held : parts_.registrations.Communicators()) claim.held.push_back(held.number);
+  intent.claim = Encode(claim);
+  const EngineHistory history = [&] {
+    MutexLock lock(parts_.blocks.mutex());
+    return EngineHistory(engine_->log(), divergence_);
+  }();
+  Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history);
+  if (!agreed.ok()) return parts_.basis.Named(agreed.status());
+  return agreed;
+}
+
+Result<Agreed> Collective::Begin(const Proposal& proposal) {
+  Result<Agreed> agreed = Agree(proposal);
+  if (!agreed.ok()) return agreed;
+  MutexLock lock(parts_.blocks.mutex());
+  engine_->ApplyFrees(agreed->freed);
+  engine_->NoteCollective(SequenceCallOf(proposal.call), proposal.bytes);
+  Publish();
+  return agreed;
+}
+
+Status Collective::AgreeOn(const Status& mine, const std::string& step) {
+  return AgreeOnOutcome(*channel_, mine, step);
+}
+
+Status Collective::Run(const CollectiveStep& step) {
+  const Status mine = step.act();
+  Status all = AgreeOn(mine, step.name);
+  if (!all.ok() && step.undo) step.undo(mine);
+  return all;
+}
+
+Status Collective::TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap) {
+  // NCCL drains nothing when it deregisters, and beside a running collective it can deadlock: quiesce first.
+  Status status = Run({"waiting for the device", [&] { return parts_.blocks.WaitForDevice(); }});
+  if (!status.ok()) return status;
+  // Every rank has quiesced. Deregister on every communicator, before the caller destroys any.
+  status = Run({"deregistering", deregister});
+  if (!status.ok()) return status;
+  // Every rank has deregistered: until then peers' imports keep the memory alive, and an address that is given out
+  // again would be another block under an old window.
+  return unmap();
+}
+
+void Collective::End() {
+  channel_.reset();
+  StopPublishing();
+}
+
+void Collective::StartPublishing() {
+  std::unique_ptr<Publisher> publisher = Publisher::Start(rank_, channel_->TakeBackgroundConnections(), divergence_);
+  MutexLock lock(parts_.blocks.mutex());
+  publisher_ = std::move(publisher);
+}
+
+void Collective::Publish() {
+  if (publisher_ != nullptr) publisher_->Offer(engine_->log());
+}
+
+void Collective::StopPublishing() {
+  std::unique_ptr<Publisher> publisher;  // ends after the lock
+  MutexLock lock(parts_.blocks.mutex());
+  publisher = std::move(publisher_);
+}
+
+Status Collective::CheckAlike() const { return divergence_.known() ? divergence_.status() : Status(); }
+
+void Collective::CollectGraphs() { graph_blocks_.EndGraphs(parts_.captures.TakeGone()); }
+
+}  // namespace commpool::internal

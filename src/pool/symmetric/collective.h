@@ -1,0 +1,90 @@
+// How the ranks of a symmetric pool go through a call together, step by step: agree on the intent, act, agree on the
+// outcome, undo where a rank failed. reserve, trim, register, deregister and close are written in it.
+//
+// One call at a time: the pool's collective lock. Publishing and asking for a divergence is any thread's.
+#ifndef COMMPOOL_SRC_POOL_SYMMETRIC_COLLECTIVE_H_
+#define COMMPOOL_SRC_POOL_SYMMETRIC_COLLECTIVE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "commpool/status.h"
+#include "src/engine/symmetric_engine.h"
+#include "src/pool/captures/graph_blocks.h"
+#include "src/pool/pool_parts.h"
+#include "src/registration/agreement.h"
+#include "src/registration/agreement_channel.h"
+#include "src/registration/divergence.h"
+#include "src/registration/domain.h"
+#include "src/registration/publisher.h"
+
+namespace commpool::internal {
+
+// What this rank brings to a call.
+struct Proposal {
+  CollectiveCall call = CollectiveCall::kReserve;
+  uint64_t bytes = 0;
+  Status readiness = {};  // why this rank cannot take part
+  DomainClaim claim = {};
+};
+
+// One step of a call after its intent was agreed on.
+struct CollectiveStep {
+  std::string name;                                   // "registering with a communicator"
+  std::function<Status()> act;                        // this rank's part
+  std::function<void(const Status& mine)> undo = {};  // on every rank, where one failed
+};
+
+class Collective {
+ public:
+  Collective(PoolParts& parts, engine::SymmetricEngine& engine, GraphBlocks& graph_blocks, int rank,
+             std::unique_ptr<AgreementChannel> channel)
+      : parts_(parts), engine_(&engine), graph_blocks_(graph_blocks), rank_(rank), channel_(std::move(channel)) {}
+
+  AgreementChannel& channel() COMMPOOL_REQUIRES(parts_.collective) { return *channel_; }
+
+  // Agrees on a call, and changes nothing.
+  Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(parts_.collective);
+  // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
+  Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(parts_.collective);
+  // The outcome of all ranks of a step, from this one's.
+  Status AgreeOn(const Status& mine, const std::string& step) COMMPOOL_REQUIRES(parts_.collective);
+  Status Run(const CollectiveStep& step) COMMPOOL_REQUIRES(parts_.collective);
+  // The one order in which registrations, and the memory under them, end on every rank. Graphs that use them are gone:
+  // the intent asked for that.
+  Status TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap)
+      COMMPOOL_REQUIRES(parts_.collective);
+  // No call follows.
+  void End() COMMPOOL_REQUIRES(parts_.collective);
+
+  // Publication of the sequence in the background.
+  void StartPublishing() COMMPOOL_REQUIRES(parts_.collective);
+  // After each call that the engine took into its sequence.
+  void Publish() COMMPOOL_REQUIRES(parts_.blocks.mutex());
+  void StopPublishing() COMMPOOL_EXCLUDES(parts_.blocks.mutex());
+  // OK, or how the ranks' sequences differ.
+  Status CheckAlike() const;
+
+  // Blocks of graphs that are gone become like any that was freed.
+  void CollectGraphs();
+
+ private:
+  Status CheckTakesPart(CollectiveCall call) const;
+  Intent MakeIntent(const Proposal& proposal) const;
+  // Why captures keep this rank from a call, where they do.
+  Status CheckCaptures(CollectiveCall call) const;
+
+  PoolParts& parts_;
+  engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
+  GraphBlocks& graph_blocks_;
+  const int rank_;
+  Divergence divergence_;
+  std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(parts_.blocks.mutex());  // null: nothing is published
+  std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(parts_.collective);
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SYMMETRIC_COLLECTIVE_H_

@@ -1,0 +1,40 @@
+#include "src/pool/symmetric/engine_history.h"
+
+namespace commpool::internal {
+
+std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
+  return std::string("backing ") + Name(configuration.backing.kind) + ", alignment_bytes " +
+         std::to_string(configuration.alignment_bytes) + ", granularity_bytes " +
+         std::to_string(configuration.granularity_bytes) + ", segment_bytes " +
+         std::to_string(configuration.segment_bytes) + ", limit_bytes " + std::to_string(configuration.limit_bytes) +
+         ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred");
+}
+
+engine::SequenceCall SequenceCallOf(CollectiveCall call) {
+  switch (call) {
+    case CollectiveCall::kReserve:
+      return engine::SequenceCall::kReserve;
+    case CollectiveCall::kReclaim:
+    case CollectiveCall::kVerify:  // never noted
+      return engine::SequenceCall::kReclaim;
+    case CollectiveCall::kTrim:
+    case CollectiveCall::kClose:
+      return engine::SequenceCall::kTrim;
+    case CollectiveCall::kCreate:
+    case CollectiveCall::kRegister:
+      return engine::SequenceCall::kRegister;
+    case CollectiveCall::kDeregister:
+      return engine::SequenceCall::kDeregister;
+  }
+  return engine::SequenceCall::kReserve;
+}
+
+EngineHistory::EngineHistory(const engine::SequenceLog& log, Divergence& divergence) : divergence_(divergence) {
+  const uint64_t first = log.count() > engine::SequenceLog::kKept ? log.count() - engine::SequenceLog::kKept : 0;
+  for (uint64_t number = first; number < log.count(); ++number) {
+    const auto entry = log.Entry(number);
+    if (entry) calls_.push_back({number, entry->hash_after, Describe(*entry)});
+  }
+}
+
+}  // namespace commpool::internal

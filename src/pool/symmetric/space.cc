@@ -1,0 +1,144 @@
+// The space of a symmetric pool: reserve, reclaim, trim and close, each a collective call.
+#include <algorithm>
+#include <optional>
+
+#include "src/base/bytes.h"
+#include "src/pool/symmetric/symmetric_growth.h"
+#include "src/pool/symmetric/symmetric_mode.h"
+
+namespace commpool::internal {
+
+Status SymmetricMode::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const {
+  const std::string& title = parts_.basis.title;
+  if (segment_bytes > agreed.least_memory_left) {
+    return Status(StatusCode::kOutOfMemory, title + ": reserve of " + FormatBytes(segment_bytes) + ": rank " +
+                                                std::to_string(agreed.rank_with_least_memory) + " has only " +
+                                                FormatBytes(agreed.least_memory_left) + " left");
+  }
+  if (parts_.segments.FitsOwnLimit(segment_bytes)) return Status();
+  return Status(StatusCode::kOutOfMemory, title + ": reserve of " + FormatBytes(segment_bytes) +
+                                              " would exceed its limit of " +
+                                              FormatBytes(parts_.basis.configuration.limit_bytes));
+}
+
+Status SymmetricMode::AddSegment(uint64_t bytes, const Agreed& agreed) {
+  const uint64_t least = std::max(bytes, parts_.basis.configuration.segment_bytes);
+  const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);
+  if (!segment_bytes) {
+    return Status(StatusCode::kInvalidArgument,
+                  parts_.basis.title + ": reserve of " + std::to_string(bytes) + " bytes overflows");
+  }
+  Status status = CheckRoom(*segment_bytes, agreed);
+  if (!status.ok()) return status;
+  const ContextGuard current = parts_.basis.MakeCurrent();
+  SymmetricGrowth growth(parts_, collective_, engine_, *segment_bytes);
+  return parts_.basis.Named(Grow(growth));
+}
+
+Status SymmetricMode::Reserve(uint64_t bytes) {
+  MutexLock collective(parts_.collective);
+  Status readiness = parts_.CheckOpen();
+  if (readiness.ok() && bytes == 0) {
+    readiness = Status(StatusCode::kInvalidArgument, parts_.basis.title + ": reserve of 0 bytes");
+  }
+  Result<Agreed> agreed =
+      collective_.Begin({.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness});
+  if (!agreed.ok()) return agreed.status();
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    if (engine_->CanServe(bytes)) return Status();  // the same answer on every rank
+  }
+  const Status held = registrar_.CheckHeld(*agreed).status();
+  if (!held.ok()) return held;
+  return AddSegment(bytes, *agreed);
+}
+
+Result<uint64_t> SymmetricMode::Reclaim() {
+  MutexLock collective(parts_.collective);
+  const uint64_t before = parts_.blocks.counters().pending_bytes;
+  Result<Agreed> agreed =
+      collective_.Begin({.call = CollectiveCall::kReclaim, .readiness = parts_.CheckOpen()});
+  if (!agreed.ok()) return agreed.status();
+  return before - std::min(before, parts_.blocks.counters().pending_bytes);
+}
+
+Status SymmetricMode::DeregisterAll(const std::vector<engine::SegmentIndex>& segments) {
+  Status first;
+  for (const engine::SegmentIndex index : segments) {
+    Status deregistered = parts_.registrations.DeregisterSegment(index);
+    if (first.ok()) first = deregistered;
+  }
+  return first;
+}
+
+Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, uint64_t* released) {
+  const ContextGuard current = parts_.basis.MakeCurrent();
+  MutexLock growth(parts_.segments.growth());
+  for (const engine::SegmentIndex index : segments) {
+    Result<bool> gone = parts_.segments.ReleaseOne(index, released);
+    if (!gone.ok()) return gone.status();
+    if (!*gone) {
+      return Status(StatusCode::kFailedPrecondition,
+                    parts_.basis.title + ": another thread allocated during a collective call");
+    }
+  }
+  return Status();
+}
+
+Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
+  if (segments.empty()) return uint64_t{0};
+  uint64_t released = 0;
+  const Status status = collective_.TearDown(
+      [&]() COMMPOOL_UNCHECKED {
+        if (frees == UnmatchedFrees::kApply) {
+          MutexLock lock(parts_.blocks.mutex());
+          engine_->ApplyFrees(engine_->LocallyFreed());
+        }
+        return DeregisterAll(segments);
+      },
+      [&]() COMMPOOL_UNCHECKED { return Unmap(segments, &released); });
+  if (!status.ok()) return status;
+  return released;
+}
+
+Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
+  MutexLock collective(parts_.collective);
+  Result<Agreed> agreed =
+      collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = parts_.CheckOpen()});
+  if (!agreed.ok()) return agreed.status();
+  std::vector<engine::SegmentIndex> chosen;
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    uint64_t reserved = engine_->counters().reserved_bytes.current;
+    std::vector<engine::SegmentIndex> free = engine_->WhollyFreeSegments();
+    for (; reserved > keep_bytes && !free.empty(); free.pop_back()) {
+      chosen.push_back(free.back());
+      reserved -= parts_.segments.BytesOf(free.back());
+    }
+  }
+  return Release(chosen, UnmatchedFrees::kKeep);
+}
+
+Status SymmetricMode::Close() {
+  MutexLock collective(parts_.collective);
+  if (parts_.life.closed()) return Status();
+  const uint64_t live = parts_.blocks.counters().allocated_blocks.current;
+  Status readiness = parts_.basis.device->health().first_error();
+  if (readiness.ok() && live != 0) {
+    readiness = Status(StatusCode::kFailedPrecondition, parts_.basis.title + " still has " + std::to_string(live) +
+                                                            " live blocks: free them before close()");
+  }
+  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness});
+  if (!agreed.ok()) return agreed.status();
+  parts_.life.BeginClose();
+  std::vector<engine::SegmentIndex> all;
+  for (const SegmentToRegister& segment : parts_.segments.List()) all.push_back(segment.index);
+  Result<uint64_t> released = Release(all, UnmatchedFrees::kApply);
+  if (!released.ok()) return released.status();
+  Status status = parts_.registrations.RemoveAll();
+  collective_.End();
+  parts_.life.EndClose();
+  return status;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,147 @@
+#include "src/pool/symmetric/symmetric_mode.h"
+
+#include <random>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/base/log.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Those that the waits are recorded on: a fence has been.
+std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
+  std::vector<StreamKey> streams;
+  for (const engine::StreamUse& use : waits) {
+    if (use.fence == engine::kNoFence) streams.push_back(use.stream);
+  }
+  return streams;
+}
+
+}  // namespace
+
+std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfiguration& configuration,
+                                                             uint64_t granularity) {
+  return std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{.alignment = configuration.alignment_bytes,
+                                                                         .granularity = granularity,
+                                                                         .segment_bytes = configuration.segment_bytes},
+                                                   configuration.frees);
+}
+
+SymmetricMode::SymmetricMode(PoolParts& parts, engine::SymmetricEngine& engine, const Communicator& home,
+                             std::unique_ptr<AgreementChannel> channel)
+    : parts_(parts),
+      engine_(&engine),
+      home_(home),
+      graph_blocks_(parts.basis, parts.blocks),
+      capture_waits_(parts),
+      collective_(parts, engine, graph_blocks_, home.rank, std::move(channel)),
+      registrar_(parts, collective_, home_) {}
+
+Status SymmetricMode::Open(const Status& readiness) {
+  MutexLock collective(parts_.collective);
+  std::random_device random;
+  const uint64_t proposed = (uint64_t{random()} << 32) | random() | 1;
+  Result<Agreed> agreed =
+      collective_.Begin({.call = CollectiveCall::kCreate, .readiness = readiness, .claim = {.number = proposed}});
+  if (!agreed.ok()) return agreed.status();
+  const Result<std::vector<DomainClaim>> claims = DecodeClaims(agreed->claims);
+  if (!claims.ok()) return claims.status();
+  home_id_ = claims->front().number.value_or(0);
+  collective_.StartPublishing();
+  return registrar_.AddHome();
+}
+
+Status SymmetricMode::Verify() {
+  MutexLock collective(parts_.collective);
+  return collective_.Agree({.call = CollectiveCall::kVerify, .readiness = parts_.CheckOpen()}).status();
+}
+
+Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
+  const Status alike = collective_.CheckAlike();
+  if (!alike.ok()) return parts_.basis.Named(alike);
+  const Result<engine::Part> part = capture_waits_.PartOf(stream);
+  if (!part.ok()) return parts_.basis.Named(part.status());
+  engine::Served served;
+  RecordingStreams::Scope recording;
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    const engine::Sequence sequence = engine_->NextSequence();
+    Result<engine::Outcome> outcome = engine_->Allocate(bytes, stream);
+    collective_.Publish();
+    if (!outcome.ok()) return parts_.basis.Named(outcome.status());
+    if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
+      return Status(StatusCode::kExhausted, parts_.basis.title + " " + Describe(WhyExhausted(bytes, grow->bytes)));
+    }
+    served = std::move(std::get<engine::Served>(*outcome));
+    recording = parts_.blocks.recording().Begin(StreamsOf(served.waits));
+    if (*part != engine::kCommonPart) graph_blocks_.Add(served.address, sequence, *part);
+  }
+  if (*part != engine::kCommonPart) {
+    Status status = capture_waits_.AwaitOutside(*part, &served.waits);
+    if (!status.ok()) return status;
+  }
+  return parts_.blocks.HandOut(served, bytes, stream, Caching::kNo);
+}
+
+Exhaustion SymmetricMode::WhyExhausted(uint64_t requested, uint64_t needed) const {
+  const engine::Counters counters = engine_->counters();
+  Exhaustion exhaustion{.requested_bytes = requested,
+                        .needed_bytes = needed,
+                        .reserved_bytes = counters.reserved_bytes.current,
+                        .largest_free_block = counters.largest_free_block,
+                        .frees = parts_.basis.configuration.frees};
+  for (const SegmentToRegister& segment : parts_.segments.List()) {
+    exhaustion.largest_segment = std::max(exhaustion.largest_segment, segment.bytes);
+  }
+  return exhaustion;
+}
+
+Result<engine::Freed> SymmetricMode::FreeInEngine(CUdeviceptr address) {
+  Result<engine::Freed> freed = engine_->Free(address);
+  if (freed.ok()) graph_blocks_.Free(address, &*freed);
+  collective_.Publish();
+  return freed;
+}
+
+void SymmetricMode::ForgetStream(StreamKey stream) {
+  graph_blocks_.ForgetStream(stream);
+  parts_.blocks.ForgetStream(stream);
+}
+
+Status SymmetricMode::CheckCapture() const {
+  if (parts_.basis.configuration.frees == engine::FreeOrder::kDeferred) return Status();
+  return Status(StatusCode::kNotSupported,
+                parts_.basis.title +
+                    " has ordered frees, which take effect at once: what a graph freed would serve others while the "
+                    "graph is replayed. Captures need deferred frees");
+}
+
+void SymmetricMode::AfterDestroy() {
+  collective_.StopPublishing();
+  const uint64_t reserved = parts_.blocks.ReservedBytes();
+  if (reserved == 0) return;
+  // Windows may only be ended collectively, and nothing that is registered may be unmapped.
+  Log(LogLevel::kWarning, parts_.basis.title + " was destroyed without close(): " + FormatBytes(reserved) +
+                              " stay mapped until the process ends");
+}
+
+Status SymmetricMode::RegisterWith(ncclComm_t communicator) {
+  MutexLock collective(parts_.collective);
+  return registrar_.RegisterWith(communicator);
+}
+
+Status SymmetricMode::Deregister(ncclComm_t communicator) {
+  MutexLock collective(parts_.collective);
+  if (parts_.life.closed()) return Status();  // nothing is registered
+  return registrar_.Deregister(communicator);
+}
+
+Status SymmetricMode::AbandonCommunicator(ncclComm_t communicator) {
+  parts_.registrations.Abandon(communicator);
+  if (communicator == home_.handle) collective_.StopPublishing();
+  return Status();
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,86 @@
+// Symmetric pools: equal offsets on every rank of the home communicator, registered as windows.
+//
+// Made, grown, registered and shrunk only in calls that every rank makes; in between an allocation takes what is there
+// or is exhausted.
+#ifndef COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
+#define COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
+
+#include <memory>
+#include <vector>
+
+#include "src/engine/symmetric_engine.h"
+#include "src/pool/captures/graph_blocks.h"
+#include "src/pool/pool_mode.h"
+#include "src/pool/pool_parts.h"
+#include "src/pool/symmetric/capture_waits.h"
+#include "src/pool/symmetric/collective.h"
+#include "src/pool/symmetric/exhaustion.h"
+#include "src/pool/symmetric/symmetric_registrar.h"
+
+namespace commpool::internal {
+
+std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfiguration& configuration,
+                                                             uint64_t granularity);
+
+class SymmetricMode final : public PoolMode {
+ public:
+  // `engine` is the one in `parts`.
+  SymmetricMode(PoolParts& parts, engine::SymmetricEngine& engine, const Communicator& home,
+                std::unique_ptr<AgreementChannel> channel);
+
+  // The rest of creation, collective: every rank must be able to make windows, and home is the first to be registered
+  // with.
+  Status Open(const Status& readiness);
+
+  uint64_t home_id() const override { return home_id_; }
+
+  Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(parts_.blocks.mutex());
+  bool EndsWithItsFree(CUdeviceptr address) const override { return !graph_blocks_.Has(address); }
+  void AfterFree() override {}  // shrinking is collective
+  void ForgetStream(StreamKey stream) override;
+
+  Status Reserve(uint64_t bytes) override;
+  Result<uint64_t> Reclaim() override;
+  Result<uint64_t> Trim(uint64_t keep_bytes) override;
+  uint64_t ReleaseUnused() override { return 0; }
+  Status Verify() override;
+  Status Close() override;
+  void AfterDestroy() override;
+  void BeforeAbandon() override { collective_.StopPublishing(); }
+
+  Status CheckCapture() const override;
+
+  Status RegisterWith(ncclComm_t communicator) override;
+  Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve registers what it makes
+  Status Deregister(ncclComm_t communicator) override;
+  Status AbandonCommunicator(ncclComm_t communicator) override;
+
+ private:
+  // The rest of reserve, where free memory does not suffice.
+  Status AddSegment(uint64_t bytes, const Agreed& agreed) COMMPOOL_REQUIRES(parts_.collective);
+  Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
+  // Frees that not every rank has made, or that waited for the device: they count at the pool's end, when no rank has a
+  // live block.
+  enum class UnmatchedFrees { kKeep, kApply };
+  // Deregisters these segments on every rank and gives them back.
+  Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
+      COMMPOOL_REQUIRES(parts_.collective);
+  Status DeregisterAll(const std::vector<engine::SegmentIndex>& segments);
+  Status Unmap(const std::vector<engine::SegmentIndex>& segments, uint64_t* released)
+      COMMPOOL_EXCLUDES(parts_.segments.growth());
+  Exhaustion WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(parts_.blocks.mutex());
+
+  PoolParts& parts_;
+  engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
+  const Communicator home_;
+  uint64_t home_id_ = 0;  // agreed on at creation
+  GraphBlocks graph_blocks_;
+  CaptureWaits capture_waits_;
+  Collective collective_;
+  SymmetricRegistrar registrar_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_MODE_H_

@@ -1,0 +1,47 @@
+// Symmetric pools and communicators: register_with, deregister, and what ranks must agree on before NCCL is called.
+//
+// Under the pool's collective lock.
+#ifndef COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_REGISTRAR_H_
+#define COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_REGISTRAR_H_
+
+#include <nccl.h>
+
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/pool/pool_parts.h"
+#include "src/pool/symmetric/collective.h"
+#include "src/registration/communicator.h"
+#include "src/registration/domain.h"
+
+namespace commpool::internal {
+
+class SymmetricRegistrar {
+ public:
+  SymmetricRegistrar(PoolParts& parts, Collective& collective, const Communicator& home)
+      : parts_(parts), collective_(collective), home_(home), domains_(home.ranks) {}
+
+  // The first registration, of no segment yet.
+  Status AddHome() COMMPOOL_REQUIRES(parts_.collective);
+  Status RegisterWith(ncclComm_t communicator) COMMPOOL_REQUIRES(parts_.collective);
+  Status Deregister(ncclComm_t communicator) COMMPOOL_REQUIRES(parts_.collective);
+  // kDisagreement where a rank has abandoned a registration that another has: growth would wait for it in NCCL.
+  // Returns what every rank said of communicators.
+  Result<std::vector<DomainClaim>> CheckHeld(const Agreed& agreed) COMMPOOL_REQUIRES(parts_.collective);
+
+ private:
+  // A communicator of the caller's as this rank will speak of it.
+  Result<Communicator> Examine(ncclComm_t handle) const;
+  DomainClaim ClaimOf(const Communicator& communicator) const;
+  // Meets the other members of new communicators, and numbers them: on all ranks, whether they passed one or not.
+  Status Meet(const std::vector<DomainClaim>& claims, Communicator* communicator) COMMPOOL_REQUIRES(parts_.collective);
+
+  PoolParts& parts_;
+  Collective& collective_;
+  const Communicator& home_;
+  DomainTable domains_ COMMPOOL_GUARDED_BY(parts_.collective);
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_REGISTRAR_H_
