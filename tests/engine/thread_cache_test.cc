@@ -172,13 +172,13 @@ TEST_F(ThreadCacheTest, CountsWhatWentThroughIt) {
   Given(300);
   ASSERT_NE(cache_.Take(700), 0u);
   cache_.Close();
-  const CacheFigures figures = cache_.Statistics();
+  const CacheStatistics figures = cache_.Statistics();
   EXPECT_EQ(figures.cached_blocks, 0u);
   EXPECT_EQ(figures.given_requested, 1300u);
   EXPECT_EQ(figures.taken_blocks, 1u);
   EXPECT_EQ(figures.taken_bytes, 1024u);
   EXPECT_EQ(figures.taken_requested, 700u);
-  CacheFigures sum = figures;
+  CacheStatistics sum = figures;
   sum += {10, 1, 2, 2048, 900, 100};
   EXPECT_EQ(sum.cached_bytes, 10u);
   EXPECT_EQ(sum.cached_blocks, 1u);

@@ -145,7 +145,8 @@ TEST_F(Nvls, ServesSegmentsThatWereMadeForAnyGranularity) {
     Status status = pool.Reserve(2 * kMiB);
     if (!status.ok()) return status;
     const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
-    EXPECT_EQ(WhyNoNvls(*coarse, other.addresses(), other.windows(), {block, 16 * kMiB, rank.communicator}).value(), "");
+    EXPECT_EQ(WhyNoNvls(*coarse, other.addresses(), other.windows(), {block, 16 * kMiB, rank.communicator}).value(),
+              "");
     status = pool.Free(block);
     return status.ok() ? pool.Close() : status;
   }));

@@ -41,9 +41,9 @@ Status CaptureWaits::AwaitOutside(engine::Part part, std::vector<engine::StreamU
       continue;
     }
     if (use.fence == engine::kNoFence && *user != engine::kCommonPart) {
-      return Status(StatusCode::kFailedPrecondition,
-                    parts_.basis.title +
-                        ": the block was used on a stream of another capture, which this one cannot wait for");
+      return Status(
+          StatusCode::kFailedPrecondition,
+          parts_.basis.title + ": the block was used on a stream of another capture, which this one cannot wait for");
     }
     Status status = Await(use);
     if (!status.ok()) return parts_.basis.Named(status);

@@ -49,7 +49,8 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
   if (parts_.life.closed()) {  // on every rank
     return Status(StatusCode::kFailedPrecondition, parts_.basis.title + " is closed");
   }
-  if (parts_.group != nullptr && parts_.group->IsOfThisThread()) return parts_.group->Incomplete(parts_.basis.name(), 1);
+  if (parts_.group != nullptr && parts_.group->IsOfThisThread())
+    return parts_.group->Incomplete(parts_.basis.name(), 1);
   const std::optional<RelaxedCapture> relaxed =
       parts_.captures.any_open() ? std::make_optional<RelaxedCapture>(parts_.basis.driver) : std::nullopt;
   const Status ready = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;

@@ -41,8 +41,7 @@ Status SymmetricMode::Reserve(uint64_t bytes) {
   if (readiness.ok() && bytes == 0) {
     readiness = Status(StatusCode::kInvalidArgument, parts_.basis.title + ": reserve of 0 bytes");
   }
-  Result<Agreed> agreed =
-      collective_.Begin({.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness});
+  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness});
   if (!agreed.ok()) return agreed.status();
   {
     MutexLock lock(parts_.blocks.mutex());
@@ -56,8 +55,7 @@ Status SymmetricMode::Reserve(uint64_t bytes) {
 Result<uint64_t> SymmetricMode::Reclaim() {
   MutexLock collective(parts_.collective);
   const uint64_t before = parts_.blocks.counters().pending_bytes;
-  Result<Agreed> agreed =
-      collective_.Begin({.call = CollectiveCall::kReclaim, .readiness = parts_.CheckOpen()});
+  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kReclaim, .readiness = parts_.CheckOpen()});
   if (!agreed.ok()) return agreed.status();
   return before - std::min(before, parts_.blocks.counters().pending_bytes);
 }

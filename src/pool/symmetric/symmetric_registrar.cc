@@ -72,8 +72,8 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
     readiness = described.status();
     if (described.ok()) communicator = *described;
   }
-  Result<Agreed> agreed = collective_.Begin(
-      {.call = CollectiveCall::kRegister, .readiness = readiness, .claim = ClaimOf(communicator)});
+  Result<Agreed> agreed =
+      collective_.Begin({.call = CollectiveCall::kRegister, .readiness = readiness, .claim = ClaimOf(communicator)});
   if (!agreed.ok()) return agreed.status();
   const Result<std::vector<DomainClaim>> claims = CheckHeld(*agreed);
   if (!claims.ok()) return claims.status();
@@ -84,14 +84,18 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
     return Status(status.code(), parts_.basis.title + ": register_with: " + status.message());
   }
   const bool known = handle == nullptr || parts_.registrations.Has(handle);
-  status = collective_.Run(
-      {.name = "registering with a communicator",
-       .act = [&] { return handle == nullptr ? Status() : parts_.registrations.Add(communicator, parts_.segments.List()); },
-       .undo =
-           [&](const Status& mine) COMMPOOL_UNCHECKED {
-             if (mine.ok() && !known) static_cast<void>(parts_.registrations.Remove(handle));
-             domains_.RemoveFrom(first_new);
-           }});
+  status = collective_.Run({.name = "registering with a communicator",
+                            .act =
+                                [&] {
+                                  return handle == nullptr
+                                             ? Status()
+                                             : parts_.registrations.Add(communicator, parts_.segments.List());
+                                },
+                            .undo =
+                                [&](const Status& mine) COMMPOOL_UNCHECKED {
+                                  if (mine.ok() && !known) static_cast<void>(parts_.registrations.Remove(handle));
+                                  domains_.RemoveFrom(first_new);
+                                }});
   if (!status.ok()) return parts_.basis.Named(status);
   const auto is_home = [](const DomainClaim& claim) { return claim.number == DomainTable::kHome; };
   if (std::any_of(claims->begin(), claims->end(), is_home)) domains_.AddHome();
@@ -101,10 +105,9 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
 Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
   const ContextGuard current = parts_.basis.MakeCurrent();
   const bool held = parts_.registrations.Has(handle);
-  Result<Agreed> agreed =
-      collective_.Begin({.call = CollectiveCall::kDeregister,
-                         .readiness = parts_.basis.device->health().first_error(),
-                         .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim()});
+  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kDeregister,
+                                             .readiness = parts_.basis.device->health().first_error(),
+                                             .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim()});
   if (!agreed.ok()) return agreed.status();
   const Result<std::vector<DomainClaim>> claims = DecodeClaims(agreed->claims);
   Status status = claims.ok() ? domains_.CheckPassedByHolders(*claims) : claims.status();

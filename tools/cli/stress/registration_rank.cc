@@ -242,7 +242,7 @@ class RankLife {
     closing_ = true;
     while (!late_.empty()) FreeLate();
     Expect(pool_->Close());
-    const internal::PoolFigures figures = pool_->Statistics();
+    const internal::PoolStatistics figures = pool_->Statistics();
     if (figures.registered_segments != 0) Violate("windows are left");
     if (figures.counters.reserved_bytes.current != 0) Violate("segments are left");
     pool_.reset();

@@ -1,0 +1,76 @@
+// Lanes of threads' caches: one for a pool and a stream, gone with either.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+
+#include "src/pool/caches/cache_registry.h"
+
+namespace commpool::internal {
+namespace {
+
+constexpr StreamKey kStream = 64;
+constexpr StreamKey kOther = 128;
+
+class NobodysOwner final : public BlockOwner {
+ public:
+  const std::string& name() const override { return name_; }
+  bool symmetric() const override { return false; }
+  Status Free(CUdeviceptr) override { return Status(); }
+  Status RecordStream(CUdeviceptr, StreamKey) override { return Status(); }
+  void TakeBack(const std::vector<engine::CachedBlock>&) override {}
+
+ private:
+  const std::string name_ = "nobody";
+};
+
+class Lanes : public ::testing::Test {
+ protected:
+  CachedPool Pool(PoolHandle handle) { return {handle, owner_, 512, &broken_}; }
+
+  const std::shared_ptr<BlockOwner> owner_ = std::make_shared<NobodysOwner>();
+  const std::atomic<bool> broken_{false};
+  const std::shared_ptr<CacheRegistry> registry_ = std::make_shared<CacheRegistry>();
+};
+
+TEST_F(Lanes, AreOneForEachPoolAndStream) {
+  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  EXPECT_EQ(registry_->LaneOf(Pool(1), kStream), lane);
+  EXPECT_NE(registry_->LaneOf(Pool(1), kOther), lane);
+  EXPECT_NE(registry_->LaneOf(Pool(2), kStream), lane);
+  EXPECT_EQ(registry_->lanes(), 3u);
+}
+
+TEST_F(Lanes, AreForgottenWithTheirStream) {
+  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  registry_->LaneOf(Pool(1), kOther);
+  registry_->Open(lane);
+  ASSERT_NE(registry_->Find(lane), nullptr);
+  EXPECT_EQ(registry_->ForgetStream(kStream).size(), 1u);
+  EXPECT_EQ(registry_->lanes(), 1u) << "streams that come and go leave nothing behind";
+  EXPECT_TRUE(registry_->Find(lane)->closed());
+  registry_->Open(lane);
+  EXPECT_TRUE(registry_->Find(lane)->closed()) << "a lane that is gone gets no cache";
+  EXPECT_NE(registry_->LaneOf(Pool(1), kStream), lane) << "the handle means another stream now";
+}
+
+TEST_F(Lanes, AreForgottenWithTheirPool) {
+  registry_->Open(registry_->LaneOf(Pool(1), kStream));
+  registry_->LaneOf(Pool(2), kStream);
+  registry_->ForgetPool(1);
+  EXPECT_EQ(registry_->lanes(), 1u);
+}
+
+TEST_F(Lanes, OfAClosedPoolGetNoCacheAgain) {
+  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  registry_->Open(lane);
+  registry_->Close(1, CacheRegistry::Reopen::kNever);
+  registry_->Open(lane);
+  EXPECT_TRUE(registry_->Find(lane)->closed());
+  const engine::Lane later = registry_->LaneOf(Pool(1), kOther);
+  registry_->Open(later);
+  EXPECT_EQ(registry_->Find(later), nullptr);
+}
+
+}  // namespace
+}  // namespace commpool::internal
