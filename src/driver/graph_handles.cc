@@ -1,46 +1,29 @@
 #include "src/driver/graph_handles.h"
 
-#include "src/base/log.h"
-#include "src/driver/diagnosis.h"
-
 namespace commpool::internal {
 
-void UserObject::Swap(UserObject& other) noexcept {
-  std::swap(driver_, other.driver_);
-  std::swap(object_, other.object_);
-}
-
 Result<UserObject> UserObject::Create(const Driver& driver, CUhostFn callback, void* context) {
-  UserObject object;
+  CUuserObject object = nullptr;
   Status status = CheckCuda(
-      driver, driver.cuda.cuUserObjectCreate(&object.object_, context, callback, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+      driver, driver.cuda.cuUserObjectCreate(&object, context, callback, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
       {.call = "cuUserObjectCreate"});
   if (!status.ok()) return status;
-  object.driver_ = &driver;
-  return object;
+  return UserObject(driver, object);
 }
 
 Status UserObject::MoveTo(CUgraph graph) {
   if (!valid()) return Status(StatusCode::kInvalidArgument, "user object: it is empty");
-  Status status =
-      CheckCuda(*driver_, driver_->cuda.cuGraphRetainUserObject(graph, object_, 1, CU_GRAPH_USER_OBJECT_MOVE),
-                {.call = "cuGraphRetainUserObject"});
-  if (status.ok()) driver_ = nullptr;
+  Status status = CheckCuda(driver(), driver().cuda.cuGraphRetainUserObject(graph, get(), 1, CU_GRAPH_USER_OBJECT_MOVE),
+                            {.call = "cuGraphRetainUserObject"});
+  if (status.ok()) Abandon();  // the graph gives it back
   return status;
 }
 
-Status UserObject::Release() {
-  if (!valid()) return Status();
-  const Driver& driver = *std::exchange(driver_, nullptr);
-  return CheckCuda(driver, driver.cuda.cuUserObjectRelease(object_, 1), {.call = "cuUserObjectRelease"});
+CUresult UserObjectTraits::Release(const CudaDriver& cuda, const Value& object) {
+  return cuda.cuUserObjectRelease(object, 1);
 }
 
-UserObject::~UserObject() {
-  if (!valid()) return;
-  const CUresult result = driver_->cuda.cuUserObjectRelease(object_, 1);
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return;
-  Log(LogLevel::kWarning, CheckCuda(*driver_, result, {.call = "cuUserObjectRelease"}).message());
-}
+CallSite UserObjectTraits::Site(const Value&) { return {.call = "cuUserObjectRelease"}; }
 
 Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream) {
   CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -1,5 +1,5 @@
-// What code needs beside a CUDA graph that somebody else captures: something that lives as long as the graph, and calls
-// that a capture forbids.
+// What code needs while somebody else captures a CUDA graph: an object that lives as long as the graph, and a way to
+// make calls that a capture forbids.
 //
 // A user object is used by one thread at a time; it keeps a pointer to its Driver.
 #ifndef COMMPOOL_SRC_DRIVER_GRAPH_HANDLES_H_
@@ -7,38 +7,32 @@
 
 #include <cuda.h>
 
-#include <utility>
-
 #include "commpool/status.h"
+#include "src/driver/diagnosis.h"
+#include "src/driver/handle.h"
 #include "src/driver/loader.h"
 
 namespace commpool::internal {
 
+struct UserObjectTraits {
+  using Value = CUuserObject;
+  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
+  static CUresult Release(const CudaDriver& cuda, const Value& object);
+  static CallSite Site(const Value& object);
+};
+
 // One reference to a user object (cuUserObjectCreate), the caller's or a graph's.
-class UserObject {
+class UserObject : public Handle<UserObjectTraits> {
  public:
   // `callback(context)` runs once, on a thread of the driver's, some time after the last reference is gone: that of
   // this object, of the graph it was moved to, of what was instantiated from that, and of launches still running. It
   // may call no CUDA and should not block. It does not run where Create fails.
   static Result<UserObject> Create(const Driver& driver, CUhostFn callback, void* context);
 
-  UserObject() = default;
-  UserObject(UserObject&& other) noexcept { Swap(other); }
-  UserObject& operator=(UserObject other) noexcept { return Swap(other), *this; }
-  ~UserObject();
-
-  bool valid() const { return driver_ != nullptr; }
-  CUuserObject get() const { return object_; }
+  using Handle::Handle;
+  CUuserObject get() const { return value(); }
   // The graph owns the reference from now on, and this is empty. After an error nothing has changed.
   Status MoveTo(CUgraph graph);
-  Status Release();
-  void Abandon() { driver_ = nullptr; }
-
- private:
-  void Swap(UserObject& other) noexcept;
-
-  const Driver* driver_ = nullptr;
-  CUuserObject object_ = nullptr;
 };
 
 // The graph that the stream's capture is making; null where the stream captures nothing. kDriverError where the capture

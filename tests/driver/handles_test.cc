@@ -1,6 +1,7 @@
 #include "src/driver/handles.h"
 
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "tests/driver/conformance/conformance_fixture.h"
@@ -26,6 +27,43 @@ TEST_F(Handles, AreEmptyAtFirst) {
   EXPECT_FALSE(Event().valid());
   EXPECT_FALSE(PrimaryContext().valid());
   EXPECT_TRUE(PhysicalMemory().Release().ok());
+}
+
+template <typename Owner>
+constexpr bool kMovesOnly = !std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner> &&
+                            std::is_nothrow_move_constructible_v<Owner> && std::is_nothrow_move_assignable_v<Owner>;
+static_assert(kMovesOnly<PhysicalMemory> && kMovesOnly<AddressRange> && kMovesOnly<Mapping> && kMovesOnly<Event> &&
+              kMovesOnly<PrimaryContext>);
+
+TEST_F(Handles, OwnWhatAnotherCallMade) {
+  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  const ContextGuard current(driver(), context);
+  const AddressRange range = AddressRange::Reserve(driver(), granularity(), 0).value();
+  const PhysicalMemory memory = MakeMemory();
+  const Mapping mapping = Mapping::Map(driver(), range.address(), memory).value();
+  CUmemGenericAllocationHandle retained = 0;
+  ASSERT_EQ(driver().cuda.cuMemRetainAllocationHandle(&retained, reinterpret_cast<void*>(range.address())),
+            CUDA_SUCCESS);
+  PhysicalMemory second(driver(), {retained, memory.bytes()});
+  EXPECT_EQ(second.bytes(), granularity());
+  EXPECT_TRUE(second.Release().ok());
+}
+
+TEST_F(Handles, KeepWhatTheyOwnWhenMovedToThemselves) {
+  PhysicalMemory memory = MakeMemory();
+  const CUmemGenericAllocationHandle handle = memory.get();
+  PhysicalMemory& same = memory;
+  memory = std::move(same);
+  EXPECT_TRUE(memory.valid());
+  EXPECT_EQ(memory.get(), handle);
+}
+
+TEST_F(Handles, ASecondReleaseCallsNothing) {
+  PhysicalMemory memory = MakeMemory();
+  EXPECT_TRUE(memory.Release().ok());
+  const uint64_t released = CallCount("cuMemRelease");
+  EXPECT_TRUE(memory.Release().ok());
+  EXPECT_EQ(CallCount("cuMemRelease"), released);
 }
 
 TEST_F(Handles, AMappingStaysWhereItCannotBeUnmapped) {
