@@ -45,6 +45,9 @@ class [[nodiscard]] Status {
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
 
+  // The same failure, told by a caller that knows more: "prefix: message". OK stays OK.
+  Status Under(const std::string& prefix) const { return ok() ? *this : Status(code_, prefix + ": " + message_); }
+
   // Throws commpool::Error unless ok.
   void value() const;
 

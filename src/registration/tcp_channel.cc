@@ -80,7 +80,7 @@ class TcpChannel : public AgreementChannel {
   std::vector<Connection> TakeBackgroundConnections() override { return std::move(background_); }
 
   Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string& step) override {
-    if (!failure_.ok()) return Status(failure_.code(), step + ": the channel failed before: " + failure_.message());
+    if (!failure_.ok()) return failure_.Under(step + ": the channel failed before");
     ++sequence_;
     Result<std::vector<std::string>> contents =
         options_.rank == 0 ? GatherAndSpread(mine, step) : SendAndHear(mine, step);
@@ -121,8 +121,7 @@ class TcpChannel : public AgreementChannel {
     Status first;
     for (size_t index = 0; index < connections_.size(); ++index) {
       Status status = SendFrame(connections_[index], sequence_, code, contents, deadline);
-      if (!status.ok() && first.ok())
-        first = Status(status.code(), "rank " + std::to_string(index + 1) + ": " + status.message());
+      if (!status.ok() && first.ok()) first = status.Under("rank " + std::to_string(index + 1));
     }
     return first;
   }
@@ -155,7 +154,7 @@ class TcpChannel : public AgreementChannel {
   Status failure_;
 };
 
-// Who has connected to rank 0, and who has said which rank it is. A stranger that says nothing delays nobody.
+// The connections to rank 0, with the rank that each has named. A stranger that says nothing delays nobody.
 class RanksToCome {
  public:
   explicit RanksToCome(const TcpChannelOptions& options) : options_(options) {
