@@ -1,7 +1,8 @@
-// Where segments come from: one file a backing, all behind this seam, all held to tests/backing/conformance.h.
+// Where segments come from: each backing is one file behind this seam, and passes tests/backing/conformance.h.
 //
-// A Backing makes Segments; a Segment frees itself. Both may be used by any thread, one at a time for each object.
-// Neither takes a lock: callers hold none (rule 1). Errors name the call, the device, the bytes and the likely cause.
+// A Backing makes Segments; a Segment frees itself. Any thread may use them, one at a time for each object. Neither
+// takes a lock, and callers hold none that forbids driver calls (rule 1). Errors name the call, the device, the bytes
+// and the likely cause.
 #ifndef COMMPOOL_SRC_BACKING_BACKING_H_
 #define COMMPOOL_SRC_BACKING_BACKING_H_
 
@@ -44,13 +45,18 @@ class Segment {
   virtual CUdeviceptr address() const = 0;
   virtual uint64_t bytes() const = 0;  // of the range: the request, rounded up to the granularity
 
+  // The physical memory, which exists apart from the addresses that it is mapped to. Null where the backing has no
+  // single handle of its own for it, and once it was freed.
+  virtual const PhysicalMemory* memory() const { return nullptr; }
+
   // Lets another device of this process read and write the range, or takes that back.
   virtual Status Grant(int peer) = 0;
   virtual Status Revoke(int peer) = 0;
 
   // Frees now and says what failed; the destructor does the same and logs. At most one of them calls the driver.
   virtual Status Free() = 0;
-  // After a sticky context error, or at exit: nothing may call the driver any more; the memory goes with the process.
+  // After a sticky context error, or at exit: the segment calls the driver no more, and its memory ends with the
+  // process.
   virtual void Abandon() = 0;
 };
 
@@ -65,17 +71,26 @@ class PageSource {
   virtual Result<PhysicalMemory> MakePage(uint64_t bytes) = 0;
 };
 
+// What a segment is made for.
+struct SegmentRequest {
+  uint64_t bytes = 0;
+  // The stream that uses the memory first. A backing may order its making behind that stream's work; then the memory is
+  // ready for this stream alone, and for others behind what the stream has submitted when Make() returns. Null where
+  // the memory must be ready for every stream. Never a stream that captures.
+  CUstream stream = nullptr;
+};
+
 class Backing {
  public:
   virtual ~Backing() = default;
 
-  virtual const char* name() const = 0;  // "vmm", "cuda", "nccl", "user"
+  virtual const char* name() const = 0;  // its row's
   virtual const Placement& placement() const = 0;
   virtual uint64_t granularity() const = 0;  // segments are multiples of it
 
-  // At least `bytes`, in one physical handle where the backing has handles. kOutOfMemory where the device has no more;
-  // kInvalidArgument for zero and for sizes that overflow.
-  virtual Result<std::unique_ptr<Segment>> Make(uint64_t bytes) = 0;
+  // At least the bytes requested, in one physical handle where the backing has handles. kOutOfMemory where the device
+  // has no more; kInvalidArgument for zero and for sizes that overflow.
+  virtual Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) = 0;
 
   // Null where the backing's memory cannot move among addresses.
   virtual PageSource* pages() { return nullptr; }

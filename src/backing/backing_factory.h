@@ -6,19 +6,10 @@
 
 #include "commpool/status.h"
 #include "src/backing/backing.h"
-#include "src/backing/user_backing.h"
+#include "src/backing/backing_row.h"
+#include "src/backing/backing_table.h"
 
 namespace commpool::internal {
-
-enum class BackingKind { kVmm, kCuda, kNccl, kUser };
-
-const char* Name(BackingKind kind);
-
-struct BackingRequest {
-  BackingKind kind = BackingKind::kVmm;
-  Placement placement = {};
-  UserAllocator user = {};  // of kUser
-};
 
 // What such a backing could do here, asked without making one: for `commpool info`.
 struct BackingDescription {

@@ -1,8 +1,11 @@
-#include "src/backing/cuda_backing.h"
-
+// The cuda backing: cudaMalloc memory, for devices without VMM and for programs that want exactly it.
+//
+// It makes no windows: the memory has no handle that other ranks could import. A grant enables the peer's context for
+// all cudaMalloc memory of the device, this pool's and everybody else's, and so cannot be taken back.
 #include <utility>
 #include <vector>
 
+#include "src/backing/backing_row.h"
 #include "src/backing/device_context.h"
 #include "src/backing/nccl_support.h"
 #include "src/backing/owned_segment.h"
@@ -62,12 +65,12 @@ class CudaBacking : public Backing {
   CudaBacking(const Driver& driver, const Placement& placement, std::shared_ptr<DeviceContext> context)
       : driver_(driver), placement_(placement), context_(std::move(context)) {}
 
-  const char* name() const override { return "cuda"; }
+  const char* name() const override { return kCudaBacking.name; }
   const Placement& placement() const override { return placement_; }
   uint64_t granularity() const override { return kDevicePageBytes; }
 
-  Result<std::unique_ptr<Segment>> Make(uint64_t bytes) override {
-    Result<uint64_t> rounded = RoundToGranularity(bytes, granularity());
+  Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) override {
+    Result<uint64_t> rounded = RoundToGranularity(request.bytes, granularity());
     if (!rounded.ok()) return rounded.status();
     ContextGuard guard(driver_, context_->get());
     CUdeviceptr address = 0;
@@ -88,12 +91,23 @@ class CudaBacking : public Backing {
   const std::shared_ptr<DeviceContext> context_;
 };
 
+Result<std::unique_ptr<Backing>> MakeCudaBacking(const Driver& driver, const DeviceInfo&,
+                                                 const BackingRequest& request) {
+  Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Retain(driver, request.placement.device);
+  if (!context.ok()) return context.status();
+  return std::unique_ptr<Backing>(std::make_unique<CudaBacking>(driver, request.placement, std::move(*context)));
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Backing>> MakeCudaBacking(const Driver& driver, const Placement& placement) {
-  Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Retain(driver, placement.device);
-  if (!context.ok()) return context.status();
-  return std::unique_ptr<Backing>(std::make_unique<CudaBacking>(driver, placement, std::move(*context)));
-}
+constinit const BackingRow kCudaBacking = {
+    .kind = BackingKind::kCuda,
+    .name = "cuda",
+    .places = Places::kDevice,
+    .maker = Maker::kLibrary,
+    .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Capability::Yes(); },
+    .make = MakeCudaBacking,
+    .memory = [](const DeviceInfo&, const Placement&) { return MemoryKind::kLinear; },
+};
 
 }  // namespace commpool::internal

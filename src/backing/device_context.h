@@ -1,4 +1,4 @@
-// A device's primary context, retained once for a backing and all its segments, or given up by all of them at once.
+// A device's primary context, which a backing and all its segments retain together, and give up together.
 //
 // Any thread.
 #ifndef COMMPOOL_SRC_BACKING_DEVICE_CONTEXT_H_
@@ -30,7 +30,7 @@ class DeviceContext {
 
   CUcontext get() const { return context_.get(); }
   int device() const { return context_.device(); }
-  // The last owner will not call the driver either.
+  // No owner calls the driver any more, the last one included.
   void Abandon() { abandoned_ = true; }
 
  private:

@@ -1,8 +1,12 @@
-#include "src/backing/nccl_backing.h"
-
+// The nccl backing: ncclMemAlloc. It registers everywhere, and grants every reachable peer whether wanted or not.
+//
+// With NCCL_CUMEM_ENABLE=0, or where cuMemCreate is missing, ncclMemAlloc falls back to cudaMalloc without a word. The
+// backing finds out when it is made, from one segment that it gives back, and again at every segment: such memory makes
+// no windows and grants no peers, and the capabilities say why.
 #include <atomic>
 #include <utility>
 
+#include "src/backing/backing_row.h"
 #include "src/backing/device_context.h"
 #include "src/backing/nccl_support.h"
 #include "src/backing/owned_segment.h"
@@ -53,12 +57,12 @@ class NcclBacking : public Backing {
               uint64_t granularity)
       : driver_(driver), placement_(placement), context_(std::move(context)), granularity_(granularity) {}
 
-  const char* name() const override { return "nccl"; }
+  const char* name() const override { return kNcclBacking.name; }
   const Placement& placement() const override { return placement_; }
   uint64_t granularity() const override { return granularity_; }
 
-  Result<std::unique_ptr<Segment>> Make(uint64_t bytes) override {
-    Result<uint64_t> rounded = RoundToGranularity(bytes, granularity_);
+  Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) override {
+    Result<uint64_t> rounded = RoundToGranularity(request.bytes, granularity_);
     if (!rounded.ok()) return rounded.status();
     ContextGuard guard(driver_, context_->get());  // ncclMemAlloc takes the current device
     void* pointer = nullptr;
@@ -104,16 +108,17 @@ class NcclBacking : public Backing {
   std::atomic<MemoryKind> memory_{MemoryKind::kVirtual};  // asked about while another thread makes a segment
 };
 
-}  // namespace
-
-Capability CanMakeNccl(const NcclLibrary& nccl) {
+// Whether there is an ncclMemAlloc.
+Capability CanMakeNccl(const Driver& driver, const DeviceInfo&, const Placement&) {
+  const NcclLibrary& nccl = driver.nccl;
   if (!nccl.available()) return Capability::No("there is no NCCL: " + nccl.why_missing);
   if (nccl.ncclMemAlloc != nullptr && nccl.ncclMemFree != nullptr) return Capability::Yes();
   return Capability::No("ncclMemAlloc needs NCCL 2.19: this is " + FormatNcclVersion(nccl.version));
 }
 
 Result<std::unique_ptr<Backing>> MakeNcclBacking(const Driver& driver, const DeviceInfo& info,
-                                                 const Placement& placement) {
+                                                 const BackingRequest& request) {
+  const Placement& placement = request.placement;
   Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Retain(driver, placement.device);
   if (!context.ok()) return context.status();
   uint64_t granularity = kDevicePageBytes;
@@ -123,9 +128,21 @@ Result<std::unique_ptr<Backing>> MakeNcclBacking(const Driver& driver, const Dev
     granularity = *found;
   }
   auto backing = std::make_unique<NcclBacking>(driver, placement, std::move(*context), granularity);
-  Result<std::unique_ptr<Segment>> probe = backing->Make(granularity);
+  Result<std::unique_ptr<Segment>> probe = backing->Make({.bytes = granularity});
   if (!probe.ok() && probe.status().code() != StatusCode::kOutOfMemory) return probe.status();
   return std::unique_ptr<Backing>(std::move(backing));
 }
+
+}  // namespace
+
+constinit const BackingRow kNcclBacking = {
+    .kind = BackingKind::kNccl,
+    .name = "nccl",
+    .places = Places::kDevice,
+    .maker = Maker::kLibrary,
+    .can_make = CanMakeNccl,
+    .make = MakeNcclBacking,
+    .memory = KindOfVirtualMemory,
+};
 
 }  // namespace commpool::internal

@@ -3,6 +3,7 @@
 #define COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_
 
 #include "src/backing/backing.h"
+#include "src/driver/device_info.h"
 
 namespace commpool::internal {
 
@@ -12,11 +13,14 @@ enum class MemoryKind {
   kHostVirtual,  // one on a host NUMA node
   kUnshareable,  // one without a shareable type
   kLinear,       // cudaMalloc's
-  kForeign,      // made by functions of the user's
+  kForeign,      // a user's functions made it
 };
 
-// ncclCommRegister. That NCCL takes memory does not say that it uses it: cudaMalloc memory serves its legacy paths only
-// (NCCL_LEGACY_CUDA_REGISTER=1), without an error otherwise.
+// Of cuMemCreate memory: whether the device makes shareable handles, and where it lies.
+MemoryKind KindOfVirtualMemory(const DeviceInfo& info, const Placement& placement);
+
+// ncclCommRegister. NCCL may take memory and not use it: cudaMalloc memory serves its legacy paths only
+// (NCCL_LEGACY_CUDA_REGISTER=1), and no error tells otherwise.
 Capability CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
 
 // ncclCommWindowRegister: ranks import each other's handle, so there must be one and only one.

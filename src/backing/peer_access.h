@@ -10,7 +10,7 @@ namespace commpool::internal {
 // Device memory needs a way from the peer to its owner; host memory a peer that maps host NUMA memory.
 Capability CanReach(const Driver& driver, const Placement& placement, int peer);
 
-// kNotSupported with the capability's reason, after what was refused; OK where it is available.
+// OK where the capability is there; else kNotSupported: "`what`: reason".
 Status RefuseUnless(const Capability& capability, const std::string& what);
 
 }  // namespace commpool::internal

@@ -1,4 +1,4 @@
-// How large segments are: what a location's granularity is, and requests rounded up to it. Any thread.
+// How large segments are: a location's granularity, and requests rounded up to it. Any thread.
 #ifndef COMMPOOL_SRC_BACKING_SEGMENT_SIZE_H_
 #define COMMPOOL_SRC_BACKING_SEGMENT_SIZE_H_
 

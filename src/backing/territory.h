@@ -34,8 +34,8 @@ class Territory : public Segment {
   Status Map(PhysicalMemory memory, CUdeviceptr at);
   // Takes a page out of its addresses. REQUIRES: one is mapped at `at`. Where it fails the page is there as before.
   Result<PhysicalMemory> Unmap(CUdeviceptr at);
-  // Unmaps and releases what lies in the range, after a failure. What cannot be unmapped stays: nothing takes its
-  // place.
+  // Unmaps and releases the pages in the range, after a failure. A page that cannot be unmapped stays, and no other
+  // takes its place.
   Status Drop(CUdeviceptr at, uint64_t bytes);
   // Lets the pool's device and peers use pages that were mapped, in one call for each of them. REQUIRES: pages cover
   // the range.

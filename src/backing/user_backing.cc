@@ -1,11 +1,16 @@
-#include "src/backing/user_backing.h"
-
+// The user backing: a program's own functions, of PyTorch's pluggable signature with a context last.
+//
+// It calls them outside every lock, with the device's context current; an exception that leaves one becomes a Status.
+// `allocate` gets the stream that a segment is made for, or null where it is for no stream in particular; `free` always
+// gets null, for the pool has waited for the device by then. Peer access is theirs to arrange. They must return memory
+// that the device can use, aligned to 512 bytes: the backing checks that as far as the driver tells.
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <new>
 #include <utility>
 
+#include "src/backing/backing_row.h"
 #include "src/backing/device_context.h"
 #include "src/backing/nccl_support.h"
 #include "src/backing/owned_segment.h"
@@ -71,12 +76,12 @@ class UserBacking : public Backing {
               std::shared_ptr<DeviceContext> context)
       : driver_(driver), placement_(placement), user_(user), context_(std::move(context)) {}
 
-  const char* name() const override { return "user"; }
+  const char* name() const override { return kUserBacking.name; }
   const Placement& placement() const override { return placement_; }
   uint64_t granularity() const override { return kDevicePageBytes; }
 
-  Result<std::unique_ptr<Segment>> Make(uint64_t bytes) override {
-    Result<uint64_t> rounded = RoundToGranularity(bytes, granularity());
+  Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) override {
+    Result<uint64_t> rounded = RoundToGranularity(request.bytes, granularity());
     if (!rounded.ok()) return rounded.status();
     const std::string what = Describe("allocate", *rounded, placement_.device);
     if (*rounded > PTRDIFF_MAX) {
@@ -85,7 +90,7 @@ class UserBacking : public Backing {
     ContextGuard guard(driver_, context_->get());
     void* pointer = nullptr;
     Status status = CallUser(what, [&] {
-      pointer = user_.allocate(static_cast<ptrdiff_t>(*rounded), placement_.device, nullptr, user_.context);
+      pointer = user_.allocate(static_cast<ptrdiff_t>(*rounded), placement_.device, request.stream, user_.context);
     });
     if (!status.ok()) return status;
     if (pointer == nullptr) return Status(StatusCode::kOutOfMemory, what + " returned null");
@@ -128,17 +133,29 @@ class UserBacking : public Backing {
   const std::shared_ptr<DeviceContext> context_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Backing>> MakeUserBacking(const Driver& driver, const Placement& placement,
-                                                 const UserAllocator& user) {
+// kInvalidArgument where one of the functions is null.
+Result<std::unique_ptr<Backing>> MakeUserBacking(const Driver& driver, const DeviceInfo&,
+                                                 const BackingRequest& request) {
+  const UserAllocator& user = request.user;
   if (user.allocate == nullptr || user.free == nullptr) {
     return Status(StatusCode::kInvalidArgument, std::string("a user backing needs both functions: user_") +
                                                     (user.allocate == nullptr ? "allocate" : "free") + " is null");
   }
-  Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Retain(driver, placement.device);
+  Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Retain(driver, request.placement.device);
   if (!context.ok()) return context.status();
-  return std::unique_ptr<Backing>(std::make_unique<UserBacking>(driver, placement, user, std::move(*context)));
+  return std::unique_ptr<Backing>(std::make_unique<UserBacking>(driver, request.placement, user, std::move(*context)));
 }
+
+}  // namespace
+
+constinit const BackingRow kUserBacking = {
+    .kind = BackingKind::kUser,
+    .name = "user",
+    .places = Places::kDevice,
+    .maker = Maker::kProgram,
+    .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Capability::Yes(); },
+    .make = MakeUserBacking,
+    .memory = [](const DeviceInfo&, const Placement&) { return MemoryKind::kForeign; },
+};
 
 }  // namespace commpool::internal

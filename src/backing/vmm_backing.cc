@@ -1,10 +1,13 @@
-#include "src/backing/vmm_backing.h"
-
+// The vmm backing: cuMemCreate on a device or a host NUMA node, one physical handle a segment.
+//
+// It can do everything: only its own device has access until a peer is granted, NCCL and other processes can import its
+// handles, it asks for GPUDirect RDMA where the device has it, and its granularity is the one that multicast wants.
 #include <algorithm>
 #include <atomic>
 #include <utility>
 #include <vector>
 
+#include "src/backing/backing_row.h"
 #include "src/backing/device_context.h"
 #include "src/backing/nccl_support.h"
 #include "src/backing/peer_access.h"
@@ -37,12 +40,12 @@ class VmmBacking : public Backing, public PageSource {
         rdma_(info.gpu_direct_rdma && placement.kind == Placement::Kind::kDevice),
         handle_types_(HandleTypes(driver, info)) {}
 
-  const char* name() const override { return "vmm"; }
+  const char* name() const override { return kVmmBacking.name; }
   const Placement& placement() const override { return placement_; }
   uint64_t granularity() const override { return granularity_; }
 
-  Result<std::unique_ptr<Segment>> Make(uint64_t bytes) override {
-    Result<uint64_t> rounded = RoundToGranularity(bytes, granularity_);
+  Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) override {
+    Result<uint64_t> rounded = RoundToGranularity(request.bytes, granularity_);
     if (!rounded.ok()) return rounded.status();
     ContextGuard guard(driver_, context_->get());
     // Physical memory first: it is what runs out, and its failure names the location.
@@ -118,9 +121,8 @@ Status NoSuchNode(const Placement& placement, const Status& answer) {
                                                   " that the driver makes memory on: " + answer.message());
 }
 
-}  // namespace
-
-Capability CanMakeVmm(const DeviceInfo& info, const Placement& placement) {
+// What the device says; that a NUMA node exists shows when a backing is made.
+Capability CanMakeVmm(const Driver&, const DeviceInfo& info, const Placement& placement) {
   const std::string device = "device " + std::to_string(info.device);
   if (!info.virtual_memory) return Capability::No(device + " has no virtual memory management (cuMemCreate)");
   if (placement.kind == Placement::Kind::kDevice || info.host_numa_memory) return Capability::Yes();
@@ -128,7 +130,10 @@ Capability CanMakeVmm(const DeviceInfo& info, const Placement& placement) {
                         " maps no memory of host NUMA nodes, says the driver (attribute 141; CUDA 12.2 first)");
 }
 
-Result<std::unique_ptr<Backing>> MakeVmmBacking(const Driver& driver, const DeviceInfo& info, Placement placement) {
+// A numa_node of -1 becomes the node nearest to the device. kInvalidArgument where there is no such node.
+Result<std::unique_ptr<Backing>> MakeVmmBacking(const Driver& driver, const DeviceInfo& info,
+                                                const BackingRequest& request) {
+  Placement placement = request.placement;
   const bool on_host = placement.kind == Placement::Kind::kHostNuma;
   if (on_host && placement.numa_node < 0) {
     placement.numa_node = std::max(info.host_numa_node, 0);  // the driver says -1 where there is one node only
@@ -144,5 +149,17 @@ Result<std::unique_ptr<Backing>> MakeVmmBacking(const Driver& driver, const Devi
   }
   return std::unique_ptr<Backing>(std::move(backing));
 }
+
+}  // namespace
+
+constinit const BackingRow kVmmBacking = {
+    .kind = BackingKind::kVmm,
+    .name = "vmm",
+    .places = Places::kDeviceAndHostNuma,
+    .maker = Maker::kLibrary,
+    .can_make = CanMakeVmm,
+    .make = MakeVmmBacking,
+    .memory = KindOfVirtualMemory,
+};
 
 }  // namespace commpool::internal

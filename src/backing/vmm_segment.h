@@ -26,6 +26,7 @@ class VmmSegment : public Segment {
 
   CUdeviceptr address() const override { return address_; }
   uint64_t bytes() const override { return bytes_; }
+  const PhysicalMemory* memory() const override { return memory_.valid() ? &memory_ : nullptr; }
   Status Grant(int peer) override;
   Status Revoke(int peer) override;
   Status Free() override;

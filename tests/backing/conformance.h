@@ -37,7 +37,7 @@ class BackingConformance : public BackingTest, public ::testing::WithParamInterf
 
   Backing& backing() { return *backing_; }
   std::unique_ptr<Backing> TakeBacking() { return std::move(backing_); }
-  std::unique_ptr<Segment> MakeSegment(uint64_t bytes = 1) { return backing_->Make(bytes).value(); }
+  std::unique_ptr<Segment> MakeSegment(uint64_t bytes = 1) { return backing_->Make({.bytes = bytes}).value(); }
   int device() const { return GetParam().request.placement.device; }
 
  private:
@@ -48,12 +48,12 @@ class BackingConformance : public BackingTest, public ::testing::WithParamInterf
   if (ReachablePeer() < 0) GTEST_SKIP() << "no other device reaches device 0's memory"
 
 TEST_P(BackingConformance, MakesNothingOfZeroBytes) {
-  EXPECT_EQ(backing().Make(0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(backing().Make({.bytes = 0}).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST_P(BackingConformance, RefusesASizeThatOverflowsWhenRounded) {
   for (const uint64_t bytes : {UINT64_MAX, UINT64_MAX - 4096}) {
-    Status status = backing().Make(bytes).status();
+    Status status = backing().Make({.bytes = bytes}).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(std::to_string(bytes)), std::string::npos) << status.message();
   }
@@ -63,10 +63,10 @@ TEST_P(BackingConformance, RunsOutOfMemoryAndGoesOn) {
   if (GetParam().request.placement.kind == Placement::Kind::kHostNuma) {
     COMMPOOL_REQUIRE_EMULATOR("a driver may take all of the host's memory before it gives up");
   }
-  Status status = backing().Make(kGiB * kMiB).status();
+  Status status = backing().Make({.bytes = kGiB * kMiB}).status();
   EXPECT_EQ(status.code(), StatusCode::kOutOfMemory) << status.message();
   EXPECT_NE(status.message().find(FormatBytes(kGiB * kMiB)), std::string::npos) << status.message();
-  EXPECT_TRUE(backing().Make(1).ok());
+  EXPECT_TRUE(backing().Make({.bytes = 1}).ok());
 }
 
 TEST_P(BackingConformance, RoundsUpToItsGranularity) {
@@ -179,6 +179,41 @@ TEST_P(BackingConformance, SaysWithoutBeingMadeWhatItSaysWhenItIs) {
   EXPECT_EQ(description.register_window.reason, backing().CanRegisterWindow().reason);
 }
 
+// A backing whose memory moves among addresses has a handle for it, and only such a backing.
+TEST_P(BackingConformance, KnowsItsMemoryApartFromItsAddresses) {
+  std::unique_ptr<Segment> segment = MakeSegment();
+  ASSERT_EQ(segment->memory() != nullptr, backing().pages() != nullptr);
+  if (segment->memory() == nullptr) return;
+  EXPECT_EQ(segment->memory()->bytes(), segment->bytes());
+
+  PrimaryContext context = PrimaryContext::Retain(driver(), device()).value();
+  ContextGuard guard(driver(), context);
+  const AddressRange range = AddressRange::Reserve(driver(), segment->bytes(), 0).value();
+  Mapping again = Mapping::Map(driver(), range.address(), *segment->memory()).value();
+  const CUmemLocation place{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device()};
+  ASSERT_TRUE(again.SetAccess(place, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
+  ASSERT_EQ(Fill(device(), segment->address(), 0x3c, 4096), CUDA_SUCCESS);
+  EXPECT_EQ(Read(device(), range.address(), 4096), std::vector<uint8_t>(4096, 0x3c));
+
+  ASSERT_TRUE(segment->Free().ok());
+  EXPECT_EQ(segment->memory(), nullptr);
+  EXPECT_EQ(Read(device(), range.address(), 4096), std::vector<uint8_t>(4096, 0x3c)) << "the mapping keeps the memory";
+}
+
+TEST_P(BackingConformance, MakesSegmentsForAStream) {
+  PrimaryContext context = PrimaryContext::Retain(driver(), device()).value();
+  ContextGuard guard(driver(), context);
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  {
+    std::unique_ptr<Segment> segment = backing().Make({.bytes = 1, .stream = stream}).value();
+    EXPECT_EQ(cuda().cuMemsetD8Async(segment->address(), 0x21, 4096, stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+    EXPECT_EQ(Read(device(), segment->address(), 4096), std::vector<uint8_t>(4096, 0x21));
+  }
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
 TEST_P(BackingConformance, FreesWhenItIsDestroyed) {
   const std::vector<std::string> before = EmulatorLeaks();
   MakeSegment().reset();
@@ -230,7 +265,7 @@ TEST_P(BackingConformance, LeavesTheCallersContextCurrent) {
     ContextGuard guard(driver(), current);
     CUcontext after = nullptr;
     std::unique_ptr<Backing> made = Make(GetParam().request);
-    std::unique_ptr<Segment> segment = made->Make(1).value();
+    std::unique_ptr<Segment> segment = made->Make({.bytes = 1}).value();
     (void)segment->Grant(ReachablePeer());
     (void)segment->Revoke(ReachablePeer());
     cuda().cuCtxGetCurrent(&after);

@@ -33,18 +33,18 @@ class FailingMake : public FailingStep {};
 
 TEST_P(FailingMake, LeavesNothingBehind) {
   std::unique_ptr<Backing> backing = Make(request());
-  ASSERT_TRUE(backing->Make(1).ok());
+  ASSERT_TRUE(backing->Make({.bytes = 1}).ok());
   const std::vector<std::string> before = EmulatorLeaks();
   {
     InjectedFault injected(fault());
-    Status status = backing->Make(1).status();
+    Status status = backing->Make({.bytes = 1}).status();
     EXPECT_EQ(status.code(), GetParam().code) << status.message();
     if (GetParam().kind != BackingKind::kUser) {
       EXPECT_NE(status.message().find(GetParam().call), std::string::npos) << status.message();
     }
   }
   EXPECT_EQ(EmulatorLeaks(), before);
-  EXPECT_TRUE(backing->Make(1).ok());
+  EXPECT_TRUE(backing->Make({.bytes = 1}).ok());
 }
 
 constexpr int kNoMemory = CUDA_ERROR_OUT_OF_MEMORY;
@@ -104,7 +104,7 @@ class FailingFree : public FailingStep {};
 
 TEST_P(FailingFree, IsToldAndNotTriedAgain) {
   AllowLeak("");  // what the driver did not take back
-  std::unique_ptr<Segment> segment = Make(request())->Make(1).value();
+  std::unique_ptr<Segment> segment = Make(request())->Make({.bytes = 1}).value();
   InjectedFault injected(fault());
   Status status = segment->Free();
   EXPECT_EQ(status.code(), GetParam().code) << status.message();

@@ -19,7 +19,7 @@ TEST_F(NcclFallback, IsTheReasonForNoWindowsBeforeTheFirstSegment) {
 }
 
 TEST_F(NcclFallback, GivesMemoryThatServesItsDevice) {
-  std::unique_ptr<Segment> segment = Make({.kind = BackingKind::kNccl})->Make(1).value();
+  std::unique_ptr<Segment> segment = Make({.kind = BackingKind::kNccl})->Make({.bytes = 1}).value();
   EXPECT_EQ(Fill(0, segment->address(), 7, segment->bytes()), CUDA_SUCCESS);
 }
 
@@ -27,7 +27,7 @@ TEST_F(NcclFallback, GrantsNoPeer) {
   COMMPOOL_REQUIRE_DEVICES(2);
   std::unique_ptr<Backing> backing = Make({.kind = BackingKind::kNccl});
   EXPECT_FALSE(backing->CanGrant(1).available);
-  Status status = backing->Make(1).value()->Grant(1);
+  Status status = backing->Make({.bytes = 1}).value()->Grant(1);
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);
   EXPECT_NE(status.message().find("fell back to cudaMalloc"), std::string::npos) << status.message();
 }

@@ -21,14 +21,14 @@ TEST_P(PeerRefusal, NamesBothDevicesAndTheCause) {
   EXPECT_FALSE(capability.available);
   EXPECT_NE(capability.reason.find("device 2 cannot reach the memory of device 0"), std::string::npos)
       << capability.reason;
-  Status status = backing->Make(1).value()->Grant(kFarDevice);
+  Status status = backing->Make({.bytes = 1}).value()->Grant(kFarDevice);
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);
   EXPECT_NE(status.message().find(capability.reason), std::string::npos) << status.message();
 }
 
 TEST_P(PeerRefusal, DoesNotTouchTheNeighbours) {
   std::unique_ptr<Backing> backing = Make({.kind = GetParam()});
-  std::unique_ptr<Segment> segment = backing->Make(1).value();
+  std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
   EXPECT_TRUE(backing->CanGrant(1).available);
   ASSERT_TRUE(segment->Grant(1).ok());
   EXPECT_FALSE(segment->Grant(kFarDevice).ok());
@@ -43,7 +43,7 @@ class HostMemoryPeers : public PeerRefusal {};
 TEST_P(HostMemoryPeers, NeedNoLinkToTheDevice) {
   std::unique_ptr<Backing> backing = Make({.kind = GetParam(), .placement = OnHost()});
   EXPECT_TRUE(backing->CanGrant(kFarDevice).available);
-  std::unique_ptr<Segment> segment = backing->Make(1).value();
+  std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
   ASSERT_TRUE(segment->Grant(kFarDevice).ok());
   EXPECT_EQ(Fill(kFarDevice, segment->address(), 6, 4096), CUDA_SUCCESS);
 }

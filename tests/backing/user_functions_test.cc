@@ -14,7 +14,7 @@ class UserFunctions : public BackingTest {
     return Make({.kind = BackingKind::kUser, .user = user});
   }
   // What a segment of 2 MiB fails with.
-  Status FailureOf(const UserAllocator& user) { return MakeUser(user)->Make(1).status(); }
+  Status FailureOf(const UserAllocator& user) { return MakeUser(user)->Make({.bytes = 1}).status(); }
 };
 
 // A function that returns what its context says.
@@ -26,7 +26,7 @@ TEST_F(UserFunctions, ArePassedBytesDeviceANullStreamAndTheirContext) {
   int context = 0;
   UserAllocator user = WorkingUserAllocator();
   user.context = &context;
-  std::unique_ptr<Segment> segment = MakeUser(user)->Make(1).value();
+  std::unique_ptr<Segment> segment = MakeUser(user)->Make({.bytes = 1}).value();
   const UserCall allocation = LastUserCall();
   ASSERT_TRUE(segment->Free().ok());
   for (const UserCall& call : {allocation, LastUserCall()}) {
@@ -35,6 +35,45 @@ TEST_F(UserFunctions, ArePassedBytesDeviceANullStreamAndTheirContext) {
     EXPECT_EQ(call.stream, nullptr);
     EXPECT_EQ(call.context, &context);
   }
+}
+
+TEST_F(UserFunctions, AreToldTheStreamThatTheMemoryIsFor) {
+  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  ContextGuard guard(driver(), context);
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  std::unique_ptr<Segment> segment = MakeUser(WorkingUserAllocator())->Make({.bytes = 1, .stream = stream}).value();
+  EXPECT_EQ(LastUserCall().stream, stream);
+  ASSERT_TRUE(segment->Free().ok());
+  EXPECT_EQ(LastUserCall().stream, nullptr) << "whoever frees has waited for the device";
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+// What a caller owes to another stream: a wait behind the one that the memory was made for.
+TEST_F(UserFunctions, MayOrderTheMemoryBehindTheStream) {
+  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  ContextGuard guard(driver(), context);
+  CUstream made_on = nullptr;
+  CUstream used_on = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&made_on, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamCreate(&used_on, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  UserAllocator user = WorkingUserAllocator();
+  user.allocate = [](ptrdiff_t bytes, int, CUstream_st* stream, void*) -> void* {
+    CUdeviceptr address = 0;
+    const CUresult result = SharedDriver()->cuda.cuMemAllocAsync(&address, static_cast<size_t>(bytes), stream);
+    return result == CUDA_SUCCESS ? reinterpret_cast<void*>(address) : nullptr;
+  };
+  {
+    std::unique_ptr<Segment> segment = MakeUser(user)->Make({.bytes = 1, .stream = made_on}).value();
+    Event made = Event::Create(driver()).value();
+    ASSERT_EQ(cuda().cuEventRecord(made.get(), made_on), CUDA_SUCCESS);
+    ASSERT_EQ(cuda().cuStreamWaitEvent(used_on, made.get(), 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuMemsetD8Async(segment->address(), 0x42, 4096, used_on), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamSynchronize(used_on), CUDA_SUCCESS);
+    EXPECT_EQ(Read(0, segment->address(), 4096), std::vector<uint8_t>(4096, 0x42));
+  }
+  EXPECT_EQ(cuda().cuStreamDestroy(made_on), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamDestroy(used_on), CUDA_SUCCESS);
 }
 
 TEST_F(UserFunctions, AreBothNeeded) {
@@ -78,10 +117,10 @@ TEST_F(UserFunctions, ThatThrowInFreeAreReportedByFree) {
     throw std::runtime_error("no luck");
   };
   std::unique_ptr<Backing> backing = MakeUser(user);
-  Status status = backing->Make(1).value()->Free();
+  Status status = backing->Make({.bytes = 1}).value()->Free();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("free function"), std::string::npos) << status.message();
-  backing->Make(1).value().reset();  // logs
+  backing->Make({.bytes = 1}).value().reset();  // logs
 }
 
 TEST_F(UserFunctions, ReturnMemoryOfTheDriver) {
@@ -95,14 +134,15 @@ TEST_F(UserFunctions, ReturnMemoryOfTheDriver) {
 
 TEST_F(UserFunctions, ReturnMemoryOfTheRightDevice) {
   COMMPOOL_REQUIRE_DEVICES(2);
-  std::unique_ptr<Segment> foreign = Make({.kind = BackingKind::kCuda, .placement = OnDevice(1)})->Make(1).value();
+  std::unique_ptr<Segment> foreign =
+      Make({.kind = BackingKind::kCuda, .placement = OnDevice(1)})->Make({.bytes = 1}).value();
   Status status = FailureOf({ReturnContext, CountFrees, reinterpret_cast<void*>(foreign->address())});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("memory of device 1"), std::string::npos) << status.message();
 }
 
 TEST_F(UserFunctions, ReturnAlignedMemory) {
-  std::unique_ptr<Segment> memory = Make({.kind = BackingKind::kCuda})->Make(1).value();
+  std::unique_ptr<Segment> memory = Make({.kind = BackingKind::kCuda})->Make({.bytes = 1}).value();
   Status status = FailureOf({ReturnContext, CountFrees, reinterpret_cast<void*>(memory->address() + 256)});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("aligned to 512"), std::string::npos) << status.message();
@@ -113,13 +153,13 @@ TEST_F(UserFunctions, MayReturnPinnedHostMemory) {
   ContextGuard guard(driver(), context);
   void* pinned = nullptr;
   ASSERT_EQ(cuda().cuMemAllocHost(&pinned, size_t{2} << 20), CUDA_SUCCESS);
-  EXPECT_TRUE(MakeUser({ReturnContext, CountFrees, pinned})->Make(1).ok());
+  EXPECT_TRUE(MakeUser({ReturnContext, CountFrees, pinned})->Make({.bytes = 1}).ok());
   EXPECT_EQ(cuda().cuMemFreeHost(pinned), CUDA_SUCCESS);
 }
 
 TEST_F(UserFunctions, AreNotAskedForMoreThanTheirTypeHolds) {
   LastUserCall() = {};
-  Status status = MakeUser(WorkingUserAllocator())->Make(uint64_t{1} << 63).status();
+  Status status = MakeUser(WorkingUserAllocator())->Make({.bytes = uint64_t{1} << 63}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(LastUserCall().bytes, 0);
 }
@@ -136,7 +176,7 @@ TEST_F(UserFunctions, MayChangeTheCurrentDevice) {
     return pointer;
   };
   ContextGuard guard(driver(), nullptr);
-  EXPECT_TRUE(MakeUser(user)->Make(1).ok());
+  EXPECT_TRUE(MakeUser(user)->Make({.bytes = 1}).ok());
   CUcontext current = other;
   cuda().cuCtxGetCurrent(&current);
   EXPECT_EQ(current, nullptr);

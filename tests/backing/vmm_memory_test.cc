@@ -43,7 +43,7 @@ class VmmMemory : public BackingTest {
 };
 
 TEST_F(VmmMemory, IsDeviceMemoryThatOtherProcessesCanImport) {
-  std::unique_ptr<Segment> segment = MakeVmm()->Make(1).value();
+  std::unique_ptr<Segment> segment = MakeVmm()->Make({.bytes = 1}).value();
   const CUmemAllocationProp properties = PropertiesOf(*segment);
   EXPECT_EQ(properties.type, CU_MEM_ALLOCATION_TYPE_PINNED);
   EXPECT_EQ(properties.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
@@ -52,13 +52,13 @@ TEST_F(VmmMemory, IsDeviceMemoryThatOtherProcessesCanImport) {
 }
 
 TEST_F(VmmMemory, IsCapableOfGpuDirectRdmaWhereTheDeviceIs) {
-  std::unique_ptr<Segment> segment = MakeVmm()->Make(1).value();
+  std::unique_ptr<Segment> segment = MakeVmm()->Make({.bytes = 1}).value();
   EXPECT_EQ(PropertiesOf(*segment).allocFlags.gpuDirectRDMACapable, info().gpu_direct_rdma ? 1 : 0);
 }
 
 TEST_F(VmmMemory, IsOneHandleASegmentHoweverLarge) {
   std::unique_ptr<Backing> backing = MakeVmm();
-  std::unique_ptr<Segment> segment = backing->Make(33 * backing->granularity()).value();
+  std::unique_ptr<Segment> segment = backing->Make({.bytes = 33 * backing->granularity()}).value();
   CUdeviceptr base = 0;
   size_t bytes = 0;
   PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
@@ -90,7 +90,7 @@ TEST_F(VmmMemory, GranularityIsMulticastsWhereThatIsLarger) {
   if (!info().multicast) GTEST_SKIP() << "the device has no multicast";
   std::unique_ptr<Backing> backing = MakeBacking(coarse, {.kind = BackingKind::kVmm}).value();
   EXPECT_EQ(backing->granularity(), uint64_t{16} << 20);
-  EXPECT_EQ(backing->Make(1).value()->bytes(), uint64_t{16} << 20);
+  EXPECT_EQ(backing->Make({.bytes = 1}).value()->bytes(), uint64_t{16} << 20);
   EXPECT_EQ(MakeBacking(coarse, {.kind = BackingKind::kVmm, .placement = OnHost()}).value()->granularity(),
             uint64_t{2} << 20)
       << "host memory is in no multicast";
@@ -102,20 +102,20 @@ TEST_F(VmmMemory, AsksForADeniedHandleTypeOnce) {
   const Driver fresh = FreshDriver();
   std::unique_ptr<Backing> backing = MakeBacking(fresh, {.kind = BackingKind::kVmm}).value();
   const uint64_t before = CallCount("cuMemCreate");
-  ASSERT_TRUE(backing->Make(1).ok());
+  ASSERT_TRUE(backing->Make({.bytes = 1}).ok());
   EXPECT_EQ(CallCount("cuMemCreate"), before + 2);
-  ASSERT_TRUE(backing->Make(1).ok());
+  ASSERT_TRUE(backing->Make({.bytes = 1}).ok());
   EXPECT_EQ(CallCount("cuMemCreate"), before + 3);
-  ASSERT_TRUE(MakeBacking(fresh, {.kind = BackingKind::kVmm}).value()->Make(1).ok());
+  ASSERT_TRUE(MakeBacking(fresh, {.kind = BackingKind::kVmm}).value()->Make({.bytes = 1}).ok());
   EXPECT_EQ(CallCount("cuMemCreate"), before + 4) << "another backing knows";
 }
 
 TEST_F(VmmMemory, WhatHostMemoryIsRefusedDeviceMemoryStillAsksFor) {
   COMMPOOL_REQUIRE_EMULATOR("its fabric handles are denied");
   const Driver fresh = FreshDriver();
-  ASSERT_TRUE(MakeBacking(fresh, {.placement = OnHost()}).value()->Make(1).ok());
+  ASSERT_TRUE(MakeBacking(fresh, {.placement = OnHost()}).value()->Make({.bytes = 1}).ok());
   EXPECT_FALSE(fresh.refusals->fabric_handles);
-  ASSERT_TRUE(MakeBacking(fresh, {.placement = OnDevice()}).value()->Make(1).ok());
+  ASSERT_TRUE(MakeBacking(fresh, {.placement = OnDevice()}).value()->Make({.bytes = 1}).ok());
   EXPECT_TRUE(fresh.refusals->fabric_handles);
 }
 
@@ -125,7 +125,7 @@ TEST_F(VmmMemory, FallsBackToFileDescriptorsWhateverTheRefusal) {
     const Driver fresh = FreshDriver();
     std::unique_ptr<Backing> backing = MakeBacking(fresh, {.kind = BackingKind::kVmm}).value();
     InjectedFault injected({.call = "cuMemCreate", .result = refusal});
-    std::unique_ptr<Segment> segment = backing->Make(1).value();
+    std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
     EXPECT_EQ(PropertiesOf(*segment).requestedHandleTypes, kDescriptor) << refusal;
   }
 }
@@ -135,7 +135,7 @@ TEST_F(VmmMemory, WithoutAnyHandleTypeIsMadeButMakesNoWindows) {
   const Driver fresh = FreshDriver();
   std::unique_ptr<Backing> backing = MakeBacking(fresh, {.kind = BackingKind::kVmm}).value();
   InjectedFault injected({.call = "cuMemCreate", .result = CUDA_ERROR_NOT_SUPPORTED, .count = 2});
-  std::unique_ptr<Segment> segment = backing->Make(1).value();
+  std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
   EXPECT_EQ(PropertiesOf(*segment).requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
   EXPECT_NE(backing->CanRegisterWindow().reason.find("shareable"), std::string::npos);
 }
@@ -144,7 +144,7 @@ TEST_F(VmmMemory, OutOfMemoryIsNoReasonToTryOtherHandleTypes) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   std::unique_ptr<Backing> backing = MakeVmm();
   InjectedFault injected({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
-  EXPECT_EQ(backing->Make(1).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(backing->Make({.bytes = 1}).status().code(), StatusCode::kOutOfMemory);
 }
 
 TEST_F(VmmMemory, RefusedWithEveryHandleTypeIsAnError) {
@@ -152,18 +152,18 @@ TEST_F(VmmMemory, RefusedWithEveryHandleTypeIsAnError) {
   std::unique_ptr<Backing> backing = MakeVmm();
   {
     InjectedFault injected({.call = "cuMemCreate", .result = CUDA_ERROR_NOT_SUPPORTED, .count = 3});
-    Status status = backing->Make(1).status();
+    Status status = backing->Make({.bytes = 1}).status();
     EXPECT_EQ(status.code(), StatusCode::kNotSupported);
     EXPECT_NE(status.message().find("cuMemCreate of 2 MiB on device 0"), std::string::npos) << status.message();
   }
-  EXPECT_TRUE(backing->Make(1).ok());
+  EXPECT_TRUE(backing->Make({.bytes = 1}).ok());
 }
 
 TEST_F(VmmMemory, AGrantIsForOneSegment) {
   if (ReachablePeer() < 0) GTEST_SKIP() << "no other device reaches device 0's memory";
   std::unique_ptr<Backing> backing = MakeVmm();
-  std::unique_ptr<Segment> granted = backing->Make(1).value();
-  std::unique_ptr<Segment> other = backing->Make(1).value();
+  std::unique_ptr<Segment> granted = backing->Make({.bytes = 1}).value();
+  std::unique_ptr<Segment> other = backing->Make({.bytes = 1}).value();
   ASSERT_TRUE(granted->Grant(ReachablePeer()).ok());
   EXPECT_EQ(AccessOf(*granted, CU_MEM_LOCATION_TYPE_DEVICE, ReachablePeer()), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   EXPECT_EQ(AccessOf(*other, CU_MEM_LOCATION_TYPE_DEVICE, ReachablePeer()), CU_MEM_ACCESS_FLAGS_PROT_NONE);
@@ -180,7 +180,7 @@ TEST_F(VmmHostMemory, IsOnTheNodeNearestToTheDevice) {
   std::unique_ptr<Backing> backing = MakeVmm(OnHost());
   const int node = std::max(0, info().host_numa_node);
   EXPECT_EQ(backing->placement().numa_node, node);
-  std::unique_ptr<Segment> segment = backing->Make(1).value();
+  std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
   const CUmemAllocationProp properties = PropertiesOf(*segment);
   EXPECT_EQ(properties.location.type, CU_MEM_LOCATION_TYPE_HOST_NUMA);
   EXPECT_EQ(properties.location.id, node);
@@ -193,7 +193,7 @@ TEST_F(VmmHostMemory, IsOnNodeZeroWhereTheDriverNamesNone) {
 }
 
 TEST_F(VmmHostMemory, IsReadAndWrittenByTheCpuToo) {
-  std::unique_ptr<Segment> segment = MakeVmm(OnHost())->Make(1).value();
+  std::unique_ptr<Segment> segment = MakeVmm(OnHost())->Make({.bytes = 1}).value();
   std::memset(reinterpret_cast<void*>(segment->address()), 0x3c, segment->bytes());
   EXPECT_EQ(Read(0, segment->address(), segment->bytes()), std::vector<uint8_t>(segment->bytes(), 0x3c));
   ASSERT_EQ(Fill(0, segment->address(), 0x4d, 4096), CUDA_SUCCESS);

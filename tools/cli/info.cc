@@ -44,7 +44,7 @@ json DescribeRow(const internal::Driver& driver, internal::BackingKind kind, int
         internal::MakeBacking(driver, {.kind = kind, .placement = placement});
     if (backing.ok()) {
       // A segment says more than attributes do: which handle types are denied, whether NCCL falls back.
-      Result<std::unique_ptr<internal::Segment>> segment = (*backing)->Make(1);
+      Result<std::unique_ptr<internal::Segment>> segment = (*backing)->Make({.bytes = 1});
       if (!segment.ok()) make = internal::Capability::No(segment.status().message());
       row["granularity"] = (*backing)->granularity();
       row["local"] = ToJson((*backing)->CanRegisterLocal());
@@ -68,10 +68,10 @@ Result<json> Describe(const internal::Driver& driver) {
     devices.push_back(DescribeOne(*info));
   }
   json backings = json::array();
-  for (const internal::BackingKind kind :
-       {internal::BackingKind::kVmm, internal::BackingKind::kNccl, internal::BackingKind::kCuda}) {
-    backings.push_back(DescribeRow(driver, kind, internal::Placement::Kind::kDevice));
-    backings.push_back(DescribeRow(driver, kind, internal::Placement::Kind::kHostNuma));
+  for (const internal::BackingRow* row : internal::AllBackings()) {
+    if (row->maker == internal::Maker::kProgram) continue;  // its functions say what they can do
+    backings.push_back(DescribeRow(driver, row->kind, internal::Placement::Kind::kDevice));
+    backings.push_back(DescribeRow(driver, row->kind, internal::Placement::Kind::kHostNuma));
   }
   return json{{"driver", driver.description},
               {"nccl",

@@ -41,7 +41,7 @@ bool SegmentStore::FitsOwnLimit(uint64_t bytes) const {
 }
 
 Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room) {
-  Result<std::unique_ptr<Segment>> segment = backing_->Make(bytes);
+  Result<std::unique_ptr<Segment>> segment = backing_->Make({.bytes = bytes});
   if (!segment.ok()) return segment.status();
   if ((*segment)->address() % basis_.configuration.alignment_bytes != 0) {
     return Status(StatusCode::kInvalidArgument, std::string("the ") + backing_->name() +

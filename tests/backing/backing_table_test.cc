@@ -1,0 +1,51 @@
+#include "src/backing/backing_table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace commpool::internal {
+namespace {
+
+TEST(BackingTable, NumbersAreThoseOfTheCAbi) {
+  EXPECT_STREQ(FindBacking(COMMPOOL_BACKING_VMM)->name, "vmm");
+  EXPECT_STREQ(FindBacking(COMMPOOL_BACKING_CUDA)->name, "cuda");
+  EXPECT_STREQ(FindBacking(COMMPOOL_BACKING_NCCL)->name, "nccl");
+  EXPECT_STREQ(FindBacking(COMMPOOL_BACKING_USER)->name, "user");
+}
+
+TEST(BackingTable, FindsEachRowByNumberAndByName) {
+  std::set<std::string> names;
+  for (const BackingRow* row : AllBackings()) {
+    EXPECT_EQ(FindBacking(row->kind), row);
+    EXPECT_EQ(FindBacking(row->name), row);
+    EXPECT_STREQ(Name(row->kind), row->name);
+    names.insert(row->name);
+  }
+  EXPECT_EQ(names.size(), AllBackings().size()) << "no two share a name";
+}
+
+TEST(BackingTable, FindsNothingThatIsNotThere) {
+  EXPECT_EQ(FindBacking(17), nullptr);
+  EXPECT_EQ(FindBacking(-1), nullptr);
+  EXPECT_EQ(FindBacking("vm"), nullptr);
+  EXPECT_EQ(FindBacking(""), nullptr);
+  EXPECT_STREQ(Name(static_cast<BackingKind>(17)), "unknown");
+}
+
+TEST(BackingTable, TellsWhatKindOfMemoryABackingMakes) {
+  const DeviceInfo shares_nothing;
+  DeviceInfo shares;
+  shares.file_descriptor_handles = true;
+  const Placement on_host{.kind = Placement::Kind::kHostNuma};
+  EXPECT_EQ(kVmmBacking.memory(shares, {}), MemoryKind::kVirtual);
+  EXPECT_EQ(kVmmBacking.memory(shares, on_host), MemoryKind::kHostVirtual);
+  EXPECT_EQ(kVmmBacking.memory(shares_nothing, {}), MemoryKind::kUnshareable);
+  EXPECT_EQ(kNcclBacking.memory(shares, {}), MemoryKind::kVirtual);
+  EXPECT_EQ(kCudaBacking.memory(shares, {}), MemoryKind::kLinear);
+  EXPECT_EQ(kUserBacking.memory(shares, {}), MemoryKind::kForeign);
+}
+
+}  // namespace
+}  // namespace commpool::internal
