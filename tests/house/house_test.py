@@ -3,6 +3,7 @@
 import unittest
 
 import layers
+import rules
 import tidy
 import tree
 
@@ -16,6 +17,13 @@ class House(unittest.TestCase):
     def test_every_file_is_tidy(self):
         found = tidy.problems(tree.workspace())
         self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_every_rule_that_is_cited_stands_in_the_readme(self):
+        found = rules.problems(tree.workspace())
+        self.assertFalse(found, "\n" + "\n".join(found))
+        cited = [number for path in tree.files(tree.workspace())
+                 for _, number in rules.citations(tree.read(tree.workspace(), path) or "")]
+        self.assertGreater(len(cited), 20, "citations are not found any more")
 
     def test_the_tree_was_found(self):
         paths = {str(path) for path in tree.files(tree.workspace())}
