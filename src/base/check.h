@@ -1,4 +1,4 @@
-// COMMPOOL_CHECK: broken invariants of our own end the process with a reason. Never for bad input: that is a Status.
+// COMMPOOL_CHECK ends the process with a reason where one of our own invariants is broken. Bad input is a Status.
 #ifndef COMMPOOL_SRC_BASE_CHECK_H_
 #define COMMPOOL_SRC_BASE_CHECK_H_
 

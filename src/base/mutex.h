@@ -1,7 +1,7 @@
 // A mutex that knows its place in the lock order, with Clang's thread-safety annotations.
 //
-// The order is written in src/README.md. Each Mutex has a rank; a thread may lock only ranks above those that it holds,
-// and a violation aborts at once (checked where NDEBUG is not set): a deadlock that could happen is a bug that did.
+// src/README.md has the order. Each Mutex has a rank; a thread may lock only ranks that come after all those that it
+// holds, and a violation aborts at once (checked where NDEBUG is not set): a deadlock that could happen is a bug.
 #ifndef COMMPOOL_SRC_BASE_MUTEX_H_
 #define COMMPOOL_SRC_BASE_MUTEX_H_
 
@@ -25,16 +25,16 @@
 
 namespace commpool::internal {
 
-// From outermost to innermost: lock only downwards in this list. Two of one rank are never held together.
+// From outermost to innermost: lock only downwards in this list. A thread never holds two of one rank.
 enum class LockRank : int {
-  kRuntime = 10,     // the one runtime of the C ABI: made once
-  kCollective = 20,  // one collective step of a pool at a time
-  kGrowth = 30,      // one growth of a pool at a time (held across driver calls: it serialises effects, guards no data)
-  kPoolTable = 40,   // handles -> pools, default pools, scopes of the process
-  kCaches = 45,      // which threads have caches of which pools
-  kPool = 50,        // a pool's engine, segments and registrations
-  kStream = 60,      // spare events and canonical streams
-  kLeaf = 70,        // anything that locks nothing else
+  kRuntime = 10,     // that the process's runtime, and a device's default pool, are made once
+  kCollective = 20,  // one collective or registering call of a pool at a time; guards what only such calls use
+  kGrowth = 30,      // one change of a pool's segments or peers at a time, driver calls included; its set of peers
+  kPoolTable = 40,   // handles, addresses, open scopes
+  kCaches = 45,      // which threads have caches of which pools and streams
+  kPool = 50,        // a pool's engine and its list of segments
+  kStream = 60,      // spare events, the devices of streams
+  kLeaf = 70,        // registrations, the first sticky error, accounts, the map of blocks: what locks nothing else
 };
 
 class COMMPOOL_CAPABILITY("mutex") Mutex {
@@ -62,7 +62,8 @@ class COMMPOOL_SCOPED_CAPABILITY [[nodiscard]] MutexLock {
   Mutex& mutex_;
 };
 
-// Whether this thread holds no commpool lock: what every driver call outside growth requires (rule 1).
+// Whether this thread holds no commpool lock but kCollective and kGrowth, which order effects: driver and NCCL calls
+// require that (rule 1).
 bool HoldsNoLock();
 
 }  // namespace commpool::internal

@@ -1,8 +1,8 @@
-// A lock whose owner, always the same thread, takes it for two plain stores; others pay for that with a barrier on all
-// cores (membarrier). For data that one thread uses all the time and others hardly ever.
+// A lock for data that one thread, the owner, uses all the time and others hardly ever. The owner takes it with two
+// plain stores; every other thread pays for that with a barrier on all cores (membarrier).
 //
-// The owner never waits: where another is inside it is refused. Others wait for the owner's short moments, and for each
-// other. ThreadSanitizer does not know the barrier: built for it, the owner's stores are ordered ones.
+// The owner never waits: TryLockAsOwner() refuses it while another thread is inside. Others wait for the owner's short
+// moments, and for each other. ThreadSanitizer does not know the barrier: built for it, the owner's stores are ordered.
 #ifndef COMMPOOL_SRC_BASE_OWNER_LOCK_H_
 #define COMMPOOL_SRC_BASE_OWNER_LOCK_H_
 
@@ -17,11 +17,12 @@ class OwnerLock {
   OwnerLock(const OwnerLock&) = delete;
   OwnerLock& operator=(const OwnerLock&) = delete;
 
-  // The owner's. False where another thread is inside, or has closed the lock.
+  // For the owner. False where another thread is inside, or has closed the lock.
   bool TryLockAsOwner() {
     if (kPlainStores) {
       owner_.store(1, std::memory_order_relaxed);
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor's order is the others' barrier's business
+      std::atomic_signal_fence(
+          std::memory_order_seq_cst);  // for the compiler; the others' barrier orders the processor
     } else {
       owner_.store(1, std::memory_order_seq_cst);
     }
@@ -31,11 +32,11 @@ class OwnerLock {
   }
   void UnlockAsOwner() { owner_.store(0, std::memory_order_release); }
 
-  // Anybody else's. False where the lock was closed: then nothing changes any more, and nothing needs unlocking.
+  // For every other thread. False where the lock was closed: then the data no longer changes, and nobody unlocks.
   [[nodiscard]] bool Lock();
   void Unlock() { other_.store(0, std::memory_order_release); }
 
-  // Instead of Unlock: the owner, and everybody else, is refused for ever.
+  // Instead of Unlock: from now on the lock refuses the owner and everybody else.
   void Close() { other_.store(kClosed, std::memory_order_release); }
   bool closed() const { return other_.load(std::memory_order_acquire) == kClosed; }
 

@@ -1,8 +1,7 @@
 // TCP with deadlines: listeners and connections for the agreement channel and the emulated NCCL.
 //
-// Every wait is bounded, and every error names the address. IPv4. A Connection may be used by one thread at a time for
-// sending and one for receiving; Shutdown may be called by any thread meanwhile. A lost peer is an error, never a
-// signal.
+// Every wait is bounded, and every error names the address. IPv4. One thread at a time sends on a Connection and one
+// receives; any thread may call Shutdown meanwhile. A lost peer is an error, never a signal.
 #ifndef COMMPOOL_SRC_BASE_SOCKET_H_
 #define COMMPOOL_SRC_BASE_SOCKET_H_
 
@@ -67,7 +66,8 @@ class Listener {
   std::string address_;
 };
 
-// Connects, trying again until the deadline while the port refuses. kInvalidArgument for what is no "1.2.3.4:567".
+// Connects, trying again until the deadline while the port refuses. kInvalidArgument where the address is not like
+// "1.2.3.4:567".
 Result<Connection> Connect(const std::string& address, Deadline deadline);
 
 }  // namespace commpool::internal

@@ -1,6 +1,5 @@
-// The calls of the emulator's that `Launch`, the annotations and the metering make, as src/emulator/extension.h
-// declares them: this folder is below the emulator's and cannot include it. tests/driver holds the two against each
-// other.
+// The emulator's own calls that `Launch`, the annotations and the metering make. src/emulator/extension.h declares them
+// too, but this folder ranks below the emulator's and cannot include it; tests/driver compares the two.
 #ifndef COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_
 #define COMMPOOL_SRC_DRIVER_EMULATOR_SYMBOLS_H_
 

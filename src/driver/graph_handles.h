@@ -1,7 +1,7 @@
 // What code needs while somebody else captures a CUDA graph: an object that lives as long as the graph, and a way to
 // make calls that a capture forbids.
 //
-// A user object is used by one thread at a time; it keeps a pointer to its Driver.
+// One thread at a time uses a user object; it keeps a pointer to its Driver.
 #ifndef COMMPOOL_SRC_DRIVER_GRAPH_HANDLES_H_
 #define COMMPOOL_SRC_DRIVER_GRAPH_HANDLES_H_
 
@@ -36,11 +36,11 @@ class UserObject : public Handle<UserObjectTraits> {
 };
 
 // The graph that the stream's capture is making; null where the stream captures nothing. kDriverError where the capture
-// is broken, or the stream cannot be used because of another's.
+// is broken, or another stream's capture makes this one unusable.
 Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream);
 
-// Lets this thread make calls for a scope that a capture forbids for caution (cuMemAlloc, cuEventQuery): for work that
-// no replay has to repeat.
+// While it lives this thread may make calls that a capture forbids for caution (cuMemAlloc, cuEventQuery), for work
+// that no replay has to repeat.
 class [[nodiscard]] RelaxedCapture {
  public:
   explicit RelaxedCapture(const Driver& driver);
@@ -50,7 +50,7 @@ class [[nodiscard]] RelaxedCapture {
 
  private:
   const Driver& driver_;
-  CUstreamCaptureMode other_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // what the thread's mode is exchanged with
+  CUstreamCaptureMode other_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the mode to exchange with the thread's
   bool exchanged_ = false;
 };
 

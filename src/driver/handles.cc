@@ -4,7 +4,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Where memory at a location is said to be in messages.
+// How a message names the place of memory.
 CallSite SiteAt(const char* call, const CUmemLocation& location, uint64_t bytes) {
   CallSite site{.call = call, .bytes = bytes};
   if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) site.device = location.id;

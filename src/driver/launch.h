@@ -1,11 +1,11 @@
 // A "kernel" that is a host function over declared ranges, for examples, the CLI and tests.
 //
-// On the emulator it runs on the device's worker and sees only what it declared. On a real device the ranges are copied
-// out, the function runs as a stream-ordered host function, and what it writes is copied back: slow, and the same
-// everywhere. In stream order; returns before it ran.
+// On the emulator it runs on the device's worker and sees only what it declared. On a real device `Launch` copies the
+// ranges out, runs a stream-ordered host function and copies back what it wrote: slow, but with the same result. Work
+// runs in stream order; `Launch` returns before it has run.
 //
-// On a stream that captures it becomes part of the graph, which owns the function and its copies: one executable graph
-// at a time may replay it.
+// On a stream that captures, the launch becomes part of the graph, which owns the function and its copies: only one
+// executable graph at a time may replay it.
 #ifndef COMMPOOL_SRC_DRIVER_LAUNCH_H_
 #define COMMPOOL_SRC_DRIVER_LAUNCH_H_
 

@@ -35,7 +35,7 @@ struct Meter {
 
 constinit Meter the_meter;
 
-// What stands in a metered table for the function that is `kFunction` of the driver.
+// Replaces the driver's function number `kFunction` in a metered table.
 template <auto kFunction, auto kCounter, typename Function = decltype(kFunction)>
 struct Metered;
 

@@ -1,8 +1,7 @@
-// Counts and times the calls that go through a driver's table: what commpool_measure_driver asks for. Any thread.
+// Counts and times the calls that go through a driver's table, for commpool_measure_driver. Any thread.
 //
-// One meter a process, the one exception to "no mutable globals": a function of a C ABI carries no state of its own.
-// On the emulator the time is the modelled one, which the whole process shares: what other threads' calls cost
-// meanwhile counts as well.
+// A process has one meter, an exception to "no mutable globals": a function of a C ABI carries no state of its own. On
+// the emulator the time is modelled, and the whole process shares it: the calls of other threads count as well.
 #ifndef COMMPOOL_SRC_DRIVER_METERING_H_
 #define COMMPOOL_SRC_DRIVER_METERING_H_
 
@@ -14,8 +13,8 @@
 
 namespace commpool::internal {
 
-// Replaces the CUDA functions of the table by ones that count, time and call the former; NCCL's stay as they are. Comes
-// before other threads call through the table. A metered table stays as it is; kFailedPrecondition where the process
+// Replaces each CUDA function of the table by one that counts, times and calls it; NCCL's stay. Call it before other
+// threads call through the table. A metered table stays as it is; kFailedPrecondition where the process
 // meters another driver.
 Status MeterDriver(Driver& driver);
 
@@ -25,7 +24,8 @@ struct MeteredFunction {
   double microseconds = 0;  // of all of them
 };
 
-// The functions that were called since the first MeterDriver, the dearest first. Calls in progress are not in it.
+// The functions that were called since the first MeterDriver, the one that took longest first. Calls in progress do not
+// count.
 std::vector<MeteredFunction> MeteredFunctions();
 
 }  // namespace commpool::internal

@@ -177,7 +177,7 @@ Status TraceDisagreement(AgreementChannel& channel, const std::vector<Intent>& i
   return difference;
 }
 
-// What one of the ranks has heard before. OK where none has, and where all have and close: each has been told.
+// The difference that one of the ranks has heard of before. OK where none has, and in a close where all have.
 Status CheckDivergence(const std::vector<Intent>& intents) {
   const auto first =
       std::find_if(intents.begin(), intents.end(), [](const Intent& intent) { return !intent.divergence.ok(); });

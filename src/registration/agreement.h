@@ -1,5 +1,5 @@
-// Agree before acting (rule 2): what ranks tell each other before and after each step of a collective call, and what
-// follows from it. The same messages lead every rank to the same decision, so that all go or none.
+// Ranks agree before they act (rule 2): what they tell each other before and after each step of a collective call, and
+// what follows from it. The same messages lead every rank to the same decision, so that all go or none.
 //
 //   round 1, intent:   what each rank was asked to do, and whether it could
 //   round 2, outcome:  of making and mapping memory, before the first NCCL call
@@ -32,7 +32,7 @@ struct Intent {
   uint64_t sequence_hash = 0;
   int nccl_version = 0;
   std::string options = {};          // of create: those that have to be the same on every rank
-  Status divergence = {};            // what this rank has heard before of a difference between the sequences
+  Status divergence = {};            // the difference between the sequences that this rank has heard of before
   Status readiness = {};             // why this rank cannot take part, if it cannot
   std::vector<uint64_t> freed = {};  // deferred frees of this rank, ascending
   std::string claim = {};            // of communicators: src/registration/domain.h
@@ -49,26 +49,26 @@ struct Agreed {
   std::vector<std::string> claims;  // every rank's, rank 0's first
 };
 
-// One past call of a pool's sequence, as text and hash: what a disagreement is traced with.
+// One past call of a pool's sequence, as text and hash, to trace a disagreement.
 struct TracedCall {
   uint64_t number = 0;
   uint64_t hash_after = 0;
   std::string description;
 };
 
-// This rank's sequence, for the case that it differs from the others'.
+// This rank's sequence, to look for a difference from the others'.
 class CallHistory {
  public:
   virtual ~CallHistory() = default;
-  // Asked for only where the sequences differ, to name the first call that does.
+  // Called only where the sequences differ, to name the first call that does.
   virtual std::vector<TracedCall> LastCalls() const = 0;
   // The sequences differ, and every rank hears of it in this round.
   virtual void NoteDivergence(const Status&) const {}
 };
 
 // Round 1. kDisagreement names the ranks and what differs; a rank that is not ready fails all with its reason. Where a
-// rank has heard before that the sequences differ all get that, except in a close before which all have: it compares
-// nothing but the call, and ends the pool.
+// rank has heard before that the sequences differ, all ranks get that answer. A close that comes after all have heard
+// compares nothing but the call, and ends the pool.
 Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history);
 
 // For a rank that cannot take part at all: round 1 with nothing but the reason, so that the others need not wait for

@@ -1,8 +1,7 @@
-// The host-side way by which the ranks of a home communicator talk before a collective step (rule 2).
+// The ranks of a home communicator talk over it, host to host, before a collective step (rule 2).
 //
-// One all-gather is all that agreement needs. A channel is used by one thread at a time; every rank makes the same
-// calls in the same order. After a failure a channel is broken and says so at every later call: its ranks are out of
-// step.
+// Agreement needs one all-gather and no more. One thread at a time uses a channel; every rank makes the same calls in
+// the same order. A failure breaks a channel, because its ranks are out of step, and every later call says so.
 #ifndef COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_
 #define COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_
 

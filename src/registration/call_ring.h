@@ -1,7 +1,7 @@
 // Calls on their way from the threads that make them to the one that publishes them, without a lock.
 //
-// One producer at a time (the pool's lock sees to that) and one consumer. Full, it refuses the newest: what is in it
-// already stays whole.
+// One producer at a time (the pool's lock sees to that) and one consumer. A full ring refuses new calls and keeps those
+// that it has.
 #ifndef COMMPOOL_SRC_REGISTRATION_CALL_RING_H_
 #define COMMPOOL_SRC_REGISTRATION_CALL_RING_H_
 

@@ -1,9 +1,9 @@
 // Which of home's ranks the communicators of a symmetric pool have, and the number by which every rank knows each.
 //
-// Nothing that NCCL tells of a communicator says whether two ranks hold the same one. So before any NCCL call the ranks
-// compare what they passed (its size and their rank in it): where a member is missing all hear of it and nobody waits
-// for it. What that cannot tell, two communicators of one size that are mixed up, an all-gather of home ranks finds,
-// within a deadline. The table is the same on every rank, and its numbers are the order of collective calls.
+// NCCL cannot tell whether two ranks hold the same communicator. So before any NCCL call the ranks compare what they
+// passed (its size and their rank in it): where a member is missing all hear of it and nobody waits for it. That does
+// not find two communicators of one size that were mixed up; an all-gather of home ranks does, within a deadline. The
+// table is the same on every rank, and its numbers are the order of collective calls.
 #ifndef COMMPOOL_SRC_REGISTRATION_DOMAIN_H_
 #define COMMPOOL_SRC_REGISTRATION_DOMAIN_H_
 
@@ -48,7 +48,7 @@ class DomainTable {
   Status CheckHeld(const std::vector<DomainClaim>& claims);
   // register_with: every member of each communicator that was passed did pass one like it.
   Status CheckPassedByAll(const std::vector<DomainClaim>& claims) const;
-  // deregister: whoever has a registration that was passed did pass it.
+  // deregister: every rank that has a registration which some rank passed has passed it too.
   Status CheckPassedByHolders(const std::vector<DomainClaim>& claims) const;
 
   // Numbers new communicators, in the order of their lowest home ranks. Returns the number of the one that has `rank`;

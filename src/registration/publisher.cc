@@ -90,14 +90,14 @@ Publisher::~Publisher() {
 void Publisher::Offer(const engine::SequenceLog& log) {
   if (log.count() - offered_count_ < kEvery) return;
   for (; offered_count_ < log.count(); ++offered_count_) {
-    // What finds no room is a gap, and compared no more than by the hashes after it.
+    // A call that finds no room leaves a gap; the hashes of later calls stand for it.
     if (const std::optional<engine::SequenceEntry> call = log.Entry(offered_count_)) offered_.Push(*call);
   }
   Wake();
 }
 
 void Publisher::Wake() {
-  // It cannot fail but for a counter that is full: then the thread has not looked yet, and will.
+  // Writing fails only where the counter is full: then the thread has not looked yet, and will.
   static_cast<void>(eventfd_write(wake_.get(), 1));
 }
 

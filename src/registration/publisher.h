@@ -1,9 +1,9 @@
-// Publishes a symmetric pool's calls in the background, so that ranks which made different ones hear of it before their
-// next collective call (rule 4). Every 64 calls each rank sends their hashes to rank 0; rank 0 compares, and tells
+// Publishes a symmetric pool's calls in the background: ranks that made different calls hear of it before their next
+// collective one (rule 4). Every 64 calls each rank sends their hashes to rank 0; rank 0 compares, and tells
 // every rank of the first difference.
 //
-// A thread of its own, which waits for nothing but calls, peers and its end. A peer that dies or is slow delays nobody:
-// it is no longer, or later, compared.
+// It has a thread of its own, which waits for nothing but calls, peers and its end. A dead or slow peer delays nobody:
+// the comparison goes on without it, or catches up later.
 #ifndef COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
 #define COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
 
@@ -34,15 +34,15 @@ class Publisher {
   // Ends the thread at once.
   ~Publisher();
 
-  // After every call that the log took in: hands over those since the last time once there are 64. By one thread at a
-  // time; takes no lock, and makes a system call every 64 calls.
+  // Call it after every call that the log took in: it hands over the new ones once there are 64. One thread at a time;
+  // it takes no lock, and makes a system call every 64 calls.
   void Offer(const engine::SequenceLog& log);
 
  private:
   Publisher(int rank, std::vector<Connection> connections, FileDescriptor wake, Divergence& divergence);
 
   void Run();
-  // Until there are calls to publish, a peer has sent or takes more, or the end has come.
+  // Waits until there are calls to publish, a peer has sent or takes more, or the end has come.
   void Await();
   void Wake();
   // The calls offered meanwhile: rank 0 compares them, others send them.

@@ -1,8 +1,8 @@
 // One registration: a segment with a communicator, as a local buffer or as a window, and NCCL's handle for it.
 //
-// Making and ending one calls NCCL, so it happens only where the caller may (rule 1), and there is no owner that would
-// do it in a destructor. A nonblocking communicator is polled until it has finished. Each call keeps the thread's
-// current device: NCCL 2.28 to 2.30 do not always put it back.
+// Making and ending one calls NCCL, so only callers that may do so make or end it (rule 1), and no destructor does. The
+// functions poll a nonblocking communicator until it has finished. Each keeps the thread's current device: NCCL 2.28 to
+// 2.30 do not always put it back.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_
 

@@ -49,7 +49,7 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
   if (kind_ == RegistrationKind::kWindow) {
     windows_.Add({communicator.handle, range->address, range->bytes, range->window});
   }
-  // Shown first: whoever abandons the communicator hides what is remembered.
+  // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
   if (!Remember(communicator.handle, segment.index, *range)) HideWindow(communicator.handle, *range);
   return Status();
 }

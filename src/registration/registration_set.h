@@ -1,8 +1,8 @@
 // Which segments of a pool are registered with which communicators: one registration for each pair (rule 3).
 //
-// The pool's collective lock lets one thread at a time change the set, except that any thread may abandon and look up
-// meanwhile. No NCCL call is made under a lock. Communicators are served in the order of their numbers, home first, and
-// of one number as they were added: the order in which every rank registers and deregisters.
+// One thread at a time, which holds the pool's collective lock, changes the set; any thread may abandon and look up
+// meanwhile. It makes no NCCL call under a lock of its own. It serves communicators by their numbers, home first, and
+// those of one number as they were added: every rank registers and deregisters in this order.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 
@@ -46,7 +46,7 @@ class RegistrationSet {
   // The same for the segments that a communicator lacks. Returns the number of registrations made.
   Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
 
-  // Every handle is dropped, also where NCCL reports an error; the first error is returned. The caller has quiesced.
+  // Drops every handle, also where NCCL reports an error, and returns the first error. The caller has quiesced.
   Status DeregisterSegment(uint32_t index);
   Status Remove(ncclComm_t communicator);
   Status RemoveAll();

@@ -1,7 +1,7 @@
-// One all-gather of a few bytes over a communicator: how its ranks meet before they have another way to talk.
+// One all-gather of a few bytes over a communicator: its ranks meet before they have another way to talk.
 //
-// Bounded by the deadline also where NCCL's own call does not return: a thread of its own makes that call, and is left
-// to it where a rank does not come. The caller then aborts the communicator, which ends the thread.
+// The deadline holds also where NCCL's own call does not return: a separate thread makes that call, and stays in it
+// where a rank does not come. The caller then aborts the communicator, which ends the thread.
 #ifndef COMMPOOL_SRC_REGISTRATION_SMALL_ALL_GATHER_H_
 #define COMMPOOL_SRC_REGISTRATION_SMALL_ALL_GATHER_H_
 

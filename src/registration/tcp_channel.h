@@ -1,8 +1,8 @@
 // Agreement over TCP: rank 0 gathers, and hands everybody's bytes to all.
 //
-// Two stars of connections: one for agreement, and one beside it for what is told in the background. A star is enough
+// It has two stars of connections: one for agreement, and one for what ranks tell in the background. A star is enough
 // for hundreds of ranks (src/registration/README.md has the cost on paper), and it lets one rank name all that are
-// missing. Waits: rank 0 waits the deadline; the others a little longer, so that they hear its verdict.
+// missing. Rank 0 waits until the deadline; the others wait a little longer, so that they hear its verdict.
 #ifndef COMMPOOL_SRC_REGISTRATION_TCP_CHANNEL_H_
 #define COMMPOOL_SRC_REGISTRATION_TCP_CHANNEL_H_
 

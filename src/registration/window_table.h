@@ -1,7 +1,7 @@
 // One version of all windows of a process, found by pointer and communicator: what WindowIndex publishes.
 //
-// A hash table of the pages that windows cover, in memory that never moves, so that a reader may look at it while it is
-// overwritten: what it finds then is thrown away, because the version has changed. One writer at a time; any reader.
+// A hash table of the pages that windows cover, in memory that never moves: a reader may look at it while a writer
+// overwrites it, and throws away what it found because the version has changed. One writer at a time; any reader.
 #ifndef COMMPOOL_SRC_REGISTRATION_WINDOW_TABLE_H_
 #define COMMPOOL_SRC_REGISTRATION_WINDOW_TABLE_H_
 
@@ -58,7 +58,7 @@ class WindowTable {
   void Overwrite(const std::vector<RegisteredWindow>& windows);
 
  private:
-  // What readers see of a window. Release and acquire, so that whoever sees a new value sees the odd version too.
+  // What readers see of a window. Release and acquire: a reader that sees a new value sees the odd version too.
   struct Entry {
     std::atomic<CUdeviceptr> address{0};
     std::atomic<uint64_t> bytes{0};

@@ -44,7 +44,7 @@ Result<FenceId> FenceTable::Record(StreamKey stream) {
 }
 
 Result<FenceId> FenceTable::RecordOnAnotherDevice(StreamKey stream) {
-  // What fails here is the other device's, so this one's health is not asked.
+  // A failure here is the other device's and says nothing of this one's health.
   CUcontext context = nullptr;
   Status status = CheckCuda(driver_, driver_.cuda.cuStreamGetCtx(StreamOfKey(stream), &context),
                             {.call = "cuStreamGetCtx",

@@ -1,7 +1,7 @@
-// Fences: events recorded behind a stream's work, so that a block is reused after it. One table a device.
+// Fences: events recorded behind a stream's work, so that a block is reused after it. Each device has one table.
 //
-// Events are recycled: in steady state none is created. Any thread; takes its own lock for bookkeeping only, and no
-// driver call is made under it. The table's device must be current in callers of everything but Retire.
+// The table recycles events: in steady state it creates none. Any thread; it takes its own lock for bookkeeping only,
+// and makes no driver call under it. Its device must be current in callers of everything but Retire.
 #ifndef COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
 #define COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
 
@@ -43,7 +43,7 @@ class FenceTable {
   // stream of the device is captured: the question would break the capture.
   Result<bool> IsIdle(StreamKey stream);
 
-  // Gives a fence that has passed, or that nobody waits for any more, back. Retiring twice is harmless.
+  // Gives a fence back that has passed, or that nobody waits for any more. Retiring twice is harmless.
   void Retire(FenceId fence);
 
   Status SynchronizeDevice();

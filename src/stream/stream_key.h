@@ -1,7 +1,7 @@
-// One key a stream: handles are not streams (rule 11 of the design).
+// One key for each stream: handles are not streams (rule 11).
 //
-// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread; the rest are told
-// apart by their handles until `release_stream`. Pure functions: any thread.
+// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread; a handle tells any
+// other stream apart until `release_stream`. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_KEY_H_
 #define COMMPOOL_SRC_STREAM_STREAM_KEY_H_
 
