@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the test cases of `bazel test` runs: reads their build event files (--build_event_json_file).
 
-usage: count_tests.py EVENTS...
+usage: count_tests.py FILE...    build events, or the JUnit report of tests that ran without Bazel
 Prints the reason of each skip, then each failure, then one line `N passed, N failed[, N skipped]`. The status is 0 when
 something passed and nothing failed. A GoogleTest binary counts case by case, any other test as one.
 """
@@ -98,8 +98,11 @@ def count_events(tally, lines):
 def main(paths):
     tally = Tally()
     for path in paths:
-        with open(path, encoding="utf-8") as events:
-            count_events(tally, events)
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+        if text.startswith("<"):
+            count_report(tally, pathlib.Path(path).stem, text, "PASSED")  # its failures are in it
+        else:
+            count_events(tally, text.splitlines())
     for skip in tally.skips:
         print("skipped:", skip)
     for failure in tally.failures:

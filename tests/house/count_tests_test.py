@@ -82,6 +82,31 @@ class CountTests(unittest.TestCase):
     def test_no_test_at_all_is_no_success(self):
         self.assertFalse(self.tally().good())
 
+    def main(self, *texts):
+        """The status and the lines of a run over files with these texts."""
+        paths = []
+        for number, text in enumerate(texts):
+            paths.append(self.folder / f"file{number}")
+            paths[-1].write_text(text)
+        output = io.StringIO()
+        with redirect_stdout(output):
+            status = count_tests.main(paths)
+        return status, output.getvalue().splitlines()
+
+    def test_a_report_counts_without_bazel(self):
+        self.assertEqual(self.main(GTEST.format("")), (0, [
+            "skipped: file0 A.Skips: needs two GPUs", "skipped: file0 A.DISABLED_Off: disabled in its source",
+            "1 passed, 0 failed, 2 skipped"]))
+        status, lines = self.main(GTEST.format(FAILURE))
+        self.assertEqual((status, lines[-2:]), (1, ["failed: file0 A.Fails", "1 passed, 1 failed, 2 skipped"]))
+
+    def test_a_report_that_was_never_written_fails(self):
+        self.assertEqual(self.main("")[0], 1)
+
+    def test_events_and_reports_are_summed(self):
+        events = "\n".join(self.run_of(("//tests:s_test", "PASSED", SCRIPT)))
+        self.assertEqual(self.main(events, GTEST.format(""))[1][-1], "2 passed, 0 failed, 2 skipped")
+
     def test_several_runs_are_summed_and_the_sum_is_last(self):
         paths = []
         for name in ["default", "asan"]:
