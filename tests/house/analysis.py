@@ -61,6 +61,8 @@ def annotated_sources(root):
 def problems(root):
     """What the compiler says of each source that breaks a promise about locks."""
     command = [compiler(), "-std=c++20", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety",
+               # The parts of a pool reach its locks by different paths, which the precise form takes for other locks.
+               "-Wno-thread-safety-precise",
                f"-I{root}", f"-I{root}/include"]
     for header, *places in _HEADERS:
         folder = _folder(header, *places)

@@ -17,10 +17,7 @@ void GraphBlocks::Free(CUdeviceptr address, engine::Freed* freed) {
 }
 
 void GraphBlocks::Keep(std::vector<engine::Sequence>* freed) const {
-  std::erase_if(*freed, [&](engine::Sequence sequence) {
-    return std::any_of(graph_blocks_.begin(), graph_blocks_.end(),
-                       [&](const auto& entry) { return entry.second.sequence == sequence; });
-  });
+  for (const auto& [address, block] : graph_blocks_) std::erase(*freed, block.sequence);
 }
 
 bool GraphBlocks::Has(CUdeviceptr address) const {
