@@ -1,0 +1,73 @@
+"""Judges a fault by the tests that depend on its file."""
+
+import pathlib
+import re
+import shlex
+import subprocess
+
+from campaign import Verdict
+
+_BUILD_FAILED, _TESTS_FAILED = 1, 3
+# Bazel's limits for small, moderate, long and eternal tests: a fault that hangs is noticed by the first.
+_TIMEOUTS = "--test_timeout=120,180,300,600"
+# What a fault makes would fill a disk cache, and nobody asks for it again.
+_KEEP_NOTHING = "--noremote_upload_local_results"
+_UNSUCCESSFUL = re.compile(r"^(//\S+)\s.*\b(?:FAILED|TIMEOUT|FLAKY)\b", re.MULTILINE)
+
+
+class BazelJudge:
+
+    def __init__(self, scratch, layers, bazel="bazel", jobs=None):
+        self._scratch, self._bazel = scratch, shlex.split(bazel)
+        self._universe = " + ".join(f"//tests/{layer}/..." for layer in layers)
+        self._options = ["-c", "fastbuild", "--symlink_prefix=/", "--noshow_progress"]
+        self._options += [f"--jobs={jobs}"] if jobs else []
+        self._affected = {}
+
+    def affected(self, path):
+        """The tests that depend on a file, those of its own name first, then those of its own layer."""
+        if path not in self._affected:
+            file = pathlib.PurePath(path)
+            package = next(folder for folder in file.parents if (self._scratch.folder / folder / "BUILD").exists())
+            label = f"//{package}:{file.relative_to(package)}"
+            query = f'tests(rdeps({self._universe}, {label})) except attr(tags, "manual", {self._universe})'
+            labels = self._run("query", "--noshow_progress", query, check=True).stdout.split()
+            self._affected[path] = sorted(labels, key=lambda test: (self._distance(file, test), test))
+        return self._affected[path]
+
+    @staticmethod
+    def _distance(file, test):
+        package, _, name = test.partition(":")
+        if name == f"{file.stem}_test":
+            return 0
+        return 1 if package.split("/")[3] == file.parts[1] else 2
+
+    def passes_untouched(self):
+        """Whether every test passes without a fault: otherwise each fault would seem noticed."""
+        return self._test(self._universe.split(" + ")).returncode == 0
+
+    def __call__(self, fault):
+        file, tests = pathlib.PurePath(fault.path), self.affected(fault.path)
+        with self._scratch.planted(fault):
+            for distance in range(3):
+                stage = [test for test in tests if self._distance(file, test) == distance]
+                result = self._test(stage, _KEEP_NOTHING) if stage else None
+                if result is None or result.returncode == 0:
+                    continue
+                if result.returncode == _BUILD_FAILED:
+                    return Verdict.NOT_COMPILED, "it does not compile"
+                if result.returncode == _TESTS_FAILED:
+                    return Verdict.NOTICED, ", ".join(sorted(set(_UNSUCCESSFUL.findall(result.stdout))))
+                raise RuntimeError(f"bazel ended with {result.returncode}:\n{result.stderr}")
+        return Verdict.SURVIVED, f"{len(tests)} tests pass" if tests else "no test depends on the file"
+
+    def shut_down(self):
+        self._run("shutdown")
+
+    def _test(self, labels, *options):
+        return self._run("test", *self._options, _TIMEOUTS, "--notest_keep_going", "--test_output=summary",
+                         "--test_summary=terse", *options, *labels)
+
+    def _run(self, *words, check=False):
+        return subprocess.run([*self._bazel, *words], cwd=self._scratch.folder, check=check, capture_output=True,
+                              text=True)

@@ -1,0 +1,59 @@
+"""Draws faults, has each judged, and says which the tests did not notice."""
+
+import enum
+import random
+
+ENOUGH = 0.9
+
+
+class Verdict(enum.Enum):
+    NOTICED = "noticed"
+    SURVIVED = "SURVIVES"
+    EQUIVALENT = "equivalent"
+    NOT_COMPILED = "redrawn"
+
+
+def draw(faults, seed):
+    """The faults with their numbers, in an order that the seed and the sources alone decide."""
+    drawn = sorted(faults)
+    random.Random(seed).shuffle(drawn)
+    return list(enumerate(drawn))
+
+
+class Campaign:
+    """`judge(fault)` returns a verdict and what led to it, in words."""
+
+    def __init__(self, judge, known, say=print):
+        self._judge, self._known, self._say = judge, known, say
+        self.counts = {verdict: 0 for verdict in Verdict}
+        self.survivors = []
+
+    def run(self, drawn, wanted):
+        """Judges until `wanted` faults have a verdict; those that do not compile are replaced by the next."""
+        for number, fault in drawn:
+            if self.judged() == wanted:
+                break
+            self._one(number, fault)
+        for number, fault, _ in self.survivors:
+            self._say(f"survives: #{number} {fault.place()}\n  - {fault.before.strip()}\n  + {fault.after.strip()}")
+        self._say(self.line())
+
+    def _one(self, number, fault):
+        reason = self._known.reason(fault)
+        verdict, cause = (Verdict.EQUIVALENT, reason) if reason else self._judge(fault)
+        self.counts[verdict] += 1
+        if verdict is Verdict.SURVIVED:
+            self.survivors.append((number, fault, cause))
+        self._say(f"#{number} {verdict.value}: {fault.kind} {fault.place()}: {fault.text()} ({cause})")
+
+    def judged(self):
+        return sum(count for verdict, count in self.counts.items() if verdict is not Verdict.NOT_COMPILED)
+
+    def line(self):
+        return (f"{self.judged()} faults: {self.counts[Verdict.NOTICED]} noticed, "
+                f"{self.counts[Verdict.SURVIVED]} survive, {self.counts[Verdict.EQUIVALENT]} equivalent")
+
+    def good(self):
+        """Whether enough was noticed of what changes behaviour; nothing judged proves nothing."""
+        changing = self.counts[Verdict.NOTICED] + self.counts[Verdict.SURVIVED]
+        return self.judged() > 0 and self.counts[Verdict.NOTICED] >= ENOUGH * changing

@@ -1,0 +1,112 @@
+"""The one-line faults that a C++ source can be given: a condition negated, a statement dropped, a bound moved."""
+
+import dataclasses
+import re
+
+# Comments, raw strings, strings and characters hold no code.
+_NOISE = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|'
+    r"(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", re.DOTALL)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+# Checks of our own invariants change nothing while the code is right.
+_CHECK = re.compile(r"\b(?:COMMPOOL_CHECK|static_assert)\s*\(")
+_CONDITION = re.compile(r"\b(?:if|while) \(")
+_EQUALITY = re.compile(r" (==|!=) ")
+_COMPARISON = re.compile(r" (<=|>=|<|>) ")
+_OFFSET = re.compile(r" [+-] 1\b(?![.'])")
+_EXTREME = re.compile(r"\bstd::(min|max)\b(?=[(<])")
+_JUMP = re.compile(r"(?:return|break|continue);")
+_CALL = re.compile(r"(?:\(void\))?[*(]?[\w:]+(?:[\w:.\[\]()*]|->)*\(.*\);")
+_CHANGE = re.compile(r"(?:\+\+|--)[^;]+;|[\w:.\[\]()*>-]+ (?:[-+*/|&]|<<|>>)?= [^;]+;|[\w:.\[\]()>-]+(?:\+\+|--);")
+_GUARDED_JUMP = re.compile(r"if \(.*\) (?:return\b.*|break|continue);")
+
+_OTHER = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "min": "max", "max": "min"}
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Fault:
+    path: str
+    line: int  # From 1.
+    kind: str  # negated, dropped or moved.
+    before: str
+    after: str
+
+    def text(self):
+        """What identifies the fault while lines above it come and go."""
+        return f"{squeeze(self.before)} -> {squeeze(self.after)}"
+
+    def place(self):
+        return f"{self.path}:{self.line}"
+
+    def plant(self, text):
+        """The file's text with this fault in it."""
+        lines = text.split("\n")
+        if lines[self.line - 1] != self.before:
+            raise ValueError(f"{self.place()} is no longer: {self.before.strip()}")
+        lines[self.line - 1] = self.after
+        return "\n".join(lines)
+
+
+def squeeze(text):
+    return " ".join(text.split())
+
+
+def _blank(match):
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+def _closing(text, opening):
+    """The position of the parenthesis that closes the one at `opening`; -1 where there is none."""
+    depth = 0
+    for position in range(opening, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        if depth == 0:
+            return position
+    return -1
+
+
+def code_of(text):
+    """The text, of the same shape, in which only code is left."""
+    text = _DIRECTIVE.sub(_blank, _NOISE.sub(_blank, text))
+    for match in list(_CHECK.finditer(text)):
+        end = _closing(text, match.end() - 1)
+        span = text[match.start():end + 1]
+        text = text[:match.start()] + re.sub(r"[^\n]", " ", span) + text[end + 1:]
+    return text
+
+
+def _negations(line, code):
+    for match in _CONDITION.finditer(code):
+        end = _closing(code, match.end() - 1)
+        condition = line[match.end():end]
+        if end < 0 or ";" in code[match.end():end] or re.match(r"(?:const )?auto[ *&]", condition):
+            continue
+        yield f"{line[:match.end()]}!({condition}){line[end:]}"
+    for match in _EQUALITY.finditer(code):
+        if not _CONDITION.search(code):  # There the whole condition is negated.
+            yield line[:match.start(1)] + _OTHER[match.group(1)] + line[match.end(1):]
+
+
+def _drops(line, code):
+    indent, statement = line[:len(line) - len(line.lstrip())], code.strip()
+    if code.count("(") != code.count(")") or code.count("{") != code.count("}") or not indent:
+        return
+    if any(pattern.fullmatch(statement) for pattern in [_JUMP, _CALL, _CHANGE, _GUARDED_JUMP]):
+        yield f"{indent}(void)0;"
+
+
+def _moves(line, code):
+    for pattern in [_COMPARISON, _EXTREME]:
+        for match in pattern.finditer(code):
+            yield line[:match.start(1)] + _OTHER[match.group(1)] + line[match.end(1):]
+    for match in _OFFSET.finditer(code):
+        yield line[:match.start()] + line[match.end():]
+
+
+def faults_of(path, text):
+    """Every fault that the file can be given, in the order of its lines."""
+    found = []
+    for number, (line, code) in enumerate(zip(text.split("\n"), code_of(text).split("\n")), 1):
+        for kind, changes in [("negated", _negations), ("dropped", _drops), ("moved", _moves)]:
+            found += [Fault(path, number, kind, line, after) for after in changes(line, code)]
+    return found

@@ -1,0 +1,56 @@
+"""A copy of the checkout in which faults are planted, so that the checkout itself never changes."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import subprocess
+
+
+def _listed(root):
+    """What git tracks, and what it does not ignore."""
+    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {name for name in names.split("\0") if name and (root / name).is_file()}
+
+
+class Scratch:
+    """At one place for each checkout, so that the next run builds only what changed. One run at a time uses it."""
+
+    def __init__(self, root, folder):
+        self.root, self.folder = pathlib.Path(root), pathlib.Path(folder)
+
+    @contextlib.contextmanager
+    def locked(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(f"{self.folder}.lock", "w", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise SystemExit(f"mutate: another run uses {self.folder}") from error
+            self._copy()
+            yield self
+
+    def _copy(self):
+        wanted = _listed(self.root)
+        for name in wanted:
+            source, target = self.root / name, self.folder / name
+            content = source.read_bytes()
+            if not target.is_file() or target.read_bytes() != content:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+            target.chmod(source.stat().st_mode)
+        for folder, _, names in os.walk(self.folder):
+            for path in (pathlib.Path(folder, name) for name in names):
+                if str(path.relative_to(self.folder)) not in wanted:
+                    path.unlink()
+
+    @contextlib.contextmanager
+    def planted(self, fault):
+        path = self.folder / fault.path
+        text = path.read_text(encoding="utf-8")
+        path.write_text(fault.plant(text), encoding="utf-8")
+        try:
+            yield
+        finally:
+            path.write_text(text, encoding="utf-8")
