@@ -142,6 +142,25 @@ TEST(CachingEngine, GivesSegmentsBackThatAreIdle) {
   engine.CheckInvariants();
 }
 
+// Four segments of one block each, which are touched in an order that their numbers do not give away.
+TEST(CachingEngine, NamesTheSegmentsThatWereFreedFirst) {
+  CachingEngine engine({});
+  std::vector<Address> blocks;
+  for (uint64_t segment = 0; segment < 4; ++segment) {
+    engine.AddSegment({kBase + segment * 32 * kMiB, 32 * kMiB});
+    blocks.push_back(Serve(engine, 32 * kMiB));
+  }
+  for (const size_t segment : {2, 0, 3}) GiveBack(engine, blocks[segment]);
+  EXPECT_EQ(engine.LongestUnusedSegments(), (std::vector<SegmentIndex>{2, 0, 3})) << "segment 1 is in use";
+  GiveBack(engine, blocks[1]);
+  EXPECT_EQ(engine.LongestUnusedSegments(), (std::vector<SegmentIndex>{2, 0, 3, 1}));
+
+  const Address again = Serve(engine, 32 * kMiB);
+  EXPECT_EQ(engine.LongestUnusedSegments().size(), 3u);
+  GiveBack(engine, again);
+  EXPECT_EQ(engine.LongestUnusedSegments().back(), (again - kBase) / (32 * kMiB)) << "it was used last";
+}
+
 TEST(CachingEngine, RefusesNothingAndTooMuch) {
   CachingEngine engine({});
   engine.AddSegment({kBase, 2 * kMiB});

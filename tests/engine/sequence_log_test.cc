@@ -31,6 +31,18 @@ TEST(SequenceLog, TellsValuesCallsAndOrderApart) {
   EXPECT_NE(hash({{SequenceCall::kAllocate, 0}}), hash({}));
 }
 
+TEST(SequenceLog, TellsTheValuesOfEveryCallApart) {
+  for (const SequenceCall call :
+       {SequenceCall::kAllocate, SequenceCall::kRefused, SequenceCall::kFree, SequenceCall::kReserve,
+        SequenceCall::kReclaim, SequenceCall::kTrim, SequenceCall::kRegister, SequenceCall::kDeregister}) {
+    SequenceLog one;
+    SequenceLog other;
+    one.Append(call, 1);
+    other.Append(call, 2);
+    EXPECT_NE(one.hash(), other.hash()) << Describe(*one.Entry(0));
+  }
+}
+
 TEST(SequenceLog, RemembersADifferenceForEver) {
   SequenceLog a;
   SequenceLog b;

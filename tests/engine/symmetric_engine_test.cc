@@ -158,6 +158,20 @@ TEST(SymmetricEngine, HashesWhatRanksMustShare) {
   EXPECT_EQ(Describe(*engine.log().Entry(3)), "reserve 1,048,576 bytes (call 3)");
 }
 
+TEST(SymmetricEngine, HashesTheValueOfEveryCollectiveCall) {
+  for (const SequenceCall call : {SequenceCall::kReserve, SequenceCall::kReclaim, SequenceCall::kTrim,
+                                  SequenceCall::kRegister, SequenceCall::kDeregister}) {
+    SymmetricEngine one({}, FreeOrder::kDeferred);
+    SymmetricEngine same({}, FreeOrder::kDeferred);
+    SymmetricEngine other({}, FreeOrder::kDeferred);
+    one.NoteCollective(call, 2 * kMiB);
+    same.NoteCollective(call, 2 * kMiB);
+    other.NoteCollective(call, 4 * kMiB);
+    EXPECT_EQ(one.log().hash(), same.log().hash());
+    EXPECT_NE(one.log().hash(), other.log().hash()) << Describe(*one.log().Entry(0));
+  }
+}
+
 TEST(SymmetricEngine, KeepsDeferredFreesOutOfTheHash) {
   SymmetricEngine engine({}, FreeOrder::kDeferred);
   engine.AddSegment({kBase, 2 * kMiB});
