@@ -86,6 +86,47 @@ TEST_F(Captures, LetOtherStreamsGrowThePool) {
   EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
 }
 
+TEST_F(Captures, RecordNoFenceForAGraphsBlock) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts calls");
+  BeginCapture();
+  const CUdeviceptr in_capture = Allocate(stream_).value();
+  const CUdeviceptr after_capture = Allocate(stream_).value();
+  EXPECT_TRUE(runtime().RecordStream(in_capture, other_.get()).ok());
+  EXPECT_TRUE(runtime().RecordStream(after_capture, other_.get()).ok());
+  const uint64_t records = CallCount("cuEventRecord");
+  EXPECT_TRUE(runtime().Free(in_capture).ok());
+  const CUgraph graph = EndCapture();
+  ASSERT_NE(graph, nullptr);
+  EXPECT_TRUE(runtime().Free(after_capture).ok());
+  EXPECT_EQ(CallCount("cuEventRecord"), records);
+  const CUdeviceptr outside = Allocate(other_).value();
+  EXPECT_NE(outside, in_capture);
+  EXPECT_NE(outside, after_capture);
+  EXPECT_TRUE(runtime().Free(outside).ok());
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  AwaitGraphsEnd();
+  Get(pool_).CheckInvariants();
+}
+
+TEST_F(Captures, AreNotBrokenByAFreeOfABlockThatTheirStreamsShare) {
+  BeginCapture();
+  CUevent fork = nullptr;
+  ASSERT_EQ(cuda().cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuEventRecord(fork, stream_.get()), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(other_.get(), fork, 0), CUDA_SUCCESS);
+  const CUdeviceptr block = Allocate(stream_).value();
+  EXPECT_TRUE(runtime().RecordStream(block, other_.get()).ok());
+  EXPECT_TRUE(runtime().Free(block).ok()) << "both streams are captured: an event of theirs cannot be asked";
+  EXPECT_EQ(cuda().cuEventRecord(fork, other_.get()), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(stream_.get(), fork, 0), CUDA_SUCCESS);
+  const CUgraph graph = EndCapture();
+  ASSERT_NE(graph, nullptr);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
+  AwaitGraphsEnd();
+  Get(pool_).CheckInvariants();
+}
+
 TEST_F(Captures, ThatFailGiveTheirMemoryBack) {
   BeginCapture();
   const CUdeviceptr block = Allocate(stream_).value();

@@ -24,6 +24,14 @@ class Peers : public PoolTest {
     return result == CUDA_SUCCESS;
   }
 
+  // Whether the driver lets the device read and write the memory.
+  bool HasAccess(int device, CUdeviceptr address) {
+    const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    unsigned long long flags = 0;
+    EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, address), CUDA_SUCCESS);
+    return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+
   PrimaryContext peer_ = DeviceCountOfTests() > 1 ? PrimaryContext::Retain(driver(), 1).value() : PrimaryContext();
   PoolHandle pool_ = Create(Configured("shared"));
 };
@@ -100,6 +108,42 @@ TEST_F(Peers, AreAllRefusedWhereOneGrantFails) {
   }
   EXPECT_EQ(Get(pool_).Revoke({1}).code(), StatusCode::kNotFound);
   EXPECT_TRUE(Get(pool_).Grant({1, 2}).ok());
+  EXPECT_TRUE(runtime().Free(address).ok());
+}
+
+TEST_F(Peers, LoseWhatAFailedGrantGaveThem) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  COMMPOOL_REQUIRE_DEVICES(3);
+  const std::vector<CUdeviceptr> addresses = {Allocate(30 * kMiB), Allocate(30 * kMiB)};  // a segment each
+  for (int granted_before = 0; granted_before < 4; ++granted_before) {
+    InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = granted_before});
+    EXPECT_EQ(Get(pool_).Grant({1, 2}).code(), StatusCode::kDriverError);
+    for (const CUdeviceptr address : addresses) {
+      EXPECT_TRUE(HasAccess(0, address));
+      EXPECT_FALSE(HasAccess(1, address)) << granted_before;
+      EXPECT_FALSE(HasAccess(2, address)) << granted_before;
+    }
+  }
+  ASSERT_TRUE(Get(pool_).Grant({1, 2}).ok());
+  for (const CUdeviceptr address : addresses) {
+    EXPECT_TRUE(HasAccess(1, address) && HasAccess(2, address));
+    EXPECT_TRUE(runtime().Free(address).ok());
+  }
+}
+
+TEST_F(Peers, KeepWhatAnEarlierGrantGaveThem) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  COMMPOOL_REQUIRE_DEVICES(3);
+  const CUdeviceptr address = Allocate(kMiB);
+  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+  {
+    InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN});
+    EXPECT_EQ(Get(pool_).Grant({1, 2}).code(), StatusCode::kDriverError);
+  }
+  EXPECT_TRUE(HasAccess(1, address));
+  EXPECT_FALSE(HasAccess(2, address));
+  EXPECT_TRUE(Get(pool_).Revoke({1}).ok());
+  EXPECT_FALSE(HasAccess(1, address));
   EXPECT_TRUE(runtime().Free(address).ok());
 }
 
