@@ -163,6 +163,43 @@ TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
   }));
 }
 
+TEST_F(SymmetricCapture, RecordsNoFenceForAGraphsBlockBeforeTheGraphIsGone) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts calls");
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  std::vector<CUstream> others(static_cast<size_t>(group().size()), nullptr);
+  std::vector<CUdeviceptr> kept(others.size());
+  ExpectOk(Run([&](Rank& rank) {
+    CUstream& other = others[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return Begin(rank);
+  }));
+  const uint64_t records = CallCount("cuEventRecord");
+  ExpectOk(Run([&](Rank& rank) {
+    const CUstream other = others[static_cast<size_t>(rank.number)];
+    CUdeviceptr& after_capture = kept[static_cast<size_t>(rank.number)];
+    const CUdeviceptr in_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
+    after_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
+    for (const CUdeviceptr block : {in_capture, after_capture}) {
+      EXPECT_TRUE(PoolOf(rank).RecordStream(block, KeyOfStream(other)).ok());
+    }
+    Status status = PoolOf(rank).Free(in_capture);
+    if (status.ok()) status = End(rank);
+    return status.ok() ? PoolOf(rank).Free(after_capture) : status;
+  }));
+  EXPECT_EQ(CallCount("cuEventRecord"), records);
+  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
+  ExpectOk(Trim(0));
+  EXPECT_GT(CallCount("cuEventRecord"), records) << "once the graph is gone its blocks owe their fences";
+  EXPECT_EQ(ReservedBytes(0), 0u);
+  ExpectOk(Run([&](Rank& rank) {
+    const CUstream other = others[static_cast<size_t>(rank.number)];
+    const Status status = runtime().ReleaseStream(other);
+    EXPECT_EQ(driver().cuda.cuStreamDestroy(other), CUDA_SUCCESS);
+    return status;
+  }));
+}
+
 TEST_F(SymmetricCapture, NeedsDeferredFrees) {
   ExpectOk(
       Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
