@@ -10,6 +10,7 @@
 #include "src/engine/expandable_engine.h"
 #include "src/engine/symmetric_engine.h"
 #include "tests/engine/fuzzed_engine.h"
+#include "tests/engine/growth_steps.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -62,7 +63,7 @@ class FuzzedCaching final : public FuzzedStreams<CachingEngine> {
   void MakeRoom(const Grow& grow, uint64_t, StreamKey) override {
     engine_.AddSegment(NewRange(grow.bytes), grow.space);
   }
-  void PlayGrowth(uint8_t) override { Trim(); }
+  void PlayGrowth(uint8_t) override { RemoveIdleSegments(engine_); }
 };
 
 class FuzzedExpandable final : public FuzzedStreams<ExpandableEngine> {
@@ -73,7 +74,10 @@ class FuzzedExpandable final : public FuzzedStreams<ExpandableEngine> {
   // One growth at a time: claimed where another's is not under way.
   void MakeRoom(const Grow&, uint64_t bytes, StreamKey stream) override {
     if (claimed_ || planned_ || !returning_.empty()) return;
-    planned_ = Plan(bytes, stream, static_cast<Donors>(bytes_.Next() % 3));
+    const auto donors = static_cast<Donors>(bytes_.Next() % 3);
+    planned_ = PlanGrowth(
+        engine_, bytes, stream, [&] { return donors; },
+        [&](const Grow& growth) { return NewRange(growth.bytes + 16 * kMiB); });
   }
 
   void PlayGrowth(uint8_t call) override {
@@ -91,23 +95,10 @@ class FuzzedExpandable final : public FuzzedStreams<ExpandableEngine> {
   }
 
  private:
-  std::optional<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors) {
-    for (;;) {
-      const Grow growth = engine_.GrowthFor(bytes, stream, Reuse::kSameStream).value();
-      if (growth.bytes == 0) return std::nullopt;
-      Expansion plan = engine_.Plan(bytes, stream, donors).value();
-      if (!plan.needs_territory) return plan;
-      engine_.AddTerritory(NewRange(growth.bytes + 16 * kMiB), growth.space);
-    }
-  }
-
   void EndClaim(uint8_t call) {
-    Expansion plan = *std::exchange(claimed_, std::nullopt);
+    const Expansion plan = *std::exchange(claimed_, std::nullopt);
     if (call % 4 != 3) return engine_.Settle(plan);
-    const size_t lost = plan.moves.empty() ? 0 : bytes_.Next() % (plan.moves.size() + 1);
-    for (size_t number = 0; number < lost; ++number) engine_.Lose(plan.moves[number]);
-    plan.moves.erase(plan.moves.begin(), plan.moves.begin() + static_cast<int64_t>(lost));
-    engine_.Unclaim(plan);
+    FailGrowth(engine_, plan, plan.moves.empty() ? 0 : bytes_.Next() % (plan.moves.size() + 1));
   }
 
   void GiveBackOne(uint8_t call) {
@@ -136,7 +127,7 @@ class FuzzedSymmetric final : public FuzzedEngine<SymmetricEngine> {
   }
   void MakeRoom(const Grow& grow, uint64_t, StreamKey) override { engine_.AddSegment(NewRange(grow.bytes)); }
   void PlayOwn(uint8_t call) override {
-    if (call % 4 == 0) return Trim();
+    if (call % 4 == 0) return RemoveIdleSegments(engine_);
     // What every rank has freed: some of what this one has.
     std::vector<Sequence> freed = engine_.LocallyFreed();
     if (call % 4 == 1 && !freed.empty()) freed.resize(bytes_.Next() % freed.size());

@@ -1,12 +1,9 @@
 // Random operations on the caching engine, each followed by CheckInvariants and held against the model.
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <random>
-
 #include "src/base/bytes.h"
 #include "src/engine/caching_engine.h"
-#include "tests/engine/model.h"
+#include "tests/engine/modelled_engine.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -15,24 +12,11 @@ constexpr int kSteps = 2500;
 constexpr StreamKey kStreams = 4;
 constexpr uint64_t kMostBlocks = 150;
 
-struct OwedFence {
-  Address address = 0;
-  StreamKey stream = 0;
-};
-
-class EngineProperties : public ::testing::TestWithParam<uint64_t> {
+class EngineProperties : public ::testing::TestWithParam<uint64_t>, protected ModelledEngine<CachingEngine> {
  protected:
-  EngineProperties() : random_(GetParam()), engine_({.alignment = Alignment(GetParam())}) {}
+  EngineProperties() : ModelledEngine(CachingEngine({.alignment = Alignment(GetParam())}), GetParam(), kStreams) {}
 
   static uint64_t Alignment(uint64_t seed) { return seed % 2 == 0 ? 512 : 4096; }
-  uint64_t Below(uint64_t limit) { return random_() % limit; }
-  StreamKey AnyStream() { return 1 + Below(kStreams); }
-
-  Address AnyLive() {
-    auto block = model_.live().begin();
-    std::advance(block, Below(model_.live().size()));
-    return block->first;
-  }
 
   uint64_t AnySize() {
     switch (Below(8)) {
@@ -47,7 +31,7 @@ class EngineProperties : public ::testing::TestWithParam<uint64_t> {
   }
 
   void Allocate() {
-    if (model_.live().size() >= kMostBlocks) return Free();
+    if (model_.live().size() >= kMostBlocks) return FreeAny();
     const uint64_t bytes = AnySize();
     const StreamKey stream = AnyStream();
     const Reuse reuse = Below(2) == 0 ? Reuse::kSameStream : Reuse::kAnyStream;
@@ -72,92 +56,40 @@ class EngineProperties : public ::testing::TestWithParam<uint64_t> {
     EXPECT_EQ(model_.Serve(served, bytes, stream), "");
   }
 
-  void Free() {
-    if (model_.live().empty()) return;
-    const Address address = AnyLive();
-    const Result<Freed> freed = engine_.Free(address);
-    ASSERT_TRUE(freed.ok());
-    EXPECT_EQ(freed->streams_to_fence, model_.Free(address, engine_.Now()));
-    for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({address, stream});
-    EXPECT_FALSE(engine_.Free(address).ok());
-  }
-
-  void RecordStream() {
-    if (model_.live().empty()) return;
-    const Address address = AnyLive();
-    const StreamKey stream = AnyStream();
-    ASSERT_TRUE(engine_.RecordStream(address, stream).ok());
-    model_.Record(address, stream);
-  }
-
-  void AttachFence() {
-    if (owed_.empty()) return;
-    const uint64_t place = Below(owed_.size());
-    const OwedFence owed = owed_[place];
-    owed_.erase(owed_.begin() + static_cast<int64_t>(place));
-    engine_.AttachFence(owed.address, owed.stream, ++last_fence_);
-    model_.Attach(owed.address, owed.stream, last_fence_);
-  }
-
-  void PassFence() {
-    const std::vector<Fence> pending = engine_.PendingFences();
-    EXPECT_TRUE(std::is_sorted(pending.begin(), pending.end()));
-    if (pending.empty()) return;
-    const Fence fence = pending[Below(pending.size())];
-    engine_.FencePassed(fence);
-    model_.FencePassed(fence);
-  }
-
   // A wait for the device, with frees by others meanwhile.
   void WaitForDevice() {
     const Moment moment = engine_.Now();
-    for (uint64_t frees = Below(8); frees > 0; --frees) Free();
-    engine_.DeviceIdle(moment);
-    model_.DeviceIdle(moment);
-  }
-
-  void Trim() {
-    for (const SegmentIndex segment : engine_.WhollyFreeSegments()) {
-      if (engine_.IsIdle(segment)) engine_.RemoveSegment(segment);
-    }
+    for (uint64_t frees = Below(8); frees > 0; --frees) FreeAny();
+    DeviceIdle(moment);
   }
 
   void Step() {
     const uint64_t choice = Below(100);
     if (choice < 40) return Allocate();
-    if (choice < 65) return Free();
-    if (choice < 80) return RecordStream();
-    if (choice < 90) return AttachFence();
-    if (choice < 97) return PassFence();
+    if (choice < 65) return FreeAny();
+    if (choice < 80) return RecordAny();
+    if (choice < 90) return AttachAnyFence();
+    if (choice < 97) return PassAnyFence();
     if (choice < 99) return WaitForDevice();
-    Trim();
+    RemoveIdleSegments(engine_);
   }
 
-  std::mt19937_64 random_;
-  CachingEngine engine_;
-  Model model_;
-  std::vector<OwedFence> owed_;
-  Fence last_fence_ = 0;
   Address next_address_ = kGiB;
 };
 
 TEST_P(EngineProperties, HoldAfterEveryOperation) {
   for (int step = 0; step < kSteps; ++step) {
     Step();
-    engine_.CheckInvariants();
+    CheckAgainstModel();
     ASSERT_FALSE(HasFailure()) << "step " << step;
-    const Counters counters = engine_.counters();
-    ASSERT_EQ(counters.allocated_blocks.current, model_.live().size()) << "step " << step;
-    ASSERT_EQ(counters.allocated_bytes.current, model_.LiveBytes()) << "step " << step;
-    ASSERT_EQ(counters.free_bytes + counters.allocated_bytes.current, counters.reserved_bytes.current);
   }
-  while (!model_.live().empty()) Free();
-  while (!owed_.empty()) AttachFence();
+  while (!model_.live().empty()) FreeAny();
+  while (!owed_.empty()) AttachAnyFence();
   engine_.DeviceIdle(engine_.Now());
   engine_.CheckInvariants();
   EXPECT_TRUE(engine_.PendingFences().empty());
   for (const BlockView& block : engine_.Snapshot()) EXPECT_EQ(block.state, BlockView::State::kFree);
-  Trim();
+  RemoveIdleSegments(engine_);
   EXPECT_EQ(engine_.counters().reserved_bytes.current, 0u) << "every segment is one idle block";
 }
 

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <optional>
-#include <random>
 
 #include "src/base/bytes.h"
 #include "src/engine/expandable_engine.h"
-#include "tests/engine/model.h"
+#include "tests/engine/growth_steps.h"
+#include "tests/engine/modelled_engine.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -17,11 +17,6 @@ constexpr StreamKey kStreams = 3;
 constexpr uint64_t kMostBlocks = 60;
 constexpr uint64_t kPage = 2 * kMiB;
 constexpr uint64_t kTerritoryPages = 48;
-
-struct OwedFence {
-  Address address = 0;
-  StreamKey stream = 0;
-};
 
 EngineOptions OptionsOf(uint64_t seed) {
   EngineOptions options;
@@ -33,16 +28,9 @@ EngineOptions OptionsOf(uint64_t seed) {
   return options;
 }
 
-class ExpandableProperties : public ::testing::TestWithParam<uint64_t> {
+class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protected ModelledEngine<ExpandableEngine> {
  protected:
-  ExpandableProperties() : random_(GetParam()), engine_(OptionsOf(GetParam())) {}
-
-  uint64_t Below(uint64_t limit) { return random_() % limit; }
-  StreamKey AnyStream() { return 1 + Below(kStreams); }
-  Donors AnyDonors() { return static_cast<Donors>(Below(3)); }
-  Address AnyLive() {
-    return std::next(model_.live().begin(), static_cast<int64_t>(Below(model_.live().size())))->first;
-  }
+  ExpandableProperties() : ModelledEngine(ExpandableEngine(OptionsOf(GetParam())), GetParam(), kStreams) {}
 
   uint64_t AnySize() {
     switch (Below(5)) {
@@ -72,7 +60,7 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t> {
   }
 
   void Allocate() {
-    if (model_.live().size() >= kMostBlocks) return Free();
+    if (model_.live().size() >= kMostBlocks) return FreeAny();
     const uint64_t bytes = AnySize();
     const StreamKey stream = AnyStream();
     if (Serve(bytes, stream, Below(3) == 0 ? Reuse::kAnyStream : Reuse::kSameStream)) return;
@@ -84,65 +72,24 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t> {
     }
   }
 
-  void Free() {
-    if (model_.live().empty()) return;
-    const Address address = AnyLive();
-    const Result<Freed> freed = engine_.Free(address);
-    ASSERT_TRUE(freed.ok());
-    EXPECT_EQ(freed->streams_to_fence, model_.Free(address, engine_.Now()));
-    for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({address, stream});
-  }
-
-  void RecordStream() {
-    if (model_.live().empty()) return;
-    const Address address = AnyLive();
-    const StreamKey stream = AnyStream();
-    ASSERT_TRUE(engine_.RecordStream(address, stream).ok());
-    model_.Record(address, stream);
-  }
-
-  void AttachFence() {
-    if (owed_.empty()) return;
-    const uint64_t place = Below(owed_.size());
-    const OwedFence owed = owed_[place];
-    owed_.erase(owed_.begin() + static_cast<int64_t>(place));
-    engine_.AttachFence(owed.address, owed.stream, ++last_fence_);
-    model_.Attach(owed.address, owed.stream, last_fence_);
-  }
-
-  void PassFence() {
-    const std::vector<Fence> pending = engine_.PendingFences();
-    if (pending.empty()) return;
-    const Fence fence = pending[Below(pending.size())];
-    engine_.FencePassed(fence);
-    model_.FencePassed(fence);
-  }
-
   // A wait for the device or for one stream, with frees by others meanwhile.
   void Wait() {
     const Moment moment = engine_.Now();
-    for (uint64_t frees = Below(4); frees > 0; --frees) Free();
-    if (Below(2) == 0) {
-      engine_.DeviceIdle(moment);
-      model_.DeviceIdle(moment);
-      return;
-    }
+    for (uint64_t frees = Below(4); frees > 0; --frees) FreeAny();
+    if (Below(2) == 0) return DeviceIdle(moment);
     const StreamKey stream = AnyStream();
     engine_.StreamIdle(stream, moment);
     model_.StreamIdle(stream, moment);
   }
 
-  // What a growth under the pool's lock would do; nothing where free memory serves.
   std::optional<Expansion> Plan(uint64_t bytes, StreamKey stream) {
-    for (;;) {
-      if (engine_.GrowthFor(bytes, stream, Reuse::kSameStream)->bytes == 0) return std::nullopt;
-      const Result<Expansion> plan = engine_.Plan(bytes, stream, AnyDonors());
-      EXPECT_TRUE(plan.ok());
-      if (!plan->needs_territory) return *plan;
-      const Space space = engine_.GrowthFor(bytes, stream, Reuse::kSameStream)->space;
-      engine_.AddTerritory({next_territory_, kTerritoryPages * kPage}, space);
-      next_territory_ += kTerritoryPages * kPage;  // they touch
-    }
+    return PlanGrowth(
+        engine_, bytes, stream, [&] { return static_cast<Donors>(Below(3)); },
+        [&](const Grow&) {
+          const SegmentRange range{next_territory_, kTerritoryPages * kPage};
+          next_territory_ += range.bytes;  // they touch
+          return range;
+        });
   }
 
   void Claim(const Expansion& plan) {
@@ -196,16 +143,11 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t> {
   }
 
   void EndClaim() {
-    Expansion plan = *claimed_;
-    claimed_.reset();
+    const Expansion plan = *std::exchange(claimed_, std::nullopt);
     if (Below(4) > 0) return Settle(plan);
     const uint64_t lost = Below(plan.moves.size() + 1);
-    for (uint64_t number = 0; number < lost; ++number) {
-      engine_.Lose(plan.moves[number]);
-      EXPECT_EQ(pages_.erase(plan.moves[number].from), 1u);
-    }
-    plan.moves.erase(plan.moves.begin(), plan.moves.begin() + static_cast<int64_t>(lost));
-    engine_.Unclaim(plan);
+    for (uint64_t number = 0; number < lost; ++number) EXPECT_EQ(pages_.erase(plan.moves[number].from), 1u);
+    FailGrowth(engine_, plan, lost);
   }
 
   void GiveBackOne() {
@@ -219,10 +161,10 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t> {
   void Step() {
     const uint64_t choice = Below(100);
     if (choice < 32) return Allocate();
-    if (choice < 55) return Free();
-    if (choice < 63) return RecordStream();
-    if (choice < 72) return AttachFence();
-    if (choice < 78) return PassFence();
+    if (choice < 55) return FreeAny();
+    if (choice < 63) return RecordAny();
+    if (choice < 72) return AttachAnyFence();
+    if (choice < 78) return PassAnyFence();
     if (choice < 82) return Wait();
     StepOfGrowth();
   }
@@ -244,25 +186,17 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t> {
   }
 
   void Check() const {
-    engine_.CheckInvariants();
+    CheckAgainstModel();
     ASSERT_EQ(engine_.pages(), pages_);
     const Counters counters = engine_.counters();
     uint64_t reserved = 0;
     for (const auto& [address, bytes] : pages_) reserved += bytes;
     ASSERT_EQ(counters.reserved_bytes.current, reserved);
     ASSERT_EQ(counters.reserved_segments.current, pages_.size());
-    ASSERT_EQ(counters.allocated_blocks.current, model_.live().size());
-    ASSERT_EQ(counters.allocated_bytes.current, model_.LiveBytes());
-    ASSERT_EQ(counters.free_bytes + counters.allocated_bytes.current, reserved);
     CheckLiveBlocks();
   }
 
-  std::mt19937_64 random_;
-  ExpandableEngine engine_;
-  Model model_;
   Pages pages_;
-  std::vector<OwedFence> owed_;
-  Fence last_fence_ = 0;
   Address next_territory_ = kGiB;
   uint64_t wanted_bytes_ = 0;
   StreamKey wanted_stream_ = 0;
@@ -280,10 +214,9 @@ TEST_P(ExpandableProperties, HoldAfterEveryOperation) {
   if (claimed_) Settle(*claimed_);
   claimed_.reset();
   while (!returning_.empty()) GiveBackOne();
-  while (!model_.live().empty()) Free();
-  while (!owed_.empty()) AttachFence();
-  engine_.DeviceIdle(engine_.Now());
-  model_.DeviceIdle(engine_.Now());
+  while (!model_.live().empty()) FreeAny();
+  while (!owed_.empty()) AttachAnyFence();
+  DeviceIdle(engine_.Now());
   Check();
   for (const SegmentRange& page : engine_.ClaimIdlePages(UINT64_MAX)) engine_.RemovePage(page);
   EXPECT_TRUE(engine_.pages().empty()) << "every page is idle";

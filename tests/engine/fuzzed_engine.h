@@ -15,6 +15,7 @@
 #include "src/base/check.h"
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
+#include "tests/engine/engine_calls.h"
 
 namespace commpool::internal::engine {
 
@@ -130,20 +131,17 @@ class FuzzedEngine {
     live_.erase(*address);
     const Result<Freed> freed = FreeLive(*address);
     COMMPOOL_CHECK(freed.ok(), "a live block is not found");
-    for (const StreamKey stream : freed->streams_to_fence) owed_.emplace_back(*address, stream);
+    owed_.Owe(*address, freed->streams_to_fence);
   }
 
   void AttachFence() {
-    if (owed_.empty()) return;
-    const auto owed = owed_.begin() + static_cast<int64_t>(bytes_.Next() % owed_.size());
-    engine_.AttachFence(owed->first, owed->second, ++last_fence_);
-    owed_.erase(owed);
+    if (!owed_.empty()) owed_.Attach(engine_, bytes_.Next() % owed_.size());
   }
 
   void PassFence() {
     const std::vector<Fence> pending = engine_.PendingFences();
     // Also one that has passed already.
-    engine_.FencePassed(pending.empty() ? last_fence_ + 1 : pending[bytes_.Next() % pending.size()]);
+    engine_.FencePassed(pending.empty() ? owed_.last() + 1 : pending[bytes_.Next() % pending.size()]);
   }
 
   void PassWrongAddress() {
@@ -159,17 +157,10 @@ class FuzzedEngine {
     return range;
   }
 
-  void Trim() {
-    for (const SegmentIndex segment : engine_.WhollyFreeSegments()) {
-      if (engine_.IsIdle(segment)) engine_.RemoveSegment(segment);
-    }
-  }
-
   FuzzedBytes& bytes_;
   Engine engine_;
   std::map<Address, uint64_t> live_;
-  std::vector<std::pair<Address, StreamKey>> owed_;
-  Fence last_fence_ = 0;
+  OwedFences owed_;
   Address next_address_ = kGiB;
 };
 

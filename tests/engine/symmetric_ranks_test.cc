@@ -8,7 +8,7 @@
 
 #include "src/base/bytes.h"
 #include "src/engine/symmetric_engine.h"
-#include "tests/engine/model.h"
+#include "tests/engine/modelled_engine.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -23,19 +23,15 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-struct OwedFence {
-  Address address = 0;
-  StreamKey stream = 0;
-};
-
 enum class Direction { kUp, kDown };
 
 // One rank: its engine, held against the model, and its own random events.
-class Rank {
+class Rank : ModelledEngine<SymmetricEngine> {
  public:
   Rank(FreeOrder order, Address base, Direction direction, uint64_t seed)
-      : engine_({}, order), random_(seed), next_address_(base), direction_(direction) {}
+      : ModelledEngine(SymmetricEngine({}, order), seed, 4), next_address_(base), direction_(direction) {}
 
+  using ModelledEngine::Below;
   SymmetricEngine& engine() { return engine_; }
   uint64_t live() const { return sequences_.size(); }
 
@@ -48,11 +44,7 @@ class Rank {
     const Served& served = std::get<Served>(*outcome);
     EXPECT_EQ(model_.Serve(served, bytes, stream), "");
     sequences_[sequence] = served.address;
-    if (Below(2) == 0) {
-      const StreamKey other = AnyStream();
-      EXPECT_TRUE(engine_.RecordStream(served.address, other).ok());
-      model_.Record(served.address, other);
-    }
+    if (Below(2) == 0) RecordStream(served.address);
     const Result<BlockView> view = engine_.Find(served.address);
     return Place{view->segment, served.address - bases_.at(view->segment)};
   }
@@ -60,9 +52,7 @@ class Rank {
   void Free(Sequence sequence) {
     const Address address = sequences_.at(sequence);
     sequences_.erase(sequence);
-    const Result<Freed> freed = engine_.Free(address);
-    EXPECT_EQ(freed->streams_to_fence, model_.Free(address, engine_.Now()));
-    for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({address, stream});
+    ModelledEngine::Free(address);
     engine_.CheckInvariants();
   }
 
@@ -74,27 +64,17 @@ class Rank {
   }
 
   void AttachFences() {
-    for (const OwedFence& owed : owed_) {
-      engine_.AttachFence(owed.address, owed.stream, ++last_fence_);
-      model_.Attach(owed.address, owed.stream, last_fence_);
-    }
-    owed_.clear();
+    AttachEveryFence();
     engine_.CheckInvariants();
   }
 
   void PassAnyFence() {
-    const std::vector<Fence> pending = engine_.PendingFences();
-    if (pending.empty()) return;
-    const Fence fence = pending[Below(pending.size())];
-    engine_.FencePassed(fence);
-    model_.FencePassed(fence);
+    ModelledEngine::PassAnyFence();
     engine_.CheckInvariants();
   }
 
   void WaitForDevice() {
-    const Moment moment = engine_.Now();
-    engine_.DeviceIdle(moment);
-    model_.DeviceIdle(moment);
+    DeviceIdle(engine_.Now());
     engine_.CheckInvariants();
   }
 
@@ -106,20 +86,11 @@ class Rank {
     if (direction_ == Direction::kUp) next_address_ += distance;
   }
 
-  uint64_t Below(uint64_t limit) { return random_() % limit; }
-
  private:
-  StreamKey AnyStream() { return 1 + Below(4); }
-
-  SymmetricEngine engine_;
-  Model model_;
-  std::mt19937_64 random_;
   Address next_address_;
   Direction direction_;
   std::map<SegmentIndex, Address> bases_;
   std::map<Sequence, Address> sequences_;  // live blocks
-  std::vector<OwedFence> owed_;
-  Fence last_fence_ = 0;
 };
 
 class SymmetricRanks : public ::testing::TestWithParam<std::tuple<FreeOrder, uint64_t>> {

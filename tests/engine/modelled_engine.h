@@ -1,0 +1,102 @@
+// An engine under random calls, held against the model. Single-threaded.
+#ifndef COMMPOOL_TESTS_ENGINE_MODELLED_ENGINE_H_
+#define COMMPOOL_TESTS_ENGINE_MODELLED_ENGINE_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "src/engine/types.h"
+#include "tests/engine/engine_calls.h"
+#include "tests/engine/model.h"
+
+namespace commpool::internal::engine {
+
+template <typename Engine>
+class ModelledEngine {
+ protected:
+  // Calls come from streams 1 to `streams`.
+  ModelledEngine(Engine engine, uint64_t seed, StreamKey streams)
+      : random_(seed), engine_(std::move(engine)), streams_(streams) {}
+
+  uint64_t Below(uint64_t limit) { return random_() % limit; }
+  StreamKey AnyStream() { return 1 + Below(streams_); }
+  Address AnyLive() {
+    return std::next(model_.live().begin(), static_cast<int64_t>(Below(model_.live().size())))->first;
+  }
+
+  void Free(Address address) {
+    const Result<Freed> freed = engine_.Free(address);
+    ASSERT_TRUE(freed.ok());
+    EXPECT_EQ(freed->streams_to_fence, model_.Free(address, engine_.Now()));
+    owed_.Owe(address, freed->streams_to_fence);
+    EXPECT_FALSE(engine_.Free(address).ok());
+  }
+
+  void FreeAny() {
+    if (!model_.live().empty()) Free(AnyLive());
+  }
+
+  void RecordStream(Address address) {
+    const StreamKey stream = AnyStream();
+    ASSERT_TRUE(engine_.RecordStream(address, stream).ok());
+    model_.Record(address, stream);
+  }
+
+  void RecordAny() {
+    if (!model_.live().empty()) RecordStream(AnyLive());
+  }
+
+  void AttachFence(uint64_t place) {
+    const OwedFences::Attached attached = owed_.Attach(engine_, place);
+    model_.Attach(attached.address, attached.stream, attached.fence);
+  }
+
+  void AttachAnyFence() {
+    if (!owed_.empty()) AttachFence(Below(owed_.size()));
+  }
+
+  void AttachEveryFence() {
+    while (!owed_.empty()) AttachFence(0);
+  }
+
+  void PassAnyFence() {
+    const std::vector<Fence> pending = engine_.PendingFences();
+    EXPECT_TRUE(std::is_sorted(pending.begin(), pending.end()));
+    if (pending.empty()) return;
+    const Fence fence = pending[Below(pending.size())];
+    engine_.FencePassed(fence);
+    model_.FencePassed(fence);
+  }
+
+  void DeviceIdle(Moment moment) {
+    engine_.DeviceIdle(moment);
+    model_.DeviceIdle(moment);
+  }
+
+  // What holds for every engine between two calls.
+  void CheckAgainstModel() const {
+    engine_.CheckInvariants();
+    const Counters counters = engine_.counters();
+    ASSERT_EQ(counters.allocated_blocks.current, model_.live().size());
+    ASSERT_EQ(counters.allocated_bytes.current, model_.LiveBytes());
+    ASSERT_EQ(counters.free_bytes + counters.allocated_bytes.current, counters.reserved_bytes.current);
+  }
+
+  std::mt19937_64 random_;
+  Engine engine_;
+  Model model_;
+  OwedFences owed_;
+
+ private:
+  StreamKey streams_;
+};
+
+}  // namespace commpool::internal::engine
+
+#endif  // COMMPOOL_TESTS_ENGINE_MODELLED_ENGINE_H_
