@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "src/driver/device_info.h"
-#include "src/emulator/extension.h"
+#include "tests/driver/emulator_extension.h"
 
 namespace commpool::internal::testing {
 
@@ -24,12 +24,6 @@ std::shared_ptr<const Driver> Load() {
   }
   std::printf("driver: %s\n", (*driver)->description.c_str());
   return *driver;
-}
-
-// Null on hardware.
-template <typename Function>
-Function* Extension(const char* name) {
-  return reinterpret_cast<Function*>(SharedDriver()->extension(name));
 }
 
 std::vector<std::string> Lines(size_t (*write)(char*, size_t)) {
@@ -53,32 +47,28 @@ bool OnEmulator() { return SharedDriver()->kind == DriverChoice::kEmulated; }
 
 int DeviceCountOfTests() { return DeviceCount(*SharedDriver()).value(); }
 
-std::vector<std::string> EmulatorLeaks() {
-  return Lines(Extension<decltype(commpoolEmulatorLeaks)>("commpoolEmulatorLeaks"));
-}
+std::vector<std::string> EmulatorLeaks() { return Lines(COMMPOOL_EXTENSION(commpoolEmulatorLeaks)); }
 
-std::vector<std::string> EmulatorReports() {
-  return Lines(Extension<decltype(commpoolEmulatorReports)>("commpoolEmulatorReports"));
-}
+std::vector<std::string> EmulatorReports() { return Lines(COMMPOOL_EXTENSION(commpoolEmulatorReports)); }
 
 void ClearEmulatorReports() {
-  const auto clear = Extension<decltype(commpoolEmulatorClearReports)>("commpoolEmulatorClearReports");
+  const auto clear = COMMPOOL_EXTENSION(commpoolEmulatorClearReports);
   if (clear != nullptr) clear();
 }
 
 uint64_t CallCount(const char* call) {
-  const auto count = Extension<decltype(commpoolEmulatorCallCount)>("commpoolEmulatorCallCount");
+  const auto count = COMMPOOL_EXTENSION(commpoolEmulatorCallCount);
   return count == nullptr ? 0 : count(call);
 }
 
 std::string EmulatorSetting(const char* key) {
-  const auto setting = Extension<decltype(commpoolEmulatorSetting)>("commpoolEmulatorSetting");
+  const auto setting = COMMPOOL_EXTENSION(commpoolEmulatorSetting);
   const char* value = setting == nullptr ? nullptr : setting(key);
   return value == nullptr ? "" : value;
 }
 
 InjectedFault::InjectedFault(const Fault& fault) {
-  const auto inject = Extension<decltype(commpoolEmulatorInjectFault)>("commpoolEmulatorInjectFault");
+  const auto inject = COMMPOOL_EXTENSION(commpoolEmulatorInjectFault);
   if (inject == nullptr) {
     ADD_FAILURE() << "a fault is injected on hardware: begin the test with COMMPOOL_REQUIRE_EMULATOR";
     return;
@@ -87,7 +77,7 @@ InjectedFault::InjectedFault(const Fault& fault) {
 }
 
 InjectedFault::~InjectedFault() {
-  const auto clear = Extension<decltype(commpoolEmulatorClearFaults)>("commpoolEmulatorClearFaults");
+  const auto clear = COMMPOOL_EXTENSION(commpoolEmulatorClearFaults);
   if (clear != nullptr) clear();
 }
 

@@ -11,7 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/driver/conformance/capture_fixture.h"
+#include "tests/driver/capturing.h"
+#include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -25,8 +26,10 @@ constexpr CUstreamCaptureStatus kInvalidated = CU_STREAM_CAPTURE_STATUS_INVALIDA
 constexpr CUresult kUnsupported = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 constexpr CUresult kWasInvalidated = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 
-class Captures : public CaptureTest {
+class Captures : public Capturing<ConformanceTest> {
  protected:
+  static constexpr uint64_t kBytes = 4096;
+
   // The answer that another thread gets.
   CUresult OnAnotherThread(const std::function<CUresult()>& call) {
     return std::async(std::launch::async,

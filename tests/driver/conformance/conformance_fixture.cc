@@ -4,14 +4,6 @@
 
 namespace commpool::internal::testing {
 
-CUmemAllocationProp PropertiesAt(CUmemLocation location) {
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  properties.location = location;
-  return properties;
-}
-
 uint64_t GranularityAt(const Driver& driver, CUmemLocation location) {
   const CUmemAllocationProp properties = PropertiesAt(location);
   size_t granularity = 0;
@@ -39,40 +31,10 @@ Result<MappedMemory> MappedMemory::Make(const Driver& driver, CUmemLocation loca
   return memory;
 }
 
-ConformanceTest::ConformanceTest() : context_(PrimaryContext::Retain(driver(), 0).value()) {
-  current_.emplace(driver(), context_);
-}
-
-ConformanceTest::~ConformanceTest() {
-  EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  for (CUevent event : events_) EXPECT_EQ(cuda().cuEventDestroy(event), CUDA_SUCCESS);
-  for (CUstream stream : streams_) EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
-  for (CUdeviceptr address : allocations_) EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);
-}
-
-CUdeviceptr ConformanceTest::Allocate(uint64_t bytes) {
-  CUdeviceptr address = 0;
-  EXPECT_EQ(cuda().cuMemAlloc(&address, bytes), CUDA_SUCCESS);
-  allocations_.push_back(address);
-  return address;
-}
+ConformanceTest::~ConformanceTest() { EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
 
 MappedMemory ConformanceTest::MakeMapped(uint64_t bytes, std::optional<int> granted_device) {
   return MappedMemory::Make(driver(), DeviceLocation(0), bytes, granted_device).value();
-}
-
-CUstream ConformanceTest::MakeStream(unsigned int flags) {
-  CUstream stream = nullptr;
-  EXPECT_EQ(cuda().cuStreamCreate(&stream, flags), CUDA_SUCCESS);
-  streams_.push_back(stream);
-  return stream;
-}
-
-CUevent ConformanceTest::MakeEvent(unsigned int flags) {
-  CUevent event = nullptr;
-  EXPECT_EQ(cuda().cuEventCreate(&event, flags), CUDA_SUCCESS);
-  events_.push_back(event);
-  return event;
 }
 
 void ConformanceTest::Fill(CUdeviceptr address, uint8_t value, uint64_t bytes, CUstream stream) {

@@ -9,15 +9,12 @@
 #include <vector>
 
 #include "src/driver/handles.h"
-#include "tests/driver/emulator_fixture.h"
+#include "tests/driver/device_fixture.h"
 
 namespace commpool::internal::testing {
 
 constexpr CUmemLocation DeviceLocation(int device) { return {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}; }
 constexpr CUmemLocation NumaLocation(int node) { return {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = node}; }
-
-// Pinned memory at a location, exportable as a file descriptor.
-CUmemAllocationProp PropertiesAt(CUmemLocation location);
 
 uint64_t GranularityAt(const Driver& driver, CUmemLocation location);
 
@@ -38,31 +35,19 @@ class MappedMemory {
   Mapping mapping_;
 };
 
-// A test with the primary context of device 0 current, and what it made with Make... gone at its end.
-class ConformanceTest : public DriverTest {
+// On device 0, which must have done all its work at the end.
+class ConformanceTest : public DeviceTest {
  protected:
-  ConformanceTest();
   ~ConformanceTest() override;
 
-  const CudaDriver& cuda() const { return driver().cuda; }
-  CUcontext context() const { return context_.get(); }
   uint64_t granularity() const { return GranularityAt(driver(), DeviceLocation(0)); }
 
-  // On device 0.
-  CUdeviceptr Allocate(uint64_t bytes);
   MappedMemory MakeMapped(uint64_t bytes, std::optional<int> granted_device = 0);
-  CUstream MakeStream(unsigned int flags = CU_STREAM_DEFAULT);
-  CUevent MakeEvent(unsigned int flags = CU_EVENT_DISABLE_TIMING);
+  CUstream MakeStream(unsigned int flags = CU_STREAM_DEFAULT) { return DeviceTest::MakeStream(flags); }
+  CUevent MakeEvent(unsigned int flags = CU_EVENT_DISABLE_TIMING) { return DeviceTest::MakeEvent(flags); }
 
   void Fill(CUdeviceptr address, uint8_t value, uint64_t bytes, CUstream stream = nullptr);
   std::vector<uint8_t> Read(CUdeviceptr address, uint64_t bytes);
-
- private:
-  PrimaryContext context_;
-  std::optional<ContextGuard> current_;
-  std::vector<CUdeviceptr> allocations_;
-  std::vector<CUstream> streams_;
-  std::vector<CUevent> events_;
 };
 
 }  // namespace commpool::internal::testing

@@ -12,13 +12,16 @@
 
 #include "src/driver/graph_handles.h"
 #include "src/driver/launch.h"
-#include "tests/driver/conformance/capture_fixture.h"
+#include "tests/driver/capturing.h"
+#include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {
 namespace {
 
-class Graphs : public CaptureTest {
+class Graphs : public Capturing<ConformanceTest> {
  protected:
+  static constexpr uint64_t kBytes = 4096;
+
   // A graph of one memset.
   CUgraph Memset(CUdeviceptr memory, uint8_t value) {
     const CUstream stream = BeginOnNewStream();

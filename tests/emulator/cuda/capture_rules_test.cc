@@ -3,54 +3,16 @@
 #include <future>
 #include <vector>
 
+#include "tests/driver/capturing.h"
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {
 namespace {
 
-class CaptureRules : public MachineTest {
+class CaptureRules : public Capturing<MachineTest> {
  protected:
-  explicit CaptureRules(int device = 0) : MachineTest(device) {}
-  ~CaptureRules() override {
-    for (CUgraphExec executable : executables_) EXPECT_EQ(cuda().cuGraphExecDestroy(executable), CUDA_SUCCESS);
-    for (CUgraph graph : graphs_) EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
-  }
-
-  CUstream Begin() {
-    const CUstream stream = MakeStream();
-    EXPECT_EQ(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    return stream;
-  }
-  CUgraph End(CUstream stream) {
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
-    if (graph != nullptr) graphs_.push_back(graph);
-    return graph;
-  }
-  CUgraphExec Instantiate(CUgraph graph) {
-    CUgraphExec executable = nullptr;
-    EXPECT_EQ(cuda().cuGraphInstantiate(&executable, graph, 0), CUDA_SUCCESS);
-    if (executable != nullptr) executables_.push_back(executable);
-    return executable;
-  }
-  CUresult Destroy(CUgraph graph) { return std::erase(graphs_, graph), cuda().cuGraphDestroy(graph); }
-  CUresult Destroy(CUgraphExec executable) {
-    return std::erase(executables_, executable), cuda().cuGraphExecDestroy(executable);
-  }
-  void Order(CUstream from, CUstream to) {
-    const CUevent event = MakeEvent();
-    EXPECT_EQ(cuda().cuEventRecord(event, from), CUDA_SUCCESS);
-    EXPECT_EQ(cuda().cuStreamWaitEvent(to, event, 0), CUDA_SUCCESS);
-  }
-  size_t NodesOf(CUgraph graph) {
-    size_t count = 0;
-    EXPECT_EQ(cuda().cuGraphGetNodes(graph, nullptr, &count), CUDA_SUCCESS);
-    return count;
-  }
-
- private:
-  std::vector<CUgraph> graphs_;
-  std::vector<CUgraphExec> executables_;
+  using Capturing::Capturing;
+  CUstream Begin() { return BeginOnNewStream(CU_STREAM_CAPTURE_MODE_RELAXED); }
 };
 
 // One unit, mapped and granted to its device; unmapped by the test or at its end.

@@ -50,47 +50,6 @@ void Gate::Open(CUresult result) {
   COMMPOOL_EXTENSION(commpoolEmulatorComplete)(operation, state->start_us + 1, result);
 }
 
-MachineTest::MachineTest(int device) : context_(PrimaryContext::Retain(driver(), device).value()) {
-  current_.emplace(driver(), context_);
-}
-
-MachineTest::~MachineTest() {
-  cuda().cuCtxSynchronize();
-  for (const CUevent event : events_) EXPECT_EQ(cuda().cuEventDestroy(event), CUDA_SUCCESS);
-  for (const CUdeviceptr address : allocations_) EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);
-  for (const CUstream stream : streams_) EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
-}
-
-CUdeviceptr MachineTest::Allocate(uint64_t bytes) {
-  CUdeviceptr address = 0;
-  EXPECT_EQ(cuda().cuMemAlloc(&address, bytes), CUDA_SUCCESS);
-  allocations_.push_back(address);
-  return address;
-}
-
-CUstream MachineTest::MakeStream(unsigned flags) {
-  CUstream stream = nullptr;
-  EXPECT_EQ(cuda().cuStreamCreate(&stream, flags), CUDA_SUCCESS);
-  streams_.push_back(stream);
-  return stream;
-}
-
-CUevent MachineTest::MakeEvent(unsigned flags) {
-  CUevent event = nullptr;
-  EXPECT_EQ(cuda().cuEventCreate(&event, flags), CUDA_SUCCESS);
-  events_.push_back(event);
-  return event;
-}
-
-CUmemAllocationProp MachineTest::Properties(int device) {
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  properties.location.id = device;
-  return properties;
-}
-
 CUresult MachineTest::Launch(CUstream stream, std::vector<commpoolEmulatorRange> writes, double duration_us,
                              std::vector<commpoolEmulatorRange> reads) {
   commpoolEmulatorAccess access = {};

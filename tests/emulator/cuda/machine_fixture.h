@@ -10,18 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "src/driver/handles.h"
-#include "src/emulator/extension.h"
-#include "tests/driver/emulator_fixture.h"
+#include "tests/driver/device_fixture.h"
+#include "tests/driver/emulator_extension.h"
 
 namespace commpool::internal::testing {
-
-// A function of src/emulator/extension.h: Extension(&commpoolEmulatorNow) would link it, so it goes by name.
-template <typename Function>
-Function* ExtensionFunction(const char* name) {
-  return reinterpret_cast<Function*>(SharedDriver()->extension(name));
-}
-#define COMMPOOL_EXTENSION(name) (::commpool::internal::testing::ExtensionFunction<decltype(name)>(#name))
 
 // Makes the emulator the driver and declares its machine. Before the first use of the driver, so from SetUpTestSuite.
 void DeclareMachine(const char* description);
@@ -46,22 +38,23 @@ class Gate {
   State* state_;  // owned; the worker's callback holds it until the gate is open
 };
 
-// A test with the primary context of one device current. What it makes with Make... is gone at its end.
-class MachineTest : public EmulatorTest {
+// On one device of the emulated machine, which the test may lose.
+class MachineTest : public DeviceTest {
  protected:
   static void SetUpTestSuite() { DeclareMachine(""); }
 
-  explicit MachineTest(int device = 0);
-  ~MachineTest() override;
+  explicit MachineTest(int device = 0) : DeviceTest(device) {}
+  ~MachineTest() override { cuda().cuCtxSynchronize(); }
+  void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("the test is about it alone"); }
 
-  const CudaDriver& cuda() const { return driver().cuda; }
-  CUcontext context() const { return context_.get(); }
   static constexpr uint64_t kUnit = uint64_t{2} << 20;  // the granularity
 
-  CUdeviceptr Allocate(uint64_t bytes = kUnit);
-  CUstream MakeStream(unsigned flags = CU_STREAM_NON_BLOCKING);
-  CUevent MakeEvent(unsigned flags = CU_EVENT_DEFAULT);
-  static CUmemAllocationProp Properties(int device = 0);
+  CUdeviceptr Allocate(uint64_t bytes = kUnit) { return DeviceTest::Allocate(bytes); }
+  CUstream MakeStream(unsigned int flags = CU_STREAM_NON_BLOCKING) { return DeviceTest::MakeStream(flags); }
+  CUevent MakeEvent(unsigned int flags = CU_EVENT_DEFAULT) { return DeviceTest::MakeEvent(flags); }
+  static CUmemAllocationProp Properties(int device = 0) {
+    return PropertiesAt({.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device});
+  }
 
   // A kernel that takes so long in virtual time and does nothing with its ranges.
   CUresult Launch(CUstream stream, std::vector<commpoolEmulatorRange> writes, double duration_us = 1,
@@ -69,13 +62,6 @@ class MachineTest : public EmulatorTest {
   // Sets memory and waits; reads its first byte.
   CUresult Fill(CUdeviceptr address, uint8_t value, uint64_t bytes);
   uint8_t FirstByte(CUdeviceptr address);
-
- private:
-  PrimaryContext context_;
-  std::optional<ContextGuard> current_;
-  std::vector<CUdeviceptr> allocations_;
-  std::vector<CUstream> streams_;
-  std::vector<CUevent> events_;
 };
 
 }  // namespace commpool::internal::testing

@@ -1,22 +1,25 @@
 // What the tests of captures and graphs share: captures that are always ended, and graphs that are gone with the test.
-#ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_CAPTURE_FIXTURE_H_
-#define COMMPOOL_TESTS_DRIVER_CONFORMANCE_CAPTURE_FIXTURE_H_
+#ifndef COMMPOOL_TESTS_DRIVER_CAPTURING_H_
+#define COMMPOOL_TESTS_DRIVER_CAPTURING_H_
 
 #include <cuda.h>
+#include <gtest/gtest.h>
 
-#include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "tests/driver/conformance/conformance_fixture.h"
-
 namespace commpool::internal::testing {
 
-class CaptureTest : public ConformanceTest {
+// On top of a fixture that is a DeviceTest.
+template <typename Fixture>
+class Capturing : public Fixture {
  protected:
-  static constexpr uint64_t kBytes = 4096;
+  using Fixture::cuda;
+  using Fixture::Fixture;
+  using Fixture::MakeEvent;
+  using Fixture::MakeStream;
 
-  ~CaptureTest() override {
+  ~Capturing() override {
     // A test that failed half-way leaves a capture open, which would fail the calls of every later test.
     for (CUstream stream : began_) EndQuietly(stream);
     for (CUgraphExec executable : executables_) EXPECT_EQ(cuda().cuGraphExecDestroy(executable), CUDA_SUCCESS);
@@ -96,4 +99,4 @@ class CaptureTest : public ConformanceTest {
 
 }  // namespace commpool::internal::testing
 
-#endif  // COMMPOOL_TESTS_DRIVER_CONFORMANCE_CAPTURE_FIXTURE_H_
+#endif  // COMMPOOL_TESTS_DRIVER_CAPTURING_H_

@@ -1,0 +1,42 @@
+// A test on one device: its primary context is current, and what the test made with Make... is gone at its end.
+#ifndef COMMPOOL_TESTS_DRIVER_DEVICE_FIXTURE_H_
+#define COMMPOOL_TESTS_DRIVER_DEVICE_FIXTURE_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "src/driver/handles.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::internal::testing {
+
+// Pinned memory at a location, exportable as a file descriptor.
+CUmemAllocationProp PropertiesAt(CUmemLocation location);
+
+class DeviceTest : public DriverTest {
+ protected:
+  explicit DeviceTest(int device = 0);
+  // The derived fixture has waited for the device.
+  ~DeviceTest() override;
+
+  const CudaDriver& cuda() const { return driver().cuda; }
+  CUcontext context() const { return context_.get(); }
+
+  CUdeviceptr Allocate(uint64_t bytes);
+  CUstream MakeStream(unsigned int flags);
+  CUevent MakeEvent(unsigned int flags);
+
+ private:
+  PrimaryContext context_;
+  std::optional<ContextGuard> current_;
+  std::vector<CUdeviceptr> allocations_;
+  std::vector<CUstream> streams_;
+  std::vector<CUevent> events_;
+};
+
+}  // namespace commpool::internal::testing
+
+#endif  // COMMPOOL_TESTS_DRIVER_DEVICE_FIXTURE_H_
