@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "src/driver/graph_handles.h"
+#include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -17,26 +18,22 @@ class Captures : public PoolTest {
     return runtime().AllocateFrom(pool_, bytes, stream.get());
   }
   void BeginCapture() {
-    ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-    Result<CaptureHandle> capture = runtime().BeginCapture(pool_, stream_.get());
-    ASSERT_TRUE(capture.ok()) << capture.status().message();
-    capture_ = *capture;
+    const Status begun = capture_.Begin(runtime(), pool_, stream_.get());
+    ASSERT_TRUE(begun.ok()) << begun.message();
   }
   // A graph's end is learnt from a thread of the driver's.
   void AwaitGraphsEnd() {
     while (Get(pool_).Trim(0).ok() && CountersOf(pool_).reserved_bytes.current > 0) std::this_thread::yield();
   }
   CUgraph EndCapture() {
-    EXPECT_TRUE(runtime().EndCapture(capture_).ok());
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
-    return graph;
+    EXPECT_TRUE(capture_.End().ok());
+    return capture_.graph();
   }
 
   const TestStream stream_;
   const TestStream other_;
   PoolHandle pool_ = Create(Configured("captured"));
-  CaptureHandle capture_ = 0;
+  AnnouncedCapture capture_;
 };
 
 TEST_F(Captures, AreServedFromReservedMemoryAndReplay) {
@@ -131,10 +128,8 @@ TEST_F(Captures, ThatFailGiveTheirMemoryBack) {
   BeginCapture();
   const CUdeviceptr block = Allocate(stream_).value();
   EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  EXPECT_TRUE(runtime().EndCapture(capture_).ok());
-  CUgraph graph = nullptr;
-  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-  EXPECT_EQ(graph, nullptr);
+  EXPECT_TRUE(capture_.End(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED).ok());
+  EXPECT_EQ(capture_.graph(), nullptr);
   EXPECT_TRUE(runtime().Free(block).ok());
   AwaitGraphsEnd();
   Get(pool_).CheckInvariants();

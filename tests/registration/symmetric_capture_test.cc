@@ -2,6 +2,7 @@
 #include <cuda.h>
 
 #include "src/driver/graph_handles.h"
+#include "tests/pool/announced_capture.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -10,9 +11,8 @@ namespace {
 class SymmetricCapture : public SymmetricTest {
  protected:
   struct Graph {
-    CaptureHandle capture = 0;
+    AnnouncedCapture capture;
     CUdeviceptr block = 0;
-    CUgraph graph = nullptr;
   };
 
   void SetUp() override {
@@ -23,19 +23,29 @@ class SymmetricCapture : public SymmetricTest {
 
   Status Begin(const Rank& rank) {
     // Relaxed: ranks are threads here, each calls what the others' captures would forbid, and others end them.
-    EXPECT_EQ(driver().cuda.cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    Result<CaptureHandle> capture = runtime().BeginCapture(HandleOf(rank), rank.stream);
-    if (capture.ok()) GraphOf(rank).capture = *capture;
-    return capture.status();
+    return GraphOf(rank).capture.Begin(runtime(), HandleOf(rank), rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   }
-  Status End(const Rank& rank) {
-    Status status = runtime().EndCapture(GraphOf(rank).capture);
-    EXPECT_EQ(driver().cuda.cuStreamEndCapture(rank.stream, &GraphOf(rank).graph), CUDA_SUCCESS);
-    return status;
-  }
+  Status End(const Rank& rank) { return GraphOf(rank).capture.End(); }
   Status Destroy(const Rank& rank) {
-    EXPECT_EQ(driver().cuda.cuGraphDestroy(std::exchange(GraphOf(rank).graph, nullptr)), CUDA_SUCCESS);
+    GraphOf(rank).capture.DestroyGraph();
     return Status();
+  }
+  // A stream of each rank beside its own, and the release of all of them.
+  void MakeOthers() {
+    others_.resize(graphs_.size());
+    ExpectOk(Run([&](Rank& rank) {
+      EXPECT_EQ(driver().cuda.cuStreamCreate(&others_[static_cast<size_t>(rank.number)], CU_STREAM_NON_BLOCKING),
+                CUDA_SUCCESS);
+      return Status();
+    }));
+  }
+  CUstream OtherOf(const Rank& rank) const { return others_[static_cast<size_t>(rank.number)]; }
+  void ReleaseOthers() {
+    ExpectOk(Run([&](Rank& rank) {
+      const Status status = runtime().ReleaseStream(OtherOf(rank));
+      EXPECT_EQ(driver().cuda.cuStreamDestroy(OtherOf(rank)), CUDA_SUCCESS);
+      return status;
+    }));
   }
   // Every rank captures the allocation of a block, and its free.
   Statuses CaptureABlock(uint64_t bytes) {
@@ -53,6 +63,7 @@ class SymmetricCapture : public SymmetricTest {
 
  private:
   std::vector<Graph> graphs_;
+  std::vector<CUstream> others_;
 };
 
 TEST_F(SymmetricCapture, KeepsTheGraphsBlocksUntilItIsGone) {
@@ -68,7 +79,7 @@ TEST_F(SymmetricCapture, KeepsTheGraphsBlocksUntilItIsGone) {
   }
   ExpectOk(Run([&](Rank& rank) {
     CUgraphExec replay = nullptr;
-    EXPECT_EQ(driver().cuda.cuGraphInstantiate(&replay, GraphOf(rank).graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuda.cuGraphInstantiate(&replay, GraphOf(rank).capture.graph(), 0), CUDA_SUCCESS);
     EXPECT_EQ(driver().cuda.cuGraphLaunch(replay, rank.stream), CUDA_SUCCESS);
     EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
     EXPECT_EQ(driver().cuda.cuGraphExecDestroy(replay), CUDA_SUCCESS);
@@ -116,10 +127,9 @@ TEST_F(SymmetricCapture, LetsNothingGrowWhileItIsOpen) {
 TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  std::vector<CUstream> others(static_cast<size_t>(group().size()), nullptr);
+  MakeOthers();
   ExpectOk(Run([&](Rank& rank) {
-    CUstream& other = others[static_cast<size_t>(rank.number)];
-    EXPECT_EQ(driver().cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    const CUstream other = OtherOf(rank);
     const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(other)).value();
     EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, other), CUDA_SUCCESS);
     return PoolOf(rank).Free(block);
@@ -128,25 +138,20 @@ TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
   ExpectOk(CaptureABlock(2 * kMiB));
   ExpectOk(Run([&](Rank& rank) {
     EXPECT_EQ(PoolOf(rank).Statistics().host_waits, 1u);
-    Status status = Destroy(rank);
-    const CUstream other = others[static_cast<size_t>(rank.number)];
-    if (status.ok()) status = runtime().ReleaseStream(other);
-    EXPECT_EQ(driver().cuda.cuStreamDestroy(other), CUDA_SUCCESS);
-    return status;
+    return Destroy(rank);
   }));
+  ReleaseOthers();
 }
 
 TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  std::vector<CUstream> others(static_cast<size_t>(group().size()), nullptr);
+  MakeOthers();
   ExpectOk(Run([&](Rank& rank) {
-    CUstream& other = others[static_cast<size_t>(rank.number)];
-    EXPECT_EQ(driver().cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     Status status = Begin(rank);
     if (!status.ok()) return status;
     const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
-    status = PoolOf(rank).RecordStream(block, KeyOfStream(other));
+    status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)));
     if (status.ok()) status = PoolOf(rank).Free(block);
     return status.ok() ? End(rank) : status;
   }));
@@ -155,33 +160,21 @@ TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
   ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
   ExpectOk(Trim(0));
   EXPECT_EQ(ReservedBytes(0), 0u);
-  ExpectOk(Run([&](Rank& rank) {
-    const CUstream other = others[static_cast<size_t>(rank.number)];
-    const Status status = runtime().ReleaseStream(other);
-    EXPECT_EQ(driver().cuda.cuStreamDestroy(other), CUDA_SUCCESS);
-    return status;
-  }));
+  ReleaseOthers();
 }
 
 TEST_F(SymmetricCapture, RecordsNoFenceForAGraphsBlockBeforeTheGraphIsGone) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
   ExpectOk(Create());
   ExpectOk(Reserve(4 * kMiB));
-  std::vector<CUstream> others(static_cast<size_t>(group().size()), nullptr);
-  std::vector<CUdeviceptr> kept(others.size());
-  ExpectOk(Run([&](Rank& rank) {
-    CUstream& other = others[static_cast<size_t>(rank.number)];
-    EXPECT_EQ(driver().cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return Begin(rank);
-  }));
+  MakeOthers();
+  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
   const uint64_t records = CallCount("cuEventRecord");
   ExpectOk(Run([&](Rank& rank) {
-    const CUstream other = others[static_cast<size_t>(rank.number)];
-    CUdeviceptr& after_capture = kept[static_cast<size_t>(rank.number)];
     const CUdeviceptr in_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
-    after_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
+    const CUdeviceptr after_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
     for (const CUdeviceptr block : {in_capture, after_capture}) {
-      EXPECT_TRUE(PoolOf(rank).RecordStream(block, KeyOfStream(other)).ok());
+      EXPECT_TRUE(PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank))).ok());
     }
     Status status = PoolOf(rank).Free(in_capture);
     if (status.ok()) status = End(rank);
@@ -192,12 +185,7 @@ TEST_F(SymmetricCapture, RecordsNoFenceForAGraphsBlockBeforeTheGraphIsGone) {
   ExpectOk(Trim(0));
   EXPECT_GT(CallCount("cuEventRecord"), records) << "once the graph is gone its blocks owe their fences";
   EXPECT_EQ(ReservedBytes(0), 0u);
-  ExpectOk(Run([&](Rank& rank) {
-    const CUstream other = others[static_cast<size_t>(rank.number)];
-    const Status status = runtime().ReleaseStream(other);
-    EXPECT_EQ(driver().cuda.cuStreamDestroy(other), CUDA_SUCCESS);
-    return status;
-  }));
+  ReleaseOthers();
 }
 
 TEST_F(SymmetricCapture, NeedsDeferredFrees) {

@@ -1,0 +1,46 @@
+// A capture that a pool is told of, from its begin to the end of its graph.
+#ifndef COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_
+#define COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_
+
+#include <cuda.h>
+
+#include <utility>
+
+#include "src/pool/runtime.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::internal::testing {
+
+class AnnouncedCapture {
+ public:
+  // The stream captures also where the pool refuses.
+  Status Begin(Runtime& runtime, PoolHandle pool, CUstream stream,
+               CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
+    runtime_ = &runtime;
+    stream_ = stream;
+    EXPECT_EQ(cuda().cuStreamBeginCapture(stream, mode), CUDA_SUCCESS);
+    Result<CaptureHandle> capture = runtime.BeginCapture(pool, stream);
+    if (capture.ok()) handle_ = *capture;
+    return capture.status();
+  }
+  // The pool is told first. A capture that broke has no graph.
+  Status End(CUresult expected = CUDA_SUCCESS) {
+    Status status = runtime_->EndCapture(handle_);
+    EXPECT_EQ(cuda().cuStreamEndCapture(stream_, &graph_), expected);
+    return status;
+  }
+  CUgraph graph() const { return graph_; }
+  void DestroyGraph() { EXPECT_EQ(cuda().cuGraphDestroy(std::exchange(graph_, nullptr)), CUDA_SUCCESS); }
+
+ private:
+  static const CudaDriver& cuda() { return SharedDriver()->cuda; }
+
+  Runtime* runtime_ = nullptr;
+  CaptureHandle handle_ = 0;
+  CUstream stream_ = nullptr;
+  CUgraph graph_ = nullptr;
+};
+
+}  // namespace commpool::internal::testing
+
+#endif  // COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_
