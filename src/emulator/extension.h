@@ -69,8 +69,8 @@ CUresult commpoolEmulatorCapture(CUstream stream, const commpoolEmulatorAccess* 
 void commpoolEmulatorComplete(commpoolEmulatorOperation operation, double end_us, CUresult result);
 
 // The clock that an operation contributes while it runs, to travel with a collective's messages, and the join of one
-// that arrived: what was known there is known here once the operation has ended. Contributed is all that came before
-// the operation and what it reads, but not what it writes: a rank may end while another still writes its own result.
+// that arrived: what was known there is known here once the operation has ended. The clock covers what came before the
+// operation and what it reads, but not what it writes: a rank may end while another still writes its own result.
 // Returns the bytes of the clock, which are written where they fit. Empty with races=no.
 size_t commpoolEmulatorClock(commpoolEmulatorOperation operation, void* buffer, size_t capacity);
 void commpoolEmulatorJoinClock(commpoolEmulatorOperation operation, const void* clock, size_t bytes);
@@ -109,10 +109,10 @@ CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes);
 int commpoolEmulatorNvls(CUdeviceptr address, char* reason, size_t capacity);
 void commpoolEmulatorNoteNvls(CUdeviceptr address, size_t bytes, const char* reason);
 
-// Pools announce their blocks, because the driver sees segments only; the race checker then names the block that an
-// operation meant. An operation submitted on a block that was freed and not allocated again, or that runs past the end
-// of its block into another, is reported. `stream` is the one that the block is allocated for (0: the legacy stream).
-// A new block takes the place of what was announced there before; memory never announced is not judged.
+// Pools announce their blocks, because the driver sees segments only. The race checker then names an operation's block.
+// An operation submitted on a block that was freed and not allocated again, or that runs past the end of its block into
+// another, is reported. `stream` is the one that the block is allocated for (0: the legacy stream). A new block takes
+// the place of what was announced there before; memory never announced is not judged.
 void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool);
 void commpoolEmulatorBlockFreed(CUdeviceptr address);
 

@@ -49,7 +49,8 @@ void AccessHistory::RecordWrite(uint64_t begin, uint64_t end, const Access& acce
     check(next->second.write, AccessKind::kWrite, next->first, next->second.end);
     for (const Access& read : next->second.reads) check(read, AccessKind::kRead, next->first, next->second.end);
   }
-  // Who comes after this write comes after what it comes after; what it does not has just been found.
+  // A later access that waits for this write also waits for all that the write waited for. What the write did not wait
+  // for was found just now.
   if (first != next && first->first == begin) {
     first->second.end = end;
     first->second.write = access;

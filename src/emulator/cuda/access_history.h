@@ -44,7 +44,7 @@ class AccessHistory {
   // Accesses through addresses from `base` on that a clock does not cover, one for each operation.
   std::vector<Conflict> NotCoveredBy(const Clock& clock, CUdeviceptr base) const;
 
-  // Forgets what the clock covers. Whoever asks later must come after the clock.
+  // Forgets what the clock covers. Later accesses must come after the clock.
   void Prune(const Clock& clock);
 
   size_t size() const { return pieces_.size(); }

@@ -34,10 +34,10 @@ CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
   Machine& machine = Machine::Get();
   std::unique_lock<std::mutex> lock(machine.mutex);
   if (UserObjects::InCallback()) {
-    machine.ledger.Report("a user object's callback called CUDA", name);
+    machine.logbook.Report("a user object's callback called CUDA", name);
     return CUDA_ERROR_NOT_PERMITTED;
   }
-  if (const std::optional<int> fault = machine.ledger.Enter(name)) return static_cast<CUresult>(*fault);
+  if (const std::optional<int> fault = machine.logbook.Enter(name)) return static_cast<CUresult>(*fault);
   if (needs != Needs::kNothing && !machine.initialised) return CUDA_ERROR_NOT_INITIALIZED;
   if (needs == Needs::kCurrentContext) {
     const CUctx_st* context = CurrentContext();

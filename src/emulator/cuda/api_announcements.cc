@@ -43,11 +43,11 @@ void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream 
     if (stream == nullptr) return;
     if (IsDestroyable(handle)) machine.pool_streams.Used(stream->id, address, name);
     if (!IsUnannouncedCapture(machine, stream)) return;
-    machine.ledger.Report("unannounced capture",
-                          "pool " + name + " serves stream " + std::to_string(stream->id) + " of device " +
-                              std::to_string(stream->device) + ", which captures, with a block of " +
-                              std::to_string(bytes) + " bytes at " + Hexadecimal(address) +
-                              ", and was not told of the capture; allocated at " + CallStack::Capture().Describe());
+    machine.logbook.Report("unannounced capture",
+                           "pool " + name + " serves stream " + std::to_string(stream->id) + " of device " +
+                               std::to_string(stream->device) + ", which captures, with a block of " +
+                               std::to_string(bytes) + " bytes at " + Hexadecimal(address) +
+                               ", and was not told of the capture; allocated at " + CallStack::Capture().Describe());
   });
 }
 
@@ -55,7 +55,7 @@ void commpoolEmulatorBlockRecorded(CUdeviceptr address, CUstream handle) {
   Locked([&](Machine& machine) {
     if (!machine.races.on() || !IsDestroyable(handle)) return;
     const CUstream_st* const stream = Meant(machine, handle);
-    const std::shared_ptr<const Block> block = machine.races.blocks().At(address);
+    const std::shared_ptr<const AnnouncedBlock> block = machine.races.blocks().At(address);
     if (stream != nullptr && block != nullptr) machine.pool_streams.Used(stream->id, address, block->pool);
   });
 }

@@ -151,7 +151,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   return Call("cuMemPoolTrimTo", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (!machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
-    // At least that much stays: what is kept is rounded up to steps, unlike the threshold.
+    // Whole steps stay, so a little more than the program asked for. The threshold is exact.
     const uint64_t whole_steps = commpool::internal::CheckedRoundUp(keep, AsyncPool::kStep).value_or(keep);
     machine.async_memory.Trim(pool, whole_steps);
     return CUDA_SUCCESS;
@@ -215,6 +215,6 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     of_cu_mem_alloc = mapping != nullptr && mapping->linear;
     return of_cu_mem_alloc ? CUDA_SUCCESS : machine.async_memory.FreeAsync(address, stream);
   });
-  // Memory of cuMemAlloc has no stream's order to follow here: it is freed as cuMemFree frees it.
+  // No stream orders memory of cuMemAlloc, so it is freed as cuMemFree frees it.
   return of_cu_mem_alloc ? cuMemFree(address) : result;
 }

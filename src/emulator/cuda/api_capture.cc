@@ -23,7 +23,7 @@ CUresult FindForQuestion(Machine& machine, CUstream handle, CUstream_st** stream
   return implicit ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
 }
 
-CUstreamCaptureStatus StatusOf(const Capture* capture) {
+CUstreamCaptureStatus StatusOf(const StreamCapture* capture) {
   if (capture == nullptr) return CU_STREAM_CAPTURE_STATUS_NONE;
   return capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
@@ -78,10 +78,10 @@ CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, 
     const CUresult result = FindForQuestion(machine, handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     if (status == nullptr || (edges != nullptr && dependencies == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-    const Capture* const capture = machine.captures.Of(stream);
+    const StreamCapture* const capture = machine.captures.Of(stream);
     *status = StatusOf(capture);
     if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
-    const Capture::Tail& tail = capture->tails.at(stream);
+    const StreamCapture::Tail& tail = capture->tails.at(stream);
     Give(id, capture->id);
     Give(graph, capture->graph.get());
     Give(dependencies, tail.nodes.data());
@@ -100,7 +100,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* depende
     const bool replaces = flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES;
     if (!replaces && flags != CU_STREAM_ADD_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
     if (dependencies == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
-    Capture* const capture = machine.captures.Of(stream);
+    StreamCapture* const capture = machine.captures.Of(stream);
     if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     const std::vector<CUgraphNode> added(dependencies, dependencies + count);
@@ -109,7 +109,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* depende
       const bool known = std::any_of(nodes.begin(), nodes.end(), [&](const auto& own) { return own.get() == node; });
       if (!known) return CUDA_ERROR_INVALID_VALUE;
     }
-    Capture::Tail& tail = capture->tails.at(stream);
+    StreamCapture::Tail& tail = capture->tails.at(stream);
     if (replaces) tail = {};
     tail.Add(added);
     return CUDA_SUCCESS;

@@ -73,8 +73,8 @@ CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle,
       }
       (end == &to ? operation->writes : operation->reads).push_back(range);
     }
-    // Pageable memory is the program's again when the call returns: a little is staged, for more the driver waits. A
-    // captured copy takes what is there at each replay.
+    // The program may change pageable memory when the call returns: the driver copies a little of it first, and waits
+    // for more. A captured copy takes what is there at each replay.
     const bool captured = machine.captures.Of(stream) != nullptr;
     const bool staged = from.host != nullptr && bytes <= kStagedBytes && !captured;
     const bool waits = to.host != nullptr || (from.host != nullptr && !staged) || when == Return::kWhenDone;

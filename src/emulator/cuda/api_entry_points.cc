@@ -1,4 +1,4 @@
-// cuGetProcAddress, and what becomes of functions that the emulator has not: they abort with their name when called.
+// cuGetProcAddress, and stubs for functions that the emulator lacks: a stub aborts and names its function.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -30,7 +30,7 @@ constexpr const char* kMissingNames[] = {
 #undef COMMPOOL_MISSING
 };
 
-// One stub for each missing function, so that it knows its name when it is called.
+// One stub for each missing function, so that each knows its name.
 template <size_t Index>
 void Missing() {
   std::fprintf(stderr, "commpool emulator: %s is not implemented\n", kMissingNames[Index]);

@@ -25,9 +25,9 @@ CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess
     for (const commpoolEmulatorRange& range : *ranges) {
       const CUresult result = machine.CheckAccess(range, (*stream)->device);
       if (result == CUDA_SUCCESS) continue;
-      machine.ledger.Report("access that is not granted",
-                            made->name + " on device " + std::to_string((*stream)->device) + " declares " +
-                                std::to_string(range.bytes) + " bytes that it may not touch");
+      machine.logbook.Report("access that is not granted",
+                             made->name + " on device " + std::to_string((*stream)->device) + " declares " +
+                                 std::to_string(range.bytes) + " bytes that it may not touch");
       return result;
     }
   }
@@ -87,7 +87,7 @@ CUresult commpoolEmulatorEnqueue(CUstream handle, const commpoolEmulatorAccess* 
     const CUresult result = Declare(machine, handle, *access, &stream, &operation);
     if (result != CUDA_SUCCESS) return result;
     if (machine.captures.Of(stream) != nullptr) {
-      machine.ledger.Report("capture of what cannot be repeated", operation->name);
+      machine.logbook.Report("capture of what cannot be repeated", operation->name);
       return machine.captures.RefuseCaptured(stream);
     }
     operation->start = StartWith(start, context);
@@ -103,7 +103,7 @@ CUresult commpoolEmulatorCapture(CUstream handle, const commpoolEmulatorAccess* 
     std::shared_ptr<Operation> operation;
     const CUresult result = Declare(machine, handle, *access, &stream, &operation);
     if (result != CUDA_SUCCESS) return result;
-    const Capture* const capture = machine.captures.Of(stream);
+    const StreamCapture* const capture = machine.captures.Of(stream);
     if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;  // and the context stays the caller's
     const std::shared_ptr<void> owned(context, replay->end);
@@ -163,41 +163,41 @@ CUresult commpoolEmulatorFindMapping(CUdeviceptr address, commpoolEmulatorMappin
 }
 
 CUresult commpoolEmulatorHold(CUdeviceptr address, size_t bytes, const char* holder) {
-  Locked([&](Machine& machine) { machine.ledger.Hold(address, bytes, holder); });
+  Locked([&](Machine& machine) { machine.logbook.Hold(address, bytes, holder); });
   return CUDA_SUCCESS;
 }
 
 CUresult commpoolEmulatorUnhold(CUdeviceptr address, size_t bytes) {
-  Locked([&](Machine& machine) { machine.ledger.Unhold(address, bytes); });
+  Locked([&](Machine& machine) { machine.logbook.Unhold(address, bytes); });
   return CUDA_SUCCESS;
 }
 
 void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description) {
-  Locked([&](Machine& machine) { machine.ledger.Note(kind, identity, description); });
+  Locked([&](Machine& machine) { machine.logbook.Note(kind, identity, description); });
 }
 
 void commpoolEmulatorForgetResource(const char* kind, const void* identity) {
-  Locked([&](Machine& machine) { machine.ledger.Forget(kind, identity); });
+  Locked([&](Machine& machine) { machine.logbook.Forget(kind, identity); });
 }
 
 void commpoolEmulatorReport(const char* rule, const char* details) {
-  Locked([&](Machine& machine) { machine.ledger.Report(rule, details); });
+  Locked([&](Machine& machine) { machine.logbook.Report(rule, details); });
 }
 
 void commpoolEmulatorInjectFault(const char* call, int skip, int count, int result) {
-  Locked([&](Machine& machine) { machine.ledger.Inject({call, skip, result, count}); });
+  Locked([&](Machine& machine) { machine.logbook.Inject({call, skip, result, count}); });
 }
 
 void commpoolEmulatorClearFaults() {
-  Locked([](Machine& machine) { machine.ledger.ClearFaults(); });
+  Locked([](Machine& machine) { machine.logbook.ClearFaults(); });
 }
 
 int commpoolEmulatorEnterCall(const char* call) {
-  return Locked([&](Machine& machine) { return machine.ledger.Enter(call).value_or(-1); });
+  return Locked([&](Machine& machine) { return machine.logbook.Enter(call).value_or(-1); });
 }
 
 uint64_t commpoolEmulatorCallCount(const char* call) {
-  return Locked([&](Machine& machine) { return machine.ledger.Count(call); });
+  return Locked([&](Machine& machine) { return machine.logbook.Count(call); });
 }
 
 size_t commpoolEmulatorLeaks(char* buffer, size_t capacity) {
@@ -208,7 +208,7 @@ size_t commpoolEmulatorLeaks(char* buffer, size_t capacity) {
                       std::to_string(entry.references) + " references");
     }
     for (const auto& more :
-         {machine.scheduler.Describe(), machine.ledger.Resources(), machine.graphs.Describe(),
+         {machine.scheduler.Describe(), machine.logbook.Resources(), machine.graphs.Describe(),
           machine.captures.Describe(), machine.user_objects.Describe(), machine.multicasts.Describe()}) {
       lines.insert(lines.end(), more.begin(), more.end());
     }
@@ -223,9 +223,9 @@ size_t commpoolEmulatorLeaks(char* buffer, size_t capacity) {
 }
 
 size_t commpoolEmulatorReports(char* buffer, size_t capacity) {
-  return Locked([&](Machine& machine) { return WriteLines(machine.ledger.reports(), buffer, capacity); });
+  return Locked([&](Machine& machine) { return WriteLines(machine.logbook.reports(), buffer, capacity); });
 }
 
 void commpoolEmulatorClearReports() {
-  Locked([](Machine& machine) { machine.ledger.ClearReports(); });
+  Locked([](Machine& machine) { machine.logbook.ClearReports(); });
 }

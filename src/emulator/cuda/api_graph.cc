@@ -98,12 +98,12 @@ CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
   });
 }
 
-// Who releases what it does not own has an undefined program: reported.
+// A program that releases what it does not own is undefined: this is reported.
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
   return Call("cuUserObjectRelease", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (!IsCount(count)) return CUDA_ERROR_INVALID_VALUE;
     if (machine.user_objects.IsObject(object) && machine.user_objects.Release(object, count)) return CUDA_SUCCESS;
-    machine.ledger.Report("a user object is released too often", "cuUserObjectRelease");
+    machine.logbook.Report("a user object is released too often", "cuUserObjectRelease");
     return CUDA_ERROR_INVALID_VALUE;
   });
 }
@@ -124,7 +124,7 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
     CUgraph_st* const found = FindGraph(machine, graph);
     if (found == nullptr || !machine.user_objects.IsObject(object) || !IsCount(count)) return CUDA_ERROR_INVALID_VALUE;
     if (!found->objects.Release(object, count)) {
-      machine.ledger.Report("a user object is released too often", "cuGraphReleaseUserObject: the graph has fewer");
+      machine.logbook.Report("a user object is released too often", "cuGraphReleaseUserObject: the graph has fewer");
     }
     return CUDA_SUCCESS;  // as hardware says even then
   });

@@ -45,7 +45,7 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
     return CUDA_ERROR_INVALID_VALUE;
   }
   const uint64_t bytes = mapping->bytes;
-  // These calls wait for the device, as on hardware; being registered is the caller's mistake all the same.
+  // The call waits for the device, as on hardware, so work in flight is allowed. Registered memory is still a mistake.
   while (machine.scheduler.PendingUse(address, bytes) != nullptr) {
     for (const auto& context : machine.contexts) machine.scheduler.WaitForDevice(lock, context->device);
   }
@@ -59,13 +59,13 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
   return machine.addresses.Free(address, bytes);
 }
 
-// What was allocated as one: a pool's memory is mapped in steps, of which allocations take parts. Empty where a pool
-// has allocated nothing.
-Extent AllocationAt(const Machine& machine, const MappedRange* mapping, CUdeviceptr address) {
+// The allocation that holds an address. A pool's memory is mapped in steps, and allocations take parts of steps. Empty
+// where a pool has allocated nothing.
+AsyncExtent AllocationAt(const Machine& machine, const MappedRange* mapping, CUdeviceptr address) {
   if (mapping == nullptr) return {};
   if (!mapping->of_pool) return {mapping->address, mapping->requested};
   const std::optional<AsyncMemory::Allocation> ordered = machine.async_memory.Find(address);
-  return ordered ? Extent{ordered->address, ordered->bytes} : Extent{};
+  return ordered ? AsyncExtent{ordered->address, ordered->bytes} : AsyncExtent{};
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ CUresult cuMemFreeHost(void* pointer) {
 CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   return Call("cuMemGetAddressRange", Needs::kCurrentContext, [&](Machine& machine, auto&) {
     const MappedRange* const mapping = machine.addresses.Find(address);
-    const Extent whole = AllocationAt(machine, mapping, address);
+    const AsyncExtent whole = AllocationAt(machine, mapping, address);
     if (mapping == nullptr || whole.bytes == 0) return CUDA_ERROR_NOT_FOUND;
     if (base != nullptr) *base = whole.offset;
     if (bytes != nullptr) *bytes = whole.bytes;
@@ -140,7 +140,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr addr
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   return Call("cuPointerGetAttribute", Needs::kInitialised, [&](Machine& machine, auto&) {
     const MappedRange* const mapping = machine.addresses.Find(address);
-    const Extent whole = AllocationAt(machine, mapping, address);
+    const AsyncExtent whole = AllocationAt(machine, mapping, address);
     if (data == nullptr || mapping == nullptr || whole.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     const BankLocation location = mapping->physical->bank->location();
     const bool on_device = location.kind == BankLocation::Kind::kDevice;

@@ -1,5 +1,5 @@
-// Multicast objects: what an emulated NCCL and programs of their own make. Results are the driver API's
-// documentation's; none was asked of hardware, where an object may cost the machine.
+// Multicast objects, for the emulated NCCL and for programs that make their own. Results follow the driver API's
+// documentation. Nobody asked hardware: a multicast object can hang the whole machine there.
 #include <algorithm>
 #include <string>
 
@@ -28,7 +28,7 @@ CUresult CheckProperties(const Machine& machine, const CUmulticastObjectProp& pr
 }
 
 CUresult Answer(Machine& machine, const MulticastResult& result) {
-  if (!result.broken_rule.empty()) machine.ledger.Report(result.broken_rule, result.details);
+  if (!result.broken_rule.empty()) machine.logbook.Report(result.broken_rule, result.details);
   return result.result;
 }
 

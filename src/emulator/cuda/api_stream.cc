@@ -17,7 +17,7 @@ std::shared_ptr<Operation> MakeOperation(const char* name) {
   return operation;
 }
 
-// The stream of a call that asks how far it is: not while it captures, nor where captures forbid to ask.
+// The stream of a call that asks for its progress. An error while it captures, or while another capture forbids it.
 CUresult FindProgress(Machine& machine, CUstream handle, CUstream_st** stream) {
   CUresult result = FindStream(machine, handle, stream);
   if (result == CUDA_SUCCESS) result = machine.captures.RefuseCaptured(*stream);
@@ -51,10 +51,10 @@ CUresult cuStreamDestroy(CUstream handle) {
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const bool lost = machine.contexts[static_cast<size_t>(stream->device)]->sticky != CUDA_SUCCESS;
     if (const std::string pool = machine.pool_streams.Destroyed(stream->id); !pool.empty() && !lost) {
-      machine.ledger.Report("forgotten stream", "stream " + std::to_string(stream->id) + " of device " +
-                                                    std::to_string(stream->device) +
-                                                    " is destroyed without commpool_release_stream, and pool " + pool +
-                                                    " has used it; destroyed at " + CallStack::Capture().Describe());
+      machine.logbook.Report("forgotten stream", "stream " + std::to_string(stream->id) + " of device " +
+                                                     std::to_string(stream->device) +
+                                                     " is destroyed without commpool_release_stream, and pool " + pool +
+                                                     " has used it; destroyed at " + CallStack::Capture().Describe());
     }
     machine.captures.Forget(stream);
     machine.scheduler.DestroyStream(stream);

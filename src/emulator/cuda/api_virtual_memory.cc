@@ -46,7 +46,7 @@ bool IsHost(CUmemLocationType type) {
   return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-// Whether access may be set as asked; nothing is set before all of it may be.
+// Whether all of the access may be set. Nothing is set before the answer is yes.
 CUresult CheckDescription(const Machine& machine, const MappedRange& mapping, const CUmemAccessDesc& access) {
   const BankLocation owner = mapping.physical->bank->location();
   const bool of_device = owner.kind == BankLocation::Kind::kDevice;
@@ -175,7 +175,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
       bytes);
 }
 
-// Hardware says yes to a range that holds nothing, and to gaps; only half a mapping is an error.
+// Hardware accepts an empty range and gaps; only half a mapping is an error.
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   return Call(
       "cuMemUnmap", Needs::kInitialised,
@@ -188,8 +188,8 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
           mapped += mapping->bytes;
         }
         if (mapped != bytes) {
-          machine.ledger.Report("unmapping what is not mapped", std::to_string(bytes - mapped) + " of " +
-                                                                    std::to_string(bytes) + " bytes of cuMemUnmap");
+          machine.logbook.Report("unmapping what is not mapped", std::to_string(bytes - mapped) + " of " +
+                                                                     std::to_string(bytes) + " bytes of cuMemUnmap");
         }
         machine.ReportIfInUse(address, bytes, "cuMemUnmap");
         machine.races.Unmapping(address, bytes, machine.addresses);

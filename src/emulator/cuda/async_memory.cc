@@ -65,7 +65,7 @@ CUmemoryPool AsyncMemory::CurrentOf(int device) {
 CUmemoryPool AsyncMemory::Create(int device, CUmemAllocationHandleType handle_types, uint64_t limit) {
   CUmemoryPool const pool = Add(device, limit);
   pool->handle_types = handle_types;
-  machine_.ledger.Note(kPoolKind, pool, "of device " + std::to_string(device));
+  machine_.logbook.Note(kPoolKind, pool, "of device " + std::to_string(device));
   return pool;
 }
 
@@ -75,7 +75,7 @@ CUresult AsyncMemory::Destroy(CUmemoryPool pool) {
   const auto current = current_.find(pool->device);
   if (current != current_.end() && current->second == pool) current_.erase(current);
   pool->destroyed = true;
-  machine_.ledger.Forget(kPoolKind, pool);
+  machine_.logbook.Forget(kPoolKind, pool);
   Trim(pool, 0);
   RemoveIfUnused(pool);
   return CUDA_SUCCESS;
@@ -108,7 +108,7 @@ void AsyncMemory::SetAccess(CUmemoryPool pool, int device, bool granted) {
   if (bytes != 0) machine_.scheduler.host_time_us += LatencyOf("cuMemSetAccess", bytes);
 }
 
-CUresult AsyncMemory::Grow(CUmemoryPool pool, const std::vector<Extent>& growth) {
+CUresult AsyncMemory::Grow(CUmemoryPool pool, const std::vector<AsyncExtent>& growth) {
   if (pool->base == 0) {
     const CUresult reserved = machine_.addresses.ReserveForPool(pool->decisions.span(), AsyncPool::kStep, &pool->base);
     if (reserved != CUDA_SUCCESS) return reserved;
@@ -117,14 +117,14 @@ CUresult AsyncMemory::Grow(CUmemoryPool pool, const std::vector<Extent>& growth)
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {pool->device}};
-  std::vector<Extent> made;
+  std::vector<AsyncExtent> made;
   CUresult result = CUDA_SUCCESS;
-  for (const Extent& extent : growth) {
+  for (const AsyncExtent& extent : growth) {
     for (uint64_t step = 0; result == CUDA_SUCCESS && step < extent.bytes; step += AsyncPool::kStep) {
       std::shared_ptr<Physical> physical;
       result = MakePhysical(machine_, AsyncPool::kStep, properties, &physical);
       if (result != CUDA_SUCCESS) break;
-      const Extent next{extent.offset + step, AsyncPool::kStep};
+      const AsyncExtent next{extent.offset + step, AsyncPool::kStep};
       result = machine_.addresses.Map(pool->base + next.offset, next.bytes, std::move(physical));
       COMMPOOL_CHECK(result == CUDA_SUCCESS, "a pool grows where it has grown before");
       MappedRange& mapping = *machine_.addresses.Find(pool->base + next.offset);
@@ -138,19 +138,19 @@ CUresult AsyncMemory::Grow(CUmemoryPool pool, const std::vector<Extent>& growth)
     }
   }
   if (result != CUDA_SUCCESS) {
-    for (const Extent& extent : made) GiveBack(pool, extent);
+    for (const AsyncExtent& extent : made) GiveBack(pool, extent);
   }
   return result;
 }
 
-void AsyncMemory::GiveBack(CUmemoryPool pool, const Extent& extent) {
+void AsyncMemory::GiveBack(CUmemoryPool pool, const AsyncExtent& extent) {
   const CUdeviceptr address = pool->base + extent.offset;
   const bool running = machine_.scheduler.IsRunningOn(address, extent.bytes);
   machine_.addresses.Unmap(address, extent.bytes,
                            running ? AddressSpace::Leave::kScrap : AddressSpace::Leave::kNothing);
 }
 
-// By virtual time, so that how fast this machine is decides nothing where the host has not waited.
+// Virtual time decides, so that the speed of this machine changes nothing.
 bool AsyncMemory::IsDone(const StreamPoint& point) const {
   return IsOver(*point.operation) && point.operation->end_us <= machine_.scheduler.host_time_us;
 }
@@ -183,16 +183,16 @@ CUresult AsyncMemory::Allocate(CUmemoryPool pool, uint64_t bytes, CUstream_st* s
   operation->after = plan->after;
   machine_.scheduler.Submit(stream, operation);
   pool->allocations[*address] = StreamPoint{stream->id, operation->sequence, operation};
-  machine_.ledger.Note(kAllocationKind, Identity(*address), Describe(*address, bytes));
+  machine_.logbook.Note(kAllocationKind, Identity(*address), Describe(*address, bytes));
   return CUDA_SUCCESS;
 }
 
 void AsyncMemory::Freed(CUmemoryPool pool, CUdeviceptr address, const char* call) {
-  const std::optional<Extent> extent = pool->decisions.LiveAt(address - pool->base);
-  if (const std::optional<std::string> holder = machine_.ledger.HolderOf(address, extent->bytes)) {
-    machine_.ledger.Report("memory unmapped while registered", std::string(call) + " while held by " + *holder);
+  const std::optional<AsyncExtent> extent = pool->decisions.LiveAt(address - pool->base);
+  if (const std::optional<std::string> holder = machine_.logbook.HolderOf(address, extent->bytes)) {
+    machine_.logbook.Report("memory unmapped while registered", std::string(call) + " while held by " + *holder);
   }
-  machine_.ledger.Forget(kAllocationKind, Identity(address));
+  machine_.logbook.Forget(kAllocationKind, Identity(address));
   pool->allocations.erase(address);
 }
 
@@ -211,7 +211,7 @@ CUresult AsyncMemory::Free(CUdeviceptr address) {
   if (!allocation || allocation->address != address) return CUDA_ERROR_INVALID_VALUE;
   CUmemoryPool const pool = allocation->pool;
   if (const char* name = machine_.scheduler.PendingUse(address, allocation->bytes)) {
-    machine_.ledger.Report("memory in use", std::string("cuMemFree while ") + name + " is still to run on it");
+    machine_.logbook.Report("memory in use", std::string("cuMemFree while ") + name + " is still to run on it");
   }
   Freed(pool, address, "cuMemFree");
   pool->decisions.Free(address - pool->base, std::nullopt);
@@ -229,14 +229,14 @@ CUmemoryPool AsyncMemory::Holding(CUdeviceptr address) const {
 std::optional<AsyncMemory::Allocation> AsyncMemory::Find(CUdeviceptr address) const {
   CUmemoryPool const pool = Holding(address);
   if (pool == nullptr) return std::nullopt;
-  const std::optional<Extent> live = pool->decisions.LiveAt(address - pool->base);
+  const std::optional<AsyncExtent> live = pool->decisions.LiveAt(address - pool->base);
   if (!live || !pool->allocations.contains(pool->base + live->offset)) return std::nullopt;
   return Allocation{pool, pool->base + live->offset, live->bytes};
 }
 
 void AsyncMemory::Trim(CUmemoryPool pool, uint64_t keep) {
   uint64_t bytes = 0;
-  for (const Extent& extent : pool->decisions.Release(keep)) {
+  for (const AsyncExtent& extent : pool->decisions.Release(keep)) {
     GiveBack(pool, extent);
     bytes += extent.bytes;
   }
@@ -280,8 +280,8 @@ void AsyncMemory::CheckLife(const Operation& operation) {
         if (!ordered) problem = "but is not ordered behind its allocation";
       }
       if (problem == nullptr) continue;
-      machine_.ledger.Report("use of stream-ordered memory outside its life",
-                             operation.name + " uses " + Describe(range.address, range.bytes) + ", " + problem);
+      machine_.logbook.Report("use of stream-ordered memory outside its life",
+                              operation.name + " uses " + Describe(range.address, range.bytes) + ", " + problem);
     }
   }
 }

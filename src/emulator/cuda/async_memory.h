@@ -63,7 +63,7 @@ class AsyncMemory {
 
   // Gives back what is free beyond `keep` bytes, as far as the host has waited for it to be free.
   void Trim(CUmemoryPool pool, uint64_t keep);
-  // What the host's waiting for a stream or an event does, or for a device: pools fall to their thresholds.
+  // The host has waited for a stream, an event or a device: pools shrink to their thresholds.
   void HostWaitedFor(const StreamReach& reach);
   void HostWaitedForDevice(int device);
 
@@ -74,8 +74,8 @@ class AsyncMemory {
   CUmemoryPool Holding(CUdeviceptr address) const;
   CUmemoryPool Add(int device, uint64_t limit);
   void RemoveIfUnused(CUmemoryPool pool);
-  CUresult Grow(CUmemoryPool pool, const std::vector<Extent>& growth);
-  void GiveBack(CUmemoryPool pool, const Extent& extent);
+  CUresult Grow(CUmemoryPool pool, const std::vector<AsyncExtent>& growth);
+  void GiveBack(CUmemoryPool pool, const AsyncExtent& extent);
   void Settle(const std::function<bool(const StreamPoint&)>& waited_for);
   bool IsDone(const StreamPoint& point) const;
   // What both ways to free have in common.

@@ -10,10 +10,10 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-uint64_t EndOf(const Extent& extent) { return extent.offset + extent.bytes; }
+uint64_t EndOf(const AsyncExtent& extent) { return extent.offset + extent.bytes; }
 
 // Adds a stretch that touches none of the map's, and joins it with its neighbours.
-void AddStretch(std::map<uint64_t, uint64_t>& stretches, const Extent& added) {
+void AddStretch(std::map<uint64_t, uint64_t>& stretches, const AsyncExtent& added) {
   uint64_t start = added.offset;
   uint64_t end = EndOf(added);
   const auto after = stretches.find(end);
@@ -31,7 +31,7 @@ void AddStretch(std::map<uint64_t, uint64_t>& stretches, const Extent& added) {
 }
 
 // REQUIRES: one stretch holds all of it.
-void RemoveStretch(std::map<uint64_t, uint64_t>& stretches, const Extent& removed) {
+void RemoveStretch(std::map<uint64_t, uint64_t>& stretches, const AsyncExtent& removed) {
   const auto holding = std::prev(stretches.upper_bound(removed.offset));
   const auto [start, end] = *holding;
   stretches.erase(holding);
@@ -75,8 +75,9 @@ std::map<uint64_t, Order> AsyncPool::OrdersOf(const Relate& relate) const {
   return orders;
 }
 
-std::vector<Extent> AsyncPool::Runs(const Extent& within, Order worst, const std::map<uint64_t, Order>& orders) const {
-  std::vector<Extent> runs;
+std::vector<AsyncExtent> AsyncPool::Runs(const AsyncExtent& within, Order worst,
+                                         const std::map<uint64_t, Order>& orders) const {
+  std::vector<AsyncExtent> runs;
   for (auto piece = std::prev(pieces_.upper_bound(within.offset));
        piece != pieces_.end() && piece->first < EndOf(within); ++piece) {
     const auto order = orders.find(piece->first);
@@ -93,11 +94,11 @@ std::vector<Extent> AsyncPool::Runs(const Extent& within, Order worst, const std
 }
 
 // The best fit, the lowest among equals.
-std::optional<Extent> AsyncPool::FitReserved(uint64_t bytes, Order worst,
-                                             const std::map<uint64_t, Order>& orders) const {
-  std::optional<Extent> best;
+std::optional<AsyncExtent> AsyncPool::FitReserved(uint64_t bytes, Order worst,
+                                                  const std::map<uint64_t, Order>& orders) const {
+  std::optional<AsyncExtent> best;
   for (const auto& [start, end] : steps_) {
-    for (const Extent& run : Runs({start, end - start}, worst, orders)) {
+    for (const AsyncExtent& run : Runs({start, end - start}, worst, orders)) {
       if (run.bytes >= bytes && (!best || run.bytes < best->bytes)) best = run;
     }
   }
@@ -105,8 +106,8 @@ std::optional<Extent> AsyncPool::FitReserved(uint64_t bytes, Order worst,
   return best;
 }
 
-std::vector<Extent> AsyncPool::Missing(const Extent& place) const {
-  std::vector<Extent> missing;
+std::vector<AsyncExtent> AsyncPool::Missing(const AsyncExtent& place) const {
+  std::vector<AsyncExtent> missing;
   uint64_t reached = place.offset / kStep * kStep;
   const uint64_t end = RoundUp(EndOf(place), kStep);
   while (reached < end) {
@@ -124,26 +125,26 @@ std::vector<Extent> AsyncPool::Missing(const Extent& place) const {
 
 namespace {
 
-uint64_t Total(const std::vector<Extent>& extents) {
+uint64_t Total(const std::vector<AsyncExtent>& extents) {
   uint64_t total = 0;
-  for (const Extent& extent : extents) total += extent.bytes;
+  for (const AsyncExtent& extent : extents) total += extent.bytes;
   return total;
 }
 
 }  // namespace
 
 // The place that needs the fewest new steps: it begins where free memory does, or where reserved memory begins or ends.
-std::optional<Extent> AsyncPool::FitGrowing(uint64_t bytes, const std::map<uint64_t, Order>& orders) const {
-  std::optional<Extent> best;
+std::optional<AsyncExtent> AsyncPool::FitGrowing(uint64_t bytes, const std::map<uint64_t, Order>& orders) const {
+  std::optional<AsyncExtent> best;
   uint64_t least = std::numeric_limits<uint64_t>::max();
-  const auto consider = [&](const Extent& run, uint64_t start) {
+  const auto consider = [&](const AsyncExtent& run, uint64_t start) {
     if (start < run.offset || start > EndOf(run) || EndOf(run) - start < bytes) return;
     const uint64_t growth = Total(Missing({start, bytes}));
     if (growth >= least) return;
     least = growth;
-    best = Extent{start, bytes};
+    best = AsyncExtent{start, bytes};
   };
-  for (const Extent& run : Runs({0, span_}, Order::kDone, orders)) {
+  for (const AsyncExtent& run : Runs({0, span_}, Order::kDone, orders)) {
     consider(run, run.offset);
     for (const auto& [start, end] : steps_) {
       consider(run, start);
@@ -158,7 +159,7 @@ std::optional<AsyncPool::Plan> AsyncPool::Find(uint64_t bytes, const Relate& rel
   const std::optional<uint64_t> rounded = CheckedRoundUp(bytes, kAlignment);
   if (!rounded || *rounded > span_) return std::nullopt;
   const std::map<uint64_t, Order> orders = OrdersOf(relate);
-  std::optional<Extent> place;
+  std::optional<AsyncExtent> place;
   for (const Order worst : {Order::kOwnStream, Order::kBehindEvents, Order::kDone}) {
     if (!place) place = FitReserved(*rounded, worst, orders);
   }
@@ -170,15 +171,16 @@ std::optional<AsyncPool::Plan> AsyncPool::FindDepending(uint64_t bytes, const Re
   const std::optional<uint64_t> rounded = CheckedRoundUp(bytes, kAlignment);
   if (!rounded) return std::nullopt;
   const std::map<uint64_t, Order> orders = OrdersOf(relate);
-  const std::optional<Extent> place = FitReserved(*rounded, Order::kNone, orders);
+  const std::optional<AsyncExtent> place = FitReserved(*rounded, Order::kNone, orders);
   return place ? std::optional<Plan>(PlanFor(bytes, *place, orders)) : std::nullopt;
 }
 
-AsyncPool::Plan AsyncPool::PlanFor(uint64_t bytes, const Extent& place, const std::map<uint64_t, Order>& orders) const {
+AsyncPool::Plan AsyncPool::PlanFor(uint64_t bytes, const AsyncExtent& place,
+                                   const std::map<uint64_t, Order>& orders) const {
   Plan plan{place, bytes, Missing(place), {}};
   for (auto piece = std::prev(pieces_.upper_bound(place.offset)); piece != pieces_.end() && piece->first < EndOf(place);
        ++piece) {
-    // Its own stream's frees come before it anyway.
+    // The stream orders its own frees before the allocation anyway.
     if (orders.at(piece->first) != Order::kOwnStream) plan.after.push_back(piece->second.point->operation);
   }
   return plan;
@@ -194,7 +196,7 @@ AsyncPool::Pieces::iterator AsyncPool::SplitAt(uint64_t offset) {
 }
 
 void AsyncPool::Take(const Plan& plan) {
-  for (const Extent& growth : plan.growth) AddStretch(steps_, growth);
+  for (const AsyncExtent& growth : plan.growth) AddStretch(steps_, growth);
   reserved.Set(reserved.current + Total(plan.growth));
   SplitAt(plan.place.offset);
   if (EndOf(plan.place) != span_) SplitAt(EndOf(plan.place));
@@ -248,15 +250,15 @@ void AsyncPool::Settle(const std::function<bool(const StreamPoint&)>& waited_for
   }
 }
 
-std::vector<Extent> AsyncPool::Release(uint64_t keep) {
+std::vector<AsyncExtent> AsyncPool::Release(uint64_t keep) {
   std::vector<uint64_t> candidates;
   for (const auto& [start, end] : steps_) {
     for (uint64_t step = start; step < end; step += kStep) candidates.push_back(step);
   }
-  std::vector<Extent> released;
+  std::vector<AsyncExtent> released;
   // The highest first: what is in use gathers at the low end.
   for (auto step = candidates.rbegin(); step != candidates.rend() && reserved.current > keep; ++step) {
-    const Extent extent{*step, kStep};
+    const AsyncExtent extent{*step, kStep};
     bool idle = true;
     for (auto piece = std::prev(pieces_.upper_bound(extent.offset));
          idle && piece != pieces_.end() && piece->first < EndOf(extent); ++piece) {
@@ -274,11 +276,11 @@ std::vector<Extent> AsyncPool::Release(uint64_t keep) {
   return released;
 }
 
-std::optional<Extent> AsyncPool::LiveAt(uint64_t offset) const {
+std::optional<AsyncExtent> AsyncPool::LiveAt(uint64_t offset) const {
   if (offset >= span_) return std::nullopt;
   const auto holding = std::prev(pieces_.upper_bound(offset));
   const bool inside = holding->second.live() && offset - holding->first < holding->second.requested;
-  return inside ? std::optional<Extent>({holding->first, holding->second.requested}) : std::nullopt;
+  return inside ? std::optional<AsyncExtent>({holding->first, holding->second.requested}) : std::nullopt;
 }
 
 }  // namespace commpool::internal::emulator

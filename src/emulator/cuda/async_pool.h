@@ -16,10 +16,10 @@ namespace commpool::internal::emulator {
 
 struct Operation;
 
-struct Extent {
+struct AsyncExtent {
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  bool operator==(const Extent&) const = default;
+  bool operator==(const AsyncExtent&) const = default;
 };
 
 // One operation of a stream: behind a free the memory may be used again, behind an allocation it may be used at all.
@@ -55,9 +55,9 @@ class AsyncPool {
 
   // Where an allocation goes, what must be reserved for it, and the frees that it must come after.
   struct Plan {
-    Extent place;
+    AsyncExtent place;
     uint64_t requested = 0;
-    std::vector<Extent> growth;  // whole steps
+    std::vector<AsyncExtent> growth;  // whole steps
     std::vector<std::shared_ptr<Operation>> after;
   };
   using Relate = std::function<Order(const StreamPoint&)>;
@@ -74,12 +74,12 @@ class AsyncPool {
 
   // What was freed at points that the host has waited for is anybody's.
   void Settle(const std::function<bool(const StreamPoint&)>& waited_for);
-  // Steps to give back until no more than `keep` is reserved, as far as they are anybody's. They count as given back.
-  std::vector<Extent> Release(uint64_t keep);
+  // Chooses steps that anybody may use, until no more than `keep` bytes are reserved. They count as given back.
+  std::vector<AsyncExtent> Release(uint64_t keep);
 
   uint64_t span() const { return span_; }
   // The live allocation that holds an offset, with the bytes that were asked for.
-  std::optional<Extent> LiveAt(uint64_t offset) const;
+  std::optional<AsyncExtent> LiveAt(uint64_t offset) const;
   size_t live() const { return live_; }
 
   struct Level {
@@ -103,12 +103,12 @@ class AsyncPool {
   using Pieces = std::map<uint64_t, Piece>;
 
   // Maximal runs of free pieces that the order allows, clipped to `within`.
-  std::vector<Extent> Runs(const Extent& within, Order worst, const std::map<uint64_t, Order>& orders) const;
+  std::vector<AsyncExtent> Runs(const AsyncExtent& within, Order worst, const std::map<uint64_t, Order>& orders) const;
   std::map<uint64_t, Order> OrdersOf(const Relate& relate) const;
-  Plan PlanFor(uint64_t bytes, const Extent& place, const std::map<uint64_t, Order>& orders) const;
-  std::optional<Extent> FitReserved(uint64_t bytes, Order worst, const std::map<uint64_t, Order>& orders) const;
-  std::optional<Extent> FitGrowing(uint64_t bytes, const std::map<uint64_t, Order>& orders) const;
-  std::vector<Extent> Missing(const Extent& place) const;
+  Plan PlanFor(uint64_t bytes, const AsyncExtent& place, const std::map<uint64_t, Order>& orders) const;
+  std::optional<AsyncExtent> FitReserved(uint64_t bytes, Order worst, const std::map<uint64_t, Order>& orders) const;
+  std::optional<AsyncExtent> FitGrowing(uint64_t bytes, const std::map<uint64_t, Order>& orders) const;
+  std::vector<AsyncExtent> Missing(const AsyncExtent& place) const;
   Pieces::iterator SplitAt(uint64_t offset);
   Pieces::iterator MergeAround(Pieces::iterator piece);
   bool MayMerge(const Piece& left, const Piece& right) const;

@@ -5,7 +5,7 @@
 
 namespace commpool::internal::emulator {
 
-std::string Block::Describe() const {
+std::string AnnouncedBlock::Describe() const {
   return "block of " + std::to_string(bytes) + " bytes allocated as #" + std::to_string(number) + " for stream " +
          std::to_string(stream) + " by pool " + pool + (freed ? ", freed" : "");
 }
@@ -13,7 +13,7 @@ std::string Block::Describe() const {
 void BlockTable::Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool) {
   if (bytes == 0 || address + bytes < address) return;
   Forget(address, bytes);
-  auto block = std::make_shared<Block>();
+  auto block = std::make_shared<AnnouncedBlock>();
   block->address = address;
   block->bytes = bytes;
   block->number = ++last_number_;
@@ -39,7 +39,7 @@ void BlockTable::Forget(CUdeviceptr address, uint64_t bytes) {
   }
 }
 
-std::shared_ptr<const Block> BlockTable::At(CUdeviceptr address) const {
+std::shared_ptr<const AnnouncedBlock> BlockTable::At(CUdeviceptr address) const {
   const auto after = pieces_.upper_bound(address);
   if (after == pieces_.begin()) return nullptr;
   const Piece& before = std::prev(after)->second;
@@ -48,10 +48,10 @@ std::shared_ptr<const Block> BlockTable::At(CUdeviceptr address) const {
 
 std::optional<BlockMisuse> BlockTable::Check(const commpoolEmulatorRange& range, Ends ends) const {
   const CUdeviceptr end = range.address + range.bytes;
-  const std::shared_ptr<const Block> own = At(range.address);
+  const std::shared_ptr<const AnnouncedBlock> own = At(range.address);
   if (own != nullptr && own->freed) return BlockMisuse{"use of a freed block", own->Describe()};
   for (auto next = pieces_.upper_bound(range.address); next != pieces_.end() && next->first < end; ++next) {
-    const Block& other = *next->second.block;
+    const AnnouncedBlock& other = *next->second.block;
     if (ends == Ends::kCount && own != nullptr && own.get() != &other) {
       return BlockMisuse{"access beyond a block", own->Describe() + ", and into the " + other.Describe()};
     }

@@ -1,5 +1,5 @@
-// Blocks as pools announce them: the driver knows segments only, and a use after a pool's own free breaks no rule of
-// its. Memory that nobody announced is not judged. Not thread-safe: the machine's lock guards it.
+// Blocks as pools announce them. The driver knows segments only, so a use after a pool's own free breaks none of its
+// rules. Memory that nobody announced is not judged. Not thread-safe: the machine's lock guards it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_
 
@@ -15,7 +15,7 @@
 
 namespace commpool::internal::emulator {
 
-struct Block {
+struct AnnouncedBlock {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;
   uint64_t number = 0;  // in the order of allocations, over all pools
@@ -40,9 +40,9 @@ class BlockTable {
   void Forget(CUdeviceptr address, uint64_t bytes);
 
   // The block that holds an address, freed or not; null where none was announced.
-  std::shared_ptr<const Block> At(CUdeviceptr address) const;
-  // What is wrong with a use of the range now. A graph's operation is judged by the ends of blocks when it is captured:
-  // at a replay blocks may lie there that the same capture was given later.
+  std::shared_ptr<const AnnouncedBlock> At(CUdeviceptr address) const;
+  // What is wrong with a use of the range now. The ends of blocks count when an operation is captured, and not when it
+  // is replayed: the same capture may have been given other blocks there meanwhile.
   enum class Ends { kCount, kCountedBefore };
   std::optional<BlockMisuse> Check(const commpoolEmulatorRange& range, Ends ends = Ends::kCount) const;
   bool empty() const { return pieces_.empty(); }
@@ -51,7 +51,7 @@ class BlockTable {
   // The part of a block that no later block has taken.
   struct Piece {
     CUdeviceptr end;
-    std::shared_ptr<Block> block;
+    std::shared_ptr<AnnouncedBlock> block;
   };
 
   std::map<CUdeviceptr, Piece> pieces_;  // by their first byte

@@ -26,8 +26,8 @@ constexpr uintptr_t kNearBytes = 256 << 10;
 
 }  // namespace
 
-// An unwound stack, and where on it the return addresses stand. Unwinding takes microseconds, but a program issues its
-// operations from few places: where the same frame finds every address in its old place, the stack is the same.
+// An unwound stack, and where its return addresses lie. Unwinding takes microseconds, and a program issues operations
+// from few places. So a stack with the same frame and the same addresses in the same places is not unwound again.
 struct CallStack::Walk {
   const void* frame = nullptr;  // of Capture; null where it cannot be recognised
   std::array<void*, kFrames> addresses = {};
@@ -58,7 +58,7 @@ bool IsStill(const Walk& walk, const void* frame) {
   return true;
 }
 
-// Not where a machine keeps return addresses elsewhere, nor where the stack continues on another one.
+// False where the machine keeps return addresses elsewhere, or the stack continues on another stack.
 bool CanBeRecognised(const Walk& walk) {
   for (size_t index = 1; index < walk.count; ++index) {
     const auto distance = reinterpret_cast<uintptr_t>(walk.places[index]) - reinterpret_cast<uintptr_t>(walk.frame);
@@ -108,7 +108,7 @@ std::string Describe(const Frame& frame) {
   return frame.symbol.empty() ? place : Demangled(frame.symbol) + " (" + place + ")";
 }
 
-// Of the emulated NCCL only the function that the program called.
+// The emulated NCCL shows as one function: the one that the program called.
 bool IsInsideNccl(const Frame& frame) {
   const char* const file = frame.module.dli_fname;
   return file != nullptr && std::strstr(file, "libnccl.so") != nullptr && !frame.symbol.starts_with("nccl");

@@ -10,21 +10,21 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-CUresult Invalidate(Capture& capture, CUresult why) {
+CUresult Invalidate(StreamCapture& capture, CUresult why) {
   capture.invalidated = true;
   return why;
 }
 
 }  // namespace
 
-void Capture::Tail::Add(const std::vector<CUgraphNode>& more) {
+void StreamCapture::Tail::Add(const std::vector<CUgraphNode>& more) {
   for (const CUgraphNode node : more) {
     if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
   }
   edges.resize(nodes.size());
 }
 
-bool Capture::IsJoined() const {
+bool StreamCapture::IsJoined() const {
   std::vector<CUgraphNode> open = tails.at(origin).nodes;
   std::set<CUgraphNode> reached(open.begin(), open.end());
   while (!open.empty()) {
@@ -41,18 +41,18 @@ bool Capture::IsJoined() const {
          std::all_of(tails.begin(), tails.end(), [&](const auto& entry) { return is_reached(entry.second); });
 }
 
-std::shared_ptr<Capture> Captures::Shared(const CUstream_st* stream) const {
+std::shared_ptr<StreamCapture> Captures::Shared(const CUstream_st* stream) const {
   for (const auto& capture : live_) {
     if (capture->tails.contains(const_cast<CUstream_st*>(stream))) return capture;
   }
   return nullptr;
 }
 
-Capture* Captures::Of(const CUstream_st* stream) const { return Shared(stream).get(); }
+StreamCapture* Captures::Of(const CUstream_st* stream) const { return Shared(stream).get(); }
 
 CUresult Captures::Begin(CUstream_st* stream, CUstreamCaptureMode mode, UserObjects& objects) {
   if (Of(stream) != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-  auto capture = std::make_shared<Capture>();
+  auto capture = std::make_shared<StreamCapture>();
   capture->id = next_id_++;
   capture->origin = stream;
   capture->thread = std::this_thread::get_id();
@@ -63,13 +63,13 @@ CUresult Captures::Begin(CUstream_st* stream, CUstreamCaptureMode mode, UserObje
   return CUDA_SUCCESS;
 }
 
-void Captures::Close(Capture& capture) {
+void Captures::Close(StreamCapture& capture) {
   capture.ended = true;
   std::erase_if(live_, [&](const auto& live) { return live.get() == &capture; });
 }
 
 CUresult Captures::End(CUstream_st* stream, std::unique_ptr<CUgraph_st>* graph) {
-  const std::shared_ptr<Capture> capture = Shared(stream);
+  const std::shared_ptr<StreamCapture> capture = Shared(stream);
   if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
   if (capture->origin != stream) return Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   // Every other answer ends the capture, even the one to another thread.
@@ -85,14 +85,14 @@ CUresult Captures::End(CUstream_st* stream, std::unique_ptr<CUgraph_st>* graph) 
 }
 
 CUresult Captures::Record(CUevent_st* event, CUstream_st* stream) {
-  const std::shared_ptr<Capture> capture = Shared(stream);
+  const std::shared_ptr<StreamCapture> capture = Shared(stream);
   if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   records_[event] = {capture, capture->tails.at(stream).nodes};
   return CUDA_SUCCESS;
 }
 
 CUresult Captures::Wait(CUstream_st* stream, CUevent_st* event, bool legacy) {
-  Capture* const own = Of(stream);
+  StreamCapture* const own = Of(stream);
   if (own != nullptr && own->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   const auto found = records_.find(event);
   if (found == records_.end()) {
@@ -100,7 +100,7 @@ CUresult Captures::Wait(CUstream_st* stream, CUevent_st* event, bool legacy) {
     return Invalidate(*own, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   }
   const CapturedRecord& record = found->second;
-  Capture& theirs = *record.capture;
+  StreamCapture& theirs = *record.capture;
   if (theirs.ended) return CUDA_ERROR_INVALID_VALUE;
   if (legacy) return Invalidate(theirs, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   if (theirs.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -113,9 +113,9 @@ CUresult Captures::Wait(CUstream_st* stream, CUevent_st* event, bool legacy) {
 }
 
 CUresult Captures::AddNode(CUstream_st* stream, Operation operation) {
-  Capture& capture = *Of(stream);
+  StreamCapture& capture = *Of(stream);
   if (capture.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  Capture::Tail& tail = capture.tails.at(stream);
+  StreamCapture::Tail& tail = capture.tails.at(stream);
   auto node = std::make_shared<CUgraphNode_st>();
   node->operation = std::move(operation);
   node->device = stream->device;
@@ -128,7 +128,7 @@ CUresult Captures::AddNode(CUstream_st* stream, Operation operation) {
 
 void Captures::Forget(CUstream_st* stream) {
   announced_.erase(stream);
-  const std::shared_ptr<Capture> capture = Shared(stream);
+  const std::shared_ptr<StreamCapture> capture = Shared(stream);
   if (capture == nullptr) return;
   if (capture->origin == stream) return Close(*capture);
   capture->departed.Add(capture->tails.at(stream).nodes);
@@ -149,14 +149,14 @@ CUresult Captures::RefuseUnsafe() {
 }
 
 CUresult Captures::RefuseCaptured(const CUstream_st* stream) {
-  Capture* const capture = Of(stream);
+  StreamCapture* const capture = Of(stream);
   return capture == nullptr ? CUDA_SUCCESS : Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 CUresult Captures::RefuseCaptured(const CUevent_st* event) {
   const auto found = records_.find(event);
   if (found == records_.end()) return CUDA_SUCCESS;
-  Capture& capture = *found->second.capture;
+  StreamCapture& capture = *found->second.capture;
   return capture.ended ? CUDA_ERROR_INVALID_VALUE : Invalidate(capture, CUDA_ERROR_CAPTURED_EVENT);
 }
 
@@ -199,7 +199,7 @@ void Captures::Announce(CUstream_st* stream, bool announced) {
 }
 
 bool Captures::IsAnnounced(const CUstream_st* stream) const {
-  const Capture* const capture = Of(stream);
+  const StreamCapture* const capture = Of(stream);
   return announced_.contains(stream) || (capture != nullptr && announced_.contains(capture->origin));
 }
 

@@ -1,7 +1,7 @@
 // Stream capture: which streams capture, what they have captured, and which calls that forbids.
 //
-// Answers are those of an H200 with driver 580: what breaks a rule invalidates the captures concerned, and those must
-// still be ended. Guarded by the machine's lock.
+// Answers are those of an H200 with driver 580: a call that breaks a rule invalidates the captures concerned, and the
+// program must still end them. Guarded by the machine's lock.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_
 
@@ -22,8 +22,8 @@ namespace commpool::internal::emulator {
 class Machine;
 
 // One capture, from its beginning to its end.
-struct Capture {
-  // What the next node of a stream depends on, and the same for who asks for edges.
+struct StreamCapture {
+  // What the next node of a stream depends on; with edges, for calls that ask for them.
   struct Tail {
     std::vector<CUgraphNode> nodes;
     std::vector<CUgraphEdgeData> edges;
@@ -47,7 +47,7 @@ struct Capture {
 class Captures {
  public:
   // The capture that a stream is in; null where it captures nothing.
-  Capture* Of(const CUstream_st* stream) const;
+  StreamCapture* Of(const CUstream_st* stream) const;
 
   // The API functions of these names, once their arguments are checked.
   CUresult Begin(CUstream_st* stream, CUstreamCaptureMode mode, UserObjects& objects);
@@ -82,14 +82,14 @@ class Captures {
 
  private:
   struct CapturedRecord {
-    std::shared_ptr<Capture> capture;
+    std::shared_ptr<StreamCapture> capture;
     std::vector<CUgraphNode> nodes;
   };
 
-  std::shared_ptr<Capture> Shared(const CUstream_st* stream) const;
-  void Close(Capture& capture);
+  std::shared_ptr<StreamCapture> Shared(const CUstream_st* stream) const;
+  void Close(StreamCapture& capture);
 
-  std::vector<std::shared_ptr<Capture>> live_;
+  std::vector<std::shared_ptr<StreamCapture>> live_;
   std::map<const CUevent_st*, CapturedRecord> records_;
   std::map<const CUstream_st*, int> announced_;
   uint64_t next_id_ = 1;
@@ -98,8 +98,8 @@ class Captures {
 // How the calling thread takes captures: cuThreadExchangeStreamCaptureMode.
 CUstreamCaptureMode& ThreadCaptureMode();
 
-// Whether a stream (as Scheduler::Resolve gives it) captures without a pool having been told: commpool's pools serve
-// captures that are announced only.
+// Whether a stream (as Scheduler::Resolve gives it) captures although no pool was told: commpool's pools serve only
+// captures that are announced.
 bool IsUnannouncedCapture(const Machine& machine, const CUstream_st* stream);
 
 }  // namespace commpool::internal::emulator

@@ -21,7 +21,7 @@ std::shared_ptr<Operation> Replayed(Machine& machine, const CUgraphNode_st& node
   if (!operation->repeat) return operation;
   operation->start = operation->repeat();
   operation->repeat = nullptr;
-  if (!operation->start) machine.ledger.Report("a graph repeats what is gone", operation->name);
+  if (!operation->start) machine.logbook.Report("a graph repeats what is gone", operation->name);
   return operation;
 }
 

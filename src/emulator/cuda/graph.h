@@ -1,8 +1,8 @@
 // Graphs: captured operations with the order between them, and their replay.
 //
 // A node keeps an operation as it was captured; each replay submits a copy, so what it touches is checked each time.
-// Nodes never change once captured, so an executable graph shares them with the graph that it was made from, and
-// outlives it. Guarded by the machine's lock.
+// Captured nodes never change, so an executable graph shares them with the graph that it was made from, and outlives
+// it. Guarded by the machine's lock.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_GRAPH_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_GRAPH_H_
 

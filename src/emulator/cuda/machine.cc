@@ -33,8 +33,8 @@ Machine& Machine::Get() {
 
 Machine::Machine()
     : description(ReadDescription()),
-      ledger(description),
-      races(ledger, description.races() ? RaceChecker::Mode::kOn : RaceChecker::Mode::kOff),
+      logbook(description),
+      races(logbook, description.races() ? RaceChecker::Mode::kOn : RaceChecker::Mode::kOff),
       scheduler(*this, description.devices(), description.seed()) {
   for (int device = 0; device < description.devices(); ++device) {
     contexts.push_back(std::make_unique<CUctx_st>());
@@ -101,15 +101,15 @@ CUresult Machine::Submit(CUstream_st* stream, std::shared_ptr<Operation> operati
 
 void Machine::ReportIfInUse(CUdeviceptr address, uint64_t bytes, const char* what) {
   if (const char* name = scheduler.PendingUse(address, bytes)) {
-    ledger.Report("memory in use", std::string(what) + " while " + name + " is still to run on it");
+    logbook.Report("memory in use", std::string(what) + " while " + name + " is still to run on it");
   }
-  if (const std::optional<std::string> holder = ledger.HolderOf(address, bytes)) {
-    ledger.Report("memory unmapped while registered", std::string(what) + " while held by " + *holder);
+  if (const std::optional<std::string> holder = logbook.HolderOf(address, bytes)) {
+    logbook.Report("memory unmapped while registered", std::string(what) + " while held by " + *holder);
   }
   const char* const of_graph = graphs.UserOf(address, bytes);
   if (const char* name = of_graph != nullptr ? of_graph : captures.UserOf(address, bytes)) {
-    ledger.Report("unmapped while a live graph uses it",
-                  std::string(what) + " of memory that its node " + name + " names");
+    logbook.Report("unmapped while a live graph uses it",
+                   std::string(what) + " of memory that its node " + name + " names");
   }
 }
 

@@ -19,7 +19,7 @@
 #include "src/emulator/cuda/async_memory.h"
 #include "src/emulator/cuda/capture.h"
 #include "src/emulator/cuda/graph.h"
-#include "src/emulator/cuda/ledger.h"
+#include "src/emulator/cuda/logbook.h"
 #include "src/emulator/cuda/multicast.h"
 #include "src/emulator/cuda/pool_streams.h"
 #include "src/emulator/cuda/race_checker.h"
@@ -66,7 +66,7 @@ class Machine {
   AddressSpace addresses;
   Multicasts multicasts;
   std::map<CUdeviceptr, NvlsNote> nvls;  // by address
-  Ledger ledger;
+  Logbook logbook;
   RaceChecker races;
   PoolStreams pool_streams;
   Scheduler scheduler;

@@ -86,7 +86,7 @@ class MemoryBank {
   uint64_t used_ = 0;
   std::vector<uint32_t> free_records_;
   uint32_t next_record_ = 0;           // of those that were never used
-  std::set<uint32_t> maybe_released_;  // let go of here; the last of the importers may have since
+  std::set<uint32_t> maybe_released_;  // released here; the last importer may have released them since
 };
 
 }  // namespace commpool::internal::emulator

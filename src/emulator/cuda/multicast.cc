@@ -37,7 +37,7 @@ MulticastResult Multicasts::Bind(Handle handle, uint64_t offset, const MemoryPar
   const CUmemLocation& location = part.physical->properties.location;
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return {CUDA_ERROR_NOT_SUPPORTED};
   if (object.devices.size() < properties.numDevices) {
-    // A driver waits here for the devices that are missing: for ever, where this thread would have added them.
+    // A driver waits here for the missing devices. It would wait for ever if this thread were to add them.
     return {CUDA_ERROR_SYSTEM_NOT_READY, "multicast memory bound before all devices were added",
             std::to_string(object.devices.size()) + " of " + std::to_string(properties.numDevices) + " devices"};
   }

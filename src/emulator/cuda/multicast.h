@@ -1,5 +1,5 @@
-// Multicast objects: which devices they span and what memory is bound to them. Bound, not mapped: the emulated NCCL
-// needs them to tell whether memory could be used with NVLink multicast. Not thread-safe: the machine's lock guards it.
+// Multicast objects: which devices they span and what memory is bound to them. They are never mapped: the emulated NCCL
+// only needs to know whether NVLink multicast could use the memory. Not thread-safe: the machine's lock guards it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_MULTICAST_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_MULTICAST_H_
 
@@ -23,7 +23,7 @@ struct MemoryPart {
   uint64_t bytes = 0;
 };
 
-// What a call did wrong beyond its result: empty where the result says it all.
+// A broken rule that the result does not tell; empty where there is none.
 struct MulticastResult {
   CUresult result = CUDA_SUCCESS;
   std::string broken_rule = {};

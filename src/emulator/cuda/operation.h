@@ -19,7 +19,7 @@
 
 namespace commpool::internal::emulator {
 
-struct Block;
+struct AnnouncedBlock;
 struct Operation;
 
 // What an event record leaves: done once everything before it in its stream is.
@@ -35,7 +35,7 @@ using Pointers = std::vector<void*>;
 
 struct Operation {
   enum class State { kWaiting, kRunning, kDone };
-  // What runs code of the program may block: it holds its stream, not its device.
+  // An operation that runs code of the program may block: then it holds its stream, not its device.
   enum class Pace { kPrompt, kMayBlock };
 
   std::string name;
@@ -43,7 +43,7 @@ struct Operation {
   std::vector<commpoolEmulatorRange> writes;
   double duration_us = 0;
   Pace pace = Pace::kPrompt;
-  // Of a copy: the devices of which one must have access. A kernel has none here: its stream's device must.
+  // Of a copy: one of these devices must have access. Empty for a kernel: its stream's device must.
   std::vector<int> copy_devices;
 
   // Runs on the device's worker. Exactly one of the two is set, or neither for markers and waits.
@@ -69,14 +69,14 @@ struct Operation {
   State state = State::kWaiting;
 
   // The race checker's:
-  uint64_t stream = 0;                               // number of its stream
-  std::shared_ptr<const Clock> host;                 // what the host knew when it submitted it; null once it started
-  Clock clock;                                       // what came before it, and itself
-  uint64_t component = 0;                            // its stream's, in the clock
-  CallStack issued_at;                               // where it was submitted
-  std::vector<std::shared_ptr<const Block>> blocks;  // announced ones, in which its ranges begin
-  std::set<uint64_t> reported_with;                  // sequences of operations that it was found to race with
-  StreamReach reach;                                 // itself included
+  uint64_t stream = 0;                // number of its stream
+  std::shared_ptr<const Clock> host;  // what the host knew when it submitted it; null once it started
+  Clock clock;                        // what came before it, and itself
+  uint64_t component = 0;             // its stream's, in the clock
+  CallStack issued_at;                // where it was submitted
+  std::vector<std::shared_ptr<const AnnouncedBlock>> blocks;  // announced ones, in which its ranges begin
+  std::set<uint64_t> reported_with;                           // sequences of operations that it was found to race with
+  StreamReach reach;                                          // itself included
 
   bool Touches(CUdeviceptr address, uint64_t bytes) const {
     const auto overlaps = [&](const commpoolEmulatorRange& range) {

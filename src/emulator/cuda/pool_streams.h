@@ -1,8 +1,8 @@
 // Streams that pools know: those that blocks were allocated for, and those that were recorded for blocks.
 //
-// A pool keeps its order under a stream's handle, which the driver gives to another stream once this one is destroyed:
-// so pools are told before (commpool_release_stream). They know a stream as long as they have the memory that it used.
-// Not thread-safe: the machine's lock guards it.
+// A pool knows a stream by its handle, and the driver gives the handle of a destroyed stream to another one. So the
+// program tells the pools before it destroys a stream (commpool_release_stream). They know a stream as long as they
+// have the memory that it used. Not thread-safe: the machine's lock guards it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_POOL_STREAMS_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_POOL_STREAMS_H_
 
@@ -23,7 +23,7 @@ class PoolStreams {
   // The segment is gone.
   void Forget(CUdeviceptr address, uint64_t bytes);
 
-  // The stream is destroyed. Which pool still knew it: the last that used it; empty where none did.
+  // The stream is destroyed. Returns the pool that used it last and still knows it; empty where none does.
   std::string Destroyed(uint64_t stream);
 
  private:

@@ -11,7 +11,7 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-// Histories are searched for what nobody can race with any more when they have grown to twice what was left last time.
+// Histories forget accesses that nothing can race with any more, each time they have doubled in size.
 constexpr size_t kFewPieces = 1024;
 
 // An operation reads at the first of its ticks and writes at the second.
@@ -29,7 +29,7 @@ uint64_t Mixed(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-void NoteBlock(Operation& operation, std::shared_ptr<const Block> block) {
+void NoteBlock(Operation& operation, std::shared_ptr<const AnnouncedBlock> block) {
   const auto known = std::find(operation.blocks.begin(), operation.blocks.end(), block);
   if (block != nullptr && known == operation.blocks.end()) operation.blocks.push_back(std::move(block));
 }
@@ -42,10 +42,10 @@ bool IsWithin(const commpoolEmulatorRange& range, const std::vector<commpoolEmul
 
 }  // namespace
 
-RaceChecker::RaceChecker(Ledger& ledger, Mode mode)
-    : mode_(mode), ledger_(ledger), process_(RandomProcessNumber()), most_pieces_(kFewPieces) {}
+RaceChecker::RaceChecker(Logbook& logbook, Mode mode)
+    : mode_(mode), logbook_(logbook), process_(RandomProcessNumber()), most_pieces_(kFewPieces) {}
 
-// A component serves again once the host has waited for all its work: whatever the new stream runs comes after that.
+// A new stream takes over a component once the host has waited for all its work: the new stream's work comes later.
 StreamClock RaceChecker::OpenStream() {
   StreamClock stream;
   if (!on()) return stream;
@@ -97,7 +97,7 @@ void RaceChecker::CheckBlocks(const Operation& operation, BlockTable::Ends ends)
   for (const auto* ranges : {&operation.reads, &operation.writes}) {
     for (const commpoolEmulatorRange& range : *ranges) {
       if (const std::optional<BlockMisuse> misuse = blocks_.Check(range, ends)) {
-        ledger_.Report(misuse->rule, DescribeMisuse(operation, range, misuse->details));
+        logbook_.Report(misuse->rule, DescribeMisuse(operation, range, misuse->details));
       }
     }
   }
@@ -118,7 +118,7 @@ void RaceChecker::Started(Operation& operation, const StreamClock& stream) {
 void RaceChecker::Touched(const std::shared_ptr<Operation>& operation, AddressSpace& addresses) {
   if (!on()) return;
   for (const commpoolEmulatorRange& range : operation->reads) {
-    // What is written too conflicts with whatever a read does.
+    // A write finds every conflict that a read of the same bytes would find.
     if (!IsWithin(range, operation->writes)) Touch(AccessKind::kRead, range, operation, addresses);
   }
   for (const commpoolEmulatorRange& range : operation->writes) Touch(AccessKind::kWrite, range, operation, addresses);
@@ -139,7 +139,7 @@ void RaceChecker::Touch(AccessKind kind, const commpoolEmulatorRange& range,
     pieces_ += history->size() - before;
     for (const Conflict& conflict : conflicts_) {
       if (operation->reported_with.insert(conflict.earlier.operation->sequence).second) {
-        ledger_.Report("race", DescribeRace(*operation, kind, mapping->address, conflict));
+        logbook_.Report("race", DescribeRace(*operation, kind, mapping->address, conflict));
       }
     }
     conflicts_.clear();
@@ -169,7 +169,7 @@ void RaceChecker::Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& a
     if (history == nullptr) continue;
     for (Conflict& access : history->NotCoveredBy(*host_, mapping->address)) open.push_back(std::move(access));
   }
-  if (!open.empty()) ledger_.Report("unmapped before the host waited", DescribeOpenAccesses(open));
+  if (!open.empty()) logbook_.Report("unmapped before the host waited", DescribeOpenAccesses(open));
 }
 
 Clock RaceChecker::Contribution(const Operation& operation) const {
@@ -178,7 +178,7 @@ Clock RaceChecker::Contribution(const Operation& operation) const {
   return clock;
 }
 
-// What every operation that has yet to start will know.
+// Every operation that starts from now on knows at least this.
 std::shared_ptr<const Clock> RaceChecker::Floor() {
   while (!earlier_host_.empty()) {
     if (std::shared_ptr<const Clock> earliest = earlier_host_.front().lock()) return earliest;

@@ -17,7 +17,7 @@
 #include "src/emulator/cuda/address_space.h"
 #include "src/emulator/cuda/block_table.h"
 #include "src/emulator/cuda/clock.h"
-#include "src/emulator/cuda/ledger.h"
+#include "src/emulator/cuda/logbook.h"
 #include "src/emulator/cuda/operation.h"
 
 namespace commpool::internal::emulator {
@@ -26,8 +26,8 @@ class RaceChecker {
  public:
   enum class Mode { kOff, kOn };  // off, every function does nothing
 
-  // `ledger` outlives the checker.
-  RaceChecker(Ledger& ledger, Mode mode);
+  // `logbook` outlives the checker.
+  RaceChecker(Logbook& logbook, Mode mode);
 
   bool on() const { return mode_ == Mode::kOn; }
 
@@ -38,15 +38,15 @@ class RaceChecker {
   enum class Memory { kFresh, kImported };
   std::shared_ptr<AccessHistory> HistoryOf(uint64_t physical, Memory memory);
 
-  // An operation's life: notes what the host knew and where it was issued, and judges it by the announced blocks;
+  // Submission: notes what the host knew and where the call was made, and checks the announced blocks.
   void Submitted(Operation& operation);
-  // judges one that is captured instead by the same blocks;
+  // Capture, in place of a submission: checks the same blocks.
   void Captured(Operation& operation);
-  // makes its clock, once all that it waits for has ended;
+  // Start, when all that it waits for has ended: makes its clock.
   void Started(Operation& operation, const StreamClock& stream);
-  // judges what it touches, where it runs at all;
+  // Run: checks what it touches.
   void Touched(const std::shared_ptr<Operation>& operation, AddressSpace& addresses);
-  // passes its clock on.
+  // End: passes its clock on.
   void Ended(const Operation& operation, StreamClock& stream);
 
   // The host has waited for what the clock covers, or has asked and heard that it is done.
@@ -54,7 +54,7 @@ class RaceChecker {
   // Reports accesses through the addresses that the host has not waited for.
   void Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& addresses);
 
-  // What others may know of an operation that still runs: that it has read, not that it has written.
+  // The clock of an operation that still runs, for others: it has read, but it may not have written yet.
   Clock Contribution(const Operation& operation) const;
 
   BlockTable& blocks() { return blocks_; }
@@ -67,7 +67,7 @@ class RaceChecker {
   std::shared_ptr<const Clock> Floor();
 
   const Mode mode_;
-  Ledger& ledger_;
+  Logbook& logbook_;
   BlockTable blocks_;
   std::shared_ptr<const Clock> host_ = std::make_shared<Clock>();
   // What the host knew before, as operations that have yet to start may hold it.

@@ -39,7 +39,8 @@ void Scheduler::RetireIfDestroyed(CUstream_st* stream) {
   if (!stream->destroyed || !stream->queue.empty()) return;
   const auto device = static_cast<size_t>(stream->device);
   gone_[device].Join(stream->clock.clock);
-  if (stream->blocking()) legacy_[device]->clock.clock.Join(stream->clock.clock);  // what comes on it comes after
+  // The legacy stream's later operations come after those of a blocking stream.
+  if (stream->blocking()) legacy_[device]->clock.clock.Join(stream->clock.clock);
   machine_.races.CloseStream(stream->clock);
   streams_.erase(stream);
 }
@@ -186,9 +187,9 @@ bool Scheduler::CheckRanges(const Operation& operation, Pointers* reads, Pointer
     for (const commpoolEmulatorRange& range : writing ? operation.writes : operation.reads) {
       if (machine_.CheckAccess(range, operation.device, operation.copy_devices) != CUDA_SUCCESS) {
         context.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
-        machine_.ledger.Report("access to memory that is not there",
-                               operation.name + " on device " + std::to_string(operation.device) +
-                                   ": the range was unmapped or revoked before it ended");
+        machine_.logbook.Report("access to memory that is not there",
+                                operation.name + " on device " + std::to_string(operation.device) +
+                                    ": the range was unmapped or revoked before it ended");
         return false;
       }
       Pointers* const pointers = writing ? writes : reads;

@@ -1,9 +1,9 @@
 // Streams, events and the workers that run their operations: later, never at once, and in any order that the rules
 // allow.
 //
-// Each device has workers, of which one at a time leads: it picks among the streams whose head may run by a seeded
-// choice. It hands the lead on before it runs what may block, so that a blocked host function holds its stream only.
-// Workers of one process go on while the host waits elsewhere, so a collective that another rank needs makes progress.
+// Each device has workers, and one at a time leads: it picks among the streams whose head may run, by a seeded choice.
+// It gives the lead away before it runs what may block, so that a blocked host function holds its stream only. Workers
+// go on while the host waits elsewhere, so that a collective makes progress that another rank needs.
 // Guarded by the machine's lock.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_SCHEDULER_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_SCHEDULER_H_
@@ -68,7 +68,7 @@ class Scheduler {
   // Puts an operation at a stream's end, behind what the legacy stream's rules put before it.
   void Submit(CUstream_st* stream, std::shared_ptr<Operation> operation);
 
-  // What an operation would come behind if it were submitted now, as far as its own stream's operations tell.
+  // What would come before an operation that is submitted now, as far as its own stream tells.
   StreamReach ReachOf(const CUstream_st* stream) const;
 
   // Waits for what was submitted so far, and joins the host's virtual time. The lock is given up meanwhile.
@@ -84,7 +84,7 @@ class Scheduler {
 
   // The name of an operation still to end that touches the range; null where there is none.
   const char* PendingUse(CUdeviceptr address, uint64_t bytes) const;
-  // Whether one of those is running at this moment, with pointers to the range in its hands.
+  // Whether such an operation is running at this moment, with pointers to the range.
   bool IsRunningOn(CUdeviceptr address, uint64_t bytes) const;
 
   double host_time_us = 0;  // virtual
@@ -105,7 +105,8 @@ class Scheduler {
   bool IsReady(const CUstream_st& stream) const;
   double StartTime(const CUstream_st& stream, const Operation& operation) const;
   void Run(std::unique_lock<std::mutex>& lock, CUstream_st* stream, const std::shared_ptr<Operation>& operation);
-  // Whether the operation may touch what it declares; a report and a lost context where not. Its pointers, where asked.
+  // Whether the operation may touch what it declares; if not, reports it and loses the context. Its pointers, where
+  // asked.
   bool CheckRanges(const Operation& operation, Pointers* reads, Pointers* writes);
   void Finish(CUstream_st* stream, const std::shared_ptr<Operation>& operation, double end_us);
   void RetireIfDestroyed(CUstream_st* stream);

@@ -6,7 +6,7 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-// Every operation has a copy: a program that makes streams without end must not pay for those that are gone.
+// Every operation holds a copy, so streams that are gone are dropped: a program may make streams without end.
 constexpr size_t kMostEntries = 64;
 
 }  // namespace

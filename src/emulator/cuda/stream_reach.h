@@ -1,6 +1,6 @@
-// What the submissions so far put before an operation: known at once, where a vector clock is made when it runs.
+// What comes before an operation, by the submissions so far. It is known at submission; a vector clock only at the run.
 //
-// The stream-ordered allocator follows it to reuse memory. It may know less than is true, never more. Values.
+// The stream-ordered allocator goes by it to reuse memory. It may know less than is true, never more. Values.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_STREAM_REACH_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_STREAM_REACH_H_
 

@@ -1,4 +1,4 @@
-// User objects: what a program wants to be told of when the last graph that needs it is gone.
+// User objects: their callbacks tell a program when the last graph that needs one is gone.
 //
 // Counted references. The callback of an object without references runs on one thread of the emulator's own, some time
 // later, and may call no CUDA. Guarded by the machine's lock.

@@ -12,14 +12,14 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-using Child = Communicator::Child;
+using Child = EmulatedCommunicator::Child;
 
 // Agrees with the other ranks of the parent, then makes the child.
 template <typename Agree>
 ncclResult_t MakeChild(const char* name, const Call& call, ncclComm_t* child, const ncclConfig_t* config,
                        const Agree& agree) {
   Group& group = Group::OfThisThread();
-  const std::shared_ptr<Communicator>& parent = call.communicator();
+  const std::shared_ptr<EmulatedCommunicator>& parent = call.communicator();
   Blocking blocking = parent->async() != nullptr ? Blocking::kNo : Blocking::kYes;
   if (const ncclResult_t result = ReadConfig(config, blocking, &blocking); result != ncclSuccess) {
     return group.Note(result);
@@ -42,7 +42,7 @@ ncclResult_t Refuse(const char* name, const char* reason) {
   return Group::OfThisThread().Note(ncclInvalidArgument);
 }
 
-// A rank that is new takes part in nothing but the joining.
+// A new rank takes part only in the joining.
 ncclResult_t JoinGrown(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm, const ncclConfig_t* config) {
   if (id == nullptr || rank < 0 || rank >= ranks || MagicOf(*id) == 0) {
     return Refuse("ncclCommGrow", "a new rank needs an id and its number");
@@ -74,14 +74,15 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key
   if (newcomm == nullptr || color < NCCL_SPLIT_NOCOLOR) return Refuse("ncclCommSplit", "invalid color or result");
   if (color == NCCL_SPLIT_NOCOLOR) {
     *newcomm = nullptr;
-    const std::shared_ptr<Communicator>& parent = call.communicator();
+    const std::shared_ptr<EmulatedCommunicator>& parent = call.communicator();
     return Group::OfThisThread().WaitForRanks(parent, [parent, color, key] {
       Child nobody;
       return parent->AgreeOnSplit(color, key, &nobody);
     });
   }
-  return MakeChild("ncclCommSplit", call, newcomm, config,
-                   [color, key](Communicator& parent, Child* child) { return parent.AgreeOnSplit(color, key, child); });
+  return MakeChild("ncclCommSplit", call, newcomm, config, [color, key](EmulatedCommunicator& parent, Child* child) {
+    return parent.AgreeOnSplit(color, key, child);
+  });
 }
 COMMPOOL_NCCL_PROFILED(ncclCommSplit);
 
@@ -100,7 +101,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanks
     return Refuse("ncclCommShrink", "the list names no rank of the communicator, or the caller");
   }
   return MakeChild("ncclCommShrink", call, newcomm, config,
-                   [excluded, shrinkFlags](Communicator& parent, Child* child) {
+                   [excluded, shrinkFlags](EmulatedCommunicator& parent, Child* child) {
                      return parent.AgreeOnShrink(excluded, shrinkFlags, child);
                    });
 }
@@ -128,16 +129,17 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const n
   if (nRanks <= call->ranks() || rank != -1) return Refuse("ncclCommGrow", "an old rank passes -1 and a larger number");
   const ncclUniqueId id = uniqueId != nullptr ? *uniqueId : ncclUniqueId{};
   const bool brings_id = uniqueId != nullptr;
-  return MakeChild("ncclCommGrow", call, newcomm, config, [nRanks, id, brings_id](Communicator& parent, Child* child) {
-    return parent.AgreeOnGrow(nRanks, brings_id ? &id : nullptr, child);
-  });
+  return MakeChild("ncclCommGrow", call, newcomm, config,
+                   [nRanks, id, brings_id](EmulatedCommunicator& parent, Child* child) {
+                     return parent.AgreeOnGrow(nRanks, brings_id ? &id : nullptr, child);
+                   });
 }
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
   const Call call("ncclCommRevoke", comm);
   if (call.result() != ncclSuccess) return call.result();
   if (revokeFlags != NCCL_REVOKE_DEFAULT) return ncclInvalidArgument;
-  const std::shared_ptr<Communicator>& communicator = call.communicator();
+  const std::shared_ptr<EmulatedCommunicator>& communicator = call.communicator();
   if (communicator->async() == nullptr) return communicator->Revoke();
   return AsyncWork::Run({communicator->async()}, [communicator] { return communicator->Revoke(); });
 }

@@ -14,7 +14,7 @@ ncclResult_t Collective(const char* name, ncclComm_t comm, CollectiveRequest req
   ncclResult_t result = call->ResolveOperation(&request);
   if (result == ncclSuccess) result = call->Check(request);
   if (result != ncclSuccess) return group.Note(result);
-  const std::shared_ptr<Communicator>& communicator = call.communicator();
+  const std::shared_ptr<EmulatedCommunicator>& communicator = call.communicator();
   return group.Launch(communicator, [communicator, request] { return communicator->Launch(request); });
 }
 

@@ -121,7 +121,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Call call("ncclCommFinalize", comm);
   if (call.result() != ncclSuccess) return call.result();
   if (call->stopped()) return ncclInvalidUsage;  // nccl.h: not after ncclCommRevoke
-  const std::shared_ptr<Communicator>& communicator = call.communicator();
+  const std::shared_ptr<EmulatedCommunicator>& communicator = call.communicator();
   if (communicator->async() == nullptr) return communicator->Finalize();
   return AsyncWork::Run({communicator->async()}, [communicator] { return communicator->Finalize(); });
 }
@@ -162,7 +162,7 @@ COMMPOOL_NCCL_PROFILED(ncclCommGetAsyncError);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   if (const ncclResult_t injected = EnterCall("ncclCommCount"); injected != ncclSuccess) return injected;
-  const std::shared_ptr<Communicator> found = FindReported("ncclCommCount", comm);
+  const std::shared_ptr<EmulatedCommunicator> found = FindReported("ncclCommCount", comm);
   if (found == nullptr || count == nullptr) return ncclInvalidArgument;
   *count = found->ranks();
   return ncclSuccess;
@@ -171,7 +171,7 @@ COMMPOOL_NCCL_PROFILED(ncclCommCount);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
   if (const ncclResult_t injected = EnterCall("ncclCommCuDevice"); injected != ncclSuccess) return injected;
-  const std::shared_ptr<Communicator> found = FindReported("ncclCommCuDevice", comm);
+  const std::shared_ptr<EmulatedCommunicator> found = FindReported("ncclCommCuDevice", comm);
   if (found == nullptr || device == nullptr) return ncclInvalidArgument;
   *device = found->device();
   return ncclSuccess;
@@ -180,7 +180,7 @@ COMMPOOL_NCCL_PROFILED(ncclCommCuDevice);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
   if (const ncclResult_t injected = EnterCall("ncclCommUserRank"); injected != ncclSuccess) return injected;
-  const std::shared_ptr<Communicator> found = FindReported("ncclCommUserRank", comm);
+  const std::shared_ptr<EmulatedCommunicator> found = FindReported("ncclCommUserRank", comm);
   if (found == nullptr || rank == nullptr) return ncclInvalidArgument;
   *rank = found->rank();
   return ncclSuccess;

@@ -40,7 +40,7 @@ CUmemAllocationProp PropertiesFor(int device) {
 
 // With fabric handles where the device has them and the system lets it, else without.
 CUresult CreatePhysical(CUmemGenericAllocationHandle* handle, size_t bytes, CUmemAllocationProp properties) {
-  const Driver& driver = GetDriver();
+  const DriverFunctions& driver = GetDriver();
   const int device = properties.location.id;
   if (Attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, device) != 0) {
     CUmemAllocationProp with_fabric = properties;
@@ -69,7 +69,7 @@ std::vector<CUmemAccessDesc> EveryPeer(int device) {
 // Reserves, maps and grants; what was made is given back where a step fails.
 CUresult MapPhysical(CUmemGenericAllocationHandle handle, size_t bytes, size_t granularity, int device,
                      CUdeviceptr* address) {
-  const Driver& driver = GetDriver();
+  const DriverFunctions& driver = GetDriver();
   if (const CUresult result = driver.cuMemAddressReserve(address, bytes, granularity, 0, 0); result != CUDA_SUCCESS) {
     return result;
   }
@@ -85,7 +85,7 @@ CUresult MapPhysical(CUmemGenericAllocationHandle handle, size_t bytes, size_t g
 }
 
 ncclResult_t Allocate(void** pointer, size_t size) {
-  const Driver& driver = GetDriver();
+  const DriverFunctions& driver = GetDriver();
   driver.cuInit(0);
   CUdevice device = 0;
   if (driver.cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
@@ -118,7 +118,7 @@ ncclResult_t Allocate(void** pointer, size_t size) {
 }
 
 ncclResult_t Free(void* pointer) {
-  const Driver& driver = GetDriver();
+  const DriverFunctions& driver = GetDriver();
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
   if (VirtualMemoryOff()) {
     return driver.cuMemFree(address) == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
@@ -126,7 +126,7 @@ ncclResult_t Free(void* pointer) {
   commpoolEmulatorMapping mapping = {};
   const bool found = driver.commpoolEmulatorFindMapping(address, &mapping) == CUDA_SUCCESS;
   if (!found || mapping.physical == 0 || mapping.base != address) {
-    // NCCL takes the pointer's word for it (src/allocator.cc).
+    // NCCL believes the pointer (src/allocator.cc).
     driver.commpoolEmulatorReport("ncclMemFree of memory that ncclMemAlloc did not make", "");
     return ncclInvalidArgument;
   }

@@ -1,4 +1,4 @@
-// What nccl.h declares and the emulator does not have: each aborts with its name.
+// Functions that nccl.h declares and the emulator lacks: each aborts with its name.
 #include <cstdio>
 #include <cstdlib>
 

@@ -32,7 +32,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buf
                        static_cast<void*>(win), winFlags);
     return group.Note(ncclInvalidArgument);
   }
-  const std::shared_ptr<Communicator>& communicator = call.communicator();
+  const std::shared_ptr<EmulatedCommunicator>& communicator = call.communicator();
   const ncclResult_t result = group.WaitForRanks(communicator, [communicator, buff, size, win, winFlags] {
     return communicator->RegisterWindow(buff, size, winFlags, win);
   });

@@ -1,4 +1,4 @@
-// Sends and receives, and the collectives that NCCL makes of them.
+// Sends and receives, and the collectives that NCCL builds from them.
 #include <utility>
 #include <vector>
 
@@ -12,17 +12,17 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-using Direction = Transfer::Direction;
+using Direction = PeerTransfer::Direction;
 
-ncclResult_t LaunchTransfers(const char* name, const Call& call, std::vector<Transfer> transfers, CUstream stream) {
+ncclResult_t LaunchTransfers(const char* name, const Call& call, std::vector<PeerTransfer> transfers, CUstream stream) {
   Group& group = Group::OfThisThread();
-  for (const Transfer& transfer : transfers) {
+  for (const PeerTransfer& transfer : transfers) {
     if (const ncclResult_t result = call->Check(name, transfer); result != ncclSuccess) return group.Note(result);
   }
   return group.Transfer(call.communicator(), stream, std::move(transfers));
 }
 
-ncclResult_t OneTransfer(const char* name, const Transfer& transfer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t OneTransfer(const char* name, const PeerTransfer& transfer, ncclComm_t comm, cudaStream_t stream) {
   const Call call(name, comm);
   if (call.result() != ncclSuccess) return Group::OfThisThread().Note(call.result());
   return LaunchTransfers(name, call, {transfer}, stream);
@@ -30,7 +30,7 @@ ncclResult_t OneTransfer(const char* name, const Transfer& transfer, ncclComm_t 
 
 // One transfer with each rank, of a block each.
 void AddTransfers(Direction direction, const void* buffer, size_t count, ncclDataType_t type, int ranks,
-                  std::vector<Transfer>* transfers) {
+                  std::vector<PeerTransfer>* transfers) {
   const size_t step = count * ElementBytes(type);
   char* const begin = static_cast<char*>(const_cast<void*>(buffer));
   for (int peer = 0; peer < ranks; ++peer) {
@@ -45,7 +45,7 @@ ncclResult_t WithRoot(const char* name, Direction of_root, const void* send, voi
   const Call call(name, comm);
   if (call.result() != ncclSuccess) return Group::OfThisThread().Note(call.result());
   const bool gathers = of_root == Direction::kReceive;
-  std::vector<Transfer> transfers;
+  std::vector<PeerTransfer> transfers;
   if (call->rank() == root) {
     AddTransfers(of_root, gathers ? receive : send, count, type, call->ranks(), &transfers);
   }
@@ -76,7 +76,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff
                                             ncclComm_t comm, cudaStream_t stream) {
   const Call call("ncclAlltoAll", comm);
   if (call.result() != ncclSuccess) return Group::OfThisThread().Note(call.result());
-  std::vector<Transfer> transfers;
+  std::vector<PeerTransfer> transfers;
   AddTransfers(Direction::kSend, sendbuff, count, datatype, call->ranks(), &transfers);
   AddTransfers(Direction::kReceive, recvbuff, count, datatype, call->ranks(), &transfers);
   return LaunchTransfers("ncclAlltoAll", call, std::move(transfers), stream);

@@ -25,7 +25,7 @@ ncclResult_t AsyncWork::Run(std::vector<std::shared_ptr<AsyncWork>> users, std::
   for (const auto& user : users) user->Set(ncclInProgress);
   std::thread([users = std::move(users), work = std::move(work)]() mutable {
     const ncclResult_t result = work();
-    work = nullptr;  // what it holds ends before anybody is told
+    work = nullptr;  // its resources go before anyone hears of the end
     for (const auto& user : users) user->Set(result);
   }).detach();
   return ncclInProgress;

@@ -109,7 +109,7 @@ class Root {
     for (Connection& connection : connections_) {
       if (!connection.valid()) continue;
       Status sent = connection.Send(&answer, sizeof answer, deadline);
-      // A rank that is gone by now is found by its peers.
+      // Its peers find out where a rank is gone by now.
       if (sent.ok() && reason.empty())
         sent = connection.Send(peers_.data(), peers_.size() * sizeof(PeerInfo), deadline);
     }

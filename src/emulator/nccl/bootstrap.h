@@ -50,7 +50,7 @@ struct Membership {
 // A new id, whose root serves in a thread of this process until every rank has joined.
 Result<ncclUniqueId> MakeUniqueId();
 
-// The random number in an id: what NCCL's log calls commId. Nothing but 0 for bytes that are no id of this library.
+// The random number in an id: what NCCL's log calls commId. 0 for bytes that are no id of this library.
 uint64_t MagicOf(const ncclUniqueId& id);
 
 // Joins as `own.rank` of `own.ranks`. An error names the ranks that did not come, or what they disagree on.

@@ -41,14 +41,14 @@ uint64_t TagOf(const char* call) { return std::hash<std::string>()(call); }
 
 }  // namespace
 
-std::vector<int> Communicator::AllRanks() const {
+std::vector<int> EmulatedCommunicator::AllRanks() const {
   std::vector<int> ranks(static_cast<size_t>(ranks_));
   for (int rank = 0; rank < ranks_; ++rank) ranks[static_cast<size_t>(rank)] = rank;
   return ranks;
 }
 
-Result<std::vector<Message>> Communicator::ExchangeControl(const char* call, const std::vector<int>& members,
-                                                           const Message& own) {
+Result<std::vector<Message>> EmulatedCommunicator::ExchangeControl(const char* call, const std::vector<int>& members,
+                                                                   const Message& own) {
   const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds()));
   const uint64_t tag = TagOf(call);
   Message tagged = Pack(tag);
@@ -64,7 +64,7 @@ Result<std::vector<Message>> Communicator::ExchangeControl(const char* call, con
     if (peer == rank_) continue;
     Message& message = messages[static_cast<size_t>(peer)];
     Status status = ReceiveMessage(control_.to(peer), message, deadline);
-    // What was begun before an early end is not answered any more.
+    // Passes over messages of calls that an early end broke off: nobody answers those.
     while (status.ok() && stopped_.load() && Unpack<uint64_t>(message) != tag) {
       status = ReceiveMessage(control_.to(peer), message, deadline);
     }
@@ -85,13 +85,13 @@ Result<std::vector<Message>> Communicator::ExchangeControl(const char* call, con
   return Status(StatusCode::kDeadlineExceeded, "rank " + JoinRanks(missing) + " did not arrive");
 }
 
-ncclResult_t Communicator::FailControl(const char* call, const Status& status) {
+ncclResult_t EmulatedCommunicator::FailControl(const char* call, const Status& status) {
   if (!aborted_.load()) Fail(status, call);
   return status.code() == StatusCode::kDisagreement ? ncclInvalidUsage : ncclRemoteError;
 }
 
 // NCCL 2.28.9, src/init.cc: ranks of one colour, ordered by key and then by rank; nothing registered is inherited.
-ncclResult_t Communicator::AgreeOnSplit(int color, int key, Child* child) {
+ncclResult_t EmulatedCommunicator::AgreeOnSplit(int color, int key, Child* child) {
   if (async_error() != ncclSuccess) return async_error();
   const char* const call = "ncclCommSplit";
   const Result<std::vector<Message>> messages =
@@ -123,7 +123,7 @@ ncclResult_t Communicator::AgreeOnSplit(int color, int key, Child* child) {
 
 // NCCL 2.28.9, src/init.cc: the ranks that stay close up, in order. Those that are left out, dead perhaps, take no
 // part.
-ncclResult_t Communicator::AgreeOnShrink(const std::set<int>& excluded, int flags, Child* child) {
+ncclResult_t EmulatedCommunicator::AgreeOnShrink(const std::set<int>& excluded, int flags, Child* child) {
   const char* const call = "ncclCommShrink";
   if ((flags & NCCL_SHRINK_ABORT) != 0) Stop();
   if (async_error() != ncclSuccess) return async_error();
@@ -154,7 +154,7 @@ ncclResult_t Communicator::AgreeOnShrink(const std::set<int>& excluded, int flag
 }
 
 // NCCL's user guide, from 2.29.2: old ranks keep their numbers; one of them has brought the id that new ranks join by.
-ncclResult_t Communicator::AgreeOnGrow(int ranks, const ncclUniqueId* id, Child* child) {
+ncclResult_t EmulatedCommunicator::AgreeOnGrow(int ranks, const ncclUniqueId* id, Child* child) {
   const char* const call = "ncclCommGrow";
   if (async_error() != ncclSuccess) return async_error();
   ResizeMessage own = {.fingerprint = static_cast<uint64_t>(ranks), .has_id = id != nullptr, .id = {}};
@@ -179,7 +179,7 @@ ncclResult_t Communicator::AgreeOnGrow(int ranks, const ncclUniqueId* id, Child*
   return ncclSuccess;
 }
 
-void Communicator::Stop() {
+void EmulatedCommunicator::Stop() {
   stopped_.store(true);
   data_.Shutdown();
   queue_.Close();
@@ -187,7 +187,7 @@ void Communicator::Stop() {
   async_error_.store(ncclSuccess);
 }
 
-ncclResult_t Communicator::Revoke() {
+ncclResult_t EmulatedCommunicator::Revoke() {
   Stop();
   return ncclSuccess;
 }

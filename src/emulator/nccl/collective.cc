@@ -10,7 +10,7 @@ std::string Describe(const CollectiveHeader& header) {
          std::to_string(header.operation) + ", root " + std::to_string(header.root);
 }
 
-std::string DescribePlace(const WindowPlace& place) {
+std::string DescribePlace(const PlaceInWindow& place) {
   if (place.window == 0) return "no window";
   return "window " + std::to_string(place.window) + " + " + std::to_string(place.offset);
 }

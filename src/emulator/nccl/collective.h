@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "src/emulator/nccl/model.h"
+#include "src/emulator/nccl/collective_kind.h"
 
 namespace commpool::internal::emulated_nccl {
 
 // One ncclSend or ncclRecv.
-struct Transfer {
+struct PeerTransfer {
   enum class Direction { kSend, kReceive };
   Direction direction = Direction::kSend;
   int peer = 0;
@@ -34,25 +34,25 @@ struct CollectiveRequest {
   ncclRedOp_t operation = ncclSum;
   int root = 0;
   CUstream stream = nullptr;
-  std::vector<Transfer> transfers = {};  // of kTransfers, which has none of the above but a stream
+  std::vector<PeerTransfer> transfers = {};  // of kTransfers, which has none of the above but a stream
   // Of a pre-multiplied sum, which travels as ncclNumOps: the scalar's bytes, or where the device keeps them.
   std::array<char, 8> scalar = {};
   const void* device_scalar = nullptr;
 };
 
 // Where a buffer lies: the number of its window and the offset in it; window 0 for none.
-struct WindowPlace {
+struct PlaceInWindow {
   uint64_t window = 0;
   uint64_t offset = 0;
-  bool operator==(const WindowPlace&) const = default;
+  bool operator==(const PlaceInWindow&) const = default;
 };
 
-// What this rank decided by itself, as NCCL does: nothing makes ranks agree on it (NCCL 2.28.9,
+// This rank's own decision, as in NCCL: nothing makes ranks agree on it (NCCL 2.28.9,
 // src/scheduler/symmetric_sched.cc).
 struct CollectivePlan {
   bool symmetric = false;
-  WindowPlace send;
-  WindowPlace receive;
+  PlaceInWindow send;
+  PlaceInWindow receive;
   double duration_us = 0;
 };
 
@@ -66,8 +66,8 @@ struct CollectiveHeader {
   int32_t operation = 0;
   int32_t root = 0;
   uint64_t symmetric = 0;
-  WindowPlace send;
-  WindowPlace receive;
+  PlaceInWindow send;
+  PlaceInWindow receive;
   double start_us = 0;
   double duration_us = 0;
 };

@@ -25,7 +25,7 @@ uint64_t HostIdentity() {
 }
 
 uint64_t BusOf(int device) {
-  const Driver& driver = GetDriver();
+  const DriverFunctions& driver = GetDriver();
   int domain = 0;
   int bus = 0;
   int slot = 0;
@@ -35,7 +35,7 @@ uint64_t BusOf(int device) {
   return static_cast<uint64_t>(domain) << 20 | static_cast<uint64_t>(bus) << 12 | static_cast<uint64_t>(slot) << 4;
 }
 
-// Two ranks on one device, or of two versions: what NCCL refuses at initialisation (NCCL 2.28.9, src/init.cc).
+// NCCL refuses two ranks on one device, and ranks of two versions, at initialisation (NCCL 2.28.9, src/init.cc).
 ncclResult_t CheckPeers(const std::vector<PeerInfo>& peers) {
   for (const PeerInfo& a : peers) {
     if (a.version != peers[0].version) {
@@ -77,12 +77,13 @@ WindowSupport ChooseWindowSupport(bool all_direct) {
 
 }  // namespace
 
-ncclResult_t Communicator::Create(const Place& place, const ncclUniqueId& id, std::shared_ptr<Communicator>* created) {
+ncclResult_t EmulatedCommunicator::Create(const Place& place, const ncclUniqueId& id,
+                                          std::shared_ptr<EmulatedCommunicator>* created) {
   const auto& [ranks, rank, device, async, call] = place;
   CUcontext context = nullptr;
-  const Driver& driver = GetDriver();
+  const DriverFunctions& driver = GetDriver();
   if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) return ncclUnhandledCudaError;
-  const ContextGuard guard(context);
+  const CurrentContext guard(context);
   PeerInfo own;
   own.rank = rank;
   own.ranks = ranks;
@@ -108,7 +109,7 @@ ncclResult_t Communicator::Create(const Place& place, const ncclUniqueId& id, st
     driver.cuDevicePrimaryCtxRelease(device);
     return result;
   }
-  auto communicator = std::make_shared<Communicator>(place, context, std::move(*membership));
+  auto communicator = std::make_shared<EmulatedCommunicator>(place, context, std::move(*membership));
   LogInfo(Subject::kInit, "%s comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %lx commId 0x%llx - Init COMPLETE",
           call, static_cast<void*>(communicator->handle()), rank, ranks, device, device,
           static_cast<unsigned long>(own.bus), magic);
@@ -117,7 +118,7 @@ ncclResult_t Communicator::Create(const Place& place, const ncclUniqueId& id, st
   return ncclSuccess;
 }
 
-Communicator::Communicator(const Place& place, CUcontext context, Membership membership)
+EmulatedCommunicator::EmulatedCommunicator(const Place& place, CUcontext context, Membership membership)
     : ranks_(place.ranks),
       rank_(place.rank),
       device_(place.device),
@@ -133,9 +134,9 @@ Communicator::Communicator(const Place& place, CUcontext context, Membership mem
   GetDriver().commpoolEmulatorNoteResource("NCCL communicator", this, description.c_str());
 }
 
-Communicator::~Communicator() = default;
+EmulatedCommunicator::~EmulatedCommunicator() = default;
 
-bool Communicator::Enter(const char* call) {
+bool EmulatedCommunicator::Enter(const char* call) {
   const int self = gettid();
   int expected = 0;
   if (user_.load() != self && !user_.compare_exchange_strong(expected, self)) {
@@ -151,11 +152,11 @@ bool Communicator::Enter(const char* call) {
   return true;
 }
 
-void Communicator::Leave() {
+void EmulatedCommunicator::Leave() {
   if (--user_depth_ == 0) user_.store(0);
 }
 
-ncclResult_t Communicator::Finalize() {
+ncclResult_t EmulatedCommunicator::Finalize() {
   if (finalized_) return async_error();
   finalized_ = true;
   if (stopped_.load()) return ncclSuccess;
@@ -169,7 +170,7 @@ ncclResult_t Communicator::Finalize() {
   return async_error();
 }
 
-void Communicator::ReportLeftovers() const {
+void EmulatedCommunicator::ReportLeftovers() const {
   const size_t windows = windows_.windows().size();
   const size_t locals = registrations_.slots().size();
   // 2.29.7 takes leftover windows down by itself; local registrations are used after free
@@ -182,7 +183,7 @@ void Communicator::ReportLeftovers() const {
                                          .c_str());
 }
 
-ncclResult_t Communicator::Destroy() {
+ncclResult_t EmulatedCommunicator::Destroy() {
   const ncclResult_t result = Finalize();
   ReportLeftovers();
   DropRegistrations();
@@ -190,21 +191,21 @@ ncclResult_t Communicator::Destroy() {
   return result == ncclRemoteError ? ncclSuccess : result;
 }
 
-void Communicator::Interrupt() {
+void EmulatedCommunicator::Interrupt() {
   aborted_.store(true);
   data_.Shutdown();
   control_.Shutdown();
   queue_.Interrupt();
 }
 
-void Communicator::Abort() {
+void EmulatedCommunicator::Abort() {
   Interrupt();
   DropRegistrations();
   JoinThread();
 }
 
-void Communicator::JoinThread() {
-  const Driver& driver = GetDriver();
+void EmulatedCommunicator::JoinThread() {
+  const DriverFunctions& driver = GetDriver();
   queue_.Close();
   // A collective that never reaches the head of its stream keeps the thread; it holds the communicator then.
   if (queue_.WaitUntilNothingRuns()) {

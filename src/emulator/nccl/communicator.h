@@ -35,7 +35,7 @@ struct ScaledSum {
 // How ncclCommWindowRegister behaves where windows are not supported (src/dev_runtime.cc).
 enum class WindowSupport { kSupported, kNullWindow, kLocalHandle };
 
-class Communicator : public std::enable_shared_from_this<Communicator> {
+class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommunicator> {
  public:
   struct Place {
     int ranks = 1;
@@ -46,10 +46,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   };
 
   // Joins the others; returns when all have. `*created` is set on success only.
-  static ncclResult_t Create(const Place& place, const ncclUniqueId& id, std::shared_ptr<Communicator>* created);
+  static ncclResult_t Create(const Place& place, const ncclUniqueId& id,
+                             std::shared_ptr<EmulatedCommunicator>* created);
 
-  Communicator(const Place& place, CUcontext context, Membership membership);
-  ~Communicator();
+  EmulatedCommunicator(const Place& place, CUcontext context, Membership membership);
+  ~EmulatedCommunicator();
 
   ncclComm_t handle() {
     return async_ != nullptr ? reinterpret_cast<ncclComm_t>(async_.get()) : reinterpret_cast<ncclComm_t>(this);
@@ -75,14 +76,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Puts a checked request on its stream.
   ncclResult_t Launch(const CollectiveRequest& request);
   // The same for the sends and receives of one group, which run side by side.
-  ncclResult_t Check(const char* call, const Transfer& transfer) const;
-  ncclResult_t LaunchTransfers(CUstream stream, std::vector<Transfer> transfers);
+  ncclResult_t Check(const char* call, const PeerTransfer& transfer) const;
+  ncclResult_t LaunchTransfers(CUstream stream, std::vector<PeerTransfer> transfers);
 
   // Pre-multiplied sums, by the number that stands for them in calls on this communicator.
   ncclResult_t AddScaledSum(const void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
                             ncclRedOp_t* operation);
   ncclResult_t RemoveScaledSum(ncclRedOp_t operation);
-  // Replaces such a number by ncclNumOps and the scalar; leaves built-in operations alone.
+  // Replaces the number of a pre-multiplied sum by ncclNumOps and the scalar. Built-in operations stay.
   ncclResult_t ResolveOperation(CollectiveRequest* request) const;
 
   ncclResult_t RegisterLocal(void* buffer, size_t bytes, void** handle);
@@ -102,16 +103,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   ncclResult_t AgreeOnShrink(const std::set<int>& excluded, int flags, Child* child);
   // `id` is null except on the rank that hands it out.
   ncclResult_t AgreeOnGrow(int ranks, const ncclUniqueId* id, Child* child);
-  // Ends what runs, on this rank; communicators can be made from it still.
+  // Ends this rank's collectives. Communicators can still be made from this one.
   ncclResult_t Revoke();
 
   // Waits for the collectives that were launched; none may follow.
   ncclResult_t Finalize();
-  // Finalizes, reports what is still registered, and lets go of everything.
+  // Finalizes, reports what is still registered, and releases everything.
   ncclResult_t Destroy();
   // Makes every wait of this communicator end; Abort follows.
   void Interrupt();
-  // Lets go of everything at once; what peers wait for fails.
+  // Releases everything at once; peers that wait for this rank fail.
   void Abort();
 
  private:
@@ -155,11 +156,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string WhyNoMulticast() const;
   std::string WhyNoMulticast(const commpoolEmulatorMapping& mapping) const;
   std::string WhyNoMulticastOfLocal(const void* buffer, size_t bytes, const commpoolEmulatorMapping& mapping) const;
-  void BindMulticast(Window& window, std::string why_not);
-  std::string MakeMulticast(Window& window) const;
-  void UnbindMulticast(const Window& window) const;
-  // Messages by rank on the calling thread's connections; empty for ranks that are no members. `call` names what ranks
-  // exchange about: who differs is reported.
+  void BindMulticast(EmulatedWindow& window, std::string why_not);
+  std::string MakeMulticast(EmulatedWindow& window) const;
+  void UnbindMulticast(const EmulatedWindow& window) const;
+  // Messages by rank on the calling thread's connections; empty for ranks that are no members. `call` names the
+  // reason for the exchange; a rank that is in another call is reported.
   Result<std::vector<Message>> ExchangeControl(const char* call, const std::vector<int>& members, const Message& own);
   ncclResult_t FailControl(const char* call, const Status& status);
   std::vector<int> AllRanks() const;
@@ -188,7 +189,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<bool> timed_out_ = false;  // a rank was waited for long enough already
   bool finalized_ = false;
   RegistrationCache registrations_;
-  WindowTable windows_;
+  CommunicatorWindows windows_;
   uint64_t window_calls_ = 0;
   std::map<int, ScaledSum> scaled_sums_;
   int next_scaled_sum_ = 0;

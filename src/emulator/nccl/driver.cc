@@ -54,9 +54,9 @@ void* FindDriverLibrary() {
   Refuse("no emulated libcuda.so.1 is loaded, nor lies in " + folder + " or " + folder + "/../cuda");
 }
 
-Driver Load() {
+DriverFunctions Load() {
   void* library = FindDriverLibrary();
-  Driver driver;
+  DriverFunctions driver;
   const auto find = [&](const char* name) {
     void* symbol = dlsym(library, name);
     if (symbol == nullptr) Refuse(std::string("the emulated CUDA driver has no ") + name);
@@ -80,8 +80,8 @@ int ParseVersion(const std::string& text) {
 
 }  // namespace
 
-const Driver& GetDriver() {
-  static const Driver driver = Load();
+const DriverFunctions& GetDriver() {
+  static const DriverFunctions driver = Load();
   return driver;
 }
 
@@ -109,11 +109,11 @@ int TimeoutMilliseconds() {
   return timeout;
 }
 
-ContextGuard::ContextGuard(CUcontext context) {
+CurrentContext::CurrentContext(CUcontext context) {
   GetDriver().cuCtxGetCurrent(&saved_);
   GetDriver().cuCtxSetCurrent(context);
 }
 
-ContextGuard::~ContextGuard() { GetDriver().cuCtxSetCurrent(saved_); }
+CurrentContext::~CurrentContext() { GetDriver().cuCtxSetCurrent(saved_); }
 
 }  // namespace commpool::internal::emulated_nccl

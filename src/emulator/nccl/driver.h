@@ -55,14 +55,14 @@
 
 namespace commpool::internal::emulated_nccl {
 
-struct Driver {
+struct DriverFunctions {
 #define COMMPOOL_MEMBER(name) decltype(&::name) name = nullptr;
   COMMPOOL_EMULATED_NCCL_DRIVER_FUNCTIONS(COMMPOOL_MEMBER)
 #undef COMMPOOL_MEMBER
 };
 
 // The driver of this process. Aborts with the reason where there is none, or where it is a real one.
-const Driver& GetDriver();
+const DriverFunctions& GetDriver();
 
 // A whole number from the emulator's description; `fallback` where the key is not declared or no number.
 int NumberSetting(const char* key, int fallback);
@@ -75,12 +75,12 @@ int ClaimedVersion();
 int TimeoutMilliseconds();
 
 // Makes `context` current for a block, and restores what was.
-class ContextGuard {
+class CurrentContext {
  public:
-  explicit ContextGuard(CUcontext context);
-  ~ContextGuard();
-  ContextGuard(const ContextGuard&) = delete;
-  ContextGuard& operator=(const ContextGuard&) = delete;
+  explicit CurrentContext(CUcontext context);
+  ~CurrentContext();
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
 
  private:
   CUcontext saved_ = nullptr;

@@ -11,14 +11,14 @@
 
 namespace commpool::internal::emulated_nccl {
 
-void Communicator::Run() {
+void EmulatedCommunicator::Run() {
   while (std::unique_ptr<PendingCollective> pending = queue_.TakeNext()) {
     Execute(*pending);
     queue_.Finish();
   }
 }
 
-void Communicator::Execute(PendingCollective& pending) {
+void EmulatedCommunicator::Execute(PendingCollective& pending) {
   double end_us = pending.start_us;
   const auto ended_early = [&] { return aborted_.load() || stopped_.load(); };
   bool succeeded = ended_early();
@@ -34,7 +34,7 @@ void Communicator::Execute(PendingCollective& pending) {
   GetDriver().commpoolEmulatorComplete(pending.operation, end_us, succeeded ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED);
 }
 
-void Communicator::Fail(const Status& status, const std::string& what) {
+void EmulatedCommunicator::Fail(const Status& status, const std::string& what) {
   const std::string details = "rank " + std::to_string(rank_) + " in " + what + ": " + status.message();
   COMMPOOL_NCCL_WARN("%s", details.c_str());
   if (status.code() == StatusCode::kDeadlineExceeded) {
@@ -45,7 +45,7 @@ void Communicator::Fail(const Status& status, const std::string& what) {
   async_error_.store(status.code() == StatusCode::kDisagreement ? ncclInternalError : ncclRemoteError);
 }
 
-Result<std::vector<CollectiveHeader>> Communicator::Agree(PendingCollective& pending) {
+Result<std::vector<CollectiveHeader>> EmulatedCommunicator::Agree(PendingCollective& pending) {
   const CollectiveRequest& request = pending.request;
   CollectiveHeader own;
   own.magic = peers_[0].magic;
@@ -73,9 +73,9 @@ Result<std::vector<CollectiveHeader>> Communicator::Agree(PendingCollective& pen
   return headers;
 }
 
-// What a rank receives from happens before: every contributor, but for a broadcast the root alone, and for a reduce
-// nobody except on the root.
-void Communicator::JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages) {
+// The ranks that this one receives from come before it: all ranks; in a broadcast the root alone; in a reduce all for
+// the root, and none for the others.
+void EmulatedCommunicator::JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages) {
   const CollectiveKind kind = pending.request.kind;
   if (kind == CollectiveKind::kReduce && rank_ != pending.request.root) return;
   for (int peer = 0; peer < ranks_; ++peer) {
@@ -84,7 +84,7 @@ void Communicator::JoinClocks(const PendingCollective& pending, const std::vecto
   }
 }
 
-Status Communicator::RunCollective(PendingCollective& pending, double* end_us) {
+Status EmulatedCommunicator::RunCollective(PendingCollective& pending, double* end_us) {
   if (pending.request.kind == CollectiveKind::kTransfers) return RunTransfers(pending, end_us);
   const Result<std::vector<CollectiveHeader>> headers = Agree(pending);
   if (!headers.ok()) return headers.status();

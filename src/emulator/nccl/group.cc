@@ -27,7 +27,7 @@ ncclResult_t RunSideBySide(const std::vector<Group::Work>& works) {
 }
 
 // Every use of a communicator marks its thread: work that moved to another thread does so again.
-ncclResult_t RunAs(Communicator& communicator, const Group::Work& work) {
+ncclResult_t RunAs(EmulatedCommunicator& communicator, const Group::Work& work) {
   if (!communicator.Enter("ncclGroupEnd")) return ncclInvalidUsage;
   const ncclResult_t result = work();
   communicator.Leave();
@@ -59,20 +59,20 @@ ncclResult_t Group::Initialize(Work work, std::shared_ptr<AsyncWork> async) {
   return Take(&Tasks::initializations, {nullptr, std::move(work), {std::move(async)}});
 }
 
-ncclResult_t Group::WaitForRanks(std::shared_ptr<Communicator> communicator, Work work,
+ncclResult_t Group::WaitForRanks(std::shared_ptr<EmulatedCommunicator> communicator, Work work,
                                  std::shared_ptr<AsyncWork> async) {
   const std::shared_ptr<AsyncWork> own = communicator->async();
   return Take(&Tasks::waits, {std::move(communicator), std::move(work), {own, std::move(async)}});
 }
 
 // NCCL 2.28.9, src/group.cc: a launch is in progress while connections are made, which the first one needs.
-ncclResult_t Group::Launch(std::shared_ptr<Communicator> communicator, Work work) {
+ncclResult_t Group::Launch(std::shared_ptr<EmulatedCommunicator> communicator, Work work) {
   const std::shared_ptr<AsyncWork> own = communicator->TakeFirstLaunch() ? communicator->async() : nullptr;
   return Take(&Tasks::launches, {std::move(communicator), std::move(work), {own}});
 }
 
-ncclResult_t Group::Transfer(std::shared_ptr<Communicator> communicator, CUstream stream,
-                             std::vector<emulated_nccl::Transfer> transfers) {
+ncclResult_t Group::Transfer(std::shared_ptr<EmulatedCommunicator> communicator, CUstream stream,
+                             std::vector<PeerTransfer> transfers) {
   if (!open()) {
     return Launch(communicator, [communicator, stream, transfers = std::move(transfers)] {
       return communicator->LaunchTransfers(stream, transfers);
@@ -97,7 +97,7 @@ ncclResult_t Group::End() {
   const ncclResult_t error = std::exchange(error_, ncclSuccess);
   for (Transfers& of_one : std::exchange(transfers_, {})) {
     ++depth_;  // the launch is the group's last
-    const std::shared_ptr<Communicator> communicator = of_one.communicator;
+    const std::shared_ptr<EmulatedCommunicator> communicator = of_one.communicator;
     Launch(communicator, [communicator, stream = of_one.stream, transfers = std::move(of_one.transfers)] {
       return communicator->LaunchTransfers(stream, transfers);
     });
@@ -121,7 +121,7 @@ ncclResult_t Group::RunAll(const Tasks& tasks) {
   }
   // In the order of each communicator's calls, whatever the addresses of communicators are.
   std::vector<std::vector<Task>> sequences;
-  std::map<Communicator*, size_t> place;
+  std::map<EmulatedCommunicator*, size_t> place;
   for (const Task& task : tasks.waits) {
     const auto [found, is_new] = place.try_emplace(task.communicator.get(), sequences.size());
     if (is_new) sequences.emplace_back();

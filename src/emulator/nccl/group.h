@@ -27,27 +27,27 @@ class Group {
   // ranks (those of different communicators side by side), then launches in order. In the background, with
   // ncclInProgress, where a nonblocking communicator takes part: `async` is that of one being made.
   ncclResult_t Initialize(Work work, std::shared_ptr<AsyncWork> async);
-  ncclResult_t WaitForRanks(std::shared_ptr<Communicator> communicator, Work work,
+  ncclResult_t WaitForRanks(std::shared_ptr<EmulatedCommunicator> communicator, Work work,
                             std::shared_ptr<AsyncWork> async = nullptr);
-  ncclResult_t Launch(std::shared_ptr<Communicator> communicator, Work work);
+  ncclResult_t Launch(std::shared_ptr<EmulatedCommunicator> communicator, Work work);
 
   // Sends and receives run at the group's end, those of one communicator side by side, after its collectives.
-  ncclResult_t Transfer(std::shared_ptr<Communicator> communicator, CUstream stream,
-                        std::vector<emulated_nccl::Transfer> transfers);
+  ncclResult_t Transfer(std::shared_ptr<EmulatedCommunicator> communicator, CUstream stream,
+                        std::vector<PeerTransfer> transfers);
 
   // Remembers the failure of a call inside the group, and hands it back.
   ncclResult_t Note(ncclResult_t result);
 
  private:
   struct Task {
-    std::shared_ptr<Communicator> communicator;
+    std::shared_ptr<EmulatedCommunicator> communicator;
     Work work;
     std::vector<std::shared_ptr<AsyncWork>> users;  // of nonblocking communicators
   };
   struct Transfers {
-    std::shared_ptr<Communicator> communicator;
+    std::shared_ptr<EmulatedCommunicator> communicator;
     CUstream stream;
-    std::vector<emulated_nccl::Transfer> transfers;
+    std::vector<PeerTransfer> transfers;
   };
   struct Tasks {
     std::vector<Task> initializations;

@@ -51,8 +51,8 @@ struct Ranges {
 
 Ranges RangesOf(const CollectiveRequest& request, int rank, int ranks) {
   Ranges ranges;
-  for (const Transfer& transfer : request.transfers) {
-    auto& side = transfer.direction == Transfer::Direction::kSend ? ranges.reads : ranges.writes;
+  for (const PeerTransfer& transfer : request.transfers) {
+    auto& side = transfer.direction == PeerTransfer::Direction::kSend ? ranges.reads : ranges.writes;
     side.push_back(RangeOf(transfer.buffer, transfer.count * ElementBytes(transfer.type)));
   }
   if (request.kind == CollectiveKind::kTransfers) return ranges;
@@ -87,11 +87,11 @@ void StartCollective(void* context, commpoolEmulatorOperation operation, const v
   std::copy_n(reads, pending->reads.size(), pending->reads.begin());
   std::copy_n(writes, pending->writes.size(), pending->writes.begin());
   pending->start_us = start_us;
-  Communicator& communicator = *pending->communicator;
+  EmulatedCommunicator& communicator = *pending->communicator;
   communicator.queue_.Post(std::move(pending));
 }
 
-ncclResult_t Communicator::CheckBuffer(const char* name, const void* buffer, size_t bytes) const {
+ncclResult_t EmulatedCommunicator::CheckBuffer(const char* name, const void* buffer, size_t bytes) const {
   if (buffer == nullptr) {
     COMMPOOL_NCCL_WARN("rank %d: %s argument is NULL", rank_, name);
     return ncclInvalidArgument;
@@ -108,7 +108,7 @@ ncclResult_t Communicator::CheckBuffer(const char* name, const void* buffer, siz
     return ncclInvalidArgument;
   }
   // NCCL looks up a window by its first byte only, and would run past its end.
-  const Window* window = windows_.Find(buffer);
+  const EmulatedWindow* window = windows_.Find(buffer);
   if (window != nullptr && window->buffer + window->bytes < address + bytes) {
     GetDriver().commpoolEmulatorReport(
         "collective runs past the end of its window",
@@ -118,7 +118,7 @@ ncclResult_t Communicator::CheckBuffer(const char* name, const void* buffer, siz
   return ncclSuccess;
 }
 
-ncclResult_t Communicator::Check(const CollectiveRequest& request) const {
+ncclResult_t EmulatedCommunicator::Check(const CollectiveRequest& request) const {
   if (finalized_ || stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
   if (ElementBytes(request.type) == 0 || request.operation < 0 || request.operation > ncclNumOps) {
@@ -142,14 +142,14 @@ ncclResult_t Communicator::Check(const CollectiveRequest& request) const {
 
 // What a graph keeps of a collective. It does not keep the communicator: replaying it after that is a broken rule.
 struct CapturedCollective {
-  std::weak_ptr<Communicator> communicator;
+  std::weak_ptr<EmulatedCommunicator> communicator;
   PendingCollective collective;
 };
 
 // A replay takes its place among the communicator's collectives when its graph is launched.
 void* RepeatCollective(void* context) {
   const auto& captured = *static_cast<const CapturedCollective*>(context);
-  const std::shared_ptr<Communicator> communicator = captured.communicator.lock();
+  const std::shared_ptr<EmulatedCommunicator> communicator = captured.communicator.lock();
   const uint64_t sequence = communicator == nullptr ? 0 : communicator->queue_.LaunchUnlessClosed();
   if (sequence == 0) return nullptr;
   auto repeated = std::make_unique<PendingCollective>(captured.collective);
@@ -158,7 +158,8 @@ void* RepeatCollective(void* context) {
   return repeated.release();
 }
 
-CUresult Communicator::Enqueue(std::unique_ptr<PendingCollective> pending, const commpoolEmulatorAccess& access) {
+CUresult EmulatedCommunicator::Enqueue(std::unique_ptr<PendingCollective> pending,
+                                       const commpoolEmulatorAccess& access) {
   const CUstream stream = pending->request.stream;
   PendingCollective* const context = pending.get();
   const CUresult result = GetDriver().commpoolEmulatorEnqueue(stream, &access, &StartCollective, context);
@@ -170,7 +171,7 @@ CUresult Communicator::Enqueue(std::unique_ptr<PendingCollective> pending, const
   return result;
 }
 
-CUresult Communicator::Capture(const PendingCollective& pending, const commpoolEmulatorAccess& access) {
+CUresult EmulatedCommunicator::Capture(const PendingCollective& pending, const commpoolEmulatorAccess& access) {
   const commpoolEmulatorReplay replay = {&RepeatCollective,
                                          [](void* context) { delete static_cast<CapturedCollective*>(context); }};
   auto captured = std::make_unique<CapturedCollective>(CapturedCollective{weak_from_this(), pending});
@@ -180,9 +181,9 @@ CUresult Communicator::Capture(const PendingCollective& pending, const commpoolE
   return result;
 }
 
-ncclResult_t Communicator::Launch(const CollectiveRequest& request) {
+ncclResult_t EmulatedCommunicator::Launch(const CollectiveRequest& request) {
   if (request.count == 0 && request.transfers.empty()) return ncclSuccess;
-  const ContextGuard guard(context_);
+  const CurrentContext guard(context_);
   CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
   CUresult result = GetDriver().cuStreamIsCapturing(request.stream, &capturing);
   if (result != CUDA_SUCCESS) return ResultOf(result);

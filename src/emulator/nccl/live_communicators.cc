@@ -14,7 +14,7 @@ LiveCommunicators& LiveCommunicators::Get() {
   return *live;
 }
 
-ncclComm_t LiveCommunicators::Add(std::shared_ptr<Communicator> communicator) {
+ncclComm_t LiveCommunicators::Add(std::shared_ptr<EmulatedCommunicator> communicator) {
   const std::lock_guard lock(mutex_);
   const ncclComm_t handle = communicator->handle();
   live_[handle] = {std::move(communicator), nullptr};
@@ -28,7 +28,7 @@ ncclComm_t LiveCommunicators::Reserve(std::shared_ptr<AsyncWork> work) {
   return handle;
 }
 
-bool LiveCommunicators::Fill(ncclComm_t handle, std::shared_ptr<Communicator> communicator) {
+bool LiveCommunicators::Fill(ncclComm_t handle, std::shared_ptr<EmulatedCommunicator> communicator) {
   const std::lock_guard lock(mutex_);
   const auto found = live_.find(handle);
   if (found == live_.end() || found->second.work != communicator->async()) return false;
@@ -53,7 +53,7 @@ LiveCommunicators::Entry LiveCommunicators::Remove(ncclComm_t handle) {
 
 ncclResult_t EnterCall(const char* name) {
   if (ClaimedVersion() < FirstReleaseOf(name)) {
-    // The library lacks the symbol. A program that looked it up in nccl.h's release alone would not start.
+    // A library of that release lacks the symbol: a program linked to the symbol would not start.
     COMMPOOL_NCCL_WARN("NCCL %d has no %s, which begins with %d", ClaimedVersion(), name, FirstReleaseOf(name));
     return ncclInvalidUsage;
   }
@@ -87,7 +87,7 @@ ncclResult_t CheckReady(ncclComm_t handle, LiveCommunicators::Entry* entry) {
 
 }  // namespace
 
-std::shared_ptr<Communicator> FindReported(const char* name, ncclComm_t handle) {
+std::shared_ptr<EmulatedCommunicator> FindReported(const char* name, ncclComm_t handle) {
   LiveCommunicators::Entry found = FindEntry(name, handle);
   return CheckReady(handle, &found) == ncclSuccess ? found.communicator : nullptr;
 }

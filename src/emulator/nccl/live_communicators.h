@@ -18,17 +18,17 @@ class LiveCommunicators {
   static LiveCommunicators& Get();
 
   struct Entry {
-    std::shared_ptr<Communicator> communicator;  // null until a nonblocking one is initialised
-    std::shared_ptr<AsyncWork> work;             // null for a blocking one
+    std::shared_ptr<EmulatedCommunicator> communicator;  // null until a nonblocking one is initialised
+    std::shared_ptr<AsyncWork> work;                     // null for a blocking one
     bool exists() const { return communicator != nullptr || work != nullptr; }
   };
 
-  ncclComm_t Add(std::shared_ptr<Communicator> communicator);
+  ncclComm_t Add(std::shared_ptr<EmulatedCommunicator> communicator);
   // A handle whose communicator is still being made; Fill is false where it has been removed meanwhile.
   ncclComm_t Reserve(std::shared_ptr<AsyncWork> work);
-  bool Fill(ncclComm_t handle, std::shared_ptr<Communicator> communicator);
+  bool Fill(ncclComm_t handle, std::shared_ptr<EmulatedCommunicator> communicator);
   Entry Find(ncclComm_t handle);
-  // What was there.
+  // Returns the entry that it removed.
   Entry Remove(ncclComm_t handle);
 
  private:
@@ -40,7 +40,7 @@ class LiveCommunicators {
 // as its user until the call ends.
 class Call {
  public:
-  // What becomes of work that a nonblocking communicator still does: NCCL refuses most calls (ncclInvalidArgument).
+  // What a call does while a nonblocking communicator still works: NCCL refuses most calls (ncclInvalidArgument).
   enum class Unfinished { kRefuse, kWait };
   Call(const char* name, ncclComm_t handle, Unfinished unfinished = Unfinished::kRefuse);
   ~Call();
@@ -50,11 +50,11 @@ class Call {
   // What the API function returns at once unless it is ncclSuccess.
   ncclResult_t result() const { return result_; }
   // Null with Unfinished::kWait, where the initialisation failed.
-  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
-  Communicator* operator->() const { return communicator_.get(); }
+  const std::shared_ptr<EmulatedCommunicator>& communicator() const { return communicator_; }
+  EmulatedCommunicator* operator->() const { return communicator_.get(); }
 
  private:
-  std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<EmulatedCommunicator> communicator_;
   ncclResult_t result_ = ncclSuccess;
   bool entered_ = false;
 };
@@ -62,11 +62,11 @@ class Call {
 // The same for calls without a communicator: the injected result, or ncclSuccess.
 ncclResult_t EnterCall(const char* name);
 
-// What any thread may ask about meanwhile; nothing, with a report, for a handle that does not exist.
+// The entry of a handle, whichever thread uses its communicator. Empty, with a report, where there is no such handle.
 LiveCommunicators::Entry FindEntry(const char* name, ncclComm_t handle);
 
 // The communicator, where it is ready; null otherwise.
-std::shared_ptr<Communicator> FindReported(const char* name, ncclComm_t handle);
+std::shared_ptr<EmulatedCommunicator> FindReported(const char* name, ncclComm_t handle);
 
 }  // namespace commpool::internal::emulated_nccl
 

@@ -63,7 +63,7 @@ class Output {
     return output;
   }
 
-  bool Prints(LogLevel level, Subject subject) const {
+  bool Prints(NcclLogLevel level, Subject subject) const {
     return level <= level_ && (subjects_ & static_cast<uint32_t>(subject)) != 0;
   }
 
@@ -78,17 +78,17 @@ class Output {
     std::strncpy(last_warning_.data(), text.c_str(), last_warning_.size() - 1);
   }
   const char* last_warning() const { return last_warning_.data(); }
-  LogLevel level() const { return level_; }
+  NcclLogLevel level() const { return level_; }
 
  private:
   Output() : level_(ParseLogLevel(Variable("NCCL_DEBUG"))), subjects_(ParseSubjects(Variable("NCCL_DEBUG_SUBSYS"))) {
     const std::string name = ExpandFileName(Variable("NCCL_DEBUG_FILE"), HostName(), getpid());
-    if (level_ <= LogLevel::kVersion || name.empty()) return;
+    if (level_ <= NcclLogLevel::kVersion || name.empty()) return;
     if (std::FILE* file = std::fopen(name.c_str(), "we")) file_ = file;
   }
 
   std::mutex mutex_;
-  const LogLevel level_;
+  const NcclLogLevel level_;
   const uint32_t subjects_;
   std::FILE* file_ = stdout;
   std::array<char, 1024> last_warning_ = {};
@@ -96,12 +96,12 @@ class Output {
 
 }  // namespace
 
-LogLevel ParseLogLevel(std::string_view text) {
-  if (text == "VERSION") return LogLevel::kVersion;
-  if (text == "WARN") return LogLevel::kWarn;
-  if (text == "INFO") return LogLevel::kInfo;
-  if (text == "TRACE") return LogLevel::kTrace;
-  return LogLevel::kNone;
+NcclLogLevel ParseLogLevel(std::string_view text) {
+  if (text == "VERSION") return NcclLogLevel::kVersion;
+  if (text == "WARN") return NcclLogLevel::kWarn;
+  if (text == "INFO") return NcclLogLevel::kInfo;
+  if (text == "TRACE") return NcclLogLevel::kTrace;
+  return NcclLogLevel::kNone;
 }
 
 uint32_t ParseSubjects(std::string_view text) {
@@ -146,7 +146,7 @@ std::string ExpandFileName(std::string_view pattern, const std::string& host, in
 
 void LogInfo(Subject subject, const char* format, ...) {
   Output& output = Output::Get();
-  if (!output.Prints(LogLevel::kInfo, subject)) return;
+  if (!output.Prints(NcclLogLevel::kInfo, subject)) return;
   va_list arguments;
   va_start(arguments, format);
   const std::string text = FormatList(format, arguments);
@@ -161,13 +161,13 @@ void LogWarning(const char* file, int line, const char* format, ...) {
   va_end(arguments);
   Output& output = Output::Get();
   output.SetLastWarning(text);
-  if (!output.Prints(LogLevel::kWarn, Subject::kAll)) return;
+  if (!output.Prints(NcclLogLevel::kWarn, Subject::kAll)) return;
   output.Write("\n" + TimeStamp() + Prefix() + file + ":" + std::to_string(line) + " NCCL WARN " + text + "\n");
 }
 
 void LogVersion(const std::string& line) {
   Output& output = Output::Get();
-  if (output.level() == LogLevel::kVersion || output.level() == LogLevel::kWarn) {
+  if (output.level() == NcclLogLevel::kVersion || output.level() == NcclLogLevel::kWarn) {
     output.Write(line + "\n");
   } else {
     LogInfo(Subject::kAll, "%s", line.c_str());

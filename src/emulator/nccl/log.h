@@ -9,7 +9,7 @@
 
 namespace commpool::internal::emulated_nccl {
 
-enum class LogLevel { kNone, kVersion, kWarn, kInfo, kTrace };
+enum class NcclLogLevel { kNone, kVersion, kWarn, kInfo, kTrace };
 
 // What a line is about, as NCCL_DEBUG_SUBSYS names it.
 enum class Subject : uint32_t {
@@ -24,7 +24,7 @@ enum class Subject : uint32_t {
 };
 
 // NCCL_DEBUG's value; kNone for an unknown one.
-LogLevel ParseLogLevel(std::string_view text);
+NcclLogLevel ParseLogLevel(std::string_view text);
 
 // NCCL_DEBUG_SUBSYS's value: a comma list of names, after "^" all but them. Empty: INIT, BOOTSTRAP and ENV.
 uint32_t ParseSubjects(std::string_view text);

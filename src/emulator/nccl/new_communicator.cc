@@ -32,10 +32,11 @@ NewCommunicator::NewCommunicator(ncclComm_t* target, Blocking blocking) : target
   *target_ = handle_;
 }
 
-ncclResult_t NewCommunicator::Make(Communicator::Place place, const ncclUniqueId& id) const {
+ncclResult_t NewCommunicator::Make(EmulatedCommunicator::Place place, const ncclUniqueId& id) const {
   place.async = async_;
-  std::shared_ptr<Communicator> created;
-  if (const ncclResult_t result = Communicator::Create(place, id, &created); result != ncclSuccess) return result;
+  std::shared_ptr<EmulatedCommunicator> created;
+  if (const ncclResult_t result = EmulatedCommunicator::Create(place, id, &created); result != ncclSuccess)
+    return result;
   if (async_ == nullptr) {
     *target_ = LiveCommunicators::Get().Add(std::move(created));
   } else if (!LiveCommunicators::Get().Fill(handle_, created)) {

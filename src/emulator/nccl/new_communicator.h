@@ -24,7 +24,7 @@ class NewCommunicator {
   const std::shared_ptr<AsyncWork>& async() const { return async_; }
 
   // Joins the others, and hands the communicator to the program.
-  ncclResult_t Make(Communicator::Place place, const ncclUniqueId& id) const;
+  ncclResult_t Make(EmulatedCommunicator::Place place, const ncclUniqueId& id) const;
 
  private:
   ncclComm_t* target_;

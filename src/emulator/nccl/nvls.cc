@@ -53,7 +53,7 @@ std::string Failed(const char* call, CUresult result) {
 }  // namespace
 
 // NCCL 2.28.9, src/transport/nvls.cc, ncclNvlsInit.
-std::string Communicator::WhyNoMulticast() const {
+std::string EmulatedCommunicator::WhyNoMulticast() const {
   if (IsSet("NCCL_NVLS_ENABLE", "0")) return "NCCL_NVLS_ENABLE is 0";
   if (ranks_ <= 2) return "NVLS needs more than 2 GPUs";
   int supported = 0;
@@ -61,7 +61,7 @@ std::string Communicator::WhyNoMulticast() const {
   return supported != 0 ? "" : "device " + std::to_string(device_) + " has no multicast";
 }
 
-std::string Communicator::WhyNoMulticast(const commpoolEmulatorMapping& mapping) const {
+std::string EmulatedCommunicator::WhyNoMulticast(const commpoolEmulatorMapping& mapping) const {
   if (std::string reason = WhyNoMulticast(); !reason.empty()) return reason;
   // NCCL's user guide: windows of host memory serve loads and stores of devices alone.
   if (mapping.location_type != CU_MEM_LOCATION_TYPE_DEVICE) return "host memory";
@@ -77,8 +77,8 @@ std::string Communicator::WhyNoMulticast(const commpoolEmulatorMapping& mapping)
   return "its size is no multiple of " + std::to_string(granularity.bytes) + " bytes";
 }
 
-std::string Communicator::WhyNoMulticastOfLocal(const void* buffer, size_t bytes,
-                                                const commpoolEmulatorMapping& mapping) const {
+std::string EmulatedCommunicator::WhyNoMulticastOfLocal(const void* buffer, size_t bytes,
+                                                        const commpoolEmulatorMapping& mapping) const {
   // Two ranks in one process (NVIDIA/nccl#1377, #1542); the variable comes with 2.28.3.
   constexpr int kFirstWithOneProcess = 22803;
   const bool allowed = ClaimedVersion() >= kFirstWithOneProcess && IsSet("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1");
@@ -95,8 +95,8 @@ std::string Communicator::WhyNoMulticastOfLocal(const void* buffer, size_t bytes
   return WhyNoMulticast(range);
 }
 
-std::string Communicator::MakeMulticast(Window& window) const {
-  const Driver& driver = GetDriver();
+std::string EmulatedCommunicator::MakeMulticast(EmulatedWindow& window) const {
+  const DriverFunctions& driver = GetDriver();
   const CUmulticastObjectProp properties = PropertiesOf(ranks_, window.mapping_bytes);
   CUresult result = driver.cuMulticastCreate(&window.multicast, &properties);
   if (result != CUDA_SUCCESS) return Failed("cuMulticastCreate", result);
@@ -112,7 +112,7 @@ std::string Communicator::MakeMulticast(Window& window) const {
   return result == CUDA_SUCCESS ? "" : Failed("cuMulticastBindMem", result);
 }
 
-void Communicator::BindMulticast(Window& window, std::string why_not) {
+void EmulatedCommunicator::BindMulticast(EmulatedWindow& window, std::string why_not) {
   if (why_not.empty()) {
     why_not = MakeMulticast(window);
     if (!why_not.empty() && window.multicast != 0) {
@@ -126,8 +126,8 @@ void Communicator::BindMulticast(Window& window, std::string why_not) {
           why_not.empty() ? "is bound for NVLS multicast" : "cannot use NVLS multicast: ", why_not.c_str());
 }
 
-void Communicator::UnbindMulticast(const Window& window) const {
-  const Driver& driver = GetDriver();
+void EmulatedCommunicator::UnbindMulticast(const EmulatedWindow& window) const {
+  const DriverFunctions& driver = GetDriver();
   driver.commpoolEmulatorNoteNvls(window.mapping, 0, nullptr);
   if (window.multicast == 0) return;
   // NCCL takes no notice of a failure here (NVIDIA/nccl#2117).

@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <set>
 
+#include "src/emulator/nccl/collective_times.h"
 #include "src/emulator/nccl/communicator.h"
+#include "src/emulator/nccl/kernel_choice.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
 
@@ -19,9 +21,9 @@ bool Covers(const commpoolEmulatorMapping& mapping, const void* place, size_t by
 
 }  // namespace
 
-bool Communicator::PlanSymmetric(const CollectiveRequest& request, CollectivePlan* plan) const {
-  const Window* send = windows_.Find(request.send);
-  const Window* receive = windows_.Find(request.receive);
+bool EmulatedCommunicator::PlanSymmetric(const CollectiveRequest& request, CollectivePlan* plan) const {
+  const EmulatedWindow* send = windows_.Find(request.send);
+  const EmulatedWindow* receive = windows_.Find(request.receive);
   if (send == nullptr || receive == nullptr) return false;
   if ((send->flags & receive->flags & NCCL_WIN_COLL_SYMMETRIC) == 0) return false;
   // Host memory in windows is for device-side use only, from 2.30.3 (NCCL's user guide).
@@ -32,7 +34,7 @@ bool Communicator::PlanSymmetric(const CollectiveRequest& request, CollectivePla
   return true;
 }
 
-CollectivePlan Communicator::Plan(const CollectiveRequest& request, uint64_t sequence) {
+CollectivePlan EmulatedCommunicator::Plan(const CollectiveRequest& request, uint64_t sequence) {
   if (request.kind == CollectiveKind::kTransfers) return PlanTransfers(request);
   const size_t bytes = request.count * ElementBytes(request.type);
   const size_t result_bytes = ResultBytes(request.kind, request.count, ElementBytes(request.type), ranks_);
@@ -56,7 +58,7 @@ CollectivePlan Communicator::Plan(const CollectiveRequest& request, uint64_t seq
   return plan;
 }
 
-void Communicator::LogOrdinary(const CollectiveRequest& request, size_t bytes, size_t result_bytes) {
+void EmulatedCommunicator::LogOrdinary(const CollectiveRequest& request, size_t bytes, size_t result_bytes) {
   if (ranks_ == 1) return;
   const Protocol protocol = ChooseProtocol(result_bytes, std::getenv("NCCL_PROTO"));
   int channels = ChooseChannels(result_bytes);
@@ -72,7 +74,7 @@ void Communicator::LogOrdinary(const CollectiveRequest& request, size_t bytes, s
 // NCCL 2.28.9, src/register/coll_reg.cc: a ring uses a registered receive buffer, among linked devices of one host,
 // with the Simple protocol, but not for an all-reduce in place, a reduce or a reduce-scatter; the buffer must lie in
 // one cuMem mapping (src/transport/p2p.cc; NVIDIA/nccl#1820).
-bool Communicator::UseLocalRegistration(const CollectiveRequest& request, size_t bytes) {
+bool EmulatedCommunicator::UseLocalRegistration(const CollectiveRequest& request, size_t bytes) {
   const bool in_place = request.kind == CollectiveKind::kAllReduce && request.send == request.receive;
   const bool partial = request.kind == CollectiveKind::kReduce || request.kind == CollectiveKind::kReduceScatter;
   if (!all_direct_ || in_place || partial) return false;
@@ -94,8 +96,8 @@ bool Communicator::UseLocalRegistration(const CollectiveRequest& request, size_t
   return true;
 }
 
-void Communicator::ImportRegistration(LocalRegistration& slot, const void* buffer, size_t bytes,
-                                      const commpoolEmulatorMapping& mapping) {
+void EmulatedCommunicator::ImportRegistration(LocalRegistration& slot, const void* buffer, size_t bytes,
+                                              const commpoolEmulatorMapping& mapping) {
   const auto size = static_cast<long>(bytes);
   void* const begin = reinterpret_cast<void*>(slot.begin);
   const std::set<int> neighbours = {(rank_ + ranks_ - 1) % ranks_, (rank_ + 1) % ranks_};

@@ -16,11 +16,11 @@
 
 namespace commpool::internal::emulated_nccl {
 
-class Communicator;
+class EmulatedCommunicator;
 
 // A collective that a stream holds or will hold. It keeps its communicator alive.
 struct PendingCollective {
-  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<EmulatedCommunicator> communicator;
   CollectiveRequest request;
   CollectivePlan plan;
   uint64_t sequence = 0;
@@ -36,21 +36,21 @@ class ProgressQueue {
   // The number of the next collective, from 1; launched unless Cancel follows.
   uint64_t Launch();
   void CancelLaunch();
-  // The same, for who may come too late: 0 once the queue is closed.
+  // The same for a caller that may come too late: 0 once the queue is closed.
   uint64_t LaunchUnlessClosed();
 
   // It has reached the head of its stream.
   void Post(std::unique_ptr<PendingCollective> pending);
-  // The next in launch order, waited for; null once the queue is closed and all that was launched has ended.
+  // Waits for the next in launch order; null once the queue is closed and everything launched has ended.
   std::unique_ptr<PendingCollective> TakeNext();
   void Finish();
 
   // Whether everything launched has ended before the deadline, or an Interrupt.
   bool WaitUntilIdle(Deadline deadline);
   void Interrupt();
-  // Waits for what runs or could run: not for what its stream still holds back. True where nothing at all is left.
+  // Waits for collectives that run or could run, not for those that a stream still holds back. True where none is left.
   bool WaitUntilNothingRuns();
-  // No launch follows; what is held until then may end.
+  // No launch follows. Collectives in the queue may still end.
   void Close();
   // Whether the queue was closed before the deadline.
   bool WaitUntilClosed(Deadline deadline);

@@ -50,12 +50,12 @@ std::unique_ptr<LocalRegistration> RegistrationCache::Release(LocalRegistration*
   return removed;
 }
 
-Window* WindowTable::Add(Window window) {
-  windows_.push_back(std::make_unique<Window>(window));
+EmulatedWindow* CommunicatorWindows::Add(EmulatedWindow window) {
+  windows_.push_back(std::make_unique<EmulatedWindow>(window));
   return windows_.back().get();
 }
 
-const Window* WindowTable::Find(const void* buffer) const {
+const EmulatedWindow* CommunicatorWindows::Find(const void* buffer) const {
   const auto address = reinterpret_cast<uintptr_t>(buffer);
   for (const auto& window : windows_) {
     if (window->buffer <= address && address < window->buffer + window->bytes) return window.get();
@@ -63,21 +63,21 @@ const Window* WindowTable::Find(const void* buffer) const {
   return nullptr;
 }
 
-const Window* WindowTable::FindPhysical(uint64_t physical) const {
+const EmulatedWindow* CommunicatorWindows::FindPhysical(uint64_t physical) const {
   for (const auto& window : windows_) {
     if (window->physical == physical) return window.get();
   }
   return nullptr;
 }
 
-bool WindowTable::Holds(const Window* window) const {
+bool CommunicatorWindows::Holds(const EmulatedWindow* window) const {
   return std::any_of(windows_.begin(), windows_.end(), [&](const auto& held) { return held.get() == window; });
 }
 
-std::unique_ptr<Window> WindowTable::Remove(const Window* window) {
+std::unique_ptr<EmulatedWindow> CommunicatorWindows::Remove(const EmulatedWindow* window) {
   const auto place =
       std::find_if(windows_.begin(), windows_.end(), [&](const auto& held) { return held.get() == window; });
-  std::unique_ptr<Window> removed = std::move(*place);
+  std::unique_ptr<EmulatedWindow> removed = std::move(*place);
   windows_.erase(place);
   return removed;
 }

@@ -43,7 +43,7 @@ class RegistrationCache {
   std::vector<std::unique_ptr<LocalRegistration>> slots_;
 };
 
-struct Window {
+struct EmulatedWindow {
   uint64_t number = 0;  // equal on all ranks: the order of registration
   uintptr_t buffer = 0;
   size_t bytes = 0;
@@ -56,20 +56,20 @@ struct Window {
   unsigned long long multicast = 0;  // the multicast object that its memory is bound to; 0 for none
 };
 
-class WindowTable {
+class CommunicatorWindows {
  public:
-  Window* Add(Window window);
+  EmulatedWindow* Add(EmulatedWindow window);
   // The window that holds the address; null where none does.
-  const Window* Find(const void* buffer) const;
-  const Window* FindPhysical(uint64_t physical) const;
-  bool Holds(const Window* window) const;
-  std::unique_ptr<Window> Remove(const Window* window);
+  const EmulatedWindow* Find(const void* buffer) const;
+  const EmulatedWindow* FindPhysical(uint64_t physical) const;
+  bool Holds(const EmulatedWindow* window) const;
+  std::unique_ptr<EmulatedWindow> Remove(const EmulatedWindow* window);
 
-  const std::vector<std::unique_ptr<Window>>& windows() const { return windows_; }
+  const std::vector<std::unique_ptr<EmulatedWindow>>& windows() const { return windows_; }
   void Clear() { windows_.clear(); }
 
  private:
-  std::vector<std::unique_ptr<Window>> windows_;
+  std::vector<std::unique_ptr<EmulatedWindow>> windows_;
 };
 
 }  // namespace commpool::internal::emulated_nccl

@@ -8,8 +8,8 @@
 namespace commpool::internal::emulated_nccl {
 
 // Numbers of different communicators differ, as NCCL's do (src/enqueue.cc): a foreign one is refused.
-ncclResult_t Communicator::AddScaledSum(const void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
-                                        ncclRedOp_t* operation) {
+ncclResult_t EmulatedCommunicator::AddScaledSum(const void* scalar, ncclDataType_t type,
+                                                ncclScalarResidence_t residence, ncclRedOp_t* operation) {
   if (scalar == nullptr || operation == nullptr || ElementBytes(type) == 0 ||
       (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
     return ncclInvalidArgument;
@@ -31,13 +31,13 @@ ncclResult_t Communicator::AddScaledSum(const void* scalar, ncclDataType_t type,
   return ncclSuccess;
 }
 
-ncclResult_t Communicator::RemoveScaledSum(ncclRedOp_t operation) {
+ncclResult_t EmulatedCommunicator::RemoveScaledSum(ncclRedOp_t operation) {
   if (scaled_sums_.erase(operation) == 1) return ncclSuccess;
   COMMPOOL_NCCL_WARN("ncclRedOpDestroy : operation %d is built in, or not of this communicator", operation);
   return ncclInvalidArgument;
 }
 
-ncclResult_t Communicator::ResolveOperation(CollectiveRequest* request) const {
+ncclResult_t EmulatedCommunicator::ResolveOperation(CollectiveRequest* request) const {
   if (request->operation >= 0 && request->operation < ncclNumOps) return ncclSuccess;
   const auto found = scaled_sums_.find(request->operation);
   if (found == scaled_sums_.end() || found->second.type != request->type) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/emulator/nccl/collective_times.h"
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/header_message.h"
 #include "src/emulator/nccl/log.h"
@@ -14,9 +15,9 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-using Direction = Transfer::Direction;
+using Direction = PeerTransfer::Direction;
 
-size_t BytesOf(const Transfer& transfer) { return transfer.count * ElementBytes(transfer.type); }
+size_t BytesOf(const PeerTransfer& transfer) { return transfer.count * ElementBytes(transfer.type); }
 
 std::string Describe(uint64_t count, int type) {
   return "count " + std::to_string(count) + ", type " + std::to_string(type);
@@ -25,9 +26,9 @@ std::string Describe(uint64_t count, int type) {
 }  // namespace
 
 // All transfers of one group with one peer in one direction: they follow each other, lanes run side by side.
-struct Communicator::Lane {
+struct EmulatedCommunicator::Lane {
   struct Part {
-    const Transfer* transfer;
+    const PeerTransfer* transfer;
     const void* source;  // host pointers
     void* target;
   };
@@ -36,7 +37,7 @@ struct Communicator::Lane {
   std::vector<Part> parts;
 };
 
-ncclResult_t Communicator::Check(const char* call, const Transfer& transfer) const {
+ncclResult_t EmulatedCommunicator::Check(const char* call, const PeerTransfer& transfer) const {
   if (finalized_ || stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
   if (transfer.peer < 0 || transfer.peer >= ranks_) {
@@ -52,16 +53,16 @@ ncclResult_t Communicator::Check(const char* call, const Transfer& transfer) con
   return CheckBuffer(sends ? "sendbuff" : "recvbuff", transfer.buffer, BytesOf(transfer));
 }
 
-ncclResult_t Communicator::LaunchTransfers(CUstream stream, std::vector<Transfer> transfers) {
-  std::erase_if(transfers, [](const Transfer& transfer) { return transfer.count == 0; });
+ncclResult_t EmulatedCommunicator::LaunchTransfers(CUstream stream, std::vector<PeerTransfer> transfers) {
+  std::erase_if(transfers, [](const PeerTransfer& transfer) { return transfer.count == 0; });
   if (transfers.empty()) return ncclSuccess;
-  std::vector<const Transfer*> to_self[2];
-  for (const Transfer& transfer : transfers) {
+  std::vector<const PeerTransfer*> to_self[2];
+  for (const PeerTransfer& transfer : transfers) {
     if (transfer.peer == rank_) to_self[transfer.direction == Direction::kSend ? 0 : 1].push_back(&transfer);
   }
-  const bool matches =
-      std::equal(to_self[0].begin(), to_self[0].end(), to_self[1].begin(), to_self[1].end(),
-                 [](const Transfer* sent, const Transfer* received) { return BytesOf(*sent) == BytesOf(*received); });
+  const bool matches = std::equal(
+      to_self[0].begin(), to_self[0].end(), to_self[1].begin(), to_self[1].end(),
+      [](const PeerTransfer* sent, const PeerTransfer* received) { return BytesOf(*sent) == BytesOf(*received); });
   if (!matches) {
     COMMPOOL_NCCL_WARN("Trying to send to self without a matching recv");
     return ncclInvalidUsage;
@@ -69,9 +70,9 @@ ncclResult_t Communicator::LaunchTransfers(CUstream stream, std::vector<Transfer
   return Launch({.kind = CollectiveKind::kTransfers, .stream = stream, .transfers = std::move(transfers)});
 }
 
-CollectivePlan Communicator::PlanTransfers(const CollectiveRequest& request) const {
+CollectivePlan EmulatedCommunicator::PlanTransfers(const CollectiveRequest& request) const {
   size_t bytes[2] = {0, 0};
-  for (const Transfer& transfer : request.transfers) {
+  for (const PeerTransfer& transfer : request.transfers) {
     const bool sends = transfer.direction == Direction::kSend;
     LogInfo(Subject::kCollective, "%s: buff %p count %zu datatype %d peer %d comm %p [nranks=%d] stream %p",
             sends ? "Send" : "Recv", transfer.buffer, transfer.count, transfer.type, transfer.peer,
@@ -84,7 +85,7 @@ CollectivePlan Communicator::PlanTransfers(const CollectiveRequest& request) con
 }
 
 // A send goes ahead of its receive: what arrives is compared with what is waited for.
-Status Communicator::RunLane(const Lane& lane, const PendingCollective& pending, double* start_us) {
+Status EmulatedCommunicator::RunLane(const Lane& lane, const PendingCollective& pending, double* start_us) {
   const auto deadline = [] { return DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())); };
   Connection& connection = data_.to(lane.peer);
   for (const Lane::Part& part : lane.parts) {
@@ -120,11 +121,11 @@ Status Communicator::RunLane(const Lane& lane, const PendingCollective& pending,
   return Status();
 }
 
-Status Communicator::RunTransfers(PendingCollective& pending, double* end_us) {
+Status EmulatedCommunicator::RunTransfers(PendingCollective& pending, double* end_us) {
   std::map<std::pair<int, Direction>, Lane> lanes;
   size_t sent = 0;
   size_t received = 0;
-  for (const Transfer& transfer : pending.request.transfers) {
+  for (const PeerTransfer& transfer : pending.request.transfers) {
     const bool sends = transfer.direction == Direction::kSend;
     Lane& lane = lanes.try_emplace({transfer.peer, transfer.direction}, Lane{transfer.direction, transfer.peer, {}})
                      .first->second;

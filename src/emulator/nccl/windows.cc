@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "src/emulator/nccl/collective_times.h"
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/exchange.h"
 #include "src/emulator/nccl/log.h"
@@ -12,7 +13,7 @@
 namespace commpool::internal::emulated_nccl {
 
 // What each rank tells the others about its part of a window.
-struct Communicator::WindowMessage {
+struct EmulatedCommunicator::WindowMessage {
   uint64_t number = 0;
   uint64_t bytes = 0;   // of the whole mapping: what is registered
   uint64_t offset = 0;  // of the buffer in it
@@ -32,8 +33,8 @@ bool OnHost(const commpoolEmulatorMapping& mapping) { return mapping.location_ty
 
 }  // namespace
 
-LocalRegistration* Communicator::AddLocal(void* buffer, size_t bytes) {
-  const Driver& driver = GetDriver();
+LocalRegistration* EmulatedCommunicator::AddLocal(void* buffer, size_t bytes) {
+  const DriverFunctions& driver = GetDriver();
   LogInfo(Subject::kRegistration, "register comm %p buffer %p size %zi", static_cast<void*>(this), buffer, bytes);
   const RegistrationCache::Added added = registrations_.Add(buffer, bytes);
   if (added.created) {
@@ -45,7 +46,7 @@ LocalRegistration* Communicator::AddLocal(void* buffer, size_t bytes) {
   return added.slot;
 }
 
-void Communicator::DropLocal(LocalRegistration* slot) {
+void EmulatedCommunicator::DropLocal(LocalRegistration* slot) {
   const std::unique_ptr<LocalRegistration> removed = registrations_.Release(slot);
   if (removed == nullptr) return;
   GetDriver().commpoolEmulatorUnhold(removed->buffer, removed->bytes);
@@ -53,7 +54,7 @@ void Communicator::DropLocal(LocalRegistration* slot) {
   GetDriver().commpoolEmulatorForgetResource("NCCL registration", removed.get());
 }
 
-ncclResult_t Communicator::RegisterLocal(void* buffer, size_t bytes, void** handle) {
+ncclResult_t EmulatedCommunicator::RegisterLocal(void* buffer, size_t bytes, void** handle) {
   if (LocalRegistrationOff()) {
     *handle = nullptr;
     LogInfo(Subject::kRegistration,
@@ -80,7 +81,7 @@ ncclResult_t Communicator::RegisterLocal(void* buffer, size_t bytes, void** hand
   return ncclSuccess;
 }
 
-ncclResult_t Communicator::DeregisterLocal(void* handle) {
+ncclResult_t EmulatedCommunicator::DeregisterLocal(void* handle) {
   if (handle == nullptr) return ncclSuccess;
   auto* slot = static_cast<LocalRegistration*>(handle);
   if (!registrations_.Holds(slot)) {
@@ -91,7 +92,7 @@ ncclResult_t Communicator::DeregisterLocal(void* handle) {
   return ncclSuccess;
 }
 
-ncclResult_t Communicator::CheckWindow(void* buffer, size_t bytes, commpoolEmulatorMapping* mapping) const {
+ncclResult_t EmulatedCommunicator::CheckWindow(void* buffer, size_t bytes, commpoolEmulatorMapping* mapping) const {
   const auto address = reinterpret_cast<CUdeviceptr>(buffer);
   const std::string rank = "rank " + std::to_string(rank_) + ": ";
   if (bytes == 0 || GetDriver().commpoolEmulatorFindMapping(address, mapping) != CUDA_SUCCESS) {
@@ -124,7 +125,8 @@ ncclResult_t Communicator::CheckWindow(void* buffer, size_t bytes, commpoolEmula
 }
 
 // A window is one physical handle before 2.30.3, and a row of them from then on (NVIDIA/nccl#1820; release notes).
-ncclResult_t Communicator::CheckExtent(uintptr_t address, size_t bytes, commpoolEmulatorMapping* mapping) const {
+ncclResult_t EmulatedCommunicator::CheckExtent(uintptr_t address, size_t bytes,
+                                               commpoolEmulatorMapping* mapping) const {
   const std::string rank = "rank " + std::to_string(rank_) + ": ";
   while (address + bytes > mapping->base + mapping->bytes) {
     commpoolEmulatorMapping next = {};
@@ -146,7 +148,7 @@ ncclResult_t Communicator::CheckExtent(uintptr_t address, size_t bytes, commpool
 
 // NCCL 2.28.9, src/dev_runtime.cc: collective over the communicator; sizes are equal on all ranks before 2.30.7, and so
 // is the order.
-ncclResult_t Communicator::AgreeOnWindow(const WindowMessage& own, std::string* why_no_multicast) {
+ncclResult_t EmulatedCommunicator::AgreeOnWindow(const WindowMessage& own, std::string* why_no_multicast) {
   Message message(sizeof own);
   std::memcpy(message.data(), &own, sizeof own);
   const char* const call = "ncclCommWindowRegister";
@@ -174,7 +176,7 @@ ncclResult_t Communicator::AgreeOnWindow(const WindowMessage& own, std::string* 
   return ncclSuccess;
 }
 
-ncclResult_t Communicator::RegisterWindow(void* buffer, size_t bytes, int flags, ncclWindow_t* window) {
+ncclResult_t EmulatedCommunicator::RegisterWindow(void* buffer, size_t bytes, int flags, ncclWindow_t* window) {
   if (stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
   if (window_support_ == WindowSupport::kNullWindow) {
@@ -202,15 +204,15 @@ ncclResult_t Communicator::RegisterWindow(void* buffer, size_t bytes, int flags,
                           .multicast = own_reason.empty() ? 1u : 0u};
   std::string why_no_multicast;
   if (const ncclResult_t result = AgreeOnWindow(own, &why_no_multicast); result != ncclSuccess) return result;
-  Window* added = windows_.Add({.number = own.number,
-                                .buffer = address,
-                                .bytes = bytes,
-                                .flags = flags,
-                                .local = AddLocal(buffer, bytes),
-                                .mapping = mapping.base,
-                                .mapping_bytes = mapping.bytes,
-                                .physical = mapping.physical,
-                                .on_device = !OnHost(mapping)});
+  EmulatedWindow* added = windows_.Add({.number = own.number,
+                                        .buffer = address,
+                                        .bytes = bytes,
+                                        .flags = flags,
+                                        .local = AddLocal(buffer, bytes),
+                                        .mapping = mapping.base,
+                                        .mapping_bytes = mapping.bytes,
+                                        .physical = mapping.physical,
+                                        .on_device = !OnHost(mapping)});
   const std::string holder = "window " + std::to_string(own.number) + " of rank " + std::to_string(rank_);
   GetDriver().commpoolEmulatorHold(mapping.base, mapping.bytes, holder.c_str());
   GetDriver().commpoolEmulatorNoteResource("NCCL window", added, holder.c_str());
@@ -220,15 +222,15 @@ ncclResult_t Communicator::RegisterWindow(void* buffer, size_t bytes, int flags,
 }
 
 // NCCL 2.28.9, src/dev_runtime.cc: local, without a barrier. The other ranks keep their imports of this rank's memory.
-ncclResult_t Communicator::DeregisterWindow(ncclWindow_t window) {
+ncclResult_t EmulatedCommunicator::DeregisterWindow(ncclWindow_t window) {
   if (window == nullptr) return ncclSuccess;
   if (window_support_ == WindowSupport::kLocalHandle) return DeregisterLocal(window);
-  const auto* found = reinterpret_cast<const Window*>(window);
+  const auto* found = reinterpret_cast<const EmulatedWindow*>(window);
   if (!windows_.Holds(found)) {
     COMMPOOL_NCCL_WARN("rank %d: no window %p", rank_, static_cast<void*>(window));
     return ncclInvalidArgument;
   }
-  const std::unique_ptr<Window> removed = windows_.Remove(found);
+  const std::unique_ptr<EmulatedWindow> removed = windows_.Remove(found);
   GetDriver().commpoolEmulatorUnhold(removed->mapping, removed->mapping_bytes);
   GetDriver().commpoolEmulatorForgetResource("NCCL window", removed.get());
   UnbindMulticast(*removed);
@@ -237,8 +239,8 @@ ncclResult_t Communicator::DeregisterWindow(ncclWindow_t window) {
   return ncclSuccess;
 }
 
-void Communicator::DropRegistrations() {
-  const Driver& driver = GetDriver();
+void EmulatedCommunicator::DropRegistrations() {
+  const DriverFunctions& driver = GetDriver();
   for (const auto& window : windows_.windows()) {
     driver.commpoolEmulatorUnhold(window->mapping, window->mapping_bytes);
     driver.commpoolEmulatorForgetResource("NCCL window", window.get());

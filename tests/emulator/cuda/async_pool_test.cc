@@ -65,7 +65,7 @@ TEST_F(AsyncPoolDecides, AnotherStreamsFreeServesAsThePoliciesAllow) {
     EXPECT_TRUE(Find(kStep)->growth.empty());
     EXPECT_EQ(Find(kStep)->after.size(), 1u) << "behind the free";
     *policy = false;
-    EXPECT_EQ(Find(kStep)->growth, (std::vector<Extent>{{kStep, kStep}}));
+    EXPECT_EQ(Find(kStep)->growth, (std::vector<AsyncExtent>{{kStep, kStep}}));
   }
 }
 
@@ -136,7 +136,7 @@ TEST_F(AsyncPoolDecides, KeepsStepsInUseAndThoseWhoseFreeNobodyWaitedFor) {
   Free(first, 1);
   EXPECT_TRUE(pool_.Release(0).empty());
   WaitForStreams(1);
-  EXPECT_EQ(pool_.Release(0), (std::vector<Extent>{{first, kStep}}));
+  EXPECT_EQ(pool_.Release(0), (std::vector<AsyncExtent>{{first, kStep}}));
 }
 
 TEST_F(AsyncPoolDecides, GrowsAgainWhereItReleased) {
@@ -172,7 +172,7 @@ TEST_F(AsyncPoolDecides, FreesOnceAndOnlyWhatBeginsThere) {
 
 TEST_F(AsyncPoolDecides, KnowsWhichAllocationHoldsAnAddress) {
   const uint64_t offset = Allocate(1000).value();
-  EXPECT_EQ(pool_.LiveAt(offset + 999), (Extent{offset, 1000}));
+  EXPECT_EQ(pool_.LiveAt(offset + 999), (AsyncExtent{offset, 1000}));
   EXPECT_EQ(pool_.LiveAt(offset + 1000), std::nullopt) << "nobody asked for the rest of its last unit";
   EXPECT_EQ(pool_.LiveAt(UINT64_MAX), std::nullopt);
 }

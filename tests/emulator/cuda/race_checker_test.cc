@@ -23,9 +23,9 @@ class RaceCheckerTest : public ::testing::Test {
     return operation;
   }
 
-  Ledger ledger_{Description::Parse("").value()};
+  Logbook logbook_{Description::Parse("").value()};
   AddressSpace addresses_;
-  RaceChecker checker_{ledger_, RaceChecker::Mode::kOn};
+  RaceChecker checker_{logbook_, RaceChecker::Mode::kOn};
 };
 
 TEST_F(RaceCheckerTest, StreamOrderIsKnown) {
@@ -99,7 +99,7 @@ TEST_F(RaceCheckerTest, AnImportSharesTheHistoryOfItsMemory) {
 }
 
 TEST_F(RaceCheckerTest, DoesNothingWhereItIsOff) {
-  RaceChecker off(ledger_, RaceChecker::Mode::kOff);
+  RaceChecker off(logbook_, RaceChecker::Mode::kOff);
   StreamClock stream = off.OpenStream();
   const auto operation = std::make_shared<Operation>();
   off.Submitted(*operation);
@@ -112,7 +112,7 @@ TEST_F(RaceCheckerTest, DoesNothingWhereItIsOff) {
   EXPECT_TRUE(stream.clock.empty());
   EXPECT_TRUE(off.Contribution(*operation).empty());
   EXPECT_EQ(off.HistoryOf(5, RaceChecker::Memory::kFresh), nullptr);
-  EXPECT_TRUE(ledger_.reports().empty());
+  EXPECT_TRUE(logbook_.reports().empty());
 }
 
 }  // namespace

@@ -36,9 +36,9 @@ TEST(RegistrationCache, HandsTheSlotBackWithItsLastReference) {
   EXPECT_TRUE(cache.slots().empty());
 }
 
-TEST(WindowTable, FindsWindowsByAddressAndByMemory) {
-  WindowTable table;
-  const Window* window = table.Add({.number = 1, .buffer = 0x20000, .bytes = 0x1000, .physical = 7});
+TEST(CommunicatorWindows, FindsWindowsByAddressAndByMemory) {
+  CommunicatorWindows table;
+  const EmulatedWindow* window = table.Add({.number = 1, .buffer = 0x20000, .bytes = 0x1000, .physical = 7});
   EXPECT_EQ(table.Find(Address(0x20fff)), window);
   EXPECT_EQ(table.Find(Address(0x21000)), nullptr);
   EXPECT_EQ(table.FindPhysical(7), window);
@@ -86,10 +86,10 @@ TEST(FindMismatch, ComparesOffsetsOfSymmetricKernelsOnly) {
 }
 
 TEST(LogSettings, ParseLevels) {
-  EXPECT_EQ(ParseLogLevel(""), LogLevel::kNone);
-  EXPECT_EQ(ParseLogLevel("loud"), LogLevel::kNone);
-  EXPECT_EQ(ParseLogLevel("VERSION"), LogLevel::kVersion);
-  EXPECT_EQ(ParseLogLevel("INFO"), LogLevel::kInfo);
+  EXPECT_EQ(ParseLogLevel(""), NcclLogLevel::kNone);
+  EXPECT_EQ(ParseLogLevel("loud"), NcclLogLevel::kNone);
+  EXPECT_EQ(ParseLogLevel("VERSION"), NcclLogLevel::kVersion);
+  EXPECT_EQ(ParseLogLevel("INFO"), NcclLogLevel::kInfo);
 }
 
 TEST(LogSettings, ParseSubjects) {

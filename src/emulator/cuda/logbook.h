@@ -1,7 +1,7 @@
-// Calls counted, faults injected, resources of other libraries, broken rules: what tests ask the emulator. Guarded by
-// the machine's lock.
-#ifndef COMMPOOL_SRC_EMULATOR_CUDA_LEDGER_H_
-#define COMMPOOL_SRC_EMULATOR_CUDA_LEDGER_H_
+// What tests ask the emulator: it counts calls, injects faults, and lists broken rules and other libraries' resources.
+// Guarded by the machine's lock.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDA_LOGBOOK_H_
+#define COMMPOOL_SRC_EMULATOR_CUDA_LOGBOOK_H_
 
 #include <cuda.h>
 
@@ -17,11 +17,11 @@
 
 namespace commpool::internal::emulator {
 
-class Ledger {
+class Logbook {
  public:
-  explicit Ledger(const Description& description);
+  explicit Logbook(const Description& description);
 
-  // Counts a call; the result that an injected fault gives it, if one does.
+  // Counts a call. Returns the result of an injected fault, if the call has one.
   std::optional<int> Enter(const std::string& call);
   uint64_t Count(const std::string& call) const;
   void Inject(const DeclaredFault& fault) { faults_.push_back(fault); }
@@ -33,7 +33,7 @@ class Ledger {
 
   void Hold(CUdeviceptr address, uint64_t bytes, const std::string& holder);
   void Unhold(CUdeviceptr address, uint64_t bytes);
-  // Who holds a part of the range; nothing where nobody does.
+  // The holder of a part of the range; nothing where there is none.
   std::optional<std::string> HolderOf(CUdeviceptr address, uint64_t bytes) const;
 
   void Report(const std::string& rule, const std::string& details);
@@ -56,4 +56,4 @@ class Ledger {
 
 }  // namespace commpool::internal::emulator
 
-#endif  // COMMPOOL_SRC_EMULATOR_CUDA_LEDGER_H_
+#endif  // COMMPOOL_SRC_EMULATOR_CUDA_LOGBOOK_H_

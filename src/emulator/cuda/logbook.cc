@@ -1,12 +1,12 @@
-#include "src/emulator/cuda/ledger.h"
+#include "src/emulator/cuda/logbook.h"
 
 #include <cstdio>
 
 namespace commpool::internal::emulator {
 
-Ledger::Ledger(const Description& description) : faults_(description.faults().begin(), description.faults().end()) {}
+Logbook::Logbook(const Description& description) : faults_(description.faults().begin(), description.faults().end()) {}
 
-std::optional<int> Ledger::Enter(const std::string& call) {
+std::optional<int> Logbook::Enter(const std::string& call) {
   ++counts_[call];
   ++counts_["*"];
   for (auto fault = faults_.begin(); fault != faults_.end(); ++fault) {
@@ -22,28 +22,28 @@ std::optional<int> Ledger::Enter(const std::string& call) {
   return std::nullopt;
 }
 
-uint64_t Ledger::Count(const std::string& call) const {
+uint64_t Logbook::Count(const std::string& call) const {
   const auto found = counts_.find(call);
   return found == counts_.end() ? 0 : found->second;
 }
 
-void Ledger::Note(const std::string& kind, const void* identity, const std::string& description) {
+void Logbook::Note(const std::string& kind, const void* identity, const std::string& description) {
   resources_[{kind, identity}] = kind + ": " + description;
 }
 
-void Ledger::Forget(const std::string& kind, const void* identity) { resources_.erase({kind, identity}); }
+void Logbook::Forget(const std::string& kind, const void* identity) { resources_.erase({kind, identity}); }
 
-std::vector<std::string> Ledger::Resources() const {
+std::vector<std::string> Logbook::Resources() const {
   std::vector<std::string> lines;
   for (const auto& [key, line] : resources_) lines.push_back(line);
   return lines;
 }
 
-void Ledger::Hold(CUdeviceptr address, uint64_t bytes, const std::string& holder) {
+void Logbook::Hold(CUdeviceptr address, uint64_t bytes, const std::string& holder) {
   held_.push_back({address, bytes, holder});
 }
 
-void Ledger::Unhold(CUdeviceptr address, uint64_t bytes) {
+void Logbook::Unhold(CUdeviceptr address, uint64_t bytes) {
   for (auto held = held_.begin(); held != held_.end(); ++held) {
     if (held->address != address || held->bytes != bytes) continue;
     held_.erase(held);
@@ -51,14 +51,14 @@ void Ledger::Unhold(CUdeviceptr address, uint64_t bytes) {
   }
 }
 
-std::optional<std::string> Ledger::HolderOf(CUdeviceptr address, uint64_t bytes) const {
+std::optional<std::string> Logbook::HolderOf(CUdeviceptr address, uint64_t bytes) const {
   for (const Held& held : held_) {
     if (address < held.address + held.bytes && held.address < address + bytes) return held.holder;
   }
   return std::nullopt;
 }
 
-void Ledger::Report(const std::string& rule, const std::string& details) {
+void Logbook::Report(const std::string& rule, const std::string& details) {
   reports_.push_back(rule + ": " + details);
   std::fprintf(stderr, "commpool emulator: broken rule: %s: %s\n", rule.c_str(), details.c_str());
 }

@@ -1,4 +1,4 @@
-#include "src/emulator/nccl/model.h"
+#include "src/emulator/nccl/kernel_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -7,37 +7,7 @@ namespace {
 
 constexpr size_t kMebi = 1 << 20;
 
-double AllReduce(size_t bytes, int ranks, bool symmetric) {
-  return CollectiveMicroseconds(CollectiveKind::kAllReduce, bytes, ranks, symmetric);
-}
-
-TEST(Model, ReturnsWhatWasMeasured) {
-  EXPECT_NEAR(AllReduce(8192, 2, false), 7.0, 1e-9);
-  EXPECT_NEAR(AllReduce(8192, 4, true), 4.7, 1e-9);
-  EXPECT_NEAR(AllReduce(kMebi, 4, false), 17.2, 1e-9);
-  // 64 MiB at 315 GB/s of bus bandwidth.
-  EXPECT_NEAR(AllReduce(64 * kMebi, 4, false), 64.0 * kMebi * 1.5 / 315e3, 1e-6);
-}
-
-TEST(Model, GrowsWithTheBytes) {
-  for (const int ranks : {2, 4, 8}) {
-    for (const bool symmetric : {false, true}) {
-      double before = 0;
-      for (size_t bytes = 8192; bytes <= 1024 * kMebi; bytes *= 2) {
-        const double now = AllReduce(bytes, ranks, symmetric);
-        EXPECT_GT(now, before) << ranks << " ranks, " << bytes << " bytes";
-        before = now;
-      }
-    }
-  }
-}
-
-TEST(Model, WindowsHelpSmallMessagesAndCostLargeOnes) {
-  EXPECT_LT(AllReduce(8192, 4, true), AllReduce(8192, 4, false));
-  EXPECT_GT(AllReduce(64 * kMebi, 4, true), AllReduce(64 * kMebi, 4, false));
-}
-
-TEST(Model, KnowsWhichCollectivesHaveSymmetricKernels) {
+TEST(KernelChoice, KnowsWhichCollectivesHaveSymmetricKernels) {
   constexpr int kVersion = 22809;
   EXPECT_TRUE(HasSymmetricKernel(CollectiveKind::kAllReduce, ncclFloat, ncclSum, kVersion));
   EXPECT_TRUE(HasSymmetricKernel(CollectiveKind::kAllReduce, ncclBfloat16, ncclSum, kVersion));
@@ -50,7 +20,7 @@ TEST(Model, KnowsWhichCollectivesHaveSymmetricKernels) {
   EXPECT_FALSE(HasSymmetricKernel(CollectiveKind::kBroadcast, ncclFloat, ncclSum, kVersion));
 }
 
-TEST(Model, ChoosesTheProtocolByBytesAndPermission) {
+TEST(KernelChoice, ChoosesTheProtocolByBytesAndPermission) {
   EXPECT_EQ(ChooseProtocol(8192, nullptr), Protocol::kLowLatency);
   EXPECT_EQ(ChooseProtocol(kMebi, nullptr), Protocol::kLowLatency128);
   EXPECT_EQ(ChooseProtocol(64 * kMebi, nullptr), Protocol::kSimple);
@@ -59,7 +29,7 @@ TEST(Model, ChoosesTheProtocolByBytesAndPermission) {
   EXPECT_EQ(ChooseProtocol(8192, "^LL"), Protocol::kLowLatency128);
 }
 
-TEST(Model, NamesTheKernelBySize) {
+TEST(KernelChoice, NamesTheKernelBySize) {
   EXPECT_STREQ(SymmetricKernelName(CollectiveKind::kAllReduce, 8192, 4), "AllReduce_AGxLL_R");
   EXPECT_STREQ(SymmetricKernelName(CollectiveKind::kAllReduce, kMebi, 4), "AllReduce_RSxLD_AGxST");
   EXPECT_STREQ(SymmetricKernelName(CollectiveKind::kAllGather, kMebi, 4), "AllGather_ST");

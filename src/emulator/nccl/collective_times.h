@@ -1,0 +1,25 @@
+// How long NCCL would take, in virtual time. Pure functions: any thread.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_TIMES_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_TIMES_H_
+
+#include <cstddef>
+
+#include "src/emulator/nccl/collective_kind.h"
+
+namespace commpool::internal::emulated_nccl {
+
+// Virtual microseconds of one collective, interpolated between measured sizes.
+double CollectiveMicroseconds(CollectiveKind kind, size_t bytes, int ranks, bool symmetric);
+
+// The same of sends and receives that move so many bytes in either direction.
+double TransferMicroseconds(size_t bytes);
+
+// Virtual microseconds of host time.
+inline constexpr double kLocalRegistrationMicroseconds = 3;
+inline constexpr double kFirstUseMicroseconds = 150;
+inline constexpr double kWindowRegistrationMicroseconds = 30000;
+inline constexpr double kWindowDeregistrationMicroseconds = 500;
+
+}  // namespace commpool::internal::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_TIMES_H_
