@@ -10,7 +10,7 @@
 #include "src/driver/handles.h"
 #include "src/pool/options.h"
 #include "src/pool/shared/device_state.h"
-#include "src/pool/shared/runtime_parts.h"
+#include "src/pool/runtime_parts.h"
 
 namespace commpool::internal {
 

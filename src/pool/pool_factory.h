@@ -9,7 +9,7 @@
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
 #include "src/pool/shared/device_state.h"
-#include "src/pool/shared/runtime_parts.h"
+#include "src/pool/runtime_parts.h"
 
 namespace commpool::internal {
 

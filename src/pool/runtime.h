@@ -19,7 +19,7 @@
 #include "src/pool/pool.h"
 #include "src/pool/scope_table.h"
 #include "src/pool/shared/device_state.h"
-#include "src/pool/shared/runtime_parts.h"
+#include "src/pool/runtime_parts.h"
 #include "src/stream/stream_devices.h"
 
 namespace commpool::internal {

@@ -1,5 +1,6 @@
 """Who may include whom: a file uses its own layer and layers of smaller rank, and siblings never include each other."""
 
+import pathlib
 import re
 
 import tree
@@ -23,6 +24,25 @@ LAYERS = {
     "examples": (6, True),
     "tests": (7, True),
 }
+# Inside src/pool: folders, and the files beside them by their stems, from the bottom up. One floor uses itself and
+# those before it; two names on one floor never use each other.
+POOL_FLOORS = [
+    ("options",),
+    ("shared",),
+    ("caches",),
+    ("runtime_parts",),
+    ("pool_basis",),
+    ("pool_group", "pool_life", "pool_statistics"),
+    ("blocks",),
+    ("captures",),
+    ("segments",),
+    ("pool_mode", "pool_parts"),
+    ("pool",),
+    ("growing", "symmetric"),
+    ("nvls_eligibility", "pool_factory", "scope_table"),
+    ("runtime",),
+    ("group_calls",),
+]
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 _GPU_HEADER = re.compile(
     r"^(cuda\w*\.h(pp)?|cuda/.*|nccl\w*\.h|nccl_device/.*|nvtx3/.*|crt/.*|(driver|vector)_types\.h|nvml\.h)$")
@@ -32,6 +52,27 @@ def layer_of(path):
     """The layer that a path from the root lies in; None outside of all."""
     matches = [layer for layer in LAYERS if path.startswith(layer + "/")]
     return matches[0] if matches else None
+
+
+def pool_floor(path):
+    """The place of a file of src/pool in POOL_FLOORS, with its name there; None for other files."""
+    parts = pathlib.PurePosixPath(path).parts
+    if parts[:2] != ("src", "pool") or len(parts) < 3:
+        return None
+    name = parts[2] if len(parts) > 3 else pathlib.PurePosixPath(parts[2]).stem
+    floors = [floor for floor, names in enumerate(POOL_FLOORS) if name in names]
+    return (floors[0] if floors else -1, name)
+
+
+def _floor_problem(path, include):
+    own, target = pool_floor(str(path)), pool_floor(include)
+    if own is None or target is None or own[1] == target[1]:
+        return None
+    if -1 in (own[0], target[0]):
+        return f"includes {include}: one of the two is on no floor of src/pool (tests/house/layers.py)"
+    if target[0] < own[0]:
+        return None
+    return f"includes {include}: in src/pool {target[1]} is {'beside' if target[0] == own[0] else 'above'} {own[1]}"
 
 
 def _target_path(include):
@@ -46,7 +87,9 @@ def _include_problem(root, path, layer, include, quoted):
     if target is None:
         beside = quoted and (root / path.parent / include).exists()
         return f'includes "{include}" without its path from the root' if beside else None
-    if target == layer or LAYERS[target][0] < rank:
+    if target == layer:
+        return _floor_problem(path, include)
+    if LAYERS[target][0] < rank:
         return None
     relation = "its sibling" if LAYERS[target][0] == rank else "above it"
     return f"includes {include}: {target} (rank {LAYERS[target][0]}) is {relation} (rank {rank})"

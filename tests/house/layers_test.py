@@ -26,8 +26,8 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.problems({path: text}), [])
 
     def test_smaller_ranks_and_the_own_folder_are_fine(self):
-        self.assert_fine("src/pool/a.cc", '#include "src/pool/a.h"\n#include "src/engine/b.h"\n')
-        self.assert_fine("src/pool/a.cc", '#include "commpool/a.h"\n#include <cuda.h>\n')
+        self.assert_fine("src/pool/runtime.cc", '#include "src/pool/runtime.h"\n#include "src/engine/b.h"\n')
+        self.assert_fine("src/pool/runtime.cc", '#include "commpool/a.h"\n#include <cuda.h>\n')
         self.assert_fine("src/emulator/nccl/a.cc", '#include "src/emulator/cuda/b.h"\n#include "src/driver/c.h"\n')
         self.assert_fine("include/commpool/a.h", '#include "commpool/b.h"\n#include <stdint.h>\n')
 
@@ -41,6 +41,14 @@ class Layers(unittest.TestCase):
         self.assert_problem("its sibling", "src/engine/a.h", '#include "src/driver/b.h"\n')
         self.assert_problem("its sibling", "src/stream/a.cc", '#include "src/backing/b.h"\n')
         self.assert_problem("its sibling", "examples/a.cc", '#include "tools/cli/b.h"\n')
+
+    def test_the_floors_of_pools_go_one_way(self):
+        self.assert_fine("src/pool/growing/a.cc", '#include "src/pool/growing/b.h"\n#include "src/pool/blocks/c.h"\n')
+        self.assert_fine("src/pool/pool_parts.h", '#include "src/pool/segments/a.h"\n')
+        self.assert_problem("growing is above blocks", "src/pool/blocks/a.h", '#include "src/pool/growing/b.h"\n')
+        self.assert_problem("pool is above segments", "src/pool/segments/a.cc", '#include "src/pool/pool.h"\n')
+        self.assert_problem("beside", "src/pool/growing/a.cc", '#include "src/pool/symmetric/b.h"\n')
+        self.assert_problem("no floor", "src/pool/helpers/a.cc", '#include "src/pool/pool.h"\n')
 
     def test_tests_may_open_everything(self):
         self.assert_fine("tests/tools/a_test.cc", '#include "tools/cli/b.h"\n#include "src/pool/c.h"\n')

@@ -1,7 +1,7 @@
 // What the pools of one runtime share: who owns an address, which pool a handle means, where windows are, the threads'
 // caches, other allocators of the process, and who watches. Any thread.
-#ifndef COMMPOOL_SRC_POOL_SHARED_RUNTIME_PARTS_H_
-#define COMMPOOL_SRC_POOL_SHARED_RUNTIME_PARTS_H_
+#ifndef COMMPOOL_SRC_POOL_RUNTIME_PARTS_H_
+#define COMMPOOL_SRC_POOL_RUNTIME_PARTS_H_
 
 #include "src/pool/caches/thread_caches.h"
 #include "src/pool/shared/address_table.h"
@@ -35,4 +35,4 @@ struct RuntimeParts {
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_SHARED_RUNTIME_PARTS_H_
+#endif  // COMMPOOL_SRC_POOL_RUNTIME_PARTS_H_
