@@ -68,12 +68,12 @@ bool CanBeRecognised(const Walk& walk) {
 }
 
 // A return address in words of its file.
-struct Frame {
+struct StackFrame {
   uintptr_t address = 0;
   Dl_info module = {};
   std::string symbol;  // mangled; empty where there is none
 
-  explicit Frame(void* returns_to) : address(reinterpret_cast<uintptr_t>(returns_to) - 1) {
+  explicit StackFrame(void* returns_to) : address(reinterpret_cast<uintptr_t>(returns_to) - 1) {
     // One byte before it is the call; the address itself may be the first of the next function.
     if (dladdr(reinterpret_cast<const void*>(address), &module) != 0) symbol = FunctionAt(address, module);
   }
@@ -99,7 +99,7 @@ std::string Demangled(const std::string& symbol) {
   return name.substr(0, open);
 }
 
-std::string Describe(const Frame& frame) {
+std::string Describe(const StackFrame& frame) {
   const std::string file = frame.module.dli_fname == nullptr ? "?" : frame.module.dli_fname;
   char offset[32];
   std::snprintf(offset, sizeof(offset), "+0x%llx",
@@ -109,7 +109,7 @@ std::string Describe(const Frame& frame) {
 }
 
 // The emulated NCCL shows as one function: the one that the program called.
-bool IsInsideNccl(const Frame& frame) {
+bool IsInsideNccl(const StackFrame& frame) {
   const char* const file = frame.module.dli_fname;
   return file != nullptr && std::strstr(file, "libnccl.so") != nullptr && !frame.symbol.starts_with("nccl");
 }
@@ -139,7 +139,7 @@ std::string CallStack::Describe() const {
   std::string text;
   int described = 0;
   for (size_t index = 0; walk_ != nullptr && index < walk_->count && described < kDescribedFrames; ++index) {
-    const Frame frame(walk_->addresses[index]);
+    const StackFrame frame(walk_->addresses[index]);
     if (frame.module.dli_fbase == own.dli_fbase || IsStandard(frame.symbol) || IsInsideNccl(frame)) continue;
     text += (described++ == 0 ? "" : " <- ") + emulator::Describe(frame);
   }

@@ -4,13 +4,13 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-struct Introduction {
+struct FirstRelease {
   std::string_view function;
   int release;
 };
 
 // NCCL's release notes, and the nccl.h of each release.
-constexpr Introduction kIntroductions[] = {
+constexpr FirstRelease kFirstReleases[] = {
     {"ncclMemAlloc", 21900},
     {"ncclMemFree", 21900},
     {"ncclCommRegister", 21900},
@@ -30,7 +30,7 @@ constexpr Introduction kIntroductions[] = {
 }  // namespace
 
 int FirstReleaseOf(std::string_view function) {
-  for (const Introduction& introduction : kIntroductions) {
+  for (const FirstRelease& introduction : kFirstReleases) {
     if (introduction.function == function) return introduction.release;
   }
   return 0;
