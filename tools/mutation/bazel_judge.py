@@ -12,6 +12,8 @@ _BUILD_FAILED, _TESTS_FAILED = 1, 3
 _TIMEOUTS = "--test_timeout=120,180,300,600"
 # What a fault makes would fill a disk cache, and nobody asks for it again.
 _KEEP_NOTHING = "--noremote_upload_local_results"
+# A fault may also take memory without end: 8 GiB of its own are more than any test needs.
+_LIMIT = "--run_under=prlimit --data=8589934592"
 _UNSUCCESSFUL = re.compile(r"^(//\S+)\s.*\b(?:FAILED|TIMEOUT|FLAKY)\b", re.MULTILINE)
 
 
@@ -65,7 +67,7 @@ class BazelJudge:
         self._run("shutdown")
 
     def _test(self, labels, *options):
-        return self._run("test", *self._options, _TIMEOUTS, "--notest_keep_going", "--test_output=summary",
+        return self._run("test", *self._options, _TIMEOUTS, _LIMIT, "--notest_keep_going", "--test_output=summary",
                          "--test_summary=terse", *options, *labels)
 
     def _run(self, *words, check=False):
