@@ -112,10 +112,7 @@ Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
   for (const Communicator& communicator : Communicators()) {
     if (!Lacks(communicator.handle, segment.index)) continue;
     Status status = RegisterOne(communicator, segment);
-    if (!status.ok()) {
-      static_cast<void>(DeregisterSegment(segment.index));
-      return status;
-    }
+    if (!status.ok()) return status;
   }
   return Status();
 }

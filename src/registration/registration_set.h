@@ -40,7 +40,8 @@ class RegistrationSet {
   // fails those registered by this call are deregistered and nothing has changed.
   Status Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments);
 
-  // Registers a segment with every communicator; where one fails the segment is deregistered from those before.
+  // Registers a segment with every communicator. Where one fails those before keep it: the caller deregisters the
+  // segment, and so hears whether that worked.
   Status RegisterSegment(const SegmentToRegister& segment);
 
   // The same for the segments that a communicator lacks. Returns the number of registrations made.

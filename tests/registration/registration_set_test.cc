@@ -115,6 +115,8 @@ TEST_F(RegistrationSets, ASegmentThatOneCommunicatorRefusesIsRegisteredWithNone)
   ExpectOk({set().Add(home(), {}), set().Add(other(), {})});
   const InjectedFault second = FailRegistrationAfter(1);
   EXPECT_FALSE(set().RegisterSegment(segments()[0]).ok());
+  EXPECT_EQ(set().registrations(), 1u) << "the caller undoes it";
+  ExpectOk({set().DeregisterSegment(0)});
   EXPECT_EQ(set().registrations(), 0u);
   EXPECT_TRUE(set().Has(other().handle));
 }
