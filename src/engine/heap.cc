@@ -80,7 +80,6 @@ Block* Heap::Take(const Fit& fit) {
   block->part = fit.part;
   block->state = BlockState::kLive;
   ++block->segment->held_blocks;
-  block->segment->last_touched = ++touches_;
   return block;
 }
 

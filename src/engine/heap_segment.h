@@ -15,7 +15,7 @@ struct HeapSegment {
   Block* first = nullptr;
   Space space = Space::kLarge;
   uint64_t held_blocks = 0;   // live, awaiting fences, deferred, moving, or free memory of a graph
-  uint64_t last_touched = 0;  // rises with every block that is taken or closed
+  uint64_t last_touched = 0;  // rises with every block that is closed
   BlockSet<ByOffset> blocks;
 };
 
