@@ -54,7 +54,7 @@ class Segment {
   virtual Status Revoke(int peer) = 0;
 
   // Frees now and says what failed; the destructor does the same and logs. At most one of them calls the driver.
-  virtual Status Free() = 0;
+  virtual Status Release() = 0;
   // After a sticky context error, or at exit: the segment calls the driver no more, and its memory ends with the
   // process.
   virtual void Abandon() = 0;
@@ -91,6 +91,9 @@ class Backing {
   // At least the bytes requested, in one physical handle where the backing has handles. kOutOfMemory where the device
   // has no more; kInvalidArgument for zero and for sizes that overflow.
   virtual Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) = 0;
+
+  // Whether the memory that Make returns may be ready for the requested stream alone.
+  virtual bool makes_in_stream_order() const { return false; }
 
   // Null where the backing's memory cannot move among addresses.
   virtual PageSource* pages() { return nullptr; }

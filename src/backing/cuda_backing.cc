@@ -27,7 +27,7 @@ class CudaSegment : public OwnedSegment {
  public:
   CudaSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, CUdeviceptr address, uint64_t bytes)
       : OwnedSegment(driver, std::move(context), address, bytes) {}
-  ~CudaSegment() override { FreeAndLog(); }
+  ~CudaSegment() override { ReleaseAndLog(); }
 
   void Abandon() override {
     for (PrimaryContext& peer : peers_) peer.Abandon();

@@ -36,7 +36,7 @@ class NcclSegment : public OwnedSegment {
   NcclSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, CUdeviceptr address, uint64_t bytes,
               MemoryKind memory)
       : OwnedSegment(driver, std::move(context), address, bytes), memory_(memory) {}
-  ~NcclSegment() override { FreeAndLog(); }
+  ~NcclSegment() override { ReleaseAndLog(); }
 
  private:
   Status GrantPeer(int peer) override {

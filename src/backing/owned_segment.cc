@@ -23,7 +23,7 @@ Status OwnedSegment::Revoke(int peer) {
                 "revoking the access of device " + std::to_string(peer) + ": " + CanRevoke().reason);
 }
 
-Status OwnedSegment::Free() {
+Status OwnedSegment::Release() {
   if (!owned_) return Status();
   owned_ = false;
   ContextGuard guard(driver_, context_->get());
@@ -35,8 +35,8 @@ void OwnedSegment::Abandon() {
   context_->Abandon();
 }
 
-void OwnedSegment::FreeAndLog() {
-  Status status = Free();
+void OwnedSegment::ReleaseAndLog() {
+  Status status = Release();
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
 

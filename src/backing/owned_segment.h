@@ -20,7 +20,7 @@ class OwnedSegment : public Segment {
 
   Status Grant(int peer) final;
   Status Revoke(int peer) final;
-  Status Free() final;
+  Status Release() final;
   void Abandon() override;
 
  protected:
@@ -37,7 +37,7 @@ class OwnedSegment : public Segment {
   virtual Capability CanRevoke() const = 0;
 
   // For the destructors of derived classes, whose functions are gone in ours.
-  void FreeAndLog();
+  void ReleaseAndLog();
 
  private:
   Status CheckLive(const char* what) const;

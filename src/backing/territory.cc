@@ -29,7 +29,7 @@ Territory::Territory(PageSource& source, const Placement& placement, AddressRang
       range_bytes_(range_.bytes()) {}
 
 Territory::~Territory() {
-  Status status = Free();
+  Status status = Release();
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
 
@@ -112,7 +112,7 @@ Status Territory::Revoke(int peer) {
   return Status();
 }
 
-Status Territory::Free() {
+Status Territory::Release() {
   if (!range_.valid()) return Status();
   ContextGuard guard(driver_, context_->get());
   for (auto& [at, page] : pages_) {

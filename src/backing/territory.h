@@ -26,7 +26,7 @@ class Territory : public Segment {
   uint64_t bytes() const override { return range_bytes_; }
   Status Grant(int peer) override;
   Status Revoke(int peer) override;
-  Status Free() override;
+  Status Release() override;
   void Abandon() override;
 
   // Maps a page to free addresses of the territory. Nobody has access yet. kDriverError where a page could not be

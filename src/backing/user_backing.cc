@@ -52,7 +52,7 @@ class UserSegment : public OwnedSegment {
   UserSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, CUdeviceptr address, uint64_t bytes,
               const UserAllocator& user)
       : OwnedSegment(driver, std::move(context), address, bytes), user_(user) {}
-  ~UserSegment() override { FreeAndLog(); }
+  ~UserSegment() override { ReleaseAndLog(); }
 
  private:
   Status GrantPeer(int peer) override {
@@ -79,6 +79,7 @@ class UserBacking : public Backing {
   const char* name() const override { return kUserBacking.name; }
   const Placement& placement() const override { return placement_; }
   uint64_t granularity() const override { return kDevicePageBytes; }
+  bool makes_in_stream_order() const override { return true; }
 
   Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) override {
     Result<uint64_t> rounded = RoundToGranularity(request.bytes, granularity());

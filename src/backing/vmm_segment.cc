@@ -42,7 +42,7 @@ VmmSegment::VmmSegment(const Driver& driver, std::shared_ptr<DeviceContext> cont
       bytes_(range_.bytes()) {}
 
 VmmSegment::~VmmSegment() {
-  Status status = Free();
+  Status status = Release();
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
 
@@ -67,7 +67,7 @@ Status VmmSegment::Revoke(int peer) {
   return SetAccess(peer, CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
-Status VmmSegment::Free() {
+Status VmmSegment::Release() {
   if (!mapping_.valid()) return Status();
   ContextGuard guard(driver_, context_->get());
   Status unmapped = mapping_.Release();

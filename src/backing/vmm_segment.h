@@ -29,7 +29,7 @@ class VmmSegment : public Segment {
   const PhysicalMemory* memory() const override { return memory_.valid() ? &memory_ : nullptr; }
   Status Grant(int peer) override;
   Status Revoke(int peer) override;
-  Status Free() override;
+  Status Release() override;
   void Abandon() override;
 
  private:

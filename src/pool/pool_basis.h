@@ -9,8 +9,8 @@
 
 #include "src/driver/handles.h"
 #include "src/pool/options.h"
-#include "src/pool/shared/device_state.h"
 #include "src/pool/runtime_parts.h"
+#include "src/pool/shared/device_state.h"
 
 namespace commpool::internal {
 
@@ -29,9 +29,7 @@ struct PoolBasis {
   uint64_t deadline_ms() const { return configuration.deadline_ms; }
 
   // A failure of the pool, under its title.
-  Status Named(const Status& status) const {
-    return status.ok() ? status : Status(status.code(), title + ": " + status.message());
-  }
+  Status Named(const Status& status) const { return status.Under(title); }
   // Makes the device's context current.
   ContextGuard MakeCurrent() const { return ContextGuard(driver, device->context()); }
 };

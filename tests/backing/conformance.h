@@ -195,7 +195,7 @@ TEST_P(BackingConformance, KnowsItsMemoryApartFromItsAddresses) {
   ASSERT_EQ(Fill(device(), segment->address(), 0x3c, 4096), CUDA_SUCCESS);
   EXPECT_EQ(Read(device(), range.address(), 4096), std::vector<uint8_t>(4096, 0x3c));
 
-  ASSERT_TRUE(segment->Free().ok());
+  ASSERT_TRUE(segment->Release().ok());
   EXPECT_EQ(segment->memory(), nullptr);
   EXPECT_EQ(Read(device(), range.address(), 4096), std::vector<uint8_t>(4096, 0x3c)) << "the mapping keeps the memory";
 }
@@ -222,16 +222,16 @@ TEST_P(BackingConformance, FreesWhenItIsDestroyed) {
 
 TEST_P(BackingConformance, FreesOnce) {
   std::unique_ptr<Segment> segment = MakeSegment();
-  EXPECT_TRUE(segment->Free().ok());
+  EXPECT_TRUE(segment->Release().ok());
   const uint64_t calls = CallCount("*");
-  EXPECT_TRUE(segment->Free().ok());
+  EXPECT_TRUE(segment->Release().ok());
   segment.reset();
   EXPECT_EQ(CallCount("*"), calls);
 }
 
 TEST_P(BackingConformance, AFreedSegmentChangesNoAccess) {
   std::unique_ptr<Segment> segment = MakeSegment();
-  ASSERT_TRUE(segment->Free().ok());
+  ASSERT_TRUE(segment->Release().ok());
   EXPECT_EQ(segment->Grant(1).code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(segment->Revoke(1).code(), StatusCode::kFailedPrecondition);
 }
@@ -240,7 +240,7 @@ TEST_P(BackingConformance, SegmentsOutliveTheirBacking) {
   std::unique_ptr<Segment> segment = MakeSegment();
   TakeBacking().reset();
   EXPECT_EQ(Fill(device(), segment->address(), 9, 4096), CUDA_SUCCESS);
-  EXPECT_TRUE(segment->Free().ok());
+  EXPECT_TRUE(segment->Release().ok());
 }
 
 TEST_P(BackingConformance, AnAbandonedSegmentCallsNothingNorDoesItsBacking) {
@@ -252,7 +252,7 @@ TEST_P(BackingConformance, AnAbandonedSegmentCallsNothingNorDoesItsBacking) {
   }
   const uint64_t calls = CallCount("*");
   segment->Abandon();
-  EXPECT_TRUE(segment->Free().ok());
+  EXPECT_TRUE(segment->Release().ok());
   owner.reset();
   segment.reset();
   EXPECT_EQ(CallCount("*"), calls);

@@ -106,11 +106,11 @@ TEST_P(FailingFree, IsToldAndNotTriedAgain) {
   AllowLeak("");  // what the driver did not take back
   std::unique_ptr<Segment> segment = Make(request())->Make({.bytes = 1}).value();
   InjectedFault injected(fault());
-  Status status = segment->Free();
+  Status status = segment->Release();
   EXPECT_EQ(status.code(), GetParam().code) << status.message();
   EXPECT_NE(status.message().find(GetParam().call), std::string::npos) << status.message();
   const uint64_t calls = CallCount(GetParam().call);
-  EXPECT_TRUE(segment->Free().ok());
+  EXPECT_TRUE(segment->Release().ok());
   segment.reset();
   EXPECT_EQ(CallCount(GetParam().call), calls);
 }

@@ -28,7 +28,7 @@ TEST_F(UserFunctions, ArePassedBytesDeviceANullStreamAndTheirContext) {
   user.context = &context;
   std::unique_ptr<Segment> segment = MakeUser(user)->Make({.bytes = 1}).value();
   const UserCall allocation = LastUserCall();
-  ASSERT_TRUE(segment->Free().ok());
+  ASSERT_TRUE(segment->Release().ok());
   for (const UserCall& call : {allocation, LastUserCall()}) {
     EXPECT_EQ(call.bytes, ptrdiff_t{2} << 20);
     EXPECT_EQ(call.device, 0);
@@ -44,7 +44,7 @@ TEST_F(UserFunctions, AreToldTheStreamThatTheMemoryIsFor) {
   ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   std::unique_ptr<Segment> segment = MakeUser(WorkingUserAllocator())->Make({.bytes = 1, .stream = stream}).value();
   EXPECT_EQ(LastUserCall().stream, stream);
-  ASSERT_TRUE(segment->Free().ok());
+  ASSERT_TRUE(segment->Release().ok());
   EXPECT_EQ(LastUserCall().stream, nullptr) << "whoever frees has waited for the device";
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
@@ -117,7 +117,7 @@ TEST_F(UserFunctions, ThatThrowInFreeAreReportedByFree) {
     throw std::runtime_error("no luck");
   };
   std::unique_ptr<Backing> backing = MakeUser(user);
-  Status status = backing->Make({.bytes = 1}).value()->Free();
+  Status status = backing->Make({.bytes = 1}).value()->Release();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("free function"), std::string::npos) << status.message();
   backing->Make({.bytes = 1}).value().reset();  // logs

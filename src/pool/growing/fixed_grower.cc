@@ -19,15 +19,16 @@ uint64_t WithSlack(uint64_t bytes) { return bytes + std::max(bytes / 100 * 3, 64
 class SegmentGrowth final : public Growth {
  public:
   // REQUIRES: the growth lock, as long as it lives.
-  SegmentGrowth(PoolParts& parts, const engine::Grow& grow) : parts_(parts), grow_(grow) {}
+  SegmentGrowth(PoolParts& parts, const engine::Grow& grow, std::optional<StreamKey> stream)
+      : parts_(parts), grow_(grow), stream_(stream) {}
 
   Status Make() override COMMPOOL_UNCHECKED {
     Result<Room> room = parts_.segments.TakeRoom(grow_.bytes);
     if (!room.ok()) return room.status();
     const ContextGuard current = parts_.basis.MakeCurrent();
-    Result<NewSegment> made = parts_.segments.Make(grow_.bytes, std::move(*room));
+    Result<NewSegment> made = parts_.segments.Make(grow_.bytes, std::move(*room), stream_);
     if (!made.ok()) {
-      return Status(made.status().code(), parts_.basis.title + " cannot grow: " + made.status().message());
+      return made.status().Under(parts_.basis.title + " cannot grow");
     }
     made_ = std::move(*made);
     return Status();
@@ -38,6 +39,7 @@ class SegmentGrowth final : public Growth {
  private:
   PoolParts& parts_;
   const engine::Grow grow_;
+  const std::optional<StreamKey> stream_;  // that asked; none for reserve()
   NewSegment made_;
 };
 
@@ -64,17 +66,18 @@ Status FixedGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort) {
   }
   Status status = effort == Effort::kReserve ? Status() : MakeWay(bytes, grow.bytes);
   if (!status.ok()) return status;
-  status = AddSegment(grow);
+  const auto asked = effort == Effort::kReserve ? std::nullopt : std::make_optional(stream);
+  status = AddSegment(grow, asked);
   if (status.ok() && effort == Effort::kReserve) CountReserved(grow.bytes);
   if (status.code() != StatusCode::kOutOfMemory) return status;
   // Where the usual size does not fit into what is left, the least that holds the request may.
   const uint64_t wanted = std::max(bytes, parts_.basis.configuration.segment_bytes);
   const std::optional<uint64_t> least = CheckedRoundUp(wanted, parts_.segments.granularity());
-  return least && *least < grow.bytes ? AddSegment({*least, grow.space}) : status;
+  return least && *least < grow.bytes ? AddSegment({*least, grow.space}, asked) : status;
 }
 
-Status FixedGrower::AddSegment(const engine::Grow& grow) {
-  SegmentGrowth growth(parts_, grow);
+Status FixedGrower::AddSegment(const engine::Grow& grow, std::optional<StreamKey> stream) {
+  SegmentGrowth growth(parts_, grow, stream);
   return internal::Grow(growth);
 }
 

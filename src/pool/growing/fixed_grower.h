@@ -3,6 +3,7 @@
 #define COMMPOOL_SRC_POOL_GROWING_FIXED_GROWER_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "src/engine/caching_engine.h"
@@ -32,7 +33,8 @@ class FixedGrower final : public Grower {
   uint64_t Excess(uint64_t requested, uint64_t segment_bytes) COMMPOOL_REQUIRES(parts_.segments.growth());
   // What reserve() made serves blocks of every size: that is what it was asked for. 0: nothing is reserved any more.
   void CountReserved(uint64_t bytes) COMMPOOL_REQUIRES(parts_.segments.growth());
-  Status AddSegment(const engine::Grow& grow) COMMPOOL_REQUIRES(parts_.segments.growth());
+  Status AddSegment(const engine::Grow& grow, std::optional<StreamKey> stream)
+      COMMPOOL_REQUIRES(parts_.segments.growth());
 
   PoolParts& parts_;
   StreamProgress& progress_;

@@ -16,7 +16,7 @@ Status PageGrowth::Make() {
     if (!memory.ok()) {
       MutexLock lock(parts_.blocks.mutex());
       engine_->Unclaim(plan_);
-      return Status(memory.status().code(), parts_.basis.title + " cannot grow: " + memory.status().message());
+      return memory.status().Under(parts_.basis.title + " cannot grow");
     }
     made_.push_back(std::move(*memory));
   }

@@ -66,7 +66,7 @@ Status Territories::ReleaseEmpty() {
     }
     parts_.basis.runtime.addresses.Remove(taken->address());
     territory = by_address_.erase(territory);
-    Status status = taken->Free();
+    Status status = taken->Release();
     if (!status.ok()) return status;
   }
   return Status();

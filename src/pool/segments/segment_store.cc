@@ -40,8 +40,28 @@ bool SegmentStore::FitsOwnLimit(uint64_t bytes) const {
   return after && *after <= basis_.configuration.limit_bytes;
 }
 
-Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room) {
-  Result<std::unique_ptr<Segment>> segment = backing_->Make({.bytes = bytes});
+Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {
+  // A capture would take what the backing puts on the stream into its graph.
+  const bool ordered =
+      stream && backing_->makes_in_stream_order() && IsReachable(*stream) && !basis_.device->capturing();
+  if (!ordered) return backing_->Make({.bytes = bytes});
+  Result<std::unique_ptr<Segment>> segment = backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream)});
+  if (!segment.ok()) return segment;
+  // Parts of the segment may serve other streams next. Growth is rare: what the backing put on the stream is awaited
+  // here, so that free memory never owes a wait to its maker.
+  FenceTable& fences = basis_.device->fences();
+  Result<bool> idle = fences.IsIdle(*stream);
+  if (idle.ok() && *idle) return segment;
+  Result<FenceId> fence = fences.Record(*stream);
+  if (!fence.ok()) return fence.status();
+  const Status status = basis_.device->Await(*fence, basis_.deadline_ms());
+  fences.Retire(*fence);
+  if (!status.ok()) return status;
+  return segment;
+}
+
+Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<StreamKey> stream) {
+  Result<std::unique_ptr<Segment>> segment = MakeFor(stream, bytes);
   if (!segment.ok()) return segment.status();
   if ((*segment)->address() % basis_.configuration.alignment_bytes != 0) {
     return Status(StatusCode::kInvalidArgument, std::string("the ") + backing_->name() +
@@ -80,7 +100,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, uint64_t* rele
   basis_.runtime.observers.Tell(&MemoryObserver::SegmentRemoved, range, basis_.name());
   *released += range.bytes;
   ReturnRoom(range.bytes);
-  Status status = segment->Free();
+  Status status = segment->Release();
   if (!status.ok()) return status;
   return true;
 }

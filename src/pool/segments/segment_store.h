@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -44,8 +45,9 @@ class SegmentStore {
   bool FitsOwnLimit(uint64_t bytes) const;
   // Whether the pools of the placement may reserve so much more.
   bool FitsPlacementLimit(uint64_t bytes) const { return account_->Room() >= bytes; }
-  // `room`: taken for it.
-  Result<NewSegment> Make(uint64_t bytes, Room room) COMMPOOL_REQUIRES(growth_);
+  // `room`: taken for it. `stream`: uses the memory first, null for nobody; the memory is ready for every stream when
+  // this returns.
+  Result<NewSegment> Make(uint64_t bytes, Room room, std::optional<StreamKey> stream = {}) COMMPOOL_REQUIRES(growth_);
   // A segment's way into the books: the address table first, for once the engine knows the segment another thread may
   // be handed a block of it and free it.
   engine::SegmentIndex Adopt(NewSegment segment, engine::Space space = engine::Space::kLarge)
@@ -79,6 +81,8 @@ class SegmentStore {
   void Abandon();
 
  private:
+  // The backing's memory for a stream, ready for all of them.
+  Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes);
   Status WaitForPeer(int peer) const;
   std::vector<Segment*> Pointers() const;
 

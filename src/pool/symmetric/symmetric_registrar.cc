@@ -81,7 +81,7 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
   const uint64_t first_new = domains_.next();
   if (status.ok()) status = Meet(*claims, &communicator);
   if (!status.ok()) {
-    return Status(status.code(), parts_.basis.title + ": register_with: " + status.message());
+    return parts_.basis.Named(status.Under("register_with"));
   }
   const bool known = handle == nullptr || parts_.registrations.Has(handle);
   status = collective_.Run({.name = "registering with a communicator",
@@ -112,7 +112,7 @@ Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
   const Result<std::vector<DomainClaim>> claims = DecodeClaims(agreed->claims);
   Status status = claims.ok() ? domains_.CheckPassedByHolders(*claims) : claims.status();
   if (!status.ok()) {
-    return Status(status.code(), parts_.basis.title + ": deregister: " + status.message());
+    return parts_.basis.Named(status.Under("deregister"));
   }
   return collective_.TearDown(
       [&]() COMMPOOL_UNCHECKED {
