@@ -1,6 +1,8 @@
 /* commpool: communicator-aware private memory pools for multi-GPU programs. The C ABI: the one binary interface.
  *
- * C++ programs want pool.h, scope.h and buffer.h beside this file, a header-only skin over it.
+ * C++ programs want pool.h, scope.h and buffer.h beside this file, a header-only skin over it. inline.h, which this
+ * file includes, has the functions that are not exported: what sets a struct's defaults, and the calls for one pool of
+ * those that take several.
  *
  * Conventions, for every function:
  *  1. A function returns COMMPOOL_OK or why it failed; commpool_last_error() then holds a sentence with the call, the
@@ -8,7 +10,7 @@
  *  2. Sizes and offsets are bytes. Waits are milliseconds. Devices are CUDA ordinals, NUMA nodes the system's numbers.
  *  3. Pools and scopes are numbers, never reused: a call on one that has ended is an error, not a crash. 0 is none.
  *  4. A caller owns what it created and gives it back with the matching call: a pool with commpool_pool_destroy, a
- * scope with commpool_scope_end, a block with commpool_free. Nothing else is owned by the caller.
+ *     scope with commpool_scope_end, a block with commpool_free. Nothing else is owned by the caller.
  *  5. Streams and communicators are the caller's and must outlive their use here: commpool_release_stream comes before
  *     cuStreamDestroy, commpool_pool_deregister (or abandon) before ncclCommDestroy (or abort).
  *  6. Any thread may call any function, except that calls marked COLLECTIVE are made by every rank of the pool's home
@@ -16,8 +18,14 @@
  *     collectives: NCCL allows one thread a communicator. A thread that owns several ranks calls commpool_pools_*.
  *  7. An allocation or a free is never COLLECTIVE and never calls NCCL.
  *  8. The calling thread's current CUDA device is the same after a call as before it.
- *  9. Option structs begin with struct_bytes, set by their init function: a newer library reads an older program's.
+ *  9. A struct that a program fills begins with struct_bytes, its size as the program was compiled; the struct's init
+ *     function, inline, sets it beside the defaults. The library reads and writes that much and no more. An array of
+ *     structs is indexed by the program's size too: struct_bytes of the first, or the argument `entry_bytes`.
  * 10. After fork() the child must not call commpool: CUDA itself does not survive it.
+ * 11. A program runs on the library of its own version and on every later one of the same major. Structs grow at their
+ *     end, by fields whose 0 means what was before them; enumerations grow by values. A program that sets what an older
+ *     library does not know gets NOT_SUPPORTED, or INVALID_ARGUMENT for a value, with a sentence that says so; figures
+ *     that an older library does not have are 0. A status that a program does not know is a failure.
  */
 #ifndef COMMPOOL_COMMPOOL_H_
 #define COMMPOOL_COMMPOOL_H_
@@ -28,6 +36,11 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define COMMPOOL_VERSION_MAJOR 0
+#define COMMPOOL_VERSION_MINOR 1
+#define COMMPOOL_VERSION_PATCH 0
+#define COMMPOOL_VERSION (COMMPOOL_VERSION_MAJOR * 10000 + COMMPOOL_VERSION_MINOR * 100 + COMMPOOL_VERSION_PATCH)
 
 #define COMMPOOL_API __attribute__((visibility("default")))
 
@@ -48,12 +61,16 @@ typedef enum commpool_status {
   COMMPOOL_REMOTE_FAILURE = 9,
   COMMPOOL_DRIVER_ERROR = 10,
   COMMPOOL_COMMUNICATOR_ERROR = 11,
-  COMMPOOL_INTERNAL = 12
+  COMMPOOL_INTERNAL = 12,
+  COMMPOOL_NOT_CAUGHT = 13 /* of commpool_allocate_in_scope alone: no failure, and no sentence */
 } commpool_status;
 
 /* The sentence that belongs to this thread's last failed call; empty before the first. Valid until the thread's next
  * failed call. */
 COMMPOOL_API const char* commpool_last_error(void);
+
+/* COMMPOOL_VERSION of the library that runs: a plugin that may meet an older one asks before it uses what is newer. */
+COMMPOOL_API int commpool_version(void);
 
 /* ---- The runtime ------------------------------------------------------------------------------------------------ */
 
@@ -125,9 +142,9 @@ typedef struct commpool_pool_options {
   int numa_node;              /* of a HOST_NUMA pool; default -1: the node nearest to the device */
 
   struct ncclComm* symmetric_across; /* home communicator: the pool is symmetric. Default null: a fixed pool */
-  commpool_frees frees;              /* of a symmetric pool; default DEFERRED */
   commpool_all_gather all_gather;    /* default null: TCP, its address sent once over the home communicator */
   void* all_gather_context;
+  commpool_frees frees; /* of a symmetric pool; default DEFERRED */
   commpool_mode mode;   /* of a pool that is not symmetric; default FIXED */
   commpool_moves moves; /* of an expandable pool; default EAGER */
   uint64_t deadline_ms; /* of every wait for other ranks and for the device; default 60000 */
@@ -150,14 +167,20 @@ typedef struct commpool_pool_options {
   void* user_context; /* must outlive the pool's last block */
 } commpool_pool_options;
 
-/* Fills in the defaults. */
-COMMPOOL_API void commpool_pool_options_init(commpool_pool_options* options);
+/* Calls for several pools, commpool_pools_*, are also there for one, inline: commpool_pool_reserve(pool, bytes) and so
+ * on. A call for one pool runs on the calling thread. One for several is for a thread that owns the communicators of
+ * several ranks (ncclCommInitAll): made one after another, the first would wait for the next for ever. Each pool's part
+ * then runs on a thread of the library's while the caller waits, with that pool's device current; a caller's all_gather
+ * is called on those threads. The failure of the first pool that has one is returned. INVALID_ARGUMENT for no pool and
+ * for one that is passed twice. The pools that one commpool_pools_create made with one home belong together: a
+ * COLLECTIVE call of that thread for only some of them is FAILED_PRECONDITION at once. */
 
-/* Makes a pool; no segment yet. COLLECTIVE over symmetric_across where that is set.
+/* Makes `count` pools, or none; no segment yet. COLLECTIVE over symmetric_across where that is set.
  * INVALID_ARGUMENT for an unknown device, backing or option, or options that exclude each other; NOT_SUPPORTED, with
  * the reason, for what this driver, device or NCCL cannot do. Where one rank's options are refused all ranks get its
  * reason at once; only one with a wrong struct_bytes or without a usable communicator cannot tell the others. */
-COMMPOOL_API commpool_status commpool_pool_create(const commpool_pool_options* options, commpool_pool* pool);
+COMMPOOL_API commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count,
+                                                   commpool_pool* pools);
 
 /* Closes the pool to allocation and ends the handle. Its segments live until their last block is freed. Calls no NCCL:
  * of a pool that is still registered the segments stay mapped until the process ends, and a line on stderr says so.
@@ -171,7 +194,7 @@ COMMPOOL_API commpool_status commpool_pool_destroy(commpool_pool pool);
  * different offsets, so allocations and COLLECTIVE calls end with DISAGREEMENT. Blocks can still be freed, and then
  * close() ends the pool as usual. Only a close() by which a rank hears of the difference for the first time ends with
  * DISAGREEMENT on all ranks; the next one ends the pool. */
-COMMPOOL_API commpool_status commpool_pool_close(commpool_pool pool);
+COMMPOOL_API commpool_status commpool_pools_close(const commpool_pool* pools, size_t count);
 
 /* The pool that serves a device's allocations outside every scope: VMM where the device has it, else CUDA; made at its
  * first use. */
@@ -180,21 +203,23 @@ COMMPOOL_API commpool_status commpool_default_pool(int device, commpool_pool* po
 /* Makes free memory for at least `bytes` in one piece, by growing where the free memory does not suffice. COLLECTIVE
  * for symmetric pools: ranks agree, make, register and agree again; where one fails all return the error, naming the
  * rank, and the pool is as before. DISAGREEMENT where ranks ask for different bytes or made different calls before. */
-COMMPOOL_API commpool_status commpool_pool_reserve(commpool_pool pool, uint64_t bytes);
+COMMPOOL_API commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes);
 
 /* Lets deferred frees take effect that every rank has made. COLLECTIVE. A fixed pool returns OK and does nothing.
- * reclaimed_bytes may be null. */
-COMMPOOL_API commpool_status commpool_pool_reclaim(commpool_pool pool, uint64_t* reclaimed_bytes);
+ * reclaimed_bytes has a place for each pool, or is null. */
+COMMPOOL_API commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count,
+                                                    uint64_t* reclaimed_bytes);
 
 /* Gives segments without live blocks back to the driver until at most `keep_bytes` stay reserved. COLLECTIVE for
  * symmetric pools (it reclaims first). Waits for the device; deregisters before it unmaps. A registered fixed pool
- * keeps its registered segments. released_bytes may be null. */
-COMMPOOL_API commpool_status commpool_pool_trim(commpool_pool pool, uint64_t keep_bytes, uint64_t* released_bytes);
+ * keeps its registered segments. released_bytes has a place for each pool, or is null. */
+COMMPOOL_API commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
+                                                 uint64_t* released_bytes);
 
 /* Compares the pool's calls so far between the ranks, and changes nothing: it is no part of them itself. COLLECTIVE. A
  * fixed pool returns OK. DISAGREEMENT names the first call that differs and two ranks that made different ones; the
  * pool has then diverged (see commpool_pool_close). */
-COMMPOOL_API commpool_status commpool_pool_verify(commpool_pool pool);
+COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count);
 
 /* ---- Allocation ------------------------------------------------------------------------------------------------- */
 
@@ -211,6 +236,12 @@ COMMPOOL_API commpool_status commpool_allocate(int device, uint64_t bytes, struc
 COMMPOOL_API commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, struct CUstream_st* stream,
                                                     void** pointer);
 
+/* For a framework's router (PyTorch's allocator class), which must leave every other allocation to the framework: the
+ * same where a scope catches it, else NOT_CAUGHT, with the last error and `pointer` as they were. Where no scope is
+ * open in the process that costs one load and a branch. `device` is named: it may not be COMMPOOL_CURRENT_DEVICE. */
+COMMPOOL_API commpool_status commpool_allocate_in_scope(int device, uint64_t bytes, struct CUstream_st* stream,
+                                                        void** pointer);
+
 /* Gives a block back, from any thread. Work already submitted to the stream of its allocation, and to streams named by
  * commpool_record_stream, may still use it: it is reused in their order. Null is OK. NOT_FOUND for a pointer that is
  * not the start of a live block (foreign, or freed already). */
@@ -222,6 +253,17 @@ COMMPOOL_API commpool_status commpool_record_stream(void* pointer, struct CUstre
 /* Forgets a stream before it is destroyed, after waiting for its work: handles are recycled, and an order that was kept
  * under the old one would be lost (rule 11 of the design). */
 COMMPOOL_API commpool_status commpool_release_stream(struct CUstream_st* stream);
+
+/* Functions without a context, as frameworks take them: torch.cuda.MemPool's pluggable allocator, vLLM, SGLang. */
+typedef void* (*commpool_plain_allocate)(size_t bytes, int device, struct CUstream_st* stream);
+typedef void (*commpool_plain_free)(void* pointer, size_t bytes, int device, struct CUstream_st* stream);
+
+/* A pair that allocates from one pool, whatever scopes are open; the same at each call for a pool. `allocate` returns
+ * null for 0 bytes, for another device than the pool's, and where it fails: commpool_last_error says why. Call it no
+ * more once the pool is destroyed: null at first, it may become another pool's. `release` frees a block of any pool, at
+ * any time. OUT_OF_MEMORY where 256 pools with functions are alive. */
+COMMPOOL_API commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_allocate* allocate,
+                                                     commpool_plain_free* release);
 
 /* ---- Stream capture --------------------------------------------------------------------------------------------- */
 
@@ -264,7 +306,6 @@ typedef struct commpool_holder_options {
 
 typedef uint64_t commpool_holder;
 
-COMMPOOL_API void commpool_holder_options_init(commpool_holder_options* options);
 COMMPOOL_API commpool_status commpool_add_holder(const commpool_holder_options* options, commpool_holder* holder);
 /* Returns when no call of its functions is running any more. NOT_FOUND for one that was removed. */
 COMMPOOL_API commpool_status commpool_remove_holder(commpool_holder holder);
@@ -285,18 +326,16 @@ typedef enum commpool_exhaustion {
 } commpool_exhaustion;
 
 typedef struct commpool_scope_options {
-  size_t struct_bytes;        /* set by commpool_scope_options_init */
-  commpool_filter filter;     /* default THREAD */
-  struct CUstream_st* stream; /* of a STREAM filter */
-  uint64_t min_bytes;         /* smaller allocations are not caught; default 0 */
-  uint64_t max_bytes;         /* larger ones neither; default UINT64_MAX */
+  size_t struct_bytes;    /* set by commpool_scope_options_init */
+  commpool_filter filter; /* default THREAD */
   /* Where the pool answers EXHAUSTED or, at its limit or on a full device, OUT_OF_MEMORY; default ERROR. What a full
    * symmetric pool hands on is the same on every rank. What another pool hands on is not, and passes symmetric pools
    * by. */
   commpool_exhaustion exhaustion;
+  struct CUstream_st* stream; /* of a STREAM filter */
+  uint64_t min_bytes;         /* smaller allocations are not caught; default 0 */
+  uint64_t max_bytes;         /* larger ones neither; default UINT64_MAX */
 } commpool_scope_options;
-
-COMMPOOL_API void commpool_scope_options_init(commpool_scope_options* options);
 
 /* From now on allocations that the filter and the sizes catch go to the pool, where they are for its device. Scopes
  * nest: of those that catch one the one begun last wins, whatever its filter. `options` may be null: this thread.
@@ -323,12 +362,14 @@ COMMPOOL_API commpool_status commpool_pool_revoke(commpool_pool pool, const int*
 /* Registers the pool's segments, those to come included, with a communicator: a fixed pool as local buffers, a
  * symmetric pool as windows. Idempotent. COLLECTIVE for symmetric pools, over home and `communicator` alike: every rank
  * of home calls it, those that `communicator` does not have with null. Disjoint groups (the halves of a split) may be
- * registered in one call, each rank passing its own; ranks register groups that overlap in one order.
+ * registered in one call, each rank passing its own; ranks register groups that overlap in one order. `communicators`
+ * has one for each pool: that of its rank, or null.
  * DISAGREEMENT on all ranks, with nothing registered, where a member passes null or another communicator: before any
  * NCCL call where its size or rank tells, else within deadline_ms, and then abort the communicators that were passed.
  * NOT_SUPPORTED on all ranks where NCCL makes no window: before 2.27, between GPUs that do not reach each other (a null
  * window), and over host memory before 2.30.3. */
-COMMPOOL_API commpool_status commpool_pool_register_with(commpool_pool pool, struct ncclComm* communicator);
+COMMPOOL_API commpool_status commpool_pools_register_with(const commpool_pool* pools,
+                                                          struct ncclComm* const* communicators, size_t count);
 
 /* Registers segments that a fixed pool has grown since: growth inside an allocation may not call NCCL. Call it on the
  * thread that owns the communicators. `registered` (segments, summed over communicators) may be null. */
@@ -338,7 +379,8 @@ COMMPOOL_API commpool_status commpool_pool_register_pending(commpool_pool pool, 
  * COLLECTIVE for symmetric pools, over home and the communicator as register_with: DISAGREEMENT, with nothing done,
  * where a rank that has the registration passes another or null. A communicator that is split, shrunk or grown keeps
  * its registrations; the new one has none before register_with. */
-COMMPOOL_API commpool_status commpool_pool_deregister(commpool_pool pool, struct ncclComm* communicator);
+COMMPOOL_API commpool_status commpool_pools_deregister(const commpool_pool* pools,
+                                                       struct ncclComm* const* communicators, size_t count);
 
 /* Drops every handle of a communicator that was aborted, revoked or lost a rank; calls nothing. Not collective, but
  * made on every rank that has it: until then growth and register_with are DISAGREEMENT on all. Idempotent. */
@@ -359,38 +401,9 @@ COMMPOOL_API commpool_status commpool_window_of(const void* pointer, struct nccl
 COMMPOOL_API commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, struct ncclComm* communicator,
                                                     int* eligible, const char** reason);
 
-/* ---- A thread that owns several ranks ---------------------------------------------------------------------------- */
-
-/* One collective call for the pools of several ranks, for a thread that owns their communicators (ncclCommInitAll):
- * made one after another, the first would wait for the next for ever. Each pool's part runs on a thread of the
- * library's while the caller waits, with that pool's device current; a caller's all_gather is called on those threads.
- * Otherwise as the calls above; the failure of the first pool that has one is returned. INVALID_ARGUMENT for no pool
- * and for one that is passed twice. The pools that one commpool_pools_create made with one home belong together: a
- * collective call of that thread for only some of them, commpool_pool_* included, is FAILED_PRECONDITION at once. */
-
-/* Makes `count` pools, or none. */
-COMMPOOL_API commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count,
-                                                   commpool_pool* pools);
-
-COMMPOOL_API commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes);
-
-/* `reclaimed_bytes` and `released_bytes` have a place for each pool, or are null. */
-COMMPOOL_API commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count,
-                                                    uint64_t* reclaimed_bytes);
-COMMPOOL_API commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
-                                                 uint64_t* released_bytes);
-
-/* `communicators` has one for each pool: that of its rank, or null. */
-COMMPOOL_API commpool_status commpool_pools_register_with(const commpool_pool* pools,
-                                                          struct ncclComm* const* communicators, size_t count);
-COMMPOOL_API commpool_status commpool_pools_deregister(const commpool_pool* pools,
-                                                       struct ncclComm* const* communicators, size_t count);
-
-COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count);
-COMMPOOL_API commpool_status commpool_pools_close(const commpool_pool* pools, size_t count);
-
 /* ---- Statistics ------------------------------------------------------------------------------------------------- */
 
+/* Never grows: it lies in other structs. */
 typedef struct commpool_counter {
   uint64_t current;
   uint64_t peak; /* since the pool was made or commpool_pool_reset_peaks */
@@ -398,7 +411,7 @@ typedef struct commpool_counter {
 } commpool_counter;
 
 typedef struct commpool_statistics {
-  size_t struct_bytes;              /* set by the caller: sizeof(commpool_statistics) */
+  size_t struct_bytes;              /* set by commpool_statistics_init */
   commpool_counter requested_bytes; /* of live blocks, as asked for */
   commpool_counter allocated_bytes; /* of live blocks, rounded up */
   commpool_counter allocated_blocks;
@@ -434,12 +447,16 @@ typedef struct commpool_driver_call {
   double microseconds; /* of all of them */
 } commpool_driver_call;
 
-/* The functions that were called, the dearest first. Writes at most `capacity` of them; `count` is how many there are.
- * Either may be null where it is not wanted, but not both. FAILED_PRECONDITION where nothing is measured. */
-COMMPOOL_API commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t capacity, size_t* count);
+/* The functions that were called, the dearest first. Writes at most `capacity` of them, each into sizeof(*calls) =
+ * `entry_bytes`; `count` is how many there are. `calls` or `count` may be null where it is not wanted, but not both.
+ * FAILED_PRECONDITION where nothing is measured. */
+COMMPOOL_API commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_bytes, size_t capacity,
+                                                   size_t* count);
 
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+#include "commpool/inline.h"
 
 #endif /* COMMPOOL_COMMPOOL_H_ */

@@ -1,6 +1,6 @@
 // Which driver commpool runs on: the real one unless a program asks for another. Any thread.
 //
-//   commpool::initialize(commpool::DriverKind::kAuto).value();   // tools and examples: GPUs where there are some
+//   commpool::initialize(commpool::DriverKind::kAuto).or_throw();   // tools and examples: GPUs where there are some
 #ifndef COMMPOOL_RUNTIME_H_
 #define COMMPOOL_RUNTIME_H_
 
@@ -27,6 +27,9 @@ inline Status initialize(DriverKind driver) {
   return detail::FromC(commpool_initialize(static_cast<commpool_driver>(driver)));
 }
 
+// COMMPOOL_VERSION of the library that runs.
+inline int version() { return commpool_version(); }
+
 // "CUDA driver 13.0, 4 devices, NCCL 2.28.9"; empty before the runtime is open.
 inline std::string driver_description() { return commpool_driver_description(); }
 
@@ -38,10 +41,10 @@ inline Status measure_driver() { return detail::FromC(commpool_measure_driver())
 // The functions that were called so far, the dearest first.
 inline Result<std::vector<DriverCall>> driver_calls() {
   std::size_t count = 0;
-  Status status = detail::FromC(commpool_driver_calls(nullptr, 0, &count));
+  Status status = detail::FromC(commpool_driver_calls(nullptr, sizeof(DriverCall), 0, &count));
   if (!status.ok()) return status;
   std::vector<DriverCall> calls(count);
-  status = detail::FromC(commpool_driver_calls(calls.data(), calls.size(), &count));
+  status = detail::FromC(commpool_driver_calls(calls.data(), sizeof(DriverCall), calls.size(), &count));
   if (!status.ok()) return status;
   calls.resize(std::min(calls.size(), count));  // another thread may have called one more in between
   return calls;

@@ -7,6 +7,7 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
+#include "src/c_api/process_runtime.h"
 
 namespace commpool::internal {
 
@@ -18,6 +19,7 @@ const char* LastErrorMessage();
 inline Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
 
 // Runs `body`, which returns a Status; an exception is our bug or the system's memory running out, and becomes a code.
+// For what needs no runtime; all else enters by the functions below.
 template <typename Body>
 commpool_status Guarded(Body body) noexcept {
   try {
@@ -28,6 +30,35 @@ commpool_status Guarded(Body body) noexcept {
   } catch (...) {
     return Report(Status(StatusCode::kInternal, "unknown exception"));
   }
+}
+
+// The one way into the library: opens the runtime where nobody has, refuses a forked child, and runs `body(runtime)`.
+template <typename Body>
+commpool_status WithRuntime(Body body) noexcept {
+  return Guarded([&]() -> Status {
+    Result<Runtime*> runtime = ProcessRuntime();
+    if (!runtime.ok()) return runtime.status();
+    Status status = (*runtime)->RefuseForkedChild();
+    if (!status.ok()) return status;
+    return body(**runtime);
+  });
+}
+
+// The same, with the pool of a handle.
+template <typename Body>
+commpool_status WithPool(commpool_pool handle, Body body) noexcept {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    Result<std::shared_ptr<Pool>> pool = runtime.pools().Find(handle);
+    if (!pool.ok()) return pool.status();
+    return body(**pool);
+  });
+}
+
+// Writes a result's value, where there is one, to a caller's place.
+template <typename Value, typename Output>
+Status Store(const Result<Value>& result, Output* output) {
+  if (result.ok()) *output = *result;
+  return result.status();
 }
 
 }  // namespace commpool::internal

@@ -21,13 +21,9 @@ thread_local std::string last_reason;
 
 commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, ncclComm* communicator, int* eligible,
                                        const char** reason) {
-  return Guarded([&]() -> Status {
+  return WithRuntime([&](Runtime& runtime) -> Status {
     if (eligible == nullptr) return NullOutput();
-    Result<Runtime*> runtime = ProcessRuntime();
-    if (!runtime.ok()) return runtime.status();
-    Status status = (*runtime)->RefuseForkedChild();
-    if (!status.ok()) return status;
-    Result<std::string> why = WhyNoNvls((*runtime)->driver(), (*runtime)->addresses(), (*runtime)->windows(),
+    Result<std::string> why = WhyNoNvls(runtime.driver(), runtime.addresses(), runtime.windows(),
                                         {.address = AddressOf(pointer), .bytes = bytes, .communicator = communicator});
     if (!why.ok()) return why.status();
     last_reason = std::move(*why);

@@ -1,11 +1,15 @@
-// The C ABI: one collective call for the pools of several ranks.
+// The C ABI: calls for one pool, or for the pools of several ranks at once.
 #include <algorithm>
 #include <functional>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
-#include "src/c_api/process_runtime.h"
+#include "src/c_api/options.h"
+#include "src/c_api/structs.h"
 #include "src/pool/group_calls.h"
 
 // NOLINTBEGIN: this file is the other side of the library
@@ -15,12 +19,14 @@ using namespace commpool::internal;
 
 namespace {
 
-commpool_status ForPools(const commpool_pool* pools, size_t count, const std::function<Status(Pool&, size_t)>& call) {
-  return Guarded([&]() -> Status {
+using PoolCall = std::function<Status(Pool&, size_t place)>;
+
+// A call for one pool runs here, on the caller's thread; one for several on a thread for each.
+commpool_status ForPools(const commpool_pool* pools, size_t count, const PoolCall& call) {
+  if (count == 1 && pools != nullptr) return WithPool(*pools, [&](Pool& pool) { return call(pool, 0); });
+  return WithRuntime([&](Runtime& runtime) {
     if (pools == nullptr) return Status(StatusCode::kInvalidArgument, "pools is null");
-    Result<Runtime*> runtime = ProcessRuntime();
-    if (!runtime.ok()) return runtime.status();
-    return OnEach(**runtime, std::vector<PoolHandle>(pools, pools + count), call);
+    return OnEach(runtime, std::vector<PoolHandle>(pools, pools + count), call);
   });
 }
 
@@ -28,11 +34,8 @@ commpool_status ForPools(const commpool_pool* pools, size_t count, const std::fu
 commpool_status CountForPools(const commpool_pool* pools, size_t count,
                               const std::function<Result<uint64_t>(Pool&)>& call, uint64_t* output) {
   std::vector<uint64_t> counts(count, 0);
-  const commpool_status status = ForPools(pools, count, [&](Pool& pool, size_t place) {
-    Result<uint64_t> counted = call(pool);
-    if (counted.ok()) counts[place] = *counted;
-    return counted.status();
-  });
+  const commpool_status status =
+      ForPools(pools, count, [&](Pool& pool, size_t place) -> Status { return Store(call(pool), &counts[place]); });
   if (status == COMMPOOL_OK && output != nullptr) std::copy(counts.begin(), counts.end(), output);
   return status;
 }
@@ -45,22 +48,40 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
   return ForPools(pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); });
 }
 
+Status NullOptions() { return Status(StatusCode::kInvalidArgument, "options or the output pointer is null"); }
+
+// Options that were refused here keep no other rank waiting: they hear of it, a null output included.
+Status CreateOne(Runtime& runtime, const commpool_pool_options& options, commpool_pool* pool) {
+  Result<PoolConfiguration> configuration = pool == nullptr ? NullOptions() : ParsePoolOptions(options);
+  if (configuration.ok()) return Store(runtime.CreatePool(std::move(*configuration)), pool);
+  const std::optional<PoolConfiguration> home = ParseHome(options);
+  return home ? runtime.RefusePool(*home, configuration.status()) : configuration.status();
+}
+
+Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, size_t count, commpool_pool* pools) {
+  if (pools == nullptr) return NullOptions();
+  std::vector<PoolRequest> requests;
+  for (size_t place = 0; place < count; ++place) {
+    const commpool_pool_options& one = *EntryAt(options, options->struct_bytes, place);
+    if (one.struct_bytes != options->struct_bytes) {
+      return Status(StatusCode::kInvalidArgument, "pool options: struct_bytes of place " + std::to_string(place) +
+                                                      " is " + std::to_string(one.struct_bytes) + ", of place 0 " +
+                                                      std::to_string(options->struct_bytes) +
+                                                      ": call commpool_pool_options_init for each");
+    }
+    requests.push_back({.configuration = ParsePoolOptions(one), .home = ParseHome(one)});
+  }
+  Result<std::vector<PoolHandle>> made = CreatePools(runtime, requests);
+  if (made.ok()) std::copy(made->begin(), made->end(), pools);
+  return made.status();
+}
+
 }  // namespace
 
 commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count, commpool_pool* pools) {
-  return Guarded([&]() -> Status {
-    if (options == nullptr || pools == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "options or the output pointer is null");
-    }
-    std::vector<PoolRequest> requests;
-    for (size_t place = 0; place < count; ++place) {
-      requests.push_back({.configuration = ParsePoolOptions(options[place]), .home = ParseHome(options[place])});
-    }
-    Result<Runtime*> runtime = ProcessRuntime();
-    if (!runtime.ok()) return runtime.status();
-    Result<std::vector<PoolHandle>> made = CreatePools(**runtime, requests);
-    if (made.ok()) std::copy(made->begin(), made->end(), pools);
-    return made.status();
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (options == nullptr) return NullOptions();
+    return count == 1 ? CreateOne(runtime, *options, pools) : CreateSeveral(runtime, options, count, pools);
   });
 }
 

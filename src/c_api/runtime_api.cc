@@ -4,6 +4,7 @@
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
+#include "src/c_api/structs.h"
 #include "src/driver/metering.h"
 
 // NOLINTBEGIN: this file is the other side of the library
@@ -11,7 +12,15 @@ using namespace commpool;
 using namespace commpool::internal;
 // NOLINTEND
 
+namespace {
+
+constexpr size_t kFirstDriverCallBytes = 24;  // of 0.1
+
+}  // namespace
+
 const char* commpool_last_error(void) { return LastErrorMessage(); }
+
+int commpool_version(void) { return COMMPOOL_VERSION; }
 
 commpool_status commpool_initialize(commpool_driver driver) {
   return Guarded([&]() -> Status {
@@ -35,10 +44,14 @@ const char* commpool_driver_description(void) {
 
 commpool_status commpool_measure_driver(void) { return Guarded(MeasureDriver); }
 
-commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t capacity, size_t* count) {
+commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_bytes, size_t capacity, size_t* count) {
   return Guarded([&]() -> Status {
     if (calls == nullptr && count == nullptr) {
       return Status(StatusCode::kInvalidArgument, "calls and count are null: there is nothing to answer");
+    }
+    if (calls != nullptr && entry_bytes < kFirstDriverCallBytes) {
+      return Status(StatusCode::kInvalidArgument,
+                    "entry_bytes is " + std::to_string(entry_bytes) + ": pass sizeof(commpool_driver_call)");
     }
     if (!DriverIsMeasured()) {
       return Status(StatusCode::kFailedPrecondition, "no driver call is measured: commpool_measure_driver comes first");
@@ -47,7 +60,8 @@ commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t capaci
     const size_t written = calls == nullptr ? 0 : std::min(capacity, functions.size());
     for (size_t index = 0; index < written; ++index) {
       const MeteredFunction& function = functions[index];
-      calls[index] = {function.name, function.calls, function.microseconds};
+      const commpool_driver_call call = {function.name, function.calls, function.microseconds};
+      WriteBytes(&call, sizeof(call), EntryAt(calls, entry_bytes, index), entry_bytes);
     }
     if (count != nullptr) *count = functions.size();
     return Status();

@@ -1,11 +1,11 @@
-// A pool's options, checked and in our own types. Units, defaults and reasons: include/commpool/commpool.h.
+// A pool's options in our own types; src/c_api/options.h reads and checks a program's. Units, defaults and reasons:
+// include/commpool/commpool.h.
 #ifndef COMMPOOL_SRC_POOL_OPTIONS_H_
 #define COMMPOOL_SRC_POOL_OPTIONS_H_
 
 #include <nccl.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,13 +38,6 @@ struct PoolConfiguration {
 
   bool symmetric() const { return home != nullptr; }
 };
-
-// Checks what can be told without a driver. kInvalidArgument names the option, its value and what it may be.
-Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options);
-
-// How a symmetric pool's other ranks are reached, whatever else is wrong with the options: nothing where they name no
-// home, or are of another struct. The rest are defaults.
-std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& options);
 
 }  // namespace commpool::internal
 

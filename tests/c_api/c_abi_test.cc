@@ -1,7 +1,6 @@
 // The C ABI as a program sees it: null outputs, handles that are none, sizes, and the sentence of the last error.
 #include <gtest/gtest.h>
 
-#include <cstddef>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -28,8 +27,8 @@ class CAbi : public ::testing::Test {
     EXPECT_NE(std::string(commpool_last_error()).find(part), std::string::npos) << commpool_last_error();
   }
   commpool_statistics Statistics() {
-    commpool_statistics statistics = {};
-    statistics.struct_bytes = sizeof(statistics);
+    commpool_statistics statistics;
+    commpool_statistics_init(&statistics);
     EXPECT_EQ(commpool_pool_statistics(pool_, &statistics), COMMPOOL_OK);
     return statistics;
   }
@@ -54,11 +53,16 @@ TEST_F(CAbi, NullOutputsAreRefused) {
   Expect(commpool_window_of(nullptr, nullptr, &window, nullptr), refused, "null");
   Expect(commpool_nvls_eligible(nullptr, 1, nullptr, nullptr, nullptr), refused, "null");
   Expect(commpool_pool_statistics(pool_, nullptr), refused, "null");
+  commpool_plain_allocate plain_allocate = nullptr;
+  commpool_plain_free plain_free = nullptr;
+  Expect(commpool_pool_functions(pool_, nullptr, &plain_free), refused, "null");
+  Expect(commpool_pool_functions(pool_, &plain_allocate, nullptr), refused, "null");
   Expect(commpool_pool_grant(pool_, nullptr, 1), refused, "null");
   Expect(commpool_pool_revoke(pool_, nullptr, 1), refused, "null");
   EXPECT_EQ(pool, 7u) << "outputs are not written";
   commpool_pool_options_init(nullptr);
   commpool_scope_options_init(nullptr);
+  commpool_statistics_init(nullptr);
 }
 
 TEST_F(CAbi, NullCountsAreWelcome) {
@@ -73,8 +77,10 @@ TEST_F(CAbi, NullCountsAreWelcome) {
 
 TEST_F(CAbi, HandlesThatAreNoneAreNotFound) {
   const commpool_status none = COMMPOOL_NOT_FOUND;
-  commpool_statistics statistics = {};
-  statistics.struct_bytes = sizeof(statistics);
+  commpool_statistics statistics;
+  commpool_statistics_init(&statistics);
+  commpool_plain_allocate plain_allocate = nullptr;
+  commpool_plain_free plain_free = nullptr;
   void* pointer = &statistics;
   commpool_scope scope = 7;
   const int device = 1;
@@ -96,8 +102,10 @@ TEST_F(CAbi, HandlesThatAreNoneAreNotFound) {
     Expect(commpool_pool_abandon(handle, nullptr), none, name.c_str());
     Expect(commpool_pool_statistics(handle, &statistics), none, name.c_str());
     Expect(commpool_pool_reset_peaks(handle), none, name.c_str());
+    Expect(commpool_pool_functions(handle, &plain_allocate, &plain_free), none, name.c_str());
   }
   EXPECT_EQ(pointer, &statistics) << "outputs are not written";
+  EXPECT_EQ(plain_allocate, nullptr);
   EXPECT_EQ(scope, 7u);
   Expect(commpool_scope_end(0), none, "scope 0");
   Expect(commpool_scope_end(kNoPool), none, "scope 987654");
@@ -114,30 +122,12 @@ TEST_F(CAbi, StructsThatWereNotInitialisedAreRefused) {
   Expect(commpool_pool_statistics(pool_, &statistics), COMMPOOL_INVALID_ARGUMENT, "struct_bytes");
 }
 
-TEST_F(CAbi, ScopeOptionsOfAnOlderProgramAreRead) {
-  commpool_scope_options options;
-  commpool_scope_options_init(&options);
-  EXPECT_EQ(options.min_bytes, 0u);
-  EXPECT_EQ(options.max_bytes, UINT64_MAX);
-  EXPECT_EQ(options.exhaustion, COMMPOOL_EXHAUSTION_ERROR);
-  options.struct_bytes = offsetof(commpool_scope_options, min_bytes);
-  options.min_bytes = 2;  // not of that struct
-  options.max_bytes = 1;
-  commpool_scope scope = 0;
-  ASSERT_EQ(commpool_scope_begin(pool_, &options, &scope), COMMPOOL_OK) << commpool_last_error();
-  void* pointer = nullptr;
-  EXPECT_EQ(commpool_allocate(0, 4096, nullptr, &pointer), COMMPOOL_OK);
-  EXPECT_EQ(Statistics().allocated_blocks.current, 1u);
-  EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
-  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
-}
-
 TEST_F(CAbi, ScopeOptionsThatMeanNothingAreRefused) {
   const commpool_status refused = COMMPOOL_INVALID_ARGUMENT;
   commpool_scope scope = 7;
   commpool_scope_options options;
   commpool_scope_options_init(&options);
-  options.struct_bytes += 8;
+  options.struct_bytes = 8;
   Expect(commpool_scope_begin(pool_, &options, &scope), refused, "commpool_scope_options_init");
   commpool_scope_options_init(&options);
   options.filter = static_cast<commpool_filter>(3);
@@ -224,6 +214,8 @@ TEST_F(CAbi, TheLastErrorIsTheThreadsOwn) {
   EXPECT_EQ(commpool_pool_reset_peaks(pool_), COMMPOOL_OK);
   EXPECT_NE(std::string(commpool_last_error()).find("987654"), std::string::npos) << "success keeps it";
 }
+
+TEST_F(CAbi, TheLibrarySaysItsVersion) { EXPECT_EQ(commpool_version(), COMMPOOL_VERSION); }
 
 TEST_F(CAbi, TheDriverIsOpenedOnce) {
   EXPECT_EQ(commpool_initialize(COMMPOOL_DRIVER_EMULATED), COMMPOOL_OK) << commpool_last_error();

@@ -58,8 +58,7 @@ static void AllocateInAScope(void) {
   EXPECT(commpool_allocate(0, 1000, NULL, &pointer) == COMMPOOL_OK);
   EXPECT(pointer != NULL);
   EXPECT(commpool_scope_end(scope) == COMMPOOL_OK);
-  memset(&statistics, 0, sizeof(statistics));
-  statistics.struct_bytes = sizeof(statistics);
+  commpool_statistics_init(&statistics);
   EXPECT(commpool_pool_statistics(pool, &statistics) == COMMPOOL_OK);
   EXPECT(statistics.allocated_blocks.current == 1);
   EXPECT(statistics.requested_bytes.current == 1000);

@@ -12,9 +12,10 @@ namespace {
 
 std::vector<commpool_driver_call> DriverCalls() {
   size_t count = 0;
-  EXPECT_EQ(commpool_driver_calls(nullptr, 0, &count), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_driver_calls(nullptr, 0, 0, &count), COMMPOOL_OK) << commpool_last_error();
   std::vector<commpool_driver_call> calls(count);
-  EXPECT_EQ(commpool_driver_calls(calls.data(), calls.size(), &count), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_driver_calls(calls.data(), sizeof(calls[0]), calls.size(), &count), COMMPOOL_OK)
+      << commpool_last_error();
   EXPECT_EQ(count, calls.size());
   return calls;
 }
@@ -35,19 +36,33 @@ void Work() {
 
 void ExpectOnlyAsManyAsThereIsRoomFor(const std::vector<commpool_driver_call>& calls) {
   commpool_driver_call first[2] = {{"untouched", 0, 0}, {"untouched", 0, 0}};
-  EXPECT_EQ(commpool_driver_calls(first, 1, nullptr), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_driver_calls(first, sizeof(first[0]), 1, nullptr), COMMPOOL_OK) << commpool_last_error();
   EXPECT_STREQ(first[0].name, calls[0].name);
   EXPECT_STREQ(first[1].name, "untouched");
 }
 
+// A program's entry of another version: as long as the first 0.1 had, or longer.
+void ExpectEntriesOfANewerProgramInItsOwnPlaces(const std::vector<commpool_driver_call>& calls) {
+  struct Newer {
+    commpool_driver_call known;
+    uint64_t later;
+  } newer[2] = {{{}, 7}, {{}, 7}};
+  size_t count = 0;
+  EXPECT_EQ(commpool_driver_calls(&newer[0].known, sizeof(Newer), 2, &count), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_STREQ(newer[0].known.name, calls[0].name);
+  EXPECT_STREQ(newer[1].known.name, calls[1].name);
+  EXPECT_EQ(newer[0].later, 0u) << "a figure that this library does not have";
+  EXPECT_EQ(commpool_driver_calls(&newer[0].known, 8, 2, &count), COMMPOOL_INVALID_ARGUMENT);
+}
+
 TEST(MeasuredDriver, TellsWhichOfItsFunctionsWereCalledAndWhatTheyCost) {
   size_t count = 7;
-  EXPECT_EQ(commpool_driver_calls(nullptr, 0, &count), COMMPOOL_FAILED_PRECONDITION) << "nothing is measured";
+  EXPECT_EQ(commpool_driver_calls(nullptr, 0, 0, &count), COMMPOOL_FAILED_PRECONDITION) << "nothing is measured";
   EXPECT_EQ(count, 7u) << "outputs are not written";
   ASSERT_EQ(commpool_measure_driver(), COMMPOOL_OK) << commpool_last_error();
   EXPECT_EQ(commpool_measure_driver(), COMMPOOL_OK) << "asked for again";
   EXPECT_TRUE(DriverCalls().empty()) << "the driver is not open";
-  EXPECT_EQ(commpool_driver_calls(nullptr, 3, nullptr), COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_EQ(commpool_driver_calls(nullptr, sizeof(commpool_driver_call), 3, nullptr), COMMPOOL_INVALID_ARGUMENT);
 
   Work();
   const std::vector<commpool_driver_call> calls = DriverCalls();
@@ -58,6 +73,7 @@ TEST(MeasuredDriver, TellsWhichOfItsFunctionsWereCalledAndWhatTheyCost) {
   EXPECT_TRUE(std::is_sorted(calls.begin(), calls.end(),
                              [](const auto& a, const auto& b) { return a.microseconds > b.microseconds; }));
   ExpectOnlyAsManyAsThereIsRoomFor(calls);
+  ExpectEntriesOfANewerProgramInItsOwnPlaces(calls);
   EXPECT_EQ(commpool_measure_driver(), COMMPOOL_FAILED_PRECONDITION) << "the driver is open";
 }
 

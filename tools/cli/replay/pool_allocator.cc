@@ -13,7 +13,7 @@ using CallTable = std::array<commpool_driver_call, 128>;
 
 size_t ReadCalls(CallTable& table) {
   size_t count = 0;
-  if (commpool_driver_calls(table.data(), table.size(), &count) != COMMPOOL_OK) return 0;
+  if (commpool_driver_calls(table.data(), sizeof(table[0]), table.size(), &count) != COMMPOOL_OK) return 0;
   return std::min(count, table.size());
 }
 

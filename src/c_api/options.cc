@@ -1,31 +1,44 @@
-#include "src/pool/options.h"
+#include "src/c_api/options.h"
 
+#include <string>
+
+#include "src/backing/backing_table.h"
 #include "src/base/bytes.h"
+#include "src/c_api/structs.h"
+#include "src/stream/stream_key.h"
 
 namespace commpool::internal {
 
 namespace {
 
+// What the first version of each struct had: 0.1.
+constexpr StructName kPoolOptions = {"pool options", "commpool_pool_options_init", 160};
+constexpr StructName kScopeOptions = {"scope options", "commpool_scope_options_init", 40};
+constexpr StructName kHolderOptions = {"holder options", "commpool_holder_options_init", 40};
+
 Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
+
+Status InvalidScope(const std::string& what) { return Status(StatusCode::kInvalidArgument, "scope options: " + what); }
+
+Result<commpool_pool_options> ReadPoolOptions(const commpool_pool_options& given) {
+  commpool_pool_options defaults;
+  commpool_pool_options_init(&defaults);
+  return ReadStruct(kPoolOptions, &given, defaults);
+}
+
+std::string NamesOfBackings() {
+  std::string names;
+  for (const BackingRow* const row : AllBackings()) names += (names.empty() ? "" : ", ") + std::string(row->name);
+  return names;
+}
 
 Result<BackingRequest> ParseBacking(const commpool_pool_options& options) {
   BackingRequest request;
-  switch (options.backing) {
-    case COMMPOOL_BACKING_VMM:
-      request.kind = BackingKind::kVmm;
-      break;
-    case COMMPOOL_BACKING_CUDA:
-      request.kind = BackingKind::kCuda;
-      break;
-    case COMMPOOL_BACKING_NCCL:
-      request.kind = BackingKind::kNccl;
-      break;
-    case COMMPOOL_BACKING_USER:
-      request.kind = BackingKind::kUser;
-      break;
-    default:
-      return Invalid("backing " + std::to_string(options.backing) + " is none of VMM, CUDA, NCCL and USER");
+  const BackingRow* const backing = FindBacking(static_cast<int>(options.backing));
+  if (backing == nullptr) {
+    return Invalid("backing " + std::to_string(options.backing) + " is none of " + NamesOfBackings());
   }
+  request.kind = backing->kind;
   switch (options.location) {
     case COMMPOOL_LOCATION_DEVICE:
       request.placement.kind = Placement::Kind::kDevice;
@@ -81,13 +94,34 @@ Status CheckMode(const commpool_pool_options& options) {
   return Status();
 }
 
+Result<ScopeFilter> ParseFilter(commpool_filter filter) {
+  switch (filter) {
+    case COMMPOOL_FILTER_THREAD:
+      return ScopeFilter::kThread;
+    case COMMPOOL_FILTER_STREAM:
+      return ScopeFilter::kStream;
+    case COMMPOOL_FILTER_PROCESS:
+      return ScopeFilter::kProcess;
+  }
+  return InvalidScope("filter " + std::to_string(filter) + " is none of THREAD, STREAM and PROCESS");
+}
+
+Result<Exhaustion> ParseExhaustion(commpool_exhaustion exhaustion) {
+  switch (exhaustion) {
+    case COMMPOOL_EXHAUSTION_ERROR:
+      return Exhaustion::kError;
+    case COMMPOOL_EXHAUSTION_NEXT_SCOPE:
+      return Exhaustion::kNextScope;
+  }
+  return InvalidScope("exhaustion " + std::to_string(exhaustion) + " is none of ERROR and NEXT_SCOPE");
+}
+
 }  // namespace
 
-Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options) {
-  if (options.struct_bytes != sizeof(commpool_pool_options)) {
-    return Invalid("struct_bytes is " + std::to_string(options.struct_bytes) +
-                   ": call commpool_pool_options_init before setting options");
-  }
+Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given) {
+  const Result<commpool_pool_options> read = ReadPoolOptions(given);
+  if (!read.ok()) return read.status();
+  const commpool_pool_options& options = *read;
   Result<BackingRequest> backing = ParseBacking(options);
   if (!backing.ok()) return backing.status();
   Status sizes = CheckSizes(options);
@@ -122,14 +156,43 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& options)
   return configuration;
 }
 
-std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& options) {
-  if (options.struct_bytes != sizeof(commpool_pool_options) || options.symmetric_across == nullptr) return std::nullopt;
+std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
+  if (!CheckStructBytes(kPoolOptions, given.struct_bytes).ok() || given.symmetric_across == nullptr) {
+    return std::nullopt;
+  }
+  const commpool_pool_options& options = given;  // what is read below is in every version
   PoolConfiguration configuration;
   configuration.home = options.symmetric_across;
   configuration.all_gather = options.all_gather;
   configuration.all_gather_context = options.all_gather_context;
   if (options.deadline_ms != 0) configuration.deadline_ms = options.deadline_ms;
   return configuration;
+}
+
+Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given) {
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  if (given != nullptr) {
+    const Result<commpool_scope_options> read = ReadStruct(kScopeOptions, given, options);
+    if (!read.ok()) return read.status();
+    options = *read;
+  }
+  const Result<ScopeFilter> filter = ParseFilter(options.filter);
+  if (!filter.ok()) return filter.status();
+  const Result<Exhaustion> exhaustion = ParseExhaustion(options.exhaustion);
+  if (!exhaustion.ok()) return exhaustion.status();
+  ScopeRequest request;
+  request.filter = *filter;
+  if (*filter == ScopeFilter::kStream) request.stream = KeyOfStream(options.stream);
+  request.sizes = {options.min_bytes, options.max_bytes};
+  request.exhaustion = *exhaustion;
+  return request;
+}
+
+Result<commpool_holder_options> ParseHolderOptions(const commpool_holder_options& given) {
+  commpool_holder_options defaults;
+  commpool_holder_options_init(&defaults);
+  return ReadStruct(kHolderOptions, &given, defaults);
 }
 
 }  // namespace commpool::internal

@@ -1,5 +1,5 @@
 // Each bad option is refused by its name, with its value.
-#include "src/pool/options.h"
+#include "src/c_api/options.h"
 
 #include <gtest/gtest.h>
 
@@ -19,17 +19,15 @@ ncclComm_t SomeCommunicator() {
 int GatherNothing(const void*, void*, size_t, void*) { return 0; }
 
 commpool_pool_options Defaults() {
-  commpool_pool_options options = {};
-  options.struct_bytes = sizeof(options);
-  options.numa_node = -1;
-  options.deadline_ms = 60000;
-  options.alignment_bytes = 512;
-  options.limit_bytes = UINT64_MAX;
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
   return options;
 }
 
 TEST(PoolOptions, DefaultsAreAFixedPoolOnDeviceZero) {
-  Result<PoolConfiguration> configuration = ParsePoolOptions(Defaults());
+  commpool_pool_options options = Defaults();
+  options.name = nullptr;
+  Result<PoolConfiguration> configuration = ParsePoolOptions(options);
   ASSERT_TRUE(configuration.ok()) << configuration.status().message();
   EXPECT_FALSE(configuration->symmetric());
   EXPECT_EQ(configuration->name, "pool") << "a null name is the default";
@@ -102,7 +100,8 @@ using Options = commpool_pool_options;
 INSTANTIATE_TEST_SUITE_P(
     All, BadPoolOption,
     ::testing::Values(BadOption{"struct_bytes is 0", [](Options& options) { options.struct_bytes = 0; }},
-                      BadOption{"struct_bytes", [](Options& options) { options.struct_bytes += 8; }},
+                      BadOption{"struct_bytes is 152", [](Options& options) { options.struct_bytes = 152; }},
+                      BadOption{"struct_bytes is 4104", [](Options& options) { options.struct_bytes = 4104; }},
                       BadOption{"backing 99", [](Options& options) { Write(options.backing, 99); }},
                       BadOption{"location 7", [](Options& options) { Write(options.location, 7); }},
                       BadOption{"device -1", [](Options& options) { options.device = -1; }},

@@ -1,0 +1,21 @@
+// How many scopes are open in the process, and allocation where some are. Any thread.
+#ifndef COMMPOOL_SRC_C_API_OPEN_SCOPES_H_
+#define COMMPOOL_SRC_C_API_OPEN_SCOPES_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "commpool/commpool.h"
+
+namespace commpool::internal {
+
+// Never less than there are: counted before a scope begins and after it has ended. It only tells where none can catch:
+// so it needs no order beyond what the program has between a scope's beginning and an allocation.
+extern constinit std::atomic<uint64_t> open_scopes;
+
+// commpool_allocate_in_scope, where some scope is open.
+commpool_status AllocateCaught(int device, uint64_t bytes, CUstream_st* stream, void** pointer);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_C_API_OPEN_SCOPES_H_

@@ -1,0 +1,32 @@
+// The option structs of the C ABI, of any version, checked and in the library's own types. Units, defaults and reasons:
+// include/commpool/commpool.h. Any thread.
+//
+// Whatever is wrong is kInvalidArgument and names the option, its value and what it may be; what only a newer library
+// knows is kNotSupported.
+#ifndef COMMPOOL_SRC_C_API_OPTIONS_H_
+#define COMMPOOL_SRC_C_API_OPTIONS_H_
+
+#include <optional>
+
+#include "commpool/commpool.h"
+#include "commpool/status.h"
+#include "src/pool/options.h"
+#include "src/pool/scope_table.h"
+
+namespace commpool::internal {
+
+// Checks what can be told without a driver.
+Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given);
+
+// How a symmetric pool's other ranks are reached, whatever else is wrong with the options: nothing where they name no
+// home, or are no such struct. The rest are defaults.
+std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
+
+// Null is the defaults. The pool is the caller's to set.
+Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given);
+
+Result<commpool_holder_options> ParseHolderOptions(const commpool_holder_options& given);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_C_API_OPTIONS_H_

@@ -1,0 +1,18 @@
+// Functions without a context that allocate from one pool: a fixed table of them, each bound to a pool at run time.
+// Any thread.
+#ifndef COMMPOOL_SRC_C_API_POOL_FUNCTIONS_H_
+#define COMMPOOL_SRC_C_API_POOL_FUNCTIONS_H_
+
+#include "commpool/commpool.h"
+#include "commpool/status.h"
+#include "src/pool/runtime.h"
+
+namespace commpool::internal {
+
+// The function of the pool, the same each time. Where every function is taken, that of the oldest destroyed pool moves
+// to this one; kOutOfMemory where none is destroyed.
+Result<commpool_plain_allocate> FunctionOf(Runtime& runtime, const Pool& pool);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_C_API_POOL_FUNCTIONS_H_

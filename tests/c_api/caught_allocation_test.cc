@@ -1,0 +1,114 @@
+// Allocation only where a scope catches: what a framework's router asks before it leaves a request to the framework.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "commpool/commpool.h"
+
+namespace {
+
+class CaughtAllocation : public ::testing::Test {
+ protected:
+  CaughtAllocation() {
+    commpool_pool_options options;
+    commpool_pool_options_init(&options);
+    options.limit_bytes = 4 << 20;
+    EXPECT_EQ(commpool_pool_create(&options, &pool_), COMMPOOL_OK) << commpool_last_error();
+  }
+  ~CaughtAllocation() override { EXPECT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK) << commpool_last_error(); }
+
+  commpool_scope Begin(const commpool_scope_options* options = nullptr) {
+    commpool_scope scope = 0;
+    EXPECT_EQ(commpool_scope_begin(pool_, options, &scope), COMMPOOL_OK) << commpool_last_error();
+    return scope;
+  }
+  static void End(commpool_scope scope) { EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK) << commpool_last_error(); }
+  uint64_t Blocks() const {
+    commpool_statistics statistics;
+    commpool_statistics_init(&statistics);
+    EXPECT_EQ(commpool_pool_statistics(pool_, &statistics), COMMPOOL_OK) << commpool_last_error();
+    return statistics.allocated_blocks.current;
+  }
+  // Untouched where nothing is caught.
+  static void ExpectNotCaught(int device = 0, uint64_t bytes = 4096) {
+    int mark = 0;
+    void* pointer = &mark;
+    EXPECT_EQ(commpool_pool_close(987654), COMMPOOL_NOT_FOUND);
+    const std::string sentence = commpool_last_error();
+    EXPECT_EQ(commpool_allocate_in_scope(device, bytes, nullptr, &pointer), COMMPOOL_NOT_CAUGHT);
+    EXPECT_EQ(pointer, &mark);
+    EXPECT_EQ(commpool_last_error(), sentence) << "nothing failed";
+  }
+  void ExpectCaught() const {
+    const uint64_t before = Blocks();
+    void* pointer = nullptr;
+    ASSERT_EQ(commpool_allocate_in_scope(0, 4096, nullptr, &pointer), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(Blocks(), before + 1);
+    EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
+  }
+
+  commpool_pool pool_ = 0;
+};
+
+TEST_F(CaughtAllocation, LeavesTheRequestAloneOutsideEveryScope) {
+  ExpectNotCaught();
+  End(Begin());
+  ExpectNotCaught();
+}
+
+TEST_F(CaughtAllocation, IsServedInsideAScopeAndAgainFromTheThreadsCache) {
+  const commpool_scope scope = Begin();
+  ExpectCaught();
+  ExpectCaught();
+  End(scope);
+}
+
+TEST_F(CaughtAllocation, LeavesAloneWhatTheOpenScopesDoNotCatch) {
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  options.min_bytes = 8192;
+  const commpool_scope scope = Begin(&options);
+  ExpectNotCaught();
+  ExpectNotCaught(1, 8192);
+  std::thread([] { ExpectNotCaught(0, 8192); }).join();
+  End(scope);
+}
+
+TEST_F(CaughtAllocation, IsServedByAScopeOfTheProcessOnAnyThread) {
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  options.filter = COMMPOOL_FILTER_PROCESS;
+  const commpool_scope scope = Begin(&options);
+  std::thread([&] { ExpectCaught(); }).join();
+  ExpectNotCaught(1);
+  End(scope);
+}
+
+TEST_F(CaughtAllocation, FailsWhereTheScopesPoolDoes) {
+  const commpool_scope scope = Begin();
+  void* pointer = nullptr;
+  EXPECT_EQ(commpool_allocate_in_scope(0, 8 << 20, nullptr, &pointer), COMMPOOL_OUT_OF_MEMORY);
+  EXPECT_EQ(commpool_allocate_in_scope(0, 4096, nullptr, nullptr), COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_EQ(commpool_allocate_in_scope(COMMPOOL_CURRENT_DEVICE, 4096, nullptr, &pointer), COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_EQ(pointer, nullptr);
+  End(scope);
+}
+
+TEST_F(CaughtAllocation, CountsNoScopeThatDidNotBeginOrEndedTwice) {
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  options.min_bytes = 2;
+  options.max_bytes = 1;
+  commpool_scope scope = 0;
+  EXPECT_EQ(commpool_scope_begin(pool_, &options, &scope), COMMPOOL_INVALID_ARGUMENT);
+  const commpool_scope outer = Begin();
+  const commpool_scope inner = Begin();
+  End(inner);
+  EXPECT_EQ(commpool_scope_end(inner), COMMPOOL_NOT_FOUND);
+  ExpectCaught();  // the outer one is open
+  End(outer);
+  ExpectNotCaught();
+}
+
+}  // namespace

@@ -1,0 +1,65 @@
+// CUDA does not survive fork(): every call of a child is refused at the C ABI's one entry, with a sentence.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "commpool/commpool.h"
+
+namespace {
+
+// Runs `call` in a child; the parent's test fails where it is not refused.
+void ExpectRefused(const char* name, const std::function<commpool_status()>& call) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const commpool_status status = call();
+    const bool told = std::string(commpool_last_error()).find("forked child") != std::string::npos;
+    _exit(status == COMMPOOL_FAILED_PRECONDITION && told ? 0 : 1);
+  }
+  int result = -1;
+  ASSERT_EQ(waitpid(child, &result, 0), child);
+  EXPECT_TRUE(WIFEXITED(result) && WEXITSTATUS(result) == 0) << name << " was not refused";
+}
+
+TEST(ForkedChildAbi, IsRefusedByEveryKindOfCall) {
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  commpool_pool pool = 0;
+  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
+  commpool_scope scope = 0;
+  ASSERT_EQ(commpool_scope_begin(pool, nullptr, &scope), COMMPOOL_OK) << commpool_last_error();
+  void* block = nullptr;
+  ASSERT_EQ(commpool_allocate(0, 4096, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
+
+  const commpool_pool several[] = {pool, pool};
+  commpool_scope another = 0;
+  commpool_capture capture = 0;
+  commpool_plain_allocate allocate = nullptr;
+  commpool_plain_free release = nullptr;
+  int eligible = 0;
+  void* pointer = nullptr;
+  ExpectRefused("allocate", [&] { return commpool_allocate(0, 4096, nullptr, &pointer); });
+  ExpectRefused("allocate_in_scope", [&] { return commpool_allocate_in_scope(0, 4096, nullptr, &pointer); });
+  ExpectRefused("pool_allocate", [&] { return commpool_pool_allocate(pool, 4096, nullptr, &pointer); });
+  ExpectRefused("free", [&] { return commpool_free(block); });
+  ExpectRefused("record_stream", [&] { return commpool_record_stream(block, nullptr); });
+  ExpectRefused("scope_begin", [&] { return commpool_scope_begin(pool, nullptr, &another); });
+  ExpectRefused("scope_end", [&] { return commpool_scope_end(scope); });
+  ExpectRefused("capture_begin", [&] { return commpool_capture_begin(pool, nullptr, &capture); });
+  ExpectRefused("capture_end", [&] { return commpool_capture_end(1); });
+  ExpectRefused("pool_create", [&] { return commpool_pool_create(&options, &pool); });
+  ExpectRefused("pool_reserve", [&] { return commpool_pool_reserve(pool, 4096); });
+  ExpectRefused("pools_reserve", [&] { return commpool_pools_reserve(several, 2, 4096); });
+  ExpectRefused("pool_functions", [&] { return commpool_pool_functions(pool, &allocate, &release); });
+  ExpectRefused("nvls_eligible", [&] { return commpool_nvls_eligible(block, 1, nullptr, &eligible, nullptr); });
+  ExpectRefused("set_device_limit", [&] { return commpool_set_device_limit(0, UINT64_MAX); });
+
+  EXPECT_EQ(commpool_free(block), COMMPOOL_OK) << "the parent goes on: " << commpool_last_error();
+  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK) << commpool_last_error();
+}
+
+}  // namespace

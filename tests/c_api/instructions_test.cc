@@ -1,0 +1,114 @@
+// What an allocation costs that no scope catches: its instructions, counted one by one by a parent that steps a child
+// through the call. The library's file with this function is built optimised, whatever the suite is built as.
+#include <gtest/gtest.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+
+#include "commpool/commpool.h"
+
+#if defined(__x86_64__)
+#include <sys/user.h>
+
+namespace {
+
+// What a child tells its parent.
+constexpr int kNotTraced = 3;
+
+// The library's function, not this program's stub for it; the call that is measured; and what it is to return.
+struct Measured {
+  const void* function;
+  void (*call)();
+};
+
+user_regs_struct RegistersOf(pid_t child) {
+  user_regs_struct registers = {};
+  ptrace(PTRACE_GETREGS, child, nullptr, &registers);
+  return registers;
+}
+
+// Counts the instructions from the function's first until the call is back in its caller; -1 where tracing is
+// forbidden.
+int InstructionsOf(const Measured& measured) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kNotTraced);
+    measured.call();  // the first call binds the symbol
+    raise(SIGSTOP);
+    measured.call();
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  int state = 0;
+  if (waitpid(child, &state, 0) != child || !WIFSTOPPED(state)) return -1;
+  const auto start = reinterpret_cast<uint64_t>(measured.function);
+  int instructions = 0;
+  uint64_t caller = 0;  // where the function returns to, once it runs
+  for (;;) {
+    if (ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) != 0) return -1;
+    if (waitpid(child, &state, 0) != child || !WIFSTOPPED(state)) return -1;
+    if (WSTOPSIG(state) == SIGSTOP) break;  // the call is over
+    const user_regs_struct registers = RegistersOf(child);
+    if (registers.rip == start) {
+      caller = static_cast<uint64_t>(ptrace(PTRACE_PEEKDATA, child, registers.rsp, nullptr));
+    }
+    if (registers.rip == caller) caller = 0;
+    if (caller != 0) ++instructions;
+  }
+  kill(child, SIGKILL);
+  waitpid(child, &state, 0);
+  return instructions;
+}
+
+void AllocateInScope() {
+  void* pointer = nullptr;
+  commpool_allocate_in_scope(0, 4096, nullptr, &pointer);
+}
+
+void Version() { commpool_version(); }
+
+const void* AddressOf(commpool_status (*function)(int, uint64_t, CUstream_st*, void**)) {
+  return reinterpret_cast<const void*>(function);
+}
+
+class Instructions : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the sanitizer's own instructions would be counted";
+#endif
+    // A function that returns a constant.
+    smallest_ = InstructionsOf({reinterpret_cast<const void*>(&commpool_version), Version});
+    if (smallest_ < 0) GTEST_SKIP() << "this system lets no process trace its child";
+    ASSERT_GE(smallest_, 2);
+  }
+
+  int smallest_ = 0;
+};
+
+TEST_F(Instructions, OfAnAllocationWhereNoScopeIsOpenAreALoadAndABranchMoreThanAReturn) {
+  const int counted = InstructionsOf({AddressOf(commpool_allocate_in_scope), AllocateInScope});
+  EXPECT_GT(counted, smallest_);
+  EXPECT_LE(counted, smallest_ + 3) << "a load, a test and a branch";
+}
+
+TEST_F(Instructions, OfAnAllocationInAScopeAreMore) {
+  // The count can tell: with a scope open the call goes on.
+  commpool_pool pool = 0;
+  commpool_scope scope = 0;
+  ASSERT_EQ(commpool_default_pool(0, &pool), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_scope_begin(pool, nullptr, &scope), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_GT(InstructionsOf({AddressOf(commpool_allocate_in_scope), AllocateInScope}), smallest_ + 3);
+  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK) << commpool_last_error();
+}
+
+}  // namespace
+
+#else
+
+TEST(Instructions, AreCountedOnX86) { GTEST_SKIP() << "the counting knows the registers of x86-64 alone"; }
+
+#endif
