@@ -54,7 +54,7 @@ int main(int argc, char** argv) try {
   Perceptron model(samples, job.stream);
 
   Pool pool = Pool::create({.device = job.device, .symmetric_across = job.comm, .name = "gradients"}).value();
-  pool.reserve(MiB(2)).value();
+  pool.reserve(MiB(2)).or_throw();
   float first_loss = 0;
   float loss = 0;
   for (int step = 0; step <= kSteps; ++step) {
@@ -73,7 +73,7 @@ int main(int argc, char** argv) try {
   if (!(loss < first_loss / 4)) throw std::runtime_error("the loss did not fall");
   if (!SameOnAllRanks(model.parameters(), job)) throw std::runtime_error("the ranks' parameters differ");
   if (job.rank == 0) std::printf("%d ranks agree on the parameters bit for bit\n", job.ranks);
-  pool.close().value();
+  pool.close().or_throw();
   return 0;
 } catch (const std::exception& error) {
   return examples::JobFailed(error);

@@ -58,7 +58,7 @@ struct OneParameterJob : examples::Job {
 int main(int argc, char** argv) try {
   OneParameterJob job(argc, argv);
   Pool pool = Pool::create({.device = job.device, .symmetric_across = job.comm}).value();
-  pool.reserve(GiB(1)).value();  // collective: agree, grow, register
+  pool.reserve(GiB(1)).or_throw();  // collective: agree, grow, register
   {
     PoolScope scope(pool);                                       // begin/end-allocate-to-pool
     Buffer gradients = allocate(job.bytes, job.stream).value();  // routed, as deep as it may be called
@@ -76,7 +76,7 @@ int main(int argc, char** argv) try {
                   static_cast<unsigned long long>(place.offset), job.parameter);
     }
   }
-  pool.close().value();  // collective
+  pool.close().or_throw();  // collective
   return 0;
 } catch (const std::exception& error) {
   return examples::JobFailed(error);

@@ -18,7 +18,7 @@ std::shared_ptr<const internal::Driver> Open(internal::DriverChoice choice) {
   std::shared_ptr<const internal::Driver> driver = internal::LoadDriver(options).value();
 
   const bool emulated = driver->kind == internal::DriverChoice::kEmulated;
-  commpool::detail::FromC(commpool_initialize(emulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA)).value();
+  commpool::detail::FromC(commpool_initialize(emulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA)).or_throw();
   if (commpool_driver_description() != driver->description) {
     throw commpool::Error(commpool::Status(commpool::StatusCode::kFailedPrecondition,
                                            "commpool runs on " + std::string(commpool_driver_description()) +
@@ -40,8 +40,8 @@ std::string DriverLine() {
   return "driver: " + driver.description + (driver.why_emulated.empty() ? "" : " (there is no GPU here)");
 }
 
-void Check(CUresult result) { internal::CheckCuda(TheDriver(), result, {.call = "a CUDA call"}).value(); }
+void Check(CUresult result) { internal::CheckCuda(TheDriver(), result, {.call = "a CUDA call"}).or_throw(); }
 
-void Check(ncclResult_t result) { internal::CheckNccl(TheDriver(), result, {.call = "an NCCL call"}).value(); }
+void Check(ncclResult_t result) { internal::CheckNccl(TheDriver(), result, {.call = "an NCCL call"}).or_throw(); }
 
 }  // namespace examples

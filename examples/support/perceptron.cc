@@ -70,7 +70,7 @@ commpool::Buffer Perceptron::backward() {
     const float share = 1.0f / static_cast<float>(samples_.size());
     for (const Sample& sample : samples_) AddSample(sample, share, static_cast<const float*>(reads[0]), sums);
   };
-  internal::Launch(TheDriver(), stream_, {RangeOf(parameters_)}, {RangeOf(gradients)}, kernel).value();
+  internal::Launch(TheDriver(), stream_, {RangeOf(parameters_)}, {RangeOf(gradients)}, kernel).or_throw();
   return gradients;
 }
 

@@ -4,9 +4,12 @@
 //   { CaptureScope capture(pool, stream); PoolScope scope(pool); model.step(stream); }
 //   cuStreamEndCapture(stream, &graph);
 //
-// Reserve before: nothing grows in a capture. See commpool_capture_begin.
+// A program without exceptions begins it with CaptureScope::begin. Reserve before: nothing grows in a capture. See
+// commpool_capture_begin.
 #ifndef COMMPOOL_CAPTURE_H_
 #define COMMPOOL_CAPTURE_H_
+
+#include <utility>
 
 #include "commpool/commpool.h"
 #include "commpool/pool.h"
@@ -17,15 +20,24 @@ inline namespace v1 {
 
 class [[nodiscard]] CaptureScope {
  public:
-  // Throws commpool::Error where the capture cannot be announced.
-  CaptureScope(const Pool& pool, Stream stream) {
-    detail::FromC(commpool_capture_begin(pool.handle(), stream, &capture_)).value();
+  static Result<CaptureScope> begin(const Pool& pool, Stream stream) {
+    commpool_capture capture = 0;
+    Status status = detail::FromC(commpool_capture_begin(pool.handle(), stream, &capture));
+    if (!status.ok()) return status;
+    return CaptureScope(capture);
   }
-  ~CaptureScope() { commpool_capture_end(capture_); }
-  CaptureScope(const CaptureScope&) = delete;
-  CaptureScope& operator=(const CaptureScope&) = delete;
+  // The same; throws commpool::Error where the capture cannot be announced.
+  CaptureScope(const Pool& pool, Stream stream) : CaptureScope(begin(pool, stream).value()) {}
+
+  CaptureScope(CaptureScope&& other) noexcept : capture_(std::exchange(other.capture_, 0)) {}
+  CaptureScope& operator=(CaptureScope&&) = delete;
+  ~CaptureScope() {
+    if (capture_ != 0) commpool_capture_end(capture_);
+  }
 
  private:
+  explicit CaptureScope(commpool_capture capture) : capture_(capture) {}
+
   commpool_capture capture_ = 0;
 };
 

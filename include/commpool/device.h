@@ -1,6 +1,6 @@
 // The memory of a device, beyond one pool: a limit on all of its pools, and other allocators that can give back.
 //
-//   commpool::set_device_limit(0, GiB(60)).value();
+//   commpool::set_device_limit(0, GiB(60)).or_throw();
 //   HolderOptions options;
 //   options.name = "framework";
 //   options.release = [&](int device, std::uint64_t bytes) { return framework.give_back(device, bytes); };

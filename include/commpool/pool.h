@@ -1,13 +1,16 @@
 // START HERE. Pool: private memory with its own backing, peers, registrations, limits and statistics.
 //
 //   Pool pool = Pool::create({.device = 0, .symmetric_across = communicator}).value();
-//   pool.reserve(GiB(1)).value();
+//   pool.reserve(GiB(1)).or_throw();
 //   { PoolScope scope(pool); model.step(); }   // allocations of this thread go to the pool
-//   pool.close().value();
+//   pool.close().or_throw();
 //
 // Header-only, over the C ABI; compiles as C++17. The conventions at the top of commpool.h hold: units, ownership,
 // which calls are collective, threads. Every method documents only what commpool.h does not say of the function it
 // calls.
+//
+// Names: types are CamelCase, enumerators kCamelCase, and every function is lower_case, named as the C function or the
+// standard container's that it is like. KiB, MiB and GiB are units, and written as such.
 #ifndef COMMPOOL_POOL_H_
 #define COMMPOOL_POOL_H_
 
@@ -39,6 +42,12 @@ enum class Frees { kDeferred = COMMPOOL_FREES_DEFERRED, kOrdered = COMMPOOL_FREE
 enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
 enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
 
+// A pool's memory by functions without a context: see commpool_pool_functions.
+struct PlainFunctions {
+  commpool_plain_allocate allocate = nullptr;
+  commpool_plain_free free = nullptr;
+};
+
 // Functions that make the segments of a kUser pool: PyTorch's pluggable signature and a context.
 struct UserFunctions {
   commpool_user_allocate allocate = nullptr;
@@ -69,14 +78,38 @@ struct PoolOptions {
   void* all_gather_context = nullptr;
 };
 
-using Statistics = commpool_statistics;
+// A figure of a pool: now, at most since the peaks were reset, and all told.
+struct Counter {
+  std::uint64_t current = 0;
+  std::uint64_t peak = 0;
+  std::uint64_t total = 0;
+};
+
+// What each figure counts: commpool_statistics in commpool.h.
+struct Statistics {
+  Counter requested_bytes;
+  Counter allocated_bytes;
+  Counter allocated_blocks;
+  Counter reserved_bytes;
+  Counter reserved_segments;
+  std::uint64_t free_bytes = 0;
+  std::uint64_t pending_bytes = 0;
+  std::uint64_t largest_free_block_bytes = 0;
+  std::uint64_t registered_segments = 0;
+  std::uint64_t pending_segments = 0;
+  std::uint64_t failed_allocations = 0;
+  std::uint64_t cached_bytes = 0;
+  std::uint64_t moved_bytes = 0;
+  std::uint64_t host_waits = 0;
+};
 
 struct WindowPlace {
   ncclWindow_vidmem* window = nullptr;
   std::uint64_t offset = 0;
 };
 
-// Owns a pool; destroys it at the end of its life (commpool_pool_destroy: never a collective call).
+// Owns a pool; destroys it at the end of its life (commpool_pool_destroy: never a collective call). A default pool is
+// the library's, and stays.
 class Pool {
  public:
   static Result<Pool> create(const PoolOptions& options) {
@@ -84,16 +117,25 @@ class Pool {
     commpool_pool pool = 0;
     Status status = detail::FromC(commpool_pool_create(&c_options, &pool));
     if (!status.ok()) return status;
-    return Pool(pool);
+    return Pool(pool, Owner::kProgram);
+  }
+  // What serves a device's allocations outside every scope: to trim it, or to see its figures. See
+  // commpool_default_pool.
+  static Result<Pool> default_pool(int device) {
+    commpool_pool pool = 0;
+    Status status = detail::FromC(commpool_default_pool(device, &pool));
+    if (!status.ok()) return status;
+    return Pool(pool, Owner::kLibrary);
   }
 
-  Pool(Pool&& other) noexcept : pool_(std::exchange(other.pool_, 0)) {}
+  Pool(Pool&& other) noexcept : pool_(std::exchange(other.pool_, 0)), owner_(other.owner_) {}
   Pool& operator=(Pool&& other) noexcept {
     std::swap(pool_, other.pool_);
+    std::swap(owner_, other.owner_);
     return *this;
   }
   ~Pool() {
-    if (pool_ != 0) commpool_pool_destroy(pool_);
+    if (pool_ != 0 && owner_ == Owner::kProgram) commpool_pool_destroy(pool_);
   }
 
   commpool_pool handle() const { return pool_; }
@@ -111,11 +153,16 @@ class Pool {
   Status close() { return detail::FromC(commpool_pool_close(pool_)); }
 
   // Blocks.
-  Result<Buffer> allocate(std::uint64_t bytes, Stream stream) {
-    void* data = nullptr;
-    Status status = detail::FromC(commpool_pool_allocate(pool_, bytes, stream, &data));
+  Result<Buffer> allocate(std::uint64_t bytes, Stream stream, Alignment alignment = {}) {
+    return detail::Allocate(bytes, alignment, [&](std::uint64_t padded, void** block) {
+      return commpool_pool_allocate(pool_, padded, stream, block);
+    });
+  }
+  Result<PlainFunctions> functions() {
+    PlainFunctions functions;
+    Status status = detail::FromC(commpool_pool_functions(pool_, &functions.allocate, &functions.free));
     if (!status.ok()) return status;
-    return Buffer(data, bytes);
+    return functions;
   }
 
   // Peers.
@@ -136,17 +183,19 @@ class Pool {
 
   // Figures.
   Result<Statistics> stats() const {
-    Statistics statistics = {};
-    statistics.struct_bytes = sizeof(statistics);
+    commpool_statistics statistics;
+    commpool_statistics_init(&statistics);
     Status status = detail::FromC(commpool_pool_statistics(pool_, &statistics));
     if (!status.ok()) return status;
-    return statistics;
+    return FromC(statistics);
   }
   Status reset_peaks() { return detail::FromC(commpool_pool_reset_peaks(pool_)); }
 
  private:
   friend class PoolGroup;
-  explicit Pool(commpool_pool pool) : pool_(pool) {}
+  enum class Owner { kProgram, kLibrary };
+
+  Pool(commpool_pool pool, Owner owner) : pool_(pool), owner_(owner) {}
 
   static commpool_pool_options ToC(const PoolOptions& options) {
     commpool_pool_options c_options;
@@ -176,6 +225,27 @@ class Pool {
     return c_options;
   }
 
+  static Counter FromC(const commpool_counter& counter) { return {counter.current, counter.peak, counter.total}; }
+
+  static Statistics FromC(const commpool_statistics& figures) {
+    Statistics statistics;
+    statistics.requested_bytes = FromC(figures.requested_bytes);
+    statistics.allocated_bytes = FromC(figures.allocated_bytes);
+    statistics.allocated_blocks = FromC(figures.allocated_blocks);
+    statistics.reserved_bytes = FromC(figures.reserved_bytes);
+    statistics.reserved_segments = FromC(figures.reserved_segments);
+    statistics.free_bytes = figures.free_bytes;
+    statistics.pending_bytes = figures.pending_bytes;
+    statistics.largest_free_block_bytes = figures.largest_free_block_bytes;
+    statistics.registered_segments = figures.registered_segments;
+    statistics.pending_segments = figures.pending_segments;
+    statistics.failed_allocations = figures.failed_allocations;
+    statistics.cached_bytes = figures.cached_bytes;
+    statistics.moved_bytes = figures.moved_bytes;
+    statistics.host_waits = figures.host_waits;
+    return statistics;
+  }
+
   Result<std::uint64_t> Counted(commpool_status (*call)(commpool_pool, std::uint64_t*)) {
     std::uint64_t count = 0;
     Status status = detail::FromC(call(pool_, &count));
@@ -184,6 +254,7 @@ class Pool {
   }
 
   commpool_pool pool_ = 0;
+  Owner owner_ = Owner::kProgram;
 };
 
 // The window that holds a pointer, without a driver call.

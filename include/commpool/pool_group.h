@@ -2,9 +2,9 @@
 //
 //   std::vector<PoolOptions> options(devices);   // each with its device and its rank's communicator
 //   PoolGroup pools = PoolGroup::create(options).value();
-//   pools.reserve(GiB(1)).value();
+//   pools.reserve(GiB(1)).or_throw();
 //   Buffer gradients = pools[0].allocate(bytes, stream).value();
-//   pools.close().value();
+//   pools.close().or_throw();
 //
 // Header-only, over the C ABI; compiles as C++17. Every method documents only what commpool.h does not say of the
 // function it calls.
@@ -73,7 +73,7 @@ class PoolGroup {
 
  private:
   explicit PoolGroup(std::vector<commpool_pool> handles) : handles_(std::move(handles)) {
-    for (const commpool_pool handle : handles_) pools_.push_back(Pool(handle));
+    for (const commpool_pool handle : handles_) pools_.push_back(Pool(handle, Pool::Owner::kProgram));
   }
 
   Status WithCommunicators(commpool_status (*call)(const commpool_pool*, ncclComm* const*, std::size_t),

@@ -4,11 +4,13 @@
 //   PoolScope scope(pool, {Filter::kStream, backward_stream}); // one stream, from any thread
 //   PoolScope scope(pool, {.sizes = {MiB(1), UINT64_MAX}, .exhaustion = Exhaustion::kNextScope});  // C++20
 //
-// Ends on the thread that began it. Scopes nest: the one begun last wins. Only the pool's own device is caught.
+// A program without exceptions begins it with PoolScope::begin. Ends on the thread that began it. Scopes nest: the one
+// begun last wins. Only the pool's own device is caught.
 #ifndef COMMPOOL_SCOPE_H_
 #define COMMPOOL_SCOPE_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "commpool/commpool.h"
 #include "commpool/pool.h"
@@ -43,9 +45,35 @@ struct ScopeOptions {
 
 class [[nodiscard]] PoolScope {
  public:
-  // Throws commpool::Error where the scope cannot begin: a scope that silently routes nothing is worse.
+  static Result<PoolScope> begin(commpool_pool pool, const ScopeOptions& options = {}) {
+    const commpool_scope_options c_options = ToC(options);
+    commpool_scope scope = 0;
+    Status status = detail::FromC(commpool_scope_begin(pool, &c_options, &scope));
+    if (!status.ok()) return status;
+    return PoolScope(Begun{scope});
+  }
+  static Result<PoolScope> begin(const Pool& pool, const ScopeOptions& options = {}) {
+    return begin(pool.handle(), options);
+  }
+
+  // The same; throws commpool::Error where the scope cannot begin: a scope that silently routes nothing is worse.
   explicit PoolScope(const Pool& pool, const ScopeOptions& options = {}) : PoolScope(pool.handle(), options) {}
-  explicit PoolScope(commpool_pool pool, const ScopeOptions& options = {}) {
+  explicit PoolScope(commpool_pool pool, const ScopeOptions& options = {}) : PoolScope(begin(pool, options).value()) {}
+
+  // A scope of a thread stays on it.
+  PoolScope(PoolScope&& other) noexcept : scope_(std::exchange(other.scope_, 0)) {}
+  PoolScope& operator=(PoolScope&&) = delete;
+  ~PoolScope() {
+    if (scope_ != 0) commpool_scope_end(scope_);
+  }
+
+ private:
+  struct Begun {
+    commpool_scope scope = 0;
+  };
+  explicit PoolScope(Begun begun) : scope_(begun.scope) {}
+
+  static commpool_scope_options ToC(const ScopeOptions& options) {
     commpool_scope_options c_options;
     commpool_scope_options_init(&c_options);
     c_options.filter = static_cast<commpool_filter>(options.filter);
@@ -53,13 +81,9 @@ class [[nodiscard]] PoolScope {
     c_options.min_bytes = options.sizes.min_bytes;
     c_options.max_bytes = options.sizes.max_bytes;
     c_options.exhaustion = static_cast<commpool_exhaustion>(options.exhaustion);
-    detail::FromC(commpool_scope_begin(pool, &c_options, &scope_)).value();
+    return c_options;
   }
-  ~PoolScope() { commpool_scope_end(scope_); }
-  PoolScope(const PoolScope&) = delete;
-  PoolScope& operator=(const PoolScope&) = delete;
 
- private:
   commpool_scope scope_ = 0;
 };
 

@@ -3,7 +3,11 @@
 //   Result<Buffer> buffer = commpool::allocate(bytes, stream);
 //   if (!buffer.ok()) std::cerr << buffer.status().message() << '\n';
 //
-// Errors are values. Only `value()` throws (commpool::Error), for programs that prefer to stop at the first failure.
+// Errors are values. Only Result's `value()` and Status's `or_throw()` throw (commpool::Error), for programs that
+// prefer to stop at the first failure:
+//
+//   pool.reserve(GiB(1)).or_throw();
+//
 // Both types are immutable values: any thread may read one that no other thread writes.
 #ifndef COMMPOOL_STATUS_H_
 #define COMMPOOL_STATUS_H_
@@ -17,6 +21,7 @@
 #include "commpool/commpool.h"
 
 namespace commpool {
+inline namespace v1 {
 
 // What kind of failure it was: what a program branches on. The numbers are those of the C ABI.
 enum class StatusCode : int {
@@ -33,6 +38,7 @@ enum class StatusCode : int {
   kDriverError = COMMPOOL_DRIVER_ERROR,                // a CUDA driver call failed
   kCommunicatorError = COMMPOOL_COMMUNICATOR_ERROR,    // an NCCL call failed, or a communicator is unusable
   kInternal = COMMPOOL_INTERNAL,                       // an exception reached the ABI: please report it
+  kNotCaught = COMMPOOL_NOT_CAUGHT,                    // no failure: see allocate_in_scope
 };
 
 // The failure of a call: its code, and a sentence that names the call, the device, the bytes and the likely cause.
@@ -49,14 +55,14 @@ class [[nodiscard]] Status {
   Status Under(const std::string& prefix) const { return ok() ? *this : Status(code_, prefix + ": " + message_); }
 
   // Throws commpool::Error unless ok.
-  void value() const;
+  void or_throw() const;
 
  private:
   StatusCode code_ = StatusCode::kOk;
   std::string message_;
 };
 
-// What `value()` throws.
+// What is thrown.
 class Error : public std::runtime_error {
  public:
   explicit Error(const Status& status) : std::runtime_error(status.message()), code_(status.code()) {}
@@ -66,7 +72,7 @@ class Error : public std::runtime_error {
   StatusCode code_;
 };
 
-inline void Status::value() const {
+inline void Status::or_throw() const {
   if (!ok()) throw Error(*this);
 }
 
@@ -74,8 +80,8 @@ inline void Status::value() const {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : content_(std::move(value)) {}         // NOLINT: a value is a result
-  Result(Status status) : content_(std::move(status)) {}  // NOLINT: so is a failure; it must not be ok
+  Result(T held) : content_(std::move(held)) {}             // NOLINT: a value is a result
+  Result(Status failure) : content_(std::move(failure)) {}  // NOLINT: so is a failure; it must not be ok
 
   bool ok() const { return std::holds_alternative<T>(content_); }
   Status status() const { return ok() ? Status() : std::get<Status>(content_); }
@@ -108,6 +114,7 @@ inline Status FromC(commpool_status code) {
 }
 
 }  // namespace detail
+}  // namespace v1
 }  // namespace commpool
 
 #endif  // COMMPOOL_STATUS_H_

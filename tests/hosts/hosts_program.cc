@@ -60,20 +60,20 @@ class RankOfJob {
     Runtime runtime(driver_);
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
-    pool->RegisterWith(second_).value();
-    pool->Reserve(2 * kMiB).value();
+    pool->RegisterWith(second_).or_throw();
+    pool->Reserve(2 * kMiB).or_throw();
     {
       const ScopeHandle scope = runtime.scopes().Begin({.pool = pool}).value();
       Sum(runtime, *pool, 300'000);
-      pool->Reserve(16 * kMiB).value();  // it grows
+      pool->Reserve(16 * kMiB).or_throw();  // it grows
       Sum(runtime, *pool, 3'000'001);
-      runtime.scopes().End(scope).value();
+      runtime.scopes().End(scope).or_throw();
     }
     const uint64_t windows = pool->Statistics().registered_segments;
-    pool->Deregister(second_).value();
+    pool->Deregister(second_).or_throw();
     pool->Trim(0).value();
-    pool->Close().value();
-    runtime.DestroyPool(handle).value();
+    pool->Close().or_throw();
+    runtime.DestroyPool(handle).or_throw();
     std::printf("rank %d: every sum is right, %d segments registered, closed\n", rank_, static_cast<int>(windows));
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommDestroy(communicator);
     driver_->cuda.cuStreamDestroy(stream_);
@@ -87,7 +87,7 @@ class RankOfJob {
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
     const Status status = pool->Reserve(2 * kMiB);
-    pool->AbandonCommunicator(home_).value();
+    pool->AbandonCommunicator(home_).or_throw();
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
     std::printf("rank %d: reserve failed (%d): %s\n", rank_, static_cast<int>(status.code()), status.message().c_str());
     std::fflush(stdout);
@@ -110,7 +110,7 @@ class RankOfJob {
 
   static void CheckNccl(ncclResult_t result) {
     if (result == ncclSuccess) return;
-    Status(StatusCode::kCommunicatorError, "NCCL answers " + std::to_string(static_cast<int>(result))).value();
+    Status(StatusCode::kCommunicatorError, "NCCL answers " + std::to_string(static_cast<int>(result))).or_throw();
   }
 
   void TellWhere() const {
@@ -153,9 +153,9 @@ class RankOfJob {
     for (size_t index = 0; index < count; ++index) {
       const auto expected = static_cast<float>(ranks_ * static_cast<int>(index % 16) + ranks_ * (ranks_ - 1) / 2);
       if (values[index] == expected) continue;
-      Status(StatusCode::kInternal, "element " + std::to_string(index) + " of the sum is wrong").value();
+      Status(StatusCode::kInternal, "element " + std::to_string(index) + " of the sum is wrong").or_throw();
     }
-    runtime.Free(block).value();
+    runtime.Free(block).or_throw();
     pool.Reclaim().value();
   }
 

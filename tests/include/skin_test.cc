@@ -2,23 +2,28 @@
 // C++20.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include "commpool/buffer.h"
+#include "commpool/capture.h"
 #include "commpool/pool.h"
 #include "commpool/scope.h"
 #include "commpool/status.h"
 
 namespace {
 
+using commpool::Alignment;
 using commpool::allocate;
 using commpool::Buffer;
+using commpool::CaptureScope;
 using commpool::Error;
 using commpool::Exhaustion;
 using commpool::Filter;
 using commpool::KiB;
 using commpool::MiB;
+using commpool::PlainFunctions;
 using commpool::Pool;
 using commpool::PoolOptions;
 using commpool::PoolScope;
@@ -30,7 +35,8 @@ using commpool::StatusCode;
 static_assert((__cplusplus / 100) % 100 == (COMMPOOL_TEST_STANDARD == 17 ? 17 : 20), "compiled as another standard");
 static_assert(!std::is_copy_constructible_v<Buffer> && !std::is_copy_assignable_v<Buffer>);
 static_assert(!std::is_copy_constructible_v<Pool> && !std::is_copy_assignable_v<Pool>);
-static_assert(!std::is_copy_constructible_v<PoolScope> && !std::is_move_constructible_v<PoolScope>);
+static_assert(!std::is_copy_constructible_v<PoolScope> && !std::is_move_assignable_v<PoolScope>);
+static_assert(!std::is_constructible_v<Buffer, void*, std::uint64_t>, "a block is adopted by name");
 static_assert(std::is_nothrow_move_constructible_v<Buffer> && std::is_nothrow_move_constructible_v<Pool>);
 
 Pool MakePool(const char* name = "skin") {
@@ -80,7 +86,32 @@ TEST(BufferSkin, HandsItsBlockOver) {
     EXPECT_EQ(buffer.bytes(), 0u);
   }
   EXPECT_EQ(Blocks(pool), 1u);
-  EXPECT_EQ(commpool_free(data), COMMPOOL_OK);
+  {
+    const Buffer adopted = Buffer::adopt(data, 1000);
+    EXPECT_EQ(adopted.data(), data);
+    EXPECT_EQ(adopted.bytes(), 1000u);
+  }
+  EXPECT_EQ(Blocks(pool), 0u) << "its new owner freed it";
+}
+
+TEST(BufferSkin, BeginsWhereItsAllocationAsked) {
+  Pool pool = MakePool();
+  const Buffer shift = pool.allocate(512, nullptr).value();  // what comes next lies off every large alignment
+  for (const std::uint64_t alignment : {std::uint64_t{1}, std::uint64_t{512}, KiB(4), MiB(2)}) {
+    Buffer buffer = pool.allocate(1000, nullptr, Alignment{alignment}).value();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % alignment, 0u);
+    EXPECT_EQ(buffer.bytes(), 1000u);
+    EXPECT_TRUE(buffer.record_stream(nullptr).ok());
+    EXPECT_TRUE(buffer.free().ok());
+  }
+  Buffer released = pool.allocate(1000, nullptr, Alignment{MiB(1)}).value();
+  EXPECT_EQ(commpool_free(released.release()), COMMPOOL_OK) << "the block's start, wherever the data lay";
+  EXPECT_EQ(Blocks(pool), 1u);
+  for (const std::uint64_t alignment : {std::uint64_t{0}, std::uint64_t{3}, MiB(4)}) {
+    EXPECT_EQ(pool.allocate(1, nullptr, Alignment{alignment}).status().code(), StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(pool.allocate(0, nullptr, Alignment{KiB(4)}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pool.allocate(UINT64_MAX - 1, nullptr, Alignment{KiB(4)}).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(BufferSkin, OutlivesItsPool) {
@@ -124,6 +155,27 @@ TEST(PoolSkin, TellsWhatEachCallDid) {
   EXPECT_FALSE(pool.revoke({99}).ok());
   EXPECT_TRUE(pool.close().ok());
   EXPECT_EQ(pool.allocate(1, nullptr).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(PoolSkin, OfTheLibraryItselfOutlivesItsObject) {
+  commpool_pool handle = 0;
+  {
+    Pool pool = Pool::default_pool(0).value();
+    handle = pool.handle();
+    const Buffer buffer = allocate(KiB(1), nullptr, 0).value();
+    EXPECT_GE(Blocks(pool), 1u);
+  }
+  EXPECT_EQ(Pool::default_pool(0).value().handle(), handle);
+  EXPECT_EQ(Pool::default_pool(99).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(PoolSkin, GivesFunctionsThatAllocateFromIt) {
+  Pool pool = MakePool();
+  const PlainFunctions functions = pool.functions().value();
+  void* const block = functions.allocate(1000, 0, nullptr);
+  EXPECT_EQ(Blocks(pool), 1u);
+  functions.free(block, 1000, 0, nullptr);
+  EXPECT_EQ(Blocks(pool), 0u);
 }
 
 TEST(PoolSkin, RefusesBadOptionsByName) {
@@ -177,6 +229,36 @@ TEST(ScopeSkin, NamesItsRulesWhereItBegins) {
 }
 #endif
 
+TEST(ScopeSkin, BeginsWithoutAnException) {
+  Pool pool = MakePool();
+  {
+    Result<PoolScope> scope = PoolScope::begin(pool);
+    ASSERT_TRUE(scope.ok()) << scope.status().message();
+    const PoolScope moved(std::move(*scope));
+    const Buffer routed = allocate(KiB(1), nullptr, 0).value();
+    EXPECT_EQ(Blocks(pool), 1u);
+  }
+  const Buffer outside = allocate(KiB(1), nullptr, 0).value();
+  EXPECT_EQ(Blocks(pool), 0u) << "it has ended, once";
+  EXPECT_EQ(PoolScope::begin(commpool_pool{987654}).status().code(), StatusCode::kNotFound);
+}
+
+TEST(ScopeSkin, ServesWhatItCatchesAlone) {
+  Pool pool = MakePool();
+  EXPECT_EQ(commpool::allocate_in_scope(KiB(1), nullptr, 0).value().data(), nullptr) << "no scope is open";
+  const PoolScope scope(pool);
+  const Buffer caught = commpool::allocate_in_scope(KiB(1), nullptr, 0).value();
+  EXPECT_NE(caught.data(), nullptr);
+  EXPECT_EQ(Blocks(pool), 1u);
+  EXPECT_EQ(commpool::allocate_in_scope(0, nullptr, 0).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(CaptureSkin, BeginsWithAnExceptionOrWithout) {
+  Pool pool = MakePool();
+  EXPECT_EQ(CaptureScope::begin(pool, nullptr).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THROW(static_cast<void>(CaptureScope(pool, nullptr)), Error) << "the stream is not being captured";
+}
+
 TEST(ScopeSkin, ThrowsWhereItCannotBegin) {
   try {
     const PoolScope scope(commpool_pool{987654});
@@ -206,8 +288,8 @@ TEST(ResultSkin, HoldsAValueOrSaysWhyThereIsNone) {
 }
 
 TEST(StatusSkin, ThrowsOnlyWhereItIsNotOk) {
-  EXPECT_NO_THROW(Status().value());
-  EXPECT_THROW(Status(StatusCode::kNotFound, "gone").value(), Error);
+  EXPECT_NO_THROW(Status().or_throw());
+  EXPECT_THROW(Status(StatusCode::kNotFound, "gone").or_throw(), Error);
 }
 
 TEST(WindowSkin, FindsNoneOfAFixedPool) {
