@@ -18,6 +18,26 @@ def exported(nm_output):
     return {entry[-1].split("@")[0] for entry in entries if entry[-2] != "A" and entry[-2].isupper()}
 
 
+def versions(nm_output):
+    """Symbol -> the version that `nm` lists it under; "" for none."""
+    entries = (line.split() for line in nm_output.splitlines() if line.strip())
+    return {name: version for name, _, version in (entry[-1].partition("@@") for entry in entries)}
+
+
+def version_problems(versions_of, functions_by_version):
+    """Functions that are not under the version in which they came: a program of that version would not load."""
+    for version, functions in sorted(functions_by_version.items()):
+        for name in sorted(functions):
+            found = versions_of.get(name, "")
+            if found != version:
+                yield f"{name} is exported as of `{found}`, and came with {version}"
+
+
+def shared_name(readelf_output):
+    """What programs that are linked with the library load."""
+    return "".join(re.findall(r"\(SONAME\).*\[(.*)\]", readelf_output))
+
+
 def needed(readelf_output):
     """The libraries that `readelf --dynamic` says it is linked with."""
     return set(re.findall(r"\(NEEDED\).*\[(.*)\]", readelf_output))

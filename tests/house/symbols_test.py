@@ -31,6 +31,20 @@ class Symbols(unittest.TestCase):
     def test_a_missing_function_is_found(self):
         self.assertIn("commpool_pool_allocate is declared", self.problems(NM.splitlines()[0])[0])
 
+    def test_a_function_under_another_version_is_found(self):
+        found = symbols.versions(NM)
+        self.assertEqual(found["commpool_pool_allocate"], "COMMPOOL_1")
+        self.assertEqual(list(symbols.version_problems(found, {"COMMPOOL_1": {"commpool_pool_allocate"}})), [])
+        for version, name in [("COMMPOOL_2", "commpool_pool_allocate"), ("COMMPOOL_1", "commpool_last_error"),
+                              ("COMMPOOL_1", "commpool_gone")]:
+            problems = list(symbols.version_problems(found, {version: {name}}))
+            self.assertEqual(len(problems), 1, problems)
+            self.assertIn(f"{name} is exported as of", problems[0])
+
+    def test_the_name_that_programs_load_is_read(self):
+        line = " 0x000000000000000e (SONAME)             Library soname: [libcommpool.so.0]"
+        self.assertEqual(symbols.shared_name(READELF + line), "libcommpool.so.0")
+
     def test_a_linked_driver_is_found(self):
         for name in ["libcuda.so.1", "libcudart.so.13", "libnccl.so.2"]:
             self.assertIn(name, self.problems(readelf=READELF.replace("libc.so.6", name))[0])

@@ -50,9 +50,9 @@ def _sizes(path, text, language):
 
 
 def guard_of(path):
-    """COMMPOOL_, the path below the root (below include/commpool for public headers), H_."""
-    inner = path.relative_to("include/commpool") if path.is_relative_to("include/commpool") else path
-    return "COMMPOOL_" + re.sub(r"\W", "_", str(inner)).upper() + "_"
+    """COMMPOOL_, the path below the root (below include/commpool for public headers, kept ones too), H_."""
+    inner = re.sub(r"^(include|tests/data/abi/[\d.]+)/commpool/", "", str(path))
+    return "COMMPOOL_" + re.sub(r"\W", "_", inner).upper() + "_"
 
 
 def _guard(path, text):
