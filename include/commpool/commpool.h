@@ -1,8 +1,7 @@
 /* commpool: communicator-aware private memory pools for multi-GPU programs. The C ABI: the one binary interface.
  *
- * C++ programs want pool.h, scope.h and buffer.h beside this file, a header-only skin over it. inline.h, which this
- * file includes, has the functions that are not exported: what sets a struct's defaults, and the calls for one pool of
- * those that take several.
+ * C++ programs want pool.h, scope.h and buffer.h beside this file, a header-only skin over it. inline.h, included
+ * below, has what is not exported: the functions that set defaults, and for one pool the calls that take several.
  *
  * Conventions, for every function:
  *  1. A function returns COMMPOOL_OK or why it failed; commpool_last_error() then holds a sentence with the call, the
@@ -65,8 +64,7 @@ typedef enum commpool_status {
   COMMPOOL_NOT_CAUGHT = 13 /* of commpool_allocate_in_scope alone: no failure, and no sentence */
 } commpool_status;
 
-/* The sentence that belongs to this thread's last failed call; empty before the first. Valid until the thread's next
- * failed call. */
+/* The sentence of this thread's last failed call; empty before the first. Valid until its next failed call. */
 COMMPOOL_API const char* commpool_last_error(void);
 
 /* COMMPOOL_VERSION of the library that runs: a plugin that may meet an older one asks before it uses what is newer. */
@@ -86,8 +84,7 @@ typedef enum commpool_driver {
  * FAILED_PRECONDITION where another driver is open already; NOT_FOUND where there is none, with what was tried. */
 COMMPOOL_API commpool_status commpool_initialize(commpool_driver driver);
 
-/* One line about the driver and NCCL in use, such as "CUDA driver 13.0, 4 devices, NCCL 2.28.9". Valid for ever; empty
- * before the runtime is open. */
+/* What is in use, "CUDA driver 13.0, 4 devices, NCCL 2.28.9". Valid for ever; empty before the runtime is open. */
 COMMPOOL_API const char* commpool_driver_description(void);
 
 /* ---- Pools ------------------------------------------------------------------------------------------------------ */
@@ -154,8 +151,7 @@ typedef struct commpool_pool_options {
 
   uint64_t alignment_bytes;   /* of every block, a power of two from 512 to the granularity; default 512 */
   uint64_t segment_bytes;     /* least size of a segment; default 0: 2 MiB, 8 MiB or the request, by its size */
-  uint64_t granularity_bytes; /* segments are multiples of it, a power of two; default 0: the backing's, the least there
-                                 is */
+  uint64_t granularity_bytes; /* segments are multiples of it, a power of two; default 0: the backing's, the least */
   /* Free memory beyond it is given back at the pool's next call once the device is done with it, as cudaMemPool's
    * release threshold does at a synchronisation; default UINT64_MAX: the pool keeps what it has. A pool with a
    * threshold keeps no caches of threads. */
@@ -434,6 +430,36 @@ COMMPOOL_API commpool_status commpool_pool_statistics(commpool_pool pool, commpo
 
 /* Starts the peaks anew at the current figures. */
 COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
+
+/* ---- What lies where -------------------------------------------------------------------------------------------- */
+
+typedef enum commpool_block_state {
+  COMMPOOL_BLOCK_LIVE = 0,
+  COMMPOOL_BLOCK_FREE = 1,
+  COMMPOOL_BLOCK_PENDING = 2, /* freed, and not reusable yet: another stream's work, or another rank's free */
+  COMMPOOL_BLOCK_CACHED = 3,  /* freed, in a thread's cache */
+  COMMPOOL_BLOCK_UNMAPPED = 4 /* addresses of an expandable pool that have no memory now */
+} commpool_block_state;
+
+typedef struct commpool_block {
+  void* pointer; /* its start */
+  uint64_t bytes;
+  uint64_t requested_bytes; /* of a live block */
+  uint64_t segment;         /* in the order of growth; on a symmetric pool the same one on every rank */
+  uint64_t stream;          /* the handle's number; numbers of the library's for default streams */
+  commpool_pool pool;       /* 0 once the pool is destroyed */
+  int device;
+  commpool_block_state state;
+} commpool_block;
+
+/* For adapters that are handed any pointer (a framework's deleter, record_stream, export): the live block that holds
+ * it. `entry_bytes` is sizeof(*block). NOT_FOUND, with the last error as it was, where there is none. */
+COMMPOOL_API commpool_status commpool_block_of(const void* pointer, commpool_block* block, size_t entry_bytes);
+
+/* For snapshots and pictures of memory: a pool's blocks by segment and address, which fill each segment. Writes at most
+ * `capacity` entries of `entry_bytes`; `count` is how many there are. `blocks` or `count` may be null. */
+COMMPOOL_API commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks, size_t entry_bytes,
+                                                  size_t capacity, size_t* count);
 
 /* ---- Measuring -------------------------------------------------------------------------------------------------- */
 

@@ -13,6 +13,12 @@ std::shared_ptr<Pool> Pool::Make(std::unique_ptr<PoolParts> parts, std::unique_p
   return pool;
 }
 
+Result<BlockDescription> Pool::FindBlock(CUdeviceptr address) const {
+  Result<BlockDescription> block = parts_->blocks.Find(address);
+  if (block.ok() && !has_handle()) block->pool = 0;
+  return block;
+}
+
 Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   const Status open = parts_->CheckOpen();
   Result<CUdeviceptr> address = open.ok() ? mode_->Allocate(bytes, stream) : Result<CUdeviceptr>(open);

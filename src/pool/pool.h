@@ -40,6 +40,8 @@ class Pool final : public BlockOwner {
   void Join(std::shared_ptr<const PoolGroup> group) { parts_->group = std::move(group); }
 
   // Blocks.
+  Result<BlockDescription> FindBlock(CUdeviceptr address) const override;
+  std::vector<BlockDescription> Blocks() const { return parts_->blocks.List(); }
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   Status Free(CUdeviceptr address) override { return parts_->blocks.Free(address, *mode_); }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override {

@@ -16,6 +16,9 @@ class NobodysOwner final : public BlockOwner {
  public:
   const std::string& name() const override { return name_; }
   bool symmetric() const override { return false; }
+  Result<BlockDescription> FindBlock(CUdeviceptr) const override {
+    return Status(StatusCode::kNotFound, "it has no blocks");
+  }
   Status Free(CUdeviceptr) override { return Status(); }
   Status RecordStream(CUdeviceptr, StreamKey) override { return Status(); }
   void TakeBack(const std::vector<engine::CachedBlock>&) override {}

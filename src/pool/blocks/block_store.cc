@@ -1,6 +1,7 @@
 #include "src/pool/blocks/block_store.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "src/base/check.h"
@@ -159,6 +160,54 @@ void BlockStore::ForgetStream(StreamKey stream) {
   recording_.AwaitEnd(stream);
   MutexLock lock(mutex_);
   engine_->ForgetStream(stream);  // nor does a fence recorded meanwhile count
+}
+
+BlockDescription BlockStore::Describe(const engine::BlockView& view) const {
+  using View = engine::BlockView::State;
+  BlockDescription block;
+  block.range = {view.address, view.bytes};
+  block.segment = view.segment;
+  block.stream = view.stream;
+  block.pool = basis_.handle;
+  block.device = basis_.device->device();
+  switch (view.state) {
+    case View::kLive: {
+      const engine::BlockWord word = basis_.runtime.caches.WordOf(view.address);
+      block.state = word.state() == engine::BlockWord::State::kCached ? BlockState::kCached : BlockState::kLive;
+      const bool word_says = word.state() == engine::BlockWord::State::kCacheable;
+      if (block.state == BlockState::kLive) block.requested_bytes = word_says ? word.requested() : view.requested_bytes;
+      break;
+    }
+    case View::kFree:
+      block.state = BlockState::kFree;
+      break;
+    case View::kDeferred:
+      block.state = BlockState::kPending;
+      break;
+    case View::kUnmapped:
+      block.state = BlockState::kUnmapped;
+      break;
+  }
+  return block;
+}
+
+Result<BlockDescription> BlockStore::Find(CUdeviceptr address) const {
+  MutexLock lock(mutex_);
+  const Result<engine::BlockView> view = engine_->Find(address);
+  if (!view.ok()) return view.status();
+  const BlockDescription block = Describe(*view);
+  if (block.state == BlockState::kLive) return block;
+  return Status(StatusCode::kNotFound, "the block was freed");
+}
+
+std::vector<BlockDescription> BlockStore::List() const {
+  MutexLock lock(mutex_);
+  std::vector<BlockDescription> blocks;
+  for (const engine::BlockView& view : engine_->Snapshot()) blocks.push_back(Describe(view));
+  std::sort(blocks.begin(), blocks.end(), [](const BlockDescription& a, const BlockDescription& b) {
+    return std::tie(a.segment, a.range.address) < std::tie(b.segment, b.range.address);
+  });
+  return blocks;
 }
 
 uint64_t BlockStore::ReservedBytes() const { return counters().reserved_bytes.current; }

@@ -15,6 +15,7 @@
 #include "commpool/status.h"
 #include "src/base/mutex.h"
 #include "src/engine/engine.h"
+#include "src/pool/blocks/block_description.h"
 #include "src/pool/blocks/block_rules.h"
 #include "src/pool/blocks/recording_streams.h"
 #include "src/pool/pool_basis.h"
@@ -60,6 +61,11 @@ class BlockStore {
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream);
 
+  // The live block that holds the address; kNotFound where none does, or it lies in a thread's cache.
+  Result<BlockDescription> Find(CUdeviceptr address) const;
+  // Every block, in the order of segments and addresses. What threads' caches do meanwhile may be in it or not.
+  std::vector<BlockDescription> List() const;
+
   uint64_t ReservedBytes() const;
   engine::Counters counters() const;  // as the engine knows them: cached blocks count as allocated
   BlockStatistics Statistics() const;
@@ -70,6 +76,7 @@ class BlockStore {
   // Records the fences that a freed block owes.
   Status RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams);
   CachedPool AsCachedPool() const;
+  BlockDescription Describe(const engine::BlockView& view) const;
 
   const PoolBasis& basis_;
   RecordingStreams recording_;

@@ -61,6 +61,12 @@ class ThreadCaches {
   // A live block may not go to a cache any more; kNotFound where it was freed. Returns as Withdraw.
   Result<uint64_t> MakeUncacheable(CUdeviceptr address);
 
+  // What the caches know of the block at the address now; kNone where it never was for a cache.
+  engine::BlockWord WordOf(CUdeviceptr address) const {
+    const engine::AtomicWord* const word = registry_->blocks().Find(address);
+    return word == nullptr ? engine::BlockWord() : engine::BlockWord(word->load(std::memory_order_acquire));
+  }
+
   // Of one pool, all threads: see CacheRegistry.
   std::vector<engine::CachedBlock> Drain(PoolHandle pool) { return registry_->Drain(pool); }
   std::vector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen) { return registry_->Close(pool, reopen); }

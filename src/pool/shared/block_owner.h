@@ -12,6 +12,7 @@
 
 #include "commpool/status.h"
 #include "src/engine/thread_cache.h"
+#include "src/pool/blocks/block_description.h"
 #include "src/stream/stream_key.h"
 
 namespace commpool::internal {
@@ -23,6 +24,9 @@ class BlockOwner {
   virtual const std::string& name() const = 0;
   // Whether every rank of a communicator has its blocks at the same offsets.
   virtual bool symmetric() const = 0;
+
+  // The live block that holds the address; kNotFound where none does.
+  virtual Result<BlockDescription> FindBlock(CUdeviceptr address) const = 0;
 
   virtual Status Free(CUdeviceptr address) = 0;
   // Another stream uses the block too: it is not reused before that stream's work is over.

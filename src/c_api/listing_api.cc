@@ -1,0 +1,93 @@
+// The C ABI: which block holds a pointer, and what lies where in a pool.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commpool/commpool.h"
+#include "src/c_api/boundary.h"
+#include "src/c_api/structs.h"
+
+// NOLINTBEGIN: this file is the other side of the library
+using namespace commpool;
+using namespace commpool::internal;
+// NOLINTEND
+
+namespace {
+
+constexpr size_t kFirstBlockBytes = 56;  // of 0.1
+
+void* PointerTo(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
+commpool_block_state StateOf(BlockState state) {
+  switch (state) {
+    case BlockState::kLive:
+      return COMMPOOL_BLOCK_LIVE;
+    case BlockState::kFree:
+      return COMMPOOL_BLOCK_FREE;
+    case BlockState::kPending:
+      return COMMPOOL_BLOCK_PENDING;
+    case BlockState::kCached:
+      return COMMPOOL_BLOCK_CACHED;
+    case BlockState::kUnmapped:
+      break;
+  }
+  return COMMPOOL_BLOCK_UNMAPPED;
+}
+
+commpool_block EntryOf(const BlockDescription& block) {
+  return {PointerTo(block.range.address),
+          block.range.bytes,
+          block.requested_bytes,
+          block.segment,
+          block.stream,
+          block.pool,
+          block.device,
+          StateOf(block.state)};
+}
+
+Status CheckEntryBytes(size_t entry_bytes) {
+  if (entry_bytes >= kFirstBlockBytes) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                "entry_bytes is " + std::to_string(entry_bytes) + ": pass sizeof(commpool_block)");
+}
+
+void Write(const BlockDescription& description, commpool_block* block, size_t entry_bytes) {
+  const commpool_block entry = EntryOf(description);
+  WriteBytes(&entry, sizeof(entry), block, entry_bytes);
+}
+
+}  // namespace
+
+commpool_status commpool_block_of(const void* pointer, commpool_block* block, size_t entry_bytes) {
+  bool found = true;
+  const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {
+    if (block == nullptr) return NullOutput();
+    Status fits = CheckEntryBytes(entry_bytes);
+    if (!fits.ok()) return fits;
+    const Result<std::shared_ptr<BlockOwner>> owner = runtime.addresses().OwnerOf(AddressOf(pointer));
+    found = owner.ok();
+    if (!found) return Status();
+    const Result<BlockDescription> description = (*owner)->FindBlock(AddressOf(pointer));
+    found = description.ok();
+    if (found) Write(*description, block, entry_bytes);
+    return Status();
+  });
+  return found ? status : COMMPOOL_NOT_FOUND;
+}
+
+commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks, size_t entry_bytes, size_t capacity,
+                                     size_t* count) {
+  return WithPool(pool, [&](Pool& found) -> Status {
+    if (blocks == nullptr && count == nullptr) return NullOutput();
+    Status fits = blocks == nullptr ? Status() : CheckEntryBytes(entry_bytes);
+    if (!fits.ok()) return fits;
+    const std::vector<BlockDescription> list = found.Blocks();
+    const size_t written = blocks == nullptr ? 0 : std::min(capacity, list.size());
+    for (size_t place = 0; place < written; ++place) {
+      Write(list[place], EntryAt(blocks, entry_bytes, place), entry_bytes);
+    }
+    if (count != nullptr) *count = list.size();
+    return Status();
+  });
+}
