@@ -8,14 +8,6 @@ namespace commpool::internal {
 
 namespace {
 
-LogLevel Threshold() {
-  const std::string& level = Environment::Get().log_level;
-  if (level == "error") return LogLevel::kError;
-  if (level == "info") return LogLevel::kInfo;
-  if (level == "debug") return LogLevel::kDebug;
-  return LogLevel::kWarning;
-}
-
 const char* Name(LogLevel level) {
   switch (level) {
     case LogLevel::kError:
@@ -30,7 +22,22 @@ const char* Name(LogLevel level) {
   return "";
 }
 
+// A text that is none of them is refused where the driver is opened; until then the default counts.
+LogLevel Threshold() {
+  const Result<LogLevel> level = ParseLogLevel(Environment::Get().log_level);
+  return level.ok() ? *level : LogLevel::kWarning;
+}
+
 }  // namespace
+
+Result<LogLevel> ParseLogLevel(const std::string& text) {
+  if (text.empty()) return LogLevel::kWarning;
+  for (const LogLevel level : {LogLevel::kError, LogLevel::kWarning, LogLevel::kInfo, LogLevel::kDebug}) {
+    if (text == Name(level)) return level;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "COMMPOOL_LOG is \"" + text + "\": it may be error, warning, info or debug");
+}
 
 bool LogEnabled(LogLevel level) {
   static const LogLevel threshold = Threshold();

@@ -4,9 +4,14 @@
 
 #include <string>
 
+#include "commpool/status.h"
+
 namespace commpool::internal {
 
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
+
+// "error", "warning", "info" or "debug"; empty is a warning, the default. Errors name the text and those four.
+Result<LogLevel> ParseLogLevel(const std::string& text);
 
 // Whether a line of this level would be printed: ask before composing a costly one.
 bool LogEnabled(LogLevel level);

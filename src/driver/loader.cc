@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/environment.h"
+#include "src/base/log.h"
 #include "src/driver/emulator_files.h"
 #include "src/driver/emulator_symbols.h"
 #include "src/driver/resolve.h"
@@ -28,7 +29,7 @@ std::string Describe(const Driver& driver, int devices) {
 std::string NameOf(const Driver& driver, CUresult result) {
   const char* name = nullptr;
   driver.cuda.cuGetErrorName(result, &name);
-  return name == nullptr ? "CUDA error " + std::to_string(result) : name;
+  return name == nullptr ? "CUDA error " + std::to_string(result) : name + (" (" + std::to_string(result) + ")");
 }
 
 // cuInit, and at least one device.
@@ -126,6 +127,9 @@ Result<DriverChoice> ParseDriverChoice(const std::string& text) {
 
 Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback) {
   const Environment& environment = Environment::Get();
+  // Nothing reads the level before there is something to log: a wrong one would pass in silence.
+  const Result<LogLevel> level = ParseLogLevel(environment.log_level);
+  if (!level.ok()) return level.status();
   LoaderOptions options{fallback, environment.emulator_libraries, environment.nccl};
   if (!environment.driver.empty()) {
     Result<DriverChoice> choice = ParseDriverChoice(environment.driver);

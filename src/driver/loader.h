@@ -6,6 +6,7 @@
 #define COMMPOOL_SRC_DRIVER_LOADER_H_
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,6 +32,12 @@ struct LearnedRefusals {
   std::atomic<bool> fabric_handles{false};
 };
 
+// Whether NCCL's last error is news: NCCL never clears it, so the text may be of an earlier failure. Hashes.
+struct LastWords {
+  std::atomic<size_t> text{0};  // as it was after the last call that was checked
+  std::atomic<size_t> call{0};  // the failed call that it was told of; 0 where the call had succeeded
+};
+
 // What was opened. The libraries stay open for the life of the process: other code holds pointers into them.
 struct Driver {
   CudaDriver cuda;
@@ -40,6 +47,7 @@ struct Driver {
   // Why kAuto passed the real driver by; empty otherwise.
   std::string why_emulated;
   std::shared_ptr<LearnedRefusals> refusals = std::make_shared<LearnedRefusals>();
+  std::shared_ptr<LastWords> last_words = std::make_shared<LastWords>();
   // A symbol of the emulator's own (src/emulator/extension.h); null on the real driver.
   std::function<void*(const char* name)> extension = [](const char*) -> void* { return nullptr; };
 };
@@ -54,7 +62,8 @@ struct LoaderOptions {
   std::string nccl_file;
 };
 
-// Reads COMMPOOL_DRIVER (over `fallback`), COMMPOOL_EMULATOR_LIBRARIES and COMMPOOL_NCCL.
+// Reads COMMPOOL_DRIVER (over `fallback`), COMMPOOL_EMULATOR_LIBRARIES and COMMPOOL_NCCL. A value of COMMPOOL_DRIVER or
+// COMMPOOL_LOG that is none of the known ones is refused, and the error lists them.
 Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback);
 
 // Opens, resolves and initialises (cuInit). Errors say what was tried, what is missing and what to set. Loading the

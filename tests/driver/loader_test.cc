@@ -35,6 +35,17 @@ TEST(LoaderDeathTest, AnUnknownChoiceInTheEnvironmentIsNamed) {
       ::testing::ExitedWithCode(3), "COMMPOOL_DRIVER is \"emulator\": it may be cuda, emulated or auto");
 }
 
+TEST(LoaderDeathTest, AnUnknownLogLevelInTheEnvironmentIsNamed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        setenv("COMMPOOL_LOG", "foo", 1);
+        std::fprintf(stderr, "%s", LoaderOptionsFromEnvironment(DriverChoice::kAuto).status().message().c_str());
+        std::exit(3);
+      },
+      ::testing::ExitedWithCode(3), "COMMPOOL_LOG is \"foo\": it may be error, warning, info or debug");
+}
+
 TEST(LoaderDeathTest, TheEnvironmentOverridesTheFallback) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
