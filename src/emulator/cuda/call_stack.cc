@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,7 +19,7 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-constexpr size_t kFrames = 24;  // of which the driver and NCCL take up to fifteen
+constexpr size_t kFrames = 40;  // of which the driver and NCCL take up to fifteen, and commpool's library as many
 constexpr int kDescribedFrames = 4;
 constexpr size_t kCachedWalks = 64;  // a thread
 constexpr uintptr_t kNearBytes = 256 << 10;
@@ -108,10 +108,14 @@ std::string Describe(const StackFrame& frame) {
   return frame.symbol.empty() ? place : Demangled(frame.symbol) + " (" + place + ")";
 }
 
-// The emulated NCCL shows as one function: the one that the program called.
-bool IsInsideNccl(const StackFrame& frame) {
-  const char* const file = frame.module.dli_fname;
-  return file != nullptr && std::strstr(file, "libnccl.so") != nullptr && !frame.symbol.starts_with("nccl");
+// Of the emulated NCCL and of commpool's library only the function that the program called: a program is mended in its
+// own functions.
+bool IsInsideLibrary(const StackFrame& frame) {
+  const std::string_view file = frame.module.dli_fname == nullptr ? "" : frame.module.dli_fname;
+  const auto inside = [&](std::string_view library, std::string_view interface) {
+    return file.find(library) != file.npos && !frame.symbol.starts_with(interface);
+  };
+  return inside("libnccl.so", "nccl") || inside("libcommpool.so", "commpool_");
 }
 
 }  // namespace
@@ -140,7 +144,7 @@ std::string CallStack::Describe() const {
   int described = 0;
   for (size_t index = 0; walk_ != nullptr && index < walk_->count && described < kDescribedFrames; ++index) {
     const StackFrame frame(walk_->addresses[index]);
-    if (frame.module.dli_fbase == own.dli_fbase || IsStandard(frame.symbol) || IsInsideNccl(frame)) continue;
+    if (frame.module.dli_fbase == own.dli_fbase || IsStandard(frame.symbol) || IsInsideLibrary(frame)) continue;
     text += (described++ == 0 ? "" : " <- ") + emulator::Describe(frame);
   }
   return text.empty() ? "an unknown place" : text;

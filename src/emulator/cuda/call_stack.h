@@ -13,7 +13,8 @@ class CallStack {
 
   static CallStack Capture();
 
-  // The innermost callers outside this library, in one line: "Function (module+0x1f) <- ...".
+  // The innermost callers outside this library, in one line: "Function (module+0x1f) <- ...". Of commpool's library and
+  // of NCCL only the functions that programs call.
   std::string Describe() const;
 
  private:
