@@ -1,5 +1,6 @@
 #include "src/driver/diagnosis.h"
 
+#include <functional>
 #include <string_view>
 
 #include "src/base/bytes.h"
@@ -109,6 +110,53 @@ std::string DescribeCause(const std::string& known_to_caller, const std::string&
   return cause.empty() ? "" : "; likely cause: " + cause;
 }
 
+const char* NameOf(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "ncclSuccess";
+    case ncclUnhandledCudaError:
+      return "ncclUnhandledCudaError";
+    case ncclSystemError:
+      return "ncclSystemError";
+    case ncclInternalError:
+      return "ncclInternalError";
+    case ncclInvalidArgument:
+      return "ncclInvalidArgument";
+    case ncclInvalidUsage:
+      return "ncclInvalidUsage";
+    case ncclRemoteError:
+      return "ncclRemoteError";
+    case ncclInProgress:
+      return "ncclInProgress";
+    default:
+      return "";
+  }
+}
+
+// "NCCL error 5 (ncclInvalidUsage): invalid usage".
+std::string DescribeNcclError(const NcclLibrary& nccl, ncclResult_t result) {
+  const std::string name = NameOf(result);
+  std::string text = "NCCL error " + std::to_string(result);
+  if (!name.empty()) text += " (" + name + ")";
+  if (nccl.ncclGetErrorString != nullptr) text += ": " + std::string(nccl.ncclGetErrorString(result));
+  return text;
+}
+
+// What NCCL says of this failure; empty where its text was there before and is told of another call.
+std::string LastWordsOn(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
+  const NcclLibrary& nccl = driver.nccl;
+  const char* const last = nccl.ncclGetLastError == nullptr ? nullptr : nccl.ncclGetLastError(communicator);
+  if (last == nullptr || last[0] == '\0') return "";
+  LastWords& heard = *driver.last_words;
+  const size_t text = std::hash<std::string_view>()(last);
+  const size_t call =
+      result == ncclSuccess ? 0 : std::hash<std::string>()(std::string(site.call) + std::to_string(result));
+  const bool known = heard.text.exchange(text) == text;
+  if (known && (result == ncclSuccess || heard.call.load() != call)) return "";
+  heard.call.store(call);
+  return last;
+}
+
 StatusCode CodeOf(CUresult result) {
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -142,13 +190,11 @@ Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site) {
 }
 
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
+  const std::string last = LastWordsOn(driver, result, site, communicator);
   if (result == ncclSuccess) return Status();
   const NcclLibrary& nccl = driver.nccl;
-  std::string message = DescribeCall(site) + ": ";
-  message +=
-      nccl.ncclGetErrorString == nullptr ? "NCCL error " + std::to_string(result) : nccl.ncclGetErrorString(result);
-  const char* last = nccl.ncclGetLastError == nullptr ? nullptr : nccl.ncclGetLastError(communicator);
-  if (last != nullptr && last[0] != '\0') message += " (" + std::string(last) + ")";
+  std::string message = DescribeCall(site) + ": " + DescribeNcclError(nccl, result);
+  if (!last.empty()) message += " (" + last + ")";
   message += DescribePurpose(site) + "; NCCL " + FormatNcclVersion(nccl.version);
   message += DescribeCause(site.likely_cause, FindCause(kNcclCauses, result, site.call));
   return Status(StatusCode::kCommunicatorError, message);

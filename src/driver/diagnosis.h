@@ -1,7 +1,7 @@
 // Turns a failed driver or NCCL call into a Status that names the call, the device, the bytes and the likely cause.
 //
-// The cause is looked up after the failure (what the device supports, how much memory is left), so that success pays
-// nothing. Any thread; takes no lock.
+// The cause is looked up after the failure (what the device supports, how much memory is left), so that the success of
+// a driver call pays nothing. Any thread; takes no lock.
 #ifndef COMMPOOL_SRC_DRIVER_DIAGNOSIS_H_
 #define COMMPOOL_SRC_DRIVER_DIAGNOSIS_H_
 
@@ -33,8 +33,8 @@ struct CallSite {
 //   1.2 GiB of 141 GiB are free; likely cause: ...
 Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site);
 
-// OK for ncclSuccess; kCommunicatorError otherwise, with NCCL's own last error, what is known to cause it and the
-// version that runs.
+// OK for ncclSuccess; kCommunicatorError otherwise, with NCCL's own last error where it is of this failure, what is
+// known to cause it and the version that runs. Pass successes too: what NCCL said by then is old news later.
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator = nullptr);
 
 // Errors after which every call on the context fails: blocks are quarantined and destructors call nothing (rule 9).

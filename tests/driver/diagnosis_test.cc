@@ -111,7 +111,46 @@ TEST_F(Diagnosis, OfNcclWorksWithoutAnyNccl) {
   Driver none;
   none.cuda = driver().cuda;
   const Status status = CheckNccl(none, ncclSystemError, {.call = "ncclCommInitRank"});
-  EXPECT_MESSAGE_HAS(status, "ncclCommInitRank failed: NCCL error 2");
+  EXPECT_MESSAGE_HAS(status, "ncclCommInitRank failed: NCCL error 2 (ncclSystemError)");
+}
+
+// NCCL keeps its last error for good.
+class WithLastWords : public Diagnosis {
+ protected:
+  void SetUp() override {
+    nccl_.ncclGetLastError = [](ncclComm_t) -> const char* { return words_; };
+    driver_.cuda = driver().cuda;
+    driver_.nccl = nccl_;
+    words_ = "";
+  }
+  Status CheckCall(const char* call, ncclResult_t result) { return CheckNccl(driver_, result, {.call = call}); }
+
+  static inline const char* words_ = "";
+  NcclLibrary nccl_;
+  Driver driver_;
+};
+
+#define EXPECT_MESSAGE_LACKS(status, fragment) \
+  EXPECT_EQ((status).message().find(fragment), std::string::npos) << (status).message()
+
+TEST_F(WithLastWords, TellsThemWithTheFailureThatTheyAreOf) {
+  words_ = "no more handles";
+  EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
+  EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
+}
+
+TEST_F(WithLastWords, DoesNotTellThemOfAnotherCall) {
+  words_ = "no more handles";
+  EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
+  EXPECT_MESSAGE_LACKS(CheckCall("ncclAllReduce", ncclInvalidUsage), "no more handles");
+  words_ = "two threads";
+  EXPECT_MESSAGE_HAS(CheckCall("ncclAllReduce", ncclInvalidUsage), "(two threads)");
+}
+
+TEST_F(WithLastWords, DoesNotTellThoseThatWereThereAtAnEarlierSuccess) {
+  words_ = "a socket was slow";
+  EXPECT_TRUE(CheckCall("ncclCommInitRank", ncclSuccess).ok());
+  EXPECT_MESSAGE_LACKS(CheckCall("ncclMemAlloc", ncclSystemError), "a socket was slow");
 }
 
 TEST_F(Diagnosis, KnowsErrorsThatLoseTheContext) {
