@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import subprocess
 import tempfile
 import unittest
@@ -71,8 +72,31 @@ class AllReduce(unittest.TestCase):
         self.assertIn("2.19.3", result.stdout)
 
     def test_bad_arguments_are_errors(self):
-        for arguments in (["--bytes", "64M:8K"], ["--bytes", "much"], ["--backing", "gold"], ["--unknown"]):
+        for arguments in (["--bytes", "64M:8K"], ["--bytes", "much"], ["--backing", "gold"], ["--unknown"],
+                          ["--backing", "1"], ["--iterations", "0"], ["--iterations", "-3"], ["--iterations", "few"]):
             self.assertEqual(run("allreduce", *arguments).returncode, 4, arguments)
+
+    def test_a_word_that_is_none_of_the_known_ones_is_told_with_them(self):
+        self.assertIn("gold is none of cuda|nccl|vmm", run("allreduce", "--backing", "gold").stderr)
+
+    def test_a_local_registration_that_was_not_used_says_why(self):
+        for arguments, options, reason in (
+            (["--bytes", "8K"], {}, "nobody to send to"),
+            (["--bytes", "8K"], {"ranks": True}, "protocol SIMPLE alone"),
+            (["--bytes", "8M", "--backing", "cuda"], {"ranks": True}, "NCCL_LEGACY_CUDA_REGISTER=1"),
+        ):
+            result = run("allreduce", "--register", "local", *arguments, **options)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("local was asked for and not used", result.stderr)
+            self.assertIn(reason, result.stderr)
+
+    def test_a_local_registration_that_was_used_needs_no_word(self):
+        result = run("allreduce", "--register", "local", "--bytes", "8M", ranks=True)
+        self.assertNotIn("not used", result.stderr)
+
+    def test_one_rank_is_one(self):
+        self.assertIn("# 1 rank, ", run("allreduce", "--bytes", "8K").stdout)
+        self.assertIn("# 4 ranks, ", run("allreduce", "--bytes", "8K", ranks=True).stdout)
 
     def test_a_rank_without_a_gpu_is_told_so(self):
         result = run("allreduce", "--bytes", "8K", ranks=True, COMMPOOL_EMULATOR="devices=2")
@@ -92,14 +116,100 @@ class Record(unittest.TestCase):
         self.assertEqual(sorted(records[0]), ["command", "date", "machine", "results"])
         self.assertIn("--bytes 8K", records[0]["command"])
 
+    def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(self):
+        result = run("allreduce", "--bytes", "8K", "--record", "/nowhere/results.jsonl")
+        self.assertEqual(result.returncode, 4)
+        self.assertIn("cannot write /nowhere/results.jsonl: No such file or directory", result.stderr)
+        self.assertEqual(result.stdout, "")
+
+
+class CommandLine(unittest.TestCase):
+    def test_tells_its_version(self):
+        result = run("--version")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"^commpool \d+[.]\d+[.]\d+\n$")
+
+    def test_an_unknown_subcommand_is_named_with_those_that_there_are(self):
+        for arguments, words in (([], "there is no foo; there are info, allreduce, "),
+                                 (["bench"], "there is no foo; there are make, hot, ")):
+            result = run(*arguments, "foo")
+            self.assertEqual(result.returncode, 4)
+            self.assertIn(words, result.stderr)
+
+    def test_wrong_variables_are_refused_with_the_known_values(self):
+        for variable, words in (("COMMPOOL_LOG", "error, warning, info or debug"),
+                                ("COMMPOOL_DRIVER", "cuda, emulated or auto"),
+                                ("COMMPOOL_EMULATOR", "devices")):
+            result = run("info", **{variable: "foo"})
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(words, result.stderr, variable)
+
+
+class OnATerminal(unittest.TestCase):
+    def stderr_of(self, *arguments):
+        here, there = pty.openpty()
+        environment = {**os.environ, "COMMPOOL_DRIVER": "emulated"}
+        subprocess.run([_CLI, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=there, timeout=120)
+        os.close(there)
+        text = os.read(here, 1 << 16).decode()
+        os.close(here)
+        return text
+
+    def test_long_work_says_how_far_it_is_and_clears_the_line(self):
+        for arguments, words in ((["allreduce", "--bytes", "8K:16K"], "row 1 of 2: 16 KiB"),
+                                 (["stress", "registration", "--schedules", "2", "--ranks", "2"], "schedule 1 of 2")):
+            text = self.stderr_of(*arguments)
+            self.assertIn(words, text)
+            self.assertTrue(text.endswith("\r\033[K"), repr(text))
+
+    def test_a_file_gets_no_such_line(self):
+        self.assertEqual(run("allreduce", "--bytes", "8K").stderr, "")
+
+
+class Emulate(unittest.TestCase):
+    def test_starts_the_program_with_its_arguments_and_takes_its_exit_code(self):
+        script = 'echo "$1 $2"; exit 7'
+        result = run("emulate", "--", "sh", "-c", script, "name", "--of=mine", "--", COMMPOOL_DRIVER="auto")
+        self.assertEqual((result.returncode, result.stdout), (7, "--of=mine --\n"))
+
+    def test_a_program_opens_the_emulated_libraries_by_their_usual_names(self):
+        script = ("import ctypes; version = ctypes.c_int(); count = ctypes.c_int(); "
+                  "cuda = ctypes.CDLL('libcuda.so.1'); print(cuda.cuInit(0), cuda.cuDeviceGetCount(ctypes.byref(count)), count.value, "
+                  "ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(version)), version.value)")
+        result = run("emulate", "--", "python3", "-c", script, COMMPOOL_EMULATOR="devices=3")
+        self.assertEqual((result.returncode, result.stdout), (0, "0 0 3 0 22809\n"), result.stderr)
+
+    def test_commpool_in_the_program_is_on_the_emulator_too(self):
+        result = run("emulate", "--", _CLI, "info", "--json", COMMPOOL_DRIVER="cuda")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("emulated", json.loads(result.stdout)["driver"])
+
+    def test_a_program_that_cannot_be_started_is_told(self):
+        for arguments, words in (([], "say which program"), (["--"], "say which program"),
+                                 (["--", "/nowhere"], "cannot start /nowhere: No such file")):
+            result = run("emulate", *arguments)
+            self.assertEqual(result.returncode, 4)
+            self.assertIn(words, result.stderr)
+
 
 class Help(unittest.TestCase):
     def test_every_subcommand_shows_an_example(self):
-        for arguments in ([], ["info"], ["allreduce"], ["bench", "make"], ["bench", "hot"], ["bench", "threshold"],
-                          ["replay"]):
+        for arguments in ([], ["info"], ["allreduce"], ["advise"], ["bench"], ["bench", "make"], ["bench", "hot"],
+                          ["bench", "lookup"], ["bench", "threshold"], ["bench", "registration"],
+                          ["bench", "agreement"], ["replay"], ["stress"], ["stress", "engine"],
+                          ["stress", "registration"], ["emulate"]):
             result = run(*arguments, "--help")
             self.assertEqual(result.returncode, 0)
-            self.assertIn("Example", result.stdout)
+            # Its own: "commpool bench hot ..." in the help of `bench`.
+            examples = result.stdout[result.stdout.index("Example"):].splitlines()[1:]
+            self.assertTrue(examples, arguments)
+            for example in examples:
+                self.assertIn(" ".join(["commpool", *arguments]), example)
+
+    def test_choices_are_words(self):
+        self.assertIn("--register local|none|window", run("allreduce", "--help").stdout)
+        for arguments in (["allreduce"], ["replay"], ["stress", "engine"], ["stress", "registration"]):
+            self.assertNotIn("->", run(*arguments, "--help").stdout)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include "src/base/bytes.h"
 #include "tools/cli/advice.h"
 #include "tools/cli/command.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
 
 namespace commpool::cli {
@@ -29,16 +30,21 @@ bool IsSymmetric(const AdviceRow& row) { return row.place == Place::kOut || row.
 class Advisor {
  public:
   Advisor(const Ranks& ranks, const RankDevice& device, const Arguments& arguments)
-      : timer_(ranks, device), device_(device), rounds_(arguments.rounds > 0 ? arguments.rounds : timer_.rounds()) {}
+      : ranks_(ranks),
+        timer_(ranks, device),
+        device_(device),
+        rounds_(arguments.rounds > 0 ? arguments.rounds : timer_.rounds()) {}
 
   Result<Measured> Measure(const std::vector<uint64_t>& sizes) {
     Measured measured;
     Result<BufferSources> sources = MakePoolSources(device_, sizes.back(), measured.without);
     if (!sources.ok()) return sources.status();
+    Progress progress("advise: row", 6 * sizes.size(), ranks_.first() ? Shown::kYes : Shown::kNo);
     for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
       for (const Place place : {Place::kOut, Place::kIn}) {
         for (const uint64_t bytes : sizes) {
           AdviceRow row{.collective = collective, .place = place, .bytes = bytes};
+          progress.Show(measured.rows.size(), std::string(Name(collective)) + " of " + internal::FormatBytes(bytes));
           Status status = MeasureRow(*sources, row);
           if (!status.ok()) return status;
           measured.rows.push_back(std::move(row));
@@ -65,6 +71,7 @@ class Advisor {
     return Status();
   }
 
+  const Ranks& ranks_;
   const CollectiveTimer timer_;
   const RankDevice& device_;
   const int rounds_;
@@ -139,8 +146,8 @@ void PrintPart(const std::vector<AdviceRow>& part) {
 }
 
 void Print(const Ranks& ranks, const internal::Driver& driver, const Measured& measured) {
-  std::printf("# %s\n# %d ranks; bytes are those of the larger buffer; .sizes as a scope takes them, both ends in\n",
-              driver.description.c_str(), ranks.count());
+  std::printf("# %s\n# %s; bytes are those of the larger buffer; .sizes as a scope takes them, both ends in\n",
+              driver.description.c_str(), Counted(ranks.count(), "rank").c_str());
   if (driver.kind == internal::DriverChoice::kEmulated) {
     std::printf("# emulated: times are a model's, after an H200's. Ask the machine that you will run on\n");
   }

@@ -29,14 +29,6 @@ const std::map<std::string, UsedRegistration> kRegistrations = {
 const std::map<std::string, Comparison> kComparisons = {
     {"none", Comparison::kNone}, {"by-hand", Comparison::kByHand}, {"scopes", Comparison::kScopes}};
 
-template <typename Value>
-std::string NameOf(const std::map<std::string, Value>& names, Value value) {
-  for (const auto& [name, candidate] : names) {
-    if (candidate == value) return name;
-  }
-  return "?";
-}
-
 nlohmann::json ToJson(const Ranks& ranks, const internal::Driver& driver, const Arguments& arguments,
                       const AllReduceReport& report) {
   nlohmann::json rows = nlohmann::json::array();
@@ -58,8 +50,8 @@ nlohmann::json ToJson(const Ranks& ranks, const internal::Driver& driver, const 
 
 void PrintTable(const Ranks& ranks, const internal::Driver& driver, const Arguments& arguments,
                 const AllReduceReport& report) {
-  std::printf("# %s\n# %d ranks, %s pool at %s, registration asked for: %s\n", driver.description.c_str(),
-              ranks.count(), NameOf(kBackings, arguments.run.backing).c_str(),
+  std::printf("# %s\n# %s, %s pool at %s, registration asked for: %s\n", driver.description.c_str(),
+              Counted(ranks.count(), "rank").c_str(), NameOf(kBackings, arguments.run.backing).c_str(),
               NameOf(kLocations, arguments.run.location).c_str(), Name(arguments.run.asked));
   if (driver.kind == internal::DriverChoice::kEmulated)
     std::printf("# emulated: times are a model's, results are computed\n");
@@ -109,12 +101,9 @@ int Run(Arguments arguments) {
     }
     Record(arguments.output, driver.description, results);
   }
-  const int verdict = Judge(arguments.run, report.rows);
-  if (ranks.first() && verdict == kNotAsAsked) {
-    std::cerr << "commpool allreduce: " << Name(arguments.run.asked)
-              << " was asked for, and NCCL's log says that it was not used (column registration)\n";
-  }
-  return verdict;
+  const std::string unused = WhyUnused(arguments.run, report.rows, ranks.count());
+  if (ranks.first() && !unused.empty()) std::cerr << "commpool allreduce: " << unused << '\n';
+  return Judge(arguments.run, report.rows);
 }
 
 }  // namespace
@@ -132,21 +121,19 @@ void AddAllReduce(CLI::App& app, int& exit_code) {
       "  mpirun -np 2 commpool allreduce --backing nccl --register local --bytes 1M:1G --json\n"
       "  commpool allreduce --location host-numa --bytes 1M\n"
       "  mpirun -np 4 commpool allreduce --register window --compare by-hand");
-  const auto choice = [&](const char* name, auto& value, const auto& names, const char* help) {
-    command->add_option(name, value, help)->transform(CLI::CheckedTransformer(names))->capture_default_str();
-  };
-  choice("--backing", arguments->run.backing, kBackings, "What the pool is made of: vmm, nccl or cuda (default vmm)");
-  choice("--location", arguments->run.location, kLocations,
-         "Where its memory is: device or host-numa (default device)");
-  choice("--register", arguments->run.asked, kRegistrations,
-         "With the communicator: none, local, or window, which makes a symmetric pool (default none)");
+  AddChoice(*command, "--backing", arguments->run.backing, kBackings, "What the pool is made of");
+  AddChoice(*command, "--location", arguments->run.location, kLocations, "Where its memory is");
+  AddChoice(*command, "--register", arguments->run.asked, kRegistrations,
+            "With the communicator; window makes a symmetric pool");
   command->add_option("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row")->capture_default_str();
-  command->add_option("--iterations", arguments->run.iterations,
-                      "Of each row (default: 200 to 1 MiB, then 40; 2 emulated)");
+  command
+      ->add_option("--iterations", arguments->run.iterations,
+                   "Of each row (default: 200 to 1 MiB, then 40; 2 emulated)")
+      ->check(CLI::Range(1, 1000000));
   command->add_flag("--check", arguments->run.check, "Compare every element with the right sum");
-  choice("--compare", arguments->compare, kComparisons,
-         "by-hand: beside buffers made and registered one by one; scopes: those that scopes choose by size as advise "
-         "says, beside the best kind of each size");
+  AddChoice(*command, "--compare", arguments->compare, kComparisons,
+            "by-hand: beside buffers made and registered one by one; scopes: those that scopes choose by size as "
+            "advise says, beside the best kind of each size");
   AddOutputOptions(*command, arguments->output);
   command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
 }

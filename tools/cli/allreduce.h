@@ -40,6 +40,10 @@ struct AllReduceReport {
 // Whether NCCL did what was asked, by its own log: an ExitCode.
 int Judge(const AllReduceOptions& options, const std::vector<AllReduceRow>& rows);
 
+// A sentence where the registration that was asked for had no effect on some row, or for `local` on every row, and the
+// likely reason; empty otherwise.
+std::string WhyUnused(const AllReduceOptions& options, const std::vector<AllReduceRow>& rows, int ranks);
+
 // Collective over the ranks. The pool is closed before it returns.
 AllReduceReport RunAllReduce(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
                              NcclLog& log);

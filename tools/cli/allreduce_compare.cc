@@ -122,8 +122,8 @@ nlohmann::json ToJson(const Ranks& ranks, const internal::Driver& driver, const 
 }
 
 void Print(const Ranks& ranks, const internal::Driver& driver, const std::string& title, const ComparedRows& rows) {
-  std::printf("# %s\n# %d ranks, all-reduce out of place, buffers of %s\n", driver.description.c_str(), ranks.count(),
-              title.c_str());
+  std::printf("# %s\n# %s, all-reduce out of place, buffers of %s\n", driver.description.c_str(),
+              Counted(ranks.count(), "rank").c_str(), title.c_str());
   if (driver.kind == internal::DriverChoice::kEmulated) std::printf("# emulated: times are a model's\n");
   std::printf("%12s %12s %14s %12s %8s\n", "bytes", "time us", "beside", "its us", "ratio");
   for (const ComparedRow& row : rows) {

@@ -2,9 +2,11 @@
 #include <utility>
 
 #include "commpool/scope.h"
+#include "src/base/bytes.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/allreduce.h"
 #include "tools/cli/collective_timer.h"
+#include "tools/cli/progress.h"
 
 namespace commpool::cli {
 
@@ -157,7 +159,9 @@ AllReduceReport RunAllReduce(const Ranks& ranks, const RankDevice& device, const
     return report;
   }
   Measurement measurement(ranks, device, options, *pool);
+  Progress progress("allreduce: row", options.sizes.size(), ranks.first() ? Shown::kYes : Shown::kNo);
   for (const uint64_t bytes : options.sizes) {
+    progress.Show(report.rows.size(), internal::FormatBytes(bytes));
     Result<AllReduceRow> row = measurement.Measure(bytes, log);
     if (!row.ok()) {
       report.failed = row.status();

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <iostream>
@@ -47,12 +49,31 @@ void KeepCommandLine(int argc, char** argv) {
   CommandLine() = text;
 }
 
+std::string UnknownSubcommand(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  const auto known = command->get_subcommands([](const CLI::App*) { return true; });
+  if (known.empty() || command->remaining_size() == 0) return "";
+  std::string names;
+  for (const CLI::App* one : known) names += (names.empty() ? "" : ", ") + one->get_name();
+  return command->get_name() + ": there is no " + command->remaining().front() + "; there are " + names;
+}
+
+std::string Counted(int64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
 void AddOutputOptions(CLI::App& command, OutputOptions& options) {
+  const auto writable = [](const std::string& file) {
+    errno = 0;
+    return std::ofstream(file, std::ios::app).is_open() ? "" : "cannot write " + file + ": " + std::strerror(errno);
+  };
   command.add_flag("--json", options.json, "Print one JSON object in place of the table");
   command
       .add_option("--record", options.record,
                   "Append command, date, machine and results to FILE, one JSON object a line")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(writable);
 }
 
 void Record(const OutputOptions& options, const std::string& driver, const nlohmann::json& results) {

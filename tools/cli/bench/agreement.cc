@@ -77,8 +77,9 @@ int Run(const Arguments& arguments) {
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
-    std::printf("# %s\n# %d ranks, %d rounds over TCP, real time of the slowest rank\n%14s %14s %18s\n", driver.c_str(),
-                ranks.count(), arguments.rounds, "median us", "99 % us", "MPI barrier us");
+    std::printf("# %s\n# %s, %s over TCP, real time of the slowest rank\n%14s %14s %18s\n", driver.c_str(),
+                Counted(ranks.count(), "rank").c_str(), Counted(arguments.rounds, "round").c_str(), "median us",
+                "99 % us", "MPI barrier us");
     std::printf("%14.1f %14.1f %18.1f\n", figures->median_us, figures->p99_us, figures->barrier_us);
   }
   Record(arguments.output, driver, results);

@@ -239,10 +239,11 @@ int Run(const Arguments& arguments) {
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
-    std::printf("# %s\n# %d ranks, %llu tensors of %s on 2 communicators%s\n%-12s %14s %14s %12s %14s %12s\n",
-                driver.description.c_str(), ranks.count(), static_cast<unsigned long long>(arguments.tensors),
-                internal::FormatBytes(*bytes).c_str(), emulated ? ", modelled microseconds" : "", "", "registrations",
-                "set-up us", "NCCL calls", "step us", "NCCL calls");
+    std::printf("# %s\n# %s, %llu tensors of %s on 2 communicators%s\n%-12s %14s %14s %12s %14s %12s\n",
+                driver.description.c_str(), Counted(ranks.count(), "rank").c_str(),
+                static_cast<unsigned long long>(arguments.tensors), internal::FormatBytes(*bytes).c_str(),
+                emulated ? ", modelled microseconds" : "", "", "registrations", "set-up us", "NCCL calls", "step us",
+                "NCCL calls");
     Print(*pool);
     Print(*one_by_one);
   }

@@ -2,8 +2,10 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "tools/cli/command.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/replay/replay_run.h"
 #include "tools/cli/replay/report.h"
 #include "tools/cli/replay/torch_allocator.h"
@@ -126,12 +128,15 @@ int Run(const Arguments& arguments) {
   std::vector<ReplayRow> rows;
   nlohmann::json results = {
       {"driver", (*device)->driver().description}, {"streams", arguments.streams}, {"traces", nlohmann::json::array()}};
+  std::optional<Progress> progress(std::in_place, "replay: trace", traces->size());
   for (const Trace& trace : *traces) {
+    progress->Show(rows.size(), trace.name);
     Result<ReplayRow> row = Measure(**device, trace, arguments, *torch);
     if (!row.ok()) return Fail(row.status());
     results["traces"].push_back(ToJson(*row));
     rows.push_back(std::move(*row));
   }
+  progress.reset();
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
@@ -151,10 +156,8 @@ void AddReplay(CLI::App& app, int& exit_code) {
       "  commpool replay tests/data/traces\n"
       "  commpool replay --mode fixed --smallest tests/data/traces/resnet50.trace.xz");
   command->add_option("TRACE", arguments->places, "Files NAME.trace or NAME.trace.xz, or folders of them")->required();
-  command->add_option("--mode", arguments->pool.mode, "expandable, fixed or symmetric (default expandable)")
-      ->transform(CLI::CheckedTransformer(kModes, CLI::ignore_case));
-  command->add_option("--backing", arguments->pool.backing, "vmm, cuda or nccl (default vmm)")
-      ->transform(CLI::CheckedTransformer(kBackings, CLI::ignore_case));
+  AddChoice(*command, "--mode", arguments->pool.mode, kModes, "Of the pool");
+  AddChoice(*command, "--backing", arguments->pool.backing, kBackings, "What the pool is made of");
   command->add_option("--streams", arguments->streams, "Streams to spread a trace over")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

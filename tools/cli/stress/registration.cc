@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tools/cli/command.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/stress/registration_machine.h"
 #include "tools/cli/stress/registration_watchdog.h"
 #include "tools/cli/stress/stress.h"
@@ -28,13 +29,6 @@ const std::map<std::string, RegistrationPlant> kPlants = {{"skip-deregister", Re
                                                           {"swap-calls", RegistrationPlant::kSwapCalls},
                                                           {"drop-rank", RegistrationPlant::kDropRank},
                                                           {"unequal-sizes", RegistrationPlant::kUnequalSizes}};
-
-std::string NameOf(RegistrationPlant plant) {
-  for (const auto& [name, candidate] : kPlants) {
-    if (candidate == plant) return name;
-  }
-  return "none";
-}
 
 struct RankCounts {
   int least = 2;
@@ -70,12 +64,14 @@ Counts RunAll(const RegistrationStress& stress, const RankCounts& ranks, Registr
   RegistrationWatchdog watchdog{std::chrono::seconds(stress.watchdog_s)};
   Counts counts;
   const uint64_t planted = stress.schedules / 2;
+  Progress progress("stress registration: schedule", stress.schedules);
   for (uint64_t index = 0; index < stress.schedules && counts.failures == 0; ++index, ++counts.schedules) {
+    progress.Show(index);
     const auto plant = index == planted ? stress.plant : RegistrationPlant::kNone;
     const Schedule schedule = MakeSchedule(stress.seed, stress.first + index, ranks.Of(index, stress.schedules), plant);
     if (plant != RegistrationPlant::kNone) {
-      std::cout << "planted: " << NameOf(plant) << " in schedule " << schedule.number << ", rank " << schedule.victim
-                << ", step " << schedule.planted_at << '\n';
+      std::cout << "planted: " << NameOf(kPlants, plant) << " in schedule " << schedule.number << ", rank "
+                << schedule.victim << ", step " << schedule.planted_at << '\n';
     }
     const std::vector<std::string> violations =
         machine.Run(schedule, stress.deadlines, [&](const ScheduleRun* run) { watchdog.Set(run); });
@@ -147,9 +143,7 @@ void AddStressRegistration(CLI::App& stress_command, int& exit_code) {
   command.add_option("--watchdog-s", stress->watchdog_s, "A schedule that takes longer fails the run")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
-  command.add_option("--plant", stress->plant, "A fault that must be found")
-      ->transform(CLI::CheckedTransformer(kPlants))
-      ->type_name("skip-deregister|swap-calls|drop-rank|unequal-sizes");
+  AddChoice(command, "--plant", stress->plant, kPlants, "A fault that must be found");
   command.callback([stress, &exit_code] { exit_code = Run(*stress); });
 }
 

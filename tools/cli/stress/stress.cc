@@ -2,10 +2,12 @@
 #include "tools/cli/stress/stress.h"
 
 #include <atomic>
+#include <chrono>
 #include <iostream>
 #include <map>
 #include <thread>
 
+#include "tools/cli/progress.h"
 #include "tools/cli/stress/stress_machine.h"
 #include "tools/cli/stress/stress_worker.h"
 
@@ -45,6 +47,15 @@ void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress
   }
 }
 
+// Until the threads are done or have found something.
+void ShowProgress(const std::atomic<uint64_t>& done, uint64_t operations, StressMachine& machine) {
+  Progress progress("stress engine: operation", operations);
+  while (progress.visible() && done.load() < operations && !machine.Broken()) {
+    progress.Show(done.load());
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
 int Run(const EngineStress& stress) {
   Result<internal::LoaderOptions> options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kEmulated);
   if (!options.ok()) throw std::runtime_error(options.status().message());
@@ -65,6 +76,7 @@ int Run(const EngineStress& stress) {
     for (unsigned thread = 0; thread < stress.threads; ++thread) {
       threads.emplace_back([&, thread] { Work(**machine, exchange, stress, thread, done); });
     }
+    ShowProgress(done, stress.operations, **machine);
     for (std::thread& thread : threads) thread.join();
   }
   for (const auto& [name, plant] : kPlants) {
@@ -84,6 +96,10 @@ int Run(const EngineStress& stress) {
 void AddStress(CLI::App& app, int& exit_code) {
   CLI::App& command = *app.add_subcommand("stress", "Use pools at random and check everything that can be");
   command.require_subcommand(1);
+  command.footer(
+      "Examples:\n"
+      "  commpool stress engine --operations 1000000 --threads 4\n"
+      "  commpool stress registration --schedules 10000");
   CLI::App& engine = *command.add_subcommand("engine", "Pools that grow, on one emulated device");
   auto stress = std::make_shared<EngineStress>();
   engine.add_option("--operations", stress->operations, "Steps of all threads together")
@@ -93,9 +109,11 @@ void AddStress(CLI::App& app, int& exit_code) {
   engine.add_option("--threads", stress->threads, "Each with streams of its own")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  engine.add_option("--plant", stress->plant, "A fault that must be found")
-      ->transform(CLI::CheckedTransformer(kPlants))
-      ->type_name("skip-wait|double-free|use-after-free|leak|unannounced-capture|forgotten-stream");
+  engine.footer(
+      "Examples:\n"
+      "  commpool stress engine --operations 1000000 --threads 4\n"
+      "  commpool stress engine --plant skip-wait");
+  AddChoice(engine, "--plant", stress->plant, kPlants, "A fault that must be found");
   engine.callback([stress, &exit_code] { exit_code = Run(*stress); });
   AddStressRegistration(command, exit_code);
 }
