@@ -1,5 +1,5 @@
 // Data-parallel training: each rank computes gradients of its own samples into a symmetric pool, the ranks sum them,
-// and each updates its copy of the parameters. Run it under mpirun, one rank a GPU.
+// and each updates its copy of the parameters. C++20. Run it under mpirun, one rank a GPU.
 #include <mpi.h>
 #include <nccl.h>
 
@@ -12,7 +12,6 @@
 #include "commpool/pool.h"
 #include "commpool/scope.h"
 #include "examples/support/device.h"
-#include "examples/support/driver.h"
 #include "examples/support/job.h"
 #include "examples/support/perceptron.h"
 
@@ -54,6 +53,7 @@ int main(int argc, char** argv) try {
   Perceptron model(samples, job.stream);
 
   Pool pool = Pool::create({.device = job.device, .symmetric_across = job.comm, .name = "gradients"}).value();
+  if (job.rank == 0) std::printf("%s\n", examples::DriverLine().c_str());
   pool.reserve(MiB(2)).or_throw();
   float first_loss = 0;
   float loss = 0;

@@ -1,4 +1,4 @@
-// A pool of one's own: make it, allocate, use, free, look at its statistics.
+// A pool of one's own: make it, allocate, use, free, look at its statistics. C++17.
 #include <cuda.h>
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 
 #include "commpool/pool.h"
 #include "examples/support/device.h"
-#include "examples/support/driver.h"
 
 using commpool::Buffer;
 using commpool::MiB;
@@ -33,9 +32,12 @@ void FillAndCheck(const Buffer& buffer, CUstream stream) {
 
 int main() try {
   examples::Device device(0);
+  commpool::PoolOptions options;
+  options.device = device.number;
+  options.limit_bytes = MiB(64);
+  options.name = "first";
+  Pool pool = Pool::create(options).value();
   std::printf("%s\n", examples::DriverLine().c_str());
-
-  Pool pool = Pool::create({.device = device.number, .limit_bytes = MiB(64), .name = "first"}).value();
   PrintStatistics("made:", pool);
   for (int round = 0; round < 3; ++round) {
     Buffer weights = pool.allocate(MiB(4), device.stream).value();

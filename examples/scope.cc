@@ -1,4 +1,4 @@
-// Scopes route allocations into pools, however deep they are made and whoever makes them.
+// Scopes route allocations into pools, however deep they are made and whoever makes them. C++17.
 #include "commpool/scope.h"
 
 #include <cuda.h>
@@ -13,7 +13,6 @@
 
 #include "commpool/pool.h"
 #include "examples/support/device.h"
-#include "examples/support/driver.h"
 
 using commpool::Buffer;
 using commpool::Filter;
@@ -40,6 +39,12 @@ Buffer LayerOnAnotherThread(const examples::Device& device) {
   return std::async(std::launch::async, layer).get();
 }
 
+Pool MakePool(const char* name) {
+  commpool::PoolOptions options;
+  options.name = name;
+  return Pool::create(options).value();
+}
+
 uint64_t BlocksIn(const Pool& pool) { return pool.stats().value().allocated_blocks.current; }
 
 void Expect(const std::string& what, const Pool& outer, uint64_t in_outer, const Pool& inner, uint64_t in_inner) {
@@ -51,9 +56,9 @@ void Expect(const std::string& what, const Pool& outer, uint64_t in_outer, const
 int main() try {
   examples::Device device(0);
   examples::Device backward(0);  // the same GPU: a second stream
+  Pool outer = MakePool("outer");
+  Pool inner = MakePool("inner");
   std::printf("%s\nlive blocks in each pool\n", examples::DriverLine().c_str());
-  Pool outer = Pool::create({.device = 0, .name = "outer"}).value();
-  Pool inner = Pool::create({.device = 0, .name = "inner"}).value();
 
   std::vector<Buffer> kept = library::Forward(device.stream, 2);
   Expect("no scope: the device's default pool serves", outer, 0, inner, 0);

@@ -1,5 +1,5 @@
 // Ranks all-reduce gradients that were routed into a symmetric pool: memory at equal offsets on every rank, which NCCL
-// knows as a window. Run it under mpirun, one rank a GPU.
+// knows as a window. C++20. Run it under mpirun, one rank a GPU.
 #include <cuda.h>
 #include <nccl.h>
 
@@ -14,7 +14,6 @@
 #include "commpool/pool.h"
 #include "commpool/scope.h"
 #include "examples/support/device.h"
-#include "examples/support/driver.h"
 #include "examples/support/job.h"
 
 using commpool::allocate;
@@ -58,6 +57,7 @@ struct OneParameterJob : examples::Job {
 int main(int argc, char** argv) try {
   OneParameterJob job(argc, argv);
   Pool pool = Pool::create({.device = job.device, .symmetric_across = job.comm}).value();
+  if (job.rank == 0) std::printf("%s\n", examples::DriverLine().c_str());
   pool.reserve(GiB(1)).or_throw();  // collective: agree, grow, register
   {
     PoolScope scope(pool);                                       // begin/end-allocate-to-pool

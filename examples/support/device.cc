@@ -1,22 +1,27 @@
 #include "examples/support/device.h"
 
 #include <stdexcept>
-#include <string>
 
-#include "commpool/status.h"
-#include "examples/support/driver.h"
-#include "src/driver/device_info.h"
+#include "commpool/runtime.h"
 
 namespace examples {
 
+void Check(CUresult result) {
+  if (result == CUDA_SUCCESS) return;
+  const char* name = nullptr;
+  cuGetErrorName(result, &name);
+  throw std::runtime_error(std::string("a CUDA call failed: ") + (name == nullptr ? "unknown error" : name));
+}
+
 Device::Device(int device_number) : number(device_number) {
-  const internal::Driver& driver = TheDriver();
-  const int devices = internal::DeviceCount(driver).value();
+  Check(cuInit(0));
+  int devices = 0;
+  Check(cuDeviceGetCount(&devices));
   if (number >= devices) {
     throw std::runtime_error("device " + std::to_string(number) + " was asked for and there are " +
                              std::to_string(devices) + ": start one rank a GPU");
   }
-  context_ = internal::PrimaryContext::Retain(driver, number).value();
+  Check(cuDevicePrimaryCtxRetain(&context_, number));
   MakeCurrent();
   Check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }
@@ -24,9 +29,10 @@ Device::Device(int device_number) : number(device_number) {
 Device::~Device() {
   static_cast<void>(commpool::release_stream(stream));
   cuStreamDestroy(stream);
+  cuDevicePrimaryCtxRelease(number);
 }
 
-void Device::MakeCurrent() const { Check(cuCtxSetCurrent(context_.get())); }
+void Device::MakeCurrent() const { Check(cuCtxSetCurrent(context_)); }
 
 std::vector<float> Download(const commpool::Buffer& buffer, CUstream stream) {
   std::vector<float> values(buffer.bytes() / sizeof(float));
@@ -34,5 +40,7 @@ std::vector<float> Download(const commpool::Buffer& buffer, CUstream stream) {
   Check(cuMemcpyDtoH(values.data(), AddressOf(buffer.data()), buffer.bytes()));
   return values;
 }
+
+std::string DriverLine() { return "driver: " + commpool::driver_description(); }
 
 }  // namespace examples

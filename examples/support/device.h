@@ -1,17 +1,15 @@
-// One GPU, current on the thread that made it, and a stream on it.
+// One GPU, current on the thread that made it, and a stream on it: what your program has already.
 #ifndef COMMPOOL_EXAMPLES_SUPPORT_DEVICE_H_
 #define COMMPOOL_EXAMPLES_SUPPORT_DEVICE_H_
 
 #include <cuda.h>
 
+#include <string>
 #include <vector>
 
 #include "commpool/buffer.h"
-#include "src/driver/handles.h"
 
 namespace examples {
-
-namespace internal = commpool::internal;
 
 class Device {
  public:
@@ -27,13 +25,19 @@ class Device {
   CUstream stream = nullptr;
 
  private:
-  internal::PrimaryContext context_;
+  CUcontext context_ = nullptr;
 };
+
+// Throws where a call failed.
+void Check(CUresult result);
 
 inline CUdeviceptr AddressOf(const void* data) { return reinterpret_cast<CUdeviceptr>(data); }
 
 // What a buffer of floats holds once the stream's work is done.
 std::vector<float> Download(const commpool::Buffer& buffer, CUstream stream);
+
+// "driver: CUDA driver 13.0, 4 devices, NCCL 2.28.9", once a pool has been made.
+std::string DriverLine();
 
 }  // namespace examples
 

@@ -3,8 +3,8 @@
 #include <mpi.h>
 
 #include <cstdio>
-
-#include "examples/support/driver.h"
+#include <stdexcept>
+#include <string>
 
 namespace examples {
 
@@ -19,14 +19,6 @@ int RankOnThisHost() {
   return rank;
 }
 
-// A job of which half runs on the emulator would be fiction: all ranks take what rank 0 found.
-void OpenSameDriver(int rank) {
-  int kind = 0;
-  if (rank == 0) kind = static_cast<int>(TheDriver().kind);
-  MPI_Bcast(&kind, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  TheDriver(static_cast<internal::DriverChoice>(kind));
-}
-
 ncclComm_t MakeCommunicator(int rank, int ranks) {
   ncclUniqueId id = {};
   if (rank == 0) Check(ncclGetUniqueId(&id));
@@ -38,12 +30,15 @@ ncclComm_t MakeCommunicator(int rank, int ranks) {
 
 }  // namespace
 
+void Check(ncclResult_t result) {
+  if (result != ncclSuccess)
+    throw std::runtime_error(std::string("an NCCL call failed: ") + ncclGetErrorString(result));
+}
+
 Job::Job(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  OpenSameDriver(rank);
-  if (rank == 0) std::printf("%s\n", DriverLine().c_str());
   device = RankOnThisHost();
   gpu_.emplace(device);
   stream = gpu_->stream;

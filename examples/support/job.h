@@ -15,7 +15,6 @@ namespace examples {
 
 class Job {
  public:
-  // Rank 0 decides which driver all ranks take and says so in one line.
   Job(int argc, char** argv);
   // Pools that are registered with `comm` are closed before. While an exception passes through it leaves everything as
   // it is: other ranks may wait inside a collective for ever, and JobFailed ends them.
@@ -36,6 +35,9 @@ class Job {
   const int exceptions_ = std::uncaught_exceptions();
   std::optional<Device> gpu_;
 };
+
+// Throws where a call failed.
+void Check(ncclResult_t result);
 
 // Says what failed and on which rank, and ends all ranks with a status other than 0.
 int JobFailed(const std::exception& error);

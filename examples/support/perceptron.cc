@@ -1,12 +1,9 @@
 #include "examples/support/perceptron.h"
 
-#include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "examples/support/device.h"
-#include "examples/support/driver.h"
-#include "src/driver/launch.h"
 
 namespace examples {
 
@@ -15,8 +12,6 @@ namespace {
 constexpr int kHidden = 16;
 constexpr int kParameters = 3 * kHidden + 1;  // w, b, v and c
 constexpr float kPi = 3.14159265f;
-
-internal::DeviceRange RangeOf(const commpool::Buffer& buffer) { return {AddressOf(buffer.data()), buffer.bytes()}; }
 
 // Adds a sample's share to the gradients, and its squared error behind them.
 void AddSample(const Sample& sample, float share, const float* parameters, float* gradients) {
@@ -64,25 +59,19 @@ Perceptron::Perceptron(const std::vector<Sample>& samples, CUstream stream) : sa
 
 commpool::Buffer Perceptron::backward() {
   commpool::Buffer gradients = commpool::allocate(gradient_count() * sizeof(float), stream_).value();
-  const auto kernel = [this](const std::vector<const void*>& reads, const std::vector<void*>& writes) {
-    auto* sums = static_cast<float*>(writes[0]);
-    std::fill_n(sums, gradient_count(), 0.0f);
-    const float share = 1.0f / static_cast<float>(samples_.size());
-    for (const Sample& sample : samples_) AddSample(sample, share, static_cast<const float*>(reads[0]), sums);
-  };
-  internal::Launch(TheDriver(), stream_, {RangeOf(parameters_)}, {RangeOf(gradients)}, kernel).or_throw();
+  const std::vector<float> parameters = Download(parameters_, stream_);
+  std::vector<float> sums(gradient_count(), 0.0f);
+  const float share = 1.0f / static_cast<float>(samples_.size());
+  for (const Sample& sample : samples_) AddSample(sample, share, parameters.data(), sums.data());
+  Check(cuMemcpyHtoD(AddressOf(gradients.data()), sums.data(), gradients.bytes()));
   return gradients;
 }
 
 void Perceptron::update(const commpool::Buffer& gradients, float factor) {
-  const auto kernel = [factor](const std::vector<const void*>& reads, const std::vector<void*>& writes) {
-    const auto* before = static_cast<const float*>(reads[0]);
-    const auto* slopes = static_cast<const float*>(reads[1]);
-    auto* after = static_cast<float*>(writes[0]);
-    for (int index = 0; index < kParameters; ++index) after[index] = before[index] - factor * slopes[index];
-  };
-  internal::Launch(TheDriver(), stream_, {RangeOf(parameters_), RangeOf(gradients)}, {RangeOf(parameters_)}, kernel)
-      .value();
+  const std::vector<float> slopes = Download(gradients, stream_);
+  std::vector<float> parameters = Download(parameters_, stream_);
+  for (size_t index = 0; index < parameters.size(); ++index) parameters[index] -= factor * slopes[index];
+  Check(cuMemcpyHtoD(AddressOf(parameters_.data()), parameters.data(), parameters_.bytes()));
 }
 
 size_t Perceptron::gradient_count() const { return kParameters + 1; }

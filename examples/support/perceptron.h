@@ -1,7 +1,7 @@
 // Somebody else's model: it knows no pool, and allocates its gradients where backward() needs them.
 //
-// y = v . tanh(w x + b) + c over one number x, taught the sine. Its kernels are host functions over device memory
-// (src/driver/launch.h): slow, and the same on every machine. Used by one thread.
+// y = v . tanh(w x + b) + c over one number x, taught the sine. It computes on the host with copies of what is on the
+// device, so that it needs no CUDA compiler: slow, and the same on every machine. Used by one thread.
 #ifndef COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_
 #define COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_
 

@@ -1,0 +1,82 @@
+// The CUDA and NCCL functions that the examples call, for this repository's builds of them, which link neither library:
+// handed to the driver that the loader opens, the real one or where there is no GPU the emulator. commpool gets the
+// same.
+#include <cuda.h>
+#include <nccl.h>
+
+#include <memory>
+
+#include "commpool/commpool.h"
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+
+namespace {
+
+namespace internal = commpool::internal;
+
+std::shared_ptr<const internal::Driver> Open() {
+  const internal::LoaderOptions options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto).value();
+  std::shared_ptr<const internal::Driver> driver = internal::LoadDriver(options).value();
+  const bool emulated = driver->kind == internal::DriverChoice::kEmulated;
+  const commpool_status status = commpool_initialize(emulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA);
+  if (status != COMMPOOL_OK) throw commpool::Error(commpool::detail::FromC(status));
+  return driver;
+}
+
+const internal::Driver& TheDriver() {
+  static const std::shared_ptr<const internal::Driver> driver = Open();
+  return *driver;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuInit(unsigned flags) { return TheDriver().cuda.cuInit(flags); }
+
+CUresult cuGetErrorName(CUresult result, const char** name) { return TheDriver().cuda.cuGetErrorName(result, name); }
+
+CUresult cuDeviceGetCount(int* count) { return TheDriver().cuda.cuDeviceGetCount(count); }
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return TheDriver().cuda.cuDevicePrimaryCtxRetain(context, device);
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return TheDriver().cuda.cuDevicePrimaryCtxRelease(device); }
+
+CUresult cuCtxSetCurrent(CUcontext context) { return TheDriver().cuda.cuCtxSetCurrent(context); }
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) { return TheDriver().cuda.cuStreamCreate(stream, flags); }
+
+CUresult cuStreamDestroy(CUstream stream) { return TheDriver().cuda.cuStreamDestroy(stream); }
+
+CUresult cuStreamSynchronize(CUstream stream) { return TheDriver().cuda.cuStreamSynchronize(stream); }
+
+CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t count, CUstream stream) {
+  return TheDriver().cuda.cuMemsetD32Async(address, value, count, stream);
+}
+
+CUresult cuMemcpyHtoD(CUdeviceptr destination, const void* source, size_t bytes) {
+  return TheDriver().cuda.cuMemcpyHtoD(destination, source, bytes);
+}
+
+CUresult cuMemcpyDtoH(void* destination, CUdeviceptr source, size_t bytes) {
+  return TheDriver().cuda.cuMemcpyDtoH(destination, source, bytes);
+}
+
+const char* ncclGetErrorString(ncclResult_t result) { return TheDriver().nccl.ncclGetErrorString(result); }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) { return TheDriver().nccl.ncclGetUniqueId(id); }
+
+ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank) {
+  return TheDriver().nccl.ncclCommInitRank(communicator, ranks, id, rank);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t communicator) { return TheDriver().nccl.ncclCommDestroy(communicator); }
+
+ncclResult_t ncclAllReduce(const void* sent, void* received, size_t count, ncclDataType_t type, ncclRedOp_t operation,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  return TheDriver().nccl.ncclAllReduce(sent, received, count, type, operation, communicator, stream);
+}
+
+}  // extern "C"
