@@ -65,7 +65,7 @@ if [[ $COMMPOOL_DRIVER != emulated ]]; then
   [[ -n $COMMPOOL_NCCL ]] || fail "no libnccl.so.2 found: set COMMPOOL_NCCL to its path"
 fi
 : "${gpus:=2}"
-export COMMPOOL_EMULATOR_LIBRARIES=$here/emulator GTEST_COLOR=no
+export COMMPOOL_EMULATOR_LIBRARIES=$here/lib/commpool/emulator GTEST_COLOR=no
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 readonly out=${OUT:-$PWD/commpool-results}
 mkdir -p "$out"

@@ -14,3 +14,33 @@ mpirun_options=(--oversubscribe)
 if [[ $(id -u) == 0 ]]; then mpirun_options+=(--allow-run-as-root); fi
 
 count_gpus() { { nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU' || true; }
+
+# ---- Install trees (tools/install, tools/bundle) ----
+
+readonly cli=//tools/cli:commpool library=//src/c_api:libcommpool.so.0
+readonly emulated=(//src/emulator/cuda:libcuda.so.1 //src/emulator/nccl:libnccl.so.2)
+
+# What an install tree holds, and targets of the caller's. Sets where Bazel has put them.
+build_for_installation() {
+  local log
+  log=$(mktemp)
+  echo "building (the first time takes a few minutes)"
+  if ! "${bazel[@]}" build -c opt -- "$cli" "$library" "${emulated[@]}" "$@" >"$log" 2>&1; then
+    cat "$log"
+    fail "the build failed"
+  fi
+  rm -f "$log"
+  outputs=$("${bazel[@]}" info -c opt bazel-bin 2>/dev/null)
+}
+
+# built LABEL: its file.
+built() {
+  local path=${1#//}
+  echo "$outputs/${path/://}"
+}
+
+# install_tree FOLDER [OPTION...]
+install_tree() {
+  python3 tools/packaging/install_tree.py --prefix "$1" --source . --library "$(built "$library")" \
+    --cli "$(built "$cli")" --cuda "$(built "${emulated[0]}")" --nccl "$(built "${emulated[1]}")" "${@:2}"
+}

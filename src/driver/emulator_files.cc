@@ -34,10 +34,13 @@ class FolderList {
     if (std::find(folders_.begin(), folders_.end(), text) == folders_.end()) folders_.push_back(text);
   }
 
-  // Around a program or library: installed beside it or one up, or in the tree that Bazel built it in.
+  // Around a program or library: in an install tree (lib/commpool/emulator), beside it or one up, or in the tree that
+  // Bazel built it in.
   void AddAround(const Path& file) {
     if (file.empty()) return;
     const Path folder = file.parent_path();
+    Add(folder / "commpool" / "emulator");
+    Add(folder / ".." / "lib" / "commpool" / "emulator");
     Add(folder / "emulator");
     Add(folder / ".." / "emulator");
     Add(Path(file.string() + ".runfiles") / "commpool" / kBazelFolder);

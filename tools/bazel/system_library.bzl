@@ -11,6 +11,12 @@ cc_library(
     linkopts = {linkopts},
     deps = {deps},
 )
+
+# The headers as files, for tests that compile outside of Bazel.
+filegroup(
+    name = "files",
+    srcs = glob(["include/**"]),
+)
 """
 
 _MISSING = """

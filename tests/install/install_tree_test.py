@@ -1,0 +1,113 @@
+"""What an install tree holds, and what its binaries ask of a system."""
+
+import pathlib
+import shutil
+import subprocess
+import unittest
+
+import install_tree
+import installed
+import portability
+
+
+def compile_library(source, *options):
+    file = installed.WORK / "planted.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(file), *options], input=source, text=True,
+                   check=True)
+    return file
+
+
+class Tree(unittest.TestCase):
+    def test_has_a_place_for_everything(self):
+        prefix = installed.prefix()
+        for place in ("bin/commpool", "lib/libcommpool.so", "include/commpool/commpool.h", "include/commpool/pool.h",
+                      "lib/cmake/commpool/commpoolConfig.cmake", "lib/cmake/commpool/commpoolConfigVersion.cmake",
+                      "lib/pkgconfig/commpool.pc", "lib/commpool/emulator/libcuda.so.1",
+                      "lib/commpool/emulator/libcuda.so", "lib/commpool/emulator/libnccl.so.2",
+                      "lib/commpool/emulator/libnccl.so", "share/commpool/examples/CMakeLists.txt",
+                      "share/doc/commpool/LICENSE"):
+            self.assertTrue((prefix / place).is_file(), place)
+
+    def test_the_library_lies_under_its_version_and_its_soname_leads_to_it(self):
+        prefix = installed.prefix()
+        version = install_tree.read_version((prefix / "include/commpool/commpool.h").read_text(encoding="utf-8"))
+        library = prefix / f"lib/libcommpool.so.{version}"
+        self.assertTrue(library.is_file() and not library.is_symlink())
+        for link in ("libcommpool.so", portability.soname(library)):
+            self.assertEqual((prefix / "lib" / link).resolve(), library.resolve())
+
+    def test_examples_bring_no_file_of_this_repositorys_build(self):
+        names = {file.name for file in (installed.prefix() / "share").rglob("*")}
+        self.assertFalse(names & {"BUILD", "WORKSPACE"})
+        for source in (installed.prefix() / "share/commpool/examples").rglob("*.cc"):
+            self.assertNotIn('#include "src/', source.read_text(encoding="utf-8"), source)
+
+    def test_nothing_names_the_folders_that_it_was_built_in(self):
+        for file in installed.prefix().rglob("*"):
+            if file.is_file() and file.suffix in (".cmake", ".pc"):
+                self.assertNotIn(str(installed.prefix()), file.read_text(encoding="utf-8"), file)
+        self.assertEqual(portability.runpath(installed.prefix() / "bin/commpool"), "$ORIGIN/../lib")
+
+    def test_may_be_moved(self):
+        moved = installed.WORK / "elsewhere" / "opt"
+        shutil.copytree(installed.prefix(), moved, symlinks=True)
+        result = installed.run(moved / "bin/commpool", "info", COMMPOOL_DRIVER="emulated")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"NCCL from {moved}/lib/commpool/emulator/libnccl.so.2", result.stdout)
+
+    def test_may_be_installed_over_itself(self):
+        before = installed.prefix()
+        installed.prefix.cache_clear()
+        self.assertEqual(installed.prefix(), before)
+
+
+class Portability(unittest.TestCase):
+    def test_every_binary_loads_on_the_oldest_supported_system(self):
+        prefix = installed.prefix()
+        binaries = [prefix / "bin/commpool", (prefix / "lib/libcommpool.so").resolve(),
+                    *(prefix / "lib/commpool/emulator").glob("*.so.*")]
+        self.assertEqual(len(binaries), 4)
+        for binary in binaries:
+            self.assertIn("GLIBC", portability.newest_versions(binary), binary)
+            self.assertEqual(portability.too_new(binary), [])
+
+    def test_a_newer_symbol_is_named(self):
+        planted = compile_library("#include <dlfcn.h>\nvoid* open_it(void) { return dlopen(0, 0); }\n")
+        newest = portability.newest_versions(planted)["GLIBC"]
+        self.assertEqual(portability.too_new(planted, {"GLIBC": "2.1", "GCC": "1.0"})[0],
+                         f"planted.so.1 needs GLIBC_{newest}, newer than GLIBC_2.1")
+
+    def test_the_stripped_library_is_small(self):
+        library = (installed.prefix() / "lib/libcommpool.so").resolve()
+        if "-opt/bin/" not in str(installed.LIBRARY.resolve()):
+            self.skipTest("built without optimisation: `tools/test -c opt` and tools/install judge its size")
+        self.assertLessEqual(library.stat().st_size, portability.LIBRARY_BYTES)
+
+
+class RunPath(unittest.TestCase):
+    def test_is_replaced_in_place(self):
+        planted = compile_library("int one(void) { return 1; }\n", "-Wl,-rpath,/a/long/way/to/somewhere:$ORIGIN/x")
+        install_tree.set_runpath(planted, "$ORIGIN/../lib")
+        self.assertEqual(portability.runpath(planted), "$ORIGIN/../lib")
+
+    def test_that_has_no_room_is_an_error(self):
+        planted = compile_library("int one(void) { return 1; }\n", "-Wl,-rpath,/a")
+        with self.assertRaises(ValueError):
+            install_tree.set_runpath(planted, "$ORIGIN/../lib")
+
+
+class Limits(unittest.TestCase):
+    def test_a_library_that_is_too_large_is_named(self):
+        prefix = pathlib.Path(installed.WORK / "large")
+        (prefix / "lib/commpool/emulator").mkdir(parents=True)
+        (prefix / "bin").mkdir()
+        shutil.copy(installed.CUDA, prefix / "bin/commpool")
+        shutil.copy(installed.CUDA, prefix / "lib/libcommpool.so.0.1.0")
+        with open(prefix / "lib/libcommpool.so.0.1.0", "ab") as file:
+            file.write(bytes(portability.LIBRARY_BYTES))
+        [found] = install_tree.problems(prefix, "libcommpool.so.0.1.0")
+        self.assertRegex(found, r"libcommpool.so.0.1.0 has \d+ bytes, over 1500000")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,30 @@
+"""An install tree of what the suite built, made once a test program; and programs that run in a bare environment."""
+
+import argparse
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import install_tree
+
+REPOSITORY = pathlib.Path.cwd()  # the root of Bazel's runfiles
+LIBRARY, CLI, CUDA, NCCL = (REPOSITORY / path for path in sys.argv[1:5])
+WORK = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
+
+
+@functools.lru_cache(maxsize=None)
+def prefix():
+    folder = WORK / "prefix"
+    install_tree.install(
+        argparse.Namespace(prefix=folder, source=REPOSITORY, library=LIBRARY, cli=CLI, cuda=CUDA, nccl=NCCL))
+    return folder
+
+
+def run(*command, cwd=None, **variables):
+    """Without the caller's COMMPOOL_ variables and library paths: what starts here starts anywhere."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+    return subprocess.run([str(word) for word in command], cwd=cwd, env={**environment, **variables},
+                          capture_output=True, text=True, timeout=280)

@@ -1,0 +1,135 @@
+"""Projects outside of this repository build against an install tree and run on the emulator: CMake, pkg-config, g++."""
+
+import pathlib
+import re
+import shutil
+import unittest
+
+import installed
+
+_PROJECTS = installed.REPOSITORY / "tests/install/projects"
+_CUDA_HEADERS = installed.REPOSITORY / "external/cuda/include"
+_NCCL_HEADERS = installed.REPOSITORY / "external/nccl/include"
+_RANKS = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "4"]
+_ON = "on emulated CUDA driver"
+
+
+def needs(program):
+    return unittest.skipUnless(shutil.which(program), f"there is no {program} here")
+
+
+class Outside(unittest.TestCase):
+    maxDiff = None
+
+    def must(self, *command, **options):
+        result = installed.run(*command, **options)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return result
+
+    def emulate(self, *command, **options):
+        return self.must(installed.prefix() / "bin/commpool", "emulate", "--", *command, **options)
+
+    def folder(self, name):
+        folder = installed.WORK / name
+        folder.mkdir()
+        return folder
+
+    def cmake(self, source, *options):
+        """Builds a project that finds commpool where it is installed; returns its build folder."""
+        build = self.folder(f"build-{source.name}")
+        self.must("cmake", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={installed.prefix()}", *options)
+        self.must("cmake", "--build", build, "--parallel", "2")
+        return build
+
+
+@needs("cmake")
+class CMake(Outside):
+    def test_builds_c_and_cxx17_and_both_run(self):
+        build = self.cmake(_PROJECTS / "cmake")
+        for program, words in (("in_c", "C: 4 MiB in use"), ("in_cxx", "C++: 4 MiB in use")):
+            result = self.must(build / program, COMMPOOL_DRIVER="emulated")
+            self.assertIn(f"{words} {_ON}", result.stdout)
+
+    def test_refuses_another_major_version(self):
+        project = self.folder("demanding")
+        (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.18)\nproject(demanding NONE)\n"
+                                                "find_package(commpool 77.0 REQUIRED)\n", encoding="utf-8")
+        result = installed.run("cmake", "-S", project, "-B", project / "build",
+                               f"-DCMAKE_PREFIX_PATH={installed.prefix()}")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("77.0", result.stderr)
+
+    def test_builds_the_installed_examples_alone_and_all_run(self):
+        build = self.cmake(installed.prefix() / "share/commpool/examples", f"-DCUDA_INCLUDE={_CUDA_HEADERS}",
+                           f"-DNCCL_INCLUDE={_NCCL_HEADERS}")
+        self.assertIn("live blocks 1, 4 MiB", self.emulate(build / "c_program").stdout)
+        self.assertIn("trimmed:", self.emulate(build / "first_pool").stdout)
+        self.assertIn("went back", self.emulate(build / "scope").stdout)
+        emulate = [installed.prefix() / "bin/commpool", "emulate", "--"]
+        for example, words in (("symmetric_all_reduce", "every sum is right"),
+                               ("data_parallel_training", "4 ranks agree on the parameters bit for bit")):
+            self.assertIn(words, self.must(*_RANKS, *emulate, build / example).stdout)
+
+
+@needs("pkg-config")
+class PkgConfig(Outside):
+    def test_tells_what_a_program_needs(self):
+        files = {"PKG_CONFIG_PATH": str(installed.prefix() / "lib/pkgconfig")}
+        flags = self.must("pkg-config", "--cflags", "--libs", "commpool", **files).stdout.split()
+        folder = self.folder("pkg-config")
+        for compiler, source, words in (("gcc", "program.c", "C: 4"), ("g++ -std=c++17", "program.cc", "C++: 4")):
+            self.must(*compiler.split(), _PROJECTS / "cmake" / source, "-o", folder / "program", *flags)
+            result = self.must(folder / "program", COMMPOOL_DRIVER="emulated",
+                               LD_LIBRARY_PATH=str(installed.prefix() / "lib"))
+            self.assertIn(f"{words} MiB in use {_ON}", result.stdout)
+
+    def test_knows_the_version_and_the_emulators_folder(self):
+        files = {"PKG_CONFIG_PATH": str(installed.prefix() / "lib/pkgconfig")}
+        self.assertRegex(self.must("pkg-config", "--modversion", "commpool", **files).stdout, r"^\d+\.\d+\.\d+$")
+        emulator = self.must("pkg-config", "--variable=emulatordir", "commpool", **files).stdout.strip()
+        self.assertTrue((pathlib.Path(emulator) / "libcuda.so.1").is_file())
+
+
+class ByHand(Outside):
+    def test_warns_of_nothing_in_the_headers(self):
+        strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+        include = f"-I{installed.prefix()}/include"
+        library = [f"-L{installed.prefix()}/lib", "-lcommpool", f"-Wl,-rpath,{installed.prefix()}/lib"]
+        folder = self.folder("by-hand")
+        for compiler, source in (("gcc -std=c11", "program.c"), ("g++ -std=c++17", "program.cc")):
+            program = folder / source.replace(".", "-")
+            self.must(*compiler.split(), *strict, _PROJECTS / "cmake" / source, include, "-o", program, *library)
+            self.assertIn(_ON, self.must(program, COMMPOOL_DRIVER="emulated").stdout)
+
+    def test_the_programs_of_the_readme_build_and_run_as_it_says(self):
+        readme = (installed.REPOSITORY / "README.md").read_text(encoding="utf-8")
+        program = re.search(r"```cpp\n// first[.]cc.*?\n(.*?)```", readme, re.DOTALL).group(1)
+        commands = re.findall(r"^(?:g\+\+|[$]PREFIX/bin/commpool emulate) .*$", readme, re.MULTILINE)
+        self.assertEqual(len(commands), 2, "a compile line and a line that runs it")
+        folder = self.folder("readme")
+        (folder / "first.cc").write_text(program, encoding="utf-8")
+        for command in commands:
+            result = self.must("sh", "-c", command, cwd=folder, PREFIX=str(installed.prefix()))
+        self.assertIn("MiB", result.stdout)
+
+
+class Emulated(Outside):
+    def build(self, name):
+        program = self.folder(name) / name
+        emulator = installed.prefix() / "lib/commpool/emulator"
+        self.must("g++", "-std=c++17", "-g", _PROJECTS / f"emulated/{name}.cc", f"-I{installed.prefix()}/include",
+                  f"-I{_CUDA_HEADERS}", "-o", program, f"-L{installed.prefix()}/lib", "-lcommpool", f"-L{emulator}",
+                  "-lcuda", f"-Wl,-rpath,{installed.prefix()}/lib")
+        return program
+
+    def test_a_report_names_the_functions_of_the_program(self):
+        result = self.emulate(self.build("race"))
+        self.assertIn("done", result.stdout)
+        self.assertIn("broken rule: race: ", result.stderr)
+        self.assertRegex(result.stderr, r"issued at WriteOnTheFirstStream \(race\S+\) <- ForgetToRecord \(race\S+\) <- "
+                                        r"main \(race\S+\)")
+        self.assertRegex(result.stderr, r"issued at WriteOnTheSecondStream \(race\S+\) <- main \(race\S+\)[;\n]")
+
+
+if __name__ == "__main__":
+    unittest.main()

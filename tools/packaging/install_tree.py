@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Lays out an install tree of what Bazel built; tools/install calls it.
+
+usage: install_tree.py --prefix DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --nccl FILE [--strict]
+  --strict   fails where something would not load on the oldest supported system, or the library is too large
+"""
+
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import portability
+
+RUNPATH = "$ORIGIN/../lib"
+_HERE = pathlib.Path(__file__).parent
+_MODES = {"program": 0o755, "data": 0o644}
+
+
+def read_version(header):
+    """"0.1.0", of the macros in commpool.h."""
+    parts = [re.search(rf"#define COMMPOOL_VERSION_{part} (\d+)", header) for part in ("MAJOR", "MINOR", "PATCH")]
+    if not all(parts):
+        raise ValueError("commpool.h does not say its version")
+    return ".".join(part.group(1) for part in parts)
+
+
+def set_runpath(file, wanted):
+    """Bazel's folders mean nothing in an install tree. The new text takes the place of the old, longer one."""
+    present = portability.runpath(file).encode()
+    if present == wanted.encode():
+        return
+    data = file.read_bytes()
+    if data.count(present + b"\0") != 1 or len(present) < len(wanted):
+        raise ValueError(f"{file} has no place for the run path {wanted}: it has {present.decode() or 'none'}")
+    file.write_bytes(data.replace(present + b"\0", wanted.encode().ljust(len(present) + 1, b"\0")))
+
+
+class Tree:
+    def __init__(self, prefix):
+        self.prefix = prefix
+
+    def put(self, source, place, kind="data"):
+        target = self.prefix / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # never writes through a link, nor into a program that runs
+        shutil.copyfile(source, target)
+        target.chmod(_MODES[kind])
+        return target
+
+    def put_binary(self, source, place):
+        target = self.put(source, place, "program")
+        subprocess.run(["strip", "--strip-unneeded", str(target)], check=True)
+        return target
+
+    def link(self, place, points_to):
+        target = self.prefix / place
+        target.unlink(missing_ok=True)
+        target.symlink_to(points_to)
+
+    def fill_in(self, template, place, values):
+        text = re.sub(r"@(\w+)@", lambda match: values[match.group(1)], template.read_text(encoding="utf-8"))
+        target = self.prefix / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+
+
+def install_library(tree, source, version):
+    """Returns its file's name, and the name that programs load it by."""
+    name = portability.soname(source)
+    library = f"libcommpool.so.{version}"
+    tree.put_binary(source, f"lib/{library}")
+    for link in (name, "libcommpool.so"):
+        tree.link(f"lib/{link}", library)
+    return library, name
+
+
+def install_emulator(tree, cuda, nccl):
+    for source in (cuda, nccl):
+        name = portability.soname(source)
+        tree.put_binary(source, f"lib/commpool/emulator/{name}")
+        tree.link(f"lib/commpool/emulator/{name[:name.index('.so') + 3]}", name)
+
+
+def install_sources(tree, repository):
+    for header in sorted((repository / "include/commpool").glob("*.h")):
+        tree.put(header, f"include/commpool/{header.name}")
+    examples = repository / "examples"
+    for file in sorted(examples.rglob("*")):
+        if file.is_file() and file.name != "BUILD":
+            tree.put(file, f"share/commpool/examples/{file.relative_to(examples)}")
+    for name in ("LICENSE", "README.md"):
+        tree.put(repository / name, f"share/doc/commpool/{name}")
+
+
+def install(options):
+    """Returns what is wrong with the tree, a line each."""
+    tree = Tree(options.prefix)
+    header = (options.source / "include/commpool/commpool.h").read_text(encoding="utf-8")
+    version = read_version(header)
+    library, name = install_library(tree, options.library, version)
+    set_runpath(tree.put_binary(options.cli, "bin/commpool"), RUNPATH)
+    install_emulator(tree, options.cuda, options.nccl)
+    install_sources(tree, options.source)
+    values = {"VERSION": version, "MAJOR": version.split(".", maxsplit=1)[0], "LIBRARY": library, "SONAME": name}
+    tree.fill_in(_HERE / "commpool.pc.in", "lib/pkgconfig/commpool.pc", values)
+    for file in ("commpoolConfig.cmake", "commpoolConfigVersion.cmake"):
+        tree.fill_in(_HERE / f"{file}.in", f"lib/cmake/commpool/{file}", values)
+    return problems(options.prefix, library)
+
+
+def problems(prefix, library):
+    binaries = [prefix / "bin/commpool", prefix / "lib" / library, *(prefix / "lib/commpool/emulator").glob("*.so.*")]
+    found = [line for file in binaries for line in portability.too_new(file)]
+    size = (prefix / "lib" / library).stat().st_size
+    if size > portability.LIBRARY_BYTES:
+        found.append(f"{library} has {size} bytes, over {portability.LIBRARY_BYTES}")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for option in ("--prefix", "--source", "--library", "--cli", "--cuda", "--nccl"):
+        parser.add_argument(option, type=pathlib.Path, required=True)
+    parser.add_argument("--strict", action="store_true")
+    options = parser.parse_args()
+    found = install(options)
+    if options.strict and found:
+        sys.exit("\n".join(found))
+
+
+if __name__ == "__main__":
+    main()
