@@ -146,6 +146,7 @@ std::string CallStack::Describe() const {
     const StackFrame frame(walk_->addresses[index]);
     if (frame.module.dli_fbase == own.dli_fbase || IsStandard(frame.symbol) || IsInsideLibrary(frame)) continue;
     text += (described++ == 0 ? "" : " <- ") + emulator::Describe(frame);
+    if (frame.symbol == "main") break;
   }
   return text.empty() ? "an unknown place" : text;
 }
