@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/environment.h"
+#include "src/base/interface_check.h"
 #include "src/base/log.h"
 #include "src/driver/emulator_files.h"
 #include "src/driver/emulator_symbols.h"
@@ -130,6 +131,8 @@ Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback) {
   // Nothing reads the level before there is something to log: a wrong one would pass in silence.
   const Result<LogLevel> level = ParseLogLevel(environment.log_level);
   if (!level.ok()) return level.status();
+  const Status interface = CheckInterface(environment.interface);
+  if (!interface.ok()) return interface;
   LoaderOptions options{fallback, environment.emulator_libraries, environment.nccl};
   if (!environment.driver.empty()) {
     Result<DriverChoice> choice = ParseDriverChoice(environment.driver);

@@ -54,16 +54,17 @@ struct Driver {
 
 struct LoaderOptions {
   DriverChoice choice = DriverChoice::kCuda;
-  // COMMPOOL_EMULATOR_LIBRARIES: the folder of the emulator's libraries. Empty looks beside this library and this
-  // program (emulator/, ../emulator/), then in Bazel's runfiles.
+  // COMMPOOL_EMULATOR_LIBRARIES: the folder of the emulator's libraries. Empty looks where an install tree has
+  // them (lib/commpool/emulator), beside this library and this program (emulator/, ../emulator/), then in Bazel's
+  // runfiles.
   std::string emulator_folder;
   // COMMPOOL_NCCL: the file of the NCCL library. Empty takes the one that the process has loaded already, else
   // libnccl.so.2 of the system.
   std::string nccl_file;
 };
 
-// Reads COMMPOOL_DRIVER (over `fallback`), COMMPOOL_EMULATOR_LIBRARIES and COMMPOOL_NCCL. A value of COMMPOOL_DRIVER or
-// COMMPOOL_LOG that is none of the known ones is refused, and the error lists them.
+// Reads COMMPOOL_DRIVER (over `fallback`), COMMPOOL_EMULATOR_LIBRARIES and COMMPOOL_NCCL. A value of COMMPOOL_DRIVER,
+// COMMPOOL_LOG or COMMPOOL_INTERFACE that is none of the known ones is refused, and the error lists them.
 Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback);
 
 // Opens, resolves and initialises (cuInit). Errors say what was tried, what is missing and what to set. Loading the
