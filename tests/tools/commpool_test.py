@@ -139,6 +139,7 @@ class CommandLine(unittest.TestCase):
     def test_wrong_variables_are_refused_with_the_known_values(self):
         for variable, words in (("COMMPOOL_LOG", "error, warning, info or debug"),
                                 ("COMMPOOL_DRIVER", "cuda, emulated or auto"),
+                                ("COMMPOOL_INTERFACE", "name an interface of this host"),
                                 ("COMMPOOL_EMULATOR", "devices")):
             result = run("info", **{variable: "foo"})
             self.assertNotEqual(result.returncode, 0)
@@ -166,6 +167,16 @@ class OnATerminal(unittest.TestCase):
         self.assertEqual(run("allreduce", "--bytes", "8K").stderr, "")
 
 
+class Quickstart(unittest.TestCase):
+    def test_its_program_runs_the_main_job(self):
+        program = os.path.abspath("tools/cli/quickstart")
+        environment = {**os.environ, "COMMPOOL_DRIVER": "emulated"}
+        result = subprocess.run([*_RANKS, program, "allreduce", "--register", "window", "--bytes", "8K", "--check"],
+                                env=environment, capture_output=True, text=True, timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("window", result.stdout.splitlines()[-1])
+
+
 class Emulate(unittest.TestCase):
     def test_starts_the_program_with_its_arguments_and_takes_its_exit_code(self):
         script = 'echo "$1 $2"; exit 7'
@@ -174,7 +185,8 @@ class Emulate(unittest.TestCase):
 
     def test_a_program_opens_the_emulated_libraries_by_their_usual_names(self):
         script = ("import ctypes; version = ctypes.c_int(); count = ctypes.c_int(); "
-                  "cuda = ctypes.CDLL('libcuda.so.1'); print(cuda.cuInit(0), cuda.cuDeviceGetCount(ctypes.byref(count)), count.value, "
+                  "cuda = ctypes.CDLL('libcuda.so.1'); "
+                  "print(cuda.cuInit(0), cuda.cuDeviceGetCount(ctypes.byref(count)), count.value, "
                   "ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(version)), version.value)")
         result = run("emulate", "--", "python3", "-c", script, COMMPOOL_EMULATOR="devices=3")
         self.assertEqual((result.returncode, result.stdout), (0, "0 0 3 0 22809\n"), result.stderr)

@@ -73,6 +73,9 @@ void Record(const OutputOptions& options, const std::string& driver, const nlohm
 // The command line as it was typed, for Record.
 void KeepCommandLine(int argc, char** argv);
 
+// Those that the program has: all, or in the program that tools/quickstart builds the ones that it needs.
+void AddCommands(CLI::App& app, int& exit_code);
+
 // Each subcommand's file adds it and leaves its exit code in `exit_code` when it has run.
 void AddInfo(CLI::App& app, int& exit_code);
 void AddAllReduce(CLI::App& app, int& exit_code);

@@ -19,13 +19,7 @@ int main(int argc, char** argv) {
       "  commpool emulate -- ./program    (a program of yours, on emulated GPUs)");
   commpool::cli::KeepCommandLine(argc, argv);
   int exit_code = commpool::cli::kSuccess;
-  commpool::cli::AddInfo(app, exit_code);
-  commpool::cli::AddAllReduce(app, exit_code);
-  commpool::cli::AddAdvise(app, exit_code);
-  commpool::cli::AddBench(app, exit_code);
-  commpool::cli::AddReplay(app, exit_code);
-  commpool::cli::AddStress(app, exit_code);
-  commpool::cli::AddEmulate(app, exit_code);
+  commpool::cli::AddCommands(app, exit_code);
   std::vector<char*> words(argv, argv + argc);
   // What follows is a program and its own arguments; the parser would take them for ours behind these two dashes.
   if (argc > 2 && std::string_view(argv[1]) == "emulate" && std::string_view(argv[2]) == "--") {
