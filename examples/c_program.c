@@ -23,7 +23,7 @@ int main(void) {
   if (commpool_scope_end(scope) != COMMPOOL_OK) return Failed("closing the scope");
 
   commpool_statistics statistics;
-  statistics.struct_bytes = sizeof statistics;
+  commpool_statistics_init(&statistics);
   if (commpool_pool_statistics(pool, &statistics) != COMMPOOL_OK) return Failed("asking for statistics");
   printf("live blocks %d, %d MiB\n", (int)statistics.allocated_blocks.current,
          (int)(statistics.allocated_bytes.current >> 20));

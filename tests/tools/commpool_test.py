@@ -124,6 +124,12 @@ class Record(unittest.TestCase):
 
 
 class CommandLine(unittest.TestCase):
+    def test_tells_its_version_and_the_librarys(self):
+        result = run("--version")
+        self.assertEqual(result.returncode, 0)
+        version = r"\d+[.]\d+[.]\d+"
+        self.assertRegex(result.stdout, rf"^commpool {version}, library {version}\n$")
+
     def test_tells_its_version(self):
         result = run("--version")
         self.assertEqual(result.returncode, 0)

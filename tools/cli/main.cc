@@ -3,11 +3,25 @@
 #include <string_view>
 #include <vector>
 
+#include "commpool/commpool.h"
 #include "tools/cli/command.h"
+
+namespace {
+
+// "0.1.0", of COMMPOOL_VERSION.
+std::string VersionText(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("commpool: communicator-aware memory pools for multi-GPU programs", "commpool");
   app.require_subcommand(1);
+  app.set_version_flag("--version",
+                       "commpool " + VersionText(COMMPOOL_VERSION) + ", library " + VersionText(commpool_version()),
+                       "Of the program and of the library that it runs on");
   app.get_formatter()->column_width(34);
   app.footer(
       "COMMPOOL_DRIVER=cuda|emulated|auto chooses the driver (default auto: GPUs where there are some).\n"

@@ -10,7 +10,7 @@ int main(void) {
   commpool_pool pool;
   void* data;
   commpool_statistics statistics;
-  statistics.struct_bytes = sizeof statistics;
+  commpool_statistics_init(&statistics);
   if (commpool_pool_create(&options, &pool) != COMMPOOL_OK ||
       commpool_pool_allocate(pool, 4 << 20, NULL, &data) != COMMPOOL_OK ||
       commpool_pool_statistics(pool, &statistics) != COMMPOOL_OK) {
