@@ -130,11 +130,6 @@ class CommandLine(unittest.TestCase):
         version = r"\d+[.]\d+[.]\d+"
         self.assertRegex(result.stdout, rf"^commpool {version}, library {version}\n$")
 
-    def test_tells_its_version(self):
-        result = run("--version")
-        self.assertEqual(result.returncode, 0)
-        self.assertRegex(result.stdout, r"^commpool \d+[.]\d+[.]\d+\n$")
-
     def test_an_unknown_subcommand_is_named_with_those_that_there_are(self):
         for arguments, words in (([], "there is no foo; there are info, allreduce, "),
                                  (["bench"], "there is no foo; there are make, hot, ")):

@@ -12,7 +12,7 @@
 
 #include "commpool/status.h"
 #include "src/engine/thread_cache.h"
-#include "src/pool/blocks/block_description.h"
+#include "src/pool/shared/block_description.h"
 #include "src/stream/stream_key.h"
 
 namespace commpool::internal {

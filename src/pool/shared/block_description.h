@@ -1,6 +1,6 @@
 // A block as others see it: adapters, snapshots, and whoever holds a pointer and asks whose it is.
-#ifndef COMMPOOL_SRC_POOL_BLOCKS_BLOCK_DESCRIPTION_H_
-#define COMMPOOL_SRC_POOL_BLOCKS_BLOCK_DESCRIPTION_H_
+#ifndef COMMPOOL_SRC_POOL_SHARED_BLOCK_DESCRIPTION_H_
+#define COMMPOOL_SRC_POOL_SHARED_BLOCK_DESCRIPTION_H_
 
 #include <cstdint>
 
@@ -28,4 +28,4 @@ struct BlockDescription {
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_BLOCKS_BLOCK_DESCRIPTION_H_
+#endif  // COMMPOOL_SRC_POOL_SHARED_BLOCK_DESCRIPTION_H_
