@@ -36,8 +36,7 @@ uint32_t ChoosePageShift(const std::vector<RegisteredWindow>& windows) {
 
 WindowTable::WindowTable(size_t capacity)
     : capacity_(capacity),
-      most_slots_(std::bit_ceil(2 * MostPages(capacity))),
-      slots_(std::make_unique<std::atomic<uint32_t>[]>(most_slots_)),
+      slots_(std::bit_ceil(2 * MostPages(capacity))),
       entries_(std::make_unique<Entry[]>(capacity)) {}
 
 void WindowTable::Place(const RegisteredWindow& window, uint32_t number, uint32_t page_shift, uint32_t hash_shift,
@@ -55,7 +54,7 @@ void WindowTable::Overwrite(const std::vector<RegisteredWindow>& windows) {
   const uint64_t before = version_.load(std::memory_order_relaxed);
   version_.store(before + 1, std::memory_order_relaxed);
 
-  for (size_t slot = 0; slot < most_slots_; ++slot) slots_[slot].store(0, std::memory_order_release);
+  for (std::atomic<uint32_t>& slot : slots_) slot.store(0, std::memory_order_release);
   const uint32_t page_shift = ChoosePageShift(windows);
   const uint64_t slots = std::bit_ceil(std::max<uint64_t>(2 * PagesOf(windows, page_shift), 2));
   const auto hash_shift = static_cast<uint32_t>(64 - std::countr_zero(slots));

@@ -75,12 +75,11 @@ class WindowTable {
   void Place(const RegisteredWindow& window, uint32_t number, uint32_t page_shift, uint32_t hash_shift, uint64_t mask);
 
   const size_t capacity_;
-  const size_t most_slots_;
   std::atomic<uint64_t> version_{0};
   std::atomic<uint32_t> page_shift_{0};
   std::atomic<uint32_t> hash_shift_{63};
   std::atomic<uint64_t> mask_{0};
-  const std::unique_ptr<std::atomic<uint32_t>[]> slots_;  // 0 is empty, else the entry's place and one
+  std::vector<std::atomic<uint32_t>> slots_;  // 0 is empty, else the entry's place and one
   const std::unique_ptr<Entry[]> entries_;
 };
 

@@ -163,6 +163,8 @@ TEST_F(ThreadCacheTest, RefusesEverythingOnceItIsClosed) {
   EXPECT_TRUE(cache_.closed());
   EXPECT_FALSE(Give(Make(512)));
   EXPECT_EQ(cache_.Take(512), 0u);
+  EXPECT_EQ(cache_.Take(kSmallBytes), 0u);
+  EXPECT_TRUE(cache_.closed()) << "whatever is asked of it";
   EXPECT_TRUE(cache_.Close().empty());
   EXPECT_TRUE(cache_.TakeAll().empty());
 }

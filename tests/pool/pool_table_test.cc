@@ -72,6 +72,14 @@ TEST_F(Tables, ListPoolsWithAHandleFirstThenThoseThatSomethingKeepsAlive) {
   EXPECT_EQ(pools_.All(), std::vector<std::shared_ptr<Pool>>{second_});
 }
 
+TEST_F(Tables, ForgetRemovedPoolsThatAreGone) {
+  for (int pool = 0; pool < 5; ++pool) {
+    const PoolHandle handle = Add(Make("short-lived"));
+    ASSERT_TRUE(pools_.Remove(handle).ok());
+    EXPECT_EQ(pools_.removed(), 1u);
+  }
+}
+
 TEST_F(Tables, ARangeKeepsItsPoolAlive) {
   std::shared_ptr<Pool> pool = Make("third");
   const std::weak_ptr<Pool> observer = pool;

@@ -45,6 +45,16 @@ TEST_P(ReleaseThreshold, IsKept) {
   EXPECT_EQ(Reserved(pool), 64 * kMiB);
 }
 
+TEST_P(ReleaseThreshold, DoesNotTouchWhatWasReservedUpToIt) {
+  const PoolHandle pool = CreateWith(4 * kMiB);
+  ASSERT_TRUE(Get(pool).Reserve(4 * kMiB).ok());
+  const CUdeviceptr block = Allocate(pool, 64 * kKiB);
+  if (GetParam() == Mode::kFixed) {
+    EXPECT_EQ(Reserved(pool), 4 * kMiB) << "it serves blocks of every size";
+  }
+  ASSERT_TRUE(runtime().Free(block).ok());
+}
+
 TEST_P(ReleaseThreshold, LeavesLiveBlocksAlone) {
   const PoolHandle pool = CreateWith(0);
   const CUdeviceptr live = Allocate(pool, 32 * kMiB);

@@ -63,6 +63,15 @@ TEST_F(RuntimeFacts, AnAlignmentAboveTheGranularityIsRefused) {
   Expect(runtime().CreatePool(configuration).status(), StatusCode::kInvalidArgument, "alignment_bytes 1 GiB");
 }
 
+TEST_F(RuntimeFacts, AlignsBlocksUpToTheGranularity) {
+  PoolConfiguration configuration = Configured("aligned");
+  configuration.alignment_bytes = 2 * kMiB;
+  const PoolHandle pool = runtime().CreatePool(configuration).value();
+  const CUdeviceptr block = runtime().AllocateFrom(pool, 512, nullptr).value();
+  EXPECT_EQ(block % (2 * kMiB), 0u);
+  EXPECT_TRUE(runtime().Free(block).ok());
+}
+
 TEST_F(RuntimeFacts, AllocationsGoToTheInnermostScopeElseToTheDefaultPool) {
   const CUdeviceptr outside = runtime().Allocate(0, 1000, nullptr).value();
   const PoolHandle pool = Create(Configured("scoped"));

@@ -57,6 +57,17 @@ TEST_F(Lanes, AreForgottenWithTheirStream) {
   EXPECT_NE(registry_->LaneOf(Pool(1), kStream), lane) << "the handle means another stream now";
 }
 
+TEST_F(Lanes, LeaveTheThreadNothingOfCachesThatEnded) {
+  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  registry_->Open(lane);
+  ASSERT_NE(registry_->Find(lane), nullptr);
+  ASSERT_NE(registry_->Find(1, kStream), nullptr);
+  registry_->ForgetStream(kStream);
+  registry_->Open(registry_->LaneOf(Pool(1), kOther));  // where the thread drops what has ended
+  EXPECT_EQ(registry_->Find(lane), nullptr);
+  EXPECT_EQ(registry_->Find(1, kStream), nullptr);
+}
+
 TEST_F(Lanes, AreForgottenWithTheirPool) {
   registry_->Open(registry_->LaneOf(Pool(1), kStream));
   registry_->LaneOf(Pool(2), kStream);

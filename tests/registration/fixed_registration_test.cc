@@ -1,4 +1,5 @@
 // Fixed pools, which register as local buffers: what exists at once, what is grown later when asked to.
+#include "tests/pool/announced_capture.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -26,6 +27,7 @@ class FixedRegistration : public DriverTest {
   }
 
   Rank& rank() { return (*group_)[0]; }
+  Runtime& runtime() { return *runtime_; }
   Pool& pool() { return *pool_; }
   ncclComm_t communicator() { return rank().communicator; }
   CUdeviceptr Allocate(uint64_t bytes) { return pool().Allocate(bytes, KeyOfStream(rank().stream)).value(); }
@@ -86,6 +88,22 @@ TEST_F(FixedRegistration, TrimKeepsRegisteredSegments) {
 TEST_F(FixedRegistration, DeregisteringWhatIsNotRegisteredDoesNothing) {
   ExpectOk({pool().Deregister(communicator())});
   ExpectOk({pool().AbandonCommunicator(communicator())});
+}
+
+TEST_F(FixedRegistration, DeregistersNothingWhileTheDeviceCannotBeWaitedFor) {
+  ExpectOk({pool().Reserve(2 * kMiB)});
+  ExpectOk({pool().RegisterWith(communicator())});
+  PoolConfiguration configuration;
+  configuration.name = "captured";
+  const PoolHandle captured = runtime().CreatePool(configuration).value();
+  AnnouncedCapture capture;
+  ExpectOk({capture.Begin(runtime(), captured, rank().stream, CU_STREAM_CAPTURE_MODE_RELAXED)});
+  ExpectFailure(pool().Deregister(communicator()), StatusCode::kFailedPrecondition, "is being captured");
+  EXPECT_EQ(registered(), 1u) << "NCCL may be at work";
+  ExpectOk({capture.End()});
+  capture.DestroyGraph();
+  ExpectOk({pool().Deregister(communicator()), runtime().DestroyPool(captured)});
+  EXPECT_EQ(registered(), 0u);
 }
 
 TEST_F(FixedRegistration, RefusesUnusableCommunicators) {

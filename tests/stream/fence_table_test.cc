@@ -133,6 +133,14 @@ TEST_F(Fences, ThatFailNameTheCallAndLoseNoEvent) {
   table_.Retire(table_.Record(KeyOfStream(first_)).value());
 }
 
+TEST_F(Fences, ThatCannotBeRecordedOrderNothing) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  const InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_UNKNOWN});
+  const Status status = table_.MakeWaitForStream(KeyOfStream(second_), KeyOfStream(first_));
+  EXPECT_EQ(status.code(), StatusCode::kDriverError);
+  EXPECT_NE(status.message().find("cuEventRecord"), std::string::npos) << status.message();
+}
+
 TEST_F(Fences, TellAStickyErrorToTheDevicesHealth) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   const FenceId fence = table_.Record(KeyOfStream(first_)).value();

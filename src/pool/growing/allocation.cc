@@ -66,10 +66,8 @@ Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stre
     Status status = grower_->Grow(bytes, stream, effort);
     if (!status.ok()) return status;
     Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
-    if (!served.ok()) return served.status();
-    if (served->has_value()) return **served;
     // What came may have merged with neighbours that another stream used: growing again would not help.
-    served = ServeFromAnyStream(bytes, stream);
+    if (served.ok() && !served->has_value()) served = ServeFromAnyStream(bytes, stream);
     if (!served.ok()) return served.status();
     if (served->has_value()) return **served;
   }

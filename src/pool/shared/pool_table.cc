@@ -42,6 +42,11 @@ Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle) {
   return pool;
 }
 
+size_t PoolTable::removed() const {
+  MutexLock lock(mutex_);
+  return removed_.size();
+}
+
 std::vector<std::shared_ptr<Pool>> PoolTable::All() const {
   std::vector<std::shared_ptr<Pool>> all;
   MutexLock lock(mutex_);

@@ -25,6 +25,9 @@ class PoolTable {
   Result<std::shared_ptr<Pool>> Find(PoolHandle handle) const;
   Result<std::shared_ptr<Pool>> Remove(PoolHandle handle);
 
+  // Pools without a handle that the table still looks after: none that is gone.
+  size_t removed() const;
+
   // Every pool with a handle, oldest first, then those without that live blocks keep alive.
   std::vector<std::shared_ptr<Pool>> All() const;
 
