@@ -1,0 +1,90 @@
+"""Synthesised traces are traces: the same for a seed, and freed blocks live. Histories become traces event by event."""
+
+import lzma
+import pathlib
+import random
+import tempfile
+import unittest
+
+import programs
+import record
+import synthesise
+import trace_writer
+
+
+def read(text):
+    """(bytes live at the end, most bytes live, events) of a trace; fails where it is none."""
+    live, together, most, events = {}, 0, 0, 0
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        events += 1
+        kind, block, *rest = line.split()
+        if kind == "a":
+            size, stream = (int(word) for word in rest)
+            assert block not in live and size > 0 and stream >= 0, line
+            live[block] = size
+            together += size
+            most = max(most, together)
+        else:
+            assert kind == "f" and not rest, line
+            together -= live.pop(block)
+    return together, most, events
+
+
+class Synthesised(unittest.TestCase):
+    def test_every_program_makes_a_trace_that_comes_back_to_what_lives_long(self):
+        for name in programs.PROGRAMS:
+            with self.subTest(name):
+                trace = synthesise.synthesise(name, seed=3, steps=2)
+                at_end, most, events = read(trace.text())
+                self.assertEqual(most, trace.peak_requested)
+                self.assertEqual(events, len(trace))
+                self.assertLess(at_end, most)
+
+    def test_the_seed_decides_and_nothing_else(self):
+        first = synthesise.synthesise("experts", seed=1, steps=2).text()
+        random.seed(99)
+        self.assertEqual(synthesise.synthesise("experts", seed=1, steps=2).text(), first)
+        self.assertNotEqual(synthesise.synthesise("experts", seed=2, steps=2).text(), first)
+
+    def test_steps_repeat_where_shapes_are_fixed(self):
+        live = [len(synthesise.synthesise("checkpointing_fixed", 1, steps).live()) for steps in (2, 3)]
+        self.assertEqual(live[0], live[1])
+
+    def test_programs_with_communication_use_other_streams(self):
+        for name in ("pipeline", "sharded"):
+            text = synthesise.synthesise(name, 1, 1).text()
+            self.assertGreater(len({line.split()[3] for line in text.splitlines() if line.startswith("a ")}), 1)
+
+    def test_files_are_written_plain_or_compressed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for plain in ([], ["--plain"]):
+                synthesise.main(["--out", folder, "--steps", "1", "--seed", "4", *plain, "unet"])
+            compressed = lzma.decompress((pathlib.Path(folder) / "unet_4.trace.xz").read_bytes())
+            self.assertEqual(compressed, (pathlib.Path(folder) / "unet_4.trace").read_bytes())
+
+
+class Recorded(unittest.TestCase):
+    def test_a_history_becomes_its_allocations_and_frees(self):
+        events = [
+            {"action": "free_requested", "addr": 1, "size": 8, "stream": 0},  # older than the history
+            {"action": "segment_alloc", "addr": 4096, "size": 2 << 20, "stream": 77},
+            {"action": "alloc", "addr": 4096, "size": 1000, "stream": 77},
+            {"action": "alloc", "addr": 8192, "size": 24, "stream": 0},
+            {"action": "free_requested", "addr": 4096, "size": 1000, "stream": 77},
+            {"action": "free_completed", "addr": 4096, "size": 1000, "stream": 77},
+            {"action": "alloc", "addr": 4096, "size": 5, "stream": 77},
+        ]
+        trace = record.write_history(events, trace_writer.Trace())
+        lines = trace.text().splitlines()[1:]
+        self.assertEqual(lines, ["a 0 1000 0", "a 1 24 1", "f 0", "a 2 5 0"])
+        self.assertEqual(trace.peak_requested, 1024)
+
+    def test_a_block_of_no_bytes_is_refused(self):
+        with self.assertRaises(ValueError):
+            trace_writer.Trace().allocate(0)
+
+
+if __name__ == "__main__":
+    unittest.main()
