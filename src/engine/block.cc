@@ -4,18 +4,11 @@
 
 namespace commpool::internal::engine {
 
-bool OwesFence(const Block& block) {
-  return std::any_of(block.uses.begin(), block.uses.end(), [](const Use& use) { return use.owed(); });
-}
-
-bool IsPending(const Block& block) {
-  if (block.state == BlockState::kLive || IsHole(block)) return false;
-  if (block.state != BlockState::kFree) return true;
-  return std::any_of(block.uses.begin(), block.uses.end(),
-                     [](const Use& use) { return use.owed() || use.fence != kNoFence; });
-}
-
 void AddUse(std::vector<Use>& uses, const Use& use) {
+  if (uses.empty()) {
+    uses.push_back(use);
+    return;
+  }
   const auto place = std::lower_bound(uses.begin(), uses.end(), use);
   if (place == uses.end() || *place != use) uses.insert(place, use);
 }
@@ -25,6 +18,7 @@ void UniteUses(std::vector<Use>& uses, const std::vector<Use>& others) {
 }
 
 std::vector<StreamUse> WaitsOf(const std::vector<Use>& uses, StreamKey stream) {
+  if (uses.size() == 1 && uses.front().stream == stream) return {};
   std::vector<StreamUse> waits;
   for (const Use& use : uses) {
     if (use.stream == stream) continue;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/engine/placement_history.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -28,6 +29,7 @@ struct Use {
 enum class BlockState : uint8_t {
   kLive,            // an allocation has it; `uses` are the other streams recorded for it
   kFree,            // in the free index
+  kResting,         // free memory too, among the last freed: not merged yet (resting_blocks.h)
   kAwaitingFences,  // freed, and closed until every fence owed has come
   kDeferred,        // freed by this rank, and closed until every rank has freed it
   kUnmapped,        // addresses of an expandable pool that have no memory
@@ -41,10 +43,11 @@ struct Block {
   Block* next = nullptr;
   uint64_t offset = 0;  // in the segment
   uint64_t bytes = 0;
-  uint64_t requested = 0;  // of a live block
-  uint64_t sequence = 0;   // of a symmetric pool's live block
-  StreamKey stream = 0;    // of the last allocation
-  Moment freed_at = 0;     // the latest of its parts
+  uint64_t requested = 0;   // of a live block
+  uint64_t sequence = 0;    // of a symmetric pool's live block
+  StreamKey stream = 0;     // of the last allocation
+  Placement placement = 0;  // of the last search that chose its place
+  Moment freed_at = 0;      // the latest of its parts
   Part part = kCommonPart;
   BlockState state = BlockState::kFree;
   bool stream_over = false;  // the stream was forgotten while the block was live: its key may mean another now
@@ -56,9 +59,26 @@ inline bool IsHole(const Block& block) {
   return block.state == BlockState::kUnmapped || block.state == BlockState::kArriving;
 }
 
+// Whether the block is free memory: merged and in the index, or resting.
+inline bool IsFreeMemory(const Block& block) {
+  return block.state == BlockState::kFree || block.state == BlockState::kResting;
+}
+
 // Whether a freed block is still guarded by a fence, or by another rank's use.
-bool IsPending(const Block& block);
-bool OwesFence(const Block& block);
+inline bool OwesFence(const Block& block) {
+  for (const Use& use : block.uses) {
+    if (use.owed()) return true;
+  }
+  return false;
+}
+inline bool IsPending(const Block& block) {
+  if (block.state == BlockState::kLive || IsHole(block)) return false;
+  if (!IsFreeMemory(block)) return true;
+  for (const Use& use : block.uses) {
+    if (use.owed() || use.fence != kNoFence) return true;
+  }
+  return false;
+}
 
 // Keep `uses` ascending and without duplicates.
 void AddUse(std::vector<Use>& uses, const Use& use);

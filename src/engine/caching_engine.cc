@@ -10,8 +10,7 @@
 
 namespace commpool::internal::engine {
 
-CachingEngine::CachingEngine(const EngineOptions& options)
-    : options_(options), ledger_(options.alignment, options.merge) {
+CachingEngine::CachingEngine(const EngineOptions& options) : options_(options), ledger_(options) {
   CheckOptions(options);
 }
 
@@ -36,6 +35,7 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
+  ledger_.Wake();
   Fit fit{sizes->block_bytes, stream, reuse, sizes->space};
   if (ledger_.CanServe(fit)) return Grow{};
   ledger_.Unify(stream);
@@ -103,7 +103,7 @@ std::vector<StreamKey> CachingEngine::StreamsInUse() const {
   std::set<StreamKey> streams;
   for (const auto& [index, segment] : ledger_.heap().segments()) {
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      if (block->state != BlockState::kFree || block->part != kCommonPart) continue;
+      if (!IsFreeMemory(*block) || block->part != kCommonPart) continue;
       for (const Use& use : block->uses) streams.insert(use.stream);
     }
   }

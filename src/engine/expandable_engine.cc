@@ -16,9 +16,10 @@ bool ExpandableEngine::IsEmptyTerritory(SegmentIndex index) const {
   return first->next == nullptr && first->state == BlockState::kUnmapped;
 }
 
-Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors) const {
+Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors) {
   Result<RequestSizes> sizes = SizesOf(bytes, options());
   if (!sizes.ok()) return sizes.status();
+  ledger().Wake();
   ExpansionRequest request{sizes->block_bytes,  stream, sizes->space, donors, options().granularity,
                            options().page_bytes};
   // Pages of small blocks are small, because a single block keeps one from moving.
@@ -26,7 +27,8 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
   return PlanExpansion(ledger().heap(), pages_, request);
 }
 
-bool ExpandableEngine::CanClaim(const Expansion& expansion) const {
+bool ExpandableEngine::CanClaim(const Expansion& expansion) {
+  ledger().Wake();
   return std::all_of(expansion.moves.begin(), expansion.moves.end(), [&](const PageMove& move) {
     const Block* const block = ledger().heap().Find(move.from);
     return block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
@@ -78,6 +80,7 @@ void ExpandableEngine::Lose(const PageMove& move) {
 }
 
 std::vector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
+  ledger().Wake();
   std::vector<SegmentRange> claimed;
   uint64_t together = 0;
   for (auto page = pages_.rbegin(); page != pages_.rend() && together < bytes; ++page) {

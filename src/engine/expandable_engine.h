@@ -25,10 +25,10 @@ class ExpandableEngine final : public CachingEngine {
   bool IsEmptyTerritory(SegmentIndex index) const;
 
   // How to make room for a request that Allocate answered with Grow.
-  Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors) const;
+  Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors);
 
   // Whether nothing that the plan counts on was served to somebody else since.
-  bool CanClaim(const Expansion& expansion) const;
+  bool CanClaim(const Expansion& expansion);
   void Claim(const Expansion& expansion);
   // The pages are where the plan wants them: free memory, used by nobody.
   void Settle(const Expansion& expansion);

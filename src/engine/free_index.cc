@@ -1,23 +1,13 @@
 #include "src/engine/free_index.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "src/base/check.h"
 #include "src/engine/heap_segment.h"
 
 namespace commpool::internal::engine {
-namespace {
-
-bool StandsBefore(const Block& a, const Block& b) {
-  return std::tie(a.segment->index, a.offset) < std::tie(b.segment->index, b.offset);
-}
-
-}  // namespace
-
-bool BySize::operator()(const Block* a, const Block* b) const {
-  return std::tie(a->bytes, a->segment->index, a->offset) < std::tie(b->bytes, b->segment->index, b->offset);
-}
+FreeIndex::Rank FreeIndex::RankOf(const Block& block) { return {block.bytes, block.segment->index, block.offset}; }
 
 FreeIndex::UseClass FreeIndex::ClassOf(const Block& block) {
   UseClass use_class{block.part, block.segment->space};
@@ -31,77 +21,94 @@ FreeIndex::UseClass FreeIndex::ClassOf(const Block& block) {
   return use_class;
 }
 
+FreeIndex::Classes::const_iterator FreeIndex::FindClass(const UseClass& use_class) const {
+  return std::lower_bound(classes_.begin(), classes_.end(), use_class,
+                          [](const Class& entry, const UseClass& wanted) { return entry.use_class < wanted; });
+}
+
+SortedBlocks<FreeIndex::Rank>* FreeIndex::BlocksOf(const UseClass& use_class) const {
+  uint32_t& memo = memo_[MemoPlace(use_class)];
+  if (memo != 0 && classes_[memo - 1].use_class == use_class) return classes_[memo - 1].blocks.get();
+  const auto found = FindClass(use_class);
+  if (found == classes_.end() || !(found->use_class == use_class)) return nullptr;
+  memo = static_cast<uint32_t>(found - classes_.begin()) + 1;
+  return found->blocks.get();
+}
+
 void FreeIndex::Insert(Block* block) {
-  InsertBlock(classes_[ClassOf(*block)], block, spare_);
+  const UseClass use_class = ClassOf(*block);
+  SortedBlocks<Rank>* blocks = BlocksOf(use_class);
+  if (blocks == nullptr) {
+    Class added{use_class, std::make_unique<SortedBlocks<Rank>>()};
+    blocks = classes_.insert(FindClass(use_class), std::move(added))->blocks.get();
+    memo_ = {};
+  }
+  blocks->Insert(RankOf(*block), block);
   ++count_;
 }
 
 void FreeIndex::Erase(Block* block) {
-  const auto found = classes_.find(ClassOf(*block));
-  COMMPOOL_CHECK(found != classes_.end() && EraseBlock(found->second, block, spare_),
-                 "a free block is missing from the free index");
+  SortedBlocks<Rank>* const blocks = BlocksOf(ClassOf(*block));
+  COMMPOOL_CHECK(blocks != nullptr && blocks->Erase(RankOf(*block)), "a free block is missing from the free index");
   --count_;
 }
 
 bool FreeIndex::Contains(Block* block) const {
-  const auto found = classes_.find(ClassOf(*block));
-  if (found == classes_.end()) return false;
-  const auto entry = found->second.find(block);
-  return entry != found->second.end() && *entry == block;
+  const SortedBlocks<Rank>* const blocks = BlocksOf(ClassOf(*block));
+  const Entry* const entry = blocks == nullptr ? nullptr : blocks->LowerBound(RankOf(*block));
+  return entry != nullptr && entry->block == block;
 }
 
-Block* FreeIndex::Better(Block* a, Block* b, Choice choice) {
+const FreeIndex::Entry* FreeIndex::Better(const Entry* a, const Entry* b, Choice choice) {
   if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
-  if (choice == Choice::kFirstFit) return StandsBefore(*b, *a) ? b : a;
-  return BySize()(b, a) ? b : a;
+  if (choice != Choice::kFirstFit) return b->key < a->key ? b : a;
+  if (a->key.segment != b->key.segment) return b->key.segment < a->key.segment ? b : a;
+  return b->key.offset < a->key.offset ? b : a;
 }
 
-Block* FreeIndex::ChooseFrom(const BlockSet<BySize>& blocks, const Fit& fit) {
-  auto found = blocks.lower_bound(fit.bytes);
-  if (found == blocks.end()) return nullptr;
-  Block* chosen = *found;
-  if (fit.choice != Choice::kFirstFit) return chosen;
-  for (++found; found != blocks.end(); ++found) chosen = Better(chosen, *found, fit.choice);
+const FreeIndex::Entry* FreeIndex::ChooseFrom(const SortedBlocks<Rank>* blocks, const Fit& fit) {
+  if (blocks == nullptr) return nullptr;
+  if (fit.choice != Choice::kFirstFit) return blocks->LowerBound({fit.bytes});
+  const Entry* chosen = nullptr;
+  blocks->VisitFrom({fit.bytes}, [&](const Entry& entry) { chosen = Better(chosen, &entry, fit.choice); });
   return chosen;
 }
 
-Block* FreeIndex::ChooseFrom(const UseClass& use_class, const Fit& fit) const {
-  const auto found = classes_.find(use_class);
-  return found == classes_.end() ? nullptr : ChooseFrom(found->second, fit);
-}
-
-Block* FreeIndex::FindIn(UseClass::Extent extent, const Fit& fit) const {
+const FreeIndex::Entry* FreeIndex::FindIn(UseClass::Extent extent, const Fit& fit) const {
   if (fit.reuse != Reuse::kAnyStream) {
-    Block* const idle = ChooseFrom({fit.part, fit.space, extent}, fit);
+    const Entry* const idle = ChooseFrom(BlocksOf({fit.part, fit.space, extent}), fit);
     if (fit.reuse == Reuse::kIdle) return idle;
-    Block* const own = ChooseFrom({fit.part, fit.space, extent, UseClass::Kind::kOneStream, fit.stream}, fit);
-    return Better(own, idle, fit.choice);
+    const UseClass own_class{fit.part, fit.space, extent, UseClass::Kind::kOneStream, fit.stream};
+    return Better(ChooseFrom(BlocksOf(own_class), fit), idle, fit.choice);
   }
-  Block* best = nullptr;
-  for (auto found = classes_.lower_bound({fit.part, fit.space, extent}); found != classes_.end(); ++found) {
-    const UseClass& use_class = found->first;
-    if (use_class.part != fit.part || use_class.space != fit.space || use_class.extent != extent) break;
-    best = Better(best, ChooseFrom(found->second, fit), fit.choice);
+  const Entry* best = nullptr;
+  for (const auto& [use_class, blocks] : classes_) {
+    if (use_class.part != fit.part || use_class.space != fit.space || use_class.extent != extent) continue;
+    best = Better(best, ChooseFrom(blocks.get(), fit), fit.choice);
   }
   return best;
 }
 
 Block* FreeIndex::Find(const Fit& fit) const {
-  Block* const part = FindIn(UseClass::Extent::kPart, fit);
-  if (part != nullptr && fit.choice == Choice::kPartlyUsedFirst) return part;
-  return Better(part, FindIn(UseClass::Extent::kWholeSegment, fit), fit.choice);
+  const Entry* found = FindIn(UseClass::Extent::kPart, fit);
+  if (found == nullptr || fit.choice != Choice::kPartlyUsedFirst) {
+    found = Better(found, FindIn(UseClass::Extent::kWholeSegment, fit), fit.choice);
+  }
+  return found == nullptr ? nullptr : found->block;
 }
 
 uint64_t FreeIndex::LargestBytes() const {
   uint64_t largest = 0;
   for (const auto& [use_class, blocks] : classes_) {
-    if (use_class.part == kCommonPart && !blocks.empty()) largest = std::max(largest, (*blocks.rbegin())->bytes);
+    if (use_class.part != kCommonPart || blocks->empty()) continue;
+    largest = std::max(largest, blocks->Last()->key.bytes);
   }
   return largest;
 }
 
 void FreeIndex::DropEmptyClasses() {
-  std::erase_if(classes_, [](const auto& entry) { return entry.second.empty(); });
+  std::erase_if(classes_, [](const Class& entry) { return entry.blocks->empty(); });
+  memo_ = {};
 }
 
 }  // namespace commpool::internal::engine

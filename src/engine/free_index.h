@@ -4,10 +4,12 @@
 #ifndef COMMPOOL_SRC_ENGINE_FREE_INDEX_H_
 #define COMMPOOL_SRC_ENGINE_FREE_INDEX_H_
 
+#include <array>
 #include <cstdint>
-#include <map>
+#include <memory>
+#include <vector>
 
-#include "src/engine/block_set.h"
+#include "src/engine/sorted_blocks.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -46,6 +48,21 @@ class FreeIndex {
   void DropEmptyClasses();
 
  private:
+  // The order of the best fit: by size, then by place and never by address, so that every rank of a symmetric pool
+  // finds the same block.
+  struct Rank {
+    uint64_t bytes = 0;
+    uint64_t segment = 0;
+    uint64_t offset = 0;
+    // Sizes mostly differ: the rest is not looked at then.
+    friend bool operator<(const Rank& a, const Rank& b) {
+      if (a.bytes != b.bytes) return a.bytes < b.bytes;
+      return a.segment != b.segment ? a.segment < b.segment : a.offset < b.offset;
+    }
+  };
+  static Rank RankOf(const Block& block);
+  using Entry = SortedBlocks<Rank>::Entry;
+
   // Blocks of one owner and space that the same streams may take without a wait: anyone, one stream, or nobody.
   struct UseClass {
     Part part = kCommonPart;
@@ -53,16 +70,36 @@ class FreeIndex {
     enum class Extent : uint8_t { kPart, kWholeSegment } extent = Extent::kPart;
     enum class Kind : uint8_t { kIdle, kOneStream, kSeveral } kind = Kind::kIdle;
     StreamKey stream = 0;
-    friend auto operator<=>(const UseClass&, const UseClass&) = default;
+    // All but the stream in two words: classes are compared in every search.
+    uint64_t bits() const {
+      return static_cast<uint64_t>(space) << 16 | static_cast<uint64_t>(extent) << 8 | static_cast<uint64_t>(kind);
+    }
+    friend bool operator<(const UseClass& a, const UseClass& b) {
+      if (a.bits() != b.bits()) return a.bits() < b.bits();
+      return a.part != b.part ? a.part < b.part : a.stream < b.stream;
+    }
+    friend bool operator==(const UseClass&, const UseClass&) = default;
   };
-  static UseClass ClassOf(const Block& block);
-  Block* FindIn(UseClass::Extent extent, const Fit& fit) const;
-  static Block* Better(Block* a, Block* b, Choice choice);
-  static Block* ChooseFrom(const BlockSet<BySize>& blocks, const Fit& fit);
-  Block* ChooseFrom(const UseClass& use_class, const Fit& fit) const;
+  struct Class {
+    UseClass use_class;
+    std::unique_ptr<SortedBlocks<Rank>> blocks;
+  };
+  using Classes = std::vector<Class>;  // ascending, few
 
-  std::map<UseClass, BlockSet<BySize>> classes_;
-  SpareNodes spare_;
+  static UseClass ClassOf(const Block& block);
+  static size_t MemoPlace(const UseClass& use_class) {
+    return (use_class.bits() ^ use_class.bits() >> 6 ^ use_class.stream ^ use_class.stream >> 4) % kMemo;
+  }
+  Classes::const_iterator FindClass(const UseClass& use_class) const;
+  SortedBlocks<Rank>* BlocksOf(const UseClass& use_class) const;
+  static const Entry* Better(const Entry* a, const Entry* b, Choice choice);
+  static const Entry* ChooseFrom(const SortedBlocks<Rank>* blocks, const Fit& fit);
+  const Entry* FindIn(UseClass::Extent extent, const Fit& fit) const;
+
+  // The class that was last found at its place: its number in classes_, from 1.
+  static constexpr size_t kMemo = 16;
+  mutable std::array<uint32_t, kMemo> memo_ = {};
+  Classes classes_;
   uint64_t count_ = 0;
 };
 

@@ -1,7 +1,6 @@
 #include "src/engine/heap.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "src/base/bytes.h"
@@ -10,7 +9,8 @@
 
 namespace commpool::internal::engine {
 
-Heap::Heap(uint64_t alignment, MergePolicy policy) : alignment_(alignment), policy_(policy) {
+Heap::Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks)
+    : alignment_(alignment), policy_(policy), resting_(resting_blocks) {
   COMMPOOL_CHECK(IsPowerOfTwo(alignment), "the alignment of blocks is no power of two");
 }
 
@@ -30,7 +30,9 @@ SegmentIndex Heap::AddSegment(const SegmentRange& range, Space space, BlockState
   block->bytes = range.bytes;
   block->state = state;
   segment->first = block;
-  InsertBlock(segment->blocks, block, spare_);
+  segment->blocks.Insert(block->offset, block);
+  starts_.Insert(range.address, block);
+  NoteMoreFree(space);
   Enter(block);
   return segment->index;
 }
@@ -42,8 +44,9 @@ SegmentRange Heap::RemoveSegment(SegmentIndex index) {
   const SegmentRange range = segment.range;
   for (Block* block = segment.first; block != nullptr;) {
     Block* next = block->next;
+    if (block->state == BlockState::kResting) resting_.Remove(block);
     Leave(block);
-    EraseBlock(segment.blocks, block, spare_);
+    starts_.Erase(AddressOf(*block));
     arena_.Recycle(block);
     block = next;
   }
@@ -67,6 +70,8 @@ std::vector<SegmentIndex> Heap::WhollyFreeSegments() const {
 
 Block* Heap::Take(const Fit& fit) {
   COMMPOOL_CHECK(fit.bytes > 0 && fit.bytes % alignment_ == 0, "a block is asked for whose size was not rounded up");
+  if (Block* const rested = TakeResting(fit)) return MakeLive(rested, fit.part);
+  Wake();
   Block* block = free_index_.Find(fit);
   if (block == nullptr && fit.part != kCommonPart) {
     Fit idle = fit;
@@ -77,7 +82,12 @@ Block* Heap::Take(const Fit& fit) {
   if (block == nullptr) return nullptr;
   Leave(block);
   if (CutsRemainder(block->bytes, fit.bytes, alignment_)) Enter(Split(block, fit.bytes));
-  block->part = fit.part;
+  block->placement = HistoryOf(*block).Note();
+  return MakeLive(block, fit.part);
+}
+
+Block* Heap::MakeLive(Block* block, Part part) {
+  block->part = part;
   block->state = BlockState::kLive;
   ++block->segment->held_blocks;
   return block;
@@ -88,11 +98,63 @@ void Heap::Close(Block* block, BlockState state) {
   --block->segment->held_blocks;
   block->segment->last_touched = ++touches_;
   block->state = state;
-  if (state == BlockState::kFree) {
-    Settle(block);
-  } else {
+  if (state != BlockState::kFree) {
     Enter(block);
+  } else if (MayRest(*block)) {
+    HistoryOf(*block).NoteFree(block->placement);
+    block->state = BlockState::kResting;
+    if (resting_.full()) WakeBlock(resting_.oldest());
+    Enter(block);
+    resting_.Add(block);
+  } else {
+    HistoryOf(*block).NoteFree(block->placement);
+    Settle(block);
   }
+}
+
+bool Heap::MayRest(const Block& block) const {
+  return resting_.enabled() && HistoryOf(block).IsCurrent(block.placement) && block.bytes > kSmallBytes &&
+         block.part == kCommonPart;
+}
+
+Block* Heap::TakeResting(const Fit& fit) {
+  if (resting_.empty() || fit.part != kCommonPart) return nullptr;
+  Block* const block = resting_.TakeLast([&](const Block& rested) {
+    if (rested.bytes != fit.bytes || rested.segment->space != fit.space) return false;
+    if (!HistoryOf(rested).IsCurrent(rested.placement)) return false;
+    if (fit.reuse == Reuse::kAnyStream) return true;
+    return std::all_of(rested.uses.begin(), rested.uses.end(),
+                       [&](const Use& use) { return fit.reuse == Reuse::kSameStream && use.stream == fit.stream; });
+  });
+  if (block != nullptr) Leave(block);
+  return block;
+}
+
+void Heap::WakeBlock(Block* block) {
+  resting_.Remove(block);
+  Leave(block);
+  block->state = BlockState::kFree;
+  Settle(block);
+}
+
+void Heap::Wake() {
+  while (!resting_.empty()) WakeBlock(resting_.oldest());
+}
+
+uint64_t Heap::LargestFree() const {
+  uint64_t largest = free_index_.LargestBytes();
+  for (const Block* block : resting_) {
+    // Whether neighbours merge is asked of each pair: three of which only two merge are counted as one.
+    const auto merges = [&](const Block& a, const Block& b) {
+      return IsFreeMemory(a) && IsFreeMemory(b) && UsesMerge(a, b);
+    };
+    const Block* first = block;
+    while (first->previous != nullptr && merges(*first->previous, *first)) first = first->previous;
+    uint64_t bytes = first->bytes;
+    for (; first->next != nullptr && merges(*first, *first->next); first = first->next) bytes += first->next->bytes;
+    largest = std::max(largest, bytes);
+  }
+  return largest;
 }
 
 void Heap::Open(Block* block) {
@@ -100,6 +162,7 @@ void Heap::Open(Block* block) {
                  "a block is opened that is not closed");
   Leave(block);
   block->state = BlockState::kFree;
+  NoteMoreFree(block->segment->space);
   Settle(block);
 }
 
@@ -107,29 +170,35 @@ Block* Heap::ChangeUses(Block* block, const std::function<void(std::vector<Use>&
   COMMPOOL_CHECK(block->state != BlockState::kLive, "the uses of a live block are its allocation's");
   Leave(block);
   change(block->uses);
+  if (policy_ != MergePolicy::kAlways) NoteMoreFree(block->segment->space);
   if (block->state == BlockState::kFree) return Settle(block);
   Enter(block);
   return block;
 }
 
 Block* Heap::Find(Address address) const {
+  if (Block* const block = starts_.Find(address)) return block;
   const HeapSegment* segment = page_map_.Find(address);
   if (segment == nullptr) return nullptr;
   // Blocks cover the segment, so the last that starts at or before the address holds it.
-  return *std::prev(segment->blocks.upper_bound(address - segment->range.address));
+  return segment->blocks.LastUpTo(address - segment->range.address)->block;
 }
 
 bool Heap::Mergeable(const Block& a, const Block& b) const {
-  if (a.state != b.state || a.part != b.part) return false;
-  if (a.state == BlockState::kUnmapped) return true;
-  if (a.state != BlockState::kFree) return false;
+  if (a.state != b.state) return false;
+  if (a.state == BlockState::kUnmapped) return a.part == b.part;
+  return a.state == BlockState::kFree && UsesMerge(a, b);
+}
+
+bool Heap::UsesMerge(const Block& a, const Block& b) const {
+  if (a.part != b.part) return false;
   const bool compatible = policy_ == MergePolicy::kCompatible && (a.uses.empty() || b.uses.empty());
   return policy_ == MergePolicy::kAlways || compatible || a.uses == b.uses;
 }
 
 bool Heap::Holds(const Block& block) {
   if (block.state == BlockState::kUnmapped) return false;
-  return block.state != BlockState::kFree || block.part != kCommonPart;
+  return !IsFreeMemory(block) || block.part != kCommonPart;
 }
 
 void Heap::Enter(Block* block) {
@@ -164,7 +233,8 @@ Block* Heap::Settle(Block* block) {
 }
 
 void Heap::Absorb(Block* lower, Block* upper) {
-  EraseBlock(lower->segment->blocks, upper, spare_);
+  lower->segment->blocks.Erase(upper->offset);
+  starts_.Erase(AddressOf(*upper));
   lower->bytes += upper->bytes;
   lower->freed_at = std::max(lower->freed_at, upper->freed_at);
   UniteUses(lower->uses, upper->uses);
@@ -188,28 +258,60 @@ Block* Heap::Split(Block* block, uint64_t bytes) {
   if (rest->next != nullptr) rest->next->previous = rest;
   block->next = rest;
   block->bytes = bytes;
-  InsertBlock(rest->segment->blocks, rest, spare_);
+  rest->segment->blocks.Insert(rest->offset, rest);
+  starts_.Insert(AddressOf(*rest), rest);
   return rest;
 }
 
-void Heap::Unify(StreamKey stream) {
-  const auto usable = [&](const Block& block) {
-    return block.state == BlockState::kFree && block.part == kCommonPart &&
-           std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
-  };
-  for (const auto& [index, segment] : segments_) {
-    for (Block* block = segment->first; block != nullptr; block = block->next) {
-      while (usable(*block) && block->next != nullptr && usable(*block->next)) {
-        Leave(block);
-        Leave(block->next);
-        Absorb(block, block->next);
-        Enter(block);
-      }
+template <typename Usable>
+void Heap::UnifyIn(HeapSegment& segment, Usable usable) {
+  for (Block* block = segment.first; block != nullptr; block = block->next) {
+    if (!usable(*block)) continue;
+    while (block->next != nullptr && usable(*block->next)) {
+      Leave(block);
+      Leave(block->next);
+      Absorb(block, block->next);
+      Enter(block);
     }
   }
 }
 
+void Heap::Unify(StreamKey stream) {
+  Wake();
+  for (PlacementHistory& history : histories_) history.NoteOther();
+  for (const auto& [index, segment] : segments_) {
+    UnifyIn(*segment, [&](const Block& block) {
+      return block.state == BlockState::kFree && block.part == kCommonPart &&
+             std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
+    });
+  }
+}
+
+void Heap::UnifyAll(Space space) {
+  Wake();
+  histories_[static_cast<size_t>(space)].NoteOther();
+  for (const auto& [index, segment] : segments_) {
+    if (segment->space != space) continue;
+    UnifyIn(*segment, [](const Block& block) { return block.state == BlockState::kFree && block.part == kCommonPart; });
+  }
+}
+
+uint64_t Heap::LargestUnited(Space space) const {
+  uint64_t largest = 0;
+  for (const auto& [index, segment] : segments_) {
+    if (segment->space != space) continue;
+    uint64_t together = 0;
+    for (const Block* block = segment->first; block != nullptr; block = block->next) {
+      together = IsFreeMemory(*block) && block->part == kCommonPart ? together + block->bytes : 0;
+      largest = std::max(largest, together);
+    }
+  }
+  return largest;
+}
+
 void Heap::ReleasePart(Part part) {
+  Wake();
+  for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     for (Block* block = segment->first; block != nullptr; block = block->next) {
       if (block->part != part) continue;
@@ -244,6 +346,7 @@ void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to) {
   if (block->bytes > range.bytes) Enter(Split(block, range.bytes));
   block->state = to;
   block->uses.clear();
+  NoteMoreFree(block->segment->space);
   Settle(block);
 }
 

@@ -6,6 +6,7 @@
 #ifndef COMMPOOL_SRC_ENGINE_HEAP_H_
 #define COMMPOOL_SRC_ENGINE_HEAP_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,18 +15,21 @@
 
 #include "src/engine/block.h"
 #include "src/engine/block_arena.h"
+#include "src/engine/block_table.h"
 #include "src/engine/fence_book.h"
 #include "src/engine/free_index.h"
 #include "src/engine/heap_segment.h"
 #include "src/engine/page_map.h"
+#include "src/engine/resting_blocks.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
 
 class Heap {
  public:
-  // REQUIRES: alignment is a power of two. Blocks start at its multiples.
-  Heap(uint64_t alignment, MergePolicy policy);
+  // REQUIRES: alignment is a power of two. Blocks start at its multiples. So many large blocks rest when they are
+  // freed.
+  Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks = 0);
 
   // The range becomes one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
   SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, BlockState state = BlockState::kFree);
@@ -36,11 +40,13 @@ class Heap {
   uint32_t segments_ever() const { return next_index_; }
 
   // The best fit, cut to size and live, with the uses that it had as a free block; null where none fits. A graph takes
-  // idle memory of the whole pool where its own does not suffice. REQUIRES: bytes is a multiple of the alignment, not
-  // 0.
+  // idle memory of the whole pool where its own does not suffice. A block that rests and has the very size goes first.
+  // REQUIRES: bytes is a multiple of the alignment, not 0.
   Block* Take(const Fit& fit);
   // A live block ends: free (and merged), or closed in another state. REQUIRES: `state` is not kLive.
   void Close(Block* block, BlockState state);
+  // All that rests merges with its neighbours: before free memory is looked at as a whole.
+  void Wake();
   // A closed block becomes free, and merges. REQUIRES: it awaits fences, or is deferred.
   void Open(Block* block);
 
@@ -49,6 +55,11 @@ class Heap {
 
   // Free neighbours that this stream may take at once, or nobody uses any more, become one: the stream's.
   void Unify(StreamKey stream);
+
+  // All free neighbours of the common part become one, whoever uses them: for a request that waits for the uses.
+  void UnifyAll(Space space);
+  // The largest block that UnifyAll would make.
+  uint64_t LargestUnited(Space space) const;
 
   // The free memory of a graph becomes the whole pool's.
   void ReleasePart(Part part);
@@ -59,6 +70,11 @@ class Heap {
 
   // The block that holds the address, in whatever state; null outside the segments.
   Block* Find(Address address) const;
+  // The one that begins there: null where none does.
+  Block* FindStart(Address address) const { return starts_.Find(address); }
+
+  // The largest block that free memory has, or will have when what rests wakes.
+  uint64_t LargestFree() const;
 
   uint64_t alignment() const { return alignment_; }
   MergePolicy policy() const { return policy_; }
@@ -66,6 +82,7 @@ class Heap {
   const std::map<SegmentIndex, std::unique_ptr<HeapSegment>>& segments() const { return segments_; }
   const FreeIndex& free_index() const { return free_index_; }
   FreeIndex& free_index() { return free_index_; }
+  const RestingBlocks& resting() const { return resting_; }
   const FenceBook& fences() const { return fences_; }
   FenceBook& fences() { return fences_; }
 
@@ -78,10 +95,28 @@ class Heap {
   bool Mergeable(const Block& a, const Block& b) const;
 
  private:
+  // Notes that free memory came to the space, or may serve other streams than before.
+  void NoteMoreFree(Space space) { histories_[static_cast<size_t>(space)].NoteOther(); }
+  PlacementHistory& HistoryOf(const Block& block) { return histories_[static_cast<size_t>(block.segment->space)]; }
+  const PlacementHistory& HistoryOf(const Block& block) const {
+    return histories_[static_cast<size_t>(block.segment->space)];
+  }
+  // Whether a block that is freed now may rest.
+  bool MayRest(const Block& block) const;
+  void WakeBlock(Block* block);
+  Block* TakeResting(const Fit& fit);
+  Block* MakeLive(Block* block, Part part);
+  // Whether free neighbours with these uses would be one block.
+  bool UsesMerge(const Block& a, const Block& b) const;
+
   // A block that is not live enters, or leaves, the books that follow from its state, bytes and uses. Whoever changes
   // one of these takes it out first.
   void Enter(Block* block);
   void Leave(Block* block);
+
+  // Neighbours that the predicate accepts become one.
+  template <typename Usable>
+  void UnifyIn(HeapSegment& segment, Usable usable);
 
   // Merges a block that is in no book with its neighbours, and enters the result. The lower one first: a growth fills
   // the addresses above free memory of the stream that asked, and what another stream used may lie behind them.
@@ -94,9 +129,11 @@ class Heap {
   uint64_t alignment_;
   MergePolicy policy_;
   BlockArena arena_;
-  SpareNodes spare_;
   std::map<SegmentIndex, std::unique_ptr<HeapSegment>> segments_;
   PageMap page_map_;
+  BlockTable starts_;
+  RestingBlocks resting_;
+  std::array<PlacementHistory, 2> histories_;  // by space
   FreeIndex free_index_;
   FenceBook fences_;
   SegmentIndex next_index_ = 0;

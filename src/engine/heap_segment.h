@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "src/engine/block_set.h"
+#include "src/engine/sorted_blocks.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -14,9 +14,9 @@ struct HeapSegment {
   SegmentRange range;
   Block* first = nullptr;
   Space space = Space::kLarge;
-  uint64_t held_blocks = 0;   // live, awaiting fences, deferred, moving, or free memory of a graph
-  uint64_t last_touched = 0;  // rises with every block that is closed
-  BlockSet<ByOffset> blocks;
+  uint64_t held_blocks = 0;       // live, awaiting fences, deferred, moving, or free memory of a graph
+  uint64_t last_touched = 0;      // rises with every block that is closed
+  SortedBlocks<uint64_t> blocks;  // by offset
 };
 
 inline Address AddressOf(const Block& block) { return block.segment->range.address + block.offset; }

@@ -21,6 +21,7 @@ BlockView ViewOf(const Block& block) {
       view.state = BlockView::State::kLive;
       break;
     case BlockState::kFree:
+    case BlockState::kResting:
       view.state = BlockView::State::kFree;
       break;
     case BlockState::kAwaitingFences:
@@ -46,8 +47,11 @@ BlockState StateAfter(Disposal disposal, bool owes_fence) {
 std::optional<Served> Ledger::Serve(const Request& request) {
   Block* block = heap_.Take(request.fit());
   if (block == nullptr) return std::nullopt;
-  Served served{AddressOf(*block), block->bytes, WaitsOf(block->uses, request.stream)};
-  block->uses.clear();
+  Served served{AddressOf(*block), block->bytes, {}};
+  if (!block->uses.empty()) {
+    served.waits = WaitsOf(block->uses, request.stream);
+    block->uses.clear();
+  }
   block->stream = request.stream;
   block->stream_over = false;
   block->requested = request.requested;
@@ -133,7 +137,7 @@ void Ledger::ForgetStream(StreamKey stream) {
 void Ledger::DropUses(const std::function<bool(const Block&, const Use&)>& over) {
   for (const auto& [index, segment] : heap_.segments()) {
     for (Block* block = segment->first; block != nullptr;) {
-      const bool closed = block->state != BlockState::kFree;
+      const bool closed = !IsFreeMemory(*block);
       const auto dropped = [&](const Use& use) { return over(*block, use) && !(closed && use.owed()); };
       if (block->state == BlockState::kLive || std::none_of(block->uses.begin(), block->uses.end(), dropped)) {
         block = block->next;
@@ -197,10 +201,10 @@ bool Ledger::IsIdle(SegmentIndex segment) const {
   return true;
 }
 
-Result<Block*> Ledger::LiveBlock(const std::string& call, Address address) const {
-  Block* block = heap_.Find(address);
-  if (block != nullptr && block->state == BlockState::kLive && AddressOf(*block) == address) return block;
-  return NoLiveBlock(call, address, block);
+Result<Block*> Ledger::LiveBlock(const char* call, Address address) const {
+  Block* block = heap_.FindStart(address);
+  if (block != nullptr && block->state == BlockState::kLive) return block;
+  return NoLiveBlock(call, address, heap_.Find(address));
 }
 
 Result<BlockView> Ledger::Find(Address address) const {
@@ -212,7 +216,7 @@ Result<BlockView> Ledger::Find(Address address) const {
 Counters Ledger::counters() const {
   Counters counters = counters_;
   counters.free_bytes = counters.reserved_bytes.current - counters.allocated_bytes.current;
-  counters.largest_free_block = heap_.free_index().LargestBytes();
+  counters.largest_free_block = heap_.LargestFree();
   counters.pending_bytes = heap_.pending_bytes();
   return counters;
 }

@@ -13,6 +13,7 @@
 
 #include "commpool/status.h"
 #include "src/engine/heap.h"
+#include "src/engine/size_policy.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -44,13 +45,18 @@ struct Closed {
 
 class Ledger {
  public:
-  Ledger(uint64_t alignment, MergePolicy policy) : heap_(alignment, policy) {}
+  explicit Ledger(const EngineOptions& options) : Ledger(options, options.merge) {}
+  Ledger(const EngineOptions& options, MergePolicy policy) : heap_(options.alignment, policy, options.resting_blocks) {}
 
   std::optional<Served> Serve(const Request& request);
   // Whether Serve would find a block in the whole pool's free memory.
   bool CanServe(const Fit& fit) const { return heap_.free_index().Find(fit) != nullptr; }
+  // What rests merges with its neighbours.
+  void Wake() { heap_.Wake(); }
   // Free neighbours that the stream may take at once become one.
   void Unify(StreamKey stream) { heap_.Unify(stream); }
+  // All free neighbours become one, whoever uses them.
+  void UnifyAll(Space space) { heap_.UnifyAll(space); }
   Result<Closed> Close(Address address, Disposal disposal);
   void ReleaseDeferred(Block* block) { heap_.Open(block); }
 
@@ -88,9 +94,11 @@ class Ledger {
 
   Result<BlockView> Find(Address address) const;
   // The live block that starts at the address; an error that names `call` and the likely cause.
-  Result<Block*> LiveBlock(const std::string& call, Address address) const;
+  Result<Block*> LiveBlock(const char* call, Address address) const;
 
   Counters counters() const;
+  // The same without what has to be looked for: free, largest and pending bytes.
+  const Counters& sums() const { return counters_; }
   void ResetPeaks();
   std::vector<BlockView> Snapshot() const;
 

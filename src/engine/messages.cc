@@ -26,6 +26,7 @@ Status NoLiveBlock(const std::string& call, Address address, const Block* holder
       return Status(StatusCode::kNotFound, prefix + "the address lies inside a live block of " + place +
                                                "; pass the address that allocate returned");
     case BlockState::kFree:
+    case BlockState::kResting:
       return Status(StatusCode::kNotFound,
                     prefix + "it lies in a free block of " + place + ": freed already, or never allocated");
     case BlockState::kUnmapped:

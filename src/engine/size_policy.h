@@ -28,6 +28,7 @@ struct EngineOptions {
   MergePolicy merge = MergePolicy::kSameUses;
   Choice choice = Choice::kBestFit;        // of large blocks
   uint64_t page_bytes = 32 * 1024 * 1024;  // of an expandable pool: the largest page
+  uint32_t resting_blocks = 4;             // large blocks that wait for a request of their size before they merge
   uint64_t segment_bytes = 0;              // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };
 

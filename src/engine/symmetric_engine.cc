@@ -10,7 +10,7 @@
 namespace commpool::internal::engine {
 
 SymmetricEngine::SymmetricEngine(const EngineOptions& options, FreeOrder order)
-    : options_(options), order_(order), ledger_(options.alignment, MergePolicy::kAlways) {
+    : options_(options), order_(order), ledger_(options, MergePolicy::kAlways) {
   CheckOptions(options);
 }
 
@@ -33,7 +33,8 @@ Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream) {
 
 bool SymmetricEngine::CanServe(uint64_t bytes) const {
   const Result<RequestSizes> sizes = SizesOf(bytes, options_);
-  return sizes.ok() && ledger_.CanServe({.bytes = sizes->block_bytes, .reuse = Reuse::kAnyStream});
+  // What rests merges whatever its uses are: the largest block then is known without waking any.
+  return sizes.ok() && ledger_.heap().LargestFree() >= sizes->block_bytes;
 }
 
 Result<Freed> SymmetricEngine::Free(Address address) {

@@ -1,0 +1,53 @@
+// From the address at which a block begins to the block: one probe, whatever the number of blocks.
+//
+// Open addressing with linear probing; an erased entry closes the gap behind it, so that no walk grows with the
+// history. Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_BLOCK_TABLE_H_
+#define COMMPOOL_SRC_ENGINE_BLOCK_TABLE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "src/engine/block.h"
+
+namespace commpool::internal::engine {
+
+class BlockTable {
+ public:
+  BlockTable() : entries_(kLeastSize) {}
+
+  // REQUIRES: no block begins there.
+  void Insert(Address address, Block* block);
+  // REQUIRES: a block begins there.
+  void Erase(Address address);
+
+  // Null where none begins there.
+  Block* Find(Address address) const {
+    for (size_t place = HomeOf(address);; place = Next(place)) {
+      const Entry& entry = entries_[place];
+      if (entry.block == nullptr || entry.address == address) return entry.block;
+    }
+  }
+
+  uint64_t count() const { return count_; }
+
+ private:
+  struct Entry {
+    Address address = 0;
+    Block* block = nullptr;
+  };
+  static constexpr size_t kLeastSize = 64;
+
+  // Blocks begin at multiples of large powers of two: the product's upper bits depend on all of the address.
+  size_t HomeOf(Address address) const { return (address * 0x9e3779b97f4a7c15u) >> shift_; }
+  size_t Next(size_t place) const { return (place + 1) & (entries_.size() - 1); }
+  void Grow();
+
+  std::vector<Entry> entries_;  // a power of two, at most half of them full
+  int shift_ = 58;              // 64 - log2 of their number
+  uint64_t count_ = 0;
+};
+
+}  // namespace commpool::internal::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_BLOCK_TABLE_H_

@@ -1,0 +1,65 @@
+// The last few large blocks that were freed, as they were: not merged yet, for the next request is often for one of
+// them.
+//
+// A request of the same size takes the one that came last; any other request wakes them all first, so that whole free
+// memory is searched. What rests, and what is taken, depends on the order of calls alone. Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_RESTING_BLOCKS_H_
+#define COMMPOOL_SRC_ENGINE_RESTING_BLOCKS_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "src/engine/block.h"
+
+namespace commpool::internal::engine {
+
+class RestingBlocks {
+ public:
+  // More would be walked for longer than a search takes.
+  static constexpr size_t kMost = 16;
+
+  // REQUIRES: most <= kMost. 0 rests none.
+  explicit RestingBlocks(size_t most) : most_(most) {}
+
+  bool enabled() const { return most_ > 0; }
+  bool empty() const { return count_ == 0; }
+  bool full() const { return count_ == most_; }
+  // REQUIRES: not empty.
+  Block* oldest() const { return blocks_[0]; }
+  // REQUIRES: not full.
+  void Add(Block* block) { blocks_[count_++] = block; }
+
+  // The last that came of those that the predicate accepts; it is not among them any more. Null where it accepts none.
+  template <typename Accepts>
+  Block* TakeLast(Accepts accepts) {
+    for (size_t place = count_; place-- > 0;) {
+      Block* const block = blocks_[place];
+      if (!accepts(*block)) continue;
+      RemoveAt(place);
+      return block;
+    }
+    return nullptr;
+  }
+
+  // REQUIRES: the block rests.
+  void Remove(const Block* block) { RemoveAt(static_cast<size_t>(std::find(begin(), end(), block) - begin())); }
+
+  Block* const* begin() const { return blocks_.data(); }
+  Block* const* end() const { return blocks_.data() + count_; }
+
+ private:
+  void RemoveAt(size_t place) {
+    std::copy(blocks_.begin() + static_cast<long>(place) + 1, blocks_.begin() + static_cast<long>(count_),
+              blocks_.begin() + static_cast<long>(place));
+    --count_;
+  }
+
+  size_t most_;
+  size_t count_ = 0;
+  std::array<Block*, kMost> blocks_ = {};  // the oldest first
+};
+
+}  // namespace commpool::internal::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_RESTING_BLOCKS_H_
