@@ -3,9 +3,26 @@
 #include <algorithm>
 #include <limits>
 
+#include "src/base/bytes.h"
 #include "src/base/check.h"
 
 namespace commpool::internal::engine {
+
+namespace {
+
+// What a pool may hold over the most that was ever asked for at once, before pages move that leave splinters behind.
+constexpr uint64_t kMostExcessShare = 100;
+
+}  // namespace
+
+uint64_t ExpandableEngine::PageBytes(Space space, uint64_t reserved_bytes) const {
+  // Pages of small blocks are small, because a single block keeps one from moving.
+  if (space == Space::kSmall) return options().granularity;
+  const bool asked_for = options().segment_bytes != 0;
+  if (asked_for || options().page_share == 0) return options().page_bytes;
+  const uint64_t share = RoundDown(reserved_bytes / options().page_share, options().granularity);
+  return std::clamp(share, std::min(options().granularity, options().page_bytes), options().page_bytes);
+}
 
 SegmentIndex ExpandableEngine::AddTerritory(const SegmentRange& range, Space space) {
   return ledger().AddTerritory(range, space);
@@ -16,14 +33,36 @@ bool ExpandableEngine::IsEmptyTerritory(SegmentIndex index) const {
   return first->next == nullptr && first->state == BlockState::kUnmapped;
 }
 
+uint64_t ExpandableEngine::NeededWith(uint64_t requested) const {
+  const Counter& asked = ledger().sums().requested_bytes;
+  return std::max(asked.peak, asked.current + requested);
+}
+
+Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) {
+  Result<Grow> growth = CachingEngine::GrowthFor(bytes, stream, reuse);
+  if (!growth.ok() || growth->bytes == 0 || options().wait_share == 0) return growth;
+  const Result<RequestSizes> sizes = SizesOf(bytes, options());
+  const uint64_t needed = NeededWith(bytes);
+  if (ledger().sums().reserved_bytes.current + sizes->block_bytes <= needed + needed / options().wait_share)
+    return growth;
+  if (ledger().heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
+  ledger().UnifyAll(sizes->space);
+  return Grow{};
+}
+
 Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors) {
   Result<RequestSizes> sizes = SizesOf(bytes, options());
   if (!sizes.ok()) return sizes.status();
   ledger().Wake();
   ExpansionRequest request{sizes->block_bytes,  stream, sizes->space, donors, options().granularity,
                            options().page_bytes};
-  // Pages of small blocks are small, because a single block keeps one from moving.
-  if (sizes->space == Space::kSmall) request.page_bytes = options().granularity;
+  const Counters& counters = ledger().sums();
+  request.page_bytes = PageBytes(sizes->space, counters.reserved_bytes.current + sizes->block_bytes);
+  Expansion plan = PlanExpansion(ledger().heap(), pages_, request);
+  if (donors != Donors::kWhole || plan.made_bytes() == 0) return plan;
+  const uint64_t needed = NeededWith(bytes);
+  if (counters.reserved_bytes.current + plan.made_bytes() <= needed + needed / kMostExcessShare) return plan;
+  request.donors = Donors::kAll;
   return PlanExpansion(ledger().heap(), pages_, request);
 }
 

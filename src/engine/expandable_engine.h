@@ -24,6 +24,10 @@ class ExpandableEngine final : public CachingEngine {
   void RemoveTerritory(SegmentIndex index) { ledger().RemoveTerritory(index); }
   bool IsEmptyTerritory(SegmentIndex index) const;
 
+  // The segment that Allocate would ask for; 0 bytes where free memory suffices, or where memory that other streams
+  // used does and the pool has more than enough: then kAnyStream serves, with waits on the device.
+  Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse);
+
   // How to make room for a request that Allocate answered with Grow.
   Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors);
 
@@ -47,6 +51,11 @@ class ExpandableEngine final : public CachingEngine {
   void CheckInvariants() const override;
 
  private:
+  // The most that was ever asked for at once, with a request that is about to come.
+  uint64_t NeededWith(uint64_t requested) const;
+  // The largest page to make while the pool has so much.
+  uint64_t PageBytes(Space space, uint64_t reserved_bytes) const;
+
   Pages pages_;
 };
 

@@ -28,8 +28,14 @@ struct EngineOptions {
   MergePolicy merge = MergePolicy::kSameUses;
   Choice choice = Choice::kBestFit;        // of large blocks
   uint64_t page_bytes = 32 * 1024 * 1024;  // of an expandable pool: the largest page
-  uint32_t resting_blocks = 4;             // large blocks that wait for a request of their size before they merge
-  uint64_t segment_bytes = 0;              // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
+  // Of an expandable pool. A page is at most this part of the pool's memory, for what a live block keeps of a page is
+  // lost to the others; 0 makes all as large as page_bytes.
+  uint64_t page_share = 1024;
+  // By which part of the most that was ever asked for at once it may exceed that, before a request takes what other
+  // streams used and waits on the device; 0 always grows. Both were chosen by replaying traces.
+  uint64_t wait_share = 20;
+  uint32_t resting_blocks = 4;  // large blocks that wait for a request of their size before they merge
+  uint64_t segment_bytes = 0;   // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };
 
 // Aborts where the options contradict themselves: pools check what users set.

@@ -1,0 +1,116 @@
+// What an expandable pool prefers: small pages while it is small, splinters to growth, other streams' memory to growth.
+#include <gtest/gtest.h>
+
+#include "src/base/bytes.h"
+#include "src/engine/expandable_engine.h"
+
+namespace commpool::internal::engine {
+namespace {
+
+constexpr Address kBase = 0x7f0000000000;
+constexpr StreamKey kStream = 1;
+constexpr StreamKey kOther = 2;
+
+class ExpandablePolicyTest : public ::testing::Test {
+ protected:
+  explicit ExpandablePolicyTest(uint64_t segment_bytes = 0) : engine_(Options(segment_bytes)) {
+    engine_.AddTerritory({kBase, uint64_t{256} << 30}, Space::kLarge);
+  }
+  ~ExpandablePolicyTest() override { engine_.CheckInvariants(); }
+
+  static EngineOptions Options(uint64_t segment_bytes) {
+    EngineOptions options;
+    options.rounding = Rounding::kClasses;
+    options.spaces = Spaces::kApart;
+    options.merge = MergePolicy::kCompatible;
+    options.choice = Choice::kFirstFit;
+    options.segment_bytes = segment_bytes;
+    return options;
+  }
+  Address Serve(uint64_t bytes, StreamKey stream = kStream, Reuse reuse = Reuse::kSameStream) {
+    const Result<Outcome> outcome = engine_.Allocate(bytes, stream, reuse);
+    return std::holds_alternative<Served>(*outcome) ? std::get<Served>(*outcome).address : 0;
+  }
+  Address Make(uint64_t bytes, StreamKey stream = kStream) {
+    if (const Address address = Serve(bytes, stream)) return address;
+    const Result<Expansion> plan = engine_.Plan(bytes, stream, Donors::kNone);
+    EXPECT_TRUE(plan.ok() && engine_.CanClaim(*plan));
+    engine_.Claim(*plan);
+    engine_.Settle(*plan);
+    return Serve(bytes, stream);
+  }
+  uint64_t LargestPage() const {
+    uint64_t largest = 0;
+    for (const auto& [address, bytes] : engine_.pages()) largest = std::max(largest, bytes);
+    return largest;
+  }
+
+  ExpandableEngine engine_;
+};
+
+class ExplicitPagesTest : public ExpandablePolicyTest {
+ protected:
+  ExplicitPagesTest() : ExpandablePolicyTest(32 * kMiB) {}
+};
+
+TEST_F(ExpandablePolicyTest, MakesPagesThatAreASmallPartOfThePool) {
+  Make(kGiB);
+  EXPECT_EQ(LargestPage(), 2 * kMiB);
+  Make(15 * kGiB);
+  EXPECT_EQ(LargestPage(), 16 * kMiB);
+  Make(48 * kGiB);
+  EXPECT_EQ(LargestPage(), 32 * kMiB) << "the most that the options allow";
+}
+
+TEST_F(ExplicitPagesTest, MakesThePagesThatTheProgramAskedFor) {
+  Make(kGiB);
+  EXPECT_EQ(LargestPage(), 32 * kMiB);
+}
+
+// Each freed block has one whole page among parts of others, which would be left behind.
+TEST_F(ExplicitPagesTest, MovesPagesThatLeaveSplintersRatherThanGrowFarBeyondTheNeed) {
+  std::vector<Address> freed;
+  for (int index = 0; index < 16; ++index) {
+    Make(33 * kMiB);
+    freed.push_back(Make(62 * kMiB));
+  }
+  Make(33 * kMiB);
+  for (const Address address : freed) ASSERT_TRUE(engine_.Free(address).ok());
+  engine_.DeviceIdle(engine_.Now());
+  const Result<Expansion> plan = engine_.Plan(256 * kMiB, kStream, Donors::kWhole);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_GT(plan->moved_bytes(), 0u);
+}
+
+TEST_F(ExpandablePolicyTest, TakesWhatAnotherStreamUsedRatherThanGrowFarBeyondTheNeed) {
+  const Address first = Make(kGiB);
+  Make(kGiB);
+  ASSERT_TRUE(engine_.Free(first).ok());
+  EXPECT_EQ(Serve(kGiB, kOther), 0u) << "it asks before it waits";
+  EXPECT_EQ(engine_.GrowthFor(kGiB, kOther, Reuse::kSameStream)->bytes, 0u);
+  const Result<Outcome> waited = engine_.Allocate(kGiB, kOther, Reuse::kAnyStream);
+  EXPECT_EQ(std::get<Served>(*waited).address, first);
+  EXPECT_EQ(std::get<Served>(*waited).waits, (std::vector<StreamUse>{{kStream, kNoFence}}));
+}
+
+TEST_F(ExpandablePolicyTest, GrowsForAnotherStreamWhileThePoolHoldsWhatTheProgramNeeds) {
+  const Address first = Make(kGiB);
+  ASSERT_TRUE(engine_.Free(first).ok());
+  EXPECT_NE(engine_.GrowthFor(2 * kGiB, kOther, Reuse::kSameStream)->bytes, 0u);
+}
+
+TEST_F(ExpandablePolicyTest, JoinsWhatSeveralStreamsUsedForARequestThatWaitsForAll) {
+  const Address mine = Make(64 * kMiB, kStream);
+  const Address others = Make(64 * kMiB, kOther);
+  ASSERT_EQ(others, mine + 64 * kMiB);
+  ASSERT_TRUE(engine_.Free(mine).ok());
+  ASSERT_TRUE(engine_.Free(others).ok());
+  constexpr StreamKey kThird = 3;
+  EXPECT_EQ(engine_.GrowthFor(128 * kMiB, kThird, Reuse::kSameStream)->bytes, 0u);
+  const Result<Outcome> waited = engine_.Allocate(128 * kMiB, kThird, Reuse::kAnyStream);
+  ASSERT_TRUE(std::holds_alternative<Served>(*waited));
+  EXPECT_EQ(std::get<Served>(*waited).waits, (std::vector<StreamUse>{{kStream, kNoFence}, {kOther, kNoFence}}));
+}
+
+}  // namespace
+}  // namespace commpool::internal::engine
