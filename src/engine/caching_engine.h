@@ -63,6 +63,8 @@ class CachingEngine : public Engine {
   // Fences that have not passed, oldest first: also those whose blocks were handed out since, so that the pool gives
   // their events back.
   std::vector<Fence> PendingFences() const override;
+  // Whether there are any: one load.
+  bool HasPendingFences() const override { return ledger_.HasPendingFences(); }
 
   SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge) override;
   // Whether a segment has neither live blocks nor streams that may still use one.

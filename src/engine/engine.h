@@ -27,6 +27,8 @@ class Engine {
   virtual void FencePassed(Fence fence) = 0;
   // Fences that have not passed, oldest first.
   virtual std::vector<Fence> PendingFences() const = 0;
+  // Whether there are any: one load.
+  virtual bool HasPendingFences() const = 0;
   // The device was synchronised after `moment` = Now(): nobody uses a block that was freed before it.
   virtual Moment Now() const = 0;
   virtual void DeviceIdle(Moment moment) = 0;

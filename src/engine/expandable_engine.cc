@@ -12,15 +12,20 @@ namespace {
 
 // What a pool may hold over the most that was ever asked for at once, before pages move that leave splinters behind.
 constexpr uint64_t kMostExcessShare = 100;
+// A page may be this part of the request that it is made for, where that is more: large requests, and what is reserved
+// in advance, are made in few pages.
+constexpr uint64_t kRequestShare = 64;
 
 }  // namespace
 
-uint64_t ExpandableEngine::PageBytes(Space space, uint64_t reserved_bytes) const {
+uint64_t ExpandableEngine::PageBytes(const RequestSizes& sizes) const {
   // Pages of small blocks are small, because a single block keeps one from moving.
-  if (space == Space::kSmall) return options().granularity;
+  if (sizes.space == Space::kSmall) return options().granularity;
   const bool asked_for = options().segment_bytes != 0;
   if (asked_for || options().page_share == 0) return options().page_bytes;
-  const uint64_t share = RoundDown(reserved_bytes / options().page_share, options().granularity);
+  const uint64_t memory = ledger().sums().reserved_bytes.current + sizes.block_bytes;
+  const uint64_t most = std::max(memory / options().page_share, sizes.block_bytes / kRequestShare);
+  const uint64_t share = RoundDown(most, options().granularity);
   return std::clamp(share, std::min(options().granularity, options().page_bytes), options().page_bytes);
 }
 
@@ -57,7 +62,7 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
   ExpansionRequest request{sizes->block_bytes,  stream, sizes->space, donors, options().granularity,
                            options().page_bytes};
   const Counters& counters = ledger().sums();
-  request.page_bytes = PageBytes(sizes->space, counters.reserved_bytes.current + sizes->block_bytes);
+  request.page_bytes = PageBytes(*sizes);
   Expansion plan = PlanExpansion(ledger().heap(), pages_, request);
   if (donors != Donors::kWhole || plan.made_bytes() == 0) return plan;
   const uint64_t needed = NeededWith(bytes);

@@ -53,8 +53,8 @@ class ExpandableEngine final : public CachingEngine {
  private:
   // The most that was ever asked for at once, with a request that is about to come.
   uint64_t NeededWith(uint64_t requested) const;
-  // The largest page to make while the pool has so much.
-  uint64_t PageBytes(Space space, uint64_t reserved_bytes) const;
+  // The largest page to make for a request.
+  uint64_t PageBytes(const RequestSizes& sizes) const;
 
   Pages pages_;
 };

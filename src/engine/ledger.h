@@ -70,6 +70,7 @@ class Ledger {
   // The stream's work was waited for after `moment`: it uses no block any more that was freed before.
   void StreamIdle(StreamKey stream, Moment moment);
   void ForgetStream(StreamKey stream);
+  bool HasPendingFences() const { return !heap_.fences().empty(); }
   std::vector<Fence> PendingFences() const { return heap_.fences().Pending(); }
 
   SegmentIndex AddSegment(const SegmentRange& range, Space space);

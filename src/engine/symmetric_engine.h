@@ -50,6 +50,8 @@ class SymmetricEngine final : public Engine {
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream) override;
   std::vector<Fence> PendingFences() const override;
+  // Whether there are any: one load.
+  bool HasPendingFences() const override { return ledger_.HasPendingFences(); }
 
   // Deferred frees of this rank whose fences have all come, ascending: what the ranks exchange. The blocks of
   // `sequences`, which every rank has freed, become free memory, in ascending order. REQUIRES: each is in

@@ -115,6 +115,9 @@ TEST_F(CachingEngineStreams, KeepsFencesPendingUntilTheyPass) {
   engine_.FencePassed(21);
   engine_.FencePassed(99);
   EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
+  EXPECT_TRUE(engine_.HasPendingFences());
+  engine_.FencePassed(11);
+  EXPECT_FALSE(engine_.HasPendingFences());
 }
 
 TEST_F(CachingEngineStreams, KeepsFencesOfBothPartsOfASplitBlock) {

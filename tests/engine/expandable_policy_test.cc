@@ -54,12 +54,17 @@ class ExplicitPagesTest : public ExpandablePolicyTest {
 };
 
 TEST_F(ExpandablePolicyTest, MakesPagesThatAreASmallPartOfThePool) {
-  Make(kGiB);
+  Make(128 * kMiB);
   EXPECT_EQ(LargestPage(), 2 * kMiB);
-  Make(15 * kGiB);
+  for (int index = 0; index < 64; ++index) Make(256 * kMiB);
   EXPECT_EQ(LargestPage(), 16 * kMiB);
-  Make(48 * kGiB);
+  for (int index = 0; index < 128; ++index) Make(256 * kMiB);
   EXPECT_EQ(LargestPage(), 32 * kMiB) << "the most that the options allow";
+}
+
+TEST_F(ExpandablePolicyTest, MakesFewPagesForALargeRequest) {
+  Make(kGiB);
+  EXPECT_EQ(LargestPage(), 16 * kMiB);
 }
 
 TEST_F(ExplicitPagesTest, MakesThePagesThatTheProgramAskedFor) {

@@ -114,9 +114,9 @@ void BlockStore::PollFences() {
   std::vector<engine::Fence> pending;
   {
     MutexLock lock(mutex_);
+    if (!engine_->HasPendingFences()) return;
     pending = engine_->PendingFences();
   }
-  if (pending.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
   for (const engine::Fence fence : pending) {
     Result<bool> passed = basis_.device->fences().Passed(fence);
