@@ -1,7 +1,7 @@
 """Programs whose allocations are synthesised: what memory each part of a model asks for, and when it gives it back.
 
-Sizes follow the models' arithmetic (tokens times widths times bytes of an element), not a measurement. Each program takes
-a random generator, so that a seed decides it, and a number of steps.
+Sizes follow the models' arithmetic (tokens times widths times bytes of an element), not a measurement. Each program
+takes a random generator, so that a seed decides it, and a number of steps.
 """
 
 from trace_writer import Trace

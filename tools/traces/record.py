@@ -3,8 +3,8 @@
 
 usage: record.py [--device N] [--entries N] --out FILE.trace.xz PROGRAM [ARGUMENT...]
 Runs the program as `python PROGRAM ARGUMENT...` would, with the history of PyTorch's allocator switched on, and writes
-what it asked for and gave back on the device: sizes as requested, streams numbered by first use. Blocks that outlive the
-program are never freed in the trace. Needs PyTorch and a GPU.
+what it asked for and gave back on the device: sizes as requested, streams numbered by first use. Blocks that outlive
+the program are never freed in the trace. Needs PyTorch and a GPU.
 """
 
 import argparse
