@@ -33,7 +33,7 @@ struct EngineOptions {
   uint64_t page_share = 1024;
   // By which part of the most that was ever asked for at once it may exceed that, before a request takes what other
   // streams used and waits on the device; 0 always grows. Both were chosen by replaying traces.
-  uint64_t wait_share = 20;
+  uint64_t wait_share = 40;
   uint32_t resting_blocks = 4;  // large blocks that wait for a request of their size before they merge
   uint64_t segment_bytes = 0;   // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };

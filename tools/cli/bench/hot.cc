@@ -17,7 +17,7 @@ namespace commpool::cli {
 namespace {
 
 struct Arguments {
-  std::vector<std::string> sizes = {"512", "4K", "64K", "1M", "8M", "64M"};
+  std::vector<std::string> sizes = {"512", "4K", "64K", "1M", "2M", "8M", "64M", "256M", "1G"};
   std::vector<size_t> live = {1, 1000, 100'000};
   std::vector<size_t> threads = {1, 2, 4, 8};
   std::string live_bytes = "512";
