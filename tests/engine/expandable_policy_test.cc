@@ -1,4 +1,4 @@
-// What an expandable pool prefers: small pages while it is small, splinters to growth, other streams' memory to growth.
+// What an expandable pool prefers: small pages where asked for, splinters and other streams' memory to growth.
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"
@@ -25,6 +25,7 @@ class ExpandablePolicyTest : public ::testing::Test {
     options.merge = MergePolicy::kCompatible;
     options.choice = Choice::kFirstFit;
     options.segment_bytes = segment_bytes;
+    options.page_share = 1024;
     return options;
   }
   Address Serve(uint64_t bytes, StreamKey stream = kStream, Reuse reuse = Reuse::kSameStream) {
