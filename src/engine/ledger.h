@@ -1,4 +1,4 @@
-// Who has which block, who may still use it, and how many bytes that makes: what both engines share over the heap.
+// Who has which block, who may still use it, and how many bytes that makes: what all engines share over the heap.
 //
 // A block's life: Serve -> live -> Close -> (closed until its fences or the other ranks come) -> free -> merged.
 // Not thread-safe.

@@ -17,9 +17,9 @@
 #include "src/driver/loader.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
+#include "src/pool/runtime_parts.h"
 #include "src/pool/scope_table.h"
 #include "src/pool/shared/device_state.h"
-#include "src/pool/runtime_parts.h"
 #include "src/stream/stream_devices.h"
 
 namespace commpool::internal {
