@@ -1,41 +1,20 @@
 #include "src/registration/tcp_channel.h"
 
-#include <sys/socket.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <utility>
 
+#include "src/registration/rank_admission.h"
 #include "src/registration/wire.h"
 
 namespace commpool::internal {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x636f6d6d706f6f6c;  // "commpool"
 // The others wait this much longer than rank 0, so that its verdict, which names the missing, arrives first.
 constexpr std::chrono::milliseconds kVerdictGrace{5000};
 constexpr uint64_t kLongestMessage = uint64_t{1} << 30;
 
 // The two connections of a rank to rank 0.
-enum class Star : uint64_t { kAgreement, kBackground };
-constexpr Star kStars[] = {Star::kAgreement, Star::kBackground};
-
-struct Hello {
-  uint64_t magic = kMagic;
-  uint64_t secret = 0;
-  uint64_t rank = 0;
-  Star star = Star::kAgreement;
-};
-
-// Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0.
-struct Stars {
-  std::vector<Connection> agreement;
-  std::vector<Connection> background;
-
-  std::vector<Connection>& Of(Star star) { return star == Star::kAgreement ? agreement : background; }
-  const std::vector<Connection>& Of(Star star) const { return star == Star::kAgreement ? agreement : background; }
-};
+enum Lane : size_t { kAgreement, kBackground, kLanes };
 
 struct FrameHeader {
   uint64_t sequence = 0;
@@ -72,8 +51,9 @@ Result<Frame> ReceiveFrame(Connection& connection, uint64_t sequence, Deadline d
 
 class TcpChannel : public AgreementChannel {
  public:
-  TcpChannel(const TcpChannelOptions& options, Stars stars)
-      : options_(options), connections_(std::move(stars.agreement)), background_(std::move(stars.background)) {}
+  // Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0.
+  TcpChannel(const TcpChannelOptions& options, std::vector<Connection> agreement, std::vector<Connection> background)
+      : options_(options), connections_(std::move(agreement)), background_(std::move(background)) {}
 
   int rank() const override { return options_.rank; }
   int ranks() const override { return options_.ranks; }
@@ -154,94 +134,28 @@ class TcpChannel : public AgreementChannel {
   Status failure_;
 };
 
-// The connections to rank 0, with the rank that each has named. A stranger that says nothing delays nobody.
-class RanksToCome {
- public:
-  explicit RanksToCome(const TcpChannelOptions& options) : options_(options) {
-    for (const Star star : kStars) stars_.Of(star).resize(others());
-  }
-
-  bool complete() const { return Missing().empty(); }
-  Stars Take() { return std::move(stars_); }
-
-  // " 1 3".
-  std::string Missing() const {
-    std::string missing;
-    for (size_t index = 0; index < others(); ++index) {
-      const bool here = stars_.agreement[index].valid() && stars_.background[index].valid();
-      if (!here) missing += " " + std::to_string(index + 1);
-    }
-    return missing;
-  }
-
-  void Greet(Connection connection) { silent_.push_back(std::move(connection)); }
-
-  // While someone has not spoken, the port is left for a moment at a time to look whether it has.
-  Deadline NextLook(Deadline deadline) const {
-    return silent_.empty() ? deadline : std::min(deadline, DeadlineAfter(std::chrono::milliseconds(5)));
-  }
-
-  void ReadHellos() {
-    std::vector<Connection> still_silent;
-    for (Connection& connection : silent_) {
-      Hello hello;
-      const ssize_t there = recv(connection.descriptor(), &hello, sizeof(hello), MSG_PEEK | MSG_DONTWAIT);
-      const bool nothing_yet = there < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
-      if (nothing_yet || (there > 0 && there < static_cast<ssize_t>(sizeof(hello)))) {
-        still_silent.push_back(std::move(connection));
-      } else if (there > 0 && connection.Receive(&hello, sizeof(hello), DeadlineAfter({})).ok() && Expected(hello)) {
-        stars_.Of(hello.star)[hello.rank - 1] = std::move(connection);
-      }  // else it has gone, or is a stranger, or a rank that tried twice
-    }
-    silent_ = std::move(still_silent);
-  }
-
- private:
-  bool Expected(const Hello& hello) const {
-    return hello.magic == kMagic && hello.secret == options_.secret && hello.rank >= 1 && hello.rank <= others() &&
-           hello.star <= Star::kBackground && !stars_.Of(hello.star)[hello.rank - 1].valid();
-  }
-  size_t others() const { return static_cast<size_t>(options_.ranks - 1); }
-
-  const TcpChannelOptions& options_;
-  Stars stars_;
-  std::vector<Connection> silent_;
-};
+AdmissionOptions AdmissionOf(const TcpChannelOptions& options) {
+  return {options.rank, options.ranks, kLanes, options.deadline, options.secret};
+}
 
 }  // namespace
 
 Result<std::unique_ptr<AgreementChannel>> AcceptTcpChannel(const TcpChannelOptions& options, Listener listener) {
-  const Deadline deadline = DeadlineAfter(options.deadline);
-  RanksToCome ranks(options);
-  while (!ranks.complete()) {
-    Result<Connection> connection = listener.Accept(ranks.NextLook(deadline));
-    const bool over = std::chrono::steady_clock::now() >= deadline;
-    if (connection.ok()) ranks.Greet(std::move(*connection));
-    ranks.ReadHellos();
-    if (connection.ok() || ranks.complete()) continue;
-    if (connection.status().code() == StatusCode::kDeadlineExceeded && !over) continue;
-    return Status(connection.status().code(), "agreement channel: these ranks did not connect to " +
-                                                  listener.address() + ":" + ranks.Missing() + " (" +
-                                                  connection.status().message() +
-                                                  "): is the network between them open? COMMPOOL_INTERFACE names "
-                                                  "the interface to use");
-  }
-  return std::unique_ptr<AgreementChannel>(std::make_unique<TcpChannel>(options, ranks.Take()));
+  AdmittedRanks ranks = AdmitRanks(AdmissionOf(options), std::move(listener));
+  if (!ranks.status.ok()) return ranks.status;
+  return std::unique_ptr<AgreementChannel>(
+      std::make_unique<TcpChannel>(options, std::move(ranks.lanes[kAgreement]), std::move(ranks.lanes[kBackground])));
 }
 
 Result<std::unique_ptr<AgreementChannel>> ConnectTcpChannel(const TcpChannelOptions& options,
                                                             const std::string& address) {
-  const Deadline deadline = DeadlineAfter(options.deadline);
-  Stars stars;
-  for (const Star star : kStars) {
-    Result<Connection> connection = Connect(address, deadline);
-    if (!connection.ok()) return connection.status();
-    const Hello hello{kMagic, options.secret, static_cast<uint64_t>(options.rank), star};
-    Status status = connection->Send(&hello, sizeof(hello), deadline);
-    if (!status.ok()) return status;
-    stars.Of(star).push_back(std::move(*connection));
-  }
-  return std::unique_ptr<AgreementChannel>(std::make_unique<TcpChannel>(options, std::move(stars)));
+  Result<std::vector<Connection>> lanes = JoinRankZero(AdmissionOf(options), address);
+  if (!lanes.ok()) return lanes.status();
+  std::vector<Connection> agreement, background;
+  agreement.push_back(std::move((*lanes)[kAgreement]));
+  background.push_back(std::move((*lanes)[kBackground]));
+  return std::unique_ptr<AgreementChannel>(
+      std::make_unique<TcpChannel>(options, std::move(agreement), std::move(background)));
 }
 
 }  // namespace commpool::internal

@@ -1,0 +1,39 @@
+// How the ranks of a star find rank 0, and rank 0 them: its port is open to strangers, and lets ranks in alone.
+//
+// A rank has one connection to rank 0 for each lane. Each begins with a hello that names rank and lane.
+#ifndef COMMPOOL_SRC_REGISTRATION_RANK_ADMISSION_H_
+#define COMMPOOL_SRC_REGISTRATION_RANK_ADMISSION_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/base/socket.h"
+
+namespace commpool::internal {
+
+struct AdmissionOptions {
+  int rank = 0;
+  int ranks = 1;
+  size_t lanes = 1;
+  std::chrono::milliseconds deadline{60000};
+  uint64_t secret = 0;  // made by rank 0 and sent with its address: keeps strangers and other pools out
+};
+
+struct AdmittedRanks {
+  std::vector<std::vector<Connection>> lanes;  // lanes[lane][rank - 1]; not valid where that rank did not come
+  Status status;                               // not OK names the ranks that are missing
+};
+
+// Rank 0: waits for every other rank. Where some do not come the others are admitted all the same, to be told so.
+AdmittedRanks AdmitRanks(const AdmissionOptions& options, Listener listener);
+
+// The others: the connections of this rank, one for each lane.
+Result<std::vector<Connection>> JoinRankZero(const AdmissionOptions& options, const std::string& address);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_REGISTRATION_RANK_ADMISSION_H_
