@@ -25,7 +25,7 @@ class Tree(unittest.TestCase):
                       "lib/pkgconfig/commpool.pc", "lib/commpool/emulator/libcuda.so.1",
                       "lib/commpool/emulator/libcuda.so", "lib/commpool/emulator/libnccl.so.2",
                       "lib/commpool/emulator/libnccl.so", "share/commpool/examples/CMakeLists.txt",
-                      "share/doc/commpool/LICENSE"):
+                      "share/doc/commpool/LICENSE", "share/doc/commpool/reference.md"):
             self.assertTrue((prefix / place).is_file(), place)
 
     def test_the_library_lies_under_its_version_and_its_soname_leads_to_it(self):
