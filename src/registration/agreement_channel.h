@@ -13,6 +13,7 @@
 #include "commpool/commpool.h"
 #include "commpool/status.h"
 #include "src/base/socket.h"
+#include "src/registration/lost_ranks.h"
 
 namespace commpool::internal {
 
@@ -27,9 +28,15 @@ class AgreementChannel {
   // ranks that are missing and `step`, where they do not come in time; kRemoteFailure where one has gone.
   virtual Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string& step) = 0;
 
+  // The ranks that it knows to be lost; shared, for whoever looks may outlive the channel. Never null.
+  const std::shared_ptr<LostRanks>& lost_ranks() const { return lost_ranks_; }
+
   // Connections beside it, for what ranks tell each other in the background; once. Of rank 0: one to each other rank,
   // rank 1's first; of the others: one to rank 0. None where the channel has no connections of its own.
   virtual std::vector<Connection> TakeBackgroundConnections() { return {}; }
+
+ private:
+  const std::shared_ptr<LostRanks> lost_ranks_ = std::make_shared<LostRanks>();
 };
 
 // For a home communicator of one rank.

@@ -1,0 +1,58 @@
+// Which ranks of a home are known to be lost: their connection ended without a word, or they were silent too long.
+//
+// The channel's watcher notes them. Everybody else looks: a rank that is lost comes to no round and to no NCCL call, so
+// whoever waits for it ends at once with its name. Asking costs one load. Any thread.
+#ifndef COMMPOOL_SRC_REGISTRATION_LOST_RANKS_H_
+#define COMMPOOL_SRC_REGISTRATION_LOST_RANKS_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "commpool/status.h"
+
+namespace commpool::internal {
+
+class LostRanks {
+ public:
+  static constexpr int kNone = -1;
+
+  // The rank that was lost first; kNone while all are there.
+  int first() const { return first_.load(std::memory_order_acquire); }
+  bool any() const { return first() != kNone; }
+  // OK while all are there; then kRemoteFailure: "rank 2 was lost 12 ms ago: its connection ended".
+  Status status() const;
+
+  // `how` says what was seen of it: "its connection ended". The first counts, later ones often follow from it.
+  void Note(int rank, const std::string& how);
+
+  // Called once each, with the first lost rank, by the thread that calls CallListeners.
+  using Listener = std::function<void(int rank)>;
+  using ListenerNumber = uint64_t;
+  ListenerNumber AddListener(Listener listener);
+  // Returns when it does not run any more. Not from a listener.
+  void RemoveListener(ListenerNumber number);
+  // Of the watcher. Listeners that are added after a loss are called the next time.
+  void CallListeners();
+
+ private:
+  std::atomic<int> first_{kNone};
+
+  // Not a Mutex of ours: a condition is waited for on it, and it is never held together with another lock.
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  std::string how_;
+  std::chrono::steady_clock::time_point when_;
+  ListenerNumber next_ = 1;
+  ListenerNumber running_ = 0;  // 0: none
+  std::map<ListenerNumber, Listener> to_call_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_REGISTRATION_LOST_RANKS_H_
