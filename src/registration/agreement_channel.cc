@@ -1,7 +1,7 @@
 #include "src/registration/agreement_channel.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 namespace commpool::internal {
 
@@ -9,16 +9,22 @@ namespace {
 
 constexpr uint64_t kLongestMessage = uint64_t{1} << 30;
 
+Verdict OfRank(int rank, Decision decision) {
+  const auto place = static_cast<size_t>(rank);
+  return {std::move(decision.common), place < decision.single.size() ? std::move(decision.single[place]) : ""};
+}
+
 class SelfChannel : public AgreementChannel {
  public:
   int rank() const override { return 0; }
   int ranks() const override { return 1; }
-  Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string&) override {
-    return std::vector<std::string>{mine};
+  Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
+    return OfRank(0, decide({mine}));
   }
 };
 
-// The caller's all-gather takes the same number of bytes from every rank: lengths go first, then padded contents.
+// Every rank hears all and decides alike. The caller's all-gather takes the same number of bytes from every rank:
+// lengths go first, then padded contents.
 class CallerChannel : public AgreementChannel {
  public:
   CallerChannel(int rank, int ranks, commpool_all_gather all_gather, void* context)
@@ -27,7 +33,7 @@ class CallerChannel : public AgreementChannel {
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
 
-  Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string& step) override {
+  Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override {
     if (broken_) return Failure(step + ": an earlier call failed");
     const uint64_t length = mine.size();
     std::vector<uint64_t> lengths(static_cast<size_t>(ranks_));
@@ -44,7 +50,7 @@ class CallerChannel : public AgreementChannel {
     for (size_t index = 0; index < lengths.size(); ++index) {
       contents.push_back(received.substr(index * longest, lengths[index]));
     }
-    return contents;
+    return OfRank(rank_, decide(contents));
   }
 
  private:

@@ -16,12 +16,14 @@ constexpr uint64_t kNoNumber = UINT64_MAX;
 
 Status Disagreement(const std::string& text) { return Status(StatusCode::kDisagreement, text); }
 
-// "rank 0, 2, 3".
+// "ranks 0, 2, 3"; of many the first ones: every rank gets the sentence.
 std::string RankNames(const std::vector<int>& ranks) {
+  constexpr size_t kMostNames = 16;
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t place = 0; place < ranks.size(); ++place) {
+  for (size_t place = 0; place < std::min(ranks.size(), kMostNames); ++place) {
     names += (place == 0 ? "" : ", ") + std::to_string(ranks[place]);
   }
+  if (ranks.size() > kMostNames) names += " and " + std::to_string(ranks.size() - kMostNames) + " more";
   return names;
 }
 
@@ -51,23 +53,45 @@ bool Holds(const DomainClaim& claim, uint64_t number) {
   return std::binary_search(claim.held.begin(), claim.held.end(), number);
 }
 
+// "rank 3 passed null, rank 4 a new communicator of 2 ranks": who might have passed what is missing.
+std::string OthersOf(const std::vector<DomainClaim>& claims, int size) {
+  std::vector<int> null;
+  std::vector<int> different;
+  for (size_t rank = 0; rank < claims.size(); ++rank) {
+    const DomainClaim& claim = claims[rank];
+    if (claim.passed && !claim.number && claim.ranks == size) continue;
+    (claim.passed ? different : null).push_back(static_cast<int>(rank));
+  }
+  std::string others;
+  if (!null.empty()) others += RankNames(null) + " passed null";
+  if (!different.empty()) others += (others.empty() ? "" : ", ") + RankNames(different) + " another communicator";
+  return others;
+}
+
 // New communicators of one size: each of their ranks was passed as often as their rank 0. Which of them belong together
 // cannot be told yet.
 Status CheckNewOfSize(const std::vector<DomainClaim>& claims, int size) {
-  const auto of_size = [&](const DomainClaim& claim) { return claim.passed && !claim.number && claim.ranks == size; };
-  const std::vector<int> passed = RanksWhere(claims, of_size);
-  std::vector<int> times(static_cast<size_t>(size), 0);
-  for (const int rank : passed) ++times[static_cast<size_t>(claims[static_cast<size_t>(rank)].rank)];
-  const int most = *std::max_element(times.begin(), times.end());
-  const auto missing = std::find_if(times.begin(), times.end(), [&](int count) { return count < most; });
-  if (missing == times.end()) return Status();
-  return Disagreement("ranks disagree on the communicator: " +
-                      (most == 1 ? "it has " : std::to_string(most) + " were passed that have ") +
-                      std::to_string(size) + " ranks, but only " + RankNames(passed) +
-                      " of home passed one of that size: nobody passed it as its rank " +
-                      std::to_string(missing - times.begin()) +
-                      ". Every rank that a communicator has passes it, and the others null; ranks that register "
-                      "several do so in one order");
+  std::vector<std::vector<int>> passed_as(static_cast<size_t>(size));
+  for (size_t rank = 0; rank < claims.size(); ++rank) {
+    const DomainClaim& claim = claims[rank];
+    const bool of_size = claim.passed && !claim.number && claim.ranks == size;
+    if (of_size) passed_as[static_cast<size_t>(claim.rank)].push_back(static_cast<int>(rank));
+  }
+  const auto fewer = [](const std::vector<int>& one, const std::vector<int>& other) {
+    return one.size() < other.size();
+  };
+  const auto most = std::max_element(passed_as.begin(), passed_as.end(), fewer);
+  const auto least = std::min_element(passed_as.begin(), passed_as.end(), fewer);
+  if (most->size() == least->size()) return Status();
+  const auto place = [&](auto entry) { return std::to_string(entry - passed_as.begin()); };
+  const std::string others = OthersOf(claims, size);
+  return Disagreement("ranks disagree on the communicator: " + RankNames(*most) + " of home passed one of " +
+                      std::to_string(size) + " ranks as its rank " + place(most) + ", and " +
+                      (least->empty() ? "nobody" : "only " + RankNames(*least)) + " passed one as its rank " +
+                      place(least) + (others.empty() ? "" : "; " + others) + ". " +
+                      (most->size() == 1 ? "Whoever is that rank did not pass it"
+                                         : "One of " + RankNames(*most) + " passed another than its members did") +
+                      ": all members of a communicator pass it in the same call, the others null");
 }
 
 }  // namespace
@@ -102,6 +126,38 @@ Result<std::vector<DomainClaim>> DecodeClaims(const std::vector<std::string>& cl
     decoded.push_back(std::move(claim));
   }
   return decoded;
+}
+
+ClaimSummary SummaryOf(const std::vector<DomainClaim>& claims) {
+  ClaimSummary summary;
+  for (const DomainClaim& claim : claims) {
+    summary.any_new = summary.any_new || (claim.passed && !claim.number);
+    summary.home = summary.home || (claim.passed && claim.number == DomainTable::kHome);
+  }
+  return summary;
+}
+
+std::string Encode(const ClaimSummary& summary) {
+  WireWriter writer;
+  writer.Number(summary.any_new ? 1 : 0);
+  writer.Number(summary.home ? 1 : 0);
+  return writer.Take();
+}
+
+ClaimSummary DecodeSummary(const std::string& bytes) {
+  WireReader reader(bytes);
+  ClaimSummary summary;
+  summary.any_new = reader.Number() != 0;
+  summary.home = reader.Number() != 0;
+  return summary;
+}
+
+std::vector<uint64_t> NumbersPassed(const std::vector<DomainClaim>& claims) {
+  std::set<uint64_t> numbers;
+  for (const DomainClaim& claim : claims) {
+    if (claim.passed && claim.number) numbers.insert(*claim.number);
+  }
+  return {numbers.begin(), numbers.end()};
 }
 
 DomainTable::DomainTable(int home_ranks) : home_ranks_(home_ranks) {}
@@ -169,13 +225,13 @@ Status DomainTable::CheckPassedByHolders(const std::vector<DomainClaim>& claims)
   return Status();
 }
 
-std::optional<uint64_t> DomainTable::Add(const std::vector<Members>& communicators, int rank) {
-  std::optional<uint64_t> mine;
+std::vector<std::optional<uint64_t>> DomainTable::Add(const std::vector<Members>& communicators) {
+  std::vector<std::optional<uint64_t>> numbers(static_cast<size_t>(home_ranks_));
   for (const Members& members : communicators) {
-    if (std::find(members.begin(), members.end(), rank) != members.end()) mine = next_;
+    for (const int rank : members) numbers[static_cast<size_t>(rank)] = next_;
     members_.emplace(next_++, members);
   }
-  return mine;
+  return numbers;
 }
 
 void DomainTable::AddHome() {
@@ -204,51 +260,6 @@ Result<Members> GatherMembers(const Driver& driver, const Communicator& communic
     members.push_back(rank);
   }
   return members;
-}
-
-Result<std::vector<Members>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine) {
-  WireWriter writer;
-  writer.Number(static_cast<uint64_t>(mine.status().code()));
-  writer.Text(mine.status().message());
-  writer.Number(mine.ok() ? mine->size() : 0);
-  if (mine.ok()) {
-    for (const int rank : *mine) writer.Number(static_cast<uint64_t>(rank));
-  }
-  Result<std::vector<std::string>> exchanged = channel.AllGather(writer.Take(), "meeting on a communicator");
-  if (!exchanged.ok()) return exchanged.status();
-
-  std::vector<Members> met;
-  for (size_t rank = 0; rank < exchanged->size(); ++rank) {
-    const std::string name = "rank " + std::to_string(rank);
-    WireReader reader((*exchanged)[rank]);
-    const auto code = static_cast<StatusCode>(reader.Number());
-    const std::string message = reader.Text();
-    Members& members = met.emplace_back();
-    const uint64_t count = reader.Number();
-    for (uint64_t place = 0; place < count && reader.ok(); ++place) {
-      members.push_back(static_cast<int>(reader.Number()));
-    }
-    if (!reader.ok()) return Disagreement(name + " sent an unreadable list of ranks");
-    if (code == StatusCode::kOk) continue;
-    return Status(code == StatusCode::kDeadlineExceeded ? StatusCode::kDisagreement : code,
-                  "meeting on a communicator failed on " + name + ": " + message);
-  }
-  std::vector<Members> communicators;
-  for (size_t rank = 0; rank < met.size(); ++rank) {
-    const Members& members = met[rank];
-    if (members.empty()) continue;
-    for (const int other : members) {
-      const bool known = other >= 0 && static_cast<size_t>(other) < met.size();
-      if (!known || met[static_cast<size_t>(other)] != members) {
-        return Disagreement("rank " + std::to_string(rank) + " met " + RankNames(members) +
-                            " on the communicator that it passed, and not all of them met the same");
-      }
-    }
-    if (std::find(communicators.begin(), communicators.end(), members) == communicators.end()) {
-      communicators.push_back(members);
-    }
-  }
-  return communicators;
 }
 
 }  // namespace commpool::internal

@@ -3,7 +3,7 @@
 // NCCL cannot tell whether two ranks hold the same communicator. So before any NCCL call the ranks compare what they
 // passed (its size and their rank in it): where a member is missing all hear of it and nobody waits for it. That does
 // not find two communicators of one size that were mixed up; an all-gather of home ranks does, within a deadline. The
-// table is the same on every rank, and its numbers are the order of collective calls.
+// numbers are the order of collective calls. The table is kept where the channel decides: on rank 0, or on every rank.
 #ifndef COMMPOOL_SRC_REGISTRATION_DOMAIN_H_
 #define COMMPOOL_SRC_REGISTRATION_DOMAIN_H_
 
@@ -33,6 +33,17 @@ std::string Encode(const DomainClaim& claim);
 // kDisagreement where a rank's bytes cannot be read.
 Result<std::vector<DomainClaim>> DecodeClaims(const std::vector<std::string>& claims);
 
+// What every rank needs to know of all claims with register_with.
+struct ClaimSummary {
+  bool any_new = false;  // some rank passed a communicator that is not registered yet
+  bool home = false;     // some rank passed home
+};
+ClaimSummary SummaryOf(const std::vector<DomainClaim>& claims);
+std::string Encode(const ClaimSummary& summary);
+ClaimSummary DecodeSummary(const std::string& bytes);
+// The registrations that some rank passed, ascending, each once.
+std::vector<uint64_t> NumbersPassed(const std::vector<DomainClaim>& claims);
+
 // A communicator's members: home ranks, the communicator's rank 0 first.
 using Members = std::vector<int>;
 
@@ -51,9 +62,9 @@ class DomainTable {
   // deregister: every rank that has a registration which some rank passed has passed it too.
   Status CheckPassedByHolders(const std::vector<DomainClaim>& claims) const;
 
-  // Numbers new communicators, in the order of their lowest home ranks. Returns the number of the one that has `rank`;
-  // nothing where none has.
-  std::optional<uint64_t> Add(const std::vector<Members>& communicators, int rank);
+  // Numbers new communicators, in the order of their lowest home ranks. Returns the number that each home rank got;
+  // nothing for one that none of them has.
+  std::vector<std::optional<uint64_t>> Add(const std::vector<Members>& communicators);
   void AddHome();
   void Remove(uint64_t number) { members_.erase(number); }
   // The numbers that were added last: a register_with that failed on some rank.
@@ -71,9 +82,12 @@ class DomainTable {
 Result<Members> GatherMembers(const Driver& driver, const Communicator& communicator, int home_rank,
                               uint64_t deadline_ms);
 
-// Collective over home: all hear whom each rank met on its new communicator (empty: it passed none), and draw the same
-// communicators from it, in the order of their lowest home ranks. kDisagreement where ranks did not meet.
-Result<std::vector<Members>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine);
+// Collective over home: each rank says whom it met on its new communicator (nobody where it passed none), and the
+// communicators that follow are numbered in `domains`, where the channel decides. Returns the number of this rank's.
+// kDisagreement where ranks did not meet. The communicator's rank 0 alone sends the list of its members, the others a
+// hash of it: all that is sent grows with the ranks, and not with their square.
+Result<std::optional<uint64_t>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine,
+                                               DomainTable& domains);
 
 }  // namespace commpool::internal
 

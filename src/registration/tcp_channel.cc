@@ -1,5 +1,6 @@
 #include "src/registration/tcp_channel.h"
 
+#include <chrono>
 #include <utility>
 
 #include "src/registration/rank_admission.h"
@@ -10,7 +11,7 @@ namespace commpool::internal {
 namespace {
 
 // The others wait this much longer than rank 0, so that its verdict, which names the missing, arrives first.
-constexpr std::chrono::milliseconds kVerdictGrace{5000};
+constexpr std::chrono::milliseconds kVerdictGrace{1000};
 constexpr uint64_t kLongestMessage = uint64_t{1} << 30;
 
 // The two connections of a rank to rank 0.
@@ -59,78 +60,85 @@ class TcpChannel : public AgreementChannel {
   int ranks() const override { return options_.ranks; }
   std::vector<Connection> TakeBackgroundConnections() override { return std::move(background_); }
 
-  Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string& step) override {
+  Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override {
     if (!failure_.ok()) return failure_.Under(step + ": the channel failed before");
     ++sequence_;
-    Result<std::vector<std::string>> contents =
-        options_.rank == 0 ? GatherAndSpread(mine, step) : SendAndHear(mine, step);
-    if (!contents.ok()) failure_ = contents.status();
-    return contents;
+    begun_ = std::chrono::steady_clock::now();
+    Result<Verdict> verdict = options_.rank == 0 ? GatherAndDecide(mine, step, decide) : SendAndHear(mine, step);
+    if (!verdict.ok()) failure_ = verdict.status();
+    return verdict;
   }
 
  private:
-  // Connection i leads to rank i + 1. Hears all of them even where one fails, so that the verdict names every missing
-  // one.
-  Result<std::vector<std::string>> GatherAndSpread(const std::string& mine, const std::string& step) {
-    const Deadline deadline = DeadlineAfter(options_.deadline);
+  // Hears all ranks even where one fails, so that the verdict names every missing one.
+  Result<Verdict> GatherAndDecide(const std::string& mine, const std::string& step, const Decider& decide) {
+    const Deadline deadline = begun_ + options_.deadline;
     std::vector<std::string> contents = {mine};
-    std::string missing;
-    StatusCode code = StatusCode::kOk;
+    std::string missing = not_reached_;
+    StatusCode code = missing.empty() ? StatusCode::kOk : StatusCode::kRemoteFailure;
     for (size_t index = 0; index < connections_.size(); ++index) {
       Result<Frame> frame = ReceiveFrame(connections_[index], sequence_, deadline);
       contents.push_back(frame.ok() ? std::move(frame->contents) : std::string());
       if (frame.ok()) continue;
       code = frame.status().code();
-      missing += (missing.empty() ? "" : "; ") + std::string("rank ") + std::to_string(index + 1) + ": " +
-                 frame.status().message();
+      missing += NameOf(index) + ": " + frame.status().message() + "; ";
     }
-    if (code == StatusCode::kOk) {
-      WireWriter writer;
-      for (const std::string& content : contents) writer.Text(content);
-      const std::string spread = writer.Take();
-      Status status = Spread(StatusCode::kOk, spread);
-      if (!status.ok()) return Failure(step, status.code(), status.message());
-      return contents;
+    if (code == StatusCode::kOk) return Spread(decide(contents), step);
+    const Status failure = Failure(step, code, missing);
+    // Best effort: those who are there learn who is not.
+    for (Connection& connection : connections_) {
+      static_cast<void>(SendFrame(connection, sequence_, code, failure.message(), DeadlineAfter(options_.deadline)));
     }
-    static_cast<void>(Spread(code, missing));  // best effort: those who are there learn who is not
-    return Failure(step, code, missing);
+    return failure;
   }
 
-  Status Spread(StatusCode code, const std::string& contents) {
+  // Once a rank may have the decision this one is bound by it too: who could not be reached is said in the next round.
+  Verdict Spread(Decision decision, const std::string& step) {
     const Deadline deadline = DeadlineAfter(options_.deadline);
-    Status first;
+    decision.single.resize(connections_.size() + 1);
     for (size_t index = 0; index < connections_.size(); ++index) {
-      Status status = SendFrame(connections_[index], sequence_, code, contents, deadline);
-      if (!status.ok() && first.ok()) first = status.Under("rank " + std::to_string(index + 1));
+      WireWriter writer;
+      writer.Text(decision.common);
+      writer.Text(decision.single[index + 1]);
+      const Status status = SendFrame(connections_[index], sequence_, StatusCode::kOk, writer.Take(), deadline);
+      if (!status.ok()) not_reached_ += NameOf(index) + " was lost at " + step + ": " + status.message() + "; ";
     }
-    return first;
+    return {std::move(decision.common), std::move(decision.single[0])};
   }
 
-  Result<std::vector<std::string>> SendAndHear(const std::string& mine, const std::string& step) {
-    const Deadline deadline = DeadlineAfter(options_.deadline + kVerdictGrace);
-    Status status = SendFrame(connections_[0], sequence_, StatusCode::kOk, mine, deadline);
-    if (!status.ok()) return Failure(step, status.code(), "rank 0: " + status.message());
+  Result<Verdict> SendAndHear(const std::string& mine, const std::string& step) {
+    const Deadline deadline = begun_ + options_.deadline + kVerdictGrace;
+    // Where rank 0 has left, its verdict may be there all the same: so a failure to send is no answer yet.
+    const Status sent = SendFrame(connections_[0], sequence_, StatusCode::kOk, mine, deadline);
     Result<Frame> frame = ReceiveFrame(connections_[0], sequence_, deadline);
-    if (!frame.ok()) return Failure(step, frame.status().code(), "rank 0: " + frame.status().message());
-    if (frame->code != StatusCode::kOk) return Failure(step, frame->code, frame->contents);
-
+    if (!frame.ok()) {
+      const Status& why = sent.ok() ? frame.status() : sent;
+      return Failure(step, why.code(), "rank 0: " + why.message() + "; ");
+    }
+    if (frame->code != StatusCode::kOk) return Status(frame->code, frame->contents);
     WireReader reader(frame->contents);
-    std::vector<std::string> contents;
-    for (int rank = 0; rank < options_.ranks; ++rank) contents.push_back(reader.Text());
-    if (!reader.ok()) return Failure(step, StatusCode::kInternal, "rank 0 sent too few bytes");
-    return contents;
+    Verdict verdict{reader.Text()};
+    verdict.single = reader.Text();
+    if (!reader.ok()) return Failure(step, StatusCode::kInternal, "rank 0: it sent too few bytes; ");
+    return verdict;
   }
 
-  Status Failure(const std::string& step, StatusCode code, const std::string& why) const {
-    return Status(code, step + ": rank " + std::to_string(options_.rank) + " of " + std::to_string(options_.ranks) +
-                            " could not agree with the others within " + std::to_string(options_.deadline.count()) +
-                            " ms; missing: " + why);
+  static std::string NameOf(size_t index) { return "rank " + std::to_string(index + 1); }
+
+  // `missing` is a list that ends in "; ".
+  Status Failure(const std::string& step, StatusCode code, const std::string& missing) const {
+    const auto waited =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun_);
+    return Status(code, step + ": not all of " + std::to_string(options_.ranks) + " ranks came within " +
+                            std::to_string(waited.count()) + " ms; missing: " + missing.substr(0, missing.size() - 2));
   }
 
   const TcpChannelOptions options_;
   std::vector<Connection> connections_;
   std::vector<Connection> background_;
   uint64_t sequence_ = 0;
+  Deadline begun_;           // of this round
+  std::string not_reached_;  // of rank 0: whom a decision did not reach
   Status failure_;
 };
 
@@ -142,7 +150,15 @@ AdmissionOptions AdmissionOf(const TcpChannelOptions& options) {
 
 Result<std::unique_ptr<AgreementChannel>> AcceptTcpChannel(const TcpChannelOptions& options, Listener listener) {
   AdmittedRanks ranks = AdmitRanks(AdmissionOf(options), std::move(listener));
-  if (!ranks.status.ok()) return ranks.status;
+  if (!ranks.status.ok()) {
+    // Those who came hear in their first round who did not.
+    for (Connection& connection : ranks.lanes[kAgreement]) {
+      if (!connection.valid()) continue;
+      static_cast<void>(
+          SendFrame(connection, 1, ranks.status.code(), ranks.status.message(), DeadlineAfter(options.deadline)));
+    }
+    return ranks.status;
+  }
   return std::unique_ptr<AgreementChannel>(
       std::make_unique<TcpChannel>(options, std::move(ranks.lanes[kAgreement]), std::move(ranks.lanes[kBackground])));
 }

@@ -1,4 +1,4 @@
-// Agreement over TCP: rank 0 gathers, and hands everybody's bytes to all.
+// Agreement over TCP: rank 0 gathers, decides, and tells all.
 //
 // It has two stars of connections: one for agreement, and one for what ranks tell in the background. A star is enough
 // for hundreds of ranks (src/registration/README.md has the cost on paper), and it lets one rank name all that are

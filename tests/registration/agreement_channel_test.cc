@@ -4,14 +4,16 @@
 
 #include <cstring>
 
+#include "tests/registration/joined.h"
+
 namespace commpool::internal {
 namespace {
 
-TEST(SelfChannel, GathersItsOwnBytes) {
+TEST(SelfChannel, DecidesAlone) {
   const std::unique_ptr<AgreementChannel> channel = MakeSelfChannel();
   EXPECT_EQ(channel->rank(), 0);
   EXPECT_EQ(channel->ranks(), 1);
-  EXPECT_EQ(channel->AllGather("mine", "reserve").value(), std::vector<std::string>{"mine"});
+  EXPECT_EQ(JoinOver(*channel, "mine", "reserve").value(), "[mine] 0");
 }
 
 // Stands for the all-gather of a job of two ranks of which this is rank 1; rank 0 always sends `other`.
@@ -35,18 +37,18 @@ int GatherOfJob(const void* sent, void* received, size_t bytes, void* context) {
   return 0;
 }
 
-TEST(CallerChannel, GathersBytesOfDifferentLengths) {
+TEST(CallerChannel, DecidesOnEveryRankFromBytesOfDifferentLengths) {
   Job job{.other = "the longer one"};
   const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
-  EXPECT_EQ(channel->AllGather("short", "reserve").value(), (std::vector<std::string>{"the longer one", "short"}));
-  EXPECT_EQ(channel->AllGather("", "reserve").value(), (std::vector<std::string>{"the longer one", ""}));
+  EXPECT_EQ(JoinOver(*channel, "short", "reserve").value(), "[the longer one][short] 1");
+  EXPECT_EQ(JoinOver(*channel, "", "reserve").value(), "[the longer one][] 1");
 }
 
 TEST(CallerChannel, NamesTheStepWhereTheFunctionFailed) {
   for (const int call : {1, 2}) {
     Job job{.other = "x", .fail_at = call};
     const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
-    const Status status = channel->AllGather("mine", "reserve").status();
+    const Status status = JoinOver(*channel, "mine", "reserve").status();
     EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
     EXPECT_NE(status.message().find("failed at reserve (rank 1 of 2)"), std::string::npos) << status.message();
   }
@@ -55,8 +57,8 @@ TEST(CallerChannel, NamesTheStepWhereTheFunctionFailed) {
 TEST(CallerChannel, StaysBrokenAndCallsNothingMore) {
   Job job{.other = "x", .fail_at = 1};
   const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
-  EXPECT_FALSE(channel->AllGather("mine", "reserve").ok());
-  const Status status = channel->AllGather("mine", "trim").status();
+  EXPECT_FALSE(JoinOver(*channel, "mine", "reserve").ok());
+  const Status status = JoinOver(*channel, "mine", "trim").status();
   EXPECT_NE(status.message().find("an earlier call failed"), std::string::npos) << status.message();
   EXPECT_EQ(job.calls, 1);
 }
@@ -64,7 +66,7 @@ TEST(CallerChannel, StaysBrokenAndCallsNothingMore) {
 TEST(CallerChannel, RefusesALengthThatCannotBe) {
   Job job{.other = "x", .announces_too_much = true};
   const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
-  const Status status = channel->AllGather("mine", "reserve").status();
+  const Status status = JoinOver(*channel, "mine", "reserve").status();
   EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
   EXPECT_NE(status.message().find("announced"), std::string::npos) << status.message();
 }

@@ -33,8 +33,11 @@ class MeetingChannel : public AgreementChannel {
   MeetingChannel(Meeting& meeting, int rank, int ranks) : meeting_(meeting), rank_(rank), ranks_(ranks) {}
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
-  Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string&) override {
-    return meeting_.Exchange(rank_, mine);
+  // On rank 0 alone, as over TCP.
+  Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
+    const std::vector<std::string> contents = meeting_.Exchange(rank_, mine);
+    const std::string decision = meeting_.Exchange(rank_, rank_ == 0 ? decide(contents).common : "")[0];
+    return Verdict{decision};
   }
 
  private:
@@ -170,6 +173,28 @@ TEST(AgreementOnIntent, NamesTheRankWithOtherOptions) {
                      "ranks disagree on the pool's options: rank 0: alignment_bytes 512, rank 1: alignment_bytes 4096");
 }
 
+TEST(AgreementOnIntent, NamesTheRanksThatMakeAnotherPool) {
+  std::vector<Intent> intents(3, Intent{.call = CollectiveCall::kCreate, .pool = "weights"});
+  intents[2].pool = "gradients";
+  ExpectDisagreement(intents,
+                     "ranks disagree on which pool they create: rank 0: pool weights, rank 2: pool gradients. Ranks "
+                     "make the pools of one home in one order");
+}
+
+TEST(AgreementOnIntent, TellsEveryRankHowTheClaimsWereJudged) {
+  ForEachRank(3, [](AgreementChannel& channel) {
+    Intent mine = Reserving(4096);
+    mine.claim = std::to_string(channel.rank());
+    const ClaimJudge judge = [](const std::vector<std::string>& claims) -> ClaimFindings {
+      return {Status(StatusCode::kDisagreement, "they differ"), claims[0] + claims[1] + claims[2]};
+    };
+    const Result<Agreed> agreed = AgreeOnIntent(channel, mine, History(), judge);
+    ASSERT_TRUE(agreed.ok());
+    EXPECT_EQ(agreed->claims.message(), "they differ");
+    EXPECT_EQ(agreed->findings, "012");
+  });
+}
+
 TEST(AgreementOnIntent, NamesTheRankWithOtherSegments) {
   std::vector<Intent> intents(2, Reserving(4096));
   intents[1].segment_index = 4;
@@ -275,7 +300,7 @@ TEST(AgreementOnIntent, TellsTheHistoryOfADifference) {
 TEST(AgreementOnIntent, RefusesWhatItCannotRead) {
   ForEachRank(2, [](AgreementChannel& channel) {
     const Status status = channel.rank() == 0 ? AgreeOnIntent(channel, Reserving(4096), History()).status()
-                                              : channel.AllGather("what is this", "reserve").status();
+                                              : channel.Decide("what is this", "reserve", {}).status();
     if (channel.rank() != 0) return;
     EXPECT_EQ(status.code(), StatusCode::kDisagreement);
     EXPECT_NE(status.message().find("rank 1 sent an unreadable intent"), std::string::npos) << status.message();
@@ -310,7 +335,7 @@ TEST(AgreementOnOutcome, IsTheFailureOfTheLowestRank) {
 TEST(AgreementOnOutcome, RefusesWhatItCannotRead) {
   ForEachRank(2, [](AgreementChannel& channel) {
     const Status status =
-        channel.rank() == 0 ? AgreeOnOutcome(channel, Status(), "making") : channel.AllGather("?", "making").status();
+        channel.rank() == 0 ? AgreeOnOutcome(channel, Status(), "making") : channel.Decide("?", "making", {}).status();
     EXPECT_EQ(status.code(), channel.rank() == 0 ? StatusCode::kDisagreement : StatusCode::kOk);
   });
 }

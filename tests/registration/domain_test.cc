@@ -19,17 +19,46 @@ void ExpectDisagreement(const Status& status, const std::string& fragment) {
   EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
 }
 
-class Scripted : public AgreementChannel {
+// What the ranks of a home send when they have met is kept, and then judged.
+class Recording : public AgreementChannel {
  public:
-  int rank() const override { return 0; }
-  int ranks() const override { return 2; }
-  Result<std::vector<std::string>> AllGather(const std::string& mine, const std::string&) override {
-    sent = mine;
-    return std::vector<std::string>{mine, other.empty() ? mine : other};
+  Recording(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+  Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
+    if (contents.empty()) {
+      sent = mine;
+      return Status(StatusCode::kRemoteFailure, "only recorded");
+    }
+    Decision decision = decide(contents);
+    if (decision.single.empty()) return Verdict{decision.common};
+    return Verdict{decision.common, decision.single[static_cast<size_t>(rank_)]};
   }
   std::string sent;
-  std::string other;
+  std::vector<std::string> contents;
+
+ private:
+  const int rank_;
+  const int ranks_;
 };
+
+std::string SentBy(int rank, const Result<Members>& met, int ranks) {
+  Recording channel(rank, ranks);
+  DomainTable unused(ranks);
+  EXPECT_FALSE(AgreeOnMembers(channel, met, unused).ok());
+  return channel.sent;
+}
+
+// What `rank` gets where the ranks met these.
+Result<std::optional<uint64_t>> NumberOf(int rank, const std::vector<Result<Members>>& met) {
+  const int ranks = static_cast<int>(met.size());
+  Recording channel(rank, ranks);
+  for (int other = 0; other < ranks; ++other) {
+    channel.contents.push_back(SentBy(other, met[static_cast<size_t>(other)], ranks));
+  }
+  DomainTable table(ranks);
+  return AgreeOnMembers(channel, met[static_cast<size_t>(rank)], table);
+}
 
 TEST(Domain, ClaimsSurviveTheWire) {
   const DomainClaim claim = Holding({0, 3}, New(1, 4));
@@ -58,19 +87,19 @@ TEST(Domain, SplitGroupsOfOneSizeAreComplete) {
 
 TEST(Domain, AMissingMemberIsFoundBeforeAnyCall) {
   const DomainTable table(4);
+  ExpectDisagreement(table.CheckPassedByAll({New(0, 3), New(1, 3), Null(), Null()}),
+                     "rank 0 of home passed one of 3 ranks as its rank 0, and nobody passed one as its rank 2; ranks "
+                     "2, 3 passed null");
   ExpectDisagreement(
-      table.CheckPassedByAll({New(0, 3), New(1, 3), Null(), Null()}),
-      "it has 3 ranks, but only ranks 0, 1 of home passed one of that size: nobody passed it as its rank 2");
-  ExpectDisagreement(table.CheckPassedByAll({New(0, 2), New(1, 2), New(0, 2), Null()}),
-                     "2 were passed that have 2 ranks");
+      table.CheckPassedByAll({New(0, 2), New(1, 2), New(0, 2), Null()}),
+      "ranks 0, 2 of home passed one of 2 ranks as its rank 0, and only rank 1 passed one as its rank 1");
   ExpectDisagreement(table.CheckPassedByAll({New(0, 8), New(1, 8), New(2, 8), New(3, 8)}), "as its rank 4");
 }
 
 TEST(Domain, AKnownCommunicatorIsPassedByAllItsMembers) {
   DomainTable table(3);
   table.AddHome();
-  const auto number = table.Add({{0, 2}}, 2);
-  ASSERT_EQ(number, 1u);
+  ASSERT_EQ(table.Add({{0, 2}})[2], 1u);
   EXPECT_TRUE(table.CheckPassedByAll({Known(1), Null(), Known(1)}).ok());
   ExpectDisagreement(table.CheckPassedByAll({Known(1), Null(), Null()}),
                      "registration 1 (ranks 0, 2), rank 2 passed null");
@@ -81,15 +110,15 @@ TEST(Domain, AKnownCommunicatorIsPassedByAllItsMembers) {
 
 TEST(Domain, NumbersFollowTheLowestRanks) {
   DomainTable table(4);
-  EXPECT_EQ(table.Add({{3, 0}, {1, 2}}, 2), 2u);
-  EXPECT_EQ(table.Add({{1}}, 2), std::nullopt);
+  EXPECT_EQ(table.Add({{3, 0}, {1, 2}})[2], 2u);
+  EXPECT_EQ(table.Add({{1}})[2], std::nullopt);
   EXPECT_EQ(table.next(), 4u);
 }
 
 TEST(Domain, ARegistrationThatOnlySomeAbandonedIsNamed) {
   DomainTable table(3);
   table.AddHome();
-  table.Add({{0, 2}}, 0);
+  table.Add({{0, 2}});
   EXPECT_TRUE(table.CheckHeld({Holding({0, 1}), Holding({0}), Holding({0, 1})}).ok());
   ExpectDisagreement(table.CheckHeld({Holding({0, 1}), Holding({0}), Holding({0})}),
                      "registration 1 (ranks 0, 2) was abandoned on rank 2 and not on rank 0");
@@ -99,36 +128,65 @@ TEST(Domain, ARegistrationThatOnlySomeAbandonedIsNamed) {
 
 TEST(Domain, ADeregistrationIsOfAllThatHaveIt) {
   DomainTable table(3);
-  table.Add({{0, 2}}, 0);
+  table.Add({{0, 2}});
   EXPECT_TRUE(table.CheckPassedByHolders({Holding({1}, Known(1)), Null(), Holding({1}, Known(1))}).ok());
   EXPECT_TRUE(table.CheckPassedByHolders({Holding({1}, Known(1)), Null(), Null()}).ok());  // abandoned on rank 2
   EXPECT_TRUE(table.CheckPassedByHolders({New(0, 2), Null(), Null()}).ok());               // of none: nothing to do
   ExpectDisagreement(table.CheckPassedByHolders({Holding({1}, Known(1)), Null(), Holding({1})}), "rank 2 passed null");
 }
 
-TEST(Domain, RanksThatMetDrawTheSameCommunicators) {
-  Scripted channel;
-  const auto met = AgreeOnMembers(channel, Members{1, 0});
-  ASSERT_TRUE(met.ok());
-  EXPECT_EQ(*met, std::vector<Members>({{1, 0}}));
-  EXPECT_EQ(AgreeOnMembers(channel, Members{}).value(), std::vector<Members>());
+TEST(Domain, ARegisterThatGoesWrongNamesWhoPassedWhat) {
+  const DomainTable table(4);
+  // Ranks 0 and 1 have one, 2 and 3 another; rank 2 begins with a third that it leads.
+  ExpectDisagreement(
+      table.CheckPassedByAll({New(0, 2), New(0, 2), New(0, 2), New(1, 2)}),
+      "ranks 0, 1, 2 of home passed one of 2 ranks as its rank 0, and only rank 3 passed one as its rank "
+      "1. One of ranks 0, 1, 2 passed another than its members did");
 }
 
-TEST(Domain, RanksThatMetOthersDisagree) {
-  Scripted channel;
-  ASSERT_TRUE(AgreeOnMembers(channel, Members{}).ok());
-  channel.other = channel.sent;  // rank 1 met nobody
-  ExpectDisagreement(AgreeOnMembers(channel, Members{0, 1}).status(), "rank 0 met ranks 0, 1");
-  ExpectDisagreement(AgreeOnMembers(channel, Members{0, 7}).status(), "rank 0 met ranks 0, 7");
-  channel.other = "?";
-  ExpectDisagreement(AgreeOnMembers(channel, Members{}).status(), "rank 1 sent an unreadable");
+TEST(Domain, WhatAllPassedIsSummed) {
+  const ClaimSummary none = DecodeSummary(Encode(SummaryOf({Null(), Known(3)})));
+  EXPECT_FALSE(none.any_new);
+  EXPECT_FALSE(none.home);
+  const ClaimSummary both = DecodeSummary(Encode(SummaryOf({New(0, 2), Known(0)})));
+  EXPECT_TRUE(both.any_new);
+  EXPECT_TRUE(both.home);
+  EXPECT_EQ(NumbersPassed({Known(3), Null(), Known(1), Known(3), New(0, 1)}), (std::vector<uint64_t>{1, 3}));
 }
 
-TEST(Domain, ARankThatWaitedInVainIsADisagreement) {
-  Scripted channel;
-  ExpectDisagreement(AgreeOnMembers(channel, Status(StatusCode::kDeadlineExceeded, "nobody came")).status(),
+TEST(Meeting, NumbersTheCommunicatorsOfRanksThatMet) {
+  const std::vector<Result<Members>> met = {Members{3, 0}, Members{1, 2}, Members{1, 2}, Members{3, 0}, Members{}};
+  for (const int rank : {0, 3}) EXPECT_EQ(NumberOf(rank, met).value(), 1u);
+  for (const int rank : {1, 2}) EXPECT_EQ(NumberOf(rank, met).value(), 2u);
+  EXPECT_EQ(NumberOf(4, met).value(), std::nullopt);
+}
+
+TEST(Meeting, OfRanksThatMetOthersIsADisagreement) {
+  ExpectDisagreement(NumberOf(0, {Members{0, 1}, Members{}}).status(), "rank 0 met rank 1 on the communicator");
+  ExpectDisagreement(NumberOf(1, {Members{0, 7}, Members{}}).status(), "rank 0 met rank 7 on the communicator");
+  ExpectDisagreement(NumberOf(0, {Members{0}, Members{0, 1}}).status(), "and that rank met others");
+  ExpectDisagreement(NumberOf(0, {Members{}, Members{0, 1}}).status(), "rank 1 met rank 0");
+}
+
+TEST(Meeting, RefusesWhatItCannotRead) {
+  Recording channel(0, 2);
+  channel.contents = {SentBy(0, Members{}, 2), "?"};
+  DomainTable table(2);
+  ExpectDisagreement(AgreeOnMembers(channel, Members{}, table).status(), "rank 1 sent an unreadable");
+}
+
+// What a rank sends does not grow with the communicator, but for the one that leads it.
+TEST(Meeting, OnlyTheLeaderSendsTheMembers) {
+  Members all(100);
+  for (int rank = 0; rank < 100; ++rank) all[static_cast<size_t>(rank)] = rank;
+  EXPECT_GT(SentBy(0, all, 100).size(), 800u);
+  EXPECT_LT(SentBy(1, all, 100).size(), 80u);
+}
+
+TEST(Meeting, ARankThatWaitedInVainIsADisagreement) {
+  ExpectDisagreement(NumberOf(1, {Status(StatusCode::kDeadlineExceeded, "nobody came"), Members{}}).status(),
                      "failed on rank 0: nobody came");
-  EXPECT_EQ(AgreeOnMembers(channel, Status(StatusCode::kCommunicatorError, "lost")).status().code(),
+  EXPECT_EQ(NumberOf(0, {Status(StatusCode::kCommunicatorError, "lost"), Members{}}).status().code(),
             StatusCode::kCommunicatorError);
 }
 

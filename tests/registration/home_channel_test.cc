@@ -1,5 +1,6 @@
 #include "src/registration/home_channel.h"
 
+#include "tests/registration/joined.h"
 #include "tests/registration/rank_group.h"
 
 namespace commpool::internal::testing {
@@ -29,10 +30,10 @@ TEST_F(HomeChannel, ConnectsEveryRank) {
   ExpectOk(group.Run([&](Rank& rank) {
     Result<std::unique_ptr<AgreementChannel>> channel = Open(rank);
     if (!channel.ok()) return channel.status();
-    const std::vector<std::string> all = (*channel)->AllGather(std::to_string(rank.number), "reserve").value();
-    for (int number = 0; number < rank.ranks; ++number) {
-      EXPECT_EQ(all[static_cast<size_t>(number)], std::to_string(number));
-    }
+    std::string all;
+    for (int number = 0; number < rank.ranks; ++number) all += "[" + std::to_string(number) + "]";
+    const std::string mine = std::to_string(rank.number);
+    EXPECT_EQ(JoinOver(**channel, mine, "reserve").value(), all + " " + mine);
     return Status();
   }));
 }

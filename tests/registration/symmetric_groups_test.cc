@@ -114,7 +114,7 @@ TEST_F(SymmetricGroups, AMemberThatPassesNullIsNamedBeforeAnyNcclCall) {
   without[1] = nullptr;
   const uint64_t gathers = CallCount("ncclAllGather");
   ExpectFailure(Register(without), StatusCode::kDisagreement,
-                "it has 3 ranks, but only ranks 0, 2 of home passed one of that size");
+                "nobody passed one as its rank 1; ranks 1, 3 passed null");
   EXPECT_EQ(CallCount("ncclAllGather"), gathers);
   ExpectRegistered({1, 1, 1, 1});
   ExpectOk(Register(all));
@@ -131,7 +131,8 @@ TEST_F(SymmetricGroups, ARankThatPassesOneInsteadOfNullIsNamed) {
   const auto& other = Connect({{2, 3}});
   std::vector<ncclComm_t> mixed = pair;
   mixed[2] = other[2];
-  ExpectFailure(Register(mixed), StatusCode::kDisagreement, "2 were passed that have 2 ranks");
+  ExpectFailure(Register(mixed), StatusCode::kDisagreement,
+                "and only rank 1 passed one as its rank 1; rank 3 passed null");
 }
 
 TEST_F(SymmetricGroups, OneRankInAnotherOrderIsNamedBeforeAnyNcclCall) {

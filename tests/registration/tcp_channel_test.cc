@@ -7,6 +7,8 @@
 #include <optional>
 #include <thread>
 
+#include "tests/registration/joined.h"
+
 namespace commpool::internal {
 namespace {
 
@@ -51,7 +53,7 @@ void ExpectMessage(const Status& status, const std::string& fragment) {
   EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
 }
 
-TEST_F(TcpChannels, GiveEveryRankEverybodysBytesInOrder) {
+TEST_F(TcpChannels, GiveEveryRankTheDecisionAndItsOwnPart) {
   const std::vector<Channel> channels = OpenAll(4);
   const std::string large(3 << 20, 'x');  // more than sockets buffer
   ForEachRank(4, [&](int rank) {
@@ -60,9 +62,9 @@ TEST_F(TcpChannels, GiveEveryRankEverybodysBytesInOrder) {
     EXPECT_EQ(channel.ranks(), 4);
     for (int round = 0; round < 20; ++round) {
       const std::string mine = rank == 3 && round == 7 ? large : std::string(static_cast<size_t>(rank), 'a');
-      Result<std::vector<std::string>> all = channel.AllGather(mine, "reserve");
-      ASSERT_TRUE(all.ok()) << all.status().message();
-      EXPECT_EQ(*all, (std::vector<std::string>{"", "a", "aa", round == 7 ? large : "aaa"}));
+      Result<std::string> verdict = JoinOver(channel, mine, "reserve");
+      ASSERT_TRUE(verdict.ok()) << verdict.status().message();
+      EXPECT_EQ(*verdict, "[][a][aa][" + (round == 7 ? large : "aaa") + "] " + std::to_string(rank));
     }
   });
 }
@@ -70,9 +72,9 @@ TEST_F(TcpChannels, GiveEveryRankEverybodysBytesInOrder) {
 TEST_F(TcpChannels, NameEveryRankThatStaysAwayAndTheStep) {
   const std::vector<Channel> channels = OpenAll(4, kShort);
   ForEachRank(2, [&](int rank) {  // ranks 2 and 3 do not come
-    const Status status = channels[static_cast<size_t>(rank)]->AllGather("mine", "trim").status();
+    const Status status = JoinOver(*channels[static_cast<size_t>(rank)], "mine", "trim").status();
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-    ExpectMessage(status, "trim: rank " + std::to_string(rank) + " of 4");
+    ExpectMessage(status, "trim: not all of 4 ranks came within ");
     ExpectMessage(status, "rank 2: ");
     ExpectMessage(status, "rank 3: ");
     EXPECT_EQ(status.message().find("rank 1: "), std::string::npos) << status.message();
@@ -83,7 +85,7 @@ TEST_F(TcpChannels, NameARankThatHasGone) {
   std::vector<Channel> channels = OpenAll(3);
   channels[2].reset();
   ForEachRank(2, [&](int rank) {
-    const Status status = channels[static_cast<size_t>(rank)]->AllGather("mine", "reserve").status();
+    const Status status = JoinOver(*channels[static_cast<size_t>(rank)], "mine", "reserve").status();
     EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
     ExpectMessage(status, "rank 2: ");
   });
@@ -92,7 +94,7 @@ TEST_F(TcpChannels, NameARankThatHasGone) {
 TEST_F(TcpChannels, SayThatRankZeroHasGone) {
   std::vector<Channel> channels = OpenAll(2);
   channels[0].reset();
-  const Status status = channels[1]->AllGather("mine", "reserve").status();
+  const Status status = JoinOver(*channels[1], "mine", "reserve").status();
   EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
   ExpectMessage(status, "rank 0: ");
 }
@@ -100,8 +102,8 @@ TEST_F(TcpChannels, SayThatRankZeroHasGone) {
 TEST_F(TcpChannels, StayBrokenAfterAFailure) {
   std::vector<Channel> channels = OpenAll(2);
   channels[1].reset();
-  ExpectMessage(channels[0]->AllGather("mine", "reserve").status(), "reserve: ");
-  ExpectMessage(channels[0]->AllGather("mine", "close").status(), "close: the channel failed before: reserve");
+  ExpectMessage(JoinOver(*channels[0], "mine", "reserve").status(), "reserve: ");
+  ExpectMessage(JoinOver(*channels[0], "mine", "close").status(), "close: the channel failed before: reserve");
 }
 
 TEST_F(TcpChannels, NameTheRanksThatNeverConnect) {
@@ -123,8 +125,8 @@ TEST_F(TcpChannels, IgnoreStrangersEvenSilentOnes) {
   ASSERT_TRUE(no_such_rank.ok());
   const std::vector<Channel> channels = OpenAll(2);
   ForEachRank(2, [&](int rank) {
-    EXPECT_EQ(channels[static_cast<size_t>(rank)]->AllGather(std::to_string(rank), "reserve").value(),
-              (std::vector<std::string>{"0", "1"}));
+    const std::string name = std::to_string(rank);
+    EXPECT_EQ(JoinOver(*channels[static_cast<size_t>(rank)], name, "reserve").value(), "[0][1] " + name);
   });
 }
 

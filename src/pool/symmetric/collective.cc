@@ -57,7 +57,10 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
   CollectGraphs();
   parts_.blocks.PollFences();
   Intent intent = MakeIntent(proposal);
-  if (proposal.call == CollectiveCall::kCreate) intent.options = DescribeSharedOptions(parts_.basis.configuration);
+  if (proposal.call == CollectiveCall::kCreate) {
+    intent.pool = parts_.basis.name();
+    intent.options = DescribeSharedOptions(parts_.basis.configuration);
+  }
   intent.readiness = ready;
   intent.divergence = divergence_.status();
   DomainClaim claim = proposal.claim;
@@ -67,7 +70,7 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
     MutexLock lock(parts_.blocks.mutex());
     return EngineHistory(engine_->log(), divergence_);
   }();
-  Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history);
+  Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history, proposal.judge);
   if (!agreed.ok()) return parts_.basis.Named(agreed.status());
   return agreed;
 }
@@ -83,7 +86,7 @@ Result<Agreed> Collective::Begin(const Proposal& proposal) {
 }
 
 Status Collective::AgreeOn(const Status& mine, const std::string& step) {
-  return AgreeOnOutcome(*channel_, mine, step);
+  return parts_.basis.Named(AgreeOnOutcome(*channel_, mine, step));
 }
 
 Status Collective::Run(const CollectiveStep& step) {

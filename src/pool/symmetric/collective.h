@@ -28,6 +28,7 @@ struct Proposal {
   uint64_t bytes = 0;
   Status readiness = {};  // why this rank cannot take part
   DomainClaim claim = {};
+  ClaimJudge judge = {};  // of all ranks' claims, where the channel decides
 };
 
 // One step of a call after its intent was agreed on.

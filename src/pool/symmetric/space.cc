@@ -32,7 +32,7 @@ Status SymmetricMode::AddSegment(uint64_t bytes, const Agreed& agreed) {
   if (!status.ok()) return status;
   const ContextGuard current = parts_.basis.MakeCurrent();
   SymmetricGrowth growth(parts_, collective_, engine_, *segment_bytes);
-  return parts_.basis.Named(Grow(growth));
+  return Grow(growth);
 }
 
 Status SymmetricMode::Reserve(uint64_t bytes) {
@@ -41,14 +41,14 @@ Status SymmetricMode::Reserve(uint64_t bytes) {
   if (readiness.ok() && bytes == 0) {
     readiness = Status(StatusCode::kInvalidArgument, parts_.basis.title + ": reserve of 0 bytes");
   }
-  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness});
+  Result<Agreed> agreed = collective_.Begin(
+      {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = registrar_.JudgeHeld()});
   if (!agreed.ok()) return agreed.status();
   {
     MutexLock lock(parts_.blocks.mutex());
     if (engine_->CanServe(bytes)) return Status();  // the same answer on every rank
   }
-  const Status held = registrar_.CheckHeld(*agreed).status();
-  if (!held.ok()) return held;
+  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
   return AddSegment(bytes, *agreed);
 }
 

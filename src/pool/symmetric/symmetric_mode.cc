@@ -5,6 +5,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/log.h"
+#include "src/registration/wire.h"
 
 namespace commpool::internal {
 
@@ -17,6 +18,15 @@ std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
     if (use.fence == engine::kNoFence) streams.push_back(use.stream);
   }
   return streams;
+}
+
+// Rank 0's proposal is the pool's home number.
+ClaimFindings FindHomeNumber(const std::vector<std::string>& claims) {
+  const Result<std::vector<DomainClaim>> decoded = DecodeClaims(claims);
+  if (!decoded.ok()) return {decoded.status()};
+  WireWriter writer;
+  writer.Number(decoded->front().number.value_or(0));
+  return {.bytes = writer.Take()};
 }
 
 }  // namespace
@@ -43,12 +53,13 @@ Status SymmetricMode::Open(const Status& readiness) {
   MutexLock collective(parts_.collective);
   std::random_device random;
   const uint64_t proposed = (uint64_t{random()} << 32) | random() | 1;
-  Result<Agreed> agreed =
-      collective_.Begin({.call = CollectiveCall::kCreate, .readiness = readiness, .claim = {.number = proposed}});
+  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kCreate,
+                                             .readiness = readiness,
+                                             .claim = {.number = proposed},
+                                             .judge = FindHomeNumber});
   if (!agreed.ok()) return agreed.status();
-  const Result<std::vector<DomainClaim>> claims = DecodeClaims(agreed->claims);
-  if (!claims.ok()) return claims.status();
-  home_id_ = claims->front().number.value_or(0);
+  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
+  home_id_ = WireReader(agreed->findings).Number();
   collective_.StartPublishing();
   return registrar_.AddHome();
 }

@@ -1,6 +1,8 @@
 #include "src/pool/symmetric/symmetric_registrar.h"
 
-#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
 
 namespace commpool::internal {
 
@@ -42,24 +44,32 @@ DomainClaim SymmetricRegistrar::ClaimOf(const Communicator& communicator) const 
   return claim;
 }
 
-Result<std::vector<DomainClaim>> SymmetricRegistrar::CheckHeld(const Agreed& agreed) {
-  Result<std::vector<DomainClaim>> claims = DecodeClaims(agreed.claims);
-  Status status = claims.ok() ? domains_.CheckHeld(*claims) : claims.status();
-  if (!status.ok()) return parts_.basis.Named(status);
-  return claims;
+ClaimJudge SymmetricRegistrar::JudgeHeld() {
+  return [this](const std::vector<std::string>& bytes) COMMPOOL_UNCHECKED -> ClaimFindings {
+    const Result<std::vector<DomainClaim>> claims = DecodeClaims(bytes);
+    return {claims.ok() ? domains_.CheckHeld(*claims) : claims.status()};
+  };
 }
 
-Status SymmetricRegistrar::Meet(const std::vector<DomainClaim>& claims, Communicator* communicator) {
-  const auto is_new = [](const DomainClaim& claim) { return claim.passed && !claim.number; };
-  if (std::none_of(claims.begin(), claims.end(), is_new)) return Status();
+ClaimJudge SymmetricRegistrar::JudgePassedByAll() {
+  return [this](const std::vector<std::string>& bytes) COMMPOOL_UNCHECKED -> ClaimFindings {
+    const Result<std::vector<DomainClaim>> claims = DecodeClaims(bytes);
+    if (!claims.ok()) return {claims.status()};
+    Status status = domains_.CheckHeld(*claims);
+    if (status.ok()) status = domains_.CheckPassedByAll(*claims);
+    return {status.ok() ? status : status.Under("register_with"), Encode(SummaryOf(*claims))};
+  };
+}
+
+Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communicator) {
   Result<Members> met = Members();
-  if (is_new(claims[static_cast<size_t>(home_.rank)])) {
+  if (mine.passed && !mine.number) {
     // Sooner than the ranks that do not wait here would give this one up.
     met = GatherMembers(parts_.basis.driver, *communicator, home_.rank, parts_.basis.deadline_ms() / 2);
   }
-  Result<std::vector<Members>> communicators = AgreeOnMembers(collective_.channel(), met);
-  if (!communicators.ok()) return communicators.status();
-  if (const auto number = domains_.Add(*communicators, home_.rank)) communicator->number = *number;
+  Result<std::optional<uint64_t>> number = AgreeOnMembers(collective_.channel(), met, domains_);
+  if (!number.ok()) return number.status();
+  communicator->number = number->value_or(communicator->number);
   return Status();
 }
 
@@ -72,17 +82,15 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
     readiness = described.status();
     if (described.ok()) communicator = *described;
   }
-  Result<Agreed> agreed =
-      collective_.Begin({.call = CollectiveCall::kRegister, .readiness = readiness, .claim = ClaimOf(communicator)});
+  const DomainClaim claim = ClaimOf(communicator);
+  Result<Agreed> agreed = collective_.Begin(
+      {.call = CollectiveCall::kRegister, .readiness = readiness, .claim = claim, .judge = JudgePassedByAll()});
   if (!agreed.ok()) return agreed.status();
-  const Result<std::vector<DomainClaim>> claims = CheckHeld(*agreed);
-  if (!claims.ok()) return claims.status();
-  Status status = domains_.CheckPassedByAll(*claims);
+  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
+  const ClaimSummary passed = DecodeSummary(agreed->findings);
   const uint64_t first_new = domains_.next();
-  if (status.ok()) status = Meet(*claims, &communicator);
-  if (!status.ok()) {
-    return parts_.basis.Named(status.Under("register_with"));
-  }
+  Status status = passed.any_new ? Meet(claim, &communicator) : Status();
+  if (!status.ok()) return parts_.basis.Named(status.Under("register_with"));
   const bool known = handle == nullptr || parts_.registrations.Has(handle);
   status = collective_.Run({.name = "registering with a communicator",
                             .act =
@@ -96,29 +104,31 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
                                   if (mine.ok() && !known) static_cast<void>(parts_.registrations.Remove(handle));
                                   domains_.RemoveFrom(first_new);
                                 }});
-  if (!status.ok()) return parts_.basis.Named(status);
-  const auto is_home = [](const DomainClaim& claim) { return claim.number == DomainTable::kHome; };
-  if (std::any_of(claims->begin(), claims->end(), is_home)) domains_.AddHome();
+  if (!status.ok()) return status;
+  if (passed.home) domains_.AddHome();
   return Status();
 }
 
 Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
   const ContextGuard current = parts_.basis.MakeCurrent();
   const bool held = parts_.registrations.Has(handle);
+  std::vector<uint64_t> ended;  // known where the channel decides, and needed there alone
+  const ClaimJudge judge = [&](const std::vector<std::string>& bytes) COMMPOOL_UNCHECKED -> ClaimFindings {
+    const Result<std::vector<DomainClaim>> claims = DecodeClaims(bytes);
+    if (!claims.ok()) return {claims.status()};
+    ended = NumbersPassed(*claims);
+    const Status status = domains_.CheckPassedByHolders(*claims);
+    return {status.ok() ? status : status.Under("deregister")};
+  };
   Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kDeregister,
                                              .readiness = parts_.basis.device->health().first_error(),
-                                             .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim()});
+                                             .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim(),
+                                             .judge = judge});
   if (!agreed.ok()) return agreed.status();
-  const Result<std::vector<DomainClaim>> claims = DecodeClaims(agreed->claims);
-  Status status = claims.ok() ? domains_.CheckPassedByHolders(*claims) : claims.status();
-  if (!status.ok()) {
-    return parts_.basis.Named(status.Under("deregister"));
-  }
+  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
   return collective_.TearDown(
       [&]() COMMPOOL_UNCHECKED {
-        for (const DomainClaim& claim : *claims) {
-          if (claim.number) domains_.Remove(*claim.number);
-        }
+        for (const uint64_t number : ended) domains_.Remove(number);
         return handle == nullptr ? Status() : parts_.registrations.Remove(handle);
       },
       [] { return Status(); });  // the memory stays

@@ -26,15 +26,15 @@ class SymmetricRegistrar {
   Status RegisterWith(ncclComm_t communicator) COMMPOOL_REQUIRES(parts_.collective);
   Status Deregister(ncclComm_t communicator) COMMPOOL_REQUIRES(parts_.collective);
   // kDisagreement where a rank has abandoned a registration that another has: growth would wait for it in NCCL.
-  // Returns what every rank said of communicators.
-  Result<std::vector<DomainClaim>> CheckHeld(const Agreed& agreed) COMMPOOL_REQUIRES(parts_.collective);
+  ClaimJudge JudgeHeld() COMMPOOL_REQUIRES(parts_.collective);
 
  private:
   // A communicator of the caller's as this rank will speak of it.
   Result<Communicator> Examine(ncclComm_t handle) const;
   DomainClaim ClaimOf(const Communicator& communicator) const;
+  ClaimJudge JudgePassedByAll() COMMPOOL_REQUIRES(parts_.collective);
   // Meets the other members of new communicators, and numbers them: on all ranks, whether they passed one or not.
-  Status Meet(const std::vector<DomainClaim>& claims, Communicator* communicator) COMMPOOL_REQUIRES(parts_.collective);
+  Status Meet(const DomainClaim& mine, Communicator* communicator) COMMPOOL_REQUIRES(parts_.collective);
 
   PoolParts& parts_;
   Collective& collective_;
