@@ -6,7 +6,9 @@
 #include <netinet/in.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "src/base/environment.h"
 
@@ -14,12 +16,21 @@ namespace commpool::internal {
 
 namespace {
 
+constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kDefaultPattern = "^docker,virbr,lo";
 
 bool ConsumePrefix(std::string_view& text, char prefix) {
   if (text.empty() || text.front() != prefix) return false;
   text.remove_prefix(1);
   return true;
+}
+
+// `why` it is this one, which counts where only this host reaches it.
+HostAddress Describe(in_addr address, const std::string& why) {
+  std::array<char, INET_ADDRSTRLEN> text = {};
+  inet_ntop(AF_INET, &address, text.data(), text.size());
+  const bool loopback = ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
+  return {text.data(), loopback ? why : ""};
 }
 
 }  // namespace
@@ -44,23 +55,23 @@ std::string InterfacePattern() {
   return nccl != nullptr && *nccl != '\0' ? nccl : kDefaultPattern;
 }
 
-std::string HostAddress(const std::string& pattern) {
+HostAddress FindHostAddress(const std::string& pattern) {
   in_addr literal = {};
-  if (inet_pton(AF_INET, pattern.c_str(), &literal) == 1) return pattern;
-  std::string host = "127.0.0.1";
+  if (inet_pton(AF_INET, pattern.c_str(), &literal) == 1) return Describe(literal, "it was asked for by its address");
   ifaddrs* interfaces = nullptr;
-  if (getifaddrs(&interfaces) != 0) return host;
+  if (getifaddrs(&interfaces) != 0) {
+    return {kLoopback, std::string("this host's interfaces cannot be read: ") + std::strerror(errno)};
+  }
+  HostAddress found{kLoopback, "no interface that is up has an IPv4 address and fits \"" + pattern + "\""};
   for (const ifaddrs* entry = interfaces; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
     if ((entry->ifa_flags & IFF_UP) == 0 || !InterfaceMatches(entry->ifa_name, pattern)) continue;
-    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    std::array<char, INET_ADDRSTRLEN> text = {};
-    inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
-    host = text.data();
+    found = Describe(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr,
+                     "\"" + pattern + "\" leads to the interface " + entry->ifa_name);
     break;
   }
   freeifaddrs(interfaces);
-  return host;
+  return found;
 }
 
 }  // namespace commpool::internal

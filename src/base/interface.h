@@ -11,9 +11,15 @@ namespace commpool::internal {
 // prefixes; a leading "^" excludes what the list names, a leading "=" compares whole names.
 bool InterfaceMatches(std::string_view name, std::string_view pattern);
 
+// An address of this host, as text.
+struct HostAddress {
+  std::string text;
+  std::string why_local;  // why only this host reaches it; empty where others do
+};
+
 // The IPv4 address of the first interface that is up and fits `pattern`; `pattern` itself where it is an IPv4 address;
 // 127.0.0.1 where none fits.
-std::string HostAddress(const std::string& pattern);
+HostAddress FindHostAddress(const std::string& pattern);
 
 // The pattern that this process is told to use: COMMPOOL_INTERFACE, else NCCL_SOCKET_IFNAME, else "^docker,virbr,lo".
 std::string InterfacePattern();

@@ -47,9 +47,32 @@ Status Failure(StatusCode code, const char* action, const std::string& address, 
   return Status(code, std::string(action) + " " + address + ": " + reason);
 }
 
+StatusCode CodeOf(int error) {
+  switch (error) {
+    case EPIPE:
+    case ECONNRESET:
+    case ENOTCONN:
+    case ECONNABORTED:
+      return StatusCode::kRemoteFailure;
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+      return StatusCode::kOutOfMemory;
+    default:
+      return StatusCode::kInternal;
+  }
+}
+
 Status SystemFailure(const char* action, const std::string& address, int error) {
-  const bool peer_gone = error == EPIPE || error == ECONNRESET || error == ENOTCONN || error == ECONNABORTED;
-  return Failure(peer_gone ? StatusCode::kRemoteFailure : StatusCode::kInternal, action, address, strerror(error));
+  return Failure(CodeOf(error), action, address, strerror(error));
+}
+
+// What accept() tells of a caller that has gone, or of its network: the next one may be well.
+bool ConcernsOneCaller(int error) {
+  constexpr std::array kErrors = {EINTR,     ECONNABORTED, EPROTO,       EPERM,      ENETDOWN,   ENOPROTOOPT,
+                                  EHOSTDOWN, ENONET,       EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH};
+  return std::find(kErrors.begin(), kErrors.end(), error) != kErrors.end();
 }
 
 // Milliseconds until `deadline`, rounded up so that a wait never ends early; 0 once it has passed.
@@ -115,9 +138,9 @@ struct Transfer {
 };
 
 // One attempt: the connected socket, nothing where it should be tried again, or the failure.
-Result<std::optional<FileDescriptor>> ConnectOnce(const sockaddr_in& target, const std::string& name,
-                                                  Deadline deadline) {
-  FileDescriptor connecting(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, const std::string& name,
+                                                 Deadline deadline) {
+  PrivateSocket connecting = PrivateSocket::Open();
   if (!connecting.valid()) return SystemFailure("connecting to", name, errno);
   int error = 0;
   if (connect(connecting.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target) != 0) error = errno;
@@ -126,21 +149,21 @@ Result<std::optional<FileDescriptor>> ConnectOnce(const sockaddr_in& target, con
     socklen_t size = sizeof error;
     getsockopt(connecting.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   }
-  if (error == ECONNREFUSED || error == ECONNRESET) return std::optional<FileDescriptor>();
+  if (error == ECONNREFUSED || error == ECONNRESET) return std::optional<PrivateSocket>();
   if (error != 0) return SystemFailure("connecting to", name, error);
   // A free local port can meet itself: such a socket is its own peer.
   sockaddr_in self = {};
   socklen_t size = sizeof self;
   getsockname(connecting.get(), reinterpret_cast<sockaddr*>(&self), &size);
   if (self.sin_port == target.sin_port && self.sin_addr.s_addr == target.sin_addr.s_addr) {
-    return std::optional<FileDescriptor>();
+    return std::optional<PrivateSocket>();
   }
-  return std::optional<FileDescriptor>(std::move(connecting));
+  return std::optional<PrivateSocket>(std::move(connecting));
 }
 
 }  // namespace
 
-Connection::Connection(FileDescriptor socket) : socket_(std::move(socket)) {
+Connection::Connection(PrivateSocket socket) : socket_(std::move(socket)) {
   sockaddr_in address = {};
   socklen_t size = sizeof address;
   const bool named = getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
@@ -186,30 +209,42 @@ void Connection::Shutdown() {
   if (valid()) shutdown(socket_.get(), SHUT_RDWR);
 }
 
-Result<Listener> Listener::Open() {
+Result<Listener> Listener::Open() { return OpenOn(InterfacePattern()); }
+
+Result<Listener> Listener::OpenOn(const std::string& pattern) {
+  HostAddress host = FindHostAddress(pattern);
   Listener listener;
-  listener.socket_ = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  listener.why_local_ = std::move(host.why_local);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  inet_pton(AF_INET, host.text.c_str(), &address.sin_addr);
   socklen_t size = sizeof address;
+  listener.socket_ = PrivateSocket::Open();
   const int descriptor = listener.socket_.get();
   if (descriptor < 0 || bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(descriptor, SOMAXCONN) != 0 ||
       getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return SystemFailure("listening on", "a free port", errno);
+    return SystemFailure("listening on a free port of", host.text, errno);
   }
-  listener.address_ = HostAddress(InterfacePattern()) + ":" + std::to_string(ntohs(address.sin_port));
+  listener.address_ = FormatAddress(address);
   return listener;
+}
+
+Result<std::optional<Connection>> Listener::AcceptNow() {
+  while (true) {
+    PrivateSocket accepted = PrivateSocket::Accept(socket_.get());
+    if (accepted.valid()) return std::optional<Connection>(Connection(std::move(accepted)));
+    const int error = errno;
+    if (error == EAGAIN || error == EWOULDBLOCK) return std::optional<Connection>();
+    if (!ConcernsOneCaller(error)) return SystemFailure("accepting on", address_, error);
+  }
 }
 
 Result<Connection> Listener::Accept(Deadline deadline) {
   while (true) {
-    FileDescriptor accepted(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (accepted.valid()) return Connection(std::move(accepted));
-    const int error = errno;
-    if (error == EINTR || error == ECONNABORTED) continue;
-    if (error != EAGAIN && error != EWOULDBLOCK) return SystemFailure("accepting on", address_, error);
+    Result<std::optional<Connection>> accepted = AcceptNow();
+    if (!accepted.ok()) return accepted.status();
+    if (*accepted) return std::move(**accepted);
     if (!WaitReady(socket_.get(), POLLIN, deadline)) return DeadlinePassed("accepting on", address_);
   }
 }
@@ -223,7 +258,7 @@ Result<Connection> Connect(const std::string& address, Deadline deadline) {
   if (!target) return Failure(StatusCode::kInvalidArgument, "connecting to", address, "not an IPv4 address and port");
   int pause_milliseconds = 1;
   while (true) {
-    Result<std::optional<FileDescriptor>> attempt = ConnectOnce(*target, address, deadline);
+    Result<std::optional<PrivateSocket>> attempt = ConnectOnce(*target, address, deadline);
     if (!attempt.ok()) return attempt.status();
     if (*attempt) return Connection(std::move(**attempt));
     const int left = PollWait(deadline);

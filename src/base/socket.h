@@ -8,11 +8,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "commpool/status.h"
-#include "src/base/file_descriptor.h"
+#include "src/base/private_socket.h"
 
 namespace commpool::internal {
 
@@ -23,7 +24,8 @@ class Connection {
  public:
   Connection() = default;
   // Takes a connected stream socket and makes it nonblocking.
-  explicit Connection(FileDescriptor socket);
+  explicit Connection(PrivateSocket socket);
+  explicit Connection(FileDescriptor socket) : Connection(PrivateSocket::Adopt(std::move(socket))) {}
 
   bool valid() const { return socket_.valid(); }
   int descriptor() const { return socket_.get(); }
@@ -42,28 +44,36 @@ class Connection {
   void Shutdown();
 
  private:
-  FileDescriptor socket_;
+  PrivateSocket socket_;
   std::string peer_;
 };
 
 class Listener {
  public:
-  // Listens on a free port of every interface.
+  // Listens on a free port of one interface: that which other hosts reach. COMMPOOL_INTERFACE chooses it, else
+  // NCCL_SOCKET_IFNAME: an IPv4 address, or prefixes as NCCL reads them ("eth,ib"; "=eth0" is the whole name; "^docker"
+  // excludes). Where neither is set: the first that is up and neither loopback nor a container bridge. Where none fits:
+  // 127.0.0.1.
   static Result<Listener> Open();
+  static Result<Listener> OpenOn(const std::string& pattern);
 
-  // "10.77.0.1:43211": the interface that other hosts reach. COMMPOOL_INTERFACE chooses it, else NCCL_SOCKET_IFNAME:
-  // an IPv4 address, or prefixes as NCCL reads them ("eth,ib"; "=eth0" is the whole name; "^docker" excludes). Where
-  // neither is set: the first that is up and neither loopback nor a container bridge. Where none fits: 127.0.0.1.
+  // "10.77.0.1:43211".
   const std::string& address() const { return address_; }
+  // Why only this host reaches it; empty where others do.
+  const std::string& why_local() const { return why_local_; }
+  int descriptor() const { return socket_.get(); }
 
   Result<Connection> Accept(Deadline deadline);
+  // Who is in the queue, or nobody. kOutOfMemory where descriptors or memory lack: it stays in the queue.
+  Result<std::optional<Connection>> AcceptNow();
 
   // Makes Accept fail from now on, also one that waits in another thread.
   void Shutdown();
 
  private:
-  FileDescriptor socket_;
+  PrivateSocket socket_;
   std::string address_;
+  std::string why_local_;
 };
 
 // Connects, trying again until the deadline while the port refuses. kInvalidArgument where the address is not like

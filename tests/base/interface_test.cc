@@ -28,11 +28,22 @@ TEST(InterfaceMatches, NamesNothingWithAnEmptyPattern) {
   EXPECT_FALSE(InterfaceMatches("eth0", ",,"));
 }
 
-TEST(HostAddress, IsTheAddressThatWasAskedFor) { EXPECT_EQ(HostAddress("10.77.0.1"), "10.77.0.1"); }
+TEST(FindHostAddress, IsTheAddressThatWasAskedFor) {
+  EXPECT_EQ(FindHostAddress("10.77.0.1").text, "10.77.0.1");
+  EXPECT_EQ(FindHostAddress("10.77.0.1").why_local, "");
+}
 
-TEST(HostAddress, IsThatOfTheNamedInterface) { EXPECT_EQ(HostAddress("=lo"), "127.0.0.1"); }
+TEST(FindHostAddress, SaysThatOnlyThisHostReachesLoopback) {
+  EXPECT_EQ(FindHostAddress("=lo").text, "127.0.0.1");
+  EXPECT_EQ(FindHostAddress("=lo").why_local, "\"=lo\" leads to the interface lo");
+  EXPECT_EQ(FindHostAddress("127.0.0.2").why_local, "it was asked for by its address");
+}
 
-TEST(HostAddress, FallsBackToLoopback) { EXPECT_EQ(HostAddress("=no-such-interface"), "127.0.0.1"); }
+TEST(FindHostAddress, FallsBackToLoopbackAndSaysWhy) {
+  const HostAddress found = FindHostAddress("=no-such-interface");
+  EXPECT_EQ(found.text, "127.0.0.1");
+  EXPECT_EQ(found.why_local, "no interface that is up has an IPv4 address and fits \"=no-such-interface\"");
+}
 
 }  // namespace
 }  // namespace commpool::internal

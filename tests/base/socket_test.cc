@@ -19,12 +19,6 @@ using std::chrono::seconds;
 Deadline Soon() { return DeadlineAfter(milliseconds(20)); }
 Deadline Later() { return DeadlineAfter(seconds(60)); }
 
-// A listener's address as this host reaches it, whatever interface it advertises.
-std::string LocalAddress(const Listener& listener) {
-  const std::string& address = listener.address();
-  return "127.0.0.1" + address.substr(address.rfind(':'));
-}
-
 struct Pair {
   Connection client;
   Connection server;
@@ -33,13 +27,13 @@ struct Pair {
 Pair MakePair() {
   Listener listener = Listener::Open().value();
   Pair pair;
-  pair.client = Connect(LocalAddress(listener), Later()).value();
+  pair.client = Connect(listener.address(), Later()).value();
   pair.server = listener.Accept(Later()).value();
   return pair;
 }
 
 // An address at which nothing listens.
-std::string DeadAddress() { return LocalAddress(Listener::Open().value()); }
+std::string DeadAddress() { return Listener::Open().value().address(); }
 
 TEST(Listener, AdvertisesAHostAndAPort) {
   const Listener listener = Listener::Open().value();
@@ -53,6 +47,21 @@ TEST(Listener, IsReachedAtTheAddressThatItAdvertises) {
   Listener listener = Listener::Open().value();
   Connection client = Connect(listener.address(), Later()).value();
   EXPECT_TRUE(listener.Accept(Later()).ok());
+}
+
+TEST(Listener, IsReachedAtNoOtherAddressOfItsHost) {
+  const Listener listener = Listener::OpenOn("127.0.0.2").value();
+  const std::string elsewhere = "127.0.0.1" + listener.address().substr(listener.address().rfind(':'));
+  EXPECT_FALSE(Connect(elsewhere, Soon()).ok());
+}
+
+TEST(Listener, SaysWhyOnlyItsHostReachesIt) {
+  EXPECT_NE(Listener::OpenOn("=no-such-interface").value().why_local(), "");
+}
+
+TEST(Listener, NamesTheAddressThatIsNotOfThisHost) {
+  const Status status = Listener::OpenOn("192.0.2.1").status();
+  EXPECT_NE(status.message().find("192.0.2.1: "), std::string::npos) << status.message();
 }
 
 TEST(Listener, GivesUpAtTheDeadline) {

@@ -1,0 +1,38 @@
+// A TCP socket of this process alone: a child of fork() lets go of it before it does anything else.
+//
+// A copy in a child, a data loader's for instance, would keep the connection open after the parent's death, and the
+// peers would wait out their deadline. exec() is CLOEXEC's part. Any thread.
+#ifndef COMMPOOL_SRC_BASE_PRIVATE_SOCKET_H_
+#define COMMPOOL_SRC_BASE_PRIVATE_SOCKET_H_
+
+#include <utility>
+
+#include "src/base/file_descriptor.h"
+
+namespace commpool::internal {
+
+class PrivateSocket {
+ public:
+  PrivateSocket() = default;
+  // Nonblocking. Not valid where there is none: errno says why.
+  static PrivateSocket Open();
+  static PrivateSocket Accept(int listener);
+  // Takes a socket that exists already; closes it where it cannot.
+  static PrivateSocket Adopt(FileDescriptor socket);
+
+  PrivateSocket(PrivateSocket&&) = default;
+  PrivateSocket& operator=(PrivateSocket&&) = default;
+  ~PrivateSocket();
+
+  bool valid() const { return descriptor_.valid(); }
+  int get() const { return descriptor_.get(); }
+
+ private:
+  explicit PrivateSocket(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
+
+  FileDescriptor descriptor_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_BASE_PRIVATE_SOCKET_H_
