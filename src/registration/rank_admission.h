@@ -1,16 +1,18 @@
 // How the ranks of a star find rank 0, and rank 0 them: its port is open to strangers, and lets ranks in alone.
 //
-// A rank has one connection to rank 0 for each lane. Each begins with a hello that names rank and lane.
+// A rank has one connection to rank 0 for each lane. On each both prove that they know the key of this star, which came
+// over the home communicator, and neither sends it: rank 0 begins with a nonce, the rank answers with its own and a
+// keyed hash of both, rank 0 with another. So a rank that has joined knows that rank 0 has it.
 #ifndef COMMPOOL_SRC_REGISTRATION_RANK_ADMISSION_H_
 #define COMMPOOL_SRC_REGISTRATION_RANK_ADMISSION_H_
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/keyed_hash.h"
 #include "src/base/socket.h"
 
 namespace commpool::internal {
@@ -20,7 +22,7 @@ struct AdmissionOptions {
   int ranks = 1;
   size_t lanes = 1;
   std::chrono::milliseconds deadline{60000};
-  uint64_t secret = 0;  // made by rank 0 and sent with its address: keeps strangers and other pools out
+  HashKey key{};  // made by rank 0 and sent with its address: keeps strangers and other pools out
 };
 
 struct AdmittedRanks {
@@ -31,7 +33,7 @@ struct AdmittedRanks {
 // Rank 0: waits for every other rank. Where some do not come the others are admitted all the same, to be told so.
 AdmittedRanks AdmitRanks(const AdmissionOptions& options, Listener listener);
 
-// The others: the connections of this rank, one for each lane.
+// The others: the connections of this rank, one for each lane. Tries again where rank 0 had no room for a caller.
 Result<std::vector<Connection>> JoinRankZero(const AdmissionOptions& options, const std::string& address);
 
 }  // namespace commpool::internal

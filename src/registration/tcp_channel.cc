@@ -143,7 +143,7 @@ class TcpChannel : public AgreementChannel {
 };
 
 AdmissionOptions AdmissionOf(const TcpChannelOptions& options) {
-  return {options.rank, options.ranks, kLanes, options.deadline, options.secret};
+  return {options.rank, options.ranks, kLanes, options.deadline, options.key};
 }
 
 }  // namespace

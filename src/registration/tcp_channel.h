@@ -11,6 +11,7 @@
 #include <string>
 
 #include "commpool/status.h"
+#include "src/base/keyed_hash.h"
 #include "src/base/socket.h"
 #include "src/registration/agreement_channel.h"
 
@@ -20,7 +21,7 @@ struct TcpChannelOptions {
   int rank = 0;
   int ranks = 1;
   std::chrono::milliseconds deadline{60000};
-  uint64_t secret = 0;  // made by rank 0 and sent with its address: keeps strangers and other pools out
+  HashKey key{};  // see AdmissionOptions
 };
 
 // Rank 0: accepts every other rank. Others: connect to rank 0's address.

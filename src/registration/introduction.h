@@ -1,0 +1,35 @@
+// What every rank tells all others once, over the home communicator: where rank 0 listens, and whether they reach it.
+#ifndef COMMPOOL_SRC_REGISTRATION_INTRODUCTION_H_
+#define COMMPOOL_SRC_REGISTRATION_INTRODUCTION_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/base/keyed_hash.h"
+#include "src/base/socket.h"
+
+namespace commpool::internal {
+
+// As it travels: whole 32-bit words, NCCL's ncclInt32. Of what only rank 0 knows the others send nothing.
+struct Introduction {
+  std::array<char, 48> address{};  // of rank 0; empty where it cannot listen
+  std::array<char, 208> why{};     // rank 0: why it cannot listen, or why only its own host reaches the address
+  HashKey key{};
+  uint64_t rank = 0;
+  uint64_t host = 0;
+};
+static_assert(sizeof(Introduction) % sizeof(int32_t) == 0);
+
+// This rank's. Rank 0 begins to listen.
+Introduction Introduce(int rank, std::optional<Listener>& listener);
+
+// Of all ranks, rank 0's first: OK where every rank can reach rank 0. The same error on all ranks otherwise.
+Status CheckReach(const std::vector<Introduction>& all);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_REGISTRATION_INTRODUCTION_H_

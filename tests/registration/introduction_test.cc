@@ -1,0 +1,69 @@
+#include "src/registration/introduction.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace commpool::internal {
+namespace {
+
+// Of ranks on these hosts; rank 0 listens at `address`.
+std::vector<Introduction> Of(const std::vector<uint64_t>& hosts, const char* address, const char* why) {
+  std::vector<Introduction> all(hosts.size());
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    all[rank].rank = rank;
+    all[rank].host = hosts[rank];
+  }
+  std::strncpy(all[0].address.data(), address, all[0].address.size() - 1);
+  std::strncpy(all[0].why.data(), why, all[0].why.size() - 1);
+  return all;
+}
+
+TEST(CheckReach, LoopbackDoesForRanksOfOneHost) {
+  EXPECT_TRUE(CheckReach(Of({7, 7, 7}, "127.0.0.1:4000", "no interface fits")).ok());
+}
+
+TEST(CheckReach, AnAddressThatOthersReachDoesForEveryHost) {
+  EXPECT_TRUE(CheckReach(Of({7, 8, 9}, "10.77.0.1:4000", "")).ok());
+}
+
+TEST(CheckReach, LoopbackIsRefusedForRanksOfOtherHostsWithTheReasonAndTheAdvice) {
+  const Status status = CheckReach(Of({7, 7, 8, 9}, "127.0.0.1:4000", "no interface fits"));
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  for (const char* part : {"127.0.0.1:4000", "ranks 2, 3 run elsewhere", "no interface fits", "COMMPOOL_INTERFACE"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << part << " is missing: " << status.message();
+  }
+}
+
+TEST(CheckReach, NamesAFewOfManyRanks) {
+  std::vector<uint64_t> hosts(1000, 8);
+  hosts[0] = 7;
+  const Status status = CheckReach(Of(hosts, "127.0.0.1:4000", "no interface fits"));
+  EXPECT_NE(status.message().find("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 991 others"), std::string::npos);
+}
+
+TEST(CheckReach, TellsEveryRankWhyRankZeroCannotListen) {
+  const Status status = CheckReach(Of({7, 8}, "", "listening on 10.1.1.1: Cannot assign requested address"));
+  EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
+  EXPECT_NE(status.message().find("Cannot assign requested address"), std::string::npos);
+}
+
+TEST(Introduce, RankZeroListensWithAKeyOfItsOwn) {
+  std::optional<Listener> first, second;
+  const Introduction one = Introduce(0, first);
+  const Introduction other = Introduce(0, second);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(one.address.data(), first->address());
+  EXPECT_NE(one.key, other.key);
+}
+
+TEST(Introduce, TheOthersSayWhereTheyAre) {
+  std::optional<Listener> listener;
+  const Introduction mine = Introduce(3, listener);
+  EXPECT_FALSE(listener);
+  EXPECT_EQ(mine.rank, 3U);
+  EXPECT_EQ(mine.host, Introduce(0, listener).host);
+}
+
+}  // namespace
+}  // namespace commpool::internal
