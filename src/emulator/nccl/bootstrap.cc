@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/reception.h"
 #include "src/emulator/nccl/driver.h"
 
 namespace commpool::internal::emulated_nccl {
@@ -49,20 +50,22 @@ IdContent ContentOf(const ncclUniqueId& id) {
 // Collects the introductions of all ranks of one communicator, and answers them.
 class Root {
  public:
-  Root(Listener listener, uint64_t magic) : listener_(std::move(listener)), magic_(magic) {}
+  Root(Listener listener, uint64_t magic)
+      : reception_(std::move(listener), {.hello_bytes = sizeof(PeerInfo), .challenge = {}}), magic_(magic) {}
 
   void Serve() {
     std::string reason;
-    Deadline deadline = DeadlineAfter(std::chrono::hours(1));
+    Deadline deadline = Deadline::max();  // until somebody comes: an id may be used late
     while (reason.empty() && !Complete()) {
-      Result<Connection> accepted = listener_.Accept(deadline);
-      if (!accepted.ok()) {
-        if (peers_.empty()) continue;  // nobody has come yet: an id may be used late
+      Result<Caller> caller = reception_.Next(deadline);
+      if (!caller.ok()) {
         reason = "of " + std::to_string(peers_.size()) + " ranks these did not join: " + Missing();
         break;
       }
-      if (peers_.empty()) deadline = DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds()));
-      reason = Introduce(std::move(*accepted), deadline);
+      reason = Introduce(std::move(*caller));
+      if (joined_ == 1 && deadline == Deadline::max()) {
+        deadline = DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds()));
+      }
     }
     AnswerAll(reason);
   }
@@ -71,9 +74,10 @@ class Root {
   bool Complete() const { return !peers_.empty() && joined_ == peers_.size(); }
 
   // Takes one rank in; what is wrong with it, or nothing.
-  std::string Introduce(Connection connection, Deadline deadline) {
+  std::string Introduce(Caller caller) {
     PeerInfo peer;
-    if (!connection.Receive(&peer, sizeof peer, deadline).ok() || peer.magic != magic_) return "";
+    std::memcpy(&peer, caller.hello.data(), sizeof peer);
+    if (peer.magic != magic_) return "";
     if (peers_.empty()) {
       peers_.resize(static_cast<size_t>(peer.ranks));
       connections_.resize(peers_.size());
@@ -82,13 +86,13 @@ class Root {
     const std::string name = "rank " + std::to_string(peer.rank);
     if (static_cast<size_t>(peer.ranks) != peers_.size() || rank >= peers_.size() || connections_[rank].valid()) {
       const bool twice = rank < peers_.size() && connections_[rank].valid();
-      late_ = std::move(connection);
+      late_ = std::move(caller.connection);
       return twice ? name + " joined twice"
                    : name + " counts " + std::to_string(peer.ranks) + " ranks where others count " +
                          std::to_string(peers_.size());
     }
     peers_[rank] = peer;
-    connections_[rank] = std::move(connection);
+    connections_[rank] = std::move(caller.connection);
     ++joined_;
     return "";
   }
@@ -115,7 +119,7 @@ class Root {
     }
   }
 
-  Listener listener_;
+  Reception reception_;
   const uint64_t magic_;
   std::vector<PeerInfo> peers_;
   std::vector<Connection> connections_;
@@ -139,7 +143,7 @@ Result<std::vector<PeerInfo>> Introduce(const ncclUniqueId& id, const PeerInfo& 
 }
 
 // Every rank connects to those below it and accepts those above.
-Status ConnectMeshes(Listener& listener, const PeerInfo& own, Membership& membership, Deadline deadline) {
+Status ConnectMeshes(Listener listener, const PeerInfo& own, Membership& membership, Deadline deadline) {
   for (int rank = 0; rank < own.rank; ++rank) {
     for (const int channel : {kDataChannel, kControlChannel}) {
       const Hello hello{own.magic, own.rank, channel};
@@ -149,14 +153,16 @@ Status ConnectMeshes(Listener& listener, const PeerInfo& own, Membership& member
       (channel == kDataChannel ? membership.data : membership.control).to(rank) = std::move(*connection);
     }
   }
+  Reception reception(std::move(listener), {.hello_bytes = sizeof(Hello), .challenge = {}});
   for (int expected = 2 * (own.ranks - 1 - own.rank); expected > 0;) {
-    Result<Connection> connection = listener.Accept(deadline);
-    if (!connection.ok()) return connection.status();
-    Hello hello = {};
-    const Status status = connection->Receive(&hello, sizeof hello, deadline);
+    Result<Caller> caller = reception.Next(deadline);
+    if (!caller.ok()) return caller.status();
+    Hello hello;
+    std::memcpy(&hello, caller->hello.data(), sizeof hello);
     // Not one of ours: a port scan must not end a job.
-    if (!status.ok() || hello.magic != own.magic || hello.rank <= own.rank || hello.rank >= own.ranks) continue;
-    (hello.channel == kDataChannel ? membership.data : membership.control).to(hello.rank) = std::move(*connection);
+    if (hello.magic != own.magic || hello.rank <= own.rank || hello.rank >= own.ranks) continue;
+    (hello.channel == kDataChannel ? membership.data : membership.control).to(hello.rank) =
+        std::move(caller->connection);
     --expected;
   }
   return Status();
@@ -193,7 +199,7 @@ Result<Membership> Join(const ncclUniqueId& id, PeerInfo own, Deadline deadline)
   Result<std::vector<PeerInfo>> peers = Introduce(id, own, deadline);
   if (!peers.ok()) return peers.status();
   Membership membership{.peers = std::move(*peers), .data = Mesh(own.ranks), .control = Mesh(own.ranks)};
-  if (Status status = ConnectMeshes(*listener, own, membership, deadline); !status.ok()) return status;
+  if (Status status = ConnectMeshes(std::move(*listener), own, membership, deadline); !status.ok()) return status;
   return membership;
 }
 
