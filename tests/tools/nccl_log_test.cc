@@ -2,6 +2,13 @@
 #include "tools/cli/nccl_log.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 
 namespace commpool::cli {
 namespace {
@@ -45,6 +52,49 @@ TEST(NcclLog, RegisteringAndDeregisteringIsNotUsing) {
 TEST(NcclLog, AWindowGoesBeforeALocalRegistration) {
   EXPECT_EQ(ReadLines(std::string(kReused) + kSymmetric).used, UsedRegistration::kWindow);
   EXPECT_EQ(ReadLines(std::string(kSymmetric) + kReused).used, UsedRegistration::kWindow);
+}
+
+// As NCCL opens it.
+std::FILE* OpenAsNccl() { return std::fopen(std::getenv("NCCL_DEBUG_FILE"), "w"); }
+
+void Write(std::FILE* file, const char* line) {
+  std::fputs(line, file);
+  std::fflush(file);
+}
+
+TEST(NcclLog, TellsWhatWasWrittenSinceTheLastCall) {
+  NcclLog log;
+  std::FILE* const file = OpenAsNccl();
+  ASSERT_NE(file, nullptr);
+  Write(file, kSymmetric);
+  EXPECT_EQ(log.Next().used, UsedRegistration::kWindow);
+  EXPECT_EQ(log.Next().used, UsedRegistration::kNone);
+  Write(file, kReused);
+  EXPECT_EQ(log.Next().used, UsedRegistration::kLocal);
+  std::fclose(file);
+}
+
+TEST(NcclLog, LeavesNoFileAlsoWhereTheProcessIsKilled) {
+  std::string folder = ::testing::TempDir() + "nccl_log_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("TMPDIR", folder.c_str(), 1);
+    const NcclLog log;
+    if (std::FILE* const file = OpenAsNccl()) Write(file, kRing);
+    std::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove(folder);
+}
+
+TEST(NcclLog, HasNoNameThatAnotherUserCouldGuess) {
+  const NcclLog log;
+  const std::string target = std::filesystem::read_symlink(std::getenv("NCCL_DEBUG_FILE")).string();
+  EXPECT_EQ(target.rfind("/memfd:", 0), 0U) << target;
 }
 
 }  // namespace

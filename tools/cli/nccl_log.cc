@@ -1,13 +1,13 @@
 #include "tools/cli/nccl_log.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <array>
+#include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
+#include <system_error>
 
 namespace commpool::cli {
 
@@ -38,23 +38,24 @@ LogFindings ReadLines(const std::string& lines) {
   return findings;
 }
 
-NcclLog::NcclLog() {
-  std::error_code ignored;
-  const std::string stem =
-      (std::filesystem::temp_directory_path(ignored) / ("commpool-nccl-log-" + std::to_string(getpid()))).string();
-  file_ = stem;
+NcclLog::NcclLog() : memory_(memfd_create("nccl log", MFD_CLOEXEC)) {
+  if (!memory_.valid()) throw std::system_error(errno, std::generic_category(), "memory for NCCL's log");
+  const std::string path = "/proc/self/fd/" + std::to_string(memory_.get());
   setenv("NCCL_DEBUG", "INFO", 1);
   setenv("NCCL_DEBUG_SUBSYS", "TUNING,REG", 1);
-  setenv("NCCL_DEBUG_FILE", file_.c_str(), 1);
+  setenv("NCCL_DEBUG_FILE", path.c_str(), 1);
 }
 
-NcclLog::~NcclLog() { std::remove(file_.c_str()); }
-
 LogFindings NcclLog::Next() {
-  std::ifstream file(file_);
-  file.seekg(position_);
-  const std::string lines((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  position_ += static_cast<long>(lines.size());
+  std::string lines;
+  std::array<char, 1 << 16> part;
+  while (true) {
+    const ssize_t count = pread(memory_.get(), part.data(), part.size(), position_);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    lines.append(part.data(), static_cast<size_t>(count));
+    position_ += count;
+  }
   return ReadLines(lines);
 }
 

@@ -3,10 +3,17 @@
 // The lines are NCCL 2.28's: "[Symmetric]" and "Algo ... proto ..." under TUNING, "IPC register", "IPC reuse" and
 // "NVLS" under REG. The emulated NCCL writes the same. NCCL reads its settings once, so the log is set up before its
 // first call.
+//
+// The log is memory without a name: nobody else can open it or put a link in its place, and it goes with the process,
+// whatever ends that.
 #ifndef COMMPOOL_TOOLS_CLI_NCCL_LOG_H_
 #define COMMPOOL_TOOLS_CLI_NCCL_LOG_H_
 
+#include <sys/types.h>
+
 #include <string>
+
+#include "src/base/file_descriptor.h"
 
 namespace commpool::cli {
 
@@ -24,12 +31,12 @@ struct LogFindings {
 // Findings of some lines of log.
 LogFindings ReadLines(const std::string& lines);
 
-// This process's log, in a file of its own that goes with it.
+// This process's log.
 class NcclLog {
  public:
-  // Sets NCCL_DEBUG, NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE.
+  // Sets NCCL_DEBUG, NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE. Throws std::system_error where the system has no descriptor
+  // or memory left.
   NcclLog();
-  ~NcclLog();
   NcclLog(const NcclLog&) = delete;
   NcclLog& operator=(const NcclLog&) = delete;
 
@@ -37,8 +44,8 @@ class NcclLog {
   LogFindings Next();
 
  private:
-  std::string file_;
-  long position_ = 0;
+  internal::FileDescriptor memory_;
+  off_t position_ = 0;
 };
 
 }  // namespace commpool::cli
