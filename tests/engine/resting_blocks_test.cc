@@ -131,6 +131,69 @@ TEST(PlacementHistory, NeverCallsAnOutdatedPlacementCurrent) {
   }
 }
 
+// The same calls on an engine whose blocks rest and on one whose blocks never do.
+class RestingPlaces : public ::testing::TestWithParam<EngineOptions> {
+ protected:
+  static EngineOptions Restless(EngineOptions options) {
+    options.resting_blocks = 0;
+    return options;
+  }
+
+  void Allocate(uint64_t bytes, StreamKey stream) {
+    const Result<Outcome> here = resting_.Allocate(bytes, stream, Reuse::kSameStream);
+    const Result<Outcome> there = restless_.Allocate(bytes, stream, Reuse::kSameStream);
+    ASSERT_EQ(here->index(), there->index());
+    if (const Grow* const grow = std::get_if<Grow>(&*here)) {
+      AddSegment(grow->bytes);
+      return;
+    }
+    live_.push_back(std::get<Served>(*here).address);
+    ASSERT_EQ(std::get<Served>(*there).address, live_.back());
+  }
+  void Free(size_t place) {
+    ASSERT_TRUE(resting_.Free(live_[place]).ok());
+    ASSERT_TRUE(restless_.Free(live_[place]).ok());
+    live_.erase(live_.begin() + static_cast<long>(place));
+  }
+  void AddSegment(uint64_t bytes) {
+    resting_.AddSegment({next_, bytes});
+    restless_.AddSegment({next_, bytes});
+    next_ += bytes;
+  }
+
+  CachingEngine resting_{GetParam()};
+  CachingEngine restless_{Restless(GetParam())};
+  Address next_ = kBase;
+  std::vector<Address> live_;
+};
+
+TEST_P(RestingPlaces, AreThoseThatASearchWouldFind) {
+  std::mt19937_64 random(7);
+  for (int step = 0; step < 3000; ++step) {
+    const uint64_t choice = random() % 100;
+    if (choice < 52 && live_.size() < 14) {
+      Allocate((1 + random() % 5) * 2 * kMiB, random() % 8 == 0 ? kOther : kStream);
+    } else if (choice < 97 && !live_.empty()) {
+      Free(random() % 3 == 0 ? random() % live_.size() : live_.size() - 1);
+    } else if (choice == 97) {
+      resting_.DeviceIdle(resting_.Now());
+      restless_.DeviceIdle(restless_.Now());
+    } else if (choice == 98) {
+      AddSegment(8 * kMiB);
+    } else {
+      ASSERT_EQ(resting_.counters().largest_free_block, restless_.counters().largest_free_block);
+    }
+    ASSERT_FALSE(HasFatalFailure()) << "step " << step;
+  }
+  resting_.CheckInvariants();
+}
+
+// The best fit may differ: free memory that lost bytes meanwhile can fit better.
+INSTANTIATE_TEST_SUITE_P(FirstFit, RestingPlaces,
+                         ::testing::Values(EngineOptions{.choice = Choice::kFirstFit},
+                                           EngineOptions{.merge = MergePolicy::kCompatible,
+                                                         .choice = Choice::kFirstFit}));
+
 // Ranks whose programs ask their pools for figures, or whose fences pass, at different moments.
 TEST(SymmetricEngine, PlacesEquallyWhateverARankLooksAt) {
   EngineOptions options;
