@@ -63,6 +63,10 @@ class Known(unittest.TestCase):
         with self.assertRaises(ValueError):
             KnownFaults("a.cc: Reserve(n); -> (void)0;\n")
 
+    def test_an_entry_that_names_a_line_and_no_change_is_refused(self):
+        with self.assertRaises(ValueError):
+            KnownFaults("a.cc: Reserve(n);\n  It would match nothing.\n")
+
     def test_an_entry_that_the_sources_no_longer_have_is_named(self):
         known = KnownFaults("a.cc: *\n  Checks.\nb.cc: Gone(); -> (void)0;\n  Was slow.\n")
         self.assertEqual(known.stale([self.FAULT]), ["b.cc: Gone(); -> (void)0;"])

@@ -22,6 +22,8 @@ class KnownFaults:
                 continue
             path, _, change = line.partition(": ")
             key = (path, " ".join(change.split()))
+            if change != "*" and " -> " not in change:
+                raise ValueError(f"line {number}: neither * nor a change from one line to another")
             self._reasons[key] = ""
         unreasoned = [f"{path}: {change}" for (path, change), reason in self._reasons.items() if not reason]
         if unreasoned:
