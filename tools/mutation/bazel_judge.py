@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 
 from campaign import Verdict
@@ -14,6 +15,9 @@ _TIMEOUTS = "--test_timeout=120,180,300,600"
 _KEEP_NOTHING = "--noremote_upload_local_results"
 # A fault may also take memory without end: 8 GiB of its own are more than any test needs.
 _LIMIT = "--run_under=prlimit --data=8589934592"
+# A fault's cost is that of linking the tests; the first failure says enough.
+_FAST_LINKER = ["--linkopt=-fuse-ld=lld"] if shutil.which("ld.lld") else []
+_FIRST_FAILURE = "--test_env=GTEST_FAIL_FAST=1"
 _UNSUCCESSFUL = re.compile(r"^(//\S+)\s.*\b(?:FAILED|TIMEOUT|FLAKY)\b", re.MULTILINE)
 
 
@@ -23,7 +27,7 @@ class BazelJudge:
         self._scratch, self._bazel = scratch, shlex.split(bazel)
         self._universe = " + ".join(f"//tests/{layer}/..." for layer in layers)
         self._options = ["-c", "fastbuild", "--symlink_prefix=/", "--noshow_progress"]
-        self._options += [f"--jobs={jobs}"] if jobs else []
+        self._options += [*_FAST_LINKER, *([f"--jobs={jobs}"] if jobs else [])]
         self._affected = {}
 
     def affected(self, path):
@@ -67,8 +71,8 @@ class BazelJudge:
         self._run("shutdown")
 
     def _test(self, labels, *options):
-        return self._run("test", *self._options, _TIMEOUTS, _LIMIT, "--notest_keep_going", "--test_output=summary",
-                         "--test_summary=terse", *options, *labels)
+        return self._run("test", *self._options, _TIMEOUTS, _LIMIT, _FIRST_FAILURE, "--notest_keep_going",
+                         "--test_output=summary", "--test_summary=terse", *options, *labels)
 
     def _run(self, *words, check=False):
         return subprocess.run([*self._bazel, *words], cwd=self._scratch.folder, check=check, capture_output=True,
