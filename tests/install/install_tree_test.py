@@ -70,6 +70,15 @@ class Portability(unittest.TestCase):
         for binary in binaries:
             self.assertIn("GLIBC", portability.newest_versions(binary), binary)
             self.assertEqual(portability.too_new(binary), [])
+            self.assertEqual(portability.misplaced(binary), [])
+            self.assertEqual(portability.files_of_symbols(binary)["memcpy"], "libc.so.6")
+
+    def test_a_symbol_is_looked_for_where_the_oldest_system_has_it(self):
+        source = "#include <dlfcn.h>\nvoid* open_it(void) { return dlopen(0, 0); }\n"
+        planted = compile_library(source)
+        library = portability.files_of_symbols(planted)["dlopen"]  # libc.so.6 on a system of today
+        expected = f"planted.so.1 looks for dlopen in {library}, and glibc 2.28 has it in libdl.so.2"
+        self.assertEqual(portability.misplaced(planted), [] if library == "libdl.so.2" else [expected])
 
     def test_a_newer_symbol_is_named(self):
         planted = compile_library("#include <dlfcn.h>\nvoid* open_it(void) { return dlopen(0, 0); }\n")

@@ -30,6 +30,10 @@ class Symbols(unittest.TestCase):
         self.assertEqual(symbols["stat"][0], "GLIBC_2.33")
         self.assertEqual(symbols["dlopen"][0], "GLIBC_2.2.5")
 
+    def test_that_moved_are_of_the_library_that_the_older_system_has_them_in(self):
+        symbols = make_stub.moved_symbols(_LISTING, {"GLIBC": "2.28"}, ["dl", "h_", "stat"])
+        self.assertEqual(symbols, {"dlopen": ("GLIBC_2.2.5", "function", 0x90)})
+
     def test_are_written_with_their_versions(self):
         text = make_stub.assembly({"environ": ("GLIBC_2.2.5", "object", 8)})
         self.assertIn(".symver stub_0, environ@@GLIBC_2.2.5", text)

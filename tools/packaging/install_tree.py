@@ -114,7 +114,7 @@ def install(options):
 
 def problems(prefix, library):
     binaries = [prefix / "bin/commpool", prefix / "lib" / library, *(prefix / "lib/commpool/emulator").glob("*.so.*")]
-    found = [line for file in binaries for line in portability.too_new(file)]
+    found = [line for file in binaries for line in portability.too_new(file) + portability.misplaced(file)]
     size = (prefix / "lib" / library).stat().st_size
     if size > portability.LIBRARY_BYTES:
         found.append(f"{library} has {size} bytes, over {portability.LIBRARY_BYTES}")

@@ -1,4 +1,4 @@
-"""What a library or program asks of the system that loads it, and how much of its own it has: measured with objdump."""
+"""What a library or program asks of the system that loads it, and how much of its own it has: asked of binutils."""
 
 import os
 import re
@@ -7,6 +7,16 @@ import subprocess
 # The oldest system that everything shipped loads on: glibc 2.28 and the libstdc++ of GCC 8 (RHEL 8).
 OLDEST = {"GLIBC": "2.28", "GLIBCXX": "3.4.25", "CXXABI": "1.3.11", "GCC": "7.0.0"}
 LIBRARY_BYTES = 1_500_000
+
+# What glibc 2.28 has beside libc.so.6, of what programs use. Before 2.30 glibc looks for a symbol in the file that it
+# was linked from, and nowhere else.
+_ELSEWHERE = {
+    "libdl.so.2": re.compile(r"dl(?:addr1?|close|error|info|mopen|open|sym|vsym)$"),
+    "libpthread.so.0": re.compile(r"sem_\w+$|(?:__)?pthread_(?:cancel|create|detach|join|key_\w+|kill|once|rwlock_\w+|"
+                                  r"getspecific|setspecific|setname_np|sigmask|spin_\w+)$"),
+}
+_SYMBOL = re.compile(r"UND (\w+)@\w[\w.]* \((\d+)\)$", re.MULTILINE)
+_FILE = re.compile(r"File: (\S+)|Name: \S+ +Flags: \S.*? Version: (\d+)$", re.MULTILINE)
 
 _NODE = re.compile(r"\*UND\*.*\(?\b(GLIBC|GLIBCXX|CXXABI|GCC)_([0-9.]+)\)?")
 
@@ -35,6 +45,29 @@ def too_new(file, oldest=None):
     limits = oldest or OLDEST
     return [f"{os.path.basename(file)} needs {node}_{version}, newer than {node}_{limits[node]}"
             for node, version in sorted(newest_versions(file).items()) if _numbers(version) > _numbers(limits[node])]
+
+
+def _readelf(option, file):
+    return subprocess.run(["readelf", "--wide", option, str(file)], check=True, capture_output=True, text=True).stdout
+
+
+def files_of_symbols(file):
+    """Symbol -> the library that it is looked for in: {"dlopen": "libdl.so.2"}."""
+    libraries, library = {}, None
+    for named, version in _FILE.findall(_readelf("--version-info", file)):
+        if named:
+            library = named
+        else:
+            libraries[version] = library
+    return {name: libraries[version] for name, version in _SYMBOL.findall(_readelf("--dyn-syms", file))
+            if version in libraries}
+
+
+def misplaced(file):
+    """One line for each symbol that the oldest system has in another library than the one that it is looked for in."""
+    return [f"{os.path.basename(file)} looks for {name} in {library}, and glibc {OLDEST['GLIBC']} has it in {home}"
+            for name, library in sorted(files_of_symbols(file).items())
+            for home, names in _ELSEWHERE.items() if library != home and names.match(name)]
 
 
 def soname(file):

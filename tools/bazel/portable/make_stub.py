@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Writes the assembly and the version script of a stand-in for a system library as an older system has it.
 
-usage: make_stub.py LIBRARY ASSEMBLY SCRIPT drop|keep [NODE=VERSION...]
+usage: make_stub.py LIBRARY ASSEMBLY SCRIPT drop|keep|moved:PREFIX,... [NODE=VERSION...]
   drop|keep      what to do with symbols that the older system has not at all: keep leaves them to the linker, which
                  then asks for the newer system; drop leaves them to an archive that follows
+  moved          only symbols that newer systems have in LIBRARY and the older one in the library that this stands in
+                 for, of those whose names begin with a PREFIX: before 2.30 glibc looks for a symbol in the file that
+                 the linker found it in, and nowhere else
   NODE=VERSION   takes of the version nodes called NODE_... those up to VERSION, and of other nodes all: GLIBC=2.28
 
 A program that is linked against the stand-in asks for the old variants of symbols, so it runs on the older system and
@@ -49,6 +52,14 @@ def read_symbols(listing, limits, newer):
     return symbols
 
 
+def moved_symbols(listing, limits, prefixes):
+    """A symbol that moves into another library gets a variant there that is as new as the move."""
+    newest = read_symbols(listing, {}, "keep")
+    old = read_symbols(listing, limits, "drop")
+    return {name: symbol for name, symbol in old.items()
+            if name.startswith(tuple(prefixes)) and newest[name][0] != symbol[0]}
+
+
 def assembly(symbols):
     lines = []
     for number, (name, (node, kind, size)) in enumerate(sorted(symbols.items())):
@@ -67,7 +78,12 @@ def script(symbols):
 def main():
     library, assembly_file, script_file, newer, *limits = sys.argv[1:]
     listing = subprocess.run(["objdump", "-T", library], check=True, capture_output=True, text=True).stdout
-    symbols = read_symbols(listing, dict(limit.split("=") for limit in limits), newer)
+    nodes = dict(limit.split("=") for limit in limits)
+    mode, _, prefixes = newer.partition(":")
+    if mode == "moved":
+        symbols = moved_symbols(listing, nodes, prefixes.split(","))
+    else:
+        symbols = read_symbols(listing, nodes, mode)
     if not symbols:
         sys.exit(f"{library} exports nothing within {limits}")
     with open(assembly_file, "w", encoding="ascii") as file:

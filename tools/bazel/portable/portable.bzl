@@ -8,28 +8,26 @@ which bring runtimes of their own.
 _HERE = "//tools/bazel/portable:"
 _STAND_INS = ["libstdc++.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libc.so.6"]
 
-def stand_in(library, limits = [], newer = "keep"):
+def stand_in(library, limits, newer = "keep", made_from = None):
     """A shared library to link against in place of the system's.
 
     Args:
       library: its file name.
-      limits: the newest version nodes to take, NODE=VERSION each; without any the library is empty.
-      newer: what to do with symbols that came later: see make_stub.py.
+      limits: the newest version nodes to take, NODE=VERSION each.
+      newer: what to do with symbols that came later, or that moved: see make_stub.py.
+      made_from: the library that has its symbols today, where that is another.
     """
     link = "$(CC) -shared -nostdlib -Wl,-soname,{} -o $@".format(library)
-    if limits:
-        command = "\n".join([
-            "work=$$(mktemp -d)",
-            "python3 $(location make_stub.py) $$($(CC) -print-file-name={}) $$work/a.s $$work/a.map {} {}".format(
-                library,
-                newer,
-                " ".join(limits),
-            ),
-            link + " -Wl,--version-script,$$work/a.map $$work/a.s",
-            "rm -r $$work",
-        ])
-    else:
-        command = link + " -x c /dev/null"
+    command = "\n".join([
+        "work=$$(mktemp -d)",
+        "python3 $(location make_stub.py) $$($(CC) -print-file-name={}) $$work/a.s $$work/a.map {} {}".format(
+            made_from or library,
+            newer,
+            " ".join(limits),
+        ),
+        link + " -Wl,--version-script,$$work/a.map $$work/a.s",
+        "rm -r $$work",
+    ])
     native.genrule(
         name = "stand_in_" + library,
         srcs = ["make_stub.py"],
