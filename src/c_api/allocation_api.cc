@@ -6,7 +6,6 @@
 #include "src/c_api/boundary.h"
 #include "src/c_api/open_scopes.h"
 #include "src/c_api/process_runtime.h"
-#include "src/stream/stream_key.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;
@@ -53,8 +52,9 @@ Status StoreAddress(const Result<CUdeviceptr>& address, void** pointer) {
     if (device < 0) {
       return Status(StatusCode::kInvalidArgument, "device " + std::to_string(device) + ": name the one allocated on");
     }
-    caught = runtime.scopes().Route({device, KeyOfStream(stream), bytes}).has_value();
-    return caught ? StoreAddress(runtime.Allocate(device, bytes, stream), pointer) : Status();
+    const std::optional<Result<CUdeviceptr>> address = runtime.AllocateInScope(device, bytes, stream);
+    caught = address.has_value();
+    return caught ? StoreAddress(*address, pointer) : Status();
   });
   return caught ? status : COMMPOOL_NOT_CAUGHT;
 }

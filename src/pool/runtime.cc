@@ -101,11 +101,24 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
     if (!found.ok()) return found.status();
     device = *found;
   }
-  return AllocateRouted({device, KeyOfStream(stream), bytes});
+  const RoutedRequest request = {device, KeyOfStream(stream), bytes};
+  std::string passed;
+  if (auto caught = AllocateCaught(request, passed)) return std::move(*caught);
+  Result<PoolHandle> fallback = DefaultPool(device);
+  if (!fallback.ok()) return fallback.status();
+  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(*fallback);
+  if (!pool.ok()) return pool.status();
+  return NamePassed(AllocateFrom(**pool, bytes, request.stream), passed);
 }
 
-Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request) {
-  std::string passed;  // the pools that had no memory
+std::optional<Result<CUdeviceptr>> Runtime::AllocateInScope(int device, uint64_t bytes, CUstream stream) {
+  Status status = RefuseForkedChild();
+  if (!status.ok()) return status;
+  std::string passed;
+  return AllocateCaught({device, KeyOfStream(stream), bytes}, passed);
+}
+
+std::optional<Result<CUdeviceptr>> Runtime::AllocateCaught(const RoutedRequest& request, std::string& passed) {
   bool rank_local = false;
   std::optional<CaughtBy> caught = scopes_.Route(request);
   for (; caught; caught = scopes_.Route(request, caught->scope)) {
@@ -119,11 +132,7 @@ Result<CUdeviceptr> Runtime::AllocateRouted(const RoutedRequest& request) {
     rank_local = rank_local || !pool.symmetric();
     passed += (passed.empty() ? "" : ", ") + pool.name();
   }
-  Result<PoolHandle> fallback = DefaultPool(request.device);
-  if (!fallback.ok()) return fallback.status();
-  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(*fallback);
-  if (!pool.ok()) return pool.status();
-  return NamePassed(AllocateFrom(**pool, request.bytes, request.stream), passed);
+  return std::nullopt;
 }
 
 Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "commpool/status.h"
 #include "src/base/fork_guard.h"
@@ -49,6 +51,8 @@ class Runtime {
   // Routed: the innermost scope that catches it, else the device's default pool; scopes whose pools are exhausted may
   // hand it on outwards. A negative device is the stream's.
   Result<CUdeviceptr> Allocate(int device, uint64_t bytes, CUstream stream);
+  // Nothing where no scope catches it, or all that do hand it on: the default pool is not asked.
+  std::optional<Result<CUdeviceptr>> AllocateInScope(int device, uint64_t bytes, CUstream stream);
   Result<CUdeviceptr> AllocateFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   Status Free(CUdeviceptr address);
 
@@ -72,7 +76,8 @@ class Runtime {
  private:
   static constexpr size_t kMostDevices = 64;
 
-  Result<CUdeviceptr> AllocateRouted(const RoutedRequest& request);
+  // From the scopes that catch the request. `passed` gets the names of the pools that had no memory.
+  std::optional<Result<CUdeviceptr>> AllocateCaught(const RoutedRequest& request, std::string& passed);
   // This thread's cache, then the pool.
   Result<CUdeviceptr> AllocateFrom(Pool& pool, uint64_t bytes, StreamKey stream);
 

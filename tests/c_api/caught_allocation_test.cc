@@ -24,10 +24,10 @@ class CaughtAllocation : public ::testing::Test {
     return scope;
   }
   static void End(commpool_scope scope) { EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK) << commpool_last_error(); }
-  uint64_t Blocks() const {
+  static uint64_t BlocksOf(commpool_pool pool) {
     commpool_statistics statistics;
     commpool_statistics_init(&statistics);
-    EXPECT_EQ(commpool_pool_statistics(pool_, &statistics), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(commpool_pool_statistics(pool, &statistics), COMMPOOL_OK) << commpool_last_error();
     return statistics.allocated_blocks.current;
   }
   // Untouched where nothing is caught.
@@ -41,10 +41,10 @@ class CaughtAllocation : public ::testing::Test {
     EXPECT_EQ(commpool_last_error(), sentence) << "nothing failed";
   }
   void ExpectCaught() const {
-    const uint64_t before = Blocks();
+    const uint64_t before = BlocksOf(pool_);
     void* pointer = nullptr;
     ASSERT_EQ(commpool_allocate_in_scope(0, 4096, nullptr, &pointer), COMMPOOL_OK) << commpool_last_error();
-    EXPECT_EQ(Blocks(), before + 1);
+    EXPECT_EQ(BlocksOf(pool_), before + 1);
     EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
   }
 
@@ -93,6 +93,42 @@ TEST_F(CaughtAllocation, FailsWhereTheScopesPoolDoes) {
   EXPECT_EQ(commpool_allocate_in_scope(COMMPOOL_CURRENT_DEVICE, 4096, nullptr, &pointer), COMMPOOL_INVALID_ARGUMENT);
   EXPECT_EQ(pointer, nullptr);
   End(scope);
+}
+
+TEST_F(CaughtAllocation, IsLeftAloneWhereTheFullScopesHandItOn) {
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  options.exhaustion = COMMPOOL_EXHAUSTION_NEXT_SCOPE;
+  const commpool_scope outer = Begin(&options);
+  const commpool_scope inner = Begin(&options);
+  commpool_pool fallback = 0;
+  ASSERT_EQ(commpool_default_pool(0, &fallback), COMMPOOL_OK) << commpool_last_error();
+  const uint64_t before = BlocksOf(fallback);
+  ExpectNotCaught(0, 8 << 20);
+  EXPECT_EQ(BlocksOf(fallback), before) << "that is where commpool_allocate would have gone";
+  ExpectCaught();  // what fits
+  End(inner);
+  End(outer);
+}
+
+TEST_F(CaughtAllocation, IsServedByTheNextScopeOutWhereOneHandsItOn) {
+  commpool_pool_options roomy;
+  commpool_pool_options_init(&roomy);
+  commpool_pool outer_pool = 0;
+  ASSERT_EQ(commpool_pool_create(&roomy, &outer_pool), COMMPOOL_OK) << commpool_last_error();
+  commpool_scope outer = 0;
+  ASSERT_EQ(commpool_scope_begin(outer_pool, nullptr, &outer), COMMPOOL_OK) << commpool_last_error();
+  commpool_scope_options options;
+  commpool_scope_options_init(&options);
+  options.exhaustion = COMMPOOL_EXHAUSTION_NEXT_SCOPE;
+  const commpool_scope inner = Begin(&options);
+  void* pointer = nullptr;
+  ASSERT_EQ(commpool_allocate_in_scope(0, 8 << 20, nullptr, &pointer), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(BlocksOf(outer_pool), 1u);
+  EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
+  End(inner);
+  End(outer);
+  EXPECT_EQ(commpool_pool_destroy(outer_pool), COMMPOOL_OK);
 }
 
 TEST_F(CaughtAllocation, CountsNoScopeThatDidNotBeginOrEndedTwice) {
