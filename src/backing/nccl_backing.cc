@@ -44,6 +44,7 @@ class NcclSegment : public OwnedSegment {
   }
   Capability CanRevoke() const override { return CanRevokeNccl(); }
   Status ReleaseMemory() override {
+    HearLastWords(driver());
     return CheckNccl(driver(), driver().nccl.ncclMemFree(reinterpret_cast<void*>(address())),
                      {.call = "ncclMemFree", .device = context().device(), .bytes = bytes()});
   }
@@ -66,6 +67,7 @@ class NcclBacking : public Backing {
     if (!rounded.ok()) return rounded.status();
     ContextGuard guard(driver_, context_->get());  // ncclMemAlloc takes the current device
     void* pointer = nullptr;
+    HearLastWords(driver_);
     const ncclResult_t result = driver_.nccl.ncclMemAlloc(&pointer, *rounded);
     Status status =
         CheckNccl(driver_, result, {.call = "ncclMemAlloc", .device = placement_.device, .bytes = *rounded});

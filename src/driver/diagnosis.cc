@@ -189,6 +189,8 @@ Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site) {
   return Status(CodeOf(result), message);
 }
 
+void HearLastWords(const Driver& driver) { LastWordsOn(driver, ncclSuccess, {}, nullptr); }
+
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
   const std::string last = LastWordsOn(driver, result, site, communicator);
   if (result == ncclSuccess) return Status();

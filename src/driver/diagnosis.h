@@ -33,8 +33,12 @@ struct CallSite {
 //   1.2 GiB of 141 GiB are free; likely cause: ...
 Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site);
 
+// Before a call of NCCL's that CheckNccl judges: what NCCL has said by now is of earlier calls, among them the
+// program's own, and is no part of this one's failure. NCCL never clears it.
+void HearLastWords(const Driver& driver);
+
 // OK for ncclSuccess; kCommunicatorError otherwise, with NCCL's own last error where it is of this failure, what is
-// known to cause it and the version that runs. Pass successes too: what NCCL said by then is old news later.
+// known to cause it and the version that runs. Pass successes too.
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator = nullptr);
 
 // Errors after which every call on the context fails: blocks are quarantined and destructors call nothing (rule 9).

@@ -65,6 +65,7 @@ Result<RegisteredRange> RegisterWindow(const Driver& driver, const Communicator&
 Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& communicator, RegistrationKind kind,
                                       CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms) {
   ContextGuard keep_current(driver);
+  HearLastWords(driver);
   const RegisteredRange range{.kind = kind, .address = address, .bytes = bytes};
   return kind == RegistrationKind::kWindow ? RegisterWindow(driver, communicator, range, deadline_ms)
                                            : RegisterLocal(driver, communicator, range, deadline_ms);
@@ -73,6 +74,7 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
 Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
                        uint64_t deadline_ms) {
   ContextGuard keep_current(driver);
+  HearLastWords(driver);
   const bool window = range.kind == RegistrationKind::kWindow;
   const ncclResult_t result = window ? driver.nccl.ncclCommWindowDeregister(communicator.handle, range.window)
                                      : driver.nccl.ncclCommDeregister(communicator.handle, range.local_handle);

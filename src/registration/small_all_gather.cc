@@ -66,6 +66,7 @@ ncclResult_t Launch(const Driver& driver, const Communicator& communicator, CUde
                     size_t words, CUstream stream, Moment deadline) {
   CUcontext context = nullptr;
   driver.cuda.cuCtxGetCurrent(&context);
+  HearLastWords(driver);
   auto call = std::make_shared<std::packaged_task<ncclResult_t()>>(
       [set_current = driver.cuda.cuCtxSetCurrent, all_gather = driver.nccl.ncclAllGather, handle = communicator.handle,
        context, sent, received, words, stream] {

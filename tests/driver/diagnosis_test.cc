@@ -153,6 +153,15 @@ TEST_F(WithLastWords, DoesNotTellThoseThatWereThereAtAnEarlierSuccess) {
   EXPECT_MESSAGE_LACKS(CheckCall("ncclMemAlloc", ncclSystemError), "a socket was slow");
 }
 
+TEST_F(WithLastWords, DoesNotTellThoseThatACallOfTheProgramsOwnLeft) {
+  words_ = "the program passed a null buffer";
+  HearLastWords(driver_);
+  EXPECT_MESSAGE_LACKS(CheckCall("ncclMemAlloc", ncclSystemError), "null buffer");
+  HearLastWords(driver_);
+  words_ = "no more handles";
+  EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
+}
+
 TEST_F(Diagnosis, KnowsErrorsThatLoseTheContext) {
   for (const CUresult result : {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_DEINITIALIZED}) {
     EXPECT_TRUE(IsSticky(result)) << result;

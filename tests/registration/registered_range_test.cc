@@ -56,5 +56,18 @@ TEST_F(RegisteredRanges, NameTheCallTheDeviceAndTheBytesThatFailed) {
   }
 }
 
+TEST_F(RegisteredRanges, DoNotTellWhatNcclSaidOfACallOfTheProgram) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  const SegmentToRegister segment = MakeSegment(0);
+  const ncclComm_t own = communicator().handle;
+  EXPECT_NE(driver().nccl.ncclCommWindowRegister(own, nullptr, segment.bytes, nullptr, 0), ncclSuccess);
+  const std::string said = driver().nccl.ncclGetLastError(nullptr);
+  ASSERT_FALSE(said.empty()) << "the program's mistake leaves NCCL's words";
+  const InjectedFault fault({.call = "ncclCommRegister", .result = ncclSystemError});
+  const Status status = Register(RegistrationKind::kLocal, segment).status();
+  EXPECT_EQ(status.code(), StatusCode::kCommunicatorError);
+  EXPECT_EQ(status.message().find(said), std::string::npos) << status.message();
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing
