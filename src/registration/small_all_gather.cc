@@ -16,43 +16,56 @@ namespace {
 
 using Moment = std::chrono::steady_clock::time_point;
 
-// Device memory and a stream for one gather. Left to the process where the gather may still be running.
-class Scratch {
- public:
-  static Result<Scratch> Make(const Driver& driver, uint64_t bytes) {
-    Scratch scratch(driver);
-    Status status = CheckCuda(driver, driver.cuda.cuMemAlloc(&scratch.memory_, bytes),
-                              {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"});
-    if (!status.ok()) return status;
-    status = CheckCuda(driver, driver.cuda.cuStreamCreate(&scratch.stream_, CU_STREAM_NON_BLOCKING),
-                       {.call = "cuStreamCreate", .purpose = "address exchange"});
-    if (!status.ok()) return status;
-    return scratch;
-  }
-  Scratch(Scratch&& other) noexcept
-      : driver_(other.driver_),
-        memory_(std::exchange(other.memory_, 0)),
-        stream_(std::exchange(other.stream_, nullptr)) {}
-  Scratch& operator=(Scratch&&) = delete;
-  ~Scratch() {
-    if (stream_ != nullptr) driver_.cuda.cuStreamDestroy(stream_);
-    if (memory_ != 0) driver_.cuda.cuMemFree(memory_);
-  }
-
-  CUdeviceptr memory() const { return memory_; }
-  CUstream stream() const { return stream_; }
-  void LeaveToProcess() {
-    memory_ = 0;
-    stream_ = nullptr;
-  }
-
- private:
-  explicit Scratch(const Driver& driver) : driver_(driver) {}
-
-  const Driver& driver_;
-  CUdeviceptr memory_ = 0;
-  CUstream stream_ = nullptr;
+struct ScratchMemoryTraits {
+  using Value = CUdeviceptr;
+  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
+  static CUresult Release(const CudaDriver& cuda, const Value& memory) { return cuda.cuMemFree(memory); }
+  static CallSite Site(const Value&) { return {.call = "cuMemFree", .purpose = "address exchange"}; }
 };
+
+struct ScratchMemory : Handle<ScratchMemoryTraits> {
+  using Handle::Handle;
+  CUdeviceptr address() const { return value(); }
+};
+
+struct ScratchStreamTraits {
+  using Value = CUstream;
+  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
+  static CUresult Release(const CudaDriver& cuda, const Value& stream) { return cuda.cuStreamDestroy(stream); }
+  static CallSite Site(const Value&) { return {.call = "cuStreamDestroy", .purpose = "address exchange"}; }
+};
+
+struct ScratchStream : Handle<ScratchStreamTraits> {
+  using Handle::Handle;
+  CUstream get() const { return value(); }
+};
+
+// Device memory and a stream for one gather.
+struct Scratch {
+  ScratchMemory memory;
+  ScratchStream stream;  // goes first
+
+  // Where the gather may still be running.
+  void LeaveToProcess() {
+    memory.Abandon();
+    stream.Abandon();
+  }
+};
+
+Result<Scratch> MakeScratch(const Driver& driver, uint64_t bytes) {
+  Scratch scratch;
+  CUdeviceptr memory = 0;
+  Status status = CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, bytes),
+                            {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"});
+  if (!status.ok()) return status;
+  scratch.memory = ScratchMemory(driver, memory);
+  CUstream stream = nullptr;
+  status = CheckCuda(driver, driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                     {.call = "cuStreamCreate", .purpose = "address exchange"});
+  if (!status.ok()) return status;
+  scratch.stream = ScratchStream(driver, stream);
+  return scratch;
+}
 
 Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
   return Status(StatusCode::kDeadlineExceeded,
@@ -107,16 +120,17 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
   COMMPOOL_CHECK(mine.size() % sizeof(int32_t) == 0, "a gather of half a word");
   const Moment deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
   const uint64_t all_bytes = mine.size() * static_cast<uint64_t>(communicator.ranks);
-  Result<Scratch> scratch = Scratch::Make(driver, mine.size() + all_bytes);
+  Result<Scratch> scratch = MakeScratch(driver, mine.size() + all_bytes);
   if (!scratch.ok()) return scratch.status();
-  const CUdeviceptr received = scratch->memory();
+  const CUdeviceptr received = scratch->memory.address();
   const CUdeviceptr sent = received + all_bytes;
-  Status status = CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch->stream()),
-                            {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()});
+  Status status =
+      CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch->stream.get()),
+                {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()});
   if (!status.ok()) return status;
 
   const ncclResult_t result =
-      Launch(driver, communicator, sent, received, mine.size() / sizeof(int32_t), scratch->stream(), deadline);
+      Launch(driver, communicator, sent, received, mine.size() / sizeof(int32_t), scratch->stream.get(), deadline);
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   if (result == ncclInProgress && left.count() <= 0) {
     status = Missing(communicator, purpose, deadline_ms);
@@ -125,7 +139,7 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                                static_cast<uint64_t>(left.count()));
     if (status.code() == StatusCode::kDeadlineExceeded) status = Missing(communicator, purpose, deadline_ms);
   }
-  if (status.ok()) status = AwaitStream(driver, scratch->stream(), communicator, purpose, deadline_ms, deadline);
+  if (status.ok()) status = AwaitStream(driver, scratch->stream.get(), communicator, purpose, deadline_ms, deadline);
   if (!status.ok()) {
     scratch->LeaveToProcess();
     return status;

@@ -28,7 +28,7 @@ Result<AsyncPool> AsyncPool::Create(const internal::Driver& driver, uint64_t rel
 
 uint64_t AsyncPool::reserved_bytes() const {
   cuuint64_t bytes = 0;
-  driver_->cuda.cuMemPoolGetAttribute(pool_, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
+  driver().cuda.cuMemPoolGetAttribute(value(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
   return bytes;
 }
 
