@@ -158,7 +158,17 @@ class OnATerminal(unittest.TestCase):
         return text
 
     def test_long_work_says_how_far_it_is_and_clears_the_line(self):
+        one_round = ["--rounds", "1", "--round-ms", "0.01"]
         for arguments, words in ((["allreduce", "--bytes", "8K:16K"], "row 1 of 2: 16 KiB"),
+                                 (["allreduce", "--bytes", "8K:16K", "--compare", "by-hand"], "2: 16 KiB beside"),
+                                 (["allreduce", "--bytes", "8K", "--compare", "scopes"], "row 1 of 2: 8 KiB in scopes"),
+                                 (["bench", "make", "--bytes", "2M", "--rounds", "1"], "round 1 of 2"),
+                                 (["bench", "hot", "--sizes", "512", "--live", "1", "--threads", "1", *one_round],
+                                  "round 1 of 2: "),
+                                 (["bench", "lookup", "--segments", "1", "--communicators", "2", *one_round],
+                                  "row 1 of 2"),
+                                 (["bench", "threshold", "--bytes", "8M", "--rounds", "1"], "round 1 of 3"),
+                                 (["bench", "registration", "--tensors", "1", "--steps", "2"], "step 1 of 2"),
                                  (["stress", "registration", "--schedules", "2", "--ranks", "2"], "schedule 1 of 2")):
             text = self.stderr_of(*arguments)
             self.assertIn(words, text)

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <iostream>
 
+#include "src/base/bytes.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/scoped_source.h"
 
 namespace commpool::cli {
@@ -34,13 +36,15 @@ BufferKind KindOf(UsedRegistration asked) {
 }
 
 Result<ComparedRows> CompareByHand(const CollectiveTimer& timer, const RankDevice& device,
-                                   const AllReduceOptions& options) {
+                                   const AllReduceOptions& options, Shown shown) {
   const BufferKind kind = KindOf(options.asked);
   Result<std::unique_ptr<BufferSource>> pool = MakePoolSource(device, kind, options.sizes.back());
   if (!pool.ok()) return pool.status();
   const std::unique_ptr<BufferSource> hand = MakeHandSource(device, kind);
   ComparedRows rows;
+  Progress progress("allreduce: row", options.sizes.size(), shown);
   for (const uint64_t bytes : options.sizes) {
+    progress.Show(rows.size(), internal::FormatBytes(bytes) + " beside the same by hand");
     Result<std::vector<double>> times =
         TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, {pool->get(), hand.get()}, timer.rounds());
     if (!times.ok()) return times.status();
@@ -53,10 +57,11 @@ Result<ComparedRows> CompareByHand(const CollectiveTimer& timer, const RankDevic
 
 // What advise would say: its ranges are of a measurement before the one that they are judged by.
 Result<std::vector<AdviceRange>> Advise(const CollectiveTimer& timer, const std::vector<uint64_t>& sizes,
-                                        const std::vector<BufferKind>& kinds,
-                                        const std::vector<BufferSource*>& sources) {
+                                        const std::vector<BufferKind>& kinds, const std::vector<BufferSource*>& sources,
+                                        Progress& progress) {
   std::vector<AdviceRow> rows;
   for (const uint64_t bytes : sizes) {
+    progress.Show(rows.size(), "advice for " + internal::FormatBytes(bytes));
     Result<std::vector<double>> times =
         TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, sources, timer.rounds());
     if (!times.ok()) return times.status();
@@ -68,7 +73,7 @@ Result<std::vector<AdviceRange>> Advise(const CollectiveTimer& timer, const std:
 }
 
 Result<ComparedRows> CompareScopes(const CollectiveTimer& timer, const RankDevice& device,
-                                   const std::vector<uint64_t>& sizes) {
+                                   const std::vector<uint64_t>& sizes, Shown shown) {
   std::vector<std::string> without;
   Result<BufferSources> pools =
       MakePoolSources(device, 2 * sizes.back(), without);  // the scopes' pairs are in them too
@@ -79,12 +84,14 @@ Result<ComparedRows> CompareScopes(const CollectiveTimer& timer, const RankDevic
     kinds.push_back(kind);
     all.push_back(source.get());
   }
-  Result<std::vector<AdviceRange>> ranges = Advise(timer, sizes, kinds, all);
+  Progress progress("allreduce: row", 2 * sizes.size(), shown);
+  Result<std::vector<AdviceRange>> ranges = Advise(timer, sizes, kinds, all, progress);
   if (!ranges.ok()) return ranges.status();
   const std::unique_ptr<BufferSource> scoped = MakeScopedSource(device, *pools, std::move(*ranges));
   all.insert(all.begin(), scoped.get());
   ComparedRows rows;
   for (const uint64_t bytes : sizes) {
+    progress.Show(sizes.size() + rows.size(), internal::FormatBytes(bytes) + " in scopes");
     Result<std::vector<double>> times =
         TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, all, timer.rounds());
     if (!times.ok()) return times.status();
@@ -145,8 +152,9 @@ int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceO
   }
   const CollectiveTimer timer(ranks, device);
   const bool by_hand = comparison == Comparison::kByHand;
+  const Shown shown = ranks.first() ? Shown::kYes : Shown::kNo;
   const Result<ComparedRows> rows =
-      by_hand ? CompareByHand(timer, device, options) : CompareScopes(timer, device, options.sizes);
+      by_hand ? CompareByHand(timer, device, options, shown) : CompareScopes(timer, device, options.sizes, shown);
   if (rows.status().code() == StatusCode::kNotSupported) {
     if (ranks.first()) std::cout << "refused: " << rows.status().message() << '\n';
     return kRefused;

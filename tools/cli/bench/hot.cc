@@ -10,6 +10,7 @@
 #include "src/base/bytes.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/hot_loops.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/solo_device.h"
 
 namespace commpool::cli {
@@ -63,9 +64,12 @@ class Bench {
   }
 
   Result<Findings> Measure() {
-    for (int round = -1; round < std::max(arguments_.rounds, 1); ++round) {  // the first is not counted
+    const uint64_t rounds = static_cast<uint64_t>(arguments_.rounds) + 1;  // the first is not counted
+    Progress progress("bench hot: round", rounds);
+    for (uint64_t round = 0; round < rounds; ++round) {
       for (const Contender& contender : contenders_) {
-        Status status = MeasureOne(contender, round >= 0);
+        progress.Show(round, contender.title);
+        Status status = MeasureOne(contender, round > 0);
         if (!status.ok()) return status;
       }
     }

@@ -11,6 +11,7 @@
 #include "src/base/bytes.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/bench/bench.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/solo_device.h"
 
 namespace commpool::cli {
@@ -126,10 +127,12 @@ class Bench {
 
   Result<nlohmann::json> Measure(const std::vector<ncclComm_t>& communicators) {
     nlohmann::json rows = nlohmann::json::array();
+    Progress progress("bench lookup: row", arguments_.segments.size() * communicators.size());
     for (const size_t segments : arguments_.segments) {
       Result<std::unique_ptr<FullPool>> pool = FullPool::Make(communicators.front(), segments, segment_bytes_);
       if (!pool.ok()) return pool.status();
       for (size_t used = 1; used <= communicators.size(); ++used) {
+        progress.Show(rows.size(), Counted(segments, "segment"));
         Status status = (*pool)->RegisterWith(communicators[used - 1]);
         if (!status.ok()) return status;
         Result<nlohmann::json> row = MeasureOne((*pool)->RandomQueries(communicators, used));

@@ -10,6 +10,7 @@
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 #include "tools/cli/bench/bench.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/ranks.h"
 
 namespace commpool::cli {
@@ -85,10 +86,14 @@ Result<double> TimeRawCalls(const internal::Driver& driver, int device, uint64_t
   return MicrosecondsSince(start);
 }
 
-Result<nlohmann::json> Measure(const internal::Driver& driver, int device, uint64_t bytes, int rounds) {
-  // One round after the other over all of them, so that a machine that drifts favours none.
-  std::map<std::string, std::vector<double>> times;
+using Times = std::map<std::string, std::vector<double>>;
+
+// One round after the other over all of them, so that a machine that drifts favours none.
+Result<Times> Measure(const internal::Driver& driver, int device, uint64_t bytes, int rounds, Shown shown) {
+  Progress progress("bench make: round", static_cast<uint64_t>(rounds) + 1, shown);
+  Times times;
   for (int round = -1; round < rounds; ++round) {  // the first is not counted
+    progress.Show(static_cast<uint64_t>(round + 1));
     const std::pair<const char*, Result<double>> measured[] = {{"ncclMemAlloc", TimeNcclMemAlloc(driver, bytes)},
                                                                {kRawCalls, TimeRawCalls(driver, device, bytes)},
                                                                {kGrowth, TimeGrowth(bytes)},
@@ -100,8 +105,12 @@ Result<nlohmann::json> Measure(const internal::Driver& driver, int device, uint6
       if (round >= 0) times[name].push_back(*time);
     }
   }
+  return times;
+}
+
+nlohmann::json ToJson(const internal::Driver& driver, uint64_t bytes, int rounds, const Times& times) {
   nlohmann::json rows = nlohmann::json::array();
-  const double reference = Median(times["ncclMemAlloc"]);
+  const double reference = Median(times.at("ncclMemAlloc"));
   for (const auto& [name, values] : times) {
     const double median = Median(values);
     rows.push_back({{"made_by", name}, {"median_us", median}, {"times_faster_than_ncclMemAlloc", reference / median}});
@@ -110,7 +119,7 @@ Result<nlohmann::json> Measure(const internal::Driver& driver, int device, uint6
                         {"rounds", rounds},
                         {"driver", driver.description},
                         {"rows", rows},
-                        {"growth_ratio", Median(times[kGrowth]) / Median(times[kRawCalls])}};
+                        {"growth_ratio", Median(times.at(kGrowth)) / Median(times.at(kRawCalls))}};
 }
 
 int Run(const Arguments& arguments) {
@@ -123,24 +132,26 @@ int Run(const Arguments& arguments) {
     return kFailed;
   }
   const internal::Driver& driver = *(*device)->driver;
-  Result<nlohmann::json> results = Measure(driver, (*device)->device, *bytes, std::max(arguments.rounds, 1));
-  if (!results.ok()) {
-    std::cerr << "commpool bench make: " << results.status().message() << '\n';
+  const Shown shown = ranks.first() ? Shown::kYes : Shown::kNo;
+  Result<Times> times = Measure(driver, (*device)->device, *bytes, arguments.rounds, shown);
+  if (!times.ok()) {
+    std::cerr << "commpool bench make: " << times.status().message() << '\n';
     return kFailed;
   }
+  const nlohmann::json results = ToJson(driver, *bytes, arguments.rounds, *times);
   if (arguments.output.json) {
-    std::cout << results->dump(2) << '\n';
+    std::cout << results.dump(2) << '\n';
   } else {
     std::printf("# %s\n# %s, host time, median of %d rounds\n%-14s %14s %22s\n", driver.description.c_str(),
                 internal::FormatBytes(*bytes).c_str(), arguments.rounds, "made by", "median (us)",
                 "faster than NCCL's");
-    for (const nlohmann::json& row : (*results)["rows"]) {
+    for (const nlohmann::json& row : results["rows"]) {
       std::printf("%-14s %14.1f %21.1fx\n", row["made_by"].get<std::string>().c_str(), row["median_us"].get<double>(),
                   row["times_faster_than_ncclMemAlloc"].get<double>());
     }
-    std::printf("# growth takes %.2f times the raw calls\n", (*results)["growth_ratio"].get<double>());
+    std::printf("# growth takes %.2f times the raw calls\n", results["growth_ratio"].get<double>());
   }
-  Record(arguments.output, driver.description, *results);
+  Record(arguments.output, driver.description, results);
   return kSuccess;
 }
 
@@ -151,7 +162,9 @@ void AddBenchMake(CLI::App& bench, int& exit_code) {
   CLI::App* command = bench.add_subcommand("make", "The time to make a pool's memory, by backing, beside ncclMemAlloc");
   command->footer("Example:\n  commpool bench make --bytes 512M --record tools/bench/results/make.jsonl");
   command->add_option("--bytes", arguments->bytes, "Of the one segment that is made")->capture_default_str();
-  command->add_option("--rounds", arguments->rounds, "Rounds over all backings")->capture_default_str();
+  command->add_option("--rounds", arguments->rounds, "Rounds over all backings")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   AddOutputOptions(*command, arguments->output);
   command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
 }

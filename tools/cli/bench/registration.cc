@@ -10,6 +10,7 @@
 #include "src/driver/diagnosis.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/bench.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/ranks.h"
 
 namespace commpool::cli {
@@ -84,6 +85,7 @@ class Bench {
       : ranks_(ranks), device_(device), second_(second), tensors_(tensors), bytes_(bytes), meter_(*device.driver) {}
 
   Result<Way> WithPool(int steps) {
+    Progress progress("bench registration: step", static_cast<uint64_t>(steps), shown_);
     Result<Pool> pool = Pool::create({.device = device_.device, .symmetric_across = device_.communicator});
     if (!pool.ok()) return pool.status();
     const auto set_up = [&] {
@@ -95,6 +97,7 @@ class Bench {
     if (!cost.ok()) return cost.status();
     way.setup = *cost;
     for (int step = 0; step < steps; ++step) {
+      progress.Show(static_cast<uint64_t>(step), "from the pool");
       cost = Measure(ranks_, meter_, [&] { return StepOf(*pool); });
       if (!cost.ok()) return cost.status();
       if (step == 0 || cost->microseconds > way.step.microseconds) way.step = *cost;
@@ -111,9 +114,12 @@ class Bench {
   // What is made anew has to be registered anew, so that set-up and step are the same work.
   Result<Way> OneByOne() {
     Way way{.name = "one by one", .registrations = 2 * tensors_};
+    Progress progress("bench registration: step", 2, shown_);
+    progress.Show(0, "one by one");
     Result<Cost> cost = Measure(ranks_, meter_, [&] { return Register(); });
     if (!cost.ok()) return cost.status();
     way.setup = *cost;
+    progress.Show(1, "one by one");
     cost = Measure(ranks_, meter_, [&] {
       Status status = Deregister();
       return status.ok() ? Register() : status;
@@ -180,6 +186,7 @@ class Bench {
   }
 
   const Ranks& ranks_;
+  const Shown shown_ = ranks_.first() ? Shown::kYes : Shown::kNo;
   const RankDevice& device_;
   const ncclComm_t second_;
   const uint64_t tensors_;

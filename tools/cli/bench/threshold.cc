@@ -5,6 +5,7 @@
 #include "src/base/bytes.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/threshold_loop.h"
+#include "tools/cli/progress.h"
 
 namespace commpool::cli {
 
@@ -79,7 +80,9 @@ Result<uint64_t> FindNeeded(const SoloDevice& device, ThresholdPool pool, uint64
 
 Status Measure(const SoloDevice& device, uint64_t bytes, int rounds, std::vector<Column>& columns) {
   constexpr int kWarmTurns = 2;
+  Progress progress("bench threshold: round", static_cast<uint64_t>(kWarmTurns + rounds));
   for (int round = -kWarmTurns; round < rounds; ++round) {
+    progress.Show(static_cast<uint64_t>(round + kWarmTurns));
     for (Column& column : columns) {
       for (Row& row : column.rows) {
         Result<double> turn = row.loop->Turn(ThresholdLoop::Use::kWhole);
@@ -92,6 +95,7 @@ Status Measure(const SoloDevice& device, uint64_t bytes, int rounds, std::vector
     for (Row& row : column.rows) row.loop.reset();  // the search below has the device's memory to itself
   }
   for (Column& column : columns) {
+    progress.Show(static_cast<uint64_t>(kWarmTurns + rounds), std::string("what ") + column.title + " needs");
     Result<uint64_t> needed = FindNeeded(device, column.pool, bytes);
     if (!needed.ok()) return needed.status();
     column.needed_bytes = *needed;
