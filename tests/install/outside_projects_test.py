@@ -101,6 +101,16 @@ class ByHand(Outside):
             self.must(*compiler.split(), *strict, _PROJECTS / "cmake" / source, include, "-o", program, *library)
             self.assertIn(_ON, self.must(program, COMMPOOL_DRIVER="emulated").stdout)
 
+    def test_a_null_stream_without_a_context_works_where_the_device_is_named(self):
+        program = self.folder("alone") / "no_context"
+        self.must("g++", "-std=c++17", _PROJECTS / "alone/no_context.cc", f"-I{installed.prefix()}/include", "-o",
+                  program, f"-L{installed.prefix()}/lib", "-lcommpool", f"-Wl,-rpath,{installed.prefix()}/lib")
+        for result in (self.must(program, COMMPOOL_DRIVER="emulated"), self.emulate(program)):
+            served, refused = result.stdout.splitlines()
+            self.assertEqual(served, "device 0: 1")
+            self.assertIn("no CUDA context is current on this thread", refused)
+            self.assertIn("name the device", refused)
+
     def test_the_programs_of_the_readme_build_and_run_as_it_says(self):
         readme = (installed.REPOSITORY / "README.md").read_text(encoding="utf-8")
         program = re.search(r"```cpp\n// first[.]cc.*?\n(.*?)```", readme, re.DOTALL).group(1)
