@@ -38,6 +38,12 @@ struct Ingredients {
   uint64_t granularity() const { return std::max(basis.configuration.granularity_bytes, backing->granularity()); }
 };
 
+// "pool gradients (vmm, device 1)"; a pool that was given no name is "pool (vmm, device 1)".
+std::string TitleOf(const PoolConfiguration& configuration, const Backing& backing) {
+  const std::string named = configuration.name == PoolConfiguration().name ? "pool" : "pool " + configuration.name;
+  return named + " (" + backing.name() + ", device " + std::to_string(backing.placement().device) + ")";
+}
+
 Result<Ingredients> Gather(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                            PoolConfiguration configuration) {
   const Placement placement = configuration.backing.placement;
@@ -49,8 +55,7 @@ Result<Ingredients> Gather(const Driver& driver, DeviceTable& devices, RuntimePa
   if (!status.ok()) return status;
   Result<std::shared_ptr<MemoryAccount>> account = devices.AccountOf(placement);
   if (!account.ok()) return account.status();
-  const std::string title =
-      "pool " + configuration.name + " (" + (*backing)->name() + ", device " + std::to_string(placement.device) + ")";
+  const std::string title = TitleOf(configuration, **backing);
   return Ingredients{PoolBasis{driver, runtime, std::move(*device), std::move(configuration), title},
                      std::move(*backing), std::move(*account)};
 }

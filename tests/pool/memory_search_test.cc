@@ -95,6 +95,18 @@ TEST_F(MemorySearch, TheErrorListsEveryPoolOfTheDeviceTheBiggestFirst) {
   EXPECT_TRUE(runtime().Free(in_big).ok());
 }
 
+TEST_F(MemorySearch, TheErrorBeginsWithOneSentence) {
+  const PoolHandle named = Create(Configured("gradients"));
+  const PoolHandle unnamed = Create(Configured(PoolConfiguration().name.c_str()));
+  const CUdeviceptr most = Allocate(named, 40 * kMiB).value();
+  for (const auto& [pool, title] : {std::pair(named, "pool gradients"), std::pair(unnamed, "pool")}) {
+    const std::string sentence = std::string("no memory for 50 MiB in ") + title + " (vmm, device 0): cuMemCreate of ";
+    const std::string message = Allocate(pool, 50 * kMiB).status().message();
+    EXPECT_EQ(message.substr(0, sentence.size()), sentence);
+  }
+  EXPECT_TRUE(runtime().Free(most).ok());
+}
+
 TEST_F(MemorySearch, ARetiredPoolsLiveBlocksAreListedToo) {
   const PoolHandle retired = Create(Configured("retired"));
   const PoolHandle needy = Create(Configured("needy"));

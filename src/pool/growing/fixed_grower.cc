@@ -27,9 +27,7 @@ class SegmentGrowth final : public Growth {
     if (!room.ok()) return room.status();
     const ContextGuard current = parts_.basis.MakeCurrent();
     Result<NewSegment> made = parts_.segments.Make(grow_.bytes, std::move(*room), stream_);
-    if (!made.ok()) {
-      return made.status().Under(parts_.basis.title + " cannot grow");
-    }
+    if (!made.ok()) return parts_.basis.Named(made.status());
     made_ = std::move(*made);
     return Status();
   }

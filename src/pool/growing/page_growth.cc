@@ -16,7 +16,7 @@ Status PageGrowth::Make() {
     if (!memory.ok()) {
       MutexLock lock(parts_.blocks.mutex());
       engine_->Unclaim(plan_);
-      return memory.status().Under(parts_.basis.title + " cannot grow");
+      return parts_.basis.Named(memory.status());
     }
     made_.push_back(std::move(*memory));
   }
