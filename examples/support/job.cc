@@ -2,7 +2,11 @@
 
 #include <mpi.h>
 
+#include <array>
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -17,6 +21,33 @@ int RankOnThisHost() {
   MPI_Comm_rank(host, &rank);
   MPI_Comm_free(&host);
   return rank;
+}
+
+// Every rank knows that the job cannot start; the message is empty on all but the one that says why.
+struct CannotStart : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Rank 0 opens the driver first, and the others take the one that it found: half a job on the emulator would be
+// fiction.
+void TakeRankZerosDriver(int rank) {
+  constexpr const char* kVariable = "COMMPOOL_DRIVER";
+  std::array<char, 64> choice = {};
+  if (rank == 0) {
+    static_cast<void>(cuInit(0));  // asked again, and judged, with the device
+    const char* chosen = std::getenv(kVariable);
+    if (chosen != nullptr) std::strncpy(choice.data(), chosen, choice.size() - 1);
+  }
+  MPI_Bcast(choice.data(), choice.size(), MPI_CHAR, 0, MPI_COMM_WORLD);
+  if (choice.front() != '\0') setenv(kVariable, choice.data(), 1);
+}
+
+// Before the first NCCL call, in which ranks would wait for those that cannot come. Collective.
+void StartAllOrNone(int rank, const std::string& why_not) {
+  const int mine = why_not.empty() ? INT_MAX : rank;
+  int first = INT_MAX;
+  MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  if (first != INT_MAX) throw CannotStart(first == rank ? why_not : "");
 }
 
 ncclComm_t MakeCommunicator(int rank, int ranks) {
@@ -40,7 +71,14 @@ Job::Job(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   device = RankOnThisHost();
-  gpu_.emplace(device);
+  TakeRankZerosDriver(rank);
+  std::string why_not;
+  try {
+    gpu_.emplace(device);
+  } catch (const std::exception& error) {
+    why_not = error.what();
+  }
+  StartAllOrNone(rank, why_not);
   stream = gpu_->stream;
   comm = MakeCommunicator(rank, ranks);
 }
@@ -63,8 +101,12 @@ int JobFailed(const std::exception& error) {
   int rank = 0;
   MPI_Initialized(&started);
   if (started) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-  if (started) MPI_Abort(MPI_COMM_WORLD, 1);
+  if (*error.what() != '\0') std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+  if (dynamic_cast<const CannotStart*>(&error) != nullptr) {
+    MPI_Finalize();
+  } else if (started) {
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
   return 1;
 }
 

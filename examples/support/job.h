@@ -15,6 +15,7 @@ namespace examples {
 
 class Job {
  public:
+  // Where one rank cannot start none does: JobFailed says why, once.
   Job(int argc, char** argv);
   // Pools that are registered with `comm` are closed before. While an exception passes through it leaves everything as
   // it is: other ranks may wait inside a collective for ever, and JobFailed ends them.
@@ -39,7 +40,7 @@ class Job {
 // Throws where a call failed.
 void Check(ncclResult_t result);
 
-// Says what failed and on which rank, and ends all ranks with a status other than 0.
+// Says what failed and on which rank, and ends all ranks with the same status, which is not 0.
 int JobFailed(const std::exception& error);
 
 }  // namespace examples

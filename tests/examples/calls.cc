@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <nccl.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "commpool/commpool.h"
@@ -18,6 +19,8 @@ std::shared_ptr<const internal::Driver> Open() {
   const internal::LoaderOptions options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto).value();
   std::shared_ptr<const internal::Driver> driver = internal::LoadDriver(options).value();
   const bool emulated = driver->kind == internal::DriverChoice::kEmulated;
+  // For ranks that this one tells what it found.
+  setenv("COMMPOOL_DRIVER", emulated ? "emulated" : "cuda", 1);
   const commpool_status status = commpool_initialize(emulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA);
   if (status != COMMPOOL_OK) throw commpool::Error(commpool::detail::FromC(status));
   return driver;

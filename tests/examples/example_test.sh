@@ -29,5 +29,7 @@ complain() { echo "FAILED: $*"; failed=1; }
 for line in "${expected[@]}"; do
   grep -qE -- "$line" <<<"$output" || complain "no line matches: $line"
 done
+said=$(grep -cE '^rank [0-9]+: ' <<<"$output")
+if ((status != 0 && ranks > 0 && said != 1)); then complain "$said ranks say why, not one"; fi
 if ((status == 0)) && grep -E "$broken" <<<"$output"; then complain "a rule was broken or something left behind"; fi
 exit $failed

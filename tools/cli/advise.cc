@@ -161,8 +161,8 @@ int Run(const Arguments& arguments) {
     std::cerr << "commpool advise: rank " << ranks.rank() << ": " << status.message() << '\n';
     return kFailed;
   };
-  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
-  if (!device.ok()) return fail(device.status());
+  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "advise");
+  if (!device.ok()) return kFailed;
   const internal::Driver& driver = *(*device)->driver;
   if (ranks.count() == 1) {
     std::cout << "refused: one rank has nobody to send to; start 2 or more with mpirun\n";

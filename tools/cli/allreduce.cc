@@ -74,11 +74,8 @@ int Run(Arguments arguments) {
   arguments.run.sizes = *sizes;
   NcclLog log;
   const Ranks ranks;
-  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
-  if (!device.ok()) {
-    std::cerr << "commpool allreduce: " << device.status().message() << '\n';
-    return kFailed;
-  }
+  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "allreduce");
+  if (!device.ok()) return kFailed;
   const internal::Driver& driver = *(*device)->driver;
   if (arguments.compare != Comparison::kNone) {
     return RunComparison(ranks, **device, arguments.run, arguments.compare, arguments.output);

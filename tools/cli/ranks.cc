@@ -2,7 +2,9 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iostream>
 #include <utility>
 
 #include "commpool/commpool.h"
@@ -50,6 +52,14 @@ void Ranks::Wait() const {
   if (under_mpirun_) MPI_Barrier(MPI_COMM_WORLD);
 }
 
+Status Ranks::FirstFailure(const Status& mine) const {
+  const std::vector<int> codes = Gather(static_cast<int>(mine.code()));
+  const auto ok = static_cast<int>(StatusCode::kOk);
+  const auto first = std::find_if(codes.begin(), codes.end(), [ok](int code) { return code != ok; });
+  if (first == codes.end()) return Status();
+  return first - codes.begin() == rank_ ? mine : Status(static_cast<StatusCode>(*first), "");
+}
+
 RankDevice::~RankDevice() {
   if (driver == nullptr) return;
   if (communicator != nullptr) driver->nccl.ncclCommDestroy(communicator);
@@ -89,17 +99,35 @@ Status CheckDeviceForRank(const Ranks& ranks, const internal::Driver& driver) {
                                                   " on its host; start one rank a GPU");
 }
 
+// All that a rank needs but the communicator.
+Status OpenOwnDevice(const Ranks& ranks, Result<std::shared_ptr<const internal::Driver>> driver, RankDevice& device) {
+  if (!driver.ok()) return driver.status();
+  device.driver = *driver;
+  device.device = ranks.rank_on_host();
+  if (Status status = CheckDeviceForRank(ranks, **driver); !status.ok()) return status;
+  if (!(*driver)->nccl.available()) {
+    return Status(StatusCode::kNotSupported, "there is no NCCL here: " + (*driver)->nccl.why_missing);
+  }
+  const auto kind =
+      (*driver)->kind == internal::DriverChoice::kEmulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA;
+  if (commpool_initialize(kind) != COMMPOOL_OK) return Status(StatusCode::kDriverError, commpool_last_error());
+
+  Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(**driver, device.device);
+  if (!context.ok()) return context.status();
+  device.context = std::move(*context);
+  (*driver)->cuda.cuCtxSetCurrent(device.context.get());
+  return internal::CheckCuda(**driver, (*driver)->cuda.cuStreamCreate(&device.stream, CU_STREAM_NON_BLOCKING),
+                             {.call = "cuStreamCreate", .device = device.device});
+}
+
 }  // namespace
 
 Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device) {
-  if (!driver.nccl.available()) {
-    return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
-  }
   ncclUniqueId id = {};
   Status status;
   if (ranks.first())
     status = internal::CheckNccl(driver, driver.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
-  if (!status.ok()) return status;
+  if (status = ranks.FirstFailure(status); !status.ok()) return status;
   ranks.Broadcast(&id, sizeof(id));
   ncclComm_t communicator = nullptr;
   status = internal::CheckNccl(driver, driver.nccl.ncclCommInitRank(&communicator, ranks.count(), id, ranks.rank()),
@@ -108,30 +136,17 @@ Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& 
   return communicator;
 }
 
-Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks) {
-  Result<std::shared_ptr<const internal::Driver>> driver = OpenSameDriver(ranks);
-  if (!driver.ok()) return driver.status();
-  Status status = CheckDeviceForRank(ranks, **driver);
-  if (!status.ok()) return status;
-
+Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks, const std::string& command) {
   auto device = std::make_unique<RankDevice>();
-  device->driver = *driver;
-  device->device = ranks.rank_on_host();
-  const auto kind =
-      (*driver)->kind == internal::DriverChoice::kEmulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA;
-  if (commpool_initialize(kind) != COMMPOOL_OK) return Status(StatusCode::kDriverError, commpool_last_error());
-
-  Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(**driver, device->device);
-  if (!context.ok()) return context.status();
-  device->context = std::move(*context);
-  (*driver)->cuda.cuCtxSetCurrent(device->context.get());
-  status = internal::CheckCuda(**driver, (*driver)->cuda.cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING),
-                               {.call = "cuStreamCreate", .device = device->device});
-  if (!status.ok()) return status;
-  Result<ncclComm_t> communicator = MakeCommunicator(ranks, **driver, device->device);
-  if (!communicator.ok()) return communicator.status();
-  device->communicator = *communicator;
-  return device;
+  Status status = ranks.FirstFailure(OpenOwnDevice(ranks, OpenSameDriver(ranks), *device));
+  if (status.ok()) {
+    Result<ncclComm_t> communicator = MakeCommunicator(ranks, *device->driver, device->device);
+    if (communicator.ok()) device->communicator = *communicator;
+    status = communicator.status();
+  }
+  if (status.ok()) return device;
+  if (!status.message().empty()) std::cerr << "commpool " << command << ": " << status.message() << '\n';
+  return status;
 }
 
 }  // namespace commpool::cli

@@ -33,6 +33,9 @@ class Ranks {
   // Everybody's number, rank 0's first.
   std::vector<int> Gather(int value) const;
   void Wait() const;
+  // OK where it is on all ranks. Else the failure of the first rank that has one: to that rank as it is, to the others
+  // without a message, for one sentence says it.
+  Status FirstFailure(const Status& mine) const;
 
  private:
   bool under_mpirun_ = false;
@@ -56,8 +59,9 @@ struct RankDevice {
 };
 
 // Decides `auto` once, on rank 0; opens the driver, and commpool's runtime with the same one; makes a stream and a
-// communicator.
-Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks);
+// communicator. Where a rank cannot, all ranks get an error before the first of them calls NCCL; it has been printed
+// then, once, for the command of this name.
+Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks, const std::string& command);
 
 // A communicator of all ranks: collective. The caller destroys it.
 Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device);

@@ -124,13 +124,13 @@ nlohmann::json ToJson(const internal::Driver& driver, uint64_t bytes, int rounds
 
 int Run(const Arguments& arguments) {
   Result<uint64_t> bytes = internal::ParseBytes(arguments.bytes);
-  const Ranks ranks;
-  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
-  for (const Status& status : {bytes.status(), device.status()}) {
-    if (status.ok()) continue;
-    std::cerr << "commpool bench make: " << status.message() << '\n';
+  if (!bytes.ok()) {
+    std::cerr << "commpool bench make: " << bytes.status().message() << '\n';
     return kFailed;
   }
+  const Ranks ranks;
+  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "bench make");
+  if (!device.ok()) return kFailed;
   const internal::Driver& driver = *(*device)->driver;
   const Shown shown = ranks.first() ? Shown::kYes : Shown::kNo;
   Result<Times> times = Measure(driver, (*device)->device, *bytes, arguments.rounds, shown);

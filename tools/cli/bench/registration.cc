@@ -220,8 +220,8 @@ int Run(const Arguments& arguments) {
   if (*bytes == 0 || *bytes > internal::kGiB) {
     return fail(Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1 to 1G"));
   }
-  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks);
-  if (!device.ok()) return fail(device.status());
+  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "bench registration");
+  if (!device.ok()) return kFailed;
   const internal::Driver& driver = *(*device)->driver;
   if (!driver.nccl.has_windows()) return fail(Status(StatusCode::kNotSupported, driver.nccl.WhyNoWindows()));
   Result<ncclComm_t> second = MakeCommunicator(ranks, driver, (*device)->device);
