@@ -55,6 +55,12 @@ struct UserFunctions {
   void* context = nullptr;
 };
 
+// How a symmetric pool's ranks agree where not over TCP: see commpool_all_gather. mpi.h has one over MPI.
+struct Agreement {
+  commpool_all_gather all_gather = nullptr;
+  void* context = nullptr;
+};
+
 // Units, defaults and reasons: commpool_pool_options in commpool.h.
 struct PoolOptions {
   int device = 0;
@@ -74,8 +80,7 @@ struct PoolOptions {
   std::uint64_t deadline_ms = 60000;
   std::string name = "pool";
   UserFunctions user = {};
-  commpool_all_gather all_gather = nullptr;
-  void* all_gather_context = nullptr;
+  Agreement agreement = {};
 };
 
 // A figure of a pool: now, at most since the peaks were reset, and all told.
@@ -211,8 +216,8 @@ class Pool {
     c_options.moves = static_cast<commpool_moves>(options.moves);
     c_options.granularity_bytes = options.granularity_bytes;
     c_options.release_threshold_bytes = options.release_threshold_bytes;
-    c_options.all_gather = options.all_gather;
-    c_options.all_gather_context = options.all_gather_context;
+    c_options.all_gather = options.agreement.all_gather;
+    c_options.all_gather_context = options.agreement.context;
     c_options.deadline_ms = options.deadline_ms;
     c_options.peers = options.peers.data();
     c_options.peer_count = options.peers.size();

@@ -37,14 +37,16 @@ class CallerChannel : public AgreementChannel {
     if (broken_) return Failure(step + ": an earlier call failed");
     const uint64_t length = mine.size();
     std::vector<uint64_t> lengths(static_cast<size_t>(ranks_));
-    if (all_gather_(&length, lengths.data(), sizeof(length), context_) != 0) return Failure(step);
+    int result = all_gather_(&length, lengths.data(), sizeof(length), context_);
+    if (result != 0) return Failure(step, result);
 
     const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
     if (longest > kLongestMessage) return Failure(step + ": a rank announced " + std::to_string(longest) + " bytes");
     std::string padded = mine;
     padded.resize(longest);
     std::string received(longest * static_cast<uint64_t>(ranks_), '\0');
-    if (all_gather_(padded.data(), received.data(), longest, context_) != 0) return Failure(step);
+    result = all_gather_(padded.data(), received.data(), longest, context_);
+    if (result != 0) return Failure(step, result);
 
     std::vector<std::string> contents;
     for (size_t index = 0; index < lengths.size(); ++index) {
@@ -54,6 +56,12 @@ class CallerChannel : public AgreementChannel {
   }
 
  private:
+  Status Failure(const std::string& step, int result) {
+    const int missing = -2 - result;  // include/commpool/README.md
+    if (missing < 0 || missing >= ranks_) return Failure(step);
+    return Failure(step + ", for which rank " + std::to_string(missing) + " did not come");
+  }
+
   Status Failure(const std::string& step) {
     broken_ = true;
     return Status(StatusCode::kRemoteFailure, "the all-gather function given for agreement failed at " + step +

@@ -1,5 +1,9 @@
 // The main job as hosts_test.py starts it on several hosts, one rank a process.
-// usage: hosts_program live|die       die: the last rank is killed in the middle of a reserve
+// usage: hosts_program live|mpi|die|absent|loopback
+//   mpi        as live, and the ranks agree over MPI
+//   die        the last rank is killed in the middle of a reserve
+//   absent     the ranks agree over MPI, and the last one does not come to a reserve
+//   loopback   rank 0 is told to listen where only its own host reaches it
 #include <mpi.h>
 #include <unistd.h>
 
@@ -7,10 +11,14 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "commpool/mpi.h"
 #include "src/base/bytes.h"
 #include "src/base/socket.h"
 #include "src/driver/handles.h"
@@ -20,6 +28,7 @@ namespace commpool::internal {
 namespace {
 
 constexpr uint64_t kDeadlineMs = 10000;
+constexpr std::chrono::milliseconds kShort{1000};
 
 CUresult KillThisProcess(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long) {
   std::raise(SIGKILL);
@@ -77,7 +86,30 @@ class RankOfJob {
     std::printf("rank %d: every sum is right, %d segments registered, closed\n", rank_, static_cast<int>(windows));
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommDestroy(communicator);
     driver_->cuda.cuStreamDestroy(stream_);
+    agreement_.reset();
     MPI_Finalize();
+  }
+
+  void LiveOverMpi() {
+    agreement_ = std::make_unique<MpiAgreement>(MPI_COMM_WORLD);
+    Live();
+  }
+
+  [[noreturn]] void Absent() {
+    agreement_ = std::make_unique<MpiAgreement>(MPI_COMM_WORLD, kShort);
+    Runtime runtime(driver_);
+    const std::shared_ptr<Pool> pool = runtime.pools().Find(runtime.CreatePool(Configured()).value()).value();
+    const Status status = rank_ == ranks_ - 1 ? Status() : pool->Reserve(2 * kMiB);
+    if (!status.ok()) std::printf("rank %d: %s\n", rank_, status.message().c_str());
+    Leave();
+  }
+
+  [[noreturn]] void Loopback() {
+    setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
+    Runtime runtime(driver_);
+    const Status status = runtime.CreatePool(Configured()).status();
+    std::printf("rank %d: %s\n", rank_, status.message().c_str());
+    Leave();
   }
 
   [[noreturn]] void Die() {
@@ -95,6 +127,14 @@ class RankOfJob {
   }
 
  private:
+  // Together, though pools and communicators cannot end in order any more.
+  [[noreturn]] static void Leave() {
+    std::fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    _exit(0);
+  }
+
   // The ranks from `first` on; null on the others.
   ncclComm_t Connect(int first) {
     ncclUniqueId id = {};
@@ -133,6 +173,11 @@ class RankOfJob {
     configuration.backing.placement.device = device_;
     configuration.home = home_;
     configuration.deadline_ms = kDeadlineMs;
+    if (agreement_ != nullptr) {
+      const Agreement agreement = *agreement_;
+      configuration.all_gather = agreement.all_gather;
+      configuration.all_gather_context = agreement.context;
+    }
     return configuration;
   }
 
@@ -167,18 +212,23 @@ class RankOfJob {
   CUstream stream_ = nullptr;
   ncclComm_t home_ = nullptr;
   ncclComm_t second_ = nullptr;
+  std::unique_ptr<MpiAgreement> agreement_;
 };
 
 }  // namespace
 }  // namespace commpool::internal
 
 int main(int argc, char** argv) {
-  const bool dies = argc > 1 && std::strcmp(argv[1], "die") == 0;
+  using commpool::internal::RankOfJob;
+  const std::map<std::string, std::function<void(RankOfJob&)>> modes = {{"live", &RankOfJob::Live},
+                                                                        {"mpi", &RankOfJob::LiveOverMpi},
+                                                                        {"die", &RankOfJob::Die},
+                                                                        {"absent", &RankOfJob::Absent},
+                                                                        {"loopback", &RankOfJob::Loopback}};
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
-    commpool::internal::RankOfJob rank;
-    if (dies) rank.Die();
-    rank.Live();
+    RankOfJob rank;
+    modes.at(argc > 1 ? argv[1] : "live")(rank);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     MPI_Abort(MPI_COMM_WORLD, 1);

@@ -10,6 +10,7 @@ import unittest
 _HOSTS = os.path.abspath("tests/hosts/hosts.sh")
 _PROGRAM = os.path.abspath("tests/hosts/hosts_program")
 _EXAMPLE = os.path.abspath("examples/symmetric_all_reduce")
+_MPI_EXAMPLE = os.path.abspath("examples/mpi_agreement")
 _REMOTE_FAILURE = 9
 
 
@@ -80,10 +81,39 @@ class Hosts(unittest.TestCase):
             self.assertRegex(lines[0], rf"failed \({_REMOTE_FAILURE}\): .* rank 3: .*10\.77\.0\.2:\d+")
         self.assertIsNone(re.search("rank 3: reserve failed", result.stdout))
 
-    def test_the_example_runs_on_two_hosts(self):
-        result = self.run_on(2, 2, _EXAMPLE)
+    def test_ranks_of_two_hosts_agree_over_mpi(self):
+        self.assert_lives(self.run_on(2, 2, _PROGRAM, "mpi"), 2, 2, 77)
+
+    def lines_of(self, result, rank):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertIn("4 ranks, 3 batches of 4 MiB at offset 0 of a window: every sum is right", result.stdout)
+        words = re.compile(rf"rank {rank}: (?!host|NCCL's root)")
+        return [line for line in result.stdout.splitlines() if words.match(line)]
+
+    def test_a_rank_that_does_not_come_is_named_over_mpi(self):
+        result = self.run_on(2, 2, _PROGRAM, "absent")
+        for rank in range(3):
+            lines = self.lines_of(result, rank)
+            self.assertEqual(len(lines), 1, result.stdout + result.stderr)
+            self.assertIn("rank 3 did not come", lines[0])
+        self.assertEqual(self.lines_of(result, 3), [])
+
+    def test_loopback_is_refused_to_ranks_of_several_hosts(self):
+        result = self.run_on(2, 2, _PROGRAM, "loopback")
+        for rank in range(4):
+            lines = self.lines_of(result, rank)
+            self.assertEqual(len(lines), 1, result.stdout + result.stderr)
+            for part in ("127.0.0.1:", "ranks 2, 3 run elsewhere", "the interface lo", "COMMPOOL_INTERFACE"):
+                self.assertIn(part, lines[0])
+
+    def test_loopback_does_for_ranks_of_one_host(self):
+        self.assertEqual(self.lines_of(self.run_on(1, 2, _PROGRAM, "loopback"), 0), ["rank 0: "])
+
+    def test_the_examples_run_on_two_hosts(self):
+        for example, line in ((_EXAMPLE, "4 ranks, 3 batches of 4 MiB at offset 0 of a window: every sum is right"),
+                              (_MPI_EXAMPLE, "4 ranks agreed over MPI: 2 segments of 64 MiB, every sum is right")):
+            result = self.run_on(2, 2, example)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            self.assertIn(line, result.stdout)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ class CMake(Outside):
         self.assertIn("went back", self.emulate(build / "scope").stdout)
         emulate = [installed.prefix() / "bin/commpool", "emulate", "--"]
         for example, words in (("symmetric_all_reduce", "every sum is right"),
+                               ("mpi_agreement", "4 ranks agreed over MPI"),
                                ("data_parallel_training", "4 ranks agree on the parameters bit for bit")):
             self.assertIn(words, self.must(*_RANKS, *emulate, build / example).stdout)
 

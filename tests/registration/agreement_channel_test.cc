@@ -20,13 +20,14 @@ TEST(SelfChannel, DecidesAlone) {
 struct Job {
   std::string other;
   int fail_at = 0;  // the number of the call that fails; 0 for none
+  int fail_with = 1;
   int calls = 0;
   bool announces_too_much = false;
 };
 
 int GatherOfJob(const void* sent, void* received, size_t bytes, void* context) {
   Job& job = *static_cast<Job*>(context);
-  if (++job.calls == job.fail_at) return 1;
+  if (++job.calls == job.fail_at) return job.fail_with;
   const bool lengths = job.calls % 2 == 1;
   auto* out = static_cast<char*>(received);
   std::memset(out, 0, bytes);
@@ -52,6 +53,13 @@ TEST(CallerChannel, NamesTheStepWhereTheFunctionFailed) {
     EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
     EXPECT_NE(status.message().find("failed at reserve (rank 1 of 2)"), std::string::npos) << status.message();
   }
+}
+
+TEST(CallerChannel, NamesTheRankThatTheFunctionMisses) {
+  Job job{.other = "x", .fail_at = 1, .fail_with = -2};
+  const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
+  const Status status = JoinOver(*channel, "mine", "reserve").status();
+  EXPECT_NE(status.message().find("rank 0 did not come"), std::string::npos) << status.message();
 }
 
 TEST(CallerChannel, StaysBrokenAndCallsNothingMore) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "commpool/mpi.h"
 #include "src/base/bytes.h"
 #include "src/pool/runtime.h"
 #include "tests/registration/rank_group.h"
@@ -65,12 +66,13 @@ class ProcessRanks : public DriverTest {
     EXPECT_EQ(values, std::vector<float>(count, static_cast<float>(ranks_ * (ranks_ + 1) / 2)));
   }
 
-  void RunMainJob(commpool_all_gather all_gather) {
+  void RunMainJob(const Agreement& agreement) {
     constexpr size_t kCount = 100000;
     PoolConfiguration configuration;
     configuration.backing.placement.device = rank_;
     configuration.home = communicator_;
-    configuration.all_gather = all_gather;
+    configuration.all_gather = agreement.all_gather;
+    configuration.all_gather_context = agreement.context;
     const PoolHandle handle = runtime_->CreatePool(configuration).value();
     const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
     ExpectOk({pool->Reserve(8 * kMiB)});
@@ -96,9 +98,14 @@ class ProcessRanks : public DriverTest {
   std::unique_ptr<Runtime> runtime_;
 };
 
-TEST_F(ProcessRanks, ReduceScopedBlocksOfASymmetricPool) { RunMainJob(nullptr); }
+TEST_F(ProcessRanks, ReduceScopedBlocksOfASymmetricPool) { RunMainJob({}); }
 
-TEST_F(ProcessRanks, AgreeOverTheCallersAllGather) { RunMainJob(GatherOverMpi); }
+TEST_F(ProcessRanks, AgreeOverTheCallersAllGather) { RunMainJob({GatherOverMpi, nullptr}); }
+
+TEST_F(ProcessRanks, AgreeOverMpiInOneWord) {
+  MpiAgreement agreement(MPI_COMM_WORLD);
+  RunMainJob(agreement);
+}
 
 // A failure on one rank fails the job: mpirun looks at every rank's exit code.
 class Mpi : public ::testing::Environment {

@@ -1,6 +1,6 @@
 """Tests that run as several ranks under mpirun."""
 
-def mpi_test(name, ranks, srcs, deps, args = [], tags = [], **attributes):
+def mpi_test(name, ranks, srcs, deps, args = [], copts = [], tags = [], **attributes):
     """A GoogleTest program run by `ranks` processes; rank 0 writes the report.
 
     Args:
@@ -9,6 +9,7 @@ def mpi_test(name, ranks, srcs, deps, args = [], tags = [], **attributes):
       srcs: sources of the program.
       deps: libraries of the program; @mpi is added.
       args: of the program.
+      copts: of the program.
       tags: of the test and of its program; `hardware` puts the program into the bundle of tools/bundle.
       **attributes: as of sh_test.
     """
@@ -16,6 +17,7 @@ def mpi_test(name, ranks, srcs, deps, args = [], tags = [], **attributes):
         name = name + "_program",
         testonly = True,
         srcs = srcs,
+        copts = copts,
         tags = tags + ["mpi"],
         deps = deps + ["@mpi"],
     )
