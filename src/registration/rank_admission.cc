@@ -64,18 +64,20 @@ class RanksToCome {
     for (std::vector<Connection>& lane : lanes_) lane.resize(others());
   }
 
-  bool complete() const { return Missing().empty(); }
+  bool complete() const { return admitted_ == lanes_.size() * others(); }
   std::vector<std::vector<Connection>> Take() { return std::move(lanes_); }
 
-  // " 1 3".
+  // " 1 3", or " 1 3 and 200 others": bounded, however many there are.
   std::string Missing() const {
+    constexpr size_t kNamed = 16;
     std::string missing;
+    size_t count = 0;
     for (size_t index = 0; index < others(); ++index) {
       const bool here =
           std::all_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) { return lane[index].valid(); });
-      if (!here) missing += " " + std::to_string(index + 1);
+      if (!here && ++count <= kNamed) missing += " " + std::to_string(index + 1);
     }
-    return missing;
+    return count <= kNamed ? missing : missing + " and " + std::to_string(count - kNamed) + " others";
   }
 
   // Who cannot prove to be a rank goes without an answer. A rank that comes again has given its first connection up.
@@ -87,7 +89,9 @@ class RanksToCome {
     if (!is_rank) return;
     const uint64_t welcome = Proof(options_.key, Prover::kRankZero, challenge, hello);
     if (!caller.connection.Send(&welcome, sizeof(welcome), DeadlineAfter({})).ok()) return;
-    lanes_[hello.lane][hello.rank - 1] = std::move(caller.connection);
+    Connection& place = lanes_[hello.lane][hello.rank - 1];
+    if (!place.valid()) ++admitted_;
+    place = std::move(caller.connection);
   }
 
  private:
@@ -95,6 +99,7 @@ class RanksToCome {
 
   const AdmissionOptions& options_;
   std::vector<std::vector<Connection>> lanes_;
+  size_t admitted_ = 0;
 };
 
 Status NotAllCame(const std::string& address, const std::string& missing, const Status& last) {

@@ -73,6 +73,11 @@ TEST_F(RankAdmission, HandsOverThoseThatCameWhereOthersAreMissing) {
   EXPECT_FALSE(ranks.lanes[0][1].valid());
 }
 
+TEST_F(RankAdmission, NamesAFewOfManyRanksThatAreMissing) {
+  const AdmittedRanks ranks = Admit(1000, kShort).get();
+  EXPECT_NE(ranks.status.message().find(" 15 16 and 983 others ("), std::string::npos) << ranks.status.message();
+}
+
 TEST_F(RankAdmission, IgnoresStrangersEvenSilentOnes) {
   // These are in the port's queue before rank 0 looks, and stay connected.
   Connection silent = Connect(address(), Later()).value();
