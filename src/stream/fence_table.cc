@@ -4,22 +4,28 @@
 
 namespace commpool::internal {
 
-Result<Event> FenceTable::TakeSpareEvent() {
+Result<FenceTable::SharedEvent> FenceTable::MakeEvent() const {
+  Result<Event> event = Event::Create(driver_);
+  if (!event.ok()) return event.status();
+  return std::make_shared<Event>(std::move(*event));
+}
+
+Result<FenceTable::SharedEvent> FenceTable::TakeSpareEvent() {
   {
     MutexLock lock(mutex_);
     if (!spare_.empty()) {
-      Event event = std::move(spare_.back());
+      SharedEvent event = std::move(spare_.back());
       spare_.pop_back();
       return event;
     }
   }
-  return Event::Create(driver_);
+  return MakeEvent();
 }
 
-CUevent FenceTable::EventOf(FenceId fence) const {
+FenceTable::SharedEvent FenceTable::EventOf(FenceId fence) const {
   MutexLock lock(mutex_);
   const auto found = recorded_.find(fence);
-  return found == recorded_.end() ? nullptr : found->second.event.get();
+  return found == recorded_.end() ? nullptr : found->second.event;
 }
 
 Result<FenceId> FenceTable::Record(StreamKey stream) {
@@ -29,9 +35,9 @@ Result<FenceId> FenceTable::Record(StreamKey stream) {
     if (!status.ok()) return status;
     stream = KeyOfStream(CU_STREAM_LEGACY);
   }
-  Result<Event> event = TakeSpareEvent();
+  Result<SharedEvent> event = TakeSpareEvent();
   if (!event.ok()) return event.status();
-  const CUresult result = driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream));
+  const CUresult result = driver_.cuda.cuEventRecord((*event)->get(), StreamOfKey(stream));
   if (result == CUDA_SUCCESS) return Keep({std::move(*event)});
   {
     MutexLock lock(mutex_);
@@ -52,9 +58,9 @@ Result<FenceId> FenceTable::RecordOnAnotherDevice(StreamKey stream) {
                              .likely_cause = "the stream was destroyed without release_stream"});
   if (!status.ok()) return status;
   ContextGuard guard(driver_, context);
-  Result<Event> event = Event::Create(driver_);
+  Result<SharedEvent> event = MakeEvent();
   if (!event.ok()) return event.status();
-  status = CheckCuda(driver_, driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream)),
+  status = CheckCuda(driver_, driver_.cuda.cuEventRecord((*event)->get(), StreamOfKey(stream)),
                      {.call = "cuEventRecord", .purpose = "fence of a block that another device used"});
   if (!status.ok()) return status;
   return Keep({std::move(*event), true});
@@ -70,9 +76,9 @@ FenceId FenceTable::Keep(Recorded recorded) {
 Status FenceTable::MakeWait(StreamKey waiter, FenceId fence) {
   // Another thread may retire the fence meanwhile: then it has passed, and if its event is recorded again before the
   // call below the wait is longer than needed and still right.
-  const CUevent event = EventOf(fence);
+  const SharedEvent event = EventOf(fence);
   if (event == nullptr) return Status();
-  return health_.Check(driver_, driver_.cuda.cuStreamWaitEvent(StreamOfKey(waiter), event, 0),
+  return health_.Check(driver_, driver_.cuda.cuStreamWaitEvent(StreamOfKey(waiter), event->get(), 0),
                        {.call = "cuStreamWaitEvent", .device = device_, .purpose = "reuse of a block"});
 }
 
@@ -88,9 +94,9 @@ Status FenceTable::MakeWaitForStream(StreamKey waiter, StreamKey stream) {
 }
 
 Result<bool> FenceTable::Passed(FenceId fence) {
-  const CUevent event = EventOf(fence);
+  const SharedEvent event = EventOf(fence);
   if (event == nullptr) return true;
-  const CUresult result = driver_.cuda.cuEventQuery(event);
+  const CUresult result = driver_.cuda.cuEventQuery(event->get());
   if (result == CUDA_ERROR_NOT_READY) return false;
   Status status = health_.Check(driver_, result, {.call = "cuEventQuery", .device = device_});
   if (!status.ok()) return status;
@@ -106,7 +112,7 @@ Result<bool> FenceTable::IsIdle(StreamKey stream) {
 }
 
 void FenceTable::Retire(FenceId fence) {
-  Recorded retired;  // destroyed after the lock
+  Recorded retired;  // given up after the lock: the last who shares an event destroys it
   MutexLock lock(mutex_);
   const auto found = recorded_.find(fence);
   if (found == recorded_.end()) return;  // two threads saw it pass
@@ -127,8 +133,8 @@ void FenceTable::Clear() {
 
 void FenceTable::Abandon() {
   MutexLock lock(mutex_);
-  for (auto& [fence, recorded] : recorded_) recorded.event.Abandon();
-  for (Event& event : spare_) event.Abandon();
+  for (auto& [fence, recorded] : recorded_) recorded.event->Abandon();
+  for (const SharedEvent& event : spare_) event->Abandon();
 }
 
 }  // namespace commpool::internal

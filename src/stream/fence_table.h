@@ -2,6 +2,8 @@
 //
 // The table recycles events: in steady state it creates none. Any thread; it takes its own lock for bookkeeping only,
 // and makes no driver call under it. Its device must be current in callers of everything but Retire.
+//
+// Whoever asks the driver about an event shares it: another thread that retires the fence meanwhile destroys nothing.
 #ifndef COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
 #define COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
 
@@ -54,15 +56,18 @@ class FenceTable {
   void Abandon();
 
  private:
+  using SharedEvent = std::shared_ptr<Event>;
+
   struct Recorded {
-    Event event;
+    SharedEvent event;
     bool of_another_device = false;  // such events are rare, and not kept for later
   };
 
   Result<FenceId> RecordOnAnotherDevice(StreamKey stream);
   FenceId Keep(Recorded recorded);
-  Result<Event> TakeSpareEvent();
-  CUevent EventOf(FenceId fence) const;  // null once retired
+  Result<SharedEvent> MakeEvent() const;
+  Result<SharedEvent> TakeSpareEvent();
+  SharedEvent EventOf(FenceId fence) const;  // null once retired
 
   const Driver& driver_;
   const int device_;
@@ -70,7 +75,7 @@ class FenceTable {
   mutable Mutex mutex_{LockRank::kStream};
   FenceId next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   std::unordered_map<FenceId, Recorded> recorded_ COMMPOOL_GUARDED_BY(mutex_);
-  std::vector<Event> spare_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<SharedEvent> spare_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -149,5 +149,51 @@ TEST_F(Fences, TellAStickyErrorToTheDevicesHealth) {
   EXPECT_TRUE(health_.broken());
 }
 
+// A driver whose questions about events come just after another thread has retired the fence: here the question itself
+// retires it.
+class RetiringDriver {
+ public:
+  explicit RetiringDriver(const Driver& real) : driver(real) {
+    query = real.cuda.cuEventQuery;
+    wait = real.cuda.cuStreamWaitEvent;
+    driver.cuda.cuEventQuery = [](CUevent event) {
+      table->Retire(fence);
+      return query(event);
+    };
+    driver.cuda.cuStreamWaitEvent = [](CUstream stream, CUevent event, unsigned flags) {
+      table->Retire(fence);
+      return wait(stream, event, flags);
+    };
+  }
+
+  Driver driver;
+  static inline FenceTable* table = nullptr;
+  static inline FenceId fence = 0;
+
+ private:
+  static inline decltype(CudaDriver::cuEventQuery) query = nullptr;
+  static inline decltype(CudaDriver::cuStreamWaitEvent) wait = nullptr;
+};
+
+TEST_F(Fences, OfAnotherDeviceMayBeRetiredWhileTheDriverIsAsked) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  RetiringDriver retiring(driver());
+  FenceTable table(retiring.driver, 0, health_);
+  RetiringDriver::table = &table;
+  const PrimaryContext other = PrimaryContext::Retain(driver(), 1).value();
+  CUstream elsewhere = nullptr;
+  {
+    ContextGuard guard(driver(), other);
+    ASSERT_EQ(cuda().cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  }
+  RetiringDriver::fence = table.Record(KeyOfStream(elsewhere)).value();
+  const Result<bool> passed = table.Passed(RetiringDriver::fence);
+  EXPECT_TRUE(passed.ok()) << passed.status().message();
+  RetiringDriver::fence = table.Record(KeyOfStream(elsewhere)).value();
+  const Status waits = table.MakeWait(KeyOfStream(first_), RetiringDriver::fence);
+  EXPECT_TRUE(waits.ok()) << waits.message();
+  EXPECT_EQ(cuda().cuStreamDestroy(elsewhere), CUDA_SUCCESS);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing
