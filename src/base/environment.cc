@@ -14,7 +14,8 @@ std::string Variable(const char* name) {
 }  // namespace
 
 const Environment& Environment::Get() {
-  static const Environment environment{
+  static const auto* const environment = new Environment{
+      // not destroyed: destructors of static objects call us
       .driver = Variable("COMMPOOL_DRIVER"),
       .emulator_libraries = Variable("COMMPOOL_EMULATOR_LIBRARIES"),
       .nccl = Variable("COMMPOOL_NCCL"),
@@ -22,7 +23,7 @@ const Environment& Environment::Get() {
       .nccl_nvls_enable = Variable("NCCL_NVLS_ENABLE"),
       .interface = Variable("COMMPOOL_INTERFACE"),
   };
-  return environment;
+  return *environment;
 }
 
 }  // namespace commpool::internal

@@ -1,18 +1,35 @@
 #include "src/c_api/boundary.h"
 
+#include <array>
+#include <cstring>
+
+#include "src/base/of_this_thread.h"
+
 namespace commpool::internal {
 
 namespace {
 
-thread_local std::string last_error;
+struct LastError {};
+
+// For calls of a thread's last destructors, which come after the text has gone: has no destructor, and is cut short.
+thread_local constinit std::array<char, 512> late_error{};
+
+std::string* LastErrorText() { return OfThisThread<std::string, LastError>(); }
 
 }  // namespace
 
 commpool_status Report(const Status& status) {
-  last_error = status.message();
+  if (std::string* const text = LastErrorText()) {
+    *text = status.message();
+  } else {
+    std::strncpy(late_error.data(), status.message().c_str(), late_error.size() - 1);
+  }
   return static_cast<commpool_status>(status.code());
 }
 
-const char* LastErrorMessage() { return last_error.c_str(); }
+const char* LastErrorMessage() {
+  const std::string* const text = LastErrorText();
+  return text == nullptr ? late_error.data() : text->c_str();
+}
 
 }  // namespace commpool::internal

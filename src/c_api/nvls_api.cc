@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "commpool/commpool.h"
+#include "src/base/of_this_thread.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
 #include "src/pool/nvls_eligibility.h"
@@ -14,8 +15,7 @@ using namespace commpool::internal;
 
 namespace {
 
-// The thread's last answer.
-thread_local std::string last_reason;
+struct LastReason {};  // the thread's last answer
 
 }  // namespace
 
@@ -26,9 +26,10 @@ commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, nccl
     Result<std::string> why = WhyNoNvls(runtime.driver(), runtime.addresses(), runtime.windows(),
                                         {.address = AddressOf(pointer), .bytes = bytes, .communicator = communicator});
     if (!why.ok()) return why.status();
-    last_reason = std::move(*why);
-    *eligible = last_reason.empty() ? 1 : 0;
-    if (reason != nullptr) *reason = last_reason.c_str();
+    *eligible = why->empty() ? 1 : 0;
+    std::string* const last = OfThisThread<std::string, LastReason>();
+    if (last != nullptr) *last = std::move(*why);
+    if (reason != nullptr) *reason = last == nullptr ? "" : last->c_str();  // the thread is ending
     return Status();
   });
 }

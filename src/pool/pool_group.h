@@ -4,8 +4,9 @@
 #ifndef COMMPOOL_SRC_POOL_POOL_GROUP_H_
 #define COMMPOOL_SRC_POOL_POOL_GROUP_H_
 
+#include <atomic>
 #include <cstddef>
-#include <memory>
+#include <cstdint>
 #include <string>
 
 #include "commpool/status.h"
@@ -14,11 +15,11 @@ namespace commpool::internal {
 
 class PoolGroup {
  public:
-  explicit PoolGroup(size_t size) : size_(size), maker_(ThisThread()) {}
+  explicit PoolGroup(size_t size) : size_(size) {}
 
   size_t size() const { return size_; }
-  // Whether the calling thread made it. (An ended thread's system number comes back; what this keeps does not.)
-  bool IsOfThisThread() const { return maker_.lock() == ThisThread(); }
+  // Whether the calling thread made it.
+  bool IsOfThisThread() const { return maker_ == ThisThread(); }
 
   // What a call with only `present` of the pools answers.
   Status Incomplete(const std::string& pool, long present) const {
@@ -30,14 +31,15 @@ class PoolGroup {
   }
 
  private:
-  struct Thread {};
-  static const std::shared_ptr<Thread>& ThisThread() {
-    thread_local const std::shared_ptr<Thread> thread = std::make_shared<Thread>();
-    return thread;
+  // A number of its own for each thread. (An ended thread's system number comes back; this does not.)
+  static uint64_t ThisThread() {
+    static constinit std::atomic<uint64_t> next{1};
+    thread_local const uint64_t number = next.fetch_add(1, std::memory_order_relaxed);
+    return number;
   }
 
   const size_t size_;
-  const std::weak_ptr<Thread> maker_;
+  const uint64_t maker_ = ThisThread();
 };
 
 }  // namespace commpool::internal

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/of_this_thread.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -20,11 +22,22 @@ struct ThreadScope {
   }
 };
 
-// Innermost last. A process has one table; tests have several.
-thread_local std::vector<ThreadScope> thread_scopes;
+// Innermost last; null before the thread's first scope and once they have ended with the thread. A process has one
+// table; tests have several.
+thread_local constinit std::vector<ThreadScope>* own_scopes = nullptr;
 
-// The same, null before the thread's first scope: it costs the fast path one load.
-thread_local constinit const std::vector<ThreadScope>* own_scopes = nullptr;
+struct OwnScopes {
+  std::vector<ThreadScope> list;
+  ~OwnScopes() { own_scopes = nullptr; }
+};
+
+// Null while the thread ends.
+std::vector<ThreadScope>* MakeOwnScopes() {
+  if (own_scopes != nullptr) return own_scopes;
+  OwnScopes* const made = OfThisThread<OwnScopes, ScopeTable>();
+  if (made != nullptr) own_scopes = &made->list;
+  return own_scopes;
+}
 
 }  // namespace
 
@@ -39,11 +52,15 @@ Result<ScopeHandle> ScopeTable::Begin(ScopeRequest request) {
                       " is symmetric and refuses a process-wide scope: threads would allocate in a different order on "
                       "each rank; use a thread's or a stream's scope");
   }
+  std::vector<ThreadScope>* const own = MakeOwnScopes();
+  if (request.filter == ScopeFilter::kThread && own == nullptr) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "this thread is ending, and its scopes have ended: no scope of it can begin any more");
+  }
   MutexLock lock(mutex_);
   const ScopeHandle handle = next_++;
   if (request.filter == ScopeFilter::kThread) {
-    own_scopes = &thread_scopes;
-    thread_scopes.push_back({this, handle, request.pool, request.sizes, request.exhaustion});
+    own->push_back({this, handle, request.pool, request.sizes, request.exhaustion});
   } else {
     shared_scopes_.fetch_add(1, std::memory_order_release);
   }
@@ -56,14 +73,15 @@ Status ScopeTable::EndThreadScope(ScopeHandle scope) {
     return Status(StatusCode::kFailedPrecondition,
                   "scope " + std::to_string(scope) + " ends on another thread than it began on: it stays open");
   }
-  for (auto innermost = thread_scopes.rbegin(); innermost != thread_scopes.rend(); ++innermost) {
+  if (own_scopes == nullptr) return Status();  // the thread is ending
+  for (auto innermost = own_scopes->rbegin(); innermost != own_scopes->rend(); ++innermost) {
     if (innermost->table != this) continue;
     if (innermost->handle != scope) {
       return Status(StatusCode::kFailedPrecondition, "scope " + std::to_string(scope) +
                                                          " is not this thread's innermost: end scope " +
                                                          std::to_string(innermost->handle) + " first");
     }
-    thread_scopes.erase(std::next(innermost).base());
+    own_scopes->erase(std::next(innermost).base());
     return Status();
   }
   return Status();
@@ -96,13 +114,17 @@ std::optional<PoolHandle> ScopeTable::RouteAtOnce(int device, uint64_t bytes) co
   return PoolHandle{0};
 }
 
-std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, ScopeHandle inner) const {
-  std::optional<CaughtBy> own;
-  for (auto scope = thread_scopes.rbegin(); scope != thread_scopes.rend(); ++scope) {
+std::optional<CaughtBy> ScopeTable::RouteToOwn(const RoutedRequest& request, ScopeHandle inner) const {
+  if (own_scopes == nullptr) return std::nullopt;
+  for (auto scope = own_scopes->rbegin(); scope != own_scopes->rend(); ++scope) {
     if (scope->handle >= inner || !scope->Catches(this, request.device, request.bytes)) continue;
-    own = CaughtBy{scope->handle, scope->pool, scope->exhaustion};
-    break;
+    return CaughtBy{scope->handle, scope->pool, scope->exhaustion};
   }
+  return std::nullopt;
+}
+
+std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, ScopeHandle inner) const {
+  const std::optional<CaughtBy> own = RouteToOwn(request, inner);
   if (shared_scopes_.load(std::memory_order_acquire) == 0) return own;
   const ScopeHandle winner = own ? own->scope : 0;
   MutexLock lock(mutex_);

@@ -80,6 +80,8 @@ class ScopeTable {
     std::thread::id owner;
   };
 
+  // The same, of this thread's own scopes alone.
+  std::optional<CaughtBy> RouteToOwn(const RoutedRequest& request, ScopeHandle inner) const;
   Status EndThreadScope(ScopeHandle scope) COMMPOOL_REQUIRES(mutex_);
 
   mutable Mutex mutex_{LockRank::kPoolTable};

@@ -11,8 +11,8 @@
 #include <memory>
 #include <string_view>
 #include <utility>
-#include <vector>
 
+#include "src/base/of_this_thread.h"
 #include "src/emulator/cuda/function_names.h"
 
 namespace commpool::internal::emulator {
@@ -38,6 +38,7 @@ struct CallStack::Walk {
 namespace {
 
 using Walk = CallStack::Walk;
+using Walks = std::array<std::shared_ptr<const Walk>, kCachedWalks>;
 
 _Unwind_Reason_Code AddFrame(_Unwind_Context* context, void* argument) {
   Walk& walk = *static_cast<Walk*>(argument);
@@ -121,10 +122,11 @@ bool IsInsideLibrary(const StackFrame& frame) {
 }  // namespace
 
 CallStack CallStack::Capture() {
-  thread_local std::vector<std::shared_ptr<const Walk>> cache(kCachedWalks);
+  Walks* const cache = OfThisThread<Walks, CallStack>();
+  if (cache == nullptr) return CallStack();  // the thread is ending
   const void* const frame = __builtin_frame_address(0);
   const auto key = reinterpret_cast<uintptr_t>(frame) ^ reinterpret_cast<uintptr_t>(__builtin_return_address(0));
-  std::shared_ptr<const Walk>& known = cache[(key >> 4) % kCachedWalks];
+  std::shared_ptr<const Walk>& known = (*cache)[(key >> 4) % kCachedWalks];
   if (known == nullptr || !IsStill(*known, frame)) {
     auto walk = std::make_shared<Walk>();
     walk->frame = frame;

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/of_this_thread.h"
 #include "src/emulator/nccl/log.h"
 
 namespace commpool::internal::emulated_nccl {
@@ -37,8 +38,10 @@ ncclResult_t RunAs(EmulatedCommunicator& communicator, const Group::Work& work) 
 }  // namespace
 
 Group& Group::OfThisThread() {
-  thread_local Group group;
-  return group;
+  if (Group* const group = internal::OfThisThread<Group, Group>()) return *group;
+  static thread_local constinit Group* late = nullptr;  // while the thread ends; not destroyed
+  if (late == nullptr) late = new Group();
+  return *late;
 }
 
 ncclResult_t Group::Note(ncclResult_t result) {

@@ -42,8 +42,8 @@ std::string FormatList(const char* format, va_list arguments) {
 std::string Prefix() {
   CUdevice device = 0;
   if (GetDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
-  static const std::string host = HostName();
-  return host + ":" + std::to_string(getpid()) + ":" + std::to_string(gettid()) + " [" + std::to_string(device) + "] ";
+  static const auto* const host = new std::string(HostName());  // not destroyed: programs call NCCL at exit
+  return *host + ":" + std::to_string(getpid()) + ":" + std::to_string(gettid()) + " [" + std::to_string(device) + "] ";
 }
 
 std::string TimeStamp() {
@@ -59,8 +59,8 @@ std::string TimeStamp() {
 class Output {
  public:
   static Output& Get() {
-    static Output output;
-    return output;
+    static auto* const output = new Output();  // not destroyed: programs call NCCL at exit
+    return *output;
   }
 
   bool Prints(NcclLogLevel level, Subject subject) const {

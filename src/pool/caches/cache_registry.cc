@@ -24,6 +24,8 @@ engine::Lane CacheRegistry::LaneOf(const CachedPool& pool, StreamKey stream) {
 
 void CacheRegistry::Open(engine::Lane lane) {
   if (const engine::ThreadCache* const own = Find(lane); own != nullptr && !own->closed()) return;
+  OwnCaches* const caches = MakeOwnCaches();
+  if (caches == nullptr) return;
   OwnCache own{this, 0, 0, lane, nullptr};
   std::shared_ptr<engine::ThreadCache> cache;
   {
@@ -38,7 +40,7 @@ void CacheRegistry::Open(engine::Lane lane) {
     own.stream = found->second.stream;
   }
   own.cache = cache.get();
-  MakeOwnCaches().Add(own, shared_from_this(), std::move(cache));
+  caches->Add(own, shared_from_this(), std::move(cache));
 }
 
 std::vector<engine::CachedBlock> CacheRegistry::Drain(PoolHandle pool) {

@@ -50,7 +50,7 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
 
   // The lane of a pool and stream, made at its first use.
   engine::Lane LaneOf(const CachedPool& pool, StreamKey stream);
-  // Gives this thread a cache of the lane, if it has none and the lane still is its stream's.
+  // Gives this thread a cache of the lane, if it has none, the lane still is its stream's and the thread does not end.
   void Open(engine::Lane lane);
 
   // What all caches of a pool hold, taken out.

@@ -1,22 +1,19 @@
 #include "src/pool/caches/own_caches.h"
 
+#include "src/base/of_this_thread.h"
 #include "src/pool/caches/cache_registry.h"
 
 namespace commpool::internal {
 
 thread_local constinit OwnCaches* own_caches = nullptr;
 
-OwnCaches& MakeOwnCaches() {
-  struct Owner {
-    OwnCaches caches;
-    Owner() { own_caches = &caches; }
-    ~Owner() { own_caches = nullptr; }
-  };
-  thread_local Owner owner;
-  return owner.caches;
+OwnCaches* MakeOwnCaches() {
+  if (own_caches == nullptr) own_caches = OfThisThread<OwnCaches, CacheRegistry>();
+  return own_caches;
 }
 
 OwnCaches::~OwnCaches() {
+  own_caches = nullptr;  // from now on the thread's blocks go to their pools
   for (auto& [registry, cache] : owners_) registry->End(cache.get());
 }
 
