@@ -105,7 +105,7 @@ typedef enum commpool_frees {
   COMMPOOL_FREES_ORDERED = 1   /* ranks free in lockstep, the program promises: reuse at once */
 } commpool_frees;
 
-/* PyTorch's pluggable signatures, with a context last. Return null for out of memory. Called outside every lock. */
+/* PyTorch's pluggable signatures, with a context last. Return null for out of memory. They must not call commpool. */
 typedef void* (*commpool_user_allocate)(ptrdiff_t bytes, int device, struct CUstream_st* stream, void* context);
 typedef void (*commpool_user_free)(void* pointer, ptrdiff_t bytes, int device, struct CUstream_st* stream,
                                    void* context);
@@ -173,7 +173,8 @@ COMMPOOL_API commpool_status commpool_pool_destroy(commpool_pool pool);
  * with DISAGREEMENT) too; where close() is the first to find that out, call it again. */
 COMMPOOL_API commpool_status commpool_pools_close(const commpool_pool* pools, size_t count);
 
-/* The pool that serves a device's allocations outside every scope: VMM, else CUDA; made at its first use. */
+/* The pool that serves a device's allocations outside every scope: VMM, else CUDA; made at its first use. It cannot be
+ * closed, and what it holds at exit the driver takes back: a leak check counts that unless it was trimmed. */
 COMMPOOL_API commpool_status commpool_default_pool(int device, commpool_pool* pool);
 
 /* Makes free memory for at least `bytes` in one piece, by growing where the free memory does not suffice. COLLECTIVE

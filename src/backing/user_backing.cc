@@ -3,7 +3,8 @@
 // It calls them outside every lock, with the device's context current; an exception that leaves one becomes a Status.
 // `allocate` gets the stream that a segment is made for, or null where it is for no stream in particular; `free` always
 // gets null, for the pool has waited for the device by then. Peer access is theirs to arrange. They must return memory
-// that the device can use, aligned to 512 bytes: the backing checks that as far as the driver tells.
+// that the device can use, aligned to 512 bytes: the backing checks that as far as the driver tells. They may not call
+// commpool.
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -15,11 +16,14 @@
 #include "src/backing/nccl_support.h"
 #include "src/backing/owned_segment.h"
 #include "src/backing/segment_size.h"
+#include "src/base/user_function.h"
 
 namespace commpool::internal {
 
 namespace {
 
+constexpr const char* kAllocateName = "a user backing's allocate function";
+constexpr const char* kFreeName = "a user backing's free function";
 constexpr uint64_t kAlignment = 512;  // the least that blocks of a pool have
 
 Capability CannotShare() {
@@ -32,9 +36,10 @@ std::string Describe(const char* function, uint64_t bytes, int device) {
          std::to_string(device) + ")";
 }
 
-// Runs a function of the user's: what it throws stops here.
+// Runs a function of the user's: what it throws stops here, and what it asks of the library is refused.
 template <typename Function>
-Status CallUser(const std::string& what, Function function) {
+Status CallUser(const char* name, const std::string& what, Function function) {
+  const UserFunction running(name);
   try {
     function();
     return Status();
@@ -62,7 +67,7 @@ class UserSegment : public OwnedSegment {
   Capability CanRevoke() const override { return CannotShare(); }
   Status ReleaseMemory() override {
     const int device = context().device();
-    return CallUser(Describe("free", bytes(), device), [&] {
+    return CallUser(kFreeName, Describe("free", bytes(), device), [&] {
       user_.free(reinterpret_cast<void*>(address()), static_cast<ptrdiff_t>(bytes()), device, nullptr, user_.context);
     });
   }
@@ -90,7 +95,7 @@ class UserBacking : public Backing {
     }
     ContextGuard guard(driver_, context_->get());
     void* pointer = nullptr;
-    Status status = CallUser(what, [&] {
+    Status status = CallUser(kAllocateName, what, [&] {
       pointer = user_.allocate(static_cast<ptrdiff_t>(*rounded), placement_.device, request.stream, user_.context);
     });
     if (!status.ok()) return status;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "src/base/of_this_thread.h"
+#include "src/base/user_function.h"
 
 namespace commpool::internal {
 
@@ -25,6 +26,15 @@ commpool_status Report(const Status& status) {
     std::strncpy(late_error.data(), status.message().c_str(), late_error.size() - 1);
   }
   return static_cast<commpool_status>(status.code());
+}
+
+Status RefuseUserFunction() {
+  const char* const name = UserFunction::Running();
+  if (name == nullptr) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                std::string("commpool was called by ") + name +
+                    ", which it may not be: the call that runs this function holds what this one would wait for. Take "
+                    "the memory from CUDA or another allocator");
 }
 
 const char* LastErrorMessage() {

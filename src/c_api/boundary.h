@@ -32,13 +32,18 @@ commpool_status Guarded(Body body) noexcept {
   }
 }
 
-// The one way into the library: opens the runtime where nobody has, refuses a forked child, and runs `body(runtime)`.
+// OK unless this thread runs a function of the program's that the library has called.
+Status RefuseUserFunction();
+
+// The one way into the library: opens the runtime where nobody has, refuses a forked child and a user's function, and
+// runs `body(runtime)`.
 template <typename Body>
 commpool_status WithRuntime(Body body) noexcept {
   return Guarded([&]() -> Status {
     Result<Runtime*> runtime = ProcessRuntime();
     if (!runtime.ok()) return runtime.status();
     Status status = (*runtime)->RefuseForkedChild();
+    if (status.ok()) status = RefuseUserFunction();
     if (!status.ok()) return status;
     return body(**runtime);
   });

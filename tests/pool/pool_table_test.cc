@@ -45,8 +45,8 @@ TEST_F(Tables, HandlesAreNeverZeroAndNeverReused) {
 }
 
 TEST_F(Tables, AnAddressFindsTheOwnerOfItsRange) {
-  addresses_.Add(0x1000, 0x1000, first_);
-  addresses_.Add(0x3000, 0x1000, second_);
+  EXPECT_TRUE(addresses_.Add(0x1000, 0x1000, first_).ok());
+  EXPECT_TRUE(addresses_.Add(0x3000, 0x1000, second_).ok());
   EXPECT_EQ(addresses_.OwnerOf(0x1000).value(), first_);
   EXPECT_EQ(addresses_.OwnerOf(0x1fff).value(), first_);
   EXPECT_EQ(addresses_.OwnerOf(0x3800).value(), second_);
@@ -57,7 +57,7 @@ TEST_F(Tables, AnAddressFindsTheOwnerOfItsRange) {
 }
 
 TEST_F(Tables, ARemovedRangeIsForeign) {
-  addresses_.Add(0x1000, 0x1000, first_);
+  EXPECT_TRUE(addresses_.Add(0x1000, 0x1000, first_).ok());
   addresses_.Remove(0x1000);
   addresses_.Remove(0x1000);
   EXPECT_EQ(addresses_.OwnerOf(0x1000).status().code(), StatusCode::kNotFound);
@@ -83,7 +83,7 @@ TEST_F(Tables, ForgetRemovedPoolsThatAreGone) {
 TEST_F(Tables, ARangeKeepsItsPoolAlive) {
   std::shared_ptr<Pool> pool = Make("third");
   const std::weak_ptr<Pool> observer = pool;
-  addresses_.Add(0x1000, 0x1000, std::move(pool));
+  EXPECT_TRUE(addresses_.Add(0x1000, 0x1000, std::move(pool)).ok());
   EXPECT_FALSE(observer.expired());
   addresses_.Remove(0x1000);
   EXPECT_TRUE(observer.expired());

@@ -40,7 +40,8 @@ Status Territories::Add(engine::Space space, uint64_t least_bytes) {
     if (!status.ok()) return status;
   }
   const engine::SegmentRange range{(*territory)->address(), (*territory)->bytes()};
-  parts_.basis.runtime.addresses.Add(range.address, range.bytes, parts_.basis.owner.lock());
+  Status added = parts_.basis.runtime.addresses.Add(range.address, range.bytes, parts_.basis.owner.lock());
+  if (!added.ok()) return added;
   MutexLock lock(parts_.blocks.mutex());
   const engine::SegmentIndex index = engine_->AddTerritory(range, space);
   parts_.segments.Put(index, std::move(*territory));

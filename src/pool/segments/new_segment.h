@@ -1,5 +1,5 @@
-// A segment in nobody's books yet: made, granted to the pool's peers, and paid for. It goes back at the end of its
-// life, its room with it, unless a pool adopts it.
+// A segment in no engine's books yet: made, its addresses claimed, granted to the pool's peers, and paid for. It goes
+// back at the end of its life, its room and addresses with it, unless a pool adopts it.
 #ifndef COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
 #define COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
 
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/backing/backing.h"
+#include "src/pool/shared/address_table.h"
 #include "src/pool/shared/memory_account.h"
 
 namespace commpool::internal {
@@ -14,7 +15,8 @@ namespace commpool::internal {
 class NewSegment {
  public:
   NewSegment() = default;
-  NewSegment(Room room, std::unique_ptr<Segment> segment) : room_(std::move(room)), segment_(std::move(segment)) {}
+  NewSegment(Room room, std::unique_ptr<Segment> segment, AddressClaim claim)
+      : room_(std::move(room)), segment_(std::move(segment)), claim_(std::move(claim)) {}
 
   explicit operator bool() const { return segment_ != nullptr; }
   Segment* operator->() const { return segment_.get(); }
@@ -22,6 +24,7 @@ class NewSegment {
   // The pool's from now on; it returns the room when it gives the segment back.
   std::unique_ptr<Segment> Adopt() {
     room_.Keep();
+    claim_.Keep();
     return std::move(segment_);
   }
 
@@ -34,6 +37,7 @@ class NewSegment {
  private:
   Room room_;  // returned after the segment is gone
   std::unique_ptr<Segment> segment_;
+  AddressClaim claim_;  // ends first: the driver may give the addresses to others once the segment is gone
 };
 
 }  // namespace commpool::internal

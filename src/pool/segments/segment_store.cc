@@ -41,6 +41,7 @@ bool SegmentStore::FitsOwnLimit(uint64_t bytes) const {
 }
 
 Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {
+  const WithoutOwnCaches uncached;  // a user's function may run
   // A capture would take what the backing puts on the stream into its graph.
   const bool ordered =
       stream && backing_->makes_in_stream_order() && IsReachable(*stream) && !basis_.device->capturing();
@@ -69,7 +70,12 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
                                                     "alignment of " +
                                                     std::to_string(basis_.configuration.alignment_bytes) + " bytes");
   }
-  NewSegment made(std::move(room), std::move(*segment));
+  AddressTable& addresses = basis_.runtime.addresses;
+  const CUdeviceptr address = (*segment)->address();
+  const Status added = addresses.Add(address, (*segment)->bytes(), basis_.owner.lock());
+  if (!added.ok())
+    return added.Under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
+  NewSegment made(std::move(room), std::move(*segment), AddressClaim(addresses, address));
   for (const int peer : peers_) {
     Status status = made->Grant(peer);
     if (!status.ok()) return status;
@@ -79,7 +85,6 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
 
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space) {
   const engine::SegmentRange range{segment->address(), segment->bytes()};
-  basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock());
   basis_.runtime.caches.Cover(range);
   basis_.runtime.observers.Tell(&MemoryObserver::SegmentAdded, range, basis_.name());
   MutexLock lock(blocks_.mutex());
@@ -100,6 +105,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, uint64_t* rele
   basis_.runtime.observers.Tell(&MemoryObserver::SegmentRemoved, range, basis_.name());
   *released += range.bytes;
   ReturnRoom(range.bytes);
+  const WithoutOwnCaches uncached;  // a user's function may run
   Status status = segment->Release();
   if (!status.ok()) return status;
   return true;

@@ -48,8 +48,7 @@ class SegmentStore {
   // `room`: taken for it. `stream`: uses the memory first, null for nobody; the memory is ready for every stream when
   // this returns.
   Result<NewSegment> Make(uint64_t bytes, Room room, std::optional<StreamKey> stream = {}) COMMPOOL_REQUIRES(growth_);
-  // A segment's way into the books: the address table first, for once the engine knows the segment another thread may
-  // be handed a block of it and free it.
+  // A segment's way into the books.
   engine::SegmentIndex Adopt(NewSegment segment, engine::Space space = engine::Space::kLarge)
       COMMPOOL_REQUIRES(growth_);
 

@@ -1,15 +1,31 @@
 #include "src/pool/shared/address_table.h"
 
 #include <iterator>
+#include <string>
 #include <utility>
 
+#include "src/base/bytes.h"
 #include "src/engine/messages.h"
 
 namespace commpool::internal {
 
-void AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner) {
-  MutexLock lock(mutex_);
-  ranges_.insert_or_assign(address, Range{bytes, std::move(owner)});
+Status AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner) {
+  std::string there;
+  {
+    MutexLock lock(mutex_);
+    const auto after = ranges_.lower_bound(address);
+    const auto before = after == ranges_.begin() ? ranges_.end() : std::prev(after);
+    if (after != ranges_.end() && after->first - address < bytes) {
+      there = after->second.owner->name();
+    } else if (before != ranges_.end() && address - before->first < before->second.bytes) {
+      there = before->second.owner->name();
+    } else {
+      ranges_.emplace(address, Range{bytes, std::move(owner)});
+      return Status();
+    }
+  }
+  return Status(StatusCode::kInvalidArgument, FormatBytes(bytes) + " at " + engine::Hexadecimal(address) +
+                                                  " lie in memory of pool " + there + " already");
 }
 
 void AddressTable::Remove(CUdeviceptr address) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "commpool/status.h"
 #include "src/base/mutex.h"
@@ -25,7 +26,8 @@ struct OwnedRange {
 
 class AddressTable {
  public:
-  void Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
+  // kInvalidArgument, with the owner's name, where part of the range is somebody's already.
+  Status Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
   void Remove(CUdeviceptr address);
 
   // The owner of the segment that holds the address, and that segment; kNotFound for foreign pointers.
@@ -40,6 +42,29 @@ class AddressTable {
 
   mutable Mutex mutex_{LockRank::kPoolTable};
   std::map<CUdeviceptr, Range> ranges_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+// An entry of the table, removed at the end of its life unless it is kept. Move-only.
+class AddressClaim {
+ public:
+  AddressClaim() = default;
+  AddressClaim(AddressTable& table, CUdeviceptr address) : table_(&table), address_(address) {}  // REQUIRES: just added
+  AddressClaim(AddressClaim&& other) noexcept
+      : table_(std::exchange(other.table_, nullptr)), address_(other.address_) {}
+  AddressClaim& operator=(AddressClaim&& other) noexcept {
+    std::swap(table_, other.table_);
+    std::swap(address_, other.address_);
+    return *this;
+  }
+  ~AddressClaim() {
+    if (table_ != nullptr) table_->Remove(address_);
+  }
+
+  void Keep() { table_ = nullptr; }
+
+ private:
+  AddressTable* table_ = nullptr;
+  CUdeviceptr address_ = 0;
 };
 
 }  // namespace commpool::internal

@@ -1,0 +1,118 @@
+// A user backing's functions may not call commpool, which calls them while it holds locks: each call that they make is
+// refused with a sentence, and the call that runs them ends.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commpool/pool.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool {
+namespace {
+
+using internal::testing::SharedDriver;
+
+// What a function of the pool under test calls, and what it was answered.
+struct Calls {
+  std::function<commpool_status()> in_allocate;
+  std::function<commpool_status()> in_free;
+  commpool_status answer = COMMPOOL_OK;
+  std::string sentence;
+
+  void Make(const std::function<commpool_status()>& call) {
+    if (!call) return;
+    answer = call();
+    sentence = commpool_last_error();
+  }
+
+  static void* Allocate(ptrdiff_t bytes, int, CUstream_st*, void* context) {
+    auto& calls = *static_cast<Calls*>(context);
+    calls.Make(calls.in_allocate);
+    CUdeviceptr address = 0;
+    EXPECT_EQ(SharedDriver()->cuda.cuMemAlloc(&address, static_cast<size_t>(bytes)), CUDA_SUCCESS);
+    return reinterpret_cast<void*>(address);
+  }
+  static void Free(void* pointer, ptrdiff_t, int, CUstream_st*, void* context) {
+    auto& calls = *static_cast<Calls*>(context);
+    calls.Make(calls.in_free);
+    EXPECT_EQ(SharedDriver()->cuda.cuMemFree(reinterpret_cast<CUdeviceptr>(pointer)), CUDA_SUCCESS);
+  }
+};
+
+class UserFunctions : public internal::testing::DriverTest {
+ protected:
+  UserFunctions() {
+    AllowLeak("");  // the default pool's, which lives as long as the process
+    PoolOptions options;
+    options.backing = Backing::kUser;
+    options.user = {Calls::Allocate, Calls::Free, &calls_};
+    user_ = Pool::create(options).value();
+    cached_ = other_.allocate(4096, nullptr).value().release();
+    EXPECT_EQ(commpool_free(cached_), COMMPOOL_OK);
+  }
+
+  // Every kind of call: on the pool itself, on others, of what the thread's cache could serve, and of none.
+  std::vector<std::pair<const char*, std::function<commpool_status()>>> AllCalls() {
+    return {
+        {"allocate from the pool itself", [&] { return Allocate(user_.handle()); }},
+        {"allocate from another pool's cache", [&] { return Allocate(other_.handle()); }},
+        {"allocate outside of scopes", [&] { return commpool_allocate(0, 4096, nullptr, &block_); }},
+        {"free", [&] { return commpool_free(live_.data()); }},
+        {"trim", [&] { return commpool_pool_trim(other_.handle(), 0, nullptr); }},
+        {"close", [&] { return commpool_pool_close(user_.handle()); }},
+        {"destroy", [&] { return commpool_pool_destroy(other_.handle()); }},
+        {"statistics", [&] { return StatisticsOf(user_.handle()); }},
+    };
+  }
+  commpool_status Allocate(commpool_pool pool) { return commpool_pool_allocate(pool, 4096, nullptr, &block_); }
+  static commpool_status StatisticsOf(commpool_pool pool) {
+    commpool_statistics statistics;
+    commpool_statistics_init(&statistics);
+    return commpool_pool_statistics(pool, &statistics);
+  }
+  void ExpectRefused(const char* call, const char* function) {
+    EXPECT_EQ(calls_.answer, COMMPOOL_FAILED_PRECONDITION) << call;
+    EXPECT_NE(calls_.sentence.find(function), std::string::npos) << call << ": " << calls_.sentence;
+    calls_.answer = COMMPOOL_OK;
+    calls_.sentence.clear();
+  }
+
+  Calls calls_;
+  Pool user_ = Pool::create({}).value();
+  Pool other_ = Pool::create({}).value();
+  Buffer live_ = other_.allocate(4096, nullptr).value();
+  void* cached_ = nullptr;
+  void* block_ = nullptr;
+};
+
+TEST_F(UserFunctions, ThatMakeMemoryAreRefusedEveryCall) {
+  for (const auto& [name, call] : AllCalls()) {
+    calls_.in_allocate = call;
+    ASSERT_TRUE(user_.reserve(MiB(64) + user_.stats()->reserved_bytes.current).ok()) << commpool_last_error();
+    ExpectRefused(name, "a user backing's allocate function");
+  }
+}
+
+TEST_F(UserFunctions, ThatFreeMemoryAreRefusedEveryCall) {
+  for (const auto& [name, call] : AllCalls()) {
+    ASSERT_TRUE(user_.reserve(MiB(2)).ok()) << commpool_last_error();
+    calls_.in_free = call;
+    ASSERT_TRUE(user_.trim(0).ok()) << commpool_last_error();
+    calls_.in_free = nullptr;
+    ExpectRefused(name, "a user backing's free function");
+  }
+}
+
+TEST_F(UserFunctions, LeaveTheLibraryAsItWas) {
+  calls_.in_allocate = [&] { return Allocate(other_.handle()); };
+  ASSERT_TRUE(user_.reserve(MiB(2)).ok()) << commpool_last_error();
+  EXPECT_EQ(Allocate(other_.handle()), COMMPOOL_OK) << "outside of the function the thread may call again";
+  EXPECT_EQ(block_, cached_) << "and has its cache again";
+  EXPECT_EQ(commpool_free(block_), COMMPOOL_OK);
+}
+
+}  // namespace
+}  // namespace commpool
