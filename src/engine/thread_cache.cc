@@ -9,6 +9,8 @@ void CacheStatistics::operator+=(const CacheStatistics& other) {
   taken_bytes += other.taken_bytes;
   taken_requested += other.taken_requested;
   given_requested += other.given_requested;
+  left_bytes += other.left_bytes;
+  left_blocks += other.left_blocks;
 }
 
 ThreadCache::ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken)
@@ -27,8 +29,10 @@ std::vector<CachedBlock> ThreadCache::Remove(uint64_t keep_bytes) {
       removed.push_back(bin.back());
       bin.pop_back();
       cached_bytes_ -= bytes;
+      left_bytes_ += bytes;
     }
   }
+  left_blocks_ += removed.size();
   return removed;
 }
 
@@ -46,19 +50,19 @@ std::vector<CachedBlock> ThreadCache::Close() {
   return removed;
 }
 
-CacheStatistics ThreadCache::Statistics() const {
-  const bool open = lock_.Lock();
+CacheStatistics ThreadCache::Pause::Statistics() const {
   CacheStatistics figures;
-  figures.cached_bytes = cached_bytes_;
-  figures.taken_requested = taken_requested_;
-  figures.given_requested = given_requested_;
+  figures.cached_bytes = cache_->cached_bytes_;
+  figures.taken_requested = cache_->taken_requested_;
+  figures.given_requested = cache_->given_requested_;
+  figures.left_bytes = cache_->left_bytes_;
+  figures.left_blocks = cache_->left_blocks_;
   for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
-    const Bin& bin = bins_[size_class];
+    const Bin& bin = cache_->bins_[size_class];
     figures.cached_blocks += bin.blocks.size();
     figures.taken_blocks += bin.taken;
     figures.taken_bytes += bin.taken * ClassBytes(size_class);
   }
-  if (open) lock_.Unlock();
   return figures;
 }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "src/base/owner_lock.h"
@@ -31,6 +32,8 @@ struct CacheStatistics {
   uint64_t taken_bytes = 0;      // all-time
   uint64_t taken_requested = 0;  // all-time, as asked for
   uint64_t given_requested = 0;  // all-time, as was asked for
+  uint64_t left_bytes = 0;       // all-time, taken out to go back to the pool
+  uint64_t left_blocks = 0;      // all-time, likewise
 
   void operator+=(const CacheStatistics& other);
 };
@@ -94,7 +97,24 @@ class alignas(128) ThreadCache {
   // Takes all and refuses everything from now on.
   std::vector<CachedBlock> Close();
   bool closed() const { return lock_.closed(); }
-  CacheStatistics Statistics() const;
+  CacheStatistics Statistics() const { return Pause(*this).Statistics(); }
+
+  // While it lives, nothing enters or leaves the cache: the owner goes to the pool.
+  class [[nodiscard]] Pause {
+   public:
+    explicit Pause(const ThreadCache& cache) : cache_(&cache), open_(cache.lock_.Lock()) {}
+    Pause(Pause&& other) noexcept : cache_(other.cache_), open_(std::exchange(other.open_, false)) {}
+    Pause& operator=(Pause&&) = delete;
+    ~Pause() {
+      if (open_) cache_->lock_.Unlock();
+    }
+
+    CacheStatistics Statistics() const;
+
+   private:
+    const ThreadCache* const cache_;
+    bool open_;  // not for a closed cache, which stands still for ever
+  };
 
  private:
   // The blocks of one size class: the last that came goes first.
@@ -115,6 +135,8 @@ class alignas(128) ThreadCache {
   uint64_t cached_bytes_ = 0;
   uint64_t taken_requested_ = 0;
   uint64_t given_requested_ = 0;
+  uint64_t left_bytes_ = 0;
+  uint64_t left_blocks_ = 0;
   std::array<Bin, kSizeClasses> bins_;
 };
 

@@ -1,4 +1,6 @@
 // One pool, several threads: each finds its own data in its blocks, and the books balance afterwards.
+#include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "tests/pool/pool_fixture.h"
@@ -46,6 +48,35 @@ TEST_F(PoolThreads, AllocateFreeTrimAndReadStatistics) {
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
   EXPECT_EQ(CountersOf(pool).allocated_blocks.total, uint64_t{kThreads * kRounds});
   Get(pool).CheckInvariants();
+}
+
+TEST_F(PoolThreads, ReadNoMoreLiveBlocksThanThereAre) {
+  constexpr int kReadings = 3000;
+  const PoolHandle pool = Create(Configured("read"));
+  std::atomic<bool> over{false};
+  const auto work = [&](int thread) {
+    for (int round = 0; !over; ++round) {
+      const CUdeviceptr address = runtime().AllocateFrom(pool, (round % 7 + 1) * 4 * kKiB, nullptr).value();
+      EXPECT_TRUE(runtime().Free(address).ok());
+      if (thread == 0 && round % 64 == 0) {
+        EXPECT_TRUE(Get(pool).Trim(4 * kMiB).ok());
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(work, thread);
+  uint64_t most_blocks = 0;
+  uint64_t most_bytes = 0;
+  for (int reading = 0; reading < kReadings; ++reading) {
+    const engine::Counters counters = CountersOf(pool);
+    most_blocks = std::max(most_blocks, counters.allocated_blocks.current);
+    most_bytes = std::max(most_bytes, counters.allocated_bytes.current);
+  }
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(most_blocks, uint64_t{kThreads});
+  EXPECT_LE(most_bytes, kThreads * 28 * kKiB);
+  EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
 }
 
 TEST_F(PoolThreads, ScopesRouteEachThreadToItsOwnPool) {

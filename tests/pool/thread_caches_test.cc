@@ -96,6 +96,39 @@ TEST_F(ThreadCaches, AreEmptiedByAPoolThatRunsOut) {
   for (const CUdeviceptr block : blocks) Free(block);
 }
 
+// A block that left a cache and has not reached its pool yet: here a pool that is told of it only after the reading.
+class SlowOwner : public BlockOwner {
+ public:
+  explicit SlowOwner(Pool& pool) : pool_(pool) {}
+  const std::string& name() const override { return pool_.name(); }
+  bool symmetric() const override { return false; }
+  Result<BlockDescription> FindBlock(CUdeviceptr address) const override { return pool_.FindBlock(address); }
+  Status Free(CUdeviceptr address) override { return pool_.Free(address); }
+  Status RecordStream(CUdeviceptr address, StreamKey stream) override { return pool_.RecordStream(address, stream); }
+  void TakeBack(const std::vector<engine::CachedBlock>& blocks) override {
+    on_their_way = pool_.Statistics().counters;
+    pool_.TakeBack(blocks);
+  }
+
+  engine::Counters on_their_way;
+
+ private:
+  Pool& pool_;
+};
+
+TEST_F(ThreadCaches, CountAsFreeWhatIsOnItsWayToThePool) {
+  const PoolHandle pool = Create(Configured("slow"));
+  SlowOwner slow(Get(pool));
+  const uint64_t blocks = engine::ThreadCache::kMostBytes / engine::kSmallBytes;
+  std::vector<CUdeviceptr> live;
+  for (uint64_t block = 0; block <= blocks; ++block) live.push_back(Allocate(pool, engine::kSmallBytes));
+  for (uint64_t block = 0; block < blocks; ++block) Free(live[block]);
+  EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 1u);
+  EXPECT_TRUE(runtime().caches().Give(live.back(), slow)) << "a full cache gives half of what it has back";
+  EXPECT_EQ(slow.on_their_way.allocated_blocks.current, 1u) << "only the one that is about to be freed";
+  EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
+}
+
 TEST_F(ThreadCaches, RefuseABlockThatTheyHaveAlready) {
   const PoolHandle pool = Create(Configured("twice"));
   const CUdeviceptr block = Allocate(pool, 4096);

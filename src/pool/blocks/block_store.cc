@@ -73,6 +73,9 @@ Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey
 void BlockStore::TakeBack(const std::vector<engine::CachedBlock>& blocks) {
   MutexLock lock(mutex_);
   for (const engine::CachedBlock& block : blocks) {
+    taken_back_bytes_ +=
+        engine::ClassBytes(engine::BlockWord(block.word->load(std::memory_order_relaxed)).size_class());
+    ++taken_back_blocks_;
     block.word->store(0, std::memory_order_release);
     Result<engine::Freed> freed = engine_->Free(block.address);
     COMMPOOL_CHECK(freed.ok(), "a cache held a block that its pool does not know");
@@ -219,28 +222,33 @@ engine::Counters BlockStore::counters() const {
 
 BlockStatistics BlockStore::Statistics() const {
   BlockStatistics statistics;
-  const engine::CacheStatistics caches = basis_.runtime.caches.Statistics(basis_.handle);
   engine::Counters& counters = statistics.counters;
   int64_t correction = 0;
-  {
+  uint64_t taken_back_bytes = 0;
+  uint64_t taken_back_blocks = 0;
+  const engine::CacheStatistics caches = basis_.runtime.caches.Statistics(basis_.handle, [&] {
     MutexLock lock(mutex_);
     counters = engine_->counters();
     correction = requested_correction_;
-  }
+    taken_back_bytes = taken_back_bytes_;
+    taken_back_blocks = taken_back_blocks_;
+  });
+  // In a cache, or on the way from one to the pool.
+  const uint64_t cached_bytes = caches.cached_bytes + caches.left_bytes - taken_back_bytes;
+  const uint64_t cached_blocks = caches.cached_blocks + caches.left_blocks - taken_back_blocks;
   // The engine takes what is in threads' caches for allocated; its peaks keep that.
   counters.requested_bytes.current +=
       static_cast<uint64_t>(correction) + caches.taken_requested - caches.given_requested;
   counters.requested_bytes.total += caches.taken_requested;
-  // Blocks that left a cache between the two readings are in both figures.
-  counters.allocated_bytes.current -= std::min(caches.cached_bytes, counters.allocated_bytes.current);
+  counters.allocated_bytes.current -= cached_bytes;
   counters.allocated_bytes.total += caches.taken_bytes;
-  counters.allocated_blocks.current -= std::min(caches.cached_blocks, counters.allocated_blocks.current);
+  counters.allocated_blocks.current -= cached_blocks;
   counters.allocated_blocks.total += caches.taken_blocks;
-  counters.free_bytes += caches.cached_bytes;
+  counters.free_bytes += cached_bytes;
   for (engine::Counter* counter : {&counters.requested_bytes, &counters.allocated_bytes, &counters.allocated_blocks}) {
     counter->peak = std::max(counter->peak, counter->current);
   }
-  statistics.cached_bytes = caches.cached_bytes;
+  statistics.cached_bytes = cached_bytes;
   return statistics;
 }
 

@@ -82,6 +82,9 @@ class BlockStore {
   RecordingStreams recording_;
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
+  // All-time, from threads' caches: what has left them and is not here yet is on its way.
+  uint64_t taken_back_bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
+  uint64_t taken_back_blocks_ COMMPOOL_GUARDED_BY(mutex_) = 0;
   // What was asked for and what the engine knows of it differ for blocks that went through a cache.
   int64_t requested_correction_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };

@@ -115,15 +115,18 @@ void CacheRegistry::CloseAll() {
   }
 }
 
-engine::CacheStatistics CacheRegistry::Statistics(PoolHandle pool) const {
+engine::CacheStatistics CacheRegistry::Statistics(PoolHandle pool, const std::function<void()>& meanwhile) const {
   engine::CacheStatistics statistics;
   MutexLock lock(mutex_);
+  std::vector<engine::ThreadCache::Pause> pauses;
   const auto past = past_.find(pool);
   if (past != past_.end()) statistics += past->second;
   for (const auto& [lane, entry] : lanes_) {
     if (entry.pool.handle != pool) continue;
-    for (const auto& cache : entry.caches) statistics += cache->Statistics();
+    for (const auto& cache : entry.caches) pauses.emplace_back(*cache);
   }
+  for (const engine::ThreadCache::Pause& pause : pauses) statistics += pause.Statistics();
+  meanwhile();
   return statistics;
 }
 

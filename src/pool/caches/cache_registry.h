@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -65,7 +66,9 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
   // Every cache ends; what they hold stays where it is.
   void CloseAll();
 
-  engine::CacheStatistics Statistics(PoolHandle pool) const;
+  // Of all the pool's caches at one moment: `meanwhile`, which may take the pool's lock, reads the pool's own figures
+  // at that same moment.
+  engine::CacheStatistics Statistics(PoolHandle pool, const std::function<void()>& meanwhile) const;
   // Lanes that are not forgotten.
   size_t lanes() const;
 

@@ -11,6 +11,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,7 +74,9 @@ class ThreadCaches {
   void ForgetPool(PoolHandle pool) { registry_->ForgetPool(pool); }
   std::vector<ReturnedBlocks> ForgetStream(StreamKey stream) { return registry_->ForgetStream(stream); }
   void CloseAll() { registry_->CloseAll(); }
-  engine::CacheStatistics Statistics(PoolHandle pool) const { return registry_->Statistics(pool); }
+  engine::CacheStatistics Statistics(PoolHandle pool, const std::function<void()>& meanwhile) const {
+    return registry_->Statistics(pool, meanwhile);
+  }
   size_t lanes() const { return registry_->lanes(); }
 
  private:
