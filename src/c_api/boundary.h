@@ -3,6 +3,7 @@
 #define COMMPOOL_SRC_C_API_BOUNDARY_H_
 
 #include <exception>
+#include <optional>
 #include <string>
 
 #include "commpool/commpool.h"
@@ -45,6 +46,7 @@ commpool_status WithRuntime(Body body) noexcept {
     Status status = (*runtime)->RefuseForkedChild();
     if (status.ok()) status = RefuseUserFunction();
     if (!status.ok()) return status;
+    const std::optional<RelaxedCapture> relaxed = (*runtime)->Relax();
     return body(**runtime);
   });
 }

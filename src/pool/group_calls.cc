@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@ Status RunOn(Runtime& runtime, int device, const std::function<Status()>& part) 
   Result<std::shared_ptr<DeviceState>> state = runtime.devices().Get(device);
   if (!state.ok()) return part();
   ContextGuard current(runtime.driver(), (*state)->context());
+  const std::optional<RelaxedCapture> relaxed = runtime.Relax();
   return part();
 }
 

@@ -19,6 +19,12 @@ namespace commpool::internal {
 enum class Mode { kFixed, kExpandable };
 enum class Moves { kEager, kUnderPressure };
 
+// Longer deadlines count as this one, 24 days: sums of clock readings and waits stay far from overflowing.
+inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
+
+// Who may close and destroy the pool.
+enum class Keeper { kProgram, kLibrary };
+
 struct PoolConfiguration {
   std::string name = "pool";
   BackingRequest backing;
@@ -35,6 +41,7 @@ struct PoolConfiguration {
   uint64_t granularity_bytes = 0;  // 0: the backing's
   uint64_t release_threshold_bytes = UINT64_MAX;
   uint64_t limit_bytes = UINT64_MAX;
+  Keeper keeper = Keeper::kProgram;
 
   bool symmetric() const { return home != nullptr; }
 };

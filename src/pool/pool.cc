@@ -1,5 +1,6 @@
 #include "src/pool/pool.h"
 
+#include <optional>
 #include <utility>
 
 namespace commpool::internal {
@@ -32,25 +33,39 @@ void Pool::TakeBack(const std::vector<engine::CachedBlock>& blocks) {
   mode_->AfterFree();
 }
 
-Status Pool::BeginCapture(CaptureHandle capture, CUstream stream) {
+Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_device) {
   Status status = parts_->CheckOpen();
   if (status.ok()) status = mode_->CheckCapture();
   if (!status.ok()) return status;
   const PoolBasis& basis = parts_->basis;
   const ContextGuard current = basis.MakeCurrent();
-  status = parts_->captures.Begin(capture, stream);
+  const GraphCaptures::Origin origin{stream, {device(), stream_device}};
+  status = parts_->captures.Begin(capture, origin);
   if (!status.ok()) return basis.Named(status);
-  basis.device->BeginCapture();
+  basis.device->captures().Begin(origin.devices);
   mode_->AfterCaptureBegan();
   basis.runtime.observers.Tell(&MemoryObserver::CaptureBegun, stream);
   return Status();
 }
 
 void Pool::EndCapture(CaptureHandle capture) {
-  const CUstream stream = parts_->captures.End(capture);
-  if (stream == nullptr) return;
-  parts_->basis.device->EndCapture();
-  parts_->basis.runtime.observers.Tell(&MemoryObserver::CaptureEnded, stream);
+  const std::optional<GraphCaptures::Origin> origin = parts_->captures.End(capture);
+  if (!origin) return;
+  parts_->basis.device->captures().End(origin->devices);
+  parts_->basis.runtime.observers.Tell(&MemoryObserver::CaptureEnded, origin->stream);
+}
+
+Status Pool::CheckMayEnd() const {
+  if (parts_->basis.configuration.keeper == Keeper::kProgram) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                "the default pool of device " + std::to_string(device()) +
+                    " is the library's, which neither closes nor destroys it: trim() gives its free "
+                    "memory back");
+}
+
+Status Pool::Close() {
+  const Status may_end = CheckMayEnd();
+  return may_end.ok() ? mode_->Close() : may_end;
 }
 
 void Pool::Destroy() {

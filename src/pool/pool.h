@@ -30,6 +30,10 @@ class Pool final : public BlockOwner {
   PoolHandle handle() const { return parts_->basis.handle; }
   void SetHandle(PoolHandle handle) { parts_->basis.handle = handle; }
   bool has_handle() const { return !parts_->life.destroyed(); }
+  // Whether it serves: neither closed nor destroyed.
+  bool open() const { return parts_->life.open(); }
+  // kInvalidArgument for a default pool, which a program neither closes nor destroys.
+  Status CheckMayEnd() const;
 
   const std::string& name() const override { return parts_->basis.name(); }
   int device() const { return parts_->basis.device->device(); }
@@ -53,8 +57,9 @@ class Pool final : public BlockOwner {
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream) { mode_->ForgetStream(stream); }
 
-  // Captures. `stream` is being captured; kNotSupported where the pool cannot serve one.
-  Status BeginCapture(CaptureHandle capture, CUstream stream);
+  // Captures. `stream`, of the device `stream_device`, is being captured; kNotSupported where the pool cannot serve
+  // one.
+  Status BeginCapture(CaptureHandle capture, CUstream stream, int stream_device);
   void EndCapture(CaptureHandle capture);
 
   // Space.
@@ -65,7 +70,7 @@ class Pool final : public BlockOwner {
   uint64_t ReleaseUnused() { return mode_->ReleaseUnused(); }
   // Whether the ranks have made the same calls. OK where there are no other ranks.
   Status Verify() { return mode_->Verify(); }
-  Status Close() { return mode_->Close(); }
+  Status Close();
   // The handle has ended: no allocation any more, and segments go as their last block is freed.
   void Destroy();
   // The runtime ends: nothing may be waited for and no NCCL called.

@@ -7,6 +7,7 @@
 
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
+#include "src/driver/graph_handles.h"
 #include "src/pool/pool_factory.h"
 
 namespace commpool::internal {
@@ -15,6 +16,16 @@ namespace {
 
 bool IsExhausted(const Status& status) {
   return status.code() == StatusCode::kExhausted || status.code() == StatusCode::kOutOfMemory;
+}
+
+// Asks without breaking anything.
+Status CheckNotCaptured(const Driver& driver, CUstream stream) {
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  Status status = CheckCuda(driver, driver.cuda.cuStreamIsCapturing(stream, &capturing),
+                            {.call = "cuStreamIsCapturing", .likely_cause = "the stream was destroyed before"});
+  if (!status.ok() || capturing == CU_STREAM_CAPTURE_STATUS_NONE) return status;
+  return Status(StatusCode::kFailedPrecondition,
+                "the stream is being captured, and waiting for its work would break the capture: end it first");
 }
 
 // A failure says which scopes' pools handed the request on.
@@ -41,9 +52,14 @@ Status Runtime::RefuseForkedChild() const {
                     "or fork before the first call");
 }
 
+std::optional<RelaxedCapture> Runtime::Relax() const {
+  return devices_.captures().any() ? std::make_optional<RelaxedCapture>(*driver_) : std::nullopt;
+}
+
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
+  ReleaseDestroyed();
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
   if (!pool.ok()) return pool.status();
   const PoolHandle handle = parts_.pools.NextHandle();
@@ -56,6 +72,13 @@ Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
   return internal::RefusePool(*driver_, devices_, home, why);
+}
+
+void Runtime::ReleaseDestroyed() {
+  if (!devices_.captures().TakePostponed()) return;
+  for (const std::shared_ptr<Pool>& pool : parts_.pools.All()) {
+    if (!pool->has_handle()) pool->ReleaseUnused();
+  }
 }
 
 Status Runtime::DestroyPool(PoolHandle handle) {
@@ -178,30 +201,37 @@ Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) 
   if (!status.ok()) return status;
   Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(handle);
   if (!pool.ok()) return pool.status();
+  Result<int> stream_device = stream_devices_.DeviceOf(stream);
+  if (!stream_device.ok()) return stream_device.status();
   CaptureHandle capture = 0;
   {
     MutexLock lock(mutex_);
     capture = next_capture_++;
   }
-  status = (*pool)->BeginCapture(capture, stream);
+  status = (*pool)->BeginCapture(capture, stream, *stream_device);
   if (!status.ok()) return status;
   MutexLock lock(mutex_);
-  captures_.emplace(capture, std::move(*pool));
+  captures_.emplace(capture, OpenCapture{std::move(*pool), stream});
   return capture;
 }
 
 Status Runtime::EndCapture(CaptureHandle capture) {
-  std::shared_ptr<Pool> pool;
+  OpenCapture ended;
   {
     MutexLock lock(mutex_);
     const auto found = captures_.find(capture);
     if (found == captures_.end()) {
       return Status(StatusCode::kNotFound, "capture " + std::to_string(capture) + " has ended, or never began");
     }
-    pool = std::move(found->second);
+    ended = std::move(found->second);
     captures_.erase(found);
   }
-  pool->EndCapture(capture);
+  ended.pool->EndCapture(capture);
+  AnnouncedCaptures& announced = devices_.captures();
+  if (!announced.TakePostponed()) return Status();
+  announced.Postpone();
+  // The program may end the stream's own capture later: then the next pool that is made or destroyed sees to it.
+  if (CheckNotCaptured(*driver_, ended.stream).ok()) ReleaseDestroyed();
   return Status();
 }
 
@@ -211,6 +241,9 @@ Status Runtime::ReleaseStream(CUstream stream) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
     return Status(StatusCode::kInvalidArgument, "a default stream is never destroyed, so it is never released");
   }
+  status = CheckNotCaptured(*driver_, stream);
+  if (!status.ok()) return status;
+  const std::optional<RelaxedCapture> relaxed = Relax();
   status = CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),
                      {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"});
   if (!status.ok()) return status;

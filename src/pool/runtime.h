@@ -16,6 +16,7 @@
 #include "commpool/status.h"
 #include "src/base/fork_guard.h"
 #include "src/base/mutex.h"
+#include "src/driver/graph_handles.h"
 #include "src/driver/loader.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
@@ -70,11 +71,22 @@ class Runtime {
   // kNotFound for one that has ended.
   Status EndCapture(CaptureHandle capture);
 
+  // While a capture is open anywhere, what the library asks the driver for is no part of it: every call holds this.
+  std::optional<RelaxedCapture> Relax() const;
+
   // kFailedPrecondition in a forked child: every call's first question.
   Status RefuseForkedChild() const;
 
  private:
   static constexpr size_t kMostDevices = 64;
+
+  struct OpenCapture {
+    std::shared_ptr<Pool> pool;
+    CUstream stream = nullptr;
+  };
+
+  // What pools that were destroyed during captures still hold, where no capture is in the way any more.
+  void ReleaseDestroyed();
 
   // From the scopes that catch the request. `passed` gets the names of the pools that had no memory.
   std::optional<Result<CUdeviceptr>> AllocateCaught(const RoutedRequest& request, std::string& passed);
@@ -89,7 +101,7 @@ class Runtime {
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  std::map<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<CaptureHandle, OpenCapture> captures_ COMMPOOL_GUARDED_BY(mutex_);
   // 0 where there is none yet.
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };

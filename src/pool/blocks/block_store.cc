@@ -61,6 +61,11 @@ Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey
   if (streams.empty() || basis_.device->health().broken()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
   for (const StreamKey stream : streams) {
+    if (!MayRecordOn(stream)) {
+      MutexLock lock(mutex_);
+      owed_.push_back({address, stream});
+      continue;
+    }
     Result<FenceId> fence = basis_.device->fences().Record(stream);
     // Without its fence the block stays closed for ever: quarantined, as rule 9 asks for.
     if (!fence.ok()) return fence.status();
@@ -68,6 +73,48 @@ Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey
     engine_->AttachFence(address, stream, *fence);
   }
   return Status();
+}
+
+bool BlockStore::MayRecordOn(StreamKey stream) const {
+  if (!basis_.device->captures().any()) return true;
+  if (!IsReachable(stream)) return !basis_.device->capturing();  // stands for a wait for the device
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = basis_.driver.cuda.cuStreamIsCapturing(StreamOfKey(stream), &capturing);
+  return result == CUDA_SUCCESS && capturing == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void BlockStore::RecordOwedFences() {
+  std::vector<OwedFence> owed;
+  RecordingStreams::Scope recording;
+  {
+    MutexLock lock(mutex_);
+    if (owed_.empty()) return;
+    owed = std::exchange(owed_, {});
+    std::vector<StreamKey> streams;
+    for (const OwedFence& fence : owed) streams.push_back(fence.stream);
+    recording = recording_.Begin(streams);
+  }
+  // One that fails leaves its block closed for ever, as RecordFences says.
+  for (const OwedFence& fence : owed) static_cast<void>(RecordFences(fence.address, {fence.stream}));
+}
+
+bool BlockStore::MayWaitFor(const engine::Served& served) const {
+  if (!basis_.device->captures().any()) return true;
+  const ContextGuard current = basis_.MakeCurrent();
+  return std::all_of(served.waits.begin(), served.waits.end(), [&](const engine::StreamUse& use) {
+    return use.fence != engine::kNoFence || MayRecordOn(use.stream);
+  });
+}
+
+void BlockStore::TakeBackUnserved(const engine::Served& served) {
+  MutexLock lock(mutex_);
+  for (const engine::StreamUse& use : served.waits) {
+    const Status noted = engine_->RecordStream(served.address, use.stream);
+    COMMPOOL_CHECK(noted.ok(), "a block that was just served is not live");
+  }
+  Result<engine::Freed> freed = engine_->Free(served.address);
+  COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
+  for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({served.address, stream});
 }
 
 void BlockStore::TakeBack(const std::vector<engine::CachedBlock>& blocks) {
@@ -115,11 +162,14 @@ Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
 
 void BlockStore::PollFences() {
   std::vector<engine::Fence> pending;
+  bool owing = false;
   {
     MutexLock lock(mutex_);
-    if (!engine_->HasPendingFences()) return;
+    owing = !owed_.empty();
+    if (!owing && !engine_->HasPendingFences()) return;
     pending = engine_->PendingFences();
   }
+  if (owing) RecordOwedFences();
   const ContextGuard current = basis_.MakeCurrent();
   for (const engine::Fence fence : pending) {
     Result<bool> passed = basis_.device->fences().Passed(fence);
@@ -134,6 +184,7 @@ void BlockStore::PollFences() {
 }
 
 Status BlockStore::WaitForDevice() {
+  RecordOwedFences();
   std::vector<engine::Fence> over;
   engine::Moment moment = 0;
   {
@@ -159,10 +210,12 @@ void BlockStore::ForgetStream(StreamKey stream) {
   {
     MutexLock lock(mutex_);
     engine_->ForgetStream(stream);  // no later call records on it
+    std::erase_if(owed_, [&](const OwedFence& fence) { return fence.stream == stream; });
   }
   recording_.AwaitEnd(stream);
   MutexLock lock(mutex_);
-  engine_->ForgetStream(stream);  // nor does a fence recorded meanwhile count
+  engine_->ForgetStream(stream);  // nor does a fence recorded meanwhile count, or one owed meanwhile
+  std::erase_if(owed_, [&](const OwedFence& fence) { return fence.stream == stream; });
 }
 
 BlockDescription BlockStore::Describe(const engine::BlockView& view) const {

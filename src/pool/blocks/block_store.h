@@ -48,6 +48,12 @@ class BlockStore {
   Status Free(CUdeviceptr address, BlockRules& rules);
   Status RecordStream(CUdeviceptr address, StreamKey stream);
 
+  // Whether HandOut could make the waits: not where one is for a stream that is captured now, for its work from before
+  // the capture has no event, and a new one would pull the waiting stream into the capture.
+  bool MayWaitFor(const engine::Served& served) const;
+  // Then: the block is freed again, and closed until those streams can be asked for fences.
+  void TakeBackUnserved(const engine::Served& served);
+
   // Blocks that threads' caches held.
   void TakeBack(const std::vector<engine::CachedBlock>& blocks);
   // Takes back what the caches of all threads hold. Whether that was anything.
@@ -73,8 +79,17 @@ class BlockStore {
   void CheckInvariants() const;
 
  private:
-  // Records the fences that a freed block owes.
+  // A fence that a freed block owes and that could not be recorded in a capture.
+  struct OwedFence {
+    CUdeviceptr address = 0;
+    StreamKey stream = 0;
+  };
+
+  // Records the fences that a freed block owes, as far as no capture is in the way; the rest later.
   Status RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams);
+  void RecordOwedFences();
+  // Whether a fence recorded now would break no capture: the stream is in none, and can be reached by this thread.
+  bool MayRecordOn(StreamKey stream) const;
   CachedPool AsCachedPool() const;
   BlockDescription Describe(const engine::BlockView& view) const;
 
@@ -82,6 +97,7 @@ class BlockStore {
   RecordingStreams recording_;
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
+  std::vector<OwedFence> owed_ COMMPOOL_GUARDED_BY(mutex_);
   // All-time, from threads' caches: what has left them and is not here yet is on its way.
   uint64_t taken_back_bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
   uint64_t taken_back_blocks_ COMMPOOL_GUARDED_BY(mutex_) = 0;

@@ -31,7 +31,8 @@ Status StreamProgress::Poll() {
 Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, std::vector<Checkpoint>* checkpoints) {
   if (!IsReachable(stream)) return Status();  // only its own thread can record on it
   FenceTable& fences = basis_.device->fences();
-  Result<bool> idle = basis_.device->capturing() ? Result<bool>(false) : fences.IsIdle(stream);
+  if (basis_.device->capturing()) return Status();  // since this poll began
+  Result<bool> idle = fences.IsIdle(stream);
   if (!idle.ok()) return idle.status();
   if (*idle) {
     MutexLock lock(blocks_.mutex());

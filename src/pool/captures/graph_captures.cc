@@ -11,7 +11,9 @@ namespace commpool::internal {
 
 namespace {
 
+// A driver tells of a graph's end within microseconds, unless its thread is kept from running.
 constexpr std::chrono::milliseconds kMoment(500);
+constexpr std::chrono::milliseconds kShortMoment(100);  // where a graph that lives on is no error
 
 using Flag = std::shared_ptr<std::atomic<bool>>;
 
@@ -22,15 +24,15 @@ void SetFlag(void* context) {
 
 }  // namespace
 
-Status GraphCaptures::Begin(CaptureHandle handle, CUstream stream) {
-  Result<CUgraph> graph = GraphInCapture(driver_, stream);
+Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
+  Result<CUgraph> graph = GraphInCapture(driver_, origin.stream);
   if (!graph.ok()) return graph.status();
   if (*graph == nullptr) {
     return Status(StatusCode::kFailedPrecondition,
                   "the stream is not being captured: announce a capture after cuStreamBeginCapture");
   }
   Capture capture;
-  capture.stream = stream;
+  capture.origin = origin;
   capture.graph = *graph;
   auto flag = std::make_unique<Flag>(capture.gone);
   Result<UserObject> object = UserObject::Create(driver_, SetFlag, flag.get());
@@ -44,13 +46,13 @@ Status GraphCaptures::Begin(CaptureHandle handle, CUstream stream) {
   return Status();
 }
 
-CUstream GraphCaptures::End(CaptureHandle handle) {
+std::optional<GraphCaptures::Origin> GraphCaptures::End(CaptureHandle handle) {
   MutexLock lock(mutex_);
   const auto found = captures_.find(handle);
-  if (found == captures_.end() || found->second.ended) return nullptr;
+  if (found == captures_.end() || found->second.ended) return std::nullopt;
   found->second.ended = true;
   open_.fetch_sub(1, std::memory_order_release);
-  return found->second.stream;
+  return found->second.origin;
 }
 
 Result<engine::Part> GraphCaptures::PartOf(CUstream stream) const {
@@ -74,12 +76,21 @@ size_t GraphCaptures::CountLive() const {
   return live;
 }
 
-Status GraphCaptures::CheckNoneLive() const {
-  const auto limit = std::chrono::steady_clock::now() + kMoment;
+size_t GraphCaptures::AwaitNoneLive(std::chrono::milliseconds moment) const {
+  const auto limit = std::chrono::steady_clock::now() + moment;
   size_t live = CountLive();
   for (; live > 0 && std::chrono::steady_clock::now() < limit; live = CountLive()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the driver offers a callback and nothing to wait for
   }
+  return live;
+}
+
+void GraphCaptures::AwaitEndedGraphs() const {
+  if (!any_open()) AwaitNoneLive(kShortMoment);
+}
+
+Status GraphCaptures::CheckNoneLive() const {
+  const size_t live = AwaitNoneLive(kMoment);
   if (live == 0) return Status();
   return Status(StatusCode::kFailedPrecondition,
                 std::to_string(live) + (live == 1 ? " graph that captured" : " graphs that captured") +

@@ -8,9 +8,12 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "commpool/status.h"
@@ -26,10 +29,16 @@ class GraphCaptures {
  public:
   explicit GraphCaptures(const Driver& driver) : driver_(driver) {}
 
+  // What a capture began with: its stream, and the devices that it concerns.
+  struct Origin {
+    CUstream stream = nullptr;
+    std::set<int> devices;
+  };
+
   // kFailedPrecondition where the stream is not being captured.
-  Status Begin(CaptureHandle capture, CUstream stream);
-  // The stream with which it began; null where there is no such capture, or it has ended.
-  CUstream End(CaptureHandle capture);
+  Status Begin(CaptureHandle capture, const Origin& origin);
+  // What it began with; nothing where there is no such capture, or it has ended.
+  std::optional<Origin> End(CaptureHandle capture);
 
   // Whether one has begun and not ended: the price that every allocation pays.
   bool any_open() const { return open_.load(std::memory_order_acquire) > 0; }
@@ -41,19 +50,23 @@ class GraphCaptures {
   // OK where no graph is alive that captured here. One that was destroyed just now may not be known to be: the driver
   // tells on a thread of its own, so a moment is waited. kFailedPrecondition says how many there are.
   Status CheckNoneLive() const;
+  // Waits such a moment for the graphs of captures that have ended, in case they were destroyed just now.
+  void AwaitEndedGraphs() const;
 
   // Parts whose graph, and everything made from it, was destroyed. Each is told once.
   std::vector<engine::Part> TakeGone();
 
  private:
   struct Capture {
-    CUstream stream = nullptr;
+    Origin origin;
     CUgraph graph = nullptr;
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     bool ended = false;
   };
 
   size_t CountLive() const;
+  // How many are alive once none is, or the moment is over.
+  size_t AwaitNoneLive(std::chrono::milliseconds moment) const;
 
   const Driver& driver_;
   mutable Mutex mutex_{LockRank::kLeaf};

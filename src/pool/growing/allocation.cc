@@ -12,14 +12,15 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr int kMostRequests = 8;  // to the other allocators of the process, for one allocation
+constexpr int kMostRequests = 8;   // to the other allocators of the process, for one allocation
+constexpr int kMostInCapture = 4;  // growths for one allocation
 
 }  // namespace
 
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   graphs_.Collect();
   std::optional<RelaxedCapture> relaxed;
-  if (parts_.captures.any_open()) {
+  if (parts_.basis.device->captures().any()) {  // of this pool or another: the stream may be in it
     Address captured = graphs_.Serve(bytes, stream);
     if (!captured.ok()) return captured.status();
     if (captured->has_value()) return **captured;
@@ -43,12 +44,16 @@ GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream) {
 
 GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse) {
   engine::Served served;
-  {
-    MutexLock lock(parts_.blocks.mutex());
-    Result<engine::Outcome> outcome = engine_->Allocate(bytes, stream, reuse);
-    if (!outcome.ok()) return parts_.basis.Named(outcome.status());
-    if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
-    served = std::move(std::get<engine::Served>(*outcome));
+  for (;;) {
+    {
+      MutexLock lock(parts_.blocks.mutex());
+      Result<engine::Outcome> outcome = engine_->Allocate(bytes, stream, reuse);
+      if (!outcome.ok()) return parts_.basis.Named(outcome.status());
+      if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
+      served = std::move(std::get<engine::Served>(*outcome));
+    }
+    if (parts_.blocks.MayWaitFor(served)) break;
+    parts_.blocks.TakeBackUnserved(served);  // closed from now on: the next try finds other memory, or none
   }
   Result<CUdeviceptr> address = parts_.blocks.HandOut(served, bytes, stream, CachingNow());
   if (!address.ok()) return address.status();
@@ -61,8 +66,9 @@ GrowingMode::Address GrowingMode::ServeFromAnyStream(uint64_t bytes, StreamKey s
 }
 
 Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort) {
-  // Other threads may take what one growth made, so it can need more than one; each makes room for somebody.
-  for (;;) {
+  // Other threads may take what one growth made, so it can need more than one; each makes room for somebody. Not in a
+  // capture: new pages may merge with what a captured stream used, and then serve nobody before its end.
+  for (int growths = 0; growths < kMostInCapture || !parts_.basis.device->capturing(); ++growths) {
     Status status = grower_->Grow(bytes, stream, effort);
     if (!status.ok()) return status;
     Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
@@ -71,6 +77,9 @@ Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stre
     if (!served.ok()) return served.status();
     if (served->has_value()) return **served;
   }
+  return Status(StatusCode::kOutOfMemory,
+                parts_.basis.title + ": the memory beside what could be made for " + FormatBytes(bytes) +
+                    " was used by streams that are captured now: reserve() before the capture");
 }
 
 Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const Status& growth_failure) {

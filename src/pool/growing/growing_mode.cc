@@ -86,13 +86,22 @@ Result<uint64_t> GrowingMode::Reclaim() {
 }
 
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
+  if (parts_.blocks.ReservedBytes() > keep_bytes) parts_.captures.AwaitEndedGraphs();
+  return TrimNow(keep_bytes);
+}
+
+Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
   graphs_.Collect();
   parts_.blocks.DrainCaches();
   return grower_->Release(keep_bytes, Wait::kYes);
 }
 
 uint64_t GrowingMode::ReleaseUnused() {
-  Result<uint64_t> released = Trim(0);
+  if (parts_.basis.device->capturing()) {
+    if (parts_.life.destroyed()) parts_.basis.device->captures().Postpone();
+    return 0;
+  }
+  Result<uint64_t> released = TrimNow(0);
   if (!released.ok()) Log(LogLevel::kWarning, parts_.basis.Named(released.status()).message());
   return released.ok() ? *released : 0;
 }
@@ -101,6 +110,8 @@ Status GrowingMode::Close() {
   MutexLock collective(parts_.collective);
   const Status unpinned = parts_.pins.CheckMayDeregister();
   if (!unpinned.ok()) return parts_.basis.Named(unpinned);
+  const Status quiet = parts_.basis.device->CheckNotCapturing();
+  if (!quiet.ok()) return parts_.basis.Named(quiet);
   parts_.life.BeginClose();
   if (parts_.basis.device->health().broken()) return parts_.basis.device->health().first_error();
   Status status = parts_.blocks.WaitForDevice();

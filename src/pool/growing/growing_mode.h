@@ -58,6 +58,8 @@ class GrowingMode final : public PoolMode {
   // The last part of it: memory that others give back.
   Result<CUdeviceptr> SearchElsewhere(uint64_t bytes, StreamKey stream);
 
+  // Without waiting for the news of graphs that were destroyed just now.
+  Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may keep the blocks that are served now.
   Caching CachingNow() const;
   // What is free beyond the release threshold goes, as far as the device is done with it.

@@ -60,7 +60,11 @@ Status SegmentStore::Revoke(const std::vector<int>& peers) {
       return Status(StatusCode::kNotFound, basis_.title + " was never granted to device " + std::to_string(peer));
     }
   }
-  Status status = basis_.device->Quiesce(basis_.deadline_ms());
+  Status status;
+  for (auto peer = peers.begin(); status.ok() && peer != peers.end(); ++peer) {
+    status = basis_.device->CheckNotCapturing(*peer);
+  }
+  if (status.ok()) status = basis_.device->Quiesce(basis_.deadline_ms());
   for (auto peer = peers.begin(); status.ok() && peer != peers.end(); ++peer) status = WaitForPeer(*peer);
   if (!status.ok()) return status;
   for (const int peer : peers) {

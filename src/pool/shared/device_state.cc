@@ -20,13 +20,17 @@ DeviceState::~DeviceState() {
   context_.Abandon();
 }
 
+Status DeviceState::CheckNotCapturing(int device) const {
+  if (!captures_->OnDevice(device)) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                "a stream of device " + std::to_string(device) +
+                    " is being captured, and waiting for the device would break the capture: end it first");
+}
+
 Status DeviceState::Quiesce(uint64_t deadline_ms) {
   if (health_.broken()) return health_.first_error();
-  if (capturing()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "a stream of device " + std::to_string(device()) +
-                      " is being captured, and waiting for the device would break the capture: end it first");
-  }
+  const Status quiet = CheckNotCapturing();
+  if (!quiet.ok()) return quiet;
   const std::optional<CUresult> result = SynchroniseWithin(driver_, context_.get(), deadline_ms);
   if (!result) {
     return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(device()) + " is still busy after " +
@@ -62,7 +66,7 @@ Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
   if (!info.ok()) return info.status();
   Result<PrimaryContext> context = PrimaryContext::Retain(driver_, device);
   if (!context.ok()) return context.status();
-  auto state = std::make_shared<DeviceState>(driver_, std::move(*context));
+  auto state = std::make_shared<DeviceState>(driver_, std::move(*context), info->total_bytes, captures_);
   MutexLock lock(mutex_);
   return devices_.emplace(device, std::move(state)).first->second;  // another thread may have been faster
 }

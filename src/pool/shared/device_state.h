@@ -2,7 +2,6 @@
 #ifndef COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
 #define COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +10,7 @@
 #include "src/backing/backing.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
+#include "src/pool/shared/announced_captures.h"
 #include "src/pool/shared/memory_account.h"
 #include "src/stream/device_health.h"
 #include "src/stream/fence_table.h"
@@ -19,8 +19,13 @@ namespace commpool::internal {
 
 class DeviceState {
  public:
-  DeviceState(const Driver& driver, PrimaryContext context)
-      : driver_(driver), context_(std::move(context)), fences_(driver, context_.device(), health_) {}
+  DeviceState(const Driver& driver, PrimaryContext context, uint64_t total_bytes,
+              std::shared_ptr<AnnouncedCaptures> captures)
+      : driver_(driver),
+        context_(std::move(context)),
+        captures_(std::move(captures)),
+        fences_(driver, context_.device(), health_),
+        account_("device " + std::to_string(context_.device()), total_bytes) {}
   ~DeviceState();
 
   int device() const { return context_.device(); }
@@ -30,11 +35,14 @@ class DeviceState {
   // What pools have reserved of the device's own memory.
   MemoryAccount& account() { return account_; }
 
+  // All devices'.
+  AnnouncedCaptures& captures() const { return *captures_; }
   // While a stream of the device is captured, waiting for the device would break the capture, and so would asking for
   // the progress of an event that was recorded on the stream meanwhile.
-  void BeginCapture() { captures_.fetch_add(1, std::memory_order_release); }
-  void EndCapture() { captures_.fetch_sub(1, std::memory_order_release); }
-  bool capturing() const { return captures_.load(std::memory_order_acquire) > 0; }
+  bool capturing() const { return captures_->OnDevice(device()); }
+  // kFailedPrecondition while it is: what a call asks that will wait for the device, before it changes anything.
+  Status CheckNotCapturing() const { return CheckNotCapturing(device()); }
+  Status CheckNotCapturing(int device) const;
 
   // Waits on the host for everything submitted to the device, at most the deadline. Nothing may be unmapped or
   // deregistered before (rule 5).
@@ -46,10 +54,10 @@ class DeviceState {
  private:
   const Driver& driver_;
   PrimaryContext context_;
+  const std::shared_ptr<AnnouncedCaptures> captures_;
   DeviceHealth health_;
   FenceTable fences_;
-  MemoryAccount account_{"device " + std::to_string(device())};
-  std::atomic<int> captures_{0};
+  MemoryAccount account_;
 };
 
 // The devices that are in use, made at their first.
@@ -60,11 +68,14 @@ class DeviceTable {
   // kInvalidArgument, with the number of devices, for one that there is not.
   Result<std::shared_ptr<DeviceState>> Get(int device);
 
+  AnnouncedCaptures& captures() const { return *captures_; }
+
   // The account that memory at a placement counts against: each device has one, and each host NUMA node.
   Result<std::shared_ptr<MemoryAccount>> AccountOf(const Placement& placement);
 
  private:
   const Driver& driver_;
+  const std::shared_ptr<AnnouncedCaptures> captures_ = std::make_shared<AnnouncedCaptures>();
   Mutex mutex_{LockRank::kLeaf};
   std::map<int, std::shared_ptr<DeviceState>> devices_ COMMPOOL_GUARDED_BY(mutex_);
   std::map<int, std::shared_ptr<MemoryAccount>> host_accounts_ COMMPOOL_GUARDED_BY(mutex_);  // by NUMA node

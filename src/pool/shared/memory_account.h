@@ -12,10 +12,12 @@ namespace commpool::internal {
 
 class MemoryAccount {
  public:
-  // `place`: "device 1", for messages.
-  explicit MemoryAccount(std::string place = "") : place_(std::move(place)) {}
+  // `place`: "device 1", for messages. `capacity`: the memory that is there, UINT64_MAX where that is not known.
+  explicit MemoryAccount(std::string place = "", uint64_t capacity = UINT64_MAX)
+      : place_(std::move(place)), capacity_(capacity) {}
 
   const std::string& place() const { return place_; }
+  uint64_t capacity() const { return capacity_; }
   void SetLimit(uint64_t bytes);
 
   // Whether the bytes fit under the limit; then they are taken, until they are returned.
@@ -27,6 +29,7 @@ class MemoryAccount {
 
  private:
   const std::string place_;
+  const uint64_t capacity_;
   mutable Mutex mutex_{LockRank::kLeaf};
   uint64_t limit_ COMMPOOL_GUARDED_BY(mutex_) = UINT64_MAX;
   uint64_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;

@@ -7,7 +7,7 @@
 namespace commpool::internal {
 
 Result<engine::Part> CaptureWaits::PartOf(StreamKey stream) const {
-  if (!parts_.captures.any_open() || !IsReachable(stream)) return engine::kCommonPart;
+  if (!parts_.basis.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
   const ContextGuard current = parts_.basis.MakeCurrent();
   return parts_.captures.PartOf(StreamOfKey(stream));
 }

@@ -1,0 +1,45 @@
+// The captures that are open anywhere in the process, and on which devices: what one pool was told of binds all pools.
+//
+// Waiting for a device, or asking its streams for progress, would break a capture there; calls that a capture forbids
+// to every thread for caution are made in relaxed mode (driver/graph_handles.h). Any thread.
+#ifndef COMMPOOL_SRC_POOL_SHARED_ANNOUNCED_CAPTURES_H_
+#define COMMPOOL_SRC_POOL_SHARED_ANNOUNCED_CAPTURES_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <set>
+
+namespace commpool::internal {
+
+class AnnouncedCaptures {
+ public:
+  // A capture begins, or ends, that concerns these devices: its streams', and its pool's.
+  void Begin(const std::set<int>& devices) { Count(devices, 1); }
+  void End(const std::set<int>& devices) { Count(devices, -1); }
+
+  bool any() const { return all_.load(std::memory_order_acquire) > 0; }
+  bool OnDevice(int device) const { return CountOf(device).load(std::memory_order_acquire) > 0; }
+
+  // A pool that was destroyed meanwhile could not give its memory back: somebody does it once no capture is open.
+  void Postpone() { postponed_.store(true, std::memory_order_release); }
+  bool TakePostponed() { return !any() && postponed_.exchange(false, std::memory_order_acq_rel); }
+
+ private:
+  static constexpr size_t kMostDevices = 64;  // further ones share a count
+
+  void Count(const std::set<int>& devices, int change) {
+    all_.fetch_add(change, std::memory_order_acq_rel);
+    for (const int device : devices) CountOf(device).fetch_add(change, std::memory_order_acq_rel);
+  }
+  std::atomic<int>& CountOf(int device) { return on_device_[static_cast<size_t>(device) % kMostDevices]; }
+  const std::atomic<int>& CountOf(int device) const { return on_device_[static_cast<size_t>(device) % kMostDevices]; }
+
+  std::atomic<bool> postponed_{false};
+  std::atomic<int> all_{0};
+  std::array<std::atomic<int>, kMostDevices> on_device_ = {};
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SHARED_ANNOUNCED_CAPTURES_H_
