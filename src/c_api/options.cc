@@ -1,9 +1,12 @@
 #include "src/c_api/options.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "src/backing/backing_table.h"
 #include "src/base/bytes.h"
+#include "src/base/printable.h"
 #include "src/c_api/structs.h"
 #include "src/stream/stream_key.h"
 
@@ -15,6 +18,9 @@ namespace {
 constexpr StructName kPoolOptions = {"pool options", "commpool_pool_options_init", 160};
 constexpr StructName kScopeOptions = {"scope options", "commpool_scope_options_init", 40};
 constexpr StructName kHolderOptions = {"holder options", "commpool_holder_options_init", 40};
+
+constexpr uint64_t kMostAddressableBytes = uint64_t{1} << 47;  // of a process, and so of its devices
+constexpr size_t kMostPeers = 1024;  // of any machine: the factory knows how many this one has
 
 Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
 
@@ -70,6 +76,12 @@ Status CheckSizes(const commpool_pool_options& options) {
   if (options.segment_bytes > options.limit_bytes) {
     return Invalid("segment_bytes " + FormatBytes(options.segment_bytes) + " is more than limit_bytes " +
                    FormatBytes(options.limit_bytes));
+  }
+  for (const auto& [name, bytes] :
+       {std::pair("segment_bytes", options.segment_bytes), std::pair("granularity_bytes", options.granularity_bytes)}) {
+    if (bytes <= kMostAddressableBytes) continue;
+    return Invalid(std::string(name) + " " + FormatBytes(bytes) + " is more than a device can address, " +
+                   FormatBytes(kMostAddressableBytes));
   }
   if (options.deadline_ms == 0) return Invalid("deadline_ms is 0: no rank could answer in time");
   return Status();
@@ -132,19 +144,22 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given) {
   Status mode = CheckMode(options);
   if (!mode.ok()) return mode;
   if (options.peer_count != 0 && options.peers == nullptr) return Invalid("peers is null and peer_count is not 0");
+  if (options.peer_count > kMostPeers) {
+    return Invalid("peer_count " + std::to_string(options.peer_count) + " is more devices than any machine has");
+  }
   if (options.symmetric_across == nullptr && options.all_gather != nullptr) {
     return Invalid("all_gather is for symmetric pools: set symmetric_across too");
   }
 
   PoolConfiguration configuration;
-  if (options.name != nullptr) configuration.name = options.name;
+  if (options.name != nullptr) configuration.name = Printable(options.name);
   configuration.backing = *backing;
   configuration.home = options.symmetric_across;
   configuration.frees =
       options.frees == COMMPOOL_FREES_ORDERED ? engine::FreeOrder::kOrdered : engine::FreeOrder::kDeferred;
   configuration.all_gather = options.all_gather;
   configuration.all_gather_context = options.all_gather_context;
-  configuration.deadline_ms = options.deadline_ms;
+  configuration.deadline_ms = std::min(options.deadline_ms, kLongestDeadlineMs);
   if (options.peer_count != 0) configuration.peers.assign(options.peers, options.peers + options.peer_count);
   configuration.alignment_bytes = options.alignment_bytes;
   configuration.segment_bytes = options.segment_bytes;
@@ -165,7 +180,7 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
   configuration.home = options.symmetric_across;
   configuration.all_gather = options.all_gather;
   configuration.all_gather_context = options.all_gather_context;
-  if (options.deadline_ms != 0) configuration.deadline_ms = options.deadline_ms;
+  if (options.deadline_ms != 0) configuration.deadline_ms = std::min(options.deadline_ms, kLongestDeadlineMs);
   return configuration;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/driver/device_info.h"
 #include "src/pool/growing/expandable_grower.h"
 #include "src/pool/growing/fixed_grower.h"
 #include "src/pool/growing/growing_mode.h"
@@ -15,11 +16,18 @@ namespace commpool::internal {
 
 namespace {
 
-Status CheckAgainstBacking(const Backing& backing, const PoolConfiguration& configuration) {
+Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const PoolConfiguration& configuration) {
   if (configuration.alignment_bytes > backing.granularity()) {
     return Status(StatusCode::kInvalidArgument,
                   "pool options: alignment_bytes " + FormatBytes(configuration.alignment_bytes) + " is more than the " +
                       backing.name() + " backing's granularity of " + FormatBytes(backing.granularity()));
+  }
+  const Result<int> devices = DeviceCount(driver);
+  if (!devices.ok()) return devices.status();
+  if (configuration.peers.size() > static_cast<size_t>(*devices)) {
+    return Status(StatusCode::kInvalidArgument, "pool options: " + std::to_string(configuration.peers.size()) +
+                                                    " peers are named, and this process sees " +
+                                                    std::to_string(*devices) + " devices");
   }
   for (const int peer : configuration.peers) {
     if (peer == configuration.backing.placement.device) continue;
@@ -51,7 +59,7 @@ Result<Ingredients> Gather(const Driver& driver, DeviceTable& devices, RuntimePa
   if (!device.ok()) return device.status();
   Result<std::unique_ptr<Backing>> backing = MakeBacking(driver, configuration.backing);
   if (!backing.ok()) return backing.status();
-  Status status = CheckAgainstBacking(**backing, configuration);
+  Status status = CheckAgainstMachine(driver, **backing, configuration);
   if (!status.ok()) return status;
   Result<std::shared_ptr<MemoryAccount>> account = devices.AccountOf(placement);
   if (!account.ok()) return account.status();

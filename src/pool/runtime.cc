@@ -84,13 +84,13 @@ void Runtime::ReleaseDestroyed() {
 Status Runtime::DestroyPool(PoolHandle handle) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  for (size_t device = 0; device < kMostDevices; ++device) {
-    if (handle == 0 || default_pools_[device].load(std::memory_order_acquire) != handle) continue;
-    return Status(StatusCode::kInvalidArgument, "the default pool of device " + std::to_string(device) +
-                                                    " is the library's; trim() gives its free memory back");
-  }
-  Result<std::shared_ptr<Pool>> pool = parts_.pools.Remove(handle);
+  ReleaseDestroyed();
+  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(handle);
   if (!pool.ok()) return pool.status();
+  status = (*pool)->CheckMayEnd();
+  if (!status.ok()) return status;
+  pool = parts_.pools.Remove(handle);
+  if (!pool.ok()) return pool.status();  // another thread was faster
   (*pool)->Destroy();
   return Status();
 }
@@ -109,6 +109,7 @@ Result<PoolHandle> Runtime::DefaultPool(int device) {
   if (!info.ok()) return info.status();
   PoolConfiguration configuration;
   configuration.name = "default";
+  configuration.keeper = Keeper::kLibrary;
   configuration.backing.kind = info->virtual_memory ? BackingKind::kVmm : BackingKind::kCuda;
   configuration.backing.placement.device = device;
   Result<PoolHandle> pool = CreatePool(std::move(configuration));
@@ -149,6 +150,10 @@ std::optional<Result<CUdeviceptr>> Runtime::AllocateCaught(const RoutedRequest& 
     // What memory one rank has left must not decide where a symmetric pool places its blocks (rule 4).
     if (rank_local && pool.symmetric()) continue;
     Result<CUdeviceptr> address = AllocateFrom(pool, request.bytes, request.stream);
+    if (address.status().code() == StatusCode::kFailedPrecondition && !pool.open()) {
+      return Status(address.status().code(), address.status().message() + "; scope " + std::to_string(caught->scope) +
+                                                 " routes allocations to it: end that scope first");
+    }
     if (address.ok() || caught->exhaustion == Exhaustion::kError || !IsExhausted(address.status())) {
       return NamePassed(std::move(address), passed);
     }

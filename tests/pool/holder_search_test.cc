@@ -115,10 +115,12 @@ TEST_F(HolderSearch, AHolderThatOnlySaysThatItGaveIsNotAskedForEver) {
   };
   runtime().holders().Add(options);
   const PoolHandle pool = Create(Configured("needy"));
-  EXPECT_EQ(Allocate(pool, 100 * kMiB).status().code(), StatusCode::kOutOfMemory);
+  const CUdeviceptr half = Allocate(pool, 32 * kMiB).value();
+  EXPECT_EQ(Allocate(pool, 40 * kMiB).status().code(), StatusCode::kOutOfMemory);
   EXPECT_GE(times_asked, 1);
   EXPECT_LE(times_asked, 10);
-  EXPECT_EQ(Get(pool).Reserve(100 * kMiB).code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(Get(pool).Reserve(40 * kMiB).code(), StatusCode::kOutOfMemory);
+  EXPECT_TRUE(runtime().Free(half).ok());
 }
 
 }  // namespace

@@ -31,6 +31,8 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   Address served = Serve(bytes, stream);
   if (!served.ok()) return served.status();
   if (served->has_value()) return **served;
+  const Status possible = parts_.segments.CheckPossible(bytes);
+  if (!possible.ok()) return Status(possible.code(), possible.message() + DescribeHolders(parts_.basis));
   Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kUsual);
   if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
   return Search(bytes, stream, grown.status());
@@ -97,7 +99,7 @@ Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const 
   if (served->has_value()) return **served;
 
   Status failure = growth_failure;
-  if (bytes <= parts_.basis.configuration.limit_bytes) {
+  if (bytes <= parts_.basis.configuration.limit_bytes && parts_.segments.FitsEmptyPlacement(bytes)) {
     Result<CUdeviceptr> found = SearchElsewhere(bytes, stream);
     if (found.ok() || found.status().code() != StatusCode::kOutOfMemory) return found;
     failure = found.status();

@@ -68,11 +68,13 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   Status open = parts_.CheckOpen();
   if (!open.ok()) return open;
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, parts_.basis.title + ": reserve of 0 bytes");
+  const Status possible = parts_.segments.CheckPossible(bytes);
+  if (!possible.ok()) return possible;
   parts_.blocks.DrainCaches();
   // What a block of the calling thread's legacy stream could be served with counts as there.
   const StreamKey stream = KeyOfStream(nullptr);
   Status status = grower_->Grow(bytes, stream, Effort::kReserve);
-  if (status.code() != StatusCode::kOutOfMemory) return status;
+  if (status.code() != StatusCode::kOutOfMemory || !parts_.segments.FitsEmptyPlacement(bytes)) return status;
   ReleaseOtherPools(parts_.basis);
   parts_.basis.runtime.holders.Release(parts_.basis.device->device(), bytes);
   return grower_->Grow(bytes, stream, Effort::kPressure);

@@ -35,6 +35,15 @@ Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
                                               FormatBytes(account_->limit()));
 }
 
+Status SegmentStore::CheckPossible(uint64_t bytes) const {
+  if (!CheckedRoundUp(bytes, granularity_)) return Status();  // no size at all: the engine says so
+  // A user's functions may take it from elsewhere.
+  if (bytes <= account_->capacity() || basis_.configuration.backing.kind == BackingKind::kUser) return Status();
+  return Status(StatusCode::kOutOfMemory, "no memory for " + FormatBytes(bytes) + " in " + basis_.title + ": " +
+                                              account_->place() + " has " + FormatBytes(account_->capacity()) +
+                                              " in all, and nothing was given back");
+}
+
 bool SegmentStore::FitsOwnLimit(uint64_t bytes) const {
   const std::optional<uint64_t> after = CheckedAdd(blocks_.ReservedBytes(), bytes);
   return after && *after <= basis_.configuration.limit_bytes;

@@ -43,8 +43,14 @@ class SegmentStore {
   // kOutOfMemory where the pool's own limit, or the one on its device, leaves no room.
   Result<Room> TakeRoom(uint64_t bytes) const;
   bool FitsOwnLimit(uint64_t bytes) const;
+  // kOutOfMemory for a request that the device could not serve if all of its memory were free.
+  Status CheckPossible(uint64_t bytes) const;
+  // Whether the device's limit would allow the request if no pool held anything.
+  bool FitsEmptyPlacement(uint64_t bytes) const { return bytes <= account_->limit(); }
   // Whether the pools of the placement may reserve so much more.
   bool FitsPlacementLimit(uint64_t bytes) const { return account_->Room() >= bytes; }
+  // The address table knows the memory before the engine does: once the engine knows it another thread may be handed a
+  // block of it and free it. kInvalidArgument for memory that lies in a pool's already.
   // `room`: taken for it. `stream`: uses the memory first, null for nobody; the memory is ready for every stream when
   // this returns.
   Result<NewSegment> Make(uint64_t bytes, Room room, std::optional<StreamKey> stream = {}) COMMPOOL_REQUIRES(growth_);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/printable.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -14,7 +16,7 @@ thread_local const void* asked_holder = nullptr;
 
 commpool_holder MemoryHolders::Add(const commpool_holder_options& options) {
   auto holder = std::make_shared<Holder>();
-  holder->name = options.name == nullptr ? "other" : options.name;
+  holder->name = options.name == nullptr ? "other" : Printable(options.name);
   holder->cached_bytes = options.cached_bytes;
   holder->release = options.release;
   holder->context = options.context;

@@ -1,0 +1,20 @@
+// A program's text, such as a pool's name, in a form that is safe in messages, tables and logs. Pure function: any
+// thread.
+#ifndef COMMPOOL_SRC_BASE_PRINTABLE_H_
+#define COMMPOOL_SRC_BASE_PRINTABLE_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace commpool::internal {
+
+inline constexpr size_t kMostNameBytes = 128;
+
+// Control characters, quotes and backslashes are written as C escapes, so that no name forges a line of a log or ends a
+// quotation; what is longer than `most_bytes` is cut and ends in "...". Other bytes, UTF-8 among them, stay.
+std::string Printable(std::string_view text, size_t most_bytes = kMostNameBytes);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_BASE_PRINTABLE_H_

@@ -1,0 +1,34 @@
+// Names of programs in messages: nothing in them can forge a line or end a quotation.
+#include "src/base/printable.h"
+
+#include <gtest/gtest.h>
+
+namespace commpool::internal {
+namespace {
+
+TEST(Printable, LeavesOrdinaryNamesAsTheyAre) {
+  EXPECT_EQ(Printable("gradients, rank 3"), "gradients, rank 3");
+  EXPECT_EQ(Printable("Grad\u00e4"), "Grad\u00e4");
+  EXPECT_EQ(Printable(""), "");
+}
+
+TEST(Printable, EscapesWhatWouldForgeALine) {
+  EXPECT_EQ(Printable("a\nb\tc"), "a\\nb\\tc");
+  EXPECT_EQ(Printable("\x1b[31m\x7f"), "\\x1b[31m\\x7f");
+}
+
+TEST(Printable, EscapesWhatWouldEndAQuotation) { EXPECT_EQ(Printable("\"'\\"), "\\\"\\'\\\\"); }
+
+TEST(Printable, CutsLongNames) {
+  EXPECT_EQ(Printable("123456", 6), "123456");
+  EXPECT_EQ(Printable("1234567", 6), "123...");
+  EXPECT_EQ(Printable(std::string(100000, 'x')).size(), kMostNameBytes);
+}
+
+TEST(Printable, CutsBetweenCharacters) {
+  EXPECT_EQ(Printable("12\u00e4567", 6), "12...");
+  EXPECT_EQ(Printable("12\n4567", 6), "12...");
+}
+
+}  // namespace
+}  // namespace commpool::internal

@@ -1,0 +1,119 @@
+// What no machine can do, or no program should: refused at once, with a sentence, before anything is given up for it.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commpool/pool.h"
+#include "commpool/scope.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool {
+namespace {
+
+constexpr uint64_t kTebibyte = uint64_t{1} << 40;
+
+class UnreasonableRequests : public internal::testing::DriverTest {
+ protected:
+  UnreasonableRequests() { AllowLeak(""); }  // the default pool's, which lives as long as the process
+
+  static uint64_t ReservedBytes(const Pool& pool) { return pool.stats().value().reserved_bytes.current; }
+};
+
+void ExpectRefused(const Status& status, StatusCode code, const char* sentence) {
+  EXPECT_EQ(status.code(), code) << status.message();
+  EXPECT_NE(status.message().find(sentence), std::string::npos) << status.message();
+}
+
+TEST_F(UnreasonableRequests, ToEndADefaultPool) {
+  commpool_pool pool = 0;
+  ASSERT_EQ(commpool_default_pool(0, &pool), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_pool_close(pool), COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(commpool_last_error()).find("the library's"), std::string::npos) << commpool_last_error();
+  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_TRUE(allocate(4096, nullptr, 0).ok()) << "it serves on";
+}
+
+TEST_F(UnreasonableRequests, ToAScopeOfADestroyedPool) {
+  commpool_scope scope = 0;
+  {
+    const Pool pool = Pool::create({}).value();
+    ASSERT_EQ(commpool_scope_begin(pool.handle(), nullptr, &scope), COMMPOOL_OK);
+  }
+  const std::string name = "scope " + std::to_string(scope);
+  ExpectRefused(allocate(4096, nullptr, 0).status(), StatusCode::kFailedPrecondition, name.c_str());
+  EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
+}
+
+TEST_F(UnreasonableRequests, ForMoreThanTheDeviceHasGiveNothingBack) {
+  for (const Mode mode : {Mode::kFixed, Mode::kExpandable}) {
+    PoolOptions options;
+    options.mode = mode;
+    Pool pool = Pool::create(options).value();
+    Pool bystander = Pool::create({}).value();
+    ASSERT_TRUE(pool.reserve(MiB(64)).ok() && bystander.reserve(MiB(64)).ok());
+    const uint64_t reserved = ReservedBytes(pool);
+    ExpectRefused(pool.allocate(kTebibyte, nullptr).status(), StatusCode::kOutOfMemory, "in all");
+    ExpectRefused(pool.reserve(kTebibyte), StatusCode::kOutOfMemory, "in all");
+    EXPECT_EQ(ReservedBytes(pool), reserved);
+    EXPECT_EQ(ReservedBytes(bystander), MiB(64));
+  }
+}
+
+TEST_F(UnreasonableRequests, ForMoreThanTheDevicesLimitGiveNothingBack) {
+  Pool pool = Pool::create({}).value();
+  Pool bystander = Pool::create({}).value();
+  ASSERT_TRUE(bystander.reserve(MiB(64)).ok());
+  ASSERT_EQ(commpool_set_device_limit(0, MiB(512)), COMMPOOL_OK);
+  EXPECT_EQ(pool.allocate(GiB(1), nullptr).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(pool.reserve(GiB(1)).code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(ReservedBytes(bystander), MiB(64));
+  EXPECT_EQ(commpool_set_device_limit(0, UINT64_MAX), COMMPOOL_OK);
+}
+
+TEST_F(UnreasonableRequests, ForSizesBeyondADevicesAddresses) {
+  PoolOptions options;
+  options.segment_bytes = uint64_t{1} << 50;
+  ExpectRefused(Pool::create(options).status(), StatusCode::kInvalidArgument, "segment_bytes");
+  options = {};
+  options.granularity_bytes = uint64_t{1} << 50;
+  ExpectRefused(Pool::create(options).status(), StatusCode::kInvalidArgument, "granularity_bytes");
+}
+
+TEST_F(UnreasonableRequests, ForMorePeersThanDevices) {
+  PoolOptions options;
+  options.peers = std::vector<int>(static_cast<size_t>(internal::testing::DeviceCountOfTests()) + 1, 1);
+  ExpectRefused(Pool::create(options).status(), StatusCode::kInvalidArgument, "peers");
+  commpool_pool_options c_options;
+  commpool_pool_options_init(&c_options);
+  const int peer = 0;
+  c_options.peers = &peer;
+  c_options.peer_count = SIZE_MAX / 8;
+  commpool_pool pool = 0;
+  EXPECT_EQ(commpool_pool_create(&c_options, &pool), COMMPOOL_INVALID_ARGUMENT) << "the array is not read so far";
+}
+
+TEST_F(UnreasonableRequests, ForTheLongestDeadlineMeanALongOne) {
+  for (const uint64_t deadline_ms : {UINT64_MAX, uint64_t{INT64_MAX}, UINT64_MAX / 1000000}) {
+    PoolOptions options;
+    options.deadline_ms = deadline_ms;
+    Pool pool = Pool::create(options).value();
+    ASSERT_TRUE(pool.reserve(MiB(2)).ok());
+    EXPECT_TRUE(pool.trim(0).ok()) << commpool_last_error();
+    EXPECT_TRUE(pool.close().ok()) << commpool_last_error();
+  }
+}
+
+TEST_F(UnreasonableRequests, ByANameForgeNoLine) {
+  PoolOptions options;
+  options.name = "a\nb \"c\"" + std::string(10000, 'x');
+  Pool pool = Pool::create(options).value();
+  const Status refused = pool.reserve(0);
+  EXPECT_EQ(refused.message().find('\n'), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("a\\nb \\\"c\\\"xxx"), std::string::npos) << refused.message();
+  EXPECT_LT(refused.message().size(), 300u);
+}
+
+}  // namespace
+}  // namespace commpool
