@@ -2,6 +2,8 @@
 //
 // It can do everything: only its own device has access until a peer is granted, NCCL and other processes can import its
 // handles, it asks for GPUDirect RDMA where the device has it, and its granularity is the one that multicast wants.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -19,11 +21,18 @@ namespace commpool::internal {
 
 namespace {
 
+// A real driver denies fabric handles to a process without an IMEX channel, and a refused call is an error in every run
+// under a sanitizer: so the channels are looked for first.
+bool MayHaveFabricHandles(const Driver& driver, const DeviceInfo& info) {
+  if (!info.fabric_handles || driver.refusals->fabric_handles) return false;
+  return driver.kind != DriverChoice::kCuda || access("/dev/nvidia-caps-imex-channels", F_OK) == 0;
+}
+
 // Handle types to ask for, best first. Fabric handles reach other hosts, and most hosts deny them (no IMEX channel).
 std::vector<unsigned> HandleTypes(const Driver& driver, const DeviceInfo& info) {
   std::vector<unsigned> types;
   const unsigned descriptor = info.file_descriptor_handles ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
-  if (info.fabric_handles && !driver.refusals->fabric_handles) types.push_back(descriptor | CU_MEM_HANDLE_TYPE_FABRIC);
+  if (MayHaveFabricHandles(driver, info)) types.push_back(descriptor | CU_MEM_HANDLE_TYPE_FABRIC);
   if (descriptor != 0) types.push_back(descriptor);
   types.push_back(CU_MEM_HANDLE_TYPE_NONE);
   return types;

@@ -1,5 +1,6 @@
 #include "src/driver/launch.h"
 
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -74,15 +75,20 @@ Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstr
 // Pinned host copies of the declared ranges for one launch on a real device. Copies from pageable memory would be taken
 // before the function ran.
 struct Staging {
-  decltype(CudaDriver::cuMemFreeHost) free = nullptr;  // not the Driver: that may be gone when the staging is freed
+  CudaDriver cuda;              // not the Driver: that may be gone when the staging is freed
+  CUcontext context = nullptr;  // which the copies belong to; another one may be current by then
   KernelFunction function;
   std::vector<void*> reads;
   std::vector<void*> writes;
 
   ~Staging() {
+    CUcontext current = nullptr;
+    if (cuda.cuCtxGetCurrent(&current) != CUDA_SUCCESS) return;  // the driver has shut down
+    cuda.cuCtxSetCurrent(context);
     for (const std::vector<void*>* copies : {&reads, &writes}) {
-      for (void* copy : *copies) free(copy);
+      for (void* copy : *copies) cuda.cuMemFreeHost(copy);
     }
+    cuda.cuCtxSetCurrent(current);
   }
 
   static Status Allocate(const Driver& driver, const std::vector<DeviceRange>& ranges, std::vector<void*>& copies) {
@@ -97,11 +103,11 @@ struct Staging {
   }
 };
 
-// A host function may call no CUDA, so what has run is freed by the next launch.
+// A host function may call no CUDA, so what has run is freed by the next launch, and the last at exit.
 class FinishedStagings {
  public:
   static FinishedStagings& Get() {
-    static FinishedStagings* const finished = new FinishedStagings();  // host functions may run until the process ends
+    static FinishedStagings* const finished = Make();
     return *finished;
   }
   void Add(std::unique_ptr<Staging> staging) {
@@ -114,6 +120,12 @@ class FinishedStagings {
   }
 
  private:
+  static FinishedStagings* Make() {
+    // The driver was loaded before the first launch, so it shuts down after this function.
+    std::atexit(FreeFinishedLaunches);
+    return new FinishedStagings();  // not destroyed: host functions may run until the process ends
+  }
+
   std::mutex mutex_;
   std::vector<std::unique_ptr<Staging>> finished_;
 };
@@ -152,9 +164,11 @@ Status LaunchStaged(const Driver& driver, CUstream stream, const std::vector<Dev
   const RelaxedCapture relaxed(driver);  // a replay uses the same copies
   FinishedStagings::Get().Take().clear();
   auto staging = std::make_unique<Staging>();
-  staging->free = driver.cuda.cuMemFreeHost;
+  staging->cuda = driver.cuda;
+  Status status = CheckCuda(driver, driver.cuda.cuCtxGetCurrent(&staging->context), {.call = "cuCtxGetCurrent"});
+  if (!status.ok()) return status;
   staging->function = std::move(function);
-  Status status = Staging::Allocate(driver, reads, staging->reads);
+  status = Staging::Allocate(driver, reads, staging->reads);
   if (status.ok()) status = Staging::Allocate(driver, writes, staging->writes);
   if (!status.ok()) return status;
   if (*graph != nullptr) {
@@ -174,6 +188,8 @@ Status LaunchStaged(const Driver& driver, CUstream stream, const std::vector<Dev
 }
 
 }  // namespace
+
+void FreeFinishedLaunches() { FinishedStagings::Get().Take().clear(); }
 
 Status Launch(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
               const std::vector<DeviceRange>& writes, KernelFunction function) {

@@ -30,8 +30,13 @@ struct DeviceRange {
 using KernelFunction = std::function<void(const std::vector<const void*>& reads, const std::vector<void*>& writes)>;
 
 // `function` may call no CUDA and no NCCL. kInvalidArgument for an empty range; driver errors otherwise.
+//
+// On a real device the copies of a launch that has run are freed by the next launch, by FreeFinishedLaunches, or at
+// exit.
 Status Launch(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
               const std::vector<DeviceRange>& writes, KernelFunction function);
+
+void FreeFinishedLaunches();
 
 }  // namespace commpool::internal
 
