@@ -1,5 +1,4 @@
 // commpool stress registration: random schedules of collective calls, on emulated ranks of one process.
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -7,6 +6,7 @@
 
 #include "tools/cli/command.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/stress/rank_counts.h"
 #include "tools/cli/stress/registration_machine.h"
 #include "tools/cli/stress/registration_watchdog.h"
 #include "tools/cli/stress/stress.h"
@@ -30,23 +30,9 @@ const std::map<std::string, RegistrationPlant> kPlants = {{"skip-deregister", Re
                                                           {"drop-rank", RegistrationPlant::kDropRank},
                                                           {"unequal-sizes", RegistrationPlant::kUnequalSizes}};
 
-struct RankCounts {
-  int least = 2;
-  int most = 8;
-
-  // Schedules are shared out evenly, from the fewest ranks to the most.
-  int Of(uint64_t index, uint64_t schedules) const {
-    return least + static_cast<int>(index * static_cast<uint64_t>(most - least + 1) / schedules);
-  }
-};
-
-std::optional<RankCounts> ParseRanks(const std::string& text) {
-  RankCounts counts;
-  char rest = 0;
-  const int read = std::sscanf(text.c_str(), "%d:%d%c", &counts.least, &counts.most, &rest);
-  if (read == 1 && text.find(':') == std::string::npos) counts.most = counts.least;
-  if (read < 1 || read > 2 || counts.least < 2 || counts.most > 8 || counts.least > counts.most) return std::nullopt;
-  return counts;
+// Schedules are shared out evenly, from the fewest ranks to the most.
+int RanksOf(uint64_t index, uint64_t schedules, const RankCounts& counts) {
+  return counts.least + static_cast<int>(index * static_cast<uint64_t>(counts.most - counts.least + 1) / schedules);
 }
 
 // Small segments make schedules cheap. What the user declared stays.
@@ -68,7 +54,8 @@ Counts RunAll(const RegistrationStress& stress, const RankCounts& ranks, Registr
   for (uint64_t index = 0; index < stress.schedules && counts.failures == 0; ++index, ++counts.schedules) {
     progress.Show(index);
     const auto plant = index == planted ? stress.plant : RegistrationPlant::kNone;
-    const Schedule schedule = MakeSchedule(stress.seed, stress.first + index, ranks.Of(index, stress.schedules), plant);
+    const Schedule schedule =
+        MakeSchedule(stress.seed, stress.first + index, RanksOf(index, stress.schedules, ranks), plant);
     if (plant != RegistrationPlant::kNone) {
       std::cout << "planted: " << NameOf(kPlants, plant) << " in schedule " << schedule.number << ", rank "
                 << schedule.victim << ", step " << schedule.planted_at << '\n';

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "tools/cli/stress/emulator_lines.h"
+
 namespace commpool::cli {
 
 namespace {

@@ -10,7 +10,6 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "commpool/status.h"
@@ -52,9 +51,6 @@ class StressRanks {
   std::vector<StressRank> ranks_;
   int second_from_ = 0;
 };
-
-// What the emulator has to say, a line each: `function` is one of extension.h's that write lines.
-std::vector<std::string> EmulatorLines(const internal::Driver& driver, const char* function);
 
 }  // namespace commpool::cli
 
