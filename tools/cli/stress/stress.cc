@@ -99,7 +99,8 @@ void AddStress(CLI::App& app, int& exit_code) {
   command.footer(
       "Examples:\n"
       "  commpool stress engine --operations 1000000 --threads 4\n"
-      "  commpool stress registration --schedules 10000");
+      "  commpool stress registration --schedules 10000\n"
+      "  commpool stress ranks --schedules 2000");
   CLI::App& engine = *command.add_subcommand("engine", "Pools that grow, on one emulated device");
   auto stress = std::make_shared<EngineStress>();
   engine.add_option("--operations", stress->operations, "Steps of all threads together")
@@ -116,6 +117,7 @@ void AddStress(CLI::App& app, int& exit_code) {
   AddChoice(engine, "--plant", stress->plant, kPlants, "A fault that must be found");
   engine.callback([stress, &exit_code] { exit_code = Run(*stress); });
   AddStressRegistration(command, exit_code);
+  AddStressRanks(command, exit_code);
 }
 
 }  // namespace commpool::cli

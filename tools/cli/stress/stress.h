@@ -7,6 +7,7 @@
 namespace commpool::cli {
 
 void AddStressRegistration(CLI::App& stress_command, int& exit_code);
+void AddStressRanks(CLI::App& stress_command, int& exit_code);
 
 }  // namespace commpool::cli
 
