@@ -200,6 +200,7 @@ void EmulatedCommunicator::Interrupt() {
 
 void EmulatedCommunicator::Abort() {
   Interrupt();
+  KeepMemoryOfWindows();
   DropRegistrations();
   JoinThread();
 }

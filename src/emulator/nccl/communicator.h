@@ -165,6 +165,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   ncclResult_t FailControl(const char* call, const Status& status);
   std::vector<int> AllRanks() const;
   void Stop();
+  void KeepMemoryOfWindows() const;
   void DropRegistrations();
   void ReportLeftovers() const;
   void JoinThread();

@@ -1,4 +1,6 @@
 // The part of a communicator that runs on its progress thread.
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,9 +9,25 @@
 #include "src/emulator/nccl/header_message.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
+#include "src/emulator/nccl/releases.h"
 #include "src/emulator/nccl/ring.h"
 
 namespace commpool::internal::emulated_nccl {
+
+namespace {
+
+// NCCL 2.28.9 on H200s: nothing tells a symmetric kernel that a rank of it is lost. It spins until the process ends;
+// ncclCommAbort, or a revoke, waits for it or does not help.
+bool NeverEnds(const PendingCollective& pending, const Status& status) {
+  return pending.plan.symmetric && status.code() == StatusCode::kRemoteFailure &&
+         ClaimedVersion() < kFirstThatAbortsSymmetricKernels;
+}
+
+[[noreturn]] void WaitForTheEndOfTheProcess() {
+  for (;;) pause();
+}
+
+}  // namespace
 
 void EmulatedCommunicator::Run() {
   while (std::unique_ptr<PendingCollective> pending = queue_.TakeNext()) {
@@ -25,6 +43,10 @@ void EmulatedCommunicator::Execute(PendingCollective& pending) {
   if (!succeeded && async_error() == ncclSuccess) {
     const Status status = RunCollective(pending, &end_us);
     succeeded = status.ok() || ended_early();
+    if (NeverEnds(pending, status)) {
+      if (!succeeded) Fail(status, CollectiveName(pending.request.kind));
+      WaitForTheEndOfTheProcess();
+    }
     if (!succeeded) Fail(status, CollectiveName(pending.request.kind));
   }
   // NCCL's kernel waits for a lost rank until this rank ends its communicator, and leaves quietly then.

@@ -16,6 +16,8 @@ inline constexpr int kFirstWithWindows = 22700;
 inline constexpr int kFirstWithNullWindows = 22902;
 // src/init.cc of 2.29.7: ending a communicator takes its windows down.
 inline constexpr int kFirstThatDropsWindows = 22907;
+// NCCL 2.29.7's release notes: an abort ends symmetric kernels.
+inline constexpr int kFirstThatAbortsSymmetricKernels = 22907;
 // NCCL 2.30.3's release notes: elastic buffers, that is windows of several physical handles and of host memory;
 // averages in symmetric kernels.
 inline constexpr int kFirstWithSegmentedWindows = 23003;

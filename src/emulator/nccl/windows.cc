@@ -239,6 +239,16 @@ ncclResult_t EmulatedCommunicator::DeregisterWindow(ncclWindow_t window) {
   return ncclSuccess;
 }
 
+// NCCL 2.28.9 on H200s: what was a window when its communicator was aborted never comes back, though its owner unmaps
+// and releases it.
+void EmulatedCommunicator::KeepMemoryOfWindows() const {
+  if (ClaimedVersion() >= kFirstThatDropsWindows) return;
+  for (const auto& window : windows_.windows()) {
+    CUmemGenericAllocationHandle kept = 0;
+    GetDriver().cuMemRetainAllocationHandle(&kept, reinterpret_cast<void*>(window->mapping));
+  }
+}
+
 void EmulatedCommunicator::DropRegistrations() {
   const DriverFunctions& driver = GetDriver();
   for (const auto& window : windows_.windows()) {

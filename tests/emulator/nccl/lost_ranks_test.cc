@@ -1,6 +1,10 @@
 // What the ranks that are left can do when one is lost in a collective: abort, revoke, shrink. None of them hangs.
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <future>
 #include <thread>
 
 #include "tests/emulator/nccl/harness.h"
@@ -94,6 +98,37 @@ TEST_F(LostRanks, AreLeftBehindByARevokeAndAShrink) {
     EXPECT_EQ(Api().ncclCommDestroy(child), ncclSuccess);
   });
   EXPECT_EQ(revoked.load(), 2);
+}
+
+// NCCL 2.28.9 on H200s: neither the stream nor the abort ever comes back. In a process of its own, for it ends only so.
+[[noreturn]] void ExitInsideAWindowCollective() {
+  std::promise<void> registered;
+  RunRanks(2, [&](Rank& rank) {
+    const DeviceMemory memory(rank.rank, 4096);
+    ncclWindow_t window = nullptr;
+    Api().ncclCommWindowRegister(rank.comm, memory.data(), 4096, &window, NCCL_WIN_COLL_SYMMETRIC);
+    if (rank.rank == 1) {
+      registered.get_future().wait();
+      Api().ncclCommAbort(rank.comm);
+      for (;;) pause();
+    }
+    registered.set_value();
+    Api().ncclAllReduce(memory.data(), memory.data(), 1, ncclFloat, ncclSum, rank.comm, rank.stream);
+    ncclResult_t error = ncclSuccess;
+    while (error == ncclSuccess) Api().ncclCommGetAsyncError(rank.comm, &error);
+    const bool local = Api().ncclCommWindowDeregister(rank.comm, window) == ncclSuccess;
+    auto aborted = std::async(std::launch::async, [&] { return Api().ncclCommAbort(rank.comm); });
+    const bool waits = aborted.wait_for(std::chrono::milliseconds(300)) == std::future_status::timeout;
+    const bool busy = Api().cuStreamQuery(rank.stream) == CUDA_ERROR_NOT_READY;
+    _exit((error == ncclRemoteError ? 0 : 1) | (local ? 0 : 2) | (waits ? 0 : 4) | (busy ? 0 : 8));
+  });
+  _exit(16);
+}
+
+using LostRanksDeathTest = LostRanks;  // runs first, before there are threads
+
+TEST_F(LostRanksDeathTest, AreWaitedForInACollectiveOnWindowsUntilTheProcessEnds) {
+  EXPECT_EXIT(ExitInsideAWindowCollective(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(LostRanks, EndASplitOfTheirPeers) {

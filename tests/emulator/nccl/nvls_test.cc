@@ -1,4 +1,7 @@
 // Which windows NVLink multicast could serve, and what is said of the others.
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -46,6 +49,21 @@ class Nvls : public EmulatedNccl {
     });
   }
 
+  // In a process of its own: NCCL keeps the memory of windows that it aborts.
+  [[noreturn]] static void ExitAfterAborts() {
+    std::atomic<int> unbound = 0;
+    RunRanks(3, [&](Rank& rank) {
+      const DeviceMemory memory(rank.rank, kGood);
+      ncclWindow_t window = nullptr;
+      Api().ncclCommWindowRegister(rank.comm, memory.data(), kGood, &window, 0);
+      const bool bound = WhyNot(memory.data()) == std::string();
+      Api().ncclCommAbort(rank.comm);
+      rank.comm = nullptr;
+      if (bound && WhyNot(memory.data()) == std::nullopt) ++unbound;
+    });
+    _exit(unbound.load() == 3 ? 0 : 1);
+  }
+
   static std::string Log() {
     std::ifstream file(kLogFile);
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -90,15 +108,10 @@ TEST_F(Nvls, AFailedBindLeavesAnOrdinaryWindow) {
   ExpectWindows(3, kGood, "cuMulticastBindMem failed with error 2");
 }
 
-TEST_F(Nvls, LetsGoOfMemoryWhenTheCommunicatorIsAborted) {
-  RunRanks(3, [&](Rank& rank) {
-    const DeviceMemory memory(rank.rank, kGood);
-    ncclWindow_t window = nullptr;
-    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), kGood, &window, 0), ncclSuccess);
-    EXPECT_EQ(Api().ncclCommAbort(rank.comm), ncclSuccess);
-    rank.comm = nullptr;
-    EXPECT_EQ(WhyNot(memory.data()), std::nullopt);
-  });
+using NvlsDeathTest = Nvls;  // runs first, before there are threads
+
+TEST_F(NvlsDeathTest, IsOverWhenTheCommunicatorIsAborted) {
+  EXPECT_EXIT(ExitAfterAborts(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(Nvls, WantsLocalRegistrationsAligned) {
