@@ -10,7 +10,7 @@
  *  3. Pools and scopes are numbers, never reused: a call on one that has ended is an error, not a crash. 0 is none.
  *  4. A caller owns the pools, scopes, captures, holders and blocks that it made, and ends each with its matching call.
  *  5. Streams and communicators are the caller's and must outlive their use here: commpool_release_stream comes before
- *     cuStreamDestroy, commpool_pool_deregister (or abandon) before ncclCommDestroy (or abort).
+ *     cuStreamDestroy, commpool_pool_deregister (or abandon_live) before ncclCommDestroy (or abort).
  *  6. Any thread may call any function. Calls marked COLLECTIVE are made by every rank of the pool's home communicator,
  *     in one order, on the thread that uses the communicator, at the same place among its collectives.
  *  7. An allocation or a free is never COLLECTIVE and never calls NCCL.
@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define COMMPOOL_VERSION_MAJOR 0
-#define COMMPOOL_VERSION_MINOR 1
+#define COMMPOOL_VERSION_MINOR 2
 #define COMMPOOL_VERSION_PATCH 0
 #define COMMPOOL_VERSION (COMMPOOL_VERSION_MAJOR * 10000 + COMMPOOL_VERSION_MINOR * 100 + COMMPOOL_VERSION_PATCH)
 
@@ -124,6 +124,10 @@ typedef enum commpool_moves {
  * where it failed. Called in COLLECTIVE calls alone, on their thread. */
 typedef int (*commpool_all_gather)(const void* sent, void* received, size_t bytes, void* context);
 
+/* A rank of home is lost: called once a home, on a thread of the library's; it may call NCCL, not commpool. Where
+ * `in_flight` is not 0 a collective on the pool's windows may wait for that rank for ever: end the process. */
+typedef void (*commpool_on_lost_rank)(int rank, int in_flight, void* context);
+
 typedef struct commpool_pool_options {
   size_t struct_bytes;        /* set by commpool_pool_options_init */
   const char* name;           /* for messages and statistics; copied; default "pool" */
@@ -149,7 +153,9 @@ typedef struct commpool_pool_options {
 
   commpool_user_allocate user_allocate; /* of a USER pool */
   commpool_user_free user_free;
-  void* user_context; /* must outlive the pool's last block */
+  void* user_context;                 /* must outlive the pool's last block */
+  commpool_on_lost_rank on_lost_rank; /* of a symmetric pool; default null */
+  void* lost_rank_context;
 } commpool_pool_options;
 
 /* Each commpool_pools_* is also there for one pool, inline: commpool_pool_reserve(pool, bytes). A thread that owns the
@@ -331,9 +337,20 @@ COMMPOOL_API commpool_status commpool_pool_register_pending(commpool_pool pool, 
 COMMPOOL_API commpool_status commpool_pools_deregister(const commpool_pool* pools,
                                                        struct ncclComm* const* communicators, size_t count);
 
-/* Drops every handle of a communicator that was aborted, revoked or lost a rank; calls nothing. Not collective, but
+/* After a loss: ends this rank's registrations with a communicator that is still alive, without any other rank. Then
+ * abort it, and close (local, once all are abandoned). Waits for the device, as deregister does. Not collective, but
  * made on every rank that has it: until then growth and register_with are DISAGREEMENT on all. Idempotent. */
+COMMPOOL_API commpool_status commpool_pool_abandon_live(commpool_pool pool, struct ncclComm* communicator);
+/* The same for one that was aborted, revoked or destroyed before: drops its handles and calls nothing. */
 COMMPOOL_API commpool_status commpool_pool_abandon(commpool_pool pool, struct ncclComm* communicator);
+
+/* Moves symmetric pools to other homes, smaller or larger: after a loss or a deadline, or when ranks join, which call
+ * create over that communicator. COLLECTIVE over it; those with fewer segments make the others'. FAILED_PRECONDITION on
+ * all, with their number, while blocks, graphs or registrations are left. Where it fails the pools have no home. */
+COMMPOOL_API commpool_status commpool_pools_rehome(const commpool_pool* pools, struct ncclComm* const* communicators,
+                                                   size_t count);
+/* The first rank of home that is known to be lost; -1: none. To ask before a launch: some nanoseconds. */
+COMMPOOL_API commpool_status commpool_pool_lost_rank(commpool_pool pool, int* rank);
 
 /* The window that holds `pointer` on a communicator, and its offset there, the same on every rank for blocks of the
  * same place in the sequence of calls. No lock, no driver call: a few nanoseconds. NOT_FOUND where there is none. */
@@ -372,6 +389,7 @@ typedef struct commpool_statistics {
   uint64_t cached_bytes; /* of free_bytes: in threads' caches, and taken from there when the pool runs out */
   uint64_t moved_bytes;  /* of pages that an expandable pool moved */
   uint64_t host_waits;   /* for work on the device, inside allocations */
+  uint64_t held_bytes;   /* of windows whose communicator ended first: NCCL before 2.29.7 keeps them for good */
 } commpool_statistics;
 
 /* Peaks may miss what a thread's cache handed out and took back between two changes of the pool's free memory. */

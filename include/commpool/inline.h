@@ -77,6 +77,10 @@ static inline commpool_status commpool_pool_register_with(commpool_pool pool, st
   return commpool_pools_register_with(&pool, &communicator, 1);
 }
 
+static inline commpool_status commpool_pool_rehome(commpool_pool pool, struct ncclComm* communicator) {
+  return commpool_pools_rehome(&pool, &communicator, 1);
+}
+
 static inline commpool_status commpool_pool_deregister(commpool_pool pool, struct ncclComm* communicator) {
   return commpool_pools_deregister(&pool, &communicator, 1);
 }

@@ -42,6 +42,9 @@ enum class Frees { kDeferred = COMMPOOL_FREES_DEFERRED, kOrdered = COMMPOOL_FREE
 enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
 enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
 
+// What the program knows of a communicator that it abandons: NCCL cannot be asked about one that has ended.
+enum class CommunicatorLife { kAlive, kEnded };
+
 // A pool's memory by functions without a context: see commpool_pool_functions.
 struct PlainFunctions {
   commpool_plain_allocate allocate = nullptr;
@@ -81,6 +84,8 @@ struct PoolOptions {
   std::string name = "pool";
   UserFunctions user = {};
   Agreement agreement = {};
+  commpool_on_lost_rank on_lost_rank = nullptr;
+  void* lost_rank_context = nullptr;
 };
 
 // A figure of a pool: now, at most since the peaks were reset, and all told.
@@ -106,6 +111,7 @@ struct Statistics {
   std::uint64_t cached_bytes = 0;
   std::uint64_t moved_bytes = 0;
   std::uint64_t host_waits = 0;
+  std::uint64_t held_bytes = 0;
 };
 
 struct WindowPlace {
@@ -184,7 +190,18 @@ class Pool {
   }
   Result<std::uint64_t> register_pending() { return Counted(commpool_pool_register_pending); }
   Status deregister(Communicator communicator) { return detail::FromC(commpool_pool_deregister(pool_, communicator)); }
-  Status abandon(Communicator communicator) { return detail::FromC(commpool_pool_abandon(pool_, communicator)); }
+  // Before ncclCommAbort; kEnded is for one that was aborted before.
+  Status abandon(Communicator communicator, CommunicatorLife life = CommunicatorLife::kAlive) {
+    const bool alive = life == CommunicatorLife::kAlive;
+    return detail::FromC((alive ? commpool_pool_abandon_live : commpool_pool_abandon)(pool_, communicator));
+  }
+  Status rehome(Communicator communicator) { return detail::FromC(commpool_pool_rehome(pool_, communicator)); }
+  // -1 where there is none, and of a pool that is not symmetric.
+  int lost_rank() const {
+    int rank = -1;
+    commpool_pool_lost_rank(pool_, &rank);
+    return rank;
+  }
 
   // Figures.
   Result<Statistics> stats() const {
@@ -227,6 +244,8 @@ class Pool {
     c_options.user_allocate = options.user.allocate;
     c_options.user_free = options.user.free;
     c_options.user_context = options.user.context;
+    c_options.on_lost_rank = options.on_lost_rank;
+    c_options.lost_rank_context = options.lost_rank_context;
     return c_options;
   }
 
@@ -248,6 +267,7 @@ class Pool {
     statistics.cached_bytes = figures.cached_bytes;
     statistics.moved_bytes = figures.moved_bytes;
     statistics.host_waits = figures.host_waits;
+    statistics.held_bytes = figures.held_bytes;
     return statistics;
   }
 

@@ -67,6 +67,9 @@ class PoolGroup {
   Status deregister(const std::vector<Communicator>& communicators) {
     return WithCommunicators(commpool_pools_deregister, communicators);
   }
+  Status rehome(const std::vector<Communicator>& communicators) {
+    return WithCommunicators(commpool_pools_rehome, communicators);
+  }
 
   Status verify() { return detail::FromC(commpool_pools_verify(handles_.data(), handles_.size())); }
   Status close() { return detail::FromC(commpool_pools_close(handles_.data(), handles_.size())); }

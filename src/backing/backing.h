@@ -53,6 +53,8 @@ class Segment {
   virtual Status Grant(int peer) = 0;
   virtual Status Revoke(int peer) = 0;
 
+  // The addresses stay reserved when the memory goes. Does nothing where the backing's own free ends both.
+  virtual void KeepAddresses() {}
   // Frees now and says what failed; the destructor does the same and logs. At most one of them calls the driver.
   virtual Status Release() = 0;
   // After a sticky context error, or at exit: the segment calls the driver no more, and its memory ends with the

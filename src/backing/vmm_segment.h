@@ -29,6 +29,7 @@ class VmmSegment : public Segment {
   const PhysicalMemory* memory() const override { return memory_.valid() ? &memory_ : nullptr; }
   Status Grant(int peer) override;
   Status Revoke(int peer) override;
+  void KeepAddresses() override { range_.Abandon(); }
   Status Release() override;
   void Abandon() override;
 

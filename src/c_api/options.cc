@@ -165,6 +165,8 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given) {
   configuration.segment_bytes = options.segment_bytes;
   configuration.mode = options.mode == COMMPOOL_MODE_EXPANDABLE ? Mode::kExpandable : Mode::kFixed;
   configuration.moves = options.moves == COMMPOOL_MOVES_EAGER ? Moves::kEager : Moves::kUnderPressure;
+  configuration.on_lost_rank = options.on_lost_rank;
+  configuration.lost_rank_context = options.lost_rank_context;
   configuration.granularity_bytes = options.granularity_bytes;
   configuration.release_threshold_bytes = options.release_threshold_bytes;
   configuration.limit_bytes = options.limit_bytes;

@@ -58,6 +58,7 @@ commpool_statistics StatisticsOf(const PoolStatistics& figures) {
   statistics.cached_bytes = figures.cached_bytes;
   statistics.moved_bytes = figures.moved_bytes;
   statistics.host_waits = figures.host_waits;
+  statistics.held_bytes = figures.held_bytes;
   return statistics;
 }
 
@@ -110,7 +111,19 @@ commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* reg
 }
 
 commpool_status commpool_pool_abandon(commpool_pool pool, ncclComm* communicator) {
-  return WithPool(pool, [&](Pool& found) { return found.AbandonCommunicator(communicator); });
+  return WithPool(pool, [&](Pool& found) { return found.AbandonCommunicator(communicator, CommunicatorLife::kEnded); });
+}
+
+commpool_status commpool_pool_abandon_live(commpool_pool pool, ncclComm* communicator) {
+  return WithPool(pool, [&](Pool& found) { return found.AbandonCommunicator(communicator, CommunicatorLife::kAlive); });
+}
+
+commpool_status commpool_pool_lost_rank(commpool_pool pool, int* rank) {
+  return WithPool(pool, [&](Pool& found) -> Status {
+    if (rank == nullptr) return NullOutput();
+    *rank = found.LostRank();
+    return Status();
+  });
 }
 
 commpool_status commpool_window_of(const void* pointer, ncclComm* communicator, ncclWindow_vidmem** window,

@@ -108,6 +108,10 @@ commpool_status commpool_pools_deregister(const commpool_pool* pools, ncclComm* 
   return WithCommunicators(pools, communicators, count, &Pool::Deregister);
 }
 
+commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
+  return WithCommunicators(pools, communicators, count, &Pool::Rehome);
+}
+
 commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {
   return ForPools(pools, count, [](Pool& pool, size_t) { return pool.Verify(); });
 }

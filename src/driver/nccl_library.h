@@ -28,6 +28,8 @@ struct NcclLibrary {
   bool has_windows() const { return ncclCommWindowRegister != nullptr && version >= 22700; }
   // Windows over host memory, since 2.30.3 (and for device-side use only).
   bool has_host_windows() const { return has_windows() && version >= 23003; }
+  // Windows end with their communicator, since 2.29.7; before, an abort keeps their memory for good.
+  bool ends_windows_in_abort() const { return version >= 22907; }
 
   // Why not, for refusals: empty where it has them.
   std::string WhyNoLocalRegistration() const;

@@ -55,6 +55,13 @@ SegmentRange Heap::RemoveSegment(SegmentIndex index) {
   return range;
 }
 
+void Heap::BeginAgain() {
+  COMMPOOL_CHECK(segments_.empty(), "a heap begins again that still has segments");
+  next_index_ = 0;
+  histories_ = {};
+  touches_ = 0;
+}
+
 bool Heap::IsWhollyFree(SegmentIndex index) const {
   const auto found = segments_.find(index);
   return found != segments_.end() && found->second->held_blocks == 0;

@@ -38,6 +38,8 @@ class Heap {
   bool IsWhollyFree(SegmentIndex index) const;
   std::vector<SegmentIndex> WhollyFreeSegments() const;
   uint32_t segments_ever() const { return next_index_; }
+  // The next segment is the first again, and placement forgets its past. REQUIRES: there is no segment.
+  void BeginAgain();
 
   // The best fit, cut to size and live, with the uses that it had as a free block; null where none fits. A graph takes
   // idle memory of the whole pool where its own does not suffice. A block that rests and has the very size goes first.

@@ -79,6 +79,9 @@ class Ledger {
   // Whether the segment holds nothing but free memory that nobody uses any more.
   bool IsIdle(SegmentIndex segment) const;
 
+  // REQUIRES: there is no segment.
+  void BeginAgain() { heap_.BeginAgain(); }
+
   // Addresses of an expandable pool: a segment without memory, and the pages that come, go and move in it.
   SegmentIndex AddTerritory(const SegmentRange& range, Space space);
   // REQUIRES: no page lies in it.

@@ -104,6 +104,13 @@ bool SymmetricEngine::IsIdle(SegmentIndex segment) const { return ledger_.IsIdle
 
 uint32_t SymmetricEngine::SegmentsEver() const { return ledger_.heap().segments_ever(); }
 
+void SymmetricEngine::BeginEpoch() {
+  COMMPOOL_CHECK(deferred_.empty(), "an epoch begins while a free waits for other ranks");
+  ledger_.BeginAgain();
+  log_ = SequenceLog();
+  next_sequence_ = 0;
+}
+
 Result<BlockView> SymmetricEngine::Find(Address address) const { return ledger_.Find(address); }
 
 void SymmetricEngine::NoteCollective(SequenceCall call, uint64_t value) { log_.Append(call, value); }

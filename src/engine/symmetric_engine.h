@@ -68,6 +68,10 @@ class SymmetricEngine final : public Engine {
   bool IsWhollyFree(SegmentIndex segment) const;
   uint32_t SegmentsEver() const;  // the index that the next segment gets
 
+  // The sequence and the numbers of segments begin anew: from here on equal calls place equally on this rank and on one
+  // that has just begun. REQUIRES: there is no segment.
+  void BeginEpoch();
+
   Result<BlockView> Find(Address address) const override;
 
   // The rolling hash and the calls that it covers; the last calls are kept so that ranks which differ can name the

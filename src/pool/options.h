@@ -32,6 +32,8 @@ struct PoolConfiguration {
   engine::FreeOrder frees = engine::FreeOrder::kDeferred;
   commpool_all_gather all_gather = nullptr;
   void* all_gather_context = nullptr;
+  commpool_on_lost_rank on_lost_rank = nullptr;
+  void* lost_rank_context = nullptr;
   Mode mode = Mode::kFixed;
   Moves moves = Moves::kEager;
   uint64_t deadline_ms = 60000;

@@ -86,6 +86,7 @@ PoolStatistics Pool::Statistics() const {
   statistics.cached_bytes = blocks.cached_bytes;
   statistics.registered_segments = parts_->registrations.registrations();
   statistics.pending_segments = parts_->registrations.pending(parts_->segments.count());
+  statistics.held_bytes = parts_->registrations.held_bytes();
   statistics.failed_allocations = parts_->events.failed_allocations.load(std::memory_order_relaxed);
   statistics.moved_bytes = parts_->events.moved_bytes.load(std::memory_order_relaxed);
   statistics.host_waits = parts_->events.host_waits.load(std::memory_order_relaxed);

@@ -84,7 +84,12 @@ class Pool final : public BlockOwner {
   Status RegisterWith(ncclComm_t communicator) { return mode_->RegisterWith(communicator); }
   Result<uint64_t> RegisterPending() { return mode_->RegisterPending(); }
   Status Deregister(ncclComm_t communicator) { return mode_->Deregister(communicator); }
-  Status AbandonCommunicator(ncclComm_t communicator) { return mode_->AbandonCommunicator(communicator); }
+  Status Rehome(ncclComm_t communicator) { return mode_->Rehome(communicator); }
+  int LostRank() const { return mode_->LostRank(); }
+  // Gives it up without any other rank.
+  Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
+    return mode_->AbandonCommunicator(communicator, life);
+  }
   Result<WindowPlace> WindowOf(CUdeviceptr address, ncclComm_t communicator) const {
     return parts_->registrations.Find(communicator, address);
   }

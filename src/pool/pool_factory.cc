@@ -9,8 +9,8 @@
 #include "src/pool/growing/expandable_grower.h"
 #include "src/pool/growing/fixed_grower.h"
 #include "src/pool/growing/growing_mode.h"
+#include "src/pool/symmetric/open_channel.h"
 #include "src/pool/symmetric/symmetric_mode.h"
-#include "src/registration/home_channel.h"
 
 namespace commpool::internal {
 
@@ -93,16 +93,6 @@ std::shared_ptr<Pool> MakeGrowingPool(Ingredients ingredients) {
   return Pool::Make(std::move(parts), std::move(mode));
 }
 
-Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const DeviceState& device,
-                                                      const Communicator& home,
-                                                      const PoolConfiguration& configuration) {
-  if (configuration.all_gather != nullptr) {
-    return MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context);
-  }
-  ContextGuard guard(driver, device.context());
-  return OpenHomeChannel(driver, home, configuration.deadline_ms);
-}
-
 Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
   const Capability capability = backing.CanRegisterWindow();
   if (!capability.available) return Status(StatusCode::kNotSupported, capability.reason);
@@ -121,7 +111,8 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
   if (!home.ok()) return home.status();
   Result<std::shared_ptr<DeviceState>> home_device = devices.Get(home->device);
   if (!home_device.ok()) return home_device.status();
-  Result<std::unique_ptr<AgreementChannel>> channel = OpenChannel(driver, **home_device, *home, configuration);
+  Result<std::unique_ptr<AgreementChannel>> channel =
+      OpenChannel(driver, (*home_device)->context(), *home, configuration);
   if (!channel.ok()) return channel.status();
 
   Result<Ingredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
@@ -158,7 +149,7 @@ Status RefusePool(const Driver& driver, DeviceTable& devices, const PoolConfigur
   if (!home.ok()) return why;
   Result<std::shared_ptr<DeviceState>> device = devices.Get(home->device);
   if (!device.ok()) return why;
-  Result<std::unique_ptr<AgreementChannel>> channel = OpenChannel(driver, **device, *home, configuration);
+  Result<std::unique_ptr<AgreementChannel>> channel = OpenChannel(driver, (*device)->context(), *home, configuration);
   if (!channel.ok()) {
     return Status(why.code(), why.message() + "; the other ranks could not be told: " + channel.status().message());
   }

@@ -12,6 +12,7 @@
 
 #include "commpool/status.h"
 #include "src/pool/blocks/block_rules.h"
+#include "src/registration/communicator.h"
 #include "src/stream/stream_key.h"
 
 namespace commpool::internal {
@@ -45,7 +46,11 @@ class PoolMode : public BlockRules {
   virtual Status RegisterWith(ncclComm_t communicator) = 0;
   virtual Result<uint64_t> RegisterPending() = 0;
   virtual Status Deregister(ncclComm_t communicator) = 0;
-  virtual Status AbandonCommunicator(ncclComm_t communicator) = 0;
+  // To another home communicator; a pool that is not symmetric has none.
+  virtual Status Rehome(ncclComm_t communicator) = 0;
+  // The first rank of home that is known to be lost; -1 where none is.
+  virtual int LostRank() const { return -1; }
+  virtual Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) = 0;
 };
 
 }  // namespace commpool::internal

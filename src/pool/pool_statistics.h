@@ -17,6 +17,7 @@ struct PoolStatistics {
   uint64_t cached_bytes = 0;
   uint64_t moved_bytes = 0;
   uint64_t host_waits = 0;
+  uint64_t held_bytes = 0;
 };
 
 // What happened to a pool, counted where it happens. Any thread.

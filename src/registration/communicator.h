@@ -19,6 +19,12 @@ struct Communicator {
   uint64_t number = 0;  // of a symmetric pool's: its place in collective calls; home's is 0
 };
 
+// What a program says of a communicator that it gives up: NCCL cannot be asked about one that has ended.
+enum class CommunicatorLife {
+  kAlive,  // NCCL may be called with it
+  kEnded,  // aborted, destroyed or revoked
+};
+
 // kInvalidArgument for null, kNotSupported where there is no NCCL, kCommunicatorError for one that is aborted or
 // failed; a nonblocking one that is still busy is awaited until the deadline (kDeadlineExceeded). A pointer to a
 // destroyed communicator cannot be told from a live one by NCCL's API: see rule 5.

@@ -15,6 +15,12 @@ void Divergence::Note(const Status& difference) {
   known_.store(!difference.ok(), std::memory_order_release);
 }
 
+void Divergence::Forget() {
+  MutexLock lock(mutex_);
+  first_ = Status();
+  known_.store(false, std::memory_order_release);
+}
+
 Status SequencesDiffer(const std::string& difference) {
   return Status(StatusCode::kDisagreement,
                 "the sequences of calls differ, so blocks are at different offsets: " + difference);

@@ -17,6 +17,8 @@ class Divergence {
   // OK, or kDisagreement with the first difference that was noted: later ones follow from it.
   Status status() const;
   void Note(const Status& difference);
+  // A new sequence of calls begins.
+  void Forget();
 
  private:
   std::atomic<bool> known_{false};

@@ -72,7 +72,7 @@ class DomainTable {
   uint64_t next() const { return next_; }
 
  private:
-  const int home_ranks_;
+  int home_ranks_;
   uint64_t next_ = kHome + 1;
   std::map<uint64_t, Members> members_;
 };

@@ -65,6 +65,7 @@ std::string Encode(const Intent& intent) {
   Write(writer, intent.readiness);
   Write(writer, intent.freed);
   writer.Text(intent.claim);
+  Write(writer, intent.segments);
   return writer.Take();
 }
 
@@ -83,6 +84,7 @@ std::optional<Intent> DecodeIntent(std::string_view bytes) {
   intent.readiness = ReadStatus(reader);
   intent.freed = ReadNumbers(reader);
   intent.claim = reader.Text();
+  intent.segments = ReadNumbers(reader);
   return reader.ok() ? std::make_optional(std::move(intent)) : std::nullopt;
 }
 
@@ -94,6 +96,7 @@ std::string Encode(const Agreed& agreed) {
   writer.Number(static_cast<uint64_t>(agreed.rank_with_least_memory));
   writer.Number(static_cast<uint64_t>(agreed.rank_with_most_live_blocks));
   Write(writer, agreed.freed);
+  Write(writer, agreed.segments);
   Write(writer, agreed.claims);
   writer.Text(agreed.findings);
   return writer.Take();
@@ -108,6 +111,7 @@ std::optional<Agreed> DecodeAgreed(std::string_view bytes) {
   agreed.rank_with_least_memory = static_cast<int>(reader.Number());
   agreed.rank_with_most_live_blocks = static_cast<int>(reader.Number());
   agreed.freed = ReadNumbers(reader);
+  agreed.segments = ReadNumbers(reader);
   agreed.claims = ReadStatus(reader);
   agreed.findings = reader.Text();
   return reader.ok() ? std::make_optional(std::move(agreed)) : std::nullopt;

@@ -27,12 +27,13 @@ struct Intent {
   uint64_t sequence_count = 0;  // calls so far, and their hash
   uint64_t sequence_hash = 0;
   int nccl_version = 0;
-  std::string pool = {};             // of create: its name
-  std::string options = {};          // of create: those that have to be the same on every rank
-  Status divergence = {};            // the difference between the sequences that this rank has heard of before
-  Status readiness = {};             // why this rank cannot take part, if it cannot
-  std::vector<uint64_t> freed = {};  // deferred frees of this rank, ascending
-  std::string claim = {};            // of communicators: src/registration/domain.h
+  std::string pool = {};                // of create: its name
+  std::string options = {};             // of create: those that have to be the same on every rank
+  Status divergence = {};               // the difference between the sequences that this rank has heard of before
+  Status readiness = {};                // why this rank cannot take part, if it cannot
+  std::vector<uint64_t> freed = {};     // deferred frees of this rank, ascending
+  std::string claim = {};               // of communicators: src/registration/domain.h
+  std::vector<uint64_t> segments = {};  // of create: the bytes of those that this rank has already
 };
 
 std::string Encode(const Intent& intent);
@@ -45,9 +46,10 @@ struct Agreed {
   int rank_with_least_memory = 0;
   uint64_t most_live_blocks = 0;
   int rank_with_most_live_blocks = 0;
-  std::vector<uint64_t> freed = {};  // blocks that every rank has freed, ascending
-  Status claims = {};                // whether what the ranks say of communicators goes together
-  std::string findings = {};         // of whoever judged the claims
+  std::vector<uint64_t> freed = {};     // blocks that every rank has freed, ascending
+  std::vector<uint64_t> segments = {};  // of create: the bytes of all; a rank may have the first ones alone
+  Status claims = {};                   // whether what the ranks say of communicators goes together
+  std::string findings = {};            // of whoever judged the claims
 };
 
 std::string Encode(const Agreed& agreed);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "src/base/bytes.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -24,6 +26,34 @@ Status Disagreement(const std::string& what, const std::string& difference) {
   return Status(StatusCode::kDisagreement, "ranks disagree on " + what + ": " + difference);
 }
 
+std::string NamesOf(const std::vector<uint64_t>& segments) {
+  constexpr size_t kShown = 8;
+  std::string names = std::to_string(segments.size()) + " segments";
+  for (size_t place = 0; place < segments.size() && place < kShown; ++place) {
+    names += (place == 0 ? ": " : ", ") + FormatBytes(segments[place]);
+  }
+  return segments.size() > kShown ? names + ", ..." : names;
+}
+
+const Intent& WithMostSegments(const std::vector<Intent>& intents) {
+  return *std::max_element(intents.begin(), intents.end(), [](const Intent& one, const Intent& other) {
+    return one.segments.size() < other.segments.size();
+  });
+}
+
+// A rank that joins, or that a loss caught in the middle of a growth, has the first segments of the others and makes
+// the rest.
+Status CheckSegments(const std::vector<Intent>& intents) {
+  const std::vector<uint64_t>& all = WithMostSegments(intents).segments;
+  for (size_t rank = 0; rank < intents.size(); ++rank) {
+    const std::vector<uint64_t>& mine = intents[rank].segments;
+    if (std::equal(mine.begin(), mine.end(), all.begin())) continue;
+    return Disagreement("the pool's segments",
+                        RankName(rank) + " has " + NamesOf(mine) + ", another rank " + NamesOf(all));
+  }
+  return Status();
+}
+
 Status CheckSame(const std::vector<Intent>& intents) {
   std::string difference =
       FirstDifference(intents, [](const Intent& intent) { return std::string(Name(intent.call)); });
@@ -43,7 +73,7 @@ Status CheckSame(const std::vector<Intent>& intents) {
   difference = FirstDifference(
       intents, [](const Intent& intent) { return "segment " + std::to_string(intent.segment_index) + " next"; });
   if (!difference.empty()) return Disagreement("the pool's segments", difference);
-  return Status();
+  return CheckSegments(intents);
 }
 
 Status CheckReadiness(const std::vector<Intent>& intents) {
@@ -76,7 +106,8 @@ uint64_t FirstWithAnotherSequence(const std::vector<Intent>& intents) {
 }
 
 Agreed Combine(const std::vector<Intent>& intents) {
-  Agreed agreed{.least_memory_left = UINT64_MAX, .freed = intents[0].freed};
+  Agreed agreed{
+      .least_memory_left = UINT64_MAX, .freed = intents[0].freed, .segments = WithMostSegments(intents).segments};
   for (size_t rank = 0; rank < intents.size(); ++rank) {
     const Intent& intent = intents[rank];
     agreed.granularity = std::max(agreed.granularity, intent.granularity);

@@ -13,7 +13,7 @@ RegistrationSet::~RegistrationSet() {
     Log(LogLevel::kWarning, std::to_string(registrations()) +
                                 " registrations outlive their pool: call close(), deregister() or abandon() first");
   }
-  for (const Communicator& communicator : Communicators()) Abandon(communicator.handle);
+  for (const Communicator& communicator : Communicators()) Forget(communicator.handle);
 }
 
 std::vector<Communicator> RegistrationSet::Communicators() const {
@@ -82,7 +82,9 @@ Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t
     member->ranges.erase(found);
   }
   HideWindow(communicator.handle, range);
-  return DeregisterRange(driver_, communicator, range, deadline_ms_);
+  Status status = DeregisterRange(driver_, communicator, range, deadline_ms_);
+  if (!status.ok()) NoteHeld(range);
+  return status;
 }
 
 Status RegistrationSet::Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments) {
@@ -100,7 +102,7 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
     Status status = RegisterOne(communicator, segment);
     if (!status.ok()) {
       for (const uint32_t index : made) static_cast<void>(DeregisterOne(communicator, index));
-      if (!known) Abandon(communicator.handle);
+      if (!known) Forget(communicator.handle);
       return status;
     }
     made.push_back(segment.index);
@@ -158,7 +160,7 @@ Status RegistrationSet::Remove(ncclComm_t communicator) {
     Status status = DeregisterOne(known, index);
     if (first.ok()) first = status;
   }
-  Abandon(communicator);
+  Forget(communicator);
   return first;
 }
 
@@ -171,7 +173,14 @@ Status RegistrationSet::RemoveAll() {
   return first;
 }
 
-void RegistrationSet::Abandon(ncclComm_t communicator) {
+uint64_t RegistrationSet::NoteHeld(const RegisteredRange& range) {
+  if (range.kind != RegistrationKind::kWindow || driver_.nccl.ends_windows_in_abort()) return 0;
+  MutexLock lock(mutex_);
+  held_[range.address] = range.bytes;
+  return range.bytes;
+}
+
+uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
   std::map<uint32_t, RegisteredRange> dropped;
   {
     MutexLock lock(mutex_);
@@ -180,7 +189,12 @@ void RegistrationSet::Abandon(ncclComm_t communicator) {
     }
     std::erase_if(members_, [&](const Member& member) { return member.communicator.handle == communicator; });
   }
-  for (const auto& [index, range] : dropped) HideWindow(communicator, range);
+  uint64_t held = 0;
+  for (const auto& [index, range] : dropped) {
+    HideWindow(communicator, range);
+    held += NoteHeld(range);
+  }
+  return held;
 }
 
 Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, CUdeviceptr address) const {
@@ -199,6 +213,13 @@ uint64_t RegistrationSet::registrations() const {
   uint64_t count = 0;
   for (const Member& member : members_) count += member.ranges.size();
   return count;
+}
+
+uint64_t RegistrationSet::held_bytes() const {
+  MutexLock lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& [address, held] : held_) bytes += held;
+  return bytes;
 }
 
 uint64_t RegistrationSet::pending(uint64_t segments) const {

@@ -1,8 +1,8 @@
 // Which segments of a pool are registered with which communicators: one registration for each pair (rule 3).
 //
-// One thread at a time, which holds the pool's collective lock, changes the set; any thread may abandon and look up
-// meanwhile. It makes no NCCL call under a lock of its own. It serves communicators by their numbers, home first, and
-// those of one number as they were added: every rank registers and deregisters in this order.
+// One thread at a time, which holds the pool's collective lock, changes the set; any thread may forget a communicator
+// and look up meanwhile. It makes no NCCL call under a lock of its own. It serves communicators by their numbers, home
+// first, and those of one number as they were added: every rank registers and deregisters in this order.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 
@@ -47,19 +47,23 @@ class RegistrationSet {
   // The same for the segments that a communicator lacks. Returns the number of registrations made.
   Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
 
-  // Drops every handle, also where NCCL reports an error, and returns the first error. The caller has quiesced.
+  // Drops every handle, also where NCCL reports an error, and returns the first error. The caller has quiesced. NCCL
+  // asks no other rank: this works beside a dead one, as long as the communicator is alive.
   Status DeregisterSegment(uint32_t index);
   Status Remove(ncclComm_t communicator);
   Status RemoveAll();
 
-  // Drops the communicator's handles without a call.
-  void Abandon(ncclComm_t communicator);
+  // Drops the handles of a communicator that has ended, without a call. Returns the bytes of windows that NCCL may hold
+  // for good.
+  uint64_t Forget(ncclComm_t communicator);
 
   // kNotFound where no window of the communicator holds the address. No lock.
   Result<WindowPlace> Find(ncclComm_t communicator, CUdeviceptr address) const;
 
   bool IsRegistered(uint32_t index) const;
   uint64_t registrations() const;
+  // Of windows whose communicator ended before them: NCCL before 2.29.7 holds their memory until the process ends.
+  uint64_t held_bytes() const;
   // Pairs of a segment (of `segments` in all) and a communicator that are not registered yet.
   uint64_t pending(uint64_t segments) const;
 
@@ -75,6 +79,8 @@ class RegistrationSet {
   // False where the communicator was abandoned meanwhile.
   bool Remember(ncclComm_t communicator, uint32_t index, const RegisteredRange& range);
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
+  // Notes that NCCL keeps a window of which it was not told that it ended. Returns its bytes, 0 where NCCL lets go.
+  uint64_t NoteHeld(const RegisteredRange& range);
 
   const Driver& driver_;
   const RegistrationKind kind_;
@@ -82,6 +88,7 @@ class RegistrationSet {
   WindowIndex& windows_;
   mutable Mutex mutex_{LockRank::kLeaf};
   std::vector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<CUdeviceptr, uint64_t> held_ COMMPOOL_GUARDED_BY(mutex_);  // bytes, once for all communicators
 };
 
 }  // namespace commpool::internal

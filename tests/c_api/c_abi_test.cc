@@ -84,6 +84,7 @@ TEST_F(CAbi, HandlesThatAreNoneAreNotFound) {
   void* pointer = &statistics;
   commpool_scope scope = 7;
   const int device = 1;
+  int lost_rank = 5;
   for (const commpool_pool handle : {commpool_pool{0}, commpool_pool{kNoPool}}) {
     const std::string name = "pool " + std::to_string(handle);
     Expect(commpool_pool_destroy(handle), none, name.c_str());
@@ -100,6 +101,9 @@ TEST_F(CAbi, HandlesThatAreNoneAreNotFound) {
     Expect(commpool_pool_register_pending(handle, nullptr), none, name.c_str());
     Expect(commpool_pool_deregister(handle, nullptr), none, name.c_str());
     Expect(commpool_pool_abandon(handle, nullptr), none, name.c_str());
+    Expect(commpool_pool_abandon_live(handle, nullptr), none, name.c_str());
+    Expect(commpool_pool_rehome(handle, nullptr), none, name.c_str());
+    Expect(commpool_pool_lost_rank(handle, &lost_rank), none, name.c_str());
     Expect(commpool_pool_statistics(handle, &statistics), none, name.c_str());
     Expect(commpool_pool_reset_peaks(handle), none, name.c_str());
     Expect(commpool_pool_functions(handle, &plain_allocate, &plain_free), none, name.c_str());
@@ -107,6 +111,7 @@ TEST_F(CAbi, HandlesThatAreNoneAreNotFound) {
   EXPECT_EQ(pointer, &statistics) << "outputs are not written";
   EXPECT_EQ(plain_allocate, nullptr);
   EXPECT_EQ(scope, 7u);
+  EXPECT_EQ(lost_rank, 5);
   Expect(commpool_scope_end(0), none, "scope 0");
   Expect(commpool_scope_end(kNoPool), none, "scope 987654");
 }
@@ -204,6 +209,15 @@ TEST_F(CAbi, NullCommunicatorsAreRefusedByAFixedPool) {
   EXPECT_NE(std::string(commpool_last_error()), "");
   EXPECT_EQ(commpool_pool_deregister(pool_, nullptr), COMMPOOL_OK) << "it never was registered";
   EXPECT_EQ(commpool_pool_abandon(pool_, nullptr), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_abandon_live(pool_, nullptr), COMMPOOL_OK);
+  Expect(commpool_pool_rehome(pool_, nullptr), COMMPOOL_NOT_SUPPORTED, "is not symmetric and has no home");
+}
+
+TEST_F(CAbi, AFixedPoolHasNoRankToLose) {
+  int rank = 5;
+  EXPECT_EQ(commpool_pool_lost_rank(pool_, &rank), COMMPOOL_OK);
+  EXPECT_EQ(rank, -1);
+  Expect(commpool_pool_lost_rank(pool_, nullptr), COMMPOOL_INVALID_ARGUMENT, "null");
 }
 
 TEST_F(CAbi, TheLastErrorIsTheThreadsOwn) {

@@ -119,7 +119,7 @@ class RankOfJob {
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
     const Status status = pool->Reserve(2 * kMiB);
-    pool->AbandonCommunicator(home_).or_throw();
+    pool->AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
     std::printf("rank %d: reserve failed (%d): %s\n", rank_, static_cast<int>(status.code()), status.message().c_str());
     std::fflush(stdout);

@@ -37,6 +37,7 @@ POOL_FLOORS = [
     ("captures",),
     ("segments",),
     ("pool_mode", "pool_parts"),
+    ("abandonment",),
     ("pool",),
     ("growing", "symmetric"),
     ("nvls_eligibility", "pool_factory", "scope_table"),

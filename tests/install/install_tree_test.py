@@ -111,11 +111,11 @@ class Limits(unittest.TestCase):
         (prefix / "lib/commpool/emulator").mkdir(parents=True)
         (prefix / "bin").mkdir()
         shutil.copy(installed.CUDA, prefix / "bin/commpool")
-        shutil.copy(installed.CUDA, prefix / "lib/libcommpool.so.0.1.0")
-        with open(prefix / "lib/libcommpool.so.0.1.0", "ab") as file:
+        shutil.copy(installed.CUDA, prefix / "lib/libcommpool.so.0.2.0")
+        with open(prefix / "lib/libcommpool.so.0.2.0", "ab") as file:
             file.write(bytes(portability.LIBRARY_BYTES))
-        [found] = install_tree.problems(prefix, "libcommpool.so.0.1.0")
-        self.assertRegex(found, r"libcommpool.so.0.1.0 has \d+ bytes, over 1500000")
+        [found] = install_tree.problems(prefix, "libcommpool.so.0.2.0")
+        self.assertRegex(found, r"libcommpool.so.0.2.0 has \d+ bytes, over 1500000")
 
 
 if __name__ == "__main__":

@@ -164,7 +164,8 @@ class UncalledMode final : public PoolMode {
   Status RegisterWith(ncclComm_t) override { return Uncalled(); }
   Result<uint64_t> RegisterPending() override { return Uncalled(); }
   Status Deregister(ncclComm_t) override { return Uncalled(); }
-  Status AbandonCommunicator(ncclComm_t) override { return Uncalled(); }
+  Status Rehome(ncclComm_t) override { return Uncalled(); }
+  Status AbandonCommunicator(ncclComm_t, CommunicatorLife) override { return Uncalled(); }
 
  private:
   static Status Uncalled() { return Status(StatusCode::kInternal, "a scope table calls no pool"); }

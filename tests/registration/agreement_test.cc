@@ -201,6 +201,22 @@ TEST(AgreementOnIntent, NamesTheRankWithOtherSegments) {
   ExpectDisagreement(intents, "ranks disagree on the pool's segments: rank 0: segment 0 next, rank 1: segment 4 next");
 }
 
+TEST(AgreementOnIntent, ARankThatJoinsHearsWhatTheOthersHave) {
+  std::vector<Intent> intents(3, Intent{.call = CollectiveCall::kCreate});
+  intents[1].segments = {2 << 20, 4 << 20};
+  intents[2].segments = {2 << 20};
+  EXPECT_EQ(Agree(intents).value().segments, intents[1].segments);
+}
+
+TEST(AgreementOnIntent, NamesTheRankWhoseMemoryIsNotTheBeginningOfTheOthers) {
+  std::vector<Intent> intents(3, Intent{.call = CollectiveCall::kCreate});
+  intents[0].segments = {2 << 20, 4 << 20};
+  intents[2].segments = {4 << 20};
+  ExpectDisagreement(intents,
+                     "ranks disagree on the pool's segments: rank 2 has 1 segments: 4 MiB, another rank 2 segments: "
+                     "2 MiB, 4 MiB");
+}
+
 TEST(AgreementOnIntent, ARankThatIsNotReadyFailsAllWithItsReason) {
   std::vector<Intent> intents(3, Reserving(4096));
   intents[1] = {.call = CollectiveCall::kReserve};  // it knows too little to be compared

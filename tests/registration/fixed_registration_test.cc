@@ -87,7 +87,7 @@ TEST_F(FixedRegistration, TrimKeepsRegisteredSegments) {
 
 TEST_F(FixedRegistration, DeregisteringWhatIsNotRegisteredDoesNothing) {
   ExpectOk({pool().Deregister(communicator())});
-  ExpectOk({pool().AbandonCommunicator(communicator())});
+  ExpectOk({pool().AbandonCommunicator(communicator(), CommunicatorLife::kEnded)});
 }
 
 TEST_F(FixedRegistration, DeregistersNothingWhileTheDeviceCannotBeWaitedFor) {

@@ -23,7 +23,26 @@ class Lifetimes : public SymmetricTest {
     return Run([&](Rank& rank) { return PoolOf(rank).Deregister(Of(communicators, rank)); });
   }
   Statuses Abandon(const std::vector<ncclComm_t>& communicators) {
-    return Run([&](Rank& rank) { return PoolOf(rank).AbandonCommunicator(Of(communicators, rank)); });
+    return Run([&](Rank& rank) {
+      return PoolOf(rank).AbandonCommunicator(Of(communicators, rank), CommunicatorLife::kEnded);
+    });
+  }
+  // The order after a loss, with no other rank in any of it.
+  Status LeaveHome(Rank& rank, CommunicatorLife life) {
+    const ContextGuard current(driver(), rank.context);
+    const auto abort = [&] { EXPECT_EQ(driver().nccl.ncclCommAbort(rank.communicator), ncclSuccess); };
+    if (life == CommunicatorLife::kEnded) abort();
+    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, life);
+    if (life == CommunicatorLife::kAlive) abort();
+    rank.communicator = nullptr;
+    return status;
+  }
+  uint64_t FreeMemory(const Rank& rank) const {
+    const ContextGuard current(driver(), rank.context);
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    EXPECT_EQ(driver().cuda.cuMemGetInfo(&free_bytes, &total_bytes), CUDA_SUCCESS);
+    return free_bytes;
   }
 };
 
@@ -41,6 +60,7 @@ TEST_F(Lifetimes, ACommunicatorDestroyedWithItsWindowsIsReported) {
 
 TEST_F(Lifetimes, AnAbortedCommunicatorIsAbandonedAsOftenAsOneLikes) {
   COMMPOOL_REQUIRE_EMULATOR("an abort would leave windows to NCCL");
+  AllowLeak("physical memory");
   const std::vector<ncclComm_t> second = group().ConnectFrom(0);
   ExpectOk(Register(second));
   ExpectOk(Run([&](Rank& rank) {
@@ -55,11 +75,64 @@ TEST_F(Lifetimes, AnAbortedCommunicatorIsAbandonedAsOftenAsOneLikes) {
   EXPECT_EQ(CallCount("ncclCommWindowDeregister"), calls);
 }
 
+TEST_F(Lifetimes, ALiveCommunicatorIsAbandonedWithItsWindows) {
+  COMMPOOL_REQUIRE_EMULATOR("calls are counted");
+  const std::vector<ncclComm_t> second = group().ConnectFrom(0);
+  ExpectOk(Register(second));
+  const uint64_t calls = CallCount("ncclCommWindowDeregister");
+  for (int number = 0; number <= last(); ++number) {  // one after another: no rank waits for the next
+    Rank& rank = group()[number];
+    ExpectOk({PoolOf(rank).AbandonCommunicator(Of(second, rank), CommunicatorLife::kAlive)});
+    ExpectOk({PoolOf(rank).AbandonCommunicator(Of(second, rank), CommunicatorLife::kAlive)});
+    EXPECT_EQ(driver().nccl.ncclCommAbort(Of(second, rank)), ncclSuccess);
+  }
+  EXPECT_EQ(CallCount("ncclCommWindowDeregister"), calls + static_cast<uint64_t>(group().size()));
+  EXPECT_EQ(RegisteredSegments(0), 1u);
+  EXPECT_EQ(PoolOf(group()[0]).Statistics().held_bytes, 0u);
+  ExpectOk(Reserve(4 * kMiB));
+}
+
+TEST_F(Lifetimes, EachRankAloneClosesAPoolWhoseHomeItAbandonedAndGetsTheMemoryBack) {
+  COMMPOOL_REQUIRE_EMULATOR("addresses that stay out of use are a leak");
+  AllowLeak("reserved addresses");
+  for (int number = 0; number <= last(); ++number) {
+    Rank& rank = group()[number];
+    const uint64_t before = FreeMemory(rank);
+    const CUdeviceptr block = PoolOf(rank).Allocate(kMiB, KeyOfStream(rank.stream)).value();
+    ExpectOk({LeaveHome(rank, CommunicatorLife::kAlive)});
+    ExpectFailure(PoolOf(rank).Close(), StatusCode::kFailedPrecondition, "1 live blocks: free them before close()");
+    ExpectOk({runtime().Free(block), PoolOf(rank).Close(), PoolOf(rank).Close()});
+    EXPECT_EQ(FreeMemory(rank), before + 2 * kMiB);
+    EXPECT_EQ(PoolOf(rank).Statistics().held_bytes, 0u);
+  }
+}
+
+TEST_F(Lifetimes, AnAbortBeforeAbandonCostsTheWindowsMemoryAndIsToldSo) {
+  COMMPOOL_REQUIRE_EMULATOR("it leaks for good");
+  AllowLeak("reserved addresses");
+  AllowLeak("physical memory");
+  Rank& rank = group()[0];
+  const uint64_t before = FreeMemory(rank);
+  ::testing::internal::CaptureStderr();
+  ExpectOk({LeaveHome(rank, CommunicatorLife::kEnded)});
+  EXPECT_NE(
+      ::testing::internal::GetCapturedStderr().find("ended before abandon(), so NCCL 2.28.9 holds 2 MiB of windows"),
+      std::string::npos);
+  EXPECT_EQ(PoolOf(rank).Statistics().held_bytes, 2 * kMiB);
+  ExpectOk({PoolOf(rank).Close()});
+  EXPECT_EQ(FreeMemory(rank), before);
+  for (int number = 1; number <= last(); ++number) {
+    ExpectOk({LeaveHome(group()[number], CommunicatorLife::kAlive), PoolOf(group()[number]).Close()});
+  }
+}
+
 TEST_F(Lifetimes, APoolWhoseHomeWasAbortedCanStillBeClosed) {
   COMMPOOL_REQUIRE_EMULATOR("an abort would leave windows to NCCL");
+  AllowLeak("reserved addresses");
+  AllowLeak("physical memory");
   ExpectOk(Run([&](Rank& rank) {
     EXPECT_EQ(driver().nccl.ncclCommAbort(rank.communicator), ncclSuccess);
-    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator);
+    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kEnded);
     rank.communicator = nullptr;
     return status;
   }));
@@ -111,6 +184,7 @@ TEST_F(Lifetimes, AShrunkCommunicatorIsRegisteredWithByTheRanksThatItHas) {
 
 TEST_F(Lifetimes, ARevokedCommunicatorIsAbandoned) {
   COMMPOOL_REQUIRE_EMULATOR("an abort would leave windows to NCCL");
+  AllowLeak("physical memory");
   if (driver().nccl.ncclCommRevoke == nullptr) GTEST_SKIP() << "ncclCommRevoke came with NCCL 2.28.7";
   const std::vector<ncclComm_t> second = group().ConnectFrom(0);
   ExpectOk(Register(second));

@@ -89,7 +89,8 @@ TEST_F(Publication, OfARankThatIsGoneStopsAndFailsNobody) {
 
 TEST_F(Publication, EndsWithAnAbandonedHome) {
   ExpectOk(Create());
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).AbandonCommunicator(rank.communicator); }));
+  ExpectOk(
+      Run([&](Rank& rank) { return PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kEnded); }));
   ExpectOk(Run([&](Rank& rank) {
     for (uint64_t call = 0; call < 1000; ++call) {
       ExpectExhausted(rank, 512 + static_cast<uint64_t>(rank.number));  // different, and nobody compares

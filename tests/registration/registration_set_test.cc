@@ -152,12 +152,13 @@ TEST_F(RegistrationSets, DropAHandleThatNcclWouldNotEnd) {
   EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);  // the fault left it alive
 }
 
-TEST_F(RegistrationSets, AbandonCallsNothing) {
+TEST_F(RegistrationSets, ForgettingCallsNothing) {
   COMMPOOL_REQUIRE_EMULATOR("calls are counted");
   ExpectOk({set().Add(home(), First(1))});
   const ncclWindow_t window = set().Find(home().handle, segments()[0].address).value().window;
   const uint64_t calls = CallCount("*");
-  set().Abandon(home().handle);
+  EXPECT_EQ(set().Forget(home().handle), segments()[0].bytes);
+  EXPECT_EQ(set().held_bytes(), segments()[0].bytes);
   EXPECT_EQ(CallCount("*"), calls);
   EXPECT_TRUE(set().empty());
   EXPECT_FALSE(set().Find(home().handle, segments()[0].address).ok());

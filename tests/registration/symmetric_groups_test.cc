@@ -178,10 +178,11 @@ TEST_F(SymmetricGroups, AGroupAbandonedOnOneRankStopsGrowthUntilAllHave) {
     if (pair[static_cast<size_t>(rank.number)] != nullptr) return Status();
     return PoolOf(rank).Free(PoolOf(rank).Allocate(512, KeyOfStream(rank.stream)).value());
   }));
-  ExpectOk({PoolOf(group()[1]).AbandonCommunicator(pair[1])});
+  ExpectOk({PoolOf(group()[1]).AbandonCommunicator(pair[1], CommunicatorLife::kEnded)});
   ExpectFailure(Reserve(4 * kMiB), StatusCode::kDisagreement,
                 "registration 2 (ranks 1, 2) was abandoned on rank 1 and not on rank 2");
-  ExpectOk({PoolOf(group()[2]).AbandonCommunicator(pair[2]), PoolOf(group()[2]).AbandonCommunicator(pair[2])});
+  ExpectOk({PoolOf(group()[2]).AbandonCommunicator(pair[2], CommunicatorLife::kEnded),
+            PoolOf(group()[2]).AbandonCommunicator(pair[2], CommunicatorLife::kEnded)});
   ExpectOk(Reserve(4 * kMiB));
   ExpectRegistered({2, 2, 2, 2});
 }

@@ -5,6 +5,7 @@
 
 #include "src/base/log.h"
 #include "src/driver/graph_handles.h"
+#include "src/pool/abandonment.h"
 #include "src/pool/growing/expandable_grower.h"
 #include "src/pool/growing/fixed_grower.h"
 #include "src/pool/growing/memory_search.h"
@@ -148,9 +149,13 @@ Status GrowingMode::Deregister(ncclComm_t communicator) {
   return registrar_ ? registrar_->Deregister(communicator) : Status();
 }
 
-Status GrowingMode::AbandonCommunicator(ncclComm_t communicator) {
-  parts_.registrations.Abandon(communicator);
-  return Status();
+Status GrowingMode::Rehome(ncclComm_t) {
+  return Status(StatusCode::kNotSupported,
+                parts_.basis.title + " is not symmetric and has no home: register_with() another communicator");
+}
+
+Status GrowingMode::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
+  return internal::AbandonCommunicator(parts_, communicator, life);
 }
 
 }  // namespace commpool::internal

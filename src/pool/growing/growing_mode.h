@@ -42,7 +42,8 @@ class GrowingMode final : public PoolMode {
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override;
   Status Deregister(ncclComm_t communicator) override;
-  Status AbandonCommunicator(ncclComm_t communicator) override;
+  Status Rehome(ncclComm_t communicator) override;
+  Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) override;
 
  private:
   using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory for it

@@ -102,7 +102,7 @@ engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space
   return index;
 }
 
-Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, uint64_t* released) {
+Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addresses, uint64_t* released) {
   {
     MutexLock lock(blocks_.mutex());
     if (!blocks_.engine().IsIdle(index)) return false;
@@ -114,6 +114,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, uint64_t* rele
   basis_.runtime.observers.Tell(&MemoryObserver::SegmentRemoved, range, basis_.name());
   *released += range.bytes;
   ReturnRoom(range.bytes);
+  if (addresses == Addresses::kKeep) segment->KeepAddresses();
   const WithoutOwnCaches uncached;  // a user's function may run
   Status status = segment->Release();
   if (!status.ok()) return status;
@@ -124,7 +125,7 @@ Result<uint64_t> SegmentStore::Release(const std::vector<engine::SegmentIndex>& 
   uint64_t released = 0;
   const ContextGuard current = basis_.MakeCurrent();
   for (const engine::SegmentIndex index : segments) {
-    Result<bool> gone = ReleaseOne(index, &released);
+    Result<bool> gone = ReleaseOne(index, Addresses::kFree, &released);
     if (!gone.ok()) return gone.status();
   }
   return released;

@@ -24,6 +24,12 @@
 
 namespace commpool::internal {
 
+// What becomes of the addresses of memory that is given back.
+enum class Addresses {
+  kFree,  // they serve again
+  kKeep,  // nobody gets them while the process lives: another rank may still know what was there
+};
+
 class SegmentStore {
  public:
   SegmentStore(const PoolBasis& basis, BlockStore& blocks, std::unique_ptr<Backing> backing,
@@ -64,7 +70,8 @@ class SegmentStore {
   // before.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(growth_);
   // The same for one; false where another thread was served from it meanwhile.
-  Result<bool> ReleaseOne(engine::SegmentIndex segment, uint64_t* released) COMMPOOL_REQUIRES(growth_);
+  Result<bool> ReleaseOne(engine::SegmentIndex segment, Addresses addresses, uint64_t* released)
+      COMMPOOL_REQUIRES(growth_);
   // The room of memory that is given back by others (pages).
   void ReturnRoom(uint64_t bytes) const { account_->Return(bytes); }
 

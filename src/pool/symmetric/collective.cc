@@ -9,6 +9,19 @@
 
 namespace commpool::internal {
 
+namespace {
+
+// A channel that has failed does not come back, whether its rank is dead or late.
+Status WithWayOut(const Status& status) {
+  const bool broken = status.code() == StatusCode::kRemoteFailure || status.code() == StatusCode::kDeadlineExceeded;
+  if (!broken) return status;
+  return Status(status.code(), status.message() +
+                                   ". If the rank is lost: abandon every communicator while it is alive, abort them, "
+                                   "then close() or rehome()");
+}
+
+}  // namespace
+
 Status Collective::CheckTakesPart(CollectiveCall call) const {
   const bool between_ranks_alone =
       call == CollectiveCall::kCreate || call == CollectiveCall::kReclaim || call == CollectiveCall::kVerify;
@@ -34,6 +47,12 @@ Intent Collective::MakeIntent(const Proposal& proposal) const {
   const bool counts = parts_.segments.backing().placement().kind == Placement::Kind::kDevice &&
                       parts_.basis.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
   intent.memory_left = counts ? free_bytes : UINT64_MAX;
+  if (proposal.call == CollectiveCall::kCreate) {  // a new sequence, of which no rank has made a call
+    intent.pool = parts_.basis.name();
+    intent.options = DescribeSharedOptions(parts_.basis.configuration);
+    for (const SegmentToRegister& segment : parts_.segments.List()) intent.segments.push_back(segment.bytes);
+    return intent;
+  }
 
   MutexLock lock(parts_.blocks.mutex());
   intent.segment_index = engine_->SegmentsEver();
@@ -57,10 +76,6 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
   CollectGraphs();
   parts_.blocks.PollFences();
   Intent intent = MakeIntent(proposal);
-  if (proposal.call == CollectiveCall::kCreate) {
-    intent.pool = parts_.basis.name();
-    intent.options = DescribeSharedOptions(parts_.basis.configuration);
-  }
   intent.readiness = ready;
   intent.divergence = divergence_.status();
   DomainClaim claim = proposal.claim;
@@ -71,7 +86,7 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
     return EngineHistory(engine_->log(), divergence_);
   }();
   Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history, proposal.judge);
-  if (!agreed.ok()) return parts_.basis.Named(agreed.status());
+  if (!agreed.ok()) return parts_.basis.Named(WithWayOut(agreed.status()));
   return agreed;
 }
 
@@ -86,7 +101,7 @@ Result<Agreed> Collective::Begin(const Proposal& proposal) {
 }
 
 Status Collective::AgreeOn(const Status& mine, const std::string& step) {
-  return parts_.basis.Named(AgreeOnOutcome(*channel_, mine, step));
+  return parts_.basis.Named(WithWayOut(AgreeOnOutcome(*channel_, mine, step)));
 }
 
 Status Collective::Run(const CollectiveStep& step) {
@@ -106,6 +121,13 @@ Status Collective::TearDown(const std::function<Status()>& deregister, const std
   // Every rank has deregistered: until then peers' imports keep the memory alive, and an address that is given out
   // again would be another block under an old window.
   return unmap();
+}
+
+void Collective::MoveTo(int rank, std::unique_ptr<AgreementChannel> channel) {
+  StopPublishing();
+  divergence_.Forget();
+  rank_ = rank;
+  channel_ = std::move(channel);
 }
 
 void Collective::End() {

@@ -57,6 +57,8 @@ class Collective {
   // the intent asked for that.
   Status TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap)
       COMMPOOL_REQUIRES(parts_.collective);
+  // To the ranks of another home, with whom a new sequence of calls begins.
+  void MoveTo(int rank, std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(parts_.collective);
   // No call follows.
   void End() COMMPOOL_REQUIRES(parts_.collective);
 
@@ -80,7 +82,7 @@ class Collective {
   PoolParts& parts_;
   engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
   GraphBlocks& graph_blocks_;
-  const int rank_;
+  int rank_ COMMPOOL_GUARDED_BY(parts_.collective);  // of home
   Divergence divergence_;
   std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(parts_.blocks.mutex());  // null: nothing is published
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(parts_.collective);

@@ -3,10 +3,21 @@
 #include <optional>
 
 #include "src/base/bytes.h"
+#include "src/pool/abandonment.h"
 #include "src/pool/symmetric/symmetric_growth.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
+
+namespace {
+
+std::vector<engine::SegmentIndex> IndexesOf(const std::vector<SegmentToRegister>& segments) {
+  std::vector<engine::SegmentIndex> indexes;
+  for (const SegmentToRegister& segment : segments) indexes.push_back(segment.index);
+  return indexes;
+}
+
+}  // namespace
 
 Status SymmetricMode::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const {
   const std::string& title = parts_.basis.title;
@@ -69,11 +80,12 @@ Status SymmetricMode::DeregisterAll(const std::vector<engine::SegmentIndex>& seg
   return first;
 }
 
-Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, uint64_t* released) {
+Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses,
+                            uint64_t* released) {
   const ContextGuard current = parts_.basis.MakeCurrent();
   MutexLock growth(parts_.segments.growth());
   for (const engine::SegmentIndex index : segments) {
-    Result<bool> gone = parts_.segments.ReleaseOne(index, released);
+    Result<bool> gone = parts_.segments.ReleaseOne(index, addresses, released);
     if (!gone.ok()) return gone.status();
     if (!*gone) {
       return Status(StatusCode::kFailedPrecondition,
@@ -94,7 +106,7 @@ Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>&
         }
         return DeregisterAll(segments);
       },
-      [&]() COMMPOOL_UNCHECKED { return Unmap(segments, &released); });
+      [&]() COMMPOOL_UNCHECKED { return Unmap(segments, Addresses::kFree, &released); });
   if (!status.ok()) return status;
   return released;
 }
@@ -117,23 +129,48 @@ Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
   return Release(chosen, UnmatchedFrees::kKeep);
 }
 
+Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
+  const uint64_t live = parts_.blocks.counters().allocated_blocks.current;
+  if (live == 0) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                parts_.basis.title + " still has " + std::to_string(live) + " live blocks: free them before " + call);
+}
+
+Status SymmetricMode::CloseAlone() {
+  Status status = parts_.basis.device->health().first_error();
+  if (status.ok()) status = CheckNoLiveBlocks("close()");
+  if (status.ok()) status = parts_.captures.CheckNoneLive();
+  if (!status.ok()) return status;
+  parts_.life.BeginClose();
+  collective_.CollectGraphs();
+  status = WaitForDeviceAfterLoss(parts_);
+  if (!status.ok()) return parts_.basis.Named(status.Under("close"));
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    engine_->ApplyFrees(engine_->LocallyFreed());
+  }
+  uint64_t released = 0;
+  status = Unmap(IndexesOf(parts_.segments.List()), Addresses::kKeep, &released);
+  if (!status.ok()) return status;
+  losses_.Stop();
+  collective_.End();
+  parts_.life.EndClose();
+  return Status();
+}
+
 Status SymmetricMode::Close() {
   MutexLock collective(parts_.collective);
   if (parts_.life.closed()) return Status();
-  const uint64_t live = parts_.blocks.counters().allocated_blocks.current;
+  if (ties_.load(std::memory_order_acquire) == Ties::kAbandoned && parts_.registrations.empty()) return CloseAlone();
   Status readiness = parts_.basis.device->health().first_error();
-  if (readiness.ok() && live != 0) {
-    readiness = Status(StatusCode::kFailedPrecondition, parts_.basis.title + " still has " + std::to_string(live) +
-                                                            " live blocks: free them before close()");
-  }
+  if (readiness.ok()) readiness = CheckNoLiveBlocks("close()");
   Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness});
   if (!agreed.ok()) return agreed.status();
   parts_.life.BeginClose();
-  std::vector<engine::SegmentIndex> all;
-  for (const SegmentToRegister& segment : parts_.segments.List()) all.push_back(segment.index);
-  Result<uint64_t> released = Release(all, UnmatchedFrees::kApply);
+  Result<uint64_t> released = Release(IndexesOf(parts_.segments.List()), UnmatchedFrees::kApply);
   if (!released.ok()) return released.status();
   Status status = parts_.registrations.RemoveAll();
+  losses_.Stop();
   collective_.End();
   parts_.life.EndClose();
   return status;

@@ -1,11 +1,10 @@
 #include "src/pool/symmetric/symmetric_mode.h"
 
-#include <random>
 #include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/log.h"
-#include "src/registration/wire.h"
+#include "src/pool/abandonment.h"
 
 namespace commpool::internal {
 
@@ -18,15 +17,6 @@ std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
     if (use.fence == engine::kNoFence) streams.push_back(use.stream);
   }
   return streams;
-}
-
-// Rank 0's proposal is the pool's home number.
-ClaimFindings FindHomeNumber(const std::vector<std::string>& claims) {
-  const Result<std::vector<DomainClaim>> decoded = DecodeClaims(claims);
-  if (!decoded.ok()) return {decoded.status()};
-  WireWriter writer;
-  writer.Number(decoded->front().number.value_or(0));
-  return {.bytes = writer.Take()};
 }
 
 }  // namespace
@@ -44,24 +34,16 @@ SymmetricMode::SymmetricMode(PoolParts& parts, engine::SymmetricEngine& engine, 
     : parts_(parts),
       engine_(&engine),
       home_(home),
+      home_handle_(home.handle),
       graph_blocks_(parts.basis, parts.blocks),
       capture_waits_(parts),
       collective_(parts, engine, graph_blocks_, home.rank, std::move(channel)),
-      registrar_(parts, collective_, home_) {}
+      registrar_(parts, collective_, home_),
+      losses_(parts) {}
 
 Status SymmetricMode::Open(const Status& readiness) {
   MutexLock collective(parts_.collective);
-  std::random_device random;
-  const uint64_t proposed = (uint64_t{random()} << 32) | random() | 1;
-  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kCreate,
-                                             .readiness = readiness,
-                                             .claim = {.number = proposed},
-                                             .judge = FindHomeNumber});
-  if (!agreed.ok()) return agreed.status();
-  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
-  home_id_ = WireReader(agreed->findings).Number();
-  collective_.StartPublishing();
-  return registrar_.AddHome();
+  return BeginEpoch(readiness);
 }
 
 Status SymmetricMode::Verify() {
@@ -129,8 +111,13 @@ Status SymmetricMode::CheckCapture() const {
                     "graph is replayed. Captures need deferred frees");
 }
 
-void SymmetricMode::AfterDestroy() {
+void SymmetricMode::StopListening() {
   collective_.StopPublishing();
+  losses_.Stop();
+}
+
+void SymmetricMode::AfterDestroy() {
+  StopListening();
   const uint64_t reserved = parts_.blocks.ReservedBytes();
   if (reserved == 0) return;
   // Windows may only be ended collectively, and nothing that is registered may be unmapped.
@@ -149,9 +136,11 @@ Status SymmetricMode::Deregister(ncclComm_t communicator) {
   return registrar_.Deregister(communicator);
 }
 
-Status SymmetricMode::AbandonCommunicator(ncclComm_t communicator) {
-  parts_.registrations.Abandon(communicator);
-  if (communicator == home_.handle) collective_.StopPublishing();
+Status SymmetricMode::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
+  Status status = internal::AbandonCommunicator(parts_, communicator, life);
+  if (communicator != home_handle_.load(std::memory_order_acquire) || !status.ok()) return status;
+  ties_.store(Ties::kAbandoned, std::memory_order_release);
+  collective_.StopPublishing();
   return Status();
 }
 

@@ -5,6 +5,7 @@
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "src/pool/symmetric/capture_waits.h"
 #include "src/pool/symmetric/collective.h"
 #include "src/pool/symmetric/exhaustion.h"
+#include "src/pool/symmetric/loss_watch.h"
 #include "src/pool/symmetric/symmetric_registrar.h"
 
 namespace commpool::internal {
@@ -32,7 +34,7 @@ class SymmetricMode final : public PoolMode {
   // with.
   Status Open(const Status& readiness);
 
-  uint64_t home_id() const override { return home_id_; }
+  uint64_t home_id() const override { return home_id_.load(std::memory_order_acquire); }
 
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(parts_.blocks.mutex());
@@ -47,16 +49,31 @@ class SymmetricMode final : public PoolMode {
   Status Verify() override;
   Status Close() override;
   void AfterDestroy() override;
-  void BeforeAbandon() override { collective_.StopPublishing(); }
+  void BeforeAbandon() override { StopListening(); }
 
   Status CheckCapture() const override;
 
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve registers what it makes
   Status Deregister(ncclComm_t communicator) override;
-  Status AbandonCommunicator(ncclComm_t communicator) override;
+  Status Rehome(ncclComm_t communicator) override;
+  int LostRank() const override { return losses_.first(); }
+  Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) override;
 
  private:
+  // Whether calls can still reach the other ranks.
+  enum class Ties { kHome, kAbandoned };
+
+  // The clean end without the other ranks: memory goes back, addresses stay out of use, for a rank that lives on may
+  // not have let go of what was there.
+  Status CloseAlone() COMMPOOL_REQUIRES(parts_.collective);
+  Status CheckNoLiveBlocks(const char* call) const;
+  // Nothing is heard of the other ranks, or told to them, any more.
+  void StopListening();
+  // Nothing ties the memory to its old home: frees take effect that no other rank will confirm any more.
+  Status LeaveHome() COMMPOOL_REQUIRES(parts_.collective);
+  // With the ranks of home, to whom the channel leads by now.
+  Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(parts_.collective);
   // The rest of reserve, where free memory does not suffice.
   Status AddSegment(uint64_t bytes, const Agreed& agreed) COMMPOOL_REQUIRES(parts_.collective);
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
@@ -67,18 +84,21 @@ class SymmetricMode final : public PoolMode {
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
       COMMPOOL_REQUIRES(parts_.collective);
   Status DeregisterAll(const std::vector<engine::SegmentIndex>& segments);
-  Status Unmap(const std::vector<engine::SegmentIndex>& segments, uint64_t* released)
+  Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
       COMMPOOL_EXCLUDES(parts_.segments.growth());
   Exhaustion WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(parts_.blocks.mutex());
 
   PoolParts& parts_;
   engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
-  const Communicator home_;
-  uint64_t home_id_ = 0;  // agreed on at creation
+  Communicator home_ COMMPOOL_GUARDED_BY(parts_.collective);
+  std::atomic<ncclComm_t> home_handle_;  // home_'s, for those who may not wait for a collective call
+  std::atomic<uint64_t> home_id_{0};     // agreed on by the ranks of home
+  std::atomic<Ties> ties_{Ties::kHome};
   GraphBlocks graph_blocks_;
   CaptureWaits capture_waits_;
   Collective collective_;
   SymmetricRegistrar registrar_;
+  LossWatch losses_;
 };
 
 }  // namespace commpool::internal

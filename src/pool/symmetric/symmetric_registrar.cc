@@ -6,9 +6,11 @@
 
 namespace commpool::internal {
 
-Status SymmetricRegistrar::AddHome() {
+Status SymmetricRegistrar::AddHome(const std::vector<SegmentToRegister>& segments) {
+  domains_ = DomainTable(home_.ranks);
   domains_.AddHome();
-  return parts_.registrations.Add(home_, {});
+  const ContextGuard current = parts_.basis.MakeCurrent();
+  return parts_.registrations.Add(home_, segments);
 }
 
 Result<Communicator> SymmetricRegistrar::Examine(ncclComm_t handle) const {

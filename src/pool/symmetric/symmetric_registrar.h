@@ -21,8 +21,8 @@ class SymmetricRegistrar {
   SymmetricRegistrar(PoolParts& parts, Collective& collective, const Communicator& home)
       : parts_(parts), collective_(collective), home_(home), domains_(home.ranks) {}
 
-  // The first registration, of no segment yet.
-  Status AddHome() COMMPOOL_REQUIRES(parts_.collective);
+  // The first registration of an epoch. Collective over home where there are segments.
+  Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(parts_.collective);
   Status RegisterWith(ncclComm_t communicator) COMMPOOL_REQUIRES(parts_.collective);
   Status Deregister(ncclComm_t communicator) COMMPOOL_REQUIRES(parts_.collective);
   // kDisagreement where a rank has abandoned a registration that another has: growth would wait for it in NCCL.

@@ -209,14 +209,14 @@ class RankLife {
 
   void AbortSecond() {
     if (rank_.second == nullptr) return;
-    Expect(pool_->AbandonCommunicator(rank_.second));
+    Expect(pool_->AbandonCommunicator(rank_.second, internal::CommunicatorLife::kAlive));
     driver_.nccl.ncclCommAbort(std::exchange(rank_.second, nullptr));
   }
   void DestroySecond() {
     if (rank_.second == nullptr) return;
     const ncclComm_t second = std::exchange(rank_.second, nullptr);
     driver_.nccl.ncclCommDestroy(second);
-    Expect(pool_->AbandonCommunicator(second));
+    Expect(pool_->AbandonCommunicator(second, internal::CommunicatorLife::kEnded));
   }
 
   void Die() {
@@ -250,11 +250,13 @@ class RankLife {
     handle_ = 0;
   }
 
-  // As when the process dies, or after an error: nothing is waited for, and the memory stays.
+  // As when the process dies, or after an error: the memory stays, but NCCL holds none of it.
   void EndAtOnce() {
     for (ncclComm_t* communicator : {&rank_.second, &rank_.home}) {
       if (*communicator == nullptr) continue;
-      if (pool_ != nullptr) static_cast<void>(pool_->AbandonCommunicator(*communicator));
+      if (pool_ != nullptr) {
+        static_cast<void>(pool_->AbandonCommunicator(*communicator, internal::CommunicatorLife::kAlive));
+      }
       driver_.nccl.ncclCommAbort(std::exchange(*communicator, nullptr));
     }
     if (pool_ == nullptr) return;

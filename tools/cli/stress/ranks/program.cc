@@ -225,7 +225,7 @@ void Program::Recover() {
     for (const Home home : {Home::kSecond, Home::kWorld}) {
       if (communicators_.Of(home) == nullptr) continue;
       begin();
-      call(pool.pool->AbandonCommunicator(communicators_.Of(home)));
+      call(pool.pool->AbandonCommunicator(communicators_.Of(home), internal::CommunicatorLife::kAlive));
     }
   }
   communicators_.Abort();

@@ -1,0 +1,125 @@
+#include "src/pool/symmetric/epoch.h"
+
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "src/pool/symmetric/engine_history.h"
+#include "src/registration/wire.h"
+
+namespace commpool::internal {
+
+namespace {
+
+uint64_t RandomNumber() {
+  std::random_device random;
+  return (uint64_t{random()} << 32) | random() | 1;
+}
+
+// Rank 0's proposal is the pool's home number.
+ClaimFindings FindHomeNumber(const std::vector<std::string>& claims) {
+  const Result<std::vector<DomainClaim>> decoded = DecodeClaims(claims);
+  if (!decoded.ok()) return {decoded.status()};
+  WireWriter writer;
+  writer.Number(decoded->front().number.value_or(0));
+  return {.bytes = writer.Take()};
+}
+
+}  // namespace
+
+Status Epoch::Renumber() {
+  MutexLock growth(parts_.segments.growth());
+  MutexLock lock(parts_.blocks.mutex());
+  const std::vector<SegmentToRegister> kept = parts_.segments.List();
+  for (const SegmentToRegister& segment : kept) {
+    if (!engine_->IsIdle(segment.index)) {
+      return Status(StatusCode::kFailedPrecondition, "another thread allocated during a collective call");
+    }
+  }
+  std::vector<std::unique_ptr<Segment>> segments;
+  for (const SegmentToRegister& segment : kept) {
+    engine_->RemoveSegment(segment.index);
+    segments.push_back(parts_.segments.Take(segment.index));
+  }
+  engine_->BeginEpoch();
+  for (std::unique_ptr<Segment>& segment : segments) {
+    const engine::SegmentIndex index = engine_->AddSegment({segment->address(), segment->bytes()});
+    parts_.segments.Put(index, std::move(segment));
+  }
+  return Status();
+}
+
+Status Epoch::MakeMissing(const std::vector<uint64_t>& all) {
+  Status status = Renumber();
+  if (!status.ok()) return status;
+  const ContextGuard current = parts_.basis.MakeCurrent();
+  MutexLock growth(parts_.segments.growth());
+  for (size_t place = parts_.segments.count(); place < all.size(); ++place) {
+    Result<Room> room = parts_.segments.TakeRoom(all[place]);
+    if (!room.ok()) return room.status();
+    Result<NewSegment> made = parts_.segments.Make(all[place], std::move(*room));
+    if (!made.ok()) return made.status();
+    made_.push_back(std::move(*made));
+  }
+  return Status();
+}
+
+std::vector<SegmentToRegister> Epoch::AllSegments() const {
+  std::vector<SegmentToRegister> segments = parts_.segments.List();
+  for (const NewSegment& made : made_) {
+    segments.push_back({static_cast<uint32_t>(segments.size()), made->address(), made->bytes()});
+  }
+  return segments;
+}
+
+void Epoch::Undo(const Status& mine) {
+  const Status undone = mine.ok() ? parts_.registrations.RemoveAll() : Status();
+  // Where one rank could not, a peer may still hold this memory: it stays until the process ends.
+  const bool all = collective_.AgreeOn(undone, "undoing the registration").ok();
+  for (NewSegment& made : made_) {
+    if (!all) made.Abandon();
+  }
+}
+
+void Epoch::Adopt() {
+  {
+    MutexLock growth(parts_.segments.growth());
+    for (NewSegment& made : made_) parts_.segments.Adopt(std::move(made));
+  }
+  {
+    MutexLock lock(parts_.blocks.mutex());
+    engine_->NoteCollective(SequenceCallOf(CollectiveCall::kCreate), 0);
+  }
+  collective_.StartPublishing();
+}
+
+Result<uint64_t> Epoch::Begin(const Status& readiness) {
+  const Result<Agreed> agreed = collective_.Agree({.call = CollectiveCall::kCreate,
+                                                   .readiness = readiness,
+                                                   .claim = {.number = RandomNumber()},
+                                                   .judge = FindHomeNumber});
+  if (!agreed.ok()) return agreed.status();
+  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
+  const Status status = agreed->segments.empty() ? BeginEmpty() : MakeAndRegister(agreed->segments);
+  if (!status.ok()) return status;
+  Adopt();
+  return WireReader(agreed->findings).Number();
+}
+
+// No rank has memory: nothing is made and NCCL is not called, so no rank can fail.
+Status Epoch::BeginEmpty() {
+  Status status = Renumber();
+  return status.ok() ? registrar_.AddHome({}) : status;
+}
+
+Status Epoch::MakeAndRegister(const std::vector<uint64_t>& all) {
+  const std::string name = "making the pool's " + std::to_string(all.size()) + " segments";
+  Status status = collective_.Run({.name = name, .act = [&] { return MakeMissing(all); }});
+  if (!status.ok()) return status;
+  return collective_.Run({.name = "registering with home",
+                          .act = [&]() COMMPOOL_UNCHECKED { return registrar_.AddHome(AllSegments()); },
+                          .undo = [&](const Status& mine) COMMPOOL_UNCHECKED { Undo(mine); }});
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,65 @@
+#include "src/pool/symmetric/loss_watch.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "src/base/log.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Long enough for what is no collective, or has all its ranks; short beside a program's own watchdogs.
+constexpr uint64_t kPatienceMilliseconds = 200;
+
+}  // namespace
+
+void LossWatch::Follow(const std::shared_ptr<LostRanks>& ranks) {
+  Stop();
+  const LostRanks::ListenerNumber listener = ranks->AddListener([this](int rank) { Tell(rank); });
+  {
+    MutexLock lock(mutex_);
+    kept_.push_back(ranks);
+    listener_ = listener;
+  }
+  followed_.store(ranks.get(), std::memory_order_release);
+}
+
+void LossWatch::Stop() {
+  std::shared_ptr<LostRanks> ranks;
+  LostRanks::ListenerNumber listener = 0;
+  {
+    MutexLock lock(mutex_);
+    if (kept_.empty()) return;
+    ranks = kept_.back();
+    listener = std::exchange(listener_, 0);
+  }
+  if (listener != 0) ranks->RemoveListener(listener);  // waits for one that runs
+}
+
+LossWatch::InFlight LossWatch::Look() const {
+  const NcclLibrary& nccl = parts_.basis.driver.nccl;
+  // Since 2.29.7 an abort ends such a collective.
+  if (parts_.registrations.registrations() == 0 || nccl.ends_windows_in_abort()) return InFlight::kNo;
+  const uint64_t patience = std::min(kPatienceMilliseconds, parts_.basis.deadline_ms());
+  const StatusCode waited = parts_.basis.device->Quiesce(patience).code();
+  // A device that is captured cannot be asked.
+  const bool unknown = waited == StatusCode::kDeadlineExceeded || waited == StatusCode::kFailedPrecondition;
+  return unknown ? InFlight::kMaybe : InFlight::kNo;
+}
+
+void LossWatch::Tell(int rank) const {
+  const InFlight in_flight = Look();
+  const std::string way_out =
+      in_flight == InFlight::kMaybe
+          ? "a collective on the pool's windows may wait for it for ever, which no abort ends: end the process"
+          : "launch nothing more with it; abandon every communicator, abort them, then close() or rehome()";
+  const PoolConfiguration& configuration = parts_.basis.configuration;
+  Log(configuration.on_lost_rank == nullptr ? LogLevel::kWarning : LogLevel::kInfo,
+      parts_.basis.title + ": rank " + std::to_string(rank) + " of its home is lost: " + way_out);
+  if (configuration.on_lost_rank == nullptr) return;
+  configuration.on_lost_rank(rank, in_flight == InFlight::kMaybe ? 1 : 0, configuration.lost_rank_context);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,49 @@
+// What a pool knows of lost ranks of its home, and whom it tells: a program that looks before it launches, and the one
+// that gave on_lost_rank.
+//
+// Asking is any thread's and costs two loads. The program is told on the thread of the channel that noticed.
+#ifndef COMMPOOL_SRC_POOL_SYMMETRIC_LOSS_WATCH_H_
+#define COMMPOOL_SRC_POOL_SYMMETRIC_LOSS_WATCH_H_
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "src/base/mutex.h"
+#include "src/pool/pool_parts.h"
+#include "src/registration/lost_ranks.h"
+
+namespace commpool::internal {
+
+class LossWatch {
+ public:
+  explicit LossWatch(PoolParts& parts) : parts_(parts) {}
+  ~LossWatch() { Stop(); }
+
+  // Of the home that the pool has from now on.
+  void Follow(const std::shared_ptr<LostRanks>& ranks);
+  // Tells nobody any more once it returns.
+  void Stop();
+
+  int first() const {
+    const LostRanks* const ranks = followed_.load(std::memory_order_acquire);
+    return ranks == nullptr ? LostRanks::kNone : ranks->first();
+  }
+
+ private:
+  // Whether a collective on the pool's windows may be running: it waits for the lost rank until the process ends.
+  enum class InFlight { kNo, kMaybe };
+  InFlight Look() const;
+  void Tell(int rank) const;
+
+  PoolParts& parts_;
+  std::atomic<const LostRanks*> followed_{nullptr};
+  Mutex mutex_{LockRank::kLeaf};
+  // Those of earlier homes too: whoever asks takes no lock, and may still be reading.
+  std::vector<std::shared_ptr<LostRanks>> kept_ COMMPOOL_GUARDED_BY(mutex_);
+  LostRanks::ListenerNumber listener_ COMMPOOL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SYMMETRIC_LOSS_WATCH_H_

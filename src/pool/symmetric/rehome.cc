@@ -1,0 +1,58 @@
+// A symmetric pool and its home: the beginning with one, and the way to another.
+#include "src/pool/abandonment.h"
+#include "src/pool/symmetric/epoch.h"
+#include "src/pool/symmetric/open_channel.h"
+#include "src/pool/symmetric/symmetric_mode.h"
+
+namespace commpool::internal {
+
+Status SymmetricMode::BeginEpoch(const Status& readiness) {
+  Epoch epoch(parts_, collective_, registrar_, engine_);
+  const Result<uint64_t> home_id = epoch.Begin(readiness);
+  if (!home_id.ok()) return home_id.status();
+  home_id_.store(*home_id, std::memory_order_release);
+  losses_.Follow(collective_.channel().lost_ranks());
+  ties_.store(Ties::kHome, std::memory_order_release);
+  return Status();
+}
+
+Status SymmetricMode::LeaveHome() {
+  Status status = parts_.CheckOpen();
+  if (status.ok()) status = CheckNoLiveBlocks("rehome()");
+  if (status.ok()) status = parts_.captures.CheckNoneLive();
+  if (!status.ok()) return status;
+  if (!parts_.registrations.empty()) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "it is still registered with " + std::to_string(parts_.registrations.Communicators().size()) +
+                      " communicators: abandon() or deregister() every one before rehome()");
+  }
+  collective_.CollectGraphs();
+  status = WaitForDeviceAfterLoss(parts_);
+  if (!status.ok()) return status;
+  MutexLock lock(parts_.blocks.mutex());
+  engine_->ApplyFrees(engine_->LocallyFreed());
+  return Status();
+}
+
+Status SymmetricMode::Rehome(ncclComm_t communicator) {
+  MutexLock collective(parts_.collective);
+  const uint64_t deadline_ms = parts_.basis.deadline_ms();
+  const Result<Communicator> home = DescribeCommunicator(parts_.basis.driver, communicator, deadline_ms);
+  Status status = home.status();
+  if (home.ok() && home->device != parts_.basis.device->device()) {
+    status = Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(home->device));
+  }
+  if (!status.ok()) return parts_.basis.Named(status.Under("rehome"));
+  const Status readiness = LeaveHome();
+  Result<std::unique_ptr<AgreementChannel>> channel =
+      OpenChannel(parts_.basis.driver, parts_.basis.device->context(), *home, parts_.basis.configuration);
+  if (!channel.ok()) return parts_.basis.Named(channel.status().Under("rehome"));
+  // From here on the pool has no home until all ranks have agreed: where they do not, it is rehomed again or closed.
+  ties_.store(Ties::kAbandoned, std::memory_order_release);
+  collective_.MoveTo(home->rank, std::move(*channel));
+  home_ = *home;
+  home_handle_.store(home->handle, std::memory_order_release);
+  return BeginEpoch(readiness);
+}
+
+}  // namespace commpool::internal

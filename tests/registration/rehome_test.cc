@@ -1,0 +1,228 @@
+// A symmetric pool moves to another home: fewer ranks after a loss, more when some join, the same after a broken
+// deadline. Its segments stay, and its sequence of calls begins anew.
+#include "tests/pool/announced_capture.h"
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class Rehome : public SymmetricTest {
+ protected:
+  void SetUp() override {
+    SymmetricTest::SetUp();
+    if (IsSkipped()) return;
+    COMMPOOL_REQUIRE_EMULATOR("addresses that stay out of use are a leak");
+    AllowLeak("reserved addresses");
+  }
+
+  // This rank gives its home up as after a loss: no other rank takes part.
+  Status LeaveHome(Rank& rank) {
+    const ContextGuard current(driver(), rank.context);
+    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
+    EXPECT_EQ(driver().nccl.ncclCommAbort(std::exchange(rank.communicator, nullptr)), ncclSuccess);
+    return status;
+  }
+  // The ranks from `first` on get a communicator of their own.
+  void Connect(int first) {
+    const std::vector<ncclComm_t> communicators = group().ConnectFrom(first);
+    for (int number = 0; number <= last(); ++number) {
+      group()[number].communicator = communicators[static_cast<size_t>(number)];
+    }
+  }
+  Statuses RunFrom(int first, const std::function<Status(Rank&)>& body) {
+    return Run([&](Rank& rank) { return rank.number < first ? Status() : body(rank); });
+  }
+  Statuses RehomeFrom(int first) {
+    return RunFrom(first, [&](Rank& rank) { return PoolOf(rank).Rehome(rank.communicator); });
+  }
+  void LeaveAll() {
+    for (int number = 0; number <= last(); ++number) ExpectOk({LeaveHome(group()[number])});
+  }
+  // Blocks of equal calls lie in windows at one offset, and their ranks agree on all their calls.
+  void ExpectSymmetricFrom(int first) {
+    std::vector<uint64_t> offsets(static_cast<size_t>(group().size()));
+    ExpectOk(RunFrom(first, [&](Rank& rank) {
+      Pool& pool = PoolOf(rank);
+      const CUdeviceptr kept = pool.Allocate(kMiB, KeyOfStream(rank.stream)).value();
+      const CUdeviceptr block = pool.Allocate(kMiB / 2, KeyOfStream(rank.stream)).value();
+      offsets[static_cast<size_t>(rank.number)] = pool.WindowOf(block, rank.communicator).value().offset;
+      Status status = pool.Verify();
+      for (const CUdeviceptr each : {kept, block}) {
+        if (status.ok()) status = pool.Free(each);
+      }
+      if (status.ok()) status = pool.Reclaim().status();
+      return status;
+    }));
+    for (int number = first; number <= last(); ++number) {
+      EXPECT_EQ(offsets[static_cast<size_t>(number)], offsets[static_cast<size_t>(last())]);
+    }
+  }
+};
+
+TEST_F(Rehome, TheRanksThatAreLeftGoOnWithTheirMemory) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
+  ExpectOk(Reserve(4 * kMiB));
+  Free(blocks);  // it takes effect though rank 0 confirms no more
+  const uint64_t made = CallCount("cuMemCreate");
+  LeaveAll();
+  ExpectOk({PoolOf(group()[0]).Close()});
+  Connect(1);
+  ExpectOk(RehomeFrom(1));
+  EXPECT_EQ(CallCount("cuMemCreate"), made);
+  EXPECT_EQ(RegisteredSegments(1), 2u);
+  ExpectSymmetricFrom(1);
+  ExpectOk(RunFrom(1, [&](Rank& rank) { return PoolOf(rank).Reserve(8 * kMiB); }));
+  ExpectOk(RunFrom(1, [&](Rank& rank) { return PoolOf(rank).Trim(0).status(); }));
+}
+
+TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Reserve(6 * kMiB));
+  Free(blocks);
+  ExpectOk(Trim(10 * kMiB));  // the numbers of what is left have a gap, or end earlier
+  LeaveAll();
+  ExpectOk({PoolOf(group()[0]).Close()});
+  Connect(0);
+  Result<PoolHandle> joined = PoolHandle{0};
+  ExpectOk(Run([&](Rank& rank) {
+    if (rank.number != 0) return PoolOf(rank).Rehome(rank.communicator);
+    joined = runtime().CreatePool(Configured(rank));
+    return joined.status();
+  }));
+  const std::shared_ptr<Pool> pool = runtime().pools().Find(*joined).value();
+  const auto mine = [&](Rank& rank) -> Pool& { return rank.number == 0 ? *pool : PoolOf(rank); };
+  EXPECT_EQ(pool->Statistics().counters.reserved_bytes.current, ReservedBytes(1));
+  EXPECT_EQ(pool->Statistics().registered_segments, RegisteredSegments(1));
+  std::vector<uint64_t> offsets(static_cast<size_t>(group().size()));
+  ExpectOk(Run([&](Rank& rank) {
+    const CUdeviceptr block = mine(rank).Allocate(3 * kMiB, KeyOfStream(rank.stream)).value();
+    offsets[static_cast<size_t>(rank.number)] = mine(rank).WindowOf(block, rank.communicator).value().offset;
+    Status status = mine(rank).Verify();
+    return status.ok() ? mine(rank).Free(block) : status;
+  }));
+  for (const uint64_t offset : offsets) EXPECT_EQ(offset, offsets[0]);
+  ExpectOk(Run([&](Rank& rank) { return mine(rank).Close(); }));
+  ExpectOk({runtime().DestroyPool(*joined)});
+}
+
+TEST_F(Rehome, IsRefusedOnAllRanksWhileOneHasBlocks) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  for (int number = 0; number < last(); ++number) {
+    ExpectOk({PoolOf(group()[number]).Free(blocks[static_cast<size_t>(number)])});
+  }
+  LeaveAll();
+  Connect(0);
+  const std::string refused = "rank " + std::to_string(last()) + " cannot ";
+  const Statuses statuses = RehomeFrom(0);
+  ExpectFailure(statuses, StatusCode::kFailedPrecondition, refused);
+  ExpectFailure(statuses, StatusCode::kFailedPrecondition, "still has 1 live blocks: free them before rehome()");
+  ExpectOk({PoolOf(group()[last()]).Free(blocks.back())});
+  ExpectOk(RehomeFrom(0));
+  ExpectSymmetricFrom(0);
+}
+
+TEST_F(Rehome, IsRefusedWhileACommunicatorHasWindows) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  std::vector<ncclComm_t> next = group().ConnectFrom(0);
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Rehome(next[static_cast<size_t>(rank.number)]); }),
+                StatusCode::kFailedPrecondition, "still registered with 1 communicators");
+  ExpectOk(Run([&](Rank& rank) { return LeaveHome(rank); }));
+  for (Rank* rank = &group()[0]; rank <= &group()[last()]; ++rank) {
+    rank->communicator = next[static_cast<size_t>(rank->number)];
+  }
+  ExpectOk(RehomeFrom(0));
+}
+
+TEST_F(Rehome, IsRefusedWhileAGraphLivesThatCapturedWithThePool) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  Rank& rank = group()[0];
+  AnnouncedCapture graph;
+  {
+    const ContextGuard current(driver(), rank.context);
+    ExpectOk({graph.Begin(runtime(), HandleOf(rank), rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED), graph.End()});
+  }
+  ExpectFailure(PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive),
+                StatusCode::kFailedPrecondition, "graph");
+  ExpectOk(Run([&](Rank& each) {
+    EXPECT_EQ(driver().nccl.ncclCommAbort(each.communicator), ncclSuccess);
+    return PoolOf(each).AbandonCommunicator(std::exchange(each.communicator, nullptr), CommunicatorLife::kEnded);
+  }));
+  AllowLeak("physical memory");  // the graph had to go first
+  Connect(0);
+  ExpectFailure(RehomeFrom(0), StatusCode::kFailedPrecondition, "graph");
+  graph.DestroyGraph();
+  ExpectOk(RehomeFrom(0));
+  ExpectSymmetricFrom(0);
+}
+
+TEST_F(Rehome, EndsADivergence) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  std::vector<CUdeviceptr> blocks(static_cast<size_t>(group().size()));
+  ExpectOk(Run([&](Rank& rank) {
+    const uint64_t bytes = rank.number == 0 ? kMiB : kMiB / 2;
+    blocks[static_cast<size_t>(rank.number)] = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream)).value();
+    return Status();
+  }));
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Verify(); }), StatusCode::kDisagreement, "made allocate");
+  Free(blocks);
+  LeaveAll();
+  Connect(0);
+  ExpectOk(RehomeFrom(0));
+  ExpectSymmetricFrom(0);
+}
+
+TEST_F(Rehome, IsTheWayOutAfterADeadlineBrokeTheChannel) {
+  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; }));
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectFailure(Run([&](Rank& rank) {
+                  return rank.number == 0 ? Status(StatusCode::kDeadlineExceeded, "close() or rehome()")
+                                          : PoolOf(rank).Reserve(4 * kMiB);
+                }),
+                StatusCode::kDeadlineExceeded, "close() or rehome()");
+  LeaveAll();
+  Connect(0);
+  ExpectOk(RehomeFrom(0));
+  ExpectSymmetricFrom(0);
+  ExpectOk(Reserve(4 * kMiB));
+}
+
+TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsOnAllAndLeavesThemTheirs) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  LeaveAll();
+  ExpectOk({PoolOf(group()[0]).Close()});
+  Connect(0);
+  {
+    const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
+    ExpectFailure(Run([&](Rank& rank) {
+                    return rank.number == 0 ? runtime().CreatePool(Configured(rank)).status()
+                                            : PoolOf(rank).Rehome(rank.communicator);
+                  }),
+                  StatusCode::kOutOfMemory, "making the pool's 1 segments");
+  }
+  for (int number = 1; number <= last(); ++number) {
+    EXPECT_EQ(ReservedBytes(number), 2 * kMiB);
+    EXPECT_EQ(RegisteredSegments(number), 0u);
+  }
+}
+
+TEST_F(Rehome, APoolThatIsNotSymmetricHasNoHome) {
+  PoolConfiguration configuration;
+  const PoolHandle fixed = runtime().CreatePool(configuration).value();
+  ExpectFailure(runtime().pools().Find(fixed).value()->Rehome(group()[0].communicator), StatusCode::kNotSupported,
+                "is not symmetric");
+  ExpectOk({runtime().DestroyPool(fixed)});
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
