@@ -61,11 +61,6 @@ ncclComm_t MakeCommunicator(int rank, int ranks) {
 
 }  // namespace
 
-void Check(ncclResult_t result) {
-  if (result != ncclSuccess)
-    throw std::runtime_error(std::string("an NCCL call failed: ") + ncclGetErrorString(result));
-}
-
 Job::Job(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

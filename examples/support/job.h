@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "examples/support/device.h"
+#include "examples/support/nccl_check.h"
 
 namespace examples {
 
@@ -36,9 +37,6 @@ class Job {
   const int exceptions_ = std::uncaught_exceptions();
   std::optional<Device> gpu_;
 };
-
-// Throws where a call failed.
-void Check(ncclResult_t result);
 
 // Says what failed and on which rank, and ends all ranks with the same status, which is not 0.
 int JobFailed(const std::exception& error);

@@ -63,6 +63,10 @@ CUresult cuMemcpyHtoD(CUdeviceptr destination, const void* source, size_t bytes)
   return TheDriver().cuda.cuMemcpyHtoD(destination, source, bytes);
 }
 
+CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  return TheDriver().cuda.cuMemGetInfo(free_bytes, total_bytes);
+}
+
 CUresult cuMemcpyDtoH(void* destination, CUdeviceptr source, size_t bytes) {
   return TheDriver().cuda.cuMemcpyDtoH(destination, source, bytes);
 }
@@ -76,6 +80,13 @@ ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int ranks, ncclUniqueId 
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) { return TheDriver().nccl.ncclCommDestroy(communicator); }
+
+ncclResult_t ncclCommAbort(ncclComm_t communicator) { return TheDriver().nccl.ncclCommAbort(communicator); }
+
+ncclResult_t ncclBroadcast(const void* sent, void* received, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  return TheDriver().nccl.ncclBroadcast(sent, received, count, type, root, communicator, stream);
+}
 
 ncclResult_t ncclAllReduce(const void* sent, void* received, size_t count, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm_t communicator, cudaStream_t stream) {

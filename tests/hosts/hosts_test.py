@@ -11,6 +11,7 @@ _HOSTS = os.path.abspath("tests/hosts/hosts.sh")
 _PROGRAM = os.path.abspath("tests/hosts/hosts_program")
 _EXAMPLE = os.path.abspath("examples/symmetric_all_reduce")
 _MPI_EXAMPLE = os.path.abspath("examples/mpi_agreement")
+_SURVIVORS = os.path.abspath("examples/survive_a_loss")
 _REMOTE_FAILURE = 9
 
 
@@ -114,6 +115,22 @@ class Hosts(unittest.TestCase):
             result = self.run_on(2, 2, example)
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
             self.assertIn(line, result.stdout)
+
+    def test_training_on_four_hosts_survives_a_rank_and_takes_it_in_again(self):
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            result = subprocess.run([*_namespaces(), _HOSTS, "4", "1", folder, _SURVIVORS, "--ranks", "4",
+                                     "--hosts", "4", "--agent", f"{folder}/agent"],
+                                    env={**os.environ, "COMMPOOL_DRIVER": "emulated"},
+                                    capture_output=True, text=True, timeout=240)
+        said = result.stdout + result.stderr
+        self.assertEqual(result.returncode, 0, said)
+        steps = re.findall(r"step +(\d+)  loss ([\d.]+)  (\d) ranks", result.stdout)
+        self.assertEqual([int(ranks) for _, _, ranks in steps], [4, 4, 4, 4, 3, 3, 4, 4, 4, 4, 4], said)
+        losses = [float(loss) for _, loss, _ in steps]
+        self.assertLess(losses[-1], losses[4], said)
+        self.assertLess(losses[4], losses[0], said)
+        for rank in range(4):
+            self.assertRegex(said, rf"rank {rank}: (\d+) MiB free before, \1 MiB after, 0 MiB held by NCCL")
 
 
 if __name__ == "__main__":

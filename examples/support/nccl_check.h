@@ -1,0 +1,20 @@
+// NCCL's errors as exceptions. Any thread.
+#ifndef COMMPOOL_EXAMPLES_SUPPORT_NCCL_CHECK_H_
+#define COMMPOOL_EXAMPLES_SUPPORT_NCCL_CHECK_H_
+
+#include <nccl.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace examples {
+
+// Throws where a call failed.
+inline void Check(ncclResult_t result) {
+  if (result != ncclSuccess)
+    throw std::runtime_error(std::string("an NCCL call failed: ") + ncclGetErrorString(result));
+}
+
+}  // namespace examples
+
+#endif  // COMMPOOL_EXAMPLES_SUPPORT_NCCL_CHECK_H_

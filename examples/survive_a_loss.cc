@@ -1,0 +1,265 @@
+// Training that goes on when a rank dies, and takes it in again. C++20. No mpirun: it starts its ranks itself, one a
+// GPU.
+//
+//   survive_a_loss --ranks 4                  the last rank is killed between two steps, and joins again later
+//   survive_a_loss --ranks 4 --kill inside    it is killed while the others are inside a collective on windows
+//   survive_a_loss --hosts 4 --agent ssh      ranks on host1 to host4, which see one /tmp
+#include <nccl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "commpool/pool.h"
+#include "commpool/scope.h"
+#include "examples/support/device.h"
+#include "examples/support/nccl_check.h"
+#include "examples/support/perceptron.h"
+#include "examples/support/worker.h"
+
+using commpool::Buffer;
+using commpool::MiB;
+using commpool::Pool;
+using commpool::PoolScope;
+using commpool::Status;
+
+namespace {
+
+constexpr int kStepOfTheLoss = 60;
+constexpr int kStepOfTheReturn = 120;
+constexpr int kSteps = 200;
+constexpr int kStepsBetweenReports = 20;
+constexpr float kLearningRate = 0.03f;
+constexpr int kSamplesOfARank = 64;
+constexpr int kEndedInsideACollective = 3;
+
+struct Options {
+  examples::Places places;
+  std::string kill = "between";
+  std::string folder;  // of a rank
+  int rank = -1;       // -1: the launcher
+  int generation = 0;  // in which a rank begins
+  int reserve_mib = 64;
+
+  int victim() const { return places.ranks - 1; }
+};
+
+Options Parse(int argc, char** argv) {
+  Options options;
+  for (int place = 1; place + 1 < argc; place += 2) {
+    const std::string name = argv[place];
+    const std::string value = argv[place + 1];
+    if (name == "--ranks") options.places.ranks = std::stoi(value);
+    if (name == "--hosts") options.places.hosts = std::stoi(value);
+    if (name == "--agent") options.places.agent = value;
+    if (name == "--kill") options.kill = value;
+    if (name == "--reserve") options.reserve_mib = std::stoi(value);
+    if (name == "--folder") options.folder = value;
+    if (name == "--rank") options.rank = std::stoi(value);
+    if (name == "--generation") options.generation = std::stoi(value);
+  }
+  return options;
+}
+
+// The library's thread calls it. Where no collective runs the training loop looks before its next launch.
+void OnLostRank(int rank, int in_flight, void* context) {
+  if (in_flight == 0) return;
+  std::printf("rank %d: rank %d is lost inside a collective: only the end of this process ends it\n",
+              *static_cast<const int*>(context), rank);
+  std::fflush(stdout);
+  _exit(kEndedInsideACollective);
+}
+
+int FreeMemory() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  examples::Check(cuMemGetInfo(&free_bytes, &total_bytes));
+  return static_cast<int>(free_bytes >> 20);
+}
+
+// One rank, whoever the others are at the time.
+class Worker {
+ public:
+  explicit Worker(const Options& options)
+      : options_(options),
+        gpu_(options.places.DeviceOf(options.rank)),
+        samples_(examples::SamplesOfTheSine(options.rank, kSamplesOfARank)),
+        model_(samples_, gpu_.stream),
+        generation_(options.generation) {
+    members_.resize(static_cast<size_t>(options.places.ranks));
+    std::iota(members_.begin(), members_.end(), 0);
+  }
+
+  void Run() {
+    const int free_before = FreeMemory();
+    comm_ = examples::Meet(options_.folder, generation_, members_, options_.rank);
+    MakePool();
+    if (generation_ > 0) Broadcast(model_.parameters(), model_.parameters());
+    for (int step = generation_ > 0 ? kStepOfTheReturn : 0; step <= kSteps; ++step) {
+      if (step == kStepOfTheReturn && generation_ == 1) TakeIn(options_.victim());
+      if (pool_->lost_rank() >= 0) GoOn();  // before anything is launched
+      Step(step);
+      // Collective: what every rank has freed may be used again. A rank that is gone shows here at the latest.
+      const Status reclaimed = pool_->reclaim().status();
+      if (!reclaimed.ok()) GoOn();
+    }
+    Finish(free_before);
+  }
+
+ private:
+  bool leads() const { return options_.rank == members_.front(); }
+
+  void MakePool() {
+    commpool::PoolOptions options;
+    options.device = gpu_.number;
+    options.symmetric_across = comm_;
+    options.name = "gradients";
+    options.deadline_ms = 20000;
+    options.on_lost_rank = OnLostRank;
+    options.lost_rank_context = const_cast<int*>(&options_.rank);
+    pool_ = Pool::create(options).value();
+    if (leads()) std::printf("%s\n", examples::DriverLine().c_str());
+    // What the others have, a rank that joins has made already.
+    if (generation_ == 0) pool_->reserve(MiB(static_cast<std::uint64_t>(options_.reserve_mib))).or_throw();
+  }
+
+  void DieWhere(const char* where, int step) const {
+    const bool dies = options_.kill == where && options_.rank == options_.victim() && generation_ == 0;
+    if (dies && step == kStepOfTheLoss) std::raise(SIGKILL);
+  }
+
+  void Step(int step) {
+    PoolScope scope(*pool_);
+    Buffer gradients = model_.backward();
+    DieWhere("inside", step);
+    examples::Check(ncclAllReduce(gradients.data(), gradients.data(), model_.gradient_count(), ncclFloat, ncclSum,
+                                  comm_, gpu_.stream));
+    const float ranks = static_cast<float>(members_.size());
+    model_.update(gradients, kLearningRate / ranks);
+    const float loss = examples::Download(gradients, gpu_.stream).back() / ranks;
+    if (leads() && step % kStepsBetweenReports == 0) {
+      std::printf("step %3d  loss %.5f  %d ranks\n", step, loss, static_cast<int>(members_.size()));
+    }
+    if (step == 0) first_loss_ = loss;
+    loss_ = loss;
+    DieWhere("between", step);
+  }
+
+  // In this order: NCCL gives the memory of windows back as long as their communicator is alive.
+  void GoOn() {
+    pool_->abandon(comm_).or_throw();
+    examples::Check(ncclCommAbort(comm_));
+    const int lost = examples::CallTheRoll(options_.folder, generation_, members_, options_.rank);
+    const int number = members_[static_cast<size_t>(lost)];
+    members_.erase(members_.begin() + lost);
+    MoveOn();
+    if (leads()) std::printf("rank %d is lost: %d ranks go on\n", number, static_cast<int>(members_.size()));
+  }
+
+  void TakeIn(int rank) {
+    pool_->deregister(comm_).or_throw();
+    examples::Check(ncclCommDestroy(comm_));
+    members_.push_back(rank);
+    MoveOn();
+    Broadcast(model_.parameters(), model_.parameters());
+    if (leads()) std::printf("rank %d is back: %d ranks go on\n", rank, static_cast<int>(members_.size()));
+  }
+
+  void MoveOn() {
+    comm_ = examples::Meet(options_.folder, ++generation_, members_, options_.rank);
+    pool_->rehome(comm_).or_throw();
+  }
+
+  void Broadcast(const Buffer& sent, const Buffer& received) const {
+    examples::Check(ncclBroadcast(sent.data(), const_cast<void*>(static_cast<const void*>(received.data())),
+                                  sent.bytes(), ncclChar, 0, comm_, gpu_.stream));
+    examples::Check(cuStreamSynchronize(gpu_.stream));
+  }
+
+  void Finish(int free_before) {
+    if (generation_ != 2) throw std::runtime_error("no rank was lost and came back");
+    if (options_.generation == 0 && !(loss_ < first_loss_ / 4)) throw std::runtime_error("the loss did not fall");
+    const Buffer& mine = model_.parameters();
+    const Buffer first = commpool::allocate(mine.bytes(), gpu_.stream).value();
+    Broadcast(mine, first);
+    if (examples::Download(mine, gpu_.stream) != examples::Download(first, gpu_.stream)) {
+      throw std::runtime_error("the ranks' parameters differ");
+    }
+    const std::uint64_t held = pool_->stats().value().held_bytes;
+    pool_->close().or_throw();
+    examples::Check(ncclCommDestroy(comm_));
+    std::printf("rank %d: %d MiB free before, %d MiB after, %d MiB held by NCCL\n", options_.rank, free_before,
+                FreeMemory(), static_cast<int>(held >> 20));
+  }
+
+  const Options options_;
+  examples::Device gpu_;
+  const std::vector<examples::Sample> samples_;
+  examples::Perceptron model_;
+  std::vector<int> members_;  // as they were numbered at first
+  int generation_ = 0;
+  ncclComm_t comm_ = nullptr;
+  std::optional<Pool> pool_;
+  float first_loss_ = 0;
+  float loss_ = 0;
+};
+
+pid_t Start(const Options& options, int rank, int generation) {
+  return examples::StartRank(
+      options.places, rank,
+      {"--ranks", std::to_string(options.places.ranks), "--hosts", std::to_string(options.places.hosts), "--kill",
+       options.kill, "--reserve", std::to_string(options.reserve_mib), "--folder", options.folder, "--rank",
+       std::to_string(rank), "--generation", std::to_string(generation)});
+}
+
+// Also as a shell between hands it on.
+bool WasKilled(int state) {
+  return WIFSIGNALED(state) ? WTERMSIG(state) == SIGKILL : WEXITSTATUS(state) == 128 + SIGKILL;
+}
+
+int Launch(Options options) {
+  std::string folder = "/tmp/survive_a_loss.XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder can be made in /tmp");
+  options.folder = folder;
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < options.places.ranks; ++rank) ranks.push_back(Start(options, rank, 0));
+  bool as_expected = WasKilled(examples::AwaitRank(ranks.back()));
+  const int status = options.kill == "inside" ? kEndedInsideACollective : 0;
+  if (status == 0) {
+    ranks.back() = Start(options, options.victim(), 2);
+  } else {
+    ranks.pop_back();
+  }
+  for (const pid_t rank : ranks) {
+    const int state = examples::AwaitRank(rank);
+    as_expected = as_expected && WIFEXITED(state) && WEXITSTATUS(state) == status;
+  }
+  std::filesystem::remove_all(folder);
+  std::printf("%s\n", as_expected ? "every rank ended as it should" : "a rank ended as it should not");
+  return as_expected ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = Parse(argc, argv);
+  try {
+    if (options.rank < 0) return Launch(options);
+    Worker(options).Run();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", options.rank, error.what());
+    std::fflush(stdout);
+    _exit(1);  // other ranks may wait inside a collective: nothing of this one may wait for them
+  }
+}
