@@ -216,14 +216,19 @@ class Case {
 std::set<int> NamedRanks(const std::string& message) {
   static const std::regex kName(R"(\branks? (\d+(?:(?:, | and )\d+)*)( of \d+)?)");
   static const std::regex kNumber(R"(\d+)");
+  // "these ranks did not connect to 10.77.0.1:4711: 1 3".
+  static const std::regex kMissing(R"(did not connect to [\d.]+:\d+:((?: \d+)+))");
   std::set<int> ranks;
-  for (std::sregex_iterator name(message.begin(), message.end(), kName), end; name != end; ++name) {
-    if ((*name)[2].matched) continue;
-    const std::string numbers = (*name)[1];
-    for (std::sregex_iterator number(numbers.begin(), numbers.end(), kNumber); number != end; ++number) {
+  const auto add = [&ranks](const std::string& numbers) {
+    for (std::sregex_iterator number(numbers.begin(), numbers.end(), kNumber), end; number != end; ++number) {
       ranks.insert(std::stoi(number->str()));
     }
+  };
+  for (std::sregex_iterator name(message.begin(), message.end(), kName), end; name != end; ++name) {
+    if (!(*name)[2].matched) add((*name)[1]);
   }
+  std::smatch missing;
+  if (std::regex_search(message, missing, kMissing)) add(missing[1]);
   return ranks;
 }
 
