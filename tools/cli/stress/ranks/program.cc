@@ -217,6 +217,8 @@ void Program::Recover() {
   size_t number = kFirstOfRecovery;
   const auto call = [&](const Status& status) { control_.Send(EndLine(number++, status, State())); };
   const auto begin = [&] { control_.Send(BeginLine(number)); };
+  // The watchdog aborts communicators whose call does not return: NCCL must not see those again.
+  const auto life = communicators_.aborted() ? internal::CommunicatorLife::kEnded : internal::CommunicatorLife::kAlive;
   for (PoolInUse& pool : pools_) {
     for (CUdeviceptr& block : pool.blocks) {
       if (block != 0) static_cast<void>(runtime_->Free(std::exchange(block, 0)));
@@ -225,7 +227,7 @@ void Program::Recover() {
     for (const Home home : {Home::kSecond, Home::kWorld}) {
       if (communicators_.Of(home) == nullptr) continue;
       begin();
-      call(pool.pool->AbandonCommunicator(communicators_.Of(home), internal::CommunicatorLife::kAlive));
+      call(pool.pool->AbandonCommunicator(communicators_.Of(home), life));
     }
   }
   communicators_.Abort();
