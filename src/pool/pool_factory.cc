@@ -112,7 +112,8 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
   Result<std::shared_ptr<DeviceState>> home_device = devices.Get(home->device);
   if (!home_device.ok()) return home_device.status();
   Result<std::unique_ptr<AgreementChannel>> channel =
-      OpenChannel(driver, (*home_device)->context(), *home, configuration);
+      OpenChannel(driver, (*home_device)->context(), runtime.links, *home, configuration);
+  if (channel.ok()) home->lost = (*channel)->lost_ranks();
   if (!channel.ok()) return channel.status();
 
   Result<Ingredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
@@ -143,13 +144,14 @@ Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& device
   return MakeGrowingPool(std::move(*ingredients));
 }
 
-Status RefusePool(const Driver& driver, DeviceTable& devices, const PoolConfiguration& configuration,
-                  const Status& why) {
+Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                  const PoolConfiguration& configuration, const Status& why) {
   Result<Communicator> home = DescribeCommunicator(driver, configuration.home, configuration.deadline_ms);
   if (!home.ok()) return why;
   Result<std::shared_ptr<DeviceState>> device = devices.Get(home->device);
   if (!device.ok()) return why;
-  Result<std::unique_ptr<AgreementChannel>> channel = OpenChannel(driver, (*device)->context(), *home, configuration);
+  Result<std::unique_ptr<AgreementChannel>> channel =
+      OpenChannel(driver, (*device)->context(), runtime.links, *home, configuration);
   if (!channel.ok()) {
     return Status(why.code(), why.message() + "; the other ranks could not be told: " + channel.status().message());
   }

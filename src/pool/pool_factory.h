@@ -19,8 +19,8 @@ Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& device
 
 // For a rank that cannot even try: the other ranks of the configuration's home, which make the pool, fail at once with
 // its reason instead of waiting for it. Returns what all ranks return; `why` where they cannot be reached.
-Status RefusePool(const Driver& driver, DeviceTable& devices, const PoolConfiguration& configuration,
-                  const Status& why);
+Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                  const PoolConfiguration& configuration, const Status& why);
 
 }  // namespace commpool::internal
 

@@ -42,6 +42,7 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver)
 Runtime::~Runtime() {
   parts_.caches.CloseAll();
   for (const std::shared_ptr<Pool>& pool : pools().All()) pool->Abandon();
+  parts_.links.StopWatching();
 }
 
 Status Runtime::RefuseForkedChild() const {
@@ -71,7 +72,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
 Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  return internal::RefusePool(*driver_, devices_, home, why);
+  return internal::RefusePool(*driver_, devices_, parts_, home, why);
 }
 
 void Runtime::ReleaseDestroyed() {

@@ -10,6 +10,7 @@
 #include "src/pool/shared/memory_observer.h"
 #include "src/pool/shared/pool_table.h"
 #include "src/pool/shared/segment_log.h"
+#include "src/registration/home_links.h"
 #include "src/registration/window_index.h"
 
 namespace commpool::internal {
@@ -20,6 +21,7 @@ struct RuntimeParts {
   const MemoryObservers observers;
   MemoryHolders holders;
   WindowIndex windows;
+  HomeLinks links;
   ThreadCaches caches{observers};
   PoolTable pools;  // the tables go first: their pools use the rest
   AddressTable addresses;

@@ -9,11 +9,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/base/socket.h"
 #include "src/registration/lost_ranks.h"
 
 namespace commpool::internal {
@@ -33,6 +33,32 @@ struct Verdict {
 // Everybody's bytes, rank 0's first, to the decision. The same bytes give the same decision, wherever it is made.
 using Decider = std::function<Decision(const std::vector<std::string>& contents)>;
 
+struct BackgroundMessage {
+  int rank = 0;  // that sent it
+  std::string contents;
+};
+
+// What the ranks of a channel tell each other between rounds. Nothing here waits for a peer.
+class BackgroundLine {
+ public:
+  virtual ~BackgroundLine() = default;
+
+  // `work` is called on the link's own thread, when it is woken and whenever something may have come.
+  virtual void Start(std::function<void()> work) = 0;
+  // Returns when the work does not run any more.
+  virtual void Stop() = 0;
+  // Any thread; a system call and no lock.
+  virtual void Wake() = 0;
+
+  // False while what was sent before has not gone: the sender keeps the rest meanwhile.
+  virtual bool takes_more() = 0;
+  // To rank 0; of rank 0: to every other rank.
+  virtual void Send(const std::string& message) = 0;
+  virtual std::vector<BackgroundMessage> Receive() = 0;
+  // Nothing more comes from the rank.
+  virtual bool HasGone(int rank) = 0;
+};
+
 class AgreementChannel {
  public:
   virtual ~AgreementChannel() = default;
@@ -49,12 +75,15 @@ class AgreementChannel {
   // The ranks that it knows to be lost; shared, for whoever looks may outlive the channel. Never null.
   const std::shared_ptr<LostRanks>& lost_ranks() const { return lost_ranks_; }
 
-  // Connections beside it, for what ranks tell each other in the background; once. Of rank 0: one to each other rank,
-  // rank 1's first; of the others: one to rank 0. None where the channel has no connections of its own.
-  virtual std::vector<Connection> TakeBackgroundConnections() { return {}; }
+  // For what ranks tell each other between rounds. Null where the channel has no connections of its own.
+  virtual std::unique_ptr<BackgroundLine> OpenBackground() { return nullptr; }
+
+ protected:
+  AgreementChannel() : AgreementChannel(std::make_shared<LostRanks>()) {}
+  explicit AgreementChannel(std::shared_ptr<LostRanks> lost_ranks) : lost_ranks_(std::move(lost_ranks)) {}
 
  private:
-  const std::shared_ptr<LostRanks> lost_ranks_ = std::make_shared<LostRanks>();
+  const std::shared_ptr<LostRanks> lost_ranks_;
 };
 
 // For a home communicator of one rank.

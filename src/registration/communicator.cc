@@ -44,6 +44,12 @@ Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handl
   return communicator;
 }
 
+Status Communicator::CheckNoneLost(const char* call) const {
+  if (lost == nullptr || !lost->any()) return Status();
+  return Status(StatusCode::kRemoteFailure, std::string(call) + " cannot finish: " + lost->status().message() +
+                                                "; abandon the communicator and abort it");
+}
+
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
@@ -55,11 +61,12 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
   }
   while (result == ncclInProgress) {
     if (std::chrono::steady_clock::now() > deadline) {
-      return Status(StatusCode::kDeadlineExceeded, std::string(call) + " on rank " + std::to_string(communicator.rank) +
-                                                       " did not finish within " + std::to_string(deadline_ms) +
+      return Status(StatusCode::kDeadlineExceeded, std::string(call) + " did not finish within " +
+                                                       std::to_string(deadline_ms) +
                                                        " ms: a rank is missing or died in the call; abort the "
                                                        "communicator and abandon it");
     }
+    if (Status none_lost = communicator.CheckNoneLost(call); !none_lost.ok()) return none_lost;
     std::this_thread::sleep_for(std::chrono::microseconds(50));  // polling is what NCCL offers for nonblocking calls
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);

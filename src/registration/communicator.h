@@ -5,9 +5,11 @@
 #include <nccl.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "commpool/status.h"
 #include "src/driver/loader.h"
+#include "src/registration/lost_ranks.h"
 
 namespace commpool::internal {
 
@@ -17,6 +19,12 @@ struct Communicator {
   int ranks = 1;
   int device = 0;
   uint64_t number = 0;  // of a symmetric pool's: its place in collective calls; home's is 0
+
+  // Of a symmetric pool's home: who is lost comes to no call on this communicator either. Null where nobody watches.
+  std::shared_ptr<const LostRanks> lost = nullptr;
+
+  // kRemoteFailure, naming the rank, where `call` waits for one that is lost.
+  Status CheckNoneLost(const char* call) const;
 };
 
 // What a program says of a communicator that it gives up: NCCL cannot be asked about one that has ended.
@@ -30,7 +38,8 @@ enum class CommunicatorLife {
 // destroyed communicator cannot be told from a live one by NCCL's API: see rule 5.
 Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms = 60000);
 
-// Waits, within the deadline, for a nonblocking communicator to finish what it began; at once for a blocking one.
+// Waits, within the deadline, for a nonblocking communicator to finish what it began; at once for a blocking one. Ends
+// with kRemoteFailure, and the rank's name, where a rank is lost meanwhile.
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms);
 

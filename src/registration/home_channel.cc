@@ -1,5 +1,6 @@
 #include "src/registration/home_channel.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -7,8 +8,9 @@
 #include <vector>
 
 #include "src/registration/introduction.h"
+#include "src/registration/link_channel.h"
+#include "src/registration/link_opening.h"
 #include "src/registration/small_all_gather.h"
-#include "src/registration/tcp_channel.h"
 
 namespace commpool::internal {
 
@@ -30,22 +32,47 @@ Result<std::vector<Introduction>> ExchangeOverHome(const Driver& driver, const C
   return all;
 }
 
+constexpr uint64_t kLongestDeadlineMs = 1'000'000'000'000;  // 31 years: more does not fit a clock of nanoseconds
+
+bool AllHaveTheLink(const std::vector<Introduction>& all) {
+  return std::all_of(all.begin(), all.end(),
+                     [&](const Introduction& other) { return other.link != 0 && other.link == all[0].link; });
+}
+
+// Where a create failed on some ranks only they count differently: the highest number is free on all.
+uint64_t NextChannel(const std::vector<Introduction>& all) {
+  uint64_t next = 0;
+  for (const Introduction& one : all) next = std::max(next, one.next_channel);
+  return next;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AgreementChannel>> OpenHomeChannel(const Driver& driver, const Communicator& home,
-                                                          uint64_t deadline_ms) {
+                                                          uint64_t deadline_ms, HomeLinks& links) {
   if (home.ranks == 1) return MakeSelfChannel();
-  std::optional<Listener> listener;
-  const Introduction mine = Introduce(home.rank, listener);
+  const std::chrono::milliseconds deadline(std::min(deadline_ms, kLongestDeadlineMs));
+  const auto channel_of = [&](const std::shared_ptr<HomeLink>& link, uint64_t number) {
+    return std::unique_ptr<AgreementChannel>(std::make_unique<LinkChannel>(link, number, deadline));
+  };
+  const std::shared_ptr<HomeLink> existing = links.Find(home);
+  std::optional<Listener> listener;  // also where rank 0 has a link: the others may have none
+  Introduction mine = Introduce(home.rank, listener);
+  if (existing != nullptr) {
+    mine.link = existing->id();
+    mine.next_channel = existing->next_channel();
+  }
   Result<std::vector<Introduction>> all = ExchangeOverHome(driver, home, mine, deadline_ms);
   if (!all.ok()) return all.status();
+  if (AllHaveTheLink(*all)) return channel_of(existing, NextChannel(*all));
   if (Status status = CheckReach(*all); !status.ok()) return status;
-  const TcpChannelOptions options{.rank = home.rank,
-                                  .ranks = home.ranks,
-                                  .deadline = std::chrono::milliseconds(deadline_ms),
-                                  .key = all->front().key};
-  if (listener) return AcceptTcpChannel(options, std::move(*listener));
-  return ConnectTcpChannel(options, std::string(all->front().address.data()));
+  const LinkOpening opening{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all->front().key};
+  Result<std::shared_ptr<HomeLink>> link = listener
+                                               ? AcceptLink(opening, std::move(*listener))
+                                               : JoinLink(opening, std::string(all->front().address.data()));
+  if (!link.ok()) return link.status();
+  links.Keep(home, *link);
+  return channel_of(*link, kFirstChannel);
 }
 
 }  // namespace commpool::internal

@@ -21,6 +21,8 @@ struct Introduction {
   HashKey key{};
   uint64_t rank = 0;
   uint64_t host = 0;
+  uint64_t link = 0;          // the id of the one that this rank has for this home; 0 for none
+  uint64_t next_channel = 0;  // in it
 };
 static_assert(sizeof(Introduction) % sizeof(int32_t) == 0);
 

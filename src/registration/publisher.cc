@@ -1,12 +1,6 @@
 #include "src/registration/publisher.h"
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "src/registration/wire.h"
@@ -42,50 +36,20 @@ std::vector<engine::SequenceEntry> Decode(const std::string& message) {
   return calls;
 }
 
-// Signals are for the program's threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 }  // namespace
 
-std::unique_ptr<Publisher> Publisher::Start(int rank, std::vector<Connection> connections, Divergence& divergence) {
-  FileDescriptor wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (connections.empty() || !wake.valid()) return nullptr;
-  std::unique_ptr<Publisher> publisher(new Publisher(rank, std::move(connections), std::move(wake), divergence));
-  const SignalsBlocked in_the_thread;
-  try {
-    publisher->thread_ = std::thread([&publishes = *publisher] { publishes.Run(); });
-  } catch (const std::system_error&) {
-    return nullptr;
-  }
+std::unique_ptr<Publisher> Publisher::Start(int rank, int ranks, std::unique_ptr<BackgroundLine> line,
+                                            Divergence& divergence) {
+  if (line == nullptr) return nullptr;
+  std::unique_ptr<Publisher> publisher(new Publisher(rank, ranks, std::move(line), divergence));
+  publisher->line_->Start([&publishes = *publisher] { publishes.Work(); });
   return publisher;
 }
 
-Publisher::Publisher(int rank, std::vector<Connection> connections, FileDescriptor wake, Divergence& divergence)
-    : rank_(rank),
-      wake_(std::move(wake)),
-      divergence_(divergence),
-      comparison_(static_cast<int>(connections.size()) + 1) {
-  for (Connection& connection : connections) peers_.emplace_back(std::move(connection));
-}
+Publisher::Publisher(int rank, int ranks, std::unique_ptr<BackgroundLine> line, Divergence& divergence)
+    : rank_(rank), ranks_(ranks), line_(std::move(line)), divergence_(divergence), comparison_(ranks) {}
 
-Publisher::~Publisher() {
-  ending_.store(true, std::memory_order_release);
-  Wake();
-  if (thread_.joinable()) thread_.join();
-}
+Publisher::~Publisher() { line_->Stop(); }
 
 void Publisher::Offer(const engine::SequenceLog& log) {
   if (log.count() - offered_count_ < kEvery) return;
@@ -93,53 +57,32 @@ void Publisher::Offer(const engine::SequenceLog& log) {
     // A call that finds no room leaves a gap; the hashes of later calls stand for it.
     if (const std::optional<engine::SequenceEntry> call = log.Entry(offered_count_)) offered_.Push(*call);
   }
-  Wake();
+  line_->Wake();
 }
 
-void Publisher::Wake() {
-  // Writing fails only where the counter is full: then the thread has not looked yet, and will.
-  static_cast<void>(eventfd_write(wake_.get(), 1));
-}
-
-void Publisher::Await() {
-  std::vector<pollfd> waits = {{wake_.get(), POLLIN, 0}};
-  for (const MessageStream& peer : peers_) {
-    if (!peer.open()) continue;
-    waits.push_back({peer.descriptor(), static_cast<short>(peer.has_unsent() ? POLLIN | POLLOUT : POLLIN), 0});
-  }
-  poll(waits.data(), waits.size(), -1);
-  eventfd_t wakes = 0;
-  static_cast<void>(eventfd_read(wake_.get(), &wakes));
-}
-
-void Publisher::Run() {
-  while (!ending_.load(std::memory_order_acquire)) {
-    PublishOffered();
-    Hear();
-    for (MessageStream& peer : peers_) peer.SendSome();
-    Await();
-  }
+void Publisher::Work() {
+  PublishOffered();
+  Hear();
 }
 
 void Publisher::PublishOffered() {
   if (rank_ == 0) return Compare(0, offered_.TakeAll());
   // While rank 0 does not take what was sent before, calls stay in the ring: its size is the bound.
-  if (peers_[0].has_unsent()) return;
+  if (!line_->takes_more()) return;
   const std::vector<engine::SequenceEntry> calls = offered_.TakeAll();
-  if (!calls.empty()) peers_[0].Queue(Encode(calls));
+  if (!calls.empty()) line_->Send(Encode(calls));
 }
 
 void Publisher::Hear() {
-  for (size_t index = 0; index < peers_.size(); ++index) {
-    if (!peers_[index].open()) continue;
-    for (const std::string& message : peers_[index].ReceiveSome()) {
-      if (rank_ == 0) {
-        Compare(index + 1, Decode(message));
-      } else {
-        divergence_.Note(SequencesDiffer(message));
-      }
+  for (const BackgroundMessage& message : line_->Receive()) {
+    if (rank_ == 0) {
+      Compare(static_cast<size_t>(message.rank), Decode(message.contents));
+    } else {
+      divergence_.Note(SequencesDiffer(message.contents));
     }
-    if (rank_ == 0 && !peers_[index].open()) comparison_.Forget(index + 1);
+  }
+  for (int other = 1; rank_ == 0 && other < ranks_; ++other) {
+    if (line_->HasGone(other)) comparison_.Forget(static_cast<size_t>(other));
   }
 }
 
@@ -148,9 +91,7 @@ void Publisher::Compare(size_t rank, const std::vector<engine::SequenceEntry>& c
   const std::optional<std::string> difference = comparison_.Add(rank, calls);
   if (!difference) return;
   divergence_.Note(SequencesDiffer(*difference));
-  for (MessageStream& peer : peers_) {
-    if (peer.open()) peer.Queue(*difference);
-  }
+  line_->Send(*difference);
 }
 
 }  // namespace commpool::internal

@@ -2,24 +2,20 @@
 // collective one (rule 4). Every 64 calls each rank sends their hashes to rank 0; rank 0 compares, and tells
 // every rank of the first difference.
 //
-// It has a thread of its own, which waits for nothing but calls, peers and its end. A dead or slow peer delays nobody:
-// the comparison goes on without it, or catches up later.
+// It works on the thread of the link's watcher and waits for nothing. A dead or slow peer delays nobody: the comparison
+// goes on without it, or catches up later.
 #ifndef COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
 #define COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "src/base/file_descriptor.h"
-#include "src/base/socket.h"
 #include "src/engine/sequence_log.h"
+#include "src/registration/agreement_channel.h"
 #include "src/registration/call_ring.h"
 #include "src/registration/divergence.h"
-#include "src/registration/message_stream.h"
 #include "src/registration/sequence_comparison.h"
 
 namespace commpool::internal {
@@ -28,10 +24,10 @@ class Publisher {
  public:
   static constexpr uint64_t kEvery = 64;
 
-  // `connections` as a channel's TakeBackgroundConnections() gives them; `divergence` must outlive the publisher. Null
-  // where there are no connections, or the system has no thread or descriptor left: nothing is published then.
-  static std::unique_ptr<Publisher> Start(int rank, std::vector<Connection> connections, Divergence& divergence);
-  // Ends the thread at once.
+  // `divergence` must outlive the publisher. Null where there is no line: nothing is published then.
+  static std::unique_ptr<Publisher> Start(int rank, int ranks, std::unique_ptr<BackgroundLine> line,
+                                          Divergence& divergence);
+  // Returns when it does not work any more.
   ~Publisher();
 
   // Call it after every call that the log took in: it hands over the new ones once there are 64. One thread at a time;
@@ -39,28 +35,22 @@ class Publisher {
   void Offer(const engine::SequenceLog& log);
 
  private:
-  Publisher(int rank, std::vector<Connection> connections, FileDescriptor wake, Divergence& divergence);
+  Publisher(int rank, int ranks, std::unique_ptr<BackgroundLine> line, Divergence& divergence);
 
-  void Run();
-  // Waits until there are calls to publish, a peer has sent or takes more, or the end has come.
-  void Await();
-  void Wake();
+  void Work();
   // The calls offered meanwhile: rank 0 compares them, others send them.
   void PublishOffered();
   void Hear();
   void Compare(size_t rank, const std::vector<engine::SequenceEntry>& calls);
 
   const int rank_;
-  const FileDescriptor wake_;  // an eventfd
+  const int ranks_;
+  const std::unique_ptr<BackgroundLine> line_;
   Divergence& divergence_;
   CallRing offered_;
   uint64_t offered_count_ = 0;
-  std::atomic<bool> ending_{false};
 
-  // The thread's own.
-  std::vector<MessageStream> peers_;  // of rank 0: peer i is rank i + 1; of others: rank 0
-  SequenceComparison comparison_;
-  std::thread thread_;
+  SequenceComparison comparison_;  // the watcher's own
 };
 
 }  // namespace commpool::internal

@@ -10,10 +10,11 @@ namespace commpool::internal {
 
 namespace {
 
-// A nonblocking communicator writes the handle when it has finished: past the deadline the place stays its own.
+// A nonblocking communicator writes the handle when it has finished: where nobody waited for that the place stays its
+// own.
 template <typename Handle>
 void LeaveIfUnfinished(const Status& status, std::unique_ptr<Handle> place, Handle* handle) {
-  if (status.code() == StatusCode::kDeadlineExceeded) {
+  if (status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kRemoteFailure) {
     static_cast<void>(place.release());
   } else {
     *handle = *place;
@@ -78,10 +79,11 @@ Status DeregisterRange(const Driver& driver, const Communicator& communicator, c
   const bool window = range.kind == RegistrationKind::kWindow;
   const ncclResult_t result = window ? driver.nccl.ncclCommWindowDeregister(communicator.handle, range.window)
                                      : driver.nccl.ncclCommDeregister(communicator.handle, range.local_handle);
-  const Status finished =
-      AwaitCommunicator(driver, communicator, result, window ? "ncclCommWindowDeregister" : "ncclCommDeregister",
-                        range.bytes, deadline_ms);
-  // The call asks no other rank: what a lost one has done to the communicator does not make it fail.
+  // The call asks no other rank: neither a lost one, nor what that has done to the communicator, makes it fail.
+  Communicator local = communicator;
+  local.lost = nullptr;
+  const Status finished = AwaitCommunicator(
+      driver, local, result, window ? "ncclCommWindowDeregister" : "ncclCommDeregister", range.bytes, deadline_ms);
   return result == ncclSuccess && finished.code() != StatusCode::kDeadlineExceeded ? Status() : finished;
 }
 

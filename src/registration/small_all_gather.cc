@@ -1,5 +1,6 @@
 #include "src/registration/small_all_gather.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -14,7 +15,11 @@ namespace commpool::internal {
 
 namespace {
 
-using Moment = std::chrono::steady_clock::time_point;
+using Clock = std::chrono::steady_clock;
+using Moment = Clock::time_point;
+
+// How often a wait for NCCL's call looks whether a rank is lost.
+constexpr std::chrono::milliseconds kLook{10};
 
 struct ScratchMemoryTraits {
   using Value = CUdeviceptr;
@@ -68,10 +73,9 @@ Result<Scratch> MakeScratch(const Driver& driver, uint64_t bytes) {
 }
 
 Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
-  return Status(StatusCode::kDeadlineExceeded,
-                std::string(purpose.call) + ": rank " + std::to_string(communicator.rank) + " of " +
-                    std::to_string(communicator.ranks) + " waited " + std::to_string(deadline_ms) +
-                    " ms for the other ranks of the communicator: " + purpose.likely_cause);
+  return Status(StatusCode::kDeadlineExceeded, std::string(purpose.call) + ": waited " + std::to_string(deadline_ms) +
+                                                   " ms for all of the " + std::to_string(communicator.ranks) +
+                                                   " ranks of the communicator: " + purpose.likely_cause);
 }
 
 // NCCL's call. It may block on the host: ranks connect at a communicator's first collective.
@@ -89,7 +93,11 @@ ncclResult_t Launch(const Driver& driver, const Communicator& communicator, CUde
       });
   std::future<ncclResult_t> result = call->get_future();
   std::thread([call] { (*call)(); }).detach();
-  return result.wait_until(deadline) == std::future_status::ready ? result.get() : ncclInProgress;
+  while (Clock::now() < deadline && !(communicator.lost != nullptr && communicator.lost->any())) {
+    const Moment next_look = std::min(deadline, Clock::now() + kLook);
+    if (result.wait_until(next_look) == std::future_status::ready) return result.get();
+  }
+  return ncclInProgress;
 }
 
 Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,
@@ -106,7 +114,8 @@ Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& co
       return CheckNccl(driver, asked != ncclSuccess ? asked : state,
                        {.call = "ncclAllGather", .device = communicator.device}, communicator.handle);
     }
-    if (std::chrono::steady_clock::now() > deadline) return Missing(communicator, purpose, deadline_ms);
+    if (Status none_lost = communicator.CheckNoneLost(purpose.call); !none_lost.ok()) return none_lost;
+    if (Clock::now() > deadline) return Missing(communicator, purpose, deadline_ms);
     std::this_thread::sleep_for(
         std::chrono::microseconds(20));  // a stream with NCCL's kernel: a host wait has no bound
   }
@@ -132,9 +141,10 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
   const ncclResult_t result =
       Launch(driver, communicator, sent, received, mine.size() / sizeof(int32_t), scratch->stream.get(), deadline);
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  if (result == ncclInProgress && left.count() <= 0) {
+  status = communicator.CheckNoneLost(purpose.call);
+  if (status.ok() && result == ncclInProgress && left.count() <= 0) {
     status = Missing(communicator, purpose, deadline_ms);
-  } else {
+  } else if (status.ok()) {
     status = AwaitCommunicator(driver, communicator, result, "ncclAllGather", mine.size(),
                                static_cast<uint64_t>(left.count()));
     if (status.code() == StatusCode::kDeadlineExceeded) status = Missing(communicator, purpose, deadline_ms);

@@ -79,7 +79,7 @@ class Hosts(unittest.TestCase):
         for rank in range(3):
             lines = [line for line in result.stdout.splitlines() if line.startswith(f"rank {rank}: reserve failed")]
             self.assertEqual(len(lines), 1, result.stdout + result.stderr)
-            self.assertRegex(lines[0], rf"failed \({_REMOTE_FAILURE}\): .* rank 3: .*10\.77\.0\.2:\d+")
+            self.assertRegex(lines[0], rf"failed \({_REMOTE_FAILURE}\): .* rank 3 was lost .*10\.77\.0\.2:\d+")
         self.assertIsNone(re.search("rank 3: reserve failed", result.stdout))
 
     def test_ranks_of_two_hosts_agree_over_mpi(self):

@@ -62,7 +62,20 @@ TEST_F(Communicators, AreAwaitedNoLongerThanTheDeadline) {
   const Communicator communicator = DescribeCommunicator(driver(), group[0].communicator).value();
   const InjectedFault never({.call = "ncclCommGetAsyncError", .result = ncclInProgress, .count = 1 << 30});
   ExpectFailure(AwaitCommunicator(driver(), communicator, ncclInProgress, "ncclCommWindowRegister", 4096, 20),
-                StatusCode::kDeadlineExceeded, "ncclCommWindowRegister on rank 0 did not finish within 20 ms");
+                StatusCode::kDeadlineExceeded, "ncclCommWindowRegister did not finish within 20 ms");
+}
+
+TEST_F(Communicators, AreAwaitedNoLongerThanALostRankIsUnknown) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  RankGroup group(1);
+  Communicator communicator = DescribeCommunicator(driver(), group[0].communicator).value();
+  const auto lost = std::make_shared<LostRanks>();
+  communicator.lost = lost;
+  lost->Note(2, "its connection ended");
+  const InjectedFault never({.call = "ncclCommGetAsyncError", .result = ncclInProgress, .count = 1 << 30});
+  const Status status =
+      AwaitCommunicator(driver(), communicator, ncclInProgress, "ncclCommWindowRegister", 4096, 600'000);
+  ExpectFailure(status, StatusCode::kRemoteFailure, "ncclCommWindowRegister cannot finish: rank 2 was lost ");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "src/registration/home_channel.h"
 
+#include <map>
+
 #include "tests/registration/joined.h"
 #include "tests/registration/rank_group.h"
 
@@ -8,14 +10,57 @@ namespace {
 
 class HomeChannel : public DriverTest {
  protected:
-  void SetUp() override { COMMPOOL_REQUIRE_NCCL(); }
+  void SetUp() override {
+    COMMPOOL_REQUIRE_NCCL();
+    for (int rank = 0; rank < DeviceCountOfTests(); ++rank) links_[rank];
+  }
 
   Result<std::unique_ptr<AgreementChannel>> Open(const Rank& rank, uint64_t deadline_ms = 20000) {
     Result<Communicator> home = DescribeCommunicator(driver(), rank.communicator);
     if (!home.ok()) return home.status();
-    return OpenHomeChannel(driver(), *home, deadline_ms);
+    return OpenHomeChannel(driver(), *home, deadline_ms, links_[rank.number]);
   }
+
+  std::map<int, HomeLinks> links_;  // each rank's, as of processes of their own
 };
+
+TEST_F(HomeChannel, OfTheSameHomeShareALink) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  RankGroup group(2);
+  ExpectOk(group.Run([&](Rank& rank) {
+    const Communicator home = DescribeCommunicator(driver(), rank.communicator).value();
+    HomeLinks& links = links_[rank.number];
+    EXPECT_EQ(links.Find(home), nullptr);
+    std::unique_ptr<AgreementChannel> first = Open(rank).value();
+    const std::shared_ptr<HomeLink> link = links.Find(home);
+    const std::unique_ptr<AgreementChannel> second = Open(rank).value();
+    EXPECT_EQ(links.Find(home), link);
+    EXPECT_EQ(link->next_channel(), 3u);
+    EXPECT_TRUE(JoinOver(*second, "second", "reserve").ok());
+    EXPECT_TRUE(JoinOver(*first, "first", "reserve").ok());
+    return Status();
+  }));
+  for (int rank = 0; rank < 2; ++rank) {
+    const Communicator home = DescribeCommunicator(driver(), group[rank].communicator).value();
+    EXPECT_EQ(links_[rank].Find(home), nullptr);  // no pool uses it any more
+  }
+}
+
+// As where a communicator has the address of one that was destroyed, on some ranks.
+TEST_F(HomeChannel, IsOfANewLinkWhereNotAllRanksHaveTheOldOne) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  RankGroup group(2);
+  ExpectOk(group.Run([&](Rank& rank) {
+    const Communicator home = DescribeCommunicator(driver(), rank.communicator).value();
+    const std::unique_ptr<AgreementChannel> first = Open(rank).value();
+    const std::shared_ptr<HomeLink> old = links_[rank.number].Find(home);
+    if (rank.number == 1) links_[1].Keep(home, nullptr);
+    const std::unique_ptr<AgreementChannel> second = Open(rank).value();
+    EXPECT_NE(links_[rank.number].Find(home), old);
+    EXPECT_TRUE(JoinOver(*second, "second", "reserve").ok());
+    return Status();
+  }));
+}
 
 TEST_F(HomeChannel, OfOneRankCallsNoNccl) {
   RankGroup group(1);

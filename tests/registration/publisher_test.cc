@@ -6,7 +6,8 @@
 #include <deque>
 #include <thread>
 
-#include "src/registration/tcp_channel.h"
+#include "src/registration/link_channel.h"
+#include "src/registration/link_opening.h"
 
 namespace commpool::internal {
 namespace {
@@ -15,6 +16,7 @@ using engine::SequenceCall;
 
 // A rank's pool, as far as it publishes.
 struct PublishingRank {
+  std::unique_ptr<AgreementChannel> channel;
   engine::SequenceLog log;
   Divergence divergence;
   std::unique_ptr<Publisher> publisher;
@@ -34,12 +36,12 @@ class Publishers : public ::testing::Test {
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
-        const TcpChannelOptions options{.rank = static_cast<int>(rank), .ranks = static_cast<int>(ranks)};
-        const std::unique_ptr<AgreementChannel> channel = rank == 0
-                                                              ? AcceptTcpChannel(options, std::move(listener)).value()
-                                                              : ConnectTcpChannel(options, address).value();
-        ranks_[rank].publisher =
-            Publisher::Start(options.rank, channel->TakeBackgroundConnections(), ranks_[rank].divergence);
+        const LinkOpening opening{.rank = static_cast<int>(rank), .ranks = static_cast<int>(ranks)};
+        const std::shared_ptr<HomeLink> link =
+            rank == 0 ? AcceptLink(opening, std::move(listener)).value() : JoinLink(opening, address).value();
+        ranks_[rank].channel = std::make_unique<LinkChannel>(link, kFirstChannel, opening.deadline);
+        ranks_[rank].publisher = Publisher::Start(opening.rank, opening.ranks, ranks_[rank].channel->OpenBackground(),
+                                                  ranks_[rank].divergence);
         EXPECT_NE(ranks_[rank].publisher, nullptr);
       });
     }
@@ -115,9 +117,9 @@ TEST_F(Publishers, EndWhileCallsAreUnderWay) {
   AllocateOnAll(10 * Publisher::kEvery);
 }
 
-TEST(Publisher, IsNoneWithoutConnections) {
+TEST(Publisher, IsNoneWithoutALine) {
   Divergence divergence;
-  EXPECT_EQ(Publisher::Start(0, {}, divergence), nullptr);
+  EXPECT_EQ(Publisher::Start(0, 1, nullptr, divergence), nullptr);
 }
 
 }  // namespace

@@ -136,7 +136,8 @@ void Collective::End() {
 }
 
 void Collective::StartPublishing() {
-  std::unique_ptr<Publisher> publisher = Publisher::Start(rank_, channel_->TakeBackgroundConnections(), divergence_);
+  std::unique_ptr<Publisher> publisher =
+      Publisher::Start(rank_, channel_->ranks(), channel_->OpenBackground(), divergence_);
   MutexLock lock(parts_.blocks.mutex());
   publisher_ = std::move(publisher);
 }

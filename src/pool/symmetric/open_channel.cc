@@ -5,13 +5,15 @@
 namespace commpool::internal {
 
 Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const PrimaryContext& context,
-                                                      const Communicator& home,
+                                                      HomeLinks& links, const Communicator& home,
                                                       const PoolConfiguration& configuration) {
   if (configuration.all_gather != nullptr) {
     return MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context);
   }
   const ContextGuard current(driver, context);
-  return OpenHomeChannel(driver, home, configuration.deadline_ms);
+  Result<std::unique_ptr<AgreementChannel>> channel = OpenHomeChannel(driver, home, configuration.deadline_ms, links);
+  if (!channel.ok()) return channel.status().Under("pool " + configuration.name);
+  return channel;
 }
 
 }  // namespace commpool::internal

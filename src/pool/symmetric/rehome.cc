@@ -45,12 +45,14 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   if (!status.ok()) return parts_.basis.Named(status.Under("rehome"));
   const Status readiness = LeaveHome();
   Result<std::unique_ptr<AgreementChannel>> channel =
-      OpenChannel(parts_.basis.driver, parts_.basis.device->context(), *home, parts_.basis.configuration);
+      OpenChannel(parts_.basis.driver, parts_.basis.device->context(), parts_.basis.runtime.links, *home,
+                  parts_.basis.configuration);
   if (!channel.ok()) return parts_.basis.Named(channel.status().Under("rehome"));
   // From here on the pool has no home until all ranks have agreed: where they do not, it is rehomed again or closed.
   ties_.store(Ties::kAbandoned, std::memory_order_release);
   collective_.MoveTo(home->rank, std::move(*channel));
   home_ = *home;
+  home_.lost = collective_.channel().lost_ranks();
   home_handle_.store(home->handle, std::memory_order_release);
   return BeginEpoch(readiness);
 }

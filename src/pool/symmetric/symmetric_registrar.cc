@@ -30,6 +30,7 @@ Result<Communicator> SymmetricRegistrar::Examine(ncclComm_t handle) const {
     }
     return held;
   }
+  described->lost = home_.lost;
   return described;
 }
 

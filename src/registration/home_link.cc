@@ -1,0 +1,282 @@
+#include "src/registration/home_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/registration/link_watcher.h"
+
+namespace commpool::internal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Below it a busy machine is taken for a silent rank.
+constexpr std::chrono::milliseconds kShortestSilence{1000};
+// For what peers have not taken yet when the link ends.
+constexpr std::chrono::milliseconds kLastWords{1000};
+
+}  // namespace
+
+Result<std::shared_ptr<HomeLink>> HomeLink::Make(const HomeLinkOptions& options, std::vector<Connection> connections) {
+  Result<ReadinessSet> input = ReadinessSet::Make();
+  if (!input.ok()) return input.status();
+  std::shared_ptr<HomeLink> link(new HomeLink(options, std::move(*input)));
+  for (Connection& connection : connections) {
+    const size_t index = link->peers_.size();
+    Peer& peer = link->peers_.emplace_back();
+    peer.stream = FrameStream(std::move(connection));
+    peer.heard = Clock::now();
+    Status status = link->input_.Add(peer.stream.descriptor(), Interest::kInput, index);
+    if (!status.ok()) return status;
+  }
+  Result<std::unique_ptr<LinkWatcher>> watcher = LinkWatcher::Make(*link);
+  if (!watcher.ok()) return watcher.status();
+  link->watcher_ = std::move(*watcher);
+  for (size_t index = 0; index < link->peers_.size(); ++index) {
+    Status status = link->watcher_->Watch(link->peers_[index].stream.descriptor(), index);
+    if (!status.ok()) return status;
+  }
+  Status started = link->watcher_->Start();
+  if (!started.ok()) return started;
+  return link;
+}
+
+HomeLink::HomeLink(const HomeLinkOptions& options, ReadinessSet input)
+    : options_(options), input_(std::move(input)), silence_(std::max(options.deadline, kShortestSilence)) {}
+
+HomeLink::~HomeLink() {
+  StopWatching();
+  WithLock([&] {
+    for (size_t index = 0; index < peers_.size(); ++index) QueueFor(index, {.kind = FrameKind::kGoodbye});
+  });
+  Flush(DeadlineAfter(kLastWords));
+  for (Peer& peer : peers_) {
+    peer.stream.EndSending();
+    // A socket that closes over unread bytes takes back what it has sent.
+    static_cast<void>(peer.stream.ReceiveSome());
+  }
+}
+
+void HomeLink::StopWatching() {
+  if (watcher_ != nullptr) watcher_->Stop();
+}
+
+void HomeLink::Break() {
+  StopWatching();
+  const std::lock_guard lock(mutex_);
+  for (Peer& peer : peers_) {
+    if (peer.ended.empty()) input_.Remove(peer.stream.descriptor());
+    peer.ended = "this rank broke the link";
+    peer.stream.EndSending();
+  }
+  changed_.notify_all();
+  input_.Wake();
+}
+
+void HomeLink::Beat() {
+  const std::lock_guard lock(mutex_);
+  for (size_t index = 0; index < peers_.size(); ++index) QueueFor(index, {});
+}
+
+void HomeLink::NoteSilentRanks(std::chrono::milliseconds unwatched) {
+  const std::lock_guard lock(mutex_);
+  const Deadline now = Clock::now();
+  for (size_t index = 0; index < peers_.size(); ++index) {
+    Peer& peer = peers_[index];
+    peer.heard += unwatched;
+    const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
+    if (!peer.ended.empty() || peer.goodbye || silent < silence_) continue;
+    const std::string how = "it was silent for " + std::to_string(silent.count()) + " ms";
+    NoteLost(RankOf(index), how);
+    peer.ended = how;
+    input_.Remove(peer.stream.descriptor());
+  }
+  changed_.notify_all();
+}
+
+uint64_t HomeLink::next_channel() const {
+  const std::lock_guard lock(mutex_);
+  return next_channel_;
+}
+
+std::shared_ptr<Mailbox> HomeLink::OpenChannel(uint64_t number, std::chrono::milliseconds deadline) {
+  const std::lock_guard lock(mutex_);
+  next_channel_ = std::max(next_channel_, number + 1);
+  silence_ = std::min(silence_, std::max(deadline, kShortestSilence));
+  std::shared_ptr<Mailbox>& mailbox = mailboxes_[number];  // what came early is there
+  if (mailbox == nullptr) mailbox = std::make_shared<Mailbox>(ranks());
+  return mailbox;
+}
+
+void HomeLink::EndChannel(uint64_t number, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  mailboxes_.erase(number);
+  for (size_t index = 0; index < peers_.size(); ++index) {
+    QueueFor(index, {.kind = FrameKind::kLeft, .channel = number, .contents = why});
+  }
+}
+
+bool HomeLink::Await(Deadline deadline, const std::function<bool()>& done) {
+  std::unique_lock lock(mutex_);
+  while (!done()) {
+    if (Clock::now() >= deadline) return false;
+    if (someone_reads_) {
+      changed_.wait_until(lock, deadline);
+      continue;
+    }
+    someone_reads_ = true;
+    lock.unlock();
+    std::vector<Arrival> arrivals = Read(deadline);
+    lock.lock();
+    Take(std::move(arrivals));
+    someone_reads_ = false;
+    changed_.notify_all();  // for others something came, or one of them reads next
+  }
+  return true;
+}
+
+void HomeLink::ReadNow() {
+  std::unique_lock lock(mutex_);
+  if (someone_reads_) return;
+  someone_reads_ = true;
+  lock.unlock();
+  std::vector<Arrival> arrivals = Read(Clock::now());
+  lock.lock();
+  Take(std::move(arrivals));
+  someone_reads_ = false;
+  changed_.notify_all();
+}
+
+void HomeLink::WithLock(const std::function<void()>& part) {
+  const std::lock_guard lock(mutex_);
+  part();
+}
+
+std::vector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
+  std::vector<Arrival> arrivals;
+  for (const size_t index : input_.Wait(deadline)) {
+    FrameStream& stream = peers_[index].stream;
+    Arrival& arrival = arrivals.emplace_back(Arrival{index, stream.ReceiveSome(), {}});
+    arrival.ended = stream.ended();
+  }
+  return arrivals;
+}
+
+void HomeLink::Take(std::vector<Arrival> arrivals) {
+  for (Arrival& arrival : arrivals) {
+    Peer& peer = peers_[arrival.index];
+    const int from = RankOf(arrival.index);
+    if (!arrival.frames.empty()) peer.heard = Clock::now();
+    for (Frame& frame : arrival.frames) TakeFrame(from, std::move(frame));
+    if (peer.stream.has_unsent()) QueueFor(arrival.index, {});
+    if (arrival.ended.empty() || !peer.ended.empty()) continue;
+    peer.ended = arrival.ended;
+    input_.Remove(peer.stream.descriptor());
+    if (!peer.goodbye) {
+      NoteLost(from, "its connection ended (" + peer.stream.peer() + ": " + arrival.ended + ")");
+    }
+  }
+}
+
+void HomeLink::TakeFrame(int from, Frame frame) {
+  ++traffic_.messages;
+  traffic_.bytes += frame.contents.size() + kFrameHeaderBytes;
+  switch (frame.kind) {
+    case FrameKind::kHeartbeat:
+      return;
+    case FrameKind::kGoodbye:
+      peers_[IndexOf(from)].goodbye = true;
+      return;
+    case FrameKind::kLost:
+      lost_ranks_->Note(static_cast<int>(frame.sequence), frame.contents);
+      WakeWatcher();
+      return;
+    case FrameKind::kSaid:
+    case FrameKind::kDecision:
+    case FrameKind::kBackground:
+    case FrameKind::kLeft:
+      break;
+  }
+  const auto found = mailboxes_.find(frame.channel);
+  if (found == mailboxes_.end() && frame.channel < next_channel_) return;  // it has ended here
+  std::shared_ptr<Mailbox>& mailbox = mailboxes_[frame.channel];
+  if (mailbox == nullptr) mailbox = std::make_shared<Mailbox>(ranks());
+  if (frame.kind == FrameKind::kLeft) {
+    mailbox->left.emplace(from, frame.contents);
+  } else if (frame.kind == FrameKind::kBackground) {
+    mailbox->background.push_back({from, std::move(frame.contents)});
+  } else {
+    mailbox->PutRound(from, std::move(frame));
+  }
+}
+
+void HomeLink::NoteLost(int lost, const std::string& how) {
+  lost_ranks_->Note(lost, how);
+  for (size_t index = 0; rank() == 0 && index < peers_.size(); ++index) {
+    QueueFor(index, {.kind = FrameKind::kLost, .sequence = static_cast<uint64_t>(lost), .contents = how});
+  }
+  WakeWatcher();
+  input_.Wake();
+}
+
+// A heartbeat is queued where there is something already: it only pushes that on.
+void HomeLink::QueueFor(size_t index, const Frame& frame) {
+  Peer& peer = peers_[index];
+  if (!peer.ended.empty()) return;
+  const bool waited = peer.stream.has_unsent();
+  if (!waited || frame.kind != FrameKind::kHeartbeat) {
+    peer.stream.Queue(frame);
+    ++traffic_.messages;
+    traffic_.bytes += frame.contents.size() + kFrameHeaderBytes;
+  }
+  peer.stream.SendSome();
+  const bool waits = peer.stream.has_unsent();
+  if (waits == waited) return;
+  input_.Change(peer.stream.descriptor(), waits ? Interest::kInputAndOutput : Interest::kInput, index);
+}
+
+void HomeLink::Send(int to, const Frame& frame) {
+  const std::lock_guard lock(mutex_);
+  QueueFor(IndexOf(to), frame);
+}
+
+Status HomeLink::SendToAll(const std::vector<Frame>& frames, const std::function<Status()>& objection) {
+  const std::lock_guard lock(mutex_);
+  if (Status status = objection(); !status.ok()) return status;
+  for (size_t index = 0; index < frames.size(); ++index) QueueFor(index, frames[index]);
+  return Status();
+}
+
+bool HomeLink::HasUnsent() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.stream.has_unsent(); });
+}
+
+void HomeLink::Flush(Deadline deadline) {
+  static_cast<void>(Await(deadline, [&] {
+    return std::none_of(peers_.begin(), peers_.end(),
+                        [](const Peer& peer) { return peer.ended.empty() && peer.stream.has_unsent(); });
+  }));
+}
+
+std::string HomeLink::WhyGone(int of) const {
+  const std::lock_guard lock(mutex_);
+  const Peer& peer = peers_[IndexOf(of)];
+  return peer.goodbye ? "it has ended its pools" : peer.ended;
+}
+
+void HomeLink::StartWork(uint64_t channel, std::function<void()> work) { watcher_->AddWork(channel, std::move(work)); }
+
+void HomeLink::StopWork(uint64_t channel) { watcher_->RemoveWork(channel); }
+
+void HomeLink::WakeWatcher() {
+  if (watcher_ != nullptr) watcher_->Wake();
+}
+
+LinkTraffic HomeLink::traffic() const {
+  const std::lock_guard lock(mutex_);
+  return traffic_;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,142 @@
+// The connections between the ranks of one home, shared by all pools that are made across it: one to rank 0 for each
+// other rank. Each pool has a channel in it, by number.
+//
+// Whoever waits in a round reads for all: it puts what came for others into their mailboxes, so a round costs no change
+// of threads. A watcher of the link's own reads now and then where nobody waits, sends heartbeats, and notes ranks that
+// are lost: their connection ended without a goodbye, or they are silent past the deadline. Rank 0 tells the others.
+// Any thread.
+#ifndef COMMPOOL_SRC_REGISTRATION_HOME_LINK_H_
+#define COMMPOOL_SRC_REGISTRATION_HOME_LINK_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/base/socket.h"
+#include "src/registration/frame_stream.h"
+#include "src/registration/lost_ranks.h"
+#include "src/registration/mailbox.h"
+#include "src/registration/readiness_set.h"
+
+namespace commpool::internal {
+
+class LinkWatcher;
+
+struct HomeLinkOptions {
+  int rank = 0;
+  int ranks = 1;
+  uint64_t id = 0;  // the same on all ranks, and no other link's
+  std::chrono::milliseconds deadline{60000};
+};
+
+struct LinkTraffic {
+  uint64_t messages = 0;  // sent and received
+  uint64_t bytes = 0;     // of their contents and headers
+};
+
+class HomeLink {
+ public:
+  // Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0. kInternal where the system has no
+  // descriptor or thread left.
+  static Result<std::shared_ptr<HomeLink>> Make(const HomeLinkOptions& options, std::vector<Connection> connections);
+  // Says goodbye. What was sent before arrives.
+  ~HomeLink();
+  // The watcher ends: nothing is noted any more while nobody waits.
+  void StopWatching();
+  // A death as peers see it, for tests: the connections end without a word.
+  void Break();
+
+  int rank() const { return options_.rank; }
+  int ranks() const { return options_.ranks; }
+  uint64_t id() const { return options_.id; }
+  const std::shared_ptr<LostRanks>& lost_ranks() const { return lost_ranks_; }
+
+  // The number that the next channel of this rank would get.
+  uint64_t next_channel() const;
+  // The numbers below it are used up. A rank that is silent past the shortest deadline of any channel is lost.
+  std::shared_ptr<Mailbox> OpenChannel(uint64_t number, std::chrono::milliseconds deadline);
+  // Tells the peers why.
+  void EndChannel(uint64_t number, const std::string& why);
+
+  // Until `done`, which is asked under the link's lock; false where the deadline passed before.
+  bool Await(Deadline deadline, const std::function<bool()>& done);
+  // Takes what is there, where nobody else reads already.
+  void ReadNow();
+  // Runs `part` under the link's lock.
+  void WithLock(const std::function<void()>& part);
+  // To rank 0, or to another rank where this is rank 0. Never waits: the rest goes as the socket takes it.
+  void Send(int rank, const Frame& frame);
+  // Of rank 0: frame i to rank i + 1, to all or to nobody. Nobody gets one where a rank is lost, or `objection`, asked
+  // under the lock, says no.
+  Status SendToAll(const std::vector<Frame>& frames, const std::function<Status()>& objection);
+  // Waits until all has gone to those who are there.
+  void Flush(Deadline deadline);
+  bool HasUnsent() const;
+  // Why nothing more comes from the rank; empty while it is there.
+  std::string WhyGone(int rank) const;
+
+  // Of the watcher's thread.
+  void StartWork(uint64_t channel, std::function<void()> work);
+  void StopWork(uint64_t channel);
+  void WakeWatcher();
+
+  LinkTraffic traffic() const;
+
+ private:
+  friend class LinkWatcher;
+
+  struct Peer {
+    FrameStream stream;
+    Deadline heard;  // last
+    bool goodbye = false;
+    std::string ended;  // why nothing more comes
+  };
+  struct Arrival {
+    size_t index;
+    std::vector<Frame> frames;
+    std::string ended;
+  };
+
+  HomeLink(const HomeLinkOptions& options, ReadinessSet input);
+
+  int RankOf(size_t index) const { return rank() == 0 ? static_cast<int>(index) + 1 : 0; }
+  size_t IndexOf(int rank) const { return rank == 0 ? 0 : static_cast<size_t>(rank - 1); }
+  // As the reader, without the lock: what has come until the deadline.
+  std::vector<Arrival> Read(Deadline deadline);
+  // Of the watcher.
+  void Beat();
+  // Time in which this process did not run itself is no silence of others.
+  void NoteSilentRanks(std::chrono::milliseconds unwatched);
+  // The rest is under the lock.
+  void Take(std::vector<Arrival> arrivals);
+  void TakeFrame(int rank, Frame frame);
+  void QueueFor(size_t index, const Frame& frame);
+  void NoteLost(int rank, const std::string& how);
+
+  const HomeLinkOptions options_;
+  const std::shared_ptr<LostRanks> lost_ranks_ = std::make_shared<LostRanks>();
+  ReadinessSet input_;
+
+  // Not a Mutex of ours: a condition is waited for on it, and it is never held together with another lock.
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool someone_reads_ = false;  // and owns the receiving side of the streams
+  std::vector<Peer> peers_;
+  uint64_t next_channel_ = 1;
+  std::map<uint64_t, std::shared_ptr<Mailbox>> mailboxes_;
+  std::chrono::milliseconds silence_;
+  LinkTraffic traffic_;
+
+  std::unique_ptr<LinkWatcher> watcher_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_REGISTRATION_HOME_LINK_H_

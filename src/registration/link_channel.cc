@@ -1,0 +1,203 @@
+#include "src/registration/link_channel.h"
+
+#include <optional>
+#include <utility>
+
+#include "src/registration/wire.h"
+
+namespace commpool::internal {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// The others wait this much longer than rank 0, so that its verdict arrives first.
+constexpr milliseconds kVerdictGrace{1000};
+
+std::string RankName(size_t rank) { return "rank " + std::to_string(rank); }
+
+milliseconds Since(Deadline moment) {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - moment);
+}
+
+// The line beside a channel. The mailbox outlives the channel, and then nothing more comes.
+class LinkLine : public BackgroundLine {
+ public:
+  LinkLine(std::shared_ptr<HomeLink> link, uint64_t number, std::shared_ptr<Mailbox> mailbox)
+      : link_(std::move(link)), number_(number), mailbox_(std::move(mailbox)) {}
+
+  void Start(std::function<void()> work) override { link_->StartWork(number_, std::move(work)); }
+  void Stop() override { link_->StopWork(number_); }
+  void Wake() override { link_->WakeWatcher(); }
+  bool takes_more() override { return !link_->HasUnsent(); }
+  void Send(const std::string& message) override {
+    const int last = link_->rank() == 0 ? link_->ranks() - 1 : 0;
+    for (int to = link_->rank() == 0 ? 1 : 0; to <= last; ++to) {
+      link_->Send(to, {.kind = FrameKind::kBackground, .channel = number_, .contents = message});
+    }
+  }
+  std::vector<BackgroundMessage> Receive() override {
+    std::vector<BackgroundMessage> messages;
+    link_->WithLock([&] {
+      messages.assign(std::make_move_iterator(mailbox_->background.begin()),
+                      std::make_move_iterator(mailbox_->background.end()));
+      mailbox_->background.clear();
+    });
+    return messages;
+  }
+  bool HasGone(int rank) override {
+    bool left = false;
+    link_->WithLock([&] { left = mailbox_->left.count(rank) != 0; });
+    return left || !link_->WhyGone(rank).empty();
+  }
+
+ private:
+  const std::shared_ptr<HomeLink> link_;
+  const uint64_t number_;
+  const std::shared_ptr<Mailbox> mailbox_;
+};
+
+}  // namespace
+
+LinkChannel::LinkChannel(std::shared_ptr<HomeLink> link, uint64_t number, milliseconds deadline)
+    : AgreementChannel(link->lost_ranks()),
+      link_(std::move(link)),
+      number_(number),
+      deadline_(deadline),
+      mailbox_(link_->OpenChannel(number, deadline)) {}
+
+LinkChannel::~LinkChannel() { link_->EndChannel(number_, "it has ended its pool"); }
+
+std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
+  return std::make_unique<LinkLine>(link_, number_, mailbox_);
+}
+
+Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
+  if (!failure_.ok()) return failure_.Under(step + ": the channel failed before");
+  ++sequence_;
+  begun_ = std::chrono::steady_clock::now();
+  Result<Verdict> verdict = rank() == 0 ? Lead(mine, step, decide) : Follow(mine, step);
+  if (!verdict.ok()) failure_ = verdict.status();
+  last_step_ = step;
+  return verdict;
+}
+
+Status LinkChannel::Trouble() const {
+  if (const Status lost = link_->lost_ranks()->status(); !lost.ok()) {
+    return last_step_.empty() ? lost : Status(lost.code(), lost.message() + ", in \"" + last_step_ + "\" or after it");
+  }
+  if (mailbox_->left.empty()) return Status();
+  const auto& [rank, why] = *mailbox_->left.begin();
+  return Status(StatusCode::kRemoteFailure, "missing: " + RankName(static_cast<size_t>(rank)) + ": " + why);
+}
+
+std::string LinkChannel::Waited() const { return std::to_string(Since(begun_).count()) + " ms"; }
+
+Status LinkChannel::Failure(const std::string& step, const Status& why) const {
+  return why.Under(step + " of " + std::to_string(ranks()) + " ranks ended after " + Waited());
+}
+
+Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
+  const auto others = static_cast<size_t>(ranks() - 1);
+  link_->ReadNow();  // a rank that has spoken may have given up since
+  Deadline deadline = begun_ + deadline_;
+  milliseconds late{0};
+  link_->WithLock([&] {
+    if (mailbox_->ranks_heard == 0) return;
+    deadline = std::min(deadline, mailbox_->first_came + deadline_);
+    late = Since(mailbox_->first_came);
+  });
+  if (late > deadline_) {  // the others have given this round up, or are about to
+    return Status(StatusCode::kDeadlineExceeded,
+                  "missing: rank 0: it came " + std::to_string(late.count()) + " ms after another rank");
+  }
+  std::vector<std::optional<Frame>> heard;
+  Status trouble;
+  static_cast<void>(link_->Await(deadline, [&] {
+    trouble = Trouble();
+    if (trouble.ok() && mailbox_->ranks_heard < others) return false;
+    heard = mailbox_->TakeRound();
+    return true;
+  }));
+  if (!trouble.ok()) return trouble;
+  if (heard.empty()) link_->WithLock([&] { heard = mailbox_->TakeRound(); });
+  std::vector<std::string> contents = {mine};
+  std::string missing;
+  for (size_t other = 1; other <= others; ++other) {
+    std::optional<Frame>& frame = heard[other];
+    if (!frame) missing += (missing.empty() ? "" : "; ") + RankName(other) + ": no answer before the deadline";
+    if (frame && frame->sequence != sequence_) {
+      return Status(StatusCode::kDisagreement, RankName(other) + " is at step " + std::to_string(frame->sequence) +
+                                                   ", rank 0 at " + std::to_string(sequence_));
+    }
+    contents.push_back(frame ? std::move(frame->contents) : std::string());
+  }
+  if (!missing.empty()) return Status(StatusCode::kDeadlineExceeded, "missing: " + missing);
+  return contents;
+}
+
+std::vector<Frame> LinkChannel::FramesOf(const Decision& decision) const {
+  std::vector<Frame> frames;
+  for (size_t other = 1; other < static_cast<size_t>(ranks()); ++other) {
+    WireWriter writer;
+    writer.Text(decision.common);
+    writer.Text(other < decision.single.size() ? decision.single[other] : "");
+    frames.push_back({FrameKind::kDecision, StatusCode::kOk, number_, sequence_, writer.Take()});
+  }
+  return frames;
+}
+
+void LinkChannel::TellAll(const Status& failure) {
+  const Frame frame{FrameKind::kDecision, failure.code(), number_, sequence_, failure.message()};
+  for (int other = 1; other < ranks(); ++other) link_->Send(other, frame);
+}
+
+Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& step, const Decider& decide) {
+  const Result<std::vector<std::string>> contents = Gather(mine);
+  Status failure = contents.status();
+  Decision decision;
+  if (contents.ok()) {
+    decision = decide(*contents);
+    // Once it begins to go out this rank is bound by it: what is lost from then on is said in the next round.
+    failure = link_->SendToAll(FramesOf(decision), [this] { return Trouble(); });
+  }
+  if (!failure.ok()) {
+    failure = Failure(step, failure);
+    TellAll(failure);
+    return failure;
+  }
+  link_->Flush(begun_ + deadline_);
+  return Verdict{std::move(decision.common), decision.single.empty() ? "" : std::move(decision.single[0])};
+}
+
+Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& step) {
+  link_->Send(0, {FrameKind::kSaid, StatusCode::kOk, number_, sequence_, mine});
+  std::optional<Frame> frame;
+  Status trouble;
+  const bool heard = link_->Await(begun_ + deadline_ + kVerdictGrace, [&] {
+    if (mailbox_->ranks_heard != 0) {
+      frame = std::move(mailbox_->TakeRound()[0]);
+      return true;
+    }
+    trouble = Trouble();
+    return !trouble.ok();
+  });
+  if (!heard) {
+    const std::string why = "rank 0: no answer before the deadline";
+    link_->Send(0, {.kind = FrameKind::kLeft, .channel = number_, .contents = step + " was given up: " + why});
+    return Failure(step, Status(StatusCode::kDeadlineExceeded, "missing: " + why));
+  }
+  if (!frame) return Failure(step, trouble);
+  if (frame->code != StatusCode::kOk) return Status(frame->code, frame->contents);
+  if (frame->sequence != sequence_) {
+    return Failure(step, Status(StatusCode::kDisagreement, "rank 0 is at step " + std::to_string(frame->sequence) +
+                                                               ", this rank at " + std::to_string(sequence_)));
+  }
+  WireReader reader(frame->contents);
+  Verdict verdict{reader.Text()};
+  verdict.single = reader.Text();
+  if (!reader.ok()) return Failure(step, Status(StatusCode::kInternal, "rank 0 sent too few bytes"));
+  return verdict;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,57 @@
+// The agreement of one pool over its home's link: rank 0 gathers, decides, and tells all.
+//
+// Rank 0 waits until the deadline; the others wait a little longer, so that they hear its verdict, which names whoever
+// is missing.
+#ifndef COMMPOOL_SRC_REGISTRATION_LINK_CHANNEL_H_
+#define COMMPOOL_SRC_REGISTRATION_LINK_CHANNEL_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/registration/agreement_channel.h"
+#include "src/registration/home_link.h"
+
+namespace commpool::internal {
+
+class LinkChannel : public AgreementChannel {
+ public:
+  LinkChannel(std::shared_ptr<HomeLink> link, uint64_t number, std::chrono::milliseconds deadline);
+  // The others hear that this rank has left.
+  ~LinkChannel() override;
+
+  int rank() const override { return link_->rank(); }
+  int ranks() const override { return link_->ranks(); }
+  Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
+  std::unique_ptr<BackgroundLine> OpenBackground() override;
+
+ private:
+  // Of rank 0.
+  Result<Verdict> Lead(const std::string& mine, const std::string& step, const Decider& decide);
+  Result<std::vector<std::string>> Gather(const std::string& mine);
+  std::vector<Frame> FramesOf(const Decision& decision) const;
+  void TellAll(const Status& failure);
+  // Of the others.
+  Result<Verdict> Follow(const std::string& mine, const std::string& step);
+
+  // Why a round cannot end well any more; under the link's lock.
+  Status Trouble() const;
+  // `why` under the step and the time that it took.
+  Status Failure(const std::string& step, const Status& why) const;
+  std::string Waited() const;
+
+  const std::shared_ptr<HomeLink> link_;
+  const uint64_t number_;
+  const std::chrono::milliseconds deadline_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  uint64_t sequence_ = 0;
+  Deadline begun_;         // of this round
+  std::string last_step_;  // that all ranks went through
+  Status failure_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_REGISTRATION_LINK_CHANNEL_H_

@@ -1,0 +1,91 @@
+#include "src/registration/link_watcher.h"
+
+#include <signal.h>
+
+#include <chrono>
+#include <system_error>
+
+namespace commpool::internal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{50};
+constexpr milliseconds kBeat{250};  // a quarter of the shortest silence that counts
+
+// Signals are for the program's threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<LinkWatcher>> LinkWatcher::Make(HomeLink& link) {
+  Result<ReadinessSet> ends = ReadinessSet::Make();
+  if (!ends.ok()) return ends.status();
+  return std::unique_ptr<LinkWatcher>(new LinkWatcher(link, std::move(*ends)));
+}
+
+Status LinkWatcher::Start() {
+  const SignalsBlocked in_the_thread;
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kInternal, std::string("the watcher of the ranks cannot start: ") + error.what());
+  }
+  return Status();
+}
+
+void LinkWatcher::Stop() {
+  ending_.store(true, std::memory_order_release);
+  Wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void LinkWatcher::AddWork(uint64_t channel, std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  work_[channel] = std::move(work);
+}
+
+void LinkWatcher::RemoveWork(uint64_t channel) {
+  const std::lock_guard lock(mutex_);
+  work_.erase(channel);
+}
+
+void LinkWatcher::Run() {
+  Clock::time_point looked = Clock::now();
+  Clock::time_point beat = looked - kBeat;
+  while (!ending_.load(std::memory_order_acquire)) {
+    static_cast<void>(ends_.Wait(Clock::now() + kTick));
+    link_.ReadNow();
+    const Clock::time_point now = Clock::now();
+    // A process that was stopped finds its peers silent, and was itself the silent one.
+    const auto unwatched = std::chrono::duration_cast<milliseconds>(now - looked);
+    link_.NoteSilentRanks(unwatched > 4 * kTick ? unwatched : milliseconds(0));
+    looked = now;
+    if (now - beat >= kBeat) {
+      link_.Beat();
+      beat = now;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [channel, work] : work_) work();
+    }
+    link_.lost_ranks()->CallListeners();
+  }
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,103 @@
+// Home links between threads that stand for ranks: how they open, who is lost, what they carry.
+#include "src/registration/home_link.h"
+
+#include "tests/registration/link_fixture.h"
+
+namespace commpool::internal {
+namespace {
+
+class HomeLinks : public LinkTest {};
+
+TEST_F(HomeLinks, NameTheRanksThatNeverConnectOnEveryRankThatDid) {
+  std::shared_ptr<HomeLink> one;
+  ForEachRank(2, [&](int rank) {  // rank 2 does not come
+    Result<std::shared_ptr<HomeLink>> link = Open(rank, 3, rank == 0 ? std::chrono::milliseconds(1000) : kLong);
+    EXPECT_EQ(link.ok(), rank == 1);
+    if (rank == 0) ExpectMessage(link.status(), "these ranks did not connect to " + address() + ": 2");
+    if (rank != 1) return;
+    LinkChannel channel(*link, kFirstChannel, kLong);
+    ExpectMessage(JoinOver(channel, "mine", "create").status(), "these ranks did not connect to " + address() + ": 2");
+  });
+}
+
+TEST_F(HomeLinks, RefuseAnAddressThatIsNone) {
+  const LinkOpening opening{.rank = 1, .ranks = 2, .deadline = kShort};
+  EXPECT_EQ(JoinLink(opening, "nowhere").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(HomeLinks, TellEveryRankWhoIsLostWhileNobodyWaits) {
+  const Links links = OpenAll(4);
+  links[2]->Break();
+  for (const int rank : {0, 1, 3}) AwaitLoss(*links[static_cast<size_t>(rank)], 2);
+  ExpectMessage(links[1]->lost_ranks()->status(), "its connection ended");
+}
+
+TEST_F(HomeLinks, OfWhichRankZeroDiesTellIt) {
+  const Links links = OpenAll(3);
+  links[0]->Break();
+  for (const int rank : {1, 2}) AwaitLoss(*links[static_cast<size_t>(rank)], 0);
+}
+
+TEST_F(HomeLinks, CountARankThatIsSilentAsLost) {
+  const Links links = OpenAll(3, kShort);
+  links[1]->StopWatching();  // it sends no heartbeats, as if it were stopped
+  for (const int rank : {0, 2}) AwaitLoss(*links[static_cast<size_t>(rank)], 1);
+  ExpectMessage(links[2]->lost_ranks()->status(), "it was silent for ");
+}
+
+TEST_F(HomeLinks, ThatEndInOrderLoseNobody) {
+  Links links = OpenAll(3);
+  const std::shared_ptr<LostRanks> lost = links[0]->lost_ranks();
+  links[1].reset();
+  links[2].reset();
+  EXPECT_TRUE(links[0]->Await(DeadlineAfter(kLong), [&] { return true; }));
+  const Deadline deadline = DeadlineAfter(kLong);
+  while (links[0]->WhyGone(2).empty() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(links[0]->WhyGone(2), "it has ended its pools");
+  EXPECT_FALSE(lost->any());
+}
+
+TEST_F(HomeLinks, EndARoundInWhichARankDies) {
+  const Links links = OpenAll(3);
+  const Channels channels = ChannelsOf(links);
+  ForEachRank(3, [&](int rank) {
+    if (rank == 1) return links[1]->Break();
+    ExpectMessage(JoinOver(*channels[static_cast<size_t>(rank)], "mine", "reserve").status(), "rank 1 was lost ");
+  });
+}
+
+TEST_F(HomeLinks, CallTheirListenersOnTheWatchersThread) {
+  const Links links = OpenAll(2);
+  std::atomic<int> heard{LostRanks::kNone};
+  std::atomic<bool> here{false};
+  const std::thread::id mine = std::this_thread::get_id();
+  const LostRanks::ListenerNumber number = links[0]->lost_ranks()->AddListener([&](int rank) {
+    here = std::this_thread::get_id() == mine;
+    heard = rank;
+  });
+  links[1]->Break();
+  const Deadline deadline = DeadlineAfter(kLong);
+  while (heard == LostRanks::kNone && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(heard, 1);
+  EXPECT_FALSE(here);
+  links[0]->lost_ranks()->RemoveListener(number);
+}
+
+// What a rank other than 0 sends and hears does not grow with the ranks.
+TEST_F(HomeLinks, CarryAsMuchForARankOfManyAsForOneOfFew) {
+  const auto bytes_of_rank_one = [&](int ranks) {
+    const Links links = OpenAll(ranks);
+    const Channels channels = ChannelsOf(links);
+    ForEachRank(ranks, [&](int rank) {
+      const Decider constant = [](const std::vector<std::string>&) { return Decision{"decided"}; };
+      EXPECT_TRUE(channels[static_cast<size_t>(rank)]->Decide("mine", "reserve", constant).ok());
+    });
+    for (const auto& link : links) link->StopWatching();
+    return links[1]->traffic();
+  };
+  const LinkTraffic of_many = bytes_of_rank_one(24);
+  EXPECT_LT(of_many.bytes, 2000u);  // a round, and heartbeats
+}
+
+}  // namespace
+}  // namespace commpool::internal
