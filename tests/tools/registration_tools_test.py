@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import tempfile
 import unittest
 
@@ -93,6 +94,23 @@ class BenchAgreement(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("median us", result.stdout)
         self.assertEqual(cli.run("bench", "agreement", "--rounds", "0").returncode, 4)
+
+    def test_simulated_ranks_send_no_more_where_there_are_more_of_them(self):
+        result = cli.run("bench", "agreement", "--simulate", "8,16,32", "--rounds", "20", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        rows = report["simulated"]
+        self.assertEqual([row["ranks"] for row in rows], [8, 16, 32])
+        self.assertEqual([row["busiest_messages"] for row in rows], [2 * (ranks - 1) for ranks in (8, 16, 32)])
+        self.assertEqual({row["other_messages"] for row in rows}, {2})
+        self.assertEqual(len({row["other_bytes"] for row in rows}), 1)
+        self.assertTrue(1 < report["slope_of_bytes"] <= 1.1, report["slope_of_bytes"])
+
+    def test_more_ranks_than_descriptors_are_refused(self):
+        command = 'ulimit -n 1024 && exec "$0" bench agreement --simulate 9999'
+        result = subprocess.run(["sh", "-c", command, cli.CLI], capture_output=True, text=True, timeout=60)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("the system allows 1024", result.stderr)
 
 
 class Compare(unittest.TestCase):

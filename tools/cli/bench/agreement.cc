@@ -3,9 +3,11 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <vector>
 
 #include "commpool/pool.h"
 #include "tools/cli/bench/bench.h"
+#include "tools/cli/bench/simulated_agreement.h"
 #include "tools/cli/ranks.h"
 
 namespace commpool::cli {
@@ -14,6 +16,7 @@ namespace {
 
 struct Arguments {
   int rounds = 1000;
+  std::vector<int> simulate;  // numbers of ranks; empty: the ranks of this job
   OutputOptions output;
 };
 
@@ -86,17 +89,66 @@ int Run(const Arguments& arguments) {
   return kSuccess;
 }
 
+nlohmann::json Describe(const SimulatedRound& round) {
+  return {{"ranks", round.ranks},
+          {"busiest_messages", round.busiest.messages},
+          {"busiest_bytes", round.busiest.bytes},
+          {"other_messages", round.other.messages},
+          {"other_bytes", round.other.bytes},
+          {"median_us", round.median_us},
+          {"p99_us", round.p99_us}};
+}
+
+int Simulate(const Arguments& arguments) {
+  std::vector<SimulatedRound> sizes;
+  nlohmann::json rows = nlohmann::json::array();
+  for (const int ranks : arguments.simulate) {
+    const Result<SimulatedRound> round = SimulateAgreement(ranks, arguments.rounds);
+    if (!round.ok()) {
+      std::cerr << "commpool bench agreement: " << round.status().message() << '\n';
+      return round.status().code() == StatusCode::kNotSupported ? kRefused : kFailed;
+    }
+    sizes.push_back(*round);
+    rows.push_back(Describe(*round));
+  }
+  nlohmann::json results = {{"rounds", arguments.rounds}, {"simulated", rows}};
+  const bool several = std::adjacent_find(sizes.begin(), sizes.end(), [](const auto& one, const auto& other) {
+                         return one.ranks != other.ranks;
+                       }) != sizes.end();
+  if (several) results["slope_of_bytes"] = SlopeOfBytes(sizes);
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    std::printf(
+        "# ranks as threads of this process over its sockets, %s, real time of the slowest rank\n"
+        "%8s %16s %16s %16s %16s %12s %12s\n",
+        Counted(arguments.rounds, "round").c_str(), "ranks", "rank 0 messages", "rank 0 bytes", "other messages",
+        "other bytes", "median us", "99 % us");
+    for (const SimulatedRound& size : sizes) {
+      std::printf("%8d %16.1f %16.0f %16.1f %16.0f %12.1f %12.1f\n", size.ranks, size.busiest.messages,
+                  size.busiest.bytes, size.other.messages, size.other.bytes, size.median_us, size.p99_us);
+    }
+    if (several) std::printf("# rank 0's bytes grow as ranks^%.2f\n", SlopeOfBytes(sizes));
+  }
+  Record(arguments.output, "none", results);
+  return kSuccess;
+}
+
 }  // namespace
 
 void AddBenchAgreement(CLI::App& bench, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand("agreement", "One round of agreement between the ranks of a symmetric pool");
-  command->footer("Example:\n  mpirun -np 4 commpool bench agreement");
+  command->footer("Example:\n  mpirun -np 4 commpool bench agreement\n  commpool bench agreement --simulate 64,256");
   command->add_option("--rounds", arguments->rounds, "That are counted")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
+  command->add_option("--simulate", arguments->simulate, "That many ranks in this process instead, such as 64,256,1024")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 10'000));
   AddOutputOptions(*command, arguments->output);
-  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+  command->callback(
+      [arguments, &exit_code] { exit_code = arguments->simulate.empty() ? Run(*arguments) : Simulate(*arguments); });
 }
 
 }  // namespace commpool::cli

@@ -1,0 +1,183 @@
+#include "tools/cli/bench/simulated_agreement.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "src/registration/agreement.h"
+#include "src/registration/link_channel.h"
+#include "src/registration/link_opening.h"
+#include "tools/cli/median.h"
+
+namespace commpool::cli {
+
+namespace {
+
+using internal::AgreementChannel;
+using internal::HomeLink;
+using internal::LinkTraffic;
+
+constexpr rlim_t kDescriptorsOfARank = 8;
+constexpr size_t kStackBytes = 256 << 10;
+constexpr std::chrono::minutes kDeadline{10};
+constexpr int kWarmUp = 5;
+
+// As many as the ranks need, where the system allows them.
+Status RaiseDescriptorLimit(int ranks) {
+  const rlim_t needed = static_cast<rlim_t>(ranks) * kDescriptorsOfARank + 256;
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= needed) return Status();
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= needed) return Status();
+  return Status(StatusCode::kNotSupported, std::to_string(ranks) + " ranks need " + std::to_string(needed) +
+                                               " descriptors, and the system allows " + std::to_string(limit.rlim_cur) +
+                                               " (ulimit -Hn)");
+}
+
+// Threads of this process have small stacks from now on: there are two for each rank.
+void UseSmallStacks() {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_setattr_default_np(&attributes);
+  pthread_attr_destroy(&attributes);
+}
+
+void ForEachRank(int ranks, const std::function<void(size_t)>& body) {
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < static_cast<size_t>(ranks); ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+Status FirstFailure(const std::vector<Status>& statuses) {
+  const auto failed = std::find_if(statuses.begin(), statuses.end(), [](const Status& status) { return !status.ok(); });
+  return failed == statuses.end() ? Status() : *failed;
+}
+
+class NoHistory : public internal::CallHistory {
+  std::vector<internal::TracedCall> LastCalls() const override { return {}; }
+};
+
+// The ranks with their links and a channel each.
+class SimulatedRanks {
+ public:
+  Status Open(int ranks) {
+    Result<internal::Listener> listener = internal::Listener::Open();
+    if (!listener.ok()) return listener.status();
+    const std::string address = listener->address();
+    links_.resize(static_cast<size_t>(ranks));
+    std::vector<Status> statuses(links_.size());
+    ForEachRank(ranks, [&](size_t rank) {
+      const internal::LinkOpening opening{
+          .rank = static_cast<int>(rank), .ranks = ranks, .deadline = kDeadline};
+      Result<std::shared_ptr<HomeLink>> link =
+          rank == 0 ? internal::AcceptLink(opening, std::move(*listener)) : internal::JoinLink(opening, address);
+      statuses[rank] = link.status();
+      if (!link.ok()) return;
+      (*link)->StopWatching();
+      links_[rank] = std::move(*link);
+    });
+    if (Status status = FirstFailure(statuses); !status.ok()) return status;
+    for (const std::shared_ptr<HomeLink>& link : links_) {
+      channels_.push_back(std::make_unique<internal::LinkChannel>(link, internal::kFirstChannel, kDeadline));
+    }
+    return Status();
+  }
+
+  // Microseconds of each round on each rank.
+  Result<std::vector<std::vector<double>>> Run(int rounds) {
+    std::vector<std::vector<double>> times(channels_.size());
+    std::vector<Status> statuses(channels_.size());
+    ForEachRank(static_cast<int>(channels_.size()), [&](size_t rank) {
+      using Clock = std::chrono::steady_clock;
+      const internal::Intent intent{.bytes = 1 << 20, .memory_left = uint64_t{1} << 36, .nccl_version = 22809};
+      for (int round = 0; round < rounds && statuses[rank].ok(); ++round) {
+        const Clock::time_point start = Clock::now();
+        statuses[rank] = internal::AgreeOnIntent(*channels_[rank], intent, NoHistory()).status();
+        times[rank].push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+      }
+    });
+    if (Status status = FirstFailure(statuses); !status.ok()) return status;
+    return times;
+  }
+
+  std::vector<LinkTraffic> TrafficOfAll() const {
+    std::vector<LinkTraffic> all;
+    for (const std::shared_ptr<HomeLink>& link : links_) all.push_back(link->traffic());
+    return all;
+  }
+
+ private:
+  std::vector<std::shared_ptr<HomeLink>> links_;
+  std::vector<std::unique_ptr<AgreementChannel>> channels_;
+};
+
+Traffic OfOneRound(const LinkTraffic& before, const LinkTraffic& after, int rounds) {
+  return {static_cast<double>(after.messages - before.messages) / rounds,
+          static_cast<double>(after.bytes - before.bytes) / rounds};
+}
+
+double Percentile99(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() * 99 / 100];
+}
+
+}  // namespace
+
+Result<SimulatedRound> SimulateAgreement(int ranks, int rounds) {
+  Status status = RaiseDescriptorLimit(ranks);
+  if (!status.ok()) return status;
+  UseSmallStacks();
+  SimulatedRanks all;
+  status = all.Open(ranks);
+  if (!status.ok()) return status;
+  if (status = all.Run(kWarmUp).status(); !status.ok()) return status;
+  const std::vector<LinkTraffic> before = all.TrafficOfAll();
+  const Result<std::vector<std::vector<double>>> times = all.Run(rounds);
+  if (!times.ok()) return times.status();
+  const std::vector<LinkTraffic> after = all.TrafficOfAll();
+
+  SimulatedRound figures;
+  figures.ranks = ranks;
+  figures.busiest = OfOneRound(before[0], after[0], rounds);
+  for (size_t rank = 0; rank < times->size(); ++rank) {
+    figures.median_us = std::max(figures.median_us, Median((*times)[rank]));
+    figures.p99_us = std::max(figures.p99_us, Percentile99((*times)[rank]));
+    if (rank == 0) continue;
+    const Traffic other = OfOneRound(before[rank], after[rank], rounds);
+    figures.other.messages = std::max(figures.other.messages, other.messages);
+    figures.other.bytes = std::max(figures.other.bytes, other.bytes);
+  }
+  return figures;
+}
+
+double SlopeOfBytes(const std::vector<SimulatedRound>& sizes) {
+  double x_mean = 0;
+  double y_mean = 0;
+  const auto count = static_cast<double>(sizes.size());
+  for (const SimulatedRound& size : sizes) {
+    x_mean += std::log(size.ranks) / count;
+    y_mean += std::log(size.busiest.bytes) / count;
+  }
+  double products = 0;
+  double squares = 0;
+  for (const SimulatedRound& size : sizes) {
+    const double x = std::log(size.ranks) - x_mean;
+    products += x * (std::log(size.busiest.bytes) - y_mean);
+    squares += x * x;
+  }
+  return products / squares;
+}
+
+}  // namespace commpool::cli
