@@ -8,6 +8,7 @@
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kGiB = 1 << 30;
 
 void Expect(commpool_status status, commpool_status expected, const char* part) {
   EXPECT_EQ(status, expected) << commpool_last_error();
@@ -81,8 +82,10 @@ TEST_F(DeviceAbi, AHolderIsAskedAndNamedUntilItIsRemoved) {
   commpool_holder holder = 0;
   ASSERT_EQ(commpool_add_holder(&options, &holder), COMMPOOL_OK) << commpool_last_error();
   EXPECT_NE(holder, 0u);
+  void* held = nullptr;
   void* pointer = nullptr;
-  const uint64_t bytes = uint64_t{1} << 50;
+  ASSERT_EQ(commpool_pool_allocate(pool_, 100 * kGiB, nullptr, &held), COMMPOOL_OK) << commpool_last_error();
+  const uint64_t bytes = 90 * kGiB;  // more than the device, of 141 GiB, has left
   Expect(commpool_pool_allocate(pool_, bytes, nullptr, &pointer), COMMPOOL_OUT_OF_MEMORY, "\n  framework ");
   EXPECT_EQ(asked_for, bytes);
 
@@ -93,6 +96,7 @@ TEST_F(DeviceAbi, AHolderIsAskedAndNamedUntilItIsRemoved) {
   EXPECT_EQ(asked_for, 0u);
   Expect(commpool_remove_holder(holder), COMMPOOL_NOT_FOUND, "holder");
   Expect(commpool_remove_holder(0), COMMPOOL_NOT_FOUND, "holder 0");
+  EXPECT_EQ(commpool_free(held), COMMPOOL_OK) << commpool_last_error();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 namespace {
 
+using commpool::Buffer;
 using commpool::GiB;
 using commpool::HolderOptions;
 using commpool::MemoryHolder;
@@ -23,10 +24,11 @@ using commpool::StatusCode;
 static_assert(!std::is_copy_constructible_v<MemoryHolder> && !std::is_copy_assignable_v<MemoryHolder>);
 static_assert(std::is_nothrow_move_constructible_v<MemoryHolder>);
 
-// The message of a request that no device can serve.
+// The message of a request that finds the device, of 141 GiB, too full.
 std::string OutOfMemory() {
   Pool pool = Pool::create({}).value();
-  const Status status = pool.allocate(GiB(1 << 20), nullptr).status();
+  const Buffer held = pool.allocate(GiB(100), nullptr).value();
+  const Status status = pool.allocate(GiB(90), nullptr).status();
   EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
   return status.message();
 }
@@ -61,7 +63,7 @@ TEST(HolderSkin, IsAskedForWhatIsMissing) {
   const std::string message = OutOfMemory();
   EXPECT_NE(message.find("3 MiB", message.find("\n  framework ")), std::string::npos) << message;
   EXPECT_EQ(device, 0);
-  EXPECT_EQ(bytes, GiB(1 << 20));
+  EXPECT_EQ(bytes, GiB(90));
 }
 
 TEST(HolderSkin, EndsWithItsLife) {
