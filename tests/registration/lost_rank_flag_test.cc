@@ -1,0 +1,127 @@
+// Ranks as processes, of which one dies between collective calls: the others see it before they launch, and are told
+// once whether a collective on the pool's windows may wait for it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr int kDead = 2;
+
+using Pipe = std::array<int, 2>;
+
+// What on_lost_rank hears, on a thread of the library.
+struct Heard {
+  Pipe wake = {};
+  std::atomic<int> calls{0};
+  std::atomic<int> rank{-1};
+  std::atomic<int> in_flight{-1};
+
+  static void Hear(int rank, int in_flight, void* context) {
+    auto& heard = *static_cast<Heard*>(context);
+    heard.rank = rank;
+    heard.in_flight = in_flight;
+    ++heard.calls;
+    if (write(heard.wake[1], "x", 1) != 1) _exit(8);
+  }
+};
+
+enum class Moment { kBetweenCollectives, kInsideAWindowCollective };
+
+ncclComm_t Connect(const Driver& driver, int number, const Pipe& pipe_of_id) {
+  ncclUniqueId id = {};
+  if (number == 0) {
+    if (driver.nccl.ncclGetUniqueId(&id) != ncclSuccess) _exit(2);
+    for (int other = 1; other < kRanks; ++other) {
+      if (write(pipe_of_id[1], &id, sizeof(id)) != sizeof(id)) _exit(3);
+    }
+  } else if (read(pipe_of_id[0], &id, sizeof(id)) != sizeof(id)) {
+    _exit(3);
+  }
+  ncclComm_t communicator = nullptr;
+  if (driver.nccl.ncclCommInitRank(&communicator, kRanks, id, number) != ncclSuccess) _exit(4);
+  return communicator;
+}
+
+bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
+  if (!pool.AbandonCommunicator(communicator, CommunicatorLife::kAlive).ok()) return false;
+  if (driver.nccl.ncclCommAbort(communicator) != ncclSuccess) return false;
+  return pool.Close().ok() && pool.Statistics().counters.reserved_bytes.current == 0;
+}
+
+// One rank's life. Its exit code is 0 where it heard what it should have.
+[[noreturn]] void LiveAsRank(int number, const Pipe& pipe_of_id, Moment moment) {
+  const Driver& driver = *SharedDriver();
+  const PrimaryContext context = PrimaryContext::Retain(driver, number).value();
+  const ContextGuard current(driver, context);
+  const ncclComm_t communicator = Connect(driver, number, pipe_of_id);
+  CUstream stream = nullptr;
+  if (driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) _exit(5);
+
+  Runtime runtime(SharedDriver());
+  Heard heard;
+  if (pipe(heard.wake.data()) != 0) _exit(5);
+  PoolConfiguration configuration;
+  configuration.backing.placement.device = number;
+  configuration.home = communicator;
+  configuration.on_lost_rank = Heard::Hear;
+  configuration.lost_rank_context = &heard;
+  Result<PoolHandle> created = runtime.CreatePool(configuration);
+  if (!created.ok()) _exit(6);
+  Pool& pool = *runtime.pools().Find(*created).value();
+  if (!pool.Reserve(2 * kMiB).ok() || pool.LostRank() != -1) _exit(7);
+  const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream)).value();
+  if (number == kDead) raise(SIGKILL);
+  void* const data = reinterpret_cast<void*>(block);
+  if (moment == Moment::kInsideAWindowCollective) {
+    driver.nccl.ncclAllReduce(data, data, 1024, ncclFloat, ncclSum, communicator, stream);
+  }
+  char byte = 0;
+  if (read(heard.wake[0], &byte, 1) != 1) _exit(8);
+  const int expected = moment == Moment::kInsideAWindowCollective ? 1 : 0;
+  const bool right = heard.rank == kDead && heard.in_flight == expected && heard.calls == 1 && pool.LostRank() == kDead;
+  if (!right) {
+    std::fprintf(stderr, "rank %d heard of rank %d, in flight %d, %d times\n", number, heard.rank.load(),
+                 heard.in_flight.load(), heard.calls.load());
+  }
+  if (moment == Moment::kInsideAWindowCollective) _exit(right ? 0 : 1);
+  const bool recovers = pool.Free(block).ok() && RecoversAlone(pool, driver, communicator);
+  _exit(right && recovers ? 0 : 1);
+}
+
+// Forked before this process opens a driver, which does not survive a fork.
+void ExpectToldOnce(Moment moment) {
+  Pipe pipe_of_id = {};
+  ASSERT_EQ(pipe(pipe_of_id.data()), 0);
+  std::vector<pid_t> children;
+  for (int number = 0; number < kRanks; ++number) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) LiveAsRank(number, pipe_of_id, moment);
+    children.push_back(child);
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    int state = 0;
+    EXPECT_EQ(waitpid(children[static_cast<size_t>(rank)], &state, 0), children[static_cast<size_t>(rank)]);
+    if (rank == kDead) {
+      EXPECT_TRUE(WIFSIGNALED(state));
+    } else {
+      EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0) << "rank " << rank << ": " << WEXITSTATUS(state);
+    }
+  }
+  for (const int end : pipe_of_id) close(end);
+}
+
+TEST(LostRankFlag, IsSeenByTheOthersWhoCloseAlone) { ExpectToldOnce(Moment::kBetweenCollectives); }
+
+TEST(LostRankFlag, SaysThatACollectiveOnWindowsMayWaitForTheRank) { ExpectToldOnce(Moment::kInsideAWindowCollective); }
+
+}  // namespace
+}  // namespace commpool::internal::testing
