@@ -1,4 +1,5 @@
-// Large blocks that were just freed serve the next request of their size, exactly where a search would place it.
+// Large blocks that were just freed serve the next request of their size. By the first fit they lie exactly where a
+// search would place them.
 #include "src/engine/resting_blocks.h"
 
 #include <gtest/gtest.h>

@@ -73,6 +73,12 @@ TEST_F(RankAdmission, HandsOverThoseThatCameWhereOthersAreMissing) {
   EXPECT_FALSE(ranks.lanes[0][1].valid());
 }
 
+TEST_F(RankAdmission, NamesRankZeroWhereNobodyListens) {
+  const std::string left = Listener::Open().value().address();
+  const Status status = JoinRankZero(Of(1, 2, kShort), left).status();
+  EXPECT_NE(status.message().find("rank 0: "), std::string::npos) << status.message();
+}
+
 TEST_F(RankAdmission, NamesAFewOfManyRanksThatAreMissing) {
   const AdmittedRanks ranks = Admit(1000, kShort).get();
   EXPECT_NE(ranks.status.message().find(" 15 16 and 983 others ("), std::string::npos) << ranks.status.message();
