@@ -67,9 +67,8 @@ Result<std::unique_ptr<AgreementChannel>> OpenHomeChannel(const Driver& driver, 
   if (AllHaveTheLink(*all)) return channel_of(existing, NextChannel(*all));
   if (Status status = CheckReach(*all); !status.ok()) return status;
   const LinkOpening opening{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all->front().key};
-  Result<std::shared_ptr<HomeLink>> link = listener
-                                               ? AcceptLink(opening, std::move(*listener))
-                                               : JoinLink(opening, std::string(all->front().address.data()));
+  Result<std::shared_ptr<HomeLink>> link = listener ? AcceptLink(opening, std::move(*listener))
+                                                    : JoinLink(opening, std::string(all->front().address.data()));
   if (!link.ok()) return link.status();
   links.Keep(home, *link);
   return channel_of(*link, kFirstChannel);

@@ -79,8 +79,7 @@ class SimulatedRanks {
     links_.resize(static_cast<size_t>(ranks));
     std::vector<Status> statuses(links_.size());
     ForEachRank(ranks, [&](size_t rank) {
-      const internal::LinkOpening opening{
-          .rank = static_cast<int>(rank), .ranks = ranks, .deadline = kDeadline};
+      const internal::LinkOpening opening{.rank = static_cast<int>(rank), .ranks = ranks, .deadline = kDeadline};
       Result<std::shared_ptr<HomeLink>> link =
           rank == 0 ? internal::AcceptLink(opening, std::move(*listener)) : internal::JoinLink(opening, address);
       statuses[rank] = link.status();
