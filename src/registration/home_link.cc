@@ -13,6 +13,8 @@ using Clock = std::chrono::steady_clock;
 
 // Below it a busy machine is taken for a silent rank.
 constexpr std::chrono::milliseconds kShortestSilence{1000};
+// Rank 0 is silent while it waits for ranks that never connect, and names them when the deadline has passed.
+constexpr std::chrono::milliseconds kUntilTheFirstWord{1000};
 // For what peers have not taken yet when the link ends.
 constexpr std::chrono::milliseconds kLastWords{1000};
 
@@ -27,6 +29,7 @@ Result<std::shared_ptr<HomeLink>> HomeLink::Make(const HomeLinkOptions& options,
     Peer& peer = link->peers_.emplace_back();
     peer.stream = FrameStream(std::move(connection));
     peer.heard = Clock::now();
+    if (options.rank != 0) peer.patience = kUntilTheFirstWord;
     Status status = link->input_.Add(peer.stream.descriptor(), Interest::kInput, index);
     if (!status.ok()) return status;
   }
@@ -86,7 +89,7 @@ void HomeLink::NoteSilentRanks(std::chrono::milliseconds unwatched) {
     Peer& peer = peers_[index];
     peer.heard += unwatched;
     const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
-    if (!peer.ended.empty() || peer.goodbye || silent < silence_) continue;
+    if (!peer.ended.empty() || peer.goodbye || silent < silence_ + peer.patience) continue;
     const std::string how = "it was silent for " + std::to_string(silent.count()) + " ms";
     NoteLost(RankOf(index), how);
     peer.ended = how;
@@ -167,7 +170,10 @@ void HomeLink::Take(std::vector<Arrival> arrivals) {
   for (Arrival& arrival : arrivals) {
     Peer& peer = peers_[arrival.index];
     const int from = RankOf(arrival.index);
-    if (!arrival.frames.empty()) peer.heard = Clock::now();
+    if (!arrival.frames.empty()) {
+      peer.heard = Clock::now();
+      peer.patience = {};
+    }
     for (Frame& frame : arrival.frames) TakeFrame(from, std::move(frame));
     if (peer.stream.has_unsent()) QueueFor(arrival.index, {});
     if (arrival.ended.empty() || !peer.ended.empty()) continue;

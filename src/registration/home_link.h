@@ -94,7 +94,8 @@ class HomeLink {
 
   struct Peer {
     FrameStream stream;
-    Deadline heard;  // last
+    Deadline heard;                         // last
+    std::chrono::milliseconds patience{0};  // that it gets beyond the others, until it is heard
     bool goodbye = false;
     std::string ended;  // why nothing more comes
   };

@@ -20,6 +20,16 @@ TEST_F(HomeLinks, NameTheRanksThatNeverConnectOnEveryRankThatDid) {
   });
 }
 
+TEST_F(HomeLinks, LetRankZeroSayWhoIsMissingBeforeItCountsAsSilent) {
+  ForEachRank(2, [&](int rank) {  // rank 2 does not come
+    // Rank 1 has waited for its whole deadline when rank 0 gives up.
+    Result<std::shared_ptr<HomeLink>> link = Open(rank, 3, std::chrono::milliseconds(rank == 0 ? 1400 : 1000));
+    if (rank != 1) return;
+    LinkChannel channel(*link, kFirstChannel, kLong);
+    ExpectMessage(JoinOver(channel, "mine", "create").status(), "these ranks did not connect to " + address() + ": 2");
+  });
+}
+
 TEST_F(HomeLinks, RefuseAnAddressThatIsNone) {
   const LinkOpening opening{.rank = 1, .ranks = 2, .deadline = kShort};
   EXPECT_EQ(JoinLink(opening, "nowhere").status().code(), StatusCode::kInvalidArgument);
