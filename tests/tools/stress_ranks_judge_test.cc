@@ -141,6 +141,13 @@ TEST_F(StressRanksJudge, FindsWhatIsLeft) {
   EXPECT_EQ(Verdict(), "rank 1 leaves 2 things behind, the first of them mapping of 65536 bytes\n");
 }
 
+TEST_F(StressRanksJudge, LeavesItsAddressesToARankThatClosedAlone) {
+  records_[1].left = {"reserved addresses at 0x7f0000000000 of 65536 bytes"};
+  EXPECT_EQ(Verdict(), "rank 1 leaves 1 things behind, the first of them " + records_[1].left.front() + "\n");
+  records_[1].calls[kFirstOfRecovery] = records_[1].calls.begin()->second;
+  EXPECT_EQ(Verdict(), "");
+}
+
 TEST(NamedRanks, AreThoseThatAreNotTheSpeaker) {
   EXPECT_EQ(NamedRanks("rank 2 of 4 waited; missing: rank 1: closed"), std::set<int>({1}));
   EXPECT_EQ(NamedRanks("ranks 1, 3 and 12 did not come; rank 0 is late"), std::set<int>({0, 1, 3, 12}));
