@@ -105,8 +105,7 @@ void Reception::Wait(Deadline deadline) {
   // A port that nobody can be taken from is always ready.
   if (out_of_room_.ok()) waits.push_back({listener_.descriptor(), POLLIN, 0});
   if (!out_of_room_.ok()) deadline = std::min(deadline, DeadlineAfter(kRest));
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-  poll(waits.data(), waits.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000)));
+  poll(waits.data(), waits.size(), PollWait(deadline));
 }
 
 }  // namespace commpool::internal

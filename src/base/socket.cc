@@ -75,12 +75,6 @@ bool ConcernsOneCaller(int error) {
   return std::find(kErrors.begin(), kErrors.end(), error) != kErrors.end();
 }
 
-// Milliseconds until `deadline`, rounded up so that a wait never ends early; 0 once it has passed.
-int PollWait(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
-}
-
 // Waits until one of `waits` is ready. True when one is, false when the deadline passed.
 template <size_t N>
 bool WaitReady(std::array<pollfd, N>& waits, Deadline deadline) {
@@ -162,6 +156,11 @@ Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, cons
 }
 
 }  // namespace
+
+int PollWait(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+}
 
 Connection::Connection(PrivateSocket socket) : socket_(std::move(socket)) {
   sockaddr_in address = {};

@@ -19,6 +19,9 @@ namespace commpool::internal {
 
 using Deadline = std::chrono::steady_clock::time_point;
 inline Deadline DeadlineAfter(std::chrono::milliseconds wait) { return std::chrono::steady_clock::now() + wait; }
+// For poll() and its like: rounded up, so that a wait never ends early; 0 once the deadline has passed; an hour at
+// most.
+int PollWait(Deadline deadline);
 
 class Connection {
  public:

@@ -3,7 +3,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -30,11 +29,6 @@ epoll_event EventOf(Interest interest, uint64_t tag) {
       break;
   }
   return event;
-}
-
-int WaitOf(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
 }
 
 Status SystemFailure(const char* call) {
@@ -72,7 +66,7 @@ void ReadinessSet::Wake() { static_cast<void>(eventfd_write(wake_.get(), 1)); }
 
 std::vector<size_t> ReadinessSet::Wait(Deadline deadline) {
   std::array<epoll_event, 256> events;
-  const int count = epoll_wait(set_.get(), events.data(), static_cast<int>(events.size()), WaitOf(deadline));
+  const int count = epoll_wait(set_.get(), events.data(), static_cast<int>(events.size()), PollWait(deadline));
   std::vector<size_t> tags;
   for (int index = 0; index < count; ++index) {
     const uint64_t tag = events[static_cast<size_t>(index)].data.u64;
