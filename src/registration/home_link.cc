@@ -128,27 +128,24 @@ bool HomeLink::Await(Deadline deadline, const std::function<bool()>& done) {
       changed_.wait_until(lock, deadline);
       continue;
     }
-    someone_reads_ = true;
-    lock.unlock();
-    std::vector<Arrival> arrivals = Read(deadline);
-    lock.lock();
-    Take(std::move(arrivals));
-    someone_reads_ = false;
-    changed_.notify_all();  // for others something came, or one of them reads next
+    ReadForAll(lock, deadline);
   }
   return true;
 }
 
 void HomeLink::ReadNow() {
   std::unique_lock lock(mutex_);
-  if (someone_reads_) return;
+  if (!someone_reads_) ReadForAll(lock, Clock::now());
+}
+
+void HomeLink::ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline) {
   someone_reads_ = true;
   lock.unlock();
-  std::vector<Arrival> arrivals = Read(Clock::now());
+  std::vector<Arrival> arrivals = Read(deadline);
   lock.lock();
   Take(std::move(arrivals));
   someone_reads_ = false;
-  changed_.notify_all();
+  changed_.notify_all();  // for others something came, or one of them reads next
 }
 
 void HomeLink::WithLock(const std::function<void()>& part) {

@@ -109,6 +109,8 @@ class HomeLink {
 
   int RankOf(size_t index) const { return rank() == 0 ? static_cast<int>(index) + 1 : 0; }
   size_t IndexOf(int rank) const { return rank == 0 ? 0 : static_cast<size_t>(rank - 1); }
+  // As the one reader: lets go of the lock while it waits, at most until the deadline. REQUIRES: nobody reads.
+  void ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline);
   // As the reader, without the lock: what has come until the deadline.
   std::vector<Arrival> Read(Deadline deadline);
   // Of the watcher.
