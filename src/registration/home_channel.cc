@@ -32,8 +32,6 @@ Result<std::vector<Introduction>> ExchangeOverHome(const Driver& driver, const C
   return all;
 }
 
-constexpr uint64_t kLongestDeadlineMs = 1'000'000'000'000;  // 31 years: more does not fit a clock of nanoseconds
-
 bool AllHaveTheLink(const std::vector<Introduction>& all) {
   return std::all_of(all.begin(), all.end(),
                      [&](const Introduction& other) { return other.link != 0 && other.link == all[0].link; });
@@ -51,7 +49,7 @@ uint64_t NextChannel(const std::vector<Introduction>& all) {
 Result<std::unique_ptr<AgreementChannel>> OpenHomeChannel(const Driver& driver, const Communicator& home,
                                                           uint64_t deadline_ms, HomeLinks& links) {
   if (home.ranks == 1) return MakeSelfChannel();
-  const std::chrono::milliseconds deadline(std::min(deadline_ms, kLongestDeadlineMs));
+  const std::chrono::milliseconds deadline(deadline_ms);
   const auto channel_of = [&](const std::shared_ptr<HomeLink>& link, uint64_t number) {
     return std::unique_ptr<AgreementChannel>(std::make_unique<LinkChannel>(link, number, deadline));
   };
