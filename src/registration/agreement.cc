@@ -5,14 +5,14 @@
 
 #include "src/registration/divergence.h"
 #include "src/registration/intent_comparison.h"
+#include "src/registration/rank_names.h"
 
 namespace commpool::internal {
 
 namespace {
 
-Status Unreadable(const std::string& who, const std::string& what) {
-  return Status(StatusCode::kDisagreement,
-                who + " sent an unreadable " + what + ": do all ranks run the same build of commpool?");
+Status Unreadable(size_t rank, const char* what) {
+  return Status(StatusCode::kDisagreement, SentUnreadable(rank, what));
 }
 
 Decision DecideOnIntents(const std::vector<std::string>& contents, const ClaimJudge& judge) {
@@ -46,13 +46,12 @@ Status TraceDisagreement(AgreementChannel& channel, uint64_t other_rank, const C
 Decision DecideOnOutcomes(const std::vector<std::string>& contents, const std::string& step) {
   Status first;
   for (size_t rank = 0; rank < contents.size() && first.ok(); ++rank) {
-    const std::string name = "rank " + std::to_string(rank);
     WireReader reader(contents[rank]);
     const Status outcome = ReadStatus(reader);
     if (!reader.ok()) {
-      first = Unreadable(name, "outcome");
+      first = Unreadable(rank, "outcome");
     } else if (!outcome.ok()) {
-      first = Status(outcome.code(), step + " failed on " + name + ": " + outcome.message());
+      first = Status(outcome.code(), step + " failed on " + RankName(rank) + ": " + outcome.message());
     }
   }
   WireWriter writer;
@@ -69,7 +68,7 @@ Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, cons
                      [&](const std::vector<std::string>& contents) { return DecideOnIntents(contents, judge); });
   if (!heard.ok()) return heard.status();
   const std::optional<IntentVerdict> verdict = DecodeVerdict(heard->common);
-  if (!verdict) return Unreadable("rank 0", "decision");
+  if (!verdict) return Unreadable(0, "decision");
   if (!verdict->failure.ok()) {
     if (verdict->diverged) history.NoteDivergence(verdict->failure);
     return verdict->failure;
@@ -93,7 +92,7 @@ Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::
   if (!heard.ok()) return heard.status();
   WireReader reader(heard->common);
   Status outcome = ReadStatus(reader);
-  return reader.ok() ? outcome : Unreadable("rank 0", "decision");
+  return reader.ok() ? outcome : Unreadable(0, "decision");
 }
 
 }  // namespace commpool::internal

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
 namespace commpool::internal {
@@ -24,8 +25,6 @@ CallsByNumber Decode(std::string_view bytes) {
   }
   return calls;
 }
-
-std::string RankName(size_t rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "src/registration/rank_names.h"
 #include "src/registration/small_all_gather.h"
 #include "src/registration/wire.h"
 
@@ -121,7 +122,7 @@ Result<std::vector<DomainClaim>> DecodeClaims(const std::vector<std::string>& cl
     claim.ranks = static_cast<int>(reader.Number());
     const bool possible = !claim.passed || (claim.rank >= 0 && claim.rank < claim.ranks);
     if (!reader.ok() || !possible) {
-      return Disagreement("rank " + std::to_string(decoded.size()) + " sent an unreadable list of communicators");
+      return Disagreement(SentUnreadable(decoded.size(), "list of communicators"));
     }
     decoded.push_back(std::move(claim));
   }

@@ -4,12 +4,11 @@
 #include <iterator>
 
 #include "src/base/bytes.h"
+#include "src/registration/rank_names.h"
 
 namespace commpool::internal {
 
 namespace {
-
-std::string RankName(size_t rank) { return "rank " + std::to_string(rank); }
 
 // "rank 0: 1 MiB, rank 2: 2 MiB": of the first rank and the first that differs.
 template <typename Describe>
@@ -133,9 +132,7 @@ IntentVerdict CompareIntents(const std::vector<std::optional<Intent>>& received)
   std::vector<Intent> intents;
   for (const std::optional<Intent>& intent : received) {
     if (!intent) {
-      return {.failure = Status(StatusCode::kDisagreement,
-                                RankName(intents.size()) +
-                                    " sent an unreadable intent: do all ranks run the same build of commpool?")};
+      return {.failure = Status(StatusCode::kDisagreement, SentUnreadable(intents.size(), "intent"))};
     }
     intents.push_back(*intent);
   }

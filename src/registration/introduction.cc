@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/host_identity.h"
+#include "src/registration/rank_names.h"
 
 namespace commpool::internal {
 
@@ -29,15 +30,12 @@ Status Listen(Introduction& mine, std::optional<Listener>& listener) {
 // "rank 2", "ranks 2, 5 and 4 others": bounded, however many there are.
 std::string OfOtherHosts(const std::vector<Introduction>& all) {
   constexpr size_t kNamed = 8;
-  std::string names;
-  size_t count = 0;
+  std::vector<size_t> ranks;
   for (const Introduction& one : all) {
-    if (one.host == all.front().host) continue;
-    if (++count <= kNamed) names += (count == 1 ? "" : ", ") + std::to_string(one.rank);
+    if (one.host != all.front().host) ranks.push_back(one.rank);
   }
-  if (count == 0) return "";
-  if (count > kNamed) names += " and " + std::to_string(count - kNamed) + " others";
-  return (count == 1 ? "rank " : "ranks ") + names;
+  if (ranks.empty()) return "";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + SomeOf(ranks, kNamed, ", ");
 }
 
 }  // namespace

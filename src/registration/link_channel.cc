@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
 namespace commpool::internal {
@@ -13,8 +14,6 @@ using std::chrono::milliseconds;
 
 // The others wait this much longer than rank 0, so that its verdict arrives first.
 constexpr milliseconds kVerdictGrace{1000};
-
-std::string RankName(size_t rank) { return "rank " + std::to_string(rank); }
 
 milliseconds Since(Deadline moment) {
   return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - moment);

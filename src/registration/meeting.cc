@@ -4,6 +4,7 @@
 
 #include "src/registration/domain.h"
 #include "src/registration/intent.h"
+#include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
 namespace commpool::internal {
@@ -57,13 +58,12 @@ Status Disagreement(const std::string& text) { return Status(StatusCode::kDisagr
 Result<std::vector<Met>> DecodeAll(const std::vector<std::string>& contents) {
   std::vector<Met> all;
   for (const std::string& content : contents) {
-    const std::string name = "rank " + std::to_string(all.size());
     std::optional<Met> met = Decode(content);
-    if (!met) return Disagreement(name + " sent an unreadable list of ranks");
+    if (!met) return Disagreement(SentUnreadable(all.size(), "list of ranks"));
     if (!met->status.ok()) {
       const StatusCode code = met->status.code();
       return Status(code == StatusCode::kDeadlineExceeded ? StatusCode::kDisagreement : code,
-                    "meeting on a communicator failed on " + name + ": " + met->status.message());
+                    "meeting on a communicator failed on " + RankName(all.size()) + ": " + met->status.message());
     }
     all.push_back(std::move(*met));
   }
@@ -82,7 +82,7 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<Met>& all) {
       const bool met_the_same = known && all[static_cast<size_t>(other)].leader == all[leader].leader &&
                                 all[static_cast<size_t>(other)].hash == all[leader].hash;
       if (!met_the_same) {
-        return Disagreement("rank " + std::to_string(leader) + " met rank " + std::to_string(other) +
+        return Disagreement(RankName(leader) + " met " + RankName(static_cast<size_t>(other)) +
                             " on the communicator that it passed, and that rank did not meet the same ones");
       }
       was_met[static_cast<size_t>(other)] = true;
@@ -91,7 +91,7 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<Met>& all) {
   }
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].leader < 0 || was_met[rank]) continue;
-    return Disagreement("rank " + std::to_string(rank) + " met rank " + std::to_string(all[rank].leader) +
+    return Disagreement(RankName(rank) + " met " + RankName(static_cast<size_t>(all[rank].leader)) +
                         " on the communicator that it passed, and that rank met others");
   }
   std::sort(by_lowest.begin(), by_lowest.end());

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/reception.h"
+#include "src/registration/rank_names.h"
 
 namespace commpool::internal {
 
@@ -67,17 +68,16 @@ class RanksToCome {
   bool complete() const { return admitted_ == lanes_.size() * others(); }
   std::vector<std::vector<Connection>> Take() { return std::move(lanes_); }
 
-  // " 1 3", or " 1 3 and 200 others": bounded, however many there are.
+  // "1 3", or "1 3 and 200 others".
   std::string Missing() const {
     constexpr size_t kNamed = 16;
-    std::string missing;
-    size_t count = 0;
+    std::vector<size_t> missing;
     for (size_t index = 0; index < others(); ++index) {
       const bool here =
           std::all_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) { return lane[index].valid(); });
-      if (!here && ++count <= kNamed) missing += " " + std::to_string(index + 1);
+      if (!here) missing.push_back(index + 1);
     }
-    return count <= kNamed ? missing : missing + " and " + std::to_string(count - kNamed) + " others";
+    return SomeOf(missing, kNamed, " ");
   }
 
   // Who cannot prove to be a rank goes without an answer. A rank that comes again has given its first connection up.
@@ -103,7 +103,7 @@ class RanksToCome {
 };
 
 Status NotAllCame(const std::string& address, const std::string& missing, const Status& last) {
-  return Status(last.code(), "agreement channel: these ranks did not connect to " + address + ":" + missing + " (" +
+  return Status(last.code(), "agreement channel: these ranks did not connect to " + address + ": " + missing + " (" +
                                  last.message() +
                                  "): is the network between them open? COMMPOOL_INTERFACE names the interface to use");
 }
