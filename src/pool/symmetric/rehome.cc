@@ -26,12 +26,7 @@ Status SymmetricMode::LeaveHome() {
                   "it is still registered with " + std::to_string(parts_.registrations.Communicators().size()) +
                       " communicators: abandon() or deregister() every one before rehome()");
   }
-  collective_.CollectGraphs();
-  status = WaitForDeviceAfterLoss(parts_);
-  if (!status.ok()) return status;
-  MutexLock lock(parts_.blocks.mutex());
-  engine_->ApplyFrees(engine_->LocallyFreed());
-  return Status();
+  return SettleAlone();
 }
 
 Status SymmetricMode::Rehome(ncclComm_t communicator) {

@@ -100,10 +100,7 @@ Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>&
   uint64_t released = 0;
   const Status status = collective_.TearDown(
       [&]() COMMPOOL_UNCHECKED {
-        if (frees == UnmatchedFrees::kApply) {
-          MutexLock lock(parts_.blocks.mutex());
-          engine_->ApplyFrees(engine_->LocallyFreed());
-        }
+        if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
         return DeregisterAll(segments);
       },
       [&]() COMMPOOL_UNCHECKED { return Unmap(segments, Addresses::kFree, &released); });
@@ -136,25 +133,36 @@ Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
                 parts_.basis.title + " still has " + std::to_string(live) + " live blocks: free them before " + call);
 }
 
+void SymmetricMode::ApplyOwnFrees() {
+  MutexLock lock(parts_.blocks.mutex());
+  engine_->ApplyFrees(engine_->LocallyFreed());
+}
+
+Status SymmetricMode::SettleAlone() {
+  collective_.CollectGraphs();
+  Status status = WaitForDeviceAfterLoss(parts_);
+  if (status.ok()) ApplyOwnFrees();
+  return status;
+}
+
+void SymmetricMode::EndClose() {
+  losses_.Stop();
+  collective_.End();
+  parts_.life.EndClose();
+}
+
 Status SymmetricMode::CloseAlone() {
   Status status = parts_.basis.device->health().first_error();
   if (status.ok()) status = CheckNoLiveBlocks("close()");
   if (status.ok()) status = parts_.captures.CheckNoneLive();
   if (!status.ok()) return status;
   parts_.life.BeginClose();
-  collective_.CollectGraphs();
-  status = WaitForDeviceAfterLoss(parts_);
+  status = SettleAlone();
   if (!status.ok()) return parts_.basis.Named(status.Under("close"));
-  {
-    MutexLock lock(parts_.blocks.mutex());
-    engine_->ApplyFrees(engine_->LocallyFreed());
-  }
   uint64_t released = 0;
   status = Unmap(IndexesOf(parts_.segments.List()), Addresses::kKeep, &released);
   if (!status.ok()) return status;
-  losses_.Stop();
-  collective_.End();
-  parts_.life.EndClose();
+  EndClose();
   return Status();
 }
 
@@ -170,9 +178,7 @@ Status SymmetricMode::Close() {
   Result<uint64_t> released = Release(IndexesOf(parts_.segments.List()), UnmatchedFrees::kApply);
   if (!released.ok()) return released.status();
   Status status = parts_.registrations.RemoveAll();
-  losses_.Stop();
-  collective_.End();
-  parts_.life.EndClose();
+  EndClose();
   return status;
 }
 

@@ -68,6 +68,11 @@ class SymmetricMode final : public PoolMode {
   // not have let go of what was there.
   Status CloseAlone() COMMPOOL_REQUIRES(parts_.collective);
   Status CheckNoLiveBlocks(const char* call) const;
+  // What other ranks have not freed, or may not have: no round will say so any more.
+  void ApplyOwnFrees();
+  // Nobody uses the memory any more, as far as this rank alone can tell.
+  Status SettleAlone() COMMPOOL_REQUIRES(parts_.collective);
+  void EndClose() COMMPOOL_REQUIRES(parts_.collective);
   // Nothing is heard of the other ranks, or told to them, any more.
   void StopListening();
   // Nothing ties the memory to its old home: frees take effect that no other rank will confirm any more.
