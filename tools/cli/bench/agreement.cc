@@ -35,12 +35,6 @@ Result<std::vector<double>> Time(int rounds, Round&& round) {
   return times;
 }
 
-double Percentile99(std::vector<double> times) {
-  const auto place = times.begin() + static_cast<std::ptrdiff_t>(times.size() * 99 / 100);
-  std::nth_element(times.begin(), place, times.end());
-  return *place;
-}
-
 struct Figures {
   double median_us = 0;  // each of the slowest rank
   double p99_us = 0;

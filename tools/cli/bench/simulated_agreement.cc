@@ -127,11 +127,6 @@ Traffic OfOneRound(const LinkTraffic& before, const LinkTraffic& after, int roun
           static_cast<double>(after.bytes - before.bytes) / rounds};
 }
 
-double Percentile99(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() * 99 / 100];
-}
-
 }  // namespace
 
 Result<SimulatedRound> SimulateAgreement(int ranks, int rounds) {
