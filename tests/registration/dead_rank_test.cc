@@ -1,9 +1,5 @@
 // Ranks as processes, of which one dies before a collective call: the others hear of it and name it.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-
+#include "tests/registration/forked_ranks.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -13,21 +9,11 @@ constexpr int kRanks = 3;
 constexpr int kDead = 2;
 
 // One rank's life. Its exit code is 0 where reserve failed as it should have.
-[[noreturn]] void LiveAsRank(int number, const std::array<int, 2>& pipe_of_id) {
+[[noreturn]] void LiveAsRank(int number, const Pipe& pipe_of_id) {
   const Driver& driver = *SharedDriver();
-  ncclUniqueId id = {};
-  if (number == 0) {
-    if (driver.nccl.ncclGetUniqueId(&id) != ncclSuccess) _exit(2);
-    for (int other = 1; other < kRanks; ++other) {
-      if (write(pipe_of_id[1], &id, sizeof(id)) != sizeof(id)) _exit(3);
-    }
-  } else if (read(pipe_of_id[0], &id, sizeof(id)) != sizeof(id)) {
-    _exit(3);
-  }
   const PrimaryContext context = PrimaryContext::Retain(driver, number).value();
   const ContextGuard current(driver, context);
-  ncclComm_t communicator = nullptr;
-  if (driver.nccl.ncclCommInitRank(&communicator, kRanks, id, number) != ncclSuccess) _exit(4);
+  const ncclComm_t communicator = ConnectForkedRank(driver, number, kRanks, pipe_of_id);
 
   Runtime runtime(SharedDriver());
   PoolConfiguration configuration;
@@ -45,24 +31,11 @@ constexpr int kDead = 2;
   _exit(expected && pool.Statistics().counters.reserved_bytes.current == 0 ? 0 : 1);
 }
 
-// Forked before this process opens a driver, which does not survive a fork.
 TEST(DeadRank, IsNamedByTheOthers) {
-  std::array<int, 2> pipe_of_id = {};
-  ASSERT_EQ(pipe(pipe_of_id.data()), 0);
-  std::vector<pid_t> children;
-  for (int number = 0; number < kRanks; ++number) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) LiveAsRank(number, pipe_of_id);
-    children.push_back(child);
+  const std::vector<int> states = RunForkedRanks(kRanks, LiveAsRank);
+  for (size_t rank = 0; rank < states.size(); ++rank) {
+    EXPECT_TRUE(EndedWell(states[rank])) << "rank " << rank << ": " << states[rank];
   }
-  for (size_t rank = 0; rank < children.size(); ++rank) {
-    int state = 0;
-    EXPECT_EQ(waitpid(children[rank], &state, 0), children[rank]);
-    EXPECT_TRUE(WIFEXITED(state)) << "rank " << rank;
-    EXPECT_EQ(WEXITSTATUS(state), 0) << "rank " << rank;
-  }
-  for (const int end : pipe_of_id) close(end);
 }
 
 }  // namespace

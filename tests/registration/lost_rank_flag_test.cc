@@ -1,12 +1,9 @@
 // Ranks as processes, of which one dies between collective calls: the others see it before they launch, and are told
 // once whether a collective on the pool's windows may wait for it.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
 #include <atomic>
 #include <csignal>
 
+#include "tests/registration/forked_ranks.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -14,8 +11,6 @@ namespace {
 
 constexpr int kRanks = 3;
 constexpr int kDead = 2;
-
-using Pipe = std::array<int, 2>;
 
 // What on_lost_rank hears, on a thread of the library.
 struct Heard {
@@ -35,21 +30,6 @@ struct Heard {
 
 enum class Moment { kBetweenCollectives, kInsideAWindowCollective };
 
-ncclComm_t Connect(const Driver& driver, int number, const Pipe& pipe_of_id) {
-  ncclUniqueId id = {};
-  if (number == 0) {
-    if (driver.nccl.ncclGetUniqueId(&id) != ncclSuccess) _exit(2);
-    for (int other = 1; other < kRanks; ++other) {
-      if (write(pipe_of_id[1], &id, sizeof(id)) != sizeof(id)) _exit(3);
-    }
-  } else if (read(pipe_of_id[0], &id, sizeof(id)) != sizeof(id)) {
-    _exit(3);
-  }
-  ncclComm_t communicator = nullptr;
-  if (driver.nccl.ncclCommInitRank(&communicator, kRanks, id, number) != ncclSuccess) _exit(4);
-  return communicator;
-}
-
 bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
   if (!pool.AbandonCommunicator(communicator, CommunicatorLife::kAlive).ok()) return false;
   if (driver.nccl.ncclCommAbort(communicator) != ncclSuccess) return false;
@@ -61,7 +41,7 @@ bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
   const Driver& driver = *SharedDriver();
   const PrimaryContext context = PrimaryContext::Retain(driver, number).value();
   const ContextGuard current(driver, context);
-  const ncclComm_t communicator = Connect(driver, number, pipe_of_id);
+  const ncclComm_t communicator = ConnectForkedRank(driver, number, kRanks, pipe_of_id);
   CUstream stream = nullptr;
   if (driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) _exit(5);
 
@@ -96,27 +76,13 @@ bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
   _exit(right && recovers ? 0 : 1);
 }
 
-// Forked before this process opens a driver, which does not survive a fork.
 void ExpectToldOnce(Moment moment) {
-  Pipe pipe_of_id = {};
-  ASSERT_EQ(pipe(pipe_of_id.data()), 0);
-  std::vector<pid_t> children;
-  for (int number = 0; number < kRanks; ++number) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) LiveAsRank(number, pipe_of_id, moment);
-    children.push_back(child);
-  }
+  const std::vector<int> states =
+      RunForkedRanks(kRanks, [moment](int number, const Pipe& pipe_of_id) { LiveAsRank(number, pipe_of_id, moment); });
   for (int rank = 0; rank < kRanks; ++rank) {
-    int state = 0;
-    EXPECT_EQ(waitpid(children[static_cast<size_t>(rank)], &state, 0), children[static_cast<size_t>(rank)]);
-    if (rank == kDead) {
-      EXPECT_TRUE(WIFSIGNALED(state));
-    } else {
-      EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0) << "rank " << rank << ": " << WEXITSTATUS(state);
-    }
+    const int state = states[static_cast<size_t>(rank)];
+    EXPECT_TRUE(rank == kDead ? WIFSIGNALED(state) : EndedWell(state)) << "rank " << rank << ": " << state;
   }
-  for (const int end : pipe_of_id) close(end);
 }
 
 TEST(LostRankFlag, IsSeenByTheOthersWhoCloseAlone) { ExpectToldOnce(Moment::kBetweenCollectives); }
