@@ -100,7 +100,8 @@ void AddStress(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  commpool stress engine --operations 1000000 --threads 4\n"
       "  commpool stress registration --schedules 10000\n"
-      "  commpool stress ranks --schedules 2000");
+      "  commpool stress ranks --schedules 2000\n"
+      "  commpool stress host --sample 100");
   CLI::App& engine = *command.add_subcommand("engine", "Pools that grow, on one emulated device");
   auto stress = std::make_shared<EngineStress>();
   engine.add_option("--operations", stress->operations, "Steps of all threads together")
@@ -118,6 +119,7 @@ void AddStress(CLI::App& app, int& exit_code) {
   engine.callback([stress, &exit_code] { exit_code = Run(*stress); });
   AddStressRegistration(command, exit_code);
   AddStressRanks(command, exit_code);
+  AddStressHost(command, exit_code);
 }
 
 }  // namespace commpool::cli

@@ -6,6 +6,7 @@
 
 namespace commpool::cli {
 
+void AddStressHost(CLI::App& stress_command, int& exit_code);
 void AddStressRegistration(CLI::App& stress_command, int& exit_code);
 void AddStressRanks(CLI::App& stress_command, int& exit_code);
 
