@@ -85,9 +85,7 @@ size_t GraphCaptures::AwaitNoneLive(std::chrono::milliseconds moment) const {
   return live;
 }
 
-void GraphCaptures::AwaitEndedGraphs() const {
-  if (!any_open()) AwaitNoneLive(kShortMoment);
-}
+size_t GraphCaptures::AwaitEndedGraphs() const { return any_open() ? 0 : AwaitNoneLive(kShortMoment); }
 
 Status GraphCaptures::CheckNoneLive() const {
   const size_t live = AwaitNoneLive(kMoment);

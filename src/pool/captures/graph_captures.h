@@ -50,8 +50,9 @@ class GraphCaptures {
   // OK where no graph is alive that captured here. One that was destroyed just now may not be known to be: the driver
   // tells on a thread of its own, so a moment is waited. kFailedPrecondition says how many there are.
   Status CheckNoneLive() const;
-  // Waits such a moment for the graphs of captures that have ended, in case they were destroyed just now.
-  void AwaitEndedGraphs() const;
+  // Waits such a moment for the graphs of captures that have ended, in case they were destroyed just now. How many are
+  // alive; 0 while a capture is open, which nobody waits for.
+  size_t AwaitEndedGraphs() const;
 
   // Parts whose graph, and everything made from it, was destroyed. Each is told once.
   std::vector<engine::Part> TakeGone();

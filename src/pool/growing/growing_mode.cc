@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/bytes.h"
 #include "src/base/log.h"
 #include "src/driver/graph_handles.h"
 #include "src/pool/abandonment.h"
@@ -89,8 +90,13 @@ Result<uint64_t> GrowingMode::Reclaim() {
 }
 
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
-  if (parts_.blocks.ReservedBytes() > keep_bytes) parts_.captures.AwaitEndedGraphs();
-  return TrimNow(keep_bytes);
+  const size_t graphs = parts_.blocks.ReservedBytes() > keep_bytes ? parts_.captures.AwaitEndedGraphs() : 0;
+  Result<uint64_t> released = TrimNow(keep_bytes);
+  if (graphs > 0 && parts_.blocks.ReservedBytes() > keep_bytes && LogEnabled(LogLevel::kInfo)) {
+    Log(LogLevel::kInfo, parts_.basis.title + ": trim left " + FormatBytes(parts_.blocks.ReservedBytes()) +
+                             ": graphs " + "that captured with the pool live, and hold what they were served");
+  }
+  return released;
 }
 
 Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {

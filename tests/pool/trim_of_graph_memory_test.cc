@@ -1,0 +1,47 @@
+// A trim that graphs keep from giving memory back says so. The process has COMMPOOL_LOG=info: BUILD sets it.
+#include "tests/pool/announced_capture.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class TrimOfGraphMemory : public PoolTest {
+ protected:
+  // A graph that was served 4 MiB of the pool.
+  void Capture() {
+    ASSERT_TRUE(Get(pool_).Reserve(8 * kMiB).ok());
+    ASSERT_TRUE(capture_.Begin(runtime(), pool_, stream_.get()).ok());
+    const CUdeviceptr block = runtime().AllocateFrom(pool_, 4 * kMiB, stream_.get()).value();
+    ASSERT_TRUE(runtime().Free(block).ok());
+    ASSERT_TRUE(capture_.End().ok());
+  }
+  std::string LinesOfTrim() {
+    ::testing::internal::CaptureStderr();
+    const Status status = Get(pool_).Trim(0).status();
+    const std::string lines = ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(status.ok()) << status.message();
+    return lines;
+  }
+
+  const TestStream stream_;
+  PoolHandle pool_ = Create(Configured("graphs"));
+  AnnouncedCapture capture_;
+};
+
+TEST_F(TrimOfGraphMemory, SaysThatGraphsHoldWhatStays) {
+  Capture();
+  const std::string lines = LinesOfTrim();
+  EXPECT_NE(lines.find("graphs that captured with the pool live"), std::string::npos) << lines;
+  EXPECT_GT(CountersOf(pool_).reserved_bytes.current, 0u);
+  capture_.DestroyGraph();
+}
+
+TEST_F(TrimOfGraphMemory, GivesAllBackAndSaysNothingOnceTheGraphIsDestroyed) {
+  Capture();
+  capture_.DestroyGraph();
+  EXPECT_EQ(LinesOfTrim().find("graphs that captured"), std::string::npos);
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 0u);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
