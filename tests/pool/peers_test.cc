@@ -1,4 +1,7 @@
 // Peers are granted pool by pool: for the segments there are and for those to come, and taken back again.
+#include <atomic>
+#include <thread>
+
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -204,6 +207,34 @@ TEST_F(PeerStream, IsWaitedForBeforeItsAccessEnds) {
   EXPECT_TRUE(Get(pool_).Revoke({1}).ok());
   EXPECT_EQ(cuda().cuStreamQuery(stream_->get()), CUDA_SUCCESS);
   EXPECT_TRUE(runtime().Free(address).ok());
+}
+
+// An event of one thread's fence was once destroyed while another thread asked for it.
+TEST_F(PeerStream, ServesFourThreadsThatFreeWhileThePoolIsTrimmed) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 500;
+  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  std::atomic<int> failed_frees{0};
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&] {
+      const ContextGuard guard(driver(), context);
+      for (int round = 0; round < kRounds; ++round) {
+        const CUdeviceptr address = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
+        Status status = runtime().RecordStream(address, stream_->get());
+        if (status.ok()) status = runtime().Free(address);
+        failed_frees += status.ok() ? 0 : 1;
+      }
+      --running;
+    });
+  }
+  Status trimmed;
+  while (running > 0 && trimmed.ok()) trimmed = Get(pool_).Trim(0).status();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(trimmed.ok()) << trimmed.message();
+  EXPECT_EQ(failed_frees, 0);
+  EXPECT_EQ(CountersOf(pool_).allocated_blocks.current, 0u);
 }
 
 TEST_F(PeerStream, ThatIsGoneIsAnErrorOfTheFree) {
