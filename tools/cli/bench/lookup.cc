@@ -1,5 +1,5 @@
-// commpool bench lookup: pointer and communicator -> window and offset, beside an empty call of the library in the same
-// run.
+// commpool bench lookup: pointer and communicator -> window and offset, and whether a rank is lost, beside an empty
+// call of the library in the same run.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -81,6 +81,7 @@ class FullPool {
     return full;
   }
 
+  commpool_pool handle() const { return pool_.handle(); }
   Status RegisterWith(ncclComm_t communicator) { return pool_.register_with(communicator); }
   Status Close() {
     blocks_.clear();
@@ -135,7 +136,7 @@ class Bench {
         progress.Show(rows.size(), Counted(segments, "segment"));
         Status status = (*pool)->RegisterWith(communicators[used - 1]);
         if (!status.ok()) return status;
-        Result<nlohmann::json> row = MeasureOne((*pool)->RandomQueries(communicators, used));
+        Result<nlohmann::json> row = MeasureOne((*pool)->handle(), (*pool)->RandomQueries(communicators, used));
         if (!row.ok()) return row.status();
         (*row)["segments"] = segments;
         (*row)["communicators"] = used;
@@ -148,24 +149,29 @@ class Bench {
   }
 
  private:
-  Result<nlohmann::json> MeasureOne(const std::vector<Query>& queries) const {
+  Result<nlohmann::json> MeasureOne(commpool_pool pool, const std::vector<Query>& queries) const {
     ncclWindow_vidmem* window = nullptr;
     uint64_t offset = 0;
     bool found = true;
     std::vector<double> lookups;
+    std::vector<double> looks;
     std::vector<double> empty;
     const double target_ns = arguments_.round_ms * 1e6;
     for (int round = -1; round < arguments_.rounds; ++round) {  // the first is not counted
       const double lookup = TimeCalls(queries, target_ns, [&](const Query& query) {
         found &= commpool_window_of(query.pointer, query.communicator, &window, &offset) == COMMPOOL_OK;
       });
+      int lost = -1;
+      const double look = TimeCalls(queries, target_ns, [&](const Query&) { commpool_pool_lost_rank(pool, &lost); });
       const double call = TimeCalls(queries, target_ns, [&](const Query&) { commpool_driver_description(); });
       if (!found) return detail::FromC(COMMPOOL_NOT_FOUND);
       if (round < 0) continue;
       lookups.push_back(lookup);
+      looks.push_back(look);
       empty.push_back(call);
     }
-    return nlohmann::json{{"lookup_ns", Median(lookups)}, {"empty_call_ns", Median(empty)}};
+    return nlohmann::json{
+        {"lookup_ns", Median(lookups)}, {"lost_rank_ns", Median(looks)}, {"empty_call_ns", Median(empty)}};
   }
 
   const Arguments& arguments_;
@@ -180,12 +186,12 @@ int Fail(const Status& status) {
 }
 
 void Print(const nlohmann::json& results) {
-  std::printf("# %s\n# pointer -> window and offset, at random, medians of %d rounds\n%-9s %14s %12s %16s\n",
+  std::printf("# %s\n# pointer -> window and offset, at random, medians of %d rounds\n%-9s %14s %12s %15s %16s\n",
               results["driver"].get<std::string>().c_str(), results["rounds"].get<int>(), "segments", "communicators",
-              "lookup (ns)", "empty call (ns)");
+              "lookup (ns)", "lost rank (ns)", "empty call (ns)");
   for (const nlohmann::json& row : results["rows"]) {
-    std::printf("%-9zu %14zu %12.2f %16.2f\n", row["segments"].get<size_t>(), row["communicators"].get<size_t>(),
-                row["lookup_ns"].get<double>(), row["empty_call_ns"].get<double>());
+    std::printf("%-9zu %14zu %12.2f %15.2f %16.2f\n", row["segments"].get<size_t>(), row["communicators"].get<size_t>(),
+                row["lookup_ns"].get<double>(), row["lost_rank_ns"].get<double>(), row["empty_call_ns"].get<double>());
   }
 }
 
