@@ -31,6 +31,21 @@ TEST(SequenceLog, TellsValuesCallsAndOrderApart) {
   EXPECT_NE(hash({{SequenceCall::kAllocate, 0}}), hash({}));
 }
 
+// Else two ranks whose calls differ in one bit could go on unseen.
+TEST(SequenceLog, LetsEachBitOfAValueReachEachBitOfTheHash) {
+  constexpr uint64_t kValues = 64;
+  const auto hash = [](uint64_t value) {
+    SequenceLog log;
+    log.Append(SequenceCall::kAllocate, value);
+    return log.hash();
+  };
+  for (int bit = 0; bit < 64; ++bit) {
+    uint64_t reached = 0;
+    for (uint64_t value = 0; value < kValues; ++value) reached |= hash(value) ^ hash(value ^ uint64_t{1} << bit);
+    EXPECT_EQ(reached, ~uint64_t{0}) << "from bit " << bit;
+  }
+}
+
 TEST(SequenceLog, TellsTheValuesOfEveryCallApart) {
   for (const SequenceCall call :
        {SequenceCall::kAllocate, SequenceCall::kRefused, SequenceCall::kFree, SequenceCall::kReserve,

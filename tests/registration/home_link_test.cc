@@ -1,6 +1,8 @@
 // Home links between threads that stand for ranks: how they open, who is lost, what they carry.
 #include "src/registration/home_link.h"
 
+#include <atomic>
+
 #include "tests/registration/link_fixture.h"
 
 namespace commpool::internal {
@@ -53,6 +55,25 @@ TEST_F(HomeLinks, CountARankThatIsSilentAsLost) {
   links[1]->StopWatching();  // it sends no heartbeats, as if it were stopped
   for (const int rank : {0, 2}) AwaitLoss(*links[static_cast<size_t>(rank)], 1);
   ExpectMessage(links[2]->lost_ranks()->status(), "it was silent for ");
+}
+
+TEST_F(HomeLinks, DoAChannelsWorkUntilItIsStopped) {
+  const Links links = OpenAll(2);
+  const auto await = [](const std::atomic<int>& count, int least) {
+    const Deadline deadline = DeadlineAfter(kLong);
+    while (count < least && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_GE(count, least);
+  };
+  std::atomic<int> first{0};
+  std::atomic<int> second{0};
+  links[0]->StartWork(1, [&] { ++first; });
+  links[0]->StartWork(2, [&] { ++second; });
+  await(first, 1);
+  links[0]->StopWork(1);
+  const int done = first;
+  await(second, second + 2);  // all channels' work is done in turn
+  EXPECT_EQ(first, done);
+  links[0]->StopWork(2);
 }
 
 TEST_F(HomeLinks, ThatEndInOrderLoseNobody) {

@@ -133,6 +133,22 @@ TEST_F(Nvls, NeedsMulticastsGranularity) {
   ExpectReason(WhyNot(block, 1, &coarse), "names no multicast granularity for 4 devices");
 }
 
+TEST_F(Nvls, AsksForTheGranularityOfThisSegmentOnThisManyDevices) {
+  const CUdeviceptr block = MakeBlocks(6 * kMiB);
+  static CUmulticastObjectProp asked;
+  Driver listening = driver();
+  listening.cuda.cuMulticastGetGranularity = [](size_t* granularity, const CUmulticastObjectProp* properties,
+                                                CUmulticastGranularity_flags) {
+    asked = *properties;
+    *granularity = 2 * kMiB;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(WhyNot(block, 1, &listening).value(), "");
+  EXPECT_EQ(asked.numDevices, 4u);
+  EXPECT_EQ(asked.size, 6 * kMiB);
+  EXPECT_EQ(asked.handleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
 // A symmetric pool asks for the granularity itself.
 TEST_F(Nvls, ServesSegmentsThatWereMadeForAnyGranularity) {
   auto coarse = std::make_shared<Driver>(driver());

@@ -1,0 +1,48 @@
+// The streams that use a block's memory: kept in order, each once, and whom a stream waits for.
+#include "src/engine/block.h"
+
+#include <gtest/gtest.h>
+
+namespace commpool::internal::engine {
+namespace {
+
+std::vector<Use> UsesOf(std::initializer_list<Use> uses) {
+  std::vector<Use> all;
+  for (const Use& use : uses) AddUse(all, use);
+  return all;
+}
+
+// "1:5" is fence 5 of stream 1; a stream alone is all of its work.
+std::string Waits(const std::vector<Use>& uses, StreamKey stream) {
+  std::string text;
+  for (const StreamUse& wait : WaitsOf(uses, stream)) {
+    text += (text.empty() ? "" : " ") + std::to_string(wait.stream);
+    if (wait.fence != kNoFence) text += ":" + std::to_string(wait.fence);
+  }
+  return text;
+}
+
+TEST(BlockUses, AreAscendingAndEachOnce) {
+  EXPECT_EQ(UsesOf({{3, kNoFence}, {1, 9}, {2, kNoFence}, {1, 4}, {3, kNoFence}}),
+            (std::vector<Use>{{1, 4}, {1, 9}, {2, kNoFence}, {3, kNoFence}}));
+}
+
+TEST(BlockUses, OfTwoBlocksUnite) {
+  std::vector<Use> uses = UsesOf({{1, kNoFence}, {4, 2}});
+  UniteUses(uses, UsesOf({{2, 7}, {4, 2}, {5, kNoFence}}));
+  EXPECT_EQ(uses, (std::vector<Use>{{1, kNoFence}, {2, 7}, {4, 2}, {5, kNoFence}}));
+}
+
+TEST(BlockUses, AreWaitedForByOtherStreamsAlone) {
+  EXPECT_EQ(Waits(UsesOf({{1, kNoFence}}), 1), "");
+  EXPECT_EQ(Waits(UsesOf({{1, kNoFence}, {2, kNoFence}}), 1), "2");
+  EXPECT_EQ(Waits(UsesOf({{1, 4}, {2, kNoFence}, {3, 8}}), 2), "1:4 3:8");
+}
+
+TEST(BlockUses, OfAllOfAStreamsWorkCoverItsFences) {
+  static_assert(kNoFence == 0, "a use without a fence sorts first");
+  EXPECT_EQ(Waits(UsesOf({{2, kNoFence}, {2, 5}, {2, 6}, {3, 1}, {3, 2}}), 1), "2 3:1 3:2");
+}
+
+}  // namespace
+}  // namespace commpool::internal::engine
