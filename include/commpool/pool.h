@@ -9,8 +9,8 @@
 // which calls are collective, threads. Every method documents only what commpool.h does not say of the function it
 // calls.
 //
-// Names: types are CamelCase, enumerators kCamelCase, and every function is lower_case, named as the C function or the
-// standard container's that it is like. KiB, MiB and GiB are units, and written as such.
+// Names: types are CamelCase, enumerators kCamelCase, and functions that programs call lower_case, named as the C
+// function or the standard container's that they are like. KiB, MiB and GiB are units, and written as such.
 #ifndef COMMPOOL_POOL_H_
 #define COMMPOOL_POOL_H_
 

@@ -52,7 +52,7 @@ class [[nodiscard]] Status {
   const std::string& message() const { return message_; }
 
   // The same failure, told by a caller that knows more: "prefix: message". OK stays OK.
-  Status Under(const std::string& prefix) const { return ok() ? *this : Status(code_, prefix + ": " + message_); }
+  Status under(const std::string& prefix) const { return ok() ? *this : Status(code_, prefix + ": " + message_); }
 
   // Throws commpool::Error unless ok.
   void or_throw() const;

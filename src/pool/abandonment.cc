@@ -43,7 +43,7 @@ Status WaitForDeviceAfterLoss(PoolParts& parts) {
 
 Status AbandonCommunicator(PoolParts& parts, ncclComm_t communicator, CommunicatorLife life) {
   if (life == CommunicatorLife::kAlive)
-    return parts.basis.Named(EndRegistrations(parts, communicator).Under("abandon"));
+    return parts.basis.Named(EndRegistrations(parts, communicator).under("abandon"));
   Forget(parts, communicator);
   return Status();
 }

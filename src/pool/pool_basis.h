@@ -29,7 +29,7 @@ struct PoolBasis {
   uint64_t deadline_ms() const { return configuration.deadline_ms; }
 
   // A failure of the pool, under its title.
-  Status Named(const Status& status) const { return status.Under(title); }
+  Status Named(const Status& status) const { return status.under(title); }
   // Makes the device's context current.
   ContextGuard MakeCurrent() const { return ContextGuard(driver, device->context()); }
 };

@@ -72,7 +72,7 @@ std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
 }
 
 Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
-  if (!failure_.ok()) return failure_.Under(step + ": the channel failed before");
+  if (!failure_.ok()) return failure_.under(step + ": the channel failed before");
   ++sequence_;
   begun_ = std::chrono::steady_clock::now();
   Result<Verdict> verdict = rank() == 0 ? Lead(mine, step, decide) : Follow(mine, step);
@@ -93,7 +93,7 @@ Status LinkChannel::Trouble() const {
 std::string LinkChannel::Waited() const { return std::to_string(Since(begun_).count()) + " ms"; }
 
 Status LinkChannel::Failure(const std::string& step, const Status& why) const {
-  return why.Under(step + " of " + std::to_string(ranks()) + " ranks ended after " + Waited());
+  return why.under(step + " of " + std::to_string(ranks()) + " ranks ended after " + Waited());
 }
 
 Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {

@@ -156,7 +156,7 @@ Result<std::vector<Connection>> JoinRankZero(const AdmissionOptions& options, co
   std::chrono::milliseconds pause{1};
   while (lanes.size() < options.lanes) {
     Result<std::optional<Connection>> connection = TryToJoin(options, lanes.size(), address, deadline);
-    if (!connection.ok()) return connection.status().Under("rank 0");
+    if (!connection.ok()) return connection.status().under("rank 0");
     if (*connection) {
       lanes.push_back(std::move(**connection));
       continue;

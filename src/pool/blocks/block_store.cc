@@ -38,7 +38,7 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
 Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   const Result<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
   if (!requested.ok()) {
-    return basis_.Named(requested.status().Under("free"));
+    return basis_.Named(requested.status().under("free"));
   }
   if (rules.EndsWithItsFree(address)) basis_.runtime.observers.Tell(&MemoryObserver::BlockFreed, address);
   std::vector<StreamKey> streams;
@@ -144,7 +144,7 @@ Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
   // Freed from now on, the block must wait for the other stream: no cache may take it.
   const Result<uint64_t> requested = basis_.runtime.caches.MakeUncacheable(address);
   if (!requested.ok()) {
-    return basis_.Named(requested.status().Under("record_stream"));
+    return basis_.Named(requested.status().under("record_stream"));
   }
   Status status;
   {

@@ -83,7 +83,7 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
   const CUdeviceptr address = (*segment)->address();
   const Status added = addresses.Add(address, (*segment)->bytes(), basis_.owner.lock());
   if (!added.ok())
-    return added.Under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
+    return added.under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
   NewSegment made(std::move(room), std::move(*segment), AddressClaim(addresses, address));
   for (const int peer : peers_) {
     Status status = made->Grant(peer);

@@ -12,7 +12,7 @@ Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, cons
   }
   const ContextGuard current(driver, context);
   Result<std::unique_ptr<AgreementChannel>> channel = OpenHomeChannel(driver, home, configuration.deadline_ms, links);
-  if (!channel.ok()) return channel.status().Under("pool " + configuration.name);
+  if (!channel.ok()) return channel.status().under("pool " + configuration.name);
   return channel;
 }
 

@@ -37,12 +37,12 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   if (home.ok() && home->device != parts_.basis.device->device()) {
     status = Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(home->device));
   }
-  if (!status.ok()) return parts_.basis.Named(status.Under("rehome"));
+  if (!status.ok()) return parts_.basis.Named(status.under("rehome"));
   const Status readiness = LeaveHome();
   Result<std::unique_ptr<AgreementChannel>> channel =
       OpenChannel(parts_.basis.driver, parts_.basis.device->context(), parts_.basis.runtime.links, *home,
                   parts_.basis.configuration);
-  if (!channel.ok()) return parts_.basis.Named(channel.status().Under("rehome"));
+  if (!channel.ok()) return parts_.basis.Named(channel.status().under("rehome"));
   // From here on the pool has no home until all ranks have agreed: where they do not, it is rehomed again or closed.
   ties_.store(Ties::kAbandoned, std::memory_order_release);
   collective_.MoveTo(home->rank, std::move(*channel));

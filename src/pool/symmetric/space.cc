@@ -158,7 +158,7 @@ Status SymmetricMode::CloseAlone() {
   if (!status.ok()) return status;
   parts_.life.BeginClose();
   status = SettleAlone();
-  if (!status.ok()) return parts_.basis.Named(status.Under("close"));
+  if (!status.ok()) return parts_.basis.Named(status.under("close"));
   uint64_t released = 0;
   status = Unmap(IndexesOf(parts_.segments.List()), Addresses::kKeep, &released);
   if (!status.ok()) return status;

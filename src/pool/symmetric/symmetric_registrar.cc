@@ -60,7 +60,7 @@ ClaimJudge SymmetricRegistrar::JudgePassedByAll() {
     if (!claims.ok()) return {claims.status()};
     Status status = domains_.CheckHeld(*claims);
     if (status.ok()) status = domains_.CheckPassedByAll(*claims);
-    return {status.ok() ? status : status.Under("register_with"), Encode(SummaryOf(*claims))};
+    return {status.ok() ? status : status.under("register_with"), Encode(SummaryOf(*claims))};
   };
 }
 
@@ -93,7 +93,7 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
   const ClaimSummary passed = DecodeSummary(agreed->findings);
   const uint64_t first_new = domains_.next();
   Status status = passed.any_new ? Meet(claim, &communicator) : Status();
-  if (!status.ok()) return parts_.basis.Named(status.Under("register_with"));
+  if (!status.ok()) return parts_.basis.Named(status.under("register_with"));
   const bool known = handle == nullptr || parts_.registrations.Has(handle);
   status = collective_.Run({.name = "registering with a communicator",
                             .act =
@@ -121,7 +121,7 @@ Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
     if (!claims.ok()) return {claims.status()};
     ended = NumbersPassed(*claims);
     const Status status = domains_.CheckPassedByHolders(*claims);
-    return {status.ok() ? status : status.Under("deregister")};
+    return {status.ok() ? status : status.under("deregister")};
   };
   Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kDeregister,
                                              .readiness = parts_.basis.device->health().first_error(),
