@@ -10,9 +10,11 @@ namespace {
 // What excludes itself on every machine.
 Status CheckPlacement(const BackingRow& row, const Placement& placement) {
   if (placement.kind == Placement::Kind::kHostNuma && row.places == Places::kDevice) {
-    return Status(StatusCode::kInvalidArgument, std::string("the ") + row.name +
-                                                    " backing makes device memory only: a host NUMA location needs the "
-                                                    "vmm backing");
+    const auto makes_host_memory = [](const BackingRow& other) { return other.places == Places::kDeviceAndHostNuma; };
+    return Status(StatusCode::kInvalidArgument,
+                  std::string("the ") + row.name +
+                      " backing makes device memory only: a host NUMA location needs the " +
+                      NamesOfBackings(makes_host_memory) + " backing");
   }
   if (placement.numa_node < -1) {
     return Status(StatusCode::kInvalidArgument,

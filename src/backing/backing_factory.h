@@ -19,8 +19,8 @@ struct BackingDescription {
 };
 BackingDescription DescribeBacking(const Driver& driver, BackingKind kind, const Placement& placement);
 
-// kInvalidArgument for a device or NUMA node that there is not, for a host NUMA node with another backing than vmm and
-// for missing user functions; kNotSupported, with the reason, for what this driver, device or NCCL cannot do. The
+// kInvalidArgument for a device or NUMA node that there is not, for a host NUMA node with a backing of device memory
+// and for missing user functions; kNotSupported, with the reason, for what this driver, device or NCCL cannot do. The
 // driver must outlive the backing and its segments.
 Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request);
 

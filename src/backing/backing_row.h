@@ -1,6 +1,6 @@
 // What the table of backings knows of each: a row, defined in the backing's own file. Rows are constants: any thread.
 //
-// A new backing is a file with its row, and the row's name here and in backing_table.cc.
+// A new backing is a file that ends with its row, and a line in backings.inc.
 #ifndef COMMPOOL_SRC_BACKING_BACKING_ROW_H_
 #define COMMPOOL_SRC_BACKING_BACKING_ROW_H_
 
@@ -16,10 +16,9 @@ namespace commpool::internal {
 
 // The numbers are those of the C ABI.
 enum class BackingKind : int {
-  kVmm = COMMPOOL_BACKING_VMM,
-  kCuda = COMMPOOL_BACKING_CUDA,
-  kNccl = COMMPOOL_BACKING_NCCL,
-  kUser = COMMPOOL_BACKING_USER,
+#define COMMPOOL_BACKING(name, number) k##name = COMMPOOL_BACKING_##number,
+#include "src/backing/backings.inc"
+#undef COMMPOOL_BACKING
 };
 
 // A program's own functions: PyTorch's pluggable signature, with a context last.
@@ -33,19 +32,22 @@ struct UserAllocator {
 struct BackingRequest {
   BackingKind kind = BackingKind::kVmm;
   Placement placement = {};
-  UserAllocator user = {};  // of kUser
+  UserAllocator user = {};  // of a backing that needs a program's functions
 };
 
 // Where a backing can make memory at all.
 enum class Places { kDevice, kDeviceAndHostNuma };
 // Whether a backing works by itself, or with functions that the program brings.
 enum class Maker { kLibrary, kProgram };
+// Whether its memory stays at its addresses, or comes in pages that an expandable pool maps where it needs them.
+enum class Movement { kNever, kInPages };
 
 struct BackingRow {
   BackingKind kind;
   const char* name;  // "vmm"
   Places places;
   Maker maker;
+  Movement movement;
   // Whether the backing can be made here and, where not, why; asked for one of `places`.
   Capability (*can_make)(const Driver& driver, const DeviceInfo& info, const Placement& placement);
   // REQUIRES: can_make() says yes. The driver, and what the request points to, must outlive the backing and its
@@ -55,10 +57,9 @@ struct BackingRow {
   MemoryKind (*memory)(const DeviceInfo& info, const Placement& placement);
 };
 
-extern const BackingRow kVmmBacking;
-extern const BackingRow kNcclBacking;
-extern const BackingRow kCudaBacking;
-extern const BackingRow kUserBacking;
+#define COMMPOOL_BACKING(name, number) extern const BackingRow k##name##Backing;
+#include "src/backing/backings.inc"
+#undef COMMPOOL_BACKING
 
 }  // namespace commpool::internal
 

@@ -6,7 +6,11 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr const BackingRow* kRows[] = {&kVmmBacking, &kNcclBacking, &kCudaBacking, &kUserBacking};
+constexpr const BackingRow* kRows[] = {
+#define COMMPOOL_BACKING(name, number) &k##name##Backing,
+#include "src/backing/backings.inc"
+#undef COMMPOOL_BACKING
+};
 
 template <typename Predicate>
 const BackingRow* FindRow(Predicate fits) {
@@ -24,6 +28,14 @@ const BackingRow* FindBacking(int number) {
 
 const BackingRow* FindBacking(std::string_view name) {
   return FindRow([&](const BackingRow* row) { return row->name == name; });
+}
+
+std::string NamesOfBackings(bool (*fits)(const BackingRow& row)) {
+  std::string names;
+  for (const BackingRow* const row : kRows) {
+    if (fits(*row)) names += (names.empty() ? "" : ", ") + std::string(row->name);
+  }
+  return names;
 }
 
 const char* Name(BackingKind kind) {

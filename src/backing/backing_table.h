@@ -3,6 +3,7 @@
 #define COMMPOOL_SRC_BACKING_BACKING_TABLE_H_
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "src/backing/backing_row.h"
@@ -16,6 +17,9 @@ std::span<const BackingRow* const> AllBackings();
 const BackingRow* FindBacking(int number);
 const BackingRow* FindBacking(std::string_view name);
 inline const BackingRow* FindBacking(BackingKind kind) { return FindBacking(static_cast<int>(kind)); }
+
+// "vmm, nccl": those that fit, in the table's order.
+std::string NamesOfBackings(bool (*fits)(const BackingRow& row));
 
 // "vmm"; "unknown" where there is no such backing.
 const char* Name(BackingKind kind);

@@ -105,6 +105,7 @@ constinit const BackingRow kCudaBacking = {
     .name = "cuda",
     .places = Places::kDevice,
     .maker = Maker::kLibrary,
+    .movement = Movement::kNever,
     .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Capability::Yes(); },
     .make = MakeCudaBacking,
     .memory = [](const DeviceInfo&, const Placement&) { return MemoryKind::kLinear; },

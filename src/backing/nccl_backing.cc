@@ -142,6 +142,7 @@ constinit const BackingRow kNcclBacking = {
     .name = "nccl",
     .places = Places::kDevice,
     .maker = Maker::kLibrary,
+    .movement = Movement::kNever,
     .can_make = CanMakeNccl,
     .make = MakeNcclBacking,
     .memory = KindOfVirtualMemory,

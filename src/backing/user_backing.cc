@@ -159,6 +159,7 @@ constinit const BackingRow kUserBacking = {
     .name = "user",
     .places = Places::kDevice,
     .maker = Maker::kProgram,
+    .movement = Movement::kNever,
     .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Capability::Yes(); },
     .make = MakeUserBacking,
     .memory = [](const DeviceInfo&, const Placement&) { return MemoryKind::kForeign; },

@@ -166,6 +166,7 @@ constinit const BackingRow kVmmBacking = {
     .name = "vmm",
     .places = Places::kDeviceAndHostNuma,
     .maker = Maker::kLibrary,
+    .movement = Movement::kInPages,
     .can_make = CanMakeVmm,
     .make = MakeVmmBacking,
     .memory = KindOfVirtualMemory,

@@ -32,17 +32,12 @@ Result<commpool_pool_options> ReadPoolOptions(const commpool_pool_options& given
   return ReadStruct(kPoolOptions, &given, defaults);
 }
 
-std::string NamesOfBackings() {
-  std::string names;
-  for (const BackingRow* const row : AllBackings()) names += (names.empty() ? "" : ", ") + std::string(row->name);
-  return names;
-}
-
 Result<BackingRequest> ParseBacking(const commpool_pool_options& options) {
   BackingRequest request;
   const BackingRow* const backing = FindBacking(static_cast<int>(options.backing));
   if (backing == nullptr) {
-    return Invalid("backing " + std::to_string(options.backing) + " is none of " + NamesOfBackings());
+    return Invalid("backing " + std::to_string(options.backing) + " is none of " +
+                   NamesOfBackings([](const BackingRow&) { return true; }));
   }
   request.kind = backing->kind;
   switch (options.location) {
@@ -87,7 +82,7 @@ Status CheckSizes(const commpool_pool_options& options) {
   return Status();
 }
 
-Status CheckMode(const commpool_pool_options& options) {
+Status CheckMode(const commpool_pool_options& options, BackingKind backing) {
   if (options.moves != COMMPOOL_MOVES_EAGER && options.moves != COMMPOOL_MOVES_UNDER_PRESSURE) {
     return Invalid("moves " + std::to_string(options.moves) + " is neither EAGER nor UNDER_PRESSURE");
   }
@@ -100,8 +95,10 @@ Status CheckMode(const commpool_pool_options& options) {
         "mode EXPANDABLE excludes symmetric_across: windows are registered, and what is registered may not "
         "move");
   }
-  if (options.backing != COMMPOOL_BACKING_VMM) {
-    return Invalid("mode EXPANDABLE needs the vmm backing: no other memory can move among addresses");
+  const auto moves = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
+  if (!moves(*FindBacking(backing))) {
+    return Invalid("mode EXPANDABLE needs the " + NamesOfBackings(moves) +
+                   " backing: no other memory can move among addresses");
   }
   return Status();
 }
@@ -141,7 +138,7 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given) {
   if (options.frees != COMMPOOL_FREES_DEFERRED && options.frees != COMMPOOL_FREES_ORDERED) {
     return Invalid("frees " + std::to_string(options.frees) + " is neither DEFERRED nor ORDERED");
   }
-  Status mode = CheckMode(options);
+  Status mode = CheckMode(options, backing->kind);
   if (!mode.ok()) return mode;
   if (options.peer_count != 0 && options.peers == nullptr) return Invalid("peers is null and peer_count is not 0");
   if (options.peer_count > kMostPeers) {

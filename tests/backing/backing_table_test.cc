@@ -34,6 +34,12 @@ TEST(BackingTable, FindsNothingThatIsNotThere) {
   EXPECT_STREQ(Name(static_cast<BackingKind>(17)), "unknown");
 }
 
+TEST(BackingTable, NamesThoseThatFit) {
+  EXPECT_EQ(NamesOfBackings([](const BackingRow&) { return true; }), "vmm, nccl, cuda, user");
+  EXPECT_EQ(NamesOfBackings([](const BackingRow& row) { return row.maker == Maker::kProgram; }), "user");
+  EXPECT_EQ(NamesOfBackings([](const BackingRow&) { return false; }), "");
+}
+
 TEST(BackingTable, TellsWhatKindOfMemoryABackingMakes) {
   const DeviceInfo shares_nothing;
   DeviceInfo shares;

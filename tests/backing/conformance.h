@@ -47,6 +47,13 @@ class BackingConformance : public BackingTest, public ::testing::WithParamInterf
 #define COMMPOOL_REQUIRE_REACHABLE_PEER() \
   if (ReachablePeer() < 0) GTEST_SKIP() << "no other device reaches device 0's memory"
 
+TEST_P(BackingConformance, IsWhatItsRowSays) {
+  const BackingRow& row = *FindBacking(GetParam().request.kind);
+  EXPECT_STREQ(backing().name(), row.name);
+  EXPECT_EQ(backing().pages() != nullptr, row.movement == Movement::kInPages);
+  EXPECT_EQ(GetParam().request.user.allocate != nullptr, row.maker == Maker::kProgram);
+}
+
 TEST_P(BackingConformance, MakesNothingOfZeroBytes) {
   EXPECT_EQ(backing().Make({.bytes = 0}).status().code(), StatusCode::kInvalidArgument);
 }

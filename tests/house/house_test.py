@@ -2,6 +2,7 @@
 
 import unittest
 
+import backings
 import layers
 import rules
 import tidy
@@ -12,6 +13,10 @@ class House(unittest.TestCase):
 
     def test_no_file_includes_above_or_beside_its_layer(self):
         found = layers.problems(tree.workspace())
+        self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_backings_are_known_to_one_list(self):
+        found = backings.problems(tree.workspace())
         self.assertFalse(found, "\n" + "\n".join(found))
 
     def test_every_file_is_tidy(self):

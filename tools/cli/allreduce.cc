@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tools/cli/allreduce_compare.h"
+#include "tools/cli/backing_names.h"
 #include "tools/cli/command.h"
 #include "tools/cli/sizes.h"
 
@@ -20,8 +21,6 @@ struct Arguments {
   OutputOptions output;
 };
 
-const std::map<std::string, Backing> kBackings = {
-    {"vmm", Backing::kVmm}, {"nccl", Backing::kNccl}, {"cuda", Backing::kCuda}};
 const std::map<std::string, Location> kLocations = {{"device", Location::kDevice}, {"host-numa", Location::kHostNuma}};
 const std::map<std::string, UsedRegistration> kRegistrations = {
     {"none", UsedRegistration::kNone}, {"local", UsedRegistration::kLocal}, {"window", UsedRegistration::kWindow}};
@@ -42,7 +41,7 @@ nlohmann::json ToJson(const Ranks& ranks, const internal::Driver& driver, const 
   }
   return {{"ranks", ranks.count()},
           {"driver", driver.description},
-          {"backing", NameOf(kBackings, arguments.run.backing)},
+          {"backing", NameOf(BackingNames(), arguments.run.backing)},
           {"location", NameOf(kLocations, arguments.run.location)},
           {"registration_asked", Name(arguments.run.asked)},
           {"rows", rows}};
@@ -51,7 +50,7 @@ nlohmann::json ToJson(const Ranks& ranks, const internal::Driver& driver, const 
 void PrintTable(const Ranks& ranks, const internal::Driver& driver, const Arguments& arguments,
                 const AllReduceReport& report) {
   std::printf("# %s\n# %s, %s pool at %s, registration asked for: %s\n", driver.description.c_str(),
-              Counted(ranks.count(), "rank").c_str(), NameOf(kBackings, arguments.run.backing).c_str(),
+              Counted(ranks.count(), "rank").c_str(), NameOf(BackingNames(), arguments.run.backing).c_str(),
               NameOf(kLocations, arguments.run.location).c_str(), Name(arguments.run.asked));
   if (driver.kind == internal::DriverChoice::kEmulated)
     std::printf("# emulated: times are a model's, results are computed\n");
@@ -118,7 +117,7 @@ void AddAllReduce(CLI::App& app, int& exit_code) {
       "  mpirun -np 2 commpool allreduce --backing nccl --register local --bytes 1M:1G --json\n"
       "  commpool allreduce --location host-numa --bytes 1M\n"
       "  mpirun -np 4 commpool allreduce --register window --compare by-hand");
-  AddChoice(*command, "--backing", arguments->run.backing, kBackings, "What the pool is made of");
+  AddChoice(*command, "--backing", arguments->run.backing, BackingNames(), "What the pool is made of");
   AddChoice(*command, "--location", arguments->run.location, kLocations, "Where its memory is");
   AddChoice(*command, "--register", arguments->run.asked, kRegistrations,
             "With the communicator; window makes a symmetric pool");

@@ -37,8 +37,9 @@ Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
 
 Status SegmentStore::CheckPossible(uint64_t bytes) const {
   if (!CheckedRoundUp(bytes, granularity_)) return Status();  // no size at all: the engine says so
-  // A user's functions may take it from elsewhere.
-  if (bytes <= account_->capacity() || basis_.configuration.backing.kind == BackingKind::kUser) return Status();
+  if (bytes <= account_->capacity()) return Status();
+  // A program's functions may take it from elsewhere.
+  if (FindBacking(basis_.configuration.backing.kind)->maker == Maker::kProgram) return Status();
   return Status(StatusCode::kOutOfMemory, "no memory for " + FormatBytes(bytes) + " in " + basis_.title + ": " +
                                               account_->place() + " has " + FormatBytes(account_->capacity()) +
                                               " in all, and nothing was given back");

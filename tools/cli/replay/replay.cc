@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "tools/cli/backing_names.h"
 #include "tools/cli/command.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/replay/replay_run.h"
@@ -25,8 +26,6 @@ struct Arguments {
 
 const std::map<std::string, ReplayMode> kModes = {
     {"expandable", ReplayMode::kExpandable}, {"fixed", ReplayMode::kFixed}, {"symmetric", ReplayMode::kSymmetric}};
-const std::map<std::string, Backing> kBackings = {
-    {"vmm", Backing::kVmm}, {"cuda", Backing::kCuda}, {"nccl", Backing::kNccl}};
 
 std::string NameOf(ReplayMode mode) {
   for (const auto& [name, candidate] : kModes) {
@@ -110,9 +109,6 @@ void Print(const SoloDevice& device, const std::vector<ReplayRow>& rows) {
 }
 
 int Run(const Arguments& arguments) {
-  if (arguments.pool.mode == ReplayMode::kExpandable && arguments.pool.backing != Backing::kVmm) {
-    return Fail(Status(StatusCode::kInvalidArgument, "only the vmm backing has pages to move: say --mode fixed"));
-  }
   Result<std::vector<Trace>> traces = ReadAll(arguments);
   if (!traces.ok()) {
     std::cerr << "commpool replay: " << traces.status().message() << '\n';
@@ -157,7 +153,7 @@ void AddReplay(CLI::App& app, int& exit_code) {
       "  commpool replay --mode fixed --smallest tests/data/traces/resnet50.trace.xz");
   command->add_option("TRACE", arguments->places, "Files NAME.trace or NAME.trace.xz, or folders of them")->required();
   AddChoice(*command, "--mode", arguments->pool.mode, kModes, "Of the pool");
-  AddChoice(*command, "--backing", arguments->pool.backing, kBackings, "What the pool is made of");
+  AddChoice(*command, "--backing", arguments->pool.backing, BackingNames(), "What the pool is made of");
   command->add_option("--streams", arguments->streams, "Streams to spread a trace over")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
