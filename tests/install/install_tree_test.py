@@ -1,6 +1,7 @@
 """What an install tree holds, and what its binaries ask of a system."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import unittest
@@ -10,8 +11,8 @@ import installed
 import portability
 
 
-def compile_library(source, *options):
-    file = installed.WORK / "planted.so.1"
+def compile_library(source, *options, name="planted.so.1"):
+    file = installed.WORK / name
     subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(file), *options], input=source, text=True,
                    check=True)
     return file
@@ -72,6 +73,21 @@ class Portability(unittest.TestCase):
             self.assertEqual(portability.too_new(binary), [])
             self.assertEqual(portability.misplaced(binary), [])
             self.assertEqual(portability.files_of_symbols(binary)["memcpy"], "libc.so.6")
+
+    def test_the_program_needs_no_library_that_a_system_may_lack(self):
+        needed = portability.needed(installed.prefix() / "bin/commpool")
+        everywhere = r"lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+)\.so\.\d+|ld-linux\S*"
+        self.assertEqual({name for name in needed if not re.fullmatch(everywhere, name)}, {"libcommpool.so.0"})
+
+    def test_the_program_opens_mpi_only_where_mpirun_started_it(self):
+        planted = compile_library("int nothing_of_mpi(void) { return 1; }\n", name="libmpi.so.40")
+        settings = {"COMMPOOL_DRIVER": "emulated", "LD_LIBRARY_PATH": str(planted.parent)}
+        command = [installed.prefix() / "bin/commpool", "allreduce", "--bytes", "8K"]
+        alone = installed.run(*command, **settings)
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        under_mpirun = installed.run(*command, OMPI_COMM_WORLD_SIZE="1", **settings)
+        self.assertEqual(under_mpirun.returncode, 4)
+        self.assertIn(f"{planted} has no MPI_Init: it is not Open MPI's", under_mpirun.stderr)
 
     def test_a_symbol_is_looked_for_where_the_oldest_system_has_it(self):
         source = "#include <dlfcn.h>\nvoid* open_it(void) { return dlopen(0, 0); }\n"

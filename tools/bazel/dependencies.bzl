@@ -71,7 +71,8 @@ def commpool_dependencies():
         marker = "lzma.h",
         places = ["/usr/include", "/usr/local/include"],
         headers = ["lzma.h", "lzma"],
-        linkopts = ["-llzma"],
+        # Part of the program: a machine that runs it need not have the library.
+        linkopts = ["-l:liblzma.a"],
     )
     system_folder(
         name = "googletest",

@@ -5,10 +5,16 @@ package(default_visibility = ["//visibility:public"])
 
 cc_library(
     name = "{name}",
+    linkopts = {linkopts},
+    deps = [":headers"],
+)
+
+# For programs that open the library at run time, or not at all.
+cc_library(
+    name = "headers",
     hdrs = glob(["include/**"]),
     defines = {defines},
     includes = ["include"],
-    linkopts = {linkopts},
     deps = {deps},
 )
 

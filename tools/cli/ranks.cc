@@ -1,55 +1,61 @@
 #include "tools/cli/ranks.h"
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <stdexcept>
 #include <utility>
 
 #include "commpool/commpool.h"
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
+#include "tools/cli/mpi_library.h"
 
 namespace commpool::cli {
 
-Ranks::Ranks() : under_mpirun_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
-  if (!under_mpirun_) return;
-  MPI_Init(nullptr, nullptr);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-  MPI_Comm_size(MPI_COMM_WORLD, &count_);
-  MPI_Comm on_host = MPI_COMM_NULL;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &on_host);
-  MPI_Comm_rank(on_host, &rank_on_host_);
-  MPI_Comm_free(&on_host);
+Ranks::Ranks() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return;
+  const Result<MpiLibrary> opened = MpiLibrary::Open();
+  if (!opened.ok()) {
+    throw std::runtime_error("mpirun started this process, and Open MPI's library cannot be opened: " +
+                             opened.status().message() + " (LD_LIBRARY_PATH names the folders to look in)");
+  }
+  mpi_ = std::make_unique<const MpiLibrary>(*opened);
+  mpi_->Init(nullptr, nullptr);
+  mpi_->CommRank(mpi_->world, &rank_);
+  mpi_->CommSize(mpi_->world, &count_);
+  MPI_Comm on_host = nullptr;
+  mpi_->CommSplitType(mpi_->world, MPI_COMM_TYPE_SHARED, rank_, mpi_->no_info, &on_host);
+  mpi_->CommRank(on_host, &rank_on_host_);
+  mpi_->CommFree(&on_host);
 }
 
 Ranks::~Ranks() {
-  if (under_mpirun_) MPI_Finalize();
+  if (mpi_) mpi_->Finalize();
 }
 
 double Ranks::Max(double value) const {
-  if (under_mpirun_) MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  if (mpi_) mpi_->Allreduce(MPI_IN_PLACE, &value, 1, mpi_->double_type, mpi_->max, mpi_->world);
   return value;
 }
 
 long Ranks::Sum(long value) const {
-  if (under_mpirun_) MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+  if (mpi_) mpi_->Allreduce(MPI_IN_PLACE, &value, 1, mpi_->long_type, mpi_->sum, mpi_->world);
   return value;
 }
 
 void Ranks::Broadcast(void* data, int bytes) const {
-  if (under_mpirun_) MPI_Bcast(data, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+  if (mpi_) mpi_->Bcast(data, bytes, mpi_->byte_type, 0, mpi_->world);
 }
 
 std::vector<int> Ranks::Gather(int value) const {
   std::vector<int> values(static_cast<size_t>(count_), value);
-  if (under_mpirun_) MPI_Allgather(&value, 1, MPI_INT, values.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  if (mpi_) mpi_->Allgather(&value, 1, mpi_->int_type, values.data(), 1, mpi_->int_type, mpi_->world);
   return values;
 }
 
 void Ranks::Wait() const {
-  if (under_mpirun_) MPI_Barrier(MPI_COMM_WORLD);
+  if (mpi_) mpi_->Barrier(mpi_->world);
 }
 
 Status Ranks::FirstFailure(const Status& mine) const {

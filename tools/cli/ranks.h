@@ -12,9 +12,11 @@
 
 namespace commpool::cli {
 
+struct MpiLibrary;
+
 class Ranks {
  public:
-  // Joins mpirun's ranks where it started this process.
+  // Joins mpirun's ranks where it started this process. Throws where there is no Open MPI for that.
   Ranks();
   ~Ranks();
   Ranks(const Ranks&) = delete;
@@ -38,7 +40,7 @@ class Ranks {
   Status FirstFailure(const Status& mine) const;
 
  private:
-  bool under_mpirun_ = false;
+  std::unique_ptr<const MpiLibrary> mpi_;  // null where this process runs alone
   int rank_ = 0;
   int count_ = 1;
   int rank_on_host_ = 0;

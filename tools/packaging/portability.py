@@ -78,6 +78,11 @@ def soname(file):
     return match.group(1)
 
 
+def needed(file):
+    """The libraries that the system has to find before the file starts."""
+    return re.findall(r"NEEDED\s+(\S+)", _objdump("-p", file))
+
+
 def runpath(file):
     match = re.search(r"(?:RUNPATH|RPATH)\s+(\S+)", _objdump("-p", file))
     return match.group(1) if match else ""

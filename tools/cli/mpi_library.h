@@ -1,0 +1,40 @@
+// The part of Open MPI that the program uses. It is opened at run time, where mpirun started the process: elsewhere the
+// program needs no MPI.
+#ifndef COMMPOOL_TOOLS_CLI_MPI_LIBRARY_H_
+#define COMMPOOL_TOOLS_CLI_MPI_LIBRARY_H_
+
+#include <mpi.h>
+
+#include "commpool/status.h"
+
+namespace commpool::cli {
+
+struct MpiLibrary {
+  // kNotFound with the system's words. The library is never closed.
+  static Result<MpiLibrary> Open();
+
+  decltype(&MPI_Init) Init = nullptr;
+  decltype(&MPI_Finalize) Finalize = nullptr;
+  decltype(&MPI_Comm_rank) CommRank = nullptr;
+  decltype(&MPI_Comm_size) CommSize = nullptr;
+  decltype(&MPI_Comm_split_type) CommSplitType = nullptr;
+  decltype(&MPI_Comm_free) CommFree = nullptr;
+  decltype(&MPI_Allreduce) Allreduce = nullptr;
+  decltype(&MPI_Bcast) Bcast = nullptr;
+  decltype(&MPI_Allgather) Allgather = nullptr;
+  decltype(&MPI_Barrier) Barrier = nullptr;
+
+  // Objects of the library, whose addresses mpi.h's MPI_COMM_WORLD and the like are.
+  MPI_Comm world = nullptr;
+  MPI_Info no_info = nullptr;
+  MPI_Datatype byte_type = nullptr;
+  MPI_Datatype int_type = nullptr;
+  MPI_Datatype long_type = nullptr;
+  MPI_Datatype double_type = nullptr;
+  MPI_Op max = nullptr;
+  MPI_Op sum = nullptr;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_MPI_LIBRARY_H_
