@@ -22,6 +22,18 @@ class Hot(unittest.TestCase):
             self.assertEqual(sorted(contender["threads"]), ["1", "2"])
             self.assertTrue(all(ns > 0 for ns in contender["pair_ns"].values()))
 
+    def test_tells_what_each_route_adds_to_a_pair_by_name(self):
+        routes = ["nested", "none", "process", "sizes", "stream", "thread"]
+        result = cli.run("bench", "hot", "--json", "--sizes", "512", "--live", "1", "--threads", "1",
+                         "--route", ",".join(routes), *_QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        found = json.loads(result.stdout)["routes"]
+        self.assertEqual(sorted(found), routes)
+        for name, route in found.items():
+            self.assertGreater(min(route["pair_ns"], route["by_name_ns"]), 0, name)
+            self.assertEqual(route["scope_ns"] > 0, name != "none", name)
+        self.assertEqual(cli.run("bench", "hot", "--route", "scenic").returncode, 4)
+
     def test_the_table_names_who_is_compared(self):
         result = cli.run("bench", "hot", "--sizes", "4K", "--live", "10", "--threads", "1", *_QUICK)
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -10,6 +10,7 @@
 #include "src/base/bytes.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/hot_loops.h"
+#include "tools/cli/bench/hot_routes.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/solo_device.h"
 
@@ -24,6 +25,7 @@ struct Arguments {
   std::string live_bytes = "512";
   int rounds = 7;
   double round_ms = 5;
+  std::vector<std::string> routes;
   std::string torch_library;
   OutputOptions output;
 };
@@ -41,6 +43,7 @@ struct Findings {
   Medians pairs;
   Medians live;
   Medians threads;
+  std::map<std::string, RouteFigures> routes;
 };
 
 // All that is measured, round after round over everybody, so that a machine that drifts favours none.
@@ -73,7 +76,11 @@ class Bench {
         if (!status.ok()) return status;
       }
     }
-    return Findings{MediansOf(pairs_), MediansOf(live_), MediansOf(threads_)};
+    Result<std::map<std::string, RouteFigures>> routes =
+        MeasureRoutes(arguments_.routes, *pool_, device_.streams().front(),
+                      {.bytes = sizes_.front(), .rounds = arguments_.rounds, .round_ns = arguments_.round_ms * 1e6});
+    if (!routes.ok()) return routes.status();
+    return Findings{MediansOf(pairs_), MediansOf(live_), MediansOf(threads_), *routes};
   }
 
   const std::vector<Contender>& contenders() const { return contenders_; }
@@ -165,6 +172,12 @@ nlohmann::json ToJson(const SoloDevice& device, const Bench& bench, const Findin
     place["live"] = part(findings.live, contender.key);
     place["threads"] = part(findings.threads, contender.key);
   }
+  for (const auto& [name, route] : findings.routes) {
+    json["routes"][name] = {{"pair_ns", route.pair_ns},
+                            {"by_name_ns", route.by_name_ns},
+                            {"added_ns", route.added_ns},
+                            {"scope_ns", route.scope_ns}};
+  }
   return json;
 }
 
@@ -189,6 +202,13 @@ void Print(const SoloDevice& device, const Bench& bench, const Findings& finding
   PrintRows(bench, findings.live, 1, [](uint64_t count) { return std::to_string(count) + " live"; });
   std::printf("# million pairs a second, threads with streams of their own\n");
   PrintRows(bench, findings.threads, 1e6, [](uint64_t count) { return std::to_string(count) + " threads"; });
+  if (findings.routes.empty()) return;
+  std::printf("# through scopes, %s\n%-16s %16s %16s %16s %16s\n", arguments.sizes.front().c_str(), "route",
+              "ns a pair", "by name", "added", "begin and end");
+  for (const auto& [name, route] : findings.routes) {
+    std::printf("%-16s %16.2f %16.2f %16.2f %16.2f\n", name.c_str(), route.pair_ns, route.by_name_ns, route.added_ns,
+                route.scope_ns);
+  }
 }
 
 // Sizes in bytes; the last is that of the live blocks.
@@ -265,6 +285,9 @@ void AddBenchHot(CLI::App& bench, int& exit_code) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  command->add_option("--route", arguments->routes, "Ways through scopes, each beside the pool by name")
+      ->delimiter(',')
+      ->check(CLI::IsMember(RouteNames()));
   command->add_option("--rounds", arguments->rounds, "Rounds over all of it")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

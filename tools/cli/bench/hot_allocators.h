@@ -27,6 +27,18 @@ struct HotPool {
   void Free(void* block) const { commpool_free(block); }
 };
 
+// Through whatever scope is open; device 0.
+struct HotRoute {
+  CUstream stream;
+
+  void* Allocate(uint64_t bytes) const {
+    void* block = nullptr;
+    commpool_allocate(0, bytes, stream, &block);
+    return block;
+  }
+  void Free(void* block) const { commpool_free(block); }
+};
+
 struct HotMimalloc {
   MimallocLibrary library;
 
@@ -50,7 +62,7 @@ struct HotAsync {
   void Free(void* block) const { pool->Free(block, stream); }
 };
 
-using HotAllocator = std::variant<HotPool, HotMimalloc, HotTorch, HotAsync>;
+using HotAllocator = std::variant<HotPool, HotRoute, HotMimalloc, HotTorch, HotAsync>;
 
 }  // namespace commpool::cli
 
