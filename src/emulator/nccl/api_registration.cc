@@ -15,7 +15,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buf
 COMMPOOL_NCCL_PROFILED(ncclCommRegister);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
-  const Call call("ncclCommDeregister", comm);
+  const Call call("ncclCommDeregister", comm, Call::Unfinished::kGoOn);
   if (call.result() != ncclSuccess) return call.result();
   return call->DeregisterLocal(handle);
 }
@@ -42,7 +42,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buf
 COMMPOOL_NCCL_PROFILED(ncclCommWindowRegister);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
-  const Call call("ncclCommWindowDeregister", comm);
+  const Call call("ncclCommWindowDeregister", comm, Call::Unfinished::kGoOn);
   if (call.result() != ncclSuccess) return call.result();
   return call->DeregisterWindow(win);
 }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -189,6 +190,8 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   std::atomic<bool> stopped_ = false;    // by Revoke, or a shrink that aborts: collectives end quietly
   std::atomic<bool> timed_out_ = false;  // a rank was waited for long enough already
   bool finalized_ = false;
+  // A registration may end while a nonblocking communicator makes another in the background.
+  mutable std::mutex registering_;
   RegistrationCache registrations_;
   CommunicatorWindows windows_;
   uint64_t window_calls_ = 0;

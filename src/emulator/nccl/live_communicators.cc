@@ -99,6 +99,8 @@ Call::Call(const char* name, ncclComm_t handle, Unfinished unfinished) : result_
     found.work->Wait();
     communicator_ = LiveCommunicators::Get().Find(handle).communicator;
     if (communicator_ == nullptr) return;
+  } else if (unfinished == Unfinished::kGoOn && found.communicator != nullptr) {
+    communicator_ = found.communicator;
   } else {
     result_ = CheckReady(handle, &found);
     if (result_ != ncclSuccess) return;

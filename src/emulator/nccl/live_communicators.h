@@ -40,8 +40,9 @@ class LiveCommunicators {
 // as its user until the call ends.
 class Call {
  public:
-  // What a call does while a nonblocking communicator still works: NCCL refuses most calls (ncclInvalidArgument).
-  enum class Unfinished { kRefuse, kWait };
+  // What a call does while a nonblocking communicator still works: NCCL refuses most calls (ncclInvalidArgument), and
+  // after a failure too. Those that end registrations ask for neither (NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc).
+  enum class Unfinished { kRefuse, kWait, kGoOn };
   Call(const char* name, ncclComm_t handle, Unfinished unfinished = Unfinished::kRefuse);
   ~Call();
   Call(const Call&) = delete;

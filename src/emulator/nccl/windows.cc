@@ -74,6 +74,7 @@ ncclResult_t EmulatedCommunicator::RegisterLocal(void* buffer, size_t bytes, voi
             bytes);
     return ncclSuccess;
   }
+  const std::lock_guard lock(registering_);
   *handle = AddLocal(buffer, bytes);
   const std::string why_not = WhyNoMulticastOfLocal(buffer, bytes, mapping);
   GetDriver().commpoolEmulatorNoteNvls(address, bytes, why_not.c_str());
@@ -83,6 +84,7 @@ ncclResult_t EmulatedCommunicator::RegisterLocal(void* buffer, size_t bytes, voi
 
 ncclResult_t EmulatedCommunicator::DeregisterLocal(void* handle) {
   if (handle == nullptr) return ncclSuccess;
+  const std::lock_guard lock(registering_);
   auto* slot = static_cast<LocalRegistration*>(handle);
   if (!registrations_.Holds(slot)) {
     COMMPOOL_NCCL_WARN("Deregister: Could not find handle");
@@ -116,6 +118,7 @@ ncclResult_t EmulatedCommunicator::CheckWindow(void* buffer, size_t bytes, commp
     return ncclInvalidArgument;
   }
   if (const ncclResult_t result = CheckExtent(address, bytes, mapping); result != ncclSuccess) return result;
+  const std::lock_guard lock(registering_);
   // Undefined in host collectives, and exhausts addresses from 2.30 on (user guide; NVIDIA/nccl#2331).
   if (mapping->physical != 0 && windows_.FindPhysical(mapping->physical) != nullptr) {
     GetDriver().commpoolEmulatorReport("physical memory is registered as a window twice",
@@ -204,6 +207,7 @@ ncclResult_t EmulatedCommunicator::RegisterWindow(void* buffer, size_t bytes, in
                           .multicast = own_reason.empty() ? 1u : 0u};
   std::string why_no_multicast;
   if (const ncclResult_t result = AgreeOnWindow(own, &why_no_multicast); result != ncclSuccess) return result;
+  const std::lock_guard lock(registering_);
   EmulatedWindow* added = windows_.Add({.number = own.number,
                                         .buffer = address,
                                         .bytes = bytes,
@@ -225,6 +229,7 @@ ncclResult_t EmulatedCommunicator::RegisterWindow(void* buffer, size_t bytes, in
 ncclResult_t EmulatedCommunicator::DeregisterWindow(ncclWindow_t window) {
   if (window == nullptr) return ncclSuccess;
   if (window_support_ == WindowSupport::kLocalHandle) return DeregisterLocal(window);
+  const std::lock_guard lock(registering_);
   const auto* found = reinterpret_cast<const EmulatedWindow*>(window);
   if (!windows_.Holds(found)) {
     COMMPOOL_NCCL_WARN("rank %d: no window %p", rank_, static_cast<void*>(window));
@@ -250,6 +255,7 @@ void EmulatedCommunicator::KeepMemoryOfWindows() const {
 }
 
 void EmulatedCommunicator::DropRegistrations() {
+  const std::lock_guard lock(registering_);
   const DriverFunctions& driver = GetDriver();
   for (const auto& window : windows_.windows()) {
     driver.commpoolEmulatorUnhold(window->mapping, window->mapping_bytes);

@@ -161,6 +161,39 @@ TEST_F(Nonblocking, AnAbortEndsWhatIsInProgress) {
   });
 }
 
+// NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc: the call that ends a window asks neither whether the communicator is
+// ready nor whether it has failed.
+TEST_F(Nonblocking, AWindowEndsBesideACallThatNeverFinishesAndAfterOneThatFailed) {
+  std::promise<void> seen;
+  Run(2, [&](Member& member) {
+    const DeviceMemory memory(member.rank, 2 << 20);
+    const DeviceMemory further(member.rank, 2 << 20);
+    const DeviceMemory third(member.rank, 2 << 20);
+    std::array<ncclWindow_t, 3> windows = {};
+    const auto add = [&](const DeviceMemory& of, ncclWindow_t& window) {
+      return Accepted(Api().ncclCommWindowRegister(member.comm, of.data(), of.bytes(), &window, 0));
+    };
+    EXPECT_TRUE(add(memory, windows[0]));
+    EXPECT_EQ(Poll(member.comm), ncclSuccess);
+    EXPECT_TRUE(add(further, windows[1]));
+    EXPECT_EQ(Poll(member.comm), ncclSuccess);
+    if (member.rank == 1) {
+      seen.get_future().wait();
+      for (const size_t window : {size_t{0}, size_t{1}}) {
+        EXPECT_EQ(Api().ncclCommWindowDeregister(member.comm, windows[window]), ncclSuccess);
+      }
+      EXPECT_EQ(Api().ncclCommAbort(member.comm), ncclSuccess);
+      return;
+    }
+    EXPECT_TRUE(add(third, windows[2]));  // rank 1 never does
+    EXPECT_EQ(Api().ncclCommWindowDeregister(member.comm, windows[0]), ncclSuccess);
+    seen.set_value();
+    EXPECT_EQ(Poll(member.comm), ncclRemoteError);
+    EXPECT_EQ(Api().ncclCommWindowDeregister(member.comm, windows[1]), ncclSuccess);
+    EXPECT_EQ(Api().ncclCommAbort(member.comm), ncclSuccess);
+  });
+}
+
 TEST_F(Nonblocking, ABadConfigurationIsRefused) {
   const CurrentDevice current(0);
   ncclUniqueId id;
