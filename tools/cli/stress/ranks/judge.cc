@@ -136,6 +136,7 @@ class Case {
   }
 
   // Where ranks meet NCCL's kernel may run on, so a few hundred bytes and a stream are left to the process.
+  static bool Meets(Action action) { return action == Action::kCreate || action == Action::kRegister; }
   static bool IsOfMeeting(const std::string& line) {
     return line.rfind("cuMemAlloc memory", 0) == 0 || line.rfind("stream", 0) == 0 ||
            line.rfind("primary context", 0) == 0;
@@ -144,7 +145,7 @@ class Case {
     const auto& calls = Of(rank).calls;
     return std::any_of(calls.begin(), calls.end(), [this](const auto& call) {
       return call.first < kFirstOfRecovery && call.second.code != StatusCode::kOk &&
-             schedule_.steps[call.first].action == Action::kCreate;
+             Meets(schedule_.steps[call.first].action);
     });
   }
 
