@@ -1,5 +1,7 @@
 #include "src/pool/abandonment.h"
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "src/base/bytes.h"
@@ -20,14 +22,33 @@ void Forget(PoolParts& parts, ncclComm_t communicator) {
           "it, then close()");
 }
 
+// A registration's end takes this rank's way to its peers' windows, so their users get the deadline to finish. What
+// runs on then waits for the lost rank until the communicator is aborted, and has no use for them.
+Status LetTheDeviceFinish(PoolParts& parts) {
+  const Status status = parts.blocks.WaitForDevice();
+  if (status.code() != StatusCode::kDeadlineExceeded) return status;
+  Log(LogLevel::kInfo, parts.basis.title + ": abandon goes on: " + status.message());
+  return Status();
+}
+
 Status EndRegistrations(PoolParts& parts, ncclComm_t communicator) {
+  const auto began = std::chrono::steady_clock::now();
   MutexLock collective(parts.collective);
   if (!parts.registrations.Has(communicator)) return Status();
   Status status = parts.pins.CheckMayDeregister();
-  if (status.ok()) status = WaitForDeviceAfterLoss(parts);
+  if (status.ok() && parts.registrations.IsRegisteredWith(communicator)) status = LetTheDeviceFinish(parts);
   if (!status.ok()) return status;
   const ContextGuard current = parts.basis.MakeCurrent();
-  return parts.registrations.Remove(communicator);
+  // What is left of the deadline after the device: the call as a whole keeps to one.
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
+  const uint64_t spent_ms = static_cast<uint64_t>(waited.count());
+  const uint64_t deadline_ms = parts.basis.deadline_ms();
+  Status ended = parts.registrations.EndUnfinished(communicator, deadline_ms - std::min(deadline_ms, spent_ms));
+  const Status removed = parts.registrations.Remove(communicator);
+  if (ended.ok()) ended = removed;
+  // Its handles are dropped all the same, and there is no second try: the pool is done with it.
+  if (!ended.ok()) Log(LogLevel::kWarning, parts.basis.title + ": abandon: " + ended.message());
+  return Status();
 }
 
 }  // namespace

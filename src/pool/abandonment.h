@@ -13,12 +13,15 @@
 
 namespace commpool::internal {
 
-// One that is alive: on the thread that uses it; waits for the device, at most the deadline, and changes nothing where
-// that fails. One that has ended: any thread, at once; a line of the log says what NCCL holds for good.
+// One that is alive: on the thread that uses it. Waits for the device, at most the deadline, and goes on where that
+// passes: NCCL's kernel may wait there for the lost rank until an abort ends it, and memory stays mapped until close()
+// or rehome(), which wait again. One that has ended: any thread, at once. A line of the log says what NCCL holds for
+// good.
 Status AbandonCommunicator(PoolParts& parts, ncclComm_t communicator, CommunicatorLife life)
     COMMPOOL_EXCLUDES(parts.collective);
 
-// Waits for the device, of which a window collective with a dead rank may hold a stream for ever: the error says so.
+// Before memory is unmapped. Waits for the device, of which a window collective with a dead rank may hold a stream for
+// ever: the error says so.
 Status WaitForDeviceAfterLoss(PoolParts& parts);
 
 }  // namespace commpool::internal

@@ -10,66 +10,68 @@ namespace commpool::internal {
 
 namespace {
 
-// A nonblocking communicator writes the handle when it has finished: where nobody waited for that the place stays its
-// own.
-template <typename Handle>
-void LeaveIfUnfinished(const Status& status, std::unique_ptr<Handle> place, Handle* handle) {
-  if (status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kRemoteFailure) {
-    static_cast<void>(place.release());
-  } else {
-    *handle = *place;
-  }
+// Whether NCCL may go on with what its caller gave up.
+bool MayGoOn(const Status& status) {
+  return status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kRemoteFailure;
 }
 
-Result<RegisteredRange> RegisterLocal(const Driver& driver, const Communicator& communicator, RegisteredRange range,
-                                      uint64_t deadline_ms) {
+Status RegisterLocal(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms,
+                     RegisteredRange& range) {
   if (!driver.nccl.has_local_registration()) {
     return Status(StatusCode::kNotSupported, driver.nccl.WhyNoLocalRegistration());
   }
   // NCCL 2.30 returns success without writing the handle for host memory: what is not written stays null.
-  auto handle = std::make_unique<void*>(nullptr);
   const ncclResult_t result = driver.nccl.ncclCommRegister(communicator.handle, reinterpret_cast<void*>(range.address),
-                                                           range.bytes, handle.get());
+                                                           range.bytes, &range.local_handle);
   Status status = AwaitCommunicator(driver, communicator, result, "ncclCommRegister", range.bytes, deadline_ms);
-  LeaveIfUnfinished(status, std::move(handle), &range.local_handle);
-  if (!status.ok()) return status;
-  if (range.local_handle == nullptr) {
-    return Status(StatusCode::kNotSupported,
-                  "NCCL " + FormatNcclVersion(driver.nccl.version) +
-                      " accepted ncclCommRegister and registered nothing: host memory, or NCCL_LOCAL_REGISTER=0");
-  }
-  return range;
+  if (!status.ok() || range.local_handle != nullptr) return status;
+  return Status(StatusCode::kNotSupported,
+                "NCCL " + FormatNcclVersion(driver.nccl.version) +
+                    " accepted ncclCommRegister and registered nothing: host memory, or NCCL_LOCAL_REGISTER=0");
 }
 
-Result<RegisteredRange> RegisterWindow(const Driver& driver, const Communicator& communicator, RegisteredRange range,
-                                       uint64_t deadline_ms) {
+Status RegisterWindow(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms,
+                      RegisteredRange& range) {
   if (!driver.nccl.has_windows()) {
     return Status(StatusCode::kNotSupported, driver.nccl.WhyNoWindows());
   }
-  auto window = std::make_unique<ncclWindow_t>(nullptr);
   const ncclResult_t result = driver.nccl.ncclCommWindowRegister(
-      communicator.handle, reinterpret_cast<void*>(range.address), range.bytes, window.get(), NCCL_WIN_COLL_SYMMETRIC);
+      communicator.handle, reinterpret_cast<void*>(range.address), range.bytes, &range.window, NCCL_WIN_COLL_SYMMETRIC);
   Status status = AwaitCommunicator(driver, communicator, result, "ncclCommWindowRegister", range.bytes, deadline_ms);
-  LeaveIfUnfinished(status, std::move(window), &range.window);
-  if (!status.ok()) return status;
-  if (range.window == nullptr) {
-    return Status(StatusCode::kNotSupported,
-                  "NCCL " + FormatNcclVersion(driver.nccl.version) +
-                      " accepted ncclCommWindowRegister and made no window: not every GPU of the communicator reaches "
-                      "the others (NVLink or PCIe peer access), or NCCL_WIN_ENABLE=0 or NCCL_CUMEM_ENABLE=0");
-  }
-  return range;
+  if (!status.ok() || range.window != nullptr) return status;
+  return Status(StatusCode::kNotSupported,
+                "NCCL " + FormatNcclVersion(driver.nccl.version) +
+                    " accepted ncclCommWindowRegister and made no window: not every GPU of the communicator reaches "
+                    "the others (NVLink or PCIe peer access), or NCCL_WIN_ENABLE=0 or NCCL_CUMEM_ENABLE=0");
 }
 
 }  // namespace
 
 Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& communicator, RegistrationKind kind,
-                                      CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms) {
+                                      CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms,
+                                      UnfinishedRange* unfinished) {
   ContextGuard keep_current(driver);
   HearLastWords(driver);
-  const RegisteredRange range{.kind = kind, .address = address, .bytes = bytes};
-  return kind == RegistrationKind::kWindow ? RegisterWindow(driver, communicator, range, deadline_ms)
-                                           : RegisterLocal(driver, communicator, range, deadline_ms);
+  auto range = std::make_unique<RegisteredRange>(RegisteredRange{.kind = kind, .address = address, .bytes = bytes});
+  const auto act = kind == RegistrationKind::kWindow ? RegisterWindow : RegisterLocal;
+  const Status status = act(driver, communicator, deadline_ms, *range);
+  if (status.ok()) return *range;
+  if (MayGoOn(status)) {
+    UnfinishedRange left(range.release());
+    if (unfinished != nullptr) *unfinished = std::move(left);
+  }
+  return status;
+}
+
+Status EndUnfinished(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
+                     uint64_t deadline_ms) {
+  Communicator local = communicator;
+  local.lost = nullptr;
+  const Status finished =
+      AwaitCommunicator(driver, local, ncclInProgress, "a registration that was given up", range.bytes, deadline_ms);
+  if (finished.code() == StatusCode::kDeadlineExceeded) return finished;
+  const bool registered = range.window != nullptr || range.local_handle != nullptr;
+  return registered ? DeregisterRange(driver, communicator, range, deadline_ms) : Status();
 }
 
 Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,

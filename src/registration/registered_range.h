@@ -10,6 +10,7 @@
 #include <nccl.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "commpool/status.h"
 #include "src/driver/loader.h"
@@ -30,9 +31,23 @@ struct RegisteredRange {
   ncclWindow_t window = nullptr;
 };
 
+// One that its caller gave up while a nonblocking communicator goes on with it. NCCL writes the handle when it has
+// finished, so the place is NCCL's for ever.
+struct LeaveToNccl {
+  void operator()(RegisteredRange*) const {}
+};
+using UnfinishedRange = std::unique_ptr<RegisteredRange, LeaveToNccl>;
+
 // kNotSupported, with the reason, where NCCL is too old or takes the call and registers nothing (a null window).
+// `unfinished` may be null.
 Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& communicator, RegistrationKind kind,
-                                      CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms);
+                                      CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms,
+                                      UnfinishedRange* unfinished = nullptr);
+
+// Ends what became of one that was given up, which has until the deadline to be finished: kDeadlineExceeded where it is
+// not by then. Waits for no other rank beyond that.
+Status EndUnfinished(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
+                     uint64_t deadline_ms);
 
 Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
                        uint64_t deadline_ms);

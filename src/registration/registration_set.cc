@@ -43,8 +43,12 @@ bool RegistrationSet::Lacks(ncclComm_t communicator, uint32_t index) const {
 }
 
 Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
+  UnfinishedRange unfinished;
   Result<RegisteredRange> range =
-      RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_);
+      RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
+  if (unfinished != nullptr) {
+    RememberUnfinished(communicator.handle, {.index = segment.index, .range = std::move(unfinished)});
+  }
   if (!range.ok()) return range.status();
   if (kind_ == RegistrationKind::kWindow) {
     windows_.Add({communicator.handle, range->address, range->bytes, range->window});
@@ -62,6 +66,43 @@ bool RegistrationSet::Remember(ncclComm_t communicator, uint32_t index, const Re
     return true;
   }
   return false;
+}
+
+void RegistrationSet::RememberUnfinished(ncclComm_t communicator, Unfinished unfinished) {
+  MutexLock lock(mutex_);
+  for (Member& member : members_) {
+    if (member.communicator.handle == communicator) member.unfinished.push_back(std::move(unfinished));
+  }
+}
+
+std::vector<RegistrationSet::Unfinished> RegistrationSet::TakeUnfinished(ncclComm_t communicator, Communicator* known) {
+  MutexLock lock(mutex_);
+  for (Member& member : members_) {
+    if (member.communicator.handle != communicator) continue;
+    *known = member.communicator;
+    return std::exchange(member.unfinished, {});
+  }
+  return {};
+}
+
+bool RegistrationSet::HasUnfinished(ncclComm_t communicator) const {
+  MutexLock lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+    return member.communicator.handle == communicator && !member.unfinished.empty();
+  });
+}
+
+Status RegistrationSet::CheckFinished(uint32_t index) const {
+  MutexLock lock(mutex_);
+  for (const Member& member : members_) {
+    const bool finished = std::none_of(member.unfinished.begin(), member.unfinished.end(),
+                                       [index](const Unfinished& unfinished) { return unfinished.index == index; });
+    if (finished) continue;
+    return Status(StatusCode::kDeadlineExceeded, "NCCL has not finished a registration of segment " +
+                                                     std::to_string(index) +
+                                                     ": abandon the communicator, and abort it");
+  }
+  return Status();
 }
 
 void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
@@ -94,7 +135,7 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
     const auto place =
         std::upper_bound(members_.begin(), members_.end(), communicator.number,
                          [](uint64_t number, const Member& member) { return number < member.communicator.number; });
-    members_.insert(place, {communicator, {}});
+    members_.insert(place, Member{.communicator = communicator});
   }
   std::vector<uint32_t> made;
   for (const SegmentToRegister& segment : segments) {
@@ -102,7 +143,8 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
     Status status = RegisterOne(communicator, segment);
     if (!status.ok()) {
       for (const uint32_t index : made) static_cast<void>(DeregisterOne(communicator, index));
-      if (!known) Forget(communicator.handle);
+      // Whoever gives the communicator up ends what NCCL has not finished there.
+      if (!known && !HasUnfinished(communicator.handle)) Forget(communicator.handle);
       return status;
     }
     made.push_back(segment.index);
@@ -141,7 +183,7 @@ Status RegistrationSet::DeregisterSegment(uint32_t index) {
     Status status = DeregisterOne(communicator, index);
     if (first.ok()) first = status;
   }
-  return first;
+  return first.ok() ? CheckFinished(index) : first;
 }
 
 Status RegistrationSet::Remove(ncclComm_t communicator) {
@@ -173,6 +215,21 @@ Status RegistrationSet::RemoveAll() {
   return first;
 }
 
+Status RegistrationSet::EndUnfinished(ncclComm_t communicator, uint64_t wait_ms) {
+  Communicator known;
+  Status first;
+  for (const Unfinished& unfinished : TakeUnfinished(communicator, &known)) {
+    Status status = internal::EndUnfinished(driver_, known, *unfinished.range, wait_ms);
+    if (status.code() == StatusCode::kDeadlineExceeded) {
+      wait_ms = 0;
+      continue;
+    }
+    if (!status.ok()) NoteHeld(*unfinished.range);
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
 uint64_t RegistrationSet::NoteHeld(const RegisteredRange& range) {
   if (range.kind != RegistrationKind::kWindow || driver_.nccl.ends_windows_in_abort()) return 0;
   MutexLock lock(mutex_);
@@ -182,10 +239,13 @@ uint64_t RegistrationSet::NoteHeld(const RegisteredRange& range) {
 
 uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
   std::map<uint32_t, RegisteredRange> dropped;
+  std::vector<Unfinished> unfinished;
   {
     MutexLock lock(mutex_);
     for (Member& member : members_) {
-      if (member.communicator.handle == communicator) dropped = std::move(member.ranges);
+      if (member.communicator.handle != communicator) continue;
+      dropped = std::move(member.ranges);
+      unfinished = std::move(member.unfinished);
     }
     std::erase_if(members_, [&](const Member& member) { return member.communicator.handle == communicator; });
   }
@@ -193,6 +253,9 @@ uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
   for (const auto& [index, range] : dropped) {
     HideWindow(communicator, range);
     held += NoteHeld(range);
+  }
+  for (const Unfinished& one : unfinished) {
+    if (one.range->window != nullptr) held += NoteHeld(*one.range);
   }
   return held;
 }
@@ -206,6 +269,14 @@ bool RegistrationSet::IsRegistered(uint32_t index) const {
   MutexLock lock(mutex_);
   return std::any_of(members_.begin(), members_.end(),
                      [&](const Member& member) { return member.ranges.contains(index); });
+}
+
+bool RegistrationSet::IsRegisteredWith(ncclComm_t communicator) const {
+  MutexLock lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+    const bool any = !member.ranges.empty() || !member.unfinished.empty();
+    return member.communicator.handle == communicator && any;
+  });
 }
 
 uint64_t RegistrationSet::registrations() const {

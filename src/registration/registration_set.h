@@ -48,10 +48,14 @@ class RegistrationSet {
   Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
 
   // Drops every handle, also where NCCL reports an error, and returns the first error. The caller has quiesced. NCCL
-  // asks no other rank: this works beside a dead one, as long as the communicator is alive.
+  // asks no other rank: this works beside a dead one, as long as the communicator is alive. kDeadlineExceeded where
+  // NCCL may still be at a registration of the segment that was given up.
   Status DeregisterSegment(uint32_t index);
   Status Remove(ncclComm_t communicator);
   Status RemoveAll();
+  // Ends registrations that were given up, as far as NCCL finishes them within the time; the others fail in the abort
+  // that follows.
+  Status EndUnfinished(ncclComm_t communicator, uint64_t wait_ms);
 
   // Drops the handles of a communicator that has ended, without a call. Returns the bytes of windows that NCCL may hold
   // for good.
@@ -61,6 +65,8 @@ class RegistrationSet {
   Result<WindowPlace> Find(ncclComm_t communicator, CUdeviceptr address) const;
 
   bool IsRegistered(uint32_t index) const;
+  // Whether NCCL has any segment there, or may come to have one.
+  bool IsRegisteredWith(ncclComm_t communicator) const;
   uint64_t registrations() const;
   // Of windows whose communicator ended before them: NCCL before 2.29.7 holds their memory until the process ends.
   uint64_t held_bytes() const;
@@ -68,16 +74,26 @@ class RegistrationSet {
   uint64_t pending(uint64_t segments) const;
 
  private:
+  struct Unfinished {
+    uint32_t index = 0;  // of the segment
+    UnfinishedRange range = {};
+  };
   struct Member {
     Communicator communicator;
-    std::map<uint32_t, RegisteredRange> ranges;  // by segment index
+    std::map<uint32_t, RegisteredRange> ranges = {};  // by segment index
+    std::vector<Unfinished> unfinished = {};
   };
 
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
   bool Lacks(ncclComm_t communicator, uint32_t index) const;
+  bool HasUnfinished(ncclComm_t communicator) const;
+  // OK where NCCL is at no registration of the segment that was given up.
+  Status CheckFinished(uint32_t index) const;
   // False where the communicator was abandoned meanwhile.
   bool Remember(ncclComm_t communicator, uint32_t index, const RegisteredRange& range);
+  void RememberUnfinished(ncclComm_t communicator, Unfinished unfinished);
+  std::vector<Unfinished> TakeUnfinished(ncclComm_t communicator, Communicator* known);
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
   // Notes that NCCL keeps a window of which it was not told that it ended. Returns its bytes, 0 where NCCL lets go.
   uint64_t NoteHeld(const RegisteredRange& range);

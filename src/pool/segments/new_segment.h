@@ -3,6 +3,7 @@
 #ifndef COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
 #define COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
 
+#include <list>
 #include <memory>
 #include <utility>
 
@@ -28,6 +29,14 @@ class NewSegment {
     return std::move(segment_);
   }
 
+  // Gives the memory back, and keeps its addresses out of use: another rank may still know what was there.
+  Status Release() {
+    segment_->KeepAddresses();
+    Status status = segment_->Release();
+    if (!status.ok()) room_.Keep();  // it is mapped still
+    return status;
+  }
+
   // The memory stays until the process ends, and so does its room: somebody may still use it.
   void Abandon() {
     segment_->Abandon();
@@ -39,6 +48,9 @@ class NewSegment {
   std::unique_ptr<Segment> segment_;
   AddressClaim claim_;  // ends first: the driver may give the addresses to others once the segment is gone
 };
+
+// In nodes, which move from list to list without an allocation: an undo cannot run short of memory.
+using NewSegments = std::list<NewSegment>;
 
 }  // namespace commpool::internal
 

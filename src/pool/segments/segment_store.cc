@@ -20,6 +20,7 @@ SegmentStore::SegmentStore(const PoolBasis& basis, BlockStore& blocks, std::uniq
 
 SegmentStore::~SegmentStore() {
   for (Segment* segment : Pointers()) segment->Abandon();
+  for (NewSegment& segment : TakeSetAside()) segment.Abandon();
 }
 
 Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
@@ -132,6 +133,26 @@ Result<uint64_t> SegmentStore::Release(const std::vector<engine::SegmentIndex>& 
   return released;
 }
 
+void SegmentStore::SetAside(NewSegments segments) {
+  MutexLock lock(mutex_);
+  set_aside_.splice(set_aside_.end(), segments);
+}
+
+NewSegments SegmentStore::TakeSetAside() {
+  MutexLock lock(mutex_);
+  return std::exchange(set_aside_, {});
+}
+
+Status SegmentStore::ReleaseSetAside() {
+  const ContextGuard current = basis_.MakeCurrent();
+  Status first;
+  for (NewSegment& segment : TakeSetAside()) {
+    Status status = segment.Release();
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
 void SegmentStore::Put(engine::SegmentIndex index, std::unique_ptr<Segment> segment) {
   MutexLock lock(mutex_);
   const bool added = segments_.emplace(index, std::move(segment)).second;
@@ -175,6 +196,7 @@ uint64_t SegmentStore::count() const {
 
 void SegmentStore::Abandon() {
   for (Segment* segment : Pointers()) segment->Abandon();
+  for (NewSegment& segment : TakeSetAside()) segment.Abandon();
   for (const SegmentToRegister& segment : List()) basis_.runtime.addresses.Remove(segment.address);
 }
 

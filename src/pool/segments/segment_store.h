@@ -72,6 +72,11 @@ class SegmentStore {
   // The same for one; false where another thread was served from it meanwhile.
   Result<bool> ReleaseOne(engine::SegmentIndex segment, Addresses addresses, uint64_t* released)
       COMMPOOL_REQUIRES(growth_);
+  // Memory that was registered, and that another rank or NCCL may still use though this rank uses it no more. It stays
+  // mapped, and serves nobody.
+  void SetAside(NewSegments segments);
+  // Gives that back. After a loss, with every communicator abandoned and the device quiet.
+  Status ReleaseSetAside();
   // The room of memory that is given back by others (pages).
   void ReturnRoom(uint64_t bytes) const { account_->Return(bytes); }
 
@@ -97,6 +102,7 @@ class SegmentStore {
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes);
   Status WaitForPeer(int peer) const;
   std::vector<Segment*> Pointers() const;
+  NewSegments TakeSetAside();
 
   const PoolBasis& basis_;
   BlockStore& blocks_;
@@ -107,6 +113,7 @@ class SegmentStore {
   std::set<int> peers_ COMMPOOL_GUARDED_BY(growth_);
   mutable Mutex mutex_{LockRank::kLeaf};
   std::map<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
+  NewSegments set_aside_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -75,11 +75,9 @@ std::vector<SegmentToRegister> Epoch::AllSegments() const {
 
 void Epoch::Undo(const Status& mine) {
   const Status undone = mine.ok() ? parts_.registrations.RemoveAll() : Status();
-  // Where one rank could not, a peer may still hold this memory: it stays until the process ends.
-  const bool all = collective_.AgreeOn(undone, "undoing the registration").ok();
-  for (NewSegment& made : made_) {
-    if (!all) made.Abandon();
-  }
+  // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
+  if (collective_.AgreeOn(undone, "undoing the registration").ok()) return;
+  parts_.segments.SetAside(std::move(made_));
 }
 
 void Epoch::Adopt() {

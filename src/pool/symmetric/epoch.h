@@ -40,7 +40,7 @@ class Epoch {
   Collective& collective_;
   SymmetricRegistrar& registrar_;
   engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
-  std::vector<NewSegment> made_;
+  NewSegments made_;
 };
 
 }  // namespace commpool::internal

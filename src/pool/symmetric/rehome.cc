@@ -26,7 +26,10 @@ Status SymmetricMode::LeaveHome() {
                   "it is still registered with " + std::to_string(parts_.registrations.Communicators().size()) +
                       " communicators: abandon() or deregister() every one before rehome()");
   }
-  return SettleAlone();
+  status = SettleAlone();
+  // Where home was left together with the other ranks it lives on, and may know that memory still.
+  const bool lost = ties_.load(std::memory_order_acquire) == Ties::kAbandoned;
+  return status.ok() && lost ? parts_.segments.ReleaseSetAside() : status;
 }
 
 Status SymmetricMode::Rehome(ncclComm_t communicator) {

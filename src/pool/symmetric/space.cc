@@ -161,6 +161,7 @@ Status SymmetricMode::CloseAlone() {
   if (!status.ok()) return parts_.basis.Named(status.under("close"));
   uint64_t released = 0;
   status = Unmap(IndexesOf(parts_.segments.List()), Addresses::kKeep, &released);
+  if (status.ok()) status = parts_.segments.ReleaseSetAside();
   if (!status.ok()) return status;
   EndClose();
   return Status();

@@ -12,7 +12,7 @@ Status SymmetricGrowth::Make() {
   if (!room.ok()) return room.status();
   Result<NewSegment> made = parts_.segments.Make(bytes_, std::move(*room));
   if (!made.ok()) return made.status();
-  made_ = std::move(*made);
+  made_.push_back(std::move(*made));
   return Status();
 }
 
@@ -21,18 +21,19 @@ Status SymmetricGrowth::Prepare() {
     MutexLock lock(parts_.blocks.mutex());
     index_ = engine_->SegmentsEver();
   }
-  return parts_.registrations.RegisterSegment({index_, made_->address(), made_->bytes()});
+  return parts_.registrations.RegisterSegment({index_, made_.front()->address(), made_.front()->bytes()});
 }
 
 void SymmetricGrowth::Undo() {
   const Status undone = parts_.registrations.DeregisterSegment(index_);
-  // Where one rank could not, a peer may still hold this memory: it stays until the process ends.
-  if (!collective_.AgreeOn(undone, "undoing the registration").ok()) made_.Abandon();
+  // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
+  if (collective_.AgreeOn(undone, "undoing the registration").ok()) return;
+  parts_.segments.SetAside(std::move(made_));
 }
 
 void SymmetricGrowth::Adopt() {
   MutexLock growth(parts_.segments.growth());
-  parts_.segments.Adopt(std::move(made_));
+  parts_.segments.Adopt(std::move(made_.front()));
 }
 
 Status SymmetricGrowth::Agree(Step step, const Status& mine) {

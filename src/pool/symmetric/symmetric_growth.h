@@ -31,7 +31,7 @@ class SymmetricGrowth final : public Growth {
   Collective& collective_;
   engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
   const uint64_t bytes_;
-  NewSegment made_;
+  NewSegments made_;  // one, between Make and Adopt
   engine::SegmentIndex index_ = 0;
 };
 

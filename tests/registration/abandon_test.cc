@@ -1,0 +1,145 @@
+// A rank is lost inside NCCL's call, or in a collective: the others give their communicator up, abort it, close alone
+// and have their memory back.
+#include <algorithm>
+
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class Abandon : public SymmetricTest {
+ protected:
+  static constexpr uint64_t kDeadlineMs = 300;
+
+  void SetUp() override {
+    COMMPOOL_REQUIRE_EMULATOR("faults are injected, and addresses that stay out of use are a leak");
+    SymmetricTest::SetUp();
+    if (IsSkipped()) return;
+    AllowLeak("reserved addresses");
+  }
+
+  Statuses CreateOver(const std::vector<ncclComm_t>& home) {
+    return Create([&](const Rank& rank, PoolConfiguration& configuration) {
+      configuration.home = home[static_cast<size_t>(rank.number)];
+      configuration.deadline_ms = kDeadlineMs;
+    });
+  }
+  std::vector<ncclComm_t> ConnectNonblocking() {
+    const NcclLibrary& nccl = driver().nccl;
+    ncclUniqueId id;
+    EXPECT_EQ(nccl.ncclGetUniqueId(&id), ncclSuccess);
+    std::vector<ncclComm_t> communicators(static_cast<size_t>(group().size()));
+    ExpectOk(Run([&](Rank& rank) {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      ncclComm_t& made = communicators[static_cast<size_t>(rank.number)];
+      nccl.ncclCommInitRankConfig(&made, rank.ranks, id, rank.number, &config);
+      return DescribeCommunicator(driver(), made).status();
+    }));
+    return communicators;
+  }
+  // An all-reduce of the rank over memory that is no window.
+  void Reduce(Rank& rank, ncclComm_t communicator) {
+    CUdeviceptr& memory = memory_[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().cuda.cuMemAlloc(&memory, kKiB), CUDA_SUCCESS);
+    auto* const data = reinterpret_cast<void*>(memory);
+    EXPECT_EQ(driver().nccl.ncclAllReduce(data, data, 1, ncclFloat, ncclSum, communicator, rank.stream), ncclSuccess);
+  }
+  void EndReduce(Rank& rank) {
+    EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuda.cuMemFree(memory_[static_cast<size_t>(rank.number)]), CUDA_SUCCESS);
+  }
+
+  uint64_t FreeMemory() const {
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    EXPECT_EQ(driver().cuda.cuMemGetInfo(&free_bytes, &total_bytes), CUDA_SUCCESS);
+    return free_bytes;
+  }
+  std::vector<uint64_t> FreeMemories() {
+    std::vector<uint64_t> bytes(static_cast<size_t>(group().size()));
+    ExpectOk(Run([&](Rank& rank) {
+      bytes[static_cast<size_t>(rank.number)] = FreeMemory();
+      return Status();
+    }));
+    return bytes;
+  }
+
+  std::vector<CUdeviceptr> memory_ = std::vector<CUdeviceptr>(8);
+};
+
+TEST_F(Abandon, GoesOnBesideAKernelThatWaitsForALostRankUntilTheAbort) {
+  AllowLeak("primary context");  // a thread still waits in it
+  const std::vector<ncclComm_t> home = group().ConnectFrom(0);
+  const std::vector<uint64_t> before = FreeMemories();
+  ExpectOk(CreateOver(home));
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Run([&](Rank& rank) {
+    ncclComm_t const mine = home[static_cast<size_t>(rank.number)];
+    const bool lost = rank.number == last();
+    if (!lost) Reduce(rank, mine);
+    Status status = PoolOf(rank).AbandonCommunicator(mine, CommunicatorLife::kAlive);
+    EXPECT_EQ(PoolOf(rank).Statistics().registered_segments, 0u);
+    if (!lost) ExpectFailure(PoolOf(rank).Close(), StatusCode::kDeadlineExceeded, "still busy after 300 ms");
+    EXPECT_EQ(driver().nccl.ncclCommAbort(mine), ncclSuccess);
+    if (!lost) EndReduce(rank);
+    return status.ok() ? PoolOf(rank).Close() : status;
+  }));
+  EXPECT_EQ(FreeMemories(), before);
+}
+
+TEST_F(Abandon, GivesBackTheMemoryWhoseRegistrationNeverFinished) {
+  const std::vector<ncclComm_t> home = ConnectNonblocking();
+  const std::vector<uint64_t> before = FreeMemories();
+  ExpectOk(CreateOver(home));
+  ExpectOk(Reserve(2 * kMiB));
+  {
+    const InjectedFault one({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = 1});
+    const Statuses statuses = Reserve(4 * kMiB);  // one rank fails, and the others wait for it in NCCL
+    EXPECT_TRUE(std::none_of(statuses.begin(), statuses.end(), [](const Status& status) { return status.ok(); }));
+  }
+  EXPECT_EQ(FreeMemories()[0], before[0] - 6 * kMiB) << "nothing is unmapped under NCCL";
+  ExpectOk(Run([&](Rank& rank) {
+    ncclComm_t const mine = home[static_cast<size_t>(rank.number)];
+    Status status = PoolOf(rank).AbandonCommunicator(mine, CommunicatorLife::kAlive);
+    EXPECT_EQ(driver().nccl.ncclCommAbort(mine), ncclSuccess);
+    return status.ok() ? PoolOf(rank).Close() : status;
+  }));
+  EXPECT_EQ(FreeMemories(), before);
+  for (int number = 0; number <= last(); ++number) EXPECT_EQ(PoolOf(group()[number]).Statistics().held_bytes, 0u);
+}
+
+// A rank that was stopped, and goes on: NCCL makes the window that the others had given up.
+TEST_F(Abandon, EndsAWindowThatWasFinishedAfterItsRankGaveUp) {
+  const std::vector<ncclComm_t> pair = ConnectNonblocking();
+  WindowIndex windows;
+  std::vector<std::unique_ptr<RegistrationSet>> sets;
+  std::vector<CUdeviceptr> memory(pair.size());
+  for (size_t rank = 0; rank < pair.size(); ++rank) {
+    sets.push_back(
+        std::make_unique<RegistrationSet>(driver(), RegistrationKind::kWindow, rank == 0 ? 300 : 20000, windows));
+  }
+  const auto add = [&](Rank& rank) {
+    const auto number = static_cast<size_t>(rank.number);
+    void* made = nullptr;
+    EXPECT_EQ(driver().nccl.ncclMemAlloc(&made, 2 * kMiB), ncclSuccess);
+    memory[number] = reinterpret_cast<CUdeviceptr>(made);
+    return sets[number]->Add(DescribeCommunicator(driver(), pair[number]).value(), {{0, memory[number], 2 * kMiB}});
+  };
+  ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? add(rank) : Status(); })[0],
+                StatusCode::kDeadlineExceeded, "did not finish within 300 ms");
+  ExpectFailure(sets[0]->DeregisterSegment(0), StatusCode::kDeadlineExceeded, "has not finished a registration");
+  ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? Status() : add(rank); }));
+  ExpectOk(Run([&](Rank& rank) {
+    const auto number = static_cast<size_t>(rank.number);
+    Status status = sets[number]->EndUnfinished(pair[number], 20000);
+    if (status.ok()) status = sets[number]->Remove(pair[number]);
+    EXPECT_EQ(driver().nccl.ncclMemFree(reinterpret_cast<void*>(memory[number])), ncclSuccess);
+    EXPECT_EQ(driver().nccl.ncclCommAbort(pair[number]), ncclSuccess);
+    return status;
+  }));
+  EXPECT_EQ(sets[0]->held_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
