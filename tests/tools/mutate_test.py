@@ -5,11 +5,13 @@ import subprocess
 import tempfile
 import unittest
 
+import switches
 from bazel_judge import BazelJudge
 from campaign import Campaign, Verdict, draw
 from faults import Fault, faults_of
 from known import KnownFaults
 from scratch import Scratch
+from switched_judge import FailingTests, SwitchedJudge
 
 SOURCE = """\
 int Clamp(int value, int least, int most) {
@@ -150,6 +152,142 @@ class OfOneProgram(unittest.TestCase):
         found = faults_of("clamp.cc", SOURCE)
         self.assertEqual(draw(found, 5), draw(list(reversed(found)), 5))
         self.assertNotEqual(draw(found, 5), draw(found, 6))
+
+
+class SwitchedLines(unittest.TestCase):
+
+    def switched(self, line, kind):
+        fault = next(fault for fault in faults_of("a.cc", line) if fault.kind == kind)
+        text = switches.switched(fault, 7)
+        return text and text.replace("commpool_planted::Is(7)", "?")
+
+    def test_a_dropped_statement_is_done_while_its_switch_is_off(self):
+        self.assertEqual(self.switched("  Close(block);  // why\n", "dropped"), "  { if (!?) { Close(block); } }")
+
+    def test_a_condition_is_one_of_two(self):
+        self.assertEqual(self.switched("  if (a(b)) return c;\n", "negated"),
+                         "  if (? ? static_cast<bool>(!(a(b))) : static_cast<bool>(a(b))) return c;")
+        self.assertEqual(self.switched("  for (int i = 0; i < n; ++i) {\n", "moved"),
+                         "  for (int i = 0; ? ? (i <= n) : (i < n); ++i) {")
+
+    def test_a_value_is_one_of_two(self):
+        self.assertEqual(self.switched("  return a == b;\n", "negated"), "  return ? ? (a != b) : (a == b);")
+        self.assertEqual(self.switched("  const int c = std::min(a, b);\n", "moved"),
+                         "  const int c = ? ? (std::max(a, b)) : (std::min(a, b));")
+
+    def test_what_one_line_cannot_hold_twice_has_no_switch(self):
+        self.assertIsNone(self.switched("  a == b;\n", "negated"))
+        self.assertIsNone(self.switched("      Call(a == b,\n", "negated"))
+
+
+class OfOneBuild(unittest.TestCase):
+    """A source with all its switches, as a program that prints what it clamps."""
+
+    SOURCE = "#include <cstdio>\nnamespace a {\n" + SOURCE + "}\nint main() { std::printf(\"%d\", a::Clamp(9, 0, 5)); }\n"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.faults = faults_of("a.cc", self.SOURCE)
+        self.switches = switches.Switches(self.faults)
+
+    def prints(self, **environment):
+        source, program = self.folder / "a.cc", self.folder / "program"
+        source.write_text(self.switches.text("a.cc", self.SOURCE))
+        subprocess.run(["g++", "-std=c++20", "-Wall", "-Werror", "-o", program, source], check=True)
+        return subprocess.run([program], check=True, capture_output=True, text=True, env=environment).stdout
+
+    def dropped(self, line):
+        return next(fault for fault in self.faults if (fault.kind, fault.line) == ("dropped", line))
+
+    def test_a_switch_turns_its_fault_on_and_no_other(self):
+        self.switches = switches.Switches([self.dropped(4), self.dropped(5)])
+        self.assertEqual([self.prints(), self.prints(COMMPOOL_PLANTED="0"), self.prints(COMMPOOL_PLANTED="1")],
+                         ["5", "9", "5"])
+
+    def test_a_program_notes_the_lines_that_it_comes_to_once(self):
+        self.switches = switches.Switches([self.dropped(4), self.dropped(5)])
+        notes = self.folder / "notes"
+        notes.touch()
+        self.prints(COMMPOOL_PLANTED_REACHED=str(notes), TEST_TARGET="//a:b")
+        self.assertEqual(notes.read_text(), "//a:b 0000000\n", "it returns before the second")
+
+    def test_lines_keep_their_numbers_and_one_fault_each(self):
+        text = self.switches.text("a.cc", self.SOURCE)
+        self.assertIn("#line 2\nnamespace a {", text)
+        self.assertEqual(text.count("commpool_planted::Is("), len({fault.line for fault in self.faults}))
+        self.assertFalse(all(self.switches.has(fault) for fault in self.faults))
+
+    def test_a_fault_that_stands_alone_is_planted_among_the_others(self):
+        self.switches = switches.Switches([self.dropped(4)])
+        text = self.switches.text("a.cc", self.SOURCE, alone=self.dropped(5))
+        self.assertIn("if (!commpool_planted::Is(0))", text)
+        self.assertNotIn("value < least", text)
+        self.assertTrue(self.switches.drop_at("a.cc", 4))
+        self.assertEqual(self.switches.text("a.cc", self.SOURCE), self.SOURCE)
+
+
+class StandInBuild(unittest.TestCase):
+    """What Bazel answers of a build with switches leads to verdicts."""
+
+    LEAVE = Fault("src/engine/heap.cc", 2, "dropped", "  Leave();", "  (void)0;")
+    CONSTANT = Fault("src/engine/heap.cc", 3, "dropped", "  Count();", "  (void)0;")
+    SOURCE = "namespace a {\n  Leave();\n  Count();\n}\n"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "src/engine").mkdir(parents=True)
+        (self.folder / "src/engine/BUILD").touch()
+        self.source = self.folder / "src/engine/heap.cc"
+        self.source.write_text(self.SOURCE)
+
+    def judge(self, of_test):
+        """A compiler that takes no switch in line 3; two tests come to line 2."""
+        script = self.folder / "bazel"
+        script.write_text(f"""#!/bin/sh
+echo "$*" >> {self.folder}/calls
+case "$1 $*" in
+  query*) echo //tests/pool:a_test ;;
+  build*) grep -q 'Count(); }} }}' {self.source} && echo 'src/engine/heap.cc:3:9: error: not constant' >&2 && exit 1 ;;
+  *REACHED=*) notes=${{*#*REACHED=}}; notes=${{notes%% *}}
+    printf '//tests/pool:a_test 0000000\n//tests/engine:heap_test 0000000\n' > "$notes" ;;
+  *) {of_test} ;;
+esac
+exit 0
+""")
+        script.chmod(0o755)
+        scratch = Scratch(self.folder, self.folder)
+        return SwitchedJudge(scratch, BazelJudge(scratch, ["engine", "pool"], str(script)))
+
+    def test_a_fault_is_switched_on_in_the_tests_that_come_to_its_line(self):
+        judge = self.judge("exit 0")
+        judge.prepare([self.LEAVE])
+        self.assertEqual(judge(self.LEAVE), (Verdict.SURVIVED, "2 tests pass"))
+        last = [line.split() for line in (self.folder / "calls").read_text().splitlines()[-2:]]
+        self.assertEqual([words[-1] for words in last], ["//tests/engine:heap_test", "//tests/pool:a_test"])
+        self.assertTrue(all("--test_env=COMMPOOL_PLANTED=0" in words for words in last))
+
+    def test_a_line_that_no_test_comes_to_survives(self):
+        judge = self.judge("exit 3")
+        judge.prepare([self.LEAVE, Fault("src/engine/heap.cc", 4, "dropped", "}", "(void)0;}")])
+        self.assertEqual(judge(Fault("src/engine/heap.cc", 4, "dropped", "}", "(void)0;}")),
+                         (Verdict.SURVIVED, "no test comes to the line"))
+
+    def test_what_compiles_with_no_switch_is_planted_alone_and_taken_out(self):
+        judge = self.judge(f"grep -q 'Count' {self.source} && exit 0; echo '//tests/pool:a_test FAILED in 0.1s'; exit 3")
+        judge.prepare([self.LEAVE, self.CONSTANT])
+        self.assertEqual(judge(self.CONSTANT), (Verdict.NOTICED, "//tests/pool:a_test"))
+        self.assertIn("  Count();", self.source.read_text())
+        self.assertIn("commpool_planted::Is(0)", self.source.read_text())
+
+    def test_tests_that_fail_while_all_is_off_end_the_run(self):
+        judge = self.judge("exit 0")
+        (self.folder / "bazel").write_text('#!/bin/sh\n[ "$1" = build ] || exit 3\n')
+        with self.assertRaises(FailingTests):
+            judge.prepare([self.LEAVE])
 
 
 class StandInBazel(unittest.TestCase):

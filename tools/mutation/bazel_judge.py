@@ -31,15 +31,19 @@ class BazelJudge:
         self._affected = {}
 
     def affected(self, path):
-        """The tests that depend on a file, those of its own name first, then those of its own layer."""
+        """The tests that depend on a file, nearest first."""
         if path not in self._affected:
             file = pathlib.PurePath(path)
             package = next(folder for folder in file.parents if (self._scratch.folder / folder / "BUILD").exists())
             label = f"//{package}:{file.relative_to(package)}"
             query = f'tests(rdeps({self._universe}, {label})) except attr(tags, "manual", {self._universe})'
             labels = self._run("query", "--noshow_progress", query, check=True).stdout.split()
-            self._affected[path] = sorted(labels, key=lambda test: (self._distance(file, test), test))
+            self._affected[path] = self.nearest_first(path, labels)
         return self._affected[path]
+
+    def nearest_first(self, path, labels):
+        """The tests of the file's own name, then those of its own layer, then the others."""
+        return sorted(labels, key=lambda test: (self._distance(pathlib.PurePath(path), test), test))
 
     @staticmethod
     def _distance(file, test):
@@ -48,24 +52,33 @@ class BazelJudge:
             return 0
         return 1 if package.split("/")[3] == file.parts[1] else 2
 
-    def passes_untouched(self):
+    def passes(self, *options):
         """Whether every test passes without a fault: otherwise each fault would seem noticed."""
-        return self._test(self._universe.split(" + ")).returncode == 0
+        return self._test(self._universe.split(" + "), *options).returncode == 0
+
+    def build_errors(self):
+        """What the compiler says of the tests' sources; None where all build."""
+        result = self._run("build", *self._options, "--keep_going", "--build_tests_only", *self._universe.split(" + "))
+        return None if result.returncode == 0 else result.stderr
+
+    def verdict(self, fault, tests, *options):
+        """What the tests say of a fault that is in the sources; they run in groups, nearest first."""
+        file = pathlib.PurePath(fault.path)
+        for distance in range(3):
+            group = [test for test in tests if self._distance(file, test) == distance]
+            result = self._test(group, _KEEP_NOTHING, *options) if group else None
+            if result is None or result.returncode == 0:
+                continue
+            if result.returncode == _BUILD_FAILED:
+                return Verdict.NOT_COMPILED, "it does not compile"
+            if result.returncode == _TESTS_FAILED:
+                return Verdict.NOTICED, ", ".join(sorted(set(_UNSUCCESSFUL.findall(result.stdout))))
+            raise RuntimeError(f"bazel ended with {result.returncode}:\n{result.stderr}")
+        return Verdict.SURVIVED, f"{len(tests)} tests pass" if tests else "no test depends on the file"
 
     def __call__(self, fault):
-        file, tests = pathlib.PurePath(fault.path), self.affected(fault.path)
         with self._scratch.planted(fault):
-            for distance in range(3):
-                stage = [test for test in tests if self._distance(file, test) == distance]
-                result = self._test(stage, _KEEP_NOTHING) if stage else None
-                if result is None or result.returncode == 0:
-                    continue
-                if result.returncode == _BUILD_FAILED:
-                    return Verdict.NOT_COMPILED, "it does not compile"
-                if result.returncode == _TESTS_FAILED:
-                    return Verdict.NOTICED, ", ".join(sorted(set(_UNSUCCESSFUL.findall(result.stdout))))
-                raise RuntimeError(f"bazel ended with {result.returncode}:\n{result.stderr}")
-        return Verdict.SURVIVED, f"{len(tests)} tests pass" if tests else "no test depends on the file"
+            return self.verdict(fault, self.affected(fault.path))
 
     def shut_down(self):
         self._run("shutdown")

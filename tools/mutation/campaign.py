@@ -1,6 +1,7 @@
 """Draws faults, has each judged, and says which the tests did not notice."""
 
 import enum
+import itertools
 import random
 
 ENOUGH = 0.9
@@ -21,19 +22,20 @@ def draw(faults, seed):
 
 
 class Campaign:
-    """`judge(fault)` returns a verdict and what led to it, in words."""
+    """`judge(fault)` returns a verdict and what led to it, in words; `prepare(faults)` comes before, for many at once."""
 
-    def __init__(self, judge, known, say=print):
-        self._judge, self._known, self._say = judge, known, say
+    def __init__(self, judge, known, say=print, prepare=lambda faults: None):
+        self._judge, self._known, self._say, self._prepare = judge, known, say, prepare
         self.counts = {verdict: 0 for verdict in Verdict}
         self.survivors = []
 
     def run(self, drawn, wanted):
         """Judges until `wanted` faults have a verdict; those that do not compile are replaced by the next."""
-        for number, fault in drawn:
-            if self.judged() == wanted:
-                break
-            self._one(number, fault)
+        rest = iter(drawn)
+        while batch := list(itertools.islice(rest, wanted - self.judged())):
+            self._prepare([fault for _, fault in batch if not self._known.reason(fault)])
+            for number, fault in batch:
+                self._one(number, fault)
         for number, fault, _ in self.survivors:
             self._say(f"survives: #{number} {fault.place()}\n  - {fault.before.strip()}\n  + {fault.after.strip()}")
         self._say(self.line())

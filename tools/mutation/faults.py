@@ -55,7 +55,7 @@ def _blank(match):
     return re.sub(r"[^\n]", " ", match.group(0))
 
 
-def _closing(text, opening):
+def closing(text, opening):
     """The position of the parenthesis that closes the one at `opening`; -1 where there is none."""
     depth = 0
     for position in range(opening, len(text)):
@@ -69,7 +69,7 @@ def code_of(text):
     """The text, of the same shape, in which only code is left."""
     text = _DIRECTIVE.sub(_blank, _NOISE.sub(_blank, text))
     for match in list(_CHECK.finditer(text)):
-        end = _closing(text, match.end() - 1)
+        end = closing(text, match.end() - 1)
         span = text[match.start():end + 1]
         text = text[:match.start()] + re.sub(r"[^\n]", " ", span) + text[end + 1:]
     return text
@@ -77,7 +77,7 @@ def code_of(text):
 
 def _negations(line, code):
     for match in _CONDITION.finditer(code):
-        end = _closing(code, match.end() - 1)
+        end = closing(code, match.end() - 1)
         condition = line[match.end():end]
         if end < 0 or ";" in code[match.end():end] or re.match(r"(?:const )?auto[ *&]", condition):
             continue
