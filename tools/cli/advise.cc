@@ -2,6 +2,7 @@
 // take it.
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "src/base/bytes.h"
 #include "tools/cli/advice.h"
@@ -187,22 +188,20 @@ int Run(const Arguments& arguments) {
 
 }  // namespace
 
-void AddAdvise(CLI::App& app, int& exit_code) {
+void AddAdvise(Command app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      app.add_subcommand("advise", "Which buffers for which sizes: plain, registered locally, or windows");
-  command->footer(
+  Command command = app.Add("advise", "Which buffers for which sizes: plain, registered locally, or windows");
+  command.Footer(
       "Measures all-reduce, all-gather and reduce-scatter, out of place and in place, with buffers from three pools;\n"
       "the median of several rounds over all kinds. A kind is advised where it is more than 2 % faster than one that\n"
       "costs less to have. Under mpirun, one rank a GPU.\n"
       "Example:\n"
       "  mpirun -np 4 commpool advise --bytes 1K:1G");
-  command->add_option("--bytes", arguments->bytes,
-                      "LEAST:MOST, doubled from row to row (default 1K:1G, emulated 1K:4M)");
-  command->add_option("--rounds", arguments->rounds, "Over all kinds, for each row (default 7; 1 on the emulator)")
-      ->check(CLI::Range(1, 1000));
-  AddOutputOptions(*command, arguments->output);
-  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+  command.AddOption("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row (default 1K:1G, emulated 1K:4M)");
+  command.AddOption("--rounds", arguments->rounds, "Over all kinds, for each row (default 7; 1 on the emulator)")
+      .Between(1, 1000);
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
 }
 
 }  // namespace commpool::cli

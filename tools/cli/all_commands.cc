@@ -2,14 +2,14 @@
 
 namespace commpool::cli {
 
-void AddCommands(CLI::App& app, int& exit_code) {
-  AddInfo(app, exit_code);
-  AddAllReduce(app, exit_code);
-  AddAdvise(app, exit_code);
-  AddBench(app, exit_code);
-  AddReplay(app, exit_code);
-  AddStress(app, exit_code);
-  AddEmulate(app, exit_code);
+void AddCommands(Command app) {
+  AddInfo(app);
+  AddAllReduce(app);
+  AddAdvise(app);
+  AddBench(app);
+  AddReplay(app);
+  AddStress(app);
+  AddEmulate(app);
 }
 
 }  // namespace commpool::cli

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "tools/cli/allreduce_compare.h"
 #include "tools/cli/backing_names.h"
@@ -104,10 +105,10 @@ int Run(Arguments arguments) {
 
 }  // namespace
 
-void AddAllReduce(CLI::App& app, int& exit_code) {
+void AddAllReduce(Command app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("allreduce", "Pool, register, reserve, scope, all-reduce: the main job");
-  command->footer(
+  Command command = app.Add("allreduce", "Pool, register, reserve, scope, all-reduce: the main job");
+  command.Footer(
       "Run it under mpirun, one rank a GPU, or alone. The column registration is what NCCL's own log says it used.\n"
       "Exit codes: 1 a wrong element; 2 asked for window and some row did not use it, or local and no row that could "
       "did;\n"
@@ -117,21 +118,20 @@ void AddAllReduce(CLI::App& app, int& exit_code) {
       "  mpirun -np 2 commpool allreduce --backing nccl --register local --bytes 1M:1G --json\n"
       "  commpool allreduce --location host-numa --bytes 1M\n"
       "  mpirun -np 4 commpool allreduce --register window --compare by-hand");
-  AddChoice(*command, "--backing", arguments->run.backing, BackingNames(), "What the pool is made of");
-  AddChoice(*command, "--location", arguments->run.location, kLocations, "Where its memory is");
-  AddChoice(*command, "--register", arguments->run.asked, kRegistrations,
+  AddChoice(command, "--backing", arguments->run.backing, BackingNames(), "What the pool is made of");
+  AddChoice(command, "--location", arguments->run.location, kLocations, "Where its memory is");
+  AddChoice(command, "--register", arguments->run.asked, kRegistrations,
             "With the communicator; window makes a symmetric pool");
-  command->add_option("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row")->capture_default_str();
+  command.AddOption("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row").ShowPreset();
   command
-      ->add_option("--iterations", arguments->run.iterations,
-                   "Of each row (default: 200 to 1 MiB, then 40; 2 emulated)")
-      ->check(CLI::Range(1, 1000000));
-  command->add_flag("--check", arguments->run.check, "Compare every element with the right sum");
-  AddChoice(*command, "--compare", arguments->compare, kComparisons,
+      .AddOption("--iterations", arguments->run.iterations, "Of each row (default: 200 to 1 MiB, then 40; 2 emulated)")
+      .Between(1, 1000000);
+  command.AddFlag("--check", arguments->run.check, "Compare every element with the right sum");
+  AddChoice(command, "--compare", arguments->compare, kComparisons,
             "by-hand: beside buffers made and registered one by one; scopes: those that scopes choose by size as "
             "advise says, beside the best kind of each size");
-  AddOutputOptions(*command, arguments->output);
-  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
 }
 
 }  // namespace commpool::cli

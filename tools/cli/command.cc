@@ -9,15 +9,16 @@
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 namespace commpool::cli {
 
 namespace {
 
-std::string& CommandLine() {
-  static std::string command_line;
-  return command_line;
+std::string& TypedLine() {
+  static std::string line;
+  return line;
 }
 
 std::string NowInUtc() {
@@ -46,40 +47,29 @@ void KeepCommandLine(int argc, char** argv) {
     if (word == "--record") ++index;
     if (word.rfind("--record", 0) != 0) text += " " + word;
   }
-  CommandLine() = text;
-}
-
-std::string UnknownSubcommand(const CLI::App& app) {
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
-  const auto known = command->get_subcommands([](const CLI::App*) { return true; });
-  if (known.empty() || command->remaining_size() == 0) return "";
-  std::string names;
-  for (const CLI::App* one : known) names += (names.empty() ? "" : ", ") + one->get_name();
-  return command->get_name() + ": there is no " + command->remaining().front() + "; there are " + names;
+  TypedLine() = text;
 }
 
 std::string Counted(int64_t count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-void AddOutputOptions(CLI::App& command, OutputOptions& options) {
-  const auto writable = [](const std::string& file) {
-    errno = 0;
-    return std::ofstream(file, std::ios::app).is_open() ? "" : "cannot write " + file + ": " + std::strerror(errno);
-  };
-  command.add_flag("--json", options.json, "Print one JSON object in place of the table");
+void AddOutputOptions(Command command, OutputOptions& options) {
+  command.AddFlag("--json", options.json, "Print one JSON object in place of the table");
   command
-      .add_option("--record", options.record,
-                  "Append command, date, machine and results to FILE, one JSON object a line")
-      ->type_name("FILE")
-      ->check(writable);
+      .AddOption("--record", options.record,
+                 "Append command, date, machine and results to FILE, one JSON object a line")
+      .Called("FILE")
+      .Checked([](const std::string& file) {
+        errno = 0;
+        return std::ofstream(file, std::ios::app).is_open() ? "" : "cannot write " + file + ": " + std::strerror(errno);
+      });
 }
 
 void Record(const OutputOptions& options, const std::string& driver, const nlohmann::json& results) {
   if (options.record.empty()) return;
   const nlohmann::json line = {
-      {"command", CommandLine()}, {"date", NowInUtc()}, {"machine", DescribeMachine(driver)}, {"results", results}};
+      {"command", TypedLine()}, {"date", NowInUtc()}, {"machine", DescribeMachine(driver)}, {"results", results}};
   std::ofstream file(options.record, std::ios::app);
   file << line.dump() << '\n';
   if (!file.flush()) std::cerr << "commpool: cannot write " << options.record << '\n';

@@ -57,17 +57,16 @@ int Run(std::vector<std::string> words) {
 
 }  // namespace
 
-void AddEmulate(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("emulate", "Run a program of yours on emulated GPUs: -- PROGRAM ARGUMENT...");
-  command->prefix_command();
-  command->footer(
+void AddEmulate(Command app) {
+  Command command = app.Add("emulate", "Run a program of yours on emulated GPUs: -- PROGRAM ARGUMENT...");
+  command.Footer(
       "The program uses CUDA's driver API and NCCL, linked or opened at run time; both are the emulator's for it and\n"
       "for what it starts. libcudart is not emulated. COMMPOOL_EMULATOR=devices=8,memory=80GiB describes the machine;\n"
       "COMMPOOL_EMULATOR=report=exit says at the end what was left behind. The exit code is the program's.\n"
       "Examples:\n"
       "  commpool emulate -- ./program --of=mine\n"
       "  mpirun -np 4 commpool emulate -- ./ranks");
-  command->callback([command, &exit_code] { exit_code = Run(command->remaining()); });
+  command.DoWithRest(Run);
 }
 
 }  // namespace commpool::cli

@@ -1,6 +1,7 @@
 // commpool info: what this machine has, what each backing and registration can do here and, where it cannot, why.
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "src/backing/backing_factory.h"
 #include "src/base/bytes.h"
@@ -143,13 +144,12 @@ int Run(const OutputOptions& output) {
 
 }  // namespace
 
-void AddInfo(CLI::App& app, int& exit_code) {
+void AddInfo(Command app) {
   auto output = std::make_shared<OutputOptions>();
-  CLI::App* command =
-      app.add_subcommand("info", "Driver, devices, links, and what each backing can do here, or why not");
-  command->footer("Examples:\n  commpool info\n  COMMPOOL_DRIVER=emulated commpool info --json");
-  AddOutputOptions(*command, *output);
-  command->callback([output, &exit_code] { exit_code = Run(*output); });
+  Command command = app.Add("info", "Driver, devices, links, and what each backing can do here, or why not");
+  command.Footer("Examples:\n  commpool info\n  COMMPOOL_DRIVER=emulated commpool info --json");
+  AddOutputOptions(command, *output);
+  command.Do([output] { return Run(*output); });
 }
 
 }  // namespace commpool::cli

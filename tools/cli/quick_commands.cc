@@ -2,9 +2,9 @@
 
 namespace commpool::cli {
 
-void AddCommands(CLI::App& app, int& exit_code) {
-  AddInfo(app, exit_code);
-  AddAllReduce(app, exit_code);
+void AddCommands(Command app) {
+  AddInfo(app);
+  AddAllReduce(app);
 }
 
 }  // namespace commpool::cli

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "commpool/pool.h"
@@ -130,19 +131,16 @@ int Simulate(const Arguments& arguments) {
 
 }  // namespace
 
-void AddBenchAgreement(CLI::App& bench, int& exit_code) {
+void AddBenchAgreement(Command bench) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = bench.add_subcommand("agreement", "One round of agreement between the ranks of a symmetric pool");
-  command->footer("Example:\n  mpirun -np 4 commpool bench agreement\n  commpool bench agreement --simulate 64,256");
-  command->add_option("--rounds", arguments->rounds, "That are counted")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  command->add_option("--simulate", arguments->simulate, "That many ranks in this process instead, such as 64,256,1024")
-      ->delimiter(',')
-      ->check(CLI::Range(2, 10'000));
-  AddOutputOptions(*command, arguments->output);
-  command->callback(
-      [arguments, &exit_code] { exit_code = arguments->simulate.empty() ? Run(*arguments) : Simulate(*arguments); });
+  Command command = bench.Add("agreement", "One round of agreement between the ranks of a symmetric pool");
+  command.Footer("Example:\n  mpirun -np 4 commpool bench agreement\n  commpool bench agreement --simulate 64,256");
+  command.AddOption("--rounds", arguments->rounds, "That are counted").Between(1, 1'000'000).ShowPreset();
+  command.AddOption("--simulate", arguments->simulate, "That many ranks in this process instead, such as 64,256,1024")
+      .SeparatedByCommas()
+      .Between(2, 10'000);
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return arguments->simulate.empty() ? Run(*arguments) : Simulate(*arguments); });
 }
 
 }  // namespace commpool::cli

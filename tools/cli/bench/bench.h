@@ -8,12 +8,12 @@
 namespace commpool::cli {
 
 // Each file adds its subcommand to `bench`.
-void AddBenchMake(CLI::App& bench, int& exit_code);
-void AddBenchHot(CLI::App& bench, int& exit_code);
-void AddBenchLookup(CLI::App& bench, int& exit_code);
-void AddBenchThreshold(CLI::App& bench, int& exit_code);
-void AddBenchRegistration(CLI::App& bench, int& exit_code);
-void AddBenchAgreement(CLI::App& bench, int& exit_code);
+void AddBenchMake(Command bench);
+void AddBenchHot(Command bench);
+void AddBenchLookup(Command bench);
+void AddBenchThreshold(Command bench);
+void AddBenchRegistration(Command bench);
+void AddBenchAgreement(Command bench);
 
 }  // namespace commpool::cli
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
@@ -268,38 +269,36 @@ int Run(const Arguments& arguments) {
 
 }  // namespace
 
-void AddBenchHot(CLI::App& bench, int& exit_code) {
+void AddBenchHot(Command bench) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = bench.add_subcommand("hot", "A cached allocation and its free, beside mimalloc");
-  command->footer(
+  Command command = bench.Add("hot", "A cached allocation and its free, beside mimalloc");
+  command.Footer(
       "Example:\n  commpool bench hot --threads 1,2,4,8 --live 1,1000,100000 --record tools/bench/results/hot.jsonl");
-  command->add_option("--sizes", arguments->sizes, "Of blocks, for one thread; the first is the threads' too")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--live", arguments->live, "Numbers of live blocks")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  command->add_option("--live-bytes", arguments->live_bytes, "Of each live block")->capture_default_str();
-  command->add_option("--threads", arguments->threads, "Numbers of threads")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command->add_option("--route", arguments->routes, "Ways through scopes, each beside the pool by name")
-      ->delimiter(',')
-      ->check(CLI::IsMember(RouteNames()));
-  command->add_option("--rounds", arguments->rounds, "Rounds over all of it")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--round-ms", arguments->round_ms, "Milliseconds that one measurement of a round takes")
-      ->check(CLI::Range(0.01, 10'000.0))
-      ->capture_default_str();
+  command.AddOption("--sizes", arguments->sizes, "Of blocks, for one thread; the first is the threads' too")
+      .SeparatedByCommas()
+      .ShowPreset();
+  command.AddOption("--live", arguments->live, "Numbers of live blocks")
+      .SeparatedByCommas()
+      .Between(1, 10'000'000)
+      .ShowPreset();
+  command.AddOption("--live-bytes", arguments->live_bytes, "Of each live block").ShowPreset();
+  command.AddOption("--threads", arguments->threads, "Numbers of threads")
+      .SeparatedByCommas()
+      .Between(1, 1024)
+      .ShowPreset();
+  command.AddOption("--route", arguments->routes, "Ways through scopes, each beside the pool by name")
+      .SeparatedByCommas()
+      .OneOf(RouteNames());
+  command.AddOption("--rounds", arguments->rounds, "Rounds over all of it").Between(1, 1000).ShowPreset();
+  command.AddOption("--round-ms", arguments->round_ms, "Milliseconds that one measurement of a round takes")
+      .Between(0.01, 10'000.0)
+      .ShowPreset();
   command
-      ->add_option("--torch-library", arguments->torch_library,
-                   "What tools/bench/build_torch_allocator.sh built: PyTorch's allocator takes part")
-      ->type_name("FILE");
-  AddOutputOptions(*command, arguments->output);
-  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+      .AddOption("--torch-library", arguments->torch_library,
+                 "What tools/bench/build_torch_allocator.sh built: PyTorch's allocator takes part")
+      .Called("FILE");
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
 }
 
 }  // namespace commpool::cli

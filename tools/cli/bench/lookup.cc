@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "commpool/pool.h"
@@ -220,26 +221,24 @@ int Run(const Arguments& arguments) {
 
 }  // namespace
 
-void AddBenchLookup(CLI::App& bench, int& exit_code) {
+void AddBenchLookup(Command bench) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = bench.add_subcommand("lookup", "From a pointer to its window, beside an empty call");
-  command->footer("Example:\n  commpool bench lookup --segments 1,16,256 --record tools/bench/results/lookup.jsonl");
-  command->add_option("--segments", arguments->segments, "Numbers of segments")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  command->add_option("--communicators", arguments->communicators, "The most that the pool is registered with")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command->add_option("--segment-bytes", arguments->segment_bytes, "Of each segment")->capture_default_str();
-  command->add_option("--rounds", arguments->rounds, "Rounds of each measurement")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--round-ms", arguments->round_ms, "Milliseconds that one measurement of a round takes")
-      ->check(CLI::Range(0.01, 10'000.0))
-      ->capture_default_str();
-  AddOutputOptions(*command, arguments->output);
-  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+  Command command = bench.Add("lookup", "From a pointer to its window, beside an empty call");
+  command.Footer("Example:\n  commpool bench lookup --segments 1,16,256 --record tools/bench/results/lookup.jsonl");
+  command.AddOption("--segments", arguments->segments, "Numbers of segments")
+      .SeparatedByCommas()
+      .Between(1, 100'000)
+      .ShowPreset();
+  command.AddOption("--communicators", arguments->communicators, "The most that the pool is registered with")
+      .Between(1, 64)
+      .ShowPreset();
+  command.AddOption("--segment-bytes", arguments->segment_bytes, "Of each segment").ShowPreset();
+  command.AddOption("--rounds", arguments->rounds, "Rounds of each measurement").Between(1, 1000).ShowPreset();
+  command.AddOption("--round-ms", arguments->round_ms, "Milliseconds that one measurement of a round takes")
+      .Between(0.01, 10'000.0)
+      .ShowPreset();
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
 }
 
 }  // namespace commpool::cli

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
@@ -157,16 +158,14 @@ int Run(const Arguments& arguments) {
 
 }  // namespace
 
-void AddBenchMake(CLI::App& bench, int& exit_code) {
+void AddBenchMake(Command bench) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = bench.add_subcommand("make", "The time to make a pool's memory, by backing, beside ncclMemAlloc");
-  command->footer("Example:\n  commpool bench make --bytes 512M --record tools/bench/results/make.jsonl");
-  command->add_option("--bytes", arguments->bytes, "Of the one segment that is made")->capture_default_str();
-  command->add_option("--rounds", arguments->rounds, "Rounds over all backings")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  AddOutputOptions(*command, arguments->output);
-  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+  Command command = bench.Add("make", "The time to make a pool's memory, by backing, beside ncclMemAlloc");
+  command.Footer("Example:\n  commpool bench make --bytes 512M --record tools/bench/results/make.jsonl");
+  command.AddOption("--bytes", arguments->bytes, "Of the one segment that is made").ShowPreset();
+  command.AddOption("--rounds", arguments->rounds, "Rounds over all backings").Between(1, 1000).ShowPreset();
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
 }
 
 }  // namespace commpool::cli

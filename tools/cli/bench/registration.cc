@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
@@ -260,21 +261,19 @@ int Run(const Arguments& arguments) {
 
 }  // namespace
 
-void AddBenchRegistration(CLI::App& bench, int& exit_code) {
+void AddBenchRegistration(Command bench) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = bench.add_subcommand(
-      "registration",
-      "Tensors known on two communicators: from a pool, and one window for each tensor and communicator");
-  command->footer(
+  Command command =
+      bench.Add("registration",
+                "Tensors known on two communicators: from a pool, and one window for each tensor and communicator");
+  command.Footer(
       "A step makes all tensors anew. NCCL's calls are counted on the emulator, whose times are modelled.\n"
       "Example:\n  mpirun -np 4 commpool bench registration --record registration.jsonl");
-  command->add_option("--tensors", arguments->tensors, "How many")->check(CLI::Range(1, 10'000))->capture_default_str();
-  command->add_option("--bytes", arguments->bytes, "Of each")->capture_default_str();
-  command->add_option("--steps", arguments->steps, "Of the pool; the dearest is shown")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
-  AddOutputOptions(*command, arguments->output);
-  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+  command.AddOption("--tensors", arguments->tensors, "How many").Between(1, 10'000).ShowPreset();
+  command.AddOption("--bytes", arguments->bytes, "Of each").ShowPreset();
+  command.AddOption("--steps", arguments->steps, "Of the pool; the dearest is shown").Between(1, 10'000).ShowPreset();
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
 }
 
 }  // namespace commpool::cli

@@ -1,6 +1,7 @@
 // commpool bench threshold: what a release threshold costs a loop, and which one the loop needs.
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "src/base/bytes.h"
 #include "tools/cli/bench/bench.h"
@@ -186,17 +187,16 @@ int Run(const Arguments& arguments) {
 
 }  // namespace
 
-void AddBenchThreshold(CLI::App& bench, int& exit_code) {
+void AddBenchThreshold(Command bench) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = bench.add_subcommand("threshold", "What release thresholds cost a loop, and which one it needs");
-  command->footer("Example:\n  commpool bench threshold --bytes 512M");
-  command->add_option("--bytes", arguments->bytes, "That a turn of the loop allocates, in four blocks")
-      ->capture_default_str();
+  Command command = bench.Add("threshold", "What release thresholds cost a loop, and which one it needs");
+  command.Footer("Example:\n  commpool bench threshold --bytes 512M");
+  command.AddOption("--bytes", arguments->bytes, "That a turn of the loop allocates, in four blocks").ShowPreset();
   command
-      ->add_option("--rounds", arguments->rounds, "Turns of each loop that are counted (default 21; 1 on the emulator)")
-      ->check(CLI::Range(1, 100'000));
-  AddOutputOptions(*command, arguments->output);
-  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+      .AddOption("--rounds", arguments->rounds, "Turns of each loop that are counted (default 21; 1 on the emulator)")
+      .Between(1, 100'000);
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
 }
 
 }  // namespace commpool::cli

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tools/cli/backing_names.h"
@@ -144,27 +145,25 @@ int Run(const Arguments& arguments) {
 
 }  // namespace
 
-void AddReplay(CLI::App& app, int& exit_code) {
+void AddReplay(Command app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("replay", "Recorded traces of allocations, replayed in a pool of one device");
-  command->footer(
+  Command command = app.Add("replay", "Recorded traces of allocations, replayed in a pool of one device");
+  command.Footer(
       "Examples:\n"
       "  commpool replay tests/data/traces\n"
       "  commpool replay --mode fixed --smallest tests/data/traces/resnet50.trace.xz");
-  command->add_option("TRACE", arguments->places, "Files NAME.trace or NAME.trace.xz, or folders of them")->required();
-  AddChoice(*command, "--mode", arguments->pool.mode, kModes, "Of the pool");
-  AddChoice(*command, "--backing", arguments->pool.backing, BackingNames(), "What the pool is made of");
-  command->add_option("--streams", arguments->streams, "Streams to spread a trace over")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command->add_flag("--smallest", arguments->smallest,
-                    "Search the smallest device on which the trace completes, to 2 MiB");
+  command.AddOption("TRACE", arguments->places, "Files NAME.trace or NAME.trace.xz, or folders of them").Required();
+  AddChoice(command, "--mode", arguments->pool.mode, kModes, "Of the pool");
+  AddChoice(command, "--backing", arguments->pool.backing, BackingNames(), "What the pool is made of");
+  command.AddOption("--streams", arguments->streams, "Streams to spread a trace over").Between(1, 64).ShowPreset();
+  command.AddFlag("--smallest", arguments->smallest,
+                  "Search the smallest device on which the trace completes, to 2 MiB");
   command
-      ->add_option("--torch-library", arguments->torch_library,
-                   "What tools/bench/build_torch_allocator.sh built: replays in PyTorch's expandable segments as well")
-      ->type_name("FILE");
-  AddOutputOptions(*command, arguments->output);
-  command->callback([arguments, &exit_code] { exit_code = Run(*arguments); });
+      .AddOption("--torch-library", arguments->torch_library,
+                 "What tools/bench/build_torch_allocator.sh built: replays in PyTorch's expandable segments as well")
+      .Called("FILE");
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
 }
 
 }  // namespace commpool::cli

@@ -1,6 +1,7 @@
 #include "tools/cli/replay/report.h"
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "src/base/bytes.h"
 

@@ -105,10 +105,10 @@ int Run(const RegistrationStress& stress) {
 
 }  // namespace
 
-void AddStressRegistration(CLI::App& stress_command, int& exit_code) {
-  CLI::App& command = *stress_command.add_subcommand(
+void AddStressRegistration(Command stress_command) {
+  Command command = stress_command.Add(
       "registration", "Collective calls of symmetric pools in random schedules, on emulated ranks of one process");
-  command.footer(
+  command.Footer(
       "Each schedule makes a pool on every rank, registers, reserves, allocates, frees, sums (every element is\n"
       "checked), reclaims, trims, deregisters, abandons, and in some a rank ends. Nothing may be left behind.\n"
       "Examples:\n"
@@ -116,22 +116,19 @@ void AddStressRegistration(CLI::App& stress_command, int& exit_code) {
       "  commpool stress registration --schedules 1 --first 4711 --ranks 5    (one of them again)\n"
       "  commpool stress registration --schedules 10 --plant swap-calls");
   auto stress = std::make_shared<RegistrationStress>();
-  command.add_option("--schedules", stress->schedules, "How many")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--first", stress->first, "Number of the first one, which its steps follow from")
-      ->capture_default_str();
-  command.add_option("--seed", stress->seed, "Of all of them")->capture_default_str();
-  command.add_option("--ranks", stress->ranks, "2 to 8, or LEAST:MOST")->capture_default_str();
-  command.add_option("--deadline-ms", stress->deadlines.usual_ms, "Of collective calls")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--short-deadline-ms", stress->deadlines.short_ms, "The same where a rank ends without a word")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--watchdog-s", stress->watchdog_s, "A schedule that takes longer fails the run")
-      ->check(CLI::Range(1, 3600))
-      ->capture_default_str();
+  command.AddOption("--schedules", stress->schedules, "How many").Positive().ShowPreset();
+  command.AddOption("--first", stress->first, "Number of the first one, which its steps follow from").ShowPreset();
+  command.AddOption("--seed", stress->seed, "Of all of them").ShowPreset();
+  command.AddOption("--ranks", stress->ranks, "2 to 8, or LEAST:MOST").ShowPreset();
+  command.AddOption("--deadline-ms", stress->deadlines.usual_ms, "Of collective calls").Positive().ShowPreset();
+  command.AddOption("--short-deadline-ms", stress->deadlines.short_ms, "The same where a rank ends without a word")
+      .Positive()
+      .ShowPreset();
+  command.AddOption("--watchdog-s", stress->watchdog_s, "A schedule that takes longer fails the run")
+      .Between(1, 3600)
+      .ShowPreset();
   AddChoice(command, "--plant", stress->plant, kPlants, "A fault that must be found");
-  command.callback([stress, &exit_code] { exit_code = Run(*stress); });
+  command.Do([stress] { return Run(*stress); });
 }
 
 }  // namespace commpool::cli

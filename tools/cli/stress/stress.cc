@@ -93,33 +93,29 @@ int Run(const EngineStress& stress) {
 
 }  // namespace
 
-void AddStress(CLI::App& app, int& exit_code) {
-  CLI::App& command = *app.add_subcommand("stress", "Use pools at random and check everything that can be");
-  command.require_subcommand(1);
-  command.footer(
+void AddStress(Command app) {
+  Command command = app.Add("stress", "Use pools at random and check everything that can be");
+  command.NeedSubcommand();
+  command.Footer(
       "Examples:\n"
       "  commpool stress engine --operations 1000000 --threads 4\n"
       "  commpool stress registration --schedules 10000\n"
       "  commpool stress ranks --schedules 2000\n"
       "  commpool stress host --sample 100");
-  CLI::App& engine = *command.add_subcommand("engine", "Pools that grow, on one emulated device");
+  Command engine = command.Add("engine", "Pools that grow, on one emulated device");
   auto stress = std::make_shared<EngineStress>();
-  engine.add_option("--operations", stress->operations, "Steps of all threads together")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  engine.add_option("--seed", stress->seed, "Of the steps")->capture_default_str();
-  engine.add_option("--threads", stress->threads, "Each with streams of its own")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  engine.footer(
+  engine.AddOption("--operations", stress->operations, "Steps of all threads together").Positive().ShowPreset();
+  engine.AddOption("--seed", stress->seed, "Of the steps").ShowPreset();
+  engine.AddOption("--threads", stress->threads, "Each with streams of its own").Between(1, 64).ShowPreset();
+  engine.Footer(
       "Examples:\n"
       "  commpool stress engine --operations 1000000 --threads 4\n"
       "  commpool stress engine --plant skip-wait");
   AddChoice(engine, "--plant", stress->plant, kPlants, "A fault that must be found");
-  engine.callback([stress, &exit_code] { exit_code = Run(*stress); });
-  AddStressRegistration(command, exit_code);
-  AddStressRanks(command, exit_code);
-  AddStressHost(command, exit_code);
+  engine.Do([stress] { return Run(*stress); });
+  AddStressRegistration(command);
+  AddStressRanks(command);
+  AddStressHost(command);
 }
 
 }  // namespace commpool::cli

@@ -6,9 +6,9 @@
 
 namespace commpool::cli {
 
-void AddStressHost(CLI::App& stress_command, int& exit_code);
-void AddStressRegistration(CLI::App& stress_command, int& exit_code);
-void AddStressRanks(CLI::App& stress_command, int& exit_code);
+void AddStressHost(Command stress_command);
+void AddStressRegistration(Command stress_command);
+void AddStressRanks(Command stress_command);
 
 }  // namespace commpool::cli
 

@@ -116,10 +116,10 @@ int Run(const HostStress& stress) {
 
 }  // namespace
 
-void AddStressHost(CLI::App& stress_command, int& exit_code) {
-  CLI::App& command = *stress_command.add_subcommand(
+void AddStressHost(Command stress_command) {
+  Command command = stress_command.Add(
       "host", "One host allocation, thread start or descriptor fails in a call of the library, on emulated devices");
-  command.footer(
+  command.Footer(
       "Each run is a process of its own and lets one of them fail. The call must fail with a reason and change "
       "nothing,\n"
       "or work all the same; made again it works, and at the end nothing is left.\n"
@@ -128,19 +128,18 @@ void AddStressHost(CLI::App& stress_command, int& exit_code) {
       "  commpool stress host --sample 100 --seed 3\n"
       "  commpool stress host --program fixed --fault allocation --nth 17    (one of them again)");
   auto stress = std::make_shared<HostStress>();
-  command.add_option("--sample", stress->sample, "So many of them, chosen by the seed; 0 for all")
-      ->capture_default_str();
-  command.add_option("--seed", stress->seed, "Of the sample")->capture_default_str();
-  command.add_option("--program", stress->programs, "fixed, expandable, symmetric; all where it is left out")
-      ->check(CLI::IsMember({"fixed", "expandable", "symmetric"}));
-  command.add_option("--fault", stress->resources, "allocation, thread, descriptor; all where it is left out")
-      ->check(CLI::IsMember({"allocation", "thread", "descriptor"}));
-  command.add_option("--nth", stress->nth, "The one that fails; 0 for each")->capture_default_str();
-  command.add_option("--jobs", stress->jobs, "Runs at a time")->check(CLI::Range(1, 64))->capture_default_str();
-  command.add_option("--watchdog-s", stress->watchdog_s, "A run that takes longer has hung")
-      ->check(CLI::Range(1, 3600))
-      ->capture_default_str();
-  command.callback([stress, &exit_code] { exit_code = Run(*stress); });
+  command.AddOption("--sample", stress->sample, "So many of them, chosen by the seed; 0 for all").ShowPreset();
+  command.AddOption("--seed", stress->seed, "Of the sample").ShowPreset();
+  command.AddOption("--program", stress->programs, "fixed, expandable, symmetric; all where it is left out")
+      .OneOf({"fixed", "expandable", "symmetric"});
+  command.AddOption("--fault", stress->resources, "allocation, thread, descriptor; all where it is left out")
+      .OneOf({"allocation", "thread", "descriptor"});
+  command.AddOption("--nth", stress->nth, "The one that fails; 0 for each").ShowPreset();
+  command.AddOption("--jobs", stress->jobs, "Runs at a time").Between(1, 64).ShowPreset();
+  command.AddOption("--watchdog-s", stress->watchdog_s, "A run that takes longer has hung")
+      .Between(1, 3600)
+      .ShowPreset();
+  command.Do([stress] { return Run(*stress); });
 }
 
 }  // namespace commpool::cli

@@ -166,23 +166,23 @@ std::vector<std::string> KindNames() {
 }
 
 // What the command passes to its processes.
-void AddWorkerOptions(CLI::App& command, Options& options) {
+void AddWorkerOptions(Command command, Options& options) {
   const std::string hidden;
-  command.add_option("--worker", options.worker.rank)->group(hidden);
-  command.add_option("--control", options.worker.control)->group(hidden);
-  command.add_option("--host", options.worker.host)->group(hidden);
-  command.add_option("--worker-plant", options.worker_plant)->group(hidden);
+  command.AddOption("--worker", options.worker.rank).Hidden();
+  command.AddOption("--control", options.worker.control).Hidden();
+  command.AddOption("--host", options.worker.host).Hidden();
+  command.AddOption("--worker-plant", options.worker_plant).Hidden();
 }
 
 }  // namespace
 
 }  // namespace stress_ranks
 
-void AddStressRanks(CLI::App& stress_command, int& exit_code) {
+void AddStressRanks(Command stress_command) {
   using stress_ranks::Options;
-  CLI::App& command = *stress_command.add_subcommand(
-      "ranks", "Processes that die, stop, come late and disagree, at every point of the protocol");
-  command.footer(
+  Command command =
+      stress_command.Add("ranks", "Processes that die, stop, come late and disagree, at every point of the protocol");
+  command.Footer(
       "Each schedule starts a process a rank, which make pools, communicators and calls on them, until a fault meets\n"
       "one of them. No survivor may wait longer than its deadline and 2 s, name a healthy rank, differ from another\n"
       "survivor, or leave anything behind. A machine that is too slow for that fails it.\n"
@@ -192,28 +192,22 @@ void AddStressRanks(CLI::App& stress_command, int& exit_code) {
       "  commpool stress ranks --plant wrong-name\n"
       "  unshare --net --mount tests/hosts/hosts.sh 3 8 FOLDER commpool stress ranks --hosts 3");
   auto options = std::make_shared<Options>();
-  command.add_option("--schedules", options->schedules, "How many")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--schedule", options->only, "The number of one, to run it alone");
-  command.add_option("--seed", options->worker.seed, "Of all of them")->capture_default_str();
-  command.add_option("--ranks", options->ranks, "2 to 8, or LEAST:MOST")->capture_default_str();
-  command.add_option("--hosts", options->hosts, "Named network namespaces, host1 and so on, that the ranks are put in")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
-  command.add_option("--deadline-ms", options->worker.deadline_ms, "Of every pool")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--at-once", options->at_once, "Schedules that run side by side")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command.add_option("--failures", options->failures, "The run ends after so many")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--kinds", options->kinds, "Of faults, separated by commas; all unless given")
-      ->delimiter(',')
-      ->check(CLI::IsMember(stress_ranks::KindNames()));
+  command.AddOption("--schedules", options->schedules, "How many").Positive().ShowPreset();
+  command.AddOption("--schedule", options->only, "The number of one, to run it alone");
+  command.AddOption("--seed", options->worker.seed, "Of all of them").ShowPreset();
+  command.AddOption("--ranks", options->ranks, "2 to 8, or LEAST:MOST").ShowPreset();
+  command.AddOption("--hosts", options->hosts, "Named network namespaces, host1 and so on, that the ranks are put in")
+      .Between(0, 64)
+      .ShowPreset();
+  command.AddOption("--deadline-ms", options->worker.deadline_ms, "Of every pool").Positive().ShowPreset();
+  command.AddOption("--at-once", options->at_once, "Schedules that run side by side").Between(1, 64).ShowPreset();
+  command.AddOption("--failures", options->failures, "The run ends after so many").Positive().ShowPreset();
+  command.AddOption("--kinds", options->kinds, "Of faults, separated by commas; all unless given")
+      .SeparatedByCommas()
+      .OneOf(stress_ranks::KindNames());
   AddChoice(command, "--plant", options->worker.plant, stress_ranks::kPlants, "A fault that must be found");
   stress_ranks::AddWorkerOptions(command, *options);
-  command.callback([options, &exit_code] { exit_code = stress_ranks::Run(*options); });
+  command.Do([options] { return stress_ranks::Run(*options); });
 }
 
 }  // namespace commpool::cli
