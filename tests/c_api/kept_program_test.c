@@ -113,6 +113,16 @@ static void MakeSeveralPools(void) {
   free(options);
 }
 
+static void AskForALostRank(commpool_pool pool) {
+#if COMMPOOL_VERSION >= 200
+  int rank = 7;
+  EXPECT(commpool_pool_lost_rank(pool, &rank) == COMMPOOL_OK);
+  EXPECT(rank == -1);
+#else
+  (void)pool;
+#endif
+}
+
 int main(void) {
   commpool_pool_options* const options = Guarded(sizeof(*options));
   commpool_pool pool = 0;
@@ -126,6 +136,7 @@ int main(void) {
   EXPECT(commpool_pool_reserve(pool, 4 << 20) == COMMPOOL_OK);
   AllocateInAScope(pool);
   ReadStatistics(pool);
+  AskForALostRank(pool);
   ReadDriverCalls();
   AddAndRemoveAHolder();
   MakeSeveralPools();
