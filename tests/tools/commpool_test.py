@@ -139,6 +139,13 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(result.returncode, 4)
             self.assertIn(words, result.stderr)
 
+    def test_no_subcommand_is_answered_with_those_that_there_are(self):
+        for arguments, words in (([], "commpool: say what to do; there are info, "),
+                                 (["bench"], "bench: say what to do; there are make, ")):
+            result = run(*arguments)
+            self.assertEqual(result.returncode, 4)
+            self.assertIn(words, result.stderr)
+
     def test_wrong_variables_are_refused_with_the_known_values(self):
         for variable, words in (("COMMPOOL_LOG", "error, warning, info or debug"),
                                 ("COMMPOOL_DRIVER", "cuda, emulated or auto"),

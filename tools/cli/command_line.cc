@@ -10,15 +10,17 @@ namespace commpool::cli {
 
 namespace {
 
-// A sentence where the words ask for a subcommand that there is not, with those that there are; empty otherwise.
-std::string UnknownSubcommand(const CLI::App& app) {
+// A sentence where the words ask for no subcommand or one that there is not, with those that there are; else empty.
+std::string MissingSubcommand(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
   const auto known = command->get_subcommands([](const CLI::App*) { return true; });
-  if (known.empty() || command->remaining_size() == 0) return "";
+  if (known.empty()) return "";
   std::string names;
   for (const CLI::App* one : known) names += (names.empty() ? "" : ", ") + one->get_name();
-  return command->get_name() + ": there is no " + command->remaining().front() + "; there are " + names;
+  const bool none = command->remaining_size() == 0;
+  return command->get_name() + ": " + (none ? "say what to do" : "there is no " + command->remaining().front()) +
+         "; there are " + names;
 }
 
 }  // namespace
@@ -95,9 +97,9 @@ int CommandLine::Run(std::vector<std::string> words) {
   try {
     app_->parse(std::move(words));
   } catch (const CLI::ParseError& error) {
-    const std::string unknown = error.get_exit_code() == 0 ? "" : UnknownSubcommand(*app_);
-    if (!unknown.empty()) std::cerr << unknown << '\n';
-    const int result = unknown.empty() ? app_->exit(error) : kFailed;
+    const std::string missing = error.get_exit_code() == 0 ? "" : MissingSubcommand(*app_);
+    if (!missing.empty()) std::cerr << missing << '\n';
+    const int result = missing.empty() ? app_->exit(error) : kFailed;
     return result == 0 ? kSuccess : kFailed;
   } catch (const std::exception& error) {
     std::cerr << app_->get_name() << ": " << error.what() << '\n';
