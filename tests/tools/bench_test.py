@@ -65,7 +65,8 @@ class Lookup(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = json.loads(result.stdout)["rows"]
         self.assertEqual([(row["segments"], row["communicators"]) for row in rows], [(1, 1), (1, 2), (3, 1), (3, 2)])
-        self.assertTrue(all(row["lookup_ns"] > 0 and row["lost_rank_ns"] > 0 and row["empty_call_ns"] > 0 for row in rows))
+        for row in rows:
+            self.assertTrue(row["lookup_ns"] > 0 and row["lost_rank_ns"] > 0 and row["empty_call_ns"] > 0, row)
 
     def test_the_table_and_the_record_hold_the_same(self):
         with tempfile.TemporaryDirectory() as folder:
