@@ -39,6 +39,9 @@ class Faults(unittest.TestCase):
         for statement in ["pool->Close(block);", "count_ += bytes;", "++count_;", "return;", "(void)Close();"]:
             self.assertEqual(changes(f"  {statement}\n"), [("dropped", "(void)0;")], statement)
 
+    def test_the_end_of_a_statement_is_not_dropped(self):
+        self.assertEqual(changes("  const bool all =\n      Count(a);\n"), [])
+
     def test_a_declaration_stays(self):
         for declaration in ["Status Close(Block* block);", "const int bytes = 3;", "return bytes;", "int count_ = 0;"]:
             self.assertEqual(changes(f"  {declaration}\n"), [], declaration)

@@ -18,6 +18,8 @@ _EXTREME = re.compile(r"\bstd::(min|max)\b(?=[(<])")
 _JUMP = re.compile(r"(?:return|break|continue);")
 _CALL = re.compile(r"(?:\(void\))?[*(]?[\w:]+(?:[\w:.\[\]()*]|->)*\(.*\);")
 _CHANGE = re.compile(r"(?:\+\+|--)[^;]+;|[\w:.\[\]()*>-]+ (?:[-+*/|&]|<<|>>)?= [^;]+;|[\w:.\[\]()>-]+(?:\+\+|--);")
+# What stands before a statement.
+_ENDS = re.compile(r"(?:[;{}:)]|\belse)\s*$")
 _GUARDED_JUMP = re.compile(r"if \(.*\) (?:return\b.*|break|continue);")
 
 _OTHER = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "min": "max", "max": "min"}
@@ -105,8 +107,12 @@ def _moves(line, code):
 
 def faults_of(path, text):
     """Every fault that the file can be given, in the order of its lines."""
-    found = []
+    found, continues = [], False
     for number, (line, code) in enumerate(zip(text.split("\n"), code_of(text).split("\n")), 1):
         for kind, changes in [("negated", _negations), ("dropped", _drops), ("moved", _moves)]:
+            if kind == "dropped" and continues:
+                continue  # The end of a statement is none.
             found += [Fault(path, number, kind, line, after) for after in changes(line, code)]
+        if code.strip():
+            continues = not _ENDS.search(code)
     return found
