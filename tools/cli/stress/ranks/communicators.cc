@@ -131,6 +131,7 @@ void Communicators::Abort() {
   if (aborted_) return;
   aborted_ = true;
   for (auto each = all_.rbegin(); each != all_.rend(); ++each) driver_.nccl.ncclCommAbort(*each);
+  all_.clear();
 }
 
 bool Communicators::aborted() const {
@@ -140,7 +141,6 @@ bool Communicators::aborted() const {
 
 void Communicators::Destroy() {
   const std::scoped_lock lock(mutex_);
-  if (aborted_) return;
   for (auto each = all_.rbegin(); each != all_.rend(); ++each) driver_.nccl.ncclCommDestroy(*each);
   all_.clear();
 }

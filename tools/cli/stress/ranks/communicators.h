@@ -29,10 +29,10 @@ class Communicators {
 
   ncclComm_t Of(Home home) const { return home == Home::kWorld ? world_ : second_; }
 
-  // Of all, once; no call of NCCL follows.
+  // Of all that there are, once; those that are joined afterwards are new ones.
   void Abort();
   bool aborted() const;
-  // Where they were not aborted.
+  // Those that were not aborted.
   void Destroy();
 
  private:

@@ -6,6 +6,7 @@
 namespace commpool::cli::stress_ranks {
 
 void Coverage::Add(const Schedule& schedule, const std::vector<RankRecord>& records) {
+  for (const RankRecord& record : records) moved_ += record.moved;
   for (const Fault& fault : schedule.faults) {
     for (const FaultRecord& happened : records[static_cast<size_t>(fault.victim)].faults) {
       ++counts_[{happened.point, fault.kind}];
@@ -28,6 +29,8 @@ std::string Coverage::Table() const {
     }
   }
   table << '\n';
+  if (moved_ > 0)
+    table << moved_ << " times a survivor moved a pool to a home of survivors, used and closed it there\n";
   return table.str();
 }
 

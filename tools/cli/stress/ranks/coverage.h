@@ -1,4 +1,4 @@
-// How often each kind of fault has happened at each point of the protocol. One thread.
+// How often each kind of fault has happened at each point of the protocol, and survivors went on. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_STRESS_RANKS_COVERAGE_H_
 #define COMMPOOL_TOOLS_CLI_STRESS_RANKS_COVERAGE_H_
 
@@ -18,10 +18,12 @@ class Coverage {
   void Add(const Schedule& schedule, const std::vector<RankRecord>& records);
 
   // A line a point, a column a kind; "-" where such a fault makes no sense.
+  // Below it, where there were any, the pools that survivors moved to a home of their own.
   std::string Table() const;
 
  private:
   std::map<std::pair<Point, Kind>, uint64_t> counts_;
+  uint64_t moved_ = 0;
 };
 
 }  // namespace commpool::cli::stress_ranks

@@ -10,7 +10,7 @@ namespace commpool::cli::stress_ranks {
 enum class Plant {
   kNone,
   kDroppedVerdict,  // rank 0 sends none of its messages
-  kWrongName,       // rank 0 names another rank than the missing one
+  kWrongName,       // a healthy rank's errors name itself instead of the missing one
   kEndlessWait,     // a healthy rank waits beyond every deadline
   kUnequalState,    // a healthy rank makes an allocation that the others do not make
   kLeak,            // a healthy rank keeps memory of the device

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <regex>
 #include <utility>
 
 #include "src/driver/diagnosis.h"
+#include "tools/cli/stress/captured_block.h"
 #include "tools/cli/stress/emulator_lines.h"
-#include "tools/cli/stress/ranks/program_graph.h"
 #include "tools/cli/stress/ranks/record.h"
+#include "tools/cli/stress/ranks/recovery.h"
 #include "tools/cli/stress/ranks/socket_points.h"
 
 namespace commpool::cli::stress_ranks {
@@ -23,6 +25,20 @@ bool GoesOn(const Status& status) {
 }
 
 }  // namespace
+
+std::string StateOf(const std::vector<PoolInUse>& pools) {
+  std::string state;
+  for (const PoolInUse& pool : pools) {
+    if (pool.pool == nullptr) continue;
+    const internal::PoolStatistics figures = pool.pool->Statistics();
+    const internal::engine::Counters& counters = figures.counters;
+    state += (state.empty() ? "" : ";") + std::to_string(counters.reserved_bytes.current) + "/" +
+             std::to_string(counters.reserved_segments.current) + "/" + std::to_string(figures.registered_segments) +
+             "/" + std::to_string(counters.allocated_bytes.current) + "/" +
+             std::to_string(counters.allocated_blocks.current);
+  }
+  return state;
+}
 
 Program::Program(const internal::Driver& driver, std::shared_ptr<const internal::Driver> ambushed,
                  const Schedule& schedule, const ProgramOptions& options, Control& control, Ambush& ambush)
@@ -54,7 +70,7 @@ Status Program::Start() {
 }
 
 void Program::Run() {
-  if (!RunSteps()) Recover();
+  if (!RunSteps()) Recovery(*runtime_, communicators_, schedule_, options_.rank, pools_, control_).Run();
   End();
 }
 
@@ -71,9 +87,9 @@ bool Program::RunSteps() {
     BeginCallOnSockets();
     call_began_ns_.store(NowNanoseconds());
     control_.Send(BeginLine(number));
-    const Status status = Do(step);
+    const Status status = WithPlantedName(Do(step), step);
     call_began_ns_.store(0);
-    control_.Send(EndLine(number, status, State()));
+    control_.Send(EndLine(number, status, StateOf(pools_)));
     ambush_.Spring();
     if (!GoesOn(status)) return false;
   }
@@ -183,58 +199,25 @@ Status Program::ReplaceStream() {
   return Check(driver_.cuda.cuStreamCreate(&streams_[1], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 
-std::string Program::State() const {
-  std::string state;
-  for (const PoolInUse& pool : pools_) {
-    if (pool.pool == nullptr) continue;
-    const internal::PoolStatistics figures = pool.pool->Statistics();
-    const internal::engine::Counters& counters = figures.counters;
-    state += (state.empty() ? "" : ";") + std::to_string(counters.reserved_bytes.current) + "/" +
-             std::to_string(counters.reserved_segments.current) + "/" + std::to_string(figures.registered_segments) +
-             "/" + std::to_string(counters.allocated_bytes.current) + "/" +
-             std::to_string(counters.allocated_blocks.current);
-  }
-  return state;
+// The error with this rank, by its place in the pool's home, where it names others.
+Status Program::WithPlantedName(const Status& status, const Step& step) const {
+  if (options_.plant != Plant::kWrongName || status.ok()) return status;
+  const std::vector<int> home = schedule_.HomeOf(step.pool, options_.rank);
+  const auto place = std::find(home.begin(), home.end(), options_.rank) - home.begin();
+  static const std::regex kNames(R"(\branks? \d+(?:(?:, | and )\d+)*)");
+  return Status(status.code(), std::regex_replace(status.message(), kNames, "rank " + std::to_string(place)));
 }
 
 void Program::PlantBefore(size_t step) {
   const std::vector<Step>& steps = schedule_.steps;
   const bool grown = steps[step].action == Action::kReserve;
   if (options_.plant == Plant::kNone || !grown) return;
-  if (options_.plant == Plant::kDroppedVerdict || options_.plant == Plant::kWrongName ||
-      options_.plant == Plant::kEndlessWait) {
+  if (options_.plant == Plant::kDroppedVerdict || options_.plant == Plant::kEndlessWait) {
     constexpr uint64_t kBeyondDeadlines = 3000;
     PlantInSockets(options_.plant, std::chrono::milliseconds(options_.deadline_ms + kBeyondDeadlines));
   }
   if (options_.plant == Plant::kUnequalState && pools_[steps[step].pool].pool->Statistics().registered_segments > 0) {
     static_cast<void>(runtime_->AllocateFrom(pools_[steps[step].pool].handle, 1, streams_[0]));
-  }
-}
-
-void Program::Recover() {
-  control_.Send(WaitsLine());
-  static_cast<void>(control_.Await("survivors are"));
-  size_t number = kFirstOfRecovery;
-  const auto call = [&](const Status& status) { control_.Send(EndLine(number++, status, State())); };
-  const auto begin = [&] { control_.Send(BeginLine(number)); };
-  // The watchdog aborts communicators whose call does not return: NCCL must not see those again.
-  const auto life = communicators_.aborted() ? internal::CommunicatorLife::kEnded : internal::CommunicatorLife::kAlive;
-  for (PoolInUse& pool : pools_) {
-    for (CUdeviceptr& block : pool.blocks) {
-      if (block != 0) static_cast<void>(runtime_->Free(std::exchange(block, 0)));
-    }
-    if (pool.pool == nullptr) continue;
-    for (const Home home : {Home::kSecond, Home::kWorld}) {
-      if (communicators_.Of(home) == nullptr) continue;
-      begin();
-      call(pool.pool->AbandonCommunicator(communicators_.Of(home), life));
-    }
-  }
-  communicators_.Abort();
-  for (PoolInUse& pool : pools_) {
-    if (pool.pool == nullptr) continue;
-    begin();
-    call(pool.pool->Close());
   }
 }
 

@@ -1,4 +1,4 @@
-// The program of one process of `commpool stress ranks`: its steps, and what it does once a rank is lost. One thread.
+// The program of one process of `commpool stress ranks`: its steps, and the clean end. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_STRESS_RANKS_PROGRAM_H_
 #define COMMPOOL_TOOLS_CLI_STRESS_RANKS_PROGRAM_H_
 
@@ -15,6 +15,7 @@
 #include "tools/cli/stress/ranks/communicators.h"
 #include "tools/cli/stress/ranks/control.h"
 #include "tools/cli/stress/ranks/plant.h"
+#include "tools/cli/stress/ranks/pool_in_use.h"
 #include "tools/cli/stress/ranks/schedule.h"
 
 namespace commpool::cli::stress_ranks {
@@ -40,12 +41,6 @@ class Program {
   int64_t call_began_ns() const { return call_began_ns_.load(); }
 
  private:
-  struct PoolInUse {
-    internal::PoolHandle handle = 0;
-    std::shared_ptr<internal::Pool> pool;
-    std::vector<CUdeviceptr> blocks;  // in the order of the allocations; 0 where it is freed or was not served
-  };
-
   // False where the program cannot go on.
   bool RunSteps();
   Status Do(const Step& step);
@@ -55,15 +50,12 @@ class Program {
   Status Record(const Step& step);
   Status Reduce(const Step& step);
   Status Burst(const Step& step);
-  Status Capture(const Step& step);
   Status ReplaceStream();
 
-  // What has to be equal on all ranks.
-  std::string State() const;
   Status Check(CUresult result, const char* call) const;
   void PlantBefore(size_t step);
+  Status WithPlantedName(const Status& status, const Step& step) const;
 
-  void Recover();
   void End();
 
   const internal::Driver& driver_;

@@ -68,6 +68,8 @@ bool Note(const std::string& line, RankRecord& record) {
     record.aborted_ns = at_ns;
   } else if (word == "left") {
     record.left.push_back(Rest(words));
+  } else if (word == "moved") {
+    ++record.moved;
   } else if (word == "waits") {
     record.waits = true;
   } else if (word == "complete") {
@@ -86,6 +88,7 @@ std::string EndLine(size_t step, const Status& status, const std::string& state)
 std::string FaultLine(Point point) { return TimedLine("fault " + std::to_string(static_cast<int>(point))); }
 std::string AbortLine() { return TimedLine("abort"); }
 std::string LeftLine(const std::string& what) { return "left " + OneLine(what); }
+std::string MovedLine() { return "moved"; }
 std::string WaitsLine() { return "waits"; }
 std::string CompleteLine() { return "complete"; }
 

@@ -39,6 +39,7 @@ struct RankRecord {
   std::vector<FaultRecord> faults = {};
   std::optional<int64_t> aborted_ns = {};  // when its watchdog aborted its communicators
   std::vector<std::string> left = {};      // what is left of the device's memory and objects, and broken rules
+  uint64_t moved = 0;                      // pools that went on over a home of the survivors
   bool waits = false;                      // for the command to say who is left
   bool complete = false;                   // it came to the end of its program
   std::optional<int> wait_status = {};     // of its process; none: it did not end
@@ -54,6 +55,7 @@ std::string EndLine(size_t step, const Status& status, const std::string& state)
 std::string FaultLine(Point point);
 std::string AbortLine();
 std::string LeftLine(const std::string& what);
+std::string MovedLine();
 std::string WaitsLine();
 std::string CompleteLine();
 

@@ -65,6 +65,8 @@ struct Schedule {
   // A rank's own steps: another order where it creates pools crossed.
   std::vector<Step> StepsOf(int rank) const;
   bool IsVictim(int rank) const;
+  // Those that every survivor has, whatever the call in which a rank was lost: created before, and not closed.
+  std::vector<size_t> PoolsOfSurvivors() const;
 };
 
 // "2 kills ..., blocking": what a failure's report begins with.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <string>
 #include <thread>
 
 #include "tools/cli/stress/ranks/ambush.h"
@@ -65,17 +64,6 @@ void ReachBeforeSending(Ambush& ambush, int socket) {
   turn.sent_to = socket;
 }
 
-// The same bytes with another rank in each name of one.
-std::string MisnameRanks(const void* data, size_t bytes) {
-  std::string text(static_cast<const char*>(data), bytes);
-  constexpr char kRank[] = "rank ";
-  for (size_t at = text.find(kRank); at != std::string::npos; at = text.find(kRank, at + 1)) {
-    char& digit = text[std::min(at + sizeof(kRank) - 1, text.size() - 1)];
-    if (digit >= '1' && digit <= '9') digit = digit == '1' ? '2' : '1';
-  }
-  return text;
-}
-
 }  // namespace
 
 namespace commpool::cli::stress_ranks {
@@ -99,10 +87,7 @@ ssize_t WrappedSend(int socket, const void* data, size_t bytes, int flags) {
   ReachBeforeSending(*ambush, socket);
   if (ambush->Waits(Point::kFrame)) return SendHalf(*ambush, Point::kFrame, socket, data, bytes, flags);
   const Plant plant = planted.load(std::memory_order_relaxed);
-  if (plant == Plant::kDroppedVerdict) return static_cast<ssize_t>(bytes);
-  if (plant != Plant::kWrongName) return RealSend(socket, data, bytes, flags);
-  const std::string wrong = MisnameRanks(data, bytes);
-  return RealSend(socket, wrong.data(), wrong.size(), flags);
+  return plant == Plant::kDroppedVerdict ? static_cast<ssize_t>(bytes) : RealSend(socket, data, bytes, flags);
 }
 
 ssize_t WrappedReceive(int socket, void* data, size_t bytes, int flags) {

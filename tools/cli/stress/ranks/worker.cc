@@ -71,9 +71,9 @@ class Watchdog {
   std::thread thread_;
 };
 
-// A healthy rank has the fault; of a verdict, rank 0.
+// A healthy rank has the fault; a verdict is rank 0's.
 Plant PlantOf(const WorkerOptions& options, const Schedule& schedule) {
-  const bool of_rank_0 = options.plant == Plant::kDroppedVerdict || options.plant == Plant::kWrongName;
+  const bool of_rank_0 = options.plant == Plant::kDroppedVerdict;
   int planted = of_rank_0 ? 0 : schedule.ranks - 1;
   while (!of_rank_0 && planted > 0 && schedule.IsVictim(planted)) --planted;
   return planted == options.rank && !schedule.IsVictim(planted) ? options.plant : Plant::kNone;

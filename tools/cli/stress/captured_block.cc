@@ -1,8 +1,8 @@
-#include "tools/cli/stress/ranks/program_graph.h"
+#include "tools/cli/stress/captured_block.h"
 
 #include "src/driver/diagnosis.h"
 
-namespace commpool::cli::stress_ranks {
+namespace commpool::cli {
 
 namespace {
 
@@ -61,4 +61,4 @@ Status CaptureAndReplay(const internal::Driver& driver, internal::Runtime& runti
   return outcome.status();
 }
 
-}  // namespace commpool::cli::stress_ranks
+}  // namespace commpool::cli
