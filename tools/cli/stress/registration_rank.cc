@@ -7,6 +7,7 @@
 
 #include "src/driver/diagnosis.h"
 #include "src/emulator/extension.h"
+#include "tools/cli/stress/captured_block.h"
 
 namespace commpool::cli {
 
@@ -84,18 +85,51 @@ class RankLife {
   }
   void Share(const std::string& text) { outcome_.shared.push_back(Describe(step_) + ": " + text); }
 
-  void Create() {
+  internal::PoolHandle CreateAcross(ncclComm_t home, const char* name) {
     internal::PoolConfiguration configuration;
-    configuration.name = "stress";
+    configuration.name = name;
     configuration.backing.placement.device = rank_.number;
-    configuration.home = rank_.home;
+    configuration.home = home;
     configuration.limit_bytes = kStressLimitBytes;
     configuration.deadline_ms = run_.deadline_ms;
     if (schedule_.ordered) configuration.frees = internal::engine::FreeOrder::kOrdered;
     Result<internal::PoolHandle> handle = run_.runtime.CreatePool(std::move(configuration));
     Expect(handle.status());
-    handle_ = *handle;
+    return *handle;
+  }
+  void Create() {
+    handle_ = CreateAcross(rank_.home, "stress");
     pool_ = run_.runtime.pools().Find(handle_).value();
+  }
+
+  // The pool of another home beside the first: only its members know of it.
+  void OpenOther() {
+    if (rank_.second == nullptr) return;
+    other_handle_ = CreateAcross(rank_.second, "other");
+    other_ = run_.runtime.pools().Find(other_handle_).value();
+    GrowOther();
+  }
+  void GrowOther() {
+    if (other_ == nullptr) return;
+    Expect(other_->Reserve(step_.bytes));
+    Result<CUdeviceptr> block = run_.runtime.AllocateFrom(other_handle_, 1, rank_.stream);
+    Expect(block.status());
+    Expect(other_->WindowOf(*block, rank_.second).status());
+    Expect(run_.runtime.Free(*block));
+  }
+  void CloseOther() {
+    if (other_ == nullptr) return;
+    Expect(other_->Close());
+    other_.reset();
+    Expect(run_.runtime.DestroyPool(std::exchange(other_handle_, 0)));
+  }
+
+  // What the driver gives for the new stream may be the handle of the old one.
+  void ReplaceStream() {
+    Expect(run_.runtime.ReleaseStream(rank_.stream));
+    const internal::CallSite call{.call = "a stream in the place of another", .device = rank_.number};
+    Expect(internal::CheckCuda(driver_, driver_.cuda.cuStreamDestroy(rank_.stream), call));
+    Expect(internal::CheckCuda(driver_, driver_.cuda.cuStreamCreate(&rank_.stream, CU_STREAM_NON_BLOCKING), call));
   }
 
   void Do() {
@@ -122,6 +156,16 @@ class RankLife {
         return Expect(pool_->RegisterWith(rank_.second));
       case StepKind::kDeregister:
         return Expect(pool_->Deregister(rank_.second));
+      case StepKind::kCapture:
+        return Expect(CaptureAndReplay(driver_, run_.runtime, handle_, rank_.stream, step_.bytes));
+      case StepKind::kReplaceStream:
+        return ReplaceStream();
+      case StepKind::kOpenOther:
+        return OpenOther();
+      case StepKind::kGrowOther:
+        return GrowOther();
+      case StepKind::kCloseOther:
+        return CloseOther();
       case StepKind::kAbandon:
         return AbortSecond();
       case StepKind::kDestroy:
@@ -254,16 +298,19 @@ class RankLife {
   void EndAtOnce() {
     for (ncclComm_t* communicator : {&rank_.second, &rank_.home}) {
       if (*communicator == nullptr) continue;
-      if (pool_ != nullptr) {
-        static_cast<void>(pool_->AbandonCommunicator(*communicator, internal::CommunicatorLife::kAlive));
+      for (const std::shared_ptr<internal::Pool>& pool : {pool_, other_}) {
+        if (pool == nullptr) continue;
+        static_cast<void>(pool->AbandonCommunicator(*communicator, internal::CommunicatorLife::kAlive));
       }
       driver_.nccl.ncclCommAbort(std::exchange(*communicator, nullptr));
     }
-    if (pool_ == nullptr) return;
-    outcome_.left_bytes = pool_->Statistics().counters.reserved_bytes.current;
-    pool_->Abandon();
-    pool_.reset();
-    static_cast<void>(run_.runtime.DestroyPool(handle_));
+    for (const auto& [pool, handle] : {std::pair{&pool_, handle_}, std::pair{&other_, other_handle_}}) {
+      if (*pool == nullptr) continue;
+      outcome_.left_bytes += (*pool)->Statistics().counters.reserved_bytes.current;
+      (*pool)->Abandon();
+      pool->reset();
+      static_cast<void>(run_.runtime.DestroyPool(handle));
+    }
   }
 
   ScheduleRun& run_;
@@ -273,6 +320,8 @@ class RankLife {
   std::mt19937_64 random_;
   internal::PoolHandle handle_ = 0;
   std::shared_ptr<internal::Pool> pool_;
+  internal::PoolHandle other_handle_ = 0;
+  std::shared_ptr<internal::Pool> other_;  // across the second communicator
   Step step_;
   size_t at_ = 0;
   bool closing_ = false;

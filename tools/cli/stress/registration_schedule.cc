@@ -34,6 +34,7 @@ class Maker {
     }
     if (schedule_.death == Death::kNone) {
       while (!live_.empty()) AddFree();
+      CloseOther();
     }
     return std::move(schedule_);
   }
@@ -51,10 +52,12 @@ class Maker {
     if (kind < 66 && !live_.empty()) return AddReduce();
     if (kind < 76) return Add({.kind = StepKind::kReserve, .bytes = RandomReserve()});
     if (kind < 78) return Add({.kind = StepKind::kReserve, .bytes = kStressLimitBytes + RandomReserve()});
-    if (kind < 80) return Add({.kind = StepKind::kReserveShort, .bytes = RandomReserve()});
+    if (kind < 80) return AddShortReserve();
     if (kind < 86) return Add({.kind = StepKind::kReclaim});
     if (kind < 91) return Add({.kind = StepKind::kTrim, .bytes = Random(2) * RandomReserve()});
+    if (Random(4) == 0) return AddStreamWork();
     if (second_ == Second::kGone) return AddAllocate();
+    if (Random(4) == 0) return AddOther();
     const bool planted = schedule_.plant != RegistrationPlant::kNone;
     if (kind < 98 || second_ == Second::kUnknown || planted) return Toggle();
     AddAbandon();
@@ -81,13 +84,36 @@ class Maker {
     Add({.kind = known ? StepKind::kDeregister : StepKind::kRegister});
     second_ = known ? Second::kUnknown : Second::kRegistered;
   }
+  // A capture is for pools whose frees are deferred.
+  void AddStreamWork() {
+    const bool replaces = schedule_.ordered || Random(2) == 0;
+    Add({.kind = replaces ? StepKind::kReplaceStream : StepKind::kCapture, .bytes = 1 + Random(16 * kKibi)});
+  }
+  void AddShortReserve() {
+    if (other_) Add({.kind = StepKind::kReclaim});  // so that no rank is still making memory of the other pool
+    Add({.kind = StepKind::kReserveShort, .bytes = RandomReserve()});
+  }
+  void AddOther() {
+    if (!other_) return Open();
+    if (Random(3) == 0) return CloseOther();
+    Add({.kind = StepKind::kGrowOther, .bytes = RandomReserve()});
+  }
+  void Open() {
+    other_ = true;
+    Add({.kind = StepKind::kOpenOther, .bytes = RandomReserve()});
+  }
+  void CloseOther() {
+    if (std::exchange(other_, false)) Add({.kind = StepKind::kCloseOther});
+  }
   void AddAbandon() {
+    CloseOther();
     Add({.kind = StepKind::kReclaim});  // so that no rank is still in a sum over it
     Add({.kind = StepKind::kAbandon});
     second_ = Second::kGone;
   }
 
   void AddDeath() {
+    CloseOther();
     constexpr Death kDeaths[] = {Death::kBeforeReserve, Death::kInReserve};
     schedule_.death = Random(16) == 0 ? Death::kSilent : kDeaths[Random(2)];
     Die();
@@ -98,6 +124,7 @@ class Maker {
   }
 
   void AddPlant() {
+    CloseOther();
     switch (schedule_.plant) {
       case RegistrationPlant::kNone:
         return;
@@ -127,6 +154,7 @@ class Maker {
   std::mt19937_64 random_;
   Schedule schedule_;
   Second second_ = Second::kUnknown;
+  bool other_ = false;  // a pool across the second communicator is open
   size_t blocks_ = 0;
   std::vector<size_t> live_;
 };
@@ -170,6 +198,16 @@ std::string Describe(const Step& step) {
       return "register_with the second communicator";
     case StepKind::kDeregister:
       return "deregister of the second communicator";
+    case StepKind::kCapture:
+      return "capture with an allocation of " + bytes;
+    case StepKind::kReplaceStream:
+      return "release_stream";
+    case StepKind::kOpenOther:
+      return "pool across the second communicator, with a reserve of " + bytes;
+    case StepKind::kGrowOther:
+      return "reserve of " + bytes + " in the pool across the second communicator";
+    case StepKind::kCloseOther:
+      return "close of the pool across the second communicator";
     case StepKind::kAbandon:
       return "abort and abandon of the second communicator";
     case StepKind::kDestroy:

@@ -29,6 +29,11 @@ enum class StepKind {
   kTrim,
   kRegister,
   kDeregister,
+  kCapture,        // a block that lives in a graph, and its replays
+  kReplaceStream,  // release_stream, and another stream in its place
+  kOpenOther,      // a pool across the second communicator, with a block
+  kGrowOther,
+  kCloseOther,
   kAbandon,  // the second communicator is aborted
   kDestroy,  // the second communicator is destroyed; planted
   kDie       // in a reserve: one rank ends, and with it the schedule
