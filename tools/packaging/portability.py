@@ -12,8 +12,8 @@ LIBRARY_BYTES = 1_500_000
 # was linked from, and nowhere else.
 _ELSEWHERE = {
     "libdl.so.2": re.compile(r"dl(?:addr1?|close|error|info|mopen|open|sym|vsym)$"),
-    "libpthread.so.0": re.compile(r"sem_\w+$|(?:__)?pthread_(?:cancel|create|detach|join|key_\w+|kill|once|rwlock_\w+|"
-                                  r"getspecific|setspecific|setname_np|sigmask|spin_\w+)$"),
+    "libpthread.so.0": re.compile(r"sem_\w+$|(?:__)?pthread_(?:atfork|cancel|create|detach|join|key_\w+|kill|once|"
+                                  r"rwlock_\w+|getspecific|setspecific|setname_np|sigmask|spin_\w+)$"),
 }
 _SYMBOL = re.compile(r"UND (\w+)@\w[\w.]* \((\d+)\)$", re.MULTILINE)
 _FILE = re.compile(r"File: (\S+)|Name: \S+ +Flags: \S.*? Version: (\d+)$", re.MULTILINE)

@@ -38,6 +38,14 @@ OLDER(long long, strtoll);
 OLDER(unsigned long, strtoul);
 OLDER(unsigned long long, strtoull);
 
+// No library of an older system has it for others: each program and library has a copy that names itself, so that its
+// functions are forgotten when it is closed.
+extern void* __dso_handle __attribute__((visibility("hidden")));
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void* dso);
+HIDDEN int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
+  return __register_atfork(prepare, parent, child, __dso_handle);
+}
+
 #define NANOSECONDS 1000000000L
 
 // The moment on the clock that condition variables use unless told otherwise.
