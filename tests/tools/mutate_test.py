@@ -186,7 +186,8 @@ class SwitchedLines(unittest.TestCase):
 class OfOneBuild(unittest.TestCase):
     """A source with all its switches, as a program that prints what it clamps."""
 
-    SOURCE = "#include <cstdio>\nnamespace a {\n" + SOURCE + "}\nint main() { std::printf(\"%d\", a::Clamp(9, 0, 5)); }\n"
+    SOURCE = ("#include <cstdio>\nnamespace a {\n" + SOURCE +
+              "}\nint main() { std::printf(\"%d\", a::Clamp(9, 0, 5)); }\n")
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -280,7 +281,8 @@ exit 0
                          (Verdict.SURVIVED, "no test comes to the line"))
 
     def test_what_compiles_with_no_switch_is_planted_alone_and_taken_out(self):
-        judge = self.judge(f"grep -q 'Count' {self.source} && exit 0; echo '//tests/pool:a_test FAILED in 0.1s'; exit 3")
+        judge = self.judge(f"grep -q 'Count' {self.source} && exit 0; "
+                           "echo '//tests/pool:a_test FAILED in 0.1s'; exit 3")
         judge.prepare([self.LEAVE, self.CONSTANT])
         self.assertEqual(judge(self.CONSTANT), (Verdict.NOTICED, "//tests/pool:a_test"))
         self.assertIn("  Count();", self.source.read_text())

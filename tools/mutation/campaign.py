@@ -22,7 +22,7 @@ def draw(faults, seed):
 
 
 class Campaign:
-    """`judge(fault)` returns a verdict and what led to it, in words; `prepare(faults)` comes before, for many at once."""
+    """`judge(fault)` returns a verdict and what led to it, in words; `prepare(faults)` comes before, for many."""
 
     def __init__(self, judge, known, say=print, prepare=lambda faults: None):
         self._judge, self._known, self._say, self._prepare = judge, known, say, prepare

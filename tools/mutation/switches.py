@@ -92,7 +92,8 @@ def _condition(before, blanked, after, number):
         if changed.count("(") != changed.count(")"):
             continue
         condition = before[match.end():end]
-        return f"{before[:match.end()]}{_ask(number)} ? static_cast<bool>({changed}) : static_cast<bool>({condition}){tail}"
+        choice = f"{_ask(number)} ? static_cast<bool>({changed}) : static_cast<bool>({condition})"
+        return f"{before[:match.end()]}{choice}{tail}"
     return None
 
 
