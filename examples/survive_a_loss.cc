@@ -42,11 +42,13 @@ constexpr int kStepsBetweenReports = 20;
 constexpr float kLearningRate = 0.03f;
 constexpr int kSamplesOfARank = 64;
 constexpr int kEndedInsideACollective = 3;
+constexpr unsigned kSecondsToNotice = 10;
 
 struct Options {
   examples::Places places;
   std::string kill = "between";
   std::string folder;  // of a rank
+  std::string look;    // when a process looks at its GPU's memory, and does nothing else
   int rank = -1;       // -1: the launcher
   int generation = 0;  // in which a rank begins
   int reserve_mib = 64;
@@ -64,6 +66,7 @@ Options Parse(int argc, char** argv) {
     if (name == "--agent") options.places.agent = value;
     if (name == "--kill") options.kill = value;
     if (name == "--reserve") options.reserve_mib = std::stoi(value);
+    if (name == "--look") options.look = value;
     if (name == "--folder") options.folder = value;
     if (name == "--rank") options.rank = std::stoi(value);
     if (name == "--generation") options.generation = std::stoi(value);
@@ -71,13 +74,28 @@ Options Parse(int argc, char** argv) {
   return options;
 }
 
-// The library's thread calls it. Where no collective runs the training loop looks before its next launch.
-void OnLostRank(int rank, int in_flight, void* context) {
-  if (in_flight == 0) return;
-  std::printf("rank %d: rank %d is lost inside a collective: only the end of this process ends it\n",
-              *static_cast<const int*>(context), rank);
+[[noreturn]] void EndInsideACollective(int own, const char* why) {
+  std::printf("rank %d: %s\n", own, why);
   std::fflush(stdout);
   _exit(kEndedInsideACollective);
+}
+
+// The loop that looked just before the loss may launch behind it: then nothing but the program's own clock notices.
+void EndUnnoticed(int) {
+  constexpr char kText[] = "a rank was lost as this one launched: only the end of this process ends that\n";
+  if (write(STDOUT_FILENO, kText, sizeof(kText) - 1) < 0) _exit(1);
+  _exit(kEndedInsideACollective);
+}
+
+// The library's thread calls it. Where no collective runs the training loop looks before its next launch.
+void OnLostRank(int rank, int in_flight, void* context) {
+  if (in_flight == 0) {
+    alarm(kSecondsToNotice);
+    return;
+  }
+  const std::string why =
+      "rank " + std::to_string(rank) + " is lost inside a collective: only the end of this process ends it";
+  EndInsideACollective(*static_cast<const int*>(context), why.c_str());
 }
 
 int FreeMemory() {
@@ -157,9 +175,11 @@ class Worker {
 
   // In this order: NCCL gives the memory of windows back as long as their communicator is alive.
   void GoOn() {
+    alarm(0);
     pool_->abandon(comm_).or_throw();
     examples::Check(ncclCommAbort(comm_));
     const int lost = examples::CallTheRoll(options_.folder, generation_, members_, options_.rank);
+    if (lost < 0) EndInsideACollective(options_.rank, "other ranks ended inside a collective: nobody is left to go on");
     const int number = members_[static_cast<size_t>(lost)];
     members_.erase(members_.begin() + lost);
     MoveOn();
@@ -222,6 +242,22 @@ pid_t Start(const Options& options, int rank, int generation) {
        std::to_string(rank), "--generation", std::to_string(generation)});
 }
 
+int Look(const Options& options) {
+  const examples::Device gpu(options.places.DeviceOf(options.rank));
+  std::printf("GPU of rank %d: %d MiB free %s\n", options.rank, FreeMemory(), options.look.c_str());
+  return 0;
+}
+
+// What is free while no rank is there: in a process of its own, for the launcher uses no GPU.
+void LookAtMemory(const Options& options, const std::string& when) {
+  for (int rank = 0; rank < options.places.ranks; ++rank) {
+    examples::AwaitRank(
+        examples::StartRank(options.places, rank,
+                            {"--ranks", std::to_string(options.places.ranks), "--hosts",
+                             std::to_string(options.places.hosts), "--rank", std::to_string(rank), "--look", when}));
+  }
+}
+
 // Also as a shell between hands it on.
 bool WasKilled(int state) {
   return WIFSIGNALED(state) ? WTERMSIG(state) == SIGKILL : WEXITSTATUS(state) == 128 + SIGKILL;
@@ -231,6 +267,7 @@ int Launch(Options options) {
   std::string folder = "/tmp/survive_a_loss.XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder can be made in /tmp");
   options.folder = folder;
+  LookAtMemory(options, "before");
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < options.places.ranks; ++rank) ranks.push_back(Start(options, rank, 0));
   bool as_expected = WasKilled(examples::AwaitRank(ranks.back()));
@@ -245,6 +282,7 @@ int Launch(Options options) {
     as_expected = as_expected && WIFEXITED(state) && WEXITSTATUS(state) == status;
   }
   std::filesystem::remove_all(folder);
+  LookAtMemory(options, "after");
   std::printf("%s\n", as_expected ? "every rank ended as it should" : "a rank ended as it should not");
   return as_expected ? 0 : 1;
 }
@@ -255,6 +293,8 @@ int main(int argc, char** argv) {
   const Options options = Parse(argc, argv);
   try {
     if (options.rank < 0) return Launch(options);
+    if (!options.look.empty()) return Look(options);
+    std::signal(SIGALRM, EndUnnoticed);
     Worker(options).Run();
     return 0;
   } catch (const std::exception& error) {

@@ -30,7 +30,7 @@ pid_t StartRank(const Places& places, int rank, const std::vector<std::string>& 
 int AwaitRank(pid_t process);
 
 // After a failure: this rank is still there, and waits until all members but one are. The place of the one that is
-// missing. Throws after a minute.
+// missing; -1 where more are after 20 seconds.
 int CallTheRoll(const std::string& folder, int generation, const std::vector<int>& members, int rank);
 
 // The members of a communicator find each other by a file with its unique id, one for each generation of them. Throws
