@@ -10,6 +10,8 @@
 #pragma GCC visibility pop
 
 #include <mutex>
+#include <new>
+#include <system_error>
 
 #include "src/emulator/cuda/latency.h"
 #include "src/emulator/cuda/machine.h"
@@ -28,9 +30,9 @@ inline Needs NeedsOf(CUstream stream) {
   return current ? Needs::kCurrentContext : Needs::kInitialised;
 }
 
-// Runs the body of an API function under the machine's lock, which the body may give up to wait.
+// As Call; where the host has no memory or thread for it an exception says so.
 template <typename Body>
-CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
+CUresult CallOrThrow(const char* name, Needs needs, Body body, uint64_t bytes) {
   Machine& machine = Machine::Get();
   std::unique_lock<std::mutex> lock(machine.mutex);
   if (UserObjects::InCallback()) {
@@ -47,6 +49,18 @@ CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
   }
   machine.scheduler.host_time_us += LatencyOf(name, bytes);
   return body(machine, lock);
+}
+
+// Runs the body of an API function under the machine's lock, which the body may give up to wait.
+template <typename Body>
+CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
+  try {
+    return CallOrThrow(name, needs, body, bytes);
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  } catch (const std::system_error&) {  // no thread
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
 }
 
 // The device of the current context. REQUIRES: Needs::kCurrentContext.

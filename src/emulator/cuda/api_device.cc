@@ -85,8 +85,7 @@ const ErrorName* FindErrorName(CUresult result) {
 CUresult cuInit(unsigned int flags) {
   return Call("cuInit", Needs::kNothing, [&](Machine& machine, auto&) {
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    machine.initialised = true;
-    return CUDA_SUCCESS;
+    return machine.Initialise();
   });
 }
 

@@ -39,14 +39,25 @@ Machine::Machine()
   for (int device = 0; device < description.devices(); ++device) {
     contexts.push_back(std::make_unique<CUctx_st>());
     contexts.back()->device = device;
-    device_banks.push_back(
-        std::make_shared<MemoryBank>(BankLocation{BankLocation::Kind::kDevice, device}, description.device_bytes()));
-  }
-  for (int node = 0; node < description.numa_nodes(); ++node) {
-    numa_banks.push_back(
-        std::make_shared<MemoryBank>(BankLocation{BankLocation::Kind::kHostNuma, node}, description.host_bytes()));
   }
   if (std::string(description.Value("report")) == "exit") std::atexit(PrintLeaksAtExit);
+}
+
+CUresult Machine::Initialise() {
+  using Kind = BankLocation::Kind;
+  const auto make = [](Kind kind, int count, uint64_t bytes, std::vector<std::shared_ptr<MemoryBank>>* banks) {
+    while (banks->size() < static_cast<size_t>(count)) {
+      std::shared_ptr<MemoryBank> bank = MemoryBank::Make({kind, static_cast<int32_t>(banks->size())}, bytes);
+      if (bank == nullptr) return false;
+      banks->push_back(std::move(bank));
+    }
+    return true;
+  };
+  const bool made = make(Kind::kDevice, description.devices(), description.device_bytes(), &device_banks) &&
+                    make(Kind::kHostNuma, description.numa_nodes(), description.host_bytes(), &numa_banks);
+  if (!made) return CUDA_ERROR_OUT_OF_MEMORY;
+  initialised = true;
+  return CUDA_SUCCESS;
 }
 
 CUresult Machine::BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const {

@@ -56,7 +56,7 @@ class Machine {
   std::mutex mutex;
 
   const Description description;
-  bool initialised = false;
+  bool initialised = false;                                      // the banks are there
   std::vector<std::unique_ptr<CUctx_st>> contexts;               // by device
   std::vector<std::shared_ptr<MemoryBank>> device_banks;         // by device
   std::vector<std::shared_ptr<MemoryBank>> numa_banks;           // by node
@@ -74,6 +74,10 @@ class Machine {
   Graphs graphs;
   Captures captures;
   AsyncMemory async_memory{*this};
+
+  // Makes the memory. CUDA_ERROR_OUT_OF_MEMORY where the system has no descriptors or memory for it: a later call makes
+  // the rest.
+  CUresult Initialise();
 
   // The bank of a location, or the error of cuMemCreate for one that there is not.
   CUresult BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const;

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "src/base/bytes.h"
-#include "src/base/check.h"
 
 namespace commpool::internal::emulator {
 
@@ -24,17 +23,19 @@ BankHeader* MapHeader(int file) {
 
 }  // namespace
 
-MemoryBank::MemoryBank(BankLocation location, uint64_t capacity)
-    : file_(memfd_create("commpool-emulated-memory", MFD_CLOEXEC)), capacity_(capacity) {
-  COMMPOOL_CHECK(
-      file_.valid() && ftruncate(file_.get(), static_cast<off_t>(kHeaderBytes + capacity * kRoomToSpread)) == 0,
-      "the system gives no file for emulated memory");
-  header_ = MapHeader(file_.get());
-  COMMPOOL_CHECK(header_ != nullptr, "emulated memory cannot be mapped");
-  header_->magic = BankHeader::kMagic;
-  header_->location = location;
-  space_.emplace(kHeaderBytes, capacity * kRoomToSpread);
-  identity_ = IdentityOf(file_.get());
+std::unique_ptr<MemoryBank> MemoryBank::Make(BankLocation location, uint64_t capacity) {
+  std::unique_ptr<MemoryBank> bank(new MemoryBank());
+  bank->file_ = FileDescriptor(memfd_create("commpool-emulated-memory", MFD_CLOEXEC));
+  const auto file_bytes = static_cast<off_t>(kHeaderBytes + capacity * kRoomToSpread);
+  if (!bank->file_.valid() || ftruncate(bank->file_.get(), file_bytes) != 0) return nullptr;
+  bank->capacity_ = capacity;
+  bank->header_ = MapHeader(bank->file_.get());
+  if (bank->header_ == nullptr) return nullptr;
+  bank->header_->magic = BankHeader::kMagic;
+  bank->header_->location = location;
+  bank->space_.emplace(kHeaderBytes, capacity * kRoomToSpread);
+  bank->identity_ = IdentityOf(bank->file_.get());
+  return bank;
 }
 
 std::unique_ptr<MemoryBank> MemoryBank::Open(int descriptor) {

@@ -44,8 +44,8 @@ struct BankHeader {
 // Not thread-safe: the machine's lock guards it. The records themselves are shared between processes.
 class MemoryBank {
  public:
-  // A bank of this process. Aborts where the system cannot make the file.
-  MemoryBank(BankLocation location, uint64_t capacity);
+  // A bank of this process; null where the system has no descriptor or memory for it.
+  static std::unique_ptr<MemoryBank> Make(BankLocation location, uint64_t capacity);
   // Another process's bank, through a descriptor that it exported; null where the descriptor is none of an emulator's.
   static std::unique_ptr<MemoryBank> Open(int descriptor);
   ~MemoryBank();

@@ -5,6 +5,7 @@
 
 #include "src/emulator/nccl/api.h"
 #include "src/emulator/nccl/group.h"
+#include "src/emulator/nccl/host_failure.h"
 #include "src/emulator/nccl/live_communicators.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/new_communicator.h"
@@ -87,10 +88,12 @@ COMMPOOL_NCCL_PROFILED(ncclGetVersion);
 COMMPOOL_NCCL_API ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
   if (const ncclResult_t injected = EnterCall("ncclGetUniqueId"); injected != ncclSuccess) return injected;
   if (uniqueId == nullptr) return ncclInvalidArgument;
-  commpool::Result<ncclUniqueId> id = MakeUniqueId();
-  if (!id.ok()) return ncclSystemError;
-  *uniqueId = *id;
-  return ncclSuccess;
+  return OrSystemError([&] {
+    const commpool::Result<ncclUniqueId> id = MakeUniqueId();
+    if (!id.ok()) return ncclSystemError;
+    *uniqueId = *id;
+    return ncclSuccess;
+  });
 }
 COMMPOOL_NCCL_PROFILED(ncclGetUniqueId);
 
@@ -113,7 +116,7 @@ COMMPOOL_NCCL_PROFILED(ncclCommInitRankConfig);
 
 COMMPOOL_NCCL_API ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
   if (const ncclResult_t injected = EnterCall("ncclCommInitAll"); injected != ncclSuccess) return injected;
-  return InitAll(comm, ndev, devlist);
+  return OrSystemError([&] { return InitAll(comm, ndev, devlist); });
 }
 COMMPOOL_NCCL_PROFILED(ncclCommInitAll);
 

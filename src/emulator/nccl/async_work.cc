@@ -3,6 +3,8 @@
 #include <thread>
 #include <utility>
 
+#include "src/emulator/nccl/host_failure.h"
+
 namespace commpool::internal::emulated_nccl {
 
 ncclResult_t AsyncWork::result() {
@@ -23,12 +25,18 @@ void AsyncWork::Set(ncclResult_t result) {
 
 ncclResult_t AsyncWork::Run(std::vector<std::shared_ptr<AsyncWork>> users, std::function<ncclResult_t()> work) {
   for (const auto& user : users) user->Set(ncclInProgress);
-  std::thread([users = std::move(users), work = std::move(work)]() mutable {
-    const ncclResult_t result = work();
-    work = nullptr;  // its resources go before anyone hears of the end
-    for (const auto& user : users) user->Set(result);
-  }).detach();
-  return ncclInProgress;
+  const ncclResult_t started = OrSystemError([&] {
+    std::thread([users, work = std::move(work)]() mutable {
+      const ncclResult_t result = OrSystemError(work);
+      work = nullptr;  // its resources go before anyone hears of the end
+      for (const auto& user : users) user->Set(result);
+    }).detach();
+    return ncclInProgress;
+  });
+  for (const auto& user : users) {
+    if (started != ncclInProgress) user->Set(started);
+  }
+  return started;
 }
 
 }  // namespace commpool::internal::emulated_nccl

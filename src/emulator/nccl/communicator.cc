@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/emulator/nccl/exchange.h"
+#include "src/emulator/nccl/host_failure.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/releases.h"
 
@@ -113,7 +114,14 @@ ncclResult_t EmulatedCommunicator::Create(const Place& place, const ncclUniqueId
   LogInfo(Subject::kInit, "%s comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %lx commId 0x%llx - Init COMPLETE",
           call, static_cast<void*>(communicator->handle()), rank, ranks, device, device,
           static_cast<unsigned long>(own.bus), magic);
-  communicator->thread_ = std::thread([communicator] { communicator->Run(); });
+  result = OrSystemError([&] {
+    communicator->thread_ = std::thread([communicator] { communicator->Run(); });
+    return ncclSuccess;
+  });
+  if (result != ncclSuccess) {
+    driver.cuDevicePrimaryCtxRelease(device);
+    return result;
+  }
   *created = std::move(communicator);
   return ncclSuccess;
 }

@@ -1,11 +1,13 @@
 #include "src/emulator/nccl/group.h"
 
 #include <atomic>
+#include <future>
 #include <map>
 #include <thread>
 #include <utility>
 
 #include "src/base/of_this_thread.h"
+#include "src/emulator/nccl/host_failure.h"
 #include "src/emulator/nccl/log.h"
 
 namespace commpool::internal::emulated_nccl {
@@ -14,13 +16,24 @@ namespace {
 
 // Runs each work on a thread of its own; the first failure in their order.
 ncclResult_t RunSideBySide(const std::vector<Group::Work>& works) {
-  if (works.size() == 1) return works.front()();
+  if (works.size() == 1) return OrSystemError(works.front());
   std::vector<ncclResult_t> results(works.size(), ncclSuccess);
   std::vector<std::thread> threads;
-  for (size_t index = 0; index < works.size(); ++index) {
-    threads.emplace_back([&, index] { results[index] = works[index](); });
-  }
+  // None begins before all have a thread: the others would wait for one that never comes.
+  std::promise<bool> ready;
+  const std::shared_future<bool> all_here = ready.get_future().share();
+  const ncclResult_t started = OrSystemError([&] {
+    threads.reserve(works.size());
+    for (size_t index = 0; index < works.size(); ++index) {
+      threads.emplace_back([&, index] {
+        if (all_here.get()) results[index] = OrSystemError(works[index]);
+      });
+    }
+    return ncclSuccess;
+  });
+  ready.set_value(started == ncclSuccess);
   for (std::thread& thread : threads) thread.join();
+  if (started != ncclSuccess) return started;
   for (const ncclResult_t result : results) {
     if (result != ncclSuccess) return result;
   }
@@ -55,7 +68,7 @@ ncclResult_t Group::Take(std::vector<Task> Tasks::*kind, Task task) {
     (tasks_.*kind).push_back(std::move(task));
     return ncclSuccess;
   }
-  return task.users.empty() ? task.work() : AsyncWork::Run(std::move(task.users), std::move(task.work));
+  return task.users.empty() ? OrSystemError(task.work) : AsyncWork::Run(std::move(task.users), std::move(task.work));
 }
 
 ncclResult_t Group::Initialize(Work work, std::shared_ptr<AsyncWork> async) {

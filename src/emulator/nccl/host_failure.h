@@ -1,0 +1,26 @@
+// A host without memory or threads to give, as NCCL tells of it.
+#ifndef COMMPOOL_SRC_EMULATOR_NCCL_HOST_FAILURE_H_
+#define COMMPOOL_SRC_EMULATOR_NCCL_HOST_FAILURE_H_
+
+#include <nccl.h>
+
+#include <new>
+#include <system_error>
+
+namespace commpool::internal::emulated_nccl {
+
+// What `work` returns; ncclSystemError where the host refuses it memory or a thread.
+template <typename Work>
+ncclResult_t OrSystemError(Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return ncclSystemError;
+  } catch (const std::system_error&) {
+    return ncclSystemError;
+  }
+}
+
+}  // namespace commpool::internal::emulated_nccl
+
+#endif  // COMMPOOL_SRC_EMULATOR_NCCL_HOST_FAILURE_H_
