@@ -12,6 +12,7 @@
 #include <set>
 
 #include "src/backing/backing.h"
+#include "src/base/host_reserve.h"
 
 namespace commpool::internal {
 
@@ -56,8 +57,8 @@ class Territory : public Segment {
   AddressRange range_;
   const CUdeviceptr range_address_;
   const uint64_t range_bytes_;
-  std::map<CUdeviceptr, Page> pages_;
-  std::set<int> peers_;
+  ReservedMap<CUdeviceptr, Page> pages_;
+  ReservedSet<int> peers_;
 };
 
 }  // namespace commpool::internal

@@ -15,7 +15,7 @@ using namespace commpool::internal;
 namespace {
 
 Status StoreAddress(const Result<CUdeviceptr>& address, void** pointer) {
-  if (!address.ok()) return address.status();
+  if (!address.ok()) return StatusOf(address);
   *pointer = reinterpret_cast<void*>(*address);
   return Status();
 }

@@ -2,34 +2,39 @@
 #ifndef COMMPOOL_SRC_C_API_BOUNDARY_H_
 #define COMMPOOL_SRC_C_API_BOUNDARY_H_
 
-#include <exception>
+#include <memory>
 #include <optional>
-#include <string>
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
+#include "src/base/host_reserve.h"
 #include "src/c_api/process_runtime.h"
 
 namespace commpool::internal {
 
 // Keeps the message for commpool_last_error and returns the code.
-commpool_status Report(const Status& status);
+commpool_status Report(const Status& status) noexcept;
 
 const char* LastErrorMessage();
 
+// The same for the exception that is being handled.
+commpool_status ReportException() noexcept;
+
 inline Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
 
-// Runs `body`, which returns a Status; an exception is our bug or the system's memory running out, and becomes a code.
-// For what needs no runtime; all else enters by the functions below.
+// Runs `body`, which returns a Status; an exception is our bug or the host's memory running out, and becomes a code.
+// For what needs no runtime; all else enters by the functions below. No body begins where the reserve is low: what it
+// changes could not be ended.
 template <typename Body>
 commpool_status Guarded(Body body) noexcept {
   try {
+    if (!HostReserve::Fill()) return Report(Status(StatusCode::kOutOfMemory, kNoHostMemory));
     const Status status = body();
     return status.ok() ? COMMPOOL_OK : Report(status);
-  } catch (const std::exception& exception) {
-    return Report(Status(StatusCode::kInternal, std::string("exception: ") + exception.what()));
   } catch (...) {
-    return Report(Status(StatusCode::kInternal, "unknown exception"));
+    return ReportException();
   }
 }
 
@@ -61,11 +66,17 @@ commpool_status WithPool(commpool_pool handle, Body body) noexcept {
   });
 }
 
+// A result's failure as it is: a sequence of calls may have noted it by now.
+template <typename Value>
+Status StatusOf(const Result<Value>& result) {
+  return Insist([&] { return result.status(); });
+}
+
 // Writes a result's value, where there is one, to a caller's place.
 template <typename Value, typename Output>
 Status Store(const Result<Value>& result, Output* output) {
   if (result.ok()) *output = *result;
-  return result.status();
+  return StatusOf(result);
 }
 
 }  // namespace commpool::internal

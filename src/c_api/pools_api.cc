@@ -1,6 +1,8 @@
 // The C ABI: calls for one pool, or for the pools of several ranks at once.
 #include <algorithm>
 #include <functional>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -33,10 +35,11 @@ commpool_status ForPools(const commpool_pool* pools, size_t count, const PoolCal
 // The counts are written where every pool's call succeeded.
 commpool_status CountForPools(const commpool_pool* pools, size_t count,
                               const std::function<Result<uint64_t>(Pool&)>& call, uint64_t* output) {
-  std::vector<uint64_t> counts(count, 0);
+  const std::unique_ptr<uint64_t[]> counts(new (std::nothrow) uint64_t[count]());
+  if (counts == nullptr) return Report(Status(StatusCode::kOutOfMemory, kNoHostMemory));
   const commpool_status status =
       ForPools(pools, count, [&](Pool& pool, size_t place) -> Status { return Store(call(pool), &counts[place]); });
-  if (status == COMMPOOL_OK && output != nullptr) std::copy(counts.begin(), counts.end(), output);
+  if (status == COMMPOOL_OK && output != nullptr) std::copy_n(counts.get(), count, output);
   return status;
 }
 
@@ -71,7 +74,7 @@ Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, siz
     }
     requests.push_back({.configuration = ParsePoolOptions(one), .home = ParseHome(one)});
   }
-  Result<std::vector<PoolHandle>> made = CreatePools(runtime, requests);
+  Result<std::vector<PoolHandle>> made = CreatePools(runtime, std::move(requests));
   if (made.ok()) std::copy(made->begin(), made->end(), pools);
   return made.status();
 }

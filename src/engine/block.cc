@@ -4,7 +4,7 @@
 
 namespace commpool::internal::engine {
 
-void AddUse(std::vector<Use>& uses, const Use& use) {
+void AddUse(Uses& uses, const Use& use) {
   if (uses.empty()) {
     uses.push_back(use);
     return;
@@ -13,13 +13,13 @@ void AddUse(std::vector<Use>& uses, const Use& use) {
   if (place == uses.end() || *place != use) uses.insert(place, use);
 }
 
-void UniteUses(std::vector<Use>& uses, const std::vector<Use>& others) {
+void UniteUses(Uses& uses, const Uses& others) {
   for (const Use& use : others) AddUse(uses, use);
 }
 
-std::vector<StreamUse> WaitsOf(const std::vector<Use>& uses, StreamKey stream) {
+ReservedVector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream) {
   if (uses.size() == 1 && uses.front().stream == stream) return {};
-  std::vector<StreamUse> waits;
+  ReservedVector<StreamUse> waits;
   for (const Use& use : uses) {
     if (use.stream == stream) continue;
     // Ascending: a stream's use without a fence stands before those with one.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/placement_history.h"
 #include "src/engine/types.h"
 
@@ -37,6 +38,9 @@ enum class BlockState : uint8_t {
   kLeaving,         // free pages, claimed by a growth
 };
 
+// Of one block.
+using Uses = ReservedVector<Use>;
+
 struct Block {
   HeapSegment* segment = nullptr;
   Block* previous = nullptr;  // neighbours in address order
@@ -51,7 +55,7 @@ struct Block {
   Part part = kCommonPart;
   BlockState state = BlockState::kFree;
   bool stream_over = false;  // the stream was forgotten while the block was live: its key may mean another now
-  std::vector<Use> uses;     // ascending, no two equal
+  Uses uses;                 // ascending, no two equal
 };
 
 // Whether the block's addresses have no memory.
@@ -81,12 +85,12 @@ inline bool IsPending(const Block& block) {
 }
 
 // Keep `uses` ascending and without duplicates.
-void AddUse(std::vector<Use>& uses, const Use& use);
-void UniteUses(std::vector<Use>& uses, const std::vector<Use>& others);
+void AddUse(Uses& uses, const Use& use);
+void UniteUses(Uses& uses, const Uses& others);
 
 // The uses that `stream` must wait for before it touches the memory: its own work is in order already, and waiting for
 // all of another stream's work covers that stream's fences.
-std::vector<StreamUse> WaitsOf(const std::vector<Use>& uses, StreamKey stream);
+ReservedVector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream);
 
 }  // namespace commpool::internal::engine
 

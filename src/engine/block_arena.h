@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 
 namespace commpool::internal::engine {
@@ -21,7 +22,7 @@ class BlockArena {
 
   // Keeps the capacity of its list of uses for the next.
   void Recycle(Block* block) {
-    std::vector<Use> uses = std::move(block->uses);
+    Uses uses = std::move(block->uses);
     uses.clear();
     *block = Block();
     block->uses = std::move(uses);
@@ -29,8 +30,8 @@ class BlockArena {
   }
 
  private:
-  std::deque<Block> blocks_;
-  std::vector<Block*> spare_;
+  ReservedDeque<Block> blocks_;
+  ReservedVector<Block*> spare_;
 };
 
 }  // namespace commpool::internal::engine

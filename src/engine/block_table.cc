@@ -36,7 +36,7 @@ void BlockTable::Erase(Address address) {
 }
 
 void BlockTable::Grow() {
-  std::vector<Entry> old = std::exchange(entries_, std::vector<Entry>(2 * entries_.size()));
+  ReservedVector<Entry> old = std::exchange(entries_, ReservedVector<Entry>(2 * entries_.size()));
   --shift_;
   count_ = 0;
   for (const Entry& entry : old) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 
 namespace commpool::internal::engine {
@@ -43,8 +44,8 @@ class BlockTable {
   size_t Next(size_t place) const { return (place + 1) & (entries_.size() - 1); }
   void Grow();
 
-  std::vector<Entry> entries_;  // a power of two, at most half of them full
-  int shift_ = 58;              // 64 - log2 of their number
+  ReservedVector<Entry> entries_;  // a power of two, at most half of them full
+  int shift_ = 58;                 // 64 - log2 of their number
   uint64_t count_ = 0;
 };
 

@@ -69,7 +69,7 @@ void CachingEngine::DeviceIdle(Moment moment) { ledger_.DeviceIdle(moment); }
 
 void CachingEngine::ForgetStream(StreamKey stream) { ledger_.ForgetStream(stream); }
 
-std::vector<Fence> CachingEngine::PendingFences() const { return ledger_.PendingFences(); }
+ReservedVector<Fence> CachingEngine::PendingFences() const { return ledger_.PendingFences(); }
 
 SegmentIndex CachingEngine::AddSegment(const SegmentRange& range, Space space) {
   return ledger_.AddSegment(range, space);
@@ -99,7 +99,7 @@ Part CachingEngine::PartOf(Address address) const {
   return block == nullptr || block->state != BlockState::kLive ? kCommonPart : block->part;
 }
 
-std::vector<StreamKey> CachingEngine::StreamsInUse() const {
+ReservedVector<StreamKey> CachingEngine::StreamsInUse() const {
   std::set<StreamKey> streams;
   for (const auto& [index, segment] : ledger_.heap().segments()) {
     for (const Block* block = segment->first; block != nullptr; block = block->next) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/engine/engine.h"
 #include "src/engine/free_index.h"
 #include "src/engine/ledger.h"
@@ -57,12 +58,12 @@ class CachingEngine : public Engine {
   void DeviceIdle(Moment moment) override;
   void StreamIdle(StreamKey stream, Moment moment) { ledger_.StreamIdle(stream, moment); }
   // The streams that may still use free memory.
-  std::vector<StreamKey> StreamsInUse() const;
+  ReservedVector<StreamKey> StreamsInUse() const;
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream) override;
   // Fences that have not passed, oldest first: also those whose blocks were handed out since, so that the pool gives
   // their events back.
-  std::vector<Fence> PendingFences() const override;
+  ReservedVector<Fence> PendingFences() const override;
   // Whether there are any: one load.
   bool HasPendingFences() const override { return ledger_.HasPendingFences(); }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -26,7 +27,7 @@ class Engine {
   // The fence's event has completed: its uses are over.
   virtual void FencePassed(Fence fence) = 0;
   // Fences that have not passed, oldest first.
-  virtual std::vector<Fence> PendingFences() const = 0;
+  virtual ReservedVector<Fence> PendingFences() const = 0;
   // Whether there are any: one load.
   virtual bool HasPendingFences() const = 0;
   // The device was synchronised after `moment` = Now(): nobody uses a block that was freed before it.

@@ -108,8 +108,9 @@ void ExpandableEngine::Settle(const Expansion& expansion) {
   settle_made(std::numeric_limits<Address>::max());
 }
 
-void ExpandableEngine::Unclaim(const Expansion& expansion) {
-  for (const PageMove& move : expansion.moves) {
+void ExpandableEngine::Unclaim(const Expansion& expansion, size_t first_move) {
+  for (size_t index = first_move; index < expansion.moves.size(); ++index) {
+    const PageMove& move = expansion.moves[index];
     ledger().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kFree);
   }
   for (const SegmentRange& range : expansion.arriving) {
@@ -123,9 +124,9 @@ void ExpandableEngine::Lose(const PageMove& move) {
   ledger().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
 }
 
-std::vector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
+ReservedVector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
   ledger().Wake();
-  std::vector<SegmentRange> claimed;
+  ReservedVector<SegmentRange> claimed;
   uint64_t together = 0;
   for (auto page = pages_.rbegin(); page != pages_.rend() && together < bytes; ++page) {
     const SegmentRange range{page->first, page->second};

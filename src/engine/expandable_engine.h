@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/caching_engine.h"
 #include "src/engine/expansion.h"
 
@@ -36,14 +37,14 @@ class ExpandableEngine final : public CachingEngine {
   void Claim(const Expansion& expansion);
   // The pages are where the plan wants them: free memory, used by nobody.
   void Settle(const Expansion& expansion);
-  // Nothing was changed: pages and addresses are as before Claim.
-  void Unclaim(const Expansion& expansion);
+  // Nothing was changed: pages and addresses are as before Claim. Moves before `first_move` are lost ones.
+  void Unclaim(const Expansion& expansion, size_t first_move = 0);
   // A page that was claimed is lost to the pool: its old addresses, and those that waited for it, have no memory.
   void Lose(const PageMove& move);
 
   // Free pages that nobody uses, until about `bytes` are together, the highest addresses first: claimed, to be given
   // back.
-  std::vector<SegmentRange> ClaimIdlePages(uint64_t bytes);
+  ReservedVector<SegmentRange> ClaimIdlePages(uint64_t bytes);
   void RemovePage(const SegmentRange& page);
   void UnclaimPage(const SegmentRange& page);
 

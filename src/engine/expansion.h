@@ -9,12 +9,13 @@
 #include <map>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/heap.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
 
-using Pages = std::map<Address, uint64_t>;  // address -> bytes
+using Pages = ReservedMap<Address, uint64_t>;  // address -> bytes
 
 // Which free pages may move.
 enum class Donors {

@@ -46,13 +46,13 @@ bool FenceBook::Links(Fence fence, Block* block) const {
   return found != fences_.end() && found->second.blocks.contains(block);
 }
 
-std::vector<Fence> FenceBook::Pending(Moment until) const {
-  std::vector<std::pair<Moment, Fence>> ordered;
+ReservedVector<Fence> FenceBook::Pending(Moment until) const {
+  ReservedVector<std::pair<Moment, Fence>> ordered;
   for (const auto& [fence, entry] : fences_) {
     if (entry.added <= until) ordered.emplace_back(entry.added, fence);
   }
   std::sort(ordered.begin(), ordered.end());
-  std::vector<Fence> pending;
+  ReservedVector<Fence> pending;
   pending.reserve(ordered.size());
   for (const auto& [added, fence] : ordered) pending.push_back(fence);
   return pending;

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 #include "src/engine/types.h"
 
@@ -38,7 +39,7 @@ class FenceBook {
   uint64_t links() const { return links_; }
 
   // Oldest first: all of them, or those added up to the moment.
-  std::vector<Fence> Pending(Moment until = kAllTime) const;
+  ReservedVector<Fence> Pending(Moment until = kAllTime) const;
 
  private:
   // Most blocks were used by their own stream alone, which needs none.
@@ -53,9 +54,9 @@ class FenceBook {
 
   struct Entry {
     Moment added = 0;
-    std::set<Block*> blocks;
+    ReservedSet<Block*> blocks;
   };
-  std::map<Fence, Entry> fences_;
+  ReservedMap<Fence, Entry> fences_;
   uint64_t links_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/sorted_blocks.h"
 #include "src/engine/types.h"
 
@@ -84,7 +85,7 @@ class FreeIndex {
     UseClass use_class;
     std::unique_ptr<SortedBlocks<Rank>> blocks;
   };
-  using Classes = std::vector<Class>;  // ascending, few
+  using Classes = ReservedVector<Class>;  // ascending, few
 
   static UseClass ClassOf(const Block& block);
   static size_t MemoPlace(const UseClass& use_class) {

@@ -173,10 +173,12 @@ void Heap::Open(Block* block) {
   Settle(block);
 }
 
-Block* Heap::ChangeUses(Block* block, const std::function<void(std::vector<Use>&)>& change) {
+void Heap::LeaveToChange(Block* block) {
   COMMPOOL_CHECK(block->state != BlockState::kLive, "the uses of a live block are its allocation's");
   Leave(block);
-  change(block->uses);
+}
+
+Block* Heap::EnterChanged(Block* block) {
   if (policy_ != MergePolicy::kAlways) NoteMoreFree(block->segment->space);
   if (block->state == BlockState::kFree) return Settle(block);
   Enter(block);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 #include "src/engine/block_arena.h"
 #include "src/engine/block_table.h"
@@ -53,7 +54,12 @@ class Heap {
   void Open(Block* block);
 
   // Changes the uses of a block that is not live, then merges it where it is free: the block that holds it now.
-  Block* ChangeUses(Block* block, const std::function<void(std::vector<Use>&)>& change);
+  template <typename Change>
+  Block* ChangeUses(Block* block, Change change) {
+    LeaveToChange(block);
+    change(block->uses);
+    return EnterChanged(block);
+  }
 
   // Free neighbours that this stream may take at once, or nobody uses any more, become one: the stream's.
   void Unify(StreamKey stream);
@@ -81,7 +87,8 @@ class Heap {
   uint64_t alignment() const { return alignment_; }
   MergePolicy policy() const { return policy_; }
   uint64_t pending_bytes() const { return pending_bytes_; }
-  const std::map<SegmentIndex, std::unique_ptr<HeapSegment>>& segments() const { return segments_; }
+  using Segments = ReservedMap<SegmentIndex, std::unique_ptr<HeapSegment>>;
+  const Segments& segments() const { return segments_; }
   const FreeIndex& free_index() const { return free_index_; }
   FreeIndex& free_index() { return free_index_; }
   const RestingBlocks& resting() const { return resting_; }
@@ -115,6 +122,9 @@ class Heap {
   // one of these takes it out first.
   void Enter(Block* block);
   void Leave(Block* block);
+  // The two halves of ChangeUses.
+  void LeaveToChange(Block* block);
+  Block* EnterChanged(Block* block);
 
   // Neighbours that the predicate accepts become one.
   template <typename Usable>
@@ -131,7 +141,7 @@ class Heap {
   uint64_t alignment_;
   MergePolicy policy_;
   BlockArena arena_;
-  std::map<SegmentIndex, std::unique_ptr<HeapSegment>> segments_;
+  Segments segments_;
   PageMap page_map_;
   BlockTable starts_;
   RestingBlocks resting_;

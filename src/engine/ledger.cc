@@ -88,7 +88,7 @@ bool Ledger::AttachFence(Address address, StreamKey stream, Fence fence) {
   if (block == nullptr || block->state == BlockState::kLive) return false;
   const Use debt{stream, kNoFence, address};
   if (!std::binary_search(block->uses.begin(), block->uses.end(), debt)) return false;
-  block = heap_.ChangeUses(block, [&](std::vector<Use>& uses) {
+  block = heap_.ChangeUses(block, [&](Uses& uses) {
     std::erase(uses, debt);
     AddUse(uses, {stream, fence, kNobody});
   });
@@ -107,11 +107,27 @@ Status Ledger::RecordStream(Address address, StreamKey stream) {
 void Ledger::FencePassed(Fence fence) {
   // Each change takes one block out of the fence's list, and may merge it with others of the list.
   while (Block* block = heap_.fences().AnyBlock(fence)) {
-    heap_.ChangeUses(block, [&](std::vector<Use>& uses) {
-      std::erase_if(uses, [&](const Use& use) { return use.fence == fence; });
-    });
+    heap_.ChangeUses(block,
+                     [&](Uses& uses) { std::erase_if(uses, [&](const Use& use) { return use.fence == fence; }); });
   }
   heap_.fences().Remove(fence);
+}
+
+template <typename Over>
+void Ledger::DropUses(Over over) {
+  for (const auto& [index, segment] : heap_.segments()) {
+    for (Block* block = segment->first; block != nullptr;) {
+      const bool closed = !IsFreeMemory(*block);
+      const auto dropped = [&](const Use& use) { return over(*block, use) && !(closed && use.owed()); };
+      if (block->state == BlockState::kLive || std::none_of(block->uses.begin(), block->uses.end(), dropped)) {
+        block = block->next;
+        continue;
+      }
+      // Looked at again: it may have merged with the next one, whose uses it then has.
+      block = heap_.ChangeUses(block, [&](Uses& uses) { std::erase_if(uses, dropped); });
+    }
+  }
+  heap_.free_index().DropEmptyClasses();
 }
 
 void Ledger::DeviceIdle(Moment moment) {
@@ -132,22 +148,6 @@ void Ledger::ForgetStream(StreamKey stream) {
       if (block->stream == stream) block->stream_over = true;
     }
   }
-}
-
-void Ledger::DropUses(const std::function<bool(const Block&, const Use&)>& over) {
-  for (const auto& [index, segment] : heap_.segments()) {
-    for (Block* block = segment->first; block != nullptr;) {
-      const bool closed = !IsFreeMemory(*block);
-      const auto dropped = [&](const Use& use) { return over(*block, use) && !(closed && use.owed()); };
-      if (block->state == BlockState::kLive || std::none_of(block->uses.begin(), block->uses.end(), dropped)) {
-        block = block->next;
-        continue;
-      }
-      // Looked at again: it may have merged with the next one, whose uses it then has.
-      block = heap_.ChangeUses(block, [&](std::vector<Use>& uses) { std::erase_if(uses, dropped); });
-    }
-  }
-  heap_.free_index().DropEmptyClasses();
 }
 
 SegmentIndex Ledger::AddSegment(const SegmentRange& range, Space space) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/engine/heap.h"
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
@@ -71,7 +72,7 @@ class Ledger {
   void StreamIdle(StreamKey stream, Moment moment);
   void ForgetStream(StreamKey stream);
   bool HasPendingFences() const { return !heap_.fences().empty(); }
-  std::vector<Fence> PendingFences() const { return heap_.fences().Pending(); }
+  ReservedVector<Fence> PendingFences() const { return heap_.fences().Pending(); }
 
   SegmentIndex AddSegment(const SegmentRange& range, Space space);
   // REQUIRES: IsIdle(segment).
@@ -110,7 +111,8 @@ class Ledger {
 
  private:
   // Drops the uses of freed blocks that are over; a closed block keeps those that owe a fence.
-  void DropUses(const std::function<bool(const Block&, const Use&)>& over);
+  template <typename Over>
+  void DropUses(Over over);
   void CountSegment(int change);
 
   Heap heap_;

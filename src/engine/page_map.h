@@ -7,6 +7,7 @@
 
 #include <map>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -27,7 +28,7 @@ class PageMap {
     uint64_t bytes = 0;
     HeapSegment* segment = nullptr;
   };
-  std::map<Address, Entry> ranges_;  // by first address
+  ReservedMap<Address, Entry> ranges_;  // by first address
 };
 
 }  // namespace commpool::internal::engine

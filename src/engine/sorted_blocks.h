@@ -12,13 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 
 namespace commpool::internal::engine {
 
 // Key: a value with operator<, different for each block.
 template <typename Key>
-class SortedBlocks {
+class SortedBlocks : public MadeFromReserve {
  public:
   struct Entry {
     Key key;
@@ -93,7 +94,7 @@ class SortedBlocks {
   }
 
  private:
-  struct Array {
+  struct Array : MadeFromReserve {
     std::array<Entry, kMost> entries;
     size_t count = 0;
 
@@ -142,9 +143,9 @@ class SortedBlocks {
     lasts_[index + 1] = upper.last();
   }
 
-  std::vector<std::unique_ptr<Array>> arrays_;  // none is empty
-  std::vector<Key> lasts_;                      // the last key of each
-  std::unique_ptr<Array> spare_;                // one that became empty
+  ReservedVector<std::unique_ptr<Array>> arrays_;  // none is empty
+  ReservedVector<Key> lasts_;                      // the last key of each
+  std::unique_ptr<Array> spare_;                   // one that became empty
   uint64_t count_ = 0;
 };
 

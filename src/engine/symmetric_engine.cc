@@ -67,7 +67,7 @@ void SymmetricEngine::DeviceIdle(Moment moment) { ledger_.DeviceIdle(moment); }
 
 void SymmetricEngine::ForgetStream(StreamKey stream) { ledger_.ForgetStream(stream); }
 
-std::vector<Fence> SymmetricEngine::PendingFences() const { return ledger_.PendingFences(); }
+ReservedVector<Fence> SymmetricEngine::PendingFences() const { return ledger_.PendingFences(); }
 
 std::vector<Sequence> SymmetricEngine::LocallyFreed() const {
   std::vector<Sequence> freed;
@@ -78,7 +78,7 @@ std::vector<Sequence> SymmetricEngine::LocallyFreed() const {
 }
 
 void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
-  std::vector<Sequence> ascending = sequences;
+  ReservedVector<Sequence> ascending(sequences.begin(), sequences.end());
   std::sort(ascending.begin(), ascending.end());
   for (const Sequence sequence : ascending) {
     const auto found = deferred_.find(sequence);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/engine/engine.h"
 #include "src/engine/ledger.h"
 #include "src/engine/sequence_log.h"
@@ -49,7 +50,7 @@ class SymmetricEngine final : public Engine {
   void DeviceIdle(Moment moment) override;
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream) override;
-  std::vector<Fence> PendingFences() const override;
+  ReservedVector<Fence> PendingFences() const override;
   // Whether there are any: one load.
   bool HasPendingFences() const override { return ledger_.HasPendingFences(); }
 
@@ -91,7 +92,7 @@ class SymmetricEngine final : public Engine {
   Ledger ledger_;
   SequenceLog log_;
   Sequence next_sequence_ = 0;
-  std::map<Sequence, Block*> deferred_;  // this rank's frees that wait for the others
+  ReservedMap<Sequence, Block*> deferred_;  // this rank's frees that wait for the others
 };
 
 }  // namespace commpool::internal::engine

@@ -20,10 +20,10 @@ ThreadCache::ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>&
   }
 }
 
-std::vector<CachedBlock> ThreadCache::Remove(uint64_t keep_bytes) {
-  std::vector<CachedBlock> removed;
+ReservedVector<CachedBlock> ThreadCache::Remove(uint64_t keep_bytes) {
+  ReservedVector<CachedBlock> removed;
   for (SizeClass size_class = kSizeClasses; size_class-- > 0 && cached_bytes_ > keep_bytes;) {
-    std::vector<CachedBlock>& bin = bins_[size_class].blocks;
+    ReservedVector<CachedBlock>& bin = bins_[size_class].blocks;
     const uint64_t bytes = ClassBytes(size_class);
     while (!bin.empty() && cached_bytes_ > keep_bytes) {
       removed.push_back(bin.back());
@@ -36,16 +36,16 @@ std::vector<CachedBlock> ThreadCache::Remove(uint64_t keep_bytes) {
   return removed;
 }
 
-std::vector<CachedBlock> ThreadCache::TakeDownTo(uint64_t share) {
+ReservedVector<CachedBlock> ThreadCache::TakeDownTo(uint64_t share) {
   if (!lock_.Lock()) return {};
-  std::vector<CachedBlock> removed = Remove(share == 0 ? 0 : cached_bytes_ / share);
+  ReservedVector<CachedBlock> removed = Remove(share == 0 ? 0 : cached_bytes_ / share);
   lock_.Unlock();
   return removed;
 }
 
-std::vector<CachedBlock> ThreadCache::Close() {
+ReservedVector<CachedBlock> ThreadCache::Close() {
   if (!lock_.Lock()) return {};
-  std::vector<CachedBlock> removed = Remove(0);
+  ReservedVector<CachedBlock> removed = Remove(0);
   lock_.Close();
   return removed;
 }

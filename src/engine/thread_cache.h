@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/base/owner_lock.h"
 #include "src/engine/block_word.h"
 #include "src/engine/types.h"
@@ -91,11 +92,11 @@ class alignas(128) ThreadCache {
   }
 
   // Anybody's; these wait for the owner's short moments.
-  std::vector<CachedBlock> TakeAll() { return TakeDownTo(0); }
+  ReservedVector<CachedBlock> TakeAll() { return TakeDownTo(0); }
   // Half of what there is, the largest first: what a full cache gives back to its pool.
-  std::vector<CachedBlock> TakeHalf() { return TakeDownTo(2); }
+  ReservedVector<CachedBlock> TakeHalf() { return TakeDownTo(2); }
   // Takes all and refuses everything from now on.
-  std::vector<CachedBlock> Close();
+  ReservedVector<CachedBlock> Close();
   bool closed() const { return lock_.closed(); }
   CacheStatistics Statistics() const { return Pause(*this).Statistics(); }
 
@@ -119,14 +120,14 @@ class alignas(128) ThreadCache {
  private:
   // The blocks of one size class: the last that came goes first.
   struct Bin {
-    std::vector<CachedBlock> blocks;
+    ReservedVector<CachedBlock> blocks;
     uint64_t taken = 0;        // all-time
     uint64_t block_bytes = 0;  // of the class: computing it costs more than reading it
   };
 
   // What is beyond cached_bytes_ / share, the largest first; everything where share is 0.
-  std::vector<CachedBlock> TakeDownTo(uint64_t share);
-  std::vector<CachedBlock> Remove(uint64_t keep_bytes);
+  ReservedVector<CachedBlock> TakeDownTo(uint64_t share);
+  ReservedVector<CachedBlock> Remove(uint64_t keep_bytes);
 
   mutable OwnerLock lock_;
   const std::atomic<bool>& broken_;

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "src/base/host_reserve.h"
+
 namespace commpool::internal::engine {
 
 using Address = uint64_t;
@@ -65,7 +67,7 @@ struct StreamUse {
 struct Served {
   Address address = 0;
   uint64_t bytes = 0;  // of the block: the request, rounded up
-  std::vector<StreamUse> waits;
+  ReservedVector<StreamUse> waits;
 };
 
 // Nothing free fits: add a segment of at least this many bytes and ask again.
@@ -80,7 +82,7 @@ using Outcome = std::variant<Served, Grow>;
 struct Freed {
   uint64_t bytes = 0;
   uint64_t requested = 0;  // when the block was served
-  std::vector<StreamKey> streams_to_fence;
+  ReservedVector<StreamKey> streams_to_fence;
 };
 
 // Current, highest and all-time figures of one quantity.

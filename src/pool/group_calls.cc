@@ -1,27 +1,27 @@
 #include "src/pool/group_calls.h"
 
 #include <algorithm>
-#include <exception>
-#include <map>
+#include <future>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
+#include "src/base/host_reserve.h"
 #include "src/driver/handles.h"
 
 namespace commpool::internal {
 
 namespace {
 
-Status Caught(const std::exception& exception) {
-  return Status(StatusCode::kInternal, std::string("exception: ") + exception.what());
-}
-
 // Where the device cannot be had the call itself says why.
-Status RunOn(Runtime& runtime, int device, const std::function<Status()>& part) {
-  Result<std::shared_ptr<DeviceState>> state = runtime.devices().Get(device);
+template <typename Part>
+Status RunOn(Runtime& runtime, int device, Part part) {
+  Result<std::shared_ptr<DeviceState>> state = Insist([&] { return runtime.devices().Get(device); });
   if (!state.ok()) return part();
   ContextGuard current(runtime.driver(), (*state)->context());
   const std::optional<RelaxedCapture> relaxed = runtime.Relax();
@@ -31,22 +31,24 @@ Status RunOn(Runtime& runtime, int device, const std::function<Status()>& part) 
 // part(0) to part(count - 1), each on a thread of its own.
 Status RunTogether(size_t count, const std::function<Status(size_t)>& part) {
   std::vector<Status> statuses(count);
-  const auto run = [&](size_t place) {
-    try {
-      statuses[place] = part(place);
-    } catch (const std::exception& exception) {
-      statuses[place] = Caught(exception);
-    }
-  };
+  const auto run = [&](size_t place) { statuses[place] = Attempt([&] { return part(place); }); };
   std::vector<std::thread> threads;
-  for (size_t place = 0; place < count; ++place) {
-    try {
-      threads.emplace_back(run, place);
-    } catch (const std::exception& exception) {  // no thread to be had: its rank does not come, and the others hear it
-      statuses[place] = Caught(exception);
-    }
+  threads.reserve(count);
+  // No rank begins before all have a thread: the others would wait for one that never comes.
+  std::promise<bool> ready;
+  const std::shared_future<bool> all_here = ready.get_future().share();
+  Status started;
+  for (size_t place = 0; place < count && started.ok(); ++place) {
+    started = Attempt([&] {
+      threads.emplace_back([&, place] {
+        if (all_here.get()) run(place);
+      });
+      return Status();
+    });
   }
+  ready.set_value(started.ok());
   for (std::thread& thread : threads) thread.join();
+  if (!started.ok()) return started;
   for (Status& status : statuses) {
     if (!status.ok()) return std::move(status);
   }
@@ -54,19 +56,19 @@ Status RunTogether(size_t count, const std::function<Status(size_t)>& part) {
 }
 
 // Pools with one home form a group, where they are more than one.
-void Bind(const std::vector<std::shared_ptr<Pool>>& pools) {
-  std::map<uint64_t, std::vector<Pool*>> by_home;
+void Bind(const ReservedVector<std::shared_ptr<Pool>>& pools) {
+  ReservedMap<uint64_t, ReservedVector<Pool*>> by_home;
   for (const std::shared_ptr<Pool>& pool : pools) {
     if (pool->home_id() != 0) by_home[pool->home_id()].push_back(pool.get());
   }
   for (const auto& [home, members] : by_home) {
     if (members.size() < 2) continue;
-    const auto group = std::make_shared<const PoolGroup>(members.size());
+    const auto group = std::allocate_shared<const PoolGroup>(ReservedAllocator<PoolGroup>(), members.size());
     for (Pool* member : members) member->Join(group);
   }
 }
 
-Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
+Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   std::set<const Pool*> seen;
   for (const std::shared_ptr<Pool>& pool : pools) {
     if (!seen.insert(pool.get()).second) {
@@ -83,11 +85,11 @@ Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
   return Status();
 }
 
-Result<std::vector<std::shared_ptr<Pool>>> Find(Runtime& runtime, const std::vector<PoolHandle>& handles) {
+Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, const std::vector<PoolHandle>& handles) {
   Status status = runtime.RefuseForkedChild();
   if (!status.ok()) return status;
   if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
-  std::vector<std::shared_ptr<Pool>> pools;
+  ReservedVector<std::shared_ptr<Pool>> pools;
   for (const PoolHandle handle : handles) {
     Result<std::shared_ptr<Pool>> pool = runtime.pools().Find(handle);
     if (!pool.ok()) return pool.status();
@@ -98,20 +100,20 @@ Result<std::vector<std::shared_ptr<Pool>>> Find(Runtime& runtime, const std::vec
 
 }  // namespace
 
-Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<PoolRequest>& requests) {
+Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests) {
   std::vector<PoolHandle> handles(requests.size(), 0);
   Status status = runtime.RefuseForkedChild();
   if (status.ok() && requests.empty()) status = Status(StatusCode::kInvalidArgument, "a call for no pool");
   if (!status.ok()) return status;
   status = RunTogether(requests.size(), [&](size_t place) -> Status {
-    const PoolRequest& request = requests[place];
+    PoolRequest& request = requests[place];
     if (!request.configuration.ok()) {
       const Status& why = request.configuration.status();
       return request.home ? runtime.RefusePool(*request.home, why) : why;
     }
-    const PoolConfiguration& configuration = *request.configuration;
+    PoolConfiguration& configuration = *request.configuration;
     return RunOn(runtime, configuration.backing.placement.device, [&]() -> Status {
-      Result<PoolHandle> made = runtime.CreatePool(configuration);
+      Result<PoolHandle> made = runtime.CreatePool(std::move(configuration));
       if (made.ok()) handles[place] = *made;
       return made.status();
     });
@@ -122,7 +124,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<
     }
     return status;
   }
-  Result<std::vector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
+  Result<ReservedVector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
   if (!pools.ok()) return pools.status();
   Bind(*pools);
   return handles;
@@ -130,7 +132,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<
 
 Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
               const std::function<Status(Pool&, size_t)>& call) {
-  Result<std::vector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
+  Result<ReservedVector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
   if (!pools.ok()) return pools.status();
   Status status = CheckComplete(*pools);
   if (!status.ok()) return status;

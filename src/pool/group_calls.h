@@ -26,7 +26,7 @@ struct PoolRequest {
 
 // All of them, or none. The pools of one home that come out of one call belong together: a collective call that the
 // same thread makes for only some of them is refused.
-Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, const std::vector<PoolRequest>& requests);
+Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests);
 
 // Runs call(pool, its place) for each pool at the same time. Returns the first failure in the order of the pools.
 // kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that belongs to one of them.

@@ -27,7 +27,7 @@ Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   return address;
 }
 
-void Pool::TakeBack(const std::vector<engine::CachedBlock>& blocks) {
+void Pool::TakeBack(const ReservedVector<engine::CachedBlock>& blocks) {
   if (blocks.empty()) return;
   parts_->blocks.TakeBack(blocks);
   mode_->AfterFree();

@@ -51,7 +51,7 @@ class Pool final : public BlockOwner {
   Status RecordStream(CUdeviceptr address, StreamKey stream) override {
     return parts_->blocks.RecordStream(address, stream);
   }
-  void TakeBack(const std::vector<engine::CachedBlock>& blocks) override;
+  void TakeBack(const ReservedVector<engine::CachedBlock>& blocks) override;
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
   Status WaitForDevice() { return parts_->blocks.WaitForDevice(); }
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
 #include "src/driver/device_info.h"
 #include "src/pool/growing/expandable_grower.h"
 #include "src/pool/growing/fixed_grower.h"
@@ -103,35 +105,51 @@ Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int dev
   return Status();
 }
 
+struct UnopenedPool {
+  std::shared_ptr<Pool> pool;
+  SymmetricMode* symmetric;  // the pool's
+  Status readiness;
+};
+
+Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                                  PoolConfiguration configuration, const Communicator& home) {
+  Result<Ingredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
+  if (!ingredients.ok()) return ingredients.status();
+  Status readiness = WhyNotSymmetric(*ingredients->backing, home, ingredients->basis.device->device());
+  std::unique_ptr<engine::SymmetricEngine> made =
+      MakeSymmetricEngine(ingredients->basis.configuration, ingredients->granularity());
+  auto [parts, engine] = Assemble(std::move(*ingredients), RegistrationKind::kWindow, std::move(made));
+  auto mode = std::make_unique<SymmetricMode>(*parts, *engine, home);
+  SymmetricMode* const symmetric = mode.get();
+  std::shared_ptr<Pool> pool = Pool::Make(std::move(parts), std::move(mode));
+  return UnopenedPool{std::move(pool), symmetric, std::move(readiness)};
+}
+
 // Bad options of one rank must not hang the others, so what can fail is put into the first agreement. Only a rank
 // without a usable communicator has no way to tell the others.
 Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                                 PoolConfiguration configuration) {
-  Result<Communicator> home = DescribeCommunicator(driver, configuration.home, configuration.deadline_ms);
+  // A rank that left here would be waited for by the others.
+  Result<Communicator> home =
+      Insist([&] { return DescribeCommunicator(driver, configuration.home, configuration.deadline_ms); });
   if (!home.ok()) return home.status();
-  Result<std::shared_ptr<DeviceState>> home_device = devices.Get(home->device);
+  Result<std::shared_ptr<DeviceState>> home_device = Insist([&] { return devices.Get(home->device); });
   if (!home_device.ok()) return home_device.status();
   Result<std::unique_ptr<AgreementChannel>> channel =
       OpenChannel(driver, (*home_device)->context(), runtime.links, *home, configuration);
   if (channel.ok()) home->lost = (*channel)->lost_ranks();
   if (!channel.ok()) return channel.status();
 
-  Result<Ingredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
-  if (!ingredients.ok()) {
+  Result<UnopenedPool> made =
+      Attempt([&] { return MakeUnopened(driver, devices, runtime, std::move(configuration), *home); });
+  if (!made.ok()) {
     Intent refusal{.call = CollectiveCall::kCreate};
-    refusal.readiness = ingredients.status();
+    refusal.readiness = made.status();
     return TellRefusal(**channel, refusal);
   }
-  const Status readiness = WhyNotSymmetric(*ingredients->backing, *home, ingredients->basis.device->device());
-  std::unique_ptr<engine::SymmetricEngine> made =
-      MakeSymmetricEngine(ingredients->basis.configuration, ingredients->granularity());
-  auto [parts, engine] = Assemble(std::move(*ingredients), RegistrationKind::kWindow, std::move(made));
-  auto mode = std::make_unique<SymmetricMode>(*parts, *engine, *home, std::move(*channel));
-  SymmetricMode& symmetric = *mode;
-  std::shared_ptr<Pool> pool = Pool::Make(std::move(parts), std::move(mode));
-  Status opened = symmetric.Open(readiness);
+  Status opened = made->symmetric->Open(std::move(*channel), made->readiness);
   if (!opened.ok()) return opened;
-  return pool;
+  return std::move(made->pool);
 }
 
 }  // namespace

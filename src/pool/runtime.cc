@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "src/base/host_failure.h"
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/graph_handles.h"
@@ -37,7 +38,9 @@ Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& p
 }  // namespace
 
 Runtime::Runtime(std::shared_ptr<const Driver> driver)
-    : driver_(std::move(driver)), devices_(*driver_), parts_(*driver_), stream_devices_(*driver_) {}
+    : driver_(std::move(driver)), devices_(*driver_), parts_(*driver_), stream_devices_(*driver_) {
+  static_cast<void>(HostReserve::Fill());
+}
 
 Runtime::~Runtime() {
   parts_.caches.CloseAll();
@@ -92,7 +95,7 @@ Status Runtime::DestroyPool(PoolHandle handle) {
   if (!status.ok()) return status;
   pool = parts_.pools.Remove(handle);
   if (!pool.ok()) return pool.status();  // another thread was faster
-  (*pool)->Destroy();
+  AttemptInVain([&] { (*pool)->Destroy(); });
   return Status();
 }
 

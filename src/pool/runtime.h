@@ -15,6 +15,7 @@
 
 #include "commpool/status.h"
 #include "src/base/fork_guard.h"
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/driver/graph_handles.h"
 #include "src/driver/loader.h"
@@ -101,7 +102,7 @@ class Runtime {
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  std::map<CaptureHandle, OpenCapture> captures_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<CaptureHandle, OpenCapture> captures_ COMMPOOL_GUARDED_BY(mutex_);
   // 0 where there is none yet.
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };

@@ -14,6 +14,7 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/pool/pool.h"
 
@@ -86,7 +87,7 @@ class ScopeTable {
 
   mutable Mutex mutex_{LockRank::kPoolTable};
   ScopeHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  std::map<ScopeHandle, Entry> open_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<ScopeHandle, Entry> open_ COMMPOOL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> shared_scopes_{0};  // of streams and of the process: 0 lets Route skip the lock
 };
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "src/base/host_patience.h"
 #include "src/registration/divergence.h"
 #include "src/registration/intent_comparison.h"
 #include "src/registration/rank_names.h"
@@ -32,7 +33,8 @@ Decision DecideOnIntents(const std::vector<std::string>& contents, const ClaimJu
 // One more round: rank 0 and the rank that differs from it send their last calls, and all hear the first difference.
 Status TraceDisagreement(AgreementChannel& channel, uint64_t other_rank, const CallHistory& history) {
   const auto rank = static_cast<uint64_t>(channel.rank());
-  const std::string mine = rank == 0 || rank == other_rank ? Encode(history.LastCalls()) : std::string();
+  const std::string mine =
+      Insist([&] { return rank == 0 || rank == other_rank ? Encode(history.LastCalls()) : std::string(); });
   const Result<Verdict> verdict = channel.Decide(
       mine, "tracing the first differing call", [&](const std::vector<std::string>& contents) -> Decision {
         return {.common = NameFirstDifferingCall(contents[0], contents[other_rank], other_rank)};
@@ -64,17 +66,17 @@ Decision DecideOnOutcomes(const std::vector<std::string>& contents, const std::s
 Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history,
                              const ClaimJudge& judge) {
   const Result<Verdict> heard =
-      channel.Decide(Encode(mine), Name(mine.call),
+      channel.Decide(Insist([&] { return Encode(mine); }), Insist([&] { return std::string(Name(mine.call)); }),
                      [&](const std::vector<std::string>& contents) { return DecideOnIntents(contents, judge); });
   if (!heard.ok()) return heard.status();
-  const std::optional<IntentVerdict> verdict = DecodeVerdict(heard->common);
+  std::optional<IntentVerdict> verdict = Insist([&] { return DecodeVerdict(heard->common); });
   if (!verdict) return Unreadable(0, "decision");
   if (!verdict->failure.ok()) {
     if (verdict->diverged) history.NoteDivergence(verdict->failure);
     return verdict->failure;
   }
   if (verdict->traced_rank != 0) return TraceDisagreement(channel, verdict->traced_rank, history);
-  return verdict->agreed;
+  return std::move(verdict->agreed);
 }
 
 Status TellRefusal(AgreementChannel& channel, const Intent& mine) {
@@ -85,14 +87,19 @@ Status TellRefusal(AgreementChannel& channel, const Intent& mine) {
 }
 
 Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step) {
-  WireWriter writer;
-  Write(writer, mine);
+  const std::string told = Insist([&] {
+    WireWriter writer;
+    Write(writer, mine);
+    return writer.Take();
+  });
   const Result<Verdict> heard = channel.Decide(
-      writer.Take(), step, [&](const std::vector<std::string>& contents) { return DecideOnOutcomes(contents, step); });
+      told, step, [&](const std::vector<std::string>& contents) { return DecideOnOutcomes(contents, step); });
   if (!heard.ok()) return heard.status();
-  WireReader reader(heard->common);
-  Status outcome = ReadStatus(reader);
-  return reader.ok() ? outcome : Unreadable(0, "decision");
+  return Insist([&] {
+    WireReader reader(heard->common);
+    Status outcome = ReadStatus(reader);
+    return reader.ok() ? outcome : Unreadable(0, "decision");
+  });
 }
 
 }  // namespace commpool::internal

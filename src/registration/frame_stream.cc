@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "src/base/host_patience.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -18,7 +20,10 @@ bool MayGoOn(int error) { return error == EAGAIN || error == EWOULDBLOCK || erro
 
 }  // namespace
 
-void FrameStream::Queue(const Frame& frame) { AppendTo(unsent_, frame); }
+void FrameStream::Queue(const Frame& frame) {
+  Insist([&] { unsent_.reserve(unsent_.size() + kFrameHeaderBytes + frame.contents.size()); });
+  AppendTo(unsent_, frame);
+}
 
 void FrameStream::SendSome() {
   size_t sent = 0;
@@ -32,29 +37,33 @@ void FrameStream::SendSome() {
 
 void FrameStream::EndSending() { shutdown(descriptor(), SHUT_WR); }
 
-std::vector<Frame> FrameStream::ReceiveSome() {
+ReservedVector<Frame> FrameStream::ReceiveSome() {
   std::array<char, 1 << 14> piece;
   size_t received = 0;
   while (ended_.empty() && received < kMostAtOnce) {
     const ssize_t count = recv(descriptor(), piece.data(), piece.size(), MSG_DONTWAIT);
     if (count < 0 && MayGoOn(errno)) break;
     if (count <= 0) {
-      ended_ = count == 0 ? "the peer closed" : strerror(errno);
+      const char* const why = count == 0 ? "the peer closed" : strerror(errno);
+      Insist([&] { ended_ = why; });
       break;
     }
-    received_.append(piece.data(), static_cast<size_t>(count));
+    Insist([&] { received_.append(piece.data(), static_cast<size_t>(count)); });
     received += static_cast<size_t>(count);
   }
   return TakeFrames();
 }
 
-std::vector<Frame> FrameStream::TakeFrames() {
-  std::vector<Frame> frames;
+ReservedVector<Frame> FrameStream::TakeFrames() {
+  ReservedVector<Frame> frames;
   size_t begin = 0;
   FrameFault fault = FrameFault::kNone;
-  while (std::optional<Frame> frame = TakeFrame(received_, begin, fault)) frames.push_back(std::move(*frame));
+  const auto take = [&] { return Insist([&] { return TakeFrame(received_, begin, fault); }); };
+  while (std::optional<Frame> frame = take()) frames.push_back(std::move(*frame));
   received_.erase(0, begin);
-  if (fault != FrameFault::kNone && ended_.empty()) ended_ = "it sent what is no frame";
+  if (fault != FrameFault::kNone && ended_.empty()) {
+    Insist([&] { ended_ = "it sent what is no frame"; });
+  }
   return frames;
 }
 

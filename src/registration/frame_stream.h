@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/base/socket.h"
 #include "src/registration/frame.h"
 
@@ -30,12 +31,12 @@ class FrameStream {
   void EndSending();
 
   // The frames that are complete now.
-  std::vector<Frame> ReceiveSome();
+  ReservedVector<Frame> ReceiveSome();
   // Why nothing more comes; empty while the connection works.
   const std::string& ended() const { return ended_; }
 
  private:
-  std::vector<Frame> TakeFrames();
+  ReservedVector<Frame> TakeFrames();
 
   Connection connection_;
   std::string unsent_;

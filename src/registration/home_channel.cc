@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/host_patience.h"
 #include "src/registration/introduction.h"
 #include "src/registration/link_channel.h"
 #include "src/registration/link_opening.h"
@@ -19,7 +20,7 @@ namespace {
 // Sends `mine` to all and returns everybody's.
 Result<std::vector<Introduction>> ExchangeOverHome(const Driver& driver, const Communicator& home,
                                                    const Introduction& mine, uint64_t deadline_ms) {
-  const std::string sent(reinterpret_cast<const char*>(&mine), sizeof(mine));
+  const std::string sent = Insist([&] { return std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)); });
   Result<std::vector<std::string>> received =
       GatherOver(driver, home, sent,
                  {.call = "create",
@@ -55,7 +56,8 @@ Result<std::unique_ptr<AgreementChannel>> OpenHomeChannel(const Driver& driver, 
   };
   const std::shared_ptr<HomeLink> existing = links.Find(home);
   std::optional<Listener> listener;  // also where rank 0 has a link: the others may have none
-  Introduction mine = Introduce(home.rank, listener);
+  // A rank that left here would be waited for in NCCL's call.
+  Introduction mine = Insist([&] { return Introduce(home.rank, listener); });
   if (existing != nullptr) {
     mine.link = existing->id();
     mine.next_channel = existing->next_channel();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/host_patience.h"
 #include "src/registration/link_watcher.h"
 
 namespace commpool::internal {
@@ -70,7 +71,7 @@ void HomeLink::Break() {
   const std::lock_guard lock(mutex_);
   for (Peer& peer : peers_) {
     if (peer.ended.empty()) input_.Remove(peer.stream.descriptor());
-    peer.ended = "this rank broke the link";
+    Insist([&] { peer.ended = "this rank broke the link"; });
     peer.stream.EndSending();
   }
   changed_.notify_all();
@@ -90,9 +91,9 @@ void HomeLink::NoteSilentRanks(std::chrono::milliseconds unwatched) {
     peer.heard += unwatched;
     const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
     if (!peer.ended.empty() || peer.goodbye || silent < silence_ + peer.patience) continue;
-    const std::string how = "it was silent for " + std::to_string(silent.count()) + " ms";
+    std::string how = Insist([&] { return "it was silent for " + std::to_string(silent.count()) + " ms"; });
     NoteLost(RankOf(index), how);
-    peer.ended = how;
+    peer.ended = std::move(how);
     input_.Remove(peer.stream.descriptor());
   }
   changed_.notify_all();
@@ -107,16 +108,21 @@ std::shared_ptr<Mailbox> HomeLink::OpenChannel(uint64_t number, std::chrono::mil
   const std::lock_guard lock(mutex_);
   next_channel_ = std::max(next_channel_, number + 1);
   silence_ = std::min(silence_, std::max(deadline, kShortestSilence));
-  std::shared_ptr<Mailbox>& mailbox = mailboxes_[number];  // what came early is there
-  if (mailbox == nullptr) mailbox = std::make_shared<Mailbox>(ranks());
-  return mailbox;
+  MailboxOf(number);  // what came early is there
+  return mailboxes_[number];
+}
+
+Mailbox& HomeLink::MailboxOf(uint64_t channel) {
+  std::shared_ptr<Mailbox>& mailbox = mailboxes_[channel];
+  if (mailbox == nullptr) mailbox = std::allocate_shared<Mailbox>(ReservedAllocator<Mailbox>(), ranks());
+  return *mailbox;
 }
 
 void HomeLink::EndChannel(uint64_t number, const std::string& why) {
   const std::lock_guard lock(mutex_);
   mailboxes_.erase(number);
   for (size_t index = 0; index < peers_.size(); ++index) {
-    QueueFor(index, {.kind = FrameKind::kLeft, .channel = number, .contents = why});
+    QueueFor(index, Insist([&] { return Frame{.kind = FrameKind::kLeft, .channel = number, .contents = why}; }));
   }
 }
 
@@ -141,7 +147,7 @@ void HomeLink::ReadNow() {
 void HomeLink::ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline) {
   someone_reads_ = true;
   lock.unlock();
-  std::vector<Arrival> arrivals = Read(deadline);
+  ReservedVector<Arrival> arrivals = Read(deadline);
   lock.lock();
   Take(std::move(arrivals));
   someone_reads_ = false;
@@ -153,17 +159,17 @@ void HomeLink::WithLock(const std::function<void()>& part) {
   part();
 }
 
-std::vector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
-  std::vector<Arrival> arrivals;
+ReservedVector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
+  ReservedVector<Arrival> arrivals;
   for (const size_t index : input_.Wait(deadline)) {
     FrameStream& stream = peers_[index].stream;
     Arrival& arrival = arrivals.emplace_back(Arrival{index, stream.ReceiveSome(), {}});
-    arrival.ended = stream.ended();
+    Insist([&] { arrival.ended = stream.ended(); });
   }
   return arrivals;
 }
 
-void HomeLink::Take(std::vector<Arrival> arrivals) {
+void HomeLink::Take(ReservedVector<Arrival> arrivals) {
   for (Arrival& arrival : arrivals) {
     Peer& peer = peers_[arrival.index];
     const int from = RankOf(arrival.index);
@@ -174,11 +180,10 @@ void HomeLink::Take(std::vector<Arrival> arrivals) {
     for (Frame& frame : arrival.frames) TakeFrame(from, std::move(frame));
     if (peer.stream.has_unsent()) QueueFor(arrival.index, {});
     if (arrival.ended.empty() || !peer.ended.empty()) continue;
-    peer.ended = arrival.ended;
+    peer.ended = std::move(arrival.ended);
     input_.Remove(peer.stream.descriptor());
-    if (!peer.goodbye) {
-      NoteLost(from, "its connection ended (" + peer.stream.peer() + ": " + arrival.ended + ")");
-    }
+    if (peer.goodbye) continue;
+    NoteLost(from, Insist([&] { return "its connection ended (" + peer.stream.peer() + ": " + peer.ended + ")"; }));
   }
 }
 
@@ -203,21 +208,22 @@ void HomeLink::TakeFrame(int from, Frame frame) {
   }
   const auto found = mailboxes_.find(frame.channel);
   if (found == mailboxes_.end() && frame.channel < next_channel_) return;  // it has ended here
-  std::shared_ptr<Mailbox>& mailbox = mailboxes_[frame.channel];
-  if (mailbox == nullptr) mailbox = std::make_shared<Mailbox>(ranks());
+  Mailbox& mailbox = MailboxOf(frame.channel);
   if (frame.kind == FrameKind::kLeft) {
-    mailbox->left.emplace(from, frame.contents);
+    mailbox.left.emplace(from, std::move(frame.contents));
   } else if (frame.kind == FrameKind::kBackground) {
-    mailbox->background.push_back({from, std::move(frame.contents)});
+    mailbox.background.push_back({from, std::move(frame.contents)});
   } else {
-    mailbox->PutRound(from, std::move(frame));
+    mailbox.PutRound(from, std::move(frame));
   }
 }
 
 void HomeLink::NoteLost(int lost, const std::string& how) {
   lost_ranks_->Note(lost, how);
   for (size_t index = 0; rank() == 0 && index < peers_.size(); ++index) {
-    QueueFor(index, {.kind = FrameKind::kLost, .sequence = static_cast<uint64_t>(lost), .contents = how});
+    QueueFor(index, Insist([&] {
+               return Frame{.kind = FrameKind::kLost, .sequence = static_cast<uint64_t>(lost), .contents = how};
+             }));
   }
   WakeWatcher();
   input_.Wake();

@@ -43,7 +43,7 @@ struct LinkTraffic {
 
 class HomeLink {
  public:
-  // Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0. kInternal where the system has no
+  // Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0. kOutOfMemory where the system has no
   // descriptor or thread left.
   static Result<std::shared_ptr<HomeLink>> Make(const HomeLinkOptions& options, std::vector<Connection> connections);
   // Says goodbye. What was sent before arrives.
@@ -101,7 +101,7 @@ class HomeLink {
   };
   struct Arrival {
     size_t index;
-    std::vector<Frame> frames;
+    ReservedVector<Frame> frames;
     std::string ended;
   };
 
@@ -112,16 +112,17 @@ class HomeLink {
   // As the one reader: lets go of the lock while it waits, at most until the deadline. REQUIRES: nobody reads.
   void ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline);
   // As the reader, without the lock: what has come until the deadline.
-  std::vector<Arrival> Read(Deadline deadline);
+  ReservedVector<Arrival> Read(Deadline deadline);
   // Of the watcher.
   void Beat();
   // Time in which this process did not run itself is no silence of others.
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
   // The rest is under the lock.
-  void Take(std::vector<Arrival> arrivals);
+  void Take(ReservedVector<Arrival> arrivals);
   void TakeFrame(int rank, Frame frame);
   void QueueFor(size_t index, const Frame& frame);
   void NoteLost(int rank, const std::string& how);
+  Mailbox& MailboxOf(uint64_t channel);
 
   const HomeLinkOptions options_;
   const std::shared_ptr<LostRanks> lost_ranks_ = std::make_shared<LostRanks>();
@@ -133,7 +134,7 @@ class HomeLink {
   bool someone_reads_ = false;  // and owns the receiving side of the streams
   std::vector<Peer> peers_;
   uint64_t next_channel_ = 1;
-  std::map<uint64_t, std::shared_ptr<Mailbox>> mailboxes_;
+  ReservedMap<uint64_t, std::shared_ptr<Mailbox>> mailboxes_;
   std::chrono::milliseconds silence_;
   LinkTraffic traffic_;
 

@@ -1,8 +1,11 @@
 #include "src/registration/link_channel.h"
 
+#include <functional>
 #include <optional>
 #include <utility>
 
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
 #include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
@@ -14,6 +17,14 @@ using std::chrono::milliseconds;
 
 // The others wait this much longer than rank 0, so that its verdict arrives first.
 constexpr milliseconds kVerdictGrace{1000};
+
+// Nothing where bytes are missing.
+std::optional<Verdict> Read(const std::string& contents) {
+  WireReader reader(contents);
+  Verdict verdict{reader.Text()};
+  verdict.single = reader.Text();
+  return reader.ok() ? std::make_optional(std::move(verdict)) : std::nullopt;
+}
 
 milliseconds Since(Deadline moment) {
   return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - moment);
@@ -32,22 +43,25 @@ class LinkLine : public BackgroundLine {
   void Send(const std::string& message) override {
     const int last = link_->rank() == 0 ? link_->ranks() - 1 : 0;
     for (int to = link_->rank() == 0 ? 1 : 0; to <= last; ++to) {
-      link_->Send(to, {.kind = FrameKind::kBackground, .channel = number_, .contents = message});
+      link_->Send(
+          to, Insist([&] { return Frame{.kind = FrameKind::kBackground, .channel = number_, .contents = message}; }));
     }
   }
   std::vector<BackgroundMessage> Receive() override {
     std::vector<BackgroundMessage> messages;
-    link_->WithLock([&] {
+    const auto take = [&] {
       messages.assign(std::make_move_iterator(mailbox_->background.begin()),
                       std::make_move_iterator(mailbox_->background.end()));
       mailbox_->background.clear();
-    });
+    };
+    link_->WithLock([&] { Insist(take); });
     return messages;
   }
   bool HasGone(int rank) override {
     bool left = false;
-    link_->WithLock([&] { left = mailbox_->left.count(rank) != 0; });
-    return left || !link_->WhyGone(rank).empty();
+    const auto look = [&] { left = mailbox_->left.count(rank) != 0; };
+    link_->WithLock(std::ref(look));
+    return left || Insist([&] { return !link_->WhyGone(rank).empty(); });
   }
 
  private:
@@ -65,7 +79,9 @@ LinkChannel::LinkChannel(std::shared_ptr<HomeLink> link, uint64_t number, millis
       deadline_(deadline),
       mailbox_(link_->OpenChannel(number, deadline)) {}
 
-LinkChannel::~LinkChannel() { link_->EndChannel(number_, "it has ended its pool"); }
+LinkChannel::~LinkChannel() {
+  link_->EndChannel(number_, Insist([] { return std::string("it has ended its pool"); }));
+}
 
 std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
   return std::make_unique<LinkLine>(link_, number_, mailbox_);
@@ -73,12 +89,18 @@ std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
 
 Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
   if (!failure_.ok()) return failure_.under(step + ": the channel failed before");
+  Insist([&] { last_step_.reserve(step.size()); });
   ++sequence_;
   begun_ = std::chrono::steady_clock::now();
-  Result<Verdict> verdict = rank() == 0 ? Lead(mine, step, decide) : Follow(mine, step);
-  if (!verdict.ok()) failure_ = verdict.status();
+  std::optional<Verdict> verdict;
+  failure_ = Attempt([&]() -> Status {
+    Result<Verdict> round = rank() == 0 ? Lead(mine, step, decide) : Follow(mine, step);
+    if (round.ok()) verdict = std::move(*round);
+    return Insist([&] { return round.status(); });
+  });
   last_step_ = step;
-  return verdict;
+  if (!failure_.ok()) return failure_;
+  return std::move(*verdict);
 }
 
 Status LinkChannel::Trouble() const {
@@ -101,26 +123,32 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
   link_->ReadNow();  // a rank that has spoken may have given up since
   Deadline deadline = begun_ + deadline_;
   milliseconds late{0};
-  link_->WithLock([&] {
+  const auto look = [&] {
     if (mailbox_->ranks_heard == 0) return;
     deadline = std::min(deadline, mailbox_->first_came + deadline_);
     late = Since(mailbox_->first_came);
-  });
+  };
+  link_->WithLock(std::ref(look));
   if (late > deadline_) {  // the others have given this round up, or are about to
     return Status(StatusCode::kDeadlineExceeded,
                   "missing: rank 0: it came " + std::to_string(late.count()) + " ms after another rank");
   }
-  std::vector<std::optional<Frame>> heard;
+  ReservedVector<std::optional<Frame>> heard;
   Status trouble;
-  static_cast<void>(link_->Await(deadline, [&] {
-    trouble = Trouble();
+  const auto done = [&] {
+    trouble = Insist([&] { return Trouble(); });
     if (trouble.ok() && mailbox_->ranks_heard < others) return false;
     heard = mailbox_->TakeRound();
     return true;
-  }));
+  };
+  static_cast<void>(link_->Await(deadline, std::ref(done)));
   if (!trouble.ok()) return trouble;
   if (heard.empty()) link_->WithLock([&] { heard = mailbox_->TakeRound(); });
-  std::vector<std::string> contents = {mine};
+  std::vector<std::string> contents = Insist([&] {
+    std::vector<std::string> all(others + 1);
+    all[0] = mine;
+    return all;
+  });
   std::string missing;
   for (size_t other = 1; other <= others; ++other) {
     std::optional<Frame>& frame = heard[other];
@@ -129,7 +157,7 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
       return Status(StatusCode::kDisagreement, RankName(other) + " is at step " + std::to_string(frame->sequence) +
                                                    ", rank 0 at " + std::to_string(sequence_));
     }
-    contents.push_back(frame ? std::move(frame->contents) : std::string());
+    if (frame) contents[other] = std::move(frame->contents);
   }
   if (!missing.empty()) return Status(StatusCode::kDeadlineExceeded, "missing: " + missing);
   return contents;
@@ -147,7 +175,9 @@ std::vector<Frame> LinkChannel::FramesOf(const Decision& decision) const {
 }
 
 void LinkChannel::TellAll(const Status& failure) {
-  const Frame frame{FrameKind::kDecision, failure.code(), number_, sequence_, failure.message()};
+  const Frame frame = Insist([&] {
+    return Frame{FrameKind::kDecision, failure.code(), number_, sequence_, failure.message()};
+  });
   for (int other = 1; other < ranks(); ++other) link_->Send(other, frame);
 }
 
@@ -156,12 +186,12 @@ Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& st
   Status failure = contents.status();
   Decision decision;
   if (contents.ok()) {
-    decision = decide(*contents);
+    decision = Insist([&] { return decide(*contents); });
     // Once it begins to go out this rank is bound by it: what is lost from then on is said in the next round.
-    failure = link_->SendToAll(FramesOf(decision), [this] { return Trouble(); });
+    failure = link_->SendToAll(Insist([&] { return FramesOf(decision); }), [this] { return Trouble(); });
   }
   if (!failure.ok()) {
-    failure = Failure(step, failure);
+    failure = Insist([&] { return Failure(step, failure); });
     TellAll(failure);
     return failure;
   }
@@ -170,17 +200,18 @@ Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& st
 }
 
 Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& step) {
-  link_->Send(0, {FrameKind::kSaid, StatusCode::kOk, number_, sequence_, mine});
+  link_->Send(0, Insist([&] { return Frame{FrameKind::kSaid, StatusCode::kOk, number_, sequence_, mine}; }));
   std::optional<Frame> frame;
   Status trouble;
-  const bool heard = link_->Await(begun_ + deadline_ + kVerdictGrace, [&] {
+  const auto done = [&] {
     if (mailbox_->ranks_heard != 0) {
       frame = std::move(mailbox_->TakeRound()[0]);
       return true;
     }
-    trouble = Trouble();
+    trouble = Insist([&] { return Trouble(); });
     return !trouble.ok();
-  });
+  };
+  const bool heard = link_->Await(begun_ + deadline_ + kVerdictGrace, std::ref(done));
   if (!heard) {
     const std::string why = "rank 0: no answer before the deadline";
     link_->Send(0, {.kind = FrameKind::kLeft, .channel = number_, .contents = step + " was given up: " + why});
@@ -192,11 +223,9 @@ Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& 
     return Failure(step, Status(StatusCode::kDisagreement, "rank 0 is at step " + std::to_string(frame->sequence) +
                                                                ", this rank at " + std::to_string(sequence_)));
   }
-  WireReader reader(frame->contents);
-  Verdict verdict{reader.Text()};
-  verdict.single = reader.Text();
-  if (!reader.ok()) return Failure(step, Status(StatusCode::kInternal, "rank 0 sent too few bytes"));
-  return verdict;
+  std::optional<Verdict> verdict = Insist([&] { return Read(frame->contents); });
+  if (!verdict) return Failure(step, Status(StatusCode::kInternal, "rank 0 sent too few bytes"));
+  return std::move(*verdict);
 }
 
 }  // namespace commpool::internal

@@ -5,6 +5,9 @@
 #include <chrono>
 #include <system_error>
 
+#include "src/base/host_failure.h"
+#include "src/base/host_reserve.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -44,7 +47,7 @@ Status LinkWatcher::Start() {
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error& error) {
-    return Status(StatusCode::kInternal, std::string("the watcher of the ranks cannot start: ") + error.what());
+    return Status(StatusCode::kOutOfMemory, std::string("the watcher of the ranks cannot start: ") + error.what());
   }
   return Status();
 }
@@ -66,10 +69,17 @@ void LinkWatcher::RemoveWork(uint64_t channel) {
 }
 
 void LinkWatcher::Run() {
+  // Where the host has no memory for long nothing is watched any more: rounds still read what comes, and end at their
+  // deadlines.
+  AttemptInVain([&] { WatchUntilTheEnd(); });
+}
+
+void LinkWatcher::WatchUntilTheEnd() {
   Clock::time_point looked = Clock::now();
   Clock::time_point beat = looked - kBeat;
   while (!ending_.load(std::memory_order_acquire)) {
     static_cast<void>(ends_.Wait(Clock::now() + kTick));
+    static_cast<void>(HostReserve::Fill());
     link_.ReadNow();
     const Clock::time_point now = Clock::now();
     // A process that was stopped finds its peers silent, and was itself the silent one.
@@ -82,7 +92,7 @@ void LinkWatcher::Run() {
     }
     {
       const std::lock_guard lock(mutex_);
-      for (const auto& [channel, work] : work_) work();
+      for (const auto& [channel, work] : work_) AttemptInVain(work);
     }
     link_.lost_ranks()->CallListeners();
   }

@@ -40,6 +40,7 @@ class LinkWatcher {
   LinkWatcher(HomeLink& link, ReadinessSet ends) : link_(link), ends_(std::move(ends)) {}
 
   void Run();
+  void WatchUntilTheEnd();
 
   HomeLink& link_;
   ReadinessSet ends_;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "src/base/host_patience.h"
 #include "src/registration/rank_names.h"
 
 namespace commpool::internal {
@@ -17,7 +18,7 @@ Status LostRanks::status() const {
 void LostRanks::Note(int rank, const std::string& how) {
   std::lock_guard lock(mutex_);
   if (any()) return;
-  how_ = how;
+  Insist([&] { how_ = how; });
   when_ = std::chrono::steady_clock::now();
   first_.store(rank, std::memory_order_release);
 }

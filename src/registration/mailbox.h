@@ -4,13 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/base/socket.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/frame.h"
@@ -20,27 +18,27 @@ namespace commpool::internal {
 struct Mailbox {
   // Of rounds: on rank 0 what the others said, by rank; on the others rank 0's decisions, in place 0. There may be
   // several, for rank 0 tells at once of a next round that cannot be.
-  std::vector<std::deque<Frame>> rounds;
+  ReservedVector<ReservedDeque<Frame>> rounds;
   size_t ranks_heard = 0;
   Deadline first_came;  // the first of them
 
-  std::map<int, std::string> left;  // ranks that use the channel no more, and why
-  std::deque<BackgroundMessage> background;
+  ReservedMap<int, std::string> left;  // ranks that use the channel no more, and why
+  ReservedDeque<BackgroundMessage> background;
 
   explicit Mailbox(int ranks) : rounds(static_cast<size_t>(ranks)) {}
 
   void PutRound(int rank, Frame frame) {
-    std::deque<Frame>& heard = rounds[static_cast<size_t>(rank)];
+    ReservedDeque<Frame>& heard = rounds[static_cast<size_t>(rank)];
     if (ranks_heard == 0) first_came = std::chrono::steady_clock::now();
     if (heard.empty()) ++ranks_heard;
     heard.push_back(std::move(frame));
   }
   // The first of each rank, by rank.
-  std::vector<std::optional<Frame>> TakeRound() {
-    std::vector<std::optional<Frame>> first(rounds.size());
+  ReservedVector<std::optional<Frame>> TakeRound() {
+    ReservedVector<std::optional<Frame>> first(rounds.size());
     ranks_heard = 0;
     for (size_t rank = 0; rank < rounds.size(); ++rank) {
-      std::deque<Frame>& heard = rounds[rank];
+      ReservedDeque<Frame>& heard = rounds[rank];
       if (heard.empty()) continue;
       first[rank] = std::move(heard.front());
       heard.pop_front();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/host_patience.h"
 #include "src/registration/domain.h"
 #include "src/registration/intent.h"
 #include "src/registration/rank_names.h"
@@ -100,13 +101,15 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<Met>& all) {
   return communicators;
 }
 
+// Changes nothing where the host has no memory: it is asked again then.
 Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) {
   Decision decision;
+  DomainTable after = domains;
   const Result<std::vector<Met>> all = DecodeAll(contents);
   const Result<std::vector<Members>> communicators =
       all.ok() ? CommunicatorsOf(*all) : Result<std::vector<Members>>(all.status());
   if (communicators.ok()) {
-    for (const std::optional<uint64_t>& number : domains.Add(*communicators)) {
+    for (const std::optional<uint64_t>& number : after.Add(*communicators)) {
       WireWriter writer;
       if (number) writer.Number(*number);
       decision.single.push_back(writer.Take());
@@ -115,6 +118,7 @@ Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) 
   WireWriter writer;
   Write(writer, communicators.status());
   decision.common = writer.Take();
+  domains = std::move(after);
   return decision;
 }
 
@@ -123,12 +127,15 @@ Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) 
 Result<std::optional<uint64_t>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine,
                                                DomainTable& domains) {
   const Result<Verdict> verdict =
-      channel.Decide(Encode(mine, channel.rank()), "meeting on a communicator",
+      channel.Decide(Insist([&] { return Encode(mine, channel.rank()); }),
+                     Insist([] { return std::string("meeting on a communicator"); }),
                      [&](const std::vector<std::string>& contents) { return Decide(contents, domains); });
   if (!verdict.ok()) return verdict.status();
-  WireReader common(verdict->common);
-  const Status status = ReadStatus(common);
-  if (!common.ok()) return Disagreement("rank 0 sent an unreadable list of communicators");
+  const Status status = Insist([&] {
+    WireReader common(verdict->common);
+    const Status told = ReadStatus(common);
+    return common.ok() ? told : Disagreement("rank 0 sent an unreadable list of communicators");
+  });
   if (!status.ok()) return status;
   if (verdict->single.empty()) return std::optional<uint64_t>();
   return std::optional<uint64_t>(WireReader(verdict->single).Number());

@@ -32,7 +32,9 @@ epoll_event EventOf(Interest interest, uint64_t tag) {
 }
 
 Status SystemFailure(const char* call) {
-  return Status(StatusCode::kInternal, std::string(call) + ": " + strerror(errno));
+  const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOSPC;
+  return Status(none_left ? StatusCode::kOutOfMemory : StatusCode::kInternal,
+                std::string(call) + ": " + strerror(errno));
 }
 
 }  // namespace
@@ -64,10 +66,10 @@ void ReadinessSet::Remove(int descriptor) {
 // Writing fails only where the counter is full: then nobody has looked yet, and somebody will.
 void ReadinessSet::Wake() { static_cast<void>(eventfd_write(wake_.get(), 1)); }
 
-std::vector<size_t> ReadinessSet::Wait(Deadline deadline) {
+ReservedVector<size_t> ReadinessSet::Wait(Deadline deadline) {
   std::array<epoll_event, 256> events;
   const int count = epoll_wait(set_.get(), events.data(), static_cast<int>(events.size()), PollWait(deadline));
-  std::vector<size_t> tags;
+  ReservedVector<size_t> tags;
   for (int index = 0; index < count; ++index) {
     const uint64_t tag = events[static_cast<size_t>(index)].data.u64;
     if (tag != kWakeTag) {

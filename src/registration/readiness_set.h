@@ -6,10 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "commpool/status.h"
 #include "src/base/file_descriptor.h"
+#include "src/base/host_reserve.h"
 #include "src/base/socket.h"
 
 namespace commpool::internal {
@@ -22,7 +22,7 @@ enum class Interest {
 
 class ReadinessSet {
  public:
-  // kInternal where the system has no descriptor left.
+  // kOutOfMemory where the system has no descriptor left.
   static Result<ReadinessSet> Make();
 
   // `tag` comes back where the descriptor is ready.
@@ -34,7 +34,7 @@ class ReadinessSet {
   void Wake();
 
   // The tags that are ready; none where the deadline passed or it was woken.
-  std::vector<size_t> Wait(Deadline deadline);
+  ReservedVector<size_t> Wait(Deadline deadline);
 
  private:
   ReadinessSet(FileDescriptor set, FileDescriptor wake) : set_(std::move(set)), wake_(std::move(wake)) {}

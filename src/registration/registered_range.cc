@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "src/base/host_patience.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 
@@ -52,7 +53,10 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
                                       UnfinishedRange* unfinished) {
   ContextGuard keep_current(driver);
   HearLastWords(driver);
-  auto range = std::make_unique<RegisteredRange>(RegisteredRange{.kind = kind, .address = address, .bytes = bytes});
+  // The other ranks are on their way into NCCL's call.
+  auto range = Insist([&] {
+    return std::make_unique<RegisteredRange>(RegisteredRange{.kind = kind, .address = address, .bytes = bytes});
+  });
   const auto act = kind == RegistrationKind::kWindow ? RegisterWindow : RegisterLocal;
   const Status status = act(driver, communicator, deadline_ms, *range);
   if (status.ok()) return *range;

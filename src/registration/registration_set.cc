@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
 #include "src/base/log.h"
 
 namespace commpool::internal {
@@ -16,9 +18,9 @@ RegistrationSet::~RegistrationSet() {
   for (const Communicator& communicator : Communicators()) Forget(communicator.handle);
 }
 
-std::vector<Communicator> RegistrationSet::Communicators() const {
+ReservedVector<Communicator> RegistrationSet::Communicators() const {
   MutexLock lock(mutex_);
-  std::vector<Communicator> communicators;
+  ReservedVector<Communicator> communicators;
   for (const Member& member : members_) communicators.push_back(member.communicator);
   return communicators;
 }
@@ -43,6 +45,8 @@ bool RegistrationSet::Lacks(ncclComm_t communicator, uint32_t index) const {
 }
 
 Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
+  // Before NCCL knows the segment, while the other ranks are on their way into its call.
+  if (kind_ == RegistrationKind::kWindow) Insist([&] { windows_.MakeRoom(); });
   UnfinishedRange unfinished;
   Result<RegisteredRange> range =
       RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
@@ -75,7 +79,8 @@ void RegistrationSet::RememberUnfinished(ncclComm_t communicator, Unfinished unf
   }
 }
 
-std::vector<RegistrationSet::Unfinished> RegistrationSet::TakeUnfinished(ncclComm_t communicator, Communicator* known) {
+ReservedVector<RegistrationSet::Unfinished> RegistrationSet::TakeUnfinished(ncclComm_t communicator,
+                                                                            Communicator* known) {
   MutexLock lock(mutex_);
   for (Member& member : members_) {
     if (member.communicator.handle != communicator) continue;
@@ -137,10 +142,10 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
                          [](uint64_t number, const Member& member) { return number < member.communicator.number; });
     members_.insert(place, Member{.communicator = communicator});
   }
-  std::vector<uint32_t> made;
+  ReservedVector<uint32_t> made;
   for (const SegmentToRegister& segment : segments) {
     if (!Lacks(communicator.handle, segment.index)) continue;
-    Status status = RegisterOne(communicator, segment);
+    Status status = Attempt([&] { return RegisterOne(communicator, segment); });
     if (!status.ok()) {
       for (const uint32_t index : made) static_cast<void>(DeregisterOne(communicator, index));
       // Whoever gives the communicator up ends what NCCL has not finished there.
@@ -155,18 +160,18 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
 Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
   for (const Communicator& communicator : Communicators()) {
     if (!Lacks(communicator.handle, segment.index)) continue;
-    Status status = RegisterOne(communicator, segment);
+    Status status = Attempt([&] { return RegisterOne(communicator, segment); });
     if (!status.ok()) return status;
   }
   return Status();
 }
 
 Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToRegister>& segments) {
-  std::vector<std::pair<Communicator, uint32_t>> made;
+  ReservedVector<std::pair<Communicator, uint32_t>> made;
   for (const Communicator& communicator : Communicators()) {
     for (const SegmentToRegister& segment : segments) {
       if (!Lacks(communicator.handle, segment.index)) continue;
-      Status status = RegisterOne(communicator, segment);
+      Status status = Attempt([&] { return RegisterOne(communicator, segment); });
       if (!status.ok()) {
         for (const auto& [owner, index] : made) static_cast<void>(DeregisterOne(owner, index));
         return status;
@@ -187,7 +192,7 @@ Status RegistrationSet::DeregisterSegment(uint32_t index) {
 }
 
 Status RegistrationSet::Remove(ncclComm_t communicator) {
-  std::vector<uint32_t> indexes;
+  ReservedVector<uint32_t> indexes;
   Communicator known;
   {
     MutexLock lock(mutex_);
@@ -238,8 +243,8 @@ uint64_t RegistrationSet::NoteHeld(const RegisteredRange& range) {
 }
 
 uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
-  std::map<uint32_t, RegisteredRange> dropped;
-  std::vector<Unfinished> unfinished;
+  ReservedMap<uint32_t, RegisteredRange> dropped;
+  ReservedVector<Unfinished> unfinished;
   {
     MutexLock lock(mutex_);
     for (Member& member : members_) {

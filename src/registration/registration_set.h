@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/registration/communicator.h"
 #include "src/registration/registered_range.h"
@@ -34,7 +35,7 @@ class RegistrationSet {
 
   bool Has(ncclComm_t communicator) const;
   bool empty() const;
-  std::vector<Communicator> Communicators() const;
+  ReservedVector<Communicator> Communicators() const;
 
   // Registers the segments that the communicator lacks, in ascending order, and remembers the communicator. Where one
   // fails those registered by this call are deregistered and nothing has changed.
@@ -80,8 +81,8 @@ class RegistrationSet {
   };
   struct Member {
     Communicator communicator;
-    std::map<uint32_t, RegisteredRange> ranges = {};  // by segment index
-    std::vector<Unfinished> unfinished = {};
+    ReservedMap<uint32_t, RegisteredRange> ranges = {};  // by segment index
+    ReservedVector<Unfinished> unfinished = {};
   };
 
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
@@ -93,7 +94,7 @@ class RegistrationSet {
   // False where the communicator was abandoned meanwhile.
   bool Remember(ncclComm_t communicator, uint32_t index, const RegisteredRange& range);
   void RememberUnfinished(ncclComm_t communicator, Unfinished unfinished);
-  std::vector<Unfinished> TakeUnfinished(ncclComm_t communicator, Communicator* known);
+  ReservedVector<Unfinished> TakeUnfinished(ncclComm_t communicator, Communicator* known);
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
   // Notes that NCCL keeps a window of which it was not told that it ended. Returns its bytes, 0 where NCCL lets go.
   uint64_t NoteHeld(const RegisteredRange& range);
@@ -103,8 +104,8 @@ class RegistrationSet {
   const uint64_t deadline_ms_;
   WindowIndex& windows_;
   mutable Mutex mutex_{LockRank::kLeaf};
-  std::vector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
-  std::map<CUdeviceptr, uint64_t> held_ COMMPOOL_GUARDED_BY(mutex_);  // bytes, once for all communicators
+  ReservedVector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<CUdeviceptr, uint64_t> held_ COMMPOOL_GUARDED_BY(mutex_);  // bytes, once for all communicators
 };
 
 }  // namespace commpool::internal

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/check.h"
+#include "src/base/host_patience.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 
@@ -84,15 +85,18 @@ ncclResult_t Launch(const Driver& driver, const Communicator& communicator, CUde
   CUcontext context = nullptr;
   driver.cuda.cuCtxGetCurrent(&context);
   HearLastWords(driver);
-  auto call = std::make_shared<std::packaged_task<ncclResult_t()>>(
-      [set_current = driver.cuda.cuCtxSetCurrent, all_gather = driver.nccl.ncclAllGather, handle = communicator.handle,
-       context, sent, received, words, stream] {
-        if (set_current(context) != CUDA_SUCCESS) return ncclUnhandledCudaError;
-        return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
-                          handle, stream);
-      });
+  // The other ranks are on their way into the call.
+  auto call = Insist([&] {
+    return std::make_shared<std::packaged_task<ncclResult_t()>>(
+        [set_current = driver.cuda.cuCtxSetCurrent, all_gather = driver.nccl.ncclAllGather,
+         handle = communicator.handle, context, sent, received, words, stream] {
+          if (set_current(context) != CUDA_SUCCESS) return ncclUnhandledCudaError;
+          return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
+                            handle, stream);
+        });
+  });
   std::future<ncclResult_t> result = call->get_future();
-  std::thread([call] { (*call)(); }).detach();
+  Insist([&] { std::thread([call] { (*call)(); }).detach(); });
   while (Clock::now() < deadline && !(communicator.lost != nullptr && communicator.lost->any())) {
     const Moment next_look = std::min(deadline, Clock::now() + kLook);
     if (result.wait_until(next_look) == std::future_status::ready) return result.get();
@@ -155,13 +159,17 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
     return status;
   }
 
-  std::string all(all_bytes, '\0');
+  std::string all = Insist([&] { return std::string(all_bytes, '\0'); });
   status = CheckCuda(driver, driver.cuda.cuMemcpyDtoH(all.data(), received, all_bytes),
                      {.call = "cuMemcpyDtoH", .device = communicator.device, .bytes = all_bytes});
   if (!status.ok()) return status;
-  std::vector<std::string> parts;
-  for (uint64_t offset = 0; offset < all_bytes; offset += mine.size()) parts.push_back(all.substr(offset, mine.size()));
-  return parts;
+  return Insist([&] {
+    std::vector<std::string> parts;
+    for (uint64_t offset = 0; offset < all_bytes; offset += mine.size()) {
+      parts.push_back(all.substr(offset, mine.size()));
+    }
+    return parts;
+  });
 }
 
 }  // namespace commpool::internal

@@ -30,6 +30,11 @@ void WindowIndex::Publish() {
   std::swap(current_, spare_);
 }
 
+void WindowIndex::MakeRoom() {
+  MutexLock lock(mutex_);
+  if (windows_.size() + 1 > spare_->capacity()) spare_ = MakeTable(std::bit_ceil(windows_.size() + 1));
+}
+
 void WindowIndex::Add(const RegisteredWindow& window) {
   MutexLock lock(mutex_);
   windows_.push_back(window);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/registration/window_table.h"
 
@@ -26,6 +27,8 @@ class WindowIndex {
 
   // REQUIRES: it is not empty and overlaps no other window of its communicator.
   void Add(const RegisteredWindow& window);
+  // Makes room for one more, so that the next Add asks the host for nothing.
+  void MakeRoom();
   // Does nothing where there is no such window.
   void Remove(ncclComm_t communicator, CUdeviceptr address);
 
@@ -47,7 +50,7 @@ class WindowIndex {
   WindowTable* MakeTable(size_t capacity) COMMPOOL_REQUIRES(mutex_);
 
   mutable Mutex mutex_{LockRank::kLeaf};
-  std::vector<RegisteredWindow> windows_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedVector<RegisteredWindow> windows_ COMMPOOL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<WindowTable>> tables_ COMMPOOL_GUARDED_BY(mutex_);
   WindowTable* current_ COMMPOOL_GUARDED_BY(mutex_) = nullptr;  // what is published
   WindowTable* spare_ COMMPOOL_GUARDED_BY(mutex_) = nullptr;

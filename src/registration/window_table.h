@@ -14,6 +14,8 @@
 #include <optional>
 #include <vector>
 
+#include "src/base/host_reserve.h"
+
 namespace commpool::internal {
 
 struct WindowPlace {
@@ -55,7 +57,7 @@ class WindowTable {
   }
 
   // REQUIRES: no more than the capacity; one thread.
-  void Overwrite(const std::vector<RegisteredWindow>& windows);
+  void Overwrite(const ReservedVector<RegisteredWindow>& windows);
 
  private:
   // What readers see of a window. Release and acquire: a reader that sees a new value sees the odd version too.

@@ -7,7 +7,7 @@ namespace commpool::internal {
 Result<FenceTable::SharedEvent> FenceTable::MakeEvent() const {
   Result<Event> event = Event::Create(driver_);
   if (!event.ok()) return event.status();
-  return std::make_shared<Event>(std::move(*event));
+  return std::allocate_shared<Event>(ReservedAllocator<Event>(), std::move(*event));
 }
 
 Result<FenceTable::SharedEvent> FenceTable::TakeSpareEvent() {

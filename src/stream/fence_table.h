@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
 #include "src/stream/device_health.h"
@@ -74,8 +75,8 @@ class FenceTable {
   DeviceHealth& health_;
   mutable Mutex mutex_{LockRank::kStream};
   FenceId next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  std::unordered_map<FenceId, Recorded> recorded_ COMMPOOL_GUARDED_BY(mutex_);
-  std::vector<SharedEvent> spare_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedHashMap<FenceId, Recorded> recorded_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedVector<SharedEvent> spare_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -24,7 +24,7 @@ class OwedFences {
   // The newest that was attached; kNoFence before the first.
   Fence last() const { return last_; }
 
-  void Owe(Address address, const std::vector<StreamKey>& streams) {
+  void Owe(Address address, const ReservedVector<StreamKey>& streams) {
     for (const StreamKey stream : streams) owed_.push_back({address, stream});
   }
 

@@ -110,7 +110,7 @@ class FuzzedExpandable final : public FuzzedStreams<ExpandableEngine> {
 
   std::optional<Expansion> planned_;
   std::optional<Expansion> claimed_;
-  std::vector<SegmentRange> returning_;
+  ReservedVector<SegmentRange> returning_;
 };
 
 class FuzzedSymmetric final : public FuzzedEngine<SymmetricEngine> {

@@ -96,7 +96,7 @@ TEST_F(ExpandablePolicyTest, TakesWhatAnotherStreamUsedRatherThanGrowFarBeyondTh
   EXPECT_EQ(engine_.GrowthFor(kGiB, kOther, Reuse::kSameStream)->bytes, 0u);
   const Result<Outcome> waited = engine_.Allocate(kGiB, kOther, Reuse::kAnyStream);
   EXPECT_EQ(std::get<Served>(*waited).address, first);
-  EXPECT_EQ(std::get<Served>(*waited).waits, (std::vector<StreamUse>{{kStream, kNoFence}}));
+  EXPECT_EQ(std::get<Served>(*waited).waits, (ReservedVector<StreamUse>{{kStream, kNoFence}}));
 }
 
 TEST_F(ExpandablePolicyTest, GrowsForAnotherStreamWhileThePoolHoldsWhatTheProgramNeeds) {
@@ -115,7 +115,7 @@ TEST_F(ExpandablePolicyTest, JoinsWhatSeveralStreamsUsedForARequestThatWaitsForA
   EXPECT_EQ(engine_.GrowthFor(128 * kMiB, kThird, Reuse::kSameStream)->bytes, 0u);
   const Result<Outcome> waited = engine_.Allocate(128 * kMiB, kThird, Reuse::kAnyStream);
   ASSERT_TRUE(std::holds_alternative<Served>(*waited));
-  EXPECT_EQ(std::get<Served>(*waited).waits, (std::vector<StreamUse>{{kStream, kNoFence}, {kOther, kNoFence}}));
+  EXPECT_EQ(std::get<Served>(*waited).waits, (ReservedVector<StreamUse>{{kStream, kNoFence}, {kOther, kNoFence}}));
 }
 
 }  // namespace

@@ -202,7 +202,7 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
   StreamKey wanted_stream_ = 0;
   std::optional<Expansion> planned_;
   std::optional<Expansion> claimed_;
-  std::vector<SegmentRange> returning_;
+  ReservedVector<SegmentRange> returning_;
 };
 
 TEST_P(ExpandableProperties, HoldAfterEveryOperation) {

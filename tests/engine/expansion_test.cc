@@ -39,7 +39,7 @@ class ExpansionTest : public ::testing::Test {
     return block;
   }
   void Use(uint64_t page, StreamKey stream) {
-    heap_.ChangeUses(heap_.Find(At(page)), [&](std::vector<engine::Use>& uses) {
+    heap_.ChangeUses(heap_.Find(At(page)), [&](ReservedVector<engine::Use>& uses) {
       uses = {{stream, kNoFence, kNobody}};
     });
   }
@@ -192,7 +192,7 @@ TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
   Take(At(7 + 1), 2 * kPage)->uses = {{kStream, kNoFence, kNobody}};
   EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{3, 1}}));
   heap_.Close(heap_.Find(At(8)), BlockState::kFree);
-  heap_.ChangeUses(heap_.Find(At(8)), [](std::vector<engine::Use>& uses) { uses.clear(); });
+  heap_.ChangeUses(heap_.Find(At(8)), [](ReservedVector<engine::Use>& uses) { uses.clear(); });
   const Expansion plan = Plan(4 * kPage);
   EXPECT_TRUE(plan.moves.empty());
   EXPECT_EQ(InPages(plan.made), (Numbers{{3, 1}}));

@@ -139,7 +139,7 @@ class FuzzedEngine {
   }
 
   void PassFence() {
-    const std::vector<Fence> pending = engine_.PendingFences();
+    const ReservedVector<Fence> pending = engine_.PendingFences();
     // Also one that has passed already.
     engine_.FencePassed(pending.empty() ? owed_.last() + 1 : pending[bytes_.Next() % pending.size()]);
   }

@@ -26,7 +26,7 @@ class Parts : public ::testing::Test {
     engine_.CheckInvariants();
     return std::holds_alternative<Served>(*outcome) ? std::get<Served>(*outcome).address : 0;
   }
-  std::vector<StreamKey> FreeInPart(Address address) {
+  ReservedVector<StreamKey> FreeInPart(Address address) {
     const Result<Freed> freed = engine_.FreeInPart(address);
     EXPECT_TRUE(freed.ok());
     engine_.CheckInvariants();
@@ -99,7 +99,7 @@ TEST_F(Parts, ServeTheirBlocksInTheirStreamsOrderAlone) {
 TEST_F(Parts, LeaveABlockUnusedThatSeveralStreamsUsed) {
   const Address address = Allocate(2 * kMiB, kGraph);
   ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
-  EXPECT_EQ(FreeInPart(address), std::vector<StreamKey>{kOther});
+  EXPECT_EQ(FreeInPart(address), ReservedVector<StreamKey>{kOther});
   EXPECT_EQ(Allocate(kMiB, kGraph, kStream), 0u);
   EXPECT_EQ(Allocate(kMiB, kGraph, kOther), 0u);
   ReleasePart(kGraph);

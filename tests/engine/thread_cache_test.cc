@@ -148,7 +148,7 @@ TEST_F(ThreadCacheTest, GivesAllItHasToWhoeverEmptiesIt) {
 TEST_F(ThreadCacheTest, GivesTheLargestOfItsHalfBack) {
   for (int count = 0; count < 4; ++count) Given(64 << 10);
   const Address large = Given(256 << 10).address;
-  const std::vector<CachedBlock> half = cache_.TakeHalf();
+  const ReservedVector<CachedBlock> half = cache_.TakeHalf();
   ASSERT_EQ(half.size(), 1u);
   EXPECT_EQ(half[0].address, large);
   EXPECT_EQ(cache_.Statistics().cached_bytes, uint64_t{256} << 10);
@@ -157,7 +157,7 @@ TEST_F(ThreadCacheTest, GivesTheLargestOfItsHalfBack) {
 
 TEST_F(ThreadCacheTest, RefusesEverythingOnceItIsClosed) {
   const CachedBlock block = Given(512);
-  const std::vector<CachedBlock> left = cache_.Close();
+  const ReservedVector<CachedBlock> left = cache_.Close();
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].address, block.address);
   EXPECT_TRUE(cache_.closed());
@@ -192,9 +192,9 @@ TEST_F(ThreadCacheTest, CountsWhatWentThroughIt) {
 
 TEST_F(ThreadCacheTest, LosesNoBlockToAThreadThatEmptiesIt) {
   constexpr size_t kBlocks = 64;
-  std::vector<CachedBlock> blocks;
+  ReservedVector<CachedBlock> blocks;
   for (size_t count = 0; count < kBlocks; ++count) blocks.push_back(Make(512));
-  std::vector<CachedBlock> emptied;
+  ReservedVector<CachedBlock> emptied;
   std::atomic<bool> done = false;
   std::thread other([&] {
     while (!done) {

@@ -21,7 +21,7 @@ class NobodysOwner final : public BlockOwner {
   }
   Status Free(CUdeviceptr) override { return Status(); }
   Status RecordStream(CUdeviceptr, StreamKey) override { return Status(); }
-  void TakeBack(const std::vector<engine::CachedBlock>&) override {}
+  void TakeBack(const ReservedVector<engine::CachedBlock>&) override {}
 
  private:
   const std::string name_ = "nobody";

@@ -105,7 +105,7 @@ class SlowOwner : public BlockOwner {
   Result<BlockDescription> FindBlock(CUdeviceptr address) const override { return pool_.FindBlock(address); }
   Status Free(CUdeviceptr address) override { return pool_.Free(address); }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override { return pool_.RecordStream(address, stream); }
-  void TakeBack(const std::vector<engine::CachedBlock>& blocks) override {
+  void TakeBack(const ReservedVector<engine::CachedBlock>& blocks) override {
     on_their_way = pool_.Statistics().counters;
     pool_.TakeBack(blocks);
   }

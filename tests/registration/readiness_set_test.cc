@@ -22,9 +22,9 @@ class Readiness : public ::testing::Test {
   }
   void Say() const { ASSERT_EQ(write(there_.get(), "x", 1), 1); }
   // What is ready now. A wake-up ends the wait where nothing is.
-  std::vector<size_t> Ready() {
+  ReservedVector<size_t> Ready() {
     set_.Wake();
-    std::vector<size_t> tags = set_.Wait(DeadlineAfter(kLong));
+    ReservedVector<size_t> tags = set_.Wait(DeadlineAfter(kLong));
     if (tags.empty()) return tags;
     static_cast<void>(set_.Wait(DeadlineAfter(std::chrono::milliseconds(0))));  // the wake-up, where it was not told
     return tags;
@@ -35,7 +35,7 @@ class Readiness : public ::testing::Test {
   FileDescriptor there_;
 };
 
-using Tags = std::vector<size_t>;
+using Tags = ReservedVector<size_t>;
 
 TEST_F(Readiness, IsToldWhenBytesCome) {
   ASSERT_TRUE(set_.Add(here_.get(), Interest::kInput, 7).ok());

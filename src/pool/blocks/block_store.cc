@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/check.h"
+#include "src/base/host_failure.h"
 
 namespace commpool::internal {
 
@@ -41,7 +42,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
     return basis_.Named(requested.status().under("free"));
   }
   if (rules.EndsWithItsFree(address)) basis_.runtime.observers.Tell(&MemoryObserver::BlockFreed, address);
-  std::vector<StreamKey> streams;
+  ReservedVector<StreamKey> streams;
   RecordingStreams::Scope recording;
   {
     MutexLock lock(mutex_);
@@ -53,11 +54,11 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   }
   const Status status = RecordFences(address, streams);
   recording.End();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
-  rules.AfterFree();
+  AttemptInVain([&] { rules.AfterFree(); });
   return status;
 }
 
-Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams) {
+Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams) {
   if (streams.empty() || basis_.device->health().broken()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
   for (const StreamKey stream : streams) {
@@ -84,13 +85,13 @@ bool BlockStore::MayRecordOn(StreamKey stream) const {
 }
 
 void BlockStore::RecordOwedFences() {
-  std::vector<OwedFence> owed;
+  ReservedVector<OwedFence> owed;
   RecordingStreams::Scope recording;
   {
     MutexLock lock(mutex_);
     if (owed_.empty()) return;
     owed = std::exchange(owed_, {});
-    std::vector<StreamKey> streams;
+    ReservedVector<StreamKey> streams;
     for (const OwedFence& fence : owed) streams.push_back(fence.stream);
     recording = recording_.Begin(streams);
   }
@@ -117,7 +118,7 @@ void BlockStore::TakeBackUnserved(const engine::Served& served) {
   for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({served.address, stream});
 }
 
-void BlockStore::TakeBack(const std::vector<engine::CachedBlock>& blocks) {
+void BlockStore::TakeBack(const ReservedVector<engine::CachedBlock>& blocks) {
   MutexLock lock(mutex_);
   for (const engine::CachedBlock& block : blocks) {
     taken_back_bytes_ +=
@@ -131,7 +132,7 @@ void BlockStore::TakeBack(const std::vector<engine::CachedBlock>& blocks) {
 }
 
 bool BlockStore::DrainCaches() {
-  const std::vector<engine::CachedBlock> drained = basis_.runtime.caches.Drain(basis_.handle);
+  const ReservedVector<engine::CachedBlock> drained = basis_.runtime.caches.Drain(basis_.handle);
   TakeBack(drained);
   return !drained.empty();
 }
@@ -161,7 +162,7 @@ Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
 }
 
 void BlockStore::PollFences() {
-  std::vector<engine::Fence> pending;
+  ReservedVector<engine::Fence> pending;
   bool owing = false;
   {
     MutexLock lock(mutex_);
@@ -185,7 +186,7 @@ void BlockStore::PollFences() {
 
 Status BlockStore::WaitForDevice() {
   RecordOwedFences();
-  std::vector<engine::Fence> over;
+  ReservedVector<engine::Fence> over;
   engine::Moment moment = 0;
   {
     MutexLock lock(mutex_);

@@ -55,7 +55,7 @@ class BlockStore {
   void TakeBackUnserved(const engine::Served& served);
 
   // Blocks that threads' caches held.
-  void TakeBack(const std::vector<engine::CachedBlock>& blocks);
+  void TakeBack(const ReservedVector<engine::CachedBlock>& blocks);
   // Takes back what the caches of all threads hold. Whether that was anything.
   bool DrainCaches();
   void CloseCaches(ThreadCaches::Reopen reopen);
@@ -86,7 +86,7 @@ class BlockStore {
   };
 
   // Records the fences that a freed block owes, as far as no capture is in the way; the rest later.
-  Status RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams);
+  Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
   void RecordOwedFences();
   // Whether a fence recorded now would break no capture: the stream is in none, and can be reached by this thread.
   bool MayRecordOn(StreamKey stream) const;
@@ -97,7 +97,7 @@ class BlockStore {
   RecordingStreams recording_;
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
-  std::vector<OwedFence> owed_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedVector<OwedFence> owed_ COMMPOOL_GUARDED_BY(mutex_);
   // All-time, from threads' caches: what has left them and is not here yet is on its way.
   uint64_t taken_back_bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
   uint64_t taken_back_blocks_ COMMPOOL_GUARDED_BY(mutex_) = 0;

@@ -2,7 +2,7 @@
 
 namespace commpool::internal {
 
-RecordingStreams::Scope RecordingStreams::Begin(const std::vector<StreamKey>& streams) {
+RecordingStreams::Scope RecordingStreams::Begin(const ReservedVector<StreamKey>& streams) {
   if (streams.empty()) return Scope();
   MutexLock lock(mutex_);
   streams_.insert(streams.begin(), streams.end());

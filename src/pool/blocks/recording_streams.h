@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/stream/stream_key.h"
 
@@ -35,22 +36,22 @@ class RecordingStreams {
 
    private:
     friend class RecordingStreams;
-    Scope(RecordingStreams* owner, const std::vector<StreamKey>& streams) : owner_(owner), streams_(streams) {}
+    Scope(RecordingStreams* owner, const ReservedVector<StreamKey>& streams) : owner_(owner), streams_(streams) {}
 
     RecordingStreams* owner_ = nullptr;
-    std::vector<StreamKey> streams_;
+    ReservedVector<StreamKey> streams_;
   };
 
   // Call it under the pool's lock, in the same hold that found the streams. ForgetStream takes that lock too and waits
   // for the end afterwards, so it misses no recording.
-  Scope Begin(const std::vector<StreamKey>& streams);
+  Scope Begin(const ReservedVector<StreamKey>& streams);
 
   // Waits until nobody is about to record on the stream. REQUIRES: no new scope names it.
   void AwaitEnd(StreamKey stream);
 
  private:
   Mutex mutex_{LockRank::kLeaf};
-  std::multiset<StreamKey> streams_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMultiset<StreamKey> streams_ COMMPOOL_GUARDED_BY(mutex_);
   std::atomic<uint32_t> ended_{0};  // counts the ends, to wait for the next
 };
 

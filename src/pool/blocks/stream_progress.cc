@@ -12,8 +12,8 @@ Status StreamProgress::Poll() {
   blocks_.PollFences();
   if (basis_.device->capturing()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
-  std::vector<StreamKey> streams;
-  std::vector<Checkpoint> checkpoints;
+  ReservedVector<StreamKey> streams;
+  ReservedVector<Checkpoint> checkpoints;
   engine::Moment now = 0;
   {
     MutexLock lock(blocks_.mutex());
@@ -28,7 +28,7 @@ Status StreamProgress::Poll() {
   return PollCheckpoints(checkpoints);
 }
 
-Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, std::vector<Checkpoint>* checkpoints) {
+Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints) {
   if (!IsReachable(stream)) return Status();  // only its own thread can record on it
   FenceTable& fences = basis_.device->fences();
   if (basis_.device->capturing()) return Status();  // since this poll began
@@ -49,7 +49,7 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, std::vec
   return Status();
 }
 
-Status StreamProgress::PollCheckpoints(const std::vector<Checkpoint>& checkpoints) {
+Status StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints) {
   FenceTable& fences = basis_.device->fences();
   for (const Checkpoint& checkpoint : checkpoints) {
     Result<bool> passed = fences.Passed(checkpoint.fence);
@@ -82,7 +82,7 @@ Status StreamProgress::AwaitFor(uint64_t bytes) {
 }
 
 void StreamProgress::ForgetStream(StreamKey stream) {
-  std::vector<Checkpoint> over;
+  ReservedVector<Checkpoint> over;
   {
     MutexLock lock(blocks_.mutex());
     for (const Checkpoint& checkpoint : checkpoints_) {

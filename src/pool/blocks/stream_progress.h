@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/engine/caching_engine.h"
 #include "src/pool/blocks/block_store.h"
 #include "src/pool/pool_statistics.h"
@@ -36,15 +37,15 @@ class StreamProgress {
   };
 
   // Asks the stream; where it goes on, adds a checkpoint unless one of this moment is there.
-  Status PollStream(StreamKey stream, engine::Moment now, std::vector<Checkpoint>* checkpoints);
+  Status PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints);
   // Those that have passed are the engine's to know; the others are kept.
-  Status PollCheckpoints(const std::vector<Checkpoint>& checkpoints);
+  Status PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints);
 
   const PoolBasis& basis_;
   BlockStore& blocks_;
   PoolEvents& events_;
   engine::CachingEngine* const engine_ COMMPOOL_PT_GUARDED_BY(blocks_.mutex());
-  std::vector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(blocks_.mutex());
+  ReservedVector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(blocks_.mutex());
 };
 
 }  // namespace commpool::internal

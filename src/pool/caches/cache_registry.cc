@@ -6,7 +6,7 @@ namespace commpool::internal {
 
 namespace {
 
-void Append(std::vector<engine::CachedBlock>* all, const std::vector<engine::CachedBlock>& blocks) {
+void Append(ReservedVector<engine::CachedBlock>* all, const ReservedVector<engine::CachedBlock>& blocks) {
   all->insert(all->end(), blocks.begin(), blocks.end());
 }
 
@@ -43,8 +43,8 @@ void CacheRegistry::Open(engine::Lane lane) {
   caches->Add(own, shared_from_this(), std::move(cache));
 }
 
-std::vector<engine::CachedBlock> CacheRegistry::Drain(PoolHandle pool) {
-  std::vector<engine::CachedBlock> drained;
+ReservedVector<engine::CachedBlock> CacheRegistry::Drain(PoolHandle pool) {
+  ReservedVector<engine::CachedBlock> drained;
   MutexLock lock(mutex_);
   for (auto& [lane, entry] : lanes_) {
     if (entry.pool.handle != pool) continue;
@@ -53,8 +53,8 @@ std::vector<engine::CachedBlock> CacheRegistry::Drain(PoolHandle pool) {
   return drained;
 }
 
-std::vector<engine::CachedBlock> CacheRegistry::CloseLane(LaneEntry& entry) {
-  std::vector<engine::CachedBlock> closed;
+ReservedVector<engine::CachedBlock> CacheRegistry::CloseLane(LaneEntry& entry) {
+  ReservedVector<engine::CachedBlock> closed;
   for (const auto& cache : entry.caches) {
     Append(&closed, cache->Close());
     past_[entry.pool.handle] += cache->Statistics();
@@ -63,8 +63,8 @@ std::vector<engine::CachedBlock> CacheRegistry::CloseLane(LaneEntry& entry) {
   return closed;
 }
 
-std::vector<engine::CachedBlock> CacheRegistry::Close(PoolHandle pool, Reopen reopen) {
-  std::vector<engine::CachedBlock> closed;
+ReservedVector<engine::CachedBlock> CacheRegistry::Close(PoolHandle pool, Reopen reopen) {
+  ReservedVector<engine::CachedBlock> closed;
   MutexLock lock(mutex_);
   if (reopen == Reopen::kNever) closed_.insert(pool);
   for (auto& [lane, entry] : lanes_) {
@@ -73,8 +73,8 @@ std::vector<engine::CachedBlock> CacheRegistry::Close(PoolHandle pool, Reopen re
   return closed;
 }
 
-std::vector<ReturnedBlocks> CacheRegistry::ForgetStream(StreamKey stream) {
-  std::vector<ReturnedBlocks> returned;
+ReservedVector<ReturnedBlocks> CacheRegistry::ForgetStream(StreamKey stream) {
+  ReservedVector<ReturnedBlocks> returned;
   MutexLock lock(mutex_);
   for (auto lane = lanes_.begin(); lane != lanes_.end();) {
     LaneEntry& entry = lane->second;
@@ -82,7 +82,7 @@ std::vector<ReturnedBlocks> CacheRegistry::ForgetStream(StreamKey stream) {
       ++lane;
       continue;
     }
-    std::vector<engine::CachedBlock> blocks = CloseLane(entry);
+    ReservedVector<engine::CachedBlock> blocks = CloseLane(entry);
     if (std::shared_ptr<BlockOwner> owner = entry.pool.owner.lock()) {
       returned.push_back({std::move(owner), std::move(blocks)});
     }
@@ -136,7 +136,7 @@ size_t CacheRegistry::lanes() const {
 }
 
 void CacheRegistry::End(engine::ThreadCache* cache) {
-  std::vector<engine::CachedBlock> blocks;
+  ReservedVector<engine::CachedBlock> blocks;
   std::shared_ptr<BlockOwner> owner;
   {
     MutexLock lock(mutex_);

@@ -34,7 +34,7 @@ struct CachedPool {
 // Blocks on their way back to their owner.
 struct ReturnedBlocks {
   std::shared_ptr<BlockOwner> owner;
-  std::vector<engine::CachedBlock> blocks;
+  ReservedVector<engine::CachedBlock> blocks;
 };
 
 class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
@@ -55,12 +55,12 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
   void Open(engine::Lane lane);
 
   // What all caches of a pool hold, taken out.
-  std::vector<engine::CachedBlock> Drain(PoolHandle pool);
+  ReservedVector<engine::CachedBlock> Drain(PoolHandle pool);
   // The same, and the caches end; kNever: blocks freed from now on go to the pool.
   enum class Reopen { kAtNextUse, kNever };
-  std::vector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen);
+  ReservedVector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen);
   // The stream's handle will mean another stream: its lanes end and are forgotten, in every pool.
-  std::vector<ReturnedBlocks> ForgetStream(StreamKey stream);
+  ReservedVector<ReturnedBlocks> ForgetStream(StreamKey stream);
   // The pool is gone: nothing is kept of it. What its caches held goes with its memory.
   void ForgetPool(PoolHandle pool);
   // Every cache ends; what they hold stays where it is.
@@ -79,18 +79,18 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
   struct LaneEntry {
     CachedPool pool;
     StreamKey stream = 0;
-    std::vector<std::shared_ptr<engine::ThreadCache>> caches;
+    ReservedVector<std::shared_ptr<engine::ThreadCache>> caches;
   };
 
-  std::vector<engine::CachedBlock> CloseLane(LaneEntry& entry) COMMPOOL_REQUIRES(mutex_);
+  ReservedVector<engine::CachedBlock> CloseLane(LaneEntry& entry) COMMPOOL_REQUIRES(mutex_);
 
   engine::BlockMap blocks_;
   mutable Mutex mutex_{LockRank::kCaches};
   engine::Lane next_lane_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  std::unordered_map<engine::Lane, LaneEntry> lanes_ COMMPOOL_GUARDED_BY(mutex_);
-  std::map<std::pair<PoolHandle, StreamKey>, engine::Lane> by_key_ COMMPOOL_GUARDED_BY(mutex_);
-  std::map<PoolHandle, engine::CacheStatistics> past_ COMMPOOL_GUARDED_BY(mutex_);  // of caches that have ended
-  std::set<PoolHandle> closed_ COMMPOOL_GUARDED_BY(mutex_);                         // for good
+  ReservedHashMap<engine::Lane, LaneEntry> lanes_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<std::pair<PoolHandle, StreamKey>, engine::Lane> by_key_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<PoolHandle, engine::CacheStatistics> past_ COMMPOOL_GUARDED_BY(mutex_);  // of caches that have ended
+  ReservedSet<PoolHandle> closed_ COMMPOOL_GUARDED_BY(mutex_);                         // for good
 };
 
 }  // namespace commpool::internal

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/thread_cache.h"
 #include "src/pool/shared/pool_table.h"
 #include "src/stream/stream_key.h"
@@ -56,8 +57,8 @@ class OwnCaches {
 
   Recent recent_by_key_;
   Recent recent_by_lane_;
-  std::vector<OwnCache> caches_;
-  std::vector<std::pair<std::shared_ptr<CacheRegistry>, std::shared_ptr<engine::ThreadCache>>> owners_;
+  ReservedVector<OwnCache> caches_;
+  ReservedVector<std::pair<std::shared_ptr<CacheRegistry>, std::shared_ptr<engine::ThreadCache>>> owners_;
 };
 
 // This thread's; null before its first cache, and while the thread ends: it costs the fast path one load.

@@ -1,5 +1,6 @@
 #include "src/pool/caches/thread_caches.h"
 
+#include "src/base/host_failure.h"
 #include "src/engine/messages.h"
 
 namespace commpool::internal {
@@ -34,7 +35,7 @@ bool ThreadCaches::Give(CUdeviceptr address, BlockOwner& owner) const {
   if (word == nullptr) return false;
   const engine::BlockWord block(word->load(std::memory_order_acquire));
   if (block.state() != State::kCacheable) return false;
-  registry_->Open(block.lane());
+  AttemptInVain([&] { registry_->Open(block.lane()); });  // without a cache the pool frees the block
   // Where the cache refuses, the owner's own free tells observers again.
   const auto tell = [&] { observers_.Tell(&MemoryObserver::BlockFreed, address); };
   if (Push(address, tell)) return true;
@@ -48,9 +49,11 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
   if (word == nullptr) return;
   engine::BlockWord value = engine::BlockWord::Live();
   if (caching == Caching::kYes && HasClass(range.bytes)) {
-    const engine::Lane lane = registry_->LaneOf(pool, stream);
-    registry_->Open(lane);
-    value = engine::BlockWord::Cacheable(lane, engine::ClassOf(range.bytes), requested);
+    AttemptInVain([&] {
+      const engine::Lane lane = registry_->LaneOf(pool, stream);
+      registry_->Open(lane);
+      value = engine::BlockWord::Cacheable(lane, engine::ClassOf(range.bytes), requested);
+    });
   }
   word->store(value.bits(), std::memory_order_release);
 }

@@ -54,6 +54,7 @@ class ThreadCaches {
   void Cover(const engine::SegmentRange& range) { registry_->blocks().Cover(range); }
 
   // A block that a pool serves: `range` is the block, `requested` what was asked for.
+  // Where the thread's cache cannot be made the block is not cached.
   void Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested, StreamKey stream,
                Caching caching);
   // The end of a block that is freed to its pool; kNotFound where it was freed already. Returns what was asked for it,
@@ -69,10 +70,10 @@ class ThreadCaches {
   }
 
   // Of one pool, all threads: see CacheRegistry.
-  std::vector<engine::CachedBlock> Drain(PoolHandle pool) { return registry_->Drain(pool); }
-  std::vector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen) { return registry_->Close(pool, reopen); }
+  ReservedVector<engine::CachedBlock> Drain(PoolHandle pool) { return registry_->Drain(pool); }
+  ReservedVector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen) { return registry_->Close(pool, reopen); }
   void ForgetPool(PoolHandle pool) { registry_->ForgetPool(pool); }
-  std::vector<ReturnedBlocks> ForgetStream(StreamKey stream) { return registry_->ForgetStream(stream); }
+  ReservedVector<ReturnedBlocks> ForgetStream(StreamKey stream) { return registry_->ForgetStream(stream); }
   void CloseAll() { registry_->CloseAll(); }
   engine::CacheStatistics Statistics(PoolHandle pool, const std::function<void()>& meanwhile) const {
     return registry_->Statistics(pool, meanwhile);

@@ -25,8 +25,8 @@ bool GraphBlocks::Has(CUdeviceptr address) const {
   return graph_blocks_.contains(address);
 }
 
-std::vector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeOwed(const std::vector<engine::Part>& gone) {
-  std::vector<std::pair<CUdeviceptr, StreamKey>> owed;
+ReservedVector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeOwed(const ReservedVector<engine::Part>& gone) {
+  ReservedVector<std::pair<CUdeviceptr, StreamKey>> owed;
   MutexLock lock(blocks_.mutex());
   for (auto entry = graph_blocks_.begin(); entry != graph_blocks_.end();) {
     GraphBlock& block = entry->second;
@@ -47,8 +47,8 @@ void GraphBlocks::Settle(CUdeviceptr address, StreamKey stream, FenceId fence) {
   if (block.streams.empty()) graph_blocks_.erase(address);
 }
 
-void GraphBlocks::EndGraphs(const std::vector<engine::Part>& gone) {
-  const std::vector<std::pair<CUdeviceptr, StreamKey>> owed = TakeOwed(gone);
+void GraphBlocks::EndGraphs(const ReservedVector<engine::Part>& gone) {
+  const ReservedVector<std::pair<CUdeviceptr, StreamKey>> owed = TakeOwed(gone);
   if (owed.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
   for (const auto& [address, stream] : owed) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/engine/symmetric_engine.h"
 #include "src/pool/blocks/block_store.h"
 
@@ -32,24 +33,24 @@ class GraphBlocks {
 
   bool Has(CUdeviceptr address) const;
   // The graphs of these parts are gone: their blocks become like any that was freed.
-  void EndGraphs(const std::vector<engine::Part>& gone);
+  void EndGraphs(const ReservedVector<engine::Part>& gone);
   void ForgetStream(StreamKey stream);
 
  private:
   struct GraphBlock {
     engine::Sequence sequence = 0;
     engine::Part part = engine::kCommonPart;
-    bool gone = false;                    // the graph; the block is kept while streams are to fence
-    std::vector<StreamKey> streams = {};  // that used it and get their fences then
+    bool gone = false;                       // the graph; the block is kept while streams are to fence
+    ReservedVector<StreamKey> streams = {};  // that used it and get their fences then
   };
 
   // The fences that blocks of gone graphs still owe.
-  std::vector<std::pair<CUdeviceptr, StreamKey>> TakeOwed(const std::vector<engine::Part>& gone);
+  ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeOwed(const ReservedVector<engine::Part>& gone);
   void Settle(CUdeviceptr address, StreamKey stream, FenceId fence);
 
   const PoolBasis& basis_;
   BlockStore& blocks_;
-  std::map<CUdeviceptr, GraphBlock> graph_blocks_ COMMPOOL_GUARDED_BY(blocks_.mutex());
+  ReservedMap<CUdeviceptr, GraphBlock> graph_blocks_ COMMPOOL_GUARDED_BY(blocks_.mutex());
 };
 
 }  // namespace commpool::internal

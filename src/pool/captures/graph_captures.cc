@@ -95,8 +95,8 @@ Status GraphCaptures::CheckNoneLive() const {
                     " with the pool may still be replayed: destroy them, and what was instantiated from them, first");
 }
 
-std::vector<engine::Part> GraphCaptures::TakeGone() {
-  std::vector<engine::Part> gone;
+ReservedVector<engine::Part> GraphCaptures::TakeGone() {
+  ReservedVector<engine::Part> gone;
   MutexLock lock(mutex_);
   for (auto capture = captures_.begin(); capture != captures_.end();) {
     if (!capture->second.ended || !capture->second.gone->load(std::memory_order_acquire)) {

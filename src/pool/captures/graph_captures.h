@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/driver/loader.h"
 #include "src/engine/types.h"
@@ -55,7 +56,7 @@ class GraphCaptures {
   size_t AwaitEndedGraphs() const;
 
   // Parts whose graph, and everything made from it, was destroyed. Each is told once.
-  std::vector<engine::Part> TakeGone();
+  ReservedVector<engine::Part> TakeGone();
 
  private:
   struct Capture {
@@ -71,7 +72,7 @@ class GraphCaptures {
 
   const Driver& driver_;
   mutable Mutex mutex_{LockRank::kLeaf};
-  std::map<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);  // a handle is its part
+  ReservedMap<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);  // a handle is its part
   std::atomic<int> open_{0};
 };
 

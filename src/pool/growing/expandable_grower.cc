@@ -104,7 +104,7 @@ Status ExpandableGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort) {
   }
 }
 
-Status ExpandableGrower::ReleasePages(const std::vector<engine::SegmentRange>& pages) {
+Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>& pages) {
   const ContextGuard current = parts_.basis.MakeCurrent();
   for (size_t index = 0; index < pages.size(); ++index) {
     Result<PhysicalMemory> memory = territories_.Of(pages[index].address).Unmap(pages[index].address);
@@ -128,7 +128,7 @@ Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
   MutexLock growth(parts_.segments.growth());
   Status status = wait == Wait::kYes ? parts_.blocks.WaitForDevice() : progress_.Poll();
   if (!status.ok()) return status;
-  std::vector<engine::SegmentRange> pages;
+  ReservedVector<engine::SegmentRange> pages;
   {
     MutexLock lock(parts_.blocks.mutex());
     const uint64_t reserved = engine_->counters().reserved_bytes.current;

@@ -48,7 +48,7 @@ class ExpandableGrower final : public Grower {
       COMMPOOL_REQUIRES(parts_.segments.growth());
   // Whether making so many bytes for the request would leave the pool within its slack.
   bool GrowsCheaply(uint64_t requested, uint64_t made) COMMPOOL_REQUIRES(parts_.segments.growth());
-  Status ReleasePages(const std::vector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(parts_.segments.growth());
+  Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(parts_.segments.growth());
 
   PoolParts& parts_;
   StreamProgress& progress_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/host_patience.h"
 #include "src/base/log.h"
 #include "src/driver/graph_handles.h"
 #include "src/pool/abandonment.h"
@@ -39,7 +40,7 @@ bool GrowingMode::EndsWithItsFree(CUdeviceptr address) const { return !graphs_.H
 void GrowingMode::AfterFree() {
   if (parts_.basis.device->health().broken()) return;  // quarantined: the memory goes with the process
   if (parts_.life.destroyed()) {
-    ReleaseUnused();
+    Insist([&] { ReleaseUnused(); });  // nobody comes again for a destroyed pool's memory
   } else {
     KeepToThreshold();
   }

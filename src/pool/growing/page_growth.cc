@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "src/base/host_failure.h"
 #include "src/base/log.h"
 
 namespace commpool::internal {
@@ -11,20 +12,24 @@ PageGrowth::PageGrowth(PoolParts& parts, engine::ExpandableEngine* engine, Terri
     : parts_(parts), engine_(engine), territories_(territories), plan_(plan), room_(std::move(room)) {}
 
 Status PageGrowth::Make() {
+  const Status made = Attempt([&] { return MakePages(); });
+  if (made.ok()) return made;
+  MutexLock lock(parts_.blocks.mutex());
+  engine_->Unclaim(plan_);
+  return made;
+}
+
+Status PageGrowth::MakePages() {
+  for (const engine::SegmentRange& range : plan_.arriving) parts_.basis.runtime.caches.Cover(range);
   for (const engine::SegmentRange& page : plan_.made) {
     Result<PhysicalMemory> memory = parts_.segments.backing().pages()->MakePage(page.bytes);
-    if (!memory.ok()) {
-      MutexLock lock(parts_.blocks.mutex());
-      engine_->Unclaim(plan_);
-      return parts_.basis.Named(memory.status());
-    }
+    if (!memory.ok()) return parts_.basis.Named(memory.status());
     made_.push_back(std::move(*memory));
   }
   return Status();
 }
 
 Status PageGrowth::Prepare() {
-  for (const engine::SegmentRange& range : plan_.arriving) parts_.basis.runtime.caches.Cover(range);
   for (; moves_begun_ < plan_.moves.size();) {
     const engine::PageMove& move = plan_.moves[moves_begun_++];
     Result<PhysicalMemory> memory = territories_.Of(move.from).Unmap(move.from);
@@ -51,14 +56,12 @@ void PageGrowth::Undo() {
     }
   }
   uint64_t lost = 0;
-  engine::Expansion rest = plan_;
   MutexLock lock(parts_.blocks.mutex());
   for (size_t index = 0; index < moves_begun_; ++index) {
     lost += plan_.moves[index].bytes;
     engine_->Lose(plan_.moves[index]);
   }
-  rest.moves.erase(rest.moves.begin(), rest.moves.begin() + static_cast<long>(moves_begun_));
-  engine_->Unclaim(rest);
+  engine_->Unclaim(plan_, moves_begun_);
   parts_.segments.ReturnRoom(lost);  // the new pages' room goes back with this object
 }
 

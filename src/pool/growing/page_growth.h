@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "src/base/host_reserve.h"
 #include "src/engine/expandable_engine.h"
 #include "src/pool/growing/territories.h"
 #include "src/pool/pool_parts.h"
@@ -27,12 +28,14 @@ class PageGrowth final : public Growth {
   void Adopt() override;
 
  private:
+  Status MakePages();
+
   PoolParts& parts_;
   engine::ExpandableEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
   Territories& territories_;
   const engine::Expansion& plan_;
   Room room_;
-  std::vector<PhysicalMemory> made_;
+  ReservedVector<PhysicalMemory> made_;
   size_t moves_begun_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "src/backing/territory.h"
+#include "src/base/host_reserve.h"
 #include "src/engine/expandable_engine.h"
 #include "src/pool/pool_parts.h"
 
@@ -34,7 +35,7 @@ class Territories {
   PoolParts& parts_;
   engine::ExpandableEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
   const uint64_t usual_bytes_;
-  std::map<CUdeviceptr, engine::SegmentIndex> by_address_ COMMPOOL_GUARDED_BY(parts_.segments.growth());
+  ReservedMap<CUdeviceptr, engine::SegmentIndex> by_address_ COMMPOOL_GUARDED_BY(parts_.segments.growth());
 };
 
 }  // namespace commpool::internal

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/backing/backing.h"
+#include "src/base/host_reserve.h"
 #include "src/pool/shared/address_table.h"
 #include "src/pool/shared/memory_account.h"
 
@@ -50,7 +51,7 @@ class NewSegment {
 };
 
 // In nodes, which move from list to list without an allocation: an undo cannot run short of memory.
-using NewSegments = std::list<NewSegment>;
+using NewSegments = std::list<NewSegment, ReservedAllocator<NewSegment>>;
 
 }  // namespace commpool::internal
 

@@ -91,12 +91,12 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
     Status status = made->Grant(peer);
     if (!status.ok()) return status;
   }
+  basis_.runtime.caches.Cover({made->address(), made->bytes()});
   return made;
 }
 
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space) {
   const engine::SegmentRange range{segment->address(), segment->bytes()};
-  basis_.runtime.caches.Cover(range);
   basis_.runtime.observers.Tell(&MemoryObserver::SegmentAdded, range, basis_.name());
   MutexLock lock(blocks_.mutex());
   const engine::SegmentIndex index = blocks_.engine().AddSegment(range, space);
@@ -182,8 +182,8 @@ std::vector<SegmentToRegister> SegmentStore::List() const {
   return list;
 }
 
-std::vector<Segment*> SegmentStore::Pointers() const {
-  std::vector<Segment*> pointers;
+ReservedVector<Segment*> SegmentStore::Pointers() const {
+  ReservedVector<Segment*> pointers;
   MutexLock lock(mutex_);
   for (const auto& [index, segment] : segments_) pointers.push_back(segment.get());
   return pointers;
@@ -195,9 +195,11 @@ uint64_t SegmentStore::count() const {
 }
 
 void SegmentStore::Abandon() {
-  for (Segment* segment : Pointers()) segment->Abandon();
+  for (Segment* segment : Pointers()) {
+    segment->Abandon();
+    basis_.runtime.addresses.Remove(segment->address());
+  }
   for (NewSegment& segment : TakeSetAside()) segment.Abandon();
-  for (const SegmentToRegister& segment : List()) basis_.runtime.addresses.Remove(segment.address);
 }
 
 }  // namespace commpool::internal

@@ -15,6 +15,7 @@
 
 #include "commpool/status.h"
 #include "src/backing/backing.h"
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/engine/types.h"
 #include "src/pool/blocks/block_store.h"
@@ -81,7 +82,7 @@ class SegmentStore {
   void ReturnRoom(uint64_t bytes) const { account_->Return(bytes); }
 
   // Peers.
-  const std::set<int>& peers() const COMMPOOL_REQUIRES(growth_) { return peers_; }
+  const ReservedSet<int>& peers() const COMMPOOL_REQUIRES(growth_) { return peers_; }
   Status Grant(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
   Status Revoke(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
 
@@ -101,7 +102,7 @@ class SegmentStore {
   // The backing's memory for a stream, ready for all of them.
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes);
   Status WaitForPeer(int peer) const;
-  std::vector<Segment*> Pointers() const;
+  ReservedVector<Segment*> Pointers() const;
   NewSegments TakeSetAside();
 
   const PoolBasis& basis_;
@@ -110,9 +111,9 @@ class SegmentStore {
   const std::shared_ptr<MemoryAccount> account_;
   const uint64_t granularity_;
   mutable Mutex growth_{LockRank::kGrowth};
-  std::set<int> peers_ COMMPOOL_GUARDED_BY(growth_);
+  ReservedSet<int> peers_ COMMPOOL_GUARDED_BY(growth_);
   mutable Mutex mutex_{LockRank::kLeaf};
-  std::map<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
   NewSegments set_aside_ COMMPOOL_GUARDED_BY(mutex_);
 };
 

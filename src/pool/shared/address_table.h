@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/pool/shared/block_owner.h"
 
@@ -41,7 +42,7 @@ class AddressTable {
   };
 
   mutable Mutex mutex_{LockRank::kPoolTable};
-  std::map<CUdeviceptr, Range> ranges_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<CUdeviceptr, Range> ranges_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 // An entry of the table, removed at the end of its life unless it is kept. Move-only.

@@ -5,6 +5,8 @@
 #include <memory>
 #include <thread>
 
+#include "src/base/host_patience.h"
+
 namespace commpool::internal {
 
 std::optional<CUresult> SynchroniseWithin(const Driver& driver, CUcontext context, uint64_t deadline_ms) {
@@ -17,7 +19,7 @@ std::optional<CUresult> SynchroniseWithin(const Driver& driver, CUcontext contex
     return current == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : current;
   });
   std::future<CUresult> result = synchronise->get_future();
-  std::thread([synchronise] { (*synchronise)(); }).detach();
+  Insist([&] { std::thread([synchronise] { (*synchronise)(); }).detach(); });
   if (result.wait_for(std::chrono::milliseconds(deadline_ms)) != std::future_status::ready) return std::nullopt;
   return result.get();
 }

@@ -47,8 +47,8 @@ size_t PoolTable::removed() const {
   return removed_.size();
 }
 
-std::vector<std::shared_ptr<Pool>> PoolTable::All() const {
-  std::vector<std::shared_ptr<Pool>> all;
+ReservedVector<std::shared_ptr<Pool>> PoolTable::All() const {
+  ReservedVector<std::shared_ptr<Pool>> all;
   MutexLock lock(mutex_);
   for (const auto& [handle, pool] : pools_) all.push_back(pool);
   for (const std::weak_ptr<Pool>& removed : removed_) {

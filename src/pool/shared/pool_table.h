@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 
 namespace commpool::internal {
@@ -29,13 +30,13 @@ class PoolTable {
   size_t removed() const;
 
   // Every pool with a handle, oldest first, then those without that live blocks keep alive.
-  std::vector<std::shared_ptr<Pool>> All() const;
+  ReservedVector<std::shared_ptr<Pool>> All() const;
 
  private:
   mutable Mutex mutex_{LockRank::kPoolTable};
   PoolHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  std::map<PoolHandle, std::shared_ptr<Pool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<Pool>> removed_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<PoolHandle, std::shared_ptr<Pool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedVector<std::weak_ptr<Pool>> removed_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

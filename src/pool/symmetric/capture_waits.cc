@@ -27,12 +27,12 @@ Status CaptureWaits::Await(const engine::StreamUse& use) const {
   return status;
 }
 
-Status CaptureWaits::AwaitOutside(engine::Part part, std::vector<engine::StreamUse>* waits) const {
+Status CaptureWaits::AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const {
   if (waits->empty()) return Status();
   const ContextGuard current = parts_.basis.MakeCurrent();
   const RelaxedCapture relaxed(parts_.basis.driver);
   PoolEvents::Count(parts_.events.host_waits);
-  std::vector<engine::StreamUse> inside;
+  ReservedVector<engine::StreamUse> inside;
   for (const engine::StreamUse& use : *waits) {
     const Result<engine::Part> user = PartOf(use.stream);
     if (!user.ok()) return parts_.basis.Named(user.status());

@@ -19,7 +19,7 @@ class CaptureWaits {
 
   // Waits on the host for the uses that lie outside of the capture of `part`; `waits` keeps those inside, for which a
   // device-side wait is an edge of the graph. kFailedPrecondition for a use in another capture.
-  Status AwaitOutside(engine::Part part, std::vector<engine::StreamUse>* waits) const;
+  Status AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const;
 
  private:
   Status Await(const engine::StreamUse& use) const;

@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
 #include "src/driver/graph_handles.h"
 #include "src/pool/pool_group.h"
 #include "src/pool/symmetric/engine_history.h"
@@ -38,7 +40,7 @@ Status Collective::CheckCaptures(CollectiveCall call) const {
   return ends_registrations ? parts_.captures.CheckNoneLive() : Status();
 }
 
-Intent Collective::MakeIntent(const Proposal& proposal) const {
+Intent Collective::Observe(const Proposal& proposal) const {
   Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = parts_.segments.granularity()};
   intent.nccl_version = parts_.basis.driver.nccl.version;
   size_t free_bytes = 0;
@@ -64,6 +66,16 @@ Intent Collective::MakeIntent(const Proposal& proposal) const {
   return intent;
 }
 
+Intent Collective::MakeIntent(const Proposal& proposal) const {
+  Intent intent = Observe(proposal);
+  intent.readiness = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
+  intent.divergence = divergence_.status();
+  DomainClaim claim = proposal.claim;
+  for (const Communicator& held : parts_.registrations.Communicators()) claim.held.push_back(held.number);
+  intent.claim = Encode(claim);
+  return intent;
+}
+
 Result<Agreed> Collective::Agree(const Proposal& proposal) {
   if (parts_.life.closed()) {  // on every rank
     return Status(StatusCode::kFailedPrecondition, parts_.basis.title + " is closed");
@@ -72,19 +84,10 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
     return parts_.group->Incomplete(parts_.basis.name(), 1);
   const std::optional<RelaxedCapture> relaxed =
       parts_.captures.any_open() ? std::make_optional<RelaxedCapture>(parts_.basis.driver) : std::nullopt;
-  const Status ready = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
   CollectGraphs();
   parts_.blocks.PollFences();
-  Intent intent = MakeIntent(proposal);
-  intent.readiness = ready;
-  intent.divergence = divergence_.status();
-  DomainClaim claim = proposal.claim;
-  for (const Communicator& held : parts_.registrations.Communicators()) claim.held.push_back(held.number);
-  intent.claim = Encode(claim);
-  const EngineHistory history = [&] {
-    MutexLock lock(parts_.blocks.mutex());
-    return EngineHistory(engine_->log(), divergence_);
-  }();
+  const Intent intent = Insist([&]() COMMPOOL_UNCHECKED { return MakeIntent(proposal); });
+  const EngineHistory history(parts_.blocks, engine_, intent.sequence_count, divergence_);
   Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history, proposal.judge);
   if (!agreed.ok()) return parts_.basis.Named(WithWayOut(agreed.status()));
   return agreed;
@@ -100,12 +103,13 @@ Result<Agreed> Collective::Begin(const Proposal& proposal) {
   return agreed;
 }
 
-Status Collective::AgreeOn(const Status& mine, const std::string& step) {
-  return parts_.basis.Named(WithWayOut(AgreeOnOutcome(*channel_, mine, step)));
+Status Collective::AgreeOn(const Status& mine, const char* step) {
+  const std::string name = Insist([&] { return std::string(step); });
+  return parts_.basis.Named(WithWayOut(AgreeOnOutcome(*channel_, mine, name)));
 }
 
 Status Collective::Run(const CollectiveStep& step) {
-  const Status mine = step.act();
+  const Status mine = Attempt([&] { return step.act(); });
   Status all = AgreeOn(mine, step.name);
   if (!all.ok() && step.undo) step.undo(mine);
   return all;

@@ -33,16 +33,15 @@ struct Proposal {
 
 // One step of a call after its intent was agreed on.
 struct CollectiveStep {
-  std::string name;                                   // "registering with a communicator"
+  const char* name = nullptr;                         // "registering with a communicator"
   std::function<Status()> act;                        // this rank's part
   std::function<void(const Status& mine)> undo = {};  // on every rank, where one failed
 };
 
 class Collective {
  public:
-  Collective(PoolParts& parts, engine::SymmetricEngine& engine, GraphBlocks& graph_blocks, int rank,
-             std::unique_ptr<AgreementChannel> channel)
-      : parts_(parts), engine_(&engine), graph_blocks_(graph_blocks), rank_(rank), channel_(std::move(channel)) {}
+  Collective(PoolParts& parts, engine::SymmetricEngine& engine, GraphBlocks& graph_blocks, int rank)
+      : parts_(parts), engine_(&engine), graph_blocks_(graph_blocks), rank_(rank) {}
 
   AgreementChannel& channel() COMMPOOL_REQUIRES(parts_.collective) { return *channel_; }
 
@@ -51,13 +50,13 @@ class Collective {
   // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
   Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(parts_.collective);
   // The outcome of all ranks of a step, from this one's.
-  Status AgreeOn(const Status& mine, const std::string& step) COMMPOOL_REQUIRES(parts_.collective);
+  Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(parts_.collective);
   Status Run(const CollectiveStep& step) COMMPOOL_REQUIRES(parts_.collective);
   // The one order in which registrations, and the memory under them, end on every rank. Graphs that use them are gone:
   // the intent asked for that.
   Status TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap)
       COMMPOOL_REQUIRES(parts_.collective);
-  // To the ranks of another home, with whom a new sequence of calls begins.
+  // To the ranks of home, the first or another, with whom a new sequence of calls begins.
   void MoveTo(int rank, std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(parts_.collective);
   // No call follows.
   void End() COMMPOOL_REQUIRES(parts_.collective);
@@ -75,7 +74,9 @@ class Collective {
 
  private:
   Status CheckTakesPart(CollectiveCall call) const;
-  Intent MakeIntent(const Proposal& proposal) const;
+  // What this rank says to the call. Changes nothing.
+  Intent MakeIntent(const Proposal& proposal) const COMMPOOL_REQUIRES(parts_.collective);
+  Intent Observe(const Proposal& proposal) const;
   // Why captures keep this rank from a call, where they do.
   Status CheckCaptures(CollectiveCall call) const;
 

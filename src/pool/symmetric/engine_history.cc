@@ -29,12 +29,15 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
   return engine::SequenceCall::kReserve;
 }
 
-EngineHistory::EngineHistory(const engine::SequenceLog& log, Divergence& divergence) : divergence_(divergence) {
-  const uint64_t first = log.count() > engine::SequenceLog::kKept ? log.count() - engine::SequenceLog::kKept : 0;
-  for (uint64_t number = first; number < log.count(); ++number) {
-    const auto entry = log.Entry(number);
-    if (entry) calls_.push_back({number, entry->hash_after, Describe(*entry)});
+std::vector<TracedCall> EngineHistory::LastCalls() const {
+  MutexLock lock(blocks_.mutex());
+  const uint64_t first = count_ > engine::SequenceLog::kKept ? count_ - engine::SequenceLog::kKept : 0;
+  std::vector<TracedCall> calls;
+  for (uint64_t number = first; number < count_; ++number) {
+    const auto entry = engine_->log().Entry(number);
+    if (entry) calls.push_back({number, entry->hash_after, Describe(*entry)});
   }
+  return calls;
 }
 
 }  // namespace commpool::internal

@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "src/engine/sequence_log.h"
+#include "src/engine/symmetric_engine.h"
+#include "src/pool/blocks/block_store.h"
 #include "src/pool/options.h"
 #include "src/registration/agreement.h"
 #include "src/registration/divergence.h"
@@ -19,15 +20,18 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration);
 // The entry of the sequence that a collective call leaves.
 engine::SequenceCall SequenceCallOf(CollectiveCall call);
 
-// The engine's last calls as texts, for a rank that differs.
+// The last of an engine's first `count` calls, for a rank that differs: they become texts where they are asked for.
 class EngineHistory final : public CallHistory {
  public:
-  EngineHistory(const engine::SequenceLog& log, Divergence& divergence);
-  std::vector<TracedCall> LastCalls() const override { return calls_; }
+  EngineHistory(const BlockStore& blocks, const engine::SymmetricEngine* engine, uint64_t count, Divergence& divergence)
+      : blocks_(blocks), engine_(engine), count_(count), divergence_(divergence) {}
+  std::vector<TracedCall> LastCalls() const override;
   void NoteDivergence(const Status& difference) const override { divergence_.Note(difference); }
 
  private:
-  std::vector<TracedCall> calls_;
+  const BlockStore& blocks_;
+  const engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(blocks_.mutex());
+  const uint64_t count_;
   Divergence& divergence_;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "src/base/host_patience.h"
 #include "src/pool/symmetric/engine_history.h"
 #include "src/registration/wire.h"
 
@@ -112,12 +113,13 @@ Status Epoch::BeginEmpty() {
 }
 
 Status Epoch::MakeAndRegister(const std::vector<uint64_t>& all) {
-  const std::string name = "making the pool's " + std::to_string(all.size()) + " segments";
-  Status status = collective_.Run({.name = name, .act = [&] { return MakeMissing(all); }});
+  const std::string name = Insist([&] { return "making the pool's " + std::to_string(all.size()) + " segments"; });
+  Status status = collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all); }});
   if (!status.ok()) return status;
-  return collective_.Run({.name = "registering with home",
-                          .act = [&]() COMMPOOL_UNCHECKED { return registrar_.AddHome(AllSegments()); },
-                          .undo = [&](const Status& mine) COMMPOOL_UNCHECKED { Undo(mine); }});
+  return collective_.Run(
+      {.name = "registering with home",
+       .act = [&]() COMMPOOL_UNCHECKED { return registrar_.AddHome(Insist([&] { return AllSegments(); })); },
+       .undo = [&](const Status& mine) COMMPOOL_UNCHECKED { Undo(mine); }});
 }
 
 }  // namespace commpool::internal

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "src/base/bytes.h"
+#include "src/base/host_patience.h"
 #include "src/pool/abandonment.h"
 #include "src/pool/symmetric/symmetric_growth.h"
 #include "src/pool/symmetric/symmetric_mode.h"
@@ -97,15 +98,20 @@ Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, A
 
 Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
   if (segments.empty()) return uint64_t{0};
-  uint64_t released = 0;
+  // Its steps hold two pointers: what a std::function keeps without asking the host.
+  struct Steps {
+    const std::vector<engine::SegmentIndex>& segments;
+    UnmatchedFrees frees;
+    uint64_t released = 0;
+  } steps{segments, frees};
   const Status status = collective_.TearDown(
-      [&]() COMMPOOL_UNCHECKED {
-        if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
-        return DeregisterAll(segments);
+      [this, &steps]() COMMPOOL_UNCHECKED {
+        if (steps.frees == UnmatchedFrees::kApply) ApplyOwnFrees();
+        return DeregisterAll(steps.segments);
       },
-      [&]() COMMPOOL_UNCHECKED { return Unmap(segments, Addresses::kFree, &released); });
+      [this, &steps]() COMMPOOL_UNCHECKED { return Unmap(steps.segments, Addresses::kFree, &steps.released); });
   if (!status.ok()) return status;
-  return released;
+  return steps.released;
 }
 
 Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
@@ -113,16 +119,17 @@ Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
   Result<Agreed> agreed =
       collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = parts_.CheckOpen()});
   if (!agreed.ok()) return agreed.status();
-  std::vector<engine::SegmentIndex> chosen;
-  {
+  const std::vector<engine::SegmentIndex> chosen = Insist([&] {
+    std::vector<engine::SegmentIndex> segments;
     MutexLock lock(parts_.blocks.mutex());
     uint64_t reserved = engine_->counters().reserved_bytes.current;
     std::vector<engine::SegmentIndex> free = engine_->WhollyFreeSegments();
     for (; reserved > keep_bytes && !free.empty(); free.pop_back()) {
-      chosen.push_back(free.back());
+      segments.push_back(free.back());
       reserved -= parts_.segments.BytesOf(free.back());
     }
-  }
+    return segments;
+  });
   return Release(chosen, UnmatchedFrees::kKeep);
 }
 
@@ -176,7 +183,8 @@ Status SymmetricMode::Close() {
   Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness});
   if (!agreed.ok()) return agreed.status();
   parts_.life.BeginClose();
-  Result<uint64_t> released = Release(IndexesOf(parts_.segments.List()), UnmatchedFrees::kApply);
+  const std::vector<engine::SegmentIndex> all = Insist([&] { return IndexesOf(parts_.segments.List()); });
+  Result<uint64_t> released = Release(all, UnmatchedFrees::kApply);
   if (!released.ok()) return released.status();
   Status status = parts_.registrations.RemoveAll();
   EndClose();

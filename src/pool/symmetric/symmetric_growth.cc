@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
 
 namespace commpool::internal {
 
@@ -25,7 +27,7 @@ Status SymmetricGrowth::Prepare() {
 }
 
 void SymmetricGrowth::Undo() {
-  const Status undone = parts_.registrations.DeregisterSegment(index_);
+  const Status undone = Attempt([&] { return parts_.registrations.DeregisterSegment(index_); });
   // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
   if (collective_.AgreeOn(undone, "undoing the registration").ok()) return;
   parts_.segments.SetAside(std::move(made_));
@@ -37,8 +39,10 @@ void SymmetricGrowth::Adopt() {
 }
 
 Status SymmetricGrowth::Agree(Step step, const Status& mine) {
-  const std::string verb = step == Step::kMake ? "making" : "registering";
-  return collective_.AgreeOn(mine, verb + " a segment of " + FormatBytes(bytes_));
+  const std::string name = Insist([&] {
+    return std::string(step == Step::kMake ? "making" : "registering") + " a segment of " + FormatBytes(bytes_);
+  });
+  return collective_.AgreeOn(mine, name.c_str());
 }
 
 }  // namespace commpool::internal

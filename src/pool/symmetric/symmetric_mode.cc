@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/host_failure.h"
 #include "src/base/log.h"
 #include "src/pool/abandonment.h"
 
@@ -11,8 +12,8 @@ namespace commpool::internal {
 namespace {
 
 // Those that the waits are recorded on: a fence has been.
-std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
-  std::vector<StreamKey> streams;
+ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& waits) {
+  ReservedVector<StreamKey> streams;
   for (const engine::StreamUse& use : waits) {
     if (use.fence == engine::kNoFence) streams.push_back(use.stream);
   }
@@ -29,20 +30,20 @@ std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfigura
                                                    configuration.frees);
 }
 
-SymmetricMode::SymmetricMode(PoolParts& parts, engine::SymmetricEngine& engine, const Communicator& home,
-                             std::unique_ptr<AgreementChannel> channel)
+SymmetricMode::SymmetricMode(PoolParts& parts, engine::SymmetricEngine& engine, const Communicator& home)
     : parts_(parts),
       engine_(&engine),
       home_(home),
       home_handle_(home.handle),
       graph_blocks_(parts.basis, parts.blocks),
       capture_waits_(parts),
-      collective_(parts, engine, graph_blocks_, home.rank, std::move(channel)),
+      collective_(parts, engine, graph_blocks_, home.rank),
       registrar_(parts, collective_, home_),
       losses_(parts) {}
 
-Status SymmetricMode::Open(const Status& readiness) {
+Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
   MutexLock collective(parts_.collective);
+  collective_.MoveTo(home_.rank, std::move(channel));
   return BeginEpoch(readiness);
 }
 
@@ -65,7 +66,12 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     collective_.Publish();
     if (!outcome.ok()) return parts_.basis.Named(outcome.status());
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
-      return Status(StatusCode::kExhausted, parts_.basis.title + " " + Describe(WhyExhausted(bytes, grow->bytes)));
+      // Noted in the sequence by now: without memory for the sentence the answer stays what it is on every rank.
+      Status why = Attempt([&]() COMMPOOL_UNCHECKED {
+        return Status(StatusCode::kExhausted, parts_.basis.title + " " + Describe(WhyExhausted(bytes, grow->bytes)));
+      });
+      if (why.code() == StatusCode::kExhausted) return why;
+      return Status(StatusCode::kExhausted, kNoHostMemory);
     }
     served = std::move(std::get<engine::Served>(*outcome));
     recording = parts_.blocks.recording().Begin(StreamsOf(served.waits));

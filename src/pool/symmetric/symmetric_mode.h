@@ -27,12 +27,11 @@ std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfigura
 class SymmetricMode final : public PoolMode {
  public:
   // `engine` is the one in `parts`.
-  SymmetricMode(PoolParts& parts, engine::SymmetricEngine& engine, const Communicator& home,
-                std::unique_ptr<AgreementChannel> channel);
+  SymmetricMode(PoolParts& parts, engine::SymmetricEngine& engine, const Communicator& home);
 
-  // The rest of creation, collective: every rank must be able to make windows, and home is the first to be registered
-  // with.
-  Status Open(const Status& readiness);
+  // The rest of creation, collective over the channel to the ranks of home: every rank must be able to make windows,
+  // and home is the first to be registered with.
+  Status Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness);
 
   uint64_t home_id() const override { return home_id_.load(std::memory_order_acquire); }
 

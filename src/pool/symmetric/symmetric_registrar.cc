@@ -4,11 +4,18 @@
 #include <string>
 #include <utility>
 
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
+
 namespace commpool::internal {
 
 Status SymmetricRegistrar::AddHome(const std::vector<SegmentToRegister>& segments) {
-  domains_ = DomainTable(home_.ranks);
-  domains_.AddHome();
+  // The other ranks are on their way into NCCL's call.
+  Insist([&]() COMMPOOL_UNCHECKED {
+    DomainTable domains(home_.ranks);
+    domains.AddHome();
+    domains_ = std::move(domains);
+  });
   const ContextGuard current = parts_.basis.MakeCurrent();
   return parts_.registrations.Add(home_, segments);
 }
@@ -68,7 +75,11 @@ Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communica
   Result<Members> met = Members();
   if (mine.passed && !mine.number) {
     // Sooner than the ranks that do not wait here would give this one up.
-    met = GatherMembers(parts_.basis.driver, *communicator, home_.rank, parts_.basis.deadline_ms() / 2);
+    const Status gathered = Attempt([&] {
+      met = GatherMembers(parts_.basis.driver, *communicator, home_.rank, parts_.basis.deadline_ms() / 2);
+      return Status();
+    });
+    if (!gathered.ok()) met = gathered;
   }
   Result<std::optional<uint64_t>> number = AgreeOnMembers(collective_.channel(), met, domains_);
   if (!number.ok()) return number.status();
@@ -81,7 +92,7 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
   Status readiness = parts_.CheckOpen();
   Communicator communicator;
   if (readiness.ok() && handle != nullptr) {
-    Result<Communicator> described = Examine(handle);
+    Result<Communicator> described = Attempt([&] { return Examine(handle); });
     readiness = described.status();
     if (described.ok()) communicator = *described;
   }
@@ -94,32 +105,44 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
   const uint64_t first_new = domains_.next();
   Status status = passed.any_new ? Meet(claim, &communicator) : Status();
   if (!status.ok()) return parts_.basis.Named(status.under("register_with"));
-  const bool known = handle == nullptr || parts_.registrations.Has(handle);
+  // Its steps hold two pointers: what a std::function keeps without asking the host.
+  struct Steps {
+    const Communicator& communicator;
+    ncclComm_t handle;
+    bool known;
+    uint64_t first_new;
+  } steps{communicator, handle, handle == nullptr || parts_.registrations.Has(handle), first_new};
   status = collective_.Run({.name = "registering with a communicator",
                             .act =
-                                [&] {
-                                  return handle == nullptr
+                                [this, &steps] {
+                                  return steps.handle == nullptr
                                              ? Status()
-                                             : parts_.registrations.Add(communicator, parts_.segments.List());
+                                             : parts_.registrations.Add(steps.communicator,
+                                                                        Insist([&] { return parts_.segments.List(); }));
                                 },
                             .undo =
-                                [&](const Status& mine) COMMPOOL_UNCHECKED {
-                                  if (mine.ok() && !known) static_cast<void>(parts_.registrations.Remove(handle));
-                                  domains_.RemoveFrom(first_new);
+                                [this, &steps](const Status& mine) COMMPOOL_UNCHECKED {
+                                  if (mine.ok() && !steps.known)
+                                    static_cast<void>(parts_.registrations.Remove(steps.handle));
+                                  domains_.RemoveFrom(steps.first_new);
                                 }});
   if (!status.ok()) return status;
-  if (passed.home) domains_.AddHome();
+  if (passed.home) Insist([&]() COMMPOOL_UNCHECKED { domains_.AddHome(); });
   return Status();
 }
 
 Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
   const ContextGuard current = parts_.basis.MakeCurrent();
   const bool held = parts_.registrations.Has(handle);
-  std::vector<uint64_t> ended;  // known where the channel decides, and needed there alone
-  const ClaimJudge judge = [&](const std::vector<std::string>& bytes) COMMPOOL_UNCHECKED -> ClaimFindings {
+  // Two pointers are what a std::function keeps without asking the host.
+  struct Steps {
+    ncclComm_t handle;
+    std::vector<uint64_t> ended;  // known where the channel decides, and needed there alone
+  } steps{handle, {}};
+  const ClaimJudge judge = [this, &steps](const std::vector<std::string>& bytes) COMMPOOL_UNCHECKED -> ClaimFindings {
     const Result<std::vector<DomainClaim>> claims = DecodeClaims(bytes);
     if (!claims.ok()) return {claims.status()};
-    ended = NumbersPassed(*claims);
+    steps.ended = NumbersPassed(*claims);
     const Status status = domains_.CheckPassedByHolders(*claims);
     return {status.ok() ? status : status.under("deregister")};
   };
@@ -130,9 +153,9 @@ Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
   if (!agreed.ok()) return agreed.status();
   if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
   return collective_.TearDown(
-      [&]() COMMPOOL_UNCHECKED {
-        for (const uint64_t number : ended) domains_.Remove(number);
-        return handle == nullptr ? Status() : parts_.registrations.Remove(handle);
+      [this, &steps]() COMMPOOL_UNCHECKED {
+        for (const uint64_t number : steps.ended) domains_.Remove(number);
+        return steps.handle == nullptr ? Status() : parts_.registrations.Remove(steps.handle);
       },
       [] { return Status(); });  // the memory stays
 }

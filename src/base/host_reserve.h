@@ -1,0 +1,78 @@
+// Host memory that is put aside, so that a change of the books never fails half-way.
+//
+// Containers that change in such a step take `ReservedAllocator`. It asks the system first, and draws on the reserve
+// only where the system has nothing. Each call of the library begins with Fill(): where that says no, nothing has
+// changed yet. So a free succeeds though the host is out of memory. Any thread.
+//
+// The reserve is the process's, an exception to "no mutable globals": an allocator of a container carries no state.
+#ifndef COMMPOOL_SRC_BASE_HOST_RESERVE_H_
+#define COMMPOOL_SRC_BASE_HOST_RESERVE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <new>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace commpool::internal {
+
+class HostReserve {
+ public:
+  // Puts aside again what was drawn. False where the system has none and too much is gone: begin no change then.
+  static bool Fill() { return full_.load(std::memory_order_acquire) || Refill(); }
+
+  // Throws std::bad_alloc where both the system and the reserve have nothing. What it returns is the system's to free.
+  [[nodiscard]] static void* Allocate(size_t bytes);
+  static void Free(void* memory) { ::operator delete(memory); }
+
+ private:
+  static bool Refill();
+
+  static std::atomic<bool> full_;
+};
+
+template <typename T>
+struct ReservedAllocator {
+  using value_type = T;
+
+  ReservedAllocator() = default;
+  template <typename Other>
+  ReservedAllocator(const ReservedAllocator<Other>&) {}  // NOLINT: allocators convert
+
+  [[nodiscard]] T* allocate(size_t count) {
+    static_assert(alignof(T) <= alignof(std::max_align_t));
+    return static_cast<T*>(HostReserve::Allocate(count * sizeof(T)));
+  }
+  void deallocate(T* memory, size_t) { HostReserve::Free(memory); }
+
+  friend bool operator==(const ReservedAllocator&, const ReservedAllocator&) { return true; }
+};
+
+template <typename T>
+using ReservedVector = std::vector<T, ReservedAllocator<T>>;
+template <typename T>
+using ReservedDeque = std::deque<T, ReservedAllocator<T>>;
+template <typename T>
+using ReservedSet = std::set<T, std::less<T>, ReservedAllocator<T>>;
+template <typename T>
+using ReservedMultiset = std::multiset<T, std::less<T>, ReservedAllocator<T>>;
+template <typename Key, typename T>
+using ReservedMap = std::map<Key, T, std::less<Key>, ReservedAllocator<std::pair<const Key, T>>>;
+template <typename Key, typename T>
+using ReservedHashMap =
+    std::unordered_map<Key, T, std::hash<Key>, std::equal_to<Key>, ReservedAllocator<std::pair<const Key, T>>>;
+
+// Of classes that are made by `new` in such a step.
+struct MadeFromReserve {
+  static void* operator new(size_t bytes) { return HostReserve::Allocate(bytes); }
+  static void operator delete(void* memory) { HostReserve::Free(memory); }
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_BASE_HOST_RESERVE_H_
