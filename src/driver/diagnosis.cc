@@ -92,7 +92,9 @@ std::string DescribeCall(const CallSite& site) {
   return text + " failed";
 }
 
-std::string DescribePurpose(const CallSite& site) { return site.purpose.empty() ? "" : " for " + site.purpose; }
+std::string DescribePurpose(const CallSite& site) {
+  return *site.purpose == '\0' ? "" : std::string(" for ") + site.purpose;
+}
 
 // "; 1.2 GiB of 141 GiB are free". Empty where the current context is none of the device's: asking would change it.
 std::string DescribeMemoryLeft(const Driver& driver, const CallSite& site) {
@@ -143,7 +145,7 @@ std::string DescribeNcclError(const NcclLibrary& nccl, ncclResult_t result) {
 }
 
 // What NCCL says of this failure; empty where its text was there before and is told of another call.
-std::string LastWordsOn(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
+const char* LastWordsOn(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
   const NcclLibrary& nccl = driver.nccl;
   const char* const last = nccl.ncclGetLastError == nullptr ? nullptr : nccl.ncclGetLastError(communicator);
   if (last == nullptr || last[0] == '\0') return "";
@@ -192,11 +194,11 @@ Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site) {
 void HearLastWords(const Driver& driver) { LastWordsOn(driver, ncclSuccess, {}, nullptr); }
 
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
-  const std::string last = LastWordsOn(driver, result, site, communicator);
+  const char* const last = LastWordsOn(driver, result, site, communicator);
   if (result == ncclSuccess) return Status();
   const NcclLibrary& nccl = driver.nccl;
   std::string message = DescribeCall(site) + ": " + DescribeNcclError(nccl, result);
-  if (!last.empty()) message += " (" + last + ")";
+  if (*last != '\0') message += " (" + std::string(last) + ")";
   message += DescribePurpose(site) + "; NCCL " + FormatNcclVersion(nccl.version);
   message += DescribeCause(site.likely_cause, FindCause(kNcclCauses, result, site.call));
   return Status(StatusCode::kCommunicatorError, message);

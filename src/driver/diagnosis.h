@@ -16,14 +16,14 @@
 
 namespace commpool::internal {
 
-// What was being done.
+// What was being done. Made for calls that succeed too, so it holds texts that live anyway.
 struct CallSite {
   const char* call = "";          // the API function
   int device = -1;                // -1 where no device is concerned
   int numa_node = -1;             // of host memory; -1 where none is concerned
   uint64_t bytes = 0;             // 0 where no size is concerned
-  std::string purpose = {};       // "segment of pool gradients": may be empty
-  std::string likely_cause = {};  // known to the caller; empty lets the diagnosis find one
+  const char* purpose = "";       // "fence of a freed block": may be empty
+  const char* likely_cause = "";  // known to the caller; empty lets the diagnosis find one
 };
 
 // OK for CUDA_SUCCESS. kOutOfMemory for CUDA_ERROR_OUT_OF_MEMORY (with the device's free and total memory where one of

@@ -16,7 +16,7 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
     const Capability capability = backing_->CanGrant(peer);
     if (!capability.available) return Status(StatusCode::kNotSupported, basis_.title + ": " + capability.reason);
   }
-  std::vector<std::pair<Segment*, int>> granted;
+  ReservedVector<std::pair<Segment*, int>> granted;
   for (const int peer : peers) {
     if (peer == own || peers_.contains(peer)) continue;
     for (Segment* segment : Pointers()) {
@@ -45,8 +45,8 @@ Status SegmentStore::WaitForPeer(int peer) const {
                                                      " is still busy after " + std::to_string(basis_.deadline_ms()) +
                                                      " ms, no access was revoked: a collective waits for a rank?");
   }
-  return CheckCuda(basis_.driver, *result,
-                   {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access to " + basis_.title});
+  return basis_.Named(CheckCuda(basis_.driver, *result,
+                                {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access"}));
 }
 
 Status SegmentStore::Revoke(const std::vector<int>& peers) {
