@@ -16,6 +16,22 @@ class StressHost(unittest.TestCase):
             self.assertRegex(result.stdout, rf"{program} +allocation +0 +0 +1 +0 +0 +0 +0\n")
         self.assertTrue(result.stdout.endswith("3 runs, 0 failures\n"), result.stdout)
 
+    def survive(self, runs, *arguments):
+        result = self.stress("--sample", str(runs), *arguments)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertTrue(result.stdout.endswith(f"{runs} runs, 0 failures\n"), result.stdout)
+        struck = 0
+        for line in result.stdout.splitlines()[-10:-1]:
+            if line.split()[0] in ("fixed", "expandable", "symmetric"):
+                struck += int(line.split()[2]) + int(line.split()[3])
+        self.assertGreater(struck, runs // 2, result.stdout)
+
+    def test_pools_survive_a_sample_of_refused_allocations(self):
+        self.survive(60, "--fault", "allocation")
+
+    def test_pools_survive_a_sample_of_refused_threads_and_descriptors(self):
+        self.survive(24, "--fault", "thread", "--fault", "descriptor")
+
     def test_refuses_what_it_cannot_do(self):
         for arguments in (["--program", "many"], ["--fault", "gremlin"], ["--jobs", "0"], ["--watchdog-s", "0"]):
             self.assertEqual(self.stress(*arguments).returncode, 4, arguments)

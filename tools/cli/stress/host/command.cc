@@ -41,7 +41,7 @@ std::vector<HostRun> Plan(const std::string& worker, const HostStress& stress) {
   for (const std::string& program : stress.programs) {
     for (const std::string& resource : stress.resources) {
       if (stress.nth != 0) {
-        runs.push_back({program, resource, stress.nth});
+        runs.push_back({program, resource, stress.nth, Findings::kWithPlace});
         continue;
       }
       const HostOutcome counted =

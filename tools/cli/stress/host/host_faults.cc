@@ -23,6 +23,7 @@ struct Plan {
   std::atomic<uint64_t> nth{0};
   std::atomic<uint64_t> count{0};
   std::atomic<bool> fired{false};
+  std::atomic<Place> place{Place::kUntold};
 };
 constinit Plan plan;
 constinit thread_local bool inside = false;
@@ -38,7 +39,7 @@ bool Fails(HostResource resource) {
   if (plan.count.fetch_add(1, std::memory_order_relaxed) + 1 != plan.nth.load(std::memory_order_relaxed)) return false;
   plan.fired = true;
   inside = false;
-  if (std::getenv("COMMPOOL_STRESS_SHOW_PLACE") != nullptr) ShowPlace();
+  if (plan.place == Place::kTold) ShowPlace();
   inside = true;
   return true;
 }
@@ -76,12 +77,13 @@ void* RunInside(void* argument) {
 
 }  // namespace
 
-void HostFaults::Plan(HostResource resource, uint64_t nth) {
+void HostFaults::Plan(HostResource resource, uint64_t nth, Place place) {
   void* frame = nullptr;
   backtrace(&frame, 1);  // its first call allocates
   plan.resource = resource;
   plan.nth = nth;
   plan.count = 0;
+  plan.place = place;
 }
 
 uint64_t HostFaults::count() { return plan.count; }

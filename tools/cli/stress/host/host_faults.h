@@ -12,10 +12,13 @@ namespace commpool::cli {
 
 enum class HostResource { kAllocation, kThread, kDescriptor };
 
+// Of the fault: whether its stack goes to stderr.
+enum class Place { kUntold, kTold };
+
 class HostFaults {
  public:
   // The `nth` from now on fails, and no other; 0 only counts. Called once, before any thread is Inside.
-  static void Plan(HostResource resource, uint64_t nth);
+  static void Plan(HostResource resource, uint64_t nth, Place place);
   static uint64_t count();
   static bool fired();
 

@@ -33,7 +33,9 @@ class Child {
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
     std::string words[] = {worker, run.program, run.resource, std::to_string(run.nth)};
-    char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), nullptr};
+    char place[] = "place";
+    char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), nullptr, nullptr};
+    if (run.findings == Findings::kWithPlace) arguments[4] = place;
     const int error = posix_spawn(&process_, worker.c_str(), &actions, nullptr, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);

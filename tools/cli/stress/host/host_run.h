@@ -10,10 +10,16 @@
 
 namespace commpool::cli {
 
+enum class Findings {
+  kPlain,
+  kWithPlace,  // the stack of what failed
+};
+
 struct HostRun {
   std::string program;   // "fixed"
   std::string resource;  // "allocation"
   uint64_t nth = 0;      // that fails; 0 counts
+  Findings findings = Findings::kPlain;
 };
 
 // "fixed allocation 17".
