@@ -240,7 +240,9 @@ Status Runtime::EndCapture(CaptureHandle capture) {
   if (!announced.TakePostponed()) return Status();
   announced.Postpone();
   // The program may end the stream's own capture later: then the next pool that is made or destroyed sees to it.
-  if (CheckNotCaptured(*driver_, ended.stream).ok()) ReleaseDestroyed();
+  AttemptInVain([&] {
+    if (CheckNotCaptured(*driver_, ended.stream).ok()) ReleaseDestroyed();
+  });
   return Status();
 }
 
