@@ -50,6 +50,19 @@ class Abandon : public SymmetricTest {
     EXPECT_EQ(driver().cuda.cuMemFree(memory_[static_cast<size_t>(rank.number)]), CUDA_SUCCESS);
   }
 
+  // One rank fails, and the others wait for it in NCCL until the deadline.
+  void ReserveInVain(uint64_t bytes) {
+    const InjectedFault one({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = 1});
+    const Statuses statuses = Reserve(bytes);
+    EXPECT_TRUE(std::none_of(statuses.begin(), statuses.end(), [](const Status& status) { return status.ok(); }));
+  }
+  Status GiveUp(Rank& rank, const std::vector<ncclComm_t>& home) {
+    ncclComm_t const mine = home[static_cast<size_t>(rank.number)];
+    Status status = PoolOf(rank).AbandonCommunicator(mine, CommunicatorLife::kAlive);
+    EXPECT_EQ(driver().nccl.ncclCommAbort(mine), ncclSuccess);
+    return status;
+  }
+
   uint64_t FreeMemory() const {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
@@ -93,20 +106,33 @@ TEST_F(Abandon, GivesBackTheMemoryWhoseRegistrationNeverFinished) {
   const std::vector<uint64_t> before = FreeMemories();
   ExpectOk(CreateOver(home));
   ExpectOk(Reserve(2 * kMiB));
-  {
-    const InjectedFault one({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = 1});
-    const Statuses statuses = Reserve(4 * kMiB);  // one rank fails, and the others wait for it in NCCL
-    EXPECT_TRUE(std::none_of(statuses.begin(), statuses.end(), [](const Status& status) { return status.ok(); }));
-  }
+  ReserveInVain(4 * kMiB);
   EXPECT_EQ(FreeMemories()[0], before[0] - 6 * kMiB) << "nothing is unmapped under NCCL";
   ExpectOk(Run([&](Rank& rank) {
-    ncclComm_t const mine = home[static_cast<size_t>(rank.number)];
-    Status status = PoolOf(rank).AbandonCommunicator(mine, CommunicatorLife::kAlive);
-    EXPECT_EQ(driver().nccl.ncclCommAbort(mine), ncclSuccess);
+    Status status = GiveUp(rank, home);
     return status.ok() ? PoolOf(rank).Close() : status;
   }));
   EXPECT_EQ(FreeMemories(), before);
   for (int number = 0; number <= last(); ++number) EXPECT_EQ(PoolOf(group()[number]).Statistics().held_bytes, 0u);
+}
+
+TEST_F(Abandon, GivesThatMemoryBackInARehomeToo) {
+  const std::vector<ncclComm_t> home = ConnectNonblocking();
+  std::vector<ncclComm_t> other = group().ConnectFrom(0);
+  const std::vector<uint64_t> before = FreeMemories();
+  ExpectOk(CreateOver(home));
+  ExpectOk(Reserve(2 * kMiB));
+  ReserveInVain(4 * kMiB);
+  ExpectOk(Run([&](Rank& rank) {
+    Status status = GiveUp(rank, home);
+    return status.ok() ? PoolOf(rank).Rehome(other[static_cast<size_t>(rank.number)]) : status;
+  }));
+  EXPECT_EQ(FreeMemories()[0], before[0] - 2 * kMiB);
+  EXPECT_EQ(RegisteredSegments(0), 1u);
+  ExpectOk(Reserve(8 * kMiB));
+  ExpectOk(Close());
+  EXPECT_EQ(FreeMemories(), before);
+  group().Destroy(other);
 }
 
 // A rank that was stopped, and goes on: NCCL makes the window that the others had given up.
