@@ -52,7 +52,7 @@ std::optional<GraphCaptures::Origin> GraphCaptures::End(CaptureHandle handle) {
   if (found == captures_.end() || found->second.ended) return std::nullopt;
   found->second.ended = true;
   open_.fetch_sub(1, std::memory_order_release);
-  return found->second.origin;
+  return std::move(found->second.origin);
 }
 
 Result<engine::Part> GraphCaptures::PartOf(CUstream stream) const {
