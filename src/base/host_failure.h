@@ -3,8 +3,6 @@
 #define COMMPOOL_SRC_BASE_HOST_FAILURE_H_
 
 #include <exception>
-#include <new>
-#include <system_error>
 
 #include "commpool/status.h"
 
@@ -14,22 +12,17 @@ namespace commpool::internal {
 inline constexpr const char* kNoHostMemory = "no host memory";
 inline constexpr const char* kNoHostThread = "no host thread";
 
-// kInternal, with the exception's text where there is memory for it.
+// What the host refused; else kInternal, with the exception's text where there is memory for it.
 Status Described(const std::exception& exception) noexcept;
 
-// Runs `step`, which returns a Status or a Result. An exception in it becomes one; only those of the host are expected.
+// Runs `step`, which returns a Status or a Result. An exception of the standard library becomes one; only those of the
+// host are expected. Any other is a caller's own way out, through functions that it gave us, and goes on.
 template <typename Step>
-auto Attempt(Step step) noexcept -> decltype(step()) {
+auto Attempt(Step step) -> decltype(step()) {
   try {
     return step();
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, kNoHostMemory);
-  } catch (const std::system_error&) {
-    return Status(StatusCode::kOutOfMemory, kNoHostThread);
   } catch (const std::exception& exception) {
     return Described(exception);
-  } catch (...) {
-    return Status(StatusCode::kInternal, "an exception");
   }
 }
 

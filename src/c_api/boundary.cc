@@ -57,7 +57,11 @@ Status RefuseUserFunction() {
 }
 
 commpool_status ReportException() noexcept {
-  return Report(Attempt([]() -> Status { throw; }));
+  try {
+    return Report(Attempt([]() -> Status { throw; }));
+  } catch (...) {
+    return Report(Status(StatusCode::kInternal, "an exception"));
+  }
 }
 
 const char* LastErrorMessage() {
