@@ -6,14 +6,14 @@
 namespace commpool::internal::engine {
 namespace {
 
-std::vector<Use> UsesOf(std::initializer_list<Use> uses) {
-  std::vector<Use> all;
+Uses UsesOf(std::initializer_list<Use> uses) {
+  Uses all;
   for (const Use& use : uses) AddUse(all, use);
   return all;
 }
 
 // "1:5" is fence 5 of stream 1; a stream alone is all of its work.
-std::string Waits(const std::vector<Use>& uses, StreamKey stream) {
+std::string Waits(const Uses& uses, StreamKey stream) {
   std::string text;
   for (const StreamUse& wait : WaitsOf(uses, stream)) {
     text += (text.empty() ? "" : " ") + std::to_string(wait.stream);
@@ -24,13 +24,13 @@ std::string Waits(const std::vector<Use>& uses, StreamKey stream) {
 
 TEST(BlockUses, AreAscendingAndEachOnce) {
   EXPECT_EQ(UsesOf({{3, kNoFence}, {1, 9}, {2, kNoFence}, {1, 4}, {3, kNoFence}}),
-            (std::vector<Use>{{1, 4}, {1, 9}, {2, kNoFence}, {3, kNoFence}}));
+            (Uses{{1, 4}, {1, 9}, {2, kNoFence}, {3, kNoFence}}));
 }
 
 TEST(BlockUses, OfTwoBlocksUnite) {
-  std::vector<Use> uses = UsesOf({{1, kNoFence}, {4, 2}});
+  Uses uses = UsesOf({{1, kNoFence}, {4, 2}});
   UniteUses(uses, UsesOf({{2, 7}, {4, 2}, {5, kNoFence}}));
-  EXPECT_EQ(uses, (std::vector<Use>{{1, kNoFence}, {2, 7}, {4, 2}, {5, kNoFence}}));
+  EXPECT_EQ(uses, (Uses{{1, kNoFence}, {2, 7}, {4, 2}, {5, kNoFence}}));
 }
 
 TEST(BlockUses, AreWaitedForByOtherStreamsAlone) {
