@@ -51,7 +51,8 @@ TEST_F(Peers, ReadSegmentsFromBeforeAndAfterTheGrant) {
 
 TEST_F(Peers, OfTheOptionsAreGrantedEverySegment) {
   PoolConfiguration configuration = Configured("with peers");
-  configuration.peers = {0, 1, 1};
+  configuration.peers = {0, 1};
+  if (DeviceCountOfTests() > 2) configuration.peers.push_back(1);  // no more entries than devices
   pool_ = Create(configuration);
   const CUdeviceptr address = Allocate(kMiB);
   EXPECT_TRUE(PeerReads(address));
