@@ -66,6 +66,7 @@ PoolTest::~PoolTest() {
     Result<uint64_t> released = pool->Trim(0);
     EXPECT_TRUE(released.ok()) << released.status().message();
   }
+  FreeFinishedLaunches();
 }
 
 PoolConfiguration PoolTest::Configured(const char* name, int device) {

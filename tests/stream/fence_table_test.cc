@@ -21,6 +21,7 @@ class Fences : public DriverTest {
   }
   ~Fences() override {
     EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    FreeFinishedLaunches();
     table_.Clear();
     EXPECT_EQ(cuda().cuMemFree(memory_), CUDA_SUCCESS);
     EXPECT_EQ(cuda().cuStreamDestroy(first_), CUDA_SUCCESS);

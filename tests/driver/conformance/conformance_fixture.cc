@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "src/driver/launch.h"
+
 namespace commpool::internal::testing {
 
 uint64_t GranularityAt(const Driver& driver, CUmemLocation location) {
@@ -31,7 +33,10 @@ Result<MappedMemory> MappedMemory::Make(const Driver& driver, CUmemLocation loca
   return memory;
 }
 
-ConformanceTest::~ConformanceTest() { EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
+ConformanceTest::~ConformanceTest() {
+  EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  FreeFinishedLaunches();
+}
 
 MappedMemory ConformanceTest::MakeMapped(uint64_t bytes, std::optional<int> granted_device) {
   return MappedMemory::Make(driver(), DeviceLocation(0), bytes, granted_device).value();
