@@ -338,7 +338,7 @@ COMMPOOL_API commpool_status commpool_pools_deregister(const commpool_pool* pool
                                                        struct ncclComm* const* communicators, size_t count);
 
 /* After a loss: ends this rank's registrations with a communicator that is still alive, without any other rank. Then
- * abort it, and close (local, once all are abandoned). Waits for the device, as deregister does. Not collective, but
+ * abort it, and close (local, once all are abandoned). Waits for the device, at most deadline_ms. Not collective, but
  * made on every rank that has it: until then growth and register_with are DISAGREEMENT on all. Idempotent. */
 COMMPOOL_API commpool_status commpool_pool_abandon_live(commpool_pool pool, struct ncclComm* communicator);
 /* The same for one that was aborted, revoked or destroyed before: drops its handles and calls nothing. */
