@@ -45,8 +45,8 @@ Status SegmentStore::WaitForPeer(int peer) const {
                                                      " is still busy after " + std::to_string(basis_.deadline_ms()) +
                                                      " ms, no access was revoked: a collective waits for a rank?");
   }
-  return basis_.Named(CheckCuda(basis_.driver, *result,
-                                {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access"}));
+  return basis_.Named(
+      CheckCuda(basis_.driver, *result, {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access"}));
 }
 
 Status SegmentStore::Revoke(const std::vector<int>& peers) {
