@@ -66,9 +66,9 @@ Intent Collective::Observe(const Proposal& proposal) const {
   return intent;
 }
 
-Intent Collective::MakeIntent(const Proposal& proposal) const {
+Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
   Intent intent = Observe(proposal);
-  intent.readiness = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
+  intent.readiness = readiness;
   intent.divergence = divergence_.status();
   DomainClaim claim = proposal.claim;
   for (const Communicator& held : parts_.registrations.Communicators()) claim.held.push_back(held.number);
@@ -84,9 +84,12 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
     return parts_.group->Incomplete(parts_.basis.name(), 1);
   const std::optional<RelaxedCapture> relaxed =
       parts_.captures.any_open() ? std::make_optional<RelaxedCapture>(parts_.basis.driver) : std::nullopt;
+  // Waits for the word of graphs that were destroyed just now: what they held counts as freed in this call.
+  const Status readiness =
+      Insist([&] { return proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness; });
   CollectGraphs();
   parts_.blocks.PollFences();
-  const Intent intent = Insist([&]() COMMPOOL_UNCHECKED { return MakeIntent(proposal); });
+  const Intent intent = Insist([&]() COMMPOOL_UNCHECKED { return MakeIntent(proposal, readiness); });
   const EngineHistory history(parts_.blocks, engine_, intent.sequence_count, divergence_);
   Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history, proposal.judge);
   if (!agreed.ok()) return parts_.basis.Named(WithWayOut(agreed.status()));

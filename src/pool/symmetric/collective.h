@@ -75,7 +75,7 @@ class Collective {
  private:
   Status CheckTakesPart(CollectiveCall call) const;
   // What this rank says to the call. Changes nothing.
-  Intent MakeIntent(const Proposal& proposal) const COMMPOOL_REQUIRES(parts_.collective);
+  Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(parts_.collective);
   Intent Observe(const Proposal& proposal) const;
   // Why captures keep this rank from a call, where they do.
   Status CheckCaptures(CollectiveCall call) const;
