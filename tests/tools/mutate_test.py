@@ -232,12 +232,10 @@ class OfOneBuild(unittest.TestCase):
         self.assertEqual(self.switches.text("a.cc", self.SOURCE), self.SOURCE)
 
 
-class StandInBuild(unittest.TestCase):
-    """What Bazel answers of a build with switches leads to verdicts."""
+class StandIn(unittest.TestCase):
+    """A checkout of one source of the engine, with a script in Bazel's place."""
 
-    LEAVE = Fault("src/engine/heap.cc", 2, "dropped", "  Leave();", "  (void)0;")
-    CONSTANT = Fault("src/engine/heap.cc", 3, "dropped", "  Count();", "  (void)0;")
-    SOURCE = "namespace a {\n  Leave();\n  Count();\n}\n"
+    SOURCE = ""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -248,11 +246,23 @@ class StandInBuild(unittest.TestCase):
         self.source = self.folder / "src/engine/heap.cc"
         self.source.write_text(self.SOURCE)
 
+    def bazel_judge(self, answers):
+        script = self.folder / "bazel"
+        script.write_text(f'#!/bin/sh\n{answers}')
+        script.chmod(0o755)
+        return BazelJudge(Scratch(self.folder, self.folder), ["engine", "pool"], str(script))
+
+
+class StandInBuild(StandIn):
+    """What Bazel answers of a build with switches leads to verdicts."""
+
+    LEAVE = Fault("src/engine/heap.cc", 2, "dropped", "  Leave();", "  (void)0;")
+    CONSTANT = Fault("src/engine/heap.cc", 3, "dropped", "  Count();", "  (void)0;")
+    SOURCE = "namespace a {\n  Leave();\n  Count();\n}\n"
+
     def judge(self, of_test):
         """A compiler that takes no switch in line 3; two tests come to line 2."""
-        script = self.folder / "bazel"
-        script.write_text(f"""#!/bin/sh
-echo "$*" >> {self.folder}/calls
+        bazel = self.bazel_judge(f"""echo "$*" >> {self.folder}/calls
 case "$1 $*" in
   query*) echo //tests/pool:a_test ;;
   build*) grep -q 'Count(); }} }}' {self.source} && echo 'src/engine/heap.cc:3:9: error: not constant' >&2 && exit 1 ;;
@@ -262,9 +272,7 @@ case "$1 $*" in
 esac
 exit 0
 """)
-        script.chmod(0o755)
-        scratch = Scratch(self.folder, self.folder)
-        return SwitchedJudge(scratch, BazelJudge(scratch, ["engine", "pool"], str(script)))
+        return SwitchedJudge(Scratch(self.folder, self.folder), bazel)
 
     def test_a_fault_is_switched_on_in_the_tests_that_come_to_its_line(self):
         judge = self.judge("exit 0")
@@ -295,27 +303,17 @@ exit 0
             judge.prepare([self.LEAVE])
 
 
-class StandInBazel(unittest.TestCase):
+class StandInBazel(StandIn):
     """What Bazel answers, as a script, leads to a verdict."""
 
     FAULT = Fault("src/engine/heap.cc", 1, "dropped", "  Leave();", "  (void)0;")
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        (self.folder / "src/engine").mkdir(parents=True)
-        (self.folder / "src/engine/BUILD").touch()
-        (self.folder / "src/engine/heap.cc").write_text("  Leave();\n")
+    SOURCE = "  Leave();\n"
 
     def verdict(self, answer):
-        script = self.folder / "bazel"
-        script.write_text("#!/bin/sh\n"
-                          'if [ "$1" = query ]; then echo //tests/pool:a_test //tests/engine:b_test '
-                          "//tests/engine:heap_test; exit; fi\n"
-                          f'echo "$*" >> {self.folder}/calls\n{answer}\n')
-        script.chmod(0o755)
-        return BazelJudge(Scratch(self.folder, self.folder), ["engine", "pool"], str(script))(self.FAULT)
+        judge = self.bazel_judge('if [ "$1" = query ]; then echo //tests/pool:a_test //tests/engine:b_test '
+                                 "//tests/engine:heap_test; exit; fi\n"
+                                 f'echo "$*" >> {self.folder}/calls\n{answer}\n')
+        return judge(self.FAULT)
 
     def test_the_nearest_tests_run_first(self):
         self.assertEqual(self.verdict("exit 0")[0], Verdict.SURVIVED)
