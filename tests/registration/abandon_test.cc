@@ -2,6 +2,7 @@
 // and have their memory back.
 #include <algorithm>
 
+#include "tests/registration/nonblocking_ranks.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -24,17 +25,11 @@ class Abandon : public SymmetricTest {
       configuration.deadline_ms = kDeadlineMs;
     });
   }
-  std::vector<ncclComm_t> ConnectNonblocking() {
-    const NcclLibrary& nccl = driver().nccl;
-    ncclUniqueId id;
-    EXPECT_EQ(nccl.ncclGetUniqueId(&id), ncclSuccess);
-    std::vector<ncclComm_t> communicators(static_cast<size_t>(group().size()));
+  // All of them have come up.
+  std::vector<ncclComm_t> ConnectAll() {
+    std::vector<ncclComm_t> communicators = ConnectNonblocking(driver(), group());
     ExpectOk(Run([&](Rank& rank) {
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.blocking = 0;
-      ncclComm_t& made = communicators[static_cast<size_t>(rank.number)];
-      nccl.ncclCommInitRankConfig(&made, rank.ranks, id, rank.number, &config);
-      return DescribeCommunicator(driver(), made).status();
+      return DescribeCommunicator(driver(), communicators[static_cast<size_t>(rank.number)]).status();
     }));
     return communicators;
   }
@@ -102,7 +97,7 @@ TEST_F(Abandon, GoesOnBesideAKernelThatWaitsForALostRankUntilTheAbort) {
 }
 
 TEST_F(Abandon, GivesBackTheMemoryWhoseRegistrationNeverFinished) {
-  const std::vector<ncclComm_t> home = ConnectNonblocking();
+  const std::vector<ncclComm_t> home = ConnectAll();
   const std::vector<uint64_t> before = FreeMemories();
   ExpectOk(CreateOver(home));
   ExpectOk(Reserve(2 * kMiB));
@@ -117,7 +112,7 @@ TEST_F(Abandon, GivesBackTheMemoryWhoseRegistrationNeverFinished) {
 }
 
 TEST_F(Abandon, GivesThatMemoryBackInARehomeToo) {
-  const std::vector<ncclComm_t> home = ConnectNonblocking();
+  const std::vector<ncclComm_t> home = ConnectAll();
   std::vector<ncclComm_t> other = group().ConnectFrom(0);
   const std::vector<uint64_t> before = FreeMemories();
   ExpectOk(CreateOver(home));
@@ -137,7 +132,7 @@ TEST_F(Abandon, GivesThatMemoryBackInARehomeToo) {
 
 // A rank that was stopped, and goes on: NCCL makes the window that the others had given up.
 TEST_F(Abandon, EndsAWindowThatWasFinishedAfterItsRankGaveUp) {
-  const std::vector<ncclComm_t> pair = ConnectNonblocking();
+  const std::vector<ncclComm_t> pair = ConnectAll();
   WindowIndex windows;
   std::vector<std::unique_ptr<RegistrationSet>> sets;
   std::vector<CUdeviceptr> memory(pair.size());

@@ -1,4 +1,5 @@
 // Nonblocking communicators (config.blocking = 0): every call that registration makes is polled to its end.
+#include "tests/registration/nonblocking_ranks.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -6,22 +7,7 @@ namespace {
 
 class Nonblocking : public SymmetricTest {
  protected:
-  // Communicators of all ranks that may still be coming up when they are used.
-  std::vector<ncclComm_t> Connect() {
-    const NcclLibrary& nccl = driver().nccl;
-    ncclUniqueId id;
-    EXPECT_EQ(nccl.ncclGetUniqueId(&id), ncclSuccess);
-    std::vector<ncclComm_t> communicators(static_cast<size_t>(group().size()));
-    ExpectOk(Run([&](Rank& rank) {
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.blocking = 0;
-      const ncclResult_t result = nccl.ncclCommInitRankConfig(&communicators[static_cast<size_t>(rank.number)],
-                                                              rank.ranks, id, rank.number, &config);
-      EXPECT_TRUE(result == ncclSuccess || result == ncclInProgress) << result;
-      return Status();
-    }));
-    return communicators;
-  }
+  std::vector<ncclComm_t> Connect() { return ConnectNonblocking(driver(), group()); }
 };
 
 TEST_F(Nonblocking, AHomeServesEveryCollectiveCall) {
