@@ -12,11 +12,11 @@
 #ifndef COMMPOOL_STATUS_H_
 #define COMMPOOL_STATUS_H_
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "commpool/commpool.h"
 
@@ -80,29 +80,31 @@ inline void Status::or_throw() const {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T held) : content_(std::move(held)) {}             // NOLINT: a value is a result
-  Result(Status failure) : content_(std::move(failure)) {}  // NOLINT: so is a failure; it must not be ok
+  Result(T held) : held_(std::move(held)) {}                // NOLINT: a value is a result
+  Result(Status failure) : failure_(std::move(failure)) {}  // NOLINT: so is a failure; it must not be ok
 
-  bool ok() const { return std::holds_alternative<T>(content_); }
-  Status status() const { return ok() ? Status() : std::get<Status>(content_); }
+  bool ok() const { return held_.has_value(); }
+  Status status() const { return failure_; }
 
   // The value; throws commpool::Error where there is none.
-  T& value() & { return require(), std::get<T>(content_); }
-  const T& value() const& { return require(), std::get<T>(content_); }
-  T value() && { return require(), std::get<T>(std::move(content_)); }
+  T& value() & { return require(), *held_; }
+  const T& value() const& { return require(), *held_; }
+  T value() && { return require(), std::move(*held_); }
 
   // REQUIRES: ok().
-  T& operator*() { return *std::get_if<T>(&content_); }
-  const T& operator*() const { return *std::get_if<T>(&content_); }
-  T* operator->() { return std::get_if<T>(&content_); }
-  const T* operator->() const { return std::get_if<T>(&content_); }
+  T& operator*() { return *held_; }
+  const T& operator*() const { return *held_; }
+  T* operator->() { return &*held_; }
+  const T* operator->() const { return &*held_; }
 
  private:
   void require() const {
-    if (const Status* failure = std::get_if<Status>(&content_)) throw Error(*failure);
+    if (!ok()) throw Error(failure_);
   }
 
-  std::variant<T, Status> content_;
+  // Not a variant: that takes compilers three times as long in each file that has a result.
+  std::optional<T> held_;
+  Status failure_;
 };
 
 namespace detail {

@@ -57,6 +57,7 @@ bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
   if (!created.ok()) _exit(6);
   Pool& pool = *runtime.pools().Find(*created).value();
   if (!pool.Reserve(2 * kMiB).ok() || pool.LostRank() != -1) _exit(7);
+  if (!pool.Verify().ok()) _exit(7);  // nobody dies before all have asked
   const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream)).value();
   if (number == kDead) raise(SIGKILL);
   void* const data = reinterpret_cast<void*>(block);

@@ -3,21 +3,14 @@
 load("//tools/bazel:rules_cc.bzl", "native_rules_cc", "no_coverage_tools")
 load("//tools/bazel:system_library.bzl", "system_folder", "system_library")
 
-# cuda.h, nccl.h, cudaTypedefs.h, NVTX and all that they include; the whole toolkit would be linked into every sandbox.
+# cuda.h, cudaTypedefs.h, NVTX and all that they include; the whole toolkit would be linked into every sandbox.
 _CUDA_HEADERS = [
     "builtin_types.h",
     "channel_descriptor.h",
     "crt",
     "cuda.h",
     "cudaTypedefs.h",
-    "cuda_bf16.h",
-    "cuda_bf16.hpp",
     "cuda_device_runtime_api.h",
-    "cuda_fp16.h",
-    "cuda_fp16.hpp",
-    "cuda_fp8.h",
-    "cuda_fp8.hpp",
-    "cuda_runtime.h",
     "cuda_runtime_api.h",
     "device_types.h",
     "driver_functions.h",
@@ -31,6 +24,15 @@ _CUDA_HEADERS = [
     "vector_functions.hpp",
     "vector_types.h",
 ]
+
+# What nccl.h includes and does not use: the runtime API's C++ headers and the small floating-point types are most of
+# what a file that includes nccl.h would have to read. The streams that it names come with the runtime API's C header.
+_INSTEAD = {
+    "cuda_bf16.h": "",
+    "cuda_fp16.h": "",
+    "cuda_fp8.h": "",
+    "cuda_runtime.h": "#include <cuda_runtime_api.h>\n",
+}
 
 def commpool_dependencies():
     _bazel_rule_sets()
@@ -105,6 +107,7 @@ def _cuda_and_nccl():
         version_macro = "NCCL_VERSION_CODE",
         minimum_version = 22800,
         headers = ["nccl.h"],
+        instead = _INSTEAD,
         deps = ["@cuda"],
     )
 

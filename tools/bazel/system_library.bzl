@@ -85,6 +85,8 @@ def _system_library(repository_context):
             repository_context.symlink(source, "include/" + header)
     if not attributes.headers:
         repository_context.symlink(place, "include")
+    for header, content in attributes.instead.items():
+        repository_context.file("include/" + header, "#pragma once\n" + content)
     repository_context.file("BUILD", _LIBRARY.format(
         name = repository_context.name,
         defines = repr(attributes.defines),
@@ -134,6 +136,7 @@ system_library = repository_rule(
     attrs = dict(
         _PLACE,
         headers = attr.string_list(doc = "Only these files and folders; empty for the whole folder."),
+        instead = attr.string_dict(doc = "Headers with this content, in place of the system's."),
         defines = attr.string_list(),
         linkopts = attr.string_list(),
         deps = attr.string_list(doc = "Libraries that the headers include."),
