@@ -2,8 +2,9 @@
 """Counts the test cases of `bazel test` runs: reads their build event files (--build_event_json_file).
 
 usage: count_tests.py FILE...    build events, or the JUnit report of tests that ran without Bazel
-Prints the reason of each skip, then each failure, then one line `N passed, N failed[, N skipped]`. The status is 0 when
-something passed and nothing failed. A GoogleTest binary counts case by case, any other test as one.
+Prints the reason of each skip, each test that passed only when it was repeated, each failure, then one line
+`N passed, N failed[, N skipped]`. The status is 0 when something passed and nothing failed. A GoogleTest binary counts
+case by case, any other test as one.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ class Tally:
     passed: int = 0
     failures: list = dataclasses.field(default_factory=list)
     skips: list = dataclasses.field(default_factory=list)
+    repeated: list = dataclasses.field(default_factory=list)
 
     def line(self):
         skipped = f", {len(self.skips)} skipped" if self.skips else ""
@@ -83,7 +85,10 @@ def count_events(tally, lines):
             expected.add(identity["targetConfigured"]["label"])
         if "testResult" in identity:
             key = identity["testResult"]
-            last_attempts[key["label"], key.get("run", 1), key.get("shard", 1)] = event["testResult"]
+            part = key["label"], key.get("run", 1), key.get("shard", 1)
+            if part in last_attempts and event["testResult"]["status"] == "PASSED":
+                tally.repeated.append(key["label"])
+            last_attempts[part] = event["testResult"]
         end = event.get("finished", end)
     for (label, _, _), result in sorted(last_attempts.items()):
         count_report(tally, label, _report_text(result), result["status"])
@@ -105,6 +110,8 @@ def main(paths):
             count_events(tally, text.splitlines())
     for skip in tally.skips:
         print("skipped:", skip)
+    for label in tally.repeated:
+        print("passed only when repeated:", label)
     for failure in tally.failures:
         print("failed:", failure)
     print(tally.line())
