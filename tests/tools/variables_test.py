@@ -8,6 +8,7 @@ import unittest
 _ROOT = pathlib.Path(os.path.realpath("WORKSPACE")).parent
 _READS = {
     "*.cc": re.compile(r'(?:getenv|Variable)\("(COMMPOOL_[A-Z0-9_]+)"'),
+    "*.py": re.compile(r'_VARIABLE = "(COMMPOOL_[A-Z0-9_]+)"'),
     "*.bzl": re.compile(r'variable = "(COMMPOOL_[A-Z0-9_]+)"'),
     "": re.compile(r"\$\{?!?(COMMPOOL_[A-Z0-9_]+)"),  # shell
 }

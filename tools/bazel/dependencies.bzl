@@ -67,6 +67,13 @@ def commpool_dependencies():
         headers = ["CLI"],
     )
     system_library(
+        name = "python",
+        title = "Python's headers (Python.h)",
+        variable = "COMMPOOL_PYTHON_INCLUDE",
+        marker = "Python.h",
+        places = ["/usr/include/python3." + minor for minor in ["11", "12", "13", "14"]],
+    )
+    system_library(
         name = "lzma",
         title = "liblzma (lzma.h)",
         variable = "COMMPOOL_LZMA_INCLUDE",

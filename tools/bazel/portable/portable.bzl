@@ -44,7 +44,14 @@ def _unless_sanitized(portable):
         "//conditions:default": portable,
     })
 
-def portable_binary(name, deps = [], linkopts = [], additional_linker_inputs = [], linkshared = False, **attributes):
+def portable_binary(
+        name,
+        deps = [],
+        linkopts = [],
+        additional_linker_inputs = [],
+        linkshared = False,
+        undefined = "refuse",
+        **attributes):
     """A cc_binary that loads on glibc 2.28.
 
     Args:
@@ -53,6 +60,7 @@ def portable_binary(name, deps = [], linkopts = [], additional_linker_inputs = [
       linkopts: before those that make it portable.
       additional_linker_inputs: files that linkopts name.
       linkshared: whether it is a library.
+      undefined: "allow" for a library that leaves symbols to the program that opens it.
       **attributes: as of cc_binary.
     """
     files = ["{}older/{}".format(_HERE, library) for library in _STAND_INS]
@@ -62,7 +70,8 @@ def portable_binary(name, deps = [], linkopts = [], additional_linker_inputs = [
     options.append("-Wl,--exclude-libs,libstdc++.a")
 
     # System libraries that are linked besides may ask for newer symbols: they are not this system's when it runs.
-    options += ["-Wl,--no-undefined", "-Wl,--allow-shlib-undefined"]
+    options += ["-Wl,--no-undefined"] if undefined == "refuse" else []
+    options.append("-Wl,--allow-shlib-undefined")
     objects = [_HERE + "newer_functions"]
     if not linkshared:
         objects.append(_HERE + "older_start")

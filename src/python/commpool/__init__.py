@@ -1,0 +1,45 @@
+"""Say which arrays need special memory; commpool makes it, keeps it registered, routes them to it, and gives it back.
+
+    import commpool
+
+    pool = commpool.Pool("activations")
+    with commpool.use_pool(pool):
+        array = commpool.empty((1024, 1024), "float32", device=0)
+    print(pool.stats())
+
+This package imports no framework; commpool.torch routes torch's tensors too. Any thread may call any function; after
+fork() the child must not.
+"""
+
+from ._abi import MAJOR, MINOR, PATCH, StatusCode
+from ._library import fast as _fast_module
+from .agreement import Agreement, RankMissing
+from .arrays import Array, empty
+from .backings import UserBacking
+from .blocks import Buffer, allocate, allocate_in_scope, block_of, free, record_stream, release_stream
+from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagreement, DriverError, Exhausted,
+                     FailedPrecondition, InternalError, InvalidArgument, NotFound, NotSupported, OutOfMemory,
+                     RemoteFailure)
+from .figures import Block, Counter, Segment, Snapshot, Statistics
+from .handles import add_communicator_source
+from .pool import PlainFunctions, Pool
+from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description, initialize, library_version,
+                      measure_driver, set_device_limit)
+from .scopes import capture, use_pool
+from .sizes import parse_size
+from .windows import NvlsEligibility, Window, nvls_eligible, window_of
+
+if _fast_module:
+    record_stream = _fast_module.record_stream
+
+__version__ = f"{MAJOR}.{MINOR}.{PATCH}"
+
+__all__ = [
+    "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Counter", "DeadlineExceeded",
+    "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument",
+    "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool",
+    "RankMissing", "RemoteFailure", "Segment", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
+    "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture", "driver_calls",
+    "driver_description", "empty", "free", "initialize", "library_version", "measure_driver", "nvls_eligible",
+    "parse_size", "record_stream", "release_stream", "set_device_limit", "use_pool", "window_of"
+]

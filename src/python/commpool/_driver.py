@@ -1,0 +1,45 @@
+"""The few calls of CUDA's driver that handing arrays over takes: one stream waits for another.
+
+The driver is the one that the library has opened, the emulator's included.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+from .errors import DriverError
+
+_EVENT_WITHOUT_TIMING = 2
+
+
+def _driver() -> Any:
+    # By its soname, and only if it is loaded: the library has opened it from wherever it lies.
+    return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+
+
+def _call(driver: Any, name: str, *arguments: Any) -> None:
+    result = getattr(driver, name)(*arguments)
+    if result != 0:
+        raise DriverError(f"{name} failed with {result} while a stream was to wait for another")
+
+
+def make_wait(device: int, waiting: int, awaited: int) -> None:
+    """Work that stream `waiting` gets from now on begins after what stream `awaited` has now."""
+    driver = _driver()
+    context, event, ignored = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), ctypes.c_int(device))
+    try:
+        _call(driver, "cuCtxPushCurrent_v2", context)
+        try:
+            _call(driver, "cuEventCreate", ctypes.byref(event), ctypes.c_uint(_EVENT_WITHOUT_TIMING))
+            try:
+                _call(driver, "cuEventRecord", event, ctypes.c_void_p(awaited))
+                _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting), event, ctypes.c_uint(0))
+            finally:
+                _call(driver, "cuEventDestroy_v2", event)
+        finally:
+            _call(driver, "cuCtxPopCurrent_v2", ctypes.byref(ignored))
+    finally:
+        _call(driver, "cuDevicePrimaryCtxRelease_v2", ctypes.c_int(device))

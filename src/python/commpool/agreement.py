@@ -1,0 +1,57 @@
+"""How a symmetric pool's ranks agree where not over TCP, and who hears of a lost rank: Python functions."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from typing import Any, Callable, Sequence, Union
+
+from . import _abi, errors
+
+Bytes = Union[bytes, bytearray, memoryview]
+
+
+class RankMissing(Exception):
+    """An all-gather of a program's own raises it where one rank did not come: the pool's error then names the rank."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(f"rank {rank} did not come")
+        self.rank = rank
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """An all-gather over something that a program has already: mpi4py, a torch store, files.
+
+    `all_gather(sent)` gets the bytes of this rank and returns those of every rank, rank 0's first: a sequence of
+    `ranks` byte strings, each as long as what was sent. It is called in collective calls alone, on their thread.
+    """
+
+    all_gather: Callable[[bytes], Sequence[Bytes]]
+    ranks: int
+
+    def as_c(self) -> Any:
+        """The function for the C ABI; the pool keeps it."""
+
+        def gather(sent: int, received: int, count: int, _context: Any) -> int:
+            try:
+                parts = [bytes(part) for part in self.all_gather(ctypes.string_at(sent, count))]
+                if len(parts) != self.ranks or any(len(part) != count for part in parts):
+                    raise errors.InvalidArgument(f"all_gather returned parts of {[len(part) for part in parts]} bytes, "
+                                                 f"and {self.ranks} ranks sent {count} each")
+                ctypes.memmove(received, b"".join(parts), count * self.ranks)
+                return 0
+            except BaseException as error:  # nothing may pass through C
+                errors.note_raised(error)
+                return -2 - error.rank if isinstance(error, RankMissing) else 1
+
+        return _abi.AllGather(gather)
+
+
+def on_lost_rank(function: Callable[[int, bool], None]) -> Any:
+    """`function(rank, in_flight)` for the C ABI: see commpool_on_lost_rank."""
+
+    def lost(rank: int, in_flight: int, _context: Any) -> None:
+        function(rank, in_flight != 0)  # ctypes hands an exception to sys.unraisablehook
+
+    return _abi.OnLostRank(lost)

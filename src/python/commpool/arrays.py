@@ -1,0 +1,152 @@
+"""Arrays: device memory with a shape and a type, which other libraries take by DLPack or __cuda_array_interface__."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, NamedTuple, Optional, Union
+
+from . import _dlpack, _driver
+from .blocks import Buffer, allocate, block_of
+from .errors import InvalidArgument
+from .handles import Device, Stream, device_number
+from .pool import Pool
+from .sizes import index_of
+
+_LEGACY_STREAM = 1  # of both protocols; 0 is ambiguous there
+
+
+class _Type(NamedTuple):
+    code: int  # DLDataTypeCode
+    bits: int
+    typestr: str  # NumPy's; empty where it has none
+
+
+_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
+_TYPES = {
+    **{f"int{bits}": _Type(_INT, bits, f"<i{bits // 8}") for bits in (16, 32, 64)},
+    **{f"uint{bits}": _Type(_UINT, bits, f"<u{bits // 8}") for bits in (16, 32, 64)},
+    **{f"float{bits}": _Type(_FLOAT, bits, f"<f{bits // 8}") for bits in (16, 32, 64)},
+    "int8": _Type(_INT, 8, "|i1"),
+    "uint8": _Type(_UINT, 8, "|u1"),
+    "bool": _Type(_BOOL, 8, "|b1"),
+    "bfloat16": _Type(_BFLOAT, 16, ""),
+    "complex64": _Type(_COMPLEX, 64, "<c8"),
+    "complex128": _Type(_COMPLEX, 128, "<c16"),
+    "float8_e4m3fn": _Type(10, 8, ""),
+    "float8_e5m2": _Type(12, 8, ""),
+}
+
+
+def _type_name(dtype: Any) -> str:
+    """Of "float32", numpy.float32, numpy.dtype("float32") or torch.float32."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
+    name = str(name).rpartition(".")[2]
+    if name not in _TYPES:
+        raise InvalidArgument(f"dtype {dtype!r} is none of {', '.join(_TYPES)}")
+    return name
+
+
+class Array:
+    """A contiguous array of device memory, with nothing written to it; its memory lives as long as it or a consumer.
+
+    What consumers do on another stream than the array's is ordered behind what that stream has when they take it.
+    """
+
+    __slots__ = ("buffer", "shape", "dtype", "device", "__weakref__")
+
+    def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: str, device: int) -> None:
+        """Takes over the buffer."""
+        self.buffer = buffer
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+
+    @property
+    def pointer(self) -> int:
+        """Its device address."""
+        return self.buffer.pointer
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * _TYPES[self.dtype].bits // 8
+
+    @property
+    def stream(self) -> int:
+        """The stream that it was allocated for."""
+        return self.buffer.stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3. Types that NumPy does not have are refused: they go by DLPack."""
+        typestr = _TYPES[self.dtype].typestr
+        if not typestr:
+            raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}: use DLPack")
+        return {"shape": self.shape, "typestr": typestr, "data": (self.pointer, False), "strides": None,
+                "stream": self.stream or _LEGACY_STREAM, "version": 3}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """CUDA's, for memory of a host NUMA node as well: it is addressed by the device."""
+        return _dlpack.CUDA, self.device
+
+    def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[tuple[int, int]] = None,
+                   dl_device: Optional[tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
+        """A capsule for a consumer that works on `stream`; -1: the consumer orders its work itself."""
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the array lies on device {self.device}, and is not copied to {dl_device}")
+        if copy:
+            raise BufferError("commpool hands its memory over and makes no copies")
+        consumer = self._ordered(stream)
+        versioned = max_version is not None and max_version[0] >= _dlpack.VERSION[0]
+        return _dlpack.capsule(self._tensor(), versioned, self, lambda: self._let_go(consumer))
+
+    def _ordered(self, stream: Optional[int]) -> int:
+        """Puts the consumer's stream behind the array's; returns the consumer's."""
+        if stream == -1:
+            return self.stream
+        if stream == 0:
+            raise InvalidArgument("__dlpack__: stream 0 is ambiguous: 1 is the legacy default stream, 2 the thread's")
+        consumer = _LEGACY_STREAM if stream is None else int(stream)
+        if consumer != (self.stream or _LEGACY_STREAM):
+            _driver.make_wait(self.device, consumer, self.stream)
+        return consumer
+
+    def _let_go(self, consumer: int) -> None:
+        if consumer != self.stream:
+            self.buffer.record_stream(consumer)
+
+    def _tensor(self) -> _dlpack.DLTensor:
+        kind, dimensions = _TYPES[self.dtype], len(self.shape)
+        strides = [math.prod(self.shape[place + 1:]) for place in range(dimensions)]
+        lengths = ctypes.c_int64 * dimensions
+        return _dlpack.DLTensor(self.pointer, _dlpack.DLDevice(*self.__dlpack_device__()), dimensions,
+                                _dlpack.DLDataType(kind.code, kind.bits, 1), lengths(*self.shape), lengths(*strides), 0)
+
+    def __repr__(self) -> str:
+        return f"<commpool.Array {'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}, device {self.device}>"
+
+
+def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device: Optional[Device] = None,
+          stream: Stream = None, pool: Optional[Pool] = None) -> Array:
+    """An array of the pool, or of the innermost scope that catches it, else of the device's default pool.
+
+    Args:
+      shape: a length, or several.
+      dtype: "float32", or NumPy's or torch's object of that name.
+      device: None is the stream's; for the default stream the thread's current one.
+      stream: as of `allocate`.
+      pool: whose memory to take, whatever scopes are open.
+    """
+    lengths = tuple(index_of(length, "shape") for length in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    name = _type_name(dtype)
+    nbytes = math.prod(lengths) * _TYPES[name].bits // 8
+    if nbytes == 0:
+        raise InvalidArgument(f"an array of shape {lengths} has no bytes, and the library allocates none")
+    if pool is not None:
+        if device is not None and device_number(device) != pool.device:
+            raise InvalidArgument(f"pool {pool.name} is of device {pool.device}, not {device}")
+        return Array(pool.allocate(nbytes, stream), lengths, name, pool.device)
+    buffer = allocate(nbytes, stream, device)
+    block = block_of(buffer)
+    return Array(buffer, lengths, name, block.device if block else 0)

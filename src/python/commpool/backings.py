@@ -1,0 +1,87 @@
+"""Memory by a program's own functions, from a shared library or from Python, with pools on top.
+
+    backing = commpool.UserBacking.load("./alloc.so", allocate="my_alloc", free="my_free")
+    pool = commpool.Pool("special", backing=backing)
+
+The functions have the signatures of PyTorch's pluggable allocators: allocate(bytes, device, stream) returns an
+address, and free(pointer, bytes, device, stream) takes it back. They make a pool's segments, so they are called seldom;
+they must not call commpool.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import os
+from typing import Any, Callable, Union
+
+from . import _abi, errors
+
+Allocate = Callable[[int, int, int], int]
+Free = Callable[[int, int, int, int], None]
+Function = Union[Callable[..., Any], int]
+
+# The library keeps a backing's functions until the last block of the last pool is gone, which may be as late as the end
+# of the process: so they are never let go.
+_kept: list[Any] = []
+_C_FUNCTION = _abi.UserAllocate.__mro__[1]  # ctypes' own class, of which every function's is one
+
+
+class UserBacking:
+    """Two functions that make and free segments: Python callables, ctypes functions, or addresses of C functions."""
+
+    def __init__(self, allocate: Function, free: Function) -> None:
+        """Takes the two functions.
+
+        Args:
+          allocate: returns the address of memory of the device, aligned to 512 bytes; None or 0: out of memory. So
+            is an exception; it becomes the cause of the OutOfMemory that the program sees.
+          free: what it raises is reported as sys.unraisablehook does, and the memory counts as freed.
+        """
+        self.allocate = _function(_abi.UserAllocate, allocate, _guarded_allocate)
+        self.free = _function(_abi.UserFree, free, _guarded_free)
+        _kept.append((self.allocate, self.free))
+
+    @classmethod
+    def load(cls, path: Union[str, "os.PathLike[str]"], allocate: str = "allocate", free: str = "free") -> UserBacking:
+        """Takes the functions from a shared library, by their names there.
+
+        Raises:
+          NotFound: the library, or one of the functions, is not there.
+        """
+        try:
+            library = ctypes.CDLL(os.fspath(path))
+            functions = [getattr(library, name) for name in (allocate, free)]
+        except (OSError, AttributeError) as error:
+            raise errors.NotFound(f"a user backing of {os.fspath(path)}: {error}") from error
+        _kept.append(library)
+        return cls(*functions)
+
+
+def _function(kind: Any, function: Function, guard: Callable[[Any], Any]) -> Any:
+    if isinstance(function, int):
+        return kind(function)
+    if isinstance(function, _C_FUNCTION):
+        _kept.append(function)
+        return ctypes.cast(function, kind)  # type: ignore[arg-type]
+    if not callable(function):
+        raise errors.InvalidArgument(f"{function!r} is no function of a user backing")
+    return kind(guard(function))
+
+
+def _guarded_allocate(function: Allocate) -> Callable[..., int]:
+    def allocate(count: int, device: int, stream: Any, _context: Any) -> int:
+        try:
+            return operator.index(function(count, device, stream or 0) or 0)
+        except BaseException as error:  # nothing may pass through C
+            errors.note_raised(error)
+            return 0
+
+    return allocate
+
+
+def _guarded_free(function: Free) -> Callable[..., None]:
+    def free(pointer: Any, count: int, device: int, stream: Any, _context: Any) -> None:
+        function(pointer or 0, count, device, stream or 0)  # ctypes hands an exception to sys.unraisablehook
+
+    return free

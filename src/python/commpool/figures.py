@@ -1,0 +1,134 @@
+"""What a pool tells of itself: statistics, blocks and segments, as values that show themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from typing import Any, NamedTuple
+
+from . import _abi
+from .sizes import format_size
+
+
+class Counter(NamedTuple):
+    """A figure of a pool: now, at most since the peaks were reset, and all told."""
+
+    current: int
+    peak: int
+    total: int
+
+
+def _shown(name: str, figure: int) -> str:
+    return format_size(figure) if name.endswith("bytes") else f"{figure:,}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """A pool's figures at one moment; commpool_statistics in commpool.h says what each counts."""
+
+    requested_bytes: Counter
+    allocated_bytes: Counter
+    allocated_blocks: Counter
+    reserved_bytes: Counter
+    reserved_segments: Counter
+    free_bytes: int
+    pending_bytes: int
+    largest_free_block_bytes: int
+    registered_segments: int
+    pending_segments: int
+    failed_allocations: int
+    cached_bytes: int
+    moved_bytes: int
+    host_waits: int
+    held_bytes: int
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Name, now, peak and total of each figure, as text; those that have one figure have no peak and total."""
+        shown = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            figures = value if isinstance(value, Counter) else (value,)
+            texts = [_shown(field.name, figure) for figure in figures] + ["", ""]
+            shown.append((field.name.replace("_", " "), texts[0], texts[1], texts[2]))
+        return shown
+
+    def __str__(self) -> str:
+        lines = [("", "now", "peak", "total"), *self.rows()]
+        return "\n".join(f"{name:26}{now:>12}{peak:>12}{total:>12}".rstrip() for name, now, peak, total in lines)
+
+    def _repr_html_(self) -> str:
+        return table(("", "now", "peak", "total"), self.rows())
+
+
+class Block(NamedTuple):
+    """A block of a pool: what each field tells says commpool_block in commpool.h."""
+
+    pointer: int
+    bytes: int
+    requested_bytes: int
+    segment: int
+    stream: int
+    pool: int
+    device: int
+    state: str
+
+
+class Segment(NamedTuple):
+    """A contiguous range that a pool's blocks fill."""
+
+    pointer: int
+    bytes: int
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A pool's blocks by segment and address, at one moment."""
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments that the blocks fill, by their numbers."""
+        found: list[Segment] = []
+        for block in self.blocks:
+            if not found or found[-1].number != block.segment:
+                found.append(Segment(block.pointer, 0, block.segment))
+            last = found[-1]
+            found[-1] = last._replace(bytes=last.bytes + block.bytes)
+        return tuple(found)
+
+    def _repr_html_(self) -> str:
+        rows = [(str(block.segment), hex(block.pointer), format_size(block.bytes), block.state,
+                 format_size(block.requested_bytes) if block.state == "live" else "") for block in self.blocks]
+        return table(("segment", "address", "size", "state", "requested"), rows)
+
+
+_STATES = {number: word for word, number in _abi.WORDS["commpool_block_state"].items()}
+
+
+def block_from_c(block: Any) -> Block:
+    """A CBlock's value."""
+    return Block(block.pointer or 0, block.bytes, block.requested_bytes, block.segment, block.stream, block.pool,
+                 block.device, _STATES.get(block.state, str(block.state)))
+
+
+def statistics_from_c(figures: Any) -> Statistics:
+    """A CStatistics' value."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Statistics):
+        value = getattr(figures, field.name)
+        values[field.name] = value if isinstance(value, int) else Counter(value.current, value.peak, value.total)
+    return Statistics(**values)
+
+
+def table(heads: tuple[str, ...], rows: Any) -> str:
+    """An HTML table for notebooks; figures stand on the right."""
+
+    def line(tag: str, cells: tuple[str, ...]) -> str:
+        shown = "".join(f'<{tag} style="text-align:{"right" if place else "left"}">{html.escape(cell)}</{tag}>'
+                        for place, cell in enumerate(cells))
+        return f"<tr>{shown}</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return f"<table><thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"

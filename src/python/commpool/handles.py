@@ -1,0 +1,128 @@
+"""What others call streams, communicators, devices and pointers, as the numbers that the library takes."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import Any, Callable, Iterable, Optional, Protocol, Union
+
+from .errors import FailedPrecondition, InvalidArgument
+
+
+class HasCudaStream(Protocol):
+    """A stream of torch, CuPy, cuda.core, RMM, Warp or Numba."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version 0 of the protocol, and the stream's handle."""
+
+
+Stream = Union[None, int, HasCudaStream]
+# An ncclComm_t as an integer, or an object that tells it; adapters add others (add_communicator_source).
+Communicator = Any
+# A CUDA ordinal, "cuda:1", or an object with `index` or `device_id`.
+Device = Any
+# An address, or an object that tells its own: a Buffer, an Array, a tensor.
+Pointer = Any
+
+CommunicatorSource = Callable[[Any, Optional[int]], Optional[int]]
+_communicator_sources: list[CommunicatorSource] = []
+
+_DEVICE = re.compile(r"cuda(?::(\d+))?")
+_POINTERS = 2**64
+
+
+def stream_handle(stream: Stream) -> int:
+    """The handle of a stream; None is the legacy default stream, 0."""
+    if stream is None:
+        return 0
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        version, handle = protocol() if callable(protocol) else protocol
+        if version != 0:
+            raise InvalidArgument(f"__cuda_stream__ of {stream!r} is of version {version}, and 0 is the known one")
+        return _address(handle, "stream")
+    return _address(stream, "stream")
+
+
+def add_communicator_source(source: CommunicatorSource) -> None:
+    """Teaches commpool further objects: `source(object, device)` returns an ncclComm_t, or None for no object of its.
+
+    `device` is the pool's, or None where no pool is concerned. The source that was added last is asked first.
+    """
+    _communicator_sources.insert(0, source)
+
+
+def _attribute_of_communicator(communicator: Any) -> Any:
+    if hasattr(communicator, "_comm_ptr"):  # torch's backend
+        return communicator._comm_ptr()
+    for name in ("comm_ptr", "ptr"):  # torch 2.15's backend; nccl4py's Communicator
+        if hasattr(communicator, name):
+            pointer = getattr(communicator, name)
+            return pointer() if callable(pointer) else pointer
+    return communicator
+
+
+def communicator_handle(communicator: Communicator, device: Optional[int] = None) -> int:
+    """The ncclComm_t of a communicator; 0 for None, which is for ranks that a communicator does not have."""
+    if communicator is None:
+        return 0
+    if isinstance(communicator, int):
+        return _address(communicator, "communicator")
+    for source in _communicator_sources:
+        found = source(communicator, device)
+        if found is not None:
+            return _made(found, communicator)
+    return _made(_attribute_of_communicator(communicator), communicator)
+
+
+def _made(handle: Any, communicator: Any) -> int:
+    number = _address(handle, "communicator")
+    if number == 0:
+        raise FailedPrecondition(f"{communicator!r} has no NCCL communicator yet: make it at once (device_id= of "
+                                 "init_process_group), or run one collective before")
+    return number
+
+
+def device_number(device: Device) -> int:
+    """The CUDA ordinal of a device."""
+    if isinstance(device, str):
+        match = _DEVICE.fullmatch(device)
+        if not match:
+            raise InvalidArgument(f"device {device!r} is none: write 1 or \"cuda:1\"")
+        return int(match.group(1) or 0)
+    for name in ("index", "device_id"):
+        if hasattr(device, name) and not isinstance(device, int):
+            return device_number(getattr(device, name) or 0)
+    try:
+        return operator.index(device)
+    except TypeError:
+        raise InvalidArgument(f"device {device!r} is none: write 1 or \"cuda:1\"") from None
+
+
+def device_numbers(devices: Union[Device, Iterable[Device]]) -> list[int]:
+    """Those of one device, or of several."""
+    if isinstance(devices, (list, tuple, set, frozenset, range)):
+        return [device_number(device) for device in devices]
+    return [device_number(devices)]
+
+
+def pointer_of(pointer: Pointer) -> int:
+    """The address that an object begins at."""
+    if isinstance(pointer, int):
+        return _address(pointer, "pointer")
+    if hasattr(pointer, "data_ptr"):  # a tensor of torch
+        return _address(pointer.data_ptr(), "pointer")
+    if hasattr(pointer, "pointer"):  # a Buffer or an Array
+        return _address(pointer.pointer, "pointer")
+    interface = getattr(pointer, "__cuda_array_interface__", None)
+    return _address(interface["data"][0] if interface else pointer, "pointer")
+
+
+def _address(value: Any, what: str) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{value!r} is no {what}") from None
+    if isinstance(value, bool) or not 0 <= number < _POINTERS:
+        raise InvalidArgument(f"{value!r} is no {what}")
+    return number

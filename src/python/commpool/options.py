@@ -1,0 +1,80 @@
+"""Options by words, sizes and objects, as the structs that the library takes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Literal, Optional, Union
+
+from . import _abi
+from .backings import UserBacking
+from .errors import InvalidArgument
+from .sizes import Size, parse_size
+
+BackingWord = Literal["vmm", "cuda", "nccl", "user"]
+LocationWord = Literal["device", "host_numa"]
+FreesWord = Literal["deferred", "ordered"]
+ModeWord = Literal["fixed", "expandable"]
+MovesWord = Literal["eager", "under_pressure"]
+FilterWord = Literal["thread", "stream", "process"]
+ExhaustionWord = Literal["error", "next_scope"]
+DriverWord = Literal["cuda", "emulated", "auto"]
+# Both ends are in; None is no limit. A size alone is the least.
+SizeRange = Union[Size, tuple[Optional[Size], Optional[Size]]]
+
+
+def number_of(enumeration: str, word: str) -> int:
+    """The number of a word of an enumeration of commpool.h.
+
+    Raises:
+      InvalidArgument: the enumeration has no such word.
+    """
+    words = _abi.WORDS[f"commpool_{enumeration}"]
+    if word not in words:
+        raise InvalidArgument(f"{enumeration} {word!r} is none of {', '.join(words)}")
+    return words[word]
+
+
+def default_pool_options() -> Any:
+    """commpool_pool_options_init."""
+    options = _abi.sized(_abi.CPoolOptions())
+    options.name, options.numa_node, options.deadline_ms, options.alignment_bytes = b"pool", -1, 60000, 512
+    options.release_threshold_bytes = options.limit_bytes = _abi.MOST_BYTES
+    return options
+
+
+def set_sizes(options: Any, **sizes: Optional[Size]) -> None:
+    """Sets the sizes that are given; None leaves the library's default."""
+    for name, size in sizes.items():
+        if size is not None:
+            setattr(options, f"{name}_bytes", parse_size(size, name))
+
+
+def set_backing(options: Any, backing: Union[BackingWord, UserBacking]) -> None:
+    """Sets a backing by its word, or a user's with its functions."""
+    if isinstance(backing, UserBacking):
+        options.user_allocate, options.user_free = backing.allocate, backing.free
+        backing = "user"
+    elif backing == "user":
+        raise InvalidArgument("backing \"user\" needs functions: pass a commpool.UserBacking")
+    options.backing = number_of("backing", backing)
+
+
+def set_peers(options: Any, devices: list[int]) -> None:
+    """Sets the peers; the struct keeps them alive."""
+    options.peers, options.peer_count = (ctypes.c_int * len(devices))(*devices), len(devices)
+
+
+def size_range(sizes: Optional[SizeRange]) -> tuple[int, int]:
+    """The least and the most of what a scope catches."""
+    least, most = sizes if isinstance(sizes, tuple) else (sizes, None)
+    return (parse_size(least, "sizes") if least is not None else 0,
+            parse_size(most, "sizes") if most is not None else _abi.MOST_BYTES)
+
+
+def scope_options(filter: FilterWord, exhaustion: ExhaustionWord, stream: int, sizes: Optional[SizeRange]) -> Any:
+    """commpool_scope_options of words."""
+    options = _abi.sized(_abi.CScopeOptions())
+    options.filter, options.exhaustion = number_of("filter", filter), number_of("exhaustion", exhaustion)
+    options.stream = stream
+    options.min_bytes, options.max_bytes = size_range(sizes)
+    return options

@@ -1,0 +1,281 @@
+"""Pool: private memory with its own backing, peers, registrations, limits and statistics.
+
+Each method documents only what commpool.h does not say of the function that it calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from types import TracebackType
+from typing import Any, Callable, Iterable, Literal, NamedTuple, Optional, Union
+
+from . import _abi, agreement, options, windows
+from ._library import check, library
+from .backings import UserBacking
+from .blocks import Buffer, allocated
+from .errors import CommpoolError
+from .figures import Snapshot, Statistics, block_from_c, statistics_from_c
+from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_number, device_numbers
+from .handles import stream_handle
+from .sizes import Size, format_size, parse_size
+
+# Functions that the library may call as long as a pool lives, which its last block may outlast.
+_kept: list[Any] = []
+
+
+class PlainFunctions(NamedTuple):
+    """Addresses of C functions without a context, as torch.cuda.MemPool, vLLM and SGLang take them."""
+
+    allocate: int
+    free: int
+
+
+class Pool:
+    """Memory of one device for what is routed to it (`use_pool`) or asked of it (`allocate`).
+
+        pool = commpool.Pool("activations", limit="2GiB")
+        with commpool.use_pool(pool):
+            ...
+        print(pool.stats())
+
+    A pool across a communicator is *symmetric*: its blocks lie at equal offsets on every rank, in windows. To make it,
+    `reserve`, `reclaim`, `trim`, `verify`, `register_with`, `deregister`, `rehome` and `close` are then COLLECTIVE:
+    every rank calls them in one order. As a context manager a pool is closed and destroyed at the end; where an
+    exception leaves, it is only destroyed, since other ranks know nothing of the exception.
+    """
+
+    __slots__ = ("handle", "name", "device", "backing", "mode", "_finalizer", "__weakref__")
+
+    def __init__(self, name: str = "pool", *, device: Device = 0, symmetric_across: Communicator = None,
+                 reserve: Optional[Size] = None, backing: Union[options.BackingWord, UserBacking] = "vmm",
+                 location: options.LocationWord = "device", numa_node: Optional[int] = None,
+                 frees: options.FreesWord = "deferred", mode: options.ModeWord = "fixed",
+                 moves: options.MovesWord = "eager", peers: Union[Device, Iterable[Device]] = (),
+                 limit: Optional[Size] = None, alignment: Optional[Size] = None, segment: Optional[Size] = None,
+                 granularity: Optional[Size] = None, release_threshold: Optional[Size] = None,
+                 deadline_ms: int = 60000, all_gather: Optional[agreement.Agreement] = None,
+                 on_lost_rank: Optional[Callable[[int, bool], None]] = None) -> None:
+        """Makes the pool; no segment yet, unless `reserve` says how much.
+
+        Args:
+          name: for messages and statistics.
+          device: whose allocations it serves.
+          symmetric_across: home communicator of a symmetric pool.
+          reserve: free memory to make at once.
+          backing: "vmm" can do everything that NCCL asks for; "cuda" is cudaMalloc, "nccl" ncclMemAlloc.
+          location: "host_numa" is memory of the host at one NUMA node, mapped to the device.
+          numa_node: None is the one nearest to the device.
+          frees: of a symmetric pool. "ordered": ranks free in lockstep, the program promises.
+          mode: "expandable" moves free pages to where a request needs them; never registered.
+          moves: of an expandable pool; "under_pressure" moves only where there is no room to grow.
+          peers: other devices of this process that may access the pool.
+          limit, alignment, segment, granularity, release_threshold: see commpool_pool_options; None is its default.
+          deadline_ms: of every wait for other ranks and for the device.
+          all_gather: how the ranks agree where not over TCP.
+          on_lost_rank: `on_lost_rank(rank, in_flight)` hears of a rank of home that is lost, on a thread of its own.
+        """
+        self.handle, self.name, self.device = 0, name, device_number(device)
+        self.backing: str = "user" if isinstance(backing, UserBacking) else backing
+        c_options = options.default_pool_options()
+        c_options.name, c_options.device = name.encode(), self.device
+        c_options.symmetric_across = communicator_handle(symmetric_across, self.device)
+        self.mode: Literal["fixed", "expandable", "symmetric"] = "symmetric" if c_options.symmetric_across else mode
+        options.set_backing(c_options, backing)
+        c_options.location = options.number_of("location", location)
+        c_options.numa_node = -1 if numa_node is None else numa_node
+        c_options.frees = options.number_of("frees", frees)
+        c_options.mode = options.number_of("mode", mode)
+        c_options.moves = options.number_of("moves", moves)
+        options.set_peers(c_options, device_numbers(tuple(peers) if isinstance(peers, Iterable) else peers))
+        options.set_sizes(c_options, limit=limit, alignment=alignment, segment=segment, granularity=granularity,
+                          release_threshold=release_threshold)
+        c_options.deadline_ms = deadline_ms
+        if all_gather is not None:
+            c_options.all_gather = all_gather.as_c()
+        if on_lost_rank is not None:
+            c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
+        self._create(c_options)
+        if reserve is not None:
+            self._reserve_or_destroy(reserve)
+
+    def _create(self, c_options: Any) -> None:
+        handle = ctypes.c_uint64()
+        check(library.commpool_pools_create(ctypes.byref(c_options), 1, ctypes.byref(handle)))
+        _kept.append((c_options.all_gather, c_options.on_lost_rank))
+        self.handle = handle.value
+        self._finalizer = weakref.finalize(self, library.commpool_pool_destroy, self.handle)
+
+    def _reserve_or_destroy(self, size: Size) -> None:
+        try:
+            self.reserve(size)
+        except CommpoolError:
+            self.destroy()
+            raise
+
+    @classmethod
+    def default(cls, device: Device = 0) -> Pool:
+        """The pool that serves a device's allocations outside of every scope: the library's own, which stays."""
+        pool = cls.__new__(cls)
+        pool.name, pool.device, pool.backing, pool.mode = "default", device_number(device), "vmm", "fixed"
+        handle = ctypes.c_uint64()
+        check(library.commpool_default_pool(pool.device, ctypes.byref(handle)))
+        pool.handle = handle.value
+        pool._finalizer = weakref.finalize(pool, int)
+        return pool
+
+    # Space.
+
+    def reserve(self, size: Size) -> None:
+        """Makes free memory for at least `size` in one piece."""
+        check(library.commpool_pools_reserve(self._one(), 1, parse_size(size)))
+
+    def reclaim(self) -> int:
+        """Lets deferred frees take effect that every rank has made; returns the bytes."""
+        return self._counted(lambda count: int(library.commpool_pools_reclaim(self._one(), 1, count)))
+
+    def trim(self, keep: Size = 0) -> int:
+        """Gives free segments back to the driver until at most `keep` stay reserved; returns the bytes."""
+        kept = parse_size(keep, "keep")
+        return self._counted(lambda count: int(library.commpool_pools_trim(self._one(), 1, kept, count)))
+
+    def verify(self) -> None:
+        """Compares the calls so far between the ranks; raises Disagreement, which names the first that differs."""
+        check(library.commpool_pools_verify(self._one(), 1))
+
+    def close(self) -> None:
+        """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools."""
+        check(library.commpool_pools_close(self._one(), 1))
+
+    def destroy(self) -> None:
+        """Ends the handle, on this rank alone; segments live until their last block is freed."""
+        if self._finalizer.detach() is not None:
+            check(library.commpool_pool_destroy(self.handle))
+
+    # Blocks.
+
+    def allocate(self, size: Size, stream: Stream = None, *, alignment: Size = 1) -> Buffer:
+        """Allocates from this pool, whatever scopes are open."""
+        pool, handle = self.handle, stream_handle(stream)
+        return allocated(lambda count, block: int(library.commpool_pool_allocate(pool, count, handle, block)), size,
+                         alignment, handle)
+
+    def functions(self) -> PlainFunctions:
+        """A pair of C functions that allocates from this pool, whatever scopes are open."""
+        allocate, free = ctypes.c_void_p(), ctypes.c_void_p()
+        check(library.commpool_pool_functions(self.handle, ctypes.byref(allocate), ctypes.byref(free)))
+        return PlainFunctions(allocate.value or 0, free.value or 0)
+
+    # Peers.
+
+    def grant(self, devices: Union[Device, Iterable[Device]]) -> None:
+        """Lets other devices of this process access the pool's segments, those to come included."""
+        numbers = device_numbers(devices)
+        check(library.commpool_pool_grant(self.handle, (ctypes.c_int * len(numbers))(*numbers), len(numbers)))
+
+    def revoke(self, devices: Union[Device, Iterable[Device]]) -> None:
+        """Takes it back."""
+        numbers = device_numbers(devices)
+        check(library.commpool_pool_revoke(self.handle, (ctypes.c_int * len(numbers))(*numbers), len(numbers)))
+
+    # Registration.
+
+    def register_with(self, communicator: Communicator) -> None:
+        """Registers the segments, those to come included; None on ranks that the communicator does not have."""
+        check(library.commpool_pools_register_with(self._one(), self._communicator(communicator), 1))
+
+    def register_pending(self) -> int:
+        """Registers segments that a fixed pool has grown since; returns how many, over all communicators."""
+        return self._counted(lambda count: int(library.commpool_pool_register_pending(self.handle, count)))
+
+    def deregister(self, communicator: Communicator) -> None:
+        """Ends the registrations with a communicator, before it is destroyed."""
+        check(library.commpool_pools_deregister(self._one(), self._communicator(communicator), 1))
+
+    def abandon(self, communicator: Communicator, *, alive: bool = True) -> None:
+        """After a loss, before the communicator is aborted: ends this rank's registrations, without any other rank.
+
+        `alive=False` is for a communicator that was aborted before: NCCL cannot be asked about it.
+        """
+        call = library.commpool_pool_abandon_live if alive else library.commpool_pool_abandon
+        check(call(self.handle, communicator_handle(communicator, self.device)))
+
+    def rehome(self, communicator: Communicator) -> None:
+        """Moves a symmetric pool to another home: after a loss, or when ranks join."""
+        check(library.commpool_pools_rehome(self._one(), self._communicator(communicator), 1))
+
+    def lost_rank(self) -> Optional[int]:
+        """The first rank of home that is known to be lost; None where there is none. Takes some nanoseconds in C."""
+        rank = ctypes.c_int(-1)
+        library.commpool_pool_lost_rank(self.handle, ctypes.byref(rank))
+        return rank.value if rank.value >= 0 else None
+
+    def window_of(self, pointer: Pointer, communicator: Communicator) -> windows.Window:
+        """The window that holds a pointer, and its offset there: see `commpool.window_of`."""
+        return windows.window_of(pointer, communicator_handle(communicator, self.device))
+
+    def nvls_eligible(self, pointer: Pointer, size: Size, communicator: Communicator) -> windows.NvlsEligibility:
+        """Whether NCCL can use NVLink multicast there: see `commpool.nvls_eligible`."""
+        return windows.nvls_eligible(pointer, size, communicator_handle(communicator, self.device))
+
+    # Figures.
+
+    def stats(self) -> Statistics:
+        """What the pool has and did, now."""
+        figures = _abi.sized(_abi.CStatistics())
+        check(library.commpool_pool_statistics(self.handle, ctypes.byref(figures)))
+        return statistics_from_c(figures)
+
+    def reset_peaks(self) -> None:
+        """Starts the peaks anew at the current figures."""
+        check(library.commpool_pool_reset_peaks(self.handle))
+
+    def snapshot(self) -> Snapshot:
+        """All segments and blocks. Other threads go on: it shows one moment."""
+        capacity, count, entry = 0, ctypes.c_size_t(), ctypes.sizeof(_abi.CBlock)
+        while True:
+            blocks = (_abi.CBlock * capacity)()
+            check(library.commpool_pool_blocks(self.handle, blocks, entry, capacity, ctypes.byref(count)))
+            if count.value <= capacity:
+                return Snapshot(tuple(block_from_c(block) for block in blocks[:count.value]))
+            capacity = count.value
+
+    def _one(self) -> Any:
+        return ctypes.byref(ctypes.c_uint64(self.handle))
+
+    def _communicator(self, communicator: Communicator) -> Any:
+        return ctypes.byref(ctypes.c_void_p(communicator_handle(communicator, self.device)))
+
+    def _counted(self, call: Callable[[Any], int]) -> int:
+        count = ctypes.c_uint64()
+        check(call(ctypes.byref(count)))
+        return count.value
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            self.destroy()
+
+    def __repr__(self) -> str:
+        head = f"<commpool.Pool {self.name!r}, device {self.device}, {self.backing} {self.mode}"
+        try:
+            figures = self.stats()
+        except CommpoolError:
+            return f"{head}: destroyed>"
+        return (f"{head}: {format_size(figures.allocated_bytes.current)} in use of "
+                f"{format_size(figures.reserved_bytes.current)} reserved>")
+
+    def _repr_html_(self) -> str:
+        import html
+
+        try:
+            figures = self.stats()._repr_html_()
+        except CommpoolError:
+            figures = ""
+        return f"<b>{html.escape(repr(self)[1:-1])}</b>{figures}"

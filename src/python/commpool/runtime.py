@@ -1,0 +1,114 @@
+"""Which driver commpool runs on, and what is true of a whole device."""
+
+from __future__ import annotations
+
+import ctypes
+from types import TracebackType
+from typing import Any, Callable, NamedTuple, Optional
+
+from . import _abi
+from ._library import check, library
+from .handles import Device, device_number
+from .options import DriverWord, number_of
+from .sizes import Size, parse_size
+
+
+class DriverCall(NamedTuple):
+    """A function of the driver, how often it was called, and how long all of these calls took."""
+
+    name: str
+    calls: int
+    microseconds: float
+
+
+def initialize(driver: DriverWord = "cuda") -> None:
+    """Opens the driver; optional, before anything else. COMMPOOL_DRIVER in the environment goes before `driver`.
+
+    Raises:
+      NotFound: there is none.
+      FailedPrecondition: another one is open already.
+    """
+    check(library.commpool_initialize(number_of("driver", driver)))
+
+
+def library_version() -> str:
+    """Of the library that runs, "0.2.0": it may be newer than this package."""
+    version = int(library.commpool_version())
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
+def driver_description() -> str:
+    """"CUDA driver 13.0, 4 devices, NCCL 2.28.9"; empty before the first call that needs the driver."""
+    return str(library.commpool_driver_description().decode())
+
+
+def measure_driver() -> None:
+    """Counts and times the library's driver calls: before anything else."""
+    check(library.commpool_measure_driver())
+
+
+def driver_calls() -> list[DriverCall]:
+    """The functions of the driver that were called so far, the dearest first."""
+    count = ctypes.c_size_t()
+    entry = ctypes.sizeof(_abi.CDriverCall)
+    check(library.commpool_driver_calls(None, entry, 0, ctypes.byref(count)))
+    calls = (_abi.CDriverCall * count.value)()
+    check(library.commpool_driver_calls(calls, entry, len(calls), ctypes.byref(count)))
+    return [DriverCall(call.name.decode(), call.count, call.microseconds) for call in calls[:count.value]]
+
+
+def set_device_limit(device: Device, limit: Optional[Size]) -> None:
+    """The most that all pools of a device may reserve together; None for no limit."""
+    check(library.commpool_set_device_limit(device_number(device),
+                                            _abi.MOST_BYTES if limit is None else parse_size(limit, "limit")))
+
+
+class MemoryHolder:
+    """Another allocator of the process, asked when a device runs out of memory and named in the error.
+
+    Its functions are called on an allocating thread while the holder is added, and must not call commpool. What they
+    raise is reported as sys.unraisablehook does, and counts as 0.
+    """
+
+    def __init__(self, name: str = "other", *, cached_bytes: Optional[Callable[[int], int]] = None,
+                 release: Optional[Callable[[int, int], int]] = None) -> None:
+        """Adds it.
+
+        Args:
+          name: for the error's table.
+          cached_bytes: `cached_bytes(device)` is what it holds and does not use.
+          release: `release(device, bytes)` gives at least as much back to the driver, if it can; returns how many.
+        """
+        options = _abi.sized(_abi.CHolderOptions())
+        options.name = name.encode()
+        if cached_bytes is not None:
+            options.cached_bytes = _abi.CachedBytes(_without_context(cached_bytes))
+        if release is not None:
+            options.release = _abi.Release(_without_context(release))
+        holder = ctypes.c_uint64()
+        check(library.commpool_add_holder(ctypes.byref(options), ctypes.byref(holder)))
+        self.name = name
+        self._holder = holder.value
+        _held[self._holder] = options
+
+    def remove(self) -> None:
+        """Ends it, once no call of its functions is running any more."""
+        if self._holder:
+            check(library.commpool_remove_holder(self._holder))
+            _held.pop(self._holder, None)
+            self._holder = 0
+
+    def __enter__(self) -> MemoryHolder:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.remove()
+
+
+# Functions of holders that were not removed: the library may call them until the process ends.
+_held: dict[int, Any] = {}
+
+
+def _without_context(function: Callable[..., int]) -> Callable[..., int]:
+    return lambda *arguments: int(function(*arguments[:-1]))

@@ -1,0 +1,140 @@
+"""Scopes: while one is open, allocations that its filter catches go to its pool, however deep they are made."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import inspect
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, TypeVar
+
+from . import errors, options
+from ._library import check, fast, library
+from .handles import Device, Stream, device_number, stream_handle
+from .pool import Pool
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Scope = TypeVar("_Scope", bound="PlainScope")
+
+
+def configure(pool: Pool, device: Optional[Device] = None, stream: Stream = None,
+              sizes: Optional[options.SizeRange] = None, exhaustion: options.ExhaustionWord = "error",
+              filter: Optional[options.FilterWord] = None) -> Any:
+    """The options of a scope as a commpool_scope_options, checked against the pool."""
+    if not isinstance(pool, Pool):
+        raise errors.InvalidArgument(f"use_pool takes a commpool.Pool, not {pool!r}")
+    if device is not None and device_number(device) != pool.device:
+        raise errors.InvalidArgument(f"pool {pool.name} serves device {pool.device}, not {device}: a scope catches its "
+                                     "pool's device alone")
+    if stream is not None and filter not in (None, "stream"):
+        raise errors.InvalidArgument(f"filter {filter!r} asks no stream: it excludes stream=")
+    if stream is None and filter == "stream":
+        raise errors.InvalidArgument("filter \"stream\" needs stream=: 0 is the default stream")
+    chosen = filter or ("thread" if stream is None else "stream")
+    return options.scope_options(chosen, exhaustion, stream_handle(stream), sizes)
+
+
+def refuse(scope: Any) -> None:
+    """Raises why a scope cannot begin: it has begun."""
+    raise errors.FailedPrecondition(f"the scope of {scope.pool!r} is open already: make another use_pool for each with")
+
+
+class PlainScope:
+    """A scope by ctypes alone; `_fast.Scope` is the same in C."""
+
+    __slots__ = ("pool", "_options", "_scope")
+
+    def __init__(self, pool: Pool, **words: Any) -> None:
+        self._scope = 0
+        self.pool = pool
+        self._options = configure(pool, **words) if words or not isinstance(pool, Pool) else None
+
+    def __enter__(self) -> Pool:
+        if self._scope:
+            refuse(self)
+        scope = ctypes.c_uint64()
+        given = ctypes.byref(self._options) if self._options else None
+        check(library.commpool_scope_begin(self.pool.handle, given, ctypes.byref(scope)))
+        self._scope = scope.value
+        return self.pool
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        check(library.commpool_scope_end(self._scope))
+        self._scope = 0
+
+    def again(self: _Scope) -> _Scope:
+        """Another scope with the same pool and options."""
+        other = self.__class__.__new__(self.__class__)
+        other._scope, other.pool, other._options = 0, self.pool, self._options
+        return other
+
+    def __del__(self, _end: Callable[[int], int] = library.commpool_scope_end) -> None:
+        if getattr(self, "_scope", 0):
+            _end(self._scope)
+
+
+if TYPE_CHECKING:
+    Scope = PlainScope
+else:
+    Scope = fast.Scope if fast else PlainScope
+
+
+class use_pool(Scope):
+    """Routes allocations into a pool: as a context manager, or as a decorator of functions.
+
+        with commpool.use_pool(pool):
+            model.step()
+
+        @commpool.use_pool(pool, sizes=("1MiB", None), exhaustion="next_scope")
+        def backward(): ...
+
+    Args:
+      pool: where they go.
+      device: the device that the program means: refused where the pool is another's.
+      stream: catches what is allocated for this stream, on any thread, in place of what this thread allocates.
+      sizes: (least, most) of what is caught, both in; None for no limit.
+      exhaustion: "next_scope" hands what the pool cannot serve to the next scope out, at last to the default pool.
+      filter: "thread" (the default), "stream", or "process": every allocation.
+
+    Scopes nest: of those that catch an allocation the one begun last wins. One object is one scope at a time; it may be
+    used again. It ends on the thread that began it.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(self, pool: Pool, *, device: Optional[Device] = None, stream: Stream = None,
+                     sizes: Optional[options.SizeRange] = None, exhaustion: options.ExhaustionWord = "error",
+                     filter: Optional[options.FilterWord] = None) -> None: ...
+
+    def __call__(self, function: _Function) -> _Function:
+        """A function that runs in the scope; each call, on whatever thread, in one of its own."""
+        if (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function) or
+                inspect.isasyncgenfunction(function)):
+            raise errors.InvalidArgument(f"use_pool cannot decorate {function.__qualname__}: what it returns runs "
+                                         "after the call has ended; open the scope inside of it")
+        again = self.again
+
+        @functools.wraps(function)
+        def inside(*arguments: Any, **words: Any) -> Any:
+            with again():
+                return function(*arguments, **words)
+
+        return inside  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def capture(pool: Pool, stream: Stream) -> Iterator[Pool]:
+    """Announces that a stream is being captured: the pool then serves it from a part that belongs to the graph.
+
+    It begins after the capture of the stream does. Reserve before: nothing grows in a capture.
+    """
+    announced = ctypes.c_uint64()
+    check(library.commpool_capture_begin(pool.handle, stream_handle(stream), ctypes.byref(announced)))
+    try:
+        yield pool
+    finally:
+        check(library.commpool_capture_end(announced))
