@@ -16,6 +16,19 @@ namespace {
 
 constexpr size_t kFirstDriverCallBytes = 24;  // of 0.1
 
+Status Open(commpool_driver driver) {
+  switch (driver) {
+    case COMMPOOL_DRIVER_CUDA:
+      return OpenProcessRuntime(DriverChoice::kCuda);
+    case COMMPOOL_DRIVER_EMULATED:
+      return OpenProcessRuntime(DriverChoice::kEmulated);
+    case COMMPOOL_DRIVER_AUTO:
+      return OpenProcessRuntime(DriverChoice::kAuto);
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "driver " + std::to_string(driver) + " is none of CUDA, EMULATED and AUTO");
+}
+
 }  // namespace
 
 const char* commpool_last_error(void) { return LastErrorMessage(); }
@@ -23,17 +36,9 @@ const char* commpool_last_error(void) { return LastErrorMessage(); }
 int commpool_version(void) { return COMMPOOL_VERSION; }
 
 commpool_status commpool_initialize(commpool_driver driver) {
-  return Guarded([&]() -> Status {
-    switch (driver) {
-      case COMMPOOL_DRIVER_CUDA:
-        return OpenProcessRuntime(DriverChoice::kCuda);
-      case COMMPOOL_DRIVER_EMULATED:
-        return OpenProcessRuntime(DriverChoice::kEmulated);
-      case COMMPOOL_DRIVER_AUTO:
-        return OpenProcessRuntime(DriverChoice::kAuto);
-    }
-    return Status(StatusCode::kInvalidArgument,
-                  "driver " + std::to_string(driver) + " is none of CUDA, EMULATED and AUTO");
+  return Guarded([&] {
+    Status status = RefuseUserFunction();
+    return status.ok() ? Open(driver) : status;
   });
 }
 
@@ -42,7 +47,12 @@ const char* commpool_driver_description(void) {
   return runtime == nullptr ? "" : runtime->driver().description.c_str();
 }
 
-commpool_status commpool_measure_driver(void) { return Guarded(MeasureDriver); }
+commpool_status commpool_measure_driver(void) {
+  return Guarded([] {
+    Status status = RefuseUserFunction();
+    return status.ok() ? MeasureDriver() : status;
+  });
+}
 
 commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_bytes, size_t capacity, size_t* count) {
   return Guarded([&]() -> Status {

@@ -64,6 +64,7 @@ class UserFunctions : public internal::testing::DriverTest {
         {"trim", [&] { return commpool_pool_trim(other_.handle(), 0, nullptr); }},
         {"close", [&] { return commpool_pool_close(user_.handle()); }},
         {"destroy", [&] { return commpool_pool_destroy(other_.handle()); }},
+        {"initialize", [&] { return commpool_initialize(COMMPOOL_DRIVER_AUTO); }},
         {"statistics", [&] { return StatisticsOf(user_.handle()); }},
     };
   }
