@@ -51,12 +51,13 @@ _NAMES = {DLManagedTensor: b"dltensor", DLManagedTensorVersioned: b"dltensor_ver
 # Structs that consumers hold, by address, with what they keep alive and what is done when they are let go.
 _held: dict[int, tuple[Any, Callable[[], None]]] = {}
 
-_new_capsule = ctypes.pythonapi.PyCapsule_New
+_python = ctypes.PyDLL(None)  # not ctypes.pythonapi, whose functions others give types of their own
+_new_capsule = _python.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid = _python.PyCapsule_IsValid
 _is_valid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer = _python.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 

@@ -28,10 +28,11 @@ def _call(driver: Any, name: str, *arguments: Any) -> None:
 def make_wait(device: int, waiting: int, awaited: int) -> None:
     """Work that stream `waiting` gets from now on begins after what stream `awaited` has now."""
     driver = _driver()
-    context, event, ignored = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    context, before, event = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), ctypes.c_int(device))
     try:
-        _call(driver, "cuCtxPushCurrent_v2", context)
+        _call(driver, "cuCtxGetCurrent", ctypes.byref(before))
+        _call(driver, "cuCtxSetCurrent", context)
         try:
             _call(driver, "cuEventCreate", ctypes.byref(event), ctypes.c_uint(_EVENT_WITHOUT_TIMING))
             try:
@@ -40,6 +41,6 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
             finally:
                 _call(driver, "cuEventDestroy_v2", event)
         finally:
-            _call(driver, "cuCtxPopCurrent_v2", ctypes.byref(ignored))
+            _call(driver, "cuCtxSetCurrent", before)
     finally:
         _call(driver, "cuDevicePrimaryCtxRelease_v2", ctypes.c_int(device))

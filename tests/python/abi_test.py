@@ -1,0 +1,111 @@
+"""What the package knows of the C ABI, held against commpool.h: every name, and by a compiler every size and offset."""
+
+import ctypes
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+import emulated
+from commpool import _abi
+
+_HEADERS = os.path.join(emulated.REPOSITORY, "include")
+_SCALARS = {ctypes.c_size_t: "size_t", ctypes.c_int: "int", ctypes.c_uint64: "uint64_t", ctypes.c_double: "double"}
+
+
+def header():
+    with open(os.path.join(_HEADERS, "commpool/commpool.h"), encoding="utf-8") as file:
+        return re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)
+
+
+def enumerations(text):
+    """{"commpool_mode": {"FIXED": 0, ...}}, by what is written."""
+    return {name: {word: int(number) for word, number in re.findall(r"COMMPOOL_(\w+) = (\d+)", body)}
+            for name, body in re.findall(r"typedef enum (\w+) \{(.*?)\}", text, re.DOTALL)}
+
+
+class Names(unittest.TestCase):
+    maxDiff = None
+
+    def test_of_functions_are_the_headers(self):
+        declared = {name: "".join(arguments.split())
+                    for name, arguments in re.findall(r"COMMPOOL_API[^;]*?\b(commpool_\w+)\(([^;]*)\);", header())}
+        bound = {**_abi.WAITING, **_abi.QUICK}
+        self.assertEqual(sorted(bound), sorted(declared))
+        for name, (_, arguments) in bound.items():
+            expected = 0 if declared[name] == "void" else declared[name].count(",") + 1
+            self.assertEqual(len(arguments), expected, name)
+
+    def test_of_enumerators_are_the_headers(self):
+        found = enumerations(header())
+        self.assertEqual({word.name: int(word) for word in _abi.StatusCode}, found.pop("commpool_status"))
+        short = {}
+        for name, words in found.items():
+            prefix = name.replace("commpool_", "").replace("block_state", "block").upper() + "_"
+            short[name] = {word.replace(prefix, "").lower(): number for word, number in words.items()}
+        self.assertEqual(_abi.WORDS, short)
+
+    def test_of_structs_and_fields_are_the_headers(self):
+        declared = {}
+        for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", header(), re.DOTALL):
+            declared[name] = re.findall(r"(?:\(\*(\w+)\)\([^;]*\)|\b(\w+));", body)
+            declared[name] = [pointer or plain for pointer, plain in declared[name]]
+        self.assertEqual({name: [field[0] for field in struct._fields_] for name, struct in _abi.STRUCTS.items()},
+                         declared)
+
+    def test_the_version_is_the_headers(self):
+        found = dict(re.findall(r"#define COMMPOOL_VERSION_(\w+) (\d+)", header()))
+        self.assertEqual({name: int(number) for name, number in found.items()},
+                         {"MAJOR": _abi.MAJOR, "MINOR": _abi.MINOR, "PATCH": _abi.PATCH})
+
+
+class Layout(unittest.TestCase):
+    def test_is_what_a_compiler_makes_of_the_header(self):
+        lines = ["#include <commpool/commpool.h>"]
+        for name, struct in _abi.STRUCTS.items():
+            lines.append(f"_Static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, \"{name}\");")
+            for field in struct._fields_:
+                offset = getattr(struct, field[0]).offset
+                lines.append(f"_Static_assert(offsetof({name}, {field[0]}) == {offset}, \"{name}.{field[0]}\");")
+                if field[1] in _SCALARS and not re.match(r"backing|location|frees|mode|moves|filter|exhaust|state",
+                                                         field[0]):
+                    lines.append(f"_Static_assert(_Generic((({name}*)0)->{field[0]}, {_SCALARS[field[1]]}: 1, "
+                                 f"default: 0), \"the type of {name}.{field[0]}\");")
+        result = self.compile(lines)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_of_a_planted_mistake_is_found(self):
+        result = self.compile(["#include <commpool/commpool.h>",
+                               "_Static_assert(offsetof(commpool_block, bytes) == 4, \"planted\");"])
+        self.assertIn("planted", result.stderr)
+
+    def compile(self, lines):
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["gcc", "-std=c11", "-Werror", "-fsyntax-only", f"-I{_HEADERS}", "-x", "c", "-"]
+            return subprocess.run(command, input="\n".join(lines) + "\n", cwd=folder, capture_output=True, text=True,
+                                  check=False)
+
+    def test_of_defaults_is_that_of_the_inits(self):
+        from commpool import options
+
+        program = """#include <commpool/commpool.h>
+#include <stdio.h>
+int main(void) {
+  commpool_pool_options p; commpool_pool_options_init(&p); p.name = 0; fwrite(&p, sizeof(p), 1, stdout);
+  commpool_scope_options s; commpool_scope_options_init(&s); fwrite(&s, sizeof(s), 1, stdout);
+}
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            binary = os.path.join(folder, "defaults")
+            # The functions that the header's inline part calls are never run here.
+            subprocess.run(["gcc", "-O1", f"-I{_HEADERS}", "-x", "c", "-", "-o", binary], input=program, text=True,
+                           check=True)
+            expected = subprocess.run([binary], capture_output=True, check=True).stdout
+        pool = options.default_pool_options()
+        pool.name = None
+        self.assertEqual(bytes(pool) + bytes(options.scope_options("thread", "error", 0, None)), expected)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,148 @@
+"""Arrays as other libraries take them: __cuda_array_interface__ and DLPack, field by field."""
+
+import ctypes
+import gc
+import unittest
+
+import emulated
+import commpool
+from commpool import _dlpack
+from emulated import MIB, Stream
+
+_name = ctypes.pythonapi.PyCapsule_GetName
+_name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_rename = ctypes.pythonapi.PyCapsule_SetName
+_rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_USED = {b"dltensor": b"used_dltensor", b"dltensor_versioned": b"used_dltensor_versioned"}
+
+
+def take(capsule):
+    """What a consumer does: takes the struct and renames the capsule; gives the struct to its deleter in the end."""
+    name = _name(capsule)
+    kind = _dlpack.DLManagedTensorVersioned if b"versioned" in name else _dlpack.DLManagedTensor
+    managed = kind.from_address(_pointer(capsule, name))
+    _rename(capsule, _USED[name])
+    return managed
+
+
+class Interface(unittest.TestCase):
+    def test_tells_shape_type_and_stream(self):
+        stream = Stream()
+        array = commpool.empty((3, 5), "complex64", stream=stream)
+        self.assertEqual(array.__cuda_array_interface__, {
+            "shape": (3, 5), "typestr": "<c8", "data": (array.pointer, False), "strides": None,
+            "stream": stream.handle, "version": 3})
+        self.assertEqual(commpool.empty(7, device=0).__cuda_array_interface__["stream"], 1)
+
+    def test_has_no_types_that_numpy_has_not(self):
+        self.assertFalse(hasattr(commpool.empty(7, "bfloat16", device=0), "__cuda_array_interface__"))
+
+
+class Arrays(unittest.TestCase):
+    def test_come_from_the_scope_or_from_a_pool(self):
+        pool = commpool.Pool(device=1)
+        with commpool.use_pool(pool):
+            scoped = commpool.empty((2, 3), device=1)
+        named = commpool.empty(4, pool=pool)
+        for array in (scoped, named):
+            self.assertEqual((commpool.block_of(array).pool, array.device), (pool.handle, 1))
+        self.assertEqual(repr(scoped), "<commpool.Array 2x3 float32, device 1>")
+        with self.assertRaisesRegex(commpool.InvalidArgument, "is of device 1, not 0"):
+            commpool.empty(4, pool=pool, device=0)
+
+    def test_take_types_of_others(self):
+        class Type:
+            def __init__(self, **names):
+                self.__dict__.update(names)
+
+            def __str__(self):
+                return "torch.float16"
+
+        for dtype, bytes_of_one in (("int8", 1), (Type(), 2), (Type(name="float64"), 8), (type("int16", (), {}), 2),
+                                    ("float8_e4m3fn", 1), ("bool", 1)):
+            self.assertEqual(commpool.empty(3, dtype, device=0).nbytes, 3 * bytes_of_one)
+        with self.assertRaisesRegex(commpool.InvalidArgument, "dtype 'float31' is none of"):
+            commpool.empty(3, "float31", device=0)
+
+    def test_without_bytes_are_refused(self):
+        for shape in (0, (3, 0), ()):
+            if shape == ():
+                self.assertEqual(commpool.empty(shape, device=0).nbytes, 4)
+            else:
+                with self.assertRaisesRegex(commpool.InvalidArgument, "has no bytes"):
+                    commpool.empty(shape, device=0)
+        with self.assertRaisesRegex(commpool.InvalidArgument, "shape -1"):
+            commpool.empty((2, -1), device=0)
+
+
+class DLPack(unittest.TestCase):
+    def test_tells_what_it_is(self):
+        array = commpool.empty((2, 3, 4), "bfloat16", device=2)
+        self.assertEqual(array.__dlpack_device__(), (2, 2))
+        for version, name in ((None, b"dltensor"), ((0, 8), b"dltensor"), ((1, 0), b"dltensor_versioned"),
+                              ((1, 3), b"dltensor_versioned"), ((2, 0), b"dltensor_versioned")):
+            capsule = array.__dlpack__(max_version=version)
+            self.assertEqual(_name(capsule), name)
+            managed = take(capsule)
+            tensor = managed.dl_tensor
+            self.assertEqual((tensor.data, tensor.device.device_type, tensor.device.device_id, tensor.ndim),
+                             (array.pointer, 2, 2, 3))
+            self.assertEqual((tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes), (4, 16, 1))
+            self.assertEqual((tensor.shape[:3], tensor.strides[:3], tensor.byte_offset), ([2, 3, 4], [12, 4, 1], 0))
+            if b"versioned" in name:
+                self.assertEqual((managed.major, managed.minor, managed.flags), (1, 0, 0))
+            managed.deleter(ctypes.addressof(managed))
+
+    def test_lays_structs_out_as_dlpack_does(self):
+        sizes = [ctypes.sizeof(kind) for kind in (_dlpack.DLTensor, _dlpack.DLManagedTensor,
+                                                  _dlpack.DLManagedTensorVersioned)]
+        self.assertEqual(sizes, [48, 64, 80])
+        self.assertEqual(_dlpack.DLManagedTensorVersioned.dl_tensor.offset, 32)
+
+    def test_keeps_the_memory_until_the_consumer_lets_go(self):
+        array = commpool.empty(MIB, "uint8", device=0)
+        pointer, capsule = array.pointer, array.__dlpack__()
+        managed = take(capsule)
+        del array, capsule
+        gc.collect()
+        self.assertIsNotNone(commpool.block_of(pointer))
+        managed.deleter(ctypes.addressof(managed))
+        gc.collect()
+        self.assertIsNone(commpool.block_of(pointer))
+
+    def test_that_nobody_takes_lets_go(self):
+        pool = commpool.Pool()
+        for version in (None, (1, 0)):
+            capsule = commpool.empty(MIB, "uint8", pool=pool).__dlpack__(max_version=version)
+            del capsule
+            gc.collect()
+            self.assertEqual(pool.stats().allocated_blocks.current, 0)
+
+    def test_orders_the_consumers_stream_behind_the_arrays(self):
+        own, consumer = Stream(), Stream()
+        array = commpool.empty(MIB, "uint8", stream=own)
+        own.fill(array)
+        managed = take(array.__dlpack__(stream=consumer.handle))
+        consumer.fill(array, 9)  # the emulator reports a race where it is not ordered
+        managed.deleter(ctypes.addressof(managed))
+        array.buffer.free()
+        again = commpool.empty(MIB, "uint8", stream=own)
+        own.fill(again)  # and here, where the block did not wait for the consumer
+        for stream in (own, consumer):
+            stream.synchronize()
+        self.assertEqual(emulated.reports(), (0, ""))
+
+    def test_refuses_what_it_cannot_do(self):
+        array = commpool.empty(4, device=0)
+        for words in ({"copy": True}, {"dl_device": (1, 0)}, {"dl_device": (2, 1)}):
+            with self.assertRaises(BufferError):
+                array.__dlpack__(**words)
+        with self.assertRaisesRegex(commpool.InvalidArgument, "ambiguous"):
+            array.__dlpack__(stream=0)
+        take(array.__dlpack__(stream=-1, dl_device=(2, 0), copy=False))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,137 @@
+"""A program's own functions as the backing of pools: of a shared library, and of Python."""
+
+import ctypes
+import gc
+import os
+import sys
+import unittest
+import weakref
+
+import emulated
+import commpool
+from emulated import MIB, cuda
+
+_LIBRARY = os.path.join(emulated.REPOSITORY, "tests/python/plain_allocator.so")
+
+
+class Recorder:
+    """cudaMalloc in Python, which notes what it is asked for."""
+
+    def __init__(self):
+        self.live, self.asked = {}, []
+
+    def allocate(self, count, device, stream):
+        self.asked.append((count, device, stream))
+        address = ctypes.c_uint64()
+        if cuda().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(count)) != 0:
+            return None
+        self.live[address.value] = count
+        return address.value
+
+    def free(self, pointer, count, device, stream):
+        assert self.live.pop(pointer) == count
+        emulated.check(cuda().cuMemFree_v2(ctypes.c_uint64(pointer)))
+
+
+class SharedLibraries(unittest.TestCase):
+    def test_make_segments_with_caching_and_statistics_on_top(self):
+        library = ctypes.CDLL(_LIBRARY)
+        backing = commpool.UserBacking.load(_LIBRARY, allocate="special_make", free="special_drop")
+        made, freed = library.count_of_made(), library.count_of_freed()
+        with commpool.Pool("special", backing=backing) as pool:
+            for _ in range(100):
+                with commpool.use_pool(pool):
+                    commpool.allocate(MIB, device=0)
+            figures = pool.stats()
+            self.assertEqual((figures.allocated_blocks.total, library.count_of_made() - made), (100, 1))
+            self.assertEqual(figures.reserved_bytes.current, 2 * MIB)
+        self.assertEqual(library.count_of_freed() - freed, 1)
+
+    def test_that_are_not_there_are_named(self):
+        with self.assertRaisesRegex(commpool.NotFound, "no/such.so"):
+            commpool.UserBacking.load("no/such.so")
+        with self.assertRaisesRegex(commpool.NotFound, "undefined symbol: my_free"):
+            commpool.UserBacking.load(_LIBRARY, "special_make", "my_free")
+
+    def test_give_addresses_as_well(self):
+        library = ctypes.CDLL(_LIBRARY)
+        addresses = [ctypes.cast(function, ctypes.c_void_p).value
+                     for function in (library.special_make, library.special_drop)]
+        pool = commpool.Pool(backing=commpool.UserBacking(*addresses))
+        made = library.count_of_made()
+        pool.allocate(MIB)
+        self.assertEqual(library.count_of_made(), made + 1)
+
+
+class Callables(unittest.TestCase):
+    def test_make_segments(self):
+        recorder = Recorder()
+        with commpool.Pool(device=1, backing=commpool.UserBacking(recorder.allocate, recorder.free)) as pool:
+            buffers = [pool.allocate(512) for _ in range(10)]
+            self.assertEqual(len(recorder.asked), 1)
+            self.assertEqual(recorder.asked[0][1], 1)
+            self.assertEqual(sum(recorder.live.values()), pool.stats().reserved_bytes.current)
+            del buffers
+        self.assertEqual(recorder.live, {})
+
+    def test_stay_as_long_as_a_block_lives(self):
+        recorder = Recorder()
+        seen = weakref.ref(recorder)
+        buffer = commpool.Pool(backing=commpool.UserBacking(recorder.allocate, recorder.free)).allocate(MIB)
+        live = recorder.live
+        del recorder
+        gc.collect()
+        self.assertIsNotNone(seen())
+        self.assertEqual(len(live), 1)
+        buffer.free()
+        self.assertEqual(live, {})
+
+    def test_that_raise_are_out_of_memory_with_the_exception_as_the_cause(self):
+        def allocate(count, device, stream):
+            raise RuntimeError("the disk is on fire")
+
+        pool = commpool.Pool("burning", backing=commpool.UserBacking(allocate, lambda *_: None))
+        with self.assertRaisesRegex(commpool.OutOfMemory, r"the user's allocate function .*\n?"
+                                    r"(.|\n)*raised RuntimeError: the disk is on fire") as caught:
+            pool.allocate(MIB)
+        self.assertIsInstance(caught.exception.__cause__, RuntimeError)
+        with self.assertRaises(commpool.NotFound) as later:
+            commpool.free(64)
+        self.assertIsNone(later.exception.__cause__)
+
+    def test_that_return_nothing_are_out_of_memory(self):
+        pool = commpool.Pool(backing=commpool.UserBacking(lambda *_: None, lambda *_: None))
+        with self.assertRaisesRegex(commpool.OutOfMemory, "returned null"):
+            pool.allocate(MIB)
+
+    def test_that_return_no_address_are_named(self):
+        pool = commpool.Pool(backing=commpool.UserBacking(lambda *_: "memory", lambda *_: None))
+        with self.assertRaisesRegex(commpool.OutOfMemory, "raised TypeError"):
+            pool.allocate(MIB)
+
+    def test_whose_free_raises_lose_nothing_else(self):
+        recorder, unraisable = Recorder(), []
+
+        def free(*arguments):
+            recorder.free(*arguments)
+            raise ValueError("afterwards")
+
+        sys.unraisablehook, hook = unraisable.append, sys.unraisablehook
+        self.addCleanup(setattr, sys, "unraisablehook", hook)
+        with commpool.Pool(backing=commpool.UserBacking(recorder.allocate, free)) as pool:
+            pool.allocate(MIB).free()
+        self.assertEqual((recorder.live, str(unraisable[0].exc_value)), ({}, "afterwards"))
+
+    def test_may_not_call_the_library(self):
+        pool = commpool.Pool(backing=commpool.UserBacking(
+            lambda count, device, stream: commpool.allocate(count, device=device).release(), lambda *_: None))
+        with self.assertRaisesRegex(commpool.OutOfMemory, "raised FailedPrecondition"):
+            pool.allocate(MIB)
+
+    def test_have_to_be_callable(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "'malloc' is no function"):
+            commpool.UserBacking("malloc", "free")
+
+
+if __name__ == "__main__":
+    unittest.main()

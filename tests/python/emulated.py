@@ -1,0 +1,72 @@
+"""The package on the emulator: imported by every test here, before commpool is."""
+
+import ctypes
+import os
+import sys
+
+REPOSITORY = os.getcwd()  # the root of Bazel's runfiles
+PACKAGE = os.path.join(REPOSITORY, "src/python")
+LIBRARY = os.path.join(REPOSITORY, "src/c_api/libcommpool.so.0")
+
+os.environ["COMMPOOL_LIBRARY"] = LIBRARY
+os.environ["COMMPOOL_DRIVER"] = "emulated"
+sys.path.insert(0, PACKAGE)
+
+MIB = 1 << 20
+
+
+def check(result):
+    if result != 0:
+        raise RuntimeError(f"a call of CUDA's or NCCL's ended with {result}")
+
+
+def cuda():
+    """The emulated driver, which commpool has opened by the time."""
+    return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+
+
+def nccl():
+    return ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+
+
+def reports():
+    """What broke a rule so far, of those that hardware would leave undefined: races, for one."""
+    text = ctypes.create_string_buffer(1 << 16)
+    count = cuda().commpoolEmulatorReports(text, ctypes.c_size_t(len(text)))
+    return count, text.value.decode()
+
+
+def make_current(device):
+    """The device's primary context becomes this thread's."""
+    import commpool
+
+    commpool.initialize("emulated")
+    context = ctypes.c_void_p()
+    check(cuda().cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+    check(cuda().cuCtxSetCurrent(context))
+
+
+class Stream:
+    """A stream of the emulated driver, as other libraries show theirs."""
+
+    def __init__(self, device=0):
+        make_current(device)
+        handle = ctypes.c_void_p()
+        check(cuda().cuStreamCreate(ctypes.byref(handle), 1))
+        self.handle = handle.value
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+    def synchronize(self):
+        check(cuda().cuStreamSynchronize(ctypes.c_void_p(self.handle)))
+
+    def is_captured(self):
+        status = ctypes.c_int()
+        check(cuda().cuStreamIsCapturing(ctypes.c_void_p(self.handle), ctypes.byref(status)))
+        return status.value != 0
+
+    def fill(self, buffer, value=7):
+        """A memset of the whole buffer: work that is under way until somebody waits for it."""
+        check(cuda().cuMemsetD8Async(ctypes.c_uint64(buffer.pointer), value, ctypes.c_size_t(buffer.nbytes),
+                                     ctypes.c_void_p(self.handle)))

@@ -1,0 +1,235 @@
+"""Pools, buffers, scopes, figures and errors, in C and by ctypes alone."""
+
+import ctypes
+import gc
+import pickle
+import sys
+import threading
+import unittest
+
+import emulated
+import commpool
+from emulated import MIB, Stream
+
+
+_ALL_OF_THE_DEVICE = "141GiB"  # the emulator's default
+
+
+class Pools(unittest.TestCase):
+    def test_take_options_in_words_and_sizes_as_text(self):
+        pool = commpool.Pool("worded", device="cuda:1", mode="expandable", moves="under_pressure", limit="64MiB",
+                             alignment="1KiB", peers=[0])
+        with pool.allocate("1.5MiB") as buffer:
+            block = commpool.block_of(buffer)
+            self.assertEqual((block.device, block.requested_bytes, buffer.pointer % 1024), (1, 3 * MIB // 2, 0))
+        with self.assertRaisesRegex(MemoryError, "its limit of 64 MiB"):
+            pool.allocate("65MiB")
+        self.assertEqual((pool.name, pool.device, pool.mode, pool.backing), ("worded", 1, "expandable", "vmm"))
+
+    def test_reserve_serve_trim_and_close(self):
+        with commpool.Pool(reserve="8MiB") as pool:
+            self.assertEqual(pool.stats().reserved_bytes.current, 8 * MIB)
+            pool.reserve(4 * MIB)
+            buffer = pool.allocate(MIB)
+            self.assertEqual(pool.stats().allocated_blocks, commpool.Counter(1, 1, 1))
+            buffer.free()
+            self.assertEqual(pool.trim(keep=0), 8 * MIB)
+            pool.reset_peaks()
+            self.assertEqual(pool.stats().reserved_bytes.peak, 0)
+        with self.assertRaises(commpool.NotFound):
+            pool.stats()
+        self.assertRegex(repr(pool), "destroyed>$")
+
+    def test_a_reserve_that_fails_leaves_no_pool(self):
+        with self.assertRaisesRegex(commpool.OutOfMemory, "small"):
+            commpool.Pool("small", limit="2MiB", reserve="4MiB")
+
+    def test_a_pool_goes_with_its_last_name_and_its_buffers_stay(self):
+        pool = commpool.Pool("short")
+        buffer = pool.allocate(MIB)
+        del pool
+        gc.collect()
+        self.assertEqual(commpool.block_of(buffer).pool, 0)
+        buffer.free()
+        self.assertEqual((buffer.pointer, commpool.block_of(0)), (0, None))
+
+    def test_a_buffer_goes_with_its_last_name(self):
+        pool = commpool.Pool()
+        pool.allocate(MIB)
+        gc.collect()
+        self.assertEqual(pool.stats().allocated_blocks, commpool.Counter(0, 1, 1))
+
+    def test_a_buffer_begins_where_it_is_asked_to(self):
+        pool = commpool.Pool()
+        buffers = [pool.allocate(1000, alignment=4096) for _ in range(3)]
+        self.assertTrue(all(buffer.pointer % 4096 == 0 and len(buffer) == 1000 for buffer in buffers))
+        with self.assertRaisesRegex(ValueError, "alignment 3 is no power of two"):
+            pool.allocate(1000, alignment=3)
+
+    def test_a_block_may_be_handed_over(self):
+        pool = commpool.Pool()
+        block = pool.allocate(MIB).release()
+        gc.collect()
+        self.assertEqual(commpool.block_of(block + 5).pointer, block)
+        commpool.free(block)
+        with self.assertRaises(commpool.NotFound):
+            commpool.free(block)
+
+    def test_the_default_pool_is_the_librarys(self):
+        pool = commpool.Pool.default(2)
+        buffer = commpool.allocate(MIB, device=2)
+        self.assertEqual(commpool.block_of(buffer).pool, pool.handle)
+        for end in (pool.close, pool.destroy):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "the library's"):
+                end()
+        self.assertEqual(commpool.Pool.default(2).stats().allocated_blocks.current, 1)
+
+    def test_peers_are_granted_and_taken_back(self):
+        pool = commpool.Pool(peers=1, reserve=MIB)
+        pool.grant([2, "cuda:3"])
+        pool.revoke(1)
+        with self.assertRaisesRegex(commpool.NotSupported, "there is no device 77"):
+            pool.grant(77)
+
+    def test_functions_without_a_context_allocate_from_the_pool(self):
+        pool, rest = commpool.Pool(device=1), [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+        functions = pool.functions()
+        self.assertEqual(functions, pool.functions())
+        pointer = ctypes.CFUNCTYPE(ctypes.c_void_p, *rest)(functions.allocate)(512, 1, 0)
+        self.assertEqual(commpool.block_of(pointer).pool, pool.handle)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, *rest)(functions.free)(pointer, 512, 1, 0)
+        self.assertIsNone(commpool.block_of(pointer))
+
+    def test_other_streams_use_a_block_until_they_are_done(self):
+        pool, own, other = commpool.Pool(), Stream(), Stream()
+        buffer = pool.allocate(2 * MIB, own)
+        self.assertEqual(buffer.stream, own.handle)
+        other.fill(buffer)
+        commpool.record_stream(buffer, other)
+        buffer.free()
+        other.synchronize()
+        commpool.release_stream(other)
+        commpool.release_stream(own)
+        self.assertEqual(pool.trim(), 8 * MIB)
+
+    def test_a_snapshot_lists_what_lies_where(self):
+        pool = commpool.Pool(reserve="4MiB")
+        buffer = pool.allocate(2 * MIB)
+        snapshot = pool.snapshot()
+        self.assertEqual([(block.state, block.bytes) for block in snapshot.blocks],
+                         [("live", 2 * MIB), ("free", 2 * MIB)])
+        self.assertEqual(snapshot.segments, (commpool.Segment(buffer.pointer, 4 * MIB, 0),))
+        self.assertIn("<td style=\"text-align:right\">live</td>", snapshot._repr_html_())
+
+
+class Display(unittest.TestCase):
+    def test_a_pool_shows_itself(self):
+        pool = commpool.Pool("a <b>", reserve="4MiB")
+        buffer = pool.allocate(1536)
+        self.assertEqual(repr(pool), "<commpool.Pool 'a <b>', device 0, vmm fixed: 1.5 KiB in use of 4 MiB reserved>")
+        self.assertRegex(repr(buffer), r"<commpool.Buffer 1.5 KiB at 0x[0-9a-f]+>")
+        page = pool._repr_html_()
+        self.assertIn("commpool.Pool &#x27;a &lt;b&gt;&#x27;", page)
+        self.assertIn(">reserved bytes</td><td style=\"text-align:right\">4 MiB</td>", page)
+        self.assertRegex(str(pool.stats()), r"reserved bytes +4 MiB +4 MiB +4 MiB\n")
+        pool.destroy()
+        self.assertNotIn("<table>", pool._repr_html_())
+
+
+class Errors(unittest.TestCase):
+    def test_each_kind_has_a_class_of_its_own_and_pythons(self):
+        kinds = {commpool.StatusCode.INVALID_ARGUMENT: ValueError, commpool.StatusCode.OUT_OF_MEMORY: MemoryError,
+                 commpool.StatusCode.EXHAUSTED: MemoryError, commpool.StatusCode.NOT_FOUND: LookupError,
+                 commpool.StatusCode.DEADLINE_EXCEEDED: TimeoutError, commpool.StatusCode.DISAGREEMENT: RuntimeError,
+                 commpool.StatusCode.NOT_SUPPORTED: NotImplementedError}
+        named = [code for code in commpool.StatusCode if code not in (commpool.StatusCode.OK,
+                                                                      commpool.StatusCode.NOT_CAUGHT)]
+        from commpool import errors
+
+        for code in named:
+            error = errors.failure(code, "why")
+            self.assertEqual((error.code, error.message, str(error)), (code, "why", "why"))
+            self.assertIsInstance(error, kinds.get(code, RuntimeError))
+            self.assertIsInstance(error, commpool.CommpoolError)
+            copy = pickle.loads(pickle.dumps(error))
+            self.assertEqual((type(copy), copy.code, copy.message), (type(error), code, "why"))
+        self.assertIs(type(errors.failure(99, "of a newer library")), commpool.CommpoolError)
+
+    def test_name_the_call_and_the_likely_cause(self):
+        for wrong, words in ((lambda: commpool.Pool(backing="mmap"), "backing 'mmap' is none of vmm, cuda, nccl, user"),
+                             (lambda: commpool.Pool(backing="user"), "pass a commpool.UserBacking"),
+                             (lambda: commpool.Pool(device="gpu"), "device 'gpu' is none"),
+                             (lambda: commpool.Pool(limit="1 parsec"), "limit '1 parsec' is no size"),
+                             (lambda: commpool.Pool(limit=-1), "limit -1 is not between 0"),
+                             (lambda: commpool.Pool(limit=2.5), "limit 2.5 is no integer"),
+                             (lambda: commpool.Pool(device=77), "77"),
+                             (lambda: commpool.Pool(symmetric_across="world"), "'world' is no communicator"),
+                             (lambda: commpool.record_stream("x", 0), "'x' is no pointer"),
+                             (lambda: commpool.record_stream(-1, 0), "-1 is no pointer"),
+                             (lambda: commpool.record_stream(0, 1.5), "1.5 is no stream"),
+                             (lambda: commpool.use_pool(3), "use_pool takes a commpool.Pool, not 3"),
+                             (lambda: commpool.initialize("fast"), "driver 'fast' is none of cuda, emulated, auto")):
+            with self.assertRaisesRegex(commpool.InvalidArgument, words):
+                wrong()
+
+    def test_a_closed_pool_serves_nothing(self):
+        pool = commpool.Pool("closed")
+        pool.close()
+        with self.assertRaisesRegex(commpool.FailedPrecondition, "closed"):
+            pool.allocate(512)
+
+
+class Sizes(unittest.TestCase):
+    def test_are_read_as_people_write_them(self):
+        for text, count in (("512", 512), ("512 B", 512), ("64K", 64 << 10), ("1.5GiB", 3 << 29), ("2gb", 2 << 30),
+                            (" 1 TiB ", 1 << 40), (4096, 4096)):
+            self.assertEqual(commpool.parse_size(text), count, text)
+        for text in ("", "GiB", "-1", "1..5M", "1XiB", True, None, 2**64, "20000000T"):
+            with self.assertRaises(ValueError, msg=repr(text)):
+                commpool.parse_size(text)
+
+
+class Runtime(unittest.TestCase):
+    def test_tells_what_it_runs_on(self):
+        commpool.initialize("emulated")
+        self.assertRegex(commpool.driver_description(), "emulated CUDA driver")
+        self.assertRegex(commpool.library_version(), r"^\d+\.\d+\.\d+$")
+        with self.assertRaises(commpool.FailedPrecondition):
+            commpool.measure_driver()
+
+    def test_a_device_has_a_limit_and_other_holders(self):
+        asked = []
+
+        def release(device, count):
+            asked.append((device, count))
+            raise ValueError("holders may raise")
+
+        pool = commpool.Pool("limited", device=3)
+        unraisable = []
+        sys.unraisablehook, hook = unraisable.append, sys.unraisablehook
+        self.addCleanup(setattr, sys, "unraisablehook", hook)
+        commpool.set_device_limit(3, "8MiB")
+        with self.assertRaisesRegex(commpool.OutOfMemory, "8 MiB"):
+            pool.allocate("16MiB")
+        commpool.set_device_limit(3, None)
+        held = pool.allocate("16MiB")
+        with commpool.MemoryHolder("framework", cached_bytes=lambda device: 5 * MIB, release=release) as holder:
+            with self.assertRaisesRegex(commpool.OutOfMemory, "framework"):
+                pool.allocate(_ALL_OF_THE_DEVICE)
+        held.free()
+        holder.remove()  # again: nothing
+        self.assertEqual({device for device, _ in asked}, {3})
+        self.assertIsInstance(unraisable[0].exc_value, ValueError)
+
+    def test_threads_wait_without_the_gil(self):
+        pool = commpool.Pool("threads")
+        threads = [threading.Thread(target=lambda: [pool.allocate(512).free() for _ in range(200)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(pool.stats().allocated_blocks.current, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+"""Several ranks, a process each, with a communicator of the emulated NCCL; this process gathers for them."""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import time
+import traceback
+
+import emulated
+
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_char * 128)]
+
+    @classmethod
+    def make(cls):
+        made = cls()
+        emulated.check(emulated.nccl().ncclGetUniqueId(ctypes.byref(made)))
+        return ctypes.string_at(ctypes.byref(made), ctypes.sizeof(made))
+
+
+class Communicator:
+    """As nccl4py's: `ptr` is the ncclComm_t."""
+
+    def __init__(self, unique_id, ranks, rank):
+        handle = ctypes.c_void_p()
+        emulated.check(emulated.nccl().ncclCommInitRank(ctypes.byref(handle), ctypes.c_int(ranks),
+                                                        UniqueId.from_buffer_copy(unique_id), ctypes.c_int(rank)))
+        self.ptr = handle.value
+
+    def end(self, call="ncclCommDestroy"):
+        emulated.check(getattr(emulated.nccl(), call)(ctypes.c_void_p(self.ptr)))
+
+
+class Job:
+    """One rank: its device is the one of its number."""
+
+    def __init__(self, pipe, rank, ranks):
+        import commpool
+
+        self._pipe, self.rank, self.ranks = pipe, rank, ranks
+        commpool.initialize("emulated")
+        emulated.make_current(rank)
+        self.communicator = self.make_communicator()
+
+    def gather(self, value):
+        """What all ranks gave, rank 0's first."""
+        self._pipe.send(("gather", value))
+        return self._pipe.recv()
+
+    def make_communicator(self, members=None):
+        """Of some ranks, all by default; None on the others. All ranks call it."""
+        members = range(self.ranks) if members is None else members
+        unique_id = self.gather(UniqueId.make() if self.rank == members[0] else None)[members[0]]
+        return Communicator(unique_id, len(members), list(members).index(self.rank)) if self.rank in members else None
+
+    def die(self):
+        """Without a word, as a rank that is lost."""
+        os._exit(0)
+
+
+def _rank(case, pipe, rank, ranks):
+    try:
+        pipe.send(("returned", case(Job(pipe, rank, ranks))))
+    except BaseException:
+        pipe.send(("raised", traceback.format_exc()))
+
+
+def run(case, ranks=2):
+    """What `case(job)` returns on each rank; None for a rank that died. One that raises fails the test."""
+    context = multiprocessing.get_context("spawn")
+    pipes, processes, results = {}, [], [None] * ranks
+    for rank in range(ranks):
+        pipes[rank], theirs = context.Pipe()
+        processes.append(context.Process(target=_rank, args=(case, theirs, rank, ranks)))
+        processes[-1].start()
+        theirs.close()
+    try:
+        _serve(pipes, results)
+    finally:
+        for process in processes:
+            process.join(timeout=60)
+            process.kill()
+    return results
+
+
+def _serve(pipes, results):
+    deadline = time.monotonic() + 200
+    while pipes:
+        gathered = {}
+        for rank, pipe in list(pipes.items()):
+            if not pipe.poll(max(deadline - time.monotonic(), 0)):
+                raise AssertionError(f"rank {rank} hangs")
+            kind, value = "died", None
+            with contextlib.suppress(EOFError):
+                kind, value = pipe.recv()
+            if kind == "raised":
+                raise AssertionError(f"rank {rank}: {value}")
+            if kind == "gather":
+                gathered[rank] = value
+                continue
+            results[rank] = value
+            del pipes[rank]
+        answer = [gathered.get(rank) for rank in range(len(results))]
+        for rank in gathered:
+            pipes[rank].send(answer)

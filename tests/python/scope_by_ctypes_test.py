@@ -1,0 +1,20 @@
+"""Scopes by ctypes alone, as where the module in C is not there."""
+
+import sys
+import unittest
+
+sys.modules["commpool._fast"] = None  # an import of it fails
+
+from scope_cases import *  # noqa: E402, F403: the cases
+
+
+class TheModuleInC(unittest.TestCase):
+    def test_is_not_used(self):
+        from commpool import _library, scopes
+
+        self.assertIsNone(_library.fast)
+        self.assertIs(commpool.use_pool.__mro__[1], scopes.PlainScope)
+
+
+if __name__ == "__main__":
+    unittest.main()

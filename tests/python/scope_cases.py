@@ -1,0 +1,204 @@
+"""What scopes do, by the module in C and by ctypes alone: two tests run it, each with one of them."""
+
+import gc
+import threading
+import unittest
+
+import emulated
+import commpool
+from emulated import MIB, Stream, cuda
+
+
+def pool_of(pointer):
+    return commpool.block_of(pointer).pool
+
+
+class Scopes(unittest.TestCase):
+    def setUp(self):
+        self.pool, self.other = commpool.Pool("scoped", reserve="8MiB"), commpool.Pool("other", reserve="8MiB")
+
+    def assertServes(self, pool, size=MIB, stream=None):
+        buffer = commpool.allocate(size, stream, device=0)
+        self.assertEqual(pool_of(buffer), pool.handle)
+
+    def test_route_what_the_thread_allocates(self):
+        with commpool.use_pool(self.pool) as entered:
+            self.assertIs(entered, self.pool)
+            self.assertServes(self.pool)
+            found = []
+            thread = threading.Thread(target=lambda: found.append(pool_of(commpool.allocate(MIB, device=0))))
+            thread.start()
+            thread.join()
+            with commpool.use_pool(self.other, device=0):
+                self.assertServes(self.other)
+            self.assertServes(self.pool)
+        self.assertServes(commpool.Pool.default(0))
+        self.assertEqual(found, [commpool.Pool.default(0).handle])
+
+    def test_end_with_an_exception_that_leaves_them(self):
+        with self.assertRaises(KeyError):
+            with commpool.use_pool(self.pool):
+                raise KeyError("left")
+        self.assertServes(commpool.Pool.default(0))
+
+    def test_catch_sizes(self):
+        for sizes, caught in ((("1MiB", None), (MIB, 2 * MIB)), ((None, "1MiB"), (512, MIB)), ("1MiB", (MIB,))):
+            with commpool.use_pool(self.pool, sizes=sizes):
+                for size in (512, MIB, 2 * MIB):
+                    expected = self.pool if size in caught or (sizes == "1MiB" and size > MIB) else None
+                    self.assertServes(expected or commpool.Pool.default(0), size)
+
+    def test_hand_on_what_the_pool_cannot_serve(self):
+        small = commpool.Pool("small", limit="2MiB")
+        with commpool.use_pool(small), self.assertRaises(commpool.OutOfMemory):
+            commpool.allocate(4 * MIB, device=0)
+        with commpool.use_pool(self.other), commpool.use_pool(small, exhaustion="next_scope"):
+            self.assertServes(self.other, 4 * MIB)
+
+    def test_catch_one_stream_from_any_thread(self):
+        stream = Stream()
+        with commpool.use_pool(self.pool, stream=stream):
+            self.assertServes(commpool.Pool.default(0))
+            thread = threading.Thread(target=lambda: self.assertServes(self.pool, stream=stream))
+            thread.start()
+            thread.join()
+
+    def test_catch_the_whole_process(self):
+        with commpool.use_pool(self.pool, filter="process"):
+            thread = threading.Thread(target=lambda: self.assertServes(self.pool))
+            thread.start()
+            thread.join()
+
+    def test_tell_a_router_what_they_do_not_catch(self):
+        self.assertIsNone(commpool.allocate_in_scope(MIB, None, 0))
+        with commpool.use_pool(self.pool):
+            self.assertEqual(pool_of(commpool.allocate_in_scope(MIB, None, 0)), self.pool.handle)
+            self.assertIsNone(commpool.allocate_in_scope(MIB, None, 1))
+
+    def test_refuse_what_excludes_itself(self):
+        for words, reason in (({"device": 1}, "pool scoped serves device 0, not 1"),
+                              ({"stream": 0, "filter": "process"}, "excludes stream="),
+                              ({"filter": "stream"}, "needs stream="), ({"filter": "all"}, "thread, stream, process"),
+                              ({"sizes": ("2MiB", 1)}, "least size, 2097152 bytes, is above"),
+                              ({"exhaustion": "wait"}, "error, next_scope")):
+            with self.assertRaisesRegex(commpool.InvalidArgument, reason):
+                with commpool.use_pool(self.pool, **words):
+                    self.fail("it began")
+        with self.assertRaises(TypeError):
+            commpool.use_pool(self.pool, colour=1)
+        with self.assertRaises(commpool.InvalidArgument):
+            commpool.use_pool("pool")
+
+    def test_one_object_is_one_scope_at_a_time(self):
+        scope = commpool.use_pool(self.pool)
+        for _ in range(2):
+            with scope, self.assertRaisesRegex(commpool.FailedPrecondition, "open already"):
+                scope.__enter__()
+        with self.assertRaises(commpool.NotFound):
+            scope.__exit__(None, None, None)
+
+    def test_end_on_the_thread_that_began_them(self):
+        scope, refused = commpool.use_pool(self.pool), []
+
+        def end():
+            try:
+                scope.__exit__(None, None, None)
+            except commpool.FailedPrecondition as error:
+                refused.append(error)
+
+        with scope:
+            thread = threading.Thread(target=end)
+            thread.start()
+            thread.join()
+            self.assertServes(self.pool)
+        self.assertRegex(str(refused[0]), "thread")
+
+    def test_that_are_dropped_end(self):
+        scope = commpool.use_pool(self.pool)
+        scope.__enter__()
+        del scope
+        gc.collect()
+        self.assertServes(commpool.Pool.default(0))
+
+    def test_of_a_pool_that_is_gone_cannot_begin(self):
+        scope = commpool.use_pool(self.pool)
+        self.pool.destroy()
+        with self.assertRaises(commpool.NotFound):
+            scope.__enter__()
+
+
+class Decorators(unittest.TestCase):
+    def test_open_a_scope_for_each_call(self):
+        pool = commpool.Pool("decorated", reserve="8MiB")
+
+        @commpool.use_pool(pool, sizes=("1MiB", None))
+        def made(depth: int):
+            """Allocates."""
+            return [pool_of(commpool.allocate(size, device=0)) == pool.handle for size in (MIB, 512)
+                    ] if depth == 0 else made(depth - 1)
+
+        self.assertEqual((made(2), made.__doc__), ([True, False], "Allocates."))
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(made(1))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(found, [[True, False]] * 3)
+
+    def test_refuse_what_runs_after_its_call(self):
+        def generator():
+            yield 1
+
+        async def coroutine():
+            pass
+
+        for function in (generator, coroutine):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "open the scope inside"):
+                commpool.use_pool(commpool.Pool())(function)
+
+
+class Streams(unittest.TestCase):
+    def test_are_recorded_by_whatever_tells_its_address(self):
+        stream = Stream()
+        array = commpool.empty(1024, device=0)
+        for pointer in (array, array.buffer, array.pointer):
+            commpool.record_stream(pointer, stream)
+            commpool.record_stream(pointer, stream.handle)
+        with self.assertRaises(commpool.NotFound):
+            commpool.record_stream(64, stream)
+        commpool.release_stream(stream)
+
+    def test_of_another_protocol_are_refused(self):
+        class Newer:
+            def __cuda_stream__(self):
+                return 1, 5
+
+        with self.assertRaisesRegex(commpool.InvalidArgument, "version 1"):
+            commpool.allocate(512, Newer(), device=0)
+
+
+class Captures(unittest.TestCase):
+    def test_are_served_from_what_is_reserved_and_nothing_breaks_them(self):
+        import ctypes
+
+        stream, pool = Stream(), commpool.Pool("captured", reserve="8MiB")
+        emulated.check(cuda().cuStreamBeginCapture_v2(ctypes.c_void_p(stream.handle), 0))
+        with commpool.capture(pool, stream) as captured, commpool.use_pool(pool):
+            self.assertIs(captured, pool)
+            buffer = commpool.allocate("1MiB", stream)
+            stream.fill(buffer)
+        self.assertTrue(stream.is_captured())
+        graph = ctypes.c_void_p()
+        emulated.check(cuda().cuStreamEndCapture(ctypes.c_void_p(stream.handle), ctypes.byref(graph)))
+        emulated.check(cuda().cuGraphDestroy(graph))
+        buffer.free()
+
+    def test_that_did_not_begin_are_refused(self):
+        with self.assertRaises(commpool.FailedPrecondition):
+            with commpool.capture(commpool.Pool(), Stream()):
+                self.fail("it began")
+
+
+if __name__ == "__main__":
+    unittest.main()
