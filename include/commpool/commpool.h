@@ -20,6 +20,8 @@
  * 10. After fork() the child must not call commpool: CUDA itself does not survive it.
  * 11. A program runs on the library of its own version and on every later one of the same major. What an older library
  *     does not know is NOT_SUPPORTED (a field), INVALID_ARGUMENT (a value) or 0 (a figure).
+ * 12. COMMPOOL_CONF in the environment, read once, changes defaults of pools (README.md has its keys). What a program
+ *     gives wins: options that differ from what the init function sets, and those that `given` names.
  */
 #ifndef COMMPOOL_COMMPOOL_H_
 #define COMMPOOL_COMMPOOL_H_
@@ -32,7 +34,7 @@ extern "C" {
 #endif
 
 #define COMMPOOL_VERSION_MAJOR 0
-#define COMMPOOL_VERSION_MINOR 2
+#define COMMPOOL_VERSION_MINOR 3
 #define COMMPOOL_VERSION_PATCH 0
 #define COMMPOOL_VERSION (COMMPOOL_VERSION_MAJOR * 10000 + COMMPOOL_VERSION_MINOR * 100 + COMMPOOL_VERSION_PATCH)
 
@@ -128,6 +130,19 @@ typedef int (*commpool_all_gather)(const void* sent, void* received, size_t byte
  * `in_flight` is not 0 a collective on the pool's windows may wait for that rank for ever: end the process. */
 typedef void (*commpool_on_lost_rank)(int rank, int in_flight, void* context);
 
+/* The options that COMMPOOL_CONF may set: bits of commpool_pool_options.given. */
+typedef enum commpool_option {
+  COMMPOOL_OPTION_BACKING = 1,
+  COMMPOOL_OPTION_MODE = 2,
+  COMMPOOL_OPTION_MOVES = 4,
+  COMMPOOL_OPTION_DEADLINE = 8,
+  COMMPOOL_OPTION_ALIGNMENT = 16,
+  COMMPOOL_OPTION_SEGMENT = 32,
+  COMMPOOL_OPTION_GRANULARITY = 64,
+  COMMPOOL_OPTION_RELEASE_THRESHOLD = 128,
+  COMMPOOL_OPTION_LIMIT = 256
+} commpool_option;
+
 typedef struct commpool_pool_options {
   size_t struct_bytes;        /* set by commpool_pool_options_init */
   const char* name;           /* for messages and statistics; copied; default "pool" */
@@ -156,6 +171,7 @@ typedef struct commpool_pool_options {
   void* user_context;                 /* must outlive the pool's last block */
   commpool_on_lost_rank on_lost_rank; /* of a symmetric pool; default null */
   void* lost_rank_context;
+  uint64_t given; /* commpool_option bits: the program means these, also where they are as init sets them; default 0 */
 } commpool_pool_options;
 
 /* Each commpool_pools_* is also there for one pool, inline: commpool_pool_reserve(pool, bytes). A thread that owns the
@@ -424,6 +440,21 @@ COMMPOOL_API commpool_status commpool_block_of(const void* pointer, commpool_blo
  * entries; `count` is how many there are. `blocks` or `count` may be null. */
 COMMPOOL_API commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks, size_t entry_bytes,
                                                   size_t capacity, size_t* count);
+
+/* ---- Configuration ---------------------------------------------------------------------------------------------- */
+
+typedef struct commpool_setting {
+  const char* pool;   /* the name of the pool that it is for; "": every pool */
+  const char* key;    /* as in COMMPOOL_CONF: "limit" */
+  const char* value;  /* likewise: "2GiB" */
+  const char* source; /* "default", "code", or what COMMPOOL_CONF says: "COMMPOOL_CONF gradients.limit:2GiB" */
+} commpool_setting;
+
+/* What is in force and where it came from, for a launcher's log and reports of faults: a pool's options, or, for pool
+ * 0, what COMMPOOL_CONF and defaults give pools to be made; that opens no driver. Else as commpool_pool_blocks. Texts
+ * are valid until the thread's next call of this. INVALID_ARGUMENT for a wrong COMMPOOL_CONF, with what is known. */
+COMMPOOL_API commpool_status commpool_configuration(commpool_pool pool, commpool_setting* settings, size_t entry_bytes,
+                                                    size_t capacity, size_t* count);
 
 /* ---- Measuring -------------------------------------------------------------------------------------------------- */
 

@@ -21,6 +21,7 @@
 
 #include "commpool/buffer.h"
 #include "commpool/commpool.h"
+#include "commpool/option.h"
 #include "commpool/status.h"
 
 namespace commpool {
@@ -64,23 +65,23 @@ struct Agreement {
   void* context = nullptr;
 };
 
-// Units, defaults and reasons: commpool_pool_options in commpool.h.
+// Units, defaults and reasons: commpool_pool_options in commpool.h. What an Option is not given COMMPOOL_CONF may set.
 struct PoolOptions {
   int device = 0;
   Communicator symmetric_across = nullptr;
-  Backing backing = Backing::kVmm;
+  Option<Backing> backing = Option<Backing>::unset(Backing::kVmm);
   Location location = Location::kDevice;
   int numa_node = -1;
   Frees frees = Frees::kDeferred;
-  Mode mode = Mode::kFixed;
-  Moves moves = Moves::kEager;
+  Option<Mode> mode = Option<Mode>::unset(Mode::kFixed);
+  Option<Moves> moves = Option<Moves>::unset(Moves::kEager);
   std::vector<int> peers = {};
-  std::uint64_t alignment_bytes = 512;
-  std::uint64_t segment_bytes = 0;
-  std::uint64_t granularity_bytes = 0;
-  std::uint64_t release_threshold_bytes = UINT64_MAX;
-  std::uint64_t limit_bytes = UINT64_MAX;
-  std::uint64_t deadline_ms = 60000;
+  Option<std::uint64_t> alignment_bytes = Option<std::uint64_t>::unset(512);
+  Option<std::uint64_t> segment_bytes = Option<std::uint64_t>::unset(0);
+  Option<std::uint64_t> granularity_bytes = Option<std::uint64_t>::unset(0);
+  Option<std::uint64_t> release_threshold_bytes = Option<std::uint64_t>::unset(UINT64_MAX);
+  Option<std::uint64_t> limit_bytes = Option<std::uint64_t>::unset(UINT64_MAX);
+  Option<std::uint64_t> deadline_ms = Option<std::uint64_t>::unset(60000);
   std::string name = "pool";
   UserFunctions user = {};
   Agreement agreement = {};
@@ -219,28 +220,38 @@ class Pool {
 
   Pool(commpool_pool pool, Owner owner) : pool_(pool), owner_(owner) {}
 
+  // A value that the program gave and that is the default's is named in `given`. Others tell by themselves, and then
+  // an older library need not know of `given`.
+  template <typename Value, typename Field>
+  static void Set(const Option<Value>& option, commpool_option bit, Field& field, std::uint64_t& given) {
+    const Field value = static_cast<Field>(static_cast<Value>(option));
+    if (option.given() && value == field) given |= bit;
+    field = value;
+  }
+
   static commpool_pool_options ToC(const PoolOptions& options) {
     commpool_pool_options c_options;
     commpool_pool_options_init(&c_options);
     c_options.name = options.name.c_str();
     c_options.device = options.device;
-    c_options.backing = static_cast<commpool_backing>(options.backing);
+    Set(options.backing, COMMPOOL_OPTION_BACKING, c_options.backing, c_options.given);
     c_options.location = static_cast<commpool_location>(options.location);
     c_options.numa_node = options.numa_node;
     c_options.symmetric_across = options.symmetric_across;
     c_options.frees = static_cast<commpool_frees>(options.frees);
-    c_options.mode = static_cast<commpool_mode>(options.mode);
-    c_options.moves = static_cast<commpool_moves>(options.moves);
-    c_options.granularity_bytes = options.granularity_bytes;
-    c_options.release_threshold_bytes = options.release_threshold_bytes;
+    Set(options.mode, COMMPOOL_OPTION_MODE, c_options.mode, c_options.given);
+    Set(options.moves, COMMPOOL_OPTION_MOVES, c_options.moves, c_options.given);
+    Set(options.granularity_bytes, COMMPOOL_OPTION_GRANULARITY, c_options.granularity_bytes, c_options.given);
+    Set(options.release_threshold_bytes, COMMPOOL_OPTION_RELEASE_THRESHOLD, c_options.release_threshold_bytes,
+        c_options.given);
     c_options.all_gather = options.agreement.all_gather;
     c_options.all_gather_context = options.agreement.context;
-    c_options.deadline_ms = options.deadline_ms;
+    Set(options.deadline_ms, COMMPOOL_OPTION_DEADLINE, c_options.deadline_ms, c_options.given);
     c_options.peers = options.peers.data();
     c_options.peer_count = options.peers.size();
-    c_options.alignment_bytes = options.alignment_bytes;
-    c_options.segment_bytes = options.segment_bytes;
-    c_options.limit_bytes = options.limit_bytes;
+    Set(options.alignment_bytes, COMMPOOL_OPTION_ALIGNMENT, c_options.alignment_bytes, c_options.given);
+    Set(options.segment_bytes, COMMPOOL_OPTION_SEGMENT, c_options.segment_bytes, c_options.given);
+    Set(options.limit_bytes, COMMPOOL_OPTION_LIMIT, c_options.limit_bytes, c_options.given);
     c_options.user_allocate = options.user.allocate;
     c_options.user_free = options.user.free;
     c_options.user_context = options.user.context;

@@ -21,6 +21,7 @@ const Environment& Environment::Get() {
       .nccl = Variable("COMMPOOL_NCCL"),
       .log_level = Variable("COMMPOOL_LOG"),
       .nccl_nvls_enable = Variable("NCCL_NVLS_ENABLE"),
+      .configuration = Variable("COMMPOOL_CONF"),
       .interface = Variable("COMMPOOL_INTERFACE"),
   };
   return *environment;

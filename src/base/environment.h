@@ -12,6 +12,7 @@ struct Environment {
   const std::string nccl;                // COMMPOOL_NCCL: file of the NCCL library
   const std::string log_level;           // COMMPOOL_LOG: error, warning (default), info or debug
   const std::string nccl_nvls_enable;    // NCCL_NVLS_ENABLE, NCCL's own: 0 switches multicast off
+  const std::string configuration;       // COMMPOOL_CONF: defaults of pools (src/pool/settings)
   const std::string interface;           // COMMPOOL_INTERFACE: network interface or address of the agreement channel
 
   static const Environment& Get();

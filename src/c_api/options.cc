@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "src/backing/backing_table.h"
-#include "src/base/bytes.h"
 #include "src/base/printable.h"
 #include "src/c_api/structs.h"
 #include "src/stream/stream_key.h"
@@ -19,7 +18,6 @@ constexpr StructName kPoolOptions = {"pool options", "commpool_pool_options_init
 constexpr StructName kScopeOptions = {"scope options", "commpool_scope_options_init", 40};
 constexpr StructName kHolderOptions = {"holder options", "commpool_holder_options_init", 40};
 
-constexpr uint64_t kMostAddressableBytes = uint64_t{1} << 47;  // of a process, and so of its devices
 constexpr size_t kMostPeers = 1024;  // of any machine: the factory knows how many this one has
 
 Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
@@ -58,49 +56,35 @@ Result<BackingRequest> ParseBacking(const commpool_pool_options& options) {
   return request;
 }
 
-Status CheckSizes(const commpool_pool_options& options) {
-  if (!IsPowerOfTwo(options.alignment_bytes) || options.alignment_bytes < 512) {
-    return Invalid("alignment_bytes " + std::to_string(options.alignment_bytes) +
-                   " is not a power of two of at least 512");
-  }
-  if (options.granularity_bytes != 0 && !IsPowerOfTwo(options.granularity_bytes)) {
-    return Invalid("granularity_bytes " + std::to_string(options.granularity_bytes) +
-                   " is neither 0 nor a power of two");
-  }
-  if (options.limit_bytes == 0) return Invalid("limit_bytes is 0: the pool could hold nothing");
-  if (options.segment_bytes > options.limit_bytes) {
-    return Invalid("segment_bytes " + FormatBytes(options.segment_bytes) + " is more than limit_bytes " +
-                   FormatBytes(options.limit_bytes));
-  }
-  for (const auto& [name, bytes] :
-       {std::pair("segment_bytes", options.segment_bytes), std::pair("granularity_bytes", options.granularity_bytes)}) {
-    if (bytes <= kMostAddressableBytes) continue;
-    return Invalid(std::string(name) + " " + FormatBytes(bytes) + " is more than a device can address, " +
-                   FormatBytes(kMostAddressableBytes));
-  }
-  if (options.deadline_ms == 0) return Invalid("deadline_ms is 0: no rank could answer in time");
-  return Status();
-}
-
-Status CheckMode(const commpool_pool_options& options, BackingKind backing) {
+Status CheckMode(const commpool_pool_options& options) {
   if (options.moves != COMMPOOL_MOVES_EAGER && options.moves != COMMPOOL_MOVES_UNDER_PRESSURE) {
     return Invalid("moves " + std::to_string(options.moves) + " is neither EAGER nor UNDER_PRESSURE");
   }
-  if (options.mode == COMMPOOL_MODE_FIXED) return Status();
-  if (options.mode != COMMPOOL_MODE_EXPANDABLE) {
-    return Invalid("mode " + std::to_string(options.mode) + " is neither FIXED nor EXPANDABLE");
+  if (options.mode == COMMPOOL_MODE_FIXED || options.mode == COMMPOOL_MODE_EXPANDABLE) return Status();
+  return Invalid("mode " + std::to_string(options.mode) + " is neither FIXED nor EXPANDABLE");
+}
+
+constexpr uint64_t kKnownOptions = 2 * COMMPOOL_OPTION_LIMIT - 1;
+
+// What the program's code says: what it names, and what is not as the init function sets it.
+Result<uint64_t> GivenOptions(const commpool_pool_options& options) {
+  if ((options.given & ~kKnownOptions) != 0) {
+    return Invalid("given " + std::to_string(options.given) + " has bits that name no option");
   }
-  if (options.symmetric_across != nullptr) {
-    return Invalid(
-        "mode EXPANDABLE excludes symmetric_across: windows are registered, and what is registered may not "
-        "move");
-  }
-  const auto moves = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
-  if (!moves(*FindBacking(backing))) {
-    return Invalid("mode EXPANDABLE needs the " + NamesOfBackings(moves) +
-                   " backing: no other memory can move among addresses");
-  }
-  return Status();
+  commpool_pool_options defaults;
+  commpool_pool_options_init(&defaults);
+  const auto differs = [&](auto commpool_pool_options::*option, commpool_option bit) {
+    return options.*option == defaults.*option ? uint64_t{0} : uint64_t{bit};
+  };
+  using Options = commpool_pool_options;
+  return options.given | differs(&Options::backing, COMMPOOL_OPTION_BACKING) |
+         differs(&Options::mode, COMMPOOL_OPTION_MODE) | differs(&Options::moves, COMMPOOL_OPTION_MOVES) |
+         differs(&Options::deadline_ms, COMMPOOL_OPTION_DEADLINE) |
+         differs(&Options::alignment_bytes, COMMPOOL_OPTION_ALIGNMENT) |
+         differs(&Options::segment_bytes, COMMPOOL_OPTION_SEGMENT) |
+         differs(&Options::granularity_bytes, COMMPOOL_OPTION_GRANULARITY) |
+         differs(&Options::release_threshold_bytes, COMMPOOL_OPTION_RELEASE_THRESHOLD) |
+         differs(&Options::limit_bytes, COMMPOOL_OPTION_LIMIT);
 }
 
 Result<ScopeFilter> ParseFilter(commpool_filter filter) {
@@ -127,19 +111,19 @@ Result<Exhaustion> ParseExhaustion(commpool_exhaustion exhaustion) {
 
 }  // namespace
 
-Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given) {
+Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, const Settings& settings) {
   const Result<commpool_pool_options> read = ReadPoolOptions(given);
   if (!read.ok()) return read.status();
   const commpool_pool_options& options = *read;
   Result<BackingRequest> backing = ParseBacking(options);
   if (!backing.ok()) return backing.status();
-  Status sizes = CheckSizes(options);
-  if (!sizes.ok()) return sizes;
   if (options.frees != COMMPOOL_FREES_DEFERRED && options.frees != COMMPOOL_FREES_ORDERED) {
     return Invalid("frees " + std::to_string(options.frees) + " is neither DEFERRED nor ORDERED");
   }
-  Status mode = CheckMode(options, backing->kind);
+  Status mode = CheckMode(options);
   if (!mode.ok()) return mode;
+  Result<uint64_t> in_code = GivenOptions(options);
+  if (!in_code.ok()) return in_code.status();
   if (options.peer_count != 0 && options.peers == nullptr) return Invalid("peers is null and peer_count is not 0");
   if (options.peer_count > kMostPeers) {
     return Invalid("peer_count " + std::to_string(options.peer_count) + " is more devices than any machine has");
@@ -156,7 +140,7 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given) {
       options.frees == COMMPOOL_FREES_ORDERED ? engine::FreeOrder::kOrdered : engine::FreeOrder::kDeferred;
   configuration.all_gather = options.all_gather;
   configuration.all_gather_context = options.all_gather_context;
-  configuration.deadline_ms = std::min(options.deadline_ms, kLongestDeadlineMs);
+  configuration.deadline_ms = options.deadline_ms;
   if (options.peer_count != 0) configuration.peers.assign(options.peers, options.peers + options.peer_count);
   configuration.alignment_bytes = options.alignment_bytes;
   configuration.segment_bytes = options.segment_bytes;
@@ -167,6 +151,10 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given) {
   configuration.granularity_bytes = options.granularity_bytes;
   configuration.release_threshold_bytes = options.release_threshold_bytes;
   configuration.limit_bytes = options.limit_bytes;
+  configuration.given = *in_code;
+  Status fits = settings.ApplyTo(configuration);
+  if (!fits.ok()) return fits;
+  configuration.deadline_ms = std::min(configuration.deadline_ms, kLongestDeadlineMs);
   return configuration;
 }
 

@@ -12,11 +12,12 @@
 #include "commpool/status.h"
 #include "src/pool/options.h"
 #include "src/pool/scope_table.h"
+#include "src/pool/settings/settings.h"
 
 namespace commpool::internal {
 
-// Checks what can be told without a driver.
-Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given);
+// With what the environment sets where the program has not. Checks what can be told without a driver.
+Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, const Settings& settings = {});
 
 // How a symmetric pool's other ranks are reached, whatever else is wrong with the options: nothing where they name no
 // home, or are no such struct. The rest are defaults.

@@ -55,7 +55,8 @@ Status NullOptions() { return Status(StatusCode::kInvalidArgument, "options or t
 
 // Options that were refused here keep no other rank waiting: they hear of it, a null output included.
 Status CreateOne(Runtime& runtime, const commpool_pool_options& options, commpool_pool* pool) {
-  Result<PoolConfiguration> configuration = pool == nullptr ? NullOptions() : ParsePoolOptions(options);
+  Result<PoolConfiguration> configuration =
+      pool == nullptr ? NullOptions() : ParsePoolOptions(options, runtime.settings());
   if (configuration.ok()) return Store(runtime.CreatePool(std::move(*configuration)), pool);
   const std::optional<PoolConfiguration> home = ParseHome(options);
   return home ? runtime.RefusePool(*home, configuration.status()) : configuration.status();
@@ -72,7 +73,7 @@ Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, siz
                                                       std::to_string(options->struct_bytes) +
                                                       ": call commpool_pool_options_init for each");
     }
-    requests.push_back({.configuration = ParsePoolOptions(one), .home = ParseHome(one)});
+    requests.push_back({.configuration = ParsePoolOptions(one, runtime.settings()), .home = ParseHome(one)});
   }
   Result<std::vector<PoolHandle>> made = CreatePools(runtime, std::move(requests));
   if (made.ok()) std::copy(made->begin(), made->end(), pools);

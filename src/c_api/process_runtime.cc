@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "src/base/environment.h"
 #include "src/base/mutex.h"
 #include "src/driver/metering.h"
 
@@ -36,14 +37,18 @@ Status OpenWith(const LoaderOptions& options) {
     return Status(StatusCode::kFailedPrecondition, "another driver is open already: " + runtime->driver().description +
                                                        "; call commpool_initialize first");
   }
+  Result<Settings> settings = SettingsFromEnvironment();
+  if (!settings.ok()) return settings.status();
   Result<std::shared_ptr<const Driver>> driver = LoadDriver(options);
   if (driver.ok() && DriverIsMeasured()) driver = Metered(**driver);
   if (!driver.ok()) return driver.status();
-  process_runtime.store(new Runtime(std::move(*driver)), std::memory_order_release);
+  process_runtime.store(new Runtime(std::move(*driver), std::move(*settings)), std::memory_order_release);
   return Status();
 }
 
 }  // namespace
+
+Result<Settings> SettingsFromEnvironment() { return Settings::Parse(Environment::Get().configuration); }
 
 Status MeasureDriver() {
   MutexLock lock(TheOpening().mutex);

@@ -14,6 +14,9 @@ namespace commpool::internal {
 Status MeasureDriver();
 bool DriverIsMeasured();
 
+// What COMMPOOL_CONF says. kInvalidArgument where it is wrong: then no runtime opens.
+Result<Settings> SettingsFromEnvironment();
+
 // Opens the runtime with what COMMPOOL_DRIVER says, else with `choice`; `auto` in the environment leaves it to a caller
 // who names a driver, because a job decides once for all ranks. Again with the same outcome is OK; kFailedPrecondition
 // where another driver is open already.

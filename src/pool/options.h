@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "commpool/status.h"
 #include "src/backing/backing_factory.h"
 #include "src/engine/symmetric_engine.h"
 
@@ -24,6 +25,12 @@ inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
 
 // Who may close and destroy the pool.
 enum class Keeper { kProgram, kLibrary };
+
+// An option that COMMPOOL_CONF has set: by which of its settings, as written there.
+struct SettingSource {
+  const char* key = nullptr;
+  std::string text;
+};
 
 struct PoolConfiguration {
   std::string name = "pool";
@@ -44,9 +51,21 @@ struct PoolConfiguration {
   uint64_t release_threshold_bytes = UINT64_MAX;
   uint64_t limit_bytes = UINT64_MAX;
   Keeper keeper = Keeper::kProgram;
+  // How often an allocation is tried, with pauses, before it is out of memory.
+  uint32_t attempts = 1;
+  // Beyond this share of the device's limit what lies unused goes before the pool grows; 1: the device decides.
+  double collection_share = 1.0;
+  uint64_t given = 0;                  // commpool_option: what the program's code says
+  std::vector<SettingSource> sources;  // of what COMMPOOL_CONF says
 
   bool symmetric() const { return home != nullptr; }
 };
+
+// Whether the options fit each other: what can be told without a driver. kInvalidArgument, with the option's name.
+Status CheckConfiguration(const PoolConfiguration& options);
+
+// OK where such a pool could be expandable.
+Status WhyNotExpandable(const PoolConfiguration& options);
 
 }  // namespace commpool::internal
 

@@ -1,6 +1,9 @@
 #include "src/pool/pool.h"
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 namespace commpool::internal {
@@ -22,9 +25,21 @@ Result<BlockDescription> Pool::FindBlock(CUdeviceptr address) const {
 
 Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   const Status open = parts_->CheckOpen();
-  Result<CUdeviceptr> address = open.ok() ? mode_->Allocate(bytes, stream) : Result<CUdeviceptr>(open);
+  Result<CUdeviceptr> address = open.ok() ? AllocateInAttempts(bytes, stream) : Result<CUdeviceptr>(open);
   if (!address.ok()) PoolEvents::Count(parts_->events.failed_allocations);
   return address;
+}
+
+Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
+  constexpr auto kLongestPause = std::chrono::milliseconds(1000);
+  std::chrono::milliseconds pause(10);
+  for (uint32_t attempt = 1;; ++attempt) {
+    Result<CUdeviceptr> address = mode_->Allocate(bytes, stream);
+    if (address.status().code() != StatusCode::kOutOfMemory || attempt == configuration().attempts) return address;
+    // Memory of other processes, and what other threads still use, comes back without a word.
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
 }
 
 void Pool::TakeBack(const ReservedVector<engine::CachedBlock>& blocks) {

@@ -35,6 +35,7 @@ class Pool final : public BlockOwner {
   // kInvalidArgument for a default pool, which a program neither closes nor destroys.
   Status CheckMayEnd() const;
 
+  const PoolConfiguration& configuration() const { return parts_->basis.configuration; }
   const std::string& name() const override { return parts_->basis.name(); }
   int device() const { return parts_->basis.device->device(); }
   bool symmetric() const override { return parts_->basis.configuration.symmetric(); }
@@ -100,6 +101,9 @@ class Pool final : public BlockOwner {
   void CheckInvariants() const { parts_->blocks.CheckInvariants(); }
 
  private:
+  // As often as the configuration says, with pauses: others give memory back meanwhile.
+  Result<CUdeviceptr> AllocateInAttempts(uint64_t bytes, StreamKey stream);
+
   const std::unique_ptr<PoolParts> parts_;
   const std::unique_ptr<PoolMode> mode_;  // goes first: it uses the parts
 };

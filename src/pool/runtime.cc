@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/graph_handles.h"
@@ -37,8 +38,12 @@ Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& p
 
 }  // namespace
 
-Runtime::Runtime(std::shared_ptr<const Driver> driver)
-    : driver_(std::move(driver)), devices_(*driver_), parts_(*driver_), stream_devices_(*driver_) {
+Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
+    : driver_(std::move(driver)),
+      settings_(std::move(settings)),
+      devices_(*driver_, settings_.device_limit()),
+      parts_(*driver_),
+      stream_devices_(*driver_) {
   static_cast<void>(HostReserve::Fill());
 }
 
@@ -64,8 +69,9 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
   ReleaseDestroyed();
+  const std::vector<SettingSource> sources = Insist([&] { return configuration.sources; });  // other ranks may wait
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
-  if (!pool.ok()) return pool.status();
+  if (!pool.ok()) return WithSources(pool.status(), sources);
   const PoolHandle handle = parts_.pools.NextHandle();
   (*pool)->SetHandle(handle);
   parts_.pools.Add(handle, std::move(*pool));
@@ -116,6 +122,8 @@ Result<PoolHandle> Runtime::DefaultPool(int device) {
   configuration.keeper = Keeper::kLibrary;
   configuration.backing.kind = info->virtual_memory ? BackingKind::kVmm : BackingKind::kCuda;
   configuration.backing.placement.device = device;
+  status = settings_.ApplyTo(configuration);
+  if (!status.ok()) return status;
   Result<PoolHandle> pool = CreatePool(std::move(configuration));
   if (pool.ok()) made.store(*pool, std::memory_order_release);
   return pool;

@@ -23,6 +23,7 @@
 #include "src/pool/pool.h"
 #include "src/pool/runtime_parts.h"
 #include "src/pool/scope_table.h"
+#include "src/pool/settings/settings.h"
 #include "src/pool/shared/device_state.h"
 #include "src/stream/stream_devices.h"
 
@@ -30,10 +31,11 @@ namespace commpool::internal {
 
 class Runtime {
  public:
-  explicit Runtime(std::shared_ptr<const Driver> driver);
+  explicit Runtime(std::shared_ptr<const Driver> driver, Settings settings = {});
   ~Runtime();
 
   const Driver& driver() const { return *driver_; }
+  const Settings& settings() const { return settings_; }
   PoolTable& pools() { return parts_.pools; }
   const AddressTable& addresses() const { return parts_.addresses; }
   const ThreadCaches& caches() const { return parts_.caches; }
@@ -42,6 +44,7 @@ class Runtime {
   const WindowIndex& windows() const { return parts_.windows; }
   DeviceTable& devices() { return devices_; }
 
+  // What COMMPOOL_CONF sets is in the configuration already (Settings::ApplyTo).
   Result<PoolHandle> CreatePool(PoolConfiguration configuration);
   // Tells the other ranks of a symmetric pool that this one cannot make it. Returns what all ranks return.
   Status RefusePool(const PoolConfiguration& home, const Status& why);
@@ -95,6 +98,7 @@ class Runtime {
   Result<CUdeviceptr> AllocateFrom(Pool& pool, uint64_t bytes, StreamKey stream);
 
   const std::shared_ptr<const Driver> driver_;
+  const Settings settings_;
   const ForkGuard forked_;  // CUDA does not survive fork()
   DeviceTable devices_;
   RuntimeParts parts_;

@@ -123,6 +123,20 @@ static void AskForALostRank(commpool_pool pool) {
 #endif
 }
 
+static void ReadTheConfiguration(commpool_pool pool) {
+#if COMMPOOL_VERSION >= 300
+  commpool_setting* const settings = Guarded(2 * sizeof(*settings));
+  size_t count = 0;
+  EXPECT(commpool_configuration(pool, settings, sizeof(*settings), 2, &count) == COMMPOOL_OK);
+  EXPECT(count >= 2);
+  EXPECT(strcmp(settings[0].pool, "kept") == 0);
+  EXPECT(GuardHolds(settings, 2 * sizeof(*settings)));
+  free(settings);
+#else
+  (void)pool;
+#endif
+}
+
 int main(void) {
   commpool_pool_options* const options = Guarded(sizeof(*options));
   commpool_pool pool = 0;
@@ -137,6 +151,7 @@ int main(void) {
   AllocateInAScope(pool);
   ReadStatistics(pool);
   AskForALostRank(pool);
+  ReadTheConfiguration(pool);
   ReadDriverCalls();
   AddAndRemoveAHolder();
   MakeSeveralPools();

@@ -28,6 +28,7 @@ LAYERS = {
 # those before it; two names on one floor never use each other.
 POOL_FLOORS = [
     ("options",),
+    ("settings",),
     ("shared",),
     ("caches",),
     ("runtime_parts",),

@@ -26,6 +26,16 @@ class Info(unittest.TestCase):
         for row in refused:
             self.assertTrue(row["make"]["reason"])
 
+    def test_says_what_the_environment_sets_and_where_it_came_from(self):
+        info = run("info", "--json", COMMPOOL_CONF="gradients.limit:2GiB,pooled")
+        settings = json.loads(info.stdout)["configuration"]
+        self.assertIn({"pool": "gradients", "key": "limit", "value": "2GiB",
+                       "source": "COMMPOOL_CONF gradients.limit:2GiB"}, settings)
+        self.assertIn({"pool": "", "key": "segment", "value": "256MiB", "source": "COMMPOOL_CONF pooled"}, settings)
+        self.assertIn({"pool": "", "key": "deadline", "value": "60s", "source": "default"}, settings)
+        table = run("info", COMMPOOL_CONF="gradients.limit:2GiB").stdout
+        self.assertRegex(table, r"gradients\.limit +2GiB +COMMPOOL_CONF gradients\.limit:2GiB")
+
     def test_says_what_to_do_without_a_driver(self):
         result = run("info", COMMPOOL_DRIVER="cuda", CUDA_VISIBLE_DEVICES="")
         self.assertEqual(result.returncode, 4)
@@ -150,6 +160,7 @@ class CommandLine(unittest.TestCase):
         for variable, words in (("COMMPOOL_LOG", "error, warning, info or debug"),
                                 ("COMMPOOL_DRIVER", "cuda, emulated or auto"),
                                 ("COMMPOOL_INTERFACE", "name an interface of this host"),
+                                ("COMMPOOL_CONF", "the known ones are backing, mode, moves, limit"),
                                 ("COMMPOOL_EMULATOR", "devices")):
             result = run("info", **{variable: "foo"})
             self.assertNotEqual(result.returncode, 0)

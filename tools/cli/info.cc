@@ -1,8 +1,10 @@
-// commpool info: what this machine has, what each backing and registration can do here and, where it cannot, why.
+// commpool info: what this machine has, what each backing and registration can do here and, where it cannot, why; and
+// what this environment says of pools.
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "commpool/configuration.h"
 #include "src/backing/backing_factory.h"
 #include "src/base/bytes.h"
 #include "src/driver/device_info.h"
@@ -59,7 +61,20 @@ json DescribeRow(const internal::Driver& driver, internal::BackingKind kind, int
   return row;
 }
 
+Result<json> DescribeSettings() {
+  const Result<std::vector<Setting>> settings = configuration();
+  if (!settings.ok()) return settings.status();
+  json described = json::array();
+  for (const Setting& setting : *settings) {
+    described.push_back(
+        {{"pool", setting.pool}, {"key", setting.key}, {"value", setting.value}, {"source", setting.source}});
+  }
+  return described;
+}
+
 Result<json> Describe(const internal::Driver& driver) {
+  Result<json> settings = DescribeSettings();
+  if (!settings.ok()) return settings.status();
   Result<int> count = internal::DeviceCount(driver);
   if (!count.ok()) return count.status();
   json devices = json::array();
@@ -80,7 +95,8 @@ Result<json> Describe(const internal::Driver& driver) {
                 {"file", driver.nccl.path},
                 {"missing", driver.nccl.why_missing}}},
               {"devices", devices},
-              {"backings", backings}};
+              {"backings", backings},
+              {"configuration", *settings}};
 }
 
 std::string Joined(const json& numbers) {
@@ -94,6 +110,15 @@ void PrintCapability(const json& row, const char* key, std::string& reasons) {
   std::printf(" %8s", there ? "yes" : "no");
   if (!there && row.contains(key))
     reasons += std::string("      ") + key + ": " + row[key]["reason"].get<std::string>() + "\n";
+}
+
+void PrintSettings(const json& settings) {
+  std::printf("\n%-38s %-18s %s\n", "setting of pools (COMMPOOL_CONF)", "value", "from");
+  for (const json& setting : settings) {
+    const auto text = [&](const char* key) { return setting[key].get<std::string>(); };
+    const std::string name = text("pool").empty() ? text("key") : text("pool") + "." + text("key");
+    std::printf("%-38s %-18s %s\n", name.c_str(), text("value").c_str(), text("source").c_str());
+  }
 }
 
 void Print(const json& info) {
@@ -120,6 +145,7 @@ void Print(const json& info) {
     for (const char* key : {"make", "local", "window", "revoke_peers"}) PrintCapability(row, key, reasons);
     std::printf("\n%s", reasons.c_str());
   }
+  PrintSettings(info["configuration"]);
 }
 
 int Run(const OutputOptions& output) {
@@ -146,7 +172,8 @@ int Run(const OutputOptions& output) {
 
 void AddInfo(Command app) {
   auto output = std::make_shared<OutputOptions>();
-  Command command = app.Add("info", "Driver, devices, links, and what each backing can do here, or why not");
+  Command command =
+      app.Add("info", "Driver, devices, links, what each backing can do here, or why not, and COMMPOOL_CONF");
   command.Footer("Examples:\n  commpool info\n  COMMPOOL_DRIVER=emulated commpool info --json");
   AddOutputOptions(command, *output);
   command.Do([output] { return Run(*output); });

@@ -67,7 +67,8 @@ Result<ExpandableGrower::OptionalPlan> ExpandableGrower::PlanFor(uint64_t bytes,
   Result<OptionalPlan> plan = Plan(bytes, stream, engine::Donors::kNone);
   if (!plan.ok() || !plan->has_value()) return plan;
   const bool eager = parts_.basis.configuration.moves == Moves::kEager;
-  if (!eager || GrowsCheaply(bytes, (*plan)->made_bytes())) return plan;
+  const bool collects = parts_.segments.BeyondCollection((*plan)->made_bytes()) > 0;
+  if (!collects && (!eager || GrowsCheaply(bytes, (*plan)->made_bytes()))) return plan;
   plan = Plan(bytes, stream, engine::Donors::kWhole);
   if (!plan.ok() || !plan->has_value()) return plan;
   if ((*plan)->busy_bytes == 0 || (*plan)->made_bytes() == 0) return plan;

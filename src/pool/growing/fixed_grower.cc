@@ -90,7 +90,8 @@ uint64_t FixedGrower::Excess(uint64_t requested, uint64_t segment_bytes) {
   const engine::Counters counters = parts_.blocks.counters();
   const uint64_t needed = std::max(counters.requested_bytes.peak, counters.requested_bytes.current + requested);
   const uint64_t after = counters.reserved_bytes.current + segment_bytes;
-  return after - std::min(after, WithSlack(needed) + reserved_by_name_);
+  const uint64_t unneeded = after - std::min(after, WithSlack(needed) + reserved_by_name_);
+  return std::max(unneeded, parts_.segments.BeyondCollection(segment_bytes));
 }
 
 Status FixedGrower::MakeWay(uint64_t requested, uint64_t segment_bytes) {

@@ -51,6 +51,14 @@ bool SegmentStore::FitsOwnLimit(uint64_t bytes) const {
   return after && *after <= basis_.configuration.limit_bytes;
 }
 
+uint64_t SegmentStore::BeyondCollection(uint64_t bytes) const {
+  const double share = basis_.configuration.collection_share;
+  const uint64_t limit = std::min(account_->limit(), account_->capacity());
+  if (share == 1.0 || limit == UINT64_MAX) return 0;
+  const uint64_t after = CheckedAdd(account_->taken(), bytes).value_or(UINT64_MAX);
+  return after - std::min(after, static_cast<uint64_t>(share * static_cast<double>(limit)));
+}
+
 Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {
   const WithoutOwnCaches uncached;  // a user's function may run
   // A capture would take what the backing puts on the stream into its graph.

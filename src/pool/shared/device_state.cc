@@ -67,6 +67,7 @@ Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
   Result<PrimaryContext> context = PrimaryContext::Retain(driver_, device);
   if (!context.ok()) return context.status();
   auto state = std::make_shared<DeviceState>(driver_, std::move(*context), info->total_bytes, captures_);
+  state->account().SetLimit(limit_.For(info->total_bytes));
   MutexLock lock(mutex_);
   return devices_.emplace(device, std::move(state)).first->second;  // another thread may have been faster
 }

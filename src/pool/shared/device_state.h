@@ -10,6 +10,7 @@
 #include "src/backing/backing.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
+#include "src/pool/settings/device_limit.h"
 #include "src/pool/shared/announced_captures.h"
 #include "src/pool/shared/memory_account.h"
 #include "src/stream/device_health.h"
@@ -63,7 +64,8 @@ class DeviceState {
 // The devices that are in use, made at their first.
 class DeviceTable {
  public:
-  explicit DeviceTable(const Driver& driver) : driver_(driver) {}
+  // `limit`: what each device begins with.
+  explicit DeviceTable(const Driver& driver, const DeviceLimit& limit = {}) : driver_(driver), limit_(limit) {}
 
   // kInvalidArgument, with the number of devices, for one that there is not.
   Result<std::shared_ptr<DeviceState>> Get(int device);
@@ -75,6 +77,7 @@ class DeviceTable {
 
  private:
   const Driver& driver_;
+  const DeviceLimit limit_;
   const std::shared_ptr<AnnouncedCaptures> captures_ = std::make_shared<AnnouncedCaptures>();
   Mutex mutex_{LockRank::kLeaf};
   std::map<int, std::shared_ptr<DeviceState>> devices_ COMMPOOL_GUARDED_BY(mutex_);

@@ -32,4 +32,9 @@ uint64_t MemoryAccount::limit() const {
   return limit_;
 }
 
+uint64_t MemoryAccount::taken() const {
+  MutexLock lock(mutex_);
+  return taken_;
+}
+
 }  // namespace commpool::internal

@@ -26,6 +26,7 @@ class MemoryAccount {
   // What Take would still grant.
   uint64_t Room() const;
   uint64_t limit() const;
+  uint64_t taken() const;
 
  private:
   const std::string place_;

@@ -10,7 +10,7 @@ import enum
 from typing import Any
 
 # The version of commpool.h that this file was written from: the library may be newer, of the same major.
-MAJOR, MINOR, PATCH = 0, 2, 0
+MAJOR, MINOR, PATCH = 0, 3, 0
 VERSION = MAJOR * 10000 + MINOR * 100 + PATCH
 
 CURRENT_DEVICE = -1
@@ -44,6 +44,8 @@ WORDS: dict[str, dict[str, int]] = {
     "commpool_frees": {"deferred": 0, "ordered": 1},
     "commpool_mode": {"fixed": 0, "expandable": 1},
     "commpool_moves": {"eager": 0, "under_pressure": 1},
+    "commpool_option": {"backing": 1, "mode": 2, "moves": 4, "deadline": 8, "alignment": 16, "segment": 32,
+                        "granularity": 64, "release_threshold": 128, "limit": 256},
     "commpool_filter": {"thread": 0, "stream": 1, "process": 2},
     "commpool_exhaustion": {"error": 0, "next_scope": 1},
     "commpool_block_state": {"live": 0, "free": 1, "pending": 2, "cached": 3, "unmapped": 4},
@@ -73,7 +75,7 @@ class CPoolOptions(ctypes.Structure):
                 ("peer_count", _size), ("alignment_bytes", _u64), ("segment_bytes", _u64),
                 ("granularity_bytes", _u64), ("release_threshold_bytes", _u64), ("limit_bytes", _u64),
                 ("user_allocate", UserAllocate), ("user_free", UserFree), ("user_context", _pointer),
-                ("on_lost_rank", OnLostRank), ("lost_rank_context", _pointer)]
+                ("on_lost_rank", OnLostRank), ("lost_rank_context", _pointer), ("given", _u64)]
 
 
 class CScopeOptions(ctypes.Structure):
@@ -113,6 +115,13 @@ class CBlock(ctypes.Structure):
                 ("stream", _u64), ("pool", _u64), ("device", _device), ("state", _word)]
 
 
+class CSetting(ctypes.Structure):
+    """commpool_setting"""
+
+    _fields_ = [("pool", ctypes.c_char_p), ("key", ctypes.c_char_p), ("value", ctypes.c_char_p),
+                ("source", ctypes.c_char_p)]
+
+
 class CDriverCall(ctypes.Structure):
     """commpool_driver_call"""
 
@@ -126,6 +135,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "commpool_counter": CCounter,
     "commpool_statistics": CStatistics,
     "commpool_block": CBlock,
+    "commpool_setting": CSetting,
     "commpool_driver_call": CDriverCall,
 }
 
@@ -191,6 +201,7 @@ WAITING: dict[str, tuple[Any, list[Any]]] = {
     "commpool_pool_statistics": (_status, [_u64, ctypes.POINTER(CStatistics)]),
     "commpool_pool_reset_peaks": (_status, [_u64]),
     "commpool_pool_blocks": (_status, [_u64, ctypes.POINTER(CBlock), _size, _size, ctypes.POINTER(_size)]),
+    "commpool_configuration": (_status, [_u64, ctypes.POINTER(CSetting), _size, _size, ctypes.POINTER(_size)]),
     "commpool_measure_driver": (_status, []),
     "commpool_driver_calls": (_status, [ctypes.POINTER(CDriverCall), _size, _size, ctypes.POINTER(_size)]),
 }

@@ -43,10 +43,11 @@ def default_pool_options() -> Any:
 
 
 def set_sizes(options: Any, **sizes: Optional[Size]) -> None:
-    """Sets the sizes that are given; None leaves the library's default."""
+    """Sets the sizes that are given; None leaves what COMMPOOL_CONF says, or the library's default."""
     for name, size in sizes.items():
         if size is not None:
             setattr(options, f"{name}_bytes", parse_size(size, name))
+            options.given |= number_of("option", name)
 
 
 def set_backing(options: Any, backing: Union[BackingWord, UserBacking]) -> None:

@@ -1,0 +1,60 @@
+#include "src/pool/options.h"
+
+#include <utility>
+
+#include "src/backing/backing_table.h"
+#include "src/base/bytes.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr uint64_t kMostAddressableBytes = uint64_t{1} << 47;  // of a process, and so of its devices
+
+Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
+
+Status CheckSizes(const PoolConfiguration& options) {
+  if (!IsPowerOfTwo(options.alignment_bytes) || options.alignment_bytes < 512) {
+    return Invalid("alignment_bytes " + std::to_string(options.alignment_bytes) +
+                   " is not a power of two of at least 512");
+  }
+  if (options.granularity_bytes != 0 && !IsPowerOfTwo(options.granularity_bytes)) {
+    return Invalid("granularity_bytes " + std::to_string(options.granularity_bytes) +
+                   " is neither 0 nor a power of two");
+  }
+  if (options.limit_bytes == 0) return Invalid("limit_bytes is 0: the pool could hold nothing");
+  if (options.segment_bytes > options.limit_bytes) {
+    return Invalid("segment_bytes " + FormatBytes(options.segment_bytes) + " is more than limit_bytes " +
+                   FormatBytes(options.limit_bytes));
+  }
+  for (const auto& [name, bytes] :
+       {std::pair("segment_bytes", options.segment_bytes), std::pair("granularity_bytes", options.granularity_bytes)}) {
+    if (bytes <= kMostAddressableBytes) continue;
+    return Invalid(std::string(name) + " " + FormatBytes(bytes) + " is more than a device can address, " +
+                   FormatBytes(kMostAddressableBytes));
+  }
+  if (options.deadline_ms == 0) return Invalid("deadline_ms is 0: no rank could answer in time");
+  return Status();
+}
+
+}  // namespace
+
+Status WhyNotExpandable(const PoolConfiguration& options) {
+  if (options.symmetric()) {
+    return Invalid(
+        "mode EXPANDABLE excludes symmetric_across: windows are registered, and what is registered may not "
+        "move");
+  }
+  const auto moves = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
+  if (moves(*FindBacking(options.backing.kind))) return Status();
+  return Invalid("mode EXPANDABLE needs the " + NamesOfBackings(moves) +
+                 " backing: no other memory can move among addresses");
+}
+
+Status CheckConfiguration(const PoolConfiguration& options) {
+  Status sizes = CheckSizes(options);
+  if (!sizes.ok()) return sizes;
+  return options.mode == Mode::kExpandable ? WhyNotExpandable(options) : Status();
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,122 @@
+#include "src/pool/settings/known_words.h"
+
+#include <array>
+
+#include "src/base/nearest.h"
+#include "src/base/printable.h"
+#include "src/pool/settings/setting_table.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr std::array kStrategies = {
+    // Pages move only when memory runs short: until then it is as fast as a fixed pool.
+    Strategy{"heuristic", "mode:expandable,moves:under_pressure"},
+    Strategy{"nmalloc", "nmalloc:3"},
+    Strategy{"caching_allocator", "mode:fixed,release_threshold:none"},
+    Strategy{"pooled", "mode:fixed,segment:256MiB,release_threshold:none"},
+};
+
+// Of PyTorch's PYTORCH_CUDA_ALLOC_CONF, what commpool has no equal of.
+struct ForeignKey {
+  const char* key;
+  const char* why;
+};
+
+constexpr const char* kAlwaysSplits =
+    "commpool cuts and merges every block; mode:expandable is what it has against fragmentation";
+constexpr const char* kNoHostMemory = "commpool pools no pinned host memory; location HOST_NUMA is an option in code";
+
+constexpr std::array kForeignKeys = {
+    ForeignKey{"backend", "it chooses PyTorch's allocator; commpool's is backing: vmm, nccl or cuda"},
+    ForeignKey{"max_split_size_mb", kAlwaysSplits},
+    ForeignKey{"max_non_split_rounding_mb", kAlwaysSplits},
+    ForeignKey{"roundup_power2_divisions",
+               "commpool rounds to multiples of alignment, and small blocks to classes that waste at most 3.2 %: "
+               "alignment:BYTES is the nearest"},
+    ForeignKey{"large_segment_size_mb", "commpool's segment:BYTES is the least size of every segment"},
+    ForeignKey{"expandable_segments_reserve", "commpool's expandable pools reserve addresses as they need them"},
+    ForeignKey{"expandable_segments_reserve_by_class",
+               "commpool's expandable pools reserve addresses as they need them"},
+    ForeignKey{"throw_on_cudamalloc_oom", "commpool searches for memory before it says that there is none: nmalloc:N"},
+    ForeignKey{"graph_capture_record_stream_reuse",
+               "commpool reuses what a capture freed in the order of its streams, always"},
+    ForeignKey{"pinned_use_cuda_host_register", kNoHostMemory},
+    ForeignKey{"pinned_num_register_threads", kNoHostMemory},
+    ForeignKey{"pinned_use_background_threads", kNoHostMemory},
+    ForeignKey{"pinned_reserve_segment_size_mb", kNoHostMemory},
+    ForeignKey{"pinned_max_round_threshold_mb", kNoHostMemory},
+    ForeignKey{"pinned_max_cached_size_mb", kNoHostMemory},
+    ForeignKey{"pinned_free_catch_all", kNoHostMemory},
+};
+
+std::vector<std::string_view> KnownWords() {
+  std::vector<std::string_view> words;
+  for (const SettingRow& row : SettingRows()) words.push_back(row.key);
+  for (const char* const key : {kStrategyKey, kDeviceLimitKey, kFractionKey, "expandable_segments"}) {
+    words.push_back(key);
+  }
+  for (const Strategy& strategy : kStrategies) words.push_back(strategy.name);
+  return words;
+}
+
+std::string Joined(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (const std::string_view word : words) text += (text.empty() ? "" : ", ") + std::string(word);
+  return text;
+}
+
+Status UnknownWord(const SettingEntry& entry) {
+  const std::vector<std::string_view> words = KnownWords();
+  return WrongSetting(entry, "there is no setting \"" + Printable(entry.key) + "\"; the nearest is " +
+                                 std::string(Nearest(entry.key, words)) + ", and the known ones are " + Joined(words));
+}
+
+// PyTorch's switches are True and False.
+Result<bool> ReadSwitch(const SettingEntry& entry) {
+  if (entry.value == "True" || entry.value == "true") return true;
+  if (entry.value == "False" || entry.value == "false") return false;
+  return WrongSetting(entry, "it may be True or False");
+}
+
+Result<std::vector<SettingEntry>> Switched(const SettingEntry& entry) {
+  const Result<bool> on = ReadSwitch(entry);
+  if (!on.ok()) return on.status();
+  if (entry.key == "expandable_segments") {
+    SettingEntry mode = entry;
+    mode.key = "mode";
+    mode.value = *on ? "expandable" : "fixed";
+    return std::vector<SettingEntry>{mode};
+  }
+  if (*on) return std::vector<SettingEntry>();  // release_lock_on_cudamalloc: no pool holds a lock there
+  return WrongSetting(entry, "commpool holds no lock while the driver makes memory, always");
+}
+
+}  // namespace
+
+const Strategy* FindStrategy(std::string_view name) {
+  for (const Strategy& strategy : kStrategies) {
+    if (name == strategy.name) return &strategy;
+  }
+  return nullptr;
+}
+
+Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry) {
+  SettingEntry own = entry;
+  if (entry.text.find(':') == std::string::npos && FindStrategy(entry.key) != nullptr) {
+    own.value = entry.key;
+    own.key = kStrategyKey;
+  }
+  if (own.key == "expandable_segments" || own.key == "release_lock_on_cudamalloc") return Switched(own);
+  const bool ours = FindSettingRow(own.key) != nullptr || own.key == kStrategyKey || own.key == kDeviceLimitKey ||
+                    own.key == kFractionKey;
+  if (ours && !own.value.empty()) return std::vector<SettingEntry>{own};
+  if (ours) return WrongSetting(entry, "it has no value: write " + own.key + ":VALUE");
+  for (const ForeignKey& foreign : kForeignKeys) {
+    if (own.key == foreign.key) return WrongSetting(entry, std::string("this is PyTorch's alone: ") + foreign.why);
+  }
+  return UnknownWord(entry);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,182 @@
+#include "src/pool/settings/setting_table.h"
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "src/backing/backing_table.h"
+#include "src/base/bytes.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr uint32_t kMostAttempts = 100;
+
+Status May(const std::string& values) { return Status(StatusCode::kInvalidArgument, "it may be " + values); }
+
+Status Fits(const PoolConfiguration&) { return Status(); }
+
+bool IsBackingForSettings(const BackingRow& row) { return row.maker == Maker::kLibrary; }
+
+Status SetBacking(const std::string& value, PoolConfiguration& pool) {
+  const BackingRow* const row = FindBacking(value);
+  if (row == nullptr || !IsBackingForSettings(*row)) return May(NamesOfBackings(IsBackingForSettings));
+  pool.backing.kind = row->kind;
+  return Status();
+}
+
+// A backing that a program did not name is changed only where nothing depends on which one it is.
+Status BackingFits(const PoolConfiguration& pool) {
+  const BackingRow& row = *FindBacking(pool.backing.kind);
+  const auto no = [](const char* why) { return Status(StatusCode::kInvalidArgument, why); };
+  if (pool.symmetric()) return no("the pool is symmetric, and which memory windows can be of the program has to know");
+  if (pool.backing.placement.kind != Placement::Kind::kDevice && row.places == Places::kDevice) {
+    return no("the pool lies in host memory, and this backing makes none");
+  }
+  return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
+}
+
+Status SetMode(const std::string& value, PoolConfiguration& pool) {
+  if (value != "fixed" && value != "expandable") return May("fixed or expandable");
+  pool.mode = value == "fixed" ? Mode::kFixed : Mode::kExpandable;
+  return Status();
+}
+
+Status ModeFits(const PoolConfiguration& pool) {
+  return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
+}
+
+Status SetMoves(const std::string& value, PoolConfiguration& pool) {
+  if (value != "eager" && value != "under_pressure") return May("eager or under_pressure");
+  pool.moves = value == "eager" ? Moves::kEager : Moves::kUnderPressure;
+  return Status();
+}
+
+template <uint64_t PoolConfiguration::*option>
+Status SetBytes(const std::string& value, PoolConfiguration& pool) {
+  Result<uint64_t> bytes = ReadBytes(value);
+  if (bytes.ok()) pool.*option = *bytes;
+  return bytes.status();
+}
+
+template <uint64_t PoolConfiguration::*option>
+std::string ShowBytesOf(const PoolConfiguration& pool) {
+  return ShowBytes(pool.*option);
+}
+
+// 0, the default, is "auto".
+template <uint64_t PoolConfiguration::*option>
+Status SetBytesOrAuto(const std::string& value, PoolConfiguration& pool) {
+  if (value != "auto") return SetBytes<option>(value, pool);
+  pool.*option = 0;
+  return Status();
+}
+
+template <uint64_t PoolConfiguration::*option>
+std::string ShowBytesOrAuto(const PoolConfiguration& pool) {
+  return pool.*option == 0 ? "auto" : ShowBytes(pool.*option);
+}
+
+Status SegmentFits(const PoolConfiguration& pool) {
+  if (pool.segment_bytes <= pool.limit_bytes) return Status();
+  return Status(StatusCode::kInvalidArgument, "the pool's limit is " + ShowBytes(pool.limit_bytes));
+}
+
+// "60s", "500ms", or a number of milliseconds.
+Status SetDeadline(const std::string& value, PoolConfiguration& pool) {
+  const size_t digits = value.find_first_not_of("0123456789");
+  const std::string unit = digits == std::string::npos ? "ms" : value.substr(digits);
+  const uint64_t scale = unit == "s" ? 1000 : 1;
+  const uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
+  if (digits == 0 || value.empty() || (unit != "s" && unit != "ms") || number > UINT64_MAX / scale) {
+    return May("a time such as 60s or 500ms");
+  }
+  pool.deadline_ms = number * scale;
+  return Status();
+}
+
+std::string ShowDeadline(const PoolConfiguration& pool) {
+  const bool whole = pool.deadline_ms % 1000 == 0;
+  return std::to_string(whole ? pool.deadline_ms / 1000 : pool.deadline_ms) + (whole ? "s" : "ms");
+}
+
+Status SetAttempts(const std::string& value, PoolConfiguration& pool) {
+  const bool digits = !value.empty() && value.size() <= 3 && value.find_first_not_of("0123456789") == std::string::npos;
+  const uint32_t attempts = digits ? static_cast<uint32_t>(std::stoul(value)) : 0;
+  if (attempts < 1 || attempts > kMostAttempts) return May("a number of attempts from 1 to 100");
+  pool.attempts = attempts;
+  return Status();
+}
+
+Status SetCollection(const std::string& value, PoolConfiguration& pool) {
+  Result<double> share = ReadShare(value);
+  if (share.ok()) pool.collection_share = *share;
+  return share.status();
+}
+
+constexpr auto kAlignment = &PoolConfiguration::alignment_bytes;
+constexpr auto kGranularity = &PoolConfiguration::granularity_bytes;
+constexpr auto kThreshold = &PoolConfiguration::release_threshold_bytes;
+constexpr auto kLimit = &PoolConfiguration::limit_bytes;
+constexpr auto kSegment = &PoolConfiguration::segment_bytes;
+
+using Pool = const PoolConfiguration&;
+constexpr std::array kRows = {
+    SettingRow{"backing", COMMPOOL_OPTION_BACKING, SetBacking,
+               [](Pool pool) { return std::string(Name(pool.backing.kind)); }, BackingFits},
+    SettingRow{"mode", COMMPOOL_OPTION_MODE, SetMode,
+               [](Pool pool) { return std::string(pool.mode == Mode::kFixed ? "fixed" : "expandable"); }, ModeFits},
+    SettingRow{"moves", COMMPOOL_OPTION_MOVES, SetMoves,
+               [](Pool pool) { return std::string(pool.moves == Moves::kEager ? "eager" : "under_pressure"); }, Fits},
+    SettingRow{"limit", COMMPOOL_OPTION_LIMIT, SetBytes<kLimit>, ShowBytesOf<kLimit>, Fits},
+    SettingRow{"segment", COMMPOOL_OPTION_SEGMENT, SetBytesOrAuto<kSegment>, ShowBytesOrAuto<kSegment>, SegmentFits},
+    SettingRow{"granularity", COMMPOOL_OPTION_GRANULARITY, SetBytesOrAuto<kGranularity>, ShowBytesOrAuto<kGranularity>,
+               Fits},
+    SettingRow{"alignment", COMMPOOL_OPTION_ALIGNMENT, SetBytes<kAlignment>, ShowBytesOf<kAlignment>, Fits},
+    SettingRow{"release_threshold", COMMPOOL_OPTION_RELEASE_THRESHOLD, SetBytes<kThreshold>, ShowBytesOf<kThreshold>,
+               Fits},
+    SettingRow{"deadline", COMMPOOL_OPTION_DEADLINE, SetDeadline, ShowDeadline, Fits},
+    SettingRow{"nmalloc", 0, SetAttempts, [](Pool pool) { return std::to_string(pool.attempts); }, Fits},
+    SettingRow{"garbage_collection_threshold", 0, SetCollection,
+               [](Pool pool) { return ShowShare(pool.collection_share); }, Fits},
+};
+
+}  // namespace
+
+std::span<const SettingRow> SettingRows() { return kRows; }
+
+const SettingRow* FindSettingRow(std::string_view key) {
+  for (const SettingRow& row : kRows) {
+    if (key == row.key) return &row;
+  }
+  return nullptr;
+}
+
+std::string ShowBytes(uint64_t bytes) {
+  if (bytes == UINT64_MAX) return "none";
+  for (const auto& [unit, name] : {std::pair(kGiB, "GiB"), std::pair(kMiB, "MiB"), std::pair(kKiB, "KiB")}) {
+    if (bytes != 0 && bytes % unit == 0) return std::to_string(bytes / unit) + name;
+  }
+  return std::to_string(bytes);
+}
+
+Result<uint64_t> ReadBytes(const std::string& text) {
+  if (text == "none") return UINT64_MAX;
+  return ParseBytes(text);
+}
+
+Result<double> ReadShare(const std::string& text) {
+  char* end = nullptr;
+  const double share = std::strtod(text.c_str(), &end);
+  if (!text.empty() && *end == '\0' && share > 0 && share <= 1) return share;
+  return Status(StatusCode::kInvalidArgument, "it may be a share such as 0.8, above 0 and at most 1");
+}
+
+std::string ShowShare(double share) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%g", share);
+  return text.data();
+}
+
+}  // namespace commpool::internal

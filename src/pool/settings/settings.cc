@@ -1,0 +1,143 @@
+#include "src/pool/settings/settings.h"
+
+#include "src/pool/settings/known_words.h"
+#include "src/pool/settings/setting_table.h"
+
+namespace commpool::internal {
+
+namespace {
+
+std::string SourceOf(const std::string& text) { return "COMMPOOL_CONF " + text; }
+
+// Whether a pool could have it at all, as the only thing that is said.
+Status CheckAlone(const SettingRow& row, const SettingEntry& entry) {
+  PoolConfiguration alone;
+  Status status = row.set(entry.value, alone);
+  if (status.ok()) status = CheckConfiguration(alone);
+  return status.ok() ? status : WrongSetting(entry, status.message());
+}
+
+Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
+  if (!entry.pool.empty()) return WrongSetting(entry, "it is for devices, and names no pool");
+  Status status;
+  if (entry.key == kFractionKey) {
+    const Result<double> fraction = ReadShare(entry.value);
+    status = fraction.status();
+    if (fraction.ok()) limit.fraction = *fraction;
+  } else {
+    const Result<uint64_t> bytes = ReadBytes(entry.value);
+    status = bytes.status();
+    if (bytes.ok()) limit.bytes = *bytes;
+  }
+  return status.ok() ? status : WrongSetting(entry, status.message());
+}
+
+// The value that a strategy gives a key; empty where it says nothing of it.
+std::string ValueIn(const Strategy& strategy, const std::string& key) {
+  for (const SettingEntry& entry : SplitSettings(strategy.settings)) {
+    if (entry.key == key) return entry.value;
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<Settings> Settings::Parse(const std::string& text) {
+  Settings settings;
+  for (const SettingEntry& written : SplitSettings(text)) {
+    Result<std::vector<SettingEntry>> own = InOwnWords(written);
+    if (!own.ok()) return own.status();
+    for (const SettingEntry& entry : *own) {
+      Status status = settings.Add(entry);
+      if (!status.ok()) return status;
+    }
+  }
+  return settings;
+}
+
+Status Settings::Add(const SettingEntry& entry) {
+  for (const SettingEntry& other : entries_) {
+    if (other.key != entry.key || other.pool != entry.pool) continue;
+    return WrongSetting(entry, "so does " + other.text + " before it: which one counts?");
+  }
+  entries_.push_back(entry);
+  if (const SettingRow* const row = FindSettingRow(entry.key)) return CheckAlone(*row, entry);
+  if (entry.key != kStrategyKey) return ReadDeviceLimit(entry, device_limit_);
+  if (FindStrategy(entry.value) != nullptr) return Status();
+  return WrongSetting(entry, "it may be heuristic, nmalloc, caching_allocator or pooled");
+}
+
+Settings::Found Settings::Find(const char* key, const std::string& pool) const {
+  for (const std::string& name : {pool, std::string()}) {
+    Found by_strategy;
+    for (const SettingEntry& entry : entries_) {
+      if (entry.pool != name) continue;
+      if (entry.key == key) return {entry.value, &entry};
+      if (entry.key == kStrategyKey) by_strategy = {ValueIn(*FindStrategy(entry.value), key), &entry};
+    }
+    if (!by_strategy.value.empty()) return by_strategy;
+  }
+  return {};
+}
+
+Status Settings::ApplyTo(PoolConfiguration& configuration) const {
+  for (const SettingRow& row : SettingRows()) {
+    if ((configuration.given & row.option) != 0) continue;
+    const Found found = Find(row.key, configuration.name);
+    if (found.entry == nullptr) continue;
+    PoolConfiguration changed = configuration;
+    Status status = row.set(found.value, changed);
+    if (status.ok()) status = row.fits(changed);
+    if (status.ok()) {
+      changed.sources.push_back({row.key, found.entry->text});
+      configuration = std::move(changed);
+    } else if (!found.entry->pool.empty() && found.entry->key == row.key) {
+      return WrongSetting(*found.entry, status.message());
+    }
+  }
+  return WithSources(CheckConfiguration(configuration), configuration.sources);
+}
+
+std::vector<SettingLine> Settings::Describe() const {
+  PoolConfiguration general;
+  general.name = "";
+  static_cast<void>(ApplyTo(general));
+  std::vector<SettingLine> lines = DescribePool(general);
+  const auto add = [&](const char* key, const std::string& otherwise) {
+    SettingLine line{"", key, otherwise, "default"};
+    for (const SettingEntry& entry : entries_) {
+      if (entry.key == key && entry.pool.empty()) line = {"", key, entry.value, SourceOf(entry.text)};
+    }
+    lines.insert(lines.begin(), std::move(line));
+  };
+  add(kFractionKey, "1");
+  add(kDeviceLimitKey, "none");
+  add(kStrategyKey, "caching_allocator");
+  for (const SettingEntry& entry : entries_) {
+    if (!entry.pool.empty()) lines.push_back({entry.pool, entry.key, entry.value, SourceOf(entry.text)});
+  }
+  return lines;
+}
+
+std::vector<SettingLine> DescribePool(const PoolConfiguration& configuration) {
+  std::vector<SettingLine> lines;
+  for (const SettingRow& row : SettingRows()) {
+    std::string source = (configuration.given & row.option) != 0 ? "code" : "default";
+    for (const SettingSource& from : configuration.sources) {
+      if (std::string_view(row.key) == from.key) source = SourceOf(from.text);
+    }
+    lines.push_back({configuration.name, row.key, row.show(configuration), std::move(source)});
+  }
+  return lines;
+}
+
+Status WithSources(const Status& status, const std::vector<SettingSource>& sources) {
+  if (status.ok() || sources.empty()) return status;
+  std::string texts;
+  for (const SettingSource& from : sources) {
+    if (texts.find(from.text) == std::string::npos) texts += (texts.empty() ? "" : ",") + from.text;
+  }
+  return Status(status.code(), status.message() + "; of its options COMMPOOL_CONF set " + texts);
+}
+
+}  // namespace commpool::internal

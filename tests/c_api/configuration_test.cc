@@ -1,0 +1,104 @@
+// What a program is told is in force; COMMPOOL_CONF says gradients.limit:2MiB,alignment:4K (BUILD).
+#include "commpool/configuration.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "commpool/commpool.h"
+#include "commpool/pool.h"
+
+namespace commpool {
+namespace {
+
+// Key -> "value from source", of every pool's or of those of `pool`.
+std::map<std::string, std::string> ByKey(const Result<std::vector<Setting>>& settings, const std::string& pool) {
+  EXPECT_TRUE(settings.ok()) << settings.status().message();
+  std::map<std::string, std::string> found;
+  if (!settings.ok()) return found;
+  for (const Setting& setting : *settings) {
+    if (setting.pool == pool) found[setting.key] = setting.value + " from " + setting.source;
+  }
+  return found;
+}
+
+TEST(TheConfiguration, IsToldBeforeTheDriverIsOpen) {
+  const auto general = ByKey(configuration(), "");
+  EXPECT_STREQ(commpool_driver_description(), "");
+  EXPECT_EQ(general.at("alignment"), "4KiB from COMMPOOL_CONF alignment:4K");
+  EXPECT_EQ(general.at("limit"), "none from default");
+  EXPECT_EQ(ByKey(configuration(), "gradients").at("limit"), "2MiB from COMMPOOL_CONF gradients.limit:2MiB");
+}
+
+TEST(TheConfiguration, OfAPoolTellsWhatIsInForceAndWhy) {
+  Pool pool = Pool::create({.deadline_ms = 1000, .name = "gradients"}).value();
+  const auto found = ByKey(configuration(pool), "gradients");
+  EXPECT_EQ(found.at("limit"), "2MiB from COMMPOOL_CONF gradients.limit:2MiB");
+  EXPECT_EQ(found.at("alignment"), "4KiB from COMMPOOL_CONF alignment:4K");
+  EXPECT_EQ(found.at("deadline"), "1s from code");
+  EXPECT_EQ(found.at("mode"), "fixed from default");
+  EXPECT_EQ(pool.reserve(MiB(4)).code(), StatusCode::kOutOfMemory) << "the limit holds";
+}
+
+TEST(TheConfiguration, YieldsToValuesInCodeThatAreTheDefaults) {
+  Pool pool = Pool::create({.alignment_bytes = 512, .limit_bytes = UINT64_MAX, .name = "gradients"}).value();
+  const auto found = ByKey(configuration(pool), "gradients");
+  EXPECT_EQ(found.at("alignment"), "512 from code");
+  EXPECT_EQ(found.at("limit"), "none from code");
+  EXPECT_TRUE(pool.reserve(MiB(4)).ok());
+}
+
+TEST(TheConfiguration, TakesADefaultOfAnOlderProgramForUnset) {
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  options.struct_bytes = offsetof(commpool_pool_options, given);  // as 0.2 had it
+  options.given = COMMPOOL_OPTION_ALIGNMENT;                      // beyond its struct
+  commpool_pool pool = 0;
+  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
+  std::array<commpool_setting, 64> settings;
+  size_t count = 0;
+  ASSERT_EQ(commpool_configuration(pool, settings.data(), sizeof(commpool_setting), settings.size(), &count),
+            COMMPOOL_OK);
+  int found = 0;
+  for (size_t place = 0; place < count; ++place) {
+    if (settings[place].key != std::string("alignment")) continue;
+    EXPECT_STREQ(settings[place].value, "4KiB");
+    ++found;
+  }
+  EXPECT_EQ(found, 1);
+  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
+}
+
+TEST(TheConfiguration, OptionsThatNobodyKnowsAreRefused) {
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  options.given = 2 * COMMPOOL_OPTION_LIMIT;
+  commpool_pool pool = 7;
+  EXPECT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(commpool_last_error()).find("given 512"), std::string::npos) << commpool_last_error();
+  EXPECT_EQ(pool, 7u);
+}
+
+TEST(TheConfiguration, IsWrittenAsFarAsThereIsRoom) {
+  std::array<commpool_setting, 2> settings = {};
+  size_t count = 0;
+  ASSERT_EQ(commpool_configuration(0, nullptr, 0, 0, &count), COMMPOOL_OK);
+  EXPECT_GT(count, 2u);
+  ASSERT_EQ(commpool_configuration(0, settings.data(), sizeof(commpool_setting), 1, &count), COMMPOOL_OK);
+  EXPECT_NE(settings[0].key, nullptr);
+  EXPECT_EQ(settings[1].key, nullptr);
+  EXPECT_EQ(commpool_configuration(0, nullptr, 0, 0, nullptr), COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_EQ(commpool_configuration(0, settings.data(), 8, 1, &count), COMMPOOL_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(commpool_last_error()).find("sizeof(commpool_setting)"), std::string::npos);
+}
+
+TEST(TheConfiguration, IsReadOnce) {
+  setenv("COMMPOOL_CONF", "alignment:8K", 1);
+  EXPECT_EQ(ByKey(configuration(), "").at("alignment"), "4KiB from COMMPOOL_CONF alignment:4K");
+}
+
+}  // namespace
+}  // namespace commpool

@@ -1,0 +1,183 @@
+// What COMMPOOL_CONF says is what pools do: each setting that is more than an option in code, and each strategy.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/pool/settings/settings.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class SettingsInForce : public DriverTest {
+ protected:
+  void Open(const std::string& text) {
+    runtime_ = std::make_unique<Runtime>(shared_driver(), Settings::Parse(text).value());
+  }
+  void TearDown() override {
+    for (const CUdeviceptr block : blocks_) EXPECT_TRUE(runtime().Free(block).ok());
+    for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
+      pool->CheckInvariants();
+      EXPECT_TRUE(pool->Trim(0).ok());
+      if (!pool->CheckMayEnd().ok()) continue;
+      EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());
+    }
+    runtime_.reset();
+  }
+
+  Runtime& runtime() { return *runtime_; }
+  Pool& Get(PoolHandle handle) { return *runtime().pools().Find(handle).value(); }
+  PoolHandle Create(PoolConfiguration configuration) {
+    const Status status = runtime().settings().ApplyTo(configuration);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return runtime().CreatePool(std::move(configuration)).value();
+  }
+  PoolHandle Create(const char* name) {
+    PoolConfiguration configuration;
+    configuration.name = name;
+    return Create(std::move(configuration));
+  }
+  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes) {
+    Result<CUdeviceptr> block = runtime().AllocateFrom(pool, bytes, nullptr);
+    EXPECT_TRUE(block.ok()) << block.status().message();
+    if (block.ok()) blocks_.push_back(*block);
+    return block.ok() ? *block : 0;
+  }
+  void Free(CUdeviceptr block) {
+    std::erase(blocks_, block);
+    EXPECT_TRUE(runtime().Free(block).ok());
+  }
+  uint64_t ReservedBy(PoolHandle pool) { return Get(pool).Statistics().counters.reserved_bytes.current; }
+
+ private:
+  std::unique_ptr<Runtime> runtime_;
+  std::vector<CUdeviceptr> blocks_;
+};
+
+TEST_F(SettingsInForce, ReachTheDefaultPool) {
+  Open("default.limit:4MiB,alignment:4K");
+  const PoolHandle pool = runtime().DefaultPool(0).value();
+  EXPECT_EQ(Get(pool).configuration().alignment_bytes, 4096u);
+  EXPECT_EQ(runtime().Allocate(0, 8 * kMiB, nullptr).status().code(), StatusCode::kOutOfMemory);
+}
+
+TEST_F(SettingsInForce, AreNamedWhereTheDefaultPoolCannotBeMade) {
+  Open("default.alignment:1GiB");
+  const Status status = runtime().DefaultPool(0).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("COMMPOOL_CONF set default.alignment:1GiB"), std::string::npos) << status.message();
+}
+
+TEST_F(SettingsInForce, LimitEachDevice) {
+  Open("device_limit:32MiB");
+  const PoolHandle first = Create("first");
+  Allocate(first, 24 * kMiB);
+  const Status status = runtime().AllocateFrom(Create("second"), 10 * kMiB, nullptr).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(status.message().find("the limit of device 0, 32 MiB"), std::string::npos) << status.message();
+}
+
+TEST_F(SettingsInForce, LimitEachDeviceToAShareOfItsMemory) {
+  Open("per_process_memory_fraction:0.5");
+  const MemoryAccount& account = runtime().devices().Get(0).value()->account();
+  EXPECT_EQ(account.limit(), account.capacity() / 2);
+}
+
+// What a program's function gives from the Nth call on; it has none before.
+struct LateMemory {
+  int calls = 0;
+  int empty_calls = 0;
+
+  static void* Allocate(ptrdiff_t bytes, int, CUstream_st*, void* context) {
+    auto& late = *static_cast<LateMemory*>(context);
+    if (late.calls++ < late.empty_calls) return nullptr;
+    CUdeviceptr address = 0;
+    EXPECT_EQ(SharedDriver()->cuda.cuMemAlloc(&address, static_cast<size_t>(bytes)), CUDA_SUCCESS);
+    return reinterpret_cast<void*>(address);
+  }
+  static void Free(void* pointer, ptrdiff_t, int, CUstream_st*, void*) {
+    EXPECT_EQ(SharedDriver()->cuda.cuMemFree(reinterpret_cast<CUdeviceptr>(pointer)), CUDA_SUCCESS);
+  }
+};
+
+PoolConfiguration Late(const char* name, LateMemory& memory) {
+  PoolConfiguration configuration;
+  configuration.name = name;
+  configuration.backing.kind = BackingKind::kUser;
+  configuration.backing.user = {LateMemory::Allocate, LateMemory::Free, &memory};
+  configuration.given = COMMPOOL_OPTION_BACKING;
+  return configuration;
+}
+
+TEST_F(SettingsInForce, TryAnAllocationAsOftenAsNmallocSays) {
+  Open("patient.nmalloc:3");
+  LateMemory measured{.empty_calls = INT_MAX};
+  const Status once = runtime().AllocateFrom(Create(Late("hasty", measured)), kMiB, nullptr).status();
+  EXPECT_EQ(once.code(), StatusCode::kOutOfMemory);
+  ASSERT_GT(measured.calls, 0);
+
+  LateMemory memory{.empty_calls = 2 * measured.calls};  // what two attempts ask for
+  const PoolHandle patient = Create(Late("patient", memory));
+  Allocate(patient, kMiB);
+  EXPECT_EQ(memory.calls, 2 * measured.calls + 1);
+  memory = {.empty_calls = INT_MAX};
+  EXPECT_EQ(runtime().AllocateFrom(patient, 64 * kMiB, nullptr).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(memory.calls, 3 * measured.calls) << "three attempts, not four";
+}
+
+TEST_F(SettingsInForce, GiveBackWhatLiesUnusedBeyondTheCollectionThreshold) {
+  Open("device_limit:128MiB,collects.garbage_collection_threshold:0.5");
+  for (const char* const name : {"collects", "keeps"}) {
+    const PoolHandle pool = Create(name);
+    Free(Allocate(pool, 32 * kMiB));
+    const CUdeviceptr used = Allocate(pool, 40 * kMiB);  // 72 MiB would be more than half of 128
+    EXPECT_EQ(ReservedBy(pool), (name == std::string("collects") ? 40 : 72) * kMiB) << name;
+    Free(used);
+    EXPECT_TRUE(Get(pool).Trim(0).ok());
+  }
+}
+
+TEST_F(SettingsInForce, MovePagesBeyondTheCollectionThresholdUnderAnyPressure) {
+  COMMPOOL_REQUIRE_EMULATOR("it knows which pages lie where");
+  Open("device_limit:256MiB,mode:expandable,moves:under_pressure,collects.garbage_collection_threshold:0.25");
+  for (const char* const name : {"collects", "keeps"}) {
+    const PoolHandle pool = Create(name);
+    const CUdeviceptr unused = Allocate(pool, 48 * kMiB);
+    Allocate(pool, 4 * kMiB);
+    Free(unused);
+    Allocate(pool, 56 * kMiB);
+    const bool collects = name == std::string("collects");
+    EXPECT_EQ(Get(pool).Statistics().moved_bytes > 0, collects) << name;
+  }
+}
+
+TEST_F(SettingsInForce, HeuristicPoolsMovePagesOnlyUnderPressure) {
+  Open("heuristic");
+  const PoolHandle pool = Create("gradients");
+  EXPECT_EQ(Get(pool).configuration().mode, Mode::kExpandable);
+  const CUdeviceptr unused = Allocate(pool, 48 * kMiB);
+  Allocate(pool, 4 * kMiB);
+  Free(unused);
+  Allocate(pool, 56 * kMiB);
+  EXPECT_EQ(Get(pool).Statistics().moved_bytes, 0u);
+}
+
+TEST_F(SettingsInForce, CachingPoolsKeepWhatIsFree) {
+  Open("release_threshold:0,gradients.caching_allocator");
+  const PoolHandle pool = Create("gradients");
+  Free(Allocate(pool, 48 * kMiB));
+  Allocate(pool, 512);
+  EXPECT_GE(ReservedBy(pool), 48 * kMiB);
+}
+
+TEST_F(SettingsInForce, PooledPoolsTakeLargePieces) {
+  Open("pooled");
+  const PoolHandle pool = Create("gradients");
+  Allocate(pool, 20 * kMiB);
+  EXPECT_EQ(ReservedBy(pool), 256 * kMiB);
+  Allocate(pool, 200 * kMiB);
+  EXPECT_EQ(ReservedBy(pool), 256 * kMiB) << "both lie in one piece";
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing

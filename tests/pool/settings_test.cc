@@ -1,0 +1,262 @@
+// What COMMPOOL_CONF may say, and which of several things that are said for an option counts.
+#include "src/pool/settings/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/pool/settings/setting_table.h"
+
+namespace commpool::internal {
+namespace {
+
+ncclComm_t SomeCommunicator() {
+  static int object;
+  return reinterpret_cast<ncclComm_t>(&object);
+}
+
+PoolConfiguration Named(const char* name) {
+  PoolConfiguration pool;
+  pool.name = name;
+  return pool;
+}
+
+// The pool with what the text says.
+PoolConfiguration With(const std::string& text, PoolConfiguration pool = Named("gradients")) {
+  const Result<Settings> settings = Settings::Parse(text);
+  EXPECT_TRUE(settings.ok()) << settings.status().message();
+  if (!settings.ok()) return pool;
+  const Status status = settings->ApplyTo(pool);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return pool;
+}
+
+void ExpectWrong(const std::string& text, const std::vector<const char*>& parts) {
+  const Result<Settings> settings = Settings::Parse(text);
+  ASSERT_FALSE(settings.ok()) << text;
+  EXPECT_EQ(settings.status().code(), StatusCode::kInvalidArgument);
+  for (const char* const part : parts) {
+    EXPECT_NE(settings.status().message().find(part), std::string::npos)
+        << part << " is not in: " << settings.status().message();
+  }
+}
+
+TEST(Settings, SetEachOptionOfAPool) {
+  const PoolConfiguration pool = With(
+      "backing:cuda,moves:under_pressure,limit:2GiB,segment:64MiB,granularity:4MiB,alignment:4K,release_threshold:1MiB,"
+      "deadline:5s,nmalloc:4,garbage_collection_threshold:0.75");
+  EXPECT_EQ(pool.backing.kind, BackingKind::kCuda);
+  EXPECT_EQ(pool.moves, Moves::kUnderPressure);
+  EXPECT_EQ(pool.limit_bytes, 2 * kGiB);
+  EXPECT_EQ(pool.segment_bytes, 64 * kMiB);
+  EXPECT_EQ(pool.granularity_bytes, 4 * kMiB);
+  EXPECT_EQ(pool.alignment_bytes, 4096u);
+  EXPECT_EQ(pool.release_threshold_bytes, kMiB);
+  EXPECT_EQ(pool.deadline_ms, 5000u);
+  EXPECT_EQ(pool.attempts, 4u);
+  EXPECT_EQ(pool.collection_share, 0.75);
+  EXPECT_EQ(With("mode:expandable").mode, Mode::kExpandable);
+}
+
+TEST(Settings, ThatSayNothingChangeNothing) {
+  for (const char* const text : {"", "  ", ",", "other.limit:1GiB"}) {
+    const PoolConfiguration pool = With(text);
+    EXPECT_EQ(pool.limit_bytes, UINT64_MAX) << text;
+    EXPECT_TRUE(pool.sources.empty()) << text;
+  }
+}
+
+TEST(Settings, MayHaveSpacesAndACommaAtTheEnd) {
+  const PoolConfiguration pool = With(" limit : 1 GiB , segment:auto, ");
+  EXPECT_EQ(pool.limit_bytes, kGiB);
+  EXPECT_EQ(pool.segment_bytes, 0u);
+}
+
+TEST(Settings, OfAPoolCountBeforeGeneralOnesInAnyOrder) {
+  for (const char* const text : {"limit:1GiB,gradients.limit:2GiB", "gradients.limit:2GiB,limit:1GiB"}) {
+    EXPECT_EQ(With(text).limit_bytes, 2 * kGiB) << text;
+    EXPECT_EQ(With(text, Named("activations")).limit_bytes, kGiB) << text;
+  }
+  EXPECT_EQ(With("a.b.limit:1GiB", Named("a.b")).limit_bytes, kGiB) << "a pool's name may have dots";
+}
+
+TEST(Settings, YieldToWhatTheCodeSays) {
+  PoolConfiguration in_code = Named("gradients");
+  in_code.limit_bytes = 4 * kGiB;
+  in_code.given = COMMPOOL_OPTION_LIMIT | COMMPOOL_OPTION_MODE;  // the mode is the default's, and meant
+  const PoolConfiguration pool = With("gradients.limit:2GiB,mode:expandable,deadline:1s", in_code);
+  EXPECT_EQ(pool.limit_bytes, 4 * kGiB);
+  EXPECT_EQ(pool.mode, Mode::kFixed);
+  EXPECT_EQ(pool.deadline_ms, 1000u) << "what the code leaves open is set";
+}
+
+TEST(Settings, PassPoolsByThatCannotHaveThem) {
+  PoolConfiguration symmetric = Named("windows");
+  symmetric.home = SomeCommunicator();
+  const PoolConfiguration pool = With("mode:expandable,backing:cuda,alignment:1K", symmetric);
+  EXPECT_EQ(pool.mode, Mode::kFixed);
+  EXPECT_EQ(pool.backing.kind, BackingKind::kVmm);
+  EXPECT_EQ(pool.alignment_bytes, 1024u);
+  PoolConfiguration small = Named("small");
+  small.limit_bytes = 4 * kMiB;
+  small.given = COMMPOOL_OPTION_LIMIT;
+  EXPECT_EQ(With("segment:64MiB", small).segment_bytes, 0u);
+  PoolConfiguration host = Named("host");
+  host.backing.placement.kind = Placement::Kind::kHostNuma;
+  EXPECT_EQ(With("backing:cuda", host).backing.kind, BackingKind::kVmm);
+}
+
+TEST(Settings, ThatNameAPoolWhichCannotHaveThemAreErrors) {
+  PoolConfiguration symmetric = Named("windows");
+  symmetric.home = SomeCommunicator();
+  const Status status = Settings::Parse("windows.mode:expandable").value().ApplyTo(symmetric);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("COMMPOOL_CONF says windows.mode:expandable: "), std::string::npos)
+      << status.message();
+  EXPECT_EQ(symmetric.mode, Mode::kFixed);
+}
+
+TEST(Settings, AreNamedWhereTheyDoNotFitTheCode) {
+  PoolConfiguration pool = Named("gradients");
+  pool.segment_bytes = 8 * kMiB;
+  pool.given = COMMPOOL_OPTION_SEGMENT;
+  const Status status = Settings::Parse("limit:4MiB").value().ApplyTo(pool);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("segment_bytes 8 MiB is more than limit_bytes 4 MiB; of its options COMMPOOL_CONF "
+                                  "set limit:4MiB"),
+            std::string::npos)
+      << status.message();
+}
+
+TEST(Settings, ThatNobodyKnowsAreRefusedWithTheNearestAndAllKnownOnes) {
+  ExpectWrong("limt:2GiB",
+              {"limt:2GiB", "there is no setting \"limt\"", "the nearest is limit,", "backing", "release_threshold",
+               "device_limit", "per_process_memory_fraction", "expandable_segments", "heuristic", "pooled"});
+  ExpectWrong("cachingallocator", {"the nearest is caching_allocator,"});
+  ExpectWrong("gradients.mod:fixed", {"the nearest is mode,"});
+}
+
+struct WrongValue {
+  const char* text;
+  const char* told;
+};
+
+void PrintTo(const WrongValue& wrong, std::ostream* stream) { *stream << wrong.text; }
+
+class AWrongValue : public ::testing::TestWithParam<WrongValue> {};
+
+TEST_P(AWrongValue, IsRefusedWithWhatItMayBe) { ExpectWrong(GetParam().text, {GetParam().text, GetParam().told}); }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, AWrongValue,
+    ::testing::Values(
+        WrongValue{"backing:user", "it may be vmm, nccl, cuda"}, WrongValue{"mode:flexible", "fixed or expandable"},
+        WrongValue{"moves:never", "eager or under_pressure"}, WrongValue{"limit:plenty", "is not a size"},
+        WrongValue{"limit:0", "the pool could hold nothing"}, WrongValue{"segment:-1", "is not a size"},
+        WrongValue{"alignment:1000", "not a power of two"}, WrongValue{"granularity:3MiB", "a power of two"},
+        WrongValue{"deadline:soon", "a time such as 60s"}, WrongValue{"deadline:0", "deadline_ms is 0"},
+        WrongValue{"deadline:99999999999999999s", "a time such as 60s"}, WrongValue{"nmalloc:0", "from 1 to 100"},
+        WrongValue{"nmalloc:101", "from 1 to 100"}, WrongValue{"garbage_collection_threshold:80", "such as 0.8"},
+        WrongValue{"garbage_collection_threshold:0", "such as 0.8"},
+        WrongValue{"per_process_memory_fraction:half", "such as 0.8"},
+        WrongValue{"gradients.device_limit:1GiB", "names no pool"}, WrongValue{"strategy:fast", "heuristic, nmalloc"},
+        WrongValue{"limit", "write limit:VALUE"}, WrongValue{"limit:", "write limit:VALUE"},
+        WrongValue{"expandable_segments:yes", "True or False"}));
+
+TEST(Settings, ThatAreSaidTwiceAreRefused) {
+  ExpectWrong("limit:1GiB,limit:2GiB", {"limit:2GiB", "so does limit:1GiB"});
+  ExpectWrong("mode:fixed,expandable_segments:True", {"expandable_segments:True", "so does mode:fixed"});
+  ExpectWrong("pooled,strategy:heuristic", {"so does pooled"});
+}
+
+TEST(Settings, OfPyTorchAreTakenWhereTheyMeanTheSame) {
+  EXPECT_EQ(With("expandable_segments:True").mode, Mode::kExpandable);
+  EXPECT_EQ(With("expandable_segments:False").mode, Mode::kFixed);
+  EXPECT_EQ(With("garbage_collection_threshold:0.8").collection_share, 0.8);
+  EXPECT_EQ(Settings::Parse("per_process_memory_fraction:0.5").value().device_limit().For(10 * kGiB), 5 * kGiB);
+  EXPECT_TRUE(With("release_lock_on_cudamalloc:True").sources.empty()) << "it is so always";
+  ExpectWrong("release_lock_on_cudamalloc:False", {"always"});
+}
+
+TEST(Settings, OfPyTorchThatHaveNoEqualAreRefusedWithOurs) {
+  ExpectWrong("max_split_size_mb:128", {"PyTorch's alone", "mode:expandable"});
+  ExpectWrong("roundup_power2_divisions:[256:1,512:2,>:8]",
+              {"roundup_power2_divisions:[256:1,512:2,>:8]: this", "alignment:BYTES"});
+  ExpectWrong("backend:cudaMallocAsync", {"backing"});
+  ExpectWrong("large_segment_size_mb:64", {"segment:BYTES"});
+  ExpectWrong("pinned_use_background_threads:True", {"HOST_NUMA"});
+}
+
+TEST(Strategies, AreSeveralSettingsInOneWord) {
+  const PoolConfiguration heuristic = With("heuristic");
+  EXPECT_EQ(heuristic.mode, Mode::kExpandable);
+  EXPECT_EQ(heuristic.moves, Moves::kUnderPressure);
+  EXPECT_EQ(With("nmalloc").attempts, 3u);
+  const PoolConfiguration caching = With("strategy:caching_allocator,release_threshold:1MiB");
+  EXPECT_EQ(caching.mode, Mode::kFixed);
+  EXPECT_EQ(caching.release_threshold_bytes, kMiB) << "a setting by name counts before a strategy";
+  EXPECT_EQ(With("pooled").segment_bytes, 256 * kMiB);
+}
+
+TEST(Strategies, OfAPoolCountBeforeGeneralSettings) {
+  const char* const text = "mode:expandable,segment:8MiB,gradients.pooled";
+  EXPECT_EQ(With(text).mode, Mode::kFixed);
+  EXPECT_EQ(With(text).segment_bytes, 256 * kMiB);
+  EXPECT_EQ(With(text, Named("activations")).segment_bytes, 8 * kMiB);
+}
+
+TEST(Strategies, ChooseForPoolsThatCannotHaveWhatTheySay) {
+  PoolConfiguration symmetric = Named("windows");
+  symmetric.home = SomeCommunicator();
+  EXPECT_EQ(With("windows.heuristic", symmetric).mode, Mode::kFixed);
+  PoolConfiguration small = Named("small");
+  small.limit_bytes = 4 * kMiB;
+  EXPECT_EQ(With("small.pooled", small).segment_bytes, 0u);
+}
+
+std::string LineOf(const std::vector<SettingLine>& lines, const std::string& pool, const std::string& key) {
+  for (const SettingLine& line : lines) {
+    if (line.pool == pool && line.key == key) return line.value + " from " + line.source;
+  }
+  return "no line";
+}
+
+TEST(Settings, AreToldWithWhereTheyCameFrom) {
+  const auto lines = Settings::Parse("limit:3GiB,pooled,gradients.limit:512K,device_limit:8GiB").value().Describe();
+  EXPECT_EQ(LineOf(lines, "", "limit"), "3GiB from COMMPOOL_CONF limit:3GiB");
+  EXPECT_EQ(LineOf(lines, "", "segment"), "256MiB from COMMPOOL_CONF pooled");
+  EXPECT_EQ(LineOf(lines, "", "strategy"), "pooled from COMMPOOL_CONF pooled");
+  EXPECT_EQ(LineOf(lines, "", "device_limit"), "8GiB from COMMPOOL_CONF device_limit:8GiB");
+  EXPECT_EQ(LineOf(lines, "", "deadline"), "60s from default");
+  EXPECT_EQ(LineOf(lines, "gradients", "limit"), "512K from COMMPOOL_CONF gradients.limit:512K");
+}
+
+TEST(Settings, OfAPoolAreToldWithWhereTheyCameFrom) {
+  PoolConfiguration in_code = Named("gradients");
+  in_code.limit_bytes = 4 * kGiB + 1;
+  in_code.given = COMMPOOL_OPTION_LIMIT;
+  const auto lines = DescribePool(With("gradients.alignment:4K,limit:1GiB", in_code));
+  EXPECT_EQ(LineOf(lines, "gradients", "limit"), "4294967297 from code");
+  EXPECT_EQ(LineOf(lines, "gradients", "alignment"), "4KiB from COMMPOOL_CONF gradients.alignment:4K");
+  EXPECT_EQ(LineOf(lines, "gradients", "mode"), "fixed from default");
+}
+
+TEST(Settings, AreShownAsTheyMayBeSaid) {
+  const PoolConfiguration pool = With("limit:1000,segment:auto,deadline:1500,alignment:8K,mode:expandable");
+  std::string text;
+  for (const SettingLine& line : DescribePool(pool)) text += line.key + ":" + line.value + ",";
+  const PoolConfiguration again = With(text);
+  for (const SettingRow& row : SettingRows()) EXPECT_EQ(row.show(again), row.show(pool)) << row.key;
+}
+
+TEST(ADeviceLimit, IsTheSmallerOfWhatIsSaid) {
+  const DeviceLimit limit = Settings::Parse("device_limit:6GiB,per_process_memory_fraction:0.5").value().device_limit();
+  EXPECT_EQ(limit.For(10 * kGiB), 5 * kGiB);
+  EXPECT_EQ(limit.For(20 * kGiB), 6 * kGiB);
+  EXPECT_EQ(Settings().device_limit().For(kGiB), UINT64_MAX);
+}
+
+}  // namespace
+}  // namespace commpool::internal
