@@ -63,6 +63,30 @@ CUresult cuMemcpyHtoD(CUdeviceptr destination, const void* source, size_t bytes)
   return TheDriver().cuda.cuMemcpyHtoD(destination, source, bytes);
 }
 
+CUresult cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
+  return TheDriver().cuda.cuMemcpyDtoDAsync(destination, source, bytes, stream);
+}
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+  return TheDriver().cuda.cuStreamBeginCapture(stream, mode);
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return TheDriver().cuda.cuStreamEndCapture(stream, graph);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long flags) {
+  return TheDriver().cuda.cuGraphInstantiateWithFlags(executable, graph, flags);
+}
+
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+  return TheDriver().cuda.cuGraphLaunch(executable, stream);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec executable) { return TheDriver().cuda.cuGraphExecDestroy(executable); }
+
+CUresult cuGraphDestroy(CUgraph graph) { return TheDriver().cuda.cuGraphDestroy(graph); }
+
 CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return TheDriver().cuda.cuMemGetInfo(free_bytes, total_bytes);
 }
