@@ -4,6 +4,7 @@ import unittest
 
 import backings
 import layers
+import links
 import rules
 import tidy
 import tree
@@ -29,6 +30,13 @@ class House(unittest.TestCase):
         cited = [number for path in tree.files(tree.workspace())
                  for _, number in rules.citations(tree.read(tree.workspace(), path) or "")]
         self.assertGreater(len(cited), 20, "citations are not found any more")
+
+    def test_every_link_of_a_document_leads_somewhere(self):
+        found = links.problems(tree.workspace())
+        self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_the_first_page_is_one_that_strangers_read(self):
+        self.assertLessEqual(len(tree.read(tree.workspace(), "README.md").splitlines()), 100)
 
     def test_the_tree_was_found(self):
         paths = {str(path) for path in tree.files(tree.workspace())}
