@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import tempfile
 import unittest
@@ -233,6 +234,51 @@ class Emulate(unittest.TestCase):
             result = run("emulate", *arguments)
             self.assertEqual(result.returncode, 4)
             self.assertIn(words, result.stderr)
+
+
+# Subcommands that have options of their own.
+_COMMANDS = (["info"], ["allreduce"], ["advise"], ["bench", "make"], ["bench", "hot"], ["bench", "lookup"],
+             ["bench", "threshold"], ["bench", "registration"], ["bench", "agreement"], ["replay"],
+             ["stress", "engine"], ["stress", "registration"], ["stress", "ranks"], ["stress", "host"])
+# Any text is the name of a file.
+_FILES = {"--record", "--torch-library"}
+
+
+def options_of(command):
+    """(option, what its help says that it takes) of each option that takes something."""
+    text = run(*command, "--help").stdout
+    return [(name, value) for name, value in re.findall(r"^ +(?:-\w,)?(--[\w-]+) ([^ \n]+)", text, re.MULTILINE)
+            if name not in _FILES]
+
+
+class WrongValues(unittest.TestCase):
+    def test_of_every_option_are_refused_by_its_name_and_with_the_known_words(self):
+        words = 0
+        for command in _COMMANDS:
+            for option, value in options_of(command):
+                with self.subTest(command=command, option=option):
+                    trace = ["no.trace"] if command == ["replay"] else []
+                    result = run(*command, *trace, option, "nonsense")
+                    self.assertEqual(result.returncode, 4, result.stdout)
+                    self.assertIn(option, result.stderr)
+                    self.assertIn("nonsense", result.stderr)
+                    known = value.partition("=")[0].split("|") if "|" in value else []  # "cuda|vmm=vmm", a preset
+                    words += len(known)
+                    for word in known:
+                        self.assertIn(word, result.stderr)
+        self.assertGreater(words, 10, "options of words are not found any more")
+
+    def test_that_count_nothing_are_refused(self):
+        for command in _COMMANDS:
+            for option, _ in options_of(command):
+                if option not in ("--iterations", "--rounds", "--schedules", "--operations", "--threads", "--tensors",
+                                  "--steps", "--deadline-ms", "--streams"):
+                    continue
+                for count in ("0", "-1"):
+                    trace = ["no.trace"] if command == ["replay"] else []
+                    result = run(*command, *trace, f"{option}={count}")
+                    self.assertEqual(result.returncode, 4, (command, option, count))
+                    self.assertIn(option, result.stderr)
 
 
 class Help(unittest.TestCase):

@@ -197,7 +197,8 @@ void AddAdvise(Command app) {
       "costs less to have. Under mpirun, one rank a GPU.\n"
       "Example:\n"
       "  mpirun -np 4 commpool advise --bytes 1K:1G");
-  command.AddOption("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row (default 1K:1G, emulated 1K:4M)");
+  command.AddOption("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row (default 1K:1G, emulated 1K:4M)")
+      .Checked(WhyNoSizes);
   command.AddOption("--rounds", arguments->rounds, "Over all kinds, for each row (default 7; 1 on the emulator)")
       .Between(1, 1000);
   AddOutputOptions(command, arguments->output);

@@ -122,7 +122,9 @@ void AddAllReduce(Command app) {
   AddChoice(command, "--location", arguments->run.location, kLocations, "Where its memory is");
   AddChoice(command, "--register", arguments->run.asked, kRegistrations,
             "With the communicator; window makes a symmetric pool");
-  command.AddOption("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row").ShowPreset();
+  command.AddOption("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row")
+      .Checked(WhyNoSizes)
+      .ShowPreset();
   command
       .AddOption("--iterations", arguments->run.iterations, "Of each row (default: 200 to 1 MiB, then 40; 2 emulated)")
       .Between(1, 1000000);

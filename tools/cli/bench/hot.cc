@@ -13,6 +13,7 @@
 #include "tools/cli/bench/hot_loops.h"
 #include "tools/cli/bench/hot_routes.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/sizes.h"
 #include "tools/cli/solo_device.h"
 
 namespace commpool::cli {
@@ -276,12 +277,13 @@ void AddBenchHot(Command bench) {
       "Example:\n  commpool bench hot --threads 1,2,4,8 --live 1,1000,100000 --record tools/bench/results/hot.jsonl");
   command.AddOption("--sizes", arguments->sizes, "Of blocks, for one thread; the first is the threads' too")
       .SeparatedByCommas()
+      .Checked(WhyNoSize)
       .ShowPreset();
   command.AddOption("--live", arguments->live, "Numbers of live blocks")
       .SeparatedByCommas()
       .Between(1, 10'000'000)
       .ShowPreset();
-  command.AddOption("--live-bytes", arguments->live_bytes, "Of each live block").ShowPreset();
+  command.AddOption("--live-bytes", arguments->live_bytes, "Of each live block").Checked(WhyNoSize).ShowPreset();
   command.AddOption("--threads", arguments->threads, "Numbers of threads")
       .SeparatedByCommas()
       .Between(1, 1024)

@@ -13,6 +13,7 @@
 #include "src/driver/diagnosis.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/sizes.h"
 #include "tools/cli/solo_device.h"
 
 namespace commpool::cli {
@@ -232,7 +233,7 @@ void AddBenchLookup(Command bench) {
   command.AddOption("--communicators", arguments->communicators, "The most that the pool is registered with")
       .Between(1, 64)
       .ShowPreset();
-  command.AddOption("--segment-bytes", arguments->segment_bytes, "Of each segment").ShowPreset();
+  command.AddOption("--segment-bytes", arguments->segment_bytes, "Of each segment").Checked(WhyNoSize).ShowPreset();
   command.AddOption("--rounds", arguments->rounds, "Rounds of each measurement").Between(1, 1000).ShowPreset();
   command.AddOption("--round-ms", arguments->round_ms, "Milliseconds that one measurement of a round takes")
       .Between(0.01, 10'000.0)

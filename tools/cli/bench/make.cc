@@ -13,6 +13,7 @@
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/ranks.h"
+#include "tools/cli/sizes.h"
 
 namespace commpool::cli {
 
@@ -162,7 +163,7 @@ void AddBenchMake(Command bench) {
   auto arguments = std::make_shared<Arguments>();
   Command command = bench.Add("make", "The time to make a pool's memory, by backing, beside ncclMemAlloc");
   command.Footer("Example:\n  commpool bench make --bytes 512M --record tools/bench/results/make.jsonl");
-  command.AddOption("--bytes", arguments->bytes, "Of the one segment that is made").ShowPreset();
+  command.AddOption("--bytes", arguments->bytes, "Of the one segment that is made").Checked(WhyNoSize).ShowPreset();
   command.AddOption("--rounds", arguments->rounds, "Rounds over all backings").Between(1, 1000).ShowPreset();
   AddOutputOptions(command, arguments->output);
   command.Do([arguments] { return Run(*arguments); });

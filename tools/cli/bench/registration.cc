@@ -13,6 +13,7 @@
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/ranks.h"
+#include "tools/cli/sizes.h"
 
 namespace commpool::cli {
 
@@ -270,7 +271,7 @@ void AddBenchRegistration(Command bench) {
       "A step makes all tensors anew. NCCL's calls are counted on the emulator, whose times are modelled.\n"
       "Example:\n  mpirun -np 4 commpool bench registration --record registration.jsonl");
   command.AddOption("--tensors", arguments->tensors, "How many").Between(1, 10'000).ShowPreset();
-  command.AddOption("--bytes", arguments->bytes, "Of each").ShowPreset();
+  command.AddOption("--bytes", arguments->bytes, "Of each").Checked(WhyNoSize).ShowPreset();
   command.AddOption("--steps", arguments->steps, "Of the pool; the dearest is shown").Between(1, 10'000).ShowPreset();
   AddOutputOptions(command, arguments->output);
   command.Do([arguments] { return Run(*arguments); });

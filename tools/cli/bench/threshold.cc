@@ -7,6 +7,7 @@
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/threshold_loop.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/sizes.h"
 
 namespace commpool::cli {
 
@@ -191,7 +192,9 @@ void AddBenchThreshold(Command bench) {
   auto arguments = std::make_shared<Arguments>();
   Command command = bench.Add("threshold", "What release thresholds cost a loop, and which one it needs");
   command.Footer("Example:\n  commpool bench threshold --bytes 512M");
-  command.AddOption("--bytes", arguments->bytes, "That a turn of the loop allocates, in four blocks").ShowPreset();
+  command.AddOption("--bytes", arguments->bytes, "That a turn of the loop allocates, in four blocks")
+      .Checked(WhyNoSize)
+      .ShowPreset();
   command
       .AddOption("--rounds", arguments->rounds, "Turns of each loop that are counted (default 21; 1 on the emulator)")
       .Between(1, 100'000);
