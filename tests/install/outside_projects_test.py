@@ -65,6 +65,7 @@ class CMake(Outside):
         self.assertIn("live blocks 1, 4 MiB", self.emulate(build / "c_program").stdout)
         self.assertIn("trimmed:", self.emulate(build / "first_pool").stdout)
         self.assertIn("went back", self.emulate(build / "scope").stdout)
+        self.assertIn("the graph is gone: 0 MiB reserved", self.emulate(build / "capture").stdout)
         emulate = [installed.prefix() / "bin/commpool", "emulate", "--"]
         for example, words in (("symmetric_all_reduce", "every sum is right"),
                                ("mpi_agreement", "4 ranks agreed over MPI"),
