@@ -8,6 +8,15 @@
 
 namespace commpool::internal {
 
+void ReleaseDestroyedPools(const PoolTable& pools, AnnouncedCaptures& captures) {
+  if (captures.any()) return;
+  const bool postponed = captures.TakePostponed();
+  if (!postponed && pools.removed() == 0) return;
+  for (const std::shared_ptr<Pool>& pool : pools.All()) {
+    if (!pool->has_handle() && (postponed || pool->HasEndedGraphs())) pool->ReleaseUnused();
+  }
+}
+
 Pool::Pool(std::unique_ptr<PoolParts> parts, std::unique_ptr<PoolMode> mode)
     : parts_(std::move(parts)), mode_(std::move(mode)) {}
 
@@ -70,6 +79,11 @@ void Pool::EndCapture(CaptureHandle capture) {
   parts_->basis.runtime.observers.Tell(&MemoryObserver::CaptureEnded, origin->stream);
 }
 
+Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
+  ReleaseDestroyedPools(parts_->basis.runtime.pools, parts_->basis.device->captures());
+  return mode_->Trim(keep_bytes);
+}
+
 Status Pool::CheckMayEnd() const {
   if (parts_->basis.configuration.keeper == Keeper::kProgram) return Status();
   return Status(StatusCode::kInvalidArgument,
@@ -80,7 +94,9 @@ Status Pool::CheckMayEnd() const {
 
 Status Pool::Close() {
   const Status may_end = CheckMayEnd();
-  return may_end.ok() ? mode_->Close() : may_end;
+  if (!may_end.ok()) return may_end;
+  ReleaseDestroyedPools(parts_->basis.runtime.pools, parts_->basis.device->captures());
+  return mode_->Close();
 }
 
 void Pool::Destroy() {

@@ -62,11 +62,13 @@ class Pool final : public BlockOwner {
   // one.
   Status BeginCapture(CaptureHandle capture, CUstream stream, int stream_device);
   void EndCapture(CaptureHandle capture);
+  // Whether the memory of a graph that is gone has not come back yet.
+  bool HasEndedGraphs() const { return parts_->captures.any_gone(); }
 
   // Space.
   Status Reserve(uint64_t bytes) { return mode_->Reserve(bytes); }
   Result<uint64_t> Reclaim() { return mode_->Reclaim(); }
-  Result<uint64_t> Trim(uint64_t keep_bytes) { return mode_->Trim(keep_bytes); }
+  Result<uint64_t> Trim(uint64_t keep_bytes);
   // Gives back what another pool of the device may take when memory runs out (rule 7). Never collective.
   uint64_t ReleaseUnused() { return mode_->ReleaseUnused(); }
   // Whether the ranks have made the same calls. OK where there are no other ranks.
@@ -107,6 +109,11 @@ class Pool final : public BlockOwner {
   const std::unique_ptr<PoolParts> parts_;
   const std::unique_ptr<PoolMode> mode_;  // goes first: it uses the parts
 };
+
+// What pools hold that were destroyed while a capture or a graph kept their memory: no call of their own comes again.
+// Nothing while a capture is open anywhere, and from pools for which no capture or graph has ended. It may wait for
+// their devices, so it is for calls that make, trim, close or destroy a pool.
+void ReleaseDestroyedPools(const PoolTable& pools, AnnouncedCaptures& captures);
 
 }  // namespace commpool::internal
 

@@ -68,7 +68,7 @@ std::optional<RelaxedCapture> Runtime::Relax() const {
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  ReleaseDestroyed();
+  ReleaseDestroyedPools(parts_.pools, devices_.captures());
   const std::vector<SettingSource> sources = Insist([&] { return configuration.sources; });  // other ranks may wait
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
   if (!pool.ok()) return WithSources(pool.status(), sources);
@@ -84,17 +84,10 @@ Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
   return internal::RefusePool(*driver_, devices_, parts_, home, why);
 }
 
-void Runtime::ReleaseDestroyed() {
-  if (!devices_.captures().TakePostponed()) return;
-  for (const std::shared_ptr<Pool>& pool : parts_.pools.All()) {
-    if (!pool->has_handle()) pool->ReleaseUnused();
-  }
-}
-
 Status Runtime::DestroyPool(PoolHandle handle) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  ReleaseDestroyed();
+  ReleaseDestroyedPools(parts_.pools, devices_.captures());
   Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(handle);
   if (!pool.ok()) return pool.status();
   status = (*pool)->CheckMayEnd();
@@ -247,9 +240,9 @@ Status Runtime::EndCapture(CaptureHandle capture) {
   AnnouncedCaptures& announced = devices_.captures();
   if (!announced.TakePostponed()) return Status();
   announced.Postpone();
-  // The program may end the stream's own capture later: then the next pool that is made or destroyed sees to it.
+  // The program may end the stream's own capture later: then a later call sees to it.
   AttemptInVain([&] {
-    if (CheckNotCaptured(*driver_, ended.stream).ok()) ReleaseDestroyed();
+    if (CheckNotCaptured(*driver_, ended.stream).ok()) ReleaseDestroyedPools(parts_.pools, announced);
   });
   return Status();
 }

@@ -89,9 +89,6 @@ class Runtime {
     CUstream stream = nullptr;
   };
 
-  // What pools that were destroyed during captures still hold, where no capture is in the way any more.
-  void ReleaseDestroyed();
-
   // From the scopes that catch the request. `passed` gets the names of the pools that had no memory.
   std::optional<Result<CUdeviceptr>> AllocateCaught(const RoutedRequest& request, std::string& passed);
   // This thread's cache, then the pool.

@@ -1,5 +1,6 @@
 #include "src/pool/captures/graph_captures.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -71,7 +72,7 @@ size_t GraphCaptures::CountLive() const {
   MutexLock lock(mutex_);
   size_t live = 0;
   for (const auto& [handle, capture] : captures_) {
-    live += capture.ended && capture.gone->load(std::memory_order_acquire) ? 0 : 1;
+    live += capture.IsGone() ? 0 : 1;
   }
   return live;
 }
@@ -95,11 +96,16 @@ Status GraphCaptures::CheckNoneLive() const {
                     " with the pool may still be replayed: destroy them, and what was instantiated from them, first");
 }
 
+bool GraphCaptures::any_gone() const {
+  MutexLock lock(mutex_);
+  return std::any_of(captures_.begin(), captures_.end(), [](const auto& entry) { return entry.second.IsGone(); });
+}
+
 ReservedVector<engine::Part> GraphCaptures::TakeGone() {
   ReservedVector<engine::Part> gone;
   MutexLock lock(mutex_);
   for (auto capture = captures_.begin(); capture != captures_.end();) {
-    if (!capture->second.ended || !capture->second.gone->load(std::memory_order_acquire)) {
+    if (!capture->second.IsGone()) {
       ++capture;
       continue;
     }

@@ -55,6 +55,8 @@ class GraphCaptures {
   // alive; 0 while a capture is open, which nobody waits for.
   size_t AwaitEndedGraphs() const;
 
+  // Whether TakeGone would tell of any.
+  bool any_gone() const;
   // Parts whose graph, and everything made from it, was destroyed. Each is told once.
   ReservedVector<engine::Part> TakeGone();
 
@@ -64,6 +66,8 @@ class GraphCaptures {
     CUgraph graph = nullptr;
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     bool ended = false;
+
+    bool IsGone() const { return ended && gone->load(std::memory_order_acquire); }
   };
 
   size_t CountLive() const;

@@ -118,6 +118,7 @@ Status FixedGrower::MakeWay(uint64_t requested, uint64_t segment_bytes) {
 Result<uint64_t> FixedGrower::Release(uint64_t keep_bytes, Wait wait) {
   MutexLock growth(parts_.segments.growth());
   CountReserved(0);
+  parts_.blocks.PollFences();  // a block that owes one is not free
   std::vector<engine::SegmentIndex> chosen;
   {
     MutexLock lock(parts_.blocks.mutex());

@@ -107,10 +107,9 @@ Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
 }
 
 uint64_t GrowingMode::ReleaseUnused() {
-  if (parts_.basis.device->capturing()) {
-    if (parts_.life.destroyed()) parts_.basis.device->captures().Postpone();
-    return 0;
-  }
+  // A capture, on another device too, keeps fences from being recorded.
+  if (parts_.life.destroyed() && parts_.basis.device->captures().any()) parts_.basis.device->captures().Postpone();
+  if (parts_.basis.device->capturing()) return 0;
   Result<uint64_t> released = TrimNow(0);
   if (!released.ok()) Log(LogLevel::kWarning, parts_.basis.Named(released.status()).message());
   return released.ok() ? *released : 0;
@@ -136,6 +135,7 @@ Status GrowingMode::Close() {
 
 void GrowingMode::AfterDestroy() {
   parts_.blocks.CloseCaches(ThreadCaches::Reopen::kNever);
+  if (parts_.blocks.ReservedBytes() > 0) parts_.captures.AwaitEndedGraphs();
   AfterFree();
 }
 
