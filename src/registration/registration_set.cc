@@ -51,7 +51,7 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
   Result<RegisteredRange> range =
       RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
   if (unfinished != nullptr) {
-    RememberUnfinished(communicator.handle, {.index = segment.index, .range = std::move(unfinished)});
+    RememberUnfinished({.communicator = communicator, .segment = segment.index, .range = std::move(unfinished)});
   }
   if (!range.ok()) return range.status();
   if (kind_ == RegistrationKind::kWindow) {
@@ -72,42 +72,17 @@ bool RegistrationSet::Remember(ncclComm_t communicator, uint32_t index, const Re
   return false;
 }
 
-void RegistrationSet::RememberUnfinished(ncclComm_t communicator, Unfinished unfinished) {
+void RegistrationSet::RememberUnfinished(UnfinishedRegistration registration) {
   MutexLock lock(mutex_);
-  for (Member& member : members_) {
-    if (member.communicator.handle == communicator) member.unfinished.push_back(std::move(unfinished));
-  }
-}
-
-ReservedVector<RegistrationSet::Unfinished> RegistrationSet::TakeUnfinished(ncclComm_t communicator,
-                                                                            Communicator* known) {
-  MutexLock lock(mutex_);
-  for (Member& member : members_) {
-    if (member.communicator.handle != communicator) continue;
-    *known = member.communicator;
-    return std::exchange(member.unfinished, {});
-  }
-  return {};
+  const bool known = std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+    return member.communicator.handle == registration.communicator.handle;
+  });
+  if (known) unfinished_.Add(std::move(registration));
 }
 
 bool RegistrationSet::HasUnfinished(ncclComm_t communicator) const {
   MutexLock lock(mutex_);
-  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.communicator.handle == communicator && !member.unfinished.empty();
-  });
-}
-
-Status RegistrationSet::CheckFinished(uint32_t index) const {
-  MutexLock lock(mutex_);
-  for (const Member& member : members_) {
-    const bool finished = std::none_of(member.unfinished.begin(), member.unfinished.end(),
-                                       [index](const Unfinished& unfinished) { return unfinished.index == index; });
-    if (finished) continue;
-    return Status(StatusCode::kDeadlineExceeded, "NCCL has not finished a registration of segment " +
-                                                     std::to_string(index) +
-                                                     ": abandon the communicator, and abort it");
-  }
-  return Status();
+  return unfinished_.AnyWith(communicator);
 }
 
 void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
@@ -129,7 +104,7 @@ Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t
   }
   HideWindow(communicator.handle, range);
   Status status = DeregisterRange(driver_, communicator, range, deadline_ms_);
-  if (!status.ok()) NoteHeld(range);
+  if (!status.ok()) held_.Note(range);
   return status;
 }
 
@@ -188,7 +163,9 @@ Status RegistrationSet::DeregisterSegment(uint32_t index) {
     Status status = DeregisterOne(communicator, index);
     if (first.ok()) first = status;
   }
-  return first.ok() ? CheckFinished(index) : first;
+  if (!first.ok()) return first;
+  MutexLock lock(mutex_);
+  return unfinished_.CheckNoneOf(index);
 }
 
 Status RegistrationSet::Remove(ncclComm_t communicator) {
@@ -221,46 +198,42 @@ Status RegistrationSet::RemoveAll() {
 }
 
 Status RegistrationSet::EndUnfinished(ncclComm_t communicator, uint64_t wait_ms) {
-  Communicator known;
+  ReservedVector<UnfinishedRegistration> unfinished;
+  {
+    MutexLock lock(mutex_);
+    unfinished = unfinished_.Take(communicator);
+  }
   Status first;
-  for (const Unfinished& unfinished : TakeUnfinished(communicator, &known)) {
-    Status status = internal::EndUnfinished(driver_, known, *unfinished.range, wait_ms);
+  for (const UnfinishedRegistration& one : unfinished) {
+    Status status = internal::EndUnfinished(driver_, one.communicator, *one.range, wait_ms);
     if (status.code() == StatusCode::kDeadlineExceeded) {
       wait_ms = 0;
       continue;
     }
-    if (!status.ok()) NoteHeld(*unfinished.range);
+    if (!status.ok()) held_.Note(*one.range);
     if (first.ok()) first = status;
   }
   return first;
 }
 
-uint64_t RegistrationSet::NoteHeld(const RegisteredRange& range) {
-  if (range.kind != RegistrationKind::kWindow || driver_.nccl.ends_windows_in_abort()) return 0;
-  MutexLock lock(mutex_);
-  held_[range.address] = range.bytes;
-  return range.bytes;
-}
-
 uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
   ReservedMap<uint32_t, RegisteredRange> dropped;
-  ReservedVector<Unfinished> unfinished;
+  ReservedVector<UnfinishedRegistration> unfinished;
   {
     MutexLock lock(mutex_);
     for (Member& member : members_) {
-      if (member.communicator.handle != communicator) continue;
-      dropped = std::move(member.ranges);
-      unfinished = std::move(member.unfinished);
+      if (member.communicator.handle == communicator) dropped = std::move(member.ranges);
     }
+    unfinished = unfinished_.Take(communicator);
     std::erase_if(members_, [&](const Member& member) { return member.communicator.handle == communicator; });
   }
   uint64_t held = 0;
   for (const auto& [index, range] : dropped) {
     HideWindow(communicator, range);
-    held += NoteHeld(range);
+    held += held_.Note(range);
   }
-  for (const Unfinished& one : unfinished) {
-    if (one.range->window != nullptr) held += NoteHeld(*one.range);
+  for (const UnfinishedRegistration& one : unfinished) {
+    if (one.range->window != nullptr) held += held_.Note(*one.range);
   }
   return held;
 }
@@ -278,9 +251,9 @@ bool RegistrationSet::IsRegistered(uint32_t index) const {
 
 bool RegistrationSet::IsRegisteredWith(ncclComm_t communicator) const {
   MutexLock lock(mutex_);
+  if (unfinished_.AnyWith(communicator)) return true;
   return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
-    const bool any = !member.ranges.empty() || !member.unfinished.empty();
-    return member.communicator.handle == communicator && any;
+    return member.communicator.handle == communicator && !member.ranges.empty();
   });
 }
 
@@ -289,13 +262,6 @@ uint64_t RegistrationSet::registrations() const {
   uint64_t count = 0;
   for (const Member& member : members_) count += member.ranges.size();
   return count;
-}
-
-uint64_t RegistrationSet::held_bytes() const {
-  MutexLock lock(mutex_);
-  uint64_t bytes = 0;
-  for (const auto& [address, held] : held_) bytes += held;
-  return bytes;
 }
 
 uint64_t RegistrationSet::pending(uint64_t segments) const {

@@ -14,7 +14,9 @@
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/registration/communicator.h"
+#include "src/registration/held_windows.h"
 #include "src/registration/registered_range.h"
+#include "src/registration/unfinished_registrations.h"
 #include "src/registration/window_index.h"
 
 namespace commpool::internal {
@@ -30,7 +32,7 @@ class RegistrationSet {
  public:
   // Its windows are found in `windows` as long as they are registered.
   RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowIndex& windows)
-      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows) {}
+      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows), held_(driver) {}
   ~RegistrationSet();
 
   bool Has(ncclComm_t communicator) const;
@@ -69,35 +71,26 @@ class RegistrationSet {
   // Whether NCCL has any segment there, or may come to have one.
   bool IsRegisteredWith(ncclComm_t communicator) const;
   uint64_t registrations() const;
-  // Of windows whose communicator ended before them: NCCL before 2.29.7 holds their memory until the process ends.
-  uint64_t held_bytes() const;
+  // Of windows that NCCL keeps for good.
+  uint64_t held_bytes() const { return held_.bytes(); }
   // Pairs of a segment (of `segments` in all) and a communicator that are not registered yet.
   uint64_t pending(uint64_t segments) const;
 
  private:
-  struct Unfinished {
-    uint32_t index = 0;  // of the segment
-    UnfinishedRange range = {};
-  };
   struct Member {
     Communicator communicator;
     ReservedMap<uint32_t, RegisteredRange> ranges = {};  // by segment index
-    ReservedVector<Unfinished> unfinished = {};
   };
 
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
   bool Lacks(ncclComm_t communicator, uint32_t index) const;
   bool HasUnfinished(ncclComm_t communicator) const;
-  // OK where NCCL is at no registration of the segment that was given up.
-  Status CheckFinished(uint32_t index) const;
   // False where the communicator was abandoned meanwhile.
   bool Remember(ncclComm_t communicator, uint32_t index, const RegisteredRange& range);
-  void RememberUnfinished(ncclComm_t communicator, Unfinished unfinished);
-  ReservedVector<Unfinished> TakeUnfinished(ncclComm_t communicator, Communicator* known);
+  // Nothing where the communicator was abandoned meanwhile.
+  void RememberUnfinished(UnfinishedRegistration registration);
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
-  // Notes that NCCL keeps a window of which it was not told that it ended. Returns its bytes, 0 where NCCL lets go.
-  uint64_t NoteHeld(const RegisteredRange& range);
 
   const Driver& driver_;
   const RegistrationKind kind_;
@@ -105,7 +98,8 @@ class RegistrationSet {
   WindowIndex& windows_;
   mutable Mutex mutex_{LockRank::kLeaf};
   ReservedVector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedMap<CUdeviceptr, uint64_t> held_ COMMPOOL_GUARDED_BY(mutex_);  // bytes, once for all communicators
+  UnfinishedRegistrations unfinished_ COMMPOOL_GUARDED_BY(mutex_);  // of members alone
+  HeldWindows held_;
 };
 
 }  // namespace commpool::internal
