@@ -55,7 +55,7 @@ std::string Encode(const Intent& intent) {
   WireWriter writer;
   writer.Number(static_cast<uint64_t>(intent.call));
   for (const uint64_t number : {intent.bytes, intent.segment_index, intent.granularity, intent.memory_left,
-                                intent.live_blocks, intent.sequence_count, intent.sequence_hash}) {
+                                intent.sequence_count, intent.sequence_hash}) {
     writer.Number(number);
   }
   writer.Number(static_cast<uint64_t>(intent.nccl_version));
@@ -74,7 +74,7 @@ std::optional<Intent> DecodeIntent(std::string_view bytes) {
   Intent intent;
   intent.call = static_cast<CollectiveCall>(reader.Number());
   for (uint64_t* number : {&intent.bytes, &intent.segment_index, &intent.granularity, &intent.memory_left,
-                           &intent.live_blocks, &intent.sequence_count, &intent.sequence_hash}) {
+                           &intent.sequence_count, &intent.sequence_hash}) {
     *number = reader.Number();
   }
   intent.nccl_version = static_cast<int>(reader.Number());
@@ -90,11 +90,9 @@ std::optional<Intent> DecodeIntent(std::string_view bytes) {
 
 std::string Encode(const Agreed& agreed) {
   WireWriter writer;
-  for (const uint64_t number : {agreed.granularity, agreed.least_memory_left, agreed.most_live_blocks}) {
-    writer.Number(number);
-  }
+  writer.Number(agreed.granularity);
+  writer.Number(agreed.least_memory_left);
   writer.Number(static_cast<uint64_t>(agreed.rank_with_least_memory));
-  writer.Number(static_cast<uint64_t>(agreed.rank_with_most_live_blocks));
   Write(writer, agreed.freed);
   Write(writer, agreed.segments);
   Write(writer, agreed.claims);
@@ -105,11 +103,9 @@ std::string Encode(const Agreed& agreed) {
 std::optional<Agreed> DecodeAgreed(std::string_view bytes) {
   WireReader reader(bytes);
   Agreed agreed;
-  for (uint64_t* number : {&agreed.granularity, &agreed.least_memory_left, &agreed.most_live_blocks}) {
-    *number = reader.Number();
-  }
+  agreed.granularity = reader.Number();
+  agreed.least_memory_left = reader.Number();
   agreed.rank_with_least_memory = static_cast<int>(reader.Number());
-  agreed.rank_with_most_live_blocks = static_cast<int>(reader.Number());
   agreed.freed = ReadNumbers(reader);
   agreed.segments = ReadNumbers(reader);
   agreed.claims = ReadStatus(reader);

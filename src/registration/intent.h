@@ -19,11 +19,10 @@ const char* Name(CollectiveCall call);
 
 struct Intent {
   CollectiveCall call = CollectiveCall::kReserve;
-  uint64_t bytes = 0;          // as the caller asked
-  uint64_t segment_index = 0;  // that a new segment would get
-  uint64_t granularity = 1;    // of this rank's segments
-  uint64_t memory_left = 0;    // on this rank's device; UINT64_MAX where it does not count
-  uint64_t live_blocks = 0;
+  uint64_t bytes = 0;           // as the caller asked
+  uint64_t segment_index = 0;   // that a new segment would get
+  uint64_t granularity = 1;     // of this rank's segments
+  uint64_t memory_left = 0;     // on this rank's device; UINT64_MAX where it does not count
   uint64_t sequence_count = 0;  // calls so far, and their hash
   uint64_t sequence_hash = 0;
   int nccl_version = 0;
@@ -44,8 +43,6 @@ struct Agreed {
   uint64_t granularity = 1;  // the largest of any rank
   uint64_t least_memory_left = 0;
   int rank_with_least_memory = 0;
-  uint64_t most_live_blocks = 0;
-  int rank_with_most_live_blocks = 0;
   std::vector<uint64_t> freed = {};     // blocks that every rank has freed, ascending
   std::vector<uint64_t> segments = {};  // of create: the bytes of all; a rank may have the first ones alone
   Status claims = {};                   // whether what the ranks say of communicators goes together

@@ -114,10 +114,6 @@ Agreed Combine(const std::vector<Intent>& intents) {
       agreed.least_memory_left = intent.memory_left;
       agreed.rank_with_least_memory = static_cast<int>(rank);
     }
-    if (intent.live_blocks > agreed.most_live_blocks) {
-      agreed.most_live_blocks = intent.live_blocks;
-      agreed.rank_with_most_live_blocks = static_cast<int>(rank);
-    }
     std::vector<uint64_t> common;
     std::set_intersection(agreed.freed.begin(), agreed.freed.end(), intent.freed.begin(), intent.freed.end(),
                           std::back_inserter(common));

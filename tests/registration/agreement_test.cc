@@ -97,14 +97,11 @@ TEST(AgreementOnIntent, CombinesWhatRanksBring) {
   intents[1].memory_left = 700;
   intents[2].memory_left = UINT64_MAX;
   intents[2].granularity = 2 << 20;
-  intents[1].live_blocks = 3;
   const Result<Agreed> agreed = Agree(intents);
   ASSERT_TRUE(agreed.ok());
   EXPECT_EQ(agreed->granularity, uint64_t{2 << 20});
   EXPECT_EQ(agreed->least_memory_left, 700u);
   EXPECT_EQ(agreed->rank_with_least_memory, 1);
-  EXPECT_EQ(agreed->most_live_blocks, 3u);
-  EXPECT_EQ(agreed->rank_with_most_live_blocks, 1);
 }
 
 TEST(AgreementOnIntent, TakesTheExtremeOfAnyRank) {
@@ -113,29 +110,24 @@ TEST(AgreementOnIntent, TakesTheExtremeOfAnyRank) {
     for (Intent& intent : intents) {
       intent.granularity = 64 << 10;
       intent.memory_left = 900;
-      intent.live_blocks = 3;
     }
     intents[extreme].granularity = 2 << 20;
     intents[extreme].memory_left = 700;
-    intents[extreme].live_blocks = 5;
     const Result<Agreed> agreed = Agree(intents);
     ASSERT_TRUE(agreed.ok());
     EXPECT_EQ(agreed->granularity, uint64_t{2 << 20}) << "rank " << extreme;
     EXPECT_EQ(agreed->least_memory_left, 700u) << "rank " << extreme;
     EXPECT_EQ(agreed->rank_with_least_memory, static_cast<int>(extreme));
-    EXPECT_EQ(agreed->most_live_blocks, 5u) << "rank " << extreme;
-    EXPECT_EQ(agreed->rank_with_most_live_blocks, static_cast<int>(extreme));
   }
 }
 
 TEST(AgreementOnIntent, NamesTheLowestOfEqualRanks) {
   std::vector<Intent> intents(3, Reserving(4096));
   for (Intent& intent : intents) intent.memory_left = 900;
-  for (const size_t rank : {1, 2}) intents[rank].memory_left = intents[rank].live_blocks = 7;
+  for (const size_t rank : {1, 2}) intents[rank].memory_left = 7;
   const Result<Agreed> agreed = Agree(intents);
   ASSERT_TRUE(agreed.ok());
   EXPECT_EQ(agreed->rank_with_least_memory, 1);
-  EXPECT_EQ(agreed->rank_with_most_live_blocks, 1);
 }
 
 TEST(AgreementOnIntent, FreesWhatEveryRankHasFreed) {

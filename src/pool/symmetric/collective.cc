@@ -58,7 +58,6 @@ Intent Collective::Observe(const Proposal& proposal) const {
 
   MutexLock lock(parts_.blocks.mutex());
   intent.segment_index = engine_->SegmentsEver();
-  intent.live_blocks = engine_->counters().allocated_blocks.current;
   intent.sequence_count = engine_->log().count();
   intent.sequence_hash = engine_->log().hash();
   intent.freed = engine_->LocallyFreed();
