@@ -143,6 +143,30 @@ TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
   ReleaseOthers();
 }
 
+TEST_F(SymmetricCapture, TakesABlockBackForWhichItCouldNotWait) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  MakeOthers();
+  ExpectOk(Run([&](Rank& rank) {
+    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(OtherOf(rank))).value();
+    EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, OtherOf(rank)), CUDA_SUCCESS);
+    return PoolOf(rank).Free(block);
+  }));
+  ExpectOk(Reclaim());
+  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
+  {
+    const InjectedFault on_all({.call = "cuEventRecord", .result = CUDA_ERROR_INVALID_VALUE, .count = group().size()});
+    ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).status(); }),
+                  StatusCode::kDriverError, "pool gradients");
+  }
+  ExpectOk(Run([&](Rank& rank) { return End(rank); }));
+  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
+  ExpectOk(Trim(0));
+  EXPECT_EQ(ReservedBytes(0), 0u) << "no block is lost";
+  ReleaseOthers();
+}
+
 TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));

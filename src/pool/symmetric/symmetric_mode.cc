@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/check.h"
 #include "src/base/host_failure.h"
 #include "src/base/log.h"
 #include "src/pool/abandonment.h"
@@ -79,9 +80,22 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   }
   if (*part != engine::kCommonPart) {
     Status status = capture_waits_.AwaitOutside(*part, &served.waits);
-    if (!status.ok()) return status;
+    if (!status.ok()) {
+      TakeBackUnserved(served);
+      return status;
+    }
   }
   return parts_.blocks.HandOut(served, bytes, stream, Caching::kNo);
+}
+
+void SymmetricMode::TakeBackUnserved(const engine::Served& served) {
+  MutexLock lock(parts_.blocks.mutex());
+  for (const engine::StreamUse& use : served.waits) {
+    const Status noted = engine_->RecordStream(served.address, use.stream);
+    COMMPOOL_CHECK(noted.ok(), "a block that was just served is not live");
+  }
+  const Result<engine::Freed> freed = FreeInEngine(served.address);
+  COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
 }
 
 Exhaustion SymmetricMode::WhyExhausted(uint64_t requested, uint64_t needed) const {

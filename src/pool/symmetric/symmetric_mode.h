@@ -90,6 +90,8 @@ class SymmetricMode final : public PoolMode {
   Status DeregisterAll(const std::vector<engine::SegmentIndex>& segments);
   Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
       COMMPOOL_EXCLUDES(parts_.segments.growth());
+  // A block of a capture that could not be waited for: it is freed again, and goes the way of the graph's others.
+  void TakeBackUnserved(const engine::Served& served) COMMPOOL_EXCLUDES(parts_.blocks.mutex());
   Exhaustion WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(parts_.blocks.mutex());
 
   PoolParts& parts_;
