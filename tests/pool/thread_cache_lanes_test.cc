@@ -75,6 +75,21 @@ TEST_F(Lanes, AreForgottenWithTheirPool) {
   EXPECT_EQ(registry_->lanes(), 1u);
 }
 
+TEST_F(Lanes, LeaveNothingOfAForgottenPoolBehind) {
+  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  registry_->Open(lane);
+  const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
+  engine::AtomicWord word = live.bits();
+  ASSERT_TRUE(registry_->Find(lane)->Give({4096, &word}, live));
+  EXPECT_EQ(registry_->Close(1, CacheRegistry::Reopen::kNever).size(), 1u);
+  EXPECT_EQ(registry_->Statistics(1, [] {}).given_requested, 512u);
+  registry_->ForgetPool(1);
+  EXPECT_EQ(registry_->Statistics(1, [] {}).given_requested, 0u) << "what its caches did is of no interest any more";
+  const engine::Lane again = registry_->LaneOf(Pool(1), kStream);
+  registry_->Open(again);
+  EXPECT_NE(registry_->Find(again), nullptr) << "nor that they were closed";
+}
+
 TEST_F(Lanes, OfAClosedPoolGetNoCacheAgain) {
   const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
   registry_->Open(lane);

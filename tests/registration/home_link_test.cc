@@ -97,6 +97,29 @@ TEST_F(HomeLinks, EndARoundInWhichARankDies) {
   });
 }
 
+TEST_F(HomeLinks, KeepNothingThatComesForAChannelAfterItsEnd) {
+  const Links links = OpenAll(2);
+  links[0]->StopWatching();
+  links[0]->OpenChannel(kFirstChannel, kLong);
+  links[0]->EndChannel(kFirstChannel, "why");
+  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "too late"});
+  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel + 1, 1, "early"});
+  const std::shared_ptr<Mailbox> next = links[0]->OpenChannel(kFirstChannel + 1, kLong);
+  ASSERT_TRUE(links[0]->Await(DeadlineAfter(kLong), [&] { return next->ranks_heard == 1; }));
+  EXPECT_EQ(links[0]->OpenChannel(kFirstChannel, kLong)->ranks_heard, 0u);
+}
+
+// An ended connection is ready for ever: who waits would turn in a circle.
+TEST_F(HomeLinks, ReadNoMoreFromARankWhoseConnectionEnded) {
+  const Links links = OpenAll(3);
+  links[0]->StopWatching();
+  links[1]->Break();
+  ASSERT_TRUE(links[0]->Await(DeadlineAfter(kLong), [&] { return links[0]->lost_ranks()->any(); }));
+  int asked = 0;
+  EXPECT_FALSE(links[0]->Await(DeadlineAfter(kShort), [&] { return ++asked < 0; }));
+  EXPECT_LT(asked, 50) << "rank 2's heartbeats alone come";
+}
+
 TEST_F(HomeLinks, CallTheirListenersOnTheWatchersThread) {
   const Links links = OpenAll(2);
   std::atomic<int> heard{LostRanks::kNone};

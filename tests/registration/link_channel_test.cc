@@ -1,6 +1,8 @@
 // Rounds over a home link between threads that stand for ranks: who decides, who is named, who is bound.
 #include "src/registration/link_channel.h"
 
+#include <condition_variable>
+
 #include "tests/registration/link_fixture.h"
 
 namespace commpool::internal {
@@ -136,6 +138,33 @@ TEST_F(LinkChannels, DecideNothingWhereARankGaveTheRoundUp) {
   const Status status = JoinOver(patient, "mine", "reserve").status();
   EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
   ExpectMessage(status, "reserve was given up: rank 0: no answer before the deadline");
+}
+
+// The others give a round up by the moment at which the first of them came: rank 0 waits no longer for the rest.
+TEST_F(LinkChannels, LetALateRankZeroWaitForTheRestOfTheDeadlineAlone) {
+  const Links links = OpenAll(3);
+  LinkChannel late(links[0], kFirstChannel, kLong);
+  const std::shared_ptr<Mailbox> mailbox = links[0]->OpenChannel(kFirstChannel, kLong);
+  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "in time"});
+  ASSERT_TRUE(links[0]->Await(DeadlineAfter(kLong), [&] { return mailbox->ranks_heard == 1; }));
+  links[0]->WithLock([&] { mailbox->first_came -= kLong - kShort; });
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool has_ended = false;
+  std::thread last([&] {  // rank 2 comes within the deadline as rank 0 would count it, if that still waits
+    std::unique_lock lock(mutex);
+    if (ended.wait_for(lock, kLong / 2, [&] { return has_ended; })) return;
+    links[2]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "too late"});
+  });
+  const Status status = JoinOver(late, "mine", "reserve").status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.message();
+  ExpectMessage(status, "missing: ");
+  {
+    const std::lock_guard lock(mutex);
+    has_ended = true;
+  }
+  ended.notify_one();
+  last.join();
 }
 
 TEST_F(LinkChannels, NameRankZeroWhereItComesTooLate) {

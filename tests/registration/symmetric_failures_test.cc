@@ -21,6 +21,12 @@ void ExpectTheSameReasonOnAll(const Statuses& statuses) {
   for (const Status& status : statuses) EXPECT_EQ(reason(status), reason(statuses[0]));
 }
 
+TEST_F(SymmetricPoolFailure, ACreateWhoseRanksCannotMeetNamesThePool) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  const InjectedFault on_all({.call = "cuStreamCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .count = group().size()});
+  ExpectFailure(Create(), StatusCode::kOutOfMemory, "pool gradients: ");
+}
+
 TEST_F(SymmetricPoolFailure, ACreateWithADeviceThatIsNotThereFailsOnAll) {
   const Statuses statuses = Create([&](const Rank& rank, PoolConfiguration& configuration) {
     if (rank.number == last()) configuration.backing.placement.device = 999;
