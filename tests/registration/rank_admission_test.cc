@@ -2,14 +2,14 @@
 #include "src/registration/rank_admission.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <filesystem>
 #include <future>
 #include <optional>
+
+#include "tests/base/silent_strangers.h"
 
 namespace commpool::internal {
 namespace {
@@ -97,6 +97,17 @@ TEST_F(RankAdmission, IgnoresStrangersEvenSilentOnes) {
   EXPECT_TRUE(admitted.get().status.ok());
 }
 
+TEST_F(RankAdmission, TakesNoRankOnALaneThatThereIsNot) {
+  auto admitted = Admit(3);
+  auto with_two = Of(1, 3, kShort);
+  with_two.lanes = 2;
+  const Status status = JoinRankZero(with_two, address()).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.message();
+  EXPECT_TRUE(JoinRankZero(Of(1, 3), address()).ok()) << "its first lane again";
+  EXPECT_TRUE(JoinRankZero(Of(2, 3), address()).ok());
+  EXPECT_TRUE(admitted.get().status.ok());
+}
+
 // What a rank says in answer to this challenge, as whoever listens in on it would hear it.
 std::string OverhearHello(const std::string& challenge) {
   Listener listener = Listener::Open().value();
@@ -135,69 +146,70 @@ TEST_F(RankAdmission, TakesNoHelloThatWasOverheardOnAnotherConnection) {
   EXPECT_TRUE(admitted.get().status.ok());
 }
 
-size_t OpenDescriptors() {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
-  return count - 1;  // one was the folder's
-}
-
-// Leaves this process so many descriptors more than it has.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(rlim_t more) {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit few{OpenDescriptors() + more, before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &few);
-  }
-  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
-  // Leaves none: a number may lie free among those that are open.
-  void TakeTheRest() {
-    while (true) {
-      FileDescriptor taken(dup(STDOUT_FILENO));
-      if (!taken.valid()) return;
-      taken_.push_back(std::move(taken));
-    }
-  }
-
- private:
-  rlimit before_{};
-  std::vector<FileDescriptor> taken_;
-};
-
-// Many strangers that say nothing and stay, then rank 1.
-pid_t StartStrangersAndRankOne(const std::string& address, int strangers) {
+// Rank 1 of two as a process: once the strangers have come.
+pid_t StartRankOne(const std::string& address, const SilentStrangers& strangers) {
   const pid_t child = fork();
   if (child != 0) return child;
-  std::vector<Connection> silent;
-  for (int count = 0; count < strangers; ++count) silent.push_back(Connect(address, Later()).value());
-  _exit(JoinRankZero(Of(1, 2), address).ok() ? 0 : 1);
+  _exit(strangers.AwaitAll() && JoinRankZero(Of(1, 2), address).ok() ? 0 : 1);
 }
 
-TEST_F(RankAdmission, FindsItsRankBehindMoreSilentStrangersThanItWaitsFor) {
-  const pid_t child = StartStrangersAndRankOne(address(), 300);
-  EXPECT_TRUE(Admit(2).get().status.ok());
+void ExpectJoined(pid_t rank) {
   int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(waitpid(rank, &status, 0), rank);
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(RankAdmission, FindsItsRankBehindMoreSilentStrangersThanItHasDescriptors) {
-  const pid_t child = StartStrangersAndRankOne(address(), 300);
+// How many strangers come, and how many descriptors rank 0 may have beside those that it has.
+struct Crowd {
+  int strangers;
+  rlim_t descriptors;
+};
+
+class AmongStrangers : public RankAdmission, public ::testing::WithParamInterface<Crowd> {};
+
+TEST_P(AmongStrangers, FindsItsRankBehindThemAll) {
+  const SilentStrangers strangers(address(), GetParam().strangers);
+  const pid_t rank = StartRankOne(address(), strangers);
   {
-    const FewDescriptors few(20);
+    const DescriptorLimit limit(OpenDescriptors() + GetParam().descriptors);
     const AdmittedRanks ranks = Admit(2).get();
     EXPECT_TRUE(ranks.status.ok()) << ranks.status.message();
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  ExpectJoined(rank);
+}
+
+// More than rank 0 waits for, then more than it has descriptors: few of them, and as many as most systems give.
+INSTANTIATE_TEST_SUITE_P(Crowds, AmongStrangers, ::testing::Values(Crowd{300, 500}, Crowd{300, 20}, Crowd{1100, 1000}));
+
+TEST_F(RankAdmission, FindsEveryRankOnEachLaneBehindElevenHundredSilentStrangers) {
+  auto options = Of(0, 4);
+  options.lanes = 2;
+  Listener listener = Listener::Open().value();
+  const std::string here = listener.address();
+  const SilentStrangers strangers(here, 1100);
+  const DescriptorLimit usual(1024);
+  auto admitted = std::async(std::launch::async, [&] { return AdmitRanks(options, std::move(listener)); });
+  EXPECT_TRUE(strangers.AwaitAll());
+  std::vector<std::future<Result<std::vector<Connection>>>> joined;
+  for (const int rank : {1, 2, 3}) {
+    auto mine = options;
+    mine.rank = rank;
+    joined.push_back(std::async(std::launch::async, [mine, here] { return JoinRankZero(mine, here); }));
+  }
+  for (auto& rank : joined) {
+    const Result<std::vector<Connection>> connections = rank.get();
+    EXPECT_TRUE(connections.ok()) << connections.status().message();
+  }
+  EXPECT_TRUE(admitted.get().status.ok());
 }
 
 TEST_F(RankAdmission, SaysAtTheDeadlineThatNoDescriptorIsLeft) {
   Connection caller = Connect(address(), Later()).value();
-  FewDescriptors few(0);
-  few.TakeTheRest();
+  const DescriptorLimit none(OpenDescriptors());
+  std::vector<FileDescriptor> taken;  // a number may lie free among those that are open
+  for (FileDescriptor one(dup(STDOUT_FILENO)); one.valid(); one = FileDescriptor(dup(STDOUT_FILENO))) {
+    taken.push_back(std::move(one));
+  }
   const AdmittedRanks ranks = Admit(2, kShort).get();
   EXPECT_EQ(ranks.status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_NE(ranks.status.message().find("Too many open files"), std::string::npos) << ranks.status.message();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <future>
 
+#include "tests/base/silent_strangers.h"
 #include "tests/emulator/nccl/harness.h"
 
 namespace commpool::internal::emulated_nccl {
@@ -39,6 +40,18 @@ TEST_F(Bootstrap, ASilentStrangerOnTheRootsPortBlocksNobody) {
   std::future<Status> second = JoinAs(1, 2);
   EXPECT_TRUE(first.get().ok());
   EXPECT_TRUE(second.get().ok());
+}
+
+TEST_F(Bootstrap, ElevenHundredSilentStrangersOnTheRootsPortKeepNobodyOut) {
+  const SilentStrangers strangers(RootAddress(), 1100);
+  const DescriptorLimit usual(1024);
+  EXPECT_TRUE(strangers.AwaitAll());
+  std::vector<std::future<Status>> ranks;
+  for (int rank = 0; rank < 4; ++rank) ranks.push_back(JoinAs(rank, 4));
+  for (std::future<Status>& rank : ranks) {
+    const Status status = rank.get();
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
 }
 
 // The last rank of two, played by hand: it learns where rank 0 listens before it connects to it.

@@ -1,0 +1,94 @@
+// Strangers at a port: processes of their own that connect, say nothing, and stay until the test ends them.
+//
+//   SilentStrangers strangers(address, 1100);   // early: it forks, and a process with threads forks only the caller's
+//   strangers.AwaitAll();                       // all of them have connected, or wait in the port's queue
+#ifndef COMMPOOL_TESTS_BASE_SILENT_STRANGERS_H_
+#define COMMPOOL_TESTS_BASE_SILENT_STRANGERS_H_
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "src/base/file_descriptor.h"
+#include "src/base/socket.h"
+
+namespace commpool::internal {
+
+class SilentStrangers {
+ public:
+  SilentStrangers(const std::string& address, int count) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    arrived_ = FileDescriptor(ends[0]);
+    const FileDescriptor arriving(ends[1]);
+    for (; count > 0; count -= kEach) processes_.push_back(Start(address, std::min(count, kEach), arriving));
+  }
+  ~SilentStrangers() {
+    for (const pid_t process : processes_) kill(process, SIGKILL);
+    for (const pid_t process : processes_) waitpid(process, nullptr, 0);
+  }
+  SilentStrangers(const SilentStrangers&) = delete;
+  SilentStrangers& operator=(const SilentStrangers&) = delete;
+
+  // Whoever listens may have to take some in meanwhile: a port's queue is short. False where one could not connect.
+  bool AwaitAll() const {
+    size_t arrived = 0;
+    char byte = 0;
+    while (arrived < processes_.size() && read(arrived_.get(), &byte, 1) == 1) ++arrived;
+    return arrived == processes_.size();
+  }
+
+ private:
+  static constexpr int kEach = 400;  // a process's own descriptors have a limit too
+
+  static pid_t Start(const std::string& address, int count, const FileDescriptor& arriving) {
+    const pid_t process = fork();
+    if (process != 0) return process;
+    std::vector<Connection> silent;
+    for (; count > 0; --count) {
+      Result<Connection> connection = Connect(address, DeadlineAfter(std::chrono::seconds(60)));
+      if (!connection.ok()) _exit(1);
+      silent.push_back(std::move(*connection));
+    }
+    if (write(arriving.get(), "x", 1) != 1) _exit(1);
+    close(arriving.get());  // who waits sees the end where another one failed
+    for (;;) pause();
+  }
+
+  FileDescriptor arrived_;
+  std::vector<pid_t> processes_;
+};
+
+inline size_t OpenDescriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count - 1;  // one was the folder's
+}
+
+// Leaves this process so many descriptors, in all, while it lives.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t most) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{std::min(most, before_.rlim_max), before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_TESTS_BASE_SILENT_STRANGERS_H_
