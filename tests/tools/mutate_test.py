@@ -95,12 +95,14 @@ class OfOneProgram(unittest.TestCase):
         self.said = []
 
     def judge(self, fault):
-        with self.scratch.planted(fault):
-            program = self.scratch.folder / "program"
-            source = self.scratch.folder / "clamp_test.cc"
-            if subprocess.run(["g++", "-o", program, source], capture_output=True, check=False).returncode != 0:
-                return Verdict.NOT_COMPILED, "no"
-            failed = subprocess.run([program], check=False).returncode != 0
+        lines = SOURCE.split("\n")
+        lines[fault.line - 1] = fault.after
+        (self.scratch.folder / fault.path).write_text("\n".join(lines))
+        program = self.scratch.folder / "program"
+        source = self.scratch.folder / "clamp_test.cc"
+        if subprocess.run(["g++", "-o", program, source], capture_output=True, check=False).returncode != 0:
+            return Verdict.NOT_COMPILED, "no"
+        failed = subprocess.run([program], check=False).returncode != 0
         return (Verdict.NOTICED, "clamp_test") if failed else (Verdict.SURVIVED, "1 test passes")
 
     def campaign(self, drawn, wanted, known=""):
@@ -135,13 +137,12 @@ class OfOneProgram(unittest.TestCase):
         run = self.campaign([(0, broken), (1, self.fault("negated", 2)), (2, self.fault("dropped", 3))], 1)
         self.assertEqual((run.judged(), run.counts[Verdict.NOTICED], run.counts[Verdict.NOT_COMPILED]), (1, 1, 1))
 
-    def test_the_checkout_never_changes_and_the_copy_is_put_back(self):
-        with self.scratch.locked() as copy, self.assertRaises(KeyError):
-            with copy.planted(self.fault("dropped", 3)):
-                self.assertNotEqual((copy.folder / "clamp.cc").read_text(), SOURCE)
-                self.assertEqual((self.root / "clamp.cc").read_text(), SOURCE)
-                raise KeyError
-        self.assertEqual((self.scratch.folder / "clamp.cc").read_text(), SOURCE)
+    def test_the_checkout_never_changes_and_the_next_run_begins_with_a_fresh_copy(self):
+        with self.scratch.locked() as copy:
+            (copy.folder / "clamp.cc").write_text("// planted\n")
+            self.assertEqual((self.root / "clamp.cc").read_text(), SOURCE)
+        with self.scratch.locked() as copy:
+            self.assertEqual((copy.folder / "clamp.cc").read_text(), SOURCE)
 
     def test_the_copy_follows_the_checkout(self):
         with self.scratch.locked():
@@ -258,6 +259,7 @@ class StandInBuild(StandIn):
 
     LEAVE = Fault("src/engine/heap.cc", 2, "dropped", "  Leave();", "  (void)0;")
     CONSTANT = Fault("src/engine/heap.cc", 3, "dropped", "  Count();", "  (void)0;")
+    IN_HEADER = Fault("src/engine/heap.h", 2, "dropped", "  Count();", "  (void)0;")
     SOURCE = "namespace a {\n  Leave();\n  Count();\n}\n"
 
     def judge(self, of_test):
@@ -296,6 +298,21 @@ exit 0
         self.assertIn("  Count();", self.source.read_text())
         self.assertIn("commpool_planted::Is(0)", self.source.read_text())
 
+    def test_a_header_of_which_the_compiler_complains_is_known_by_the_folder_that_it_searched(self):
+        header = self.folder / "src/engine/heap.h"
+        header.write_text("namespace a {\n  Count();\n}\n")
+        bazel = self.bazel_judge(f"""case "$1 $*" in
+  query*) echo //tests/pool:a_test ;;
+  build*) grep -q planted {header} && echo './src/engine/heap.h:2:9: error: not constant' >&2 && exit 1 ;;
+  *REACHED=*) ;;
+  *) grep -q Count {header} || {{ echo '//tests/pool:a_test FAILED in 0.1s'; exit 3; }} ;;
+esac
+exit 0
+""")
+        judge = SwitchedJudge(Scratch(self.folder, self.folder), bazel)
+        judge.prepare([self.IN_HEADER])
+        self.assertEqual(judge(self.IN_HEADER), (Verdict.NOTICED, "//tests/pool:a_test"))
+
     def test_tests_that_fail_while_all_is_off_end_the_run(self):
         judge = self.judge("exit 0")
         (self.folder / "bazel").write_text('#!/bin/sh\n[ "$1" = build ] || exit 3\n')
@@ -313,7 +330,7 @@ class StandInBazel(StandIn):
         judge = self.bazel_judge('if [ "$1" = query ]; then echo //tests/pool:a_test //tests/engine:b_test '
                                  "//tests/engine:heap_test; exit; fi\n"
                                  f'echo "$*" >> {self.folder}/calls\n{answer}\n')
-        return judge(self.FAULT)
+        return judge.verdict(self.FAULT, judge.affected(self.FAULT.path))
 
     def test_the_nearest_tests_run_first(self):
         self.assertEqual(self.verdict("exit 0")[0], Verdict.SURVIVED)
@@ -326,6 +343,11 @@ class StandInBazel(StandIn):
 
     def test_a_build_that_fails_is_no_test_that_fails(self):
         self.assertEqual(self.verdict("exit 1")[0], Verdict.NOT_COMPILED)
+
+    def test_every_folder_of_tests_is_asked(self):
+        judge = self.bazel_judge(f'echo "$*" >> {self.folder}/calls; echo //tests/pool:a_test\n')
+        judge.affected("src/engine/heap.cc")
+        self.assertIn("//tests/engine/... + //tests/pool/...", (self.folder / "calls").read_text())
 
     def test_a_bazel_that_breaks_off_gives_no_verdict(self):
         with self.assertRaises(RuntimeError):

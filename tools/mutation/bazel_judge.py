@@ -23,9 +23,10 @@ _UNSUCCESSFUL = re.compile(r"^(//\S+)\s.*\b(?:FAILED|TIMEOUT|FLAKY)\b", re.MULTI
 
 class BazelJudge:
 
-    def __init__(self, scratch, layers, bazel="bazel", jobs=None):
+    def __init__(self, scratch, folders, bazel="bazel", jobs=None):
+        """`folders` of tests are asked; `bazel` and `jobs` say how."""
         self._scratch, self._bazel = scratch, shlex.split(bazel)
-        self._universe = " + ".join(f"//tests/{layer}/..." for layer in layers)
+        self._universe = " + ".join(f"//tests/{folder}/..." for folder in folders)
         self._options = ["-c", "fastbuild", "--symlink_prefix=/", "--noshow_progress"]
         self._options += [*_FAST_LINKER, *([f"--jobs={jobs}"] if jobs else [])]
         self._affected = {}
@@ -75,10 +76,6 @@ class BazelJudge:
                 return Verdict.NOTICED, ", ".join(sorted(set(_UNSUCCESSFUL.findall(result.stdout))))
             raise RuntimeError(f"bazel ended with {result.returncode}:\n{result.stderr}")
         return Verdict.SURVIVED, f"{len(tests)} tests pass" if tests else "no test depends on the file"
-
-    def __call__(self, fault):
-        with self._scratch.planted(fault):
-            return self.verdict(fault, self.affected(fault.path))
 
     def shut_down(self):
         self._run("shutdown")

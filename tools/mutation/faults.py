@@ -40,14 +40,6 @@ class Fault:
     def place(self):
         return f"{self.path}:{self.line}"
 
-    def plant(self, text):
-        """The file's text with this fault in it."""
-        lines = text.split("\n")
-        if lines[self.line - 1] != self.before:
-            raise ValueError(f"{self.place()} is no longer: {self.before.strip()}")
-        lines[self.line - 1] = self.after
-        return "\n".join(lines)
-
 
 def squeeze(text):
     return " ".join(text.split())

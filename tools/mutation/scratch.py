@@ -44,13 +44,3 @@ class Scratch:
             for path in (pathlib.Path(folder, name) for name in names):
                 if str(path.relative_to(self.folder)) not in wanted:
                     path.unlink()
-
-    @contextlib.contextmanager
-    def planted(self, fault):
-        path = self.folder / fault.path
-        text = path.read_text(encoding="utf-8")
-        path.write_text(fault.plant(text), encoding="utf-8")
-        try:
-            yield
-        finally:
-            path.write_text(text, encoding="utf-8")

@@ -8,7 +8,8 @@ import tempfile
 import switches
 from campaign import Verdict
 
-_ERROR = re.compile(r"^(?P<path>[\w/.]+):(?P<line>\d+):\d+: error:", re.MULTILINE)
+# The compiler names a header by the folder that it searched: `./src/engine/heap.h`.
+_ERROR = re.compile(r"^(?:\./)?(?P<path>[\w/.]+):(?P<line>\d+):\d+: error:", re.MULTILINE)
 _MOST_BUILDS = 8
 
 
