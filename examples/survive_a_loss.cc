@@ -4,6 +4,7 @@
 //   survive_a_loss --ranks 4                  the last rank is killed between two steps, and joins again later
 //   survive_a_loss --ranks 4 --kill inside    it is killed while the others are inside a collective on windows
 //   survive_a_loss --hosts 4 --agent ssh      ranks on host1 to host4, which see one /tmp
+//   survive_a_loss --record FILE              adds a line of JSON: losses, memory, the time until each rank noticed
 #include <nccl.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -24,6 +26,7 @@
 #include "commpool/scope.h"
 #include "examples/support/device.h"
 #include "examples/support/nccl_check.h"
+#include "examples/support/notes.h"
 #include "examples/support/perceptron.h"
 #include "examples/support/worker.h"
 
@@ -48,6 +51,7 @@ struct Options {
   examples::Places places;
   std::string kill = "between";
   std::string folder;  // of a rank
+  std::string record;  // a file of the launcher's
   std::string look;    // when a process looks at its GPU's memory, and does nothing else
   int rank = -1;       // -1: the launcher
   int generation = 0;  // in which a rank begins
@@ -55,6 +59,8 @@ struct Options {
 
   int victim() const { return places.ranks - 1; }
 };
+
+std::string NoticedNote(int rank) { return "noticed." + std::to_string(rank); }
 
 Options Parse(int argc, char** argv) {
   Options options;
@@ -66,6 +72,7 @@ Options Parse(int argc, char** argv) {
     if (name == "--agent") options.places.agent = value;
     if (name == "--kill") options.kill = value;
     if (name == "--reserve") options.reserve_mib = std::stoi(value);
+    if (name == "--record") options.record = value;
     if (name == "--look") options.look = value;
     if (name == "--folder") options.folder = value;
     if (name == "--rank") options.rank = std::stoi(value);
@@ -89,13 +96,15 @@ void EndUnnoticed(int) {
 
 // The library's thread calls it. Where no collective runs the training loop looks before its next launch.
 void OnLostRank(int rank, int in_flight, void* context) {
+  const Options& own = *static_cast<const Options*>(context);
+  examples::Notes(own.folder).WriteTime(NoticedNote(own.rank));
   if (in_flight == 0) {
     alarm(kSecondsToNotice);
     return;
   }
   const std::string why =
       "rank " + std::to_string(rank) + " is lost inside a collective: only the end of this process ends it";
-  EndInsideACollective(*static_cast<const int*>(context), why.c_str());
+  EndInsideACollective(own.rank, why.c_str());
 }
 
 int FreeMemory() {
@@ -110,6 +119,7 @@ class Worker {
  public:
   explicit Worker(const Options& options)
       : options_(options),
+        notes_(options.folder),
         gpu_(options.places.DeviceOf(options.rank)),
         samples_(examples::SamplesOfTheSine(options.rank, kSamplesOfARank)),
         model_(samples_, gpu_.stream),
@@ -144,16 +154,19 @@ class Worker {
     options.name = "gradients";
     options.deadline_ms = 20000;
     options.on_lost_rank = OnLostRank;
-    options.lost_rank_context = const_cast<int*>(&options_.rank);
+    options.lost_rank_context = const_cast<Options*>(&options_);
     pool_ = Pool::create(options).value();
     if (leads()) std::printf("%s\n", examples::DriverLine().c_str());
+    if (leads()) notes_.Write("driver", examples::DriverLine());
     // What the others have, a rank that joins has made already.
     if (generation_ == 0) pool_->reserve(MiB(static_cast<std::uint64_t>(options_.reserve_mib))).or_throw();
   }
 
   void DieWhere(const char* where, int step) const {
     const bool dies = options_.kill == where && options_.rank == options_.victim() && generation_ == 0;
-    if (dies && step == kStepOfTheLoss) std::raise(SIGKILL);
+    if (!dies || step != kStepOfTheLoss) return;
+    notes_.WriteTime("killed");
+    std::raise(SIGKILL);
   }
 
   void Step(int step) {
@@ -169,6 +182,8 @@ class Worker {
       std::printf("step %3d  loss %.5f  %d ranks\n", step, loss, static_cast<int>(members_.size()));
     }
     if (step == 0) first_loss_ = loss;
+    if (leads() && step == 0) notes_.Write("loss.first", loss);
+    if (leads() && step == kStepOfTheLoss - 1) notes_.Write("loss.before", loss);
     loss_ = loss;
     DieWhere("between", step);
   }
@@ -176,6 +191,7 @@ class Worker {
   // In this order: NCCL gives the memory of windows back as long as their communicator is alive.
   void GoOn() {
     alarm(0);
+    notes_.WriteTime(NoticedNote(options_.rank));
     pool_->abandon(comm_).or_throw();
     examples::Check(ncclCommAbort(comm_));
     const int lost = examples::CallTheRoll(options_.folder, generation_, members_, options_.rank);
@@ -220,9 +236,12 @@ class Worker {
     examples::Check(ncclCommDestroy(comm_));
     std::printf("rank %d: %d MiB free before, %d MiB after, %d MiB held by NCCL\n", options_.rank, free_before,
                 FreeMemory(), static_cast<int>(held >> 20));
+    notes_.Write("held." + std::to_string(options_.rank), static_cast<double>(held >> 20));
+    if (leads()) notes_.Write("loss.after", loss_);
   }
 
   const Options options_;
+  const examples::Notes notes_;
   examples::Device gpu_;
   const std::vector<examples::Sample> samples_;
   examples::Perceptron model_;
@@ -244,23 +263,53 @@ pid_t Start(const Options& options, int rank, int generation) {
 
 int Look(const Options& options) {
   const examples::Device gpu(options.places.DeviceOf(options.rank));
-  std::printf("GPU of rank %d: %d MiB free %s\n", options.rank, FreeMemory(), options.look.c_str());
+  const int free = FreeMemory();
+  std::printf("GPU of rank %d: %d MiB free %s\n", options.rank, free, options.look.c_str());
+  examples::Notes(options.folder).Write("free." + options.look + "." + std::to_string(options.rank), free);
   return 0;
 }
 
 // What is free while no rank is there: in a process of its own, for the launcher uses no GPU.
 void LookAtMemory(const Options& options, const std::string& when) {
   for (int rank = 0; rank < options.places.ranks; ++rank) {
-    examples::AwaitRank(
-        examples::StartRank(options.places, rank,
-                            {"--ranks", std::to_string(options.places.ranks), "--hosts",
-                             std::to_string(options.places.hosts), "--rank", std::to_string(rank), "--look", when}));
+    examples::AwaitRank(examples::StartRank(
+        options.places, rank,
+        {"--ranks", std::to_string(options.places.ranks), "--hosts", std::to_string(options.places.hosts), "--rank",
+         std::to_string(rank), "--folder", options.folder, "--look", when}));
   }
 }
 
 // Also as a shell between hands it on.
 bool WasKilled(int state) {
   return WIFSIGNALED(state) ? WTERMSIG(state) == SIGKILL : WEXITSTATUS(state) == 128 + SIGKILL;
+}
+
+// How long after the kill; null where the rank did not live to tell.
+std::string Noticed(const examples::Notes& notes, const std::string& note) {
+  const std::optional<std::string> killed = notes.Read("killed");
+  const std::optional<std::string> noticed = notes.Read(note);
+  return killed && noticed ? std::to_string(std::stod(*noticed) - std::stod(*killed)) : "null";
+}
+
+// One line, behind those that the file has.
+void Record(const Options& options, bool as_expected) {
+  const examples::Notes notes(options.folder);
+  std::string ranks;
+  for (int rank = 0; rank < options.places.ranks; ++rank) {
+    const std::string number = std::to_string(rank);
+    ranks += (ranks.empty() ? "" : ",") + std::string("{\"rank\":") + number +
+             ",\"free_mib_before\":" + notes.Number("free.before." + number) +
+             ",\"free_mib_after\":" + notes.Number("free.after." + number) +
+             ",\"held_by_nccl_mib\":" + notes.Number("held." + number) +
+             ",\"noticed_after_ms\":" + Noticed(notes, NoticedNote(rank)) + "}";
+  }
+  std::ofstream file(options.record, std::ios::app);
+  file << "{\"command\":\"survive_a_loss\",\"driver\":\"" << notes.Read("driver").value_or("") << "\",\"kill\":\""
+       << options.kill << "\",\"hosts\":" << options.places.hosts << ",\"ranks\":" << options.places.ranks
+       << ",\"reserve_mib\":" << options.reserve_mib << ",\"loss\":{\"first\":" << notes.Number("loss.first")
+       << ",\"before\":" << notes.Number("loss.before") << ",\"after\":" << notes.Number("loss.after")
+       << "},\"each_rank\":[" << ranks << "],\"as_expected\":" << (as_expected ? "true" : "false") << "}\n";
+  if (!file.flush()) throw std::runtime_error("cannot write " + options.record);
 }
 
 int Launch(Options options) {
@@ -281,8 +330,9 @@ int Launch(Options options) {
     const int state = examples::AwaitRank(rank);
     as_expected = as_expected && WIFEXITED(state) && WEXITSTATUS(state) == status;
   }
-  std::filesystem::remove_all(folder);
   LookAtMemory(options, "after");
+  if (!options.record.empty()) Record(options, as_expected);
+  std::filesystem::remove_all(folder);
   std::printf("%s\n", as_expected ? "every rank ended as it should" : "a rank ended as it should not");
   return as_expected ? 0 : 1;
 }

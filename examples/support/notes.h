@@ -1,0 +1,35 @@
+// What ranks that may die tell their launcher: short notes in a folder that all of them see, each written once.
+//
+// Any thread of any rank writes; the launcher reads when they have ended.
+#ifndef COMMPOOL_EXAMPLES_SUPPORT_NOTES_H_
+#define COMMPOOL_EXAMPLES_SUPPORT_NOTES_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace examples {
+
+class Notes {
+ public:
+  explicit Notes(std::string folder) : folder_(std::move(folder)) {}
+
+  // The first note of a name stays. Without a folder nothing is written.
+  void Write(const std::string& name, const std::string& text) const;
+  void Write(const std::string& name, double number) const;
+  // By this machine's clock: on several hosts times differ by what their clocks do.
+  void WriteTime(const std::string& name) const;
+
+  std::optional<std::string> Read(const std::string& name) const;
+  // As JSON: the note's number, or null where there is none.
+  std::string Number(const std::string& name) const;
+
+ private:
+  std::string PathOf(const std::string& name) const { return folder_ + "/note." + name; }
+
+  const std::string folder_;
+};
+
+}  // namespace examples
+
+#endif  // COMMPOOL_EXAMPLES_SUPPORT_NOTES_H_
