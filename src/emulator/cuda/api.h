@@ -6,7 +6,7 @@
 #pragma GCC visibility push(default)
 #include <cuda.h>
 
-#include "src/emulator/extension.h"
+#include "src/emulator/runtime_extension.h"
 #pragma GCC visibility pop
 
 #include <mutex>
@@ -79,8 +79,8 @@ inline CUresult FindStream(Machine& machine, CUstream handle, CUstream_st** stre
 
 constexpr int kDriverVersion = 13000;
 
-// A function of cuda.h by name; a stub that aborts with the name where the emulator has none; null where the name is
-// not the driver's or came after `version`.
+// A function of cuda.h by name; null where the emulator has none, the name is not the driver's, or it came after
+// `version`.
 void* FindFunction(const char* name, int version);
 
 }  // namespace commpool::internal::emulator

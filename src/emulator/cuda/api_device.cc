@@ -3,44 +3,13 @@
 #include <cstring>
 
 #include "src/emulator/cuda/api.h"
+#include "src/emulator/cuda/device_attributes.h"
 
 using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
 
 bool IsDevice(const Machine& machine, int device) { return device >= 0 && device < machine.description.devices(); }
-
-int AttributeOf(const Machine& machine, CUdevice_attribute attribute, int device) {
-  const Description& description = machine.description;
-  const auto is = [&](const char* key, const char* value) { return std::string(description.Value(key)) == value; };
-  switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-      return 9;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      return 132;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      return device + 1;
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
-      return device * description.numa_nodes() / description.devices();
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
-    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
-      return is("fabric", "no") ? 0 : 1;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-      return is("rdma", "yes") ? 1 : 0;
-    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-      return is("multicast", "yes") ? 1 : 0;
-    default:
-      return 0;
-  }
-}
 
 struct ErrorName {
   CUresult result;
@@ -160,7 +129,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   return Call("cuDeviceGetAttribute", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (value == nullptr || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
     if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
-    *value = AttributeOf(machine, attribute, device);
+    *value = AttributeOf(machine.description, attribute, device);
     return CUDA_SUCCESS;
   });
 }

@@ -1,10 +1,5 @@
-// cuGetProcAddress, and stubs for functions that the emulator lacks: a stub aborts and names its function.
-#include <array>
-#include <cstdio>
-#include <cstdlib>
+// cuGetProcAddress.
 #include <cstring>
-#include <iterator>
-#include <utility>
 
 #include "src/emulator/cuda/api.h"
 
@@ -24,39 +19,13 @@ const EntryPoint kEntryPoints[] = {
 #undef COMMPOOL_EMULATED
 };
 
-constexpr const char* kMissingNames[] = {
-#define COMMPOOL_MISSING(name) #name,
-#include "src/emulator/cuda/missing_functions.inc"
-#undef COMMPOOL_MISSING
-};
-
-// One stub for each missing function, so that each knows its name.
-template <size_t Index>
-void Missing() {
-  std::fprintf(stderr, "commpool emulator: %s is not implemented\n", kMissingNames[Index]);
-  std::abort();
-}
-
-template <size_t... Indexes>
-constexpr std::array<void (*)(), sizeof...(Indexes)> MakeStubs(std::index_sequence<Indexes...>) {
-  return {&Missing<Indexes>...};
-}
-
-void* StubFor(const char* name) {
-  static constexpr auto stubs = MakeStubs(std::make_index_sequence<std::size(kMissingNames)>());
-  for (size_t index = 0; index < stubs.size(); ++index) {
-    if (std::strcmp(kMissingNames[index], name) == 0) return reinterpret_cast<void*>(stubs[index]);
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 void* FindFunction(const char* name, int version) {
   for (const EntryPoint& entry : kEntryPoints) {
     if (std::strcmp(entry.name, name) == 0) return entry.version <= version ? entry.function : nullptr;
   }
-  return StubFor(name);
+  return nullptr;
 }
 
 }  // namespace commpool::internal::emulator

@@ -1,6 +1,7 @@
 // The emulator's own functions: src/emulator/extension.h. What pools announce is in api_announcements.cc.
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,6 +65,12 @@ auto Locked(Body body) {
 
 CUresult commpoolEmulatorLaunch(CUstream handle, const commpoolEmulatorAccess* access, commpoolEmulatorKernel kernel,
                                 void* context) {
+  return commpoolEmulatorLaunchKept(handle, access, kernel, context, [](void*) {});
+}
+
+CUresult commpoolEmulatorLaunchKept(CUstream handle, const commpoolEmulatorAccess* access,
+                                    commpoolEmulatorKernel kernel, void* context, void (*end)(void*)) {
+  const std::shared_ptr<void> kept(context, end);
   return Call("commpoolEmulatorLaunch", Needs::kCurrentContext, [&](Machine& machine, auto&) {
     if (access == nullptr || kernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
     CUstream_st* stream = nullptr;
@@ -71,8 +78,8 @@ CUresult commpoolEmulatorLaunch(CUstream handle, const commpoolEmulatorAccess* a
     const CUresult result = Declare(machine, handle, *access, &stream, &operation);
     if (result != CUDA_SUCCESS) return result;
     operation->pace = Operation::Pace::kMayBlock;
-    operation->run = [=](const Pointers& reads, const Pointers& writes) {
-      kernel(context, reads.data(), writes.data());
+    operation->run = [kernel, kept](const Pointers& reads, const Pointers& writes) {
+      kernel(kept.get(), reads.data(), writes.data());
     };
     return machine.Submit(stream, std::move(operation));
   });

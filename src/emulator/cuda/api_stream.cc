@@ -122,6 +122,25 @@ CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
   });
 }
 
+CUresult cuStreamGetPriority(CUstream handle, int* priority) {
+  return Call("cuStreamGetPriority", NeedsOf(handle), [&](Machine& machine, auto&) {
+    const CUstream_st* const stream =
+        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *priority = stream->priority;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return Call("cuCtxGetStreamPriorityRange", Needs::kCurrentContext, [&](Machine&, auto&) {
+    if (least != nullptr) *least = 0;
+    if (greatest != nullptr) *greatest = kHighestPriority;
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* context) {
   return Call("cuLaunchHostFunc", NeedsOf(handle), [&](Machine& machine, auto&) {
     CUstream_st* stream = nullptr;

@@ -109,14 +109,14 @@ std::string Describe(const StackFrame& frame) {
   return frame.symbol.empty() ? place : Demangled(frame.symbol) + " (" + place + ")";
 }
 
-// Of the emulated NCCL and of commpool's library only the function that the program called: a program is mended in its
-// own functions.
+// Of the emulated NCCL and runtime and of commpool's library only the function that the program called: a program is
+// mended in its own functions.
 bool IsInsideLibrary(const StackFrame& frame) {
   const std::string_view file = frame.module.dli_fname == nullptr ? "" : frame.module.dli_fname;
   const auto inside = [&](std::string_view library, std::string_view interface) {
     return file.find(library) != file.npos && !frame.symbol.starts_with(interface);
   };
-  return inside("libnccl.so", "nccl") || inside("libcommpool.so", "commpool_");
+  return inside("libnccl.so", "nccl") || inside("libcudart.so", "cuda") || inside("libcommpool.so", "commpool_");
 }
 
 }  // namespace

@@ -114,6 +114,18 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nran
 }
 COMMPOOL_NCCL_PROFILED(ncclCommInitRankConfig);
 
+// Several ids spread the connections of thousands of ranks; here the first one serves all.
+COMMPOOL_NCCL_API ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                                        ncclUniqueId* commIds, ncclConfig_t* config) {
+  if (const ncclResult_t injected = EnterCall("ncclCommInitRankScalable"); injected != ncclSuccess) return injected;
+  Blocking blocking = Blocking::kYes;
+  ncclResult_t result = ReadConfig(config, blocking, &blocking);
+  if (result == ncclSuccess && (nId < 1 || nId > nranks || commIds == nullptr)) result = ncclInvalidArgument;
+  if (result != ncclSuccess) return Group::OfThisThread().Note(result);
+  return InitRank("ncclCommInitRankScalable", newcomm, nranks, commIds[0], myrank, CurrentDevice(), blocking);
+}
+COMMPOOL_NCCL_PROFILED(ncclCommInitRankScalable);
+
 COMMPOOL_NCCL_API ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
   if (const ncclResult_t injected = EnterCall("ncclCommInitAll"); injected != ncclSuccess) return injected;
   return OrSystemError([&] { return InitAll(comm, ndev, devlist); });

@@ -47,3 +47,12 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWin
   return call->DeregisterWindow(win);
 }
 COMMPOOL_NCCL_PROFILED(ncclCommWindowDeregister);
+
+// Since 2.29: newer than the headers that the build asks for.
+COMMPOOL_NCCL_API ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** pointer) {
+  const Call call("ncclWinGetUserPtr", comm);
+  if (call.result() != ncclSuccess) return call.result();
+  if (win == nullptr || pointer == nullptr) return ncclInvalidArgument;
+  return call->FindWindow(win, pointer);
+}
+COMMPOOL_NCCL_PROFILED(ncclWinGetUserPtr);

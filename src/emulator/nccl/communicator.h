@@ -91,6 +91,8 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   ncclResult_t DeregisterLocal(void* handle);
   ncclResult_t RegisterWindow(void* buffer, size_t bytes, int flags, ncclWindow_t* window);
   ncclResult_t DeregisterWindow(ncclWindow_t window);
+  // The buffer that the window was registered with.
+  ncclResult_t FindWindow(ncclWindow_t window, void** buffer);
 
   // Collective over this communicator: this rank's place in a new one, and the id that its members join by. No ranks
   // for a rank that has no colour.

@@ -129,6 +129,13 @@ ncclResult_t Group::End() {
   return AsyncWork::Run(std::move(users), [tasks = std::move(tasks)] { return RunAll(tasks); });
 }
 
+void Group::Drop() {
+  if (!open() || --depth_ > 0) return;
+  error_ = ncclSuccess;
+  transfers_.clear();
+  tasks_ = {};
+}
+
 ncclResult_t Group::RunAll(const Tasks& tasks) {
   std::vector<Work> works;
   for (const Task& task : tasks.initializations) works.push_back(task.work);

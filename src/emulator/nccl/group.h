@@ -22,6 +22,8 @@ class Group {
   void Start() { ++depth_; }
   // The first error of the group: then nothing of it ran, or what ran is as each call left it.
   ncclResult_t End();
+  // Ends without running anything.
+  void Drop();
 
   // Runs `work` now, or at the end of the group. Initialisations run side by side, then calls that wait for other
   // ranks (those of different communicators side by side), then launches in order. In the background, with

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "src/emulator/nccl/short_floats.h"
+#include "src/emulator/short_floats.h"
 
 namespace commpool::internal::emulated_nccl {
 

@@ -244,6 +244,14 @@ ncclResult_t EmulatedCommunicator::DeregisterWindow(ncclWindow_t window) {
   return ncclSuccess;
 }
 
+ncclResult_t EmulatedCommunicator::FindWindow(ncclWindow_t window, void** buffer) {
+  const std::lock_guard lock(registering_);
+  const auto* found = reinterpret_cast<const EmulatedWindow*>(window);
+  if (!windows_.Holds(found)) return ncclInvalidArgument;
+  *buffer = reinterpret_cast<void*>(found->buffer);
+  return ncclSuccess;
+}
+
 // NCCL 2.28.9 on H200s: what was a window when its communicator was aborted never comes back, though its owner unmaps
 // and releases it.
 void EmulatedCommunicator::KeepMemoryOfWindows() const {

@@ -57,16 +57,23 @@ TEST_F(EntryPoints, RefuseNullArguments) {
   EXPECT_EQ(ask("cuMemAlloc", &function, 13000, 0, nullptr), CUDA_SUCCESS) << "who does not ask why gets no answer";
 }
 
-TEST_F(EntryPoints, OfWhatIsNotEmulatedAbortWithTheirName) {
+TEST_F(EntryPoints, OfWhatIsNotEmulatedAreNotFound) {
+  for (const char* name : {"cuGraphUpload", "cuLogsRegisterCallback", "cuMemHostRegister"}) {
+    const Answer answer = Ask(name, 13000);
+    EXPECT_EQ(answer.result, CUDA_SUCCESS) << name;
+    EXPECT_EQ(answer.function, nullptr) << name << ": frameworks do without what a driver has not";
+    EXPECT_EQ(answer.found, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND) << name;
+  }
+}
+
+TEST_F(EntryPoints, OfWhatIsNotEmulatedAbortWithTheirNameWhenTheyAreLinked) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const Answer launch = Ask("cuGraphUpload", 10000);
-  const Answer capture = Ask("cuGraphClone", 10000);
-  ASSERT_NE(launch.function, nullptr) << "asking is harmless: frameworks ask for everything";
-  ASSERT_NE(capture.function, nullptr);
-  EXPECT_NE(launch.function, capture.function);
-  EXPECT_EQ(Ask("cuGraphUpload", 10000).function, launch.function);
-  EXPECT_DEATH(reinterpret_cast<void (*)()>(launch.function)(), "cuGraphUpload is not implemented");
-  EXPECT_DEATH(reinterpret_cast<void (*)()>(capture.function)(), "cuGraphClone is not implemented");
+  const auto upload = ExtensionFunction<void()>("cuGraphUpload");
+  const auto registration = ExtensionFunction<void()>("cuMemHostRegister_v2");
+  ASSERT_NE(upload, nullptr);
+  ASSERT_NE(registration, nullptr) << "under the name that cuda.h maps to";
+  EXPECT_DEATH(upload(), "cuGraphUpload is not implemented");
+  EXPECT_DEATH(registration(), "cuMemHostRegister is not implemented");
 }
 
 }  // namespace

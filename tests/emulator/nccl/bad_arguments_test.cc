@@ -159,8 +159,11 @@ TEST_F(Memory, OfAnotherAllocatorIsNotFreed) {
   EXPECT_NE(TakeReports().find("ncclMemFree of memory that ncclMemAlloc did not make"), std::string::npos);
 }
 
-TEST(MissingFunctionDeathTest, AbortsWithItsName) {
-  EXPECT_DEATH(Api().ncclGroupSimulateEnd(nullptr), "does not implement ncclGroupSimulateEnd");
+TEST(RefusedFunction, SaysWhyAndDropsItsGroup) {
+  EXPECT_EQ(Api().ncclGroupStart(), ncclSuccess);
+  EXPECT_EQ(Api().ncclGroupSimulateEnd(nullptr), ncclInvalidUsage);
+  EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find("does not estimate"), std::string::npos);
+  EXPECT_EQ(Api().ncclGroupEnd(), ncclInvalidUsage) << "no group is open any more";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Floating-point types of 8 and 16 bits, rounded to nearest even as the device rounds them. Values: any thread.
-#ifndef COMMPOOL_SRC_EMULATOR_NCCL_SHORT_FLOATS_H_
-#define COMMPOOL_SRC_EMULATOR_NCCL_SHORT_FLOATS_H_
+#ifndef COMMPOOL_SRC_EMULATOR_SHORT_FLOATS_H_
+#define COMMPOOL_SRC_EMULATOR_SHORT_FLOATS_H_
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace commpool::internal::emulated_nccl {
+namespace commpool::internal {
 
 // The upper half of a float, rounded to nearest even.
 struct Bfloat16 {
@@ -89,6 +89,6 @@ struct Float8 {
 using Float8E4M3 = Float8<3, 7, 0x7e>;
 using Float8E5M2 = Float8<2, 15, 0x7b>;
 
-}  // namespace commpool::internal::emulated_nccl
+}  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_EMULATOR_NCCL_SHORT_FLOATS_H_
+#endif  // COMMPOOL_SRC_EMULATOR_SHORT_FLOATS_H_

@@ -1,0 +1,31 @@
+// The functions that the emulator lacks, as exports: who links them and calls one ends with its name.
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#pragma GCC visibility pop
+
+#include <cstdio>
+#include <cstdlib>
+
+// The exported name is the one that cuda.h maps to, so a stub says it itself; under cuda.h's own it would need the
+// parameters.
+#define COMMPOOL_TEXT_OF(name) #name
+#define COMMPOOL_TEXT(name) COMMPOOL_TEXT_OF(name)
+
+namespace commpool::internal::emulator::missing {
+
+namespace {
+
+[[noreturn]] void End(const char* name) {
+  std::fprintf(stderr, "commpool emulator: %s is not implemented\n", name);
+  std::abort();
+}
+
+}  // namespace
+
+#define COMMPOOL_MISSING(name)                                                          \
+  [[gnu::visibility("default")]] [[noreturn]] void name() __asm__(COMMPOOL_TEXT(name)); \
+  void name() { End(#name); }
+#include "src/emulator/cuda/missing_functions.inc"
+#undef COMMPOOL_MISSING
+
+}  // namespace commpool::internal::emulator::missing
