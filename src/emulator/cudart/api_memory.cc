@@ -1,0 +1,148 @@
+// Memory, pools of it, pointers.
+#include <cstdint>
+
+#include "src/emulator/cudart/runtime.h"
+
+using namespace commpool::internal::emulated_cudart;  // NOLINT: this file is C on the outside
+
+namespace {
+
+CUdeviceptr Address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+constexpr const char* kNoManagedMemory = "memory that host and devices share by faults is not emulated";
+constexpr const char* kNoRegistration = "the emulator cannot pin memory that a program made; cudaHostAlloc makes some";
+constexpr const char* kNoSharing = "memory of cudaMalloc and events are not shared between processes";
+
+// 0 bytes are a success without memory, as in NVIDIA's runtime.
+template <typename Allocate>
+cudaError_t AllocateInto(void** pointer, size_t bytes, Allocate allocate) {
+  return InContext([&](const DriverFunctions& driver) {
+    if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *pointer = nullptr;
+    return bytes == 0 ? CUDA_SUCCESS : allocate(driver);
+  });
+}
+
+CUdeviceptr* AddressIn(void** pointer) { return reinterpret_cast<CUdeviceptr*>(pointer); }
+
+}  // namespace
+
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  return InContext([&](const DriverFunctions& driver) { return driver.cuMemGetInfo(free_bytes, total_bytes); });
+}
+
+cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  return AllocateInto(pointer, bytes,
+                      [&](const DriverFunctions& driver) { return driver.cuMemAlloc(AddressIn(pointer), bytes); });
+}
+
+cudaError_t cudaFree(void* pointer) {
+  return InContext([&](const DriverFunctions& driver) { return driver.cuMemFree(Address(pointer)); });
+}
+
+cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
+  return AllocateInto(pointer, bytes,
+                      [&](const DriverFunctions& driver) { return driver.cuMemAllocHost(pointer, bytes); });
+}
+
+// Every pinned allocation is mapped and portable here.
+cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
+  constexpr unsigned kKnown = cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
+  return (flags & ~kKnown) != 0 ? Keep(cudaErrorInvalidValue) : cudaMallocHost(pointer, bytes);
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+  return InContext(
+      [&](const DriverFunctions& driver) { return pointer == nullptr ? CUDA_SUCCESS : driver.cuMemFreeHost(pointer); });
+}
+
+cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
+  return AllocateInto(pointer, bytes, [&](const DriverFunctions& driver) {
+    return driver.cuMemAllocAsync(AddressIn(pointer), bytes, stream);
+  });
+}
+
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+  return InContext([&](const DriverFunctions& driver) {
+    return pointer == nullptr ? CUDA_SUCCESS : driver.cuMemFreeAsync(Address(pointer), stream);
+  });
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  return InDriver([&](const DriverFunctions& driver) { return driver.cuDeviceGetDefaultMemPool(pool, device); });
+}
+
+// The two APIs number the attributes of pools alike.
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return InDriver([&](const DriverFunctions& driver) {
+    return driver.cuMemPoolGetAttribute(pool, static_cast<CUmemPool_attribute>(attribute), value);
+  });
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return InDriver([&](const DriverFunctions& driver) {
+    return driver.cuMemPoolSetAttribute(pool, static_cast<CUmemPool_attribute>(attribute), value);
+  });
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* descriptions, size_t count) {
+  static_assert(sizeof(cudaMemAccessDesc) == sizeof(CUmemAccessDesc));
+  return InDriver([&](const DriverFunctions& driver) {
+    return driver.cuMemPoolSetAccess(pool, reinterpret_cast<const CUmemAccessDesc*>(descriptions), count);
+  });
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) {
+  return InDriver([&](const DriverFunctions& driver) { return driver.cuMemPoolTrimTo(pool, bytes); });
+}
+
+// Graphs hold no memory of their own here.
+cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType, void* value) {
+  return InDriver([&](const DriverFunctions& driver) {
+    CUdevice handle = 0;
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *static_cast<uint64_t*>(value) = 0;
+    return driver.cuDeviceGet(&handle, device);
+  });
+}
+
+cudaError_t cudaDeviceSetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute, void* value) {
+  const bool resets = attribute == cudaGraphMemAttrUsedMemHigh || attribute == cudaGraphMemAttrReservedMemHigh;
+  if (!resets || value == nullptr || *static_cast<uint64_t*>(value) != 0) return Keep(cudaErrorInvalidValue);
+  uint64_t none = 0;
+  return cudaDeviceGetGraphMemAttribute(device, attribute, &none);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  return InContext([&](const DriverFunctions& driver) {
+    if (attributes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *attributes = {};
+    unsigned type = 0;
+    if (driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Address(pointer)) != CUDA_SUCCESS) {
+      attributes->type = cudaMemoryTypeUnregistered;
+      attributes->device = -2;
+      attributes->hostPointer = const_cast<void*>(pointer);
+      return CUDA_SUCCESS;
+    }
+    const bool host = type == CU_MEMORYTYPE_HOST;
+    attributes->type = host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+    attributes->devicePointer = const_cast<void*>(pointer);
+    attributes->hostPointer = host ? const_cast<void*>(pointer) : nullptr;
+    return driver.cuPointerGetAttribute(&attributes->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, Address(pointer));
+  });
+}
+
+cudaError_t cudaMallocManaged(void**, size_t, unsigned int) { return Refuse("cudaMallocManaged", kNoManagedMemory); }
+cudaError_t cudaHostRegister(void*, size_t, unsigned int) { return Refuse("cudaHostRegister", kNoRegistration); }
+cudaError_t cudaHostUnregister(void*) { return Refuse("cudaHostUnregister", kNoRegistration); }
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*) { return Refuse("cudaIpcGetMemHandle", kNoSharing); }
+cudaError_t cudaIpcCloseMemHandle(void*) { return Refuse("cudaIpcCloseMemHandle", kNoSharing); }
+cudaError_t cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned int) {
+  return Refuse("cudaIpcOpenMemHandle", kNoSharing);
+}
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t*, cudaEvent_t) {
+  return Refuse("cudaIpcGetEventHandle", kNoSharing);
+}
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t*, cudaIpcEventHandle_t) {
+  return Refuse("cudaIpcOpenEventHandle", kNoSharing);
+}

@@ -1,0 +1,22 @@
+// The emulated CUDA driver as the emulated runtime sees it: found at run time, never linked. Any thread.
+#ifndef COMMPOOL_SRC_EMULATOR_CUDART_DRIVER_H_
+#define COMMPOOL_SRC_EMULATOR_CUDART_DRIVER_H_
+
+#include <cuda.h>
+
+#include "src/emulator/runtime_extension.h"
+
+namespace commpool::internal::emulated_cudart {
+
+struct DriverFunctions {
+#define COMMPOOL_DRIVER_FUNCTION(name) decltype(&::name) name = nullptr;
+#include "src/emulator/cudart/driver_functions.inc"
+#undef COMMPOOL_DRIVER_FUNCTION
+};
+
+// The driver of this process. Aborts with the reason where there is none, or where it is a real one.
+const DriverFunctions& Driver();
+
+}  // namespace commpool::internal::emulated_cudart
+
+#endif  // COMMPOOL_SRC_EMULATOR_CUDART_DRIVER_H_

@@ -1,0 +1,124 @@
+// Devices, contexts, errors and entry points of the emulated runtime.
+#include <algorithm>
+#include <string>
+#include <thread>
+
+#include "tests/emulator/cudart/runtime_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class RuntimeDevices : public RuntimeTest {};
+
+TEST(RuntimeImports, AreAllThere) {
+  int count = 0;
+#define COMMPOOL_TORCH_IMPORT(name) \
+  RuntimeSymbol(#name);             \
+  ++count;
+#include "tests/emulator/cudart/torch_imports.inc"
+#undef COMMPOOL_TORCH_IMPORT
+  EXPECT_EQ(count, 113);
+}
+
+TEST_F(RuntimeDevices, AreThoseOfTheMachine) {
+  int count = 0;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDeviceCount)(&count), cudaSuccess);
+  EXPECT_EQ(count, 4);
+  cudaDeviceProp properties;
+  ASSERT_EQ(COMMPOOL_RUNTIME(cudaGetDeviceProperties)(&properties, 1), cudaSuccess);
+  EXPECT_EQ(properties.major, 9);
+  EXPECT_EQ(properties.multiProcessorCount, 132);
+  EXPECT_EQ(properties.warpSize, 32);
+  EXPECT_EQ(properties.maxThreadsPerMultiProcessor, 2048);
+  EXPECT_EQ(properties.sharedMemPerBlockOptin, 232448u);
+  EXPECT_EQ(properties.totalGlobalMem, size_t{141} << 30);
+  EXPECT_EQ(properties.pciBusID, 2);
+  int value = 0;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceGetAttribute)(&value, cudaDevAttrMaxThreadsPerBlock, 3), cudaSuccess);
+  EXPECT_EQ(value, 1024);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDeviceProperties)(&properties, 4), cudaErrorInvalidDevice);
+}
+
+TEST_F(RuntimeDevices, HaveNoContextBeforeTheyAreUsed) {
+  const auto active = [](int device) {
+    unsigned flags = 0;
+    int value = 0;
+    EXPECT_EQ(COMMPOOL_DRIVER_CALL(cuDevicePrimaryCtxGetState)(device, &flags, &value), CUDA_SUCCESS);
+    return value;
+  };
+  cudaDeviceProp properties;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDeviceProperties)(&properties, 3), cudaSuccess);
+  EXPECT_EQ(active(3), 0);
+  std::thread([&] {
+    int device = -1;
+    EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
+    EXPECT_EQ(device, 0) << "every thread begins with the first";
+    EXPECT_EQ(COMMPOOL_RUNTIME(cudaSetDevice)(3), cudaSuccess);
+    EXPECT_EQ(active(3), 1);
+    EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
+    EXPECT_EQ(device, 3);
+  }).join();
+  EXPECT_EQ(active(3), 1) << "contexts outlive the thread that made them";
+  int device = -1;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
+  EXPECT_EQ(device, 0);
+}
+
+TEST_F(RuntimeDevices, FollowTheDriversCurrentContext) {
+  CUcontext context = nullptr;
+  ASSERT_EQ(COMMPOOL_DRIVER_CALL(cuDevicePrimaryCtxRetain)(&context, 2), CUDA_SUCCESS);
+  ASSERT_EQ(COMMPOOL_DRIVER_CALL(cuCtxSetCurrent)(context), CUDA_SUCCESS);
+  int device = -1;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
+  EXPECT_EQ(device, 2);
+  void* memory = Allocate();
+  cudaPointerAttributes attributes;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaPointerGetAttributes)(&attributes, memory), cudaSuccess);
+  EXPECT_EQ(attributes.device, 2);
+  EXPECT_EQ(COMMPOOL_DRIVER_CALL(cuDevicePrimaryCtxRelease)(2), CUDA_SUCCESS);
+}
+
+TEST_F(RuntimeDevices, ReachTheirPeers) {
+  int can = 0;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceCanAccessPeer)(&can, 0, 1), cudaSuccess);
+  EXPECT_EQ(can, 1);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceEnablePeerAccess)(1, 0), cudaSuccess);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceEnablePeerAccess)(1, 0), cudaErrorPeerAccessAlreadyEnabled);
+}
+
+TEST_F(RuntimeDevices, KeepTheLastErrorUntilItIsAskedFor) {
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaSetDevice)(99), cudaErrorInvalidDevice);
+  int device = -1;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetDevice)(&device), cudaSuccess);
+  EXPECT_EQ(device, 0);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaPeekAtLastError)(), cudaErrorInvalidDevice) << "a success does not end it";
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetLastError)(), cudaErrorInvalidDevice);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetLastError)(), cudaSuccess);
+  std::thread([] { EXPECT_EQ(COMMPOOL_RUNTIME(cudaPeekAtLastError)(), cudaSuccess) << "of a thread"; }).join();
+  EXPECT_STREQ(COMMPOOL_RUNTIME(cudaGetErrorString)(cudaErrorInvalidDevice), "invalid device ordinal");
+  EXPECT_STREQ(COMMPOOL_RUNTIME(cudaGetErrorName)(cudaErrorMemoryAllocation), "cudaErrorMemoryAllocation");
+  EXPECT_STREQ(COMMPOOL_RUNTIME(cudaGetErrorString)(static_cast<cudaError_t>(12345)), "unrecognized error code");
+}
+
+TEST_F(RuntimeDevices, GiveTheDriversFunctions) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const auto ask = COMMPOOL_RUNTIME(cudaGetDriverEntryPointByVersion);
+  EXPECT_EQ(ask("cuMemCreate", &function, 13020, cudaEnableDefault, &found), cudaSuccess);
+  EXPECT_EQ(function, DriverSymbol("cuMemCreate")) << "a newer program gets what this driver has";
+  EXPECT_EQ(found, cudaDriverEntryPointSuccess);
+  EXPECT_EQ(ask("cuLogsRegisterCallback", &function, 13000, cudaEnableDefault, &found), cudaSuccess);
+  EXPECT_EQ(function, nullptr) << "what the emulator lacks is not found";
+  EXPECT_EQ(found, cudaDriverEntryPointSymbolNotFound);
+}
+
+TEST_F(RuntimeDevices, RefuseWhatIsNotEmulated) {
+  void* memory = nullptr;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaMallocManaged)(&memory, 1, cudaMemAttachGlobal), cudaErrorNotSupported);
+  cudaIpcMemHandle_t handle;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaIpcGetMemHandle)(&handle, Allocate()), cudaErrorNotSupported);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetLastError)(), cudaErrorNotSupported);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing

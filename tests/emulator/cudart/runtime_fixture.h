@@ -1,0 +1,49 @@
+// The emulated CUDA runtime in a test: opened by its file, as nothing links it, over the emulated driver.
+#ifndef COMMPOOL_TESTS_EMULATOR_CUDART_RUNTIME_FIXTURE_H_
+#define COMMPOOL_TESTS_EMULATOR_CUDART_RUNTIME_FIXTURE_H_
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace commpool::internal::testing {
+
+// A symbol of the emulated runtime, or of the driver that it stands on; null where there is none.
+void* RuntimeSymbol(const char* name);
+void* DriverSymbol(const char* name);
+
+// What the emulator has reported since the last time; the text of all lines.
+std::string TakeReports();
+
+class RuntimeTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kBytes = 4096;
+
+  RuntimeTest();
+  ~RuntimeTest() override;
+
+  // Device memory of kBytes; freed at the end.
+  void* Allocate();
+  // A stream that no other waits for; destroyed at the end.
+  cudaStream_t MakeStream();
+  std::vector<char> Download(const void* device);
+
+ private:
+  std::vector<void*> memory_;
+  std::vector<cudaStream_t> streams_;
+};
+
+}  // namespace commpool::internal::testing
+
+// Calls a function of the runtime, or of its driver, by name.
+#define COMMPOOL_RUNTIME(name) \
+  (reinterpret_cast<decltype(&::name)>(::commpool::internal::testing::RuntimeSymbol(#name)))
+#define COMMPOOL_TEXT_OF(name) #name
+#define COMMPOOL_TEXT(name) COMMPOOL_TEXT_OF(name)
+#define COMMPOOL_DRIVER_CALL(name) \
+  (reinterpret_cast<decltype(&::name)>(::commpool::internal::testing::DriverSymbol(COMMPOOL_TEXT(name))))
+
+#endif  // COMMPOOL_TESTS_EMULATOR_CUDART_RUNTIME_FIXTURE_H_
