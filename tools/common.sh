@@ -21,7 +21,9 @@ count_gpus() { { nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU' 
 # ---- Install trees (tools/install, tools/bundle) ----
 
 readonly cli=//tools/cli:commpool library=//src/c_api:libcommpool.so.0
-readonly emulated=(//src/emulator/cuda:libcuda.so.1 //src/emulator/nccl:libnccl.so.2)
+readonly emulated=(
+  //src/emulator/cuda:libcuda.so.1 //src/emulator/cudart:libcudart.so.13 //src/emulator/nccl:libnccl.so.2
+)
 
 # What an install tree holds, and targets of the caller's. Sets where Bazel has put them.
 build_for_installation() {
@@ -45,5 +47,6 @@ built() {
 # install_tree FOLDER [OPTION...]
 install_tree() {
   python3 tools/packaging/install_tree.py --prefix "$1" --source . --library "$(built "$library")" \
-    --cli "$(built "$cli")" --cuda "$(built "${emulated[0]}")" --nccl "$(built "${emulated[1]}")" "${@:2}"
+    --cli "$(built "$cli")" --cuda "$(built "${emulated[0]}")" --cudart "$(built "${emulated[1]}")" \
+    --nccl "$(built "${emulated[2]}")" "${@:2}"
 }

@@ -11,7 +11,7 @@ import tempfile
 import install_tree
 
 REPOSITORY = pathlib.Path.cwd()  # the root of Bazel's runfiles
-LIBRARY, CLI, CUDA, NCCL = (REPOSITORY / path for path in sys.argv[1:5])
+LIBRARY, CLI, CUDA, CUDART, NCCL = (REPOSITORY / path for path in sys.argv[1:6])
 WORK = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
 
 
@@ -19,7 +19,8 @@ WORK = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
 def prefix():
     folder = WORK / "prefix"
     install_tree.install(
-        argparse.Namespace(prefix=folder, source=REPOSITORY, library=LIBRARY, cli=CLI, cuda=CUDA, nccl=NCCL))
+        argparse.Namespace(prefix=folder, source=REPOSITORY, library=LIBRARY, cli=CLI, cuda=CUDA, cudart=CUDART,
+                           nccl=NCCL))
     return folder
 
 

@@ -218,10 +218,12 @@ class Emulate(unittest.TestCase):
     def test_a_program_opens_the_emulated_libraries_by_their_usual_names(self):
         script = ("import ctypes; version = ctypes.c_int(); count = ctypes.c_int(); "
                   "cuda = ctypes.CDLL('libcuda.so.1'); "
+                  "runtime = ctypes.CDLL('libcudart.so.13'); runtime.cudaSetDevice(2); "
                   "print(cuda.cuInit(0), cuda.cuDeviceGetCount(ctypes.byref(count)), count.value, "
-                  "ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(version)), version.value)")
+                  "ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(version)), version.value, "
+                  "runtime.cudaGetDevice(ctypes.byref(count)), count.value)")
         result = run("emulate", "--", "python3", "-c", script, COMMPOOL_EMULATOR="devices=3")
-        self.assertEqual((result.returncode, result.stdout), (0, "0 0 3 0 22809\n"), result.stderr)
+        self.assertEqual((result.returncode, result.stdout), (0, "0 0 3 0 22809 0 2\n"), result.stderr)
 
     def test_commpool_in_the_program_is_on_the_emulator_too(self):
         result = run("emulate", "--", _CLI, "info", "--json", COMMPOOL_DRIVER="cuda")

@@ -1,4 +1,5 @@
-// commpool emulate: runs a program that links or opens CUDA's driver and NCCL on the emulator in their place.
+// commpool emulate: runs a program that links or opens CUDA's driver or runtime, or NCCL, on the emulator in their
+// place.
 #include <unistd.h>
 
 #include <cerrno>
@@ -6,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "src/base/environment.h"
 #include "src/driver/emulator_files.h"
@@ -22,15 +24,32 @@ void Prepend(const char* variable, const std::string& text) {
   setenv(variable, (empty ? text : text + ":" + before).c_str(), 1);
 }
 
-// Preloaded, so that a program which knows a folder of its own for them (RPATH), or loads them by name later, takes
-// these two; on the library path for programs that it starts and that drop LD_PRELOAD.
-void PutInPlace(const internal::EmulatorFiles& files) {
-  const std::filesystem::path cuda = files.cuda;
-  const std::filesystem::path nccl = files.nccl;
-  const bool together = cuda.parent_path() == nccl.parent_path();
-  Prepend("LD_LIBRARY_PATH", cuda.parent_path().string() + (together ? "" : ":" + nccl.parent_path().string()));
-  Prepend("LD_PRELOAD", cuda.string() + ":" + nccl.string());
+// The runtime lies with the driver, or in a folder beside its own; commpool itself does not use it.
+std::filesystem::path RuntimeBeside(const std::filesystem::path& cuda) {
+  const std::filesystem::path folder = cuda.parent_path();
+  for (const auto& file : {folder / "libcudart.so.13", folder.parent_path() / "cudart" / "libcudart.so.13"}) {
+    std::error_code ignored;
+    if (std::filesystem::exists(file, ignored)) return file;
+  }
+  return {};
+}
+
+// Preloaded, so that a program which knows a folder of its own for them (RPATH, as PyTorch does), or loads them by name
+// later, takes these; on the library path for programs that it starts and that drop LD_PRELOAD.
+void PutInPlace(const std::filesystem::path& cuda, const std::filesystem::path& nccl) {
+  std::string folders;
+  std::string libraries;
+  for (const std::filesystem::path& library : {cuda, RuntimeBeside(cuda), nccl}) {
+    if (library.empty()) continue;
+    const std::string folder = library.parent_path().string();
+    const std::string separator = libraries.empty() ? "" : ":";
+    libraries += separator + library.string();
+    if ((folders + ":").find(folder + ":") == std::string::npos) folders += separator + folder;
+  }
+  Prepend("LD_LIBRARY_PATH", folders);
+  Prepend("LD_PRELOAD", libraries);
   setenv("COMMPOOL_DRIVER", "emulated", 1);
+  const bool together = cuda.parent_path() == nccl.parent_path();
   const std::filesystem::path folder = together ? cuda.parent_path() : cuda.parent_path().parent_path();
   setenv("COMMPOOL_EMULATOR_LIBRARIES", folder.c_str(), 1);
 }
@@ -46,7 +65,7 @@ int Run(std::vector<std::string> words) {
     std::cerr << "commpool emulate: " << files.status().message() << '\n';
     return kFailed;
   }
-  PutInPlace({std::filesystem::absolute(files->cuda), std::filesystem::absolute(files->nccl)});
+  PutInPlace(std::filesystem::absolute(files->cuda), std::filesystem::absolute(files->nccl));
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -60,9 +79,10 @@ int Run(std::vector<std::string> words) {
 void AddEmulate(Command app) {
   Command command = app.Add("emulate", "Run a program of yours on emulated GPUs: -- PROGRAM ARGUMENT...");
   command.Footer(
-      "The program uses CUDA's driver API and NCCL, linked or opened at run time; both are the emulator's for it and\n"
-      "for what it starts. libcudart is not emulated. COMMPOOL_EMULATOR=devices=8,memory=80GiB describes the machine;\n"
-      "COMMPOOL_EMULATOR=report=exit says at the end what was left behind. The exit code is the program's.\n"
+      "The program uses CUDA's driver, its runtime (libcudart.so.13) or NCCL, linked or opened at run time: they\n"
+      "are the emulator's for it and for what it starts. No kernels run but PyTorch's that fill, add and multiply.\n"
+      "COMMPOOL_EMULATOR=devices=8,memory=80GiB describes the machine; COMMPOOL_EMULATOR=report=exit says at the end\n"
+      "what was left behind. The exit code is the program's.\n"
       "Examples:\n"
       "  commpool emulate -- ./program --of=mine\n"
       "  mpirun -np 4 commpool emulate -- ./ranks");

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Lays out an install tree of what Bazel built; tools/install calls it.
 
-usage: install_tree.py --prefix DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --nccl FILE [--strict]
+usage: install_tree.py --prefix DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
+                       [--strict]
   --strict   fails where something would not load on the oldest supported system, or the library is too large
 """
 
@@ -77,8 +78,8 @@ def install_library(tree, source, version):
     return library, name
 
 
-def install_emulator(tree, cuda, nccl):
-    for source in (cuda, nccl):
+def install_emulator(tree, *libraries):
+    for source in libraries:
         name = portability.soname(source)
         tree.put_binary(source, f"lib/commpool/emulator/{name}")
         tree.link(f"lib/commpool/emulator/{name[:name.index('.so') + 3]}", name)
@@ -103,7 +104,7 @@ def install(options):
     version = read_version(header)
     library, name = install_library(tree, options.library, version)
     set_runpath(tree.put_binary(options.cli, "bin/commpool"), RUNPATH)
-    install_emulator(tree, options.cuda, options.nccl)
+    install_emulator(tree, options.cuda, options.cudart, options.nccl)
     install_sources(tree, options.source)
     values = {"VERSION": version, "MAJOR": version.split(".", maxsplit=1)[0], "LIBRARY": library, "SONAME": name}
     tree.fill_in(_HERE / "commpool.pc.in", "lib/pkgconfig/commpool.pc", values)
@@ -123,7 +124,7 @@ def problems(prefix, library):
 
 def main():
     parser = argparse.ArgumentParser()
-    for option in ("--prefix", "--source", "--library", "--cli", "--cuda", "--nccl"):
+    for option in ("--prefix", "--source", "--library", "--cli", "--cuda", "--cudart", "--nccl"):
         parser.add_argument(option, type=pathlib.Path, required=True)
     parser.add_argument("--strict", action="store_true")
     options = parser.parse_args()
