@@ -1,0 +1,160 @@
+"""PyTorch's unmodified wheel on the emulator: what it does without kernels, and with the few that are emulated."""
+
+import unittest
+
+import torch
+
+from on_emulator import EmulatorCase, calls, reports
+
+
+class Devices(EmulatorCase):
+    def test_are_those_of_the_machine(self):
+        self.assertTrue(torch.cuda.is_available())
+        self.assertEqual(torch.cuda.device_count(), 4)
+        properties = torch.cuda.get_device_properties(1)
+        self.assertEqual((properties.major, properties.minor, properties.multi_processor_count), (9, 0, 132))
+        self.assertEqual(properties.total_memory, 141 << 30)
+        self.assertEqual(torch.cuda.mem_get_info(3)[1], 141 << 30)
+        self.assertTrue(torch.cuda.can_device_access_peer(0, 1))
+        self.assertRaises(torch.AcceleratorError, torch.cuda.set_device, 9)
+
+
+class Memory(EmulatorCase):
+    def test_is_copied_both_ways(self):
+        content = torch.arange(1000, dtype=torch.float64)
+        on_device = content.cuda()
+        self.assertTrue(torch.equal(on_device.to("cuda:1").cpu(), content))
+        pinned = content.pin_memory()
+        self.assertTrue(pinned.is_pinned())
+        self.assertTrue(torch.equal(pinned.to("cuda", non_blocking=True).clone().cpu(), content))
+        self.assertEqual(on_device[7].item(), 7)
+
+    def test_is_filled(self):
+        self.assertEqual(torch.zeros(3, device="cuda").tolist(), [0, 0, 0])
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
+                      torch.uint8):
+            self.assertEqual(torch.full((3,), 7, dtype=dtype, device="cuda").tolist(), [7, 7, 7], dtype)
+        self.assertEqual(torch.ones(2, dtype=torch.bool, device="cuda").tolist(), [True, True])
+
+    def test_is_counted(self):
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_allocated()
+        tensor = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+        self.assertEqual(torch.cuda.memory_allocated() - before, 1 << 20)
+        blocks = [block for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
+        self.assertIn(tensor.data_ptr(), [block["address"] for block in blocks])
+        del tensor
+        freed = calls("cuMemFree")
+        torch.cuda.empty_cache()
+        self.assertGreater(calls("cuMemFree"), freed)
+
+    def test_that_there_is_not_is_torchs_own_error(self):
+        with self.assertRaises(torch.OutOfMemoryError) as caught:
+            torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+        self.assertIn("1024.00 GiB", str(caught.exception))
+
+    def test_of_a_pool_is_apart(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            inside = torch.empty(1 << 20, device="cuda")
+        outside = torch.empty(1 << 20, device="cuda")
+        ranges = [(segment["address"], segment["total_size"]) for segment in pool.snapshot()]
+        self.assertEqual([any(begin <= tensor.data_ptr() < begin + size for begin, size in ranges)
+                          for tensor in (inside, outside)], [True, False])
+
+
+class Streams(EmulatorCase):
+    def test_wait_for_each_other(self):
+        side = torch.cuda.Stream(priority=-1)
+        tensor = torch.zeros(1 << 16, device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            tensor.fill_(4)
+            event = side.record_event()
+        event.synchronize()
+        self.assertTrue(event.query())
+        self.assertEqual(tensor[-1].item(), 4)
+
+    def test_keep_memory_that_they_record(self):
+        side = torch.cuda.Stream()
+        tensor = torch.zeros(1 << 16, device="cuda")
+        address = tensor.data_ptr()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            copy = tensor.clone()
+        tensor.record_stream(side)
+        del tensor
+        again = torch.zeros(1 << 16, device="cuda")
+        side.synchronize()
+        self.assertEqual(copy[0].item(), 0)
+        self.assertTrue(again.data_ptr() != address or side.query())
+
+    def test_that_do_not_wait_are_reported(self):
+        tensor = torch.zeros(1 << 16, device="cuda")
+        torch.cuda.synchronize()
+        for _ in range(2):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                tensor.fill_(1)
+        torch.cuda.synchronize()
+        self.assertTrue(any("race" in line for line in reports()))
+
+    def test_measure_virtual_time(self):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        tensor = torch.empty(1 << 24, device="cuda")
+        start.record()
+        tensor.zero_()
+        end.record()
+        end.synchronize()
+        self.assertGreater(start.elapsed_time(end), 0.02)  # 64 MiB at 2 TB/s
+
+
+class Graphs(EmulatorCase):
+    def test_repeat_copies_and_fills(self):
+        source = torch.full((8,), 3.0, device="cuda")
+        target = torch.zeros(8, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            target.copy_(source)
+            target.add_(1)
+        self.assertEqual(target.tolist(), [0] * 8, "nothing has run")
+        graph.replay()
+        self.assertEqual(target.tolist(), [4] * 8)
+        source.fill_(5)
+        graph.replay()
+        self.assertEqual(target.tolist(), [6] * 8)
+
+    def test_own_the_memory_that_they_captured(self):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            made = torch.ones(1000, device="cuda")
+        graph.replay()
+        self.assertEqual(made[999].item(), 1)
+
+
+class Kernels(EmulatorCase):
+    def test_do_simple_arithmetic(self):
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+            x = torch.tensor([1.0, 2, 3], dtype=dtype)
+            y = torch.tensor([4.0, 0.5, -2], dtype=dtype)
+            for formula in (lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a / b,
+                            lambda a, b: a * 3, lambda a, b: a / 4, lambda a, b: a + 1,
+                            lambda a, b: torch.add(a, b, alpha=0.5)):
+                self.assertTrue(torch.equal(formula(x.cuda(), y.cuda()).cpu(), formula(x, y)), (dtype, x, y))
+        self.assertEqual(torch.ones(2, device="cuda").to(torch.bfloat16).float().tolist(), [1, 1])
+
+    def test_run_backward(self):
+        x = torch.full((4,), 3.0, device="cuda", requires_grad=True)
+        y = torch.full((4,), 5.0, device="cuda", requires_grad=True)
+        for _ in range(2):
+            (x * y + x).backward(torch.ones(4, device="cuda"))
+        self.assertEqual(x.grad.tolist(), [12] * 4)
+        self.assertEqual(y.grad.tolist(), [6] * 4)
+
+    def test_that_are_not_known_are_named(self):
+        with self.assertRaisesRegex(torch.AcceleratorError, "no kernel image.*AbsFunctor<float>"):
+            torch.ones(2, device="cuda").abs()
+        self.assertEqual(torch.ones(2, device="cuda").tolist(), [1, 1], "the device goes on")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,32 @@
+"""What tests with the real PyTorch share: the emulator's reports, which fail the test that caused them."""
+
+import ctypes
+import unittest
+
+
+def _driver():
+    return ctypes.CDLL("libcuda.so.1")  # preloaded
+
+
+def reports():
+    """The broken rules that the emulator has reported since the last call, a line each."""
+    driver = _driver()
+    buffer = ctypes.create_string_buffer(1 << 20)
+    driver.commpoolEmulatorReports.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    driver.commpoolEmulatorReports(buffer, len(buffer))
+    driver.commpoolEmulatorClearReports()
+    return buffer.value.decode().splitlines()
+
+
+def calls(function):
+    """How often a function of the driver was called in this process."""
+    count = _driver().commpoolEmulatorCallCount
+    count.argtypes, count.restype = [ctypes.c_char_p], ctypes.c_uint64
+    return count(function.encode())
+
+
+class EmulatorCase(unittest.TestCase):
+    """A case that fails where the emulator reports what hardware would leave undefined."""
+
+    def tearDown(self):
+        self.assertEqual(reports(), [])

@@ -1,0 +1,34 @@
+"""Processes that are the ranks of one group, as torchrun starts them: a GPU each, which find each other by a file."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def run_ranks(program, world, *arguments, timeout=240):
+    """Runs `program RANK WORLD STORE ARGUMENT...` for each rank; a list of (exit code, output)."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = pathlib.Path(folder) / "store"
+        ranks = [subprocess.Popen([sys.executable, "-B", str(program), str(rank), str(world), str(store), *arguments],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                 for rank in range(world)]
+        try:
+            return [(rank.returncode, output) for rank, output in
+                    ((rank, rank.communicate(timeout=timeout)[0]) for rank in ranks)]
+        finally:
+            for rank in ranks:
+                rank.kill()
+
+
+def join(arguments):
+    """The beginning of such a program: the default group over NCCL. Returns rank, world and device."""
+    import torch
+    import torch.distributed as distributed
+
+    rank, world, store = int(arguments[1]), int(arguments[2]), arguments[3]
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    distributed.init_process_group("nccl", store=distributed.FileStore(store, world), rank=rank, world_size=world,
+                                   device_id=device)
+    return rank, world, device
