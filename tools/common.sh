@@ -25,7 +25,8 @@ readonly emulated=(
   //src/emulator/cuda:libcuda.so.1 //src/emulator/cudart:libcudart.so.13 //src/emulator/nccl:libnccl.so.2
 )
 
-# What an install tree holds, and targets of the caller's. Sets where Bazel has put them.
+# What an install tree holds, and targets of the caller's. Sets where Bazel has put them, and `tree_files`: the same as
+# options of the scripts in tools/packaging.
 build_for_installation() {
   local log
   log=$(mktemp)
@@ -36,6 +37,10 @@ build_for_installation() {
   fi
   rm -f "$log"
   outputs=$("${bazel[@]}" info -c opt bazel-bin 2>/dev/null)
+  tree_files=(
+    --source . --library "$(built "$library")" --cli "$(built "$cli")" --cuda "$(built "${emulated[0]}")"
+    --cudart "$(built "${emulated[1]}")" --nccl "$(built "${emulated[2]}")"
+  )
 }
 
 # built LABEL: its file.
@@ -46,7 +51,5 @@ built() {
 
 # install_tree FOLDER [OPTION...]
 install_tree() {
-  python3 tools/packaging/install_tree.py --prefix "$1" --source . --library "$(built "$library")" \
-    --cli "$(built "$cli")" --cuda "$(built "${emulated[0]}")" --cudart "$(built "${emulated[1]}")" \
-    --nccl "$(built "${emulated[2]}")" "${@:2}"
+  python3 tools/packaging/install_tree.py --prefix "$1" "${tree_files[@]}" "${@:2}"
 }

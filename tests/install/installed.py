@@ -15,12 +15,16 @@ LIBRARY, CLI, CUDA, CUDART, NCCL = (REPOSITORY / path for path in sys.argv[1:6])
 WORK = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
 
 
+def built(**options):
+    """What a tree is made of, with further options."""
+    return argparse.Namespace(source=REPOSITORY, library=LIBRARY, cli=CLI, cuda=CUDA, cudart=CUDART, nccl=NCCL,
+                              **options)
+
+
 @functools.lru_cache(maxsize=None)
 def prefix():
     folder = WORK / "prefix"
-    install_tree.install(
-        argparse.Namespace(prefix=folder, source=REPOSITORY, library=LIBRARY, cli=CLI, cuda=CUDA, cudart=CUDART,
-                           nccl=NCCL))
+    install_tree.install(built(prefix=folder))
     return folder
 
 

@@ -17,6 +17,7 @@ import portability
 
 RUNPATH = "$ORIGIN/../lib"
 _HERE = pathlib.Path(__file__).parent
+FILES = ("--source", "--library", "--cli", "--cuda", "--cudart", "--nccl")  # options: where it lies
 _MODES = {"program": 0o755, "data": 0o644}
 
 
@@ -42,6 +43,10 @@ def set_runpath(file, wanted):
 class Tree:
     def __init__(self, prefix):
         self.prefix = prefix
+
+    def file_of(self, name, version):
+        """The file of the library that programs load by a name."""
+        return f"{name[:name.index('.so')]}.so.{version}"
 
     def put(self, source, place, kind="data"):
         target = self.prefix / place
@@ -71,9 +76,9 @@ class Tree:
 def install_library(tree, source, version):
     """Returns its file's name, and the name that programs load it by."""
     name = portability.soname(source)
-    library = f"libcommpool.so.{version}"
+    library = tree.file_of(name, version)
     tree.put_binary(source, f"lib/{library}")
-    for link in (name, "libcommpool.so"):
+    for link in {name, "libcommpool.so"} - {library}:
         tree.link(f"lib/{link}", library)
     return library, name
 
@@ -97,9 +102,9 @@ def install_sources(tree, repository):
     tree.put(repository / "include/commpool/README.md", "share/doc/commpool/reference.md")
 
 
-def install(options):
-    """Returns what is wrong with the tree, a line each."""
-    tree = Tree(options.prefix)
+def install(options, kind=Tree):
+    """Lays the tree out in `options.prefix`; returns what is wrong with it, a line each."""
+    tree = kind(options.prefix)
     header = (options.source / "include/commpool/commpool.h").read_text(encoding="utf-8")
     version = read_version(header)
     library, name = install_library(tree, options.library, version)
@@ -124,7 +129,7 @@ def problems(prefix, library):
 
 def main():
     parser = argparse.ArgumentParser()
-    for option in ("--prefix", "--source", "--library", "--cli", "--cuda", "--cudart", "--nccl"):
+    for option in ("--prefix", *FILES):
         parser.add_argument(option, type=pathlib.Path, required=True)
     parser.add_argument("--strict", action="store_true")
     options = parser.parse_args()

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Compiles commpool.torch's binary for a version of torch, to load wherever that torch does; tools/wheel calls it.
+
+usage: torch_router.py --source REPOSITORY --torch DIR --older DIR --cuda DIR --output DIR [--check]
+  --torch   an unpacked wheel of torch: the folder that holds torch/include, torch/lib and torch/version.py
+  --older   the stand-ins for system libraries: see tools/bazel/portable
+  --cuda    CUDA's headers
+  --check   fails where the binary asks for what torch's own libraries do not, or does not load with them
+Prints VERSION=FILE.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import portability
+
+_SOURCE = "src/adapters/torch/router_all.cc"
+_NEWER = "tools/bazel/portable/newer_functions.c"
+_COMPILE = ["-O2", "-fPIC", "-fvisibility=hidden", "-fno-omit-frame-pointer"]
+_TORCHS_OWN = ("libc10.so", "libc10_cuda.so")
+
+
+def version(torch):
+    """"2.11", of the folder's torch/version.py."""
+    text = (torch / "torch/version.py").read_text(encoding="utf-8")
+    found = re.search(r"__version__ = '(\d+\.\d+)\.", text)
+    if not found:
+        raise ValueError(f"{torch}/torch/version.py tells no version")
+    return found.group(1)
+
+
+def _link(older):
+    """As portable.bzl: stand-ins first, and from the archive what libstdc++ got later. CUDA's runtime is torch's."""
+    files = [str(older / name) for name in ("libm.so.6", "libdl.so.2", "libpthread.so.0", "libc.so.6")]
+    return ["-Wl,--allow-shlib-undefined", "-Wl,--as-needed", str(older / "libstdc++.so.6"),
+            "-l:libstdc++.a", "-Wl,--exclude-libs,libstdc++.a", *files]
+
+
+def build(options):
+    """Compiles; returns the binary."""
+    output = options.output / f"libcommpool_torch_{version(options.torch)}.so"
+    source, torch = options.source, options.torch / "torch"
+    newer = output.with_suffix(".newer.o")
+    subprocess.run(["gcc", *_COMPILE, "-c", str(source / _NEWER), "-o", str(newer)], check=True)
+    headers = [torch / "include", torch / "include/torch/csrc/api/include", options.cuda]
+    command = ["g++", "-std=c++20", *_COMPILE, "-fvisibility-inlines-hidden", "-shared", f"-I{source}",
+               f"-I{source / 'include'}", *(f"-isystem{folder}" for folder in headers), str(source / _SOURCE),
+               str(newer), "-o", str(output), f"-L{torch / 'lib'}", "-lc10_cuda", "-lc10", *_link(options.older)]
+    subprocess.run(command, check=True)
+    subprocess.run(["strip", "--strip-unneeded", str(output)], check=True)
+    newer.unlink()
+    return output
+
+
+def _numbers(text):
+    return tuple(int(part) for part in text.split("."))
+
+
+def newer_than_torchs(binary, torch):
+    """A line for each version node of which the binary asks for more than torch's own libraries do."""
+    own = {}
+    for name in (*_TORCHS_OWN, "libtorch_cpu.so", "libtorch_python.so"):
+        file = torch / "torch/lib" / name
+        for node, newest in (portability.newest_versions(file) if file.exists() else {}).items():
+            own[node] = max(own.get(node, newest), newest, key=_numbers)
+    return portability.too_new(binary, {**portability.OLDEST, **own})
+
+
+def does_not_load(binary, torch):
+    """What the loader says of the binary where every symbol of it has to be there; empty where it loads."""
+    # CUDA's runtime is everybody's in a process with torch; 2 is RTLD_NOW.
+    program = f"import ctypes, sys; ctypes.CDLL({_cuda_runtime(torch)!r}, 256 | 2); ctypes.CDLL(sys.argv[1], mode=2)"
+    folders = [torch / "torch/lib", *sorted((torch / "nvidia").glob("*/lib"))]
+    path = ":".join([*map(str, folders), os.environ.get("LD_LIBRARY_PATH", "")])
+    result = subprocess.run([sys.executable, "-c", program, str(binary)], capture_output=True, text=True, check=False,
+                            env={**os.environ, "LD_LIBRARY_PATH": path})
+    return "" if result.returncode == 0 else result.stderr.strip().splitlines()[-1]
+
+
+def _cuda_runtime(torch):
+    return next(name for name in portability.needed(torch / "torch/lib/libc10_cuda.so") if "cudart" in name)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for option in ("--source", "--torch", "--older", "--cuda", "--output"):
+        parser.add_argument(option, type=pathlib.Path, required=True)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    binary = build(options)
+    if options.check:
+        refused = does_not_load(binary, options.torch)
+        found = newer_than_torchs(binary, options.torch) + portability.misplaced(binary)
+        found += [refused] if refused else []
+        if found:
+            sys.exit(f"the binary for torch {version(options.torch)}:\n" + "\n".join(found))
+    print(f"{version(options.torch)}={binary}")
+
+
+if __name__ == "__main__":
+    main()
