@@ -17,6 +17,7 @@ from .agreement import Agreement, RankMissing
 from .arrays import Array, empty
 from .backings import UserBacking
 from .blocks import Buffer, allocate, allocate_in_scope, block_of, free, record_stream, release_stream
+from .configuration import Configuration, Setting, config
 from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagreement, DriverError, Exhausted,
                      FailedPrecondition, InternalError, InvalidArgument, NotFound, NotSupported, OutOfMemory,
                      RemoteFailure)
@@ -35,11 +36,11 @@ if _fast_module:
 __version__ = f"{MAJOR}.{MINOR}.{PATCH}"
 
 __all__ = [
-    "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Counter", "DeadlineExceeded",
-    "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument",
+    "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Configuration", "Counter",
+    "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument",
     "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool",
-    "RankMissing", "RemoteFailure", "Segment", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
-    "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture", "driver_calls",
+    "RankMissing", "RemoteFailure", "Segment", "Setting", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
+    "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture", "config", "driver_calls",
     "driver_description", "empty", "free", "initialize", "library_version", "measure_driver", "nvls_eligible",
     "parse_size", "record_stream", "release_stream", "set_device_limit", "use_pool", "window_of"
 ]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ctypes
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Iterable, Literal, NamedTuple, Optional, Union
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Union
 
-from . import _abi, agreement, options, windows
+from . import _abi, agreement, configuration, options, windows
 from ._library import check, library
 from .backings import UserBacking
 from .blocks import Buffer, allocated
@@ -48,54 +48,54 @@ class Pool:
     __slots__ = ("handle", "name", "device", "backing", "mode", "_finalizer", "__weakref__")
 
     def __init__(self, name: str = "pool", *, device: Device = 0, symmetric_across: Communicator = None,
-                 reserve: Optional[Size] = None, backing: Union[options.BackingWord, UserBacking] = "vmm",
+                 reserve: Optional[Size] = None, backing: Union[None, options.BackingWord, UserBacking] = None,
                  location: options.LocationWord = "device", numa_node: Optional[int] = None,
-                 frees: options.FreesWord = "deferred", mode: options.ModeWord = "fixed",
-                 moves: options.MovesWord = "eager", peers: Union[Device, Iterable[Device]] = (),
+                 frees: options.FreesWord = "deferred", mode: Optional[options.ModeWord] = None,
+                 moves: Optional[options.MovesWord] = None, peers: Union[Device, Iterable[Device]] = (),
                  limit: Optional[Size] = None, alignment: Optional[Size] = None, segment: Optional[Size] = None,
                  granularity: Optional[Size] = None, release_threshold: Optional[Size] = None,
-                 deadline_ms: int = 60000, all_gather: Optional[agreement.Agreement] = None,
+                 deadline_ms: Optional[int] = None, all_gather: Optional[agreement.Agreement] = None,
                  on_lost_rank: Optional[Callable[[int, bool], None]] = None) -> None:
         """Makes the pool; no segment yet, unless `reserve` says how much.
+
+        What is None COMMPOOL_CONF may set; else it is the default of commpool_pool_options.
 
         Args:
           name: for messages and statistics.
           device: whose allocations it serves.
           symmetric_across: home communicator of a symmetric pool.
           reserve: free memory to make at once.
-          backing: "vmm" can do everything that NCCL asks for; "cuda" is cudaMalloc, "nccl" ncclMemAlloc.
+          backing: "vmm", the default, can do everything that NCCL asks for; "cuda" is cudaMalloc, "nccl" ncclMemAlloc.
           location: "host_numa" is memory of the host at one NUMA node, mapped to the device.
           numa_node: None is the one nearest to the device.
           frees: of a symmetric pool. "ordered": ranks free in lockstep, the program promises.
-          mode: "expandable" moves free pages to where a request needs them; never registered.
+          mode: "fixed", the default, or "expandable", which moves free pages to where a request needs them.
           moves: of an expandable pool; "under_pressure" moves only where there is no room to grow.
           peers: other devices of this process that may access the pool.
-          limit, alignment, segment, granularity, release_threshold: see commpool_pool_options; None is its default.
+          limit, alignment, segment, granularity, release_threshold: see commpool_pool_options.
           deadline_ms: of every wait for other ranks and for the device.
           all_gather: how the ranks agree where not over TCP.
           on_lost_rank: `on_lost_rank(rank, in_flight)` hears of a rank of home that is lost, on a thread of its own.
         """
         self.handle, self.name, self.device = 0, name, device_number(device)
-        self.backing: str = "user" if isinstance(backing, UserBacking) else backing
         c_options = options.default_pool_options()
         c_options.name, c_options.device = name.encode(), self.device
         c_options.symmetric_across = communicator_handle(symmetric_across, self.device)
-        self.mode: Literal["fixed", "expandable", "symmetric"] = "symmetric" if c_options.symmetric_across else mode
         options.set_backing(c_options, backing)
         c_options.location = options.number_of("location", location)
         c_options.numa_node = -1 if numa_node is None else numa_node
         c_options.frees = options.number_of("frees", frees)
-        c_options.mode = options.number_of("mode", mode)
-        c_options.moves = options.number_of("moves", moves)
+        options.set_words(c_options, mode=mode, moves=moves)
         options.set_peers(c_options, device_numbers(tuple(peers) if isinstance(peers, Iterable) else peers))
         options.set_sizes(c_options, limit=limit, alignment=alignment, segment=segment, granularity=granularity,
                           release_threshold=release_threshold)
-        c_options.deadline_ms = deadline_ms
+        options.set_deadline(c_options, deadline_ms)
         if all_gather is not None:
             c_options.all_gather = all_gather.as_c()
         if on_lost_rank is not None:
             c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
         self._create(c_options)
+        self._learn("symmetric" if c_options.symmetric_across else None)
         if reserve is not None:
             self._reserve_or_destroy(reserve)
 
@@ -105,6 +105,11 @@ class Pool:
         _kept.append((c_options.all_gather, c_options.on_lost_rank))
         self.handle = handle.value
         self._finalizer = weakref.finalize(self, library.commpool_pool_destroy, self.handle)
+
+    def _learn(self, mode: Optional[str] = None) -> None:
+        """COMMPOOL_CONF may have said what the program did not."""
+        words = {setting.key: setting.value for setting in self.config()}
+        self.backing, self.mode = words["backing"], mode or words["mode"]
 
     def _reserve_or_destroy(self, size: Size) -> None:
         try:
@@ -117,11 +122,12 @@ class Pool:
     def default(cls, device: Device = 0) -> Pool:
         """The pool that serves a device's allocations outside of every scope: the library's own, which stays."""
         pool = cls.__new__(cls)
-        pool.name, pool.device, pool.backing, pool.mode = "default", device_number(device), "vmm", "fixed"
+        pool.name, pool.device = "default", device_number(device)
         handle = ctypes.c_uint64()
         check(library.commpool_default_pool(pool.device, ctypes.byref(handle)))
         pool.handle = handle.value
         pool._finalizer = weakref.finalize(pool, int)
+        pool._learn()
         return pool
 
     # Space.
@@ -229,6 +235,10 @@ class Pool:
     def reset_peaks(self) -> None:
         """Starts the peaks anew at the current figures."""
         check(library.commpool_pool_reset_peaks(self.handle))
+
+    def config(self) -> configuration.Configuration:
+        """What is in force for this pool, and where it came from."""
+        return configuration.of(self.handle)
 
     def snapshot(self) -> Snapshot:
         """All segments and blocks. Other threads go on: it shows one moment."""

@@ -1,0 +1,59 @@
+"""What is in force and where it came from: defaults, COMMPOOL_CONF, code."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+from . import _abi
+from ._library import check, library
+from .figures import table
+
+
+class Setting(NamedTuple):
+    """An option of a pool: `pool` is empty for every pool; `source` is "default", "code", or what COMMPOOL_CONF says."""
+
+    pool: str
+    key: str
+    value: str
+    source: str
+
+
+class Configuration(tuple[Setting, ...]):
+    """Settings, which print as a table."""
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [(f"{setting.pool}.{setting.key}" if setting.pool else setting.key, setting.value, setting.source)
+                for setting in self]
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        first, second = (max((len(row[column]) for row in rows), default=0) + 2 for column in (0, 1))
+        return "\n".join(f"{key:{first}}{value:{second}}{source}" for key, value, source in rows)
+
+    def _repr_html_(self) -> str:
+        return table(("key", "value", "from"), self._rows())
+
+
+def of(pool: int) -> Configuration:
+    """Of the pool with a handle; 0: of pools to be made."""
+    capacity, count, entry = 0, ctypes.c_size_t(), ctypes.sizeof(_abi.CSetting)
+    while True:
+        settings = (_abi.CSetting * capacity)()
+        check(library.commpool_configuration(pool, settings, entry, capacity, ctypes.byref(count)))
+        if count.value <= capacity:
+            return Configuration(_setting(settings[place]) for place in range(count.value))
+        capacity = count.value
+
+
+def _setting(setting: _abi.CSetting) -> Setting:
+    return Setting(*(getattr(setting, field).decode("utf-8", "replace") for field in Setting._fields))
+
+
+def config() -> Configuration:
+    """Of pools to be made: what COMMPOOL_CONF says, and defaults. Opens no driver.
+
+    Raises:
+      InvalidArgument: COMMPOOL_CONF is wrong; with the keys that are known.
+    """
+    return of(0)
