@@ -37,10 +37,11 @@ __version__ = f"{MAJOR}.{MINOR}.{PATCH}"
 
 __all__ = [
     "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Configuration", "Counter",
-    "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument",
-    "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool",
-    "RankMissing", "RemoteFailure", "Segment", "Setting", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
-    "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture", "config", "driver_calls",
-    "driver_description", "empty", "free", "initialize", "library_version", "measure_driver", "nvls_eligible",
-    "parse_size", "record_stream", "release_stream", "set_device_limit", "use_pool", "window_of"
+    "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition",
+    "InternalError", "InvalidArgument", "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility",
+    "OutOfMemory", "PlainFunctions", "Pool", "RankMissing", "RemoteFailure", "Segment", "Setting", "Snapshot",
+    "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate", "allocate_in_scope",
+    "block_of", "capture", "config", "driver_calls", "driver_description", "empty", "free", "initialize",
+    "library_version", "measure_driver", "nvls_eligible", "parse_size", "record_stream", "release_stream",
+    "set_device_limit", "use_pool", "window_of"
 ]

@@ -11,7 +11,7 @@ from .figures import table
 
 
 class Setting(NamedTuple):
-    """An option of a pool: `pool` is empty for every pool; `source` is "default", "code", or what COMMPOOL_CONF says."""
+    """An option: `pool` is empty for every pool; `source` is "default", "code", or what COMMPOOL_CONF says."""
 
     pool: str
     key: str
