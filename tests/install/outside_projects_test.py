@@ -134,13 +134,15 @@ class Emulated(Outside):
                   "-lcuda", f"-Wl,-rpath,{installed.prefix()}/lib")
         return program
 
-    def test_a_report_names_the_functions_of_the_program(self):
+    def test_reports_name_the_functions_of_the_program(self):
         result = self.emulate(self.build("race"))
         self.assertIn("done", result.stdout)
         self.assertIn("broken rule: race: ", result.stderr)
         self.assertRegex(result.stderr, r"issued at WriteOnTheFirstStream \(race\S+\) <- ForgetToRecord \(race\S+\) <- "
                                         r"main \(race\S+\)")
         self.assertRegex(result.stderr, r"issued at WriteOnTheSecondStream \(race\S+\) <- main \(race\S+\)[;\n]")
+        self.assertRegex(result.stderr, r"broken rule: forgotten stream: .*; noticed in DestroyUnreleased \(race\S+\) "
+                                        r"<- main \(race\S+\)\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 #include "src/emulator/cuda/logbook.h"
 
 #include <cstdio>
+#include <utility>
+
+#include "src/emulator/cuda/call_stack.h"
 
 namespace commpool::internal::emulator {
 
@@ -59,8 +62,12 @@ std::optional<std::string> Logbook::HolderOf(CUdeviceptr address, uint64_t bytes
 }
 
 void Logbook::Report(const std::string& rule, const std::string& details) {
-  reports_.push_back(rule + ": " + details);
-  std::fprintf(stderr, "commpool emulator: broken rule: %s: %s\n", rule.c_str(), details.c_str());
+  std::string report = rule + (details.empty() ? "" : ": ") + details;
+  // Where operations were issued says more than where that was noticed.
+  const bool placed = details.find("issued at ") != details.npos || details.find("allocated at ") != details.npos;
+  if (!placed) report += "; noticed in " + CallStack::Capture().Describe();
+  std::fprintf(stderr, "commpool emulator: broken rule: %s\n", report.c_str());
+  reports_.push_back(std::move(report));
 }
 
 }  // namespace commpool::internal::emulator

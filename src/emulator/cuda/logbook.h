@@ -36,6 +36,7 @@ class Logbook {
   // The holder of a part of the range; nothing where there is none.
   std::optional<std::string> HolderOf(CUdeviceptr address, uint64_t bytes) const;
 
+  // With the program's functions that led to it, where `details` does not say where operations were issued.
   void Report(const std::string& rule, const std::string& details);
   const std::vector<std::string>& reports() const { return reports_; }
   void ClearReports() { reports_.clear(); }

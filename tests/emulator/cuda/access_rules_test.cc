@@ -52,6 +52,14 @@ TEST_F(AccessRules, AReportNamesTheKernelAndTheDevice) {
   EXPECT_TRUE(AnyContains(reports, "test kernel on device 1")) << reports[0];
 }
 
+TEST_F(AccessRules, AReportNamesTheFunctionsThatLedToIt) {
+  EXPECT_EQ(LaunchOn(0, memory()), CUDA_ERROR_ILLEGAL_ADDRESS);
+  const std::vector<std::string> reports = TakeReports();
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_TRUE(AnyContains(reports, "; noticed in ")) << reports[0];
+  EXPECT_TRUE(AnyContains(reports, "AccessRules::LaunchOn (access_rules_test+0x")) << reports[0];
+}
+
 TEST_F(AccessRules, AGrantIsForOneDevice) {
   ASSERT_TRUE(Grant(1).ok());
   EXPECT_EQ(LaunchOn(1, memory()), CUDA_SUCCESS);

@@ -1,4 +1,5 @@
-// Two streams write one block, and nothing orders them: a program of somebody else, which links CUDA's driver.
+// Two streams write one block, and nothing orders them; one is destroyed while a pool knows it. A program of somebody
+// else, which links CUDA's driver.
 #include <cuda.h>
 
 #include <cstdio>
@@ -24,6 +25,9 @@ __attribute__((noinline)) static void ForgetToRecord(commpool::Pool& pool, CUstr
   WriteOnTheFirstStream(reinterpret_cast<CUdeviceptr>(buffer.data()), other);
 }
 
+// Without commpool::release_stream before.
+__attribute__((noinline)) static void DestroyUnreleased(CUstream stream) { Check(cuStreamDestroy(stream)); }
+
 int main() {
   Check(cuInit(0));
   CUcontext context;
@@ -38,6 +42,7 @@ int main() {
   commpool::Buffer buffer = pool.allocate(4096, first).value();
   WriteOnTheSecondStream(reinterpret_cast<CUdeviceptr>(buffer.data()), first);
   Check(cuCtxSynchronize());
+  DestroyUnreleased(first);
   std::puts("done");
   return 0;
 }
