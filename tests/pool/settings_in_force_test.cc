@@ -162,6 +162,14 @@ TEST_F(SettingsInForce, HeuristicPoolsMovePagesOnlyUnderPressure) {
   EXPECT_EQ(Get(pool).Statistics().moved_bytes, 0u);
 }
 
+TEST_F(SettingsInForce, AreNamedWhereAPoolCannotBeRegisteredForThem) {
+  Open("heuristic");
+  const Status status = Get(Create("gradients")).RegisterWith(nullptr);
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_NE(status.message().find("Make a fixed pool; of its options COMMPOOL_CONF set heuristic"), std::string::npos)
+      << status.message();
+}
+
 TEST_F(SettingsInForce, CachingPoolsKeepWhatIsFree) {
   Open("release_threshold:0,gradients.caching_allocator");
   const PoolHandle pool = Create("gradients");

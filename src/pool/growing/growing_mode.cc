@@ -11,6 +11,7 @@
 #include "src/pool/growing/expandable_grower.h"
 #include "src/pool/growing/fixed_grower.h"
 #include "src/pool/growing/memory_search.h"
+#include "src/pool/settings/settings.h"
 
 namespace commpool::internal {
 
@@ -143,9 +144,8 @@ void GrowingMode::AfterCaptureBegan() { parts_.blocks.CloseCaches(ThreadCaches::
 
 Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   if (registrar_) return registrar_->RegisterWith(communicator);
-  return Status(
-      StatusCode::kNotSupported,
-      parts_.basis.title + " is expandable: its pages move, and what NCCL has registered may not. Make a fixed pool");
+  const std::string why = " is expandable: its pages move, and what NCCL has registered may not. Make a fixed pool";
+  return WithSources(Status(StatusCode::kNotSupported, parts_.basis.title + why), parts_.basis.configuration.sources);
 }
 
 Result<uint64_t> GrowingMode::RegisterPending() {
