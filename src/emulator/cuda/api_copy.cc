@@ -103,6 +103,13 @@ CUresult Fill(const char* call, CUdeviceptr address, Element value, size_t count
   });
 }
 
+// Whole words, as writes of values are.
+CUresult WriteWord(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
+  constexpr unsigned kFlags = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
+  if ((flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  return Fill("cuStreamWriteValue32", address, value, 1, stream);
+}
+
 // The devices of a peer copy's contexts.
 std::vector<int> DevicesOf(CUcontext to, CUcontext from) {
   std::vector<int> devices;
@@ -176,4 +183,8 @@ CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, size_t coun
 }
 CUresult cuMemsetD32Async(CUdeviceptr address, unsigned int value, size_t count, CUstream stream) {
   return Fill("cuMemsetD32Async", address, value, count, stream);
+}
+
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
+  return WriteWord(stream, address, value, flags);
 }

@@ -1,10 +1,12 @@
 // Modules, kernels, libraries of kernels: registered by name, and run where the emulator knows what they do.
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "src/emulator/cudart/elementwise.h"
 #include "src/emulator/cudart/kernels.h"
+#include "src/emulator/cudart/reduction.h"
 #include "src/emulator/cudart/runtime.h"
 
 using namespace commpool::internal::emulated_cudart;  // NOLINT: this file is C on the outside
@@ -33,7 +35,9 @@ void End(void* context) { delete static_cast<KernelWork*>(context); }
 cudaError_t Launch(const void* entry, void** arguments, cudaStream_t stream) {
   const Kernel* const kernel = FindKernel(entry);
   if (kernel == nullptr) return RefuseKernel(nullptr);
-  std::unique_ptr<KernelWork> work = UnderstandElementwise(Demangled(kernel->name), arguments);
+  const std::string name = Demangled(kernel->name);
+  std::unique_ptr<KernelWork> work = UnderstandElementwise(name, arguments);
+  if (work == nullptr) work = UnderstandReduction(name, arguments);
   if (work == nullptr) return RefuseKernel(kernel);
   return InContext([&](const DriverFunctions& driver) {
     const commpoolEmulatorAccess access = {work->name.c_str(),  work->reads.data(),  work->reads.size(),

@@ -74,16 +74,30 @@ Elements Conversion() {
   };
 }
 
+template <typename Element>
+void Sum(void* result, const char* first, const std::vector<size_t>& places, double factor) {
+  using Number = Computed<Element>;
+  std::conditional_t<std::is_floating_point_v<Number>, double, Number> total = 0;
+  for (const size_t place : places) {
+    Element element;
+    std::memcpy(&element, first + place, sizeof(element));
+    total += Load(element);
+  }
+  if constexpr (std::is_floating_point_v<Number>) total *= factor;
+  *static_cast<Element*>(result) = Store<Element>(static_cast<Number>(total));
+}
+
 struct KnownType {
   std::string_view name;
   size_t bytes;
   size_t scalar_bytes;
   Elements (*elements)(Formula, const void*);
+  Summation summation;
 };
 
 template <typename Element>
 constexpr KnownType Computing(std::string_view name) {
-  return {name, sizeof(Element), sizeof(Computed<Element>), Of<Element>};
+  return {name, sizeof(Element), sizeof(Computed<Element>), Of<Element>, Sum<Element>};
 }
 
 constexpr KnownType kTypes[] = {
@@ -94,13 +108,13 @@ constexpr KnownType kTypes[] = {
     Computing<int32_t>("int"),
     Computing<int64_t>("long"),
     // Only filled.
-    {"bool", 1, 0, nullptr},
-    {"unsigned char", 1, 0, nullptr},
-    {"signed char", 1, 0, nullptr},
-    {"short", 2, 0, nullptr},
-    {"unsigned short", 2, 0, nullptr},
-    {"unsigned int", 4, 0, nullptr},
-    {"unsigned long", 8, 0, nullptr},
+    {"bool", 1, 0, nullptr, nullptr},
+    {"unsigned char", 1, 0, nullptr, nullptr},
+    {"signed char", 1, 0, nullptr, nullptr},
+    {"short", 2, 0, nullptr, nullptr},
+    {"unsigned short", 2, 0, nullptr, nullptr},
+    {"unsigned int", 4, 0, nullptr, nullptr},
+    {"unsigned long", 8, 0, nullptr, nullptr},
 };
 
 const KnownType* Find(std::string_view name) {
@@ -123,6 +137,11 @@ Elements ConversionOf(std::string_view from, std::string_view to) {
   if (from == "c10::BFloat16" && to == "float") return Conversion<Bfloat16, float>();
   if (from == "c10::Half" && to == "float") return Conversion<Half, float>();
   return {};
+}
+
+Summation SummationOf(std::string_view type) {
+  const KnownType* const known = Find(type);
+  return known == nullptr ? nullptr : known->summation;
 }
 
 size_t BytesOf(std::string_view type) {

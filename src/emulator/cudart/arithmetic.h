@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 namespace commpool::internal::emulated_cudart {
 
@@ -26,6 +27,12 @@ Elements ElementsOf(Formula formula, std::string_view type, const void* scalars)
 
 // Conversions between types; empty for pairs that are not known.
 Elements ConversionOf(std::string_view from, std::string_view to);
+
+// The sum of the elements at so many bytes from the first, times a factor. Floats are added as doubles and rounded
+// once: the last bits differ from those of any order in which a device adds.
+using Summation = void (*)(void* result, const char* first, const std::vector<size_t>& places, double factor);
+// Null for a type that is not known.
+Summation SummationOf(std::string_view type);
 
 // 0 for an unknown type.
 size_t BytesOf(std::string_view type);

@@ -1,38 +1,26 @@
 #include "src/emulator/cudart/elementwise.h"
 
-#include <cstring>
+#include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include "src/emulator/cudart/arithmetic.h"
+#include "src/emulator/cudart/functors.h"
+#include "src/emulator/cudart/offsets.h"
 
 namespace commpool::internal::emulated_cudart {
 
 namespace {
 
-// Takes what stands before `end` from the text, and `end` as well; nothing where there is no `end`.
-std::optional<std::string_view> TakeUntil(std::string_view* text, std::string_view end) {
-  const size_t found = text->find(end);
-  if (found == std::string_view::npos) return std::nullopt;
-  const std::string_view taken = text->substr(0, found);
-  text->remove_prefix(found + end.size());
-  return taken;
-}
+constexpr size_t kMostTensors = 3;
 
-bool Skip(std::string_view* text, std::string_view begin) {
-  if (!text->starts_with(begin)) return false;
-  text->remove_prefix(begin.size());
-  return true;
-}
-
-// The parts of a name such as `void at::native::vectorized_elementwise_kernel<4, FUNCTOR, std::array<char*, 1ul>...>`.
-struct Parts {
+// `void at::native::vectorized_elementwise_kernel<4, FUNCTOR, std::array<char*, 1ul>...>`, and the unrolled one.
+struct Contiguous {
   std::string_view functor;
   size_t tensors = 0;  // the result, then the operands
 };
 
-std::optional<Parts> PartsOf(std::string_view name) {
+std::optional<Contiguous> ContiguousOf(std::string_view name) {
   if (Skip(&name, "void at::native::vectorized_elementwise_kernel<")) {
     if (!TakeUntil(&name, ", ")) return std::nullopt;  // elements a thread
   } else if (!Skip(&name, "void at::native::unrolled_elementwise_kernel<") ||
@@ -42,100 +30,90 @@ std::optional<Parts> PartsOf(std::string_view name) {
   }
   const std::optional<std::string_view> functor = TakeUntil(&name, ", std::array<char*, ");
   if (!functor || name.size() < 3 || name.substr(1, 2) != "ul") return std::nullopt;
-  return Parts{*functor, static_cast<size_t>(name[0] - '0')};
+  return Contiguous{*functor, static_cast<size_t>(name[0] - '0')};
 }
 
-// What a functor computes, of elements of which types, and the scalars that it holds.
-struct Meaning {
-  std::string_view from;
-  std::string_view to;
-  size_t operands = 0;
-  Elements compute;
-};
-
-// FUNCTOR<T>
-std::optional<Meaning> Addition(std::string_view functor, const char* held) {
-  std::string_view type = functor;
-  const bool of_two = Skip(&type, "at::native::CUDAFunctor_add<");
-  if (!of_two && !Skip(&type, "at::native::CUDAFunctorOnSelf_add<")) return std::nullopt;
-  type.remove_suffix(1);
-  const Formula formula = of_two ? Formula::kAddScaled : Formula::kAddConstant;
-  return Meaning{type, type, of_two ? size_t{2} : size_t{1}, ElementsOf(formula, type, held)};
-}
-
-// FUNCTOR<T, T, T, at::native::binary_internal::OPERATION<U> >, with a scalar behind the operation where one operand is
-// one: the operation has no members, so the scalar is aligned to its own size.
-std::optional<Meaning> Product(std::string_view functor, const char* held) {
-  const bool of_two = Skip(&functor, "at::native::BinaryFunctor<");
-  const bool first = !of_two && Skip(&functor, "at::native::AUnaryFunctor<");
-  if (!of_two && !first && !Skip(&functor, "at::native::BUnaryFunctor<")) return std::nullopt;
-  const std::optional<std::string_view> type = TakeUntil(&functor, ", ");
-  if (!type || TakeUntil(&functor, ", ") != type || TakeUntil(&functor, ", ") != type) return std::nullopt;
-  const bool multiplies = functor.starts_with("at::native::binary_internal::MulFunctor<");
-  const bool divides = functor.starts_with("at::native::binary_internal::DivFunctor<");
-  if (of_two && (multiplies || divides)) {
-    return Meaning{*type, *type, 2, ElementsOf(multiplies ? Formula::kMultiply : Formula::kDivide, *type, nullptr)};
+// `void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<FUNCTOR>(at::TensorIteratorBase&...`:
+// the functor of a kernel over tensors with gaps or repeats.
+std::optional<std::string_view> StridedFunctorOf(std::string_view name) {
+  if (!Skip(&name, "void at::native::elementwise_kernel<") ||
+      !TakeUntil(&name, ", at::native::gpu_kernel_impl_nocast<")) {
+    return std::nullopt;
   }
-  if (!multiplies) return std::nullopt;
-  return Meaning{*type, *type, 1, ElementsOf(Formula::kScale, *type, held + ScalarBytesOf(*type))};
+  // The functor's own name may contain the same words, with nothing between the brackets.
+  const size_t lambda = name.find("> >(at::TensorIteratorBase&, ");
+  const size_t plain = name.find(">(at::TensorIteratorBase&, ");
+  if (plain == std::string_view::npos) return std::nullopt;
+  return lambda != std::string_view::npos && lambda + 2 == plain ? name.substr(0, lambda + 1) : name.substr(0, plain);
 }
 
-// at::native::converting_copy_kernel_cuda<FROM, TO>(...)
-std::optional<Meaning> Conversion(std::string_view functor) {
-  if (!Skip(&functor, "at::native::converting_copy_kernel_cuda<")) return std::nullopt;
-  const std::optional<std::string_view> from = TakeUntil(&functor, ", ");
-  const std::optional<std::string_view> to = from ? TakeUntil(&functor, ">(") : std::nullopt;
-  if (!to) return std::nullopt;
-  return Meaning{*from, *to, 1, ConversionOf(*from, *to)};
-}
-
-// FillFunctor<T> holds the value.
-std::optional<Meaning> Filling(std::string_view functor, const char* held) {
-  if (!Skip(&functor, "at::native::FillFunctor<")) return std::nullopt;
-  functor.remove_suffix(1);
-  const size_t bytes = BytesOf(functor);
-  if (bytes == 0) return std::nullopt;
-  const std::vector<char> value(held, held + bytes);
-  return Meaning{functor, functor, 0, [value](void* result, const void*, const void*, size_t count) {
-                   auto* to = static_cast<char*>(result);
-                   for (size_t index = 0; index < count; ++index, to += value.size()) {
-                     std::memcpy(to, value.data(), value.size());
-                   }
-                 }};
-}
-
-std::optional<Meaning> MeaningOf(std::string_view functor, const char* held) {
-  if (std::optional<Meaning> filling = Filling(functor, held)) return filling;
-  if (std::optional<Meaning> addition = Addition(functor, held)) return addition;
-  if (std::optional<Meaning> product = Product(functor, held)) return product;
-  return Conversion(functor);
-}
-
-commpoolEmulatorRange Range(const char* tensor, size_t bytes) { return {reinterpret_cast<CUdeviceptr>(tensor), bytes}; }
-
-}  // namespace
-
-// Both kinds of kernel begin with the number of elements, the functor, and the tensors' addresses.
-std::unique_ptr<KernelWork> UnderstandElementwise(const std::string& name, void** arguments) {
-  const std::optional<Parts> parts = PartsOf(name);
-  if (!parts) return nullptr;
-  const std::optional<Meaning> meaning = MeaningOf(parts->functor, static_cast<const char*>(arguments[1]));
-  if (!meaning || !meaning->compute || parts->tensors != meaning->operands + 1) return nullptr;
-  const auto count = static_cast<size_t>(*static_cast<const int*>(arguments[0]));
-  auto* const* const tensors = static_cast<char* const*>(arguments[2]);
-  constexpr double kBytesPerMicrosecond = 2.0e6;  // as the driver's copies
+std::unique_ptr<KernelWork> WorkOf(std::string_view name, const Functor& functor, char* const* tensors,
+                                   const std::array<size_t, kMostTensors>& bytes) {
   auto work = std::make_unique<KernelWork>();
-  work->name = parts->functor;
-  work->writes.push_back(Range(tensors[0], count * BytesOf(meaning->to)));
-  for (size_t index = 1; index < parts->tensors; ++index) {
-    work->reads.push_back(Range(tensors[index], count * BytesOf(meaning->from)));
+  work->name = name;
+  work->writes.push_back(RangeOf(tensors[0], bytes[0]));
+  for (size_t index = 1; index <= functor.operands; ++index) {
+    work->reads.push_back(RangeOf(tensors[index], bytes[index]));
   }
-  work->duration_us = 2.0 + static_cast<double>(work->writes.front().bytes) / kBytesPerMicrosecond;
-  work->run = [count, operands = meaning->operands, compute = meaning->compute](const void* const* reads,
+  work->duration_us = KernelDuration(bytes[0]);
+  return work;
+}
+
+// Both kinds begin with the number of elements, the functor, and the tensors' addresses.
+std::unique_ptr<KernelWork> UnderstandContiguous(const Contiguous& kernel, void** arguments) {
+  const std::optional<Functor> functor = FunctorOf(kernel.functor, arguments[1]);
+  if (!functor || !functor->compute || kernel.tensors != functor->operands + 1) return nullptr;
+  const auto count = static_cast<size_t>(*static_cast<const int*>(arguments[0]));
+  const size_t from_bytes = count * BytesOf(functor->from);
+  auto work = WorkOf(kernel.functor, *functor, static_cast<char* const*>(arguments[2]),
+                     {count * BytesOf(functor->to), from_bytes, from_bytes});
+  work->run = [count, operands = functor->operands, compute = functor->compute](const void* const* reads,
                                                                                 void* const* writes) {
     compute(writes[0], operands > 0 ? reads[0] : nullptr, operands > 1 ? reads[1] : nullptr, count);
   };
   return work;
+}
+
+// The second argument is a closure: where the elements lie, the tensors' addresses, the functor.
+std::unique_ptr<KernelWork> UnderstandStrided(std::string_view name, void** arguments) {
+  constexpr size_t kAlignment = alignof(char*);
+  const auto count = static_cast<size_t>(*static_cast<const int*>(arguments[0]));
+  const auto* const closure = static_cast<const char*>(arguments[1]);
+  // Of how many tensors the name of the functor tells, whatever it holds.
+  constexpr char kNothing[64] = {};
+  const std::optional<Functor> shape = FunctorOf(name, kNothing);
+  if (!shape || !shape->compute) return nullptr;
+  const size_t tensors = shape->operands + 1;
+  const std::optional<Offsets> offsets = Offsets::Read(closure, tensors, count);
+  if (!offsets) return nullptr;
+  const char* const behind = closure + (Offsets::SizeFor(tensors) + kAlignment - 1) / kAlignment * kAlignment;
+  const std::optional<Functor> functor = FunctorOf(name, behind + tensors * sizeof(char*));
+  std::array<size_t, kMostTensors> bytes = {};
+  for (size_t index = 0; index < tensors; ++index) {
+    bytes[index] = offsets->Last(index) + BytesOf(index == 0 ? functor->to : functor->from);
+  }
+  auto work = WorkOf(name, *functor, reinterpret_cast<char* const*>(behind), bytes);
+  work->run = [count, offsets = *offsets, operands = functor->operands, compute = functor->compute](
+                  const void* const* reads, void* const* writes) {
+    const auto operand = [&](size_t which, size_t index) -> const void* {
+      if (which >= operands) return nullptr;
+      return static_cast<const char*>(reads[which]) + offsets.Of(which + 1, index);
+    };
+    for (size_t index = 0; index < count; ++index) {
+      compute(static_cast<char*>(writes[0]) + offsets.Of(0, index), operand(0, index), operand(1, index), 1);
+    }
+  };
+  return work;
+}
+
+}  // namespace
+
+std::unique_ptr<KernelWork> UnderstandElementwise(const std::string& name, void** arguments) {
+  if (const std::optional<Contiguous> contiguous = ContiguousOf(name)) {
+    return UnderstandContiguous(*contiguous, arguments);
+  }
+  const std::optional<std::string_view> strided = StridedFunctorOf(name);
+  return strided ? UnderstandStrided(*strided, arguments) : nullptr;
 }
 
 }  // namespace commpool::internal::emulated_cudart

@@ -98,6 +98,64 @@ TEST(Elementwise, ComputesShortFloatsAsFloats) {
   EXPECT_EQ(wide->writes[0].bytes, 8u);
 }
 
+// What a kernel over tensors with gaps is given, as PyTorch 2.15 lays it out.
+template <size_t kTensors, typename Held>
+struct Closure {
+  uint32_t dimensions = 2;
+  uint32_t sizes[25][3] = {};
+  uint32_t strides[25][kTensors] = {};
+  char* tensors[kTensors] = {};
+  Held held = {};
+};
+
+std::string Strided(const std::string& functor) {
+  const std::string lambda = "at::native::gpu_kernel_impl_nocast<" + functor + ">(at::TensorIteratorBase&, " + functor +
+                             " const&)::{lambda(int)#1}";
+  return "void at::native::elementwise_kernel<128, 2, " + lambda + ">(int, " + lambda + ")";
+}
+
+TEST(Elementwise, FollowsGapsAndRepeats) {
+  Closure<3, float> closure;
+  closure.sizes[0][0] = 2;
+  closure.sizes[1][0] = 3;
+  const uint32_t strides[2][3] = {{4, 16, 4}, {8, 4, 0}};  // a transposed, b repeated in rows
+  for (size_t dimension = 0; dimension < 2; ++dimension) {
+    for (size_t tensor = 0; tensor < 3; ++tensor) closure.strides[dimension][tensor] = strides[dimension][tensor];
+  }
+  for (size_t tensor = 0; tensor < 3; ++tensor)
+    closure.tensors[tensor] = reinterpret_cast<char*>(0x1000 * (tensor + 1));
+  closure.held = 10;
+  int count = 6;
+  void* arguments[] = {&count, &closure};
+  const auto work = UnderstandElementwise(Strided("at::native::CUDAFunctor_add<float>"), arguments);
+  ASSERT_NE(work, nullptr);
+  EXPECT_EQ(work->writes[0].address, 0x1000u);
+  EXPECT_EQ(work->writes[0].bytes, 24u);
+  EXPECT_EQ(work->reads[0].bytes, 28u) << "from the first element to the last";
+  EXPECT_EQ(work->reads[1].bytes, 8u);
+  EXPECT_EQ(Compute<float>(*work, {1, 2, 3, 0, 4, 5, 6}, {1, 2}), (std::vector<float>{11, 24, 12, 25, 13, 26, 0}));
+  count = 7;
+  EXPECT_EQ(UnderstandElementwise(Strided("at::native::CUDAFunctor_add<float>"), arguments), nullptr)
+      << "the sizes are of another number of elements";
+}
+
+TEST(Elementwise, CopiesWhatAFunctorCopies) {
+  const std::string functor =
+      "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#7}::"
+      "operator()() const::{lambda(float)#1}";
+  Closure<2, char> closure;
+  closure.dimensions = 1;
+  closure.sizes[0][0] = 3;
+  closure.strides[0][0] = 4;
+  closure.strides[0][1] = 8;
+  int count = 3;
+  void* arguments[] = {&count, &closure};
+  const auto work = UnderstandElementwise(Strided(functor), arguments);
+  ASSERT_NE(work, nullptr);
+  EXPECT_EQ(Compute<float>(*work, {1, 2, 3, 4, 5}, {}), (std::vector<float>{1, 3, 5, 0, 0}));
+  EXPECT_EQ(UnderstandElementwise(Strided("at::native::direct_copy_kernel_cuda(int)"), arguments), nullptr);
+}
+
 TEST(Elementwise, LeavesWhatItDoesNotUnderstand) {
   for (const std::string& name : {
            std::string("thing::work(float*)"),

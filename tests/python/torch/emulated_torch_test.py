@@ -1,5 +1,8 @@
 """PyTorch's unmodified wheel on the emulator: what it does without kernels, and with the few that are emulated."""
 
+import os
+import subprocess
+import sys
 import unittest
 
 import torch
@@ -61,6 +64,15 @@ class Memory(EmulatorCase):
         ranges = [(segment["address"], segment["total_size"]) for segment in pool.snapshot()]
         self.assertEqual([any(begin <= tensor.data_ptr() < begin + size for begin, size in ranges)
                           for tensor in (inside, outside)], [True, False])
+
+
+class OtherAllocators(EmulatorCase):
+    def test_expandable_segments_map_pages(self):
+        script = ("import torch; tensor = torch.ones(1 << 20, device='cuda'); "
+                  "print([segment['is_expandable'] for segment in torch.cuda.memory_snapshot()], tensor[5].item())")
+        result = subprocess.run([sys.executable, "-B", "-c", script], capture_output=True, text=True, timeout=240,
+                                env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+        self.assertEqual((result.returncode, result.stdout), (0, "[True] 1.0\n"), result.stderr)
 
 
 class Streams(EmulatorCase):
@@ -149,6 +161,29 @@ class Kernels(EmulatorCase):
             (x * y + x).backward(torch.ones(4, device="cuda"))
         self.assertEqual(x.grad.tolist(), [12] * 4)
         self.assertEqual(y.grad.tolist(), [6] * 4)
+
+    def test_follow_gaps_and_repeats(self):
+        matrix = torch.arange(35, dtype=torch.float32).view(5, 7)
+        row = torch.arange(7, dtype=torch.float32)
+        for name, formula in (
+                ("broadcast", lambda a, b: a * b + b), ("transposed", lambda a, b: a.t().contiguous() + 1),
+                ("columns", lambda a, b: a[:, 1::2] * 3), ("expanded", lambda a, b: b.expand(4, 7).clone()),
+                ("filled", lambda a, b: a.clone()[:, 2:4].fill_(9).contiguous()),
+                ("sum", lambda a, b: a.sum()), ("sum of rows", lambda a, b: a.t().sum(0)),
+                ("sum of columns", lambda a, b: a.sum(0, keepdim=True)), ("mean", lambda a, b: a.mean(1))):
+            self.assertTrue(torch.allclose(formula(matrix.cuda(), row.cuda()).cpu(), formula(matrix, row)), name)
+        self.assertEqual(torch.arange(100).cuda().sum().item(), 4950)
+
+    def test_train_a_little(self):
+        weight = torch.nn.Parameter(torch.ones(7, device="cuda"))
+        optimizer = torch.optim.SGD([weight], lr=0.5, foreach=False)
+        batch = torch.arange(14, dtype=torch.float32).view(2, 7).cuda()
+        for _ in range(2):
+            optimizer.zero_grad()
+            (batch * weight + weight).mean().backward()
+            optimizer.step()
+        gradient = (batch.cpu() + 1).sum(0) / 14
+        self.assertTrue(torch.allclose(weight.detach().cpu(), 1 - gradient))
 
     def test_that_are_not_known_are_named(self):
         with self.assertRaisesRegex(torch.AcceleratorError, "no kernel image.*AbsFunctor<float>"):

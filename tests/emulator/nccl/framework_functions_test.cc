@@ -1,0 +1,75 @@
+// Functions that frameworks link and nccl.h of the oldest release that we build with does not declare.
+#include <dlfcn.h>
+
+#include <string>
+
+#include "tests/emulator/nccl/harness.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class FrameworkFunctions : public EmulatedNccl {
+ protected:
+  // Of the library that Api() is of.
+  template <typename Function>
+  static Function* Find(const char* name) {
+    Dl_info library = {};
+    EXPECT_NE(dladdr(reinterpret_cast<void*>(Api().ncclCommDestroy), &library), 0);
+    void* const handle = dlopen(library.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    EXPECT_NE(handle, nullptr);
+    return reinterpret_cast<Function*>(dlsym(handle, name));
+  }
+};
+
+TEST_F(FrameworkFunctions, AWindowKnowsItsBuffer) {
+  const auto buffer_of = Find<ncclResult_t(ncclComm_t, ncclWindow_t, void**)>("ncclWinGetUserPtr");
+  ASSERT_NE(buffer_of, nullptr);
+  RunRanks(2, [&](Rank& rank) {
+    const DeviceMemory memory(rank.rank, size_t{2} << 20);
+    ncclWindow_t window = nullptr;
+    ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, NCCL_WIN_COLL_SYMMETRIC),
+              ncclSuccess);
+    void* buffer = nullptr;
+    EXPECT_EQ(buffer_of(rank.comm, window, &buffer), ncclSuccess);
+    EXPECT_EQ(buffer, memory.data());
+    EXPECT_EQ(buffer_of(rank.comm, reinterpret_cast<ncclWindow_t>(&buffer), &buffer), ncclInvalidArgument);
+    EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
+  });
+}
+
+TEST_F(FrameworkFunctions, ACommunicatorIsMadeFromSeveralIds) {
+  const auto initialize =
+      Find<ncclResult_t(ncclComm_t*, int, int, int, ncclUniqueId*, ncclConfig_t*)>("ncclCommInitRankScalable");
+  ASSERT_NE(initialize, nullptr);
+  ncclUniqueId ids[2];
+  for (ncclUniqueId& id : ids) ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
+  ncclComm_t comms[2] = {};
+  ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
+  for (int rank = 0; rank < 2; ++rank) {
+    const CurrentDevice current(rank);
+    EXPECT_EQ(initialize(&comms[rank], 2, rank, 2, ids, nullptr), ncclSuccess);
+  }
+  ASSERT_EQ(Api().ncclGroupEnd(), ncclSuccess);
+  for (ncclComm_t comm : comms) {
+    int count = 0;
+    EXPECT_EQ(Api().ncclCommCount(comm, &count), ncclSuccess);
+    EXPECT_EQ(count, 2);
+    EXPECT_EQ(Api().ncclCommDestroy(comm), ncclSuccess);
+  }
+  EXPECT_EQ(initialize(&comms[0], 2, 0, 3, ids, nullptr), ncclInvalidArgument) << "more ids than ranks";
+}
+
+TEST_F(FrameworkFunctions, OthersSayWhyTheyAreRefused) {
+  for (const char* name : {"ncclCommSuspend", "ncclCommResume", "ncclCommMemStats", "ncclDevCommCreate",
+                           "ncclDevCommDestroy", "ncclGetLsaMultimemDevicePointer", "ncclGetPeerDevicePointer",
+                           "ncclPutSignal", "ncclSignal", "ncclWaitSignal"}) {
+    const auto refused = Find<ncclResult_t()>(name);
+    ASSERT_NE(refused, nullptr) << name;
+    EXPECT_EQ(refused(), ncclInvalidUsage) << name << ": whatever its arguments are";
+    EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find(std::string(name) + ": the emulator"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
