@@ -23,6 +23,7 @@ count_gpus() { { nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU' 
 readonly cli=//tools/cli:commpool library=//src/c_api:libcommpool.so.0
 readonly emulated=(
   //src/emulator/cuda:libcuda.so.1 //src/emulator/cudart:libcudart.so.13 //src/emulator/nccl:libnccl.so.2
+  //src/emulator/nvml:libnvidia-ml.so.1
 )
 
 # What an install tree holds, and targets of the caller's. Sets where Bazel has put them, and `tree_files`: the same as
@@ -40,6 +41,7 @@ build_for_installation() {
   tree_files=(
     --source . --library "$(built "$library")" --cli "$(built "$cli")" --cuda "$(built "${emulated[0]}")"
     --cudart "$(built "${emulated[1]}")" --nccl "$(built "${emulated[2]}")"
+    --nvml "$(built "${emulated[3]}")"
   )
 }
 

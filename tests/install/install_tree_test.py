@@ -26,6 +26,7 @@ class Tree(unittest.TestCase):
                       "lib/pkgconfig/commpool.pc", "lib/commpool/emulator/libcuda.so.1",
                       "lib/commpool/emulator/libcuda.so", "lib/commpool/emulator/libnccl.so.2",
                       "lib/commpool/emulator/libcudart.so.13", "lib/commpool/emulator/libcudart.so",
+                      "lib/commpool/emulator/libnvidia-ml.so.1",
                       "lib/commpool/emulator/libnccl.so", "share/commpool/examples/CMakeLists.txt",
                       "share/doc/commpool/LICENSE", "share/doc/commpool/reference.md"):
             self.assertTrue((prefix / place).is_file(), place)
@@ -68,7 +69,7 @@ class Portability(unittest.TestCase):
         prefix = installed.prefix()
         binaries = [prefix / "bin/commpool", (prefix / "lib/libcommpool.so").resolve(),
                     *(prefix / "lib/commpool/emulator").glob("*.so.*")]
-        self.assertEqual(len(binaries), 5)
+        self.assertEqual(len(binaries), 6)
         for binary in binaries:
             self.assertIn("GLIBC", portability.newest_versions(binary), binary)
             self.assertEqual(portability.too_new(binary), [])

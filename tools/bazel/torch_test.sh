@@ -17,5 +17,6 @@ fi
 # As `commpool emulate` does; torch's own run path goes before LD_LIBRARY_PATH.
 emulator=$PWD/src/emulator
 preload=$emulator/cuda/libcuda.so.1:$emulator/cudart/libcudart.so.13:$emulator/nccl/libnccl.so.2
+preload+=:$emulator/nvml/libnvidia-ml.so.1
 exec env LD_PRELOAD="$preload" COMMPOOL_DRIVER=emulated COMMPOOL_EMULATOR_LIBRARIES="$emulator" \
   PYTHONPATH="$PWD/src/python" "$folder/bin/python" -B tools/bazel/python_test_runner.py "$@"

@@ -24,10 +24,10 @@ void Prepend(const char* variable, const std::string& text) {
   setenv(variable, (empty ? text : text + ":" + before).c_str(), 1);
 }
 
-// The runtime lies with the driver, or in a folder beside its own; commpool itself does not use it.
-std::filesystem::path RuntimeBeside(const std::filesystem::path& cuda) {
+// A library that commpool itself does not use: it lies with the driver, or in a folder beside the driver's own.
+std::filesystem::path Beside(const std::filesystem::path& cuda, const char* folder_name, const char* name) {
   const std::filesystem::path folder = cuda.parent_path();
-  for (const auto& file : {folder / "libcudart.so.13", folder.parent_path() / "cudart" / "libcudart.so.13"}) {
+  for (const auto& file : {folder / name, folder.parent_path() / folder_name / name}) {
     std::error_code ignored;
     if (std::filesystem::exists(file, ignored)) return file;
   }
@@ -39,7 +39,8 @@ std::filesystem::path RuntimeBeside(const std::filesystem::path& cuda) {
 void PutInPlace(const std::filesystem::path& cuda, const std::filesystem::path& nccl) {
   std::string folders;
   std::string libraries;
-  for (const std::filesystem::path& library : {cuda, RuntimeBeside(cuda), nccl}) {
+  for (const std::filesystem::path& library :
+       {cuda, Beside(cuda, "cudart", "libcudart.so.13"), nccl, Beside(cuda, "nvml", "libnvidia-ml.so.1")}) {
     if (library.empty()) continue;
     const std::string folder = library.parent_path().string();
     const std::string separator = libraries.empty() ? "" : ":";

@@ -2,7 +2,7 @@
 """Lays out an install tree of what Bazel built; tools/install calls it.
 
 usage: install_tree.py --prefix DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
-                       [--strict]
+                       --nvml FILE [--strict]
   --strict   fails where something would not load on the oldest supported system, or the library is too large
 """
 
@@ -17,7 +17,8 @@ import portability
 
 RUNPATH = "$ORIGIN/../lib"
 _HERE = pathlib.Path(__file__).parent
-FILES = ("--source", "--library", "--cli", "--cuda", "--cudart", "--nccl")  # options: where it lies
+# Options: where it lies.
+FILES = ("--source", "--library", "--cli", "--cuda", "--cudart", "--nccl", "--nvml")
 _MODES = {"program": 0o755, "data": 0o644}
 
 
@@ -109,7 +110,7 @@ def install(options, kind=Tree):
     version = read_version(header)
     library, name = install_library(tree, options.library, version)
     set_runpath(tree.put_binary(options.cli, "bin/commpool"), RUNPATH)
-    install_emulator(tree, options.cuda, options.cudart, options.nccl)
+    install_emulator(tree, options.cuda, options.cudart, options.nccl, options.nvml)
     install_sources(tree, options.source)
     values = {"VERSION": version, "MAJOR": version.split(".", maxsplit=1)[0], "LIBRARY": library, "SONAME": name}
     tree.fill_in(_HERE / "commpool.pc.in", "lib/pkgconfig/commpool.pc", values)

@@ -2,7 +2,7 @@
 """Makes the wheel of what Bazel built: the Python package around an install tree; tools/wheel calls it.
 
 usage: wheel.py --output DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
-                --fast FILE [--router VERSION=FILE]... [--strict]
+                --nvml FILE --fast FILE [--router VERSION=FILE]... [--strict]
   --fast     the package's module in C
   --router   a binary of commpool.torch for a version of torch
   --strict   fails where something would not load on the oldest supported system, or the library is too large
