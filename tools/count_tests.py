@@ -75,13 +75,22 @@ def _report_text(result):
     return ""
 
 
+def _left_out(event, options):
+    """Whether --test_tag_filters=-TAG,... keeps Bazel from running a test that it has configured all the same."""
+    filters = [option.split("=", 1)[1].split(",") for option in options if option.startswith("--test_tag_filters=")]
+    unwanted = {word[1:] for word in (filters[-1] if filters else []) if word.startswith("-")}
+    return bool(unwanted.intersection(event["configured"].get("tag", [])))
+
+
 def count_events(tally, lines):
     """Adds one run of `bazel test`; a test that was asked for and never ran has failed."""
-    last_attempts, expected, end = {}, set(), None
+    last_attempts, expected, end, options = {}, set(), None, []
     for line in lines:
         event = json.loads(line)
         identity = event.get("id", {})
-        if "targetConfigured" in identity and event.get("configured", {}).get("testSize"):
+        options = event.get("optionsParsed", {}).get("explicitCmdLine", options)
+        is_test = "targetConfigured" in identity and event.get("configured", {}).get("testSize")
+        if is_test and not _left_out(event, options):
             expected.add(identity["targetConfigured"]["label"])
         if "testResult" in identity:
             key = identity["testResult"]

@@ -54,6 +54,17 @@ class CountTests(unittest.TestCase):
                                        "//tests:a_test A.DISABLED_Off: disabled in its source"])
         self.assertTrue(tally.good())
 
+    def test_what_a_tag_leaves_out_is_not_missed(self):
+        lines = self.run_of(("//tests:s_test", "PASSED", SCRIPT), asked=("//tests:t_test",))
+        event = json.loads(lines[0])
+        event["configured"]["tag"] = ["large", "torch"]
+        for options, line in ((["--test_tag_filters=-slow,-torch"], "1 passed, 0 failed"),
+                              (["--test_tag_filters=torch"], "1 passed, 1 failed")):
+            tally = count_tests.Tally()
+            started = json.dumps({"id": {"optionsParsed": {}}, "optionsParsed": {"explicitCmdLine": options}})
+            count_tests.count_events(tally, [started, json.dumps(event), *lines[1:]])
+            self.assertEqual(tally.line(), line)
+
     def test_no_skip_is_no_word_of_skips(self):
         self.assertEqual(self.tally(("//tests:s_test", "PASSED", SCRIPT)).line(), "1 passed, 0 failed")
 
