@@ -36,8 +36,17 @@ bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
   return pool.Close().ok() && pool.Statistics().counters.reserved_bytes.current == 0;
 }
 
+// The others are inside their collective before a rank dies that will never come to it.
+void DieAfterTheOthers(const Pipe& launched, Moment moment) {
+  char byte = 0;
+  for (int other = 1; other < kRanks && moment == Moment::kInsideAWindowCollective; ++other) {
+    if (read(launched[0], &byte, 1) != 1) _exit(8);
+  }
+  raise(SIGKILL);
+}
+
 // One rank's life. Its exit code is 0 where it heard what it should have.
-[[noreturn]] void LiveAsRank(int number, const Pipe& pipe_of_id, Moment moment) {
+[[noreturn]] void LiveAsRank(int number, const Pipe& pipe_of_id, const Pipe& launched, Moment moment) {
   const Driver& driver = *SharedDriver();
   const PrimaryContext context = PrimaryContext::Retain(driver, number).value();
   const ContextGuard current(driver, context);
@@ -59,10 +68,11 @@ bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
   if (!pool.Reserve(2 * kMiB).ok() || pool.LostRank() != -1) _exit(7);
   if (!pool.Verify().ok()) _exit(7);  // nobody dies before all have asked
   const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream)).value();
-  if (number == kDead) raise(SIGKILL);
+  if (number == kDead) DieAfterTheOthers(launched, moment);
   void* const data = reinterpret_cast<void*>(block);
   if (moment == Moment::kInsideAWindowCollective) {
     driver.nccl.ncclAllReduce(data, data, 1024, ncclFloat, ncclSum, communicator, stream);
+    if (write(launched[1], "x", 1) != 1) _exit(8);
   }
   char byte = 0;
   if (read(heard.wake[0], &byte, 1) != 1) _exit(8);
@@ -78,8 +88,11 @@ bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
 }
 
 void ExpectToldOnce(Moment moment) {
-  const std::vector<int> states =
-      RunForkedRanks(kRanks, [moment](int number, const Pipe& pipe_of_id) { LiveAsRank(number, pipe_of_id, moment); });
+  Pipe launched = {};
+  ASSERT_EQ(pipe(launched.data()), 0);
+  const std::vector<int> states = RunForkedRanks(
+      kRanks, [&](int number, const Pipe& pipe_of_id) { LiveAsRank(number, pipe_of_id, launched, moment); });
+  for (const int end : launched) close(end);
   for (int rank = 0; rank < kRanks; ++rank) {
     const int state = states[static_cast<size_t>(rank)];
     EXPECT_TRUE(rank == kDead ? WIFSIGNALED(state) : EndedWell(state)) << "rank " << rank << ": " << state;
