@@ -66,8 +66,11 @@ commpool_status commpool::internal::AllocateCaught(int device, uint64_t bytes, C
   if (runtime == nullptr || pointer == nullptr || device < 0) {
     return AllocateCaughtFromRuntime(device, bytes, stream, pointer);
   }
-  const std::optional<PoolHandle> routed = runtime->scopes().RouteAtOnce(device, bytes);
-  if (routed == PoolHandle{0}) return COMMPOOL_NOT_CAUGHT;
+  const std::optional<PoolHandle> routed = runtime->scopes().RouteAtOnce(device, bytes, stream);
+  if (routed == PoolHandle{0}) {
+    runtime->scopes().NoteUncaught();
+    return COMMPOOL_NOT_CAUGHT;
+  }
   const CUdeviceptr address = routed ? runtime->AllocateCachedFrom(*routed, bytes, stream) : 0;
   if (address == 0) return AllocateCaughtFromRuntime(device, bytes, stream, pointer);
   *pointer = reinterpret_cast<void*>(address);

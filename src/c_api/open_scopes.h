@@ -1,4 +1,4 @@
-// How many scopes are open in the process, and allocation where some are. Any thread.
+// Whether a scope is open in the process, and allocation where one is. Any thread.
 #ifndef COMMPOOL_SRC_C_API_OPEN_SCOPES_H_
 #define COMMPOOL_SRC_C_API_OPEN_SCOPES_H_
 
@@ -9,8 +9,9 @@
 
 namespace commpool::internal {
 
-// Never less than there are: counted before a scope begins and after it has ended. It only tells where none can catch:
-// so it needs no order beyond what the program has between a scope's beginning and an allocation.
+// Not 0 where one is; it may stay so for a few hundred calls after the last has ended (ScopeTable::NoteUncaught). It
+// only tells where none can catch: so it needs no order beyond what the program has between a scope's beginning and an
+// allocation.
 extern constinit std::atomic<uint64_t> open_scopes;
 
 // commpool_allocate_in_scope, where some scope is open.

@@ -4,6 +4,7 @@
 
 #include "src/base/environment.h"
 #include "src/base/mutex.h"
+#include "src/c_api/open_scopes.h"
 #include "src/driver/metering.h"
 
 namespace commpool::internal {
@@ -42,7 +43,9 @@ Status OpenWith(const LoaderOptions& options) {
   Result<std::shared_ptr<const Driver>> driver = LoadDriver(options);
   if (driver.ok() && DriverIsMeasured()) driver = Metered(**driver);
   if (!driver.ok()) return driver.status();
-  process_runtime.store(new Runtime(std::move(*driver), std::move(*settings)), std::memory_order_release);
+  auto* const opened = new Runtime(std::move(*driver), std::move(*settings));
+  opened->scopes().ShowIn(open_scopes);
+  process_runtime.store(opened, std::memory_order_release);
   return Status();
 }
 

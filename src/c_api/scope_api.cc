@@ -15,16 +15,22 @@ constinit std::atomic<uint64_t> commpool::internal::open_scopes{0};
 
 namespace {
 
-Result<ScopeHandle> Begin(Runtime& runtime, ScopeRequest request) {
-  open_scopes.fetch_add(1, std::memory_order_relaxed);
-  Result<ScopeHandle> begun = runtime.scopes().Begin(std::move(request));
-  if (!begun.ok()) open_scopes.fetch_sub(1, std::memory_order_relaxed);
-  return begun;
+// This thread's scope, without a lock, where nothing about it is unusual; else 0, and nothing was done.
+ScopeHandle BeginAtOnce(commpool_pool pool, const commpool_scope_options* options) {
+  Runtime* const runtime = OpenedProcessRuntime();
+  if (runtime == nullptr) return 0;
+  if (options == nullptr) return runtime->BeginScopeAtOnce(pool, {}, Exhaustion::kError);
+  const bool usual = options->struct_bytes == sizeof(*options) && options->filter == COMMPOOL_FILTER_THREAD &&
+                     options->min_bytes <= options->max_bytes;
+  const bool hands_on = options->exhaustion == COMMPOOL_EXHAUSTION_NEXT_SCOPE;
+  if (!usual || (!hands_on && options->exhaustion != COMMPOOL_EXHAUSTION_ERROR)) return 0;
+  return runtime->BeginScopeAtOnce(pool, {options->min_bytes, options->max_bytes},
+                                   hands_on ? Exhaustion::kNextScope : Exhaustion::kError);
 }
 
-}  // namespace
-
-commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope) {
+// Apart, so that the fast path saves no registers for it.
+[[gnu::noinline]] commpool_status Begin(commpool_pool pool, const commpool_scope_options* options,
+                                        commpool_scope* scope) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (scope == nullptr) return NullOutput();
     Result<ScopeRequest> request = ParseScopeOptions(options);
@@ -32,14 +38,25 @@ commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_op
     Result<std::shared_ptr<Pool>> found = runtime.pools().Find(pool);
     if (!found.ok()) return found.status();
     request->pool = std::move(*found);
-    return Store(Begin(runtime, std::move(*request)), scope);
+    return Store(runtime.scopes().Begin(*request), scope);
   });
 }
 
+[[gnu::noinline]] commpool_status End(commpool_scope scope) {
+  return WithRuntime([&](Runtime& runtime) { return runtime.scopes().End(scope); });
+}
+
+}  // namespace
+
+commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope) {
+  const ScopeHandle begun = scope == nullptr ? 0 : BeginAtOnce(pool, options);
+  if (begun == 0) return Begin(pool, options, scope);
+  *scope = begun;
+  return COMMPOOL_OK;
+}
+
 commpool_status commpool_scope_end(commpool_scope scope) {
-  return WithRuntime([&](Runtime& runtime) {
-    Status status = runtime.scopes().End(scope);
-    if (status.ok()) open_scopes.fetch_sub(1, std::memory_order_relaxed);
-    return status;
-  });
+  Runtime* const runtime = OpenedProcessRuntime();
+  if (runtime != nullptr && runtime->EndScopeAtOnce(scope)) return COMMPOOL_OK;
+  return End(scope);
 }

@@ -37,6 +37,7 @@ class Pool final : public BlockOwner {
 
   const PoolConfiguration& configuration() const { return parts_->basis.configuration; }
   const std::string& name() const override { return parts_->basis.name(); }
+  const std::string& title() const { return parts_->basis.title; }
   int device() const { return parts_->basis.device->device(); }
   bool symmetric() const override { return parts_->basis.configuration.symmetric(); }
   uint64_t home_id() const { return mode_->home_id(); }

@@ -30,6 +30,12 @@ Status CheckNotCaptured(const Driver& driver, CUstream stream) {
                 "the stream is being captured, and waiting for its work would break the capture: end it first");
 }
 
+// The pool of an open scope serves no more.
+Status RefuseScope(const std::string& why, ScopeHandle scope) {
+  return Status(StatusCode::kFailedPrecondition,
+                why + "; scope " + std::to_string(scope) + " routes allocations to it: end that scope first");
+}
+
 // A failure says which scopes' pools handed the request on.
 Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& passed) {
   if (address.ok() || passed.empty()) return address;
@@ -74,7 +80,9 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   if (!pool.ok()) return WithSources(pool.status(), sources);
   const PoolHandle handle = parts_.pools.NextHandle();
   (*pool)->SetHandle(handle);
-  parts_.pools.Add(handle, std::move(*pool));
+  const int device = (*pool)->device();
+  std::string title = (*pool)->title();
+  parts_.pools.Add(handle, std::move(*pool), device, std::move(title));
   return handle;
 }
 
@@ -150,14 +158,17 @@ std::optional<Result<CUdeviceptr>> Runtime::AllocateInScope(int device, uint64_t
 std::optional<Result<CUdeviceptr>> Runtime::AllocateCaught(const RoutedRequest& request, std::string& passed) {
   bool rank_local = false;
   std::optional<CaughtBy> caught = scopes_.Route(request);
-  for (; caught; caught = scopes_.Route(request, caught->scope)) {
-    Pool& pool = *caught->pool;
+  for (; caught; caught = scopes_.Route(request, caught->place)) {
+    const Result<std::shared_ptr<Pool>> found = parts_.pools.Find(caught->pool);
+    if (!found.ok()) {
+      return RefuseScope(parts_.pools.TitleOfRemoved(caught->pool) + " is closed: it was destroyed", caught->scope);
+    }
+    Pool& pool = **found;
     // What memory one rank has left must not decide where a symmetric pool places its blocks (rule 4).
     if (rank_local && pool.symmetric()) continue;
     Result<CUdeviceptr> address = AllocateFrom(pool, request.bytes, request.stream);
     if (address.status().code() == StatusCode::kFailedPrecondition && !pool.open()) {
-      return Status(address.status().code(), address.status().message() + "; scope " + std::to_string(caught->scope) +
-                                                 " routes allocations to it: end that scope first");
+      return RefuseScope(address.status().message(), caught->scope);
     }
     if (address.ok() || caught->exhaustion == Exhaustion::kError || !IsExhausted(address.status())) {
       return NamePassed(std::move(address), passed);
@@ -179,15 +190,6 @@ Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUs
 Result<CUdeviceptr> Runtime::AllocateFrom(Pool& pool, uint64_t bytes, StreamKey stream) {
   const CUdeviceptr cached = parts_.caches.Take(pool.handle(), pool.name(), bytes, stream);
   return cached != 0 ? Result<CUdeviceptr>(cached) : pool.Allocate(bytes, stream);
-}
-
-CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
-  if (device < 0 || static_cast<size_t>(device) >= kMostDevices) return 0;
-  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device, bytes);
-  if (!routed) return 0;
-  const PoolHandle pool =
-      *routed != 0 ? *routed : default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
-  return AllocateCachedFrom(pool, bytes, stream);
 }
 
 Status Runtime::Free(CUdeviceptr address) {

@@ -67,6 +67,10 @@ class Runtime {
   CUdeviceptr AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
 
+  // A scope of this thread begins, or ends, without a lock. 0, or false, where that cannot be: ScopeTable's calls do.
+  ScopeHandle BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion);
+  bool EndScopeAtOnce(ScopeHandle scope);
+
   Status RecordStream(CUdeviceptr address, CUstream stream);
   // Waits for the stream, so that no pool needs the handle any more (rule 11).
   Status ReleaseStream(CUstream stream);
@@ -111,6 +115,22 @@ class Runtime {
 inline CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
   return forked_.InChild() ? 0 : parts_.caches.TakeAtOnce(pool, bytes, KeyOfStream(stream));
 }
+
+inline CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
+  if (static_cast<size_t>(device) >= kMostDevices) return 0;
+  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device, bytes, stream);
+  if (!routed) return 0;
+  const PoolHandle pool =
+      *routed != 0 ? *routed : default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+  return AllocateCachedFrom(pool, bytes, stream);
+}
+
+inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion) {
+  const std::optional<int> device = parts_.pools.DeviceAtOnce(pool);
+  return device && !forked_.InChild() ? scopes_.BeginAtOnce(pool, *device, sizes, exhaustion) : ScopeHandle{0};
+}
+
+inline bool Runtime::EndScopeAtOnce(ScopeHandle scope) { return !forked_.InChild() && scopes_.EndAtOnce(scope); }
 
 inline bool Runtime::FreeCached(CUdeviceptr address) { return !forked_.InChild() && parts_.caches.GiveAtOnce(address); }
 

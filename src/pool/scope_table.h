@@ -1,39 +1,27 @@
 // Open scopes: where an allocation is routed. Any thread.
 //
-// A thread's own scopes are its own stack, found without a lock; scopes of a stream or of the process are few and
-// shared. Of all that catch an allocation the one begun last wins.
+// A thread's own scopes are its own stack (scopes/own_scopes.h); those of a stream or of the process are few and
+// published (scopes/shared_scopes.h): allocations read both without a lock. Of all that catch an allocation the one
+// begun last wins. A scope knows its pool by the handle, so that none keeps a pool alive.
 #ifndef COMMPOOL_SRC_POOL_SCOPE_TABLE_H_
 #define COMMPOOL_SRC_POOL_SCOPE_TABLE_H_
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <thread>
+#include <vector>
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/pool/pool.h"
+#include "src/pool/scopes/own_scopes.h"
+#include "src/pool/scopes/scope.h"
+#include "src/pool/scopes/shared_scopes.h"
 
 namespace commpool::internal {
-
-using ScopeHandle = uint64_t;
-
-enum class ScopeFilter { kThread, kStream, kProcess };
-
-// Sizes that a scope catches: both ends are in.
-struct SizeRange {
-  uint64_t least = 0;
-  uint64_t most = UINT64_MAX;
-
-  bool Has(uint64_t bytes) const { return bytes - least <= most - least; }  // REQUIRES: least <= most
-};
-
-// What becomes of a request that the scope's pool has no memory for.
-enum class Exhaustion { kError, kNextScope };
 
 struct ScopeRequest {
   std::shared_ptr<Pool> pool;
@@ -43,52 +31,56 @@ struct ScopeRequest {
   Exhaustion exhaustion = Exhaustion::kError;
 };
 
-// An allocation as scopes see it.
-struct RoutedRequest {
-  int device = 0;
-  StreamKey stream = 0;
-  uint64_t bytes = 0;
-};
-
-// A scope that catches an allocation.
-struct CaughtBy {
-  ScopeHandle scope = 0;
-  std::shared_ptr<Pool> pool;
-  Exhaustion exhaustion = Exhaustion::kError;
-};
-
 class ScopeTable {
  public:
+  // `flag` is not 0 where a scope is open; it may stay so for a while afterwards. REQUIRES: no scope has begun.
+  void ShowIn(std::atomic<uint64_t>& flag) { board_->flag = &flag; }
+
   // kInvalidArgument for a process-wide scope on a symmetric pool, whose allocations would come in any order (rule 4),
   // and for sizes whose least is above their most.
-  Result<ScopeHandle> Begin(ScopeRequest request);
+  Result<ScopeHandle> Begin(const ScopeRequest& request);
+  // A scope of this thread. 0 where it cannot begin without a lock: then Begin does it. REQUIRES: the sizes are a
+  // range.
+  ScopeHandle BeginAtOnce(PoolHandle pool, int device, const SizeRange& sizes, Exhaustion exhaustion) {
+    if (own_state.scopes == nullptr || own_state.in_user_function) return 0;
+    return own_state.scopes->PushAtOnce(*board_, {pool, device, sizes, exhaustion});
+  }
 
   // kNotFound for one that has ended; kFailedPrecondition for a thread's scope on another thread, or not the innermost.
   Status End(ScopeHandle scope);
+  // Whether it was this thread's innermost, and has ended now.
+  bool EndAtOnce(ScopeHandle scope) {
+    return own_state.scopes != nullptr && !own_state.in_user_function &&
+           own_state.scopes->PopAtOnce(board_.get(), scope);
+  }
 
-  // The pool that this thread's own scopes route an allocation to, 0 for none; nothing where scopes of a stream or of
-  // the process are open, and Route must decide. No lock.
-  std::optional<PoolHandle> RouteAtOnce(int device, uint64_t bytes) const;
+  // The pool that an allocation is routed to, 0 for none; nothing where only Route can tell. No lock.
+  std::optional<PoolHandle> RouteAtOnce(int device, uint64_t bytes, CUstream stream) const {
+    const OwnScopes* const own = own_state.scopes;
+    const OwnScope* const caught = own == nullptr ? nullptr : own->Catching(board_.get(), device, bytes);
+    if (!shared_.empty()) return RouteAmongShared({device, KeyOfStream(stream), bytes}, caught);
+    return caught == nullptr ? PoolHandle{0} : caught->pool;
+  }
 
   // Of the scopes that began before `inner` and catch the allocation, the one begun last; nothing where none does.
-  std::optional<CaughtBy> Route(const RoutedRequest& request, ScopeHandle inner = kInnermost) const;
+  std::optional<CaughtBy> Route(const RoutedRequest& request, const ScopePlace& inner = kInnermost) const;
 
-  static constexpr ScopeHandle kInnermost = UINT64_MAX;
+  // An allocation asked for a scope, and none caught it. Once in many the flag is lowered where no scope is open.
+  void NoteUncaught() {
+    if (++own_state.uncaught % kUncaughtForALook == 0) LowerFlag();
+  }
+  static constexpr uint32_t kUncaughtForALook = 256;
 
  private:
-  struct Entry {
-    ScopeRequest request;
-    std::thread::id owner;
-  };
+  std::optional<PoolHandle> RouteAmongShared(const RoutedRequest& request, const OwnScope* own) const;
+  ScopeHandle BeginShared(const ScopeRequest& request);
+  Status EndSlowly(ScopeHandle scope);
+  bool EndShared(ScopeHandle scope) COMMPOOL_REQUIRES(board_->mutex);
+  void LowerFlag();
 
-  // The same, of this thread's own scopes alone.
-  std::optional<CaughtBy> RouteToOwn(const RoutedRequest& request, ScopeHandle inner) const;
-  Status EndThreadScope(ScopeHandle scope) COMMPOOL_REQUIRES(mutex_);
-
-  mutable Mutex mutex_{LockRank::kPoolTable};
-  ScopeHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  ReservedMap<ScopeHandle, Entry> open_ COMMPOOL_GUARDED_BY(mutex_);
-  std::atomic<uint64_t> shared_scopes_{0};  // of streams and of the process: 0 lets Route skip the lock
+  const std::shared_ptr<ScopeBoard> board_ = std::make_shared<ScopeBoard>();
+  ReservedVector<SharedScope> shared_list_ COMMPOOL_GUARDED_BY(board_->mutex);  // all of them, the last begun last
+  SharedScopes shared_;
 };
 
 }  // namespace commpool::internal

@@ -30,7 +30,7 @@ POOL_FLOORS = [
     ("options",),
     ("settings",),
     ("shared",),
-    ("caches",),
+    ("caches", "scopes"),
     ("runtime_parts",),
     ("pool_basis",),
     ("pool_group", "pool_life", "pool_statistics"),

@@ -1,8 +1,11 @@
 // Open scopes: which pool an allocation is routed to, and in which order scopes end.
 #include "src/pool/scope_table.h"
 
+#include <atomic>
 #include <functional>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "tests/pool/pool_fixture.h"
 
@@ -18,23 +21,30 @@ class Scopes : public PoolTest {
                     StreamKey stream = 0) {
     return table_.Begin({pool, filter, stream}).value();
   }
-  std::shared_ptr<Pool> RouteOn(int device, StreamKey stream = 1) {
+  // Both ways to ask have to agree.
+  std::shared_ptr<Pool> RouteOn(int device, StreamKey stream = kStream) {
     const std::optional<CaughtBy> caught = table_.Route({device, stream, 1});
-    return caught ? caught->pool : nullptr;
+    EXPECT_EQ(table_.RouteAtOnce(device, 1, reinterpret_cast<CUstream>(stream)), caught ? caught->pool : PoolHandle{0});
+    if (!caught) return nullptr;
+    return caught->pool == kSymmetric ? symmetric_ : runtime().pools().Find(caught->pool).value();
   }
-  std::shared_ptr<Pool> Route(StreamKey stream = 1) { return RouteOn(0, stream); }
+  std::shared_ptr<Pool> Route(StreamKey stream = kStream) { return RouteOn(0, stream); }
   static std::string Elsewhere(const std::function<std::string()>& call) {
     std::string text;
     std::thread([&] { text = call(); }).join();
     return text;
   }
-  std::string NameRoutedElsewhere(StreamKey stream = 1) {
+  std::string NameRoutedElsewhere(StreamKey stream = kStream) {
     return Elsewhere([&] {
       const std::shared_ptr<Pool> pool = Route(stream);
       return pool == nullptr ? std::string() : pool->name();
     });
   }
 
+  static constexpr StreamKey kStream = 4096;
+  static constexpr PoolHandle kSymmetric = 1 << 20;
+
+  std::shared_ptr<Pool> symmetric_;  // in no table
   const std::shared_ptr<Pool> first_ = Make("first");
   const std::shared_ptr<Pool> second_ = Make("second");
   ScopeTable table_;
@@ -139,6 +149,137 @@ TEST_F(Scopes, OfStreamsAndTheProcessEndInAnyOrderOnAnyThread) {
   EXPECT_EQ(Route(8), nullptr);
 }
 
+TEST_F(Scopes, BeginAtOnceFromTheSecondOn) {
+  EXPECT_EQ(table_.BeginAtOnce(first_->handle(), 0, {}, Exhaustion::kError), 0u) << "the thread has no stack yet";
+  const ScopeHandle outer = Begin(first_);
+  const ScopeHandle inner = table_.BeginAtOnce(second_->handle(), 0, {}, Exhaustion::kError);
+  ASSERT_NE(inner, 0u);
+  EXPECT_NE(inner, outer);
+  EXPECT_EQ(Route(), second_);
+  EXPECT_FALSE(table_.EndAtOnce(outer)) << "it is not the innermost";
+  EXPECT_TRUE(table_.EndAtOnce(inner));
+  EXPECT_FALSE(table_.EndAtOnce(inner)) << "it has ended";
+  EXPECT_EQ(Route(), first_);
+  EXPECT_TRUE(table_.End(outer).ok());
+}
+
+TEST_F(Scopes, NestAsDeepAsTheProgramLikes) {
+  std::vector<ScopeHandle> open;
+  for (int depth = 0; depth < 100; ++depth) {
+    open.push_back(Begin(depth % 2 == 0 ? first_ : second_));
+    EXPECT_EQ(Route(), depth % 2 == 0 ? first_ : second_);
+  }
+  EXPECT_EQ(table_.End(open.front()).code(), StatusCode::kFailedPrecondition);
+  for (; !open.empty(); open.pop_back()) EXPECT_TRUE(table_.End(open.back()).ok());
+  EXPECT_EQ(Route(), nullptr);
+}
+
+TEST_F(Scopes, HaveHandlesThatAreNeverGivenAgain) {
+  std::set<ScopeHandle> handles;
+  const auto use_many = [&] {
+    for (int time = 0; time < 3000; ++time) {
+      const ScopeHandle scope = Begin(first_);
+      EXPECT_TRUE(handles.insert(scope).second) << scope;
+      EXPECT_TRUE(table_.End(scope).ok());
+    }
+    const ScopeHandle process = Begin(first_, ScopeFilter::kProcess);
+    EXPECT_TRUE(handles.insert(process).second) << process;
+    EXPECT_TRUE(table_.End(process).ok());
+  };
+  use_many();
+  std::thread(use_many).join();
+}
+
+TEST_F(Scopes, OfAThreadThatEndedHaveEnded) {
+  ScopeHandle scope = 0;
+  std::thread([&] { scope = Begin(first_); }).join();
+  EXPECT_EQ(table_.End(scope).code(), StatusCode::kNotFound);
+}
+
+// More than are published for reading without a lock: then RouteAtOnce leaves the answer to Route.
+TEST_F(Scopes, OfTheProcessMayBeMany) {
+  std::vector<ScopeHandle> open;
+  for (size_t count = 0; count < 3 * SharedScopes::kMostPublished; ++count) {
+    open.push_back(Begin(count % 2 == 0 ? first_ : second_, ScopeFilter::kProcess));
+    EXPECT_EQ(runtime().pools().Find(table_.Route({0, kStream, 1})->pool).value(), count % 2 == 0 ? first_ : second_);
+  }
+  EXPECT_FALSE(table_.RouteAtOnce(0, 1, nullptr).has_value());
+  for (const ScopeHandle scope : open) EXPECT_TRUE(table_.End(scope).ok());
+  EXPECT_EQ(Route(), nullptr);
+}
+
+// From one scope out to the next, as an exhausted pool hands a request on.
+TEST_F(Scopes, AreGoneThroughOutwardsInTheOrderOfTheirBeginnings) {
+  std::vector<ScopeHandle> open = {Begin(first_, ScopeFilter::kProcess), Begin(first_), Begin(second_),
+                                   Begin(second_, ScopeFilter::kStream, kStream), Begin(first_)};
+  std::vector<ScopeHandle> met;
+  for (auto caught = table_.Route({0, kStream, 1}); caught; caught = table_.Route({0, kStream, 1}, caught->place)) {
+    met.push_back(caught->scope);
+  }
+  EXPECT_EQ(met, std::vector<ScopeHandle>(open.rbegin(), open.rend()));
+  for (; !open.empty(); open.pop_back()) EXPECT_TRUE(table_.End(open.back()).ok());
+}
+
+TEST_F(Scopes, ShowThatOneIsOpenAndLaterThatNoneIs) {
+  std::atomic<uint64_t> flag{0};
+  ScopeTable table;
+  table.ShowIn(flag);
+  const auto miss_many = [&] {
+    for (uint32_t time = 0; time < ScopeTable::kUncaughtForALook; ++time) table.NoteUncaught();
+  };
+  const ScopeHandle scope = table.Begin({first_}).value();
+  EXPECT_NE(flag, 0u);
+  std::thread(miss_many).join();
+  EXPECT_NE(flag, 0u) << "another thread's scope is open";
+  EXPECT_TRUE(table.End(scope).ok());
+  miss_many();
+  EXPECT_EQ(flag, 0u);
+  const ScopeHandle again = table.BeginAtOnce(first_->handle(), 0, {}, Exhaustion::kError);
+  ASSERT_NE(again, 0u);
+  EXPECT_NE(flag, 0u) << "also without a lock";
+  EXPECT_TRUE(table.End(again).ok());
+  const ScopeHandle process = table.Begin({first_, ScopeFilter::kProcess}).value();
+  miss_many();
+  EXPECT_NE(flag, 0u);
+  EXPECT_TRUE(table.End(process).ok());
+}
+
+// Threads begin and end their own scopes, others begin and end scopes of the process, ask for what is not theirs, and
+// look whether the flag may be lowered. A thread inside a scope is always routed, and always shown.
+TEST_F(Scopes, OfManyThreadsRouteTheirOwn) {
+  constexpr int kTimes = 2000;
+  std::atomic<uint64_t> flag{0};
+  ScopeTable table;
+  table.ShowIn(flag);
+  std::atomic<ScopeHandle> last{0};
+  const auto use_own = [&](const std::shared_ptr<Pool>& pool) {
+    for (int time = 0; time < kTimes; ++time) {
+      const ScopeHandle outer = table.Begin({.pool = pool, .sizes = {2, 2}}).value();
+      ScopeHandle inner = table.BeginAtOnce(pool->handle(), 0, {1, 1}, Exhaustion::kError);
+      if (inner == 0) inner = table.Begin({.pool = pool, .sizes = {1, 1}}).value();
+      last = inner;
+      ASSERT_NE(flag, 0u);
+      const std::optional<CaughtBy> caught = table.Route({0, kStream, 1});
+      ASSERT_TRUE(caught && caught->scope >= inner) << "its own, or the process's begun later";
+      ASSERT_EQ(table.Route({0, kStream, 2}, caught->place)->scope, outer);
+      ASSERT_TRUE(table.End(inner).ok());
+      ASSERT_TRUE(table.End(outer).ok());
+    }
+  };
+  std::thread first(use_own, first_);
+  std::thread second(use_own, second_);
+  for (int time = 0; time < kTimes; ++time) {
+    const ScopeHandle process = table.Begin({.pool = first_, .filter = ScopeFilter::kProcess, .sizes = {1, 1}}).value();
+    EXPECT_NE(table.RouteAtOnce(0, 1, nullptr), PoolHandle{0});
+    const StatusCode foreign = table.End(last).code();
+    EXPECT_TRUE(foreign == StatusCode::kNotFound || foreign == StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(table.End(process).ok());
+    table.NoteUncaught();
+  }
+  first.join();
+  second.join();
+}
+
 TEST_F(Scopes, OfTwoTablesDoNotMeet) {
   ScopeTable other;
   const ScopeHandle scope = Begin(first_);
@@ -181,7 +322,9 @@ class SymmetricScopes : public Scopes {
         RegistrationKind::kWindow,
         std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{}, engine::FreeOrder::kDeferred),
         MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value());
-    return Pool::Make(std::move(parts), std::make_unique<UncalledMode>());
+    symmetric_ = Pool::Make(std::move(parts), std::make_unique<UncalledMode>());
+    symmetric_->SetHandle(kSymmetric);
+    return symmetric_;
   }
 
  private:

@@ -43,10 +43,10 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
 
   // This thread's cache, or null where it has none: no lock.
   engine::ThreadCache* Find(PoolHandle pool, StreamKey stream) const {
-    return own_caches == nullptr ? nullptr : own_caches->Find(this, pool, stream);
+    return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, pool, stream);
   }
   engine::ThreadCache* Find(engine::Lane lane) const {
-    return own_caches == nullptr ? nullptr : own_caches->Find(this, lane);
+    return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, lane);
   }
 
   // The lane of a pool and stream, made at its first use.

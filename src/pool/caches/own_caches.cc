@@ -5,15 +5,13 @@
 
 namespace commpool::internal {
 
-thread_local constinit OwnCaches* own_caches = nullptr;
-
 OwnCaches* MakeOwnCaches() {
-  if (own_caches == nullptr) own_caches = OfThisThread<OwnCaches, CacheRegistry>();
-  return own_caches;
+  if (own_state.caches == nullptr) own_state.caches = OfThisThread<OwnCaches, CacheRegistry>();
+  return own_state.caches;
 }
 
 OwnCaches::~OwnCaches() {
-  own_caches = nullptr;  // from now on the thread's blocks go to their pools
+  own_state.caches = nullptr;  // from now on the thread's blocks go to their pools
   for (auto& [registry, cache] : owners_) registry->End(cache.get());
 }
 

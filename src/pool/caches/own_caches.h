@@ -11,6 +11,7 @@
 
 #include "src/base/host_reserve.h"
 #include "src/engine/thread_cache.h"
+#include "src/pool/shared/own_state.h"
 #include "src/pool/shared/pool_table.h"
 #include "src/stream/stream_key.h"
 
@@ -61,23 +62,8 @@ class OwnCaches {
   ReservedVector<std::pair<std::shared_ptr<CacheRegistry>, std::shared_ptr<engine::ThreadCache>>> owners_;
 };
 
-// This thread's; null before its first cache, and while the thread ends: it costs the fast path one load.
-extern thread_local constinit OwnCaches* own_caches;
-
-// Makes them where there are none yet. Null while the thread ends: it gets no cache any more.
+// Makes this thread's where there are none yet. Null while the thread ends: it gets no cache any more.
 OwnCaches* MakeOwnCaches();
-
-// While it lives, this thread has no caches: its calls take the slow way, which a user's function is refused on.
-class [[nodiscard]] WithoutOwnCaches {
- public:
-  WithoutOwnCaches() : caches_(own_caches) { own_caches = nullptr; }
-  ~WithoutOwnCaches() { own_caches = caches_; }
-  WithoutOwnCaches(const WithoutOwnCaches&) = delete;
-  WithoutOwnCaches& operator=(const WithoutOwnCaches&) = delete;
-
- private:
-  OwnCaches* const caches_;
-};
 
 }  // namespace commpool::internal
 

@@ -81,7 +81,7 @@ class ThreadCaches {
   size_t lanes() const { return registry_->lanes(); }
 
  private:
-  CUdeviceptr Pop(PoolHandle pool, uint64_t bytes, StreamKey stream) const {
+  [[gnu::always_inline]] CUdeviceptr Pop(PoolHandle pool, uint64_t bytes, StreamKey stream) const {
     if (bytes - 1 >= engine::kSmallBytes) return 0;
     engine::ThreadCache* const cache = registry_->Find(pool, stream);
     return cache == nullptr ? 0 : cache->Take(bytes);

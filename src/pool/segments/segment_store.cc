@@ -60,7 +60,7 @@ uint64_t SegmentStore::BeyondCollection(uint64_t bytes) const {
 }
 
 Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {
-  const WithoutOwnCaches uncached;  // a user's function may run
+  const WithoutFastPaths uncached;  // a user's function may run
   // A capture would take what the backing puts on the stream into its graph.
   const bool ordered =
       stream && backing_->makes_in_stream_order() && IsReachable(*stream) && !basis_.device->capturing();
@@ -125,7 +125,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
   *released += range.bytes;
   ReturnRoom(range.bytes);
   if (addresses == Addresses::kKeep) segment->KeepAddresses();
-  const WithoutOwnCaches uncached;  // a user's function may run
+  const WithoutFastPaths uncached;  // a user's function may run
   Status status = segment->Release();
   if (!status.ok()) return status;
   return true;

@@ -19,16 +19,18 @@ PoolHandle PoolTable::NextHandle() {
   return next_++;
 }
 
-void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool) {
+void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device, std::string title) {
   MutexLock lock(mutex_);
-  pools_.emplace(handle, std::move(pool));
+  pools_.emplace(handle, Entry{std::move(pool), std::move(title)});
+  if (static_cast<uint64_t>(device) > kMostDevice) return;
+  devices_[handle % kDevices].store(handle << kDeviceBits | static_cast<uint64_t>(device), std::memory_order_release);
 }
 
 Result<std::shared_ptr<Pool>> PoolTable::Find(PoolHandle handle) const {
   MutexLock lock(mutex_);
   const auto found = pools_.find(handle);
   if (found == pools_.end()) return NoSuchPool(handle);
-  return found->second;
+  return found->second.pool;
 }
 
 Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle) {
@@ -36,10 +38,21 @@ Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle) {
   const auto found = pools_.find(handle);
   if (found == pools_.end()) return NoSuchPool(handle);
   std::erase_if(removed_, [](const std::weak_ptr<Pool>& pool) { return pool.expired(); });
-  removed_.push_back(found->second);
-  std::shared_ptr<Pool> pool = std::move(found->second);
+  removed_.push_back(found->second.pool);
+  std::shared_ptr<Pool> pool = std::move(found->second.pool);
+  titles_[titles_ever_++ % kTitlesKept] = {handle, std::move(found->second.title)};
   pools_.erase(found);
+  std::atomic<uint64_t>& device = devices_[handle % kDevices];
+  if (device.load(std::memory_order_relaxed) >> kDeviceBits == handle) device.store(0, std::memory_order_release);
   return pool;
+}
+
+std::string PoolTable::TitleOfRemoved(PoolHandle handle) const {
+  MutexLock lock(mutex_);
+  for (const Title& title : titles_) {
+    if (title.handle == handle && !title.text.empty()) return title.text;
+  }
+  return "pool " + std::to_string(handle);
 }
 
 size_t PoolTable::removed() const {
@@ -50,7 +63,7 @@ size_t PoolTable::removed() const {
 ReservedVector<std::shared_ptr<Pool>> PoolTable::All() const {
   ReservedVector<std::shared_ptr<Pool>> all;
   MutexLock lock(mutex_);
-  for (const auto& [handle, pool] : pools_) all.push_back(pool);
+  for (const auto& [handle, entry] : pools_) all.push_back(entry.pool);
   for (const std::weak_ptr<Pool>& removed : removed_) {
     if (std::shared_ptr<Pool> pool = removed.lock()) all.push_back(std::move(pool));
   }

@@ -1,0 +1,105 @@
+#include "src/pool/scopes/own_scopes.h"
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "src/base/of_this_thread.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Scopes that were open when the thread began to end: its last destructors may still end them. More than anybody nests.
+struct EndedScope {
+  const ScopeBoard* board = nullptr;
+  ScopeHandle scope = 0;
+};
+thread_local constinit std::array<EndedScope, 32> ended_scopes = {};
+
+}  // namespace
+
+OwnScopes* OwnScopes::Join(const std::shared_ptr<ScopeBoard>& board) {
+  if (own_state.scopes == nullptr) own_state.scopes = OfThisThread<OwnScopes, ScopeBoard>();
+  OwnScopes* const own = own_state.scopes;
+  if (own == nullptr || std::find(own->joined_.begin(), own->joined_.end(), board) != own->joined_.end()) return own;
+  // Boards of tables that are gone: nobody else has them.
+  std::erase_if(own->joined_, [](const std::shared_ptr<ScopeBoard>& joined) { return joined.use_count() == 1; });
+  own->joined_.reserve(own->joined_.size() + 1);
+  {
+    MutexLock lock(board->mutex);
+    board->stacks.push_back(own);
+  }
+  own->joined_.push_back(board);
+  return own;
+}
+
+OwnScopes::~OwnScopes() {
+  own_state.scopes = nullptr;
+  for (size_t place = 0; place < std::min(depth_, ended_scopes.size()); ++place) {
+    ended_scopes[place] = {slots_[place].board, slots_[place].handle};
+  }
+  for (const std::shared_ptr<ScopeBoard>& board : joined_) {
+    MutexLock lock(board->mutex);
+    std::erase(board->stacks, this);
+  }
+}
+
+bool OwnScopes::TakeEnded(const ScopeBoard* board, ScopeHandle scope) {
+  for (EndedScope& ended : ended_scopes) {
+    if (ended.scope != scope || ended.board != board) continue;
+    ended = {};
+    return true;
+  }
+  return false;
+}
+
+void OwnScopes::LockSlowly() {
+  while (!lock_.TryLockAsOwner()) std::this_thread::yield();
+}
+
+ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const NewScope& scope) {
+  LockSlowly();
+  struct Unlock {
+    ~Unlock() { lock.UnlockAsOwner(); }
+    OwnerLock& lock;
+  } unlock{lock_};
+  if (depth_ == slots_.size()) slots_.resize(2 * depth_);
+  if (board_ != &board || next_handle_ == end_of_handles_) {
+    next_handle_ = board.next_handle.fetch_add(kHandlesAtOnce, std::memory_order_relaxed);
+    end_of_handles_ = next_handle_ + kHandlesAtOnce;
+    board_ = &board;
+  }
+  return Push(board, scope);
+}
+
+void OwnScopes::Erase(const ScopeBoard* board, ScopeHandle scope) {
+  LockSlowly();
+  OwnScope* const last = slots_.data() + depth_;
+  OwnScope* const kept = std::remove_if(slots_.data(), last,
+                                        [&](const OwnScope& own) { return own.handle == scope && own.board == board; });
+  SetDepth(static_cast<size_t>(kept - slots_.data()));
+  lock_.UnlockAsOwner();
+}
+
+const OwnScope* OwnScopes::CatchingBefore(const ScopeBoard* board, const RoutedRequest& request,
+                                          const ScopePlace& inner) const {
+  for (const OwnScope* scope = end(); scope != begin();) {
+    --scope;
+    if (PlaceOf(*scope) < inner && scope->Catches(board, request.device, request.bytes)) return scope;
+  }
+  return nullptr;
+}
+
+const OwnScope* OwnScopes::Innermost(const ScopeBoard* board) const {
+  for (const OwnScope* scope = end(); scope != begin();) {
+    if ((--scope)->board == board) return scope;
+  }
+  return nullptr;
+}
+
+bool OwnScopes::Has(const ScopeBoard* board, ScopeHandle scope) const {
+  return std::any_of(begin(), end(), [&](const OwnScope& own) { return own.handle == scope && own.board == board; });
+}
+
+}  // namespace commpool::internal

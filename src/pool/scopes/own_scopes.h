@@ -1,0 +1,161 @@
+// A thread's own scopes: a stack that the thread pushes, pops and reads without waiting for anybody.
+//
+// Other threads look at it only to tell a scope of another thread from one that has ended, and whether any scope is
+// open: they take the owner's lock (base/owner_lock.h), under the lock of the board.
+#ifndef COMMPOOL_SRC_POOL_SCOPES_OWN_SCOPES_H_
+#define COMMPOOL_SRC_POOL_SCOPES_OWN_SCOPES_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "src/base/host_reserve.h"
+#include "src/base/mutex.h"
+#include "src/base/owner_lock.h"
+#include "src/pool/scopes/scope.h"
+#include "src/pool/shared/own_state.h"
+
+namespace commpool::internal {
+
+// What the threads that have scopes in one table share. It outlives the table where a thread ends later.
+struct ScopeBoard {
+  Mutex mutex{LockRank::kPoolTable};
+  ReservedVector<OwnScopes*> stacks COMMPOOL_GUARDED_BY(mutex);
+  std::atomic<ScopeHandle> next_handle{1};
+  std::atomic<uint64_t> shared_begun{0};  // scopes of streams and of the process, all-time
+  // Not 0 where a scope may be open: raised when one begins, lowered now and then (ScopeTable::NoteUncaught).
+  std::atomic<uint64_t> own_flag{0};
+  std::atomic<uint64_t>* flag = &own_flag;
+
+  // A store to a line that every thread reads is made only where it changes something.
+  void Raise() {
+    if (flag->load(std::memory_order_relaxed) == 0) flag->store(1, std::memory_order_relaxed);
+  }
+};
+
+struct OwnScope {
+  const ScopeBoard* board = nullptr;
+  ScopeHandle handle = 0;
+  PoolHandle pool = 0;
+  uint64_t shared_before = 0;  // scopes of streams and of the process that had begun before
+  SizeRange sizes = {};
+  int device = 0;
+  Exhaustion exhaustion = Exhaustion::kError;
+
+  bool Catches(const ScopeBoard* asked, int asked_device, uint64_t bytes) const {
+    return board == asked && device == asked_device && sizes.Has(bytes);
+  }
+};
+
+// What a thread's scope begins with.
+struct NewScope {
+  PoolHandle pool = 0;
+  int device = 0;
+  SizeRange sizes = {};
+  Exhaustion exhaustion = Exhaustion::kError;
+};
+
+class OwnScopes {
+ public:
+  OwnScopes() : slots_(kUsualDepth) {}
+  ~OwnScopes();
+
+  // This thread's, of the board; null while the thread ends.
+  static OwnScopes* Join(const std::shared_ptr<ScopeBoard>& board);
+  // Whether the scope was open on this thread when the thread began to end.
+  static bool TakeEnded(const ScopeBoard* board, ScopeHandle scope);
+
+  // Pushes it under a new handle. 0 where that takes more than a store: PushSlowly does it then.
+  [[gnu::always_inline]] ScopeHandle PushAtOnce(ScopeBoard& board, const NewScope& scope) {
+    const bool prepared = board_ == &board && next_handle_ != end_of_handles_ && depth_ < slots_.size();
+    if (!prepared || !lock_.TryLockAsOwner()) return 0;
+    const ScopeHandle handle = Push(board, scope);
+    lock_.UnlockAsOwner();
+    return handle;
+  }
+  // REQUIRES: the caller does not hold the board's lock.
+  ScopeHandle PushSlowly(ScopeBoard& board, const NewScope& scope);
+
+  // Pops the scope where it is the last on the stack and nobody looks.
+  bool PopAtOnce(const ScopeBoard* board, ScopeHandle scope) {
+    if (depth_ == 0 || slots_[depth_ - 1].handle != scope || slots_[depth_ - 1].board != board) return false;
+    if (!lock_.TryLockAsOwner()) return false;
+    SetDepth(depth_ - 1);
+    lock_.UnlockAsOwner();
+    return true;
+  }
+  // REQUIRES: it is in the stack, and the board's lock is held.
+  void Erase(const ScopeBoard* board, ScopeHandle scope);
+
+  // The innermost that catches the request; null where none does.
+  const OwnScope* Catching(const ScopeBoard* board, int device, uint64_t bytes) const {
+    for (const OwnScope* scope = end(); scope != begin();) {
+      if ((--scope)->Catches(board, device, bytes)) return scope;
+    }
+    return nullptr;
+  }
+  // The same, of those that began before `inner`.
+  const OwnScope* CatchingBefore(const ScopeBoard* board, const RoutedRequest& request, const ScopePlace& inner) const;
+  ScopePlace PlaceOf(const OwnScope& scope) const {
+    return {scope.shared_before, static_cast<uint64_t>(&scope - begin()) + 1};
+  }
+  // The innermost of the board; null where there is none.
+  const OwnScope* Innermost(const ScopeBoard* board) const;
+
+  // For other threads, which hold the board's lock.
+  bool MayBeOpen() const { return open_.load(std::memory_order_relaxed) != 0; }
+  // For every thread but the owner: while it lives the owner changes nothing.
+  class [[nodiscard]] Pause {
+   public:
+    explicit Pause(OwnScopes& scopes) : scopes_(&scopes) { static_cast<void>(scopes.lock_.Lock()); }
+    Pause(Pause&& other) noexcept : scopes_(std::exchange(other.scopes_, nullptr)) {}
+    Pause& operator=(Pause&&) = delete;
+    ~Pause() {
+      if (scopes_ != nullptr) scopes_->lock_.Unlock();
+    }
+
+    bool empty() const { return scopes_->depth_ == 0; }
+    bool Has(const ScopeBoard* board, ScopeHandle scope) const { return scopes_->Has(board, scope); }
+
+   private:
+    OwnScopes* scopes_;
+  };
+
+  bool Has(const ScopeBoard* board, ScopeHandle scope) const;
+
+ private:
+  static constexpr size_t kUsualDepth = 8;
+  static constexpr uint64_t kHandlesAtOnce = 1024;
+
+  const OwnScope* begin() const { return slots_.data(); }
+  const OwnScope* end() const { return slots_.data() + depth_; }
+  void SetDepth(size_t depth) {
+    depth_ = depth;
+    open_.store(depth, std::memory_order_relaxed);
+  }
+  ScopeHandle Push(ScopeBoard& board, const NewScope& scope) {
+    const ScopeHandle handle = next_handle_++;
+    const uint64_t shared = board.shared_begun.load(std::memory_order_acquire);
+    slots_[depth_] = {&board, handle, scope.pool, shared, scope.sizes, scope.device, scope.exhaustion};
+    SetDepth(depth_ + 1);
+    board.Raise();
+    return handle;
+  }
+  void LockSlowly();
+
+  OwnerLock lock_;
+  std::atomic<size_t> open_{0};  // the depth, for those that hold no lock of it
+  size_t depth_ = 0;
+  ReservedVector<OwnScope> slots_;  // the first `depth_` are open, the innermost last
+  // Handles that nobody else gives, and the board that they are of.
+  const ScopeBoard* board_ = nullptr;
+  ScopeHandle next_handle_ = 0;
+  ScopeHandle end_of_handles_ = 0;
+  ReservedVector<std::shared_ptr<ScopeBoard>> joined_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SCOPES_OWN_SCOPES_H_

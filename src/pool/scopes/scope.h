@@ -1,0 +1,57 @@
+// What a scope is: plain values that all parts of the scopes share.
+#ifndef COMMPOOL_SRC_POOL_SCOPES_SCOPE_H_
+#define COMMPOOL_SRC_POOL_SCOPES_SCOPE_H_
+
+#include <compare>
+#include <cstdint>
+
+#include "src/pool/shared/pool_table.h"
+#include "src/stream/stream_key.h"
+
+namespace commpool::internal {
+
+using ScopeHandle = uint64_t;
+
+enum class ScopeFilter { kThread, kStream, kProcess };
+
+// Sizes that a scope catches: both ends are in.
+struct SizeRange {
+  uint64_t least = 0;
+  uint64_t most = UINT64_MAX;
+
+  bool Has(uint64_t bytes) const { return bytes - least <= most - least; }  // REQUIRES: least <= most
+};
+
+// What becomes of a request that the scope's pool has no memory for.
+enum class Exhaustion { kError, kNextScope };
+
+// An allocation as scopes see it.
+struct RoutedRequest {
+  int device = 0;
+  StreamKey stream = 0;
+  uint64_t bytes = 0;
+};
+
+// When a scope began, as one thread sees it: after so many scopes of streams and of the process, then after so many of
+// the thread's own. Those of other threads never catch what this one allocates.
+struct ScopePlace {
+  uint64_t shared = 0;
+  uint64_t own = 0;
+
+  friend auto operator<=>(const ScopePlace&, const ScopePlace&) = default;
+};
+
+inline constexpr ScopePlace kOutermost = {};
+inline constexpr ScopePlace kInnermost = {UINT64_MAX, UINT64_MAX};
+
+// A scope that catches an allocation.
+struct CaughtBy {
+  ScopeHandle scope = 0;
+  ScopePlace place;
+  PoolHandle pool = 0;
+  Exhaustion exhaustion = Exhaustion::kError;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SCOPES_SCOPE_H_

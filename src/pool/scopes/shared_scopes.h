@@ -1,0 +1,108 @@
+// The open scopes of streams and of the process, as allocating threads read them: without a lock.
+//
+// A sequence lock over a short array of atomic words: a reader that meets a change reads again. There is one writer at
+// a time, under the table's lock. Where more scopes are open than the array holds, or one changes all the time, readers
+// ask the table.
+#ifndef COMMPOOL_SRC_POOL_SCOPES_SHARED_SCOPES_H_
+#define COMMPOOL_SRC_POOL_SCOPES_SHARED_SCOPES_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/pool/scopes/scope.h"
+
+namespace commpool::internal {
+
+struct SharedScope {
+  ScopeHandle handle = 0;
+  uint64_t number = 0;  // the so-manieth of streams and of the process that began
+  PoolHandle pool = 0;
+  SizeRange sizes = {};
+  StreamKey stream = 0;  // 0: every stream's
+  int device = 0;
+  Exhaustion exhaustion = Exhaustion::kError;
+
+  ScopePlace place() const { return {number, 0}; }
+  bool Catches(const RoutedRequest& request) const {
+    return device == request.device && (stream == 0 || stream == request.stream) && sizes.Has(request.bytes);
+  }
+  CaughtBy caught() const { return {handle, place(), pool, exhaustion}; }
+};
+
+class SharedScopes {
+ public:
+  static constexpr size_t kMostPublished = 16;
+
+  // One load: what an allocation pays where there is none.
+  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+
+  enum class Found { kNone, kCaught, kAskTheTable };
+  // The one begun last of those between `outer` and `inner` that catch the request.
+  Found Find(const RoutedRequest& request, const ScopePlace& outer, const ScopePlace& inner, CaughtBy* caught) const {
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      const uint64_t before = sequence_.load(std::memory_order_acquire);
+      const size_t count = count_.load(std::memory_order_acquire);
+      if (count > kMostPublished) return Found::kAskTheTable;
+      Found found = Found::kNone;
+      for (size_t place = count; place-- > 0 && found == Found::kNone;) {
+        const SharedScope scope = scopes_[place].Load();
+        if (scope.place() <= outer) break;
+        if (!scope.Catches(request) || scope.place() >= inner) continue;
+        *caught = scope.caught();
+        found = Found::kCaught;
+      }
+      if (before % 2 == 0 && sequence_.load(std::memory_order_relaxed) == before) return found;
+    }
+    return Found::kAskTheTable;
+  }
+
+  // Replaces the list, which is in the order of beginning. REQUIRES: no other thread publishes.
+  template <typename List>
+  void Publish(const List& list) {
+    const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
+    sequence_.store(sequence + 1, std::memory_order_relaxed);
+    // Released one by one: who sees one of them sees that a change is under way.
+    size_t place = 0;
+    for (const SharedScope& scope : list) {
+      if (place < kMostPublished) scopes_[place].Store(scope);
+      ++place;
+    }
+    count_.store(place, std::memory_order_release);
+    sequence_.store(sequence + 2, std::memory_order_release);
+  }
+
+ private:
+  static constexpr int kMostAttempts = 16;
+
+  // A scope in words that are read and written one by one.
+  class Words {
+   public:
+    SharedScope Load() const {
+      const uint64_t kind = words_[6].load(std::memory_order_acquire);
+      return {
+          At(0), At(1), At(2), {At(3), At(4)}, At(5), static_cast<int>(kind >> 1), static_cast<Exhaustion>(kind & 1)};
+    }
+    void Store(const SharedScope& scope) {
+      const uint64_t kind = static_cast<uint64_t>(scope.device) << 1 | static_cast<uint64_t>(scope.exhaustion);
+      const std::array<uint64_t, kWords> values = {scope.handle,     scope.number, scope.pool, scope.sizes.least,
+                                                   scope.sizes.most, scope.stream, kind};
+      for (size_t word = 0; word < kWords; ++word) words_[word].store(values[word], std::memory_order_release);
+    }
+
+   private:
+    static constexpr size_t kWords = 7;
+    uint64_t At(size_t word) const { return words_[word].load(std::memory_order_acquire); }
+
+    std::array<std::atomic<uint64_t>, kWords> words_ = {};
+  };
+
+  std::atomic<uint64_t> sequence_{0};  // odd while the list changes
+  std::atomic<size_t> count_{0};       // of all that are open
+  std::array<Words, kMostPublished> scopes_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SCOPES_SHARED_SCOPES_H_

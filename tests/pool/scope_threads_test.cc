@@ -1,0 +1,89 @@
+// What threads see of scopes while others begin and end them: no lock, nothing torn. Needs no driver, so that
+// ThreadSanitizer can judge it alone.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "src/pool/scopes/own_scopes.h"
+#include "src/pool/scopes/shared_scopes.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr int kTimes = 20000;
+
+// All fields of a scope follow from its number: a torn one would show.
+SharedScope Numbered(uint64_t number) { return {number, number, number, {number, number}, 0, 0, Exhaustion::kError}; }
+
+TEST(ScopeThreads, NeverReadHalfAPublishedScope) {
+  SharedScopes scopes;
+  std::atomic<bool> over{false};
+  const auto read = [&] {
+    uint64_t caught_times = 0;
+    while (!over.load(std::memory_order_acquire) || caught_times == 0) {
+      for (uint64_t number = 1; number <= 4; ++number) {
+        CaughtBy caught;
+        const auto found = scopes.Find({0, 7, number}, kOutermost, kInnermost, &caught);
+        if (found != SharedScopes::Found::kCaught) continue;
+        ++caught_times;
+        ASSERT_EQ(caught.scope, number);
+        ASSERT_EQ(caught.pool, number);
+        ASSERT_EQ(caught.place.shared, number);
+      }
+    }
+  };
+  std::thread first(read);
+  std::thread second(read);
+  for (int time = 0; time < kTimes; ++time) {
+    const uint64_t number = 1 + time % 4;
+    scopes.Publish(std::vector<SharedScope>{Numbered(number), Numbered(5 - number)});
+    if (time % 3 == 0) scopes.Publish(std::vector<SharedScope>{Numbered(number)});
+  }
+  over.store(true, std::memory_order_release);
+  first.join();
+  second.join();
+}
+
+TEST(ScopeThreads, OwnTheirStacksWhileOthersLook) {
+  const auto board = std::make_shared<ScopeBoard>();
+  std::atomic<int> running{2};
+  std::atomic<ScopeHandle> last{0};
+  const auto own = [&](PoolHandle pool) {
+    OwnScopes* const scopes = OwnScopes::Join(board);
+    ASSERT_NE(scopes, nullptr);
+    for (int time = 0; time < kTimes; ++time) {
+      const NewScope scope{pool, 0, {1, 1}, Exhaustion::kError};
+      ScopeHandle handle = scopes->PushAtOnce(*board, scope);
+      if (handle == 0) handle = scopes->PushSlowly(*board, scope);
+      last.store(handle, std::memory_order_relaxed);
+      ASSERT_NE(board->flag->load(), 0u) << "a scope is open";
+      const OwnScope* const caught = scopes->Catching(board.get(), 0, 1);
+      ASSERT_TRUE(caught != nullptr && caught->handle == handle && caught->pool == pool);
+      if (scopes->PopAtOnce(board.get(), handle)) continue;
+      MutexLock lock(board->mutex);
+      scopes->Erase(board.get(), handle);
+    }
+    running.fetch_sub(1);
+  };
+  std::thread first(own, 1);
+  std::thread second(own, 2);
+  while (running.load() > 0) {
+    MutexLock lock(board->mutex);
+    std::vector<OwnScopes::Pause> pauses;
+    bool open = false;
+    for (OwnScopes* const scopes : board->stacks) pauses.emplace_back(*scopes);
+    for (const OwnScopes::Pause& pause : pauses) {
+      open = open || !pause.empty();
+      EXPECT_FALSE(pause.empty() && pause.Has(board.get(), last.load()));
+    }
+    if (!open) board->flag->store(0);
+  }
+  first.join();
+  second.join();
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
