@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable
 
+from ._kept import for_ever
+
 CUDA = 2  # kDLCUDA
 
 VERSION = (1, 0)
@@ -49,7 +51,7 @@ class DLManagedTensorVersioned(ctypes.Structure):
 _NAMES = {DLManagedTensor: b"dltensor", DLManagedTensorVersioned: b"dltensor_versioned"}
 
 # Structs that consumers hold, by address, with what they keep alive and what is done when they are let go.
-_held: dict[int, tuple[Any, Callable[[], None]]] = {}
+_held: dict[int, tuple[Any, Callable[[], object]]] = {}
 
 _python = ctypes.PyDLL(None)  # not ctypes.pythonapi, whose functions others give types of their own
 _new_capsule = _python.PyCapsule_New
@@ -62,21 +64,26 @@ _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 
 
-def _delete(managed: int) -> None:
-    _, done = _held.pop(managed)
-    done()
+def _make_deleters() -> tuple[Any, Any]:
+    """That of the struct and that of the capsule. They use no name of the module: those go before the last capsules."""
+    held, names, is_valid, get_pointer = _held, tuple(_NAMES.values()), _is_valid, _get_pointer
+
+    def delete(managed: int) -> None:
+        _, done = held.pop(managed)
+        done()
+
+    def destroy_capsule(capsule: int) -> None:
+        for name in names:
+            if is_valid(capsule, name):  # a consumer that took the struct renames the capsule
+                delete(get_pointer(capsule, name))
+
+    return for_ever(Deleter(delete)), for_ever(Deleter(destroy_capsule))
 
 
-def _destroy_capsule(capsule: int) -> None:
-    for name in _NAMES.values():
-        if _is_valid(capsule, name):  # a consumer that took the struct renames the capsule
-            _delete(_get_pointer(capsule, name))
+_deleter, _destructor = _make_deleters()
 
 
-_deleter, _destructor = Deleter(_delete), Deleter(_destroy_capsule)
-
-
-def capsule(tensor: DLTensor, versioned: bool, kept: Any, done: Callable[[], None]) -> Any:
+def capsule(tensor: DLTensor, versioned: bool, kept: Any, done: Callable[[], object]) -> Any:
     """A capsule with the tensor. `kept` lives until the consumer lets go, which calls `done`."""
     managed: Any = DLManagedTensorVersioned() if versioned else DLManagedTensor()
     managed.dl_tensor, managed.deleter = tensor, _deleter

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any, Callable, Sequence, Union
 
 from . import _abi, errors
+from ._kept import for_ever
 
 Bytes = Union[bytes, bytearray, memoryview]
 
@@ -31,7 +32,7 @@ class Agreement:
     ranks: int
 
     def as_c(self) -> Any:
-        """The function for the C ABI; the pool keeps it."""
+        """The function for the C ABI."""
 
         def gather(sent: int, received: int, count: int, _context: Any) -> int:
             try:
@@ -45,7 +46,7 @@ class Agreement:
                 errors.note_raised(error)
                 return -2 - error.rank if isinstance(error, RankMissing) else 1
 
-        return _abi.AllGather(gather)
+        return for_ever(_abi.AllGather(gather))
 
 
 def on_lost_rank(function: Callable[[int, bool], None]) -> Any:
@@ -54,4 +55,4 @@ def on_lost_rank(function: Callable[[int, bool], None]) -> Any:
     def lost(rank: int, in_flight: int, _context: Any) -> None:
         function(rank, in_flight != 0)  # ctypes hands an exception to sys.unraisablehook
 
-    return _abi.OnLostRank(lost)
+    return for_ever(_abi.OnLostRank(lost))

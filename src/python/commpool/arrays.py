@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from typing import Any, NamedTuple, Optional, Union
 
 from . import _dlpack, _driver
+from ._library import library
 from .blocks import Buffer, allocate, block_of
 from .errors import InvalidArgument
 from .handles import Device, Stream, device_number
@@ -99,7 +101,9 @@ class Array:
             raise BufferError("commpool hands its memory over and makes no copies")
         consumer = self._ordered(stream)
         versioned = max_version is not None and max_version[0] >= _dlpack.VERSION[0]
-        return _dlpack.capsule(self._tensor(), versioned, self, lambda: self._let_go(consumer))
+        # The block waits for the consumer's stream when the consumer lets go; a failure has nobody to hear of it.
+        done = functools.partial(library.commpool_record_stream, self.pointer, consumer)
+        return _dlpack.capsule(self._tensor(), versioned, self, done if consumer != self.stream else int)
 
     def _ordered(self, stream: Optional[int]) -> int:
         """Puts the consumer's stream behind the array's; returns the consumer's."""
@@ -111,10 +115,6 @@ class Array:
         if consumer != (self.stream or _LEGACY_STREAM):
             _driver.make_wait(self.device, consumer, self.stream)
         return consumer
-
-    def _let_go(self, consumer: int) -> None:
-        if consumer != self.stream:
-            self.buffer.record_stream(consumer)
 
     def _tensor(self) -> _dlpack.DLTensor:
         kind, dimensions = _TYPES[self.dtype], len(self.shape)

@@ -16,14 +16,12 @@ import os
 from typing import Any, Callable, Union
 
 from . import _abi, errors
+from ._kept import for_ever
 
 Allocate = Callable[[int, int, int], int]
 Free = Callable[[int, int, int, int], None]
 Function = Union[Callable[..., Any], int]
 
-# The library keeps a backing's functions until the last block of the last pool is gone, which may be as late as the end
-# of the process: so they are never let go.
-_kept: list[Any] = []
 _C_FUNCTION = _abi.UserAllocate.__mro__[1]  # ctypes' own class, of which every function's is one
 
 
@@ -38,9 +36,8 @@ class UserBacking:
             is an exception; it becomes the cause of the OutOfMemory that the program sees.
           free: what it raises is reported as sys.unraisablehook does, and the memory counts as freed.
         """
-        self.allocate = _function(_abi.UserAllocate, allocate, _guarded_allocate)
-        self.free = _function(_abi.UserFree, free, _guarded_free)
-        _kept.append((self.allocate, self.free))
+        self.allocate = for_ever(_function(_abi.UserAllocate, allocate, _guarded_allocate))
+        self.free = for_ever(_function(_abi.UserFree, free, _guarded_free))
 
     @classmethod
     def load(cls, path: Union[str, "os.PathLike[str]"], allocate: str = "allocate", free: str = "free") -> UserBacking:
@@ -54,7 +51,6 @@ class UserBacking:
             functions = [getattr(library, name) for name in (allocate, free)]
         except (OSError, AttributeError) as error:
             raise errors.NotFound(f"a user backing of {os.fspath(path)}: {error}") from error
-        _kept.append(library)
         return cls(*functions)
 
 
@@ -62,8 +58,7 @@ def _function(kind: Any, function: Function, guard: Callable[[Any], Any]) -> Any
     if isinstance(function, int):
         return kind(function)
     if isinstance(function, _C_FUNCTION):
-        _kept.append(function)
-        return ctypes.cast(function, kind)  # type: ignore[arg-type]
+        return ctypes.cast(for_ever(function), kind)  # type: ignore[arg-type]
     if not callable(function):
         raise errors.InvalidArgument(f"{function!r} is no function of a user backing")
     return kind(guard(function))

@@ -20,9 +20,6 @@ from .handles import Communicator, Device, Pointer, Stream, communicator_handle,
 from .handles import stream_handle
 from .sizes import Size, format_size, parse_size
 
-# Functions that the library may call as long as a pool lives, which its last block may outlast.
-_kept: list[Any] = []
-
 
 class PlainFunctions(NamedTuple):
     """Addresses of C functions without a context, as torch.cuda.MemPool, vLLM and SGLang take them."""
@@ -102,7 +99,6 @@ class Pool:
     def _create(self, c_options: Any) -> None:
         handle = ctypes.c_uint64()
         check(library.commpool_pools_create(ctypes.byref(c_options), 1, ctypes.byref(handle)))
-        _kept.append((c_options.all_gather, c_options.on_lost_rank))
         self.handle = handle.value
         self._finalizer = weakref.finalize(self, library.commpool_pool_destroy, self.handle)
 

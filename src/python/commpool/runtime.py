@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from types import TracebackType
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from . import _abi
+from ._kept import for_ever
 from ._library import check, library
 from .handles import Device, device_number
 from .options import DriverWord, number_of
@@ -82,20 +83,18 @@ class MemoryHolder:
         options = _abi.sized(_abi.CHolderOptions())
         options.name = name.encode()
         if cached_bytes is not None:
-            options.cached_bytes = _abi.CachedBytes(_without_context(cached_bytes))
+            options.cached_bytes = for_ever(_abi.CachedBytes(_without_context(cached_bytes)))
         if release is not None:
-            options.release = _abi.Release(_without_context(release))
+            options.release = for_ever(_abi.Release(_without_context(release)))
         holder = ctypes.c_uint64()
         check(library.commpool_add_holder(ctypes.byref(options), ctypes.byref(holder)))
         self.name = name
         self._holder = holder.value
-        _held[self._holder] = options
 
     def remove(self) -> None:
         """Ends it, once no call of its functions is running any more."""
         if self._holder:
             check(library.commpool_remove_holder(self._holder))
-            _held.pop(self._holder, None)
             self._holder = 0
 
     def __enter__(self) -> MemoryHolder:
@@ -104,10 +103,6 @@ class MemoryHolder:
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
         self.remove()
-
-
-# Functions of holders that were not removed: the library may call them until the process ends.
-_held: dict[int, Any] = {}
 
 
 def _without_context(function: Callable[..., int]) -> Callable[..., int]:
