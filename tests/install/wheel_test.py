@@ -14,7 +14,7 @@ import installed
 import portability
 import wheel
 
-_FAST = installed.REPOSITORY / "src/python/commpool/_fast.abi3.so"
+_MODULES = sorted((installed.REPOSITORY / "src/python/commpool").rglob("*.abi3.so"))
 _PROGRAM = """
 import commpool, sys
 pool = commpool.Pool("in a venv")
@@ -34,7 +34,7 @@ print(importlib.resources.files(point.value))
 
 @functools.lru_cache(maxsize=None)
 def made(folder="wheel"):
-    file, found = wheel.make(installed.built(output=installed.WORK / folder, fast=_FAST, router=[]))
+    file, found = wheel.make(installed.built(output=installed.WORK / folder, module=_MODULES, router=[]))
     assert found == [] or all("bytes, over" in line for line in found), found  # no optimised build is judged here
     return file
 
@@ -59,7 +59,8 @@ class Contents(unittest.TestCase):
         names = set(zipfile.ZipFile(made()).namelist())
         for name in ("__init__.py", "py.typed", "_fast.abi3.so", "_fast.pyi", "bin/commpool", "lib/libcommpool.so.0",
                      "lib/commpool/emulator/libcuda.so.1", "lib/cmake/commpool/commpoolConfig.cmake",
-                     "include/commpool/commpool.h", "lib/pkgconfig/commpool.pc", "share/doc/commpool/LICENSE"):
+                     "include/commpool/commpool.h", "lib/pkgconfig/commpool.pc", "share/doc/commpool/LICENSE",
+                     "share/commpool/examples/python/first.py"):
             self.assertIn(f"commpool/{name}", names)
         self.assertFalse([name for name in names if name.endswith((".pyc", "_fast.c", "BUILD"))])
         record = {line.split(",")[0] for line in self.read("RECORD").splitlines()}
@@ -84,7 +85,8 @@ class Contents(unittest.TestCase):
         folder = installed.WORK / "unpacked"
         zipfile.ZipFile(made()).extractall(folder)
         found = wheel.binaries(folder)
-        self.assertEqual(len(found), 3 + len(list((folder / "commpool/lib/commpool/emulator").glob("*.so.*"))))
+        others = len(_MODULES) + len(list((folder / "commpool/lib/commpool/emulator").glob("*.so.*")))
+        self.assertEqual(len(found), 2 + others)
         for file in found:
             self.assertEqual(portability.too_new(file) + portability.misplaced(file), [])
             self.assertNotIn(str(installed.REPOSITORY), portability.runpath(file))

@@ -2,8 +2,8 @@
 """Makes the wheel of what Bazel built: the Python package around an install tree; tools/wheel calls it.
 
 usage: wheel.py --output DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
-                --nvml FILE --fast FILE [--router VERSION=FILE]... [--strict]
-  --fast     the package's module in C
+                --nvml FILE [--module FILE]... [--router VERSION=FILE]... [--strict]
+  --module   a module in C: its place in the package is that of its path below src/python/commpool
   --router   a binary of commpool.torch for a version of torch
   --strict   fails where something would not load on the oldest supported system, or the library is too large
 
@@ -67,6 +67,15 @@ def tag(folder):
     raise ValueError("\n".join(found))
 
 
+def put_module(tree, file):
+    """A module in C: the library, where it needs that, is the wheel's."""
+    place = str(file).rpartition(f"{_PACKAGE}/")[2]
+    module = tree.put_binary(file, place)
+    if portability.runpath(module):
+        install_tree.set_runpath(module, "$ORIGIN/" + "../" * place.count("/") + "lib")
+    return module
+
+
 def lay_out(options, folder):
     """Puts the package below the folder; returns what is wrong with it, a line each."""
     package = folder / "commpool"
@@ -75,8 +84,7 @@ def lay_out(options, folder):
     for pattern in _PACKAGED:
         for file in sorted((options.source / _PACKAGE).rglob(pattern)):
             tree.put(file, file.relative_to(options.source / _PACKAGE))
-    module = tree.put_binary(options.fast, "_fast.abi3.so")
-    install_tree.set_runpath(module, "$ORIGIN/lib")
+    modules = [put_module(tree, file) for file in options.module]
     for router in options.router:
         version, _, file = router.partition("=")
         tree.put_binary(file, f"torch/lib/libcommpool_torch_{version}.so")
@@ -86,7 +94,7 @@ def lay_out(options, folder):
     if options.router or (package / "torch/router").exists():
         for header in sorted((options.source / "include/commpool").glob("*.h")):
             tree.put(header, f"torch/router/include/commpool/{header.name}")
-    more = [module, *(package / "torch/lib").glob("*.so")]
+    more = [*modules, *(package / "torch/lib").glob("*.so")]
     return found + [line for file in more for line in portability.too_new(file) + portability.misplaced(file)]
 
 
@@ -151,8 +159,9 @@ def make(options):
 
 def main():
     parser = argparse.ArgumentParser()
-    for option in ("--output", "--fast", *install_tree.FILES):
+    for option in ("--output", *install_tree.FILES):
         parser.add_argument(option, type=pathlib.Path, required=True)
+    parser.add_argument("--module", action="append", type=pathlib.Path, default=[])
     parser.add_argument("--router", action="append", default=[])
     parser.add_argument("--strict", action="store_true")
     options = parser.parse_args()

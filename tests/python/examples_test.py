@@ -1,0 +1,48 @@
+"""The examples in Python, and the first program of the package's page, run on the emulator."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import emulated
+
+_EXAMPLES = pathlib.Path(emulated.REPOSITORY, "examples/python")
+_PAGE = pathlib.Path(emulated.REPOSITORY, "src/python/README.md")
+_WORDS = {
+    "first.py": r"(?s)4 MiB in use of 4 MiB reserved>\nno memory for 100 MiB in pool activations.*\n"
+                r"4194304 bytes went back to the driver\n$",
+    "scopes.py": r"(?s)no scope: +default\nlarge blocks only: +pool default\na pool that is too small: pool\n"
+                 r"another thread: +default\none stream, any thread: +pool\n$",
+    "own_allocator.py": r"^1000 allocations, 1 call of ncclMemAlloc\n$",
+}
+
+
+class Examples(unittest.TestCase):
+    def run_program(self, program):
+        emulator = os.path.join(emulated.REPOSITORY, "src/emulator")
+        environment = {**os.environ, "PYTHONPATH": emulated.PACKAGE, "COMMPOOL_EMULATOR_LIBRARIES": emulator,
+                       "LD_LIBRARY_PATH": f"{emulator}/cuda:{emulator}/nccl"}
+        result = subprocess.run([sys.executable, "-B", str(program)], env=environment, capture_output=True, text=True,
+                                check=False)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result.stdout
+
+    def test_each_prints_what_it_shows(self):
+        self.assertEqual({file.name for file in _EXAMPLES.glob("*.py")}, set(_WORDS))
+        for name, words in _WORDS.items():
+            self.assertRegex(self.run_program(_EXAMPLES / name), words)
+
+    def test_the_program_of_the_page_runs_as_it_stands(self):
+        [program] = re.findall(r"```python\n# first[.]py\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "first.py")
+            file.write_text(program, encoding="utf-8")
+            self.assertRegex(self.run_program(file), "^<commpool.Pool 'activations', device 0, vmm fixed: 4 MiB in use")
+
+
+if __name__ == "__main__":
+    unittest.main()
