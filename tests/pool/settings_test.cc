@@ -134,6 +134,8 @@ TEST(Settings, ThatNobodyKnowsAreRefusedWithTheNearestAndAllKnownOnes) {
   ExpectWrong("limt:2GiB",
               {"limt:2GiB", "there is no setting \"limt\"", "the nearest is limit,", "backing", "release_threshold",
                "device_limit", "per_process_memory_fraction", "expandable_segments", "heuristic", "pooled"});
+  const std::string told = Settings::Parse("limt").status().message();
+  EXPECT_EQ(told.find("nmalloc"), told.rfind("nmalloc")) << "each once: " << told;
   ExpectWrong("cachingallocator", {"the nearest is caching_allocator,"});
   ExpectWrong("gradients.mod:fixed", {"the nearest is mode,"});
 }

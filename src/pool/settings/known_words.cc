@@ -57,7 +57,9 @@ std::vector<std::string_view> KnownWords() {
   for (const char* const key : {kStrategyKey, kDeviceLimitKey, kFractionKey, "expandable_segments"}) {
     words.push_back(key);
   }
-  for (const Strategy& strategy : kStrategies) words.push_back(strategy.name);
+  for (const Strategy& strategy : kStrategies) {
+    if (FindSettingRow(strategy.name) == nullptr) words.push_back(strategy.name);  // nmalloc is both
+  }
   return words;
 }
 
