@@ -1,0 +1,153 @@
+#include "src/adapters/torch/allocation.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/GPUTrace.h>
+
+#include "src/adapters/torch/call_lines.h"
+#include "src/adapters/torch/captures.h"
+#include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/failures.h"
+#include "src/adapters/torch/history.h"
+#include "src/adapters/torch/known_pools.h"
+#include "src/adapters/torch/routings.h"
+#include "src/adapters/torch/scopes.h"
+
+namespace commpool::torch_adapter {
+namespace {
+
+constexpr int kNoDevice = COMMPOOL_CURRENT_DEVICE;  // which a request of a router may not name
+
+// While the library works for this thread: what a user's backing allocates by PyTorch meanwhile is PyTorch's own.
+class InsideLibrary {
+ public:
+  InsideLibrary() { Flag() = true; }
+  ~InsideLibrary() { Flag() = false; }
+  static bool& Flag() {
+    static thread_local bool inside = false;
+    return inside;
+  }
+};
+
+bool IsShortOfMemory(commpool_status status) {
+  return status == COMMPOOL_OUT_OF_MEMORY || status == COMMPOOL_EXHAUSTED;
+}
+
+// PyTorch's observers of each allocation: its memory history, its profiler, its sanitizer.
+void ReportAllocated(void* pointer) {
+  const bool profiled = c10::memoryProfilingEnabled();
+  if (profiled || TorchHistory().Wanted()) {
+    if (const std::optional<commpool_block> block = OurBlock(pointer)) {
+      if (TorchHistory().Wanted()) TorchHistory().Allocated(*block);
+      commpool_statistics held;
+      if (profiled && ReadStatistics(block->pool, &held))
+        c10::reportMemoryUsageToProfiler(pointer, static_cast<int64_t>(block->bytes), held.allocated_bytes.current,
+                                         held.reserved_bytes.current,
+                                         c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(block->device)));
+    }
+  }
+  if (const c10::impl::PyInterpreter* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
+    (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(pointer));
+}
+
+void ReportFreed(void* pointer) {
+  const bool profiled = c10::memoryProfilingEnabled();
+  if (profiled || TorchHistory().Wanted()) {
+    if (const std::optional<commpool_block> block = OurBlock(pointer)) {
+      TorchHistory().Freed(*block);
+      commpool_statistics held;
+      if (profiled && ReadStatistics(block->pool, &held))
+        c10::reportMemoryUsageToProfiler(pointer, -static_cast<int64_t>(block->bytes),
+                                         held.allocated_bytes.current - block->bytes, held.reserved_bytes.current,
+                                         c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(block->device)));
+    }
+  }
+  if (const c10::impl::PyInterpreter* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
+    (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(pointer));
+}
+
+// From a pool that has caught the request: it serves, or the program hears why not.
+void* AllocateOrThrow(commpool_pool pool, const Request& request) {
+  commpool_status status = COMMPOOL_OK;
+  void* pointer = AllocateFromPool(pool, request, &status);
+  if (status != COMMPOOL_OK) ThrowFailure(status, pool, request);
+  return pointer;
+}
+
+// What this thread's scopes make of it: a block, or null and whether a routing that lies further in takes it.
+void* AllocateInScopes(const Request& request, const Routing& routing) {
+  bool symmetric_ones_passed_by = false;
+  for (const OpenScope* scope = InnermostScope(); scope != nullptr; scope = scope->outer) {
+    const ScopePlan& plan = scope->plan;
+    if (scope->ended.load(std::memory_order_relaxed) || !Catches(plan, request.device, request.bytes)) continue;
+    if (plan.symmetric != 0 && symmetric_ones_passed_by) continue;
+    // PyTorch's own pool that was begun inside of the scope serves, unless it is that of a graph's capture: a graph in
+    // a scope is served by the scope's pool.
+    if (routing.number > scope->number && (routing.pool != 0 || CaptureOf(request.stream) == 0)) return nullptr;
+    commpool_status status = COMMPOOL_OK;
+    void* pointer = AllocateFromPool(plan.pool, request, &status);
+    if (status == COMMPOOL_OK) return pointer;
+    if (plan.next_scope_when_exhausted == 0 || !IsShortOfMemory(status)) ThrowFailure(status, plan.pool, request);
+    // What a pool that is not symmetric hands on differs by rank: it may not decide where a symmetric pool's blocks
+    // lie.
+    if (plan.symmetric == 0) symmetric_ones_passed_by = true;
+  }
+  return nullptr;
+}
+
+// Scopes that were begun through the C ABI, for this thread, a stream or the process.
+void* AllocateInPlainScopes(const Request& request) {
+  void* pointer = nullptr;
+  const commpool_status status = Commpool().allocate_in_scope(request.device, request.bytes, request.stream, &pointer);
+  if (status == COMMPOOL_NOT_CAUGHT) return nullptr;
+  if (status != COMMPOOL_OK) ThrowFailure(status, 0, request);
+  if (const std::optional<commpool_block> block = OurBlock(pointer))
+    Pools().Add(block->pool, block->device, Trimming::kCollective);  // it may be a symmetric one
+  ReportAllocated(pointer);
+  return pointer;
+}
+
+}  // namespace
+
+bool AnythingCatches() {
+  if (CatcherCount().load(std::memory_order_relaxed) != 0) return true;
+  void* none = nullptr;  // refused where a scope is open, and nothing else than NOT_CAUGHT where there is none
+  return C10_UNLIKELY(Commpool().allocate_in_scope(kNoDevice, 1, nullptr, &none) != COMMPOOL_NOT_CAUGHT);
+}
+
+void* AllocateFromPool(commpool_pool pool, const Request& request, commpool_status* status) {
+  void* pointer = nullptr;
+  *status = TorchCaptures().Announce(pool, request.stream);
+  if (*status == COMMPOOL_OK) {
+    const InsideLibrary inside;
+    *status = Commpool().pool_allocate(pool, request.bytes, request.stream, &pointer);
+  }
+  TellWatcher(pool, request.bytes);
+  if (*status == COMMPOOL_OK) ReportAllocated(pointer);
+  return pointer;
+}
+
+void* AllocateCaught(const Request& request) {
+  if (InsideLibrary::Flag()) return nullptr;
+  const Routing routing = TorchRoutings().Innermost(request.device, request.stream);
+  if (void* pointer = AllocateInScopes(request, routing)) return pointer;
+  if (routing.pool != 0) return AllocateOrThrow(routing.pool, request);
+  if (routing.number != 0) return nullptr;
+  if (void* pointer = AllocateInPlainScopes(request)) return pointer;
+  const commpool_pool whole = Pools().Default(request.device);
+  return whole == 0 ? nullptr : AllocateOrThrow(whole, request);
+}
+
+void ReleaseBlock(void* pointer) {
+  if (pointer == nullptr) return;
+  ReportFreed(pointer);
+  // In a forked child the library refuses, and the block is the parent's: there is nobody to tell.
+  Commpool().free(pointer);
+}
+
+std::optional<commpool_block> OurBlock(const void* pointer) {
+  commpool_block block;
+  if (pointer == nullptr || Commpool().block_of(pointer, &block, sizeof(block)) != COMMPOOL_OK) return std::nullopt;
+  return block;
+}
+
+}  // namespace commpool::torch_adapter

@@ -1,0 +1,37 @@
+// From a request of PyTorch's to a block of ours: from one pool, and from whichever catches it.
+#ifndef COMMPOOL_SRC_ADAPTERS_TORCH_ALLOCATION_H_
+#define COMMPOOL_SRC_ADAPTERS_TORCH_ALLOCATION_H_
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <optional>
+
+#include "commpool/commpool.h"
+
+namespace commpool::torch_adapter {
+
+struct Request {
+  int device = 0;
+  uint64_t bytes = 0;
+  CUstream_st* stream = nullptr;
+};
+
+// Whether anything may catch an allocation now: a load and a call that is a load.
+bool AnythingCatches();
+
+// From one pool; null with the status where it fails. A capture of the stream is announced to the pool first.
+void* AllocateFromPool(commpool_pool pool, const Request& request, commpool_status* status);
+
+// From the innermost scope, routing or default pool that catches it; null where none does, and PyTorch's own allocator
+// is asked. Throws PyTorch's errors where the pool that caught it fails.
+void* AllocateCaught(const Request& request);
+
+// The deleter of what AllocateCaught returned. Works at any time, in forked children and after everything else is gone.
+void ReleaseBlock(void* pointer);
+
+// The live block of ours that holds the address.
+std::optional<commpool_block> OurBlock(const void* pointer);
+
+}  // namespace commpool::torch_adapter
+
+#endif  // COMMPOOL_SRC_ADAPTERS_TORCH_ALLOCATION_H_

@@ -1,0 +1,42 @@
+// Captures announce themselves: the first allocation that a pool serves on a stream that is being captured tells the
+// pool.
+#ifndef COMMPOOL_SRC_ADAPTERS_TORCH_CAPTURES_H_
+#define COMMPOOL_SRC_ADAPTERS_TORCH_CAPTURES_H_
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "commpool/commpool.h"
+
+namespace commpool::torch_adapter {
+
+// The number of the capture that `stream` is a part of; 0: none. The legacy stream is never captured.
+uint64_t CaptureOf(cudaStream_t stream);
+
+class Captures {
+ public:
+  // Tells the pool, where the stream is captured and this was not done before.
+  commpool_status Announce(commpool_pool pool, cudaStream_t stream);
+  // Ends the announcements of captures that have ended; PyTorch says when one may have.
+  void EndFinished();
+
+ private:
+  struct Announced {
+    commpool_pool pool = 0;
+    cudaStream_t stream = nullptr;
+    uint64_t capture = 0;
+    commpool_capture handle = 0;
+  };
+  std::atomic<int> count_{0};
+  std::mutex mutex_;
+  std::vector<Announced> announced_;
+};
+
+Captures& TorchCaptures();
+
+}  // namespace commpool::torch_adapter
+
+#endif  // COMMPOOL_SRC_ADAPTERS_TORCH_CAPTURES_H_

@@ -1,0 +1,30 @@
+#include "src/adapters/torch/commpool_calls.h"
+
+#include <dlfcn.h>
+
+namespace commpool::torch_adapter {
+namespace {
+
+CommpoolCalls& Table() {
+  static CommpoolCalls calls;
+  return calls;
+}
+
+}  // namespace
+
+const CommpoolCalls& Commpool() { return Table(); }
+
+std::string OpenCommpool(const char* path) {
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return std::string("cannot open libcommpool: ") + dlerror();
+  CommpoolCalls calls;
+#define COMMPOOL_TORCH_FIND(name)                                                         \
+  calls.name = reinterpret_cast<decltype(calls.name)>(dlsym(library, "commpool_" #name)); \
+  if (calls.name == nullptr) return std::string(path) + " has no commpool_" #name ": it is too old";
+  COMMPOOL_TORCH_CALLS(COMMPOOL_TORCH_FIND)
+#undef COMMPOOL_TORCH_FIND
+  Table() = calls;
+  return "";
+}
+
+}  // namespace commpool::torch_adapter

@@ -1,0 +1,43 @@
+// libcommpool's functions, found at run time: the router links PyTorch's c10 alone, and serves whichever libcommpool
+// the process has open already.
+#ifndef COMMPOOL_SRC_ADAPTERS_TORCH_COMMPOOL_CALLS_H_
+#define COMMPOOL_SRC_ADAPTERS_TORCH_COMMPOOL_CALLS_H_
+
+#include <string>
+
+#include "commpool/commpool.h"
+
+#define COMMPOOL_TORCH_CALLS(CALL) \
+  CALL(last_error)                 \
+  CALL(pool_allocate)              \
+  CALL(allocate_in_scope)          \
+  CALL(free)                       \
+  CALL(record_stream)              \
+  CALL(block_of)                   \
+  CALL(pool_blocks)                \
+  CALL(pool_statistics)            \
+  CALL(pool_reset_peaks)           \
+  CALL(pools_trim)                 \
+  CALL(pool_grant)                 \
+  CALL(capture_begin)              \
+  CALL(capture_end)                \
+  CALL(set_device_limit)           \
+  CALL(add_holder)
+
+namespace commpool::torch_adapter {
+
+struct CommpoolCalls {
+#define COMMPOOL_TORCH_MEMBER(name) decltype(&::commpool_##name) name = nullptr;
+  COMMPOOL_TORCH_CALLS(COMMPOOL_TORCH_MEMBER)
+#undef COMMPOOL_TORCH_MEMBER
+};
+
+// The table of the process. Null members until OpenCommpool has succeeded.
+const CommpoolCalls& Commpool();
+
+// Fills the table from the library at `path`. Returns what is missing, or nothing.
+std::string OpenCommpool(const char* path);
+
+}  // namespace commpool::torch_adapter
+
+#endif  // COMMPOOL_SRC_ADAPTERS_TORCH_COMMPOOL_CALLS_H_

@@ -1,0 +1,116 @@
+#include "src/adapters/torch/history.h"
+
+#include <c10/util/ApproximateClock.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "src/adapters/torch/known_pools.h"
+
+namespace commpool::torch_adapter {
+namespace {
+
+using Action = History::Entry::Action;
+
+History::Entry MakeEntry(Action action, const commpool_block& block, uint64_t bytes, History::Context context) {
+  return {action,
+          static_cast<c10::DeviceIndex>(block.device),
+          reinterpret_cast<size_t>(block.pointer),
+          bytes,
+          ShownStream(block),
+          Pools().IdOf(block.pool),
+          c10::getApproximateTime(),
+          std::move(context)};
+}
+
+}  // namespace
+
+cudaStream_t ShownStream(const commpool_block& block) {
+  auto* stream = reinterpret_cast<cudaStream_t>(block.stream);
+  return stream == cudaStreamLegacy ? nullptr : stream;
+}
+
+History& TorchHistory() {
+  static History* history = new History;
+  return *history;
+}
+
+void History::Record(const Wish& wish, bool clear) {
+  const std::lock_guard lock(mutex_);
+  wish_ = wish;
+  if (clear || !wish.enabled) {
+    traces_.clear();
+    if (!wish.enabled) contexts_.clear();
+  }
+  wanted_.store(wish.enabled, std::memory_order_relaxed);
+}
+
+History::Context History::Gather(RecordContext level) {
+  c10::cuda::CUDACachingAllocator::CreateContextFn recorder = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (wish_.when >= level) recorder = wish_.recorder;
+  }
+  return recorder == nullptr ? nullptr : recorder();  // it may take Python's lock: never under ours
+}
+
+bool History::Skips(const char* action) const {
+  return std::find(wish_.skipped.begin(), wish_.skipped.end(), action) != wish_.skipped.end();
+}
+
+void History::Append(const char* name, Entry entry) {
+  if (Skips(name)) return;
+  std::deque<Entry>& trace = traces_[entry.device_];
+  trace.push_back(std::move(entry));
+  while (trace.size() > wish_.entries) trace.pop_front();
+}
+
+void History::Allocated(const commpool_block& block) {
+  const Context context = Gather(RecordContext::STATE);
+  Entry entry = MakeEntry(Action::ALLOC, block, block.requested_bytes, nullptr);
+  const std::lock_guard lock(mutex_);
+  if (!wish_.enabled) return;
+  contexts_[block.pointer] = context;
+  if (wish_.when >= RecordContext::ALLOC) entry.context_ = context;
+  Append("alloc", std::move(entry));
+}
+
+void History::Freed(const commpool_block& block) {
+  const Context context = Gather(RecordContext::ALL);
+  const std::lock_guard lock(mutex_);
+  contexts_.erase(block.pointer);
+  if (!wish_.enabled) return;
+  Append("free_requested", MakeEntry(Action::FREE_REQUESTED, block, block.requested_bytes, context));
+  Append("free_completed", MakeEntry(Action::FREE_COMPLETED, block, block.requested_bytes, context));
+}
+
+void History::OutOfMemory(int device, uint64_t bytes, uint64_t device_free) {
+  commpool_block block = {};
+  block.device = device;
+  block.pointer = reinterpret_cast<void*>(device_free);  // as PyTorch has it: an address of this action is free memory
+  const Context context = Gather(RecordContext::ALLOC);
+  const std::lock_guard lock(mutex_);
+  if (wish_.enabled) Append("oom", MakeEntry(Action::OOM, block, bytes, context));
+}
+
+History::Context History::ContextOf(const void* pointer) {
+  const std::lock_guard lock(mutex_);
+  const auto found = contexts_.find(pointer);
+  return found == contexts_.end() ? nullptr : found->second;
+}
+
+std::vector<History::Entry> History::TraceOf(int device) {
+  std::vector<Entry> entries;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = traces_.find(device);
+    if (found == traces_.end()) return entries;
+    entries.assign(found->second.begin(), found->second.end());
+  }
+  static c10::ApproximateClockToUnixTimeConverter clock;
+  const auto to_nanoseconds = clock.makeConverter();
+  for (Entry& entry : entries) entry.time_.t_ = to_nanoseconds(entry.time_.approx_t_) / 1000;
+  return entries;
+}
+
+}  // namespace commpool::torch_adapter

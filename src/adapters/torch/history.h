@@ -1,0 +1,65 @@
+// What torch.cuda.memory._record_memory_history asked for, of blocks of ours: who allocated them, and what happened
+// when.
+#ifndef COMMPOOL_SRC_ADAPTERS_TORCH_HISTORY_H_
+#define COMMPOOL_SRC_ADAPTERS_TORCH_HISTORY_H_
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "commpool/commpool.h"
+
+namespace commpool::torch_adapter {
+
+class History {
+ public:
+  using Context = std::shared_ptr<c10::GatheredContext>;
+  using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
+  using RecordContext = c10::cuda::CUDACachingAllocator::RecordContext;
+
+  struct Wish {
+    bool enabled = false;
+    c10::cuda::CUDACachingAllocator::CreateContextFn recorder = nullptr;
+    size_t entries = 0;  // of the trace: the last ones
+    RecordContext when = RecordContext::NEVER;
+    std::vector<std::string> skipped;  // actions by PyTorch's names
+  };
+  void Record(const Wish& wish, bool clear);
+
+  bool Wanted() const { return wanted_.load(std::memory_order_relaxed); }
+  void Allocated(const commpool_block& block);
+  void Freed(const commpool_block& block);
+  void OutOfMemory(int device, uint64_t bytes, uint64_t device_free);
+
+  // Of a live block's start; null where it was not recorded.
+  Context ContextOf(const void* pointer);
+  // In the order of time, as PyTorch's clock counts; times are converted to microseconds.
+  std::vector<Entry> TraceOf(int device);
+
+ private:
+  Context Gather(RecordContext level);
+  bool Skips(const char* action) const;        // under the mutex
+  void Append(const char* name, Entry entry);  // under the mutex
+
+  std::atomic<bool> wanted_{false};
+  std::mutex mutex_;
+  Wish wish_;
+  std::unordered_map<const void*, Context> contexts_;
+  std::map<int, std::deque<Entry>> traces_;
+};
+
+History& TorchHistory();
+
+// The stream of a block as PyTorch shows it: its default stream is 0.
+cudaStream_t ShownStream(const commpool_block& block);
+
+}  // namespace commpool::torch_adapter
+
+#endif  // COMMPOOL_SRC_ADAPTERS_TORCH_HISTORY_H_

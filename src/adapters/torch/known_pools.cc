@@ -1,0 +1,124 @@
+#include "src/adapters/torch/known_pools.h"
+
+#include <algorithm>
+
+#include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/scopes.h"
+
+namespace commpool::torch_adapter {
+namespace {
+
+// PyTorch counts its pools' ids from 1 on; ours begin where it will not come.
+constexpr uint64_t kFirstId = uint64_t{1} << 62;
+
+}  // namespace
+
+KnownPools& Pools() {
+  static KnownPools* pools = new KnownPools;  // for ever: tensors are freed after static objects are gone
+  return *pools;
+}
+
+bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics) {
+  *statistics = {};
+  statistics->struct_bytes = sizeof(*statistics);
+  return Commpool().pool_statistics(pool, statistics) == COMMPOOL_OK;
+}
+
+uint64_t TrimKnownPool(const KnownPool& known) {
+  uint64_t bytes = 0;
+  if (known.trimming != Trimming::kAllowed) return 0;
+  return Commpool().pools_trim(&known.pool, 1, known.kept_bytes, &bytes) == COMMPOOL_OK ? bytes : 0;
+}
+
+uint64_t TrimKnownPools(int device) {
+  uint64_t released = 0;
+  for (const KnownPool& known : Pools().OfDevice(device)) released += TrimKnownPool(known);
+  return released;
+}
+
+void KnownPools::Add(commpool_pool pool, int device, Trimming trimming) {
+  std::vector<int> peers;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const KnownPool& known : pools_)
+      if (known.pool == pool) return;
+    pools_.push_back({pool, device, trimming, MempoolId_t{0, kFirstId + pool}, 0, {}});
+    for (const auto& [peer, owner] : peers_)
+      if (owner == device) peers.push_back(peer);
+  }
+  if (!peers.empty() && trimming == Trimming::kAllowed) Commpool().pool_grant(pool, peers.data(), peers.size());
+}
+
+void KnownPools::Keep(commpool_pool pool, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  for (KnownPool& known : pools_)
+    if (known.pool == pool) known.kept_bytes = bytes;
+}
+
+std::vector<KnownPool> KnownPools::OfDevice(int device) {
+  std::vector<KnownPool> found;
+  const std::lock_guard lock(mutex_);
+  std::copy_if(pools_.begin(), pools_.end(), std::back_inserter(found),
+               [device](const KnownPool& known) { return known.device == device; });
+  return found;
+}
+
+commpool_pool KnownPools::Named(const MempoolId_t& id) {
+  const std::lock_guard lock(mutex_);
+  for (const KnownPool& known : pools_)
+    if (known.id == id) return known.pool;
+  return 0;
+}
+
+MempoolId_t KnownPools::IdOf(commpool_pool pool) {
+  const std::lock_guard lock(mutex_);
+  for (const KnownPool& known : pools_)
+    if (known.pool == pool) return known.id;
+  return {0, 0};
+}
+
+void KnownPools::Rename(commpool_pool pool, const MempoolId_t& id) {
+  const std::lock_guard lock(mutex_);
+  for (KnownPool& known : pools_)
+    if (known.pool == pool) known.id = id;
+}
+
+void KnownPools::ResetTotals(int device) {
+  for (const KnownPool& known : OfDevice(device)) {
+    commpool_statistics now;
+    if (!ReadStatistics(known.pool, &now)) continue;
+    const std::lock_guard lock(mutex_);
+    for (KnownPool& mine : pools_)
+      if (mine.pool == known.pool) mine.base_totals = now;
+  }
+}
+
+void KnownPools::AllowPeer(int device, int owner) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::find(peers_.begin(), peers_.end(), std::pair(device, owner)) != peers_.end()) return;
+    peers_.emplace_back(device, owner);
+  }
+  for (const KnownPool& known : OfDevice(owner))
+    if (known.trimming == Trimming::kAllowed) Commpool().pool_grant(known.pool, &device, 1);
+}
+
+void KnownPools::SetDefault(int device, commpool_pool pool) {
+  const commpool_pool before = defaults_[device].exchange(pool, std::memory_order_relaxed);
+  CatcherCount().fetch_add((pool != 0) - (before != 0), std::memory_order_relaxed);
+}
+
+uint64_t KnownPools::LiveBlocks() {
+  std::vector<KnownPool> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = pools_;
+  }
+  uint64_t live = 0;
+  commpool_statistics now;
+  for (const KnownPool& known : all)
+    if (ReadStatistics(known.pool, &now)) live += now.allocated_blocks.current;
+  return live;
+}
+
+}  // namespace commpool::torch_adapter

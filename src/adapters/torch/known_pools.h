@@ -1,0 +1,83 @@
+// The pools that PyTorch's tensors may lie in: what its statistics, snapshots, empty_cache and limits cover beside its
+// own.
+#ifndef COMMPOOL_SRC_ADAPTERS_TORCH_KNOWN_POOLS_H_
+#define COMMPOOL_SRC_ADAPTERS_TORCH_KNOWN_POOLS_H_
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "commpool/commpool.h"
+
+namespace commpool::torch_adapter {
+
+using c10::cuda::MempoolId_t;
+
+enum class Trimming { kAllowed, kCollective };  // a symmetric pool is trimmed by all ranks together, or not at all
+
+struct KnownPool {
+  commpool_pool pool = 0;
+  int device = 0;
+  Trimming trimming = Trimming::kAllowed;
+  MempoolId_t id;                   // under which PyTorch's snapshots and statistics name it
+  uint64_t kept_bytes = 0;          // what the program reserved, and nobody else gives back
+  commpool_statistics base_totals;  // as of the last reset of accumulated statistics
+};
+
+class KnownPools {
+ public:
+  static constexpr int kDevices = 64;
+
+  // Adds it, once; grants it to the devices that PyTorch made peers of its own.
+  void Add(commpool_pool pool, int device, Trimming trimming);
+
+  void Keep(commpool_pool pool, uint64_t bytes);
+
+  // Of one device, in the order in which they became known; without those that have been destroyed.
+  std::vector<KnownPool> OfDevice(int device);
+  // The pool that PyTorch's snapshots name so; 0 where it is none of ours.
+  commpool_pool Named(const MempoolId_t& id);
+  MempoolId_t IdOf(commpool_pool pool);
+  void Rename(commpool_pool pool, const MempoolId_t& id);
+
+  // From now on accumulated statistics of the device begin at zero.
+  void ResetTotals(int device);
+
+  // `device` may read and write what PyTorch has on `owner`: so our pools there are granted to it, those to come too.
+  void AllowPeer(int device, int owner);
+
+  // The pool that serves a device outside of all scopes; 0: PyTorch's own allocator does.
+  commpool_pool Default(int device) const {
+    return device >= 0 && device < kDevices ? defaults_[device].load(std::memory_order_relaxed) : 0;
+  }
+  void SetDefault(int device, commpool_pool pool);
+
+  // Blocks that are alive in all of them.
+  uint64_t LiveBlocks();
+
+ private:
+  std::mutex mutex_;
+  std::vector<KnownPool> pools_;
+  std::vector<std::pair<int, int>> peers_;  // device, owner
+  std::array<std::atomic<commpool_pool>, kDevices> defaults_ = {};
+};
+
+KnownPools& Pools();
+
+// False where the pool is gone.
+bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics);
+
+// Gives a pool's free segments back to the driver, but what the program reserved; never a symmetric pool's. Returns the
+// bytes.
+uint64_t TrimKnownPool(const KnownPool& known);
+
+// The same for all pools of a device.
+uint64_t TrimKnownPools(int device);
+
+}  // namespace commpool::torch_adapter
+
+#endif  // COMMPOOL_SRC_ADAPTERS_TORCH_KNOWN_POOLS_H_

@@ -1,0 +1,75 @@
+#include "src/adapters/torch/native.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+
+#include <exception>
+#include <mutex>
+
+#include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/routings.h"
+
+namespace commpool::torch_adapter {
+namespace {
+
+TorchAllocator*& Kept() {
+  static TorchAllocator* native = nullptr;
+  return native;
+}
+
+uint64_t NativeReserved(int device) {
+  return static_cast<uint64_t>(
+      Native()->getDeviceStats(static_cast<c10::DeviceIndex>(device)).reserved_bytes[0].current);
+}
+
+// C functions: nothing is thrown through them.
+uint64_t CachedBytes(int device, void* /*context*/) try {
+  const auto stats = Native()->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+  return static_cast<uint64_t>(stats.reserved_bytes[0].current - stats.allocated_bytes[0].current);
+} catch (const std::exception&) {
+  return 0;
+}
+
+uint64_t ReleaseCached(int device, uint64_t /*bytes*/, void* /*context*/) try {
+  // A graph of PyTorch's may be captured: then its cache cannot give anything back, and asking would break the capture.
+  if (!TorchRoutings().None()) return 0;
+  const uint64_t before = NativeReserved(device);
+  Native()->emptyCache();
+  const uint64_t after = NativeReserved(device);
+  return before > after ? before - after : 0;
+} catch (const std::exception&) {
+  return 0;
+}
+
+}  // namespace
+
+TorchAllocator* Native() { return Kept(); }
+
+void KeepNative(TorchAllocator* native) { Kept() = native; }
+
+DeviceMemory MemoryOf(int device) try {
+  const auto before = c10::cuda::current_device();
+  c10::cuda::SetDevice(static_cast<c10::DeviceIndex>(device));
+  size_t free = 0;
+  size_t total = 0;
+  const cudaError_t asked = cudaMemGetInfo(&free, &total);
+  c10::cuda::SetDevice(before);
+  return asked == cudaSuccess ? DeviceMemory{free, total} : DeviceMemory{};
+} catch (const std::exception&) {
+  return {};
+}
+
+void OfferNativeCache() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    commpool_holder_options options = {};
+    options.struct_bytes = sizeof(options);
+    options.name = "PyTorch's cache";
+    options.cached_bytes = &CachedBytes;
+    options.release = &ReleaseCached;
+    commpool_holder holder = 0;
+    Commpool().add_holder(&options, &holder);
+  });
+}
+
+}  // namespace commpool::torch_adapter

@@ -1,0 +1,131 @@
+// The router: PyTorch's allocator with commpool in front. Whatever nothing of ours catches goes to the allocator that
+// PyTorch had before, and so does every other call; of what ours answers, our part is added.
+#ifndef COMMPOOL_SRC_ADAPTERS_TORCH_ROUTER_H_
+#define COMMPOOL_SRC_ADAPTERS_TORCH_ROUTER_H_
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "src/adapters/torch/native.h"
+#include "src/adapters/torch/routings.h"
+#include "src/adapters/torch/versions.h"
+
+namespace commpool::torch_adapter {
+
+namespace torch_names = c10::cuda::CUDACachingAllocator;
+
+class Router final : public TorchAllocator {
+ public:
+  // While it does not route it only forwards: blocks of ours that are alive still find their way back.
+  void Route(bool routes) { routes_.store(routes, std::memory_order_relaxed); }
+  bool Routes() const { return routes_.load(std::memory_order_relaxed); }
+
+  // router_allocation.cc
+  c10::DataPtr allocate(size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override { return Native()->raw_deleter(); }
+  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override { return Native()->is_simple_data_ptr(pointer); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override;
+  void* raw_alloc(size_t bytes) override;
+  void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override;
+  void raw_delete(void* pointer) override;
+  void* getBaseAllocation(void* pointer, size_t* bytes) override;
+  void recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) override;
+  torch_names::ShareableHandle shareIpcHandle(void* pointer) override;
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return Native()->getIpcDevPtr(std::move(handle)); }
+  void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex owner) override;
+  cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream,
+                          bool peers) override;
+#if COMMPOOL_TORCH_AT_LEAST(13)
+  c10::DataPtr allocateWithAddress(size_t bytes, void* address) override;
+#endif
+
+  // router_device.cc
+  bool initialized() override { return Native()->initialized(); }
+  void init(int device_count) override { Native()->init(device_count); }
+  void enable(bool value) override { Native()->enable(value); }
+  bool isEnabled() const override { return Native()->isEnabled(); }
+  std::string name() override { return Native()->name(); }  // libraries test for "native"
+  double getMemoryFraction(c10::DeviceIndex device) override { return Native()->getMemoryFraction(device); }
+  void setMemoryFraction(double fraction, c10::DeviceIndex device) override;
+  void cacheInfo(c10::DeviceIndex device, size_t* largest) override;
+  void emptyCache(MempoolId_t id) override;
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override;
+  void resetPeakStats(c10::DeviceIndex device) override;
+#if COMMPOOL_TORCH_AT_LEAST(10)
+  std::vector<torch_names::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override;
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override { return Native()->getMemoryInfo(device); }
+#endif
+
+  // router_pools.cc
+  void beginAllocateToPool(c10::DeviceIndex device, MempoolId_t id, StreamFilter filter) override;
+  void endAllocateToPool(c10::DeviceIndex device, MempoolId_t id) override;
+  void releasePool(c10::DeviceIndex device, MempoolId_t id) override;
+  int getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) override;
+  bool checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
+                                const std::unordered_set<void*>& expected) override;
+  std::shared_ptr<torch_names::AllocatorState> getCheckpointState(c10::DeviceIndex device, MempoolId_t id) override;
+  torch_names::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
+                                                      std::shared_ptr<torch_names::AllocatorState> state) override;
+#if COMMPOOL_TORCH_AT_LEAST(11)
+  void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, std::shared_ptr<TorchAllocator> allocator) override;
+  void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool use_on_oom) override;
+#else
+  void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, TorchAllocator* allocator) override;
+  void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) override;
+#endif
+#if COMMPOOL_TORCH_AT_LEAST(10)
+  void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override;
+#endif
+#if COMMPOOL_TORCH_AT_LEAST(13)
+  void markCaptureBegin(c10::DeviceIndex device) override;
+  void markCaptureEnd(c10::DeviceIndex device) override;
+#endif
+
+  // router_history.cc
+#if COMMPOOL_TORCH_AT_LEAST(11)
+  torch_names::SnapshotInfo snapshot(MempoolId_t id, bool include_traces) override;
+  void recordHistory(bool enabled, torch_names::CreateContextFn recorder, size_t entries,
+                     torch_names::RecordContext when, bool clear, const std::vector<std::string>& skipped) override;
+#else
+  torch_names::SnapshotInfo snapshot(MempoolId_t id) override;
+  void recordHistory(bool enabled, torch_names::CreateContextFn recorder, size_t entries,
+                     torch_names::RecordContext when, bool clear) override;
+#endif
+  bool isHistoryEnabled() override { return Native()->isHistoryEnabled(); }
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& annotation) override;
+  void pushCompileContext(std::string& context) override { Native()->pushCompileContext(context); }
+  void popCompileContext() override { Native()->popCompileContext(); }
+  void attachOutOfMemoryObserver(torch_names::OutOfMemoryObserver observer) override;
+  void attachAllocatorTraceTracker(torch_names::AllocatorTraceTracker tracker) override;
+#if COMMPOOL_TORCH_AT_LEAST(10)
+  void setUserMetadata(const std::string& metadata) override { Native()->setUserMetadata(metadata); }
+  std::string getUserMetadata() override { return Native()->getUserMetadata(); }
+#endif
+#if COMMPOOL_TORCH_AT_LEAST(12)
+  void attachOomRejectionObserver(torch_names::OomRejectionObserver observer) override;
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* pointer) override;
+#endif
+#if COMMPOOL_TORCH_AT_LEAST(14)
+  bool supportsUserMetadata() override { return Native()->supportsUserMetadata(); }
+  void annotateMemory(const void* pointer, const std::string& metadata) override;
+#endif
+
+ private:
+  // From PyTorch's own allocator; where it is out of memory, once more after our idle pools gave back what they could.
+  c10::DataPtr AllocateNative(size_t bytes);
+
+  std::atomic<bool> routes_{false};
+};
+
+// For ever: blocks may come back after everything else is gone.
+Router& TheRouter();
+
+}  // namespace commpool::torch_adapter
+
+#endif  // COMMPOOL_SRC_ADAPTERS_TORCH_ROUTER_H_

@@ -1,0 +1,121 @@
+// The router's part that makes, frees, shares and copies memory.
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include "src/adapters/torch/allocation.h"
+#include "src/adapters/torch/captures.h"
+#include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/failures.h"
+#include "src/adapters/torch/known_pools.h"
+#include "src/adapters/torch/router.h"
+
+namespace commpool::torch_adapter {
+namespace {
+
+Request CurrentRequest(size_t bytes) {
+  const c10::DeviceIndex device = c10::cuda::current_device();
+  return {device, bytes, c10::cuda::getCurrentCUDAStream(device).stream()};
+}
+
+// Runs `allocate` of PyTorch's, and once more where it ran out of memory that our pools could give back.
+template <typename Allocate>
+auto WithOurIdleMemory(const Allocate& allocate) {
+  try {
+    return allocate();
+  } catch (const c10::OutOfMemoryError& error) {
+    const Request request = CurrentRequest(0);
+    // What is being captured may not wait for the device.
+    const uint64_t released = CaptureOf(request.stream) == 0 ? TrimKnownPools(request.device) : 0;
+    if (released == 0) {
+      const std::string table = PoolTable(request.device);
+      if (table.empty()) throw;
+      TORCH_CHECK_WITH(OutOfMemoryError, false, error.what_without_backtrace(), "\n", table);
+    }
+  }
+  return allocate();
+}
+
+}  // namespace
+
+Router& TheRouter() {
+  static Router* router = new Router;
+  return *router;
+}
+
+c10::DataPtr Router::AllocateNative(size_t bytes) {
+  return WithOurIdleMemory([bytes] { return Native()->allocate(bytes); });
+}
+
+c10::DataPtr Router::allocate(size_t bytes) {
+  if (!AnythingCatches() || bytes == 0 || !Routes()) return AllocateNative(bytes);
+  const Request request = CurrentRequest(bytes);
+  void* pointer = AllocateCaught(request);
+  if (pointer == nullptr) return AllocateNative(bytes);
+  return {pointer, pointer, &ReleaseBlock, c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(request.device))};
+}
+
+void Router::copy_data(void* to, const void* from, std::size_t bytes) const { Native()->copy_data(to, from, bytes); }
+
+void* Router::raw_alloc(size_t bytes) {
+  return raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(c10::cuda::current_device()).stream());
+}
+
+void* Router::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
+  if (AnythingCatches() && bytes != 0 && Routes())
+    if (void* pointer = AllocateCaught({c10::cuda::current_device(), bytes, stream})) return pointer;
+  return WithOurIdleMemory([bytes, stream] { return Native()->raw_alloc_with_stream(bytes, stream); });
+}
+
+void Router::raw_delete(void* pointer) {
+  if (OurBlock(pointer)) return ReleaseBlock(pointer);
+  Native()->raw_delete(pointer);
+}
+
+void* Router::getBaseAllocation(void* pointer, size_t* bytes) {
+  const std::optional<commpool_block> block = OurBlock(pointer);
+  if (!block) return Native()->getBaseAllocation(pointer, bytes);
+  if (bytes != nullptr) *bytes = block->bytes;
+  return block->pointer;
+}
+
+void Router::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) {
+  // A view of a foreign deleter may still be on our block: then the address tells.
+  const bool ours = pointer.get_deleter() == &ReleaseBlock;
+  const std::optional<commpool_block> block = ours ? std::nullopt : OurBlock(pointer.get());
+  if (!ours && !block) return Native()->recordStream(pointer, stream);
+  const commpool_status status =
+      Commpool().record_stream(ours ? pointer.get_context() : block->pointer, stream.stream());
+  TORCH_CHECK(status == COMMPOOL_OK, "commpool: ", Commpool().last_error());
+}
+
+torch_names::ShareableHandle Router::shareIpcHandle(void* pointer) {
+  const std::optional<commpool_block> block = OurBlock(pointer);
+  TORCH_CHECK(
+      !block,
+      "commpool: this tensor lies in a commpool pool, whose memory PyTorch's CUDA IPC cannot share with another "
+      "process. Share a copy that is made outside of the scope (tensor.clone()), or keep tensors that are shared "
+      "out of the scope.");
+  return Native()->shareIpcHandle(pointer);
+}
+
+void Router::enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex owner) {
+  Native()->enablePeerAccess(device, owner);
+  Pools().AllowPeer(device, owner);
+}
+
+cudaError_t Router::memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
+                                cudaStream_t stream, bool peers) {
+  // Peers of PyTorch's are granted our pools as far as these can: where one could not be, the driver's own way works.
+  if (to_device != from_device && (OurBlock(to) || OurBlock(from)))
+    return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
+  return Native()->memcpyAsync(to, to_device, from, from_device, bytes, stream, peers);
+}
+
+#if COMMPOOL_TORCH_AT_LEAST(13)
+c10::DataPtr Router::allocateWithAddress(size_t bytes, void* address) {
+  return Native()->allocateWithAddress(bytes, address);
+}
+#endif
+
+}  // namespace commpool::torch_adapter

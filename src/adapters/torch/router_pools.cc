@@ -1,0 +1,93 @@
+// The router's part that is about private pools: those of torch.cuda.MemPool that are ours, and captures.
+#include <algorithm>
+#include <utility>
+
+#include "src/adapters/torch/captures.h"
+#include "src/adapters/torch/router.h"
+#include "src/adapters/torch/snapshot.h"
+
+namespace commpool::torch_adapter {
+
+void Router::beginAllocateToPool(c10::DeviceIndex device, MempoolId_t id, StreamFilter filter) {
+  TorchCaptures().EndFinished();
+  if (TorchRoutings().Begin(device, id, filter)) return;
+  try {
+    Native()->beginAllocateToPool(device, id, std::move(filter));
+  } catch (...) {
+    TorchRoutings().End(device, id);
+    throw;
+  }
+}
+
+void Router::endAllocateToPool(c10::DeviceIndex device, MempoolId_t id) {
+  if (!TorchRoutings().End(device, id)) Native()->endAllocateToPool(device, id);
+  TorchCaptures().EndFinished();
+}
+
+void Router::releasePool(c10::DeviceIndex device, MempoolId_t id) {
+  if (!TorchRoutings().Release(id)) Native()->releasePool(device, id);
+}
+
+int Router::getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) {
+  const std::optional<int> users = TorchRoutings().Users(id);
+  return users ? *users : Native()->getPoolUseCount(device, id);
+}
+
+bool Router::checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
+                                      const std::unordered_set<void*>& expected) {
+  if (!TorchRoutings().IsOurs(id)) return Native()->checkPoolLiveAllocations(device, id, expected);
+  const std::vector<void*> live = LiveAddresses(Pools().Named(id));
+  return live.size() == expected.size() &&
+         std::all_of(live.begin(), live.end(), [&](void* address) { return expected.count(address) != 0; });
+}
+
+std::shared_ptr<torch_names::AllocatorState> Router::getCheckpointState(c10::DeviceIndex device, MempoolId_t id) {
+  TORCH_CHECK(
+      !TorchRoutings().IsOurs(id),
+      "commpool: a MemPool of commpool's has no checkpoints; let torch.compile's CUDA graphs keep their own pool");
+  return Native()->getCheckpointState(device, id);
+}
+
+torch_names::CheckpointDelta Router::setCheckpointPoolState(c10::DeviceIndex device,
+                                                            std::shared_ptr<torch_names::AllocatorState> state) {
+  return Native()->setCheckpointPoolState(device, std::move(state));
+}
+
+#if COMMPOOL_TORCH_AT_LEAST(11)
+void Router::createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, std::shared_ptr<TorchAllocator> allocator) {
+  if (!TorchRoutings().CreateOrIncrease(device, id)) Native()->createOrIncrefPool(device, id, std::move(allocator));
+}
+
+void Router::setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool use_on_oom) {
+  if (!TorchRoutings().IsOurs(id)) return Native()->setUseOnOOM(device, id, use_on_oom);
+  TORCH_CHECK(!use_on_oom, "commpool: a MemPool of commpool's lends no memory to others (use_on_oom=True)");
+}
+#else
+void Router::createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, TorchAllocator* allocator) {
+  if (!TorchRoutings().CreateOrIncrease(device, id)) Native()->createOrIncrefPool(device, id, allocator);
+}
+
+void Router::setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) {
+  TORCH_CHECK(!TorchRoutings().IsOurs(id),
+              "commpool: a MemPool of commpool's lends no memory to others (use_on_oom=True)");
+  Native()->setUseOnOOM(device, id);
+}
+#endif
+
+#if COMMPOOL_TORCH_AT_LEAST(10)
+void Router::setNoSplit(c10::DeviceIndex device, MempoolId_t id) {
+  TORCH_CHECK(!TorchRoutings().IsOurs(id), "commpool: a MemPool of commpool's splits its segments (no_split=True)");
+  Native()->setNoSplit(device, id);
+}
+#endif
+
+#if COMMPOOL_TORCH_AT_LEAST(13)
+void Router::markCaptureBegin(c10::DeviceIndex device) { Native()->markCaptureBegin(device); }
+
+void Router::markCaptureEnd(c10::DeviceIndex device) {
+  Native()->markCaptureEnd(device);
+  TorchCaptures().EndFinished();
+}
+#endif
+
+}  // namespace commpool::torch_adapter

@@ -1,0 +1,73 @@
+// Which of PyTorch's private pools serve whom now (torch.cuda.use_mem_pool, graphs), and which of them are ours: a
+// torch.cuda.MemPool that is bound to one of our pools is known to the router alone, its native allocator never hears
+// of it.
+#ifndef COMMPOOL_SRC_ADAPTERS_TORCH_ROUTINGS_H_
+#define COMMPOOL_SRC_ADAPTERS_TORCH_ROUTINGS_H_
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "src/adapters/torch/known_pools.h"
+
+namespace commpool::torch_adapter {
+
+using StreamFilter = std::function<bool(cudaStream_t)>;
+
+struct Routing {
+  uint64_t number = 0;     // among scopes and routings; 0: there is none
+  commpool_pool pool = 0;  // 0: PyTorch's own
+};
+
+class Routings {
+ public:
+  // The next private pool that this thread makes is `pool`; 0 takes it back.
+  void BindNext(commpool_pool pool);
+  // Binds, or counts one more user of, `id`. False: the id is PyTorch's own.
+  bool CreateOrIncrease(int device, const MempoolId_t& id);
+  // The users of a pool of ours; none for an id of PyTorch's own.
+  std::optional<int> Users(const MempoolId_t& id);
+  bool IsOurs(const MempoolId_t& id) { return Users(id).has_value(); }
+  // Whether a MemPool of ours is alive.
+  bool AnyOfOurs();
+  // False: the id is PyTorch's own.
+  bool Release(const MempoolId_t& id);
+
+  // Called for all ids. True: ours, and PyTorch's allocator must not be told.
+  bool Begin(int device, const MempoolId_t& id, StreamFilter filter);
+  bool End(int device, const MempoolId_t& id);
+
+  // The one begun last whose filter takes the calling thread and stream.
+  Routing Innermost(int device, cudaStream_t stream);
+  bool None() const { return open_count_.load(std::memory_order_relaxed) == 0; }
+
+ private:
+  struct Bound {
+    MempoolId_t id;
+    commpool_pool pool = 0;
+    int device = 0;
+    int users = 0;
+  };
+  struct Open {
+    int device = 0;
+    MempoolId_t id;
+    StreamFilter filter;
+    Routing routing;
+  };
+  Bound* Find(const MempoolId_t& id);  // under the mutex
+
+  std::mutex mutex_;
+  std::vector<Bound> bound_;
+  std::vector<Open> open_;
+  std::atomic<int> open_count_{0};
+};
+
+Routings& TorchRoutings();
+
+}  // namespace commpool::torch_adapter
+
+#endif  // COMMPOOL_SRC_ADAPTERS_TORCH_ROUTINGS_H_

@@ -1,0 +1,87 @@
+#include "src/adapters/torch/scopes.h"
+
+#include <string_view>
+
+#include "src/adapters/torch/versions.h"
+
+namespace commpool::torch_adapter {
+namespace {
+
+#if COMMPOOL_TORCH_AT_LEAST(13)
+constexpr std::string_view kScopeName = "COMMPOOL_SCOPE";
+constexpr c10::DebugInfoKind kScope(&kScopeName);
+#else
+// The kinds are a closed list before 2.13; this one PyTorch uses in its own tests alone.
+constexpr c10::DebugInfoKind kScope = c10::DebugInfoKind::TEST_INFO_2;
+#endif
+
+// Debug info is a stack, of which PyTorch's profiler takes its own entry off the top wherever it stops, also in a scope
+// that was entered after it began. So the profiler's entry stays above ours: it is lifted while ours change.
+class LiftedProfiler {
+ public:
+  LiftedProfiler() {
+    if (c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == nullptr) return;
+    try {
+      state_ = c10::ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE);
+    } catch (const c10::Error&) {
+      // It is not on top.
+    }
+  }
+  ~LiftedProfiler() {
+    if (state_ != nullptr) c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, std::move(state_));
+  }
+  LiftedProfiler(const LiftedProfiler&) = delete;
+  LiftedProfiler& operator=(const LiftedProfiler&) = delete;
+
+ private:
+  std::shared_ptr<c10::DebugInfoBase> state_;
+};
+
+bool PopInnermost() {
+  try {
+    c10::ThreadLocalDebugInfo::_pop(kScope);
+    return true;
+  } catch (const c10::Error&) {
+    return false;  // something of PyTorch's was begun after it and has not ended: it catches nothing any more
+  }
+}
+
+void PopEndedScopes() {
+  const LiftedProfiler lifted;
+  for (const OpenScope* scope = InnermostScope(); scope != nullptr && scope->ended.load(std::memory_order_relaxed);
+       scope = InnermostScope()) {
+    if (!PopInnermost()) return;
+  }
+}
+
+}  // namespace
+
+uint64_t NextCatcherNumber() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+OpenScope* EnterScope(const ScopePlan& plan) {
+  auto scope = std::make_shared<OpenScope>(plan, InnermostScope(), NextCatcherNumber());
+  OpenScope* handle = scope.get();
+  scope->self = scope;
+  {
+    const LiftedProfiler lifted;
+    c10::ThreadLocalDebugInfo::_push(kScope, std::move(scope));
+  }
+  CatcherCount().fetch_add(1, std::memory_order_relaxed);
+  return handle;
+}
+
+Left LeaveScope(OpenScope* scope) {
+  const std::shared_ptr<OpenScope> kept = std::move(scope->self);
+  scope->ended.store(true, std::memory_order_relaxed);
+  CatcherCount().fetch_sub(1, std::memory_order_relaxed);
+  if (scope->thread != std::this_thread::get_id()) return Left::kEndedOnAnotherThread;
+  PopEndedScopes();
+  return Left::kEnded;
+}
+
+const OpenScope* InnermostScope() { return static_cast<const OpenScope*>(c10::ThreadLocalDebugInfo::get(kScope)); }
+
+}  // namespace commpool::torch_adapter

@@ -1,0 +1,58 @@
+// Scopes that follow autograd: an open scope lies in PyTorch's own thread-local debug info, which backward() hands to
+// the threads that run it. What unrelated threads do no scope catches.
+#ifndef COMMPOOL_SRC_ADAPTERS_TORCH_SCOPES_H_
+#define COMMPOOL_SRC_ADAPTERS_TORCH_SCOPES_H_
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "src/adapters/torch/surface.h"
+
+namespace commpool::torch_adapter {
+
+using ScopePlan = commpool_torch_plan;
+
+inline bool Catches(const ScopePlan& plan, int device, uint64_t bytes) {
+  return device == plan.device && bytes >= plan.min_bytes && bytes <= plan.max_bytes;
+}
+
+class OpenScope : public c10::DebugInfoBase {
+ public:
+  OpenScope(const ScopePlan& plan, const OpenScope* outer, uint64_t number)
+      : plan(plan), outer(outer), number(number), thread(std::this_thread::get_id()) {}
+
+  const ScopePlan plan;
+  const OpenScope* const outer;  // lives as long as this one: PyTorch's debug info holds its parents
+  const uint64_t number;         // scopes and PyTorch's own routings count together: the larger one is further in
+  const std::thread::id thread;
+  std::atomic<bool> ended{false};
+  std::shared_ptr<OpenScope> self;  // until it is left: a program's handle is good on every thread
+};
+
+enum class Left { kEnded, kEndedOnAnotherThread };
+
+// How much may catch an allocation now: open scopes, routings to our pools, pools that are the whole allocator. Zero is
+// the fast path: one load.
+inline std::atomic<int64_t>& CatcherCount() {
+  static std::atomic<int64_t> count{0};
+  return count;
+}
+
+// The next number of a scope or a routing.
+uint64_t NextCatcherNumber();
+
+OpenScope* EnterScope(const ScopePlan& plan);
+
+// Ends it at once, for whichever threads see it. Each scope is left once.
+Left LeaveScope(OpenScope* scope);
+
+// The innermost scope that this thread sees, its own or that of the backward() it works for; ended ones included.
+const OpenScope* InnermostScope();
+
+}  // namespace commpool::torch_adapter
+
+#endif  // COMMPOOL_SRC_ADAPTERS_TORCH_SCOPES_H_

@@ -1,0 +1,57 @@
+// The router's C surface, for ctypes. A function returns 0, or another number and a sentence in
+// commpool_torch_last_error().
+#ifndef COMMPOOL_SRC_ADAPTERS_TORCH_SURFACE_H_
+#define COMMPOOL_SRC_ADAPTERS_TORCH_SURFACE_H_
+
+#include <stdint.h>
+
+#include "commpool/commpool.h"
+
+extern "C" {
+
+// "2.11": the PyTorch whose process it may be loaded into.
+COMMPOOL_API const char* commpool_torch_built_for();
+COMMPOOL_API const char* commpool_torch_last_error();
+
+// Puts the router in front of PyTorch's allocator; `libcommpool` is the file of the library that serves. Idempotent.
+COMMPOOL_API int commpool_torch_install(const char* libcommpool);
+// Takes it away. 1: blocks or MemPools of ours are alive, so it stays as a forwarder that routes nothing.
+COMMPOOL_API int commpool_torch_uninstall();
+COMMPOOL_API int commpool_torch_installed();
+
+// The pool counts in PyTorch's statistics and snapshots of the device. `symmetric`: it is trimmed by all ranks or not
+// at all.
+COMMPOOL_API int commpool_torch_know_pool(commpool_pool pool, int device, int symmetric);
+// torch.cuda.empty_cache leaves the pool at least so much.
+COMMPOOL_API int commpool_torch_keep(commpool_pool pool, uint64_t bytes);
+// The pool serves the device outside of all scopes; 0: PyTorch's own allocator does.
+COMMPOOL_API int commpool_torch_set_default(int device, commpool_pool pool);
+// The next torch.cuda.MemPool that this thread makes is this pool; 0 takes it back.
+COMMPOOL_API void commpool_torch_bind_next(commpool_pool pool);
+
+// Told of each allocation that the router asks of a pool; writes where the call that a sentence names was made, as a
+// string of at most `bytes` with its end, or nothing. Both may take Python's lock. Null: nobody watches.
+typedef void (*commpool_torch_on_call)(commpool_pool pool, uint64_t bytes);
+typedef void (*commpool_torch_explain)(commpool_pool pool, const char* sentence, char* text, uint64_t bytes);
+COMMPOOL_API void commpool_torch_watch_calls(commpool_torch_on_call on_call, commpool_torch_explain explain);
+
+// What a scope is to catch, and for which pool. It is copied: the caller's may go.
+struct commpool_torch_plan {
+  commpool_pool pool;
+  int device;
+  int symmetric;
+  int next_scope_when_exhausted;  // 1: what the pool has no memory for goes to the next scope out, at last to PyTorch
+  uint64_t min_bytes;
+  uint64_t max_bytes;
+};
+
+// Returns the scope, to be left once; null where the host has no memory.
+COMMPOOL_API void* commpool_torch_scope_enter(const commpool_torch_plan* plan);
+// 1: it was entered on another thread; it has ended all the same.
+COMMPOOL_API int commpool_torch_scope_leave(void* scope);
+
+// The pool of the innermost scope that this thread sees and that catches the request; 0: none.
+COMMPOOL_API commpool_pool commpool_torch_caught_by(int device, uint64_t bytes);
+}
+
+#endif  // COMMPOOL_SRC_ADAPTERS_TORCH_SURFACE_H_
