@@ -1,0 +1,122 @@
+"""Compiles the router for the torch that is installed, where the wheel has no binary for it: in seconds, once.
+
+The binary is kept in a private folder (`COMMPOOL_CACHE`, else ~/.cache/commpool) under a name that holds torch's
+version, its C++ ABI and a hash of the router's sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from typing import Iterator, Optional
+
+import torch
+
+_SEVERAL = "src/adapters/torch/router_all.cc"
+_HEADER = "include/commpool/commpool.h"
+_SECONDS = 300  # beyond it the compiler counts as broken
+
+
+class CannotBuild(Exception):
+    """There is no compiler, no header, or the compiler failed: the message says which."""
+
+
+def sources() -> Optional[pathlib.Path]:
+    """The folder below which the router's sources lie: the wheel's or a checkout's; None where there are none."""
+    here = pathlib.Path(__file__).resolve()
+    for root in (here.parent / "router", *here.parents[4:5]):
+        if (root / _SEVERAL).exists() and (root / _HEADER).exists():
+            return root
+    return None
+
+
+def _files(root: pathlib.Path) -> list[pathlib.Path]:
+    return sorted([*(root / "src/adapters/torch").glob("*.cc"), *(root / "src/adapters/torch").glob("*.h"),
+                   *(root / "include/commpool").glob("*.h")])
+
+
+def _digest(root: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    for path in _files(root):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _cxx11_abi() -> int:
+    return int(torch.compiled_with_cxx11_abi())
+
+
+def cached(root: pathlib.Path) -> pathlib.Path:
+    """Where the binary for this torch is kept."""
+    cache = pathlib.Path(os.environ.get("COMMPOOL_CACHE") or pathlib.Path.home() / ".cache/commpool")
+    return cache / "torch" / f"router-{torch.__version__}-abi{_cxx11_abi()}-{_digest(root)}.so"
+
+
+def _cuda_includes() -> Iterator[pathlib.Path]:
+    """Folders with the CUDA headers of torch's own version first: the wheels that torch depends on, then toolkits."""
+    packages = pathlib.Path(torch.__file__).resolve().parent.parent
+    major = (torch.version.cuda or "13").partition(".")[0]
+    yield packages / f"nvidia/cu{major}/include"
+    yield packages / "nvidia/cuda_runtime/include"
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(variable):
+            yield pathlib.Path(os.environ[variable]) / "include"
+    yield pathlib.Path("/usr/local/cuda/include")
+    yield packages / "triton/backends/nvidia/include"
+
+
+def _compiler() -> str:
+    for name in (os.environ.get("CXX", ""), "g++", "c++"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    raise CannotBuild("there is no C++ compiler (g++, or what CXX names)")
+
+
+def command(root: pathlib.Path, output: pathlib.Path) -> list[str]:
+    """The compiler's command line.
+
+    Raises:
+      CannotBuild: a compiler or a header is missing.
+    """
+    folder = pathlib.Path(torch.__file__).resolve().parent
+    cuda = next((path for path in _cuda_includes() if (path / "cuda_runtime_api.h").exists()), None)
+    if cuda is None:
+        raise CannotBuild("there is no cuda_runtime_api.h: install torch's package nvidia-cuda-runtime, or set "
+                          "CUDA_HOME")
+    return [
+        _compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fvisibility-inlines-hidden",
+        f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi()}", f"-I{root}", f"-I{root / 'include'}", "-isystem",
+        str(folder / "include"), "-isystem", str(folder / "include/torch/csrc/api/include"), "-isystem", str(cuda),
+        str(root / _SEVERAL), "-o", str(output), f"-L{folder / 'lib'}", "-lc10_cuda", "-lc10"
+    ]
+
+
+def build() -> pathlib.Path:
+    """The binary for this torch, compiled where it is not kept already.
+
+    Raises:
+      CannotBuild: with the reason.
+    """
+    root = sources()
+    if root is None:
+        raise CannotBuild("this package has no sources of the router")
+    kept = cached(root)
+    if kept.exists():
+        return kept
+    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        made = pathlib.Path(folder) / kept.name
+        line = command(root, made)
+        try:
+            run = subprocess.run(line, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CannotBuild(f"{line[0]}: {error}") from error
+        if run.returncode:
+            raise CannotBuild(f"{line[0]} failed: {run.stderr.strip()[:2000]}")
+        os.replace(made, kept)  # several processes may build it at once: each finds a whole file
+    return kept

@@ -1,0 +1,121 @@
+"""Which Python line made the calls that a symmetric pool compares between its ranks.
+
+Off unless asked for (`Pool(..., call_lines=True)`, or COMMPOOL_TORCH_CALL_LINES=1 in the environment): a routed
+allocation of such a pool then costs some microseconds more. A divergence names the first call that differs by its
+number and bytes; what is kept here says where this rank made it.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import os
+import re
+import sys
+import threading
+from types import FrameType
+from typing import NamedTuple, Optional
+
+from . import _router
+
+VARIABLE = "COMMPOOL_TORCH_CALL_LINES"
+_KEPT = 512
+_CALL = re.compile(r"allocate ([\d,]+) bytes?[^(]*\(call (\d+)\)")
+_OnCall = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
+_Explain = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint64)
+
+
+class Call(NamedTuple):
+    """One call that the ranks compare."""
+
+    number: int
+    nbytes: int  # 0 of collective calls
+    line: str
+
+
+class _Calls:
+    """The last calls of one pool, in their order."""
+
+    def __init__(self) -> None:
+        self.owner = threading.get_ident()
+        self.count = 0
+        self.kept: collections.deque[Call] = collections.deque(maxlen=_KEPT)
+
+    def add(self, nbytes: int, line: str) -> None:
+        self.count += 1  # the library counts from 1
+        self.kept.append(Call(self.count, nbytes, line))
+
+
+_watched: dict[int, _Calls] = {}
+
+
+def wanted(asked: bool) -> bool:
+    """Whether lines are to be kept."""
+    return asked or os.environ.get(VARIABLE, "") not in ("", "0")
+
+
+def watch(pool: int) -> None:
+    """Keeps the lines of a pool from now on; it has to be new."""
+    _watched[pool] = _Calls()
+    router = _router.loaded()
+    if router is not None:
+        attach(router)
+
+
+def attach(router: _router.Router) -> None:
+    """The router asks this module where a call was made, and tells of calls once a pool is watched."""
+    router.watch_calls(_on_call if _watched else None, _explain)
+
+
+def forget(pool: int) -> None:
+    """The pool has ended."""
+    _watched.pop(pool, None)
+
+
+def called(pool: int) -> None:
+    """A collective call of the pool's was made."""
+    calls = _watched.get(pool)
+    if calls is not None:
+        calls.add(0, _line(sys._getframe(1), calls.owner))
+
+
+def _of_the_program(frame: Optional[FrameType]) -> Optional[FrameType]:
+    while frame is not None and re.match(r"(commpool|torch)(\.|$)", frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return frame
+
+
+def _line(frame: Optional[FrameType], owner: int) -> str:
+    found, where = _of_the_program(frame), ""
+    if found is None:  # autograd's thread runs no Python: what waits for it does
+        found, where = _of_the_program(sys._current_frames().get(owner)), "in what was called at "
+    return f"{where}{found.f_code.co_filename}:{found.f_lineno}" if found is not None else "on a thread without Python"
+
+
+def explanation(pool: int, sentence: str) -> str:
+    """Where this rank made the call that a sentence names; empty where that is not known."""
+    calls = _watched.get(pool)
+    named = [(int(nbytes.replace(",", "")), int(number)) for nbytes, number in _CALL.findall(sentence)]
+    if calls is None:
+        return f"{VARIABLE}=1 in the environment names the Python line" if named else ""
+    # The sentence has a call of each of two ranks: this rank's is the one that it made at that place, or nearest to it.
+    made = [(abs(call.number - number), call) for nbytes, number in named for call in calls.kept
+            if call.nbytes == nbytes]
+    if not made:
+        return ""
+    _, nearest = min(made, key=lambda found: found[0])
+    return f"This rank allocated {nearest.nbytes:,} bytes at {nearest.line}"
+
+
+def _note(pool: int, nbytes: int) -> None:
+    calls = _watched.get(pool)
+    if calls is not None:
+        calls.add(nbytes, _line(sys._getframe(0).f_back, calls.owner))
+
+
+def _write_explanation(pool: int, sentence: bytes, text: int, room: int) -> None:
+    said = explanation(pool, sentence.decode("utf-8", "replace")).encode()[:room - 1]
+    ctypes.memmove(text, said + b"\0", len(said) + 1)
+
+
+_on_call, _explain = _OnCall(_note), _Explain(_write_explanation)

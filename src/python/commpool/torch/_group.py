@@ -1,0 +1,129 @@
+"""Process groups as communicators, and their stores as a way to agree."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+from typing import Any, Callable, Optional
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from commpool import Agreement, RankMissing, add_communicator_source, errors
+
+_pools_over: collections.Counter[str] = collections.Counter()
+
+
+def is_group(communicator: Any) -> bool:
+    """Whether it is a process group, or what torch gives ranks that are not in one."""
+    return dist.is_available() and (isinstance(communicator, dist.ProcessGroup) or
+                                    communicator is dist.GroupMember.NON_GROUP_MEMBER)
+
+
+def backend_of(group: Any, device: int) -> Any:
+    """The group's backend for a device.
+
+    Raises:
+      FailedPrecondition: the group has none for CUDA devices.
+    """
+    try:
+        return group._get_backend(torch.device("cuda", device))
+    except RuntimeError as error:
+        raise errors.FailedPrecondition(f"process group {group.group_name} has no backend for CUDA devices: make it "
+                                        f"with backend \"nccl\" ({error})") from None
+
+
+def device_of(group: Any) -> int:
+    """The device of this rank in the group: the one that it was made for, else torch's current one."""
+    bound = getattr(group, "bound_device_id", None)
+    return bound.index if bound is not None and bound.index is not None else torch.cuda.current_device()
+
+
+def communicator_of(group: Any, device: Optional[int]) -> int:
+    """The ncclComm_t of a group's backend.
+
+    Raises:
+      FailedPrecondition: the communicator does not exist yet, or the backend has none.
+    """
+    number = device_of(group) if device is None else device
+    backend = backend_of(group, number)
+    ask = getattr(backend, "comm_ptr", None)
+    if ask is None:
+        ask = getattr(backend, "_comm_ptr", None)
+    if ask is None:
+        raise errors.FailedPrecondition(f"{type(backend).__name__} of process group {group.group_name} has no NCCL "
+                                        "communicator: make the group with backend \"nccl\"")
+    try:
+        pointer = int(ask() if callable(ask) else ask)
+    except RuntimeError as error:
+        raise _not_yet(group, number, str(error).partition("\n")[0]) from None
+    if pointer == 0:
+        raise _not_yet(group, number, "its communicator is null")
+    return pointer
+
+
+def _not_yet(group: Any, device: int, why: str) -> errors.FailedPrecondition:
+    return errors.FailedPrecondition(f"process group {group.group_name} has no NCCL communicator on device {device} "
+                                     f"yet ({why}): make it at once with init_process_group(..., device_id="
+                                     f"torch.device(\"cuda\", {device})), or run one collective of the group before")
+
+
+def or_none(communicator: Any) -> Any:
+    """None for what torch gives ranks that are not in a group: so commpool names a communicator that a rank lacks."""
+    absent = dist.GroupMember.NON_GROUP_MEMBER if dist.is_available() else None
+    return None if communicator is absent else communicator
+
+
+def _source(communicator: Any, device: Optional[int]) -> Optional[int]:
+    if not is_group(communicator) or or_none(communicator) is None:
+        return None
+    return communicator_of(communicator, device)
+
+
+def learn_groups() -> None:
+    """Lets every call of commpool that takes a communicator take a group."""
+    add_communicator_source(_source)
+
+
+def store_agreement(group: Any, deadline_ms: int) -> Agreement:
+    """The ranks of a pool agree over the group's store, in place of TCP connections of their own.
+
+    Every rank makes its pools over the group in one order: so the n-th pool is the same one everywhere.
+    """
+    name = group.group_name
+    _pools_over[name] += 1
+    store = distributed_c10d.PrefixStore(f"commpool/{name}/{_pools_over[name]}",
+                                         distributed_c10d._get_process_group_store(group))
+    rank, ranks = group.rank(), group.size()
+    return Agreement(_gatherer(store, rank, ranks, datetime.timedelta(milliseconds=deadline_ms)), ranks)
+
+
+def _gatherer(store: Any, rank: int, ranks: int, deadline: datetime.timedelta) -> Callable[[bytes], list[bytes]]:
+    rounds = 0
+
+    def gather(sent: bytes) -> list[bytes]:
+        nonlocal rounds
+        rounds += 1
+        store.set(f"{rounds}/{rank}", sent)
+        parts = []
+        for other in range(ranks):
+            try:
+                store.wait([f"{rounds}/{other}"], deadline)
+            except (dist.DistStoreError, RuntimeError) as error:
+                raise RankMissing(other) from error
+            parts.append(store.get(f"{rounds}/{other}"))
+        # All have sent this round, so all have read the one before.
+        store.delete_key(f"{rounds - 1}/{rank}")
+        return parts
+
+    return gather
+
+
+def on_abort(group: Any, device: int, hook: Callable[[], None]) -> bool:
+    """Calls `hook` before the group's communicator is aborted, where torch tells. Returns whether it will."""
+    backend = backend_of(group, device)
+    if not getattr(backend, "supports_abort_hooks", False):
+        return False
+    backend.register_abort_hook(id(hook), hook)
+    return True

@@ -1,0 +1,69 @@
+"""torch.cuda.MemPool objects on our pools: for use_mem_pool, torch.compile, graphs, vLLM's and SGLang's contexts."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+import commpool
+from commpool import errors
+
+from ._fallback import fell_back
+from ._install import ensure_installed, introduce
+from ._router import reason
+
+_WHY_NO_WINDOWS = ("a torch.cuda.MemPool allocates whenever one rank runs short, and windows are made by all ranks "
+                   "together: make a commpool.torch.Pool(symmetric_across=group, reserve=...) and open use_pool(pool)")
+
+
+def mem_pool(pool: Optional[commpool.Pool] = None, **options: Any) -> torch.cuda.MemPool:
+    """A real torch.cuda.MemPool whose memory is that of a pool of ours.
+
+        with torch.cuda.use_mem_pool(commpool.mem_pool(pool)):
+            ...
+
+    Args:
+      pool: a fixed pool, or with the router also an expandable one. None makes one of `options`, which are Pool's.
+
+    The MemPool keeps its pool alive (`commpool_pool`). Like every MemPool its scopes are of the calling thread alone:
+    `use_pool` follows backward(). Without the router torch caches on top of the pool, in segments of its own.
+
+    Raises:
+      NotSupported: a pool with windows was given or asked for.
+    """
+    if options.get("symmetric_across") is not None or (pool is not None and pool.mode == "symmetric"):
+        raise errors.NotSupported(f"no MemPool has windows: {_WHY_NO_WINDOWS}")
+    if pool is None:
+        from ._pool import Pool  # which needs scopes, and those this
+
+        pool = Pool(**{"name": "mem_pool", **options})
+    elif options:
+        raise errors.InvalidArgument(f"the pool is made already: {', '.join(options)} cannot be given with it")
+    router = ensure_installed()
+    if router is None:
+        return _over_functions(pool)
+    introduce(router, pool)
+    with torch.cuda.device(pool.device):
+        router.bind_next(pool.handle)
+        try:
+            made = torch.cuda.MemPool()
+        finally:
+            router.bind_next(0)
+    made.commpool_pool = pool  # type: ignore[attr-defined]
+    return made
+
+
+def _over_functions(pool: commpool.Pool) -> torch.cuda.MemPool:
+    """By a pair of C functions of the library: torch's own caching above them."""
+    if pool.mode != "fixed":
+        raise errors.NotSupported(f"without the router a MemPool needs a fixed pool, and {pool!r} is not: {reason()}")
+    fell_back("MemPool over functions",
+              f"there is no router for torch {torch.__version__} ({reason()}): the MemPool takes segments from the "
+              "pool, and torch splits them")
+    functions = pool.functions()
+    allocator = torch._C._cuda_customAllocator(functions.allocate, functions.free)
+    with torch.cuda.device(pool.device):
+        made = torch.cuda.MemPool(allocator)
+    made.commpool_pool = pool  # type: ignore[attr-defined]
+    return made

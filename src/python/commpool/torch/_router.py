@@ -1,0 +1,158 @@
+"""The router's binary: found or compiled, refused where it is for another torch, and its functions bound."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from typing import Any, Optional
+
+import torch
+
+from commpool import errors
+from commpool._library import library
+
+from . import _build
+
+_VARIABLE = "COMMPOOL_TORCH_ROUTER"
+_OLDEST = (2, 9)
+
+
+class Plan(ctypes.Structure):
+    """commpool_torch_plan."""
+
+    _fields_ = [("pool", ctypes.c_uint64), ("device", ctypes.c_int), ("symmetric", ctypes.c_int),
+                ("next_scope_when_exhausted", ctypes.c_int), ("min_bytes", ctypes.c_uint64),
+                ("max_bytes", ctypes.c_uint64)]
+
+
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "built_for": (ctypes.c_char_p, []),
+    "last_error": (ctypes.c_char_p, []),
+    "install": (ctypes.c_int, [ctypes.c_char_p]),
+    "uninstall": (ctypes.c_int, []),
+    "installed": (ctypes.c_int, []),
+    "know_pool": (ctypes.c_int, [ctypes.c_uint64, ctypes.c_int, ctypes.c_int]),
+    "keep": (ctypes.c_int, [ctypes.c_uint64, ctypes.c_uint64]),
+    "set_default": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint64]),
+    "bind_next": (None, [ctypes.c_uint64]),
+    "watch_calls": (None, [ctypes.c_void_p, ctypes.c_void_p]),
+    "scope_enter": (ctypes.c_void_p, [ctypes.POINTER(Plan)]),
+    "scope_leave": (ctypes.c_int, [ctypes.c_void_p]),
+    "caught_by": (ctypes.c_uint64, [ctypes.c_int, ctypes.c_uint64]),
+}
+
+
+def version_of_torch() -> str:
+    """ "2.11": what a binary serves."""
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+class Router:
+    """The functions of a router's binary, by the names of surface.h without their prefix."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Loads it.
+
+        Raises:
+          errors.NotSupported: it is for another torch, or cannot be loaded into this one.
+        """
+        needed = f"torch {version_of_torch()} is installed"
+        try:
+            # With RTLD_LOCAL: nothing else is to bind its names.
+            self._binary = ctypes.PyDLL(str(path))
+            built_for = self._bind("built_for")
+        except (OSError, AttributeError) as error:
+            raise errors.NotSupported(f"{path} is no router for this torch ({needed}): {error}") from error
+        self.built_for = built_for().decode()
+        if self.built_for != version_of_torch():
+            raise errors.NotSupported(f"{path} is the router for torch {self.built_for}, and {needed}: its allocator "
+                                      "class changes with each minor version. Remove the file, or set "
+                                      f"{_VARIABLE} to one that was built for {version_of_torch()}")
+        for name in _FUNCTIONS:
+            setattr(self, name, self._bind(name))
+        self.path = path
+
+    def _bind(self, name: str) -> Any:
+        function = getattr(self._binary, f"commpool_torch_{name}")
+        function.restype, function.argtypes = _FUNCTIONS[name]
+        return function
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the router has no {name}")
+
+    def address(self, name: str) -> int:
+        """Where a function is, for code in C."""
+        return ctypes.cast(getattr(self, name), ctypes.c_void_p).value or 0
+
+    def check(self, result: int) -> int:
+        """Raises what a function that returned a negative number said."""
+        if result < 0:
+            raise errors.FailedPrecondition(self.last_error().decode("utf-8", "replace"))
+        return result
+
+
+def _prebuilt() -> Optional[pathlib.Path]:
+    path = pathlib.Path(__file__).parent / "lib" / f"libcommpool_torch_{version_of_torch()}.so"
+    return path if path.exists() else None
+
+
+def _find() -> pathlib.Path:
+    """The binary to load.
+
+    Raises:
+      _build.CannotBuild: there is none, and none can be made.
+    """
+    asked = os.environ.get(_VARIABLE)
+    if asked:
+        return pathlib.Path(asked)
+    return _prebuilt() or _build.build()
+
+
+class _Loaded:
+    """At most one router a process; None where there is none, with the reason."""
+
+    def __init__(self) -> None:
+        self.router: Optional[Router] = None
+        self.reason = ""
+        self.tried = False
+
+    def get(self) -> Optional[Router]:
+        if not self.tried:
+            _refuse_unknown_torch()
+            try:
+                self.router = Router(_find())
+            except _build.CannotBuild as error:
+                self.reason = str(error)
+            self.tried = True
+        return self.router
+
+
+def _refuse_unknown_torch() -> None:
+    if tuple(map(int, version_of_torch().split("."))) < _OLDEST:
+        raise errors.NotSupported(f"commpool.torch knows torch from 2.9 on, and {torch.__version__} is installed")
+    if not torch.version.cuda:
+        raise errors.NotSupported(f"torch {torch.__version__} was built without CUDA")
+
+
+_loaded = _Loaded()
+
+
+def router() -> Optional[Router]:
+    """The router's functions; None where there is no binary and no compiler (`reason` says more)."""
+    return _loaded.get()
+
+
+def loaded() -> Optional[Router]:
+    """The router where it was asked for before: nothing is compiled for this question."""
+    return _loaded.router
+
+
+def reason() -> str:
+    """Why there is no router."""
+    return _loaded.reason
+
+
+def libcommpool() -> bytes:
+    """The file of the library that this package calls."""
+    return os.fsencode(library.path)
