@@ -1,0 +1,196 @@
+"""Bad input: Python exceptions that say what to do, the process alive, nothing lost."""
+
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import unittest
+
+import torch
+
+from routed import MIB, RoutedCase, commpool, tensor
+
+
+def python(program, **environment):
+    """What a program of its own writes; its exit has to be clean."""
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **environment},
+                         capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+class Scopes(RoutedCase):
+    def test_end_where_an_exception_leaves(self):
+        pool = self.pool()
+        with self.assertRaises(KeyError), commpool.use_pool(pool):
+            raise KeyError
+        self.assert_native(tensor(MIB))
+
+    def test_left_on_another_thread_have_ended_and_say_so(self):
+        pool, errors = self.pool(), []
+        scope = commpool.use_pool(pool)
+        scope.__enter__()
+
+        def leave():
+            try:
+                scope.__exit__(None, None, None)
+            except commpool.FailedPrecondition as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        self.assertIn("left on another thread", errors[0])
+        self.assert_native(tensor(MIB))
+        with commpool.use_pool(pool):
+            self.assert_in(pool, tensor(MIB))
+        self.assert_native(tensor(MIB))
+
+    def test_are_open_once_and_closed_once(self):
+        scope = commpool.use_pool(self.pool())
+        with scope, self.assertRaisesRegex(commpool.FailedPrecondition, "open already"):
+            scope.__enter__()
+        self.assertRaises(commpool.FailedPrecondition, scope.__exit__, None, None, None)
+
+    def test_left_in_another_order_catch_nothing_more(self):
+        one, other = self.pool("one"), self.pool("other")
+        outer, inner = commpool.use_pool(one), commpool.use_pool(other)
+        outer.__enter__()
+        inner.__enter__()
+        outer.__exit__(None, None, None)
+        self.assert_in(other, tensor(MIB))
+        inner.__exit__(None, None, None)
+        self.assert_native(tensor(MIB))
+
+    def test_dropped_while_open_end(self):
+        pool = self.pool()
+        scope = commpool.use_pool(pool)
+        scope.__enter__()
+        del scope
+        gc.collect()
+        self.assert_native(tensor(MIB))
+
+    def test_refuse_what_is_no_pool_and_a_pool_of_another_device(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "takes a commpool.Pool"):
+            commpool.use_pool(torch.cuda.MemPool())
+        pool = self.pool(device=self.needs_device(1))
+        with self.assertRaisesRegex(commpool.InvalidArgument, "serves device 1, not cuda:0"):
+            commpool.use_pool(pool, device="cuda:0")
+        with commpool.use_pool(pool):
+            self.assert_native(tensor(MIB))
+
+    def test_of_a_pool_that_has_ended_say_so(self):
+        pool = commpool.Pool("gone")
+        with commpool.use_pool(pool):
+            pool.close()
+            with self.assertRaisesRegex(RuntimeError, "gone.*closed"):
+                tensor(MIB)
+            pool.destroy()
+            with self.assertRaisesRegex(RuntimeError, "commpool: .*pool"):
+                tensor(MIB)
+        self.assert_native(tensor(MIB))
+
+
+class Tensors(RoutedCase):
+    def test_outlive_their_pool(self):
+        pool = commpool.Pool("short-lived")
+        with commpool.use_pool(pool):
+            kept = torch.full((100,), 7, dtype=torch.float32, device="cuda")
+        pool.destroy()
+        del pool
+        gc.collect()
+        self.assertEqual(kept.tolist(), [7] * 100)
+        kept.record_stream(torch.cuda.Stream())
+        del kept
+        torch.cuda.synchronize()
+
+    def test_outlive_the_process_s_last_line(self):
+        self.assertEqual(python("""
+            import torch, commpool.torch as commpool
+            pool = commpool.Pool()
+            with commpool.use_pool(pool):
+                kept = torch.empty(100, device="cuda")
+            print("done")
+            """), "done\n")
+
+    def test_in_a_forked_child_are_the_parent_s(self):
+        self.assertEqual(python("""
+            import os, torch, commpool.torch as commpool
+            pool = commpool.Pool()
+            scope = commpool.use_pool(pool)
+            scope.__enter__()
+            kept = torch.empty(100, device="cuda")
+            child = os.fork()
+            if child == 0:
+                del kept                 # frees nothing of the parent's
+                torch.empty(100)         # the loader's work goes on
+                try:
+                    torch.empty(100, device="cuda")
+                except RuntimeError as error:
+                    os._exit(0 if "forked subprocess" in str(error) else 3)
+                os._exit(4)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), pool.stats().allocated_blocks.current)
+            """), "0 1\n")
+
+    def test_of_a_data_loader_s_workers_are_fine(self):
+        self.assertEqual(python("""
+            import torch, commpool.torch as commpool
+            pool = commpool.Pool()
+            with commpool.use_pool(pool):
+                loader = torch.utils.data.DataLoader(torch.arange(8.0), batch_size=4, num_workers=2,
+                                                     multiprocessing_context="fork")
+                batches = [batch.to("cuda") for batch in loader]
+            print([batch.tolist() for batch in batches], pool.stats().allocated_blocks.current)
+            """), "[[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]] 2\n")
+
+
+class Routers(unittest.TestCase):
+    def test_of_another_torch_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, router = os.path.join(folder, "other.c"), os.path.join(folder, "other.so")
+            with open(source, "w", encoding="utf-8") as file:
+                file.write('const char* commpool_torch_built_for(void) { return "2.8"; }\n')
+            subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", router], check=True)
+            said = python("""
+                import torch, commpool.torch as commpool
+                try:
+                    commpool.install()
+                except commpool.NotSupported as error:
+                    print(error)
+                print(torch.empty(1, device="cuda").shape)
+                """, COMMPOOL_TORCH_ROUTER=router)
+        version = ".".join(torch.__version__.split(".")[:2])
+        self.assertIn(f"is the router for torch 2.8, and torch {version} is installed", said)
+        self.assertIn("torch.Size([1])", said)
+
+    def test_that_cannot_be_compiled_leave_mem_pools_and_one_warning(self):
+        with tempfile.TemporaryDirectory() as cache:
+            said = python("""
+                import sys, warnings, torch, commpool.torch as commpool
+                import commpool.torch._router as router
+                router._prebuilt = lambda: None
+                pool = commpool.Pool(device=0)
+                with warnings.catch_warnings(record=True) as seen:
+                    warnings.simplefilter("always")
+                    for _ in range(3):
+                        with commpool.use_pool(pool):
+                            kept = torch.empty(1 << 20, device="cuda")
+                print(commpool.block_of(kept).pool == pool.handle, commpool.install())
+                print([str(warning.message).partition(":")[0] for warning in seen])
+                print(commpool.fallbacks())
+                try:
+                    commpool.use_pool(pool, sizes=("1MiB", None))
+                except commpool.NotSupported as error:
+                    print("sizes" in str(error))
+                """, COMMPOOL_CACHE=cache, PATH=cache, CXX="")
+        self.assertEqual(said.splitlines(), [
+            "True False", "['commpool.torch', 'commpool.torch']",
+            "{'scopes without backward': 3, 'MemPool over functions': 3}", "True"
+        ])
+
+
+if __name__ == "__main__":
+    unittest.main()

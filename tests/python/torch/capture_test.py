@@ -1,0 +1,107 @@
+"""Graphs in and out of scopes: captures announce themselves, and what they allocate lives as long as the graph."""
+
+import unittest
+
+import torch
+
+from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
+
+
+def fill_graph(pool=None, sizes=(MIB,)):
+    """A graph that makes and fills tensors, in a scope of the pool; with the tensors."""
+    graph, made = torch.cuda.CUDAGraph(), []
+    with torch.cuda.graph(graph):
+        if pool is None:
+            made += [torch.full((size,), 7, dtype=torch.uint8, device="cuda") for size in sizes]
+        else:
+            with commpool.use_pool(pool):
+                made += [torch.full((size,), 7, dtype=torch.uint8, device="cuda") for size in sizes]
+    return graph, made
+
+
+class Captures(RoutedCase):
+    def check_replay(self, graph, made):
+        for of_graph in made:
+            of_graph.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        for of_graph in made:
+            self.assertEqual(of_graph[:5].tolist(), [7] * 5)
+
+    def test_outside_of_scopes_are_torch_s(self):
+        graph, made = fill_graph()
+        self.assert_native(made[0])
+        self.check_replay(graph, made)
+
+    def test_announce_themselves_and_are_served_from_reserved_memory(self):
+        pool = self.pool()
+        pool.reserve("8MiB")
+        graph, made = fill_graph(pool, (MIB, 2 * MIB))
+        for of_graph in made:
+            self.assert_in(pool, of_graph)
+        self.check_replay(graph, made)
+        with commpool.use_pool(pool):
+            other = torch.full((MIB,), 1, dtype=torch.uint8, device="cuda")
+        self.check_replay(graph, made)
+        self.assertEqual(other[0].item(), 1, "the graph has its memory for itself")
+
+    def test_have_what_they_freed_for_themselves(self):
+        pool = self.pool()
+        pool.reserve("8MiB")
+        graph, made = torch.cuda.CUDAGraph(), []
+        with commpool.use_pool(pool), torch.cuda.graph(graph):
+            first = torch.full((MIB,), 1, dtype=torch.uint8, device="cuda")
+            address = first.data_ptr()
+            del first
+            made.append(torch.full((MIB,), 7, dtype=torch.uint8, device="cuda"))
+        self.assertEqual(made[0].data_ptr(), address, "reused inside of the capture")
+        with commpool.use_pool(pool):
+            self.assertNotEqual(tensor(MIB).data_ptr(), address)
+        self.check_replay(graph, made)
+        del graph, made
+
+    def test_one_after_another_in_one_scope(self):
+        pool = self.pool()
+        pool.reserve("32MiB")
+        graphs = [fill_graph(pool, (MIB,)) for _ in range(3)]
+        addresses = {made[0].data_ptr() for _, made in graphs}
+        self.assertEqual(len(addresses), 3)
+        for graph, made in graphs:
+            self.check_replay(graph, made)
+
+    def test_that_fail_leave_the_pool_usable(self):
+        pool = self.pool()
+        pool.reserve("8MiB")
+        with self.assertRaisesRegex(ValueError, "inside"), commpool.use_pool(pool):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                tensor(MIB)
+                raise ValueError("inside of the capture")
+        with commpool.use_pool(pool):
+            self.assert_in(pool, tensor(MIB))
+        graph, made = fill_graph(pool)
+        self.check_replay(graph, made)
+
+    def test_leave_other_threads_native_tensors_alone(self):
+        pool, seen = self.pool(), []
+        pool.reserve("8MiB")
+        graph = torch.cuda.CUDAGraph()
+        with commpool.use_pool(pool), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            made = torch.full((MIB,), 7, dtype=torch.uint8, device="cuda")
+            seen.append(on_thread(lambda: pool_of(tensor(MIB))))
+        self.assertEqual(seen, [None])
+        self.check_replay(graph, [made])
+
+    def test_into_a_mem_pool_of_ours(self):
+        pool = self.pool()
+        pool.reserve("8MiB")
+        mem_pool = commpool.mem_pool(pool)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=mem_pool.id):
+            made = torch.full((MIB,), 7, dtype=torch.uint8, device="cuda")
+        self.assert_in(pool, made)
+        self.check_replay(graph, [made])
+        del graph, made, mem_pool
+
+
+if __name__ == "__main__":
+    unittest.main()

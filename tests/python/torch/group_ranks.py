@@ -1,0 +1,180 @@
+"""What each rank of group_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
+
+import gc
+import json
+import os
+import sys
+import unittest.mock
+
+import torch
+import torch.distributed as dist
+
+from routed import MIB, MakeInBackward, commpool, pool_of, tensor
+
+from commpool.torch import _group
+
+RANK = int(os.environ["RANK"])
+DEVICE = torch.device("cuda", RANK)
+
+
+def backward(x):
+    out = MakeInBackward.apply(x, [])
+    out.backward(torch.ones_like(out))
+
+
+def leaf(numel):
+    return torch.zeros(numel, device=DEVICE, requires_grad=True)
+
+
+def end(pool):
+    gc.collect()
+    pool.reclaim()
+    pool.close()
+    pool.destroy()
+
+
+def windows(group, agreement):
+    pool = commpool.Pool(symmetric_across=group, reserve="64MiB", agreement=agreement)
+    x = leaf(MIB)
+    with commpool.use_pool(pool):
+        first = torch.ones(1000, device=DEVICE)
+        backward(x)
+    found = [pool.window_of(of_pool, group) for of_pool in (first, x.grad)]
+    dist.all_reduce(first)
+    pool.verify()
+    said = [[window.offset for window in found], all(window.handle for window in found), first[0].item(), pool.device,
+            pool_of(x.grad) == pool.handle]
+    del first, x
+    end(pool)
+    return said
+
+
+def windows_over_tcp(group):
+    return windows(group, "tcp")
+
+
+def windows_over_the_store(group):
+    return windows(group, "store")
+
+
+def exhausted(group):
+    pool = commpool.Pool("small", symmetric_across=group, reserve="2MiB")
+    x, said = leaf(2 * MIB), []
+    try:
+        with commpool.use_pool(pool):
+            backward(x)
+    except torch.OutOfMemoryError as error:
+        said.append(str(error))
+    x.grad = None
+    pool.reserve("64MiB")
+    with commpool.use_pool(pool):
+        backward(x)
+    said.append(pool_of(x.grad) == pool.handle)
+    del x
+    end(pool)
+    return said
+
+
+def different(group):
+    pool = commpool.Pool(symmetric_across=group, reserve="16MiB")
+    with commpool.use_pool(pool):
+        same = tensor(MIB, RANK)
+        if RANK == 0:
+            ragged = torch.empty(MIB, dtype=torch.uint8, device=DEVICE)  # line A
+        else:
+            ragged = torch.empty(2 * MIB, dtype=torch.uint8, device=DEVICE)  # line B
+    said = ""
+    try:
+        pool.verify()
+    except commpool.Disagreement as error:
+        said = str(error)
+    del same, ragged
+    pool.close()
+    pool.destroy()
+    return said
+
+
+def sizes(group):
+    pool = commpool.Pool(symmetric_across=group, reserve="16MiB")
+    with commpool.use_pool(pool, sizes=("1MiB", None)):
+        ragged = tensor(1000 * (1 + RANK), RANK)
+        same = tensor(MIB, RANK)
+    pool.verify()
+    torch.cuda.empty_cache()  # never trims a symmetric pool: the ranks would have to agree
+    said = [pool_of(ragged), pool_of(same) == pool.handle, pool.stats().reserved_bytes.current]
+    del same
+    end(pool)
+    return said
+
+
+def several(group):
+    other = dist.new_group(device_id=DEVICE)
+    dist.all_reduce(torch.ones(1, device=DEVICE), group=other)
+    alone = dist.new_group([0])
+    if RANK == 0:
+        dist.all_reduce(torch.ones(1, device=DEVICE), group=alone)
+    pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
+    pool.register_with(other)
+    pool.register_with(alone)
+    with commpool.use_pool(pool):
+        made = torch.ones(100, device=DEVICE)
+    dist.all_reduce(made, group=other)
+    said = [pool.window_of(made, other).offset, made[0].item()]
+    del made
+    pool.reclaim()
+    pool.deregister(alone)
+    pool.deregister(other)
+    end(pool)
+    return said
+
+
+def without_communicator(group):
+    """First, and where the group was made without its communicator; some backends make it at once all the same."""
+    said = []
+    with unittest.mock.patch.object(_group, "backend_of", return_value=unittest.mock.Mock(comm_ptr=0)):
+        try:
+            commpool.Pool(symmetric_across=group)
+        except commpool.FailedPrecondition as error:
+            said.append(str(error))
+    dist.all_reduce(torch.ones(1, device=DEVICE))
+    pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
+    said.append(pool.mode)
+    end(pool)
+    return said
+
+
+def aborted(group):
+    """Last: the group is gone afterwards. torch calls hooks where a timeout aborts, here they are called at once."""
+    backend, hooks = group._get_backend(DEVICE), []
+    with unittest.mock.patch.object(_group, "backend_of", return_value=unittest.mock.Mock(
+            supports_abort_hooks=True, register_abort_hook=lambda _number, hook: hooks.append(hook),
+            comm_ptr=_group.communicator_of(group, RANK))):
+        pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
+    with_hook = pool.abandons_itself
+    hooks[0]()
+    backend.abort()
+    pool.close()  # local: every communicator is abandoned
+    said = [with_hook, pool.stats().reserved_bytes.current, pool.stats().held_bytes]
+    pool.destroy()
+    return said
+
+
+OF_LATE = [without_communicator, different]
+CASES = [windows_over_tcp, windows_over_the_store, exhausted, different, sizes, several, aborted]
+
+
+def main(late):
+    torch.cuda.set_device(DEVICE)
+    dist.init_process_group("nccl", **({} if late else {"device_id": DEVICE}))
+    talk = dist.new_group(backend="gloo")
+    for case in OF_LATE if late else CASES:
+        said, everything = case(dist.group.WORLD), [None] * 2
+        dist.all_gather_object(everything, said, group=talk)
+        if RANK == 0:
+            print(json.dumps([case.__name__, everything]), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # the group may have been aborted: there is nothing to destroy together
+
+
+if __name__ == "__main__":
+    main("late" in sys.argv)

@@ -1,0 +1,82 @@
+"""Symmetric pools over process groups: two ranks, a process each, with the emulated NCCL below torch's own backend."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import unittest
+
+_RANKS = pathlib.Path(__file__).with_name("group_ranks.py")
+_SECONDS = 280
+
+
+def run_ranks(*words, **environment):
+    """What two ranks said, by case; they have to end well."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {**os.environ, **environment, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    processes = [subprocess.Popen([sys.executable, str(_RANKS), *words], env={**shared, "RANK": str(rank)}, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]
+    answers = []
+    try:
+        answers = [process.communicate(timeout=_SECONDS) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (out, errors) in zip(processes, answers):
+        if process.returncode or "broken rule" in errors:
+            raise AssertionError(f"a rank ended with {process.returncode}:\n{out}\n{errors}")
+    return dict(json.loads(line) for line in answers[0][0].splitlines() if line.startswith("["))
+
+
+class Groups(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.said = run_ranks(COMMPOOL_TORCH_CALL_LINES="1")
+        cls.said_late = run_ranks("late", COMMPOOL_TORCH_CALL_LINES="0")
+
+    def test_have_windows_at_equal_offsets_backward_s_too(self):
+        for case in ("windows_over_tcp", "windows_over_the_store"):
+            offsets = self.said[case][0][0]
+            self.assertEqual(len(set(offsets)), 2)
+            self.assertEqual(self.said[case], [[offsets, True, 2.0, rank, True] for rank in range(2)], case)
+
+    def test_without_a_communicator_say_what_to_do(self):
+        for error, mode in self.said_late["without_communicator"]:
+            self.assertRegex(error, "has no NCCL communicator on device . yet.*device_id=")
+            self.assertEqual(mode, "symmetric")
+
+    def test_exhausted_in_backward_raise_torch_s_error_with_the_bytes_to_reserve(self):
+        for error, routed_after in self.said["exhausted"]:
+            self.assertIn("CUDA out of memory. Tried to allocate 8.00 MiB from a commpool pool", error)
+            self.assertIn("reserve", error)
+            self.assertTrue(routed_after)
+
+    def test_that_differ_name_the_first_call_with_its_line(self):
+        lines = _RANKS.read_text(encoding="utf-8").splitlines()
+        for rank, (mark, nbytes) in enumerate([("# line A", "1,048,576"), ("# line B", "2,097,152")]):
+            place = next(place for place, line in enumerate(lines, 1) if mark in line)
+            error = self.said["different"][rank]
+            self.assertIn("rank 0 made allocate 1,048,576 bytes", error)
+            self.assertIn(f"This rank allocated {nbytes} bytes at {_RANKS}:{place}", error)
+
+    def test_that_differ_say_how_to_see_the_line_where_none_is_kept(self):
+        for error in self.said_late["different"]:
+            self.assertIn("COMMPOOL_TORCH_CALL_LINES=1 in the environment names the Python line", error)
+
+    def test_keep_ragged_tensors_out_by_their_sizes(self):
+        self.assertEqual(self.said["sizes"], [[None, True, 16 << 20]] * 2)
+
+    def test_of_which_there_are_several_are_registered_with_one_pool(self):
+        self.assertEqual(self.said["several"], [[0, 2.0]] * 2)
+
+    def test_that_are_aborted_are_abandoned_before(self):
+        for with_hook, reserved, held in self.said["aborted"]:
+            self.assertEqual((with_hook, reserved, held), (True, 0, 0))
+
+
+if __name__ == "__main__":
+    unittest.main()

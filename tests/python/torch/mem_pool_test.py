@@ -1,0 +1,100 @@
+"""torch.cuda.MemPool on pools of ours: a real one, for everything that takes MemPools."""
+
+import gc
+import unittest
+
+import torch
+
+from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
+
+
+class MemPool(RoutedCase):
+    def test_serves_torch_s_scope_and_counts_its_users(self):
+        pool = self.pool()
+        mem_pool = commpool.mem_pool(pool)
+        self.assertIsInstance(mem_pool, torch.cuda.MemPool)
+        self.assertEqual(mem_pool.use_count(), 1)
+        with torch.cuda.use_mem_pool(mem_pool):
+            self.assertEqual(mem_pool.use_count(), 2)
+            inside = tensor(MIB)
+            self.assert_native(on_thread(lambda: tensor(MIB)))
+        self.assertEqual(mem_pool.use_count(), 1)
+        self.assert_in(pool, inside)
+        self.assert_native(tensor(MIB))
+        with self.assertRaisesRegex(RuntimeError, "entered twice"):
+            with torch.cuda.use_mem_pool(mem_pool), torch.cuda.use_mem_pool(mem_pool):
+                pass
+
+    def test_is_the_pool_s_in_snapshots_and_empty_cache(self):
+        pool = self.pool()
+        mem_pool = commpool.mem_pool(pool)
+        with torch.cuda.use_mem_pool(mem_pool):
+            kept = tensor(MIB)
+            torch.cuda.empty_cache()
+        segments = mem_pool.snapshot()
+        self.assertEqual([segment["segment_pool_id"] for segment in segments], [mem_pool.id])
+        self.assertEqual(segments[0]["total_size"], pool.stats().reserved_bytes.current)
+        self.assertEqual(segments[0]["blocks"][0]["address"], kept.data_ptr())
+        del kept
+        del mem_pool
+        gc.collect()
+        self.assertEqual(pool.stats().reserved_bytes.current, 0, "its destructor empties it")
+
+    def test_makes_its_own_pool_and_keeps_it(self):
+        mem_pool = commpool.mem_pool(limit="8MiB")
+        with torch.cuda.use_mem_pool(mem_pool):
+            kept = tensor(MIB)
+            self.assertRaises(torch.OutOfMemoryError, tensor, 16 * MIB)
+        self.assert_in(mem_pool.commpool_pool, kept)
+
+    def test_lies_beside_torch_s_own_and_scopes_and_the_innermost_wins(self):
+        ours, scoped, theirs = self.pool("ours"), self.pool("scoped"), torch.cuda.MemPool()
+        mem_pool = commpool.mem_pool(ours)
+        with torch.cuda.use_mem_pool(theirs), torch.cuda.use_mem_pool(mem_pool):
+            self.assert_in(ours, tensor(MIB))
+        with torch.cuda.use_mem_pool(mem_pool), torch.cuda.use_mem_pool(theirs):
+            self.assert_native(tensor(MIB))
+        with torch.cuda.use_mem_pool(mem_pool), commpool.use_pool(scoped):
+            self.assert_in(scoped, tensor(MIB))
+        with commpool.use_pool(scoped), torch.cuda.use_mem_pool(mem_pool):
+            self.assert_in(ours, tensor(MIB))
+        with commpool.use_pool(scoped), torch.cuda.use_mem_pool(theirs):
+            self.assert_native(tensor(MIB))
+
+    def test_of_torch_s_own_is_as_ever(self):
+        theirs = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(theirs):
+            kept = tensor(MIB)
+        self.assert_native(kept)
+        self.assertEqual(theirs.snapshot()[0]["blocks"][0]["address"], kept.data_ptr())
+        self.assertEqual(theirs.use_count(), 1)
+
+    def test_has_no_windows(self):
+        with self.assertRaisesRegex(commpool.NotSupported, "windows are made by all ranks together"):
+            commpool.mem_pool(symmetric_across=1)
+
+    def test_outlives_an_uninstall(self):
+        mem_pool = commpool.mem_pool()
+        self.assertFalse(commpool.uninstall())
+        self.assertEqual(mem_pool.use_count(), 1)
+        del mem_pool
+        gc.collect()
+        self.assertTrue(commpool.uninstall())
+        commpool.install()
+
+    def test_by_plain_functions_is_what_torch_does_without_a_router(self):
+        pool = self.pool()
+        functions = pool.functions()
+        mem_pool = torch.cuda.MemPool(torch._C._cuda_customAllocator(functions.allocate, functions.free))
+        with torch.cuda.use_mem_pool(mem_pool):
+            kept = tensor(MIB)
+        self.assert_in(pool, kept)
+        self.assertEqual(pool_of(kept), pool.handle)
+        del kept
+        del mem_pool
+        gc.collect()
+        self.assertEqual(pool.stats().allocated_blocks.current, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,83 @@
+"""What tests of commpool.torch share: imported before commpool is."""
+
+import os
+import threading
+import unittest
+
+LIBRARY = os.path.join(os.getcwd(), "src/c_api/libcommpool.so.0")  # below the root of Bazel's runfiles
+if os.path.exists(LIBRARY):
+    os.environ.setdefault("COMMPOOL_LIBRARY", LIBRARY)
+
+import torch  # noqa: E402
+
+import commpool.torch as commpool  # noqa: E402
+
+if os.environ.get("COMMPOOL_DRIVER") == "emulated":
+    from on_emulator import EmulatorCase
+else:
+    EmulatorCase = unittest.TestCase
+
+MIB = 1 << 20
+
+
+def tensor(nbytes, device=0):
+    return torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", device))
+
+
+def pool_of(of_tensor):
+    """The handle of the pool that a tensor lies in; None for torch's own."""
+    block = commpool.block_of(of_tensor)
+    return block.pool if block else None
+
+
+def on_thread(function):
+    """What the function returns on a thread of its own."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+class MakeInBackward(torch.autograd.Function):
+    """Hands a tensor on; forward and backward each make one, without any kernel."""
+
+    @staticmethod
+    def forward(ctx, x, made):
+        ctx.made = made
+        ctx.save_for_backward(x)  # a checkpoint recomputes what is asked for
+        made.append(("forward", threading.get_ident(), torch.empty_like(x)))
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        made = torch.empty_like(ctx.saved_tensors[0])
+        ctx.made.append(("backward", threading.get_ident(), made))
+        return made, None
+
+
+class RoutedCase(EmulatorCase):
+    """The router is installed, and every test leaves no pool behind."""
+
+    @classmethod
+    def setUpClass(cls):
+        torch.cuda.init()
+        if not commpool.install():
+            raise unittest.SkipTest("there is no router and no compiler")
+
+    def needs_device(self, number):
+        """The number, where the machine has such a device."""
+        if number >= torch.cuda.device_count():
+            self.skipTest(f"{number + 1} devices are needed")
+        return number
+
+    def pool(self, name="pool", **options):
+        pool = commpool.Pool(name, **options)
+        self.addCleanup(pool.destroy)
+        return pool
+
+    def assert_in(self, pool, of_tensor):
+        self.assertEqual(pool_of(of_tensor), pool.handle)
+
+    def assert_native(self, of_tensor):
+        self.assertIsNone(pool_of(of_tensor))

@@ -1,0 +1,275 @@
+"""The router: what a scope catches goes to its pool, all else to torch, whose own functions tell the truth of both."""
+
+import unittest
+
+import torch
+
+from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
+
+
+class Routing(RoutedCase):
+    def test_begins_when_tensors_exist_and_keeps_the_backend_s_name(self):
+        self.assertTrue(commpool.installed())
+        self.assertEqual(torch.cuda.get_allocator_backend(), "native")
+        self.assertTrue(commpool.install(), "a second time it does nothing")
+
+    def test_follows_scopes_and_each_tensor_goes_back_where_it_came_from(self):
+        pool = self.pool()
+        kept = []
+        for _ in range(3):
+            outside = tensor(MIB)
+            with commpool.use_pool(pool) as entered:
+                self.assertIs(entered, pool)
+                inside = tensor(MIB)
+            self.assert_native(outside)
+            self.assert_in(pool, inside)
+            kept += [outside, inside]
+        native = torch.cuda.memory_allocated() - pool.stats().allocated_bytes.current
+        del kept, outside, inside
+        self.assertEqual(pool.stats().allocated_blocks.current, 0)
+        self.assertEqual(torch.cuda.memory_allocated(), native - 3 * MIB)
+
+    def test_takes_the_innermost_scope(self):
+        outer, inner = self.pool("outer"), self.pool("inner")
+        with commpool.use_pool(outer), commpool.use_pool(inner):
+            self.assert_in(inner, tensor(MIB))
+        with commpool.use_pool(outer):
+            with commpool.use_pool(inner):
+                pass
+            self.assert_in(outer, tensor(MIB))
+
+    def test_takes_sizes_and_devices_that_the_scope_names(self):
+        pool, other = self.pool(), self.pool("other", device=self.needs_device(1))
+        with commpool.use_pool(pool, sizes=("1MiB", "4MiB")), commpool.use_pool(other):
+            self.assert_in(pool, tensor(MIB))
+            self.assert_native(tensor(MIB - 1))
+            self.assert_native(tensor(5 * MIB))
+            self.assert_in(other, tensor(512, device=1))
+            self.assertEqual(tensor(0).numel(), 0)
+
+    def test_hands_what_does_not_fit_to_the_next_scope_and_at_last_to_torch(self):
+        small, large = self.pool("small", limit="2MiB"), self.pool("large", limit="8MiB")
+        with commpool.use_pool(large, exhaustion="next_scope"), commpool.use_pool(small, exhaustion="next_scope"):
+            self.assert_in(small, tensor(MIB))
+            self.assert_in(large, tensor(6 * MIB))
+            self.assert_native(tensor(16 * MIB))
+
+    def test_decorates_functions(self):
+        pool = self.pool()
+
+        @commpool.use_pool(pool)
+        def make():
+            return tensor(MIB)
+
+        self.assert_in(pool, make())
+        self.assert_in(pool, on_thread(make))
+        self.assert_native(tensor(MIB))
+
+    def test_leaves_other_threads_alone_unless_asked(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            self.assert_native(on_thread(lambda: tensor(MIB)))
+        with commpool.use_pool(pool, filter="process"):
+            self.assert_in(pool, on_thread(lambda: tensor(MIB)))
+        stream = torch.cuda.Stream()
+
+        def on_stream():
+            with torch.cuda.stream(stream):
+                return tensor(MIB)
+
+        with commpool.use_pool(pool, stream=stream):
+            self.assert_in(pool, on_thread(on_stream))
+            self.assert_native(tensor(MIB))
+
+    def test_reaches_commpool_s_own_arrays(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            self.assert_in(pool, commpool.empty(100, torch.float32))
+            self.assert_in(pool, commpool.allocate("1MiB"))
+        self.assertNotEqual(pool_of(commpool.empty(100)), pool.handle)
+
+    def test_serves_raw_blocks(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            raw = torch.cuda.caching_allocator_alloc(MIB)
+        self.assertEqual(commpool.block_of(raw).pool, pool.handle)
+        torch.cuda.caching_allocator_delete(raw)
+        self.assertIsNone(commpool.block_of(raw))
+
+    def test_records_streams(self):
+        pool, stream = self.pool(), torch.cuda.Stream()
+        with commpool.use_pool(pool):
+            used = tensor(2 * MIB)
+        with torch.cuda.stream(stream):
+            used.fill_(1)
+        used.record_stream(stream)
+        del used
+        with commpool.use_pool(pool):
+            tensor(2 * MIB).fill_(2)  # a race, reported by the emulator, if the other stream were forgotten
+        torch.cuda.synchronize()
+
+    def test_copies_between_devices(self):
+        self.needs_device(1)
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            source = torch.full((1000,), 7, dtype=torch.float32, device="cuda:0")
+        self.assertEqual(source.to("cuda:1").tolist(), [7] * 1000)
+
+    def test_refuses_to_share_with_other_processes(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            ours = tensor(MIB)
+        with self.assertRaisesRegex(RuntimeError, "commpool pool.*CUDA IPC"):
+            ours.untyped_storage()._share_cuda_()
+
+
+class TorchsFigures(RoutedCase):
+    def test_count_both(self):
+        pool = self.pool()
+        before = torch.cuda.memory_stats()
+        with commpool.use_pool(pool):
+            kept = tensor(3 * MIB)
+        now = torch.cuda.memory_stats()
+        grown = {name: now[name] - before[name] for name in now if name in before}
+        self.assertEqual(grown["allocated_bytes.all.current"], 3 * MIB)
+        self.assertEqual(grown["requested_bytes.all.current"], 3 * MIB)
+        self.assertEqual(grown["active.all.current"], 1)
+        self.assertEqual(grown["allocation.all.allocated"], 1)
+        self.assertEqual(grown["reserved_bytes.all.current"], pool.stats().reserved_bytes.current)
+        self.assertEqual(grown["segment.all.current"], 1)
+        self.assertEqual(grown["num_device_alloc"], 1)
+        self.assertEqual(torch.accelerator.memory_allocated(), torch.cuda.memory_allocated())
+        self.assertIn("Allocated memory", torch.cuda.memory_summary())
+        del kept
+        self.assertEqual(torch.cuda.memory_stats()["allocation.all.freed"] - before["allocation.all.freed"], 1)
+
+    def test_begin_anew(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            large = tensor(8 * MIB)
+            del large
+            small = tensor(MIB)
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_accumulated_memory_stats()
+        now = torch.cuda.memory_stats()
+        self.assertEqual(now["allocated_bytes.all.peak"], now["allocated_bytes.all.current"])
+        self.assertEqual(now["allocation.all.allocated"], 0)
+        self.assertEqual(now["allocation.all.freed"], 0)
+        del small
+        self.assertEqual(torch.cuda.memory_stats()["allocation.all.freed"], 1)
+
+    def test_name_private_pools(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            kept = tensor(MIB)
+        by_pool = torch.cuda.memory_stats_as_nested_dict().get("reserved_bytes_by_private_pools")
+        if by_pool is None:
+            self.skipTest(f"torch {torch.__version__} has no such figures")
+        self.assertIn(pool.stats().reserved_bytes.current, [stat["all"]["current"] for stat in _values(by_pool)])
+        del kept
+
+    def test_empty_cache_gives_idle_segments_back_in_a_scope_too(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            kept = tensor(MIB)
+            del kept
+            self.assertGreater(pool.stats().reserved_bytes.current, 0)
+            torch.cuda.empty_cache()
+            self.assertEqual(pool.stats().reserved_bytes.current, 0)
+
+
+    def test_empty_cache_leaves_what_was_reserved(self):
+        pool = self.pool(reserve="8MiB")
+        with commpool.use_pool(pool):
+            torch.cuda.empty_cache()
+        self.assertEqual(pool.stats().reserved_bytes.current, 8 * MIB)
+        pool.trim()
+        self.assertEqual(pool.stats().reserved_bytes.current, 0)
+
+
+def _values(by_pool):
+    return by_pool.values() if isinstance(by_pool, dict) else by_pool
+
+
+class OutOfMemory(RoutedCase):
+    def test_is_torch_s_error_with_both_tables(self):
+        pool = self.pool("limited", limit="8MiB")
+        with commpool.use_pool(pool), self.assertRaises(torch.OutOfMemoryError) as caught:
+            tensor(16 * MIB)
+        for words in ["CUDA out of memory", "16.00 MiB", "limited", "PyTorch's own allocator has"]:
+            self.assertIn(words, str(caught.exception))
+        self.assertEqual(pool.stats().allocated_blocks.current, 0)
+
+    def test_is_told_to_observers_and_counted(self):
+        pool, seen = self.pool(limit="8MiB"), []
+        torch._C._cuda_attach_out_of_memory_observer(lambda *figures: seen.append(figures))
+        before = torch.cuda.memory_stats()["num_ooms"]
+        with commpool.use_pool(pool), self.assertRaises(torch.OutOfMemoryError):
+            tensor(16 * MIB)
+        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], before + 1)
+        (device, asked, total, free), = seen
+        self.assertEqual((device, asked), (0, 16 * MIB))
+        self.assertEqual((free, total), torch.cuda.mem_get_info(0))
+
+    def test_takes_from_torch_s_cache_what_a_pool_needs(self):
+        device = min(2, torch.cuda.device_count() - 1)
+        most = torch.cuda.mem_get_info(device)[0]
+        native = tensor(most // 2, device)
+        del native
+        pool = self.pool(device=device)
+        with commpool.use_pool(pool):
+            self.assert_in(pool, tensor(most * 3 // 4, device))
+
+    def test_takes_from_idle_pools_what_torch_needs(self):
+        device = torch.cuda.device_count() - 1
+        pool = self.pool(device=device)
+        most = torch.cuda.mem_get_info(device)[0]
+        with commpool.use_pool(pool):
+            routed = tensor(most // 2, device)
+        with self.assertRaisesRegex(torch.OutOfMemoryError, f"commpool's pools on device {device}"):
+            tensor(most * 3 // 4, device)
+        del routed
+        self.assert_native(tensor(most * 3 // 4, device))
+
+    def test_comes_at_the_fraction_that_was_set(self):
+        pool, total = self.pool(), torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(0.01)
+        self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
+        with commpool.use_pool(pool), self.assertRaises(torch.OutOfMemoryError):
+            tensor(total // 50)
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        with commpool.use_pool(pool):
+            self.assert_in(pool, tensor(total // 50))
+
+
+class Uninstalling(RoutedCase):
+    def tearDown(self):
+        super().tearDown()
+        commpool.install()
+
+    def test_keeps_what_is_alive_and_routes_nothing_more(self):
+        pool, stream = self.pool(), torch.cuda.Stream()
+        scope = commpool.use_pool(pool)
+        with scope:
+            ours, raw = tensor(MIB), torch.cuda.caching_allocator_alloc(MIB)
+            self.assertFalse(commpool.uninstall(), "it stays as a forwarder")
+            self.assertFalse(commpool.installed())
+            self.assert_native(tensor(MIB))
+        ours.record_stream(stream)
+        torch.cuda.caching_allocator_delete(raw)
+        del ours
+        self.assertEqual(pool.stats().allocated_blocks.current, 0)
+        self.assertTrue(commpool.uninstall())
+        self.assert_native(tensor(MIB))
+
+    def test_is_undone_by_the_next_scope(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            pass
+        commpool.uninstall()
+        with commpool.use_pool(pool):
+            self.assert_in(pool, tensor(MIB))
+
+
+if __name__ == "__main__":
+    unittest.main()

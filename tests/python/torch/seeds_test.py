@@ -1,0 +1,180 @@
+"""Programs that people asked for, as they wrote them or with the one line that they lacked."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+from routed import MIB, RoutedCase, commpool, pool_of
+
+_ALLOCATOR = """
+// Compile with g++ alloc.cc -o alloc.so -I/usr/local/cuda/include -shared -fPIC
+#include <sys/types.h>
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+extern "C" {
+int allocations, frees;
+void* my_malloc(ssize_t size, int device, cudaStream_t stream) {
+   void *ptr = nullptr;
+   ++allocations;
+   return cudaMalloc(&ptr, size) == cudaSuccess ? ptr : nullptr;
+}
+void my_free(void* ptr, ssize_t size, int device, cudaStream_t stream) {
+   ++frees;
+   cudaFree(ptr);
+}
+int count_allocations() { return allocations; }
+int count_frees() { return frees; }
+}
+"""
+
+
+def _cuda_folder(name):
+    packages = pathlib.Path(torch.__file__).parent.parent
+    for folder in [packages / "nvidia/cu13", packages / "nvidia/cuda_runtime", pathlib.Path("/usr/local/cuda")]:
+        for found in folder.glob(name):
+            return found
+    raise unittest.SkipTest(f"there is no {name}")
+
+
+def build_allocator(folder):
+    """alloc.so with functions of any name."""
+    source, library = pathlib.Path(folder, "alloc.cc"), pathlib.Path(folder, "alloc.so")
+    source.write_text(_ALLOCATOR, encoding="utf-8")
+    include = _cuda_folder("include/cuda_runtime_api.h").parent
+    runtime = _cuda_folder("lib*/libcudart.so.1*")
+    subprocess.run(["g++", str(source), "-o", str(library), f"-I{include}", "-shared", "-fPIC", str(runtime)],
+                   check=True)
+    return library
+
+
+def run(program, *arguments, **environment):
+    """What a program of its own writes."""
+    done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], env={**os.environ, **environment},
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+# "It would be better if CUDAPluggableAllocator could also reuse the caching behavior of PyTorch."
+_CACHING = """
+import ctypes, sys, torch, commpool.torch as commpool
+allocator = ctypes.CDLL(sys.argv[1])
+counts = lambda: (allocator.count_allocations(), allocator.count_frees())
+pool = commpool.Pool("mine", backing=commpool.UserBacking.load(sys.argv[1], "my_malloc", "my_free"))
+commpool.install(default=pool)                      # in place of change_current_allocator
+total = torch.cuda.get_device_properties(0).total_memory
+for factor in (1024, 1024 ** 2, total // 80):       # the last ones: 60/80 and 70/80 of the device
+    data = torch.empty((60, factor), dtype=torch.uint8, device="cuda")
+    del data
+    data = torch.empty((70, factor), dtype=torch.uint8, device="cuda")
+    del data
+    torch.cuda.empty_cache() if len(sys.argv) > 2 else None
+    print(*counts())
+print(torch.cuda.memory_stats()["allocation.all.allocated"], torch.cuda.memory_allocated())
+b = torch.zeros(10, device="cuda")
+print(commpool.block_of(b).pool == pool.handle)
+"""
+
+# "On OOM the pool should try to release unused memory, and then try the allocation again."
+_SIXTY_THEN_SEVENTY = """
+import sys, torch, commpool.torch as commpool
+pool = commpool.Pool(backing=sys.argv[1], device=0)
+total = torch.cuda.get_device_properties(0).total_memory
+scopes = [lambda: commpool.use_pool(pool), lambda: torch.cuda.use_mem_pool(commpool.mem_pool(pool))]
+for scope in scopes:
+    with scope():
+        for factor in (1024, 1024 ** 2, total // 80):
+            data = torch.empty((60, factor), dtype=torch.uint8, device="cuda")
+            del data
+            data = torch.empty((70, factor), dtype=torch.uint8, device="cuda")
+            print(commpool.block_of(data).pool == pool.handle)
+            del data
+            torch.cuda.empty_cache() if len(sys.argv) > 2 else None
+"""
+
+# The settings of an article about PYTORCH_CUDA_ALLOC_CONF, and its program.
+_SETTINGS = """
+import os
+os.environ["COMMPOOL_CONF"] = __import__("sys").argv[1]
+import torch, commpool.torch as commpool
+pool = commpool.Pool("article")
+with commpool.use_pool(pool):
+    x = torch.ones(1000, 1000).cuda()
+    y = x.clone()
+    print(commpool.block_of(y).pool == pool.handle, y[3, 4].item())
+    del x, y
+pool.close()
+"""
+
+
+class PluggedAllocators(RoutedCase):
+    def test_get_caching_statistics_and_give_back_what_is_short(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = build_allocator(folder)
+            lines = run(_CACHING, library)
+            first, second, third = [tuple(map(int, line.split())) for line in lines[:3]]
+            self.assertEqual(first, (1, 0), "70 KiB come from the segment that 60 KiB made")
+            self.assertLessEqual(second[0], 3)
+            self.assertGreater(third[1], second[1], "60/80 of the device went back before 70/80 came")
+            self.assertEqual(lines[3:], ["6 0", "True"])
+            emptied = [tuple(map(int, line.split())) for line in run(_CACHING, library, "empty")[:3]]
+            self.assertTrue(all(made == freed for made, freed in emptied), emptied)
+
+    def test_may_be_python_functions(self):
+        seen = []
+
+        def allocate(nbytes, _device, _stream):
+            seen.append(nbytes)
+            return torch.cuda.caching_allocator_alloc(nbytes)  # torch's own, though a scope is open
+
+        pool = commpool.Pool("python", backing=commpool.UserBacking(
+            allocate, lambda pointer, *_rest: torch.cuda.caching_allocator_delete(pointer)))
+        with commpool.use_pool(pool):
+            one = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+            del one
+            again = torch.full((MIB,), 5, dtype=torch.uint8, device="cuda")
+        self.assertEqual(len(seen), 1)
+        self.assertEqual(again[0].item(), 5)
+        del again
+        pool.close()
+        pool.destroy()
+
+    def test_release_unused_memory_in_a_scope_of_ours_and_of_torch_s(self):
+        self.assertEqual(run(_SIXTY_THEN_SEVENTY, "vmm"), ["True"] * 6)
+        self.assertEqual(run(_SIXTY_THEN_SEVENTY, "cuda", "empty_cache in the scope"), ["True"] * 6)
+
+
+class Proposal(RoutedCase):
+    def test_of_mixed_allocators_frees_each_tensor_by_its_own(self):
+        pool, other, kept = self.pool(), self.pool("other", backing="cuda"), []
+        for _ in range(3):
+            with commpool.use_pool(pool):
+                kept.append(torch.zeros(1000, device="cuda"))
+            kept.append(torch.zeros(1000, device="cuda"))
+            with commpool.use_pool(other):
+                kept.append(torch.zeros(1000, device="cuda"))
+        self.assertEqual([pool_of(of_any) for of_any in kept], [pool.handle, None, other.handle] * 3)
+        del kept
+        self.assertEqual([which.stats().allocated_blocks.current for which in (pool, other)], [0, 0])
+
+    def test_of_extended_gpu_memory_lies_at_a_numa_node(self):
+        pool = self.pool("egm", location="host_numa", numa_node=0)
+        with commpool.use_pool(pool):
+            gathered = torch.full((MIB,), 3, dtype=torch.uint8, device="cuda")
+        self.assert_in(pool, gathered)
+        self.assertEqual(gathered[-1].item(), 3)
+
+
+class Settings(RoutedCase):
+    def test_of_the_article_have_a_meaning(self):
+        for setting in ("heuristic", "nmalloc", "caching_allocator", "pooled", "nmalloc:5"):
+            self.assertEqual(run(_SETTINGS, setting), ["True 1.0"], setting)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,110 @@
+"""torch's snapshots and recorded history: our segments, blocks, stacks and events, as memory_viz reads them."""
+
+import os
+import pickle
+import tempfile
+import unittest
+
+import torch
+from torch.cuda import _memory_viz
+
+from routed import MIB, RoutedCase, commpool, tensor
+
+
+def make_in_snapshot_test():
+    return tensor(3 * MIB)
+
+
+class Snapshots(RoutedCase):
+    def setUp(self):
+        self.addCleanup(torch.cuda.memory._record_memory_history, None)
+
+    def segments_of(self, pool, snapshot):
+        addresses = {segment.pointer for segment in pool.snapshot().segments}
+        return [segment for segment in snapshot["segments"] if segment["address"] in addresses]
+
+    def test_show_our_blocks_with_torch_s(self):
+        pool = self.pool()
+        native = tensor(3 * MIB)
+        with commpool.use_pool(pool):
+            ours, gone = tensor(3 * MIB), tensor(MIB)
+        del gone
+        snapshot = torch.cuda.memory._snapshot()
+        blocks = {block["address"]: block for segment in snapshot["segments"] for block in segment["blocks"]}
+        self.assertEqual(blocks[ours.data_ptr()]["state"], "active_allocated")
+        self.assertEqual(blocks[ours.data_ptr()]["requested_size"], 3 * MIB)
+        self.assertEqual(blocks[native.data_ptr()]["state"], "active_allocated")
+        for segment in snapshot["segments"]:
+            self.assertEqual(sum(block["size"] for block in segment["blocks"]), segment["total_size"])
+            place = segment["address"]
+            for block in segment["blocks"]:
+                self.assertEqual(block["address"], place)
+                place += block["size"]
+
+    def test_have_stacks_and_events_while_history_is_recorded(self):
+        pool = self.pool()
+        torch.cuda.memory._record_memory_history(max_entries=1000)
+        native = make_in_snapshot_test()
+        with commpool.use_pool(pool):
+            ours, gone = make_in_snapshot_test(), make_in_snapshot_test()
+        address = gone.data_ptr()
+        del gone
+        snapshot = torch.cuda.memory._snapshot()
+        for of_either in (native, ours):
+            block, = [block for segment in snapshot["segments"] for block in segment["blocks"]
+                      if block["address"] == of_either.data_ptr()]
+            self.assertIn("make_in_snapshot_test", [frame["name"] for frame in block["frames"]])
+        trace = snapshot["device_traces"][0]
+        events = [(event["action"], event["size"]) for event in trace if event["addr"] == address]
+        self.assertEqual(events, [("alloc", 3 * MIB), ("free_requested", 3 * MIB), ("free_completed", 3 * MIB)])
+        times = [event["time_us"] for event in trace]
+        self.assertEqual(times, sorted(times))
+        made, = [event for event in trace if event["addr"] == ours.data_ptr() and event["action"] == "alloc"]
+        self.assertIn("make_in_snapshot_test", [frame["name"] for frame in made["frames"]])
+
+    def test_keep_as_many_events_as_asked_and_none_of_before(self):
+        pool = self.pool()
+        torch.cuda.memory._record_memory_history(max_entries=4)
+        with commpool.use_pool(pool):
+            for _ in range(10):
+                tensor(MIB)
+        actions = [event["action"] for event in torch.cuda.memory._snapshot()["device_traces"][0]]
+        self.assertLessEqual(len(actions), 8, "4 of torch's and 4 of ours")
+        torch.cuda.memory._record_memory_history(None)
+        with commpool.use_pool(pool):
+            tensor(MIB)
+        self.assertEqual([event for event in torch.cuda.memory._snapshot()["device_traces"][0]
+                          if event["action"] == "alloc"], [])
+
+    def test_open_in_memory_viz(self):
+        pool = self.pool("seen")
+        torch.cuda.memory._record_memory_history(max_entries=1000)
+        with commpool.use_pool(pool):
+            kept = make_in_snapshot_test()
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "snapshot.pickle")
+            torch.cuda.memory._dump_snapshot(file)
+            with open(file, "rb") as opened:
+                dumped = pickle.load(opened)
+        self.assertIn(kept.data_ptr(), [block["address"] for segment in dumped["segments"]
+                                        for block in segment["blocks"]])
+        for draw in (_memory_viz.trace, _memory_viz.segsum):
+            self.assertTrue(draw(dumped))
+        for draw in (_memory_viz.trace_plot, _memory_viz.segment_plot):
+            self.assertTrue(draw(dumped))
+
+    def test_of_an_expandable_pool_show_what_is_mapped(self):
+        pool = self.pool(mode="expandable")
+        with commpool.use_pool(pool):
+            kept, gone = tensor(3 * MIB), tensor(30 * MIB)
+        del gone
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        ours = self.segments_of(pool, torch.cuda.memory._snapshot())
+        self.assertEqual(sum(segment["total_size"] for segment in ours), pool.stats().reserved_bytes.current)
+        self.assertIn(kept.data_ptr(), [block["address"] for segment in ours for block in segment["blocks"]])
+
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+"""commpool.torch.install(default=...): a pool as the whole allocator, with the same completeness."""
+
+import unittest
+
+import torch
+
+from routed import MIB, MakeInBackward, RoutedCase, commpool, on_thread, pool_of, tensor
+
+
+class WholeAllocator(RoutedCase):
+    def setUp(self):
+        self.whole = commpool.Pool("whole", mode="expandable")
+        commpool.install(default=self.whole)
+        self.addCleanup(commpool.install)
+        self.addCleanup(commpool.uninstall)
+
+    def test_serves_every_thread_and_backward(self):
+        made = []
+        x = torch.zeros(MIB, device="cuda", requires_grad=True)
+        out = MakeInBackward.apply(x, made)
+        out.backward(torch.ones_like(out))
+        self.assertEqual({pool_of(entry[2]) for entry in made}, {self.whole.handle})
+        self.assert_in(self.whole, x.grad)
+        self.assert_in(self.whole, on_thread(lambda: tensor(MIB)))
+        if torch.cuda.device_count() > 1:
+            self.assert_native(tensor(MIB, device=1))
+
+    def test_leaves_scopes_their_pools(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            self.assert_in(pool, tensor(MIB))
+        self.assert_in(self.whole, tensor(MIB))
+
+    def test_is_what_torch_s_functions_tell_of(self):
+        before = torch.cuda.memory_allocated()
+        kept = tensor(3 * MIB)
+        self.assertEqual(torch.cuda.memory_allocated() - before, 3 * MIB)
+        blocks = [block["address"] for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
+        self.assertIn(kept.data_ptr(), blocks)
+        torch.cuda.reset_peak_memory_stats()
+        large = tensor(64 * MIB)
+        del large
+        self.assertEqual(torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated(), 64 * MIB, "peaks are exact")
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertLessEqual(self.whole.stats().reserved_bytes.current, 64 * MIB)
+
+    def test_runs_out_as_torch_does(self):
+        torch.cuda.set_per_process_memory_fraction(0.01)
+        self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
+        self.assertRaises(torch.OutOfMemoryError, tensor, torch.cuda.get_device_properties(0).total_memory // 50)
+        self.assert_in(self.whole, tensor(MIB))
+
+    def test_leaves_graphs_and_mem_pools_to_torch(self):
+        theirs, graph = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
+        with torch.cuda.use_mem_pool(theirs):
+            self.assert_native(tensor(MIB))
+        with torch.cuda.graph(graph):
+            made = torch.full((MIB,), 7, dtype=torch.uint8, device="cuda")
+        made.zero_()
+        graph.replay()
+        self.assertEqual(made[0].item(), 7)
+
+    def test_is_given_back_by_uninstall(self):
+        kept = tensor(MIB)
+        self.assertFalse(commpool.uninstall())
+        self.assert_native(tensor(MIB))
+        del kept
+        self.assertTrue(commpool.uninstall())
+
+    def test_is_no_symmetric_pool(self):
+        class Symmetric(commpool.Pool):
+            mode = "symmetric"
+
+            def __init__(self):
+                pass
+
+            def __repr__(self):
+                return "a pool"
+
+        with self.assertRaisesRegex(commpool.InvalidArgument, "cannot be the whole allocator"):
+            commpool.install(default=Symmetric())
+
+
+if __name__ == "__main__":
+    unittest.main()
