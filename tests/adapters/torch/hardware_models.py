@@ -1,0 +1,123 @@
+"""The models whose steps are timed: GPT-2 medium, ResNet-50, and a transformer with changing lengths."""
+
+import itertools
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as functional
+
+
+class Gpt2Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.queries, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        queries, keys, values = self.queries(self.before_attention(x)).view(batch, length, 3, self.heads, -1).permute(
+            2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        return x + self.mlp(self.before_mlp(x))
+
+
+class Gpt2(nn.Module):
+    """GPT-2 medium: 24 layers of 1024, 16 heads; trained on tokens of its own making."""
+
+    def __init__(self, layers=24, width=1024, heads=16, words=50257, length=1024):
+        super().__init__()
+        self.words, self.length = words, length
+        self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Gpt2Block(width, heads) for _ in range(layers))
+        self.last, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def batch(self, _step):
+        return torch.randint(self.words, (4, self.length), device="cuda")
+
+    def loss(self, tokens):
+        with torch.autocast("cuda", torch.bfloat16):
+            x = self.tokens(tokens) + self.places.weight[:tokens.shape[1]]
+            for block in self.blocks:
+                x = block(x)
+            logits = self.head(self.last(x))
+        return functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inside, width, stride):
+        super().__init__()
+        outside = 4 * width
+        self.layers = nn.Sequential(
+            nn.Conv2d(inside, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
+            nn.Conv2d(width, outside, 1, bias=False), nn.BatchNorm2d(outside))
+        self.shortcut = nn.Identity() if inside == outside and stride == 1 else nn.Sequential(
+            nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+
+    def forward(self, x):
+        return functional.relu(self.layers(x) + self.shortcut(x))
+
+
+class ResNet50(nn.Module):
+    def __init__(self):
+        super().__init__()
+        stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+        blocks, inside = [], 64
+        for stage, depth in enumerate([3, 4, 6, 3]):
+            for place in range(depth):
+                blocks.append(Bottleneck(inside, 64 << stage, 2 if stage and not place else 1))
+                inside = 4 * (64 << stage)
+        self.layers = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+
+    def batch(self, _step):
+        return torch.randn(64, 3, 224, 224, device="cuda"), torch.randint(1000, (64,), device="cuda")
+
+    def loss(self, batch):
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = self.layers(batch[0])
+        return functional.cross_entropy(logits.float(), batch[1])
+
+
+class ChangingLengths(nn.Module):
+    """12 layers of 768; each step has another length."""
+
+    LENGTHS = [512, 180, 1000, 333, 768, 96, 640, 851]
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
+
+    def batch(self, step):
+        return torch.randn(8, self.LENGTHS[step % len(self.LENGTHS)], 768, device="cuda")
+
+    def loss(self, x):
+        with torch.autocast("cuda", torch.bfloat16):
+            return functional.mse_loss(self.layers(x).float(), x)
+
+
+MODELS = {"GPT-2 medium": Gpt2, "ResNet-50": ResNet50, "changing lengths": ChangingLengths}
+
+
+class Training:
+    """A model with its optimizer, a step at a time; gradients are made anew in each."""
+
+    def __init__(self, name):
+        torch.manual_seed(1)
+        self.model = MODELS[name]().cuda()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.steps = itertools.count()
+
+    def step(self, scope=None):
+        """With `scope` around backward: the gradients, and what backward needs, are made in it."""
+        loss = self.model.loss(self.model.batch(next(self.steps)))
+        self.optimizer.zero_grad(set_to_none=True)
+        if scope is None:
+            loss.backward()
+        else:
+            with scope:
+                loss.backward()
+        self.optimizer.step()
