@@ -1,13 +1,15 @@
 // Modules, kernels, libraries of kernels: registered by name, and run where the emulator knows what they do.
-#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "src/emulator/cudart/concatenation.h"
 #include "src/emulator/cudart/elementwise.h"
 #include "src/emulator/cudart/kernels.h"
 #include "src/emulator/cudart/reduction.h"
 #include "src/emulator/cudart/runtime.h"
+#include "src/emulator/cudart/tensor_lists.h"
 
 using namespace commpool::internal::emulated_cudart;  // NOLINT: this file is C on the outside
 
@@ -32,12 +34,17 @@ void Run(void* context, const void* const* reads, void* const* writes) {
 
 void End(void* context) { delete static_cast<KernelWork*>(context); }
 
-cudaError_t Launch(const void* entry, void** arguments, cudaStream_t stream) {
-  const Kernel* const kernel = FindKernel(entry);
-  if (kernel == nullptr) return RefuseKernel(nullptr);
-  const std::string name = Demangled(kernel->name);
+std::unique_ptr<KernelWork> Understand(const std::string& name, const dim3& grid, void** arguments) {
   std::unique_ptr<KernelWork> work = UnderstandElementwise(name, arguments);
   if (work == nullptr) work = UnderstandReduction(name, arguments);
+  if (work == nullptr) work = UnderstandConcatenation(name, arguments, grid.y);
+  return work == nullptr ? UnderstandTensorLists(name, arguments, grid.x) : std::move(work);
+}
+
+cudaError_t Launch(const void* entry, const dim3& grid, void** arguments, cudaStream_t stream) {
+  const Kernel* const kernel = FindKernel(entry);
+  if (kernel == nullptr) return RefuseKernel(nullptr);
+  std::unique_ptr<KernelWork> work = Understand(Demangled(kernel->name), grid, arguments);
   if (work == nullptr) return RefuseKernel(kernel);
   return InContext([&](const DriverFunctions& driver) {
     const commpoolEmulatorAccess access = {work->name.c_str(),  work->reads.data(),  work->reads.size(),
@@ -92,25 +99,26 @@ cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* entry) {
   return cudaSuccess;
 }
 
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void** arguments, size_t, cudaStream_t stream) {
-  return Launch(kernel, arguments, stream);
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3, void** arguments, size_t, cudaStream_t stream) {
+  return Launch(kernel, grid, arguments, stream);
 }
 
 #pragma GCC visibility pop
 
 }  // extern "C"
 
-cudaError_t cudaLaunchKernel(const void* entry, dim3, dim3, void** arguments, size_t, cudaStream_t stream) {
-  return Launch(entry, arguments, stream);
+cudaError_t cudaLaunchKernel(const void* entry, dim3 grid, dim3, void** arguments, size_t, cudaStream_t stream) {
+  return Launch(entry, grid, arguments, stream);
 }
 
-cudaError_t cudaLaunchCooperativeKernel(const void* entry, dim3, dim3, void** arguments, size_t, cudaStream_t stream) {
-  return Launch(entry, arguments, stream);
+cudaError_t cudaLaunchCooperativeKernel(const void* entry, dim3 grid, dim3, void** arguments, size_t,
+                                        cudaStream_t stream) {
+  return Launch(entry, grid, arguments, stream);
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* configuration, const void* entry, void** arguments) {
   if (configuration == nullptr) return Keep(cudaErrorInvalidValue);
-  return Launch(entry, arguments, configuration->stream);
+  return Launch(entry, configuration->gridDim, arguments, configuration->stream);
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void* entry) { return RefuseKernel(FindKernel(entry)); }

@@ -55,11 +55,46 @@ def subgroup(rank, world, device):
     check("communicator", group._get_backend(device)._comm_ptr() != 0, True)
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(64))
+
+    def forward(self, batch):
+        return (batch * self.scale).sum()
+
+
+def data_parallel(rank, world, device):
+    model = torch.nn.parallel.DistributedDataParallel(Scaled().to(device), device_ids=[device.index])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.full((2, 64), float(rank), device=device)).backward()
+        optimizer.step()
+    mean = 2 * sum(range(world)) / world
+    check("averaged gradient", model.module.scale.grad[63].item(), mean)
+    check("weight", model.module.scale[0].item(), 1 - 3 * 0.5 * mean)
+
+
+def registered_pool(rank, world, device):
+    backend = distributed.group.WORLD._get_backend(device)
+    pool = torch.cuda.MemPool(backend.mem_allocator)
+    with torch.cuda.use_mem_pool(pool):
+        tensor = torch.full((1 << 18,), float(rank), device=device)
+    backend.register_mem_pool(pool, symm=True)
+    distributed.all_reduce(tensor)
+    check("all_reduce in windows", tensor[9].item(), float(sum(range(world))))
+    torch.cuda.synchronize()
+    backend.deregister_mem_pool(pool)
+
+
 def main():
     rank, world, device = rank_processes.join(sys.argv)
     collectives(rank, world, device)
     captured(rank, world, device)
     subgroup(rank, world, device)
+    data_parallel(rank, world, device)
+    registered_pool(rank, world, device)
     torch.cuda.synchronize()
     distributed.destroy_process_group()
     check("reports", on_emulator.reports(), [])

@@ -174,6 +174,23 @@ class Kernels(EmulatorCase):
             self.assertTrue(torch.allclose(formula(matrix.cuda(), row.cuda()).cpu(), formula(matrix, row)), name)
         self.assertEqual(torch.arange(100).cuda().sum().item(), 4950)
 
+    def test_concatenate_flat_tensors(self):
+        parts = [torch.arange(count, dtype=torch.bfloat16) for count in (5, 16, 300)]
+        self.assertTrue(torch.equal(torch.cat([part.cuda() for part in parts]).cpu(), torch.cat(parts)))
+
+    def test_step_over_lists_of_tensors(self):
+        def trained(device):
+            weights = [torch.nn.Parameter(torch.full((count,), 1.5, device=device)) for count in (3, 70000)]
+            optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.5)
+            for _ in range(2):
+                optimizer.zero_grad()
+                sum((weight * 2).sum() for weight in weights).backward()
+                optimizer.step()
+            return [weight.detach().cpu() for weight in weights]
+
+        for found, wanted in zip(trained("cuda"), trained("cpu")):
+            self.assertTrue(torch.allclose(found, wanted))
+
     def test_train_a_little(self):
         weight = torch.nn.Parameter(torch.ones(7, device="cuda"))
         optimizer = torch.optim.SGD([weight], lr=0.5, foreach=False)
