@@ -1,0 +1,254 @@
+"""What PyTorch documents of its allocator, as cases that need few kernels: for it, and for what takes its place."""
+
+import ctypes
+import gc
+import pathlib
+import tempfile
+import threading
+
+import torch
+
+from on_emulator import EmulatorCase
+
+MIB = 1 << 20
+
+
+def tensor(mebibytes=2, **options):
+    return torch.empty(mebibytes * MIB, dtype=torch.uint8, device="cuda", **options)
+
+
+def lies_in(pool, inner):
+    return any(segment["address"] <= inner.data_ptr() < segment["address"] + segment["total_size"]
+               for segment in pool.snapshot())
+
+
+class AllocatorBehaviours(EmulatorCase):
+    def setUp(self):
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+    def tearDown(self):
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        super().tearDown()
+
+
+class Statistics(AllocatorBehaviours):
+    def test_count_what_is_allocated_and_reserved(self):
+        before = torch.cuda.memory_allocated()
+        held = tensor(4)
+        self.assertEqual(torch.cuda.memory_allocated() - before, 4 * MIB)
+        self.assertGreaterEqual(torch.cuda.memory_reserved(), 4 * MIB)
+        self.assertEqual(torch.accelerator.memory_allocated(), torch.cuda.memory_allocated())
+        statistics = torch.cuda.memory_stats()
+        self.assertEqual(statistics["allocated_bytes.all.current"], torch.cuda.memory_allocated())
+        del held
+        self.assertEqual(torch.cuda.memory_allocated(), before)
+
+    def test_remember_the_peak_until_it_is_reset(self):
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        held = tensor(6)
+        del held
+        self.assertEqual(torch.cuda.max_memory_allocated() - before, 6 * MIB)
+        torch.cuda.reset_peak_memory_stats()
+        self.assertEqual(torch.cuda.max_memory_allocated(), before)
+
+    def test_are_shown_as_a_table(self):
+        self.assertIn("Allocated memory", torch.cuda.memory_summary())
+        self.assertEqual(torch.cuda.get_allocator_backend(), "native")
+
+
+class Cache(AllocatorBehaviours):
+    def test_serves_freed_memory_again(self):
+        first = tensor()
+        address = first.data_ptr()
+        del first
+        self.assertEqual(tensor().data_ptr(), address)
+
+    def test_goes_back_to_the_driver_when_it_is_emptied(self):
+        free = torch.cuda.mem_get_info()[0]
+        held = tensor(64)
+        del held
+        self.assertLess(torch.cuda.mem_get_info()[0], free)
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.mem_get_info()[0], free)
+
+    def test_waits_for_recorded_streams(self):
+        side = torch.cuda.Stream()
+        held = tensor()
+        address = held.data_ptr()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            held.zero_()
+        held.record_stream(side)
+        del held
+        side.synchronize()
+        self.assertEqual(tensor().data_ptr(), address, "what its streams are done with is served again")
+
+    def test_has_memory_for_other_libraries(self):
+        address = torch.cuda.caching_allocator_alloc(3 * MIB)
+        self.assertIn(address, [block["address"] for segment in torch.cuda.memory_snapshot()
+                                for block in segment["blocks"] if block["state"] == "active_allocated"])
+        torch.cuda.caching_allocator_delete(address)
+
+
+class Exhaustion(AllocatorBehaviours):
+    def test_is_an_error_of_its_own_type(self):
+        with self.assertRaises(torch.OutOfMemoryError) as caught:
+            tensor(1 << 20)
+        self.assertIn("Tried to allocate 1024.00 GiB", str(caught.exception))
+        self.assertTrue(tensor().is_cuda, "and the next request is served")
+
+    def test_comes_at_the_fraction_of_the_process(self):
+        torch.cuda.set_per_process_memory_fraction(0.01)
+        try:
+            self.assertRaises(torch.OutOfMemoryError, tensor, 4 << 10)
+            self.assertAlmostEqual(torch.cuda.get_per_process_memory_fraction(), 0.01)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+    def test_is_told_to_observers(self):
+        seen = []
+        torch._C._cuda_attach_out_of_memory_observer(lambda *arguments: seen.append(arguments))
+        self.assertRaises(torch.OutOfMemoryError, tensor, 1 << 20)
+        self.assertEqual(len(seen), 1)
+        self.assertEqual(seen[0][:2], (0, 1 << 40))
+
+
+class Snapshots(AllocatorBehaviours):
+    def test_hold_the_blocks_of_each_segment(self):
+        held = tensor(3)
+        segments = [segment for segment in torch.cuda.memory_snapshot()
+                    if segment["address"] <= held.data_ptr() < segment["address"] + segment["total_size"]]
+        self.assertEqual(len(segments), 1)
+        self.assertEqual(sum(block["size"] for block in segments[0]["blocks"]), segments[0]["total_size"])
+
+    def test_hold_the_history_with_its_stacks(self):
+        torch.cuda.memory._record_memory_history(stacks="python")
+        try:
+            held = tensor(5)
+            size = held.untyped_storage().nbytes()
+            del held
+            trace = torch.cuda.memory._snapshot()["device_traces"][0]
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+        actions = [entry["action"] for entry in trace if entry["size"] == size]
+        self.assertEqual([action for action in actions if action in ("alloc", "free_completed")],
+                         ["alloc", "free_completed"])
+        made = next(entry for entry in trace if entry["action"] == "alloc" and entry["size"] == size)
+        self.assertTrue(any(frame["name"] == "tensor" for frame in made["frames"]), made["frames"][:3])
+
+    def test_can_be_written_to_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "snapshot.pickle"
+            torch.cuda.memory._dump_snapshot(str(file))
+            self.assertGreater(file.stat().st_size, 100)
+
+
+class Pools(AllocatorBehaviours):
+    def test_take_what_a_thread_allocates_in_their_scope(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            inside = tensor()
+        self.assertTrue(lies_in(pool, inside))
+        self.assertFalse(lies_in(pool, tensor()))
+
+    def test_leave_other_threads_alone(self):
+        pool = torch.cuda.MemPool()
+        found = []
+        with torch.cuda.use_mem_pool(pool):
+            thread = threading.Thread(target=lambda: found.append(tensor()))
+            thread.start()
+            thread.join()
+        self.assertFalse(lies_in(pool, found[0]))
+
+    def test_nest(self):
+        outer, inner = torch.cuda.MemPool(), torch.cuda.MemPool()
+        self.assertNotEqual(outer.id, inner.id)
+        with torch.cuda.use_mem_pool(outer):
+            with torch.cuda.use_mem_pool(inner):
+                first = tensor()
+            second = tensor()
+        self.assertEqual([lies_in(outer, first), lies_in(inner, first)], [False, True])
+        self.assertEqual([lies_in(outer, second), lies_in(inner, second)], [True, False])
+
+    def test_serve_their_own_memory_again(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            address = tensor().data_ptr()
+        other = tensor()
+        self.assertNotEqual(other.data_ptr(), address)
+        with torch.cuda.use_mem_pool(pool):
+            self.assertEqual(tensor().data_ptr(), address)
+
+    def test_give_everything_back_when_they_end(self):
+        free = torch.cuda.mem_get_info()[0]
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            held = tensor(32)
+        del held
+        self.assertLess(torch.cuda.mem_get_info()[0], free)
+        del pool
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.mem_get_info()[0], free)
+
+    def test_serve_a_request_that_nothing_else_can(self):
+        pool = torch.cuda.MemPool(use_on_oom=True)
+        with torch.cuda.use_mem_pool(pool):
+            address = tensor(512).data_ptr()
+        torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / torch.cuda.mem_get_info()[1])
+        try:
+            self.assertEqual(tensor(512).data_ptr(), address)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+    def test_take_memory_from_functions_of_the_program(self):
+        runtime, made = ctypes.CDLL("libcudart.so.13"), []
+
+        @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+        def allocate(size, device, stream):
+            address = ctypes.c_void_p()
+            runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size))
+            made.append(address.value)
+            return address.value
+
+        @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+        def free(address, size, device, stream):
+            made.remove(address)
+            runtime.cudaFree(ctypes.c_void_p(address))
+
+        functions = [ctypes.cast(function, ctypes.c_void_p).value for function in (allocate, free)]
+        pool = torch.cuda.MemPool(torch._C._cuda_customAllocator(*functions))
+        with torch.cuda.use_mem_pool(pool):
+            held = tensor()
+        self.assertIn(held.data_ptr(), made)
+        del held, pool
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.assertEqual(made, [])
+
+
+class GraphPools(AllocatorBehaviours):
+    def test_are_shared_by_handle(self):
+        handle = torch.cuda.graph_pool_handle()
+        graphs, results = [], []
+        for value in (1, 2):
+            graphs.append(torch.cuda.CUDAGraph())
+            with torch.cuda.graph(graphs[-1], pool=handle):
+                results.append(torch.full((4,), value, device="cuda"))
+        self.assertEqual([graph.pool() for graph in graphs], [handle, handle])
+        for graph in graphs:
+            graph.replay()
+        self.assertEqual([result.tolist() for result in results], [[1] * 4, [2] * 4])
+
+    def test_keep_what_the_graph_uses(self):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            inside = tensor()
+            inside.zero_()
+        address = inside.data_ptr()
+        del inside
+        torch.cuda.empty_cache()
+        self.assertNotEqual(tensor().data_ptr(), address)
+        graph.replay()

@@ -1,0 +1,37 @@
+"""`commpool emulate -- python`: PyTorch without any other preparation, alone and as ranks of mpirun."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+_CLI = pathlib.Path(sys.argv[1]).absolute()
+_SCRIPT = ("import os, torch; rank = int(os.environ.get('OMPI_COMM_WORLD_RANK', 0)); "
+           "tensor = torch.full((2,), rank + 1, device=f'cuda:{rank}'); "
+           "print(torch.cuda.device_count(), (tensor + 1).tolist())")
+
+
+class Emulate(unittest.TestCase):
+    def start(self, *before):
+        kept = {name: value for name, value in os.environ.items()
+                if name != "LD_PRELOAD" and not name.startswith("COMMPOOL_")}
+        return subprocess.run([*before, _CLI, "emulate", "--", sys.executable, "-B", "-c", _SCRIPT],
+                              capture_output=True, text=True, timeout=280,
+                              env={**kept, "COMMPOOL_EMULATOR": "devices=2"})
+
+    def test_runs_the_unmodified_torch(self):
+        result = self.start()
+        self.assertEqual((result.returncode, result.stdout), (0, "2 [2, 2]\n"), result.stderr)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_runs_it_as_ranks(self):
+        options = ["--oversubscribe", *(["--allow-run-as-root"] if os.getuid() == 0 else [])]
+        result = self.start("mpirun", *options, "-np", "2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(sorted(result.stdout.splitlines()), ["2 [2, 2]", "2 [3, 3]"])
+
+
+if __name__ == "__main__":
+    unittest.main()
