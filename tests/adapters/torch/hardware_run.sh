@@ -7,7 +7,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 readonly results=${RESULTS:-$PWD/results}
 mkdir -p "$results"
 export PYTHONPATH=$PWD/python:$PWD/tests COMMPOOL_CACHE=${COMMPOOL_CACHE:-$PWD/cache} COMMPOOL_DRIVER=cuda
-export NCCL_NVLS_ENABLE=0 # no multicast
+# NVLink multicast stays off in all that it starts: where a switch says otherwise it refuses to begin.
+for switch in NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1; do
+  name=${switch%%=*}
+  export "$name=${!name-${switch#*=}}"
+  [[ ${!name} == "${switch#*=}" ]] || { echo "run: refused: $name has to be ${switch#*=}" >&2; exit 3; }
+done
 failed=0
 
 part() {
