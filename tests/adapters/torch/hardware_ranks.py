@@ -116,7 +116,8 @@ def all_reduces(group, device):
         torch.cuda.synchronize()
     backend.deregister_mem_pool(theirs)
     del of_pool
-    pool.deregister(group)
+    pool.reclaim()
+    pool.close()
     return results
 
 

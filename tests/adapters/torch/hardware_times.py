@@ -12,7 +12,7 @@ import commpool.torch as commpool
 
 from hardware_measure import in_turn, ratio, record, report
 
-ROUNDS, PAIRS = 30, 4000
+ROUNDS, PAIRS = 60, 2000
 SIZES = {"512 B": 512, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
 
 
