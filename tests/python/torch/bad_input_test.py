@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -165,6 +166,19 @@ class Routers(unittest.TestCase):
         version = ".".join(torch.__version__.split(".")[:2])
         self.assertIn(f"is the router for torch 2.8, and torch {version} is installed", said)
         self.assertIn("torch.Size([1])", said)
+
+    def test_are_kept_where_nobody_else_writes(self):
+        from commpool.torch import _build
+
+        with tempfile.TemporaryDirectory() as cache:
+            folder = pathlib.Path(cache, "torch")
+            _build.make_private(folder)
+            self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+            folder.chmod(0o777)
+            with self.assertRaisesRegex(_build.CannotBuild, "others may write to it; COMMPOOL_CACHE"):
+                _build.make_private(folder)
+            with self.assertRaisesRegex(_build.CannotBuild, "Not a directory"):
+                _build.make_private(pathlib.Path(__file__, "torch"))
 
     def test_that_cannot_be_compiled_leave_mem_pools_and_one_warning(self):
         with tempfile.TemporaryDirectory() as cache:

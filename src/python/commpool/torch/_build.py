@@ -96,6 +96,22 @@ def command(root: pathlib.Path, output: pathlib.Path) -> list[str]:
     ]
 
 
+def make_private(folder: pathlib.Path) -> None:
+    """Makes a folder that nobody else can put a binary into.
+
+    Raises:
+      CannotBuild: it cannot be made, or others may write to it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise CannotBuild(f"{folder}: {error.strerror}; COMMPOOL_CACHE may name another folder") from error
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise CannotBuild(f"{folder} is another user's, or others may write to it; COMMPOOL_CACHE may name another "
+                          "folder")
+
+
 def build() -> pathlib.Path:
     """The binary for this torch, compiled where it is not kept already.
 
@@ -106,9 +122,9 @@ def build() -> pathlib.Path:
     if root is None:
         raise CannotBuild("this package has no sources of the router")
     kept = cached(root)
+    make_private(kept.parent)
     if kept.exists():
         return kept
-    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         made = pathlib.Path(folder) / kept.name
         line = command(root, made)
