@@ -20,8 +20,36 @@ Status StoreAddress(const Result<CUdeviceptr>& address, void** pointer) {
   return Status();
 }
 
+// A large block by the short way: OK, a failure, or nothing where the long way has to.
+template <typename Allocate>
+std::optional<commpool_status> AllocateAtOnce(void** pointer, Allocate allocate) noexcept {
+  try {
+    Runtime* const runtime = OpenedProcessRuntime();
+    if (runtime == nullptr || pointer == nullptr || !HostReserve::Fill()) return std::nullopt;
+    const CUdeviceptr address = allocate(*runtime);
+    if (address == 0) return std::nullopt;
+    *pointer = reinterpret_cast<void*>(address);
+    return COMMPOOL_OK;
+  } catch (...) {
+    return ReportException();
+  }
+}
+
+std::optional<commpool_status> FreeAtOnce(void* pointer) noexcept {
+  try {
+    Runtime* const runtime = OpenedProcessRuntime();
+    if (runtime == nullptr || !HostReserve::Fill()) return std::nullopt;
+    return runtime->FreeLargeAtOnce(AddressOf(pointer)) ? std::make_optional(COMMPOOL_OK) : std::nullopt;
+  } catch (...) {
+    return ReportException();
+  }
+}
+
 // What the caches of this thread cannot serve. Apart, so that the fast path saves no registers for it.
 [[gnu::noinline]] commpool_status AllocateFromRuntime(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
+  const auto at_once =
+      AllocateAtOnce(pointer, [&](Runtime& runtime) { return runtime.AllocateLargeAtOnce(device, bytes, stream); });
+  if (at_once) return *at_once;
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (pointer == nullptr) return NullOutput();
     if (device < COMMPOOL_CURRENT_DEVICE) {
@@ -33,6 +61,9 @@ Status StoreAddress(const Result<CUdeviceptr>& address, void** pointer) {
 
 [[gnu::noinline]] commpool_status AllocateFromPool(commpool_pool pool, uint64_t bytes, CUstream_st* stream,
                                                    void** pointer) {
+  const auto at_once =
+      AllocateAtOnce(pointer, [&](Runtime& runtime) { return runtime.AllocateLargeAtOnceFrom(pool, bytes, stream); });
+  if (at_once) return *at_once;
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (pointer == nullptr) return NullOutput();
     return StoreAddress(runtime.AllocateFrom(pool, bytes, stream), pointer);
@@ -41,6 +72,7 @@ Status StoreAddress(const Result<CUdeviceptr>& address, void** pointer) {
 
 [[gnu::noinline]] commpool_status FreeToRuntime(void* pointer) {
   if (pointer == nullptr) return COMMPOOL_OK;
+  if (const auto at_once = FreeAtOnce(pointer)) return *at_once;
   return WithRuntime([&](Runtime& runtime) { return runtime.Free(AddressOf(pointer)); });
 }
 
@@ -72,7 +104,12 @@ commpool_status commpool::internal::AllocateCaught(int device, uint64_t bytes, C
     return COMMPOOL_NOT_CAUGHT;
   }
   const CUdeviceptr address = routed ? runtime->AllocateCachedFrom(*routed, bytes, stream) : 0;
-  if (address == 0) return AllocateCaughtFromRuntime(device, bytes, stream, pointer);
+  if (address == 0) {
+    const auto at_once = AllocateAtOnce(pointer, [&](Runtime& opened) {
+      return routed ? opened.AllocateLargeAtOnceFrom(*routed, bytes, stream) : CUdeviceptr{0};
+    });
+    return at_once ? *at_once : AllocateCaughtFromRuntime(device, bytes, stream, pointer);
+  }
   *pointer = reinterpret_cast<void*>(address);
   return COMMPOOL_OK;
 }

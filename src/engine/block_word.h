@@ -2,7 +2,7 @@
 //
 // A block of a size class that a thread's cache may keep says which class, how much less was asked for, and in whose
 // lane it is. Blocks that only the pool's lock may free (large ones, those that other streams used, symmetric pools')
-// say no more than that they are live.
+// say whose they are.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
 
@@ -37,9 +37,14 @@ class BlockWord {
     return BlockWord(static_cast<uint64_t>(State::kCacheable) | uint64_t{size_class} << 2 | slack << 12 |
                      uint64_t{lane} << 32);
   }
-  static constexpr BlockWord Live() { return BlockWord(static_cast<uint64_t>(State::kLive)); }
+  // `owner`: whose block it is, as a number of at most 62 bits; 0 where that is not told.
+  static constexpr BlockWord Live(uint64_t owner = 0) {
+    return BlockWord(static_cast<uint64_t>(State::kLive) | owner << 2);
+  }
 
   constexpr State state() const { return static_cast<State>(bits_ & 3); }
+  // Of a kLive word.
+  constexpr uint64_t owner() const { return bits_ >> 2; }
   constexpr SizeClass size_class() const { return static_cast<SizeClass>(bits_ >> 2) & 0x3ff; }
   constexpr Lane lane() const { return static_cast<Lane>(bits_ >> 32); }
   constexpr uint64_t slack() const { return (bits_ >> 12) & 0xfffff; }
@@ -52,7 +57,7 @@ class BlockWord {
   }
 
  private:
-  uint64_t bits_ = 0;  // state 2, class 10, slack 20, lane 32
+  uint64_t bits_ = 0;  // state 2, then class 10, slack 20, lane 32; or owner 62
 };
 
 // A word as threads share it.

@@ -32,6 +32,17 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
   return Outcome(std::move(*served));
 }
 
+SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
+  const std::optional<uint64_t> block_bytes = BlockBytes(bytes, options_.alignment, options_.rounding);
+  if (!block_bytes || *block_bytes <= kSmallBytes) return {};
+  Request request;
+  request.requested = bytes;
+  request.block_bytes = *block_bytes;
+  request.stream = stream;
+  request.choice = ChoiceFor(Space::kLarge);
+  return ledger_.ServeAtOnce(request);
+}
+
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();

@@ -30,6 +30,10 @@ class CachingEngine : public Engine {
   // free memory, then from idle memory of the pool.
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
+  // The same for a large block on its stream's own memory, where that is one step: no bytes where free memory has to
+  // be united, fences to be asked or memory to be made first; then Allocate does it.
+  SegmentRange AllocateAtOnce(uint64_t bytes, StreamKey stream);
+
   // Whether small blocks may lie among large ones while the pool could still grow. Where nothing may grow, as in a
   // capture, they may in any case.
   enum class SmallBlocks { kApart, kWhereTheyFit };
@@ -40,6 +44,8 @@ class CachingEngine : public Engine {
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   Result<Freed> Free(Address address) override;
+  // The same for a live block that its own stream alone used; false for all others: then Free does it.
+  bool FreeAtOnce(Address address) { return ledger_.CloseAtOnce(address); }
   // The same for a block of a graph's part: it stays the part's, and is reused in its own stream's order alone.
   Result<Freed> FreeInPart(Address address);
   void ReleasePart(Part part) { ledger_.ReleasePart(part); }

@@ -52,6 +52,20 @@ std::optional<Served> Ledger::Serve(const Request& request) {
     served.waits = WaitsOf(block->uses, request.stream);
     block->uses.clear();
   }
+  Begin(block, request);
+  return served;
+}
+
+SegmentRange Ledger::ServeAtOnce(const Request& request) {
+  if (HasPendingFences()) return {};
+  Block* const block = heap_.Take(request.fit());
+  if (block == nullptr) return {};
+  block->uses.clear();
+  Begin(block, request);
+  return {AddressOf(*block), block->bytes};
+}
+
+void Ledger::Begin(Block* block, const Request& request) {
   block->stream = request.stream;
   block->stream_over = false;
   block->requested = request.requested;
@@ -59,25 +73,38 @@ std::optional<Served> Ledger::Serve(const Request& request) {
   counters_.requested_bytes.Add(block->requested);
   counters_.allocated_bytes.Add(block->bytes);
   counters_.allocated_blocks.Add(1);
-  return served;
+}
+
+void Ledger::End(Block* block) {
+  counters_.requested_bytes.Subtract(block->requested);
+  counters_.allocated_bytes.Subtract(block->bytes);
+  counters_.allocated_blocks.Subtract(1);
+  block->requested = 0;
+  block->freed_at = ++clock_;
+}
+
+bool Ledger::CloseAtOnce(Address address) {
+  Block* const block = heap_.FindStart(address);
+  const bool usual = block != nullptr && block->state == BlockState::kLive && block->uses.empty() &&
+                     !block->stream_over && block->part == kCommonPart;
+  if (!usual) return false;
+  block->uses.push_back({block->stream, kNoFence, kNobody});
+  End(block);
+  heap_.Close(block, BlockState::kFree);
+  return true;
 }
 
 Result<Closed> Ledger::Close(Address address, Disposal disposal) {
   Result<Block*> found = LiveBlock("free", address);
   if (!found.ok()) return found.status();
   Block* block = *found;
-  counters_.requested_bytes.Subtract(block->requested);
-  counters_.allocated_bytes.Subtract(block->bytes);
-  counters_.allocated_blocks.Subtract(1);
-
   Closed closed{{block->bytes, block->requested, {}}, block};
   for (Use& use : block->uses) {
     use.owed_to = address;
     closed.freed.streams_to_fence.push_back(use.stream);
   }
   if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, kNobody});
-  block->requested = 0;
-  block->freed_at = ++clock_;
+  End(block);
   heap_.Close(block, StateAfter(disposal, !closed.freed.streams_to_fence.empty()));
   return closed;
 }

@@ -50,6 +50,9 @@ class Ledger {
   Ledger(const EngineOptions& options, MergePolicy policy) : heap_(options.alignment, policy, options.resting_blocks) {}
 
   std::optional<Served> Serve(const Request& request);
+  // The same on the stream's own memory, so that nothing is waited for. No bytes while fences are pending, which may
+  // free better memory: they are asked first.
+  SegmentRange ServeAtOnce(const Request& request);
   // Whether Serve would find a block in the whole pool's free memory.
   bool CanServe(const Fit& fit) const { return heap_.free_index().Find(fit) != nullptr; }
   // What rests merges with its neighbours.
@@ -59,6 +62,8 @@ class Ledger {
   // All free neighbours become one, whoever uses them.
   void UnifyAll(Space space) { heap_.UnifyAll(space); }
   Result<Closed> Close(Address address, Disposal disposal);
+  // The same for a live block of the common part that its own stream alone used; false for all others.
+  bool CloseAtOnce(Address address);
   void ReleaseDeferred(Block* block) { heap_.Open(block); }
 
   // Whether the free at `address` owed a fence for `stream`. The fence is pending until it passes in any case.
@@ -114,6 +119,9 @@ class Ledger {
   template <typename Over>
   void DropUses(Over over);
   void CountSegment(int change);
+  // The books of a block that has a new owner, or has it no more.
+  void Begin(Block* block, const Request& request);
+  void End(Block* block);
 
   Heap heap_;
   Moment clock_ = 0;

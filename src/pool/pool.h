@@ -49,6 +49,9 @@ class Pool final : public BlockOwner {
   Result<BlockDescription> FindBlock(CUdeviceptr address) const override;
   std::vector<BlockDescription> Blocks() const { return parts_->blocks.List(); }
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
+  // Large blocks where nothing is unusual; 0, or false, where Allocate or Free have to.
+  CUdeviceptr AllocateAtOnce(uint64_t bytes, StreamKey stream) { return mode_->AllocateAtOnce(bytes, stream); }
+  bool FreeAtOnce(CUdeviceptr address) { return mode_->FreeAtOnce(address); }
   Status Free(CUdeviceptr address) override { return parts_->blocks.Free(address, *mode_); }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override {
     return parts_->blocks.RecordStream(address, stream);

@@ -19,12 +19,14 @@
 #include "src/base/mutex.h"
 #include "src/driver/graph_handles.h"
 #include "src/driver/loader.h"
+#include "src/engine/size_classes.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
 #include "src/pool/runtime_parts.h"
 #include "src/pool/scope_table.h"
 #include "src/pool/settings/settings.h"
 #include "src/pool/shared/device_state.h"
+#include "src/pool/shared/own_pools.h"
 #include "src/stream/stream_devices.h"
 
 namespace commpool::internal {
@@ -67,6 +69,12 @@ class Runtime {
   CUdeviceptr AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
 
+  // Large blocks, where nothing about the pool or the block is unusual: at most one hold of the pool's lock and no
+  // driver call. 0, or false, where the calls above have to serve.
+  CUdeviceptr AllocateLargeAtOnce(int device, uint64_t bytes, CUstream stream);
+  CUdeviceptr AllocateLargeAtOnceFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
+  bool FreeLargeAtOnce(CUdeviceptr address);
+
   // A scope of this thread begins, or ends, without a lock. 0, or false, where that cannot be: ScopeTable's calls do.
   ScopeHandle BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion);
   bool EndScopeAtOnce(ScopeHandle scope);
@@ -92,6 +100,11 @@ class Runtime {
     std::shared_ptr<Pool> pool;
     CUstream stream = nullptr;
   };
+
+  // No capture, user's function or fork asks for the long way.
+  bool MayServeAtOnce() const {
+    return !forked_.InChild() && !own_state.in_user_function && !devices_.captures().any();
+  }
 
   // From the scopes that catch the request. `passed` gets the names of the pools that had no memory.
   std::optional<Result<CUdeviceptr>> AllocateCaught(const RoutedRequest& request, std::string& passed);
@@ -123,6 +136,28 @@ inline CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream 
   const PoolHandle pool =
       *routed != 0 ? *routed : default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
   return AllocateCachedFrom(pool, bytes, stream);
+}
+
+inline CUdeviceptr Runtime::AllocateLargeAtOnceFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
+  if (bytes <= engine::kSmallBytes || !MayServeAtOnce()) return 0;
+  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(parts_.pools, handle);
+  return pool == nullptr ? 0 : pool->AllocateAtOnce(bytes, KeyOfStream(stream));
+}
+
+inline CUdeviceptr Runtime::AllocateLargeAtOnce(int device, uint64_t bytes, CUstream stream) {
+  if (static_cast<size_t>(device) >= kMostDevices) return 0;
+  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device, bytes, stream);
+  if (!routed) return 0;
+  const PoolHandle pool =
+      *routed != 0 ? *routed : default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+  return pool == 0 ? 0 : AllocateLargeAtOnceFrom(pool, bytes, stream);
+}
+
+inline bool Runtime::FreeLargeAtOnce(CUdeviceptr address) {
+  const PoolHandle handle = parts_.caches.OwnerOf(address);
+  if (handle == 0 || !MayServeAtOnce()) return false;
+  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(parts_.pools, handle);
+  return pool != nullptr && pool->FreeAtOnce(address);
 }
 
 inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion) {

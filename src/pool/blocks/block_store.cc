@@ -36,6 +36,11 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
   return CUdeviceptr{served.address};
 }
 
+void BlockStore::Announce(const engine::SegmentRange& block, StreamKey stream) const {
+  basis_.runtime.observers.Tell(&MemoryObserver::BlockAllocated, block, stream, basis_.name());
+  basis_.runtime.caches.PublishLive(block.address, basis_.handle);
+}
+
 Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   const Result<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
   if (!requested.ok()) {

@@ -45,6 +45,9 @@ class BlockStore {
   // meanwhile: it came with a RecordingStreams::Scope, or the pool's growth lock is held.
   Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching);
 
+  // The same for a block without uses that no cache may take.
+  void Announce(const engine::SegmentRange& block, StreamKey stream) const;
+
   Status Free(CUdeviceptr address, BlockRules& rules);
   Status RecordStream(CUdeviceptr address, StreamKey stream);
 

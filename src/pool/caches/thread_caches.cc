@@ -47,7 +47,7 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
                            StreamKey stream, Caching caching) {
   engine::AtomicWord* const word = registry_->blocks().Find(range.address);
   if (word == nullptr) return;
-  engine::BlockWord value = engine::BlockWord::Live();
+  engine::BlockWord value = engine::BlockWord::Live(pool.handle);
   if (caching == Caching::kYes && HasClass(range.bytes)) {
     AttemptInVain([&] {
       const engine::Lane lane = registry_->LaneOf(pool, stream);

@@ -57,6 +57,21 @@ class ThreadCaches {
   // Where the thread's cache cannot be made the block is not cached.
   void Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested, StreamKey stream,
                Caching caching);
+  // The same for one that no cache may take.
+  void PublishLive(CUdeviceptr address, PoolHandle pool) {
+    engine::AtomicWord* const word = registry_->blocks().Find(address);
+    if (word != nullptr) word->store(engine::BlockWord::Live(pool).bits(), std::memory_order_release);
+  }
+  // The pool that only its lock may free the live block to; 0 where the word does not say.
+  PoolHandle OwnerOf(CUdeviceptr address) const {
+    const engine::BlockWord word = WordOf(address);
+    return word.state() == engine::BlockWord::State::kLive ? word.owner() : 0;
+  }
+  // Of a block that its pool has taken back.
+  void Forget(CUdeviceptr address) {
+    engine::AtomicWord* const word = registry_->blocks().Find(address);
+    if (word != nullptr) word->store(0, std::memory_order_release);
+  }
   // The end of a block that is freed to its pool; kNotFound where it was freed already. Returns what was asked for it,
   // 0 where the word does not say: then the engine does.
   Result<uint64_t> Withdraw(CUdeviceptr address);

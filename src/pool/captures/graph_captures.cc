@@ -43,6 +43,7 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   if (!status.ok()) return status;
   MutexLock lock(mutex_);
   captures_.emplace(handle, std::move(capture));
+  known_.store(captures_.size(), std::memory_order_release);
   open_.fetch_add(1, std::memory_order_release);
   return Status();
 }
@@ -103,6 +104,7 @@ bool GraphCaptures::any_gone() const {
 
 ReservedVector<engine::Part> GraphCaptures::TakeGone() {
   ReservedVector<engine::Part> gone;
+  if (!any_known()) return gone;
   MutexLock lock(mutex_);
   for (auto capture = captures_.begin(); capture != captures_.end();) {
     if (!capture->second.IsGone()) {
@@ -111,6 +113,7 @@ ReservedVector<engine::Part> GraphCaptures::TakeGone() {
     }
     gone.push_back(capture->first);
     capture = captures_.erase(capture);
+    known_.store(captures_.size(), std::memory_order_release);
   }
   return gone;
 }

@@ -44,6 +44,9 @@ class GraphCaptures {
   // Whether one has begun and not ended: the price that every allocation pays.
   bool any_open() const { return open_.load(std::memory_order_acquire) > 0; }
 
+  // Whether there is one at all that TakeGone has not told of: one load.
+  bool any_known() const { return known_.load(std::memory_order_acquire) > 0; }
+
   // The part of the capture that the stream belongs to, as its origin or by a fork; the common part where it is not
   // captured; kFailedPrecondition where it is in a capture that nobody announced.
   Result<engine::Part> PartOf(CUstream stream) const;
@@ -78,6 +81,7 @@ class GraphCaptures {
   mutable Mutex mutex_{LockRank::kLeaf};
   ReservedMap<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);  // a handle is its part
   std::atomic<int> open_{0};
+  std::atomic<size_t> known_{0};  // of captures_
 };
 
 }  // namespace commpool::internal

@@ -39,6 +39,7 @@ Result<engine::Freed> GraphParts::Free(CUdeviceptr address) {
 }
 
 bool GraphParts::Has(CUdeviceptr address) const {
+  if (!captures_.any_known()) return false;  // no graph has any
   MutexLock lock(blocks_.mutex());
   return engine_->PartOf(address) != engine::kCommonPart;
 }

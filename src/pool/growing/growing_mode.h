@@ -26,6 +26,8 @@ class GrowingMode final : public PoolMode {
 
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(parts_.blocks.mutex());
+  CUdeviceptr AllocateAtOnce(uint64_t bytes, StreamKey stream) override;
+  bool FreeAtOnce(CUdeviceptr address) override;
   bool EndsWithItsFree(CUdeviceptr address) const override;
   void AfterFree() override;
   void ForgetStream(StreamKey stream) override;
@@ -59,6 +61,8 @@ class GrowingMode final : public PoolMode {
   // The last part of it: memory that others give back.
   Result<CUdeviceptr> SearchElsewhere(uint64_t bytes, StreamKey stream);
 
+  // Whether no capture, threshold, end or failure asks for the long way.
+  bool MayServeAtOnce() const;
   // Without waiting for the news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may keep the blocks that are served now.

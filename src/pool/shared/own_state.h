@@ -8,11 +8,13 @@
 namespace commpool::internal {
 
 class OwnCaches;
+class OwnPools;
 class OwnScopes;
 
 struct OwnState {
   OwnCaches* caches = nullptr;  // null before the first, and while the thread ends
   OwnScopes* scopes = nullptr;  // likewise
+  OwnPools* pools = nullptr;    // likewise
   // Allocations that asked whether a scope catches them, and none did: see ScopeTable::NoteUncaught.
   uint32_t uncaught = 0;
   // The thread runs a user's function: no call of it takes a fast path, so that the slow one can refuse it.

@@ -1,0 +1,187 @@
+// What an allocation and a free of a large block cost whose memory its stream has just given back: locks and driver
+// calls, counted. And that the short way leaves what is unusual to the long one.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "commpool/commpool.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace {
+
+thread_local constinit int locks_taken = 0;
+
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// In place of the C library's, in the whole process: std::mutex asks this one.
+extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
+  using Lock = int (*)(pthread_mutex_t*);
+  static const Lock lock = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));
+  ++locks_taken;
+  return lock(mutex);
+}
+constexpr bool kCountsLocks = true;
+#else
+constexpr bool kCountsLocks = false;
+#endif
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr int kPairs = 10;
+
+struct Cost {
+  int locks = 0;
+  uint64_t driver_calls = 0;
+};
+
+class LargePairs : public ::testing::TestWithParam<commpool_mode> {
+ protected:
+  void SetUp() override {
+    commpool_pool_options options;
+    commpool_pool_options_init(&options);
+    options.name = "large";
+    options.mode = GetParam();
+    ASSERT_EQ(commpool_pool_create(&options, &pool_), COMMPOOL_OK) << commpool_last_error();
+  }
+  void TearDown() override {
+    if (pool_ == 0) return;
+    EXPECT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK) << commpool_last_error();
+  }
+
+  void* Allocate(uint64_t bytes, CUstream_st* stream = nullptr) const {
+    void* block = nullptr;
+    EXPECT_EQ(commpool_pool_allocate(pool_, bytes, stream, &block), COMMPOOL_OK) << commpool_last_error();
+    return block;
+  }
+  static void Free(void* block) { EXPECT_EQ(commpool_free(block), COMMPOOL_OK) << commpool_last_error(); }
+  commpool_statistics Statistics() const {
+    commpool_statistics statistics;
+    commpool_statistics_init(&statistics);
+    EXPECT_EQ(commpool_pool_statistics(pool_, &statistics), COMMPOOL_OK) << commpool_last_error();
+    return statistics;
+  }
+
+  template <typename Pair>
+  static Cost CostOf(Pair pair) {
+    pair();  // makes the memory, and what the thread keeps
+    const uint64_t calls = CallCount("*");
+    const int locks = locks_taken;
+    for (int time = 0; time < kPairs; ++time) pair();
+    return {locks_taken - locks, CallCount("*") - calls};
+  }
+
+  commpool_pool pool_ = 0;
+};
+
+TEST_P(LargePairs, TakeThePoolsLockOnceACallAndMakeNoDriverCall) {
+  for (const uint64_t bytes : {kMiB + 1, 2 * kMiB, 3 * kMiB, 8 * kMiB, 64 * kMiB, 1024 * kMiB}) {
+    const Cost cost = CostOf([&] { Free(Allocate(bytes)); });
+    EXPECT_EQ(cost.driver_calls, 0u) << bytes;
+    if (kCountsLocks) {
+      EXPECT_EQ(cost.locks, 2 * kPairs) << bytes;
+    }
+  }
+}
+
+TEST_P(LargePairs, CostTheSameInScopes) {
+  for (const commpool_filter filter : {COMMPOOL_FILTER_THREAD, COMMPOOL_FILTER_STREAM, COMMPOOL_FILTER_PROCESS}) {
+    commpool_scope_options options;
+    commpool_scope_options_init(&options);
+    options.filter = filter;
+    commpool_scope scope = 0;
+    ASSERT_EQ(commpool_scope_begin(pool_, &options, &scope), COMMPOOL_OK) << commpool_last_error();
+    const Cost cost = CostOf([] {
+      void* block = nullptr;
+      ASSERT_EQ(commpool_allocate(0, 8 * kMiB, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
+      Free(block);
+    });
+    EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
+    EXPECT_EQ(cost.driver_calls, 0u) << filter;
+    if (kCountsLocks) {
+      EXPECT_EQ(cost.locks, 2 * kPairs) << filter;
+    }
+  }
+  EXPECT_EQ(Statistics().allocated_blocks.total, 3u * (kPairs + 1)) << "the scopes' pool served them";
+}
+
+TEST_P(LargePairs, AreCountedAsAnyBlock) {
+  void* const kept = Allocate(5 * kMiB);
+  for (int time = 0; time < kPairs; ++time) Free(Allocate(8 * kMiB - 100));
+  const commpool_statistics statistics = Statistics();
+  EXPECT_EQ(statistics.requested_bytes.current, 5 * kMiB);
+  EXPECT_EQ(statistics.allocated_bytes.current, 5 * kMiB);
+  EXPECT_EQ(statistics.allocated_blocks.current, 1u);
+  EXPECT_EQ(statistics.allocated_blocks.total, 1u + kPairs);
+  EXPECT_EQ(statistics.requested_bytes.total, 5 * kMiB + kPairs * (8 * kMiB - 100));
+  EXPECT_EQ(statistics.allocated_bytes.peak, 13 * kMiB);
+  Free(kept);
+}
+
+TEST_P(LargePairs, AreFreedOnceByWhateverThread) {
+  for (int time = 0; time < 3; ++time) {
+    void* const block = Allocate(8 * kMiB);
+    std::thread([&] { Free(block); }).join();
+    EXPECT_EQ(commpool_free(block), COMMPOOL_NOT_FOUND);
+    std::thread([&] { EXPECT_EQ(commpool_free(block), COMMPOOL_NOT_FOUND); }).join();
+  }
+  int foreign = 0;
+  EXPECT_EQ(commpool_free(&foreign), COMMPOOL_NOT_FOUND);
+  void* const block = Allocate(8 * kMiB);
+  EXPECT_EQ(commpool_free(static_cast<char*>(block) + 2 * kMiB), COMMPOOL_NOT_FOUND) << "inside a block";
+  Free(block);
+}
+
+// What another stream used waits for that stream, however short the way.
+TEST_P(LargePairs, ThatAnotherStreamUsedOweItAFence) {
+  Free(Allocate(8 * kMiB));
+  void* const shared = Allocate(8 * kMiB);
+  ASSERT_EQ(commpool_record_stream(shared, reinterpret_cast<CUstream_st*>(2)), COMMPOOL_OK) << commpool_last_error();
+  const uint64_t before = CallCount("cuEventRecord");
+  Free(shared);
+  EXPECT_EQ(CallCount("cuEventRecord"), before + 1);
+  void* const other_stream = Allocate(8 * kMiB, reinterpret_cast<CUstream_st*>(2));
+  Free(other_stream);
+  Free(Allocate(8 * kMiB));
+}
+
+TEST_P(LargePairs, OutliveTheirPool) {
+  Free(Allocate(8 * kMiB));
+  void* const block = Allocate(8 * kMiB);
+  ASSERT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK) << commpool_last_error();
+  const commpool_pool gone = std::exchange(pool_, 0);
+  void* none = nullptr;
+  EXPECT_EQ(commpool_pool_allocate(gone, 8 * kMiB, nullptr, &none), COMMPOOL_NOT_FOUND);
+  const uint64_t before = CallCount("cuMemRelease");
+  Free(block);
+  EXPECT_GT(CallCount("cuMemRelease"), before) << "nobody comes again for its memory";
+}
+
+TEST_P(LargePairs, LeaveAThresholdsReleaseToTheLongWay) {
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  options.mode = GetParam();
+  options.release_threshold_bytes = 0;
+  commpool_pool pool = 0;
+  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
+  void* block = nullptr;
+  ASSERT_EQ(commpool_pool_allocate(pool, 8 * kMiB, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
+  const uint64_t before = CallCount("cuMemRelease");
+  Free(block);
+  EXPECT_GT(CallCount("cuMemRelease"), before);
+  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, LargePairs, ::testing::Values(COMMPOOL_MODE_FIXED, COMMPOOL_MODE_EXPANDABLE),
+                         [](const auto& named) { return named.param == COMMPOOL_MODE_FIXED ? "Fixed" : "Expandable"; });
+
+}  // namespace
+}  // namespace commpool::internal::testing

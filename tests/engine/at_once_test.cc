@@ -1,0 +1,155 @@
+// The short way of large blocks places, counts and closes as the long one does, after whatever calls.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/engine/caching_engine.h"
+
+namespace commpool::internal::engine {
+namespace {
+
+constexpr Address kBase = 0x7f0000000000;
+constexpr StreamKey kStream = 1;
+constexpr StreamKey kOther = 2;
+
+// Two engines that hear the same calls, one of them by the short way wherever it goes.
+class Twins {
+ public:
+  explicit Twins(const EngineOptions& options) : usual_(options), quick_(options) {}
+
+  // The address, the same in both; 0 where both ask for more memory, and have it then.
+  Address Allocate(uint64_t bytes, StreamKey stream) {
+    const Address usual = AllocateUsually(usual_, bytes, stream);
+    const SegmentRange at_once = quick_.AllocateAtOnce(bytes, stream);
+    if (at_once.bytes != 0) ++short_ways_;
+    const Address quick = at_once.bytes != 0 ? at_once.address : AllocateUsually(quick_, bytes, stream);
+    EXPECT_EQ(quick, usual);
+    if (usual != 0) return usual;
+    const SegmentRange segment{kBase + segments_++ * (uint64_t{1} << 32), RoundUp(bytes, 64 * kMiB)};
+    usual_.AddSegment(segment);
+    quick_.AddSegment(segment);
+    return 0;
+  }
+  void Free(Address address) {
+    const Result<Freed> freed = usual_.Free(address);
+    ASSERT_TRUE(freed.ok());
+    const bool at_once = quick_.FreeAtOnce(address);
+    ASSERT_EQ(at_once, freed->streams_to_fence.empty());
+    if (at_once) return;
+    ASSERT_EQ(quick_.Free(address)->streams_to_fence, freed->streams_to_fence);
+    for (const StreamKey stream : freed->streams_to_fence) {
+      usual_.AttachFence(address, stream, ++fence_);
+      quick_.AttachFence(address, stream, fence_);
+    }
+  }
+  void Record(Address address, StreamKey stream) {
+    EXPECT_TRUE(usual_.RecordStream(address, stream).ok());
+    EXPECT_TRUE(quick_.RecordStream(address, stream).ok());
+  }
+  void PassFirstFence() {
+    const ReservedVector<Fence> pending = usual_.PendingFences();
+    ASSERT_EQ(quick_.PendingFences(), pending);
+    if (pending.empty()) return;
+    usual_.FencePassed(pending.front());
+    quick_.FencePassed(pending.front());
+  }
+  void Check() const {
+    quick_.CheckInvariants();
+    const Counters usual = usual_.counters();
+    const Counters quick = quick_.counters();
+    EXPECT_EQ(quick.requested_bytes.current, usual.requested_bytes.current);
+    EXPECT_EQ(quick.requested_bytes.total, usual.requested_bytes.total);
+    EXPECT_EQ(quick.allocated_bytes.peak, usual.allocated_bytes.peak);
+    EXPECT_EQ(quick.allocated_blocks.total, usual.allocated_blocks.total);
+    EXPECT_EQ(quick.largest_free_block, usual.largest_free_block);
+    EXPECT_EQ(quick.pending_bytes, usual.pending_bytes);
+  }
+  CachingEngine& quick() { return quick_; }
+  int short_ways() const { return short_ways_; }
+
+ private:
+  static Address AllocateUsually(CachingEngine& engine, uint64_t bytes, StreamKey stream) {
+    const Result<Outcome> outcome = engine.Allocate(bytes, stream, Reuse::kSameStream);
+    const Served* const served = outcome.ok() ? std::get_if<Served>(&*outcome) : nullptr;
+    return served == nullptr ? 0 : served->address;
+  }
+
+  CachingEngine usual_;
+  CachingEngine quick_;
+  Fence fence_ = kNoFence;
+  uint64_t segments_ = 0;
+  int short_ways_ = 0;
+};
+
+EngineOptions OptionsOf(Choice choice, MergePolicy merge) {
+  EngineOptions options;
+  options.choice = choice;
+  options.merge = merge;
+  return options;
+}
+
+class AtOnce : public ::testing::TestWithParam<EngineOptions> {};
+
+TEST_P(AtOnce, PlacesAsTheLongWay) {
+  constexpr uint64_t kSizes[] = {2 * kMiB, 8 * kMiB, 8 * kMiB - 3, 11 * kMiB, 64 * kMiB, 3 * kMiB, 512};
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    Twins twins(GetParam());
+    std::vector<Address> live;
+    for (int call = 0; call < 1500; ++call) {
+      const StreamKey stream = seed % 2 == 0 || random() % 4 != 0 ? kStream : kOther;
+      const uint64_t choice = random() % 16;
+      if (choice < 8) {
+        if (const Address address = twins.Allocate(kSizes[random() % 7], stream)) live.push_back(address);
+      } else if (!live.empty() && choice < 14) {
+        const size_t place = random() % 3 == 0 ? random() % live.size() : live.size() - 1;
+        twins.Free(live[place]);
+        live.erase(live.begin() + static_cast<int64_t>(place));
+      } else if (!live.empty() && choice == 14 && seed % 4 == 3) {
+        twins.Record(live[random() % live.size()], kOther);
+      } else {
+        twins.PassFirstFence();
+      }
+      if (HasFatalFailure()) return;
+      if (call % 50 == 0) twins.Check();
+    }
+    twins.Check();
+    EXPECT_GT(twins.short_ways(), 100);
+  }
+}
+
+TEST_P(AtOnce, LeavesSmallAndImpossibleRequestsToTheLongWay) {
+  CachingEngine engine(GetParam());
+  engine.AddSegment({kBase, 64 * kMiB});
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{512}, kMiB, 65 * kMiB, UINT64_MAX - 1, UINT64_MAX}) {
+    EXPECT_EQ(engine.AllocateAtOnce(bytes, kStream).bytes, 0u) << bytes;
+  }
+  const SegmentRange block = engine.AllocateAtOnce(kMiB + 1, kStream);
+  EXPECT_EQ(block.bytes, kMiB + 512);
+  EXPECT_FALSE(engine.FreeAtOnce(block.address + 512)) << "no block begins there";
+  EXPECT_TRUE(engine.FreeAtOnce(block.address));
+  EXPECT_FALSE(engine.FreeAtOnce(block.address)) << "it was freed";
+  engine.CheckInvariants();
+}
+
+// A fence may free better memory than what is free now: it is asked first.
+TEST_P(AtOnce, ServesNothingWhileFencesArePending) {
+  Twins twins(GetParam());
+  EXPECT_EQ(twins.Allocate(64 * kMiB, kStream), 0u);
+  const Address block = twins.Allocate(8 * kMiB, kStream);
+  twins.Record(block, kOther);
+  twins.Free(block);
+  EXPECT_EQ(twins.quick().AllocateAtOnce(8 * kMiB, kStream).bytes, 0u);
+  twins.PassFirstFence();
+  EXPECT_NE(twins.quick().AllocateAtOnce(8 * kMiB, kStream).bytes, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, AtOnce,
+                         ::testing::Values(OptionsOf(Choice::kBestFit, MergePolicy::kSameUses),
+                                           OptionsOf(Choice::kPartlyUsedFirst, MergePolicy::kSameUses),
+                                           OptionsOf(Choice::kFirstFit, MergePolicy::kCompatible)));
+
+}  // namespace
+}  // namespace commpool::internal::engine
