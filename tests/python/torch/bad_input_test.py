@@ -180,6 +180,22 @@ class Routers(unittest.TestCase):
             with self.assertRaisesRegex(_build.CannotBuild, "Not a directory"):
                 _build.make_private(pathlib.Path(__file__, "torch"))
 
+    def test_are_compiled_with_cuda_headers_that_are_whole(self):
+        from unittest import mock
+
+        from commpool.torch import _build
+
+        with tempfile.TemporaryDirectory() as folder:
+            part, whole = pathlib.Path(folder, "part"), pathlib.Path(folder, "whole")
+            for path in (part / "cuda_runtime_api.h", whole / "cuda_runtime_api.h", whole / "crt/host_config.h"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+            with mock.patch.object(_build, "_cuda_includes", lambda: [part, whole]):
+                self.assertEqual(_build._cuda_headers(), whole)
+            with mock.patch.object(_build, "_cuda_includes", lambda: [part]):
+                with self.assertRaisesRegex(_build.CannotBuild, "nvidia-cuda-crt, or set CUDA_HOME"):
+                    _build._cuda_headers()
+
     def test_that_cannot_be_compiled_leave_mem_pools_and_one_warning(self):
         with tempfile.TemporaryDirectory() as cache:
             said = python("""

@@ -18,6 +18,7 @@ import torch
 
 _SEVERAL = "src/adapters/torch/router_all.cc"
 _HEADER = "include/commpool/commpool.h"
+_CUDA_HEADERS = ("cuda_runtime_api.h", "crt/host_config.h")
 _SECONDS = 300  # beyond it the compiler counts as broken
 
 
@@ -69,6 +70,15 @@ def _cuda_includes() -> Iterator[pathlib.Path]:
     yield packages / "triton/backends/nvidia/include"
 
 
+def _cuda_headers() -> pathlib.Path:
+    """The first of them with all that torch's headers include: the compiler's part may be a wheel that is not here."""
+    for folder in _cuda_includes():
+        if all((folder / header).exists() for header in _CUDA_HEADERS):
+            return folder
+    raise CannotBuild("no folder has both " + " and ".join(_CUDA_HEADERS) + ": install torch's package "
+                      "nvidia-cuda-runtime with nvidia-cuda-crt, or set CUDA_HOME")
+
+
 def _compiler() -> str:
     for name in (os.environ.get("CXX", ""), "g++", "c++"):
         found = shutil.which(name) if name else None
@@ -84,10 +94,7 @@ def command(root: pathlib.Path, output: pathlib.Path) -> list[str]:
       CannotBuild: a compiler or a header is missing.
     """
     folder = pathlib.Path(torch.__file__).resolve().parent
-    cuda = next((path for path in _cuda_includes() if (path / "cuda_runtime_api.h").exists()), None)
-    if cuda is None:
-        raise CannotBuild("there is no cuda_runtime_api.h: install torch's package nvidia-cuda-runtime, or set "
-                          "CUDA_HOME")
+    cuda = _cuda_headers()
     return [
         _compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fvisibility-inlines-hidden",
         f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi()}", f"-I{root}", f"-I{root / 'include'}", "-isystem",
