@@ -208,4 +208,6 @@ def load_tests(loader, tests, _pattern):
 
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, {torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}", flush=True)
+    commpool.install()  # raises where there is no router: the tests would all be skipped
+    commpool.uninstall()
     unittest.main(argv=[sys.argv[0], "-v", *sys.argv[1:]])

@@ -1,7 +1,7 @@
 """Steps of training: native, gradients scoped into a fixed pool, and an expandable pool as the whole allocator.
 
 Native and scoped steps take turns in one process. The whole allocator and torch's expandable segments are processes of
-their own, A B B A. usage: hardware_steps.py [--record FILE]
+their own, A B B A. usage: hardware_steps.py [MODEL...] [--record FILE]      (default: all models)
 """
 
 import json
@@ -85,7 +85,7 @@ def main():
         one_process(*sys.argv[sys.argv.index("--one") + 1:][:2])
         return
     results = {}
-    for name in MODELS:
+    for name in [model for model in MODELS if model in sys.argv] or MODELS:
         results[name] = {"scoped": scoped(name)}
         torch.cuda.empty_cache()
         results[name]["whole"] = in_processes(name)
