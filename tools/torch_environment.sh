@@ -2,7 +2,7 @@
 #   COMMPOOL_TORCH   its folder (default ~/.cache/commpool/torch-2.15.0)
 
 readonly torch_version=2.15.0
-readonly torch_packages=("torch==$torch_version" numpy mypy pytest)
+readonly torch_packages=("torch==$torch_version" numpy mypy pytest auditwheel)
 
 # Tests have no HOME.
 home_folder() { echo "${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}"; }
