@@ -18,7 +18,7 @@ from typing import NamedTuple, Optional
 
 from . import _router
 
-VARIABLE = "COMMPOOL_TORCH_CALL_LINES"
+_VARIABLE = "COMMPOOL_TORCH_CALL_LINES"
 _KEPT = 512
 _CALL = re.compile(r"allocate ([\d,]+) bytes?[^(]*\(call (\d+)\)")
 _OnCall = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
@@ -51,7 +51,7 @@ _watched: dict[int, _Calls] = {}
 
 def wanted(asked: bool) -> bool:
     """Whether lines are to be kept."""
-    return asked or os.environ.get(VARIABLE, "") not in ("", "0")
+    return asked or os.environ.get(_VARIABLE, "") not in ("", "0")
 
 
 def watch(pool: int) -> None:
@@ -97,7 +97,7 @@ def explanation(pool: int, sentence: str) -> str:
     calls = _watched.get(pool)
     named = [(int(nbytes.replace(",", "")), int(number)) for nbytes, number in _CALL.findall(sentence)]
     if calls is None:
-        return f"{VARIABLE}=1 in the environment names the Python line" if named else ""
+        return f"{_VARIABLE}=1 in the environment names the Python line" if named else ""
     # The sentence has a call of each of two ranks: this rank's is the one that it made at that place, or nearest to it.
     made = [(abs(call.number - number), call) for nbytes, number in named for call in calls.kept
             if call.nbytes == nbytes]
