@@ -221,6 +221,23 @@ class Routers(unittest.TestCase):
             "{'scopes without backward': 3, 'MemPool over functions': 3}", "True"
         ])
 
+    def test_that_end_a_process_are_not_taken(self):
+        with tempfile.TemporaryDirectory() as cache:
+            compiler = pathlib.Path(cache, "compiler")
+            compiler.write_text("""#!/bin/bash
+while [[ $1 != -o ]]; do shift; done
+gcc -shared -fPIC -x c - -o "$2" <<<'#include <signal.h>
+__attribute__((constructor)) static void end(void) { raise(SIGSEGV); }'
+""", encoding="utf-8")
+            compiler.chmod(0o700)
+            said = python("""
+                import commpool.torch as commpool, commpool.torch._router as router
+                router._prebuilt = lambda: None
+                print(commpool.install(), router.reason())
+                """, COMMPOOL_CACHE=cache, CXX=str(compiler))
+            self.assertRegex(said, "^False what .*/compiler made ended a process by SIGSEGV where it had to throw")
+            self.assertEqual(list(pathlib.Path(cache, "torch").iterdir()), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -10,7 +10,9 @@ import hashlib
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from typing import Iterator, Optional
 
@@ -20,6 +22,19 @@ _SEVERAL = "src/adapters/torch/router_all.cc"
 _HEADER = "include/commpool/commpool.h"
 _CUDA_HEADERS = ("cuda_runtime_api.h", "crt/host_config.h")
 _SECONDS = 300  # beyond it the compiler counts as broken
+
+
+# A router has to throw what torch catches. A compiler whose libraries are not those of torch's process may make one
+# that ends the process instead: a process of its own finds that out.
+_THROWS = """
+import torch, commpool.torch as commpool
+pool = commpool.Pool("trial", limit="2MiB")
+try:
+    with commpool.use_pool(pool):
+        torch.empty(64 << 20, dtype=torch.uint8, device=f"cuda:{pool.device}")
+except torch.OutOfMemoryError:
+    pass
+"""
 
 
 class CannotBuild(Exception):
@@ -119,6 +134,25 @@ def make_private(folder: pathlib.Path) -> None:
                           "folder")
 
 
+def _try_out(router: pathlib.Path) -> None:
+    """Refuses a router that ends a process; what else fails there is no fault of the compiler's.
+
+    Raises:
+      CannotBuild: with the signal.
+    """
+    environment = {**os.environ, "COMMPOOL_TORCH_ROUTER": str(router)}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    made = f"what {_compiler()} made"
+    try:
+        run = subprocess.run([sys.executable, "-c", _THROWS], env=environment, capture_output=True, timeout=_SECONDS,
+                             check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotBuild(f"{made} could not be tried: {error}") from error
+    if run.returncode < 0:
+        raise CannotBuild(f"{made} ended a process by {signal.Signals(-run.returncode).name} where it had to throw: "
+                          "CXX may name another compiler")
+
+
 def build() -> pathlib.Path:
     """The binary for this torch, compiled where it is not kept already.
 
@@ -141,5 +175,6 @@ def build() -> pathlib.Path:
             raise CannotBuild(f"{line[0]}: {error}") from error
         if run.returncode:
             raise CannotBuild(f"{line[0]} failed: {run.stderr.strip()[:2000]}")
+        _try_out(made)
         os.replace(made, kept)  # several processes may build it at once: each finds a whole file
     return kept
