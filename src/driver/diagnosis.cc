@@ -99,6 +99,8 @@ std::string DescribePurpose(const CallSite& site) {
 // "; 1.2 GiB of 141 GiB are free". Empty where the current context is none of the device's: asking would change it.
 std::string DescribeMemoryLeft(const Driver& driver, const CallSite& site) {
   if (site.numa_node >= 0) return "; the node's free memory is in numactl --hardware";
+  CUcontext context = nullptr;
+  if (driver.cuda.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return "";
   CUdevice current = -1;
   if (driver.cuda.cuCtxGetDevice(&current) != CUDA_SUCCESS || (site.device >= 0 && site.device != current)) return "";
   size_t free_bytes = 0;

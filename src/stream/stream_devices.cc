@@ -6,14 +6,17 @@
 namespace commpool::internal {
 
 Result<int> StreamDevices::CurrentDevice() const {
-  CUdevice device = 0;
-  const CUresult result = driver_.cuda.cuCtxGetDevice(&device);
-  if (result == CUDA_ERROR_INVALID_CONTEXT) {
+  // Without a context cuCtxGetDevice would fail, and a sanitizer report that as the program's error.
+  CUcontext context = nullptr;
+  Status status = CheckCuda(driver_, driver_.cuda.cuCtxGetCurrent(&context), {.call = "cuCtxGetCurrent"});
+  if (!status.ok()) return status;
+  if (context == nullptr) {
     return Status(StatusCode::kFailedPrecondition,
                   "no CUDA context is current on this thread, so a default stream names no device: call cudaSetDevice "
                   "first, or name the device");
   }
-  Status status = CheckCuda(driver_, result, {.call = "cuCtxGetDevice"});
+  CUdevice device = 0;
+  status = CheckCuda(driver_, driver_.cuda.cuCtxGetDevice(&device), {.call = "cuCtxGetDevice"});
   if (!status.ok()) return status;
   return device;
 }

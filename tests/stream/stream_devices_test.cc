@@ -32,7 +32,9 @@ TEST_F(StreamDevicesFacts, DefaultStreamsBelongToTheCurrentDevice) {
 
 TEST_F(StreamDevicesFacts, DefaultStreamsWithoutAContextBelongToNone) {
   Status status;
+  const uint64_t calls = CallCount("cuCtxGetDevice");
   std::thread([&] { status = devices_.DeviceOf(nullptr).status(); }).join();
+  EXPECT_EQ(CallCount("cuCtxGetDevice"), calls) << "it fails without a context, and sanitizers report what fails";
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("no CUDA context is current"), std::string::npos) << status.message();
 }
