@@ -3,10 +3,11 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import unittest
+
+from rank_processes import unused_port
 
 _RANKS = pathlib.Path(__file__).with_name("group_ranks.py")
 _SECONDS = 280
@@ -14,15 +15,16 @@ _SECONDS = 280
 
 def run_ranks(*words, **environment):
     """What two ranks said, by case; they have to end well."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = unused_port()
     shared = {**os.environ, **environment, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     processes = [subprocess.Popen([sys.executable, str(_RANKS), *words], env={**shared, "RANK": str(rank)}, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]
     answers = []
     try:
-        answers = [process.communicate(timeout=_SECONDS) for process in processes]
+        for process in processes:
+            answers.append(process.communicate(timeout=_SECONDS))
+            if process.returncode:
+                break  # the other would wait for it
     finally:
         for process in processes:
             process.kill()

@@ -1,9 +1,20 @@
 """Processes that are the ranks of one group, as torchrun starts them: a GPU each, which find each other by a file."""
 
 import pathlib
+import random
+import socket
 import subprocess
 import sys
 import tempfile
+
+
+def unused_port():
+    """Of those that the kernel gives to nobody unasked: no test beside this one gets it before rank 0 does."""
+    for port in random.sample(range(20000, 32000), 100):
+        with socket.socket() as trial:
+            if trial.connect_ex(("127.0.0.1", port)):
+                return str(port)
+    raise AssertionError("100 ports are all in use")
 
 
 def run_ranks(program, world, *arguments, timeout=240):

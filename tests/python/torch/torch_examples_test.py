@@ -2,10 +2,11 @@
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import unittest
+
+from rank_processes import unused_port
 
 _EXAMPLES = pathlib.Path("examples/python/torch")
 _SECONDS = 250
@@ -13,10 +14,7 @@ _SECONDS = 250
 
 def run(name, ranks=1):
     """What the ranks of an example print, a line each, in order."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks),
+    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port(), "WORLD_SIZE": str(ranks),
               "COMMPOOL_LIBRARY": os.path.abspath("src/c_api/libcommpool.so.0")}
     processes = [subprocess.Popen([sys.executable, str(_EXAMPLES / name)], text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
