@@ -4,7 +4,6 @@ usage: hardware_ranks.py [--record FILE]
 """
 
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import torch.distributed as dist
 import commpool.torch as commpool
 
 from hardware_measure import in_turn, ratio, record, report
+from rank_processes import unused_port
 
 SIZES = {"8 KiB": 8 << 10, "32 KiB": 32 << 10, "128 KiB": 128 << 10, "1 MiB": 1 << 20, "4 MiB": 4 << 20,
          "64 MiB": 64 << 20}
@@ -138,10 +138,7 @@ def main():
     if ranks < 2:
         print("skipped: 2 GPUs are needed")
         return 0
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port()}
     processes = [subprocess.Popen([sys.executable, *sys.argv], env={**shared, "RANK": str(number)})
                  for number in range(ranks)]
     return max(abs(process.wait()) for process in processes)
