@@ -24,6 +24,7 @@ _MEASURE = {
     "c++": functions.cpp_functions,
     "python": functions.python_functions,
     "script": functions.shell_functions,
+    "build": lambda text: [],
 }
 
 
@@ -34,7 +35,7 @@ def _language(path, text):
         return "python"
     if path.suffix in _SCRIPTS or text.startswith("#!/bin/bash"):
         return "script"
-    return ""
+    return "build" if path.name == "BUILD" or path.suffix == ".BUILD" else ""
 
 
 def _sizes(path, text, language):

@@ -28,6 +28,7 @@ class Tidy(unittest.TestCase):
     def test_a_long_file_is_found(self):
         self.assert_fine("src/a.cc", "\n" * 500)
         self.assert_problem("501 lines", "src/a.cc", "\n" * 501)
+        self.assert_problem("501 lines", "src/pool/BUILD", "\n" * 501)
 
     def test_a_long_line_is_found(self):
         self.assert_fine("src/a.cc", "//" + "x" * 118 + "\n")
