@@ -1,6 +1,8 @@
 // Devices, contexts, errors.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 #include "src/emulator/cuda/api.h"
 #include "src/emulator/cuda/device_attributes.h"
@@ -10,6 +12,23 @@ using namespace commpool::internal::emulator;  // NOLINT: this file is C on the 
 namespace {
 
 bool IsDevice(const Machine& machine, int device) { return device >= 0 && device < machine.description.devices(); }
+
+bool IsContext(const Machine& machine, CUcontext context) {
+  return std::any_of(machine.contexts.begin(), machine.contexts.end(),
+                     [&](const auto& primary) { return primary.get() == context; });
+}
+
+// The thread's stack of contexts but for its top, which is the current one.
+std::vector<CUcontext>& ContextsBelow() {
+  thread_local std::vector<CUcontext> below;
+  return below;
+}
+
+CUresult PopContext() {
+  CurrentContext() = ContextsBelow().empty() ? nullptr : ContextsBelow().back();
+  if (!ContextsBelow().empty()) ContextsBelow().pop_back();
+  return CUDA_SUCCESS;
+}
 
 struct ErrorName {
   CUresult result;
@@ -203,11 +222,27 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 
 CUresult cuCtxSetCurrent(CUcontext context) {
   return Call("cuCtxSetCurrent", Needs::kInitialised, [&](Machine& machine, auto&) {
-    const bool known = context == nullptr || std::any_of(machine.contexts.begin(), machine.contexts.end(),
-                                                         [&](const auto& primary) { return primary.get() == context; });
-    if (!known) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return PopContext();
+    if (!IsContext(machine, context)) return CUDA_ERROR_INVALID_CONTEXT;
     CurrentContext() = context;
     return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+  return Call("cuCtxPushCurrent", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (!IsContext(machine, context)) return CUDA_ERROR_INVALID_CONTEXT;
+    if (CurrentContext() != nullptr) ContextsBelow().push_back(CurrentContext());
+    CurrentContext() = context;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  return Call("cuCtxPopCurrent", Needs::kInitialised, [&](Machine&, auto&) {
+    if (CurrentContext() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context != nullptr) *context = CurrentContext();
+    return PopContext();
   });
 }
 
