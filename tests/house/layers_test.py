@@ -60,6 +60,10 @@ class Layers(unittest.TestCase):
             for folder in ["src/driver", "src/backing", "src/registration", "src/pool", "tools/cli", "examples"]:
                 self.assert_fine(folder + "/a.cc", f"#include <{header}>\n")
 
+    def test_one_public_header_adapts_cudas(self):
+        self.assert_fine("include/commpool/mr.h", "#include <cuda/memory_resource>\n#include <cuda_runtime_api.h>\n")
+        self.assert_problem("no CUDA or NCCL header", "include/commpool/pool.h", "#include <cuda/memory_resource>\n")
+
     def test_our_own_headers_are_not_taken_for_theirs(self):
         self.assert_fine("src/engine/a.h", '#include "src/engine/cuda.h"\n')
         self.assert_fine("src/pool/a.h", '#include "src/driver/cuda_driver.h"\n#include "src/driver/nccl_library.h"\n')
