@@ -1,4 +1,4 @@
-"""The few calls of CUDA's driver that handing arrays over takes: one stream waits for another.
+"""The few calls of CUDA's driver that the package makes itself: one stream waits for another; a memory pool is trimmed.
 
 The driver is the one that the library has opened, the emulator's included.
 """
@@ -12,6 +12,7 @@ from typing import Any
 from .errors import DriverError
 
 _EVENT_WITHOUT_TIMING = 2
+_POOL_RESERVED, _POOL_USED = 5, 7  # CU_MEMPOOL_ATTR_*_MEM_CURRENT
 
 
 def _driver() -> Any:
@@ -22,7 +23,7 @@ def _driver() -> Any:
 def _call(driver: Any, name: str, *arguments: Any) -> None:
     result = getattr(driver, name)(*arguments)
     if result != 0:
-        raise DriverError(f"{name} failed with {result} while a stream was to wait for another")
+        raise DriverError(f"{name} failed with {result}")
 
 
 def make_wait(device: int, waiting: int, awaited: int) -> None:
@@ -44,3 +45,18 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
             _call(driver, "cuCtxSetCurrent", before)
     finally:
         _call(driver, "cuDevicePrimaryCtxRelease_v2", ctypes.c_int(device))
+
+
+def unused_bytes(pool: int) -> int:
+    """What a memory pool of the driver's has reserved and not given out."""
+    driver, figures = _driver(), []
+    for attribute in (_POOL_RESERVED, _POOL_USED):
+        figure = ctypes.c_uint64()
+        _call(driver, "cuMemPoolGetAttribute", ctypes.c_void_p(pool), ctypes.c_int(attribute), ctypes.byref(figure))
+        figures.append(figure.value)
+    return figures[0] - figures[1]
+
+
+def trim(pool: int) -> None:
+    """Gives back what a memory pool of the driver's does not use."""
+    _call(_driver(), "cuMemPoolTrimTo", ctypes.c_void_p(pool), ctypes.c_size_t(0))

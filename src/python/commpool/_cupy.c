@@ -1,0 +1,100 @@
+// CuPy's allocator in C: two functions of cupy.cuda.CFunctionAllocator over a pool, with no Python on the way. Python's
+// limited API of 3.9, as `_fast.c`. CuPy calls them with the GIL; they wait for memory without it.
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x03090000
+#include <Python.h>
+#include <stdlib.h>
+
+#include "commpool/commpool.h"
+
+// What CuPy's modules offer in C: the current stream of the calling thread. It is called with the GIL.
+typedef intptr_t (*CurrentStream)(void);
+static const char stream_signature[] = "intptr_t (void)";
+
+typedef struct {
+  commpool_pool pool;  // 0: what the thread's scopes catch, else the default pool
+  int device;          // the pool's
+  CurrentStream current_stream;
+} Source;
+static const char source_name[] = "commpool._cupy.source";
+
+// Why the thread's last allocation returned null; its sentence is commpool_last_error's.
+static _Thread_local int last_status = COMMPOOL_OK;
+
+static void* Allocate(void* context, size_t bytes, int device) {
+  const Source* source = (const Source*)context;
+  const intptr_t stream = source->current_stream();
+  if (PyErr_Occurred() != NULL) return NULL;
+  if (source->pool != 0 && device != source->device) {
+    last_status = COMMPOOL_INVALID_ARGUMENT;
+    return NULL;
+  }
+  void* pointer = NULL;
+  PyThreadState* state = PyEval_SaveThread();
+  last_status = source->pool != 0 ? commpool_pool_allocate(source->pool, bytes, (struct CUstream_st*)stream, &pointer)
+                                  : commpool_allocate(device, bytes, (struct CUstream_st*)stream, &pointer);
+  PyEval_RestoreThread(state);
+  return last_status == COMMPOOL_OK ? pointer : NULL;
+}
+
+static void Free(void* context, void* pointer, int device) {
+  (void)context;
+  (void)device;
+  PyThreadState* state = PyEval_SaveThread();
+  const commpool_status status = commpool_free(pointer);
+  PyEval_RestoreThread(state);
+  if (status != COMMPOOL_OK) PySys_WriteStderr("commpool: CuPy cannot free %p: %s\n", pointer, commpool_last_error());
+}
+
+static void DeleteSource(PyObject* capsule) { free(PyCapsule_GetPointer(capsule, source_name)); }
+
+static PyObject* MakeSource(PyObject* module, PyObject* arguments) {
+  (void)module;
+  unsigned long long pool = 0;
+  int device = 0;
+  PyObject* stream = NULL;
+  if (!PyArg_ParseTuple(arguments, "KiO:source", &pool, &device, &stream)) return NULL;
+  // Another signature has another name, and raises.
+  const CurrentStream current_stream = (CurrentStream)PyCapsule_GetPointer(stream, stream_signature);
+  if (current_stream == NULL) return NULL;
+  Source* source = malloc(sizeof(Source));
+  if (source == NULL) return PyErr_NoMemory();
+  source->pool = pool;
+  source->device = device;
+  source->current_stream = current_stream;
+  PyObject* capsule = PyCapsule_New(source, source_name, DeleteSource);
+  if (capsule == NULL) {
+    free(source);
+    return NULL;
+  }
+  return Py_BuildValue("NNNN", PyLong_FromVoidPtr(source), PyLong_FromVoidPtr((void*)(uintptr_t)&Allocate),
+                       PyLong_FromVoidPtr((void*)(uintptr_t)&Free), capsule);
+}
+
+static PyObject* LastStatus(PyObject* module, PyObject* ignored) {
+  (void)module;
+  (void)ignored;
+  return PyLong_FromLong(last_status);
+}
+
+static PyObject* Address(PyObject* module, PyObject* ignored) {
+  (void)module;
+  (void)ignored;
+  return PyLong_FromVoidPtr((void*)(uintptr_t)&commpool_free);
+}
+
+static PyMethodDef module_methods[] = {
+    {"source", MakeSource, METH_VARARGS, "(parameter, allocate, free, owner) of a CFunctionAllocator."},
+    {"last_status", LastStatus, METH_NOARGS, "Why this thread's last allocation failed."},
+    {"address", Address, METH_NOARGS, "Of commpool_free: which library this module calls."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef module_definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_cupy",
+    .m_doc = "CuPy's allocator in C.",
+    .m_methods = module_methods,
+};
+
+PyMODINIT_FUNC PyInit__cupy(void) { return PyModuleDef_Init(&module_definition); }

@@ -1,0 +1,129 @@
+"""CuPy's arrays in pools.
+
+    import cupy
+    import commpool.cupy
+
+    pool = commpool.Pool("shared")
+    cupy.cuda.set_allocator(commpool.cupy.allocator(pool))  # of all threads; cupy.cuda.using_allocator(...) of one
+
+Arrays lie in the stream order of CuPy's current stream, as in CuPy's own pool: who uses one on another stream orders
+the two, and tells commpool with `commpool.record_stream(array.data.ptr, stream)` where the array may go before that
+work is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Literal, Optional
+
+from . import _adapters, errors
+from ._library import library
+from .pool import Pool
+
+_cupy = _adapters.needed("cupy")
+
+PathWord = Literal["auto", "c", "python"]
+Allocator = Callable[[int], Any]
+
+
+class OutOfMemory(errors.OutOfMemory, _cupy.cuda.memory.OutOfMemoryError):  # type: ignore[misc,name-defined]
+    """A pool is out of memory: both commpool's exception and CuPy's."""
+
+    def __init__(self, message: str = "") -> None:
+        MemoryError.__init__(self, message)
+        self.message = message
+
+
+def allocator(pool: Optional[Pool] = None, *, path: PathWord = "auto") -> Allocator:
+    """What `cupy.cuda.set_allocator` and `using_allocator` take.
+
+    Args:
+      pool: whose memory arrays get. None is what the calling thread's scopes (`use_pool`) catch, else the default pool
+        of CuPy's current device.
+      path: "c" calls no Python for an array, which needs CuPy's current stream as a C function; "python" asks for the
+        stream in Python. "auto" is "c" where this CuPy has that.
+
+    The allocator keeps the pool's handle. Arrays may outlive the pool; new ones are then refused.
+
+    Raises:
+      NotSupported: path="c" with a CuPy that has no such function, or without the module in C.
+    """
+    _adapters.checked(pool)
+    if path not in ("auto", "c", "python"):
+        raise errors.InvalidArgument(f"path {path!r} is none of auto, c, python")
+    reason = "" if path == "python" else why_not_c()
+    if path == "c" and reason:
+        raise errors.NotSupported(reason)
+    return _python_allocator(pool) if path == "python" or reason else _c_allocator(pool)
+
+
+def why_not_c() -> str:
+    """Why allocators are Python's here; empty where they are C's."""
+    if _module() is None:
+        return "the module commpool._cupy is not built, or is of another library than the one that is loaded"
+    if _current_stream() is None:
+        return f"CuPy {_cupy.__version__} has no get_current_stream_ptr in C"
+    return ""
+
+
+def _module() -> Any:
+    try:
+        from . import _cupy as module
+    except ImportError:
+        return None
+    return module if module.address() == library.address("commpool_free") else None
+
+
+def _current_stream() -> Any:
+    """CuPy's capsule of it, with the one signature that is known."""
+    try:
+        from cupy_backends.cuda import stream  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        return None
+    capsule = getattr(stream, "__pyx_capi__", {}).get("get_current_stream_ptr")
+    return capsule if capsule is not None and '"intptr_t (void)"' in repr(capsule) else None
+
+
+def _c_allocator(pool: Optional[Pool]) -> Allocator:
+    module = _module()
+    parameter, allocate, free, owner = module.source(pool.handle if pool else 0, pool.device if pool else 0,
+                                                     _current_stream())
+    malloc = _cupy.cuda.CFunctionAllocator(parameter, allocate, free, (owner, pool)).malloc
+
+    def call(nbytes: int) -> Any:
+        memory = malloc(nbytes)
+        if not memory.ptr and nbytes:  # CuPy would take null for memory
+            _check_device(pool)
+            raise _failure(errors.failure(module.last_status(), _adapters.last_error()))
+        return memory
+
+    return call
+
+
+def _python_allocator(pool: Optional[Pool]) -> Allocator:
+    def allocate(nbytes: int, device: int) -> int:
+        _check_device(pool)
+        stream = int(_cupy.cuda.get_current_stream().ptr)
+        try:
+            return _adapters.allocate(pool, device, nbytes, stream)
+        except errors.CommpoolError as error:
+            raise _failure(error) from error.__cause__
+
+    def free(pointer: int, device: int) -> None:
+        _adapters.give_back("CuPy", pointer)
+
+    return _cupy.cuda.PythonFunctionAllocator(allocate, free).malloc  # type: ignore[no-any-return]
+
+
+def _check_device(pool: Optional[Pool]) -> None:
+    device = _cupy.cuda.runtime.getDevice()
+    if pool is not None and device != pool.device:
+        raise errors.InvalidArgument(f"pool {pool.name} is of device {pool.device}, and CuPy's current one is {device}")
+
+
+def _failure(error: errors.CommpoolError) -> errors.CommpoolError:
+    if not isinstance(error, errors.OutOfMemory):
+        return error
+    failure = OutOfMemory(error.message)
+    failure.code = error.code
+    failure.__cause__ = error.__cause__
+    return failure

@@ -1,0 +1,184 @@
+"""Other libraries' caches, asked for memory when a pool finds none.
+
+    import commpool.holders
+
+    commpool.holders.add_torch()
+    commpool.holders.add_cupy()
+
+A library is asked on a thread of this module's. An allocating thread waits for it a bounded time: it may hold the GIL,
+or be inside that library's own allocator. Then the library is skipped, and `skipped` counts it; where it began and did
+not end in time, `overtime` does, and what it gives back comes too late for that allocation alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+import sys
+import threading
+from types import TracebackType
+from typing import Any, Callable, Optional
+
+from . import _abi, _driver, errors
+from ._kept import for_ever
+from ._library import check, library
+
+_BEGIN_MS = 100
+_DONE_MS = 10000
+
+
+class LibraryHolder:
+    """Another library's cache as a memory holder, whose functions may need the GIL and the library's locks."""
+
+    def __init__(self, name: str, cached_bytes: Callable[[int], int], release: Callable[[int], Any], *,
+                 begin_ms: int = _BEGIN_MS, done_ms: int = _DONE_MS) -> None:
+        """Adds it.
+
+        Args:
+          name: for the error's table.
+          cached_bytes: `cached_bytes(device)` is what it holds and does not use; it takes the library's lock, so that a
+            thread that has it is found out.
+          release: `release(device)` gives that back to the driver. Neither may call commpool.
+          begin_ms: how long an allocation waits for Python and for cached_bytes.
+          done_ms: how long it then waits for release.
+        """
+        try:
+            from . import _holder
+        except ImportError as error:
+            raise errors.NotSupported(f"the module commpool._holder is not built: {error}") from error
+        self.name, self.asked, self.released_bytes = name, 0, 0
+        self._module, self._cached_bytes, self._release = _holder, cached_bytes, release
+        self._desk, context, cached_function, release_function = _holder.desk(begin_ms, done_ms)
+        options = _abi.sized(_abi.CHolderOptions())
+        options.name, options.context = name.encode(), context
+        options.cached_bytes = for_ever(_abi.CachedBytes(cached_function))
+        options.release = for_ever(_abi.Release(release_function))
+        holder = ctypes.c_uint64()
+        check(library.commpool_add_holder(ctypes.byref(options), ctypes.byref(holder)))
+        self._holder = holder.value
+        threading.Thread(target=self._serve, name=f"commpool holder of {name}", daemon=True).start()
+        atexit.register(self.remove)
+
+    @property
+    def skipped(self) -> int:
+        """Requests that Python or the library could not begin at once."""
+        return self._module.counts(self._desk)[0]
+
+    @property
+    def overtime(self) -> int:
+        """Requests that were begun, and took longer than an allocation waits."""
+        return self._module.counts(self._desk)[1]
+
+    def remove(self) -> None:
+        """Ends it: the library is not asked any more."""
+        if self._holder:
+            self._module.close(self._desk)
+            check(library.commpool_remove_holder(self._holder))
+            self._holder = 0
+            atexit.unregister(self.remove)
+
+    def __enter__(self) -> LibraryHolder:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.remove()
+
+    def _serve(self) -> None:
+        while True:
+            request = self._module.take(self._desk)
+            if request is None:
+                return
+            release, device, _ = request
+            before = self._ask(self._cached_bytes, device)
+            if not self._module.begin(self._desk):
+                continue
+            self._module.finish(self._desk, self._give(device, before) if release else before)
+
+    def _give(self, device: int, before: int) -> int:
+        self.asked += 1
+        if before:
+            self._ask(self._release, device)
+        given = max(0, before - self._ask(self._cached_bytes, device)) if before else 0
+        self.released_bytes += given
+        return given
+
+    def _ask(self, function: Callable[[int], Any], device: int) -> int:
+        """A function that raises has nothing, and says so as any thread's does."""
+        try:
+            return max(0, int(function(device) or 0))
+        except BaseException as error:
+            sys.unraisablehook(_Unraisable(error, function))  # type: ignore[arg-type]
+            return 0
+
+    def __repr__(self) -> str:
+        return (f"<commpool.holders.LibraryHolder {self.name!r}: asked {self.asked}, gave {self.released_bytes} bytes, "
+                f"skipped {self.skipped}, overtime {self.overtime}>")
+
+
+class _Unraisable:
+    """What sys.unraisablehook takes."""
+
+    def __init__(self, error: BaseException, function: Any) -> None:
+        self.exc_type, self.exc_value, self.exc_traceback = type(error), error, error.__traceback__
+        self.err_msg, self.object = "Exception ignored in a function of a memory holder", function
+
+
+def add_torch() -> Optional[LibraryHolder]:
+    """PyTorch's cache. None where `commpool.torch` routes: its router offers that cache by itself, in C++."""
+    torch = importlib.import_module("torch")
+    adapter = sys.modules.get("commpool.torch")
+    if adapter is not None and adapter.installed():
+        return None
+
+    def cached(device: int) -> int:
+        if not torch.cuda.is_initialized() or device >= torch.cuda.device_count():
+            return 0
+        return int(torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+    def release(device: int) -> None:
+        adapter = sys.modules.get("commpool.torch")
+        if adapter is None or not adapter.installed():  # its empty_cache would call commpool
+            torch.cuda.empty_cache()
+
+    return LibraryHolder("PyTorch's cache", cached, release)
+
+
+def add_cupy(pool: Any = None) -> LibraryHolder:
+    """A memory pool of CuPy's: `cupy.get_default_memory_pool()`, or another that does not lie on commpool."""
+    cupy = importlib.import_module("cupy")
+    asked = pool if pool is not None else cupy.get_default_memory_pool()
+
+    def cached(device: int) -> int:
+        with cupy.cuda.Device(device):
+            return int(asked.free_bytes())
+
+    def release(device: int) -> None:
+        with cupy.cuda.Device(device):
+            asked.free_all_blocks()
+
+    return LibraryHolder("CuPy's pool", cached, release)
+
+
+def add_rmm() -> LibraryHolder:
+    """What RMM's current resources can give back: pools of cudaMallocAsync that RMM was given.
+
+    Those are CudaAsyncViewMemoryResource, on top or below adaptors. RMM's own pools and arenas never shrink, and of
+    CudaAsyncMemoryResource Python does not learn the pool: they are asked for nothing.
+    """
+    mr = importlib.import_module("rmm.mr")
+
+    def pools(device: int) -> list[int]:
+        found, resource = [], mr.get_per_device_resource(device)
+        while resource is not None:
+            if isinstance(resource, mr.CudaAsyncViewMemoryResource):
+                found.append(int(resource.pool_handle()))
+            resource = resource.get_upstream() if hasattr(resource, "get_upstream") else None
+        return found
+
+    def release(device: int) -> None:
+        for pool in pools(device):
+            _driver.trim(pool)
+
+    return LibraryHolder("RMM's resources", lambda device: sum(map(_driver.unused_bytes, pools(device))), release)

@@ -1,0 +1,154 @@
+"""CuPy's arrays in pools, by way of stand_ins/cupy.py, in C and in Python alike."""
+
+import contextlib
+import gc
+import io
+import sys
+import threading
+import unittest
+from unittest import mock
+
+import emulated
+
+sys.path.insert(0, "tests/python/libraries/stand_ins")
+
+import commpool  # noqa: E402
+import commpool.cupy as adapter  # noqa: E402
+import cupy  # noqa: E402
+
+
+class Cases:
+    path = ""
+
+    def setUp(self):
+        emulated.make_current(0)
+        self.pool = commpool.Pool("shared", limit="64MiB")
+        self.allocate = adapter.allocator(self.pool, path=self.path)
+
+    def tearDown(self):
+        cupy.DEVICE[0] = cupy.STREAM[0] = 0
+        gc.collect()
+        self.assertEqual(emulated.reports(), (0, ""))
+
+    def test_arrays_lie_in_the_pool_and_go_back(self):
+        memory = self.allocate(1000)
+        self.assertEqual(commpool.block_of(memory.ptr).pool, self.pool.handle)
+        self.assertEqual(self.pool.stats().requested_bytes.current, 1000)
+        del memory
+        self.assertEqual(self.pool.stats().allocated_blocks.current, 0)
+        self.assertEqual(self.allocate(0).ptr, 0)
+
+    def test_they_are_of_the_current_stream(self):
+        stream = emulated.Stream()
+        cupy.STREAM[0] = stream.handle
+        memory = self.allocate(1000)
+        self.assertEqual(commpool.block_of(memory.ptr).stream, stream.handle)
+
+    def test_without_memory_both_libraries_exceptions_are_raised(self):
+        for kind in (cupy.OutOfMemoryError, commpool.OutOfMemory, MemoryError):
+            with self.assertRaisesRegex(kind, "no memory for 100 MiB in pool shared"):
+                self.allocate(100 << 20)
+
+    def test_another_device_than_the_pools_is_refused(self):
+        cupy.DEVICE[0] = 1
+        with self.assertRaisesRegex(commpool.InvalidArgument, "shared is of device 0, and CuPy's current one is 1"):
+            self.allocate(1000)
+
+    def test_without_a_pool_scopes_decide(self):
+        allocate = adapter.allocator(path=self.path)
+        with commpool.use_pool(self.pool):
+            inside = allocate(1000)
+        outside = allocate(1000)
+        self.assertEqual(commpool.block_of(inside.ptr).pool, self.pool.handle)
+        self.assertEqual(commpool.block_of(outside.ptr).pool, commpool.Pool.default(0).handle)
+
+    def test_they_outlive_their_pool_which_then_serves_no_more(self):
+        memory = self.allocate(1000)
+        start = memory.ptr
+        self.pool.destroy()
+        with self.assertRaisesRegex(commpool.NotFound, "it was destroyed"):
+            self.allocate(1000)
+        del memory
+        self.assertIsNone(commpool.block_of(start))
+
+    def test_two_libraries_share_one_statistic(self):
+        theirs, ours = self.allocate(1000), commpool.empty(250, "float32", pool=self.pool)
+        figures = self.pool.stats()
+        self.assertEqual((figures.requested_bytes.current, figures.allocated_blocks.current), (2000, 2))
+        del theirs, ours
+        figures = self.pool.stats()
+        self.assertEqual((figures.requested_bytes.peak, figures.allocated_blocks.total), (2000, 2))
+
+    def test_other_threads_run_while_one_waits_for_memory(self):
+        """A backing in Python is called on the way, by a thread that needs the GIL for it."""
+        backing = commpool.UserBacking(lambda nbytes, device, stream: upstream.allocate(nbytes), lambda *_: None)
+        upstream = Upstream()
+        pool = commpool.Pool("python", backing=backing)
+        allocate = adapter.allocator(pool, path=self.path)
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(allocate(4 << 20))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(len({memory.ptr for memory in found}), 4)
+
+
+class Upstream:
+    """Segments from the emulated driver."""
+
+    def allocate(self, nbytes):
+        pointer = emulated.ctypes.c_uint64()
+        emulated.check(emulated.cuda().cuMemAlloc_v2(emulated.ctypes.byref(pointer), emulated.ctypes.c_size_t(nbytes)))
+        return pointer.value
+
+
+class InC(Cases, unittest.TestCase):
+    path = "c"
+
+    def test_is_what_auto_takes(self):
+        self.assertEqual(adapter.why_not_c(), "")
+
+    def test_is_refused_where_cupys_function_has_another_signature(self):
+        from cupy_backends.cuda import stream
+
+        with mock.patch.dict(stream.__pyx_capi__, {"get_current_stream_ptr": object()}):
+            self.assertIn("no get_current_stream_ptr in C", adapter.why_not_c())
+            with self.assertRaises(commpool.NotSupported):
+                adapter.allocator(self.pool, path="c")
+            memory = adapter.allocator(self.pool)(1000)  # in Python
+            self.assertEqual(commpool.block_of(memory.ptr).pool, self.pool.handle)
+
+    def test_a_block_that_is_gone_already_is_said(self):
+        memory = self.allocate(1000)
+        commpool.free(memory.ptr)
+        read = emulated.os.pipe()
+        kept = emulated.os.dup(2)
+        emulated.os.dup2(read[1], 2)
+        with contextlib.redirect_stderr(io.TextIOWrapper(emulated.os.fdopen(emulated.os.dup(2), "wb"))):
+            del memory
+        emulated.os.dup2(kept, 2)
+        self.assertIn(b"commpool: CuPy cannot free", emulated.os.read(read[0], 4096))
+
+
+class InPython(Cases, unittest.TestCase):
+    path = "python"
+
+    def test_a_block_that_is_gone_already_is_said(self):
+        memory = self.allocate(1000)
+        commpool.free(memory.ptr)
+        with contextlib.redirect_stderr(io.StringIO()) as text:
+            del memory
+        self.assertIn("commpool: CuPy cannot free", text.getvalue())
+
+
+class Arguments(unittest.TestCase):
+    def test_that_are_wrong_are_refused(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "no commpool.Pool"):
+            adapter.allocator(3)
+        with self.assertRaisesRegex(commpool.InvalidArgument, "none of auto, c, python"):
+            adapter.allocator(path="fast")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,156 @@
+"""Other libraries' caches are asked for memory, and never waited for where that could last for ever."""
+
+import ctypes
+import threading
+import unittest
+
+import emulated
+
+import commpool
+from commpool import holders
+
+MIB = emulated.MIB
+
+
+class Cache:
+    """A library that holds a pool's worth of the device, behind a lock of its own."""
+
+    def __init__(self, nbytes):
+        self.lock = threading.RLock()
+        self.nbytes, self.pointer = nbytes, self._allocate(nbytes, 0, 0)
+        self.releases = 0
+
+    def _allocate(self, nbytes, device, stream):
+        emulated.make_current(device)
+        pointer = ctypes.c_uint64()
+        emulated.check(emulated.cuda().cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(nbytes)))
+        return pointer.value
+
+    def _free(self, pointer, nbytes, device, stream):
+        emulated.make_current(device)
+        emulated.check(emulated.cuda().cuMemFree_v2(ctypes.c_uint64(pointer)))
+
+    def cached(self, device):
+        with self.lock:
+            return self.nbytes if device == 0 else 0
+
+    def release(self, device):
+        with self.lock:
+            self.releases += 1
+            if self.nbytes:
+                self._free(self.pointer, self.nbytes, 0, 0)
+            self.nbytes = 0
+
+
+class Holders(unittest.TestCase):
+    def setUp(self):
+        emulated.make_current(0)
+        self.cache = Cache(100 * MIB)
+        self.pool = commpool.Pool("hungry")
+        free = ctypes.c_size_t()
+        emulated.check(emulated.cuda().cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(ctypes.c_size_t())))
+        self.filled = self.pool.allocate(free.value - 64 * MIB)
+
+    def tearDown(self):
+        self.filled.free()
+        self.pool.destroy()
+        Cache.release(self.cache, 0)
+        commpool.Pool.default(0).trim()
+
+    def holder(self, **words):
+        holder = holders.LibraryHolder("a library", self.cache.cached, self.cache.release, **words)
+        self.addCleanup(holder.remove)
+        return holder
+
+    def test_give_what_a_pool_needs(self):
+        holder = self.holder(begin_ms=60000, done_ms=60000)
+        self.pool.allocate(120 * MIB).free()
+        self.assertEqual((holder.released_bytes, holder.skipped, holder.overtime), (100 * MIB, 0, 0))
+
+    def test_are_named_in_the_error_with_what_they_hold(self):
+        self.cache.release = lambda device: None
+        self.holder(begin_ms=60000, done_ms=60000)
+        with self.assertRaisesRegex(commpool.OutOfMemory, "a library .* 100 MiB"):
+            self.pool.allocate(500 * MIB)
+
+    def test_are_skipped_where_a_thread_is_inside_the_librarys_allocator(self):
+        holder = self.holder(begin_ms=50, done_ms=60000)
+        with self.cache.lock:  # as a library that calls commpool from inside its allocator
+            with self.assertRaises(commpool.OutOfMemory):
+                self.pool.allocate(120 * MIB)
+        self.assertGreater(holder.skipped, 0)
+        self.assertEqual(holder.released_bytes, 0)
+
+    def test_are_skipped_where_the_gil_is_not_to_be_had(self):
+        holder = self.holder(begin_ms=50, done_ms=60000)
+        path = commpool._library.library.path
+        allocate = ctypes.PyDLL(path).commpool_pool_allocate  # keeps the GIL, as a careless extension does
+        block = ctypes.c_void_p()
+        status = allocate(ctypes.c_uint64(self.pool.handle), ctypes.c_uint64(120 * MIB), None, ctypes.byref(block))
+        self.assertEqual(status, commpool.StatusCode.OUT_OF_MEMORY)
+        self.assertGreater(holder.skipped, 0)
+
+    def test_that_take_too_long_are_counted_and_give_later(self):
+        begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+        release = self.cache.release
+
+        def slow(device):
+            begun.set()
+            go_on.wait(60)
+            release(device)
+            done.set()
+
+        self.cache.release = slow
+        holder = self.holder(begin_ms=60000, done_ms=50)
+        with self.assertRaises(commpool.OutOfMemory):
+            self.pool.allocate(120 * MIB)
+        self.assertTrue(begun.is_set())
+        self.assertEqual(holder.overtime, 1)
+        go_on.set()
+        self.assertTrue(done.wait(60))
+        self.pool.allocate(120 * MIB).free()
+
+    def test_that_raise_give_nothing(self):
+        self.cache.release = lambda device: 1 // 0
+        caught = []
+        hook, holders.sys.unraisablehook = holders.sys.unraisablehook, caught.append
+        try:
+            holder = self.holder(begin_ms=60000, done_ms=60000)
+            with self.assertRaises(commpool.OutOfMemory):
+                self.pool.allocate(120 * MIB)
+        finally:
+            holders.sys.unraisablehook = hook
+        self.assertEqual({error.exc_type for error in caught}, {ZeroDivisionError})
+        self.assertEqual(holder.released_bytes, 0)
+
+    def test_are_not_asked_once_removed(self):
+        holder = self.holder()
+        holder.remove()
+        holder.remove()  # again: nothing
+        with self.assertRaises(commpool.OutOfMemory):
+            self.pool.allocate(120 * MIB)
+        self.assertEqual((holder.asked, holder.skipped), (0, 0))
+
+    def test_serve_many_threads_that_run_out_at_once(self):
+        holder = self.holder(begin_ms=60000, done_ms=60000)
+        outcomes = []
+
+        def run():
+            try:
+                self.pool.allocate(120 * MIB).free()
+                outcomes.append("served")
+            except commpool.OutOfMemory:
+                outcomes.append("refused")
+
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(outcomes), 4)
+        self.assertIn("served", outcomes)
+        self.assertEqual(holder.released_bytes, 100 * MIB)
+
+
+if __name__ == "__main__":
+    unittest.main()

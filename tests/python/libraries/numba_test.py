@@ -1,0 +1,143 @@
+"""Numba's device arrays in pools: the real Numba, on the emulated driver. Kernels need a GPU; arrays do not."""
+
+import subprocess
+import sys
+import unittest
+
+import emulated
+import libraries
+
+import commpool
+
+
+def arrays():
+    import numba.cuda
+
+    return numba.cuda
+
+
+@libraries.needed
+class NumbaArrays(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        libraries.add()
+        commpool.initialize("emulated")
+        import commpool.numba as adapter
+
+        cls.adapter = adapter
+        adapter.use(None)  # the manager is Numba's before its first use of CUDA
+
+    def setUp(self):
+        self.pool = commpool.Pool("shared", limit="64MiB")
+        self.adapter.use(self.pool)
+
+    def tearDown(self):
+        self.flush()
+        self.adapter.use(None)
+        self.assertEqual(emulated.reports(), (0, ""))
+
+    def flush(self):
+        arrays().current_context().memory_manager.deallocations.clear()
+
+    def blocks(self):
+        return self.pool.stats().allocated_blocks.current
+
+    def test_lie_in_the_pool_and_hold_what_is_copied(self):
+        import numpy
+
+        numbers = numpy.arange(1000, dtype="int64")
+        on_device = arrays().to_device(numbers)
+        self.assertEqual(commpool.block_of(on_device).pool, self.pool.handle)
+        self.assertTrue((on_device.copy_to_host() == numbers).all())
+        self.assertEqual(self.pool.stats().requested_bytes.current, 8000)
+
+    def test_go_back_behind_one_wait_for_several(self):
+        kept = [arrays().device_array(1000, "uint8") for _ in range(5)]
+        waits = emulated.cuda().commpoolEmulatorCallCount
+        waits.restype = emulated.ctypes.c_uint64
+        before = waits(b"cuCtxSynchronize")
+        kept.clear()
+        self.assertEqual(self.blocks(), 5)
+        self.flush()
+        self.assertEqual((self.blocks(), waits(b"cuCtxSynchronize") - before), (0, 1))
+
+    def test_may_be_freed_while_another_stream_works_on_them(self):
+        busy, next_one = arrays().stream(), arrays().stream()
+        array = arrays().device_array(1 << 20, "uint8")
+        arrays().driver.device_memset(array, 1, 1 << 20, stream=busy)
+        start = array.device_ctypes_pointer.value
+        del array
+        self.flush()
+        array = arrays().device_array(1 << 20, "uint8")
+        self.assertEqual(array.device_ctypes_pointer.value, start)
+        arrays().driver.device_memset(array, 2, 1 << 20, stream=next_one)
+        next_one.synchronize()  # a race would be reported
+
+    def test_take_freed_memory_before_they_fail(self):
+        array = arrays().device_array(40 << 20, "uint8")
+        del array  # kept by Numba
+        array = arrays().device_array(40 << 20, "uint8")
+        with self.assertRaisesRegex(MemoryError, "no memory for 40 MiB in pool shared"):
+            arrays().device_array(40 << 20, "uint8")
+
+    def test_follow_scopes_where_no_pool_is_named(self):
+        self.adapter.use(None)
+        with commpool.use_pool(self.pool):
+            array = arrays().device_array(1000, "uint8")
+        self.assertEqual(commpool.block_of(array).pool, self.pool.handle)
+
+    def test_outlive_their_pool(self):
+        array = arrays().device_array(1000, "uint8")
+        self.pool.destroy()
+        self.assertIsNotNone(commpool.block_of(array))
+        start = array.device_ctypes_pointer.value
+        with self.assertRaisesRegex(commpool.NotFound, "it was destroyed"):
+            arrays().device_array(1000, "uint8")
+        del array
+        self.flush()
+        self.assertIsNone(commpool.block_of(start))
+
+    def test_say_how_much_memory_the_device_has(self):
+        free, total = arrays().current_context().get_memory_info()
+        self.assertTrue(0 < free <= total)
+
+    def test_are_not_shared_by_ipc(self):
+        array = arrays().device_array(1000, "uint8")
+        with self.assertRaisesRegex(commpool.NotSupported, "cudaMalloc memory"):
+            array.get_ipc_handle()
+
+
+@libraries.needed
+class NumbasVariable(unittest.TestCase):
+    def run_program(self, text, **variables):
+        environment = {**emulated.os.environ, **variables}
+        environment["PYTHONPATH"] = emulated.PACKAGE
+        start = f"import site; site.addsitedir({str(libraries.site_packages())!r})\n"
+        start += "import commpool; commpool.initialize('emulated')\n"
+        return subprocess.run([sys.executable, "-B", "-c", start + text],
+                              env=environment, capture_output=True, text=True, check=False)
+
+    def test_puts_arrays_of_a_program_that_names_no_pool_into_scopes(self):
+        result = self.run_program("""
+import numba.cuda
+pool = commpool.Pool("scoped")
+outside = numba.cuda.device_array(1000, "uint8")
+with commpool.use_pool(pool):
+    inside = numba.cuda.device_array(1000, "uint8")
+print(commpool.block_of(inside).pool == pool.handle,
+      commpool.block_of(outside).pool == commpool.Pool.default(0).handle)
+""", NUMBA_CUDA_MEMORY_MANAGER="commpool.numba")
+        self.assertEqual((result.stdout, result.stderr), ("True True\n", ""))
+
+    def test_is_not_needed_where_a_program_names_its_pool_too_late(self):
+        result = self.run_program("""
+import numba.cuda
+array = numba.cuda.device_array(1000, "uint8")
+import commpool.numba
+commpool.numba.use(commpool.Pool("late"))
+""")
+        self.assertIn("FailedPrecondition: Numba uses CUDA already, with another memory manager", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,114 @@
+"""RMM's buffers in pools: the real RMM in Python, on the emulated driver, as far as it goes without CUDA's runtime."""
+
+import contextlib
+import io
+import unittest
+
+import emulated
+import libraries
+
+import commpool
+
+
+@libraries.needed
+class RmmBuffers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        libraries.add()
+        commpool.initialize("emulated")
+        import commpool.rmm as adapter
+        import rmm
+
+        cls.adapter, cls.rmm = adapter, rmm
+
+    def setUp(self):
+        self.pool = commpool.Pool("shared", limit="64MiB")
+        self.resource = self.adapter.resource(self.pool)
+
+    def tearDown(self):
+        self.assertEqual(emulated.reports(), (0, ""))
+
+    def blocks(self):
+        return self.pool.stats().allocated_blocks.current
+
+    def test_lie_in_the_pool_and_count_in_rmms_own_statistics(self):
+        counted = self.rmm.mr.StatisticsResourceAdaptor(self.resource)
+        buffer = self.rmm.DeviceBuffer(size=1000, mr=counted)
+        self.assertEqual(commpool.block_of(int(buffer.ptr)).pool, self.pool.handle)
+        self.assertEqual(counted.allocation_counts.current_bytes, self.pool.stats().requested_bytes.current)
+        del buffer
+        self.assertEqual((self.blocks(), counted.allocation_counts.current_bytes), (0, 0))
+
+    def test_raise_memory_error_with_the_pools_sentence(self):
+        with self.assertRaisesRegex(MemoryError, "no memory for 100 MiB in pool shared"):
+            self.resource.allocate(100 << 20)
+        self.assertEqual(self.blocks(), 0)
+
+    def test_are_reused_at_once_on_their_own_stream(self):
+        start = self.resource.allocate(1000)
+        self.resource.deallocate(start, 1000)
+        self.assertGreater(self.pool.stats().cached_bytes, 0)
+        self.assertEqual(self.resource.allocate(1000), start)
+        self.resource.deallocate(start, 1000)
+
+    def test_wait_for_another_stream_that_frees_them(self):
+        emulated.make_current(0)
+        one, two = emulated.Stream(), emulated.Stream()
+        of_rmm = [self.rmm.pylibrmm.stream.Stream(obj=Handle(stream)) for stream in (one, two)]
+        start = self.resource.allocate(1 << 20, of_rmm[0])
+        two.fill(Range(start, 1 << 20))
+        self.resource.deallocate(start, 1 << 20, of_rmm[1])
+        again = self.resource.allocate(1 << 20, of_rmm[0])
+        one.fill(Range(again, 1 << 20))
+        one.synchronize()  # a race would be reported
+        two.synchronize()
+        self.resource.deallocate(again, 1 << 20, of_rmm[0])
+
+    def test_follow_scopes_where_no_pool_is_named(self):
+        with commpool.use_pool(self.pool):
+            start = self.adapter.resource().allocate(1000)
+        self.assertEqual(commpool.block_of(start).pool, self.pool.handle)
+        self.adapter.resource().deallocate(start, 1000)
+
+    def test_outlive_their_pool(self):
+        start = self.resource.allocate(1000)
+        self.pool.destroy()
+        with self.assertRaisesRegex(Exception, "pool"):
+            self.resource.allocate(1000)
+        self.resource.deallocate(start, 1000)
+        self.assertIsNone(commpool.block_of(start))
+
+    def said(self, call):
+        with contextlib.redirect_stderr(io.StringIO()) as text:
+            call()
+        return text.getvalue()
+
+    def test_of_others_are_kept_and_that_is_said(self):
+        other = commpool.Pool("other")
+        theirs = other.allocate(4096)
+        self.assertIn("another pool, which keeps it",
+                      self.said(lambda: self.resource.deallocate(theirs.pointer, 4096)))
+        self.assertEqual(other.stats().allocated_blocks.current, 1)
+        start = self.resource.allocate(1000)
+        self.resource.deallocate(start, 1000)
+        self.assertIn("freed before", self.said(lambda: self.resource.deallocate(start, 1000)))
+        self.assertIn("another allocator's", self.said(lambda: self.resource.deallocate(0x1000, 1000)))
+
+
+class Handle:
+    """A stream as RMM takes others'."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __cuda_stream__(self):
+        return self._stream.__cuda_stream__()
+
+
+class Range:
+    def __init__(self, pointer, nbytes):
+        self.pointer, self.nbytes = pointer, nbytes
+
+
+if __name__ == "__main__":
+    unittest.main()
