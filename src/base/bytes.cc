@@ -52,6 +52,24 @@ std::optional<int> UnitShift(std::string_view unit) {
   return static_cast<int>(letter + 1) * 10;
 }
 
+// The value of digits with a point among them. (std::from_chars for doubles alone would be 40 KB of the library.)
+std::optional<double> Decimal(std::string_view number) {
+  constexpr double kFinest = 1e18;  // of a byte's part no more is worth reading, and both numbers stay finite
+  double digits = 0;
+  double unit = 1;
+  size_t points = 0;
+  for (const char letter : number) {
+    if (letter == '.') {
+      ++points;
+    } else if (unit < kFinest) {
+      digits = digits * 10 + (letter - '0');
+      if (points > 0) unit *= 10;
+    }
+  }
+  if (points > 1 || number.size() == points) return std::nullopt;
+  return digits / unit;
+}
+
 }  // namespace
 
 Result<uint64_t> ParseBytes(std::string_view text) {
@@ -73,10 +91,9 @@ Result<uint64_t> ParseBytes(std::string_view text) {
     if (!bytes) return bad("more than 64 bits hold");
     return *bytes;
   }
-  double fraction = 0;
-  const auto decimal = std::from_chars(number.data(), number.data() + number.size(), fraction);
-  if (decimal.ec != std::errc() || decimal.ptr != number.data() + number.size()) return bad("no number");
-  const double bytes = std::ldexp(fraction, *shift);
+  const std::optional<double> fraction = Decimal(number);
+  if (!fraction) return bad("no number");
+  const double bytes = std::ldexp(*fraction, *shift);
   if (bytes >= std::ldexp(1.0, 64)) return bad("more than 64 bits hold");
   return static_cast<uint64_t>(bytes);
 }

@@ -1,51 +1,81 @@
 #include "src/driver/emulator_files.h"
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <array>
 #include <optional>
-#include <system_error>
+#include <string_view>
 
 namespace commpool::internal {
 
 namespace {
 
-using Path = std::filesystem::path;
+constexpr const char* kBazelFolder = "/src/emulator";  // of the libraries, below a root of runfiles or of bazel-bin
 
-constexpr const char* kBazelFolder = "src/emulator";  // of the libraries, below a root of runfiles or of bazel-bin
+// Paths are strings here: std::filesystem would be 40 KB of the library.
 
-std::optional<EmulatorFiles> FindIn(const Path& folder) {
-  std::error_code ignored;
-  const EmulatorFiles layouts[] = {
-      {(folder / "libcuda.so.1").string(), (folder / "libnccl.so.2").string()},
-      {(folder / "cuda" / "libcuda.so.1").string(), (folder / "nccl" / "libnccl.so.2").string()}};
+bool Exists(const std::string& file) { return access(file.c_str(), F_OK) == 0; }
+
+std::optional<EmulatorFiles> FindIn(const std::string& folder) {
+  const EmulatorFiles layouts[] = {{folder + "/libcuda.so.1", folder + "/libnccl.so.2"},
+                                   {folder + "/cuda/libcuda.so.1", folder + "/nccl/libnccl.so.2"}};
   for (const EmulatorFiles& files : layouts) {
-    if (std::filesystem::exists(files.cuda, ignored) && std::filesystem::exists(files.nccl, ignored)) return files;
+    if (Exists(files.cuda) && Exists(files.nccl)) return files;
   }
   return std::nullopt;
+}
+
+std::string_view Parent(std::string_view path) { return path.substr(0, std::min(path.rfind('/'), path.size())); }
+
+// An absolute path without empty parts, `.` and `..`.
+std::string Normalised(std::string_view path) {
+  std::string normal;
+  while (!path.empty()) {
+    const std::string_view part = path.substr(0, path.find('/'));
+    path.remove_prefix(std::min(part.size() + 1, path.size()));
+    if (part == "..") {
+      normal.resize(Parent(normal).size());
+    } else if (!part.empty() && part != ".") {
+      normal.append("/").append(part);
+    }
+  }
+  return normal;
+}
+
+std::string CurrentFolder() {
+  std::array<char, PATH_MAX> folder;
+  return getcwd(folder.data(), folder.size()) == nullptr ? "" : folder.data();
+}
+
+std::string Resolved(const char* path) {
+  std::array<char, PATH_MAX> file;
+  return realpath(path, file.data()) == nullptr ? "" : file.data();
 }
 
 // Folders in the order of the search, each once.
 class FolderList {
  public:
-  void Add(const Path& folder) {
-    const std::string text = folder.lexically_normal().string();
+  void Add(const std::string& folder) {
+    const std::string text = Normalised(folder);
     if (std::find(folders_.begin(), folders_.end(), text) == folders_.end()) folders_.push_back(text);
   }
 
   // Around a program or library: in an install tree (lib/commpool/emulator), beside it or one up, or in the tree that
   // Bazel built it in.
-  void AddAround(const Path& file) {
+  void AddAround(const std::string& file) {
     if (file.empty()) return;
-    const Path folder = file.parent_path();
-    Add(folder / "commpool" / "emulator");
-    Add(folder / ".." / "lib" / "commpool" / "emulator");
-    Add(folder / "emulator");
-    Add(folder / ".." / "emulator");
-    Add(Path(file.string() + ".runfiles") / "commpool" / kBazelFolder);
-    for (Path root = folder; root != root.root_path(); root = root.parent_path()) {
-      if (root.filename() == "bin" || root.filename() == "commpool") Add(root / kBazelFolder);
+    const std::string folder(Parent(file));
+    Add(folder + "/commpool/emulator");
+    Add(folder + "/../lib/commpool/emulator");
+    Add(folder + "/emulator");
+    Add(folder + "/../emulator");
+    Add(file + ".runfiles/commpool" + kBazelFolder);
+    for (std::string_view root = folder; !root.empty(); root = Parent(root)) {
+      if (root.ends_with("/bin") || root.ends_with("/commpool")) Add(std::string(root) + kBazelFolder);
     }
   }
 
@@ -69,15 +99,15 @@ Result<EmulatorFiles> FindEmulator(const std::string& folder) {
 }
 
 std::vector<std::string> EmulatorFolders() {
-  std::error_code ignored;
   FolderList folders;
   Dl_info self{};
   if (dladdr(reinterpret_cast<void*>(&EmulatorFolders), &self) != 0 && self.dli_fname != nullptr) {
-    folders.AddAround(std::filesystem::absolute(self.dli_fname, ignored));
-    folders.AddAround(std::filesystem::canonical(self.dli_fname, ignored));
+    const std::string file = self.dli_fname;
+    folders.AddAround(file.starts_with("/") ? file : CurrentFolder() + "/" + file);
+    folders.AddAround(Resolved(self.dli_fname));
   }
-  folders.AddAround(std::filesystem::read_symlink("/proc/self/exe", ignored));
-  folders.Add(std::filesystem::current_path(ignored) / kBazelFolder);  // Bazel starts tests in the root of runfiles
+  folders.AddAround(Resolved("/proc/self/exe"));
+  folders.Add(CurrentFolder() + kBazelFolder);  // Bazel starts tests in the root of runfiles
   return folders.Take();
 }
 

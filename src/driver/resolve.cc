@@ -16,8 +16,7 @@ class DriverSymbols {
 
   template <typename Function>
   void Require(Function*& function, const char* name, int version) {
-    function = reinterpret_cast<Function*>(Find(name, version));
-    if (function == nullptr) missing_ += (missing_.empty() ? "" : ", ") + std::string(name);
+    function = reinterpret_cast<Function*>(FindRequired(name, version));
   }
 
   template <typename... Arguments>
@@ -30,6 +29,12 @@ class DriverSymbols {
   const std::string& missing() const { return missing_; }
 
  private:
+  void* FindRequired(const char* name, int version) {
+    void* function = Find(name, version);
+    if (function == nullptr) missing_ += (missing_.empty() ? "" : ", ") + std::string(name);
+    return function;
+  }
+
   void* Find(const char* name, int version) const {
     void* function = nullptr;
     CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

@@ -59,14 +59,20 @@ TEST(Bytes, ParsesWhatPeopleWrite) {
   EXPECT_EQ(ParseBytes("2GB").value(), 2 * kGiB);
   EXPECT_EQ(ParseBytes("2 g").value(), 2 * kGiB);
   EXPECT_EQ(ParseBytes("0").value(), 0u);
+  EXPECT_EQ(ParseBytes(".5K").value(), 512u);
+  EXPECT_EQ(ParseBytes("2.").value(), 2u);
+  EXPECT_EQ(ParseBytes("0.1G").value(), kGiB / 10);
+  EXPECT_EQ(ParseBytes("0." + std::string(400, '3') + "K").value(), kKiB / 3);
 }
 
 TEST(Bytes, RefusesWhatIsNoSize) {
-  for (const char* text : {"", "M", "-1", "1X", "1.2.3K", "8Kelvin", "99999999999G", "1e400", "20E", "  8K", "0x10"}) {
+  const std::string huge(400, '9');
+  for (const std::string text : {"", ".", "M", "-1", "1X", "1.2.3K", "8Kelvin", "99999999999G", "1e400", "20E", "16.0E",
+                                 "  8K", "0x10", huge.c_str(), (huge + ".5").c_str()}) {
     const Result<uint64_t> parsed = ParseBytes(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument) << text;
-    EXPECT_NE(parsed.status().message().find("\"" + std::string(text) + "\""), std::string::npos) << text;
+    EXPECT_NE(parsed.status().message().find("\"" + text + "\""), std::string::npos) << text;
   }
 }
 

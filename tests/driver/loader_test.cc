@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "src/driver/emulator_files.h"
 #include "src/driver/emulator_symbols.h"
@@ -122,6 +123,16 @@ TEST_F(ForeignFolder, WithOneLibraryAloneIsNoEmulator) {
   const EmulatorFiles files = FindEmulator("").value();
   std::filesystem::create_symlink(std::filesystem::absolute(files.cuda), folder_ / "libcuda.so.1");
   EXPECT_EQ(FindEmulator(folder_.string()).status().code(), StatusCode::kNotFound);
+}
+
+TEST(EmulatorFolders, AreWholePathsOfWhichNoneComesTwice) {
+  const std::vector<std::string> folders = EmulatorFolders();
+  EXPECT_FALSE(folders.empty());
+  EXPECT_EQ(std::set<std::string>(folders.begin(), folders.end()).size(), folders.size());
+  for (const std::filesystem::path folder : folders) {
+    EXPECT_TRUE(folder.is_absolute()) << folder;
+    EXPECT_EQ(folder, folder.lexically_normal());
+  }
 }
 
 // From here on the emulator is loaded.

@@ -65,9 +65,11 @@ def portable_binary(
     """
     files = ["{}older/{}".format(_HERE, library) for library in _STAND_INS]
     options = ["$(location {})".format(file) for file in files]
+    files.append(_HERE + "folding.txt")
     # Symbols that the stand-in of libstdc++ lacks are taken from the archive.
     options.insert(1, "-l:libstdc++.a")
     options.append("-Wl,--exclude-libs,libstdc++.a")
+    options.append("@$(location {}folding.txt)".format(_HERE))
 
     # System libraries that are linked besides may ask for newer symbols: they are not this system's when it runs.
     options += ["-Wl,--no-undefined"] if undefined == "refuse" else []
