@@ -74,7 +74,6 @@ void HomeLink::Break() {
     Insist([&] { peer.ended = "this rank broke the link"; });
     peer.stream.EndSending();
   }
-  changed_.notify_all();
   input_.Wake();
 }
 
@@ -96,7 +95,6 @@ void HomeLink::NoteSilentRanks(std::chrono::milliseconds unwatched) {
     peer.ended = std::move(how);
     input_.Remove(peer.stream.descriptor());
   }
-  changed_.notify_all();
 }
 
 uint64_t HomeLink::next_channel() const {
@@ -151,7 +149,7 @@ void HomeLink::ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline)
   lock.lock();
   Take(std::move(arrivals));
   someone_reads_ = false;
-  changed_.notify_all();  // for others something came, or one of them reads next
+  changed_.notify_all();  // for others something came, or the reader was woken, or one of them reads next
 }
 
 void HomeLink::WithLock(const std::function<void()>& part) {

@@ -3,6 +3,8 @@
 #include <bit>
 #include <utility>
 
+#include "src/base/check.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -25,6 +27,7 @@ WindowTable* WindowIndex::MakeTable(size_t capacity) {
 
 void WindowIndex::Publish() {
   if (windows_.size() > spare_->capacity()) spare_ = MakeTable(std::bit_ceil(windows_.size()));
+  COMMPOOL_CHECK(spare_ != published_.load(std::memory_order_relaxed), "readers would wait for the table's writer");
   spare_->Overwrite(windows_);
   published_.store(spare_, std::memory_order_release);
   std::swap(current_, spare_);

@@ -46,6 +46,14 @@ TEST(CachingEngine, TellsTheGrowthThatARequestNeeds) {
   EXPECT_EQ(engine.GrowthFor(0, kStream, Reuse::kAnyStream).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(CachingEngine, ServesSmallBlocksFromLargeSegmentsOnlyWhereItMayNotGrow) {
+  CachingEngine engine({.spaces = Spaces::kApart});
+  engine.AddSegment({kBase, 8 * kMiB});
+  EXPECT_EQ(BytesToGrow(engine.Allocate(60 * kKiB, kStream, Reuse::kSameStream)), 2 * kMiB);
+  EXPECT_TRUE(std::holds_alternative<Served>(*engine.Allocate(60 * kKiB, kStream, Reuse::kAnyStream)));
+  EXPECT_TRUE(std::holds_alternative<Served>(*engine.Allocate(60 * kKiB, kStream, Reuse::kSameStream, Part{1})));
+}
+
 TEST(CachingEngine, ServesManyBlocksFromOneSegment) {
   CachingEngine engine({});
   engine.AddSegment({kBase, 2 * kMiB});

@@ -88,6 +88,15 @@ TEST_F(RestingBlocksTest, DoNotServeWhereASearchWouldFindALowerPlaceByNow) {
   EXPECT_EQ(AddressOf(*Take(8)), kBase);
 }
 
+TEST_F(RestingBlocksTest, DoNotServeOnceASegmentCameThatFitsBetter) {
+  const Fit fit{8 * kMiB, kStream, Reuse::kSameStream, Space::kLarge, kCommonPart, Choice::kBestFit};
+  Block* const block = heap_.Take(fit);
+  block->uses.clear();
+  Free(block);
+  heap_.AddSegment({kBase + kGiB, fit.bytes});
+  EXPECT_EQ(AddressOf(*heap_.Take(fit)), kBase + kGiB);
+}
+
 TEST_F(RestingBlocksTest, KeepSmallBlocksAwake) {
   Block* const block = heap_.Take({64 * kKiB, kStream, Reuse::kSameStream});
   Free(block);

@@ -3,6 +3,8 @@
 import unittest
 
 import backings
+import faults
+import known
 import layers
 import links
 import rules
@@ -34,6 +36,11 @@ class House(unittest.TestCase):
     def test_every_link_of_a_document_leads_somewhere(self):
         found = links.problems(tree.workspace())
         self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_every_fault_that_is_known_has_its_line_in_the_sources(self):
+        text = tree.read(tree.workspace(), "tools/mutation/known_faults.txt")
+        gone = known.KnownFaults(text).stale(faults.faults_below(tree.workspace(), faults.LAYERS))
+        self.assertFalse(gone, "tools/mutation/known_faults.txt names what is gone:\n" + "\n".join(gone))
 
     def test_the_first_page_is_one_that_strangers_read(self):
         self.assertLessEqual(len(tree.read(tree.workspace(), "README.md").splitlines()), 100)

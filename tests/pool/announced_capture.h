@@ -25,9 +25,13 @@ class AnnouncedCapture {
   }
   // The pool is told first. A capture that broke has no graph.
   Status End(CUresult expected = CUDA_SUCCESS) {
-    Status status = runtime_->EndCapture(handle_);
-    EXPECT_EQ(cuda().cuStreamEndCapture(stream_, &graph_), expected);
+    Status status = EndForThePool();
+    EndOnTheStream(expected);
     return status;
+  }
+  Status EndForThePool() { return runtime_->EndCapture(handle_); }
+  void EndOnTheStream(CUresult expected = CUDA_SUCCESS) {
+    EXPECT_EQ(cuda().cuStreamEndCapture(stream_, &graph_), expected);
   }
   CUgraph graph() const { return graph_; }
   void DestroyGraph() { EXPECT_EQ(cuda().cuGraphDestroy(std::exchange(graph_, nullptr)), CUDA_SUCCESS); }

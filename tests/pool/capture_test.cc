@@ -166,6 +166,42 @@ TEST_F(Captures, AreReportedWhereNoPoolWasTold) {
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
+// Small blocks are handed out another way than large ones.
+TEST_F(Captures, AreReportedForSmallBlocksToo) {
+  COMMPOOL_REQUIRE_EMULATOR("nobody else reports it");
+  const CUdeviceptr neighbour = Allocate(stream_, 4096).value();
+  ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  const CUdeviceptr block = Allocate(stream_, 4096).value();
+  EXPECT_EQ(TakeReports().size(), 1u);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EXPECT_TRUE(runtime().Free(neighbour).ok());
+}
+
+TEST_F(Captures, DoNotBeginWhereTheDriverWouldNotTellOfTheirEnd) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  const InjectedFault fault({.call = "cuUserObjectCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
+  const Status begun = capture_.Begin(runtime(), pool_, stream_.get());
+  EXPECT_EQ(begun.code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(begun.message().find("cuUserObjectCreate"), std::string::npos) << begun.message();
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST_F(Captures, EndWithoutADriverCallWhereNoDestroyedPoolWaits) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
+  BeginCapture();
+  const uint64_t before = CallCount("*");
+  const Status ended = capture_.EndForThePool();
+  EXPECT_EQ(CallCount("*"), before);
+  EXPECT_TRUE(ended.ok());
+  capture_.EndOnTheStream();
+  capture_.DestroyGraph();
+}
+
 TEST_F(Captures, MustBeAnnouncedInsideACapture) {
   EXPECT_EQ(runtime().BeginCapture(pool_, stream_.get()).status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(runtime().BeginCapture(999, stream_.get()).status().code(), StatusCode::kNotFound);

@@ -73,6 +73,15 @@ TEST_F(FixedPoolBlocks, WhatReserveMadeMakesNoWayUntilATrim) {
   EXPECT_TRUE(Free(larger).ok());
 }
 
+TEST_F(FixedPoolBlocks, AreDescribedWithTheirStreams) {
+  const CUdeviceptr first = Allocate(kBytes, stream_);
+  const CUdeviceptr second = Allocate(kBytes, other_);
+  EXPECT_EQ(Get(pool_).FindBlock(first)->stream, stream_.key());
+  EXPECT_EQ(Get(pool_).FindBlock(second)->stream, other_.key());
+  EXPECT_TRUE(Free(first).ok());
+  EXPECT_TRUE(Free(second).ok());
+}
+
 TEST_F(FixedPoolBlocks, AreAlignedAndDoNotOverlap) {
   std::vector<DeviceRange> blocks;
   for (const uint64_t bytes : {1, 511, 512, 513, 4096, 1000000}) {

@@ -68,6 +68,13 @@ TEST_F(SettingsInForce, AreNamedWhereTheDefaultPoolCannotBeMade) {
   EXPECT_NE(status.message().find("COMMPOOL_CONF set default.alignment:1GiB"), std::string::npos) << status.message();
 }
 
+TEST_F(SettingsInForce, ThatFitNoOtherOfTheDefaultPoolAreNamed) {
+  Open("default.limit:4MiB,default.segment:8MiB");
+  const Status status = runtime().DefaultPool(0).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("default.segment:8MiB"), std::string::npos) << status.message();
+}
+
 TEST_F(SettingsInForce, LimitEachDevice) {
   Open("device_limit:32MiB");
   const PoolHandle first = Create("first");

@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "src/registration/link_channel.h"
 #include "src/registration/link_opening.h"
@@ -115,6 +120,45 @@ TEST_F(Publishers, GoOnWithoutRankZeroAndSayNothing) {
 TEST_F(Publishers, EndWhileCallsAreUnderWay) {
   Start(2);
   AllocateOnAll(10 * Publisher::kEvery);
+}
+
+// Of rank 0 of two: what comes from rank 1 is what the test says.
+class ToldLine : public BackgroundLine {
+ public:
+  explicit ToldLine(std::vector<std::string>& messages) : messages_(messages) {}
+  void Start(std::function<void()> work) override { work_ = std::move(work); }
+  void Stop() override {}
+  void Wake() override { work_(); }
+  bool takes_more() override { return true; }
+  void Send(const std::string&) override {}
+  std::vector<BackgroundMessage> Receive() override {
+    std::vector<BackgroundMessage> received;
+    for (std::string& message : std::exchange(messages_, {})) received.push_back({1, std::move(message)});
+    return received;
+  }
+  bool HasGone(int) override { return false; }
+
+ private:
+  std::vector<std::string>& messages_;
+  std::function<void()> work_;
+};
+
+TEST(Publisher, TakesNoCallFromAMessageThatIsCutShort) {
+  std::vector<std::string> messages;
+  Divergence divergence;
+  const auto publisher = Publisher::Start(0, 2, std::make_unique<ToldLine>(messages), divergence);
+  engine::SequenceLog log;
+  const auto make_calls = [&] {
+    for (uint64_t call = 0; call < Publisher::kEvery; ++call) log.Append(SequenceCall::kAllocate, 512);
+    publisher->Offer(log);
+  };
+  const std::string one_call(1, '\1');
+  messages = {one_call + std::string(7, '\0')};
+  make_calls();
+  EXPECT_FALSE(divergence.known());
+  messages = {one_call + std::string(7 + 4 * 8, '\0')};
+  make_calls();
+  EXPECT_TRUE(divergence.known()) << "a call whose hash is 0 is no call of rank 0";
 }
 
 TEST(Publisher, IsNoneWithoutALine) {
