@@ -25,9 +25,14 @@ bool SameCall(const CollectiveHeader& a, const CollectiveHeader& b) {
          a.operation == b.operation && a.root == b.root;
 }
 
+// Peers reach into what an all-gather receives and into what a reduce-scatter sends; the other side of each is read or
+// written by its own rank alone, and in place it begins elsewhere on every rank.
 bool SamePlaces(const CollectiveHeader& a, const CollectiveHeader& b) {
   if (a.symmetric != b.symmetric) return false;
-  return a.symmetric == 0 || (a.send == b.send && a.receive == b.receive);
+  if (a.symmetric == 0) return true;
+  const bool same_send = a.send == b.send || a.kind == CollectiveKind::kAllGather;
+  const bool same_receive = a.receive == b.receive || a.kind == CollectiveKind::kReduceScatter;
+  return same_send && same_receive;
 }
 
 }  // namespace

@@ -85,6 +85,22 @@ TEST(FindMismatch, ComparesOffsetsOfSymmetricKernelsOnly) {
   EXPECT_EQ(FindMismatch(headers), std::nullopt);
 }
 
+TEST(FindMismatch, LeavesToEachRankWhereItsOwnPartLiesInPlace) {
+  std::vector<CollectiveHeader> headers = Headers(2);
+  for (CollectiveHeader& header : headers) header.symmetric = 1;
+  const auto set_kind = [&headers](CollectiveKind kind) {
+    for (CollectiveHeader& header : headers) header.kind = kind;
+    return FindMismatch(headers);
+  };
+  headers[1].send = {1, 512};
+  EXPECT_EQ(set_kind(CollectiveKind::kAllGather), std::nullopt);
+  EXPECT_NE(set_kind(CollectiveKind::kReduceScatter), std::nullopt);
+  headers[1].send = {};
+  headers[1].receive = {1, 512};
+  EXPECT_EQ(set_kind(CollectiveKind::kReduceScatter), std::nullopt);
+  EXPECT_NE(set_kind(CollectiveKind::kAllGather), std::nullopt);
+}
+
 TEST(LogSettings, ParseLevels) {
   EXPECT_EQ(ParseLogLevel(""), NcclLogLevel::kNone);
   EXPECT_EQ(ParseLogLevel("loud"), NcclLogLevel::kNone);
