@@ -1,44 +1,18 @@
 """Symmetric pools over process groups: two ranks, a process each, with the emulated NCCL below torch's own backend."""
 
-import json
-import os
 import pathlib
-import subprocess
-import sys
 import unittest
 
-from rank_processes import unused_port
+from rank_processes import said_by_ranks
 
 _RANKS = pathlib.Path(__file__).with_name("group_ranks.py")
-_SECONDS = 280
-
-
-def run_ranks(*words, **environment):
-    """What two ranks said, by case; they have to end well."""
-    port = unused_port()
-    shared = {**os.environ, **environment, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    processes = [subprocess.Popen([sys.executable, str(_RANKS), *words], env={**shared, "RANK": str(rank)}, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]
-    answers = []
-    try:
-        for process in processes:
-            answers.append(process.communicate(timeout=_SECONDS))
-            if process.returncode:
-                break  # the other would wait for it
-    finally:
-        for process in processes:
-            process.kill()
-    for process, (out, errors) in zip(processes, answers):
-        if process.returncode or "broken rule" in errors:
-            raise AssertionError(f"a rank ended with {process.returncode}:\n{out}\n{errors}")
-    return dict(json.loads(line) for line in answers[0][0].splitlines() if line.startswith("["))
 
 
 class Groups(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.said = run_ranks(COMMPOOL_TORCH_CALL_LINES="1")
-        cls.said_late = run_ranks("late", COMMPOOL_TORCH_CALL_LINES="0")
+        cls.said = said_by_ranks(_RANKS, COMMPOOL_TORCH_CALL_LINES="1")
+        cls.said_late = said_by_ranks(_RANKS, "late", COMMPOOL_TORCH_CALL_LINES="0")
 
     def test_have_windows_at_equal_offsets_backward_s_too(self):
         for case in ("windows_over_tcp", "windows_over_the_store"):

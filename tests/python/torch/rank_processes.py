@@ -1,5 +1,7 @@
 """Processes that are the ranks of one group, as torchrun starts them: a GPU each, which find each other by a file."""
 
+import json
+import os
 import pathlib
 import random
 import socket
@@ -30,6 +32,30 @@ def run_ranks(program, world, *arguments, timeout=240):
         finally:
             for rank in ranks:
                 rank.kill()
+
+
+def said_by_ranks(program, *words, ranks=2, seconds=280, **environment):
+    """What ranks that torchrun would start said, case by case; they have to end well, and break no rule.
+
+    Rank 0 of the program prints a line of JSON for each case: its name, and what all ranks said of it.
+    """
+    shared = {**os.environ, **environment, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+              "MASTER_PORT": unused_port()}
+    processes = [subprocess.Popen([sys.executable, str(program), *words], env={**shared, "RANK": str(rank)}, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(ranks)]
+    answers = []
+    try:
+        for process in processes:
+            answers.append(process.communicate(timeout=seconds))
+            if process.returncode:
+                break  # the other would wait for it
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (out, errors) in zip(processes, answers):
+        if process.returncode or "broken rule" in errors:
+            raise AssertionError(f"a rank ended with {process.returncode}:\n{out}\n{errors}")
+    return dict(json.loads(line) for line in answers[0][0].splitlines() if line.startswith("["))
 
 
 def join(arguments):
