@@ -14,11 +14,16 @@ from commpool import *  # noqa: F401,F403  the names below replace some of them
 from commpool import __all__ as _all_of_commpool
 from commpool import __version__
 
+from ._advise import Advice, advise
 from ._allocate import allocate, empty
+from ._ddp import ddp
 from ._fallback import fallbacks
+from ._fsdp import all_gather_ring, fsdp, fsdp_release
 from ._install import install, installed, uninstall
 from ._mem_pool import mem_pool
 from ._pool import Pool
 from ._scope import use_pool  # type: ignore[assignment]
+from ._tensor_parallel import tp
 
-__all__ = sorted({*_all_of_commpool, "fallbacks", "install", "installed", "mem_pool", "uninstall"})
+__all__ = sorted({*_all_of_commpool, "Advice", "advise", "all_gather_ring", "ddp", "fallbacks", "fsdp",
+                  "fsdp_release", "install", "installed", "mem_pool", "tp", "uninstall"})

@@ -1,0 +1,97 @@
+"""Buffers in a pool that collectives use in turn: which comes next depends on how many were taken, on nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.dlpack import from_dlpack
+
+import commpool
+from commpool import arrays, errors
+from commpool.sizes import format_size
+
+
+def bytes_of(pool: commpool.Pool, nbytes: int) -> torch.Tensor:
+    """Memory of a pool as a tensor of bytes: it goes back with the last tensor over it."""
+    stream = torch.cuda.current_stream(pool.device)
+    made: torch.Tensor = from_dlpack(arrays.empty(nbytes, "uint8", device=pool.device, stream=stream, pool=pool))
+    return made
+
+
+class _Buffer:
+    """Memory that lasts, and whether anybody has a tensor over it."""
+
+    def __init__(self, pool: commpool.Pool, nbytes: int) -> None:
+        self.stream = torch.cuda.current_stream(pool.device)
+        self.memory = bytes_of(pool, nbytes)
+        self._storage = self.memory.untyped_storage()
+        self._users = self._count()
+
+    def _count(self) -> int:
+        return torch._C._storage_Use_Count(self._storage._cdata)
+
+    def busy(self) -> bool:
+        return self._count() > self._users
+
+    def move_to(self, stream: torch.cuda.Stream) -> None:
+        """Its next user works on `stream`: behind what the last one's did."""
+        if stream != self.stream:
+            stream.wait_stream(self.stream)
+            commpool.record_stream(self.memory, stream)
+            self.stream = stream
+
+
+class Ring:
+    """A number of equal buffers that are taken in turn.
+
+    Ranks that take them in one order get equal offsets, whatever the timing on each. A buffer is free again when its
+    last tensor is gone, and may then be written on the stream that it was taken on, as memory of torch's allocator may.
+    """
+
+    def __init__(self, pool: commpool.Pool, what: str, buffers: int, nbytes: int) -> None:
+        """Takes the memory from the pool; for a symmetric pool at the same place on all ranks."""
+        self.pool, self.what, self.nbytes, self.taken = pool, what, nbytes, 0
+        self._buffers = [_Buffer(pool, nbytes) for _ in range(buffers)]
+
+    @property
+    def buffers(self) -> int:
+        """How many there are."""
+        return len(self._buffers)
+
+    @property
+    def total_bytes(self) -> int:
+        """What the ring holds of its pool, always."""
+        return self.nbytes * len(self._buffers)
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in one of the buffers."""
+        return any(buffer.memory.data_ptr() == tensor.untyped_storage().data_ptr() for buffer in self._buffers)
+
+    def take(self, elements: int, dtype: torch.dtype) -> Any:
+        """A tensor over the next buffer, for work on the current stream.
+
+        Raises:
+          FailedPrecondition: the buffer is still in use, or too small. All ranks of one program see the same.
+        """
+        nbytes = elements * dtype.itemsize
+        if nbytes > self.nbytes:
+            raise errors.FailedPrecondition(f"{self.what} needs {format_size(nbytes)}, and its buffers in "
+                                            f"{self.pool!r} have {format_size(self.nbytes)}: the model was changed "
+                                            "after it was wrapped; wrap it again")
+        if not self._buffers:
+            raise errors.FailedPrecondition(f"the buffers of {self.what} were given back to {self.pool!r}")
+        buffer = self._buffers[self.taken % len(self._buffers)]
+        if buffer.busy():
+            raise errors.FailedPrecondition(f"{self.what} number {self.taken} needs a buffer, and all {self.buffers} "
+                                            f"in {self.pool!r} are in use: more modules are gathered ahead than the "
+                                            f"prefetch settings said when the model was wrapped. Give buffers="
+                                            f"{self.buffers + 1} or more, and wrap after setting what is prefetched")
+        self.taken += 1
+        buffer.move_to(torch.cuda.current_stream(self.pool.device))
+        with torch.no_grad():
+            return buffer.memory[:nbytes].view(dtype)
+
+    def free(self) -> None:
+        """Gives the buffers back to the pool, each when its last tensor is gone."""
+        self._buffers.clear()

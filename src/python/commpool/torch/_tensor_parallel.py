@@ -1,0 +1,75 @@
+"""Tensor parallelism: what a layer hands to an all-reduce is made in a window, eagerly and in CUDA graphs."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Optional
+
+import commpool
+from commpool import errors, options
+
+from . import _group
+from ._advise import advise
+from ._agreed import checked_group, same_everywhere
+from ._scope import use_pool
+
+
+class _Open(threading.local):
+    """The scopes that a thread has entered, the innermost last."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Any] = []
+
+
+class tp:
+    """Routes the outputs of row-parallel layers into windows of a pool: a context manager to enter for each.
+
+        windows = commpool.tp(pool)                # once, on all ranks
+        ...
+        with windows:                              # in forward, around what makes the tensor
+            out = torch.nn.functional.linear(x, self.weight)
+        dist.all_reduce(out)                       # in a symmetric kernel, if windows gain at this size
+
+    It may be entered again inside of itself, by several threads, and while a graph is captured: the graph then owns
+    what is made. Tensors outside of the range of sizes stay torch's. Ranks that decode in lockstep want a pool with
+    frees="ordered": what they free serves again at once, as with torch's own allocator. A pool with deferred frees
+    needs pool.reclaim() every some steps.
+    """
+
+    def __init__(self, pool: commpool.Pool, *, group: Any = None, sizes: Optional[options.SizeRange] = None) -> None:
+        """COLLECTIVE over the group: the ranks compare the range of sizes.
+
+        Args:
+          pool: symmetric, registered with the group, with enough reserved.
+          group: whose all-reduces follow; None is the default group.
+          sizes: (least, most) of what windows serve; None: what `advise` found for this group.
+
+        Raises:
+          InvalidArgument: the pool has no windows.
+          FailedPrecondition: the group has no communicator.
+          Disagreement: the ranks gave different ranges, named for both.
+        """
+        if pool.mode != "symmetric":
+            raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across=group")
+        group = checked_group(group)
+        _group.communicator_of(group, pool.device)
+        given = None if sizes is None else options.size_range(sizes)
+        said = "as advised" if given is None else f"{given[0]} to {given[1]} bytes"
+        same_everywhere(group, "ranges of sizes", [said])
+        self.pool = pool
+        self.sizes = advise(group).sizes if given is None else given
+        self._scope = use_pool(pool, sizes=self.sizes) if self.sizes is not None else None
+        self._open = _Open()
+
+    def __enter__(self) -> commpool.Pool:
+        if self._scope is not None:
+            scope = self._scope.again()
+            scope.__enter__()
+            self._open.scopes.append(scope)
+        return self.pool
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if self._scope is not None:
+            self._open.scopes.pop().__exit__(kind, error, trace)

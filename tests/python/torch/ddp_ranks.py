@@ -1,0 +1,185 @@
+"""What each rank of ddp_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
+
+import gc
+import json
+import os
+import sys
+import unittest.mock
+
+import torch
+import torch.distributed as dist
+
+from routed import commpool
+
+from commpool.torch import _group
+
+RANK = int(os.environ["RANK"])
+DEVICE = torch.device("cuda", RANK)
+WIDTH, LAYERS = 1 << 16, 6
+BYTES = 4 * WIDTH * LAYERS
+
+
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((WIDTH,), 2.0))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+class Model(torch.nn.Module):
+    """Layers in turn; `unused` of them are left out of forward."""
+
+    def __init__(self, layers=LAYERS, unused=0):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Scale() for _ in range(layers))
+        self.used = layers - unused
+
+    def forward(self, x):
+        for layer in self.layers[:self.used]:
+            x = layer(x)
+        return x
+
+
+def train(net, pool=None, steps=4):
+    """Steps of SGD: the losses, a weight of each layer, and in which steps all gradients lay in the pool."""
+    optimizer, losses, inside = torch.optim.SGD(net.parameters(), lr=1 / 1024, foreach=False), [], []
+    for _ in range(steps):
+        loss = net(torch.full((WIDTH,), (1.0 + RANK) / 64, device=DEVICE)).sum()
+        loss.backward()
+        gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
+        blocks = [commpool.block_of(gradient) for gradient in gradients]
+        inside.append(all(block is not None and pool is not None and block.pool == pool.handle for block in blocks))
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, [layer.weight[0].item() for layer in net.module.layers], inside
+
+
+def stock(model, **words):
+    return train(torch.nn.parallel.DistributedDataParallel(model, device_ids=[RANK], **words))[:2]
+
+
+def end(pool):
+    gc.collect()
+    torch.cuda.synchronize()
+    pool.reclaim()
+    live = pool.stats().allocated_blocks.current
+    pool.close()
+    pool.destroy()
+    return live
+
+
+def trains(group, **words):
+    unused = int(words.get("find_unused_parameters", False))
+    pool = commpool.Pool("gradients", symmetric_across=group)
+    net = commpool.ddp(Model(unused=unused).to(DEVICE), pool, bucket="512KiB", device_ids=[RANK], **words)
+    ours, moved = train(net, pool), net._moved
+    of_stock = stock(Model(unused=unused).to(DEVICE), bucket_cap_mb=0.5, **words)
+    pool.verify()
+    peak = pool.stats().allocated_bytes.peak
+    del net
+    return [list(of_stock), list(ours[:2]), ours[2], moved, peak, end(pool)]
+
+
+def by_default(group):
+    return trains(group)
+
+
+def with_static_graph(group):
+    return trains(group, static_graph=True)
+
+
+def with_unused_parameters(group):
+    return trains(group, find_unused_parameters=True)
+
+
+def with_gradients_of_their_own(group):
+    return trains(group, gradient_as_bucket_view=False)
+
+
+def advised(group):
+    """The first call measures, all others return what it found: so do buckets and ranges of sizes."""
+    sizes = [32 << 10, 1 << 20, 4 << 20]
+    advice = commpool.advise(group, sizes=sizes)
+    with unittest.mock.patch("commpool.torch._advise._measured", side_effect=AssertionError):
+        again = commpool.advise()
+        pool = commpool.Pool(symmetric_across=group)
+        net = commpool.ddp(Model(1).to(DEVICE), pool)
+        windows = commpool.tp(pool)
+    said = [[list(row) for row in advice.rows], advice is again, str(advice), list(advice.sizes or ()),
+            advice.bucket_bytes, net.bucket_bytes_cap, list(windows.sizes or ())]
+    del net
+    return [*said, end(pool)]
+
+
+def refused(group):
+    other = dist.new_group(device_id=DEVICE)
+    symmetric, plain = commpool.Pool(symmetric_across=group), commpool.Pool("plain")
+    said = []
+    for model, pool, words in [(Model(), plain, {}), (Model(), symmetric, {"lazy_bucket_allocation": True}),
+                               (Model(LAYERS + RANK), symmetric, {}), (Model(), symmetric, {"process_group": other}),
+                               (Model(), symmetric, {"bucket": f"{1 + RANK}MiB"})]:
+        try:
+            commpool.ddp(model.to(DEVICE), pool, **{"bucket": "1MiB", **words})
+        except commpool.CommpoolError as error:
+            said.append([type(error).__name__, str(error)])
+    with unittest.mock.patch.object(_group, "backend_of", return_value=unittest.mock.Mock(comm_ptr=0)):
+        try:
+            commpool.ddp(Model().to(DEVICE), symmetric)
+        except commpool.CommpoolError as error:
+            said.append([type(error).__name__, str(error)])
+    try:
+        commpool.tp(symmetric, sizes=(1024, 4096 * (1 + RANK)))
+    except commpool.CommpoolError as error:
+        said.append([type(error).__name__, str(error)])
+    return [said, end(symmetric)]
+
+
+def changed(group):
+    pool, said = commpool.Pool(symmetric_across=group), []
+    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="1MiB")
+    train(net, pool, 2)
+
+    def freeze():
+        net.module.layers[1].weight.requires_grad_(False)
+
+    def grow():
+        net.module.layers[1].weight.requires_grad_(True)
+        net.module.layers.append(Scale().to(DEVICE))
+
+    def shrink():
+        del net.module.layers[2], net.module.layers[1]
+
+    for change in (freeze, grow, shrink):
+        change()
+        try:
+            net(torch.ones(WIDTH, device=DEVICE))
+        except commpool.FailedPrecondition as error:
+            said.append(str(error))
+    net = commpool.ddp(net.module, pool, bucket="1MiB")
+    said.append(train(net, pool, 2)[2])
+    del net
+    return [*said, end(pool)]
+
+
+CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised, refused, changed]
+
+
+def main():
+    torch.cuda.set_device(DEVICE)
+    dist.init_process_group("nccl", device_id=DEVICE)
+    talk = dist.new_group(backend="gloo")
+    for case in [case for case in CASES if case.__name__ in sys.argv] or CASES:
+        said, everything = case(dist.group.WORLD), [None] * dist.get_world_size()
+        dist.all_gather_object(everything, said, group=talk)
+        if RANK == 0:
+            print(json.dumps([case.__name__, everything]), flush=True)
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""DistributedDataParallel with its buckets in windows: two ranks, with torch's own reducer above the emulated NCCL."""
+
+import pathlib
+import unittest
+
+from rank_processes import said_by_ranks
+
+_RANKS = pathlib.Path(__file__).with_name("ddp_ranks.py")
+_BYTES = 4 * 6 * 65536  # of the gradients
+_SMALL = 64 << 10  # what the reducer makes beside them
+
+
+class Training(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.said = said_by_ranks(_RANKS)
+
+    def check(self, case, inside, moved, most):
+        for stock, ours, steps_inside, has_moved, peak, left in self.said[case]:
+            self.assertEqual(ours, stock)
+            self.assertEqual((steps_inside, has_moved, left), ([inside] * 4, moved, 0))
+            self.assertGreaterEqual(peak, _BYTES)
+            self.assertLess(peak, most * _BYTES + _SMALL)
+
+    def test_has_gradients_in_windows_from_the_first_step_on(self):
+        self.check("by_default", inside=True, moved=True, most=2)
+
+    def test_moves_a_static_graph_s_buckets_into_windows(self):
+        self.check("with_static_graph", inside=True, moved=True, most=2)
+
+    def test_leaves_buckets_where_they_are_if_parameters_may_be_unused(self):
+        self.check("with_unused_parameters", inside=True, moved=False, most=1)
+
+    def test_copies_gradients_into_the_buckets_where_they_are_no_views(self):
+        self.check("with_gradients_of_their_own", inside=False, moved=True, most=2)
+
+    def test_takes_its_bucket_from_what_was_measured_once(self):
+        for rows, same, text, sizes, bucket, of_torch, of_tp, left in self.said["advised"]:
+            self.assertEqual([row[0] for row in rows], [32 << 10, 1 << 20, 4 << 20])
+            self.assertTrue(left == 0 and same and all(min(row[1:]) > 0 for row in rows))
+            self.assertEqual((of_torch, of_tp), (bucket, sizes))
+            self.assertRegex(text, "(?s)over 2 ranks.*gradient buckets of")
+        self.assertEqual(*[said[0] for said in self.said["advised"]])
+
+    def test_refuses_with_the_reason_on_every_rank(self):
+        wanted = [("InvalidArgument", "has no windows"),
+                  ("InvalidArgument", "lazy_bucket_allocation makes buckets anew"),
+                  ("Disagreement", "is nothing on rank 0 and parameter layers.6.weight float32 .65536. on rank 1"),
+                  ("FailedPrecondition", "not registered with process group"),
+                  ("Disagreement", "bucket of 1MiB on rank 0 and a bucket of 2MiB on rank 1"),
+                  ("FailedPrecondition", "has no NCCL communicator on device . yet"),
+                  ("Disagreement", "ranges of sizes.*1024 to 4096 bytes on rank 0 and 1024 to 8192 bytes on rank 1")]
+        for refusals, left in self.said["refused"]:
+            self.assertEqual(left, 0)
+            self.assertEqual([kind for kind, _ in refusals], [kind for kind, _ in wanted])
+            for (_, error), (_, pattern) in zip(refusals, wanted):
+                self.assertRegex(error, pattern)
+
+    def test_names_what_changed_in_the_model_and_goes_on_when_it_is_wrapped_again(self):
+        for froze, grew, shrank, inside, left in self.said["changed"]:
+            self.assertRegex(froze, "parameter layers.1.weight was frozen, thawed or replaced")
+            self.assertRegex(grew, "parameter layers.2.weight is new")
+            self.assertRegex(shrank, "parameter layers.1.weight is gone.*ddp.net.module, pool")
+            self.assertEqual((inside, left), ([True, True], 0))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,167 @@
+"""What each rank of fsdp_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
+
+import gc
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+import copies
+from routed import commpool
+
+RANK = int(os.environ["RANK"])
+DEVICE = torch.device("cuda", RANK)
+WIDTH, LAYERS = 4096, 4
+LAYER_BYTES = 4 * WIDTH
+
+
+class Scale(torch.nn.Module):
+    def __init__(self, width=WIDTH):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((width,), 2.0))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+class Model(torch.nn.Module):
+    def __init__(self, widths=(WIDTH,) * LAYERS):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Scale(width) for width in widths)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def sharded(widths=(WIDTH,) * LAYERS, **words):
+    model = Model(widths).to(DEVICE)
+    for layer in model.layers:
+        fully_shard(layer, **words)
+    return fully_shard(model, **words)
+
+
+def train(model, steps=3):
+    """Steps on a batch that differs by rank; the losses, and what the last layer's shard became."""
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=1 / 1024, foreach=False), []
+    for _ in range(steps):
+        x = torch.full((WIDTH,), (1.0 + RANK) / 8, device=DEVICE)
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, [layer.weight.to_local()[0].item() for layer in model.layers]
+
+
+def trained_so_far():
+    """As a model after `train`."""
+    model = sharded()
+    train(model)
+    return model
+
+
+def windowed(group, **words):
+    pool = commpool.Pool("training", symmetric_across=group)
+    return pool, commpool.fsdp(sharded(), pool, **words)
+
+
+def end(pool, model=None):
+    if model is not None:
+        commpool.fsdp_release(model)
+    gc.collect()
+    torch.cuda.synchronize()
+    pool.reclaim()
+    live = pool.stats().allocated_blocks.current
+    pool.close()
+    pool.destroy()
+    return live
+
+
+def trains_as_stock(group):
+    stock = train(sharded())
+    pool, model = windowed(group)
+    ring = commpool.all_gather_ring(model)
+    said = [stock, train(model), ring.buffers, ring.nbytes, ring.taken, pool.stats().allocated_bytes.current]
+    pool.verify()
+    left = end(pool, model)
+    return [*said, left, train(model, 1) == train(trained_so_far(), 1)]
+
+
+def reduces_in_windows(group):
+    stock = train(sharded())
+    pool, model = windowed(group, reduce_scatters="pool")
+    said = [stock, train(model), pool.stats().allocated_bytes.current]
+    gradient = model(torch.ones(WIDTH, device=DEVICE)).sum().backward() or model.layers[0].weight.grad
+    said.append(commpool.block_of(gradient.to_local()) is None)
+    del gradient
+    return [*said, end(pool, model)]
+
+
+def prefetches_further(group):
+    stock, model, pool = train(sharded()), sharded(), commpool.Pool(symmetric_across=group)
+    for place, layer in enumerate(model.layers):
+        layer.set_modules_to_forward_prefetch(list(model.layers[place + 1:place + 3]))
+        layer.set_modules_to_backward_prefetch(list(reversed(model.layers[max(place - 2, 0):place])))
+    commpool.fsdp(model, pool)
+    said = [stock, train(model), commpool.all_gather_ring(model).buffers]
+    return [*said, end(pool, model)]
+
+
+def gathered_by_hand(group):
+    """On the legacy default stream, before the first step, where NCCL has no copy engines; then more than fit."""
+    pool, model = windowed(group)
+    model.layers[0].unshard()
+    said = [model.layers[0].weight.sum().item()]
+    model.layers[0].reshard()
+    try:
+        for layer in model.layers:
+            layer.unshard(async_op=True)
+    except commpool.FailedPrecondition as error:
+        said.append(str(error))
+    for layer in model.layers[:2]:
+        layer.unshard()
+        layer.reshard()
+    said.append(train(model, 1) == train(sharded(), 1))
+    return [*said, end(pool, model)]
+
+
+def refused(group):
+    said = []
+    symmetric, plain = commpool.Pool(symmetric_across=group), commpool.Pool("plain", device=RANK)
+    for model, pool, words in [(Model().to(DEVICE), symmetric, {}), (sharded(), plain, {}),
+                               (sharded((WIDTH, WIDTH * (1 + RANK))), symmetric, {}),
+                               (sharded(), symmetric, {"buffers": 2 + RANK}), (sharded(), symmetric, {"buffers": 0})]:
+        try:
+            commpool.fsdp(model, pool, **words)
+        except commpool.CommpoolError as error:
+            said.append([type(error).__name__, str(error)])
+    said.append(symmetric.stats().allocated_blocks.total)
+    end(symmetric)
+    return said
+
+
+CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused]
+
+
+def main():
+    torch.cuda.set_device(DEVICE)
+    dist.init_process_group("nccl", device_id=DEVICE)
+    talk = dist.new_group(backend="gloo")
+    copies.use()
+    for case in CASES:
+        said, everything = case(dist.group.WORLD), [None] * dist.get_world_size()
+        dist.all_gather_object(everything, said, group=talk)
+        if RANK == 0:
+            print(json.dumps([case.__name__, everything]), flush=True)
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""FSDP2 with its all-gathers in windows: two ranks, with torch's own code above the emulated NCCL."""
+
+import pathlib
+import unittest
+
+from rank_processes import said_by_ranks
+
+_RANKS = pathlib.Path(__file__).with_name("fsdp_ranks.py")
+_LAYER = 4 * 4096
+_GATHERS = 2 * 4 * 3  # forward and backward of 4 layers in 3 steps
+
+
+class Fsdp(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.said = said_by_ranks(_RANKS)
+
+    def test_trains_as_without_and_gathers_into_a_ring_of_two(self):
+        for stock, ours, buffers, nbytes, taken, held, left, goes_on in self.said["trains_as_stock"]:
+            self.assertEqual(ours, stock)
+            self.assertEqual((buffers, nbytes, taken, held), (2, _LAYER, _GATHERS, 2 * _LAYER))
+            self.assertEqual((left, goes_on), (0, True), "after fsdp_release")
+
+    def test_ranks_keep_equal_weights(self):
+        weights = [ours[1] for _, ours, *_ in self.said["trains_as_stock"]]
+        self.assertEqual(weights[0], weights[1])
+        self.assertNotEqual(weights[0], [2.0] * 4)
+
+    def test_reduces_from_windows_and_leaves_the_gradient_to_torch(self):
+        for stock, ours, held, gradient_is_torch_s, left in self.said["reduces_in_windows"]:
+            self.assertEqual(ours, stock)
+            self.assertEqual((held, gradient_is_torch_s, left), (4 * _LAYER, True, 0))
+
+    def test_takes_as_many_buffers_as_modules_are_gathered_ahead(self):
+        for stock, ours, buffers, left in self.said["prefetches_further"]:
+            self.assertEqual(ours, stock)
+            self.assertEqual((buffers, left), (3, 0))
+
+    def test_says_on_every_rank_that_all_buffers_are_in_use_and_goes_on(self):
+        for total, error, as_stock, left in self.said["gathered_by_hand"]:
+            self.assertEqual((total, as_stock, left), (2.0 * 4096, True, 0))
+            self.assertRegex(error, "all-gather number 3 needs a buffer, and all 2 in .* are in use.*buffers=3 or more")
+
+    def test_refuses_what_would_not_work_on_all_ranks_alike(self):
+        for *refusals, allocated in self.said["refused"]:
+            self.assertEqual([kind for kind, _ in refusals],
+                             ["InvalidArgument", "InvalidArgument", "Disagreement", "Disagreement", "InvalidArgument"])
+            for (_, error), wanted in zip(refusals, ["is not sharded: call .*fully_shard", "has no windows",
+                                                     "number 1 is layers.1, 16384 .* rank 0 .* 32768 .* rank 1",
+                                                     "2 buffers on rank 0 and 3 buffers on rank 1", "less than 1"]):
+                self.assertRegex(error, wanted)
+            self.assertEqual(allocated, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
