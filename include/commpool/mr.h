@@ -79,7 +79,13 @@ class PoolResource {
  public:
   using default_queries = cuda::mr::properties_list<cuda::mr::device_accessible>;
 
-  explicit PoolResource(const Pool& pool) : pool_(pool.handle()) {}
+  explicit PoolResource(const Pool& pool) : PoolResource(of_handle(pool.handle())) {}
+  // By the pool's handle, for plug-ins of other languages.
+  static PoolResource of_handle(commpool_pool pool) {
+    PoolResource resource(kCurrentDevice);
+    resource.pool_ = pool;
+    return resource;
+  }
   // What the calling thread's scopes catch, else the default pool of a device (kCurrentDevice: the stream's).
   static PoolResource of_scopes(int device = kCurrentDevice) { return PoolResource(device); }
 

@@ -57,8 +57,9 @@ def has_venv():
 class Contents(unittest.TestCase):
     def test_are_the_package_the_install_tree_and_what_pip_asks_for(self):
         names = set(zipfile.ZipFile(made()).namelist())
-        for name in ("__init__.py", "py.typed", "_fast.abi3.so", "_fast.pyi", "bin/commpool", "lib/libcommpool.so.0",
-                     "lib/commpool/emulator/libcuda.so.1", "lib/cmake/commpool/commpoolConfig.cmake",
+        for name in ("__init__.py", "py.typed", "_fast.abi3.so", "_fast.pyi", "_rmm_resource.cc", "bin/commpool",
+                     "lib/libcommpool.so.0", "lib/commpool/emulator/libcuda.so.1",
+                     "lib/cmake/commpool/commpoolConfig.cmake",
                      "include/commpool/commpool.h", "lib/pkgconfig/commpool.pc", "share/doc/commpool/LICENSE",
                      "share/commpool/examples/python/first.py"):
             self.assertIn(f"commpool/{name}", names)

@@ -26,7 +26,7 @@ import portability
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
 _PACKAGE = pathlib.Path("src/python/commpool")
-_PACKAGED = ("*.py", "*.pyi", "py.typed")
+_PACKAGED = ("*.py", "*.pyi", "py.typed", "_rmm_resource.cc")
 _ROUTER_SOURCES = pathlib.Path("src/adapters/torch")
 # What the systems behind the tags have; of PEP 600 and the images that are named there.
 _SYSTEMS = {

@@ -6,36 +6,59 @@
     pool = commpool.Pool("shared")
     rmm.mr.set_current_device_resource(commpool.rmm.resource(pool))
 
-Through Python functions, with the GIL: it is what RMM's package offers. Programs in C++ have `commpool/mr.h`, which
-costs no Python.
+RMM's Python package takes functions in Python alone, with the GIL. Where there is a C++ compiler a resource in C++ is
+compiled once for the RMM that is installed, in seconds, which calls no Python. Programs in C++ have `commpool/mr.h`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import warnings
+from typing import Any, Literal, Optional
 
-from . import _adapters
+from . import _adapters, _rmm_build, errors
 from .handles import stream_handle
 from .pool import Pool
 
 _mr = _adapters.needed("rmm.mr")
 
+PathWord = Literal["auto", "c++", "python"]
 
-def resource(pool: Optional[Pool] = None, device: int = 0) -> Any:
+
+class CompiledResource(_mr.DeviceMemoryResource):  # type: ignore[misc,name-defined]
+    """A pool as RMM's resource, in C++."""
+
+
+def resource(pool: Optional[Pool] = None, device: int = 0, *, path: PathWord = "auto") -> Any:
     """An `rmm.mr.DeviceMemoryResource`, also for RMM's adaptors: statistics, limits, logs.
 
     Args:
       pool: whose memory buffers get. None is what the calling thread's scopes (`use_pool`) catch, else the default pool
         of `device`.
       device: then, the one that the resource is set for.
+      path: "c++" is compiled, "python" calls Python; "auto" is "c++" where that can be had, and else warns.
 
     RMM raises MemoryError where there is no memory. Buffers may outlive the pool.
+
+    Raises:
+      NotSupported: path="c++" where it cannot be compiled, with the reason.
     """
     _adapters.checked(pool)
+    if path not in ("auto", "c++", "python"):
+        raise errors.InvalidArgument(f"path {path!r} is none of auto, c++, python")
     number = pool.device if pool is not None else device
+    if path != "python":
+        try:
+            return _rmm_build.placed(CompiledResource, pool.handle if pool is not None else 0, number)
+        except _rmm_build.CannotBuild as reason:
+            if path == "c++":
+                raise errors.NotSupported(str(reason)) from reason
+            warnings.warn(f"commpool.rmm calls Python for each buffer: {reason}", RuntimeWarning, stacklevel=2)
+    return _python_resource(pool, number)
 
+
+def _python_resource(pool: Optional[Pool], device: int) -> Any:
     def allocate(nbytes: int, stream: Any) -> int:
-        return _adapters.allocate(pool, number, nbytes, stream_handle(stream)) if nbytes else 0
+        return _adapters.allocate(pool, device, nbytes, stream_handle(stream)) if nbytes else 0
 
     def free(pointer: int, nbytes: int, stream: Any) -> None:
         if pointer:

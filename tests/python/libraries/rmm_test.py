@@ -2,7 +2,10 @@
 
 import contextlib
 import io
+import os
+import sys
 import unittest
+from unittest import mock
 
 import emulated
 import libraries
@@ -10,8 +13,9 @@ import libraries
 import commpool
 
 
-@libraries.needed
-class RmmBuffers(unittest.TestCase):
+class Cases:
+    path = ""
+
     @classmethod
     def setUpClass(cls):
         libraries.add()
@@ -23,7 +27,7 @@ class RmmBuffers(unittest.TestCase):
 
     def setUp(self):
         self.pool = commpool.Pool("shared", limit="64MiB")
-        self.resource = self.adapter.resource(self.pool)
+        self.resource = self.adapter.resource(self.pool, path=self.path)
 
     def tearDown(self):
         self.assertEqual(emulated.reports(), (0, ""))
@@ -66,9 +70,9 @@ class RmmBuffers(unittest.TestCase):
 
     def test_follow_scopes_where_no_pool_is_named(self):
         with commpool.use_pool(self.pool):
-            start = self.adapter.resource().allocate(1000)
+            start = self.adapter.resource(path=self.path).allocate(1000)
         self.assertEqual(commpool.block_of(start).pool, self.pool.handle)
-        self.adapter.resource().deallocate(start, 1000)
+        self.adapter.resource(path=self.path).deallocate(start, 1000)
 
     def test_outlive_their_pool(self):
         start = self.resource.allocate(1000)
@@ -77,11 +81,6 @@ class RmmBuffers(unittest.TestCase):
             self.resource.allocate(1000)
         self.resource.deallocate(start, 1000)
         self.assertIsNone(commpool.block_of(start))
-
-    def said(self, call):
-        with contextlib.redirect_stderr(io.StringIO()) as text:
-            call()
-        return text.getvalue()
 
     def test_of_others_are_kept_and_that_is_said(self):
         other = commpool.Pool("other")
@@ -93,6 +92,68 @@ class RmmBuffers(unittest.TestCase):
         self.resource.deallocate(start, 1000)
         self.assertIn("freed before", self.said(lambda: self.resource.deallocate(start, 1000)))
         self.assertIn("another allocator's", self.said(lambda: self.resource.deallocate(0x1000, 1000)))
+
+
+@libraries.needed
+class InPython(Cases, unittest.TestCase):
+    path = "python"
+
+    def said(self, call):
+        with contextlib.redirect_stderr(io.StringIO()) as text:
+            call()
+        return text.getvalue()
+
+    def test_are_what_auto_takes_where_nothing_can_be_compiled(self):
+        with mock.patch.object(self.adapter._rmm_build, "placed", side_effect=self.adapter._rmm_build.CannotBuild("x")):
+            with self.assertWarnsRegex(RuntimeWarning, "calls Python for each buffer: x"):
+                self.assertIs(type(self.adapter.resource(self.pool)), self.rmm.mr.CallbackMemoryResource)
+            with self.assertRaisesRegex(commpool.NotSupported, "x"):
+                self.adapter.resource(self.pool, path="c++")
+
+
+@libraries.needed
+class InCxx(Cases, unittest.TestCase):
+    path = "c++"
+
+    def said(self, call):
+        read, write = os.pipe()
+        kept = os.dup(2)
+        os.dup2(write, 2)
+        try:
+            call()
+        finally:
+            os.dup2(kept, 2)
+        os.close(write)
+        with os.fdopen(read) as text:
+            return text.read()
+
+    def test_are_what_auto_takes(self):
+        self.assertIs(type(self.adapter.resource(self.pool)), self.adapter.CompiledResource)
+
+    def test_call_no_python(self):
+        called = []
+        for resource in (self.resource, self.adapter.resource(self.pool, path="python")):
+            calls = []
+            sys.setprofile(lambda frame, event, argument, calls=calls: calls.append(event) if event == "call" else None)
+            resource.deallocate(resource.allocate(1000), 1000)
+            sys.setprofile(None)
+            called.append(len(calls))
+        self.assertEqual(called[0], 0)
+        self.assertGreaterEqual(called[1], 2)
+
+    def test_survive_their_python_object_in_rmms_registry(self):
+        self.rmm.mr.set_per_device_resource(0, self.rmm.mr.StatisticsResourceAdaptor(self.resource))
+        self.resource = None
+        buffer = self.rmm.DeviceBuffer(size=1000, mr=self.rmm.mr.get_per_device_resource(0))
+        self.assertEqual(commpool.block_of(int(buffer.ptr)).pool, self.pool.handle)
+        del buffer
+        self.rmm.mr.set_per_device_resource(0, self.rmm.mr.CudaMemoryResource())
+
+    def test_are_refused_where_rmm_declares_its_class_otherwise(self):
+        build = self.adapter._rmm_build
+        with mock.patch.dict(build._DECLARED, {"librmm/memory_resource.pxd": "struct another"}):
+            with self.assertRaisesRegex(build.CannotBuild, "in another way than is known"):
+                build._check_member(self.rmm)
 
 
 class Handle:
