@@ -76,7 +76,7 @@ int main() try {
   options.name = "decoder";
   Pool pool = Pool::create(options).value();
   std::printf("%s\n", examples::DriverLine().c_str());
-  pool.reserve(MiB(32)).or_throw();  // in a capture nothing grows
+  pool.reserve(MiB(32)).or_throw();  // or it grows in the capture
   Buffer input = pool.allocate(kBytes, device.stream).value();
   Captured captured = Capture(pool, input, device.stream);
   for (int replay = 1; replay <= 3; ++replay) {

@@ -4,8 +4,8 @@
 //   { CaptureScope capture(pool, stream); PoolScope scope(pool); model.step(stream); }
 //   cuStreamEndCapture(stream, &graph);
 //
-// A program without exceptions begins it with CaptureScope::begin. Reserve before: nothing grows in a capture. See
-// commpool_capture_begin.
+// A program without exceptions begins it with CaptureScope::begin. Registered and symmetric pools serve what was
+// reserved before, others grow. See commpool_capture_begin.
 #ifndef COMMPOOL_CAPTURE_H_
 #define COMMPOOL_CAPTURE_H_
 

@@ -20,15 +20,15 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
   Request request{bytes, sizes->block_bytes, stream, reuse, sizes->space, part, ChoiceFor(sizes->space)};
   std::optional<Served> served = ledger_.Serve(request);
   if (!served) {
-    ledger_.Unify(stream);
+    ledger_.Unify(stream, part);
     served = ledger_.Serve(request);
   }
-  const bool nothing_grows = reuse == Reuse::kAnyStream || part != kCommonPart;
-  if (!served && sizes->space == Space::kSmall && (nothing_grows || small_blocks_ == SmallBlocks::kWhereTheyFit)) {
+  const bool spares_growth = reuse == Reuse::kAnyStream || part != kCommonPart;
+  if (!served && sizes->space == Space::kSmall && (spares_growth || small_blocks_ == SmallBlocks::kWhereTheyFit)) {
     request.space = Space::kLarge;
     served = ledger_.Serve(request);
   }
-  if (!served) return Outcome(Grow{sizes->segment_bytes, sizes->space});
+  if (!served) return Outcome(Grow{sizes->segment_bytes, sizes->space, part});
   return Outcome(std::move(*served));
 }
 
@@ -43,16 +43,16 @@ SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
   return ledger_.ServeAtOnce(request);
 }
 
-Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) {
+Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
   ledger_.Wake();
-  Fit fit{sizes->block_bytes, stream, reuse, sizes->space};
+  Fit fit{sizes->block_bytes, stream, reuse, sizes->space, part};
   if (ledger_.CanServe(fit)) return Grow{};
-  ledger_.Unify(stream);
+  ledger_.Unify(stream, part);
   if (ledger_.CanServe(fit)) return Grow{};
-  if (small_blocks_ == SmallBlocks::kWhereTheyFit) fit.space = Space::kLarge;
-  return ledger_.CanServe(fit) ? Grow{} : Grow{sizes->segment_bytes, sizes->space};
+  if (part != kCommonPart || small_blocks_ == SmallBlocks::kWhereTheyFit) fit.space = Space::kLarge;
+  return ledger_.CanServe(fit) ? Grow{} : Grow{sizes->segment_bytes, sizes->space, part};
 }
 
 Result<Freed> CachingEngine::Free(Address address) {
@@ -82,8 +82,8 @@ void CachingEngine::ForgetStream(StreamKey stream) { ledger_.ForgetStream(stream
 
 ReservedVector<Fence> CachingEngine::PendingFences() const { return ledger_.PendingFences(); }
 
-SegmentIndex CachingEngine::AddSegment(const SegmentRange& range, Space space) {
-  return ledger_.AddSegment(range, space);
+SegmentIndex CachingEngine::AddSegment(const SegmentRange& range, Space space, Part part) {
+  return ledger_.AddSegment(range, space, part);
 }
 
 SegmentRange CachingEngine::RemoveSegment(SegmentIndex segment) { return ledger_.RemoveSegment(segment); }

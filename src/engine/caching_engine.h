@@ -34,13 +34,13 @@ class CachingEngine : public Engine {
   // be united, fences to be asked or memory to be made first; then Allocate does it.
   SegmentRange AllocateAtOnce(uint64_t bytes, StreamKey stream);
 
-  // Whether small blocks may lie among large ones while the pool could still grow. Where nothing may grow, as in a
+  // Whether small blocks may lie among large ones while the pool could still grow. Where it should not grow, as in a
   // capture, they may in any case.
   enum class SmallBlocks { kApart, kWhereTheyFit };
   void SetSmallBlocks(SmallBlocks place) { small_blocks_ = place; }
 
   // The segment that Allocate would ask for; 0 bytes where free memory suffices.
-  Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse);
+  Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   Result<Freed> Free(Address address) override;
@@ -73,7 +73,7 @@ class CachingEngine : public Engine {
   // Whether there are any: one load.
   bool HasPendingFences() const override { return ledger_.HasPendingFences(); }
 
-  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge) override;
+  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, Part part = kCommonPart) override;
   // Whether a segment has neither live blocks nor streams that may still use one.
   bool IsIdle(SegmentIndex segment) const override;
   // REQUIRES: IsIdle(segment).

@@ -36,7 +36,7 @@ class Engine {
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
   virtual void ForgetStream(StreamKey stream) = 0;
 
-  virtual SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge) = 0;
+  virtual SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, Part part = kCommonPart) = 0;
   // Whether a segment has neither live blocks nor streams that may still use one.
   virtual bool IsIdle(SegmentIndex segment) const = 0;
   // REQUIRES: IsIdle(segment).

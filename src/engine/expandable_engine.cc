@@ -43,9 +43,9 @@ uint64_t ExpandableEngine::NeededWith(uint64_t requested) const {
   return std::max(asked.peak, asked.current + requested);
 }
 
-Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse) {
-  Result<Grow> growth = CachingEngine::GrowthFor(bytes, stream, reuse);
-  if (!growth.ok() || growth->bytes == 0 || options().wait_share == 0) return growth;
+Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
+  Result<Grow> growth = CachingEngine::GrowthFor(bytes, stream, reuse, part);
+  if (!growth.ok() || growth->bytes == 0 || options().wait_share == 0 || part != kCommonPart) return growth;
   const Result<RequestSizes> sizes = SizesOf(bytes, options());
   const uint64_t needed = NeededWith(bytes);
   if (ledger().sums().reserved_bytes.current + sizes->block_bytes <= needed + needed / options().wait_share)
@@ -55,7 +55,7 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
   return Grow{};
 }
 
-Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors) {
+Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part) {
   Result<RequestSizes> sizes = SizesOf(bytes, options());
   if (!sizes.ok()) return sizes.status();
   ledger().Wake();
@@ -63,6 +63,7 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
                            options().page_bytes};
   const Counters& counters = ledger().sums();
   request.page_bytes = PageBytes(*sizes);
+  request.part = part;
   Expansion plan = PlanExpansion(ledger().heap(), pages_, request);
   if (donors != Donors::kWhole || plan.made_bytes() == 0) return plan;
   const uint64_t needed = NeededWith(bytes);
@@ -96,14 +97,14 @@ void ExpandableEngine::Settle(const Expansion& expansion) {
     for (; page != expansion.made.end() && page->address < end; ++page) {
       pages_.emplace(page->address, page->bytes);
       ledger().AddPage();
-      ledger().Convert(*page, BlockState::kArriving, BlockState::kFree);
+      ledger().Convert(*page, BlockState::kArriving, BlockState::kFree, expansion.claimant);
     }
   };
   for (const PageMove& move : expansion.moves) {
     settle_made(move.to);
     COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page moves that there is not");
     pages_.emplace(move.to, move.bytes);
-    ledger().MovePage({move.from, move.bytes}, move.to);
+    ledger().MovePage({move.from, move.bytes}, move.to, expansion.claimant);
   }
   settle_made(std::numeric_limits<Address>::max());
 }

@@ -27,15 +27,15 @@ class ExpandableEngine final : public CachingEngine {
 
   // The segment that Allocate would ask for; 0 bytes where free memory suffices, or where memory that other streams
   // used does and the pool has more than enough: then kAnyStream serves, with waits on the device.
-  Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse);
+  Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
   // How to make room for a request that Allocate answered with Grow.
-  Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors);
+  Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part = kCommonPart);
 
   // Whether nothing that the plan counts on was served to somebody else since.
   bool CanClaim(const Expansion& expansion);
   void Claim(const Expansion& expansion);
-  // The pages are where the plan wants them: free memory, used by nobody.
+  // The pages are where the plan wants them: free memory of its claimant's.
   void Settle(const Expansion& expansion);
   // Nothing was changed: pages and addresses are as before Claim. Moves before `first_move` are lost ones.
   void Unclaim(const Expansion& expansion, size_t first_move = 0);

@@ -23,9 +23,10 @@ struct Window {
   uint64_t missing_bytes = 0;  // before they are rounded up to the granularity
 };
 
-bool IsUsable(const Block& block, StreamKey stream) {
-  return block.state == BlockState::kFree && block.part == kCommonPart &&
-         std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
+bool IsUsable(const Block& block, const ExpansionRequest& request) {
+  return block.state == BlockState::kFree && block.part == request.part &&
+         std::all_of(block.uses.begin(), block.uses.end(),
+                     [&](const Use& use) { return use.stream == request.stream; });
 }
 
 // The window that begins with this block; nothing where a block in use, or the territory's end, comes too early.
@@ -42,7 +43,7 @@ std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& req
       const uint64_t filled = std::min(RoundUp(wanted, request.granularity), block->bytes);
       window.holes.push_back({at, filled});
       window.missing_bytes += wanted;
-    } else if (!IsUsable(*block, request.stream)) {
+    } else if (!IsUsable(*block, request)) {
       return std::nullopt;
     }
     at = AddressOf(*block) + block->bytes;
@@ -61,7 +62,7 @@ std::optional<Window> BestWindow(const Heap& heap, const ExpansionRequest& reque
         if (largest_hole == nullptr || block->bytes > largest_hole->bytes) largest_hole = block;
         continue;
       }
-      if (!IsUsable(*block, request.stream)) continue;
+      if (!IsUsable(*block, request)) continue;
       std::optional<Window> window = WindowFrom(block, request);
       if (window && (!best || window->missing_bytes < best->missing_bytes)) best = std::move(window);
     }
@@ -183,6 +184,7 @@ uint64_t Expansion::made_bytes() const { return Sum(made); }
 
 Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request) {
   Expansion expansion;
+  expansion.claimant.part = request.part;
   const std::optional<Window> window = BestWindow(heap, request);
   if (!window) {
     expansion.needs_territory = true;

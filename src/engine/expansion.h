@@ -31,6 +31,7 @@ struct ExpansionRequest {
   Donors donors = Donors::kWhole;
   uint64_t granularity = 0;  // pages are multiples of it
   uint64_t page_bytes = 0;   // of new pages, at most
+  Part part = kCommonPart;   // whose free memory is filled up
 };
 
 struct PageMove {
@@ -44,6 +45,7 @@ struct Expansion {
   std::vector<SegmentRange> made;      // pages to make, with their addresses, ascending
   std::vector<SegmentRange> arriving;  // the addresses that moves and made fill, each one range without memory
   bool needs_territory = false;        // no address range is large enough: add one and plan again
+  Claimant claimant = {};              // who gets the pages that come
   uint64_t busy_bytes = 0;             // of free pages that could have moved if their streams' work were done
 
   uint64_t moved_bytes() const;

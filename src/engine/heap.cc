@@ -14,7 +14,7 @@ Heap::Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks)
   COMMPOOL_CHECK(IsPowerOfTwo(alignment), "the alignment of blocks is no power of two");
 }
 
-SegmentIndex Heap::AddSegment(const SegmentRange& range, Space space, BlockState state) {
+SegmentIndex Heap::AddSegment(const SegmentRange& range, Space space, BlockState state, Part part) {
   COMMPOOL_CHECK(range.address % alignment_ == 0 && range.bytes % alignment_ == 0,
                  "a segment's address or size is no multiple of the pool's alignment");
   auto owner = std::make_unique<HeapSegment>();
@@ -29,6 +29,7 @@ SegmentIndex Heap::AddSegment(const SegmentRange& range, Space space, BlockState
   block->segment = segment;
   block->bytes = range.bytes;
   block->state = state;
+  block->part = part;
   segment->first = block;
   segment->blocks.Insert(block->offset, block);
   starts_.Insert(range.address, block);
@@ -79,18 +80,21 @@ Block* Heap::Take(const Fit& fit) {
   COMMPOOL_CHECK(fit.bytes > 0 && fit.bytes % alignment_ == 0, "a block is asked for whose size was not rounded up");
   if (Block* const rested = TakeResting(fit)) return MakeLive(rested, fit.part);
   Wake();
-  Block* block = free_index_.Find(fit);
-  if (block == nullptr && fit.part != kCommonPart) {
-    Fit idle = fit;
-    idle.reuse = Reuse::kIdle;
-    idle.part = kCommonPart;
-    block = free_index_.Find(idle);
-  }
+  Block* block = FindFree(fit);
   if (block == nullptr) return nullptr;
   Leave(block);
   if (CutsRemainder(block->bytes, fit.bytes, alignment_)) Enter(Split(block, fit.bytes));
   block->placement = HistoryOf(*block).Note();
   return MakeLive(block, fit.part);
+}
+
+Block* Heap::FindFree(const Fit& fit) const {
+  Block* const block = free_index_.Find(fit);
+  if (block != nullptr || fit.part == kCommonPart) return block;
+  Fit idle = fit;
+  idle.reuse = Reuse::kIdle;
+  idle.part = kCommonPart;
+  return free_index_.Find(idle);
 }
 
 Block* Heap::MakeLive(Block* block, Part part) {
@@ -285,12 +289,12 @@ void Heap::UnifyIn(HeapSegment& segment, Usable usable) {
   }
 }
 
-void Heap::Unify(StreamKey stream) {
+void Heap::Unify(StreamKey stream, Part part) {
   Wake();
   for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     UnifyIn(*segment, [&](const Block& block) {
-      return block.state == BlockState::kFree && block.part == kCommonPart &&
+      return block.state == BlockState::kFree && block.part == part &&
              std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
     });
   }
@@ -340,7 +344,7 @@ void Heap::ReleasePart(Part part) {
   }
 }
 
-void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to) {
+void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant) {
   Block* block = Find(range.address);
   COMMPOOL_CHECK(block != nullptr && block->state == from && block->part == kCommonPart,
                  "memory changes its state that has another");
@@ -354,7 +358,9 @@ void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to) {
   }
   if (block->bytes > range.bytes) Enter(Split(block, range.bytes));
   block->state = to;
+  block->part = claimant.part;
   block->uses.clear();
+  if (claimant.stream) block->uses.push_back({*claimant.stream, kNoFence, kNobody});
   NoteMoreFree(block->segment->space);
   Settle(block);
 }

@@ -33,7 +33,8 @@ class Heap {
   Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks = 0);
 
   // The range becomes one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
-  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, BlockState state = BlockState::kFree);
+  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, BlockState state = BlockState::kFree,
+                          Part part = kCommonPart);
   // REQUIRES: IsWhollyFree(index).
   SegmentRange RemoveSegment(SegmentIndex index);
   bool IsWhollyFree(SegmentIndex index) const;
@@ -46,6 +47,8 @@ class Heap {
   // idle memory of the whole pool where its own does not suffice. A block that rests and has the very size goes first.
   // REQUIRES: bytes is a multiple of the alignment, not 0.
   Block* Take(const Fit& fit);
+  // The block that Take would cut, but for those that rest.
+  Block* FindFree(const Fit& fit) const;
   // A live block ends: free (and merged), or closed in another state. REQUIRES: `state` is not kLive.
   void Close(Block* block, BlockState state);
   // All that rests merges with its neighbours: before free memory is looked at as a whole.
@@ -61,8 +64,8 @@ class Heap {
     return EnterChanged(block);
   }
 
-  // Free neighbours that this stream may take at once, or nobody uses any more, become one: the stream's.
-  void Unify(StreamKey stream);
+  // Free neighbours of the part that this stream may take at once, or nobody uses any more, become one: the stream's.
+  void Unify(StreamKey stream, Part part);
 
   // All free neighbours of the common part become one, whoever uses them: for a request that waits for the uses.
   void UnifyAll(Space space);
@@ -73,8 +76,9 @@ class Heap {
   void ReleasePart(Part part);
 
   // Cuts [address, address + bytes) out of a block of the common part and gives it another state; what becomes free has
-  // no uses. Neighbours merge. REQUIRES: one block in `from` holds the range; neither state is live or closed.
-  void Convert(const SegmentRange& range, BlockState from, BlockState to);
+  // the claimant's use alone. Neighbours merge. REQUIRES: one block in `from` holds the range; neither state is live or
+  // closed.
+  void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
 
   // The block that holds the address, in whatever state; null outside the segments.
   Block* Find(Address address) const;

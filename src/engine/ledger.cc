@@ -177,8 +177,8 @@ void Ledger::ForgetStream(StreamKey stream) {
   }
 }
 
-SegmentIndex Ledger::AddSegment(const SegmentRange& range, Space space) {
-  const SegmentIndex index = heap_.AddSegment(range, space);
+SegmentIndex Ledger::AddSegment(const SegmentRange& range, Space space, Part part) {
+  const SegmentIndex index = heap_.AddSegment(range, space, BlockState::kFree, part);
   counters_.reserved_bytes.Add(range.bytes);
   CountSegment(1);
   return index;
@@ -196,18 +196,18 @@ SegmentIndex Ledger::AddTerritory(const SegmentRange& range, Space space) {
   return heap_.AddSegment(range, space, BlockState::kUnmapped);
 }
 
-void Ledger::Convert(const SegmentRange& range, BlockState from, BlockState to) {
+void Ledger::Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant) {
   const auto has_memory = [](BlockState state) {
     return state != BlockState::kUnmapped && state != BlockState::kArriving;
   };
-  heap_.Convert(range, from, to);
+  heap_.Convert(range, from, to, claimant);
   if (has_memory(to) && !has_memory(from)) counters_.reserved_bytes.Add(range.bytes);
   if (has_memory(from) && !has_memory(to)) counters_.reserved_bytes.Subtract(range.bytes);
 }
 
-void Ledger::MovePage(const SegmentRange& from, Address to) {
+void Ledger::MovePage(const SegmentRange& from, Address to, const Claimant& claimant) {
   heap_.Convert(from, BlockState::kLeaving, BlockState::kUnmapped);
-  heap_.Convert({to, from.bytes}, BlockState::kArriving, BlockState::kFree);
+  heap_.Convert({to, from.bytes}, BlockState::kArriving, BlockState::kFree, claimant);
 }
 
 void Ledger::CountSegment(int change) {

@@ -53,12 +53,12 @@ class Ledger {
   // The same on the stream's own memory, so that nothing is waited for. No bytes while fences are pending, which may
   // free better memory: they are asked first.
   SegmentRange ServeAtOnce(const Request& request);
-  // Whether Serve would find a block in the whole pool's free memory.
-  bool CanServe(const Fit& fit) const { return heap_.free_index().Find(fit) != nullptr; }
+  // Whether Serve would find a block. What rests is not looked at.
+  bool CanServe(const Fit& fit) const { return heap_.FindFree(fit) != nullptr; }
   // What rests merges with its neighbours.
   void Wake() { heap_.Wake(); }
-  // Free neighbours that the stream may take at once become one.
-  void Unify(StreamKey stream) { heap_.Unify(stream); }
+  // Free neighbours of the part that the stream may take at once become one.
+  void Unify(StreamKey stream, Part part) { heap_.Unify(stream, part); }
   // All free neighbours become one, whoever uses them.
   void UnifyAll(Space space) { heap_.UnifyAll(space); }
   Result<Closed> Close(Address address, Disposal disposal);
@@ -79,7 +79,7 @@ class Ledger {
   bool HasPendingFences() const { return !heap_.fences().empty(); }
   ReservedVector<Fence> PendingFences() const { return heap_.fences().Pending(); }
 
-  SegmentIndex AddSegment(const SegmentRange& range, Space space);
+  SegmentIndex AddSegment(const SegmentRange& range, Space space, Part part = kCommonPart);
   // REQUIRES: IsIdle(segment).
   SegmentRange RemoveSegment(SegmentIndex segment);
   // Whether the segment holds nothing but free memory that nobody uses any more.
@@ -92,9 +92,9 @@ class Ledger {
   SegmentIndex AddTerritory(const SegmentRange& range, Space space);
   // REQUIRES: no page lies in it.
   void RemoveTerritory(SegmentIndex index) { heap_.RemoveSegment(index); }
-  void Convert(const SegmentRange& range, BlockState from, BlockState to);
+  void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
   // A page that was claimed goes to claimed addresses: no memory comes or goes.
-  void MovePage(const SegmentRange& from, Address to);
+  void MovePage(const SegmentRange& from, Address to, const Claimant& claimant);
   uint64_t segment_count() const { return segment_count_; }
   void AddPage() { CountSegment(1); }
   void RemovePage() { CountSegment(-1); }

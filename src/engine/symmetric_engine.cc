@@ -90,7 +90,7 @@ void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
   }
 }
 
-SegmentIndex SymmetricEngine::AddSegment(const SegmentRange& range, Space) {
+SegmentIndex SymmetricEngine::AddSegment(const SegmentRange& range, Space, Part) {
   return ledger_.AddSegment(range, Space::kLarge);
 }
 

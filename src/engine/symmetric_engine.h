@@ -60,8 +60,8 @@ class SymmetricEngine final : public Engine {
   std::vector<Sequence> LocallyFreed() const;
   void ApplyFrees(const std::vector<Sequence>& sequences);
 
-  // Blocks of all sizes share segments: `space` plays no part.
-  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge) override;
+  // Blocks of all sizes and graphs share segments.
+  SegmentIndex AddSegment(const SegmentRange& range, Space = Space::kLarge, Part = kCommonPart) override;
   bool IsIdle(SegmentIndex segment) const override;
   SegmentRange RemoveSegment(SegmentIndex segment) override;
   // Segments of nothing but free memory, smallest index first: the same on every rank.

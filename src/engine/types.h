@@ -3,6 +3,7 @@
 #define COMMPOOL_SRC_ENGINE_TYPES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -54,6 +55,12 @@ struct SegmentRange {
   uint64_t bytes = 0;
 };
 
+// Whom new memory is for. What counts as used by a stream merges with nothing that other streams may still use.
+struct Claimant {
+  Part part = kCommonPart;
+  std::optional<StreamKey> stream = {};
+};
+
 // A stream that may still use a block. Without a fence the user must wait for all of the stream's work so far.
 struct StreamUse {
   StreamKey stream = 0;
@@ -74,6 +81,7 @@ struct Served {
 struct Grow {
   uint64_t bytes = 0;
   Space space = Space::kLarge;
+  Part part = kCommonPart;  // that asked, and gets what is added
 };
 
 using Outcome = std::variant<Served, Grow>;

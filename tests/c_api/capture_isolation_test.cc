@@ -88,6 +88,8 @@ const std::vector<NamedCall>& AllCalls() {
        [](Subject& s, CUstream) { return Done(s.pool.allocate(MiB(4), s.place.second())); }},
       {"allocate on the captured stream",
        [](Subject& s, CUstream captured) { return Done(s.pool.allocate(MiB(1), captured)); }},
+      {"allocate more than is free on the captured stream",
+       [](Subject& s, CUstream captured) { return Done(s.pool.allocate(MiB(64), captured)); }},
       {"allocate from the default pool",
        [](Subject& s, CUstream) { return Done(allocate(4096, s.place.stream(), s.place.device())); }},
       {"free", [](Subject& s, CUstream) { return s.block.free(); }},

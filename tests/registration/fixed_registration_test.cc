@@ -154,5 +154,17 @@ TEST_F(FixedRegistration, ALiveGraphPinsWhatIsRegistered) {
   EXPECT_EQ(registered(), 0u);
 }
 
+TEST_F(FixedRegistration, DoesNotGrowInACapture) {
+  ExpectOk({pool().Reserve(4 * kMiB)});
+  ExpectOk({pool().RegisterWith(communicator())});
+  AnnouncedCapture capture;
+  ExpectOk({capture.Begin(runtime(), pool().handle(), rank().stream)});
+  ExpectFailure(pool().Allocate(64 * kMiB, KeyOfStream(rank().stream)).status(), StatusCode::kOutOfMemory,
+                "is registered, does not grow there");
+  ExpectOk({capture.End()});
+  capture.DestroyGraph();
+  ExpectOk({pool().Deregister(communicator())});
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

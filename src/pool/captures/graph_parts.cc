@@ -2,27 +2,22 @@
 
 #include <utility>
 
-#include "src/base/bytes.h"
-
 namespace commpool::internal {
 
-Result<std::optional<CUdeviceptr>> GraphParts::Serve(uint64_t bytes, StreamKey stream) {
-  if (!IsReachable(stream)) return std::optional<CUdeviceptr>();
+Result<engine::Part> GraphParts::PartOf(StreamKey stream) const {
+  if (!IsReachable(stream)) return engine::kCommonPart;
   const ContextGuard current = basis_.MakeCurrent();
   Result<engine::Part> part = captures_.PartOf(StreamOfKey(stream));
-  if (!part.ok()) return basis_.Named(part.status());
-  if (*part == engine::kCommonPart) return std::optional<CUdeviceptr>();
+  return part.ok() ? part : basis_.Named(part.status());
+}
+
+Result<std::optional<CUdeviceptr>> GraphParts::Serve(uint64_t bytes, StreamKey stream, engine::Part part) {
   engine::Served served;
   {
     MutexLock lock(blocks_.mutex());
-    Result<engine::Outcome> outcome = engine_->Allocate(bytes, stream, engine::Reuse::kSameStream, *part);
+    Result<engine::Outcome> outcome = engine_->Allocate(bytes, stream, engine::Reuse::kSameStream, part);
     if (!outcome.ok()) return basis_.Named(outcome.status());
-    if (std::holds_alternative<engine::Grow>(*outcome)) {
-      return Status(StatusCode::kOutOfMemory,
-                    basis_.title + ": no idle memory for " + FormatBytes(bytes) +
-                        " in a capture, where nothing grows: " + FormatBytes(engine_->counters().free_bytes) +
-                        " are free, in use by streams or too small. Synchronise and reserve() before the capture");
-    }
+    if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
     served = std::move(std::get<engine::Served>(*outcome));
   }
   // No cache may keep a graph's block.

@@ -22,9 +22,10 @@ class GraphParts {
   GraphParts(const PoolBasis& basis, BlockStore& blocks, GraphCaptures& captures, engine::CachingEngine& engine)
       : basis_(basis), blocks_(blocks), captures_(captures), engine_(&engine) {}
 
-  // A request on a stream that is captured: from the graph's part or idle memory, nothing else. Nothing where the
-  // stream is not captured.
-  Result<std::optional<CUdeviceptr>> Serve(uint64_t bytes, StreamKey stream);
+  // The part of the graph that the stream's capture makes; the common part where the stream is not captured.
+  Result<engine::Part> PartOf(StreamKey stream) const;
+  // A request for that part: from its free memory or idle memory of the pool. Nothing where neither has room.
+  Result<std::optional<CUdeviceptr>> Serve(uint64_t bytes, StreamKey stream, engine::Part part);
 
   // Closes a live block, a graph's or the pool's own. A graph's stays in its part and owes no fences: nothing may be
   // recorded for a graph.

@@ -12,8 +12,7 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr int kMostRequests = 8;   // to the other allocators of the process, for one allocation
-constexpr int kMostInCapture = 4;  // growths for one allocation
+constexpr int kMostRequests = 8;  // to the other allocators of the process, for one allocation
 
 }  // namespace
 
@@ -21,9 +20,9 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   graphs_.Collect();
   std::optional<RelaxedCapture> relaxed;
   if (parts_.basis.device->captures().any()) {  // of this pool or another: the stream may be in it
-    Address captured = graphs_.Serve(bytes, stream);
-    if (!captured.ok()) return captured.status();
-    if (captured->has_value()) return **captured;
+    const Result<engine::Part> part = graphs_.PartOf(stream);
+    if (!part.ok()) return part.status();
+    if (*part != engine::kCommonPart) return AllocateInCapture(bytes, stream, *part);
     relaxed.emplace(parts_.basis.driver);  // what this thread asks the driver for is no part of anybody's capture
   }
   parts_.blocks.PollFences();
@@ -36,6 +35,32 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kUsual);
   if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
   return Search(bytes, stream, grown.status());
+}
+
+Result<CUdeviceptr> GrowingMode::AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part) {
+  for (;;) {  // another stream of the capture may take what one growth made
+    Address served = graphs_.Serve(bytes, stream, part);
+    if (!served.ok()) return served.status();
+    if (served->has_value()) return **served;
+    const Status grown = GrowInCapture(bytes, stream, part);
+    if (grown.ok()) continue;
+    if (grown.code() != StatusCode::kOutOfMemory) return grown;
+    return Status(StatusCode::kOutOfMemory,
+                  "no idle memory for " + FormatBytes(bytes) + " in a capture, and " + grown.message() + ": " +
+                      FormatBytes(parts_.blocks.counters().free_bytes) +
+                      " are free, in use by streams or too small. Synchronise and reserve() before the capture" +
+                      DescribeHolders(parts_.basis));
+  }
+}
+
+Status GrowingMode::GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part) {
+  if (!parts_.registrations.empty()) {
+    return Status(StatusCode::kOutOfMemory, parts_.basis.title + ", which is registered, does not grow there");
+  }
+  const Status possible = parts_.segments.CheckPossible(bytes);
+  if (!possible.ok()) return possible;
+  const RelaxedCapture relaxed(parts_.basis.driver);
+  return grower_->Grow(bytes, stream, Effort::kUsual, part);
 }
 
 GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream) {
@@ -68,9 +93,8 @@ GrowingMode::Address GrowingMode::ServeFromAnyStream(uint64_t bytes, StreamKey s
 }
 
 Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort) {
-  // Other threads may take what one growth made, so it can need more than one; each makes room for somebody. Not in a
-  // capture: new pages may merge with what a captured stream used, and then serve nobody before its end.
-  for (int growths = 0; growths < kMostInCapture || !parts_.basis.device->capturing(); ++growths) {
+  // Other threads may take what one growth made, so it can need more than one; each makes room for somebody.
+  for (;;) {
     Status status = grower_->Grow(bytes, stream, effort);
     if (!status.ok()) return status;
     Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
@@ -79,9 +103,6 @@ Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stre
     if (!served.ok()) return served.status();
     if (served->has_value()) return **served;
   }
-  return Status(StatusCode::kOutOfMemory,
-                parts_.basis.title + ": the memory beside what could be made for " + FormatBytes(bytes) +
-                    " was used by streams that are captured now: reserve() before the capture");
 }
 
 Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const Status& growth_failure) {

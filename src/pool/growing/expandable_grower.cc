@@ -28,16 +28,19 @@ std::unique_ptr<engine::ExpandableEngine> MakeExpandableEngine(const PoolConfigu
   return std::make_unique<engine::ExpandableEngine>(options);
 }
 
-Result<ExpandableGrower::OptionalPlan> ExpandableGrower::Plan(uint64_t bytes, StreamKey stream, engine::Donors donors) {
+Result<ExpandableGrower::OptionalPlan> ExpandableGrower::Plan(uint64_t bytes, StreamKey stream, engine::Donors donors,
+                                                              engine::Part part) {
   for (;;) {
     engine::Grow growth;
     {
       MutexLock lock(parts_.blocks.mutex());
-      Result<engine::Grow> needed = engine_->GrowthFor(bytes, stream, engine::Reuse::kSameStream);
+      Result<engine::Grow> needed = engine_->GrowthFor(bytes, stream, engine::Reuse::kSameStream, part);
       if (!needed.ok()) return parts_.basis.Named(needed.status());
       if (needed->bytes == 0) return OptionalPlan();  // another thread's growth made room
-      Result<engine::Expansion> plan = engine_->Plan(bytes, stream, donors);
+      Result<engine::Expansion> plan = engine_->Plan(bytes, stream, donors, part);
       if (!plan.ok()) return plan.status();
+      // What merges with memory that a captured stream used serves nobody before the capture's end.
+      if (part == engine::kCommonPart && parts_.basis.device->capturing()) plan->claimant.stream = stream;
       if (!plan->needs_territory) return OptionalPlan(std::move(*plan));
       growth = *needed;
     }
@@ -78,8 +81,9 @@ Result<ExpandableGrower::OptionalPlan> ExpandableGrower::PlanFor(uint64_t bytes,
 }
 
 Result<std::optional<ExpandableGrower::Claimed>> ExpandableGrower::PlanAndClaim(uint64_t bytes, StreamKey stream,
-                                                                                Effort effort) {
-  Result<OptionalPlan> plan = PlanFor(bytes, stream, effort);
+                                                                                Effort effort, engine::Part part) {
+  Result<OptionalPlan> plan =
+      part == engine::kCommonPart ? PlanFor(bytes, stream, effort) : Plan(bytes, stream, engine::Donors::kNone, part);
   if (!plan.ok()) return plan.status();
   if (!plan->has_value()) return std::optional<Claimed>();
   const uint64_t made = (*plan)->made_bytes();
@@ -92,10 +96,10 @@ Result<std::optional<ExpandableGrower::Claimed>> ExpandableGrower::PlanAndClaim(
   return std::optional<Claimed>(Claimed{std::move(**plan), std::move(*room)});
 }
 
-Status ExpandableGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort) {
+Status ExpandableGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
   MutexLock growth(parts_.segments.growth());
   for (;;) {
-    Result<std::optional<Claimed>> claimed = PlanAndClaim(bytes, stream, effort);
+    Result<std::optional<Claimed>> claimed = PlanAndClaim(bytes, stream, effort, part);
     if (claimed.status().code() == StatusCode::kFailedPrecondition && parts_.CheckOpen().ok()) continue;
     if (!claimed.ok()) return claimed.status();
     if (!claimed->has_value()) return Status();

@@ -27,7 +27,7 @@ class ExpandableGrower final : public Grower {
   ExpandableGrower(PoolParts& parts, StreamProgress& progress, engine::ExpandableEngine& engine)
       : parts_(parts), progress_(progress), engine_(&engine), territories_(parts, engine) {}
 
-  Status Grow(uint64_t bytes, StreamKey stream, Effort effort) override;
+  Status Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) override;
   bool MovesPages() const override { return true; }
   Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override;
 
@@ -39,13 +39,13 @@ class ExpandableGrower final : public Grower {
   using OptionalPlan = std::optional<engine::Expansion>;
 
   // The plan that fits into what may still be reserved, claimed in the engine; null where free memory suffices by now.
-  Result<std::optional<Claimed>> PlanAndClaim(uint64_t bytes, StreamKey stream, Effort effort)
+  Result<std::optional<Claimed>> PlanAndClaim(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part)
       COMMPOOL_REQUIRES(parts_.segments.growth());
   // The plan that costs least: new pages while the pool stays within its slack, else pages that move.
   Result<OptionalPlan> PlanFor(uint64_t bytes, StreamKey stream, Effort effort)
       COMMPOOL_REQUIRES(parts_.segments.growth());
-  Result<OptionalPlan> Plan(uint64_t bytes, StreamKey stream, engine::Donors donors)
-      COMMPOOL_REQUIRES(parts_.segments.growth());
+  Result<OptionalPlan> Plan(uint64_t bytes, StreamKey stream, engine::Donors donors,
+                            engine::Part part = engine::kCommonPart) COMMPOOL_REQUIRES(parts_.segments.growth());
   // Whether making so many bytes for the request would leave the pool within its slack.
   bool GrowsCheaply(uint64_t requested, uint64_t made) COMMPOOL_REQUIRES(parts_.segments.growth());
   Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(parts_.segments.growth());

@@ -32,7 +32,7 @@ class SegmentGrowth final : public Growth {
     return Status();
   }
 
-  void Adopt() override COMMPOOL_UNCHECKED { parts_.segments.Adopt(std::move(made_), grow_.space); }
+  void Adopt() override COMMPOOL_UNCHECKED { parts_.segments.Adopt(std::move(made_), grow_.space, grow_.part); }
 
  private:
   PoolParts& parts_;
@@ -52,17 +52,18 @@ std::unique_ptr<engine::CachingEngine> MakeFixedEngine(const PoolConfiguration& 
   return std::make_unique<engine::CachingEngine>(options);
 }
 
-Status FixedGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort) {
+Status FixedGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
   MutexLock growth(parts_.segments.growth());
   engine::Grow grow;
   {
     MutexLock lock(parts_.blocks.mutex());
-    Result<engine::Grow> needed = engine_->GrowthFor(bytes, stream, engine::Reuse::kSameStream);
+    Result<engine::Grow> needed = engine_->GrowthFor(bytes, stream, engine::Reuse::kSameStream, part);
     if (!needed.ok()) return parts_.basis.Named(needed.status());
     if (needed->bytes == 0) return Status();  // another thread's growth made room
     grow = *needed;
   }
-  Status status = effort == Effort::kReserve ? Status() : MakeWay(bytes, grow.bytes);
+  const bool makes_way = effort != Effort::kReserve && part == engine::kCommonPart;
+  Status status = makes_way ? MakeWay(bytes, grow.bytes) : Status();
   if (!status.ok()) return status;
   const auto asked = effort == Effort::kReserve ? std::nullopt : std::make_optional(stream);
   status = AddSegment(grow, asked);
@@ -71,7 +72,7 @@ Status FixedGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort) {
   // Where the usual size does not fit into what is left, the least that holds the request may.
   const uint64_t wanted = std::max(bytes, parts_.basis.configuration.segment_bytes);
   const std::optional<uint64_t> least = CheckedRoundUp(wanted, parts_.segments.granularity());
-  return least && *least < grow.bytes ? AddSegment({*least, grow.space}, asked) : status;
+  return least && *least < grow.bytes ? AddSegment({*least, grow.space, part}, asked) : status;
 }
 
 Status FixedGrower::AddSegment(const engine::Grow& grow, std::optional<StreamKey> stream) {

@@ -21,7 +21,7 @@ class FixedGrower final : public Grower {
   FixedGrower(PoolParts& parts, StreamProgress& progress, engine::CachingEngine& engine)
       : parts_(parts), progress_(progress), engine_(&engine) {}
 
-  Status Grow(uint64_t bytes, StreamKey stream, Effort effort) override;
+  Status Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) override;
   // Unpinned segments, the largest index first.
   Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override;
 

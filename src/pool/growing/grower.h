@@ -26,8 +26,9 @@ class Grower {
  public:
   virtual ~Grower() = default;
 
-  // Makes room for the request, unless another thread's growth has meanwhile. kOutOfMemory where there is none.
-  virtual Status Grow(uint64_t bytes, StreamKey stream, Effort effort) = 0;
+  // Makes room for the request, unless another thread's growth has meanwhile. kOutOfMemory where there is none. What
+  // is made for a graph's part is the graph's; nothing moves and nothing goes then.
+  virtual Status Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part = engine::kCommonPart) = 0;
   // Whether growth under pressure takes the pool's own free memory along: then it is not given back first.
   virtual bool MovesPages() const { return false; }
   // Gives free memory back to the driver until at most `keep_bytes` are reserved; returns the bytes given back.

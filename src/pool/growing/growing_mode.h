@@ -56,6 +56,9 @@ class GrowingMode final : public PoolMode {
   // Also memory that other streams used: a device-side wait.
   Address ServeFromAnyStream(uint64_t bytes, StreamKey stream);
   Result<CUdeviceptr> ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort);
+  // For a graph that is being captured: what is idle, then growth that waits for nothing, moves and gives back nothing.
+  Result<CUdeviceptr> AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
+  Status GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
   // Where neither free memory nor the driver has room: rule 7, in its order.
   Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);
   // The last part of it: memory that others give back.

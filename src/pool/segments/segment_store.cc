@@ -103,11 +103,11 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
   return made;
 }
 
-engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space) {
+engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space, engine::Part part) {
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   basis_.runtime.observers.Tell(&MemoryObserver::SegmentAdded, range, basis_.name());
   MutexLock lock(blocks_.mutex());
-  const engine::SegmentIndex index = blocks_.engine().AddSegment(range, space);
+  const engine::SegmentIndex index = blocks_.engine().AddSegment(range, space, part);
   Put(index, segment.Adopt());
   return index;
 }

@@ -65,8 +65,8 @@ class SegmentStore {
   // this returns.
   Result<NewSegment> Make(uint64_t bytes, Room room, std::optional<StreamKey> stream = {}) COMMPOOL_REQUIRES(growth_);
   // A segment's way into the books.
-  engine::SegmentIndex Adopt(NewSegment segment, engine::Space space = engine::Space::kLarge)
-      COMMPOOL_REQUIRES(growth_);
+  engine::SegmentIndex Adopt(NewSegment segment, engine::Space space = engine::Space::kLarge,
+                             engine::Part part = engine::kCommonPart) COMMPOOL_REQUIRES(growth_);
 
   // Giving back. Calls the driver.
   //

@@ -130,7 +130,8 @@ class use_pool(Scope):
 def capture(pool: Pool, stream: Stream) -> Iterator[Pool]:
     """Announces that a stream is being captured: the pool then serves it from a part that belongs to the graph.
 
-    It begins after the capture of the stream does. Reserve before: nothing grows in a capture.
+    It begins after the capture of the stream does. Registered and symmetric pools serve what was reserved before;
+    others grow.
     """
     announced = ctypes.c_uint64()
     check(library.commpool_capture_begin(pool.handle, stream_handle(stream), ctypes.byref(announced)))

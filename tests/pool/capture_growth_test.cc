@@ -1,0 +1,160 @@
+// Pools that nobody reserved grow inside a capture, in relaxed mode: what they make is the graph's, and nothing is
+// waited for, moved or given back.
+#include <thread>
+
+#include "tests/pool/announced_capture.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr uint64_t kPage = 2 * kMiB;
+
+class CaptureGrowth : public PoolTest {
+ protected:
+  static PoolConfiguration Of(Mode mode) {
+    PoolConfiguration configuration = Configured("grows");
+    configuration.mode = mode;
+    return configuration;
+  }
+  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes, const TestStream& stream) {
+    return runtime().AllocateFrom(pool, bytes, stream.get()).value();
+  }
+  void Free(CUdeviceptr address) {
+    const Status freed = runtime().Free(address);
+    EXPECT_TRUE(freed.ok()) << freed.message();
+  }
+  void BeginCapture(PoolHandle pool) {
+    const Status begun = capture_.Begin(runtime(), pool, stream_.get());
+    ASSERT_TRUE(begun.ok()) << begun.message();
+  }
+  // A graph's end is learnt from a thread of the driver's.
+  void AwaitGraphsEnd(PoolHandle pool) {
+    while (Get(pool).Trim(0).ok() && CountersOf(pool).reserved_bytes.current > 0) std::this_thread::yield();
+  }
+  void End(PoolHandle pool) {
+    AwaitGraphsEnd(pool);
+    Get(pool).CheckInvariants();
+    EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  }
+
+  const TestStream stream_;  // that is captured
+  const TestStream other_;
+  AnnouncedCapture capture_;
+};
+
+class CaptureGrowthOf : public CaptureGrowth, public ::testing::WithParamInterface<Mode> {};
+
+TEST_P(CaptureGrowthOf, ServesARequestOfAnySizeAndReplays) {
+  const PoolHandle pool = Create(Of(GetParam()));
+  BeginCapture(pool);
+  const CUdeviceptr large = Allocate(pool, 64 * kMiB, stream_);
+  const CUdeviceptr small = Allocate(pool, 4096, stream_);
+  Fill(stream_.get(), large, kMiB, 7);
+  Fill(stream_.get(), small, 4096, 9);
+  ASSERT_TRUE(capture_.End().ok());
+  ASSERT_NE(capture_.graph(), nullptr) << "growth broke the capture";
+  CUgraphExec replay = nullptr;
+  ASSERT_EQ(cuda().cuGraphInstantiate(&replay, capture_.graph(), 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuGraphLaunch(replay, stream_.get()), CUDA_SUCCESS);
+  uint64_t wrong[2] = {1, 1};
+  Compare(stream_.get(), large, kMiB, 7, &wrong[0]);
+  Compare(stream_.get(), small, 4096, 9, &wrong[1]);
+  EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
+  EXPECT_EQ(wrong[0] + wrong[1], 0u);
+  EXPECT_EQ(cuda().cuGraphExecDestroy(replay), CUDA_SUCCESS);
+  capture_.DestroyGraph();
+  Free(large);
+  Free(small);
+  End(pool);
+}
+
+TEST_P(CaptureGrowthOf, IsTheGraphsUntilItIsGone) {
+  const PoolHandle pool = Create(Of(GetParam()));
+  BeginCapture(pool);
+  const CUdeviceptr block = Allocate(pool, 64 * kMiB, stream_);
+  Free(block);
+  EXPECT_EQ(Allocate(pool, 64 * kMiB, stream_), block) << "what is freed in a capture is reused in it";
+  Free(block);
+  ASSERT_TRUE(capture_.End().ok());
+  const CUdeviceptr outside = Allocate(pool, 64 * kMiB, stream_);
+  EXPECT_NE(outside, block);
+  Free(outside);
+  EXPECT_GE(CountersOf(pool).reserved_bytes.current, 128 * kMiB);
+  capture_.DestroyGraph();
+  End(pool);
+}
+
+TEST_P(CaptureGrowthOf, NeitherWaitsNorMovesNorGivesBack) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts calls");
+  const PoolHandle pool = Create(Of(GetParam()));
+  for (const uint64_t bytes : {100 * kMiB, 120 * kMiB}) Free(Allocate(pool, bytes, other_));
+  ASSERT_TRUE(Get(pool).WaitForDevice().ok());
+  BeginCapture(pool);
+  const uint64_t unmapped = CallCount("cuMemUnmap");
+  const uint64_t waited = CallCount("cuCtxSynchronize") + CallCount("cuEventSynchronize") + CallCount("cuEventQuery");
+  const uint64_t before = CountersOf(pool).reserved_bytes.current;
+  const CUdeviceptr block = Allocate(pool, 256 * kMiB, stream_);
+  EXPECT_EQ(CallCount("cuMemUnmap"), unmapped);
+  EXPECT_EQ(CallCount("cuCtxSynchronize") + CallCount("cuEventSynchronize") + CallCount("cuEventQuery"), waited);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, before + 256 * kMiB);
+  EXPECT_EQ(Get(pool).Statistics().moved_bytes, 0u);
+  Free(block);
+  ASSERT_TRUE(capture_.End().ok());
+  capture_.DestroyGraph();
+  End(pool);
+}
+
+TEST_P(CaptureGrowthOf, StopsAtThePoolsLimitAndLeavesTheCaptureSound) {
+  PoolConfiguration configuration = Of(GetParam());
+  configuration.limit_bytes = 32 * kMiB;
+  const PoolHandle pool = Create(configuration);
+  BeginCapture(pool);
+  for (const uint64_t bytes : {64 * kMiB, uint64_t{1} << 60}) {
+    const Status refused = runtime().AllocateFrom(pool, bytes, stream_.get()).status();
+    EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+    EXPECT_NE(refused.message().find("reserve() before the capture"), std::string::npos) << refused.message();
+  }
+  const CUdeviceptr block = Allocate(pool, 16 * kMiB, stream_);
+  Free(block);
+  ASSERT_TRUE(capture_.End().ok());
+  capture_.DestroyGraph();
+  End(pool);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, CaptureGrowthOf, ::testing::Values(Mode::kFixed, Mode::kExpandable));
+
+// Pages of an expandable pool merge with free neighbours. Where a captured stream used those, nobody can be told to
+// wait for it: the pages that a growth makes may not become a part of them.
+TEST_F(CaptureGrowth, ServesOtherStreamsBesideMemoryThatTheCapturedOneUsed) {
+  constexpr int kPlaces = 6;
+  PoolConfiguration configuration = Of(Mode::kExpandable);
+  configuration.segment_bytes = kPage;
+  const PoolHandle pool = Create(configuration);
+  std::vector<CUdeviceptr> idle, holes, used, live;
+  for (int place = 0; place < kPlaces; ++place) {
+    idle.push_back(Allocate(pool, kPage, other_));
+    holes.push_back(Allocate(pool, kPage, other_));
+    used.push_back(Allocate(pool, kPage, stream_));
+    live.push_back(Allocate(pool, kPage, other_));
+  }
+  for (const CUdeviceptr page : holes) Free(page);
+  ASSERT_TRUE(Get(pool).Trim(0).ok());
+  for (const CUdeviceptr page : idle) Free(page);
+  ASSERT_TRUE(Get(pool).WaitForDevice().ok());
+  for (const CUdeviceptr page : used) Free(page);
+  const uint64_t before = CountersOf(pool).reserved_bytes.current;
+  EXPECT_EQ(before, 3 * kPlaces * kPage);
+
+  BeginCapture(pool);
+  const CUdeviceptr block = Allocate(pool, 2 * kPage, other_);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, before + kPage) << "one growth, of what was missing";
+  Free(block);
+  for (const CUdeviceptr page : live) Free(page);
+  ASSERT_TRUE(capture_.End().ok());
+  capture_.DestroyGraph();
+  End(pool);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
