@@ -45,6 +45,36 @@ class Captures(RoutedCase):
         self.check_replay(graph, made)
         self.assertEqual(other[0].item(), 1, "the graph has its memory for itself")
 
+    def test_grow_a_pool_that_nobody_reserved(self):
+        for mode in ("fixed", "expandable"):
+            with self.subTest(mode=mode):
+                pool = self.pool(mode=mode)
+                graph, made = fill_graph(pool, (MIB, 64 * MIB, 512))
+                for of_graph in made:
+                    self.assert_in(pool, of_graph)
+                with commpool.use_pool(pool):
+                    self.assertNotIn(tensor(64 * MIB).data_ptr(), [of_graph.data_ptr() for of_graph in made])
+                self.check_replay(graph, made)
+                del graph, made
+
+    def test_of_callables_and_of_compiled_functions_grow_it_too(self):
+        pool, x = self.pool(), torch.ones(1024, device="cuda", requires_grad=True)
+        with commpool.use_pool(pool):
+            graphed = torch.cuda.make_graphed_callables(torch.nn.Identity(), (x,))
+            self.assertEqual(graphed(x).sum().item(), 1024)
+            compiled = torch.compile(lambda: torch.ones(1024, device="cuda") * 2.0, backend="cudagraphs")
+            for _ in range(4):  # eagerly, captured, replayed
+                torch.compiler.cudagraph_mark_step_begin()
+                self.assertEqual(compiled()[7].item(), 2.0)
+        self.assertGreater(pool.stats().allocated_blocks.total, 0)
+
+    def test_say_where_a_pool_may_not_grow(self):
+        pool = self.pool(limit="8MiB")
+        with self.assertRaisesRegex(torch.OutOfMemoryError, "in a capture.*limit of 8 MiB"):
+            fill_graph(pool, (64 * MIB,))
+        graph, made = fill_graph(pool)
+        self.check_replay(graph, made)
+
     def test_have_what_they_freed_for_themselves(self):
         pool = self.pool()
         pool.reserve("8MiB")
