@@ -4,6 +4,7 @@ import pathlib
 import subprocess
 import tempfile
 import unittest
+import zipfile
 
 import torch_router
 
@@ -38,8 +39,23 @@ class Torch(unittest.TestCase):
 
     def test_gives_a_binary_what_its_libraries_and_cudas_runtime_have(self):
         source = "int of_c10(void);\nint cudaGetDevice(void);\nint both(void) { return of_c10() + cudaGetDevice(); }\n"
-        binary = self.library("router.so", source, "-lc10_cuda")
+        binary = self.library("router.so", source)
         self.assertEqual(torch_router.does_not_load(binary, self.folder), "")
+        self.assertEqual(torch_router.asks_for_torchs(binary), [])
+
+    def test_refuses_a_binary_that_asks_for_torchs_libraries(self):
+        binary = self.library("router.so", "int of_c10(void);\nint it(void) { return of_c10(); }\n", "-lc10_cuda")
+        self.assertEqual(torch_router.asks_for_torchs(binary), ["router.so needs libc10_cuda.so"])
+
+    def test_takes_of_a_wheel_what_it_needs(self):
+        wheel = self.folder / "torch-2.11.0-cp311.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            for name in ("version.py", "include/c10/core/Allocator.h", "lib/libc10.so", "lib/libtorch_cuda.so"):
+                archive.writestr(f"torch/{name}", "__version__ = '2.11.0'\n")
+        unpacked = torch_router.unpack(wheel, self.folder / "unpacked")
+        self.assertEqual(torch_router.version(unpacked), "2.11")
+        self.assertTrue((unpacked / "torch/include/c10/core/Allocator.h").exists())
+        self.assertEqual([file.name for file in (unpacked / "torch/lib").iterdir()], ["libc10.so"])
 
     def test_refuses_a_binary_that_asks_for_what_nobody_has(self):
         binary = self.library("router.so", "int of_another(void);\nint it(void) { return of_another(); }\n")

@@ -33,8 +33,8 @@ print(importlib.resources.files(point.value))
 
 
 @functools.lru_cache(maxsize=None)
-def made(folder="wheel"):
-    file, found = wheel.make(installed.built(output=installed.WORK / folder, module=_MODULES, router=[]))
+def made(folder="wheel", router=()):
+    file, found = wheel.make(installed.built(output=installed.WORK / folder, module=_MODULES, router=list(router)))
     assert found == [] or all("bytes, over" in line for line in found), found  # no optimised build is judged here
     return file
 
@@ -107,10 +107,14 @@ class Contents(unittest.TestCase):
         program = shutil.which("auditwheel", path=f"{torch}/bin:{os.environ['PATH']}")
         if not program:
             self.skipTest("there is no auditwheel: COMMPOOL_TORCH names no environment that has it")
-        result = installed.run(program, "show", made())
-        self.assertEqual(result.returncode, 0, result.stderr)
-        tag = re.search(r"manylinux_2_\d+_\w+", made().name).group(0)
-        self.assertIn(f"consistent with the following platform tag: \"{tag}\"", " ".join(result.stdout.split()))
+        router = installed.WORK / "router.so"  # as the real one it leaves torch's names to who loads it
+        subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(router)], check=True, text=True,
+                       input="int of_c10(void);\nint it(void) { return of_c10(); }\n")
+        for file in (made(), made("with a router", (f"2.15={router}",))):
+            result = installed.run(program, "show", file)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            tag = re.search(r"manylinux_2_\d+_\w+", file.name).group(0)
+            self.assertIn(f"consistent with the following platform tag: \"{tag}\"", " ".join(result.stdout.split()))
 
     def read(self, name):
         version = made().name.split("-")[1]

@@ -2,10 +2,11 @@
 """Compiles commpool.torch's binary for a version of torch, to load wherever that torch does; tools/wheel calls it.
 
 usage: torch_router.py --source REPOSITORY --torch DIR --older DIR --cuda DIR --output DIR [--check]
-  --torch   an unpacked wheel of torch: the folder that holds torch/include, torch/lib and torch/version.py
+  --torch   a wheel of torch, or an unpacked one: the folder that holds torch/include, torch/lib and torch/version.py
   --older   the stand-ins for system libraries: see tools/bazel/portable
   --cuda    CUDA's headers
-  --check   fails where the binary asks for what torch's own libraries do not, or does not load with them
+  --check   fails where the binary asks for what torch's own libraries do not, or does not load with them; CUDA's
+            runtime is looked for beside torch and in LD_LIBRARY_PATH
 Prints VERSION=FILE.
 """
 
@@ -13,15 +14,27 @@ import argparse
 import os
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
+import tempfile
+import zipfile
 
 import portability
 
 _SOURCE = "src/adapters/torch/router_all.cc"
 _NEWER = "tools/bazel/portable/newer_functions.c"
-_COMPILE = ["-O2", "-fPIC", "-fvisibility=hidden", "-fno-omit-frame-pointer"]
-_TORCHS_OWN = ("libc10.so", "libc10_cuda.so")
+_FLAGS = "src/python/commpool/torch/_flags.py"
+_TORCHS_OWN = ("libc10_cuda.so", "libc10.so")
+# Of a wheel, what is compiled and checked against.
+_WANTED = re.compile(r"torch/(?:version\.py|include/.*|lib/libc10(?:_cuda)?\.so)$")
+
+
+def unpack(wheel, folder):
+    """What is wanted of a wheel of torch; returns where it lies."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if _WANTED.match(name)])
+    return folder
 
 
 def version(torch):
@@ -44,12 +57,14 @@ def build(options):
     """Compiles; returns the binary."""
     output = options.output / f"libcommpool_torch_{version(options.torch)}.so"
     source, torch = options.source, options.torch / "torch"
+    flags = runpy.run_path(str(source / _FLAGS))
     newer = output.with_suffix(".newer.o")
-    subprocess.run(["gcc", *_COMPILE, "-c", str(source / _NEWER), "-o", str(newer)], check=True)
+    subprocess.run(["gcc", *flags["COMPILE"], "-c", str(source / _NEWER), "-o", str(newer)], check=True)
     headers = [torch / "include", torch / "include/torch/csrc/api/include", options.cuda]
-    command = ["g++", "-std=c++20", *_COMPILE, "-fvisibility-inlines-hidden", "-shared", f"-I{source}",
-               f"-I{source / 'include'}", *(f"-isystem{folder}" for folder in headers), str(source / _SOURCE),
-               str(newer), "-o", str(output), f"-L{torch / 'lib'}", "-lc10_cuda", "-lc10", *_link(options.older)]
+    # Headers name their files in messages: wherever torch lies, the bytes are the same.
+    command = ["g++", *flags["CXX"], f"-ffile-prefix-map={options.torch}/=", f"-I{source}", f"-I{source / 'include'}",
+               *(f"-isystem{folder}" for folder in headers), str(source / _SOURCE), str(newer), "-o", str(output),
+               *flags["LINK"], *_link(options.older)]
     subprocess.run(command, check=True)
     subprocess.run(["strip", "--strip-unneeded", str(output)], check=True)
     newer.unlink()
@@ -70,10 +85,17 @@ def newer_than_torchs(binary, torch):
     return portability.too_new(binary, {**portability.OLDEST, **own})
 
 
+def asks_for_torchs(binary):
+    """A line for each library of torch's that the loader would look for: no system that a tag names has it."""
+    return [f"{binary.name} needs {name}" for name in portability.needed(binary) if name in _TORCHS_OWN]
+
+
 def does_not_load(binary, torch):
     """What the loader says of the binary where every symbol of it has to be there; empty where it loads."""
-    # CUDA's runtime is everybody's in a process with torch; 2 is RTLD_NOW.
-    program = f"import ctypes, sys; ctypes.CDLL({_cuda_runtime(torch)!r}, 256 | 2); ctypes.CDLL(sys.argv[1], mode=2)"
+    # CUDA's runtime is everybody's in a process with torch, and the package makes torch's own known; 2 is RTLD_NOW.
+    known = [_cuda_runtime(torch), *(name for name in _TORCHS_OWN if (torch / "torch/lib" / name).exists())]
+    program = f"import ctypes, os, sys\nfor name in {known}: ctypes.CDLL(name, os.RTLD_GLOBAL | os.RTLD_NOW)\n" \
+              "ctypes.CDLL(sys.argv[1], os.RTLD_NOW)"
     folders = [torch / "torch/lib", *sorted((torch / "nvidia").glob("*/lib"))]
     path = ":".join([*map(str, folders), os.environ.get("LD_LIBRARY_PATH", "")])
     result = subprocess.run([sys.executable, "-c", program, str(binary)], capture_output=True, text=True, check=False,
@@ -91,14 +113,17 @@ def main():
         parser.add_argument(option, type=pathlib.Path, required=True)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    binary = build(options)
-    if options.check:
-        refused = does_not_load(binary, options.torch)
-        found = newer_than_torchs(binary, options.torch) + portability.misplaced(binary)
-        found += [refused] if refused else []
-        if found:
-            sys.exit(f"the binary for torch {version(options.torch)}:\n" + "\n".join(found))
-    print(f"{version(options.torch)}={binary}")
+    with tempfile.TemporaryDirectory() as work:
+        if options.torch.is_file():
+            options.torch = unpack(options.torch, pathlib.Path(work))
+        binary = build(options)
+        if options.check:
+            refused = does_not_load(binary, options.torch)
+            found = newer_than_torchs(binary, options.torch) + portability.misplaced(binary) + asks_for_torchs(binary)
+            found += [refused] if refused else []
+            if found:
+                sys.exit(f"the binary for torch {version(options.torch)}:\n" + "\n".join(found))
+        print(f"{version(options.torch)}={binary}")
 
 
 if __name__ == "__main__":

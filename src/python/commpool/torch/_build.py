@@ -18,6 +18,8 @@ from typing import Iterator, Optional
 
 import torch
 
+from . import _flags
+
 _SEVERAL = "src/adapters/torch/router_all.cc"
 _HEADER = "include/commpool/commpool.h"
 _CUDA_HEADERS = ("cuda_runtime_api.h", "crt/host_config.h")
@@ -56,7 +58,7 @@ def _files(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _digest(root: pathlib.Path) -> str:
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(" ".join((*_flags.CXX, *_flags.LINK)).encode())
     for path in _files(root):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -111,10 +113,9 @@ def command(root: pathlib.Path, output: pathlib.Path) -> list[str]:
     folder = pathlib.Path(torch.__file__).resolve().parent
     cuda = _cuda_headers()
     return [
-        _compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fvisibility-inlines-hidden",
-        f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi()}", f"-I{root}", f"-I{root / 'include'}", "-isystem",
-        str(folder / "include"), "-isystem", str(folder / "include/torch/csrc/api/include"), "-isystem", str(cuda),
-        str(root / _SEVERAL), "-o", str(output), f"-L{folder / 'lib'}", "-lc10_cuda", "-lc10"
+        _compiler(), *_flags.CXX, f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi()}", f"-I{root}", f"-I{root / 'include'}",
+        "-isystem", str(folder / "include"), "-isystem", str(folder / "include/torch/csrc/api/include"), "-isystem",
+        str(cuda), str(root / _SEVERAL), "-o", str(output), *_flags.LINK
     ]
 
 
@@ -149,8 +150,9 @@ def _try_out(router: pathlib.Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotBuild(f"{made} could not be tried: {error}") from error
     if run.returncode < 0:
-        raise CannotBuild(f"{made} ended a process by {signal.Signals(-run.returncode).name} where it had to throw: "
-                          "CXX may name another compiler")
+        said = run.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["without a word"]
+        raise CannotBuild(f"{made} ended a process by {signal.Signals(-run.returncode).name} where it had to throw "
+                          f"({said[0][:200]}): CXX may name another compiler")
 
 
 def build() -> pathlib.Path:

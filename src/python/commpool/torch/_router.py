@@ -12,10 +12,11 @@ import torch
 from commpool import errors
 from commpool._library import library
 
-from . import _build
+from . import _build, _flags
 
 _VARIABLE = "COMMPOOL_TORCH_ROUTER"
 _OLDEST = (2, 9)
+_TORCHS_FOLDER = pathlib.Path(torch.__file__).resolve().parent / "lib"
 
 
 class Plan(ctypes.Structure):
@@ -59,7 +60,10 @@ class Router:
         """
         needed = f"torch {version_of_torch()} is installed"
         try:
-            # With RTLD_LOCAL: nothing else is to bind its names.
+            # It asks for no library of torch's (_flags.py): those that torch has loaded are found by their names from
+            # now on. Itself with RTLD_LOCAL: nothing else is to bind its names.
+            for name in _flags.TORCHS:
+                ctypes.CDLL(str(_TORCHS_FOLDER / name), mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL | os.RTLD_NOW)
             self._binary = ctypes.PyDLL(str(path))
             built_for = self._bind("built_for")
         except (OSError, AttributeError) as error:
