@@ -1,9 +1,16 @@
 """Facts about commpool.torch on a GPU: what the emulator cannot show, and every test of tests/python/torch besides.
 
-usage: hardware_check.py [unittest's arguments]
+usage: hardware_check.py [PART_OF_A_NAME...] [--seconds N] [--all-seconds N]
+  --seconds      how long one test may take (default 90): then its process is ended, and another goes on
+  --all-seconds  how long all of them may take (default 420): what is left then is named, and counts as failed
+
+The last line says how many passed, and which did not.
 """
 
+import argparse
+import os
 import sys
+import time
 import unittest
 
 import torch
@@ -11,6 +18,7 @@ import torch.nn as nn
 import torch.nn.functional as functional
 from torch.utils.checkpoint import checkpoint
 
+import supervised
 from routed import MIB, RoutedCase, commpool, pool_of
 
 WIDTH, LAYERS = 512, 6
@@ -198,16 +206,65 @@ class TrainingEverything(RoutedCase):
         torch.testing.assert_close(torch.tensor(whole), torch.tensor(native), rtol=1e-3, atol=1e-5)
 
 
-def load_tests(loader, tests, _pattern):
-    """Ours, and those that run on the emulator as well."""
-    for name in ("router_test", "autograd_test", "capture_test", "mem_pool_test", "snapshot_test",
-                 "whole_allocator_test", "bad_input_test", "seeds_test"):
-        tests.addTests(loader.loadTestsFromName(name))
-    return tests
+_MODULES = ("router_test", "autograd_test", "capture_test", "mem_pool_test", "snapshot_test", "whole_allocator_test",
+            "bad_input_test", "seeds_test")
+
+
+def all_tests():
+    """{name: test}: ours, and those that run on the emulator as well."""
+    loader, found = unittest.defaultTestLoader, {}
+    suites = [loader.loadTestsFromModule(sys.modules[__name__]), *(loader.loadTestsFromName(name) for name in _MODULES)]
+    while suites:
+        suite = suites.pop(0)
+        if isinstance(suite, unittest.TestCase):
+            found[suite.id().replace("__main__.", "")] = suite
+        else:
+            suites[:0] = list(suite)
+    return found
+
+
+def supervise(options):
+    """Runs them one by one; returns the names of those that did not pass, with the reason."""
+    command = [sys.executable, os.path.abspath(__file__), "--serve", *options.parts]
+    begin, counts, wrong = time.monotonic(), {}, []
+    supervisor = supervised.Supervisor(command, None, options.seconds)
+    if supervisor.names is None:
+        return ["no process with torch and the router begins"]
+    for name in supervisor.names:
+        late = time.monotonic() - begin > options.all_seconds
+        outcome, why = [supervised.NOT_RUN, "no time is left"] if late else supervisor.run(name)
+        counts[outcome] = counts.get(outcome, 0) + 1
+        print(f"{outcome:<7} {name}" + (f": {why}" if why else ""), flush=True)
+        if outcome not in (supervised.PASS, supervised.SKIP):
+            wrong.append(f"{name} ({outcome})")
+    supervisor.end()
+    said = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    print(f"facts in {time.monotonic() - begin:.0f} s: {said}")
+    return wrong
+
+
+def serve(parts):
+    print(f"torch {torch.__version__}, {torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}", file=sys.stderr)
+    commpool.install()  # raises where there is no router: the tests would all be skipped
+    commpool.uninstall()
+    tests = all_tests()
+    supervised.serve([name for name in tests if not parts or any(part in name for part in parts)], tests.get)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="*")
+    parser.add_argument("--seconds", type=int, default=90)
+    parser.add_argument("--all-seconds", type=int, default=420)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.parts)
+        return 0
+    wrong = supervise(options)
+    print(f"facts that do not hold: {', '.join(wrong) or 'none'}", flush=True)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    print(f"torch {torch.__version__}, {torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}", flush=True)
-    commpool.install()  # raises where there is no router: the tests would all be skipped
-    commpool.uninstall()
-    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[1:]])
+    sys.exit(main())
