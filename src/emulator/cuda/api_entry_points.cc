@@ -1,4 +1,4 @@
-// cuGetProcAddress.
+// cuGetProcAddress and cuGetExportTable.
 #include <cstring>
 
 #include "src/emulator/cuda/api.h"
@@ -43,5 +43,13 @@ CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint
                                                                : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     }
     return CUDA_SUCCESS;  // no function is an answer too
+  });
+}
+
+// Tables that NVIDIA's own libraries know by number, such as the profiler's: there are none, as of a number unknown.
+CUresult cuGetExportTable(const void** table, const CUuuid*) {
+  return Call("cuGetExportTable", Needs::kNothing, [&](Machine&, auto&) {
+    if (table != nullptr) *table = nullptr;
+    return CUDA_ERROR_INVALID_VALUE;
   });
 }

@@ -112,3 +112,8 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t, cudaGraph_t, const cudaG
                                           size_t, cudaStreamCaptureMode) {
   return Refuse("cudaStreamBeginCaptureToGraph", kCapturedOnly);
 }
+
+// PyTorch 2.11 imports it, later ones do not.
+cudaError_t cudaGraphDebugDotPrint(cudaGraph_t, const char*, unsigned int) {
+  return Refuse("cudaGraphDebugDotPrint", "graphs are not drawn");
+}

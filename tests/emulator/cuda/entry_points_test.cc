@@ -57,6 +57,14 @@ TEST_F(EntryPoints, RefuseNullArguments) {
   EXPECT_EQ(ask("cuMemAlloc", &function, 13000, 0, nullptr), CUDA_SUCCESS) << "who does not ask why gets no answer";
 }
 
+TEST_F(EntryPoints, OfTablesThereAreNone) {
+  const auto ask = ExtensionFunction<CUresult(const void**, const CUuuid*)>("cuGetExportTable");
+  const CUuuid any = {};
+  const void* table = &any;
+  EXPECT_EQ(ask(&table, &any), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(table, nullptr);
+}
+
 TEST_F(EntryPoints, OfWhatIsNotEmulatedAreNotFound) {
   for (const char* name : {"cuGraphUpload", "cuLogsRegisterCallback", "cuMemHostRegister"}) {
     const Answer answer = Ask(name, 13000);
