@@ -2,10 +2,7 @@
 // of 3.9: one binary for every CPython since. The package does the same by ctypes where this module is not there.
 //
 // It is linked with libcommpool.so.0, which `_library` has loaded by the time: the names are of that one.
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x03090000
-#include <Python.h>
-#include <structmember.h>
+#include "src/python/commpool/_fast.h"
 
 #include "commpool/commpool.h"
 
@@ -17,26 +14,13 @@ typedef struct {
   commpool_scope scope;  // 0 where it is not open
 } Scope;
 
-// What one of the package's functions returns; null with an exception set.
-static PyObject* CallPackage(const char* module_name, const char* function_name, PyObject* arguments, PyObject* words) {
-  PyObject* module = PyImport_ImportModule(module_name);
-  if (module == NULL) return NULL;
-  PyObject* function = PyObject_GetAttrString(module, function_name);
-  Py_DECREF(module);
-  if (function == NULL) return NULL;
-  PyObject* result = PyObject_Call(function, arguments, words);
-  Py_DECREF(function);
-  return result;
-}
-
 // Raises the exception of a status of this thread's last call; always returns null.
 static PyObject* Raise(commpool_status status) {
-  PyObject* arguments = Py_BuildValue("(i)", (int)status);
-  if (arguments == NULL) return NULL;
-  PyObject* none = CallPackage("commpool._library", "check", arguments, NULL);
-  Py_DECREF(arguments);
-  Py_XDECREF(none);
-  return NULL;
+  PyObject* number = PyLong_FromLong((long)status);
+  if (number == NULL) return NULL;
+  PyObject* none = RaiseBy("commpool._library", "check", number);
+  Py_DECREF(number);
+  return none;
 }
 
 static int ReadAddress(PyObject* number, uint64_t* address) {
@@ -57,13 +41,9 @@ static int ReadAttribute(PyObject* object, const char* name, uint64_t* number) {
 static int SetOptions(Scope* self, PyObject* arguments, PyObject* words) {
   PyObject* options = CallPackage("commpool.scopes", "configure", arguments, words);
   if (options == NULL) return -1;
-  PyObject* own = self->options;
-  self->options = options;
-  Py_XDECREF(own);
-  PyObject* address_arguments = Py_BuildValue("(O)", options);
-  if (address_arguments == NULL) return -1;
-  PyObject* address = CallPackage("ctypes", "addressof", address_arguments, NULL);
-  Py_DECREF(address_arguments);
+  Replace(&self->options, options);
+  Py_DECREF(options);
+  PyObject* address = CallPackageWith("ctypes", "addressof", options);
   uint64_t number = 0;
   if (address == NULL || ReadAddress(address, &number) != 0) {
     Py_XDECREF(address);
@@ -85,24 +65,14 @@ static int ScopeInit(PyObject* object, PyObject* arguments, PyObject* words) {
   if (!known) PyErr_Clear();  // what is no pool is refused there
   const int plain = known && (words == NULL || PyDict_Size(words) == 0);
   if (!plain && SetOptions(self, arguments, words) != 0) return -1;
-  PyObject* own = self->pool;
-  Py_INCREF(pool);
-  self->pool = pool;
-  Py_XDECREF(own);
+  Replace(&self->pool, pool);
   return 0;
 }
 
 static PyObject* ScopeEnter(PyObject* object, PyObject* ignored) {
   (void)ignored;
   Scope* self = (Scope*)object;
-  if (self->pool == NULL || self->scope != 0) {
-    PyObject* arguments = Py_BuildValue("(O)", object);
-    if (arguments == NULL) return NULL;
-    PyObject* none = CallPackage("commpool.scopes", "refuse", arguments, NULL);
-    Py_DECREF(arguments);
-    Py_XDECREF(none);
-    return NULL;
-  }
+  if (self->pool == NULL || self->scope != 0) return RaiseBy("commpool.scopes", "refuse", object);
   const commpool_status status = commpool_scope_begin(self->handle, self->c_options, &self->scope);
   if (status != COMMPOOL_OK) return Raise(status);
   Py_INCREF(self->pool);
@@ -123,12 +93,10 @@ static PyObject* ScopeAgain(PyObject* object, PyObject* ignored) {
   const Scope* self = (const Scope*)object;
   Scope* other = (Scope*)PyType_GenericAlloc(Py_TYPE(object), 0);
   if (other == NULL) return NULL;
-  other->pool = self->pool;
-  other->options = self->options;
+  Replace(&other->pool, self->pool);
+  Replace(&other->options, self->options);
   other->c_options = self->c_options;
   other->handle = self->handle;
-  Py_XINCREF(other->pool);
-  Py_XINCREF(other->options);
   return (PyObject*)other;
 }
 
@@ -137,40 +105,15 @@ static void ScopeDeallocate(PyObject* object) {
   if (self->scope != 0) commpool_scope_end(self->scope);
   Py_XDECREF(self->pool);
   Py_XDECREF(self->options);
-  PyTypeObject* type = Py_TYPE(object);
-  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(object);
-  Py_DECREF(type);
+  Release(object);
 }
-
-static PyMethodDef scope_methods[] = {
-    {"__enter__", ScopeEnter, METH_NOARGS, "Begins the scope; returns its pool."},
-    {"__exit__", ScopeExit, METH_VARARGS, "Ends the scope."},
-    {"again", ScopeAgain, METH_NOARGS, "Another scope with the same pool and options."},
-    {NULL, NULL, 0, NULL},
-};
 
 static PyMemberDef scope_members[] = {
     {"pool", T_OBJECT, offsetof(Scope, pool), READONLY, "Where allocations go."},
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyType_Slot scope_slots[] = {
-    {Py_tp_doc, "A scope: commpool.use_pool adds what needs no speed."},
-    {Py_tp_new, PyType_GenericNew},
-    {Py_tp_init, ScopeInit},
-    {Py_tp_dealloc, ScopeDeallocate},
-    {Py_tp_methods, scope_methods},
-    {Py_tp_members, scope_members},
-    {0, NULL},
-};
-
-static PyType_Spec scope_spec = {
-    .name = "commpool._fast.Scope",
-    .basicsize = sizeof(Scope),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = scope_slots,
-};
+COMMPOOL_SCOPE_TYPE("Scope", Scope, "A scope: commpool.use_pool adds what needs no speed.");
 
 // ---- The module -----------------------------------------------------------------------------------------------------
 
@@ -180,10 +123,7 @@ static int Convert(const char* function_name, PyObject* value, uint64_t* address
     if (ReadAddress(value, address) == 0) return 0;
     PyErr_Clear();
   }
-  PyObject* arguments = Py_BuildValue("(O)", value);
-  if (arguments == NULL) return -1;
-  PyObject* number = CallPackage("commpool.handles", function_name, arguments, NULL);
-  Py_DECREF(arguments);
+  PyObject* number = CallPackageWith("commpool.handles", function_name, value);
   if (number == NULL) return -1;
   const int result = ReadAddress(number, address);
   Py_DECREF(number);
@@ -215,11 +155,7 @@ static PyMethodDef module_methods[] = {
 };
 
 static int Execute(PyObject* module) {
-  PyObject* type = PyType_FromSpec(&scope_spec);
-  if (type == NULL) return -1;
-  if (PyModule_AddObject(module, "Scope", type) == 0) return 0;
-  Py_DECREF(type);
-  return -1;
+  return AddScopeType(module, "Scope", &scope_spec) == 0 ? AddRoutedScope(module) : -1;
 }
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, Execute}, {0, NULL}};

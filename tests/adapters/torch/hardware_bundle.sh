@@ -1,28 +1,39 @@
 #!/bin/bash
 # Puts what the hardware checks of commpool.torch need into one folder, for a GPU machine without Bazel: the optimised
 # library, the Python package with the router's sources, the checks. There, `DIR/run` runs them.
-# usage: tests/adapters/torch/hardware_bundle.sh DIR
+# usage: tests/adapters/torch/hardware_bundle.sh DIR [TORCH...]
+#   TORCH  a wheel of torch, or an unpacked one: adds the router's binary for it, as tools/wheel makes it. Others are
+#          compiled there.
 set -euo pipefail
-folder=$(realpath -m "${1:?usage: hardware_bundle.sh DIR}")
+folder=$(realpath -m "${1:?usage: hardware_bundle.sh DIR [TORCH...]}")
+shift
+torches=()
+(($# == 0)) || mapfile -t torches < <(realpath "$@")
 source "$(dirname "${BASH_SOURCE[0]}")/../../../tools/common.sh"
 readonly folder limit_mib=20
 readonly package=$folder/python/commpool
-readonly modules=(commpool/_fast.abi3.so commpool/torch/_fast_scope.abi3.so)
 
-"${bazel[@]}" build "${first_build[@]}" --noshow_progress "$library" //src/python:package
+"${bazel[@]}" build "${first_build[@]}" --noshow_progress "$library" //src/python:package @cuda//:files \
+  //tools/bazel/portable:all
 outputs=$("${bazel[@]}" info -c opt bazel-bin 2>/dev/null)
 
 rm -rf "$folder"
 mkdir -p "$package/lib" "$package/torch/router/src/adapters/torch" "$package/torch/router/include/commpool"
 (cd src/python && find commpool \( -name '*.py' -o -name py.typed \) -exec cp --parents '{}' "$folder/python/" ';')
-for module in "${modules[@]}"; do cp --dereference "$outputs/src/python/$module" "$folder/python/$module"; done
+cp --dereference "$outputs/src/python/commpool/_fast.abi3.so" "$package/"
 cp --dereference "$(built "$library")" "$package/lib/"
 chmod -R u+w "$folder"
 strip --strip-unneeded "$package/lib/libcommpool.so.0"
 cp src/adapters/torch/*.{cc,h} "$package/torch/router/src/adapters/torch/"
 cp include/commpool/*.h "$package/torch/router/include/commpool/"
+for torch in "${torches[@]}"; do
+  mkdir -p "$package/torch/lib"
+  python3 -B tools/packaging/torch_router.py --source . --torch "$torch" --output "$package/torch/lib" \
+    --older "$(built //tools/bazel/portable:older)" \
+    --cuda "$("${bazel[@]}" info output_base 2>/dev/null)/external/cuda/include"
+done
 mkdir -p "$folder/tests"
-cp tests/python/torch/*.py tests/adapters/torch/hardware_*.py "$folder/tests/"
+cp tests/python/torch/*.py tests/adapters/torch/*.py "$folder/tests/"
 cp tests/adapters/torch/hardware_run.sh "$folder/run"
 
 size=$(du --summarize --block-size=1M "$folder" | cut -f 1)

@@ -25,7 +25,7 @@ _Scope = TypeVar("_Scope", bound="PlainScope")
 
 
 class Entrance(ctypes.Structure):
-    """A plan of the router's with the functions that it is for; `_fast_scope.c` reads it."""
+    """A plan of the router's with the functions that it is for; `_fast_routed.c` reads it."""
 
     _fields_ = [("enter", ctypes.c_void_p), ("leave", ctypes.c_void_p), ("plan", ctypes.POINTER(Plan))]
 
@@ -121,7 +121,7 @@ def delegate_again(scope: Any) -> Any:
 
 
 class PlainScope:
-    """A scope by ctypes alone; `_fast_scope.Scope` is the same in C."""
+    """A scope by ctypes alone; `_fast.RoutedScope` is the same in C."""
 
     __slots__ = ("pool", "delegate", "_entrance", "_scope", "_open")
 
@@ -176,7 +176,7 @@ if TYPE_CHECKING:
     Scope = PlainScope
 else:
     try:
-        from ._fast_scope import Scope
+        from commpool._fast import RoutedScope as Scope
     except ImportError:
         Scope = PlainScope
 

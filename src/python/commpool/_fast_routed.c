@@ -1,11 +1,8 @@
-// Scopes over the router, in C: with `with use_pool(pool):` a program enters and leaves one around each step. Python's
-// limited API of 3.9, and no library of ours: the router's functions come as addresses. `_scope.PlainScope` is the same
-// by ctypes.
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x03090000
-#include <Python.h>
-#include <stdint.h>
-#include <structmember.h>
+// Scopes over the router of commpool.torch, in C: with `with use_pool(pool):` a program enters and leaves one around
+// each step. The router's functions come as addresses. `torch._scope.PlainScope` is the same by ctypes.
+#include "src/python/commpool/_fast.h"
+
+static const char kPackage[] = "commpool.torch._scope";
 
 typedef void* (*Enter)(const void* plan);
 typedef int (*Leave)(void* scope);
@@ -25,24 +22,6 @@ typedef struct {
   void* scope;  // null where it is not open
   int open;     // also of a delegate
 } Scope;
-
-static PyObject* CallPackage(const char* function_name, PyObject* arguments, PyObject* words) {
-  PyObject* module = PyImport_ImportModule("commpool.torch._scope");
-  if (module == NULL) return NULL;
-  PyObject* function = PyObject_GetAttrString(module, function_name);
-  Py_DECREF(module);
-  if (function == NULL) return NULL;
-  PyObject* result = PyObject_Call(function, arguments, words);
-  Py_DECREF(function);
-  return result;
-}
-
-static void Replace(PyObject** place, PyObject* value) {
-  PyObject* before = *place;
-  Py_XINCREF(value);
-  *place = value;
-  Py_XDECREF(before);
-}
 
 // Takes over what `_scope.configure` made of the arguments: (pool, entrance or None, its address, delegate or None).
 static int Take(Scope* self, PyObject* made) {
@@ -73,26 +52,17 @@ static int ScopeInit(PyObject* object, PyObject* arguments, PyObject* words) {
     return -1;
   }
   PyObject* made = KnownEntrance(arguments, words);
-  if (made == NULL) made = CallPackage("configure", arguments, words);
+  if (made == NULL) made = CallPackage(kPackage, "configure", arguments, words);
   if (made == NULL) return -1;
   const int result = Take(self, made);
   Py_DECREF(made);
   return result;
 }
 
-// Raises what the package says of this scope; always returns null.
-static PyObject* Refuse(const char* function_name, PyObject* object) {
-  PyObject* arguments = Py_BuildValue("(O)", object);
-  PyObject* none = arguments == NULL ? NULL : CallPackage(function_name, arguments, NULL);
-  Py_XDECREF(arguments);
-  Py_XDECREF(none);
-  return NULL;
-}
-
 static PyObject* ScopeEnter(PyObject* object, PyObject* ignored) {
   (void)ignored;
   Scope* self = (Scope*)object;
-  if (self->open || self->pool == NULL) return Refuse("refuse_open", object);
+  if (self->open || self->pool == NULL) return RaiseBy(kPackage, "refuse_open", object);
   if (self->delegate != NULL) {
     PyObject* entered = PyObject_CallMethod(self->delegate, "__enter__", NULL);
     if (entered == NULL) return NULL;
@@ -108,7 +78,7 @@ static PyObject* ScopeEnter(PyObject* object, PyObject* ignored) {
 
 static PyObject* ScopeExit(PyObject* object, PyObject* arguments) {
   Scope* self = (Scope*)object;
-  if (!self->open) return Refuse("refuse_closed", object);
+  if (!self->open) return RaiseBy(kPackage, "refuse_closed", object);
   self->open = 0;
   if (self->delegate != NULL) {
     PyObject* method = PyObject_GetAttrString(self->delegate, "__exit__");
@@ -118,19 +88,14 @@ static PyObject* ScopeExit(PyObject* object, PyObject* arguments) {
   }
   void* scope = self->scope;
   self->scope = NULL;
-  if (self->c_entrance->leave(scope) != 0) return Refuse("refuse_thread", object);
+  if (self->c_entrance->leave(scope) != 0) return RaiseBy(kPackage, "refuse_thread", object);
   Py_RETURN_NONE;
 }
 
 static PyObject* ScopeAgain(PyObject* object, PyObject* ignored) {
   (void)ignored;
   Scope* self = (Scope*)object;
-  if (self->delegate != NULL) {
-    PyObject* arguments = Py_BuildValue("(O)", object);
-    PyObject* other = arguments == NULL ? NULL : CallPackage("delegate_again", arguments, NULL);
-    Py_XDECREF(arguments);
-    return other;
-  }
+  if (self->delegate != NULL) return CallPackageWith(kPackage, "delegate_again", object);
   Scope* other = (Scope*)PyType_GenericAlloc(Py_TYPE(object), 0);
   if (other == NULL) return NULL;
   Replace(&other->pool, self->pool);
@@ -145,18 +110,8 @@ static void ScopeDeallocate(PyObject* object) {
   Py_XDECREF(self->pool);
   Py_XDECREF(self->entrance);
   Py_XDECREF(self->delegate);
-  PyTypeObject* type = Py_TYPE(object);
-  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(object);
-  Py_DECREF(type);
+  Release(object);
 }
-
-static PyMethodDef scope_methods[] = {
-    {"__enter__", ScopeEnter, METH_NOARGS, "Begins the scope; returns its pool."},
-    {"__exit__", ScopeExit, METH_VARARGS, "Ends the scope."},
-    {"again", ScopeAgain, METH_NOARGS, "Another scope with the same pool and options."},
-    {NULL, NULL, 0, NULL},
-};
 
 static PyMemberDef scope_members[] = {
     {"pool", T_OBJECT, offsetof(Scope, pool), READONLY, "Where tensors go."},
@@ -164,38 +119,6 @@ static PyMemberDef scope_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyType_Slot scope_slots[] = {
-    {Py_tp_doc, "A scope: commpool.torch.use_pool adds what needs no speed."},
-    {Py_tp_new, PyType_GenericNew},
-    {Py_tp_init, ScopeInit},
-    {Py_tp_dealloc, ScopeDeallocate},
-    {Py_tp_methods, scope_methods},
-    {Py_tp_members, scope_members},
-    {0, NULL},
-};
+COMMPOOL_SCOPE_TYPE("RoutedScope", Scope, "A scope: commpool.torch.use_pool adds what needs no speed.");
 
-static PyType_Spec scope_spec = {
-    .name = "commpool.torch._fast_scope.Scope",
-    .basicsize = sizeof(Scope),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = scope_slots,
-};
-
-static int Execute(PyObject* module) {
-  PyObject* type = PyType_FromSpec(&scope_spec);
-  if (type == NULL) return -1;
-  if (PyModule_AddObject(module, "Scope", type) == 0) return 0;
-  Py_DECREF(type);
-  return -1;
-}
-
-static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, Execute}, {0, NULL}};
-
-static PyModuleDef module_definition = {
-    .m_base = PyModuleDef_HEAD_INIT,
-    .m_name = "_fast_scope",
-    .m_doc = "Scopes over the router, in C.",
-    .m_slots = module_slots,
-};
-
-PyMODINIT_FUNC PyInit__fast_scope(void) { return PyModuleDef_Init(&module_definition); }
+int AddRoutedScope(PyObject* module) { return AddScopeType(module, "RoutedScope", &scope_spec); }
