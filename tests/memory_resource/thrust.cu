@@ -1,5 +1,4 @@
 // Thrust's temporary memory from a pool, by ThrustScratch and by RMM's policy: sorted right, and nothing is left.
-#include <rmm/exec_policy.hpp>
 #include <thrust/device_ptr.h>
 #include <thrust/execution_policy.h>
 #include <thrust/sequence.h>
@@ -7,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <rmm/exec_policy.hpp>
 
 #include "commpool/mr.h"
 

@@ -1,4 +1,6 @@
-"""examples/python/torch_and_cupy.py: the real PyTorch beside a stand-in for CuPy, which needs the real driver."""
+"""The real PyTorch beside other libraries: examples/python/torch_and_cupy.py, with a stand-in for CuPy, which needs the
+real driver; and PyTorch's own cache, which is asked when a pool finds no memory.
+"""
 
 import os
 import subprocess
@@ -14,17 +16,36 @@ without the array count: current 1, peak 2, total 2
 with another tensor bytes: current 800, peak 1200, total 2000
 with another tensor count: current 1, peak 2, total 3
 """
+# Without commpool.torch, whose router offers the cache by itself.
+_HOLDER = """
+import torch
+import commpool
+import commpool.holders
+
+tensor = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+del tensor  # stays in PyTorch's cache
+pool = commpool.Pool("hungry")
+with commpool.holders.add_torch() as holder:
+    pool.allocate("2GiB").free()
+    print(holder.asked, holder.released_bytes >> 30, torch.cuda.memory_reserved())
+"""
 
 
 class TwoLibraries(unittest.TestCase):
-    def test_count_in_one_statistic(self):
-        environment = {**os.environ, "COMMPOOL_LIBRARY": os.path.abspath("src/c_api/libcommpool.so.0"),
-                       "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{_STAND_INS}"}
-        result = subprocess.run([sys.executable, "-B", _EXAMPLE], env=environment, capture_output=True, text=True,
+    def run_python(self, *words, **variables):
+        environment = {**os.environ, "COMMPOOL_LIBRARY": os.path.abspath("src/c_api/libcommpool.so.0"), **variables}
+        result = subprocess.run([sys.executable, "-B", *words], env=environment, capture_output=True, text=True,
                                 check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(result.stdout, _LINES)
         self.assertNotIn("broken rule", result.stderr)
+        return result.stdout
+
+    def test_count_in_one_statistic(self):
+        path = f"{os.environ['PYTHONPATH']}:{_STAND_INS}"
+        self.assertEqual(self.run_python(_EXAMPLE, PYTHONPATH=path), _LINES)
+
+    def test_give_each_other_what_they_do_not_use(self):
+        self.assertEqual(self.run_python("-c", _HOLDER, COMMPOOL_EMULATOR="memory=4GiB"), "1 3 0\n")
 
 
 if __name__ == "__main__":
