@@ -126,20 +126,26 @@ class _Unraisable:
 
 
 def add_torch() -> Optional[LibraryHolder]:
-    """PyTorch's cache. None where `commpool.torch` routes: its router offers that cache by itself, in C++."""
+    """PyTorch's cache. None where `commpool.torch` routes: its router offers that cache by itself, in C++.
+
+    A router that comes later takes over: through it PyTorch's functions count pools of ours, and call commpool.
+    """
     torch = importlib.import_module("torch")
-    adapter = sys.modules.get("commpool.torch")
-    if adapter is not None and adapter.installed():
+
+    def routed() -> bool:
+        adapter = sys.modules.get("commpool.torch")
+        return adapter is not None and bool(adapter.installed())
+
+    if routed():
         return None
 
     def cached(device: int) -> int:
-        if not torch.cuda.is_initialized() or device >= torch.cuda.device_count():
+        if routed() or not torch.cuda.is_initialized() or device >= torch.cuda.device_count():
             return 0
         return int(torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
     def release(device: int) -> None:
-        adapter = sys.modules.get("commpool.torch")
-        if adapter is None or not adapter.installed():  # its empty_cache would call commpool
+        if not routed():
             torch.cuda.empty_cache()
 
     return LibraryHolder("PyTorch's cache", cached, release)

@@ -28,6 +28,12 @@ pool = commpool.Pool("hungry")
 with commpool.holders.add_torch() as holder:
     pool.allocate("2GiB").free()
     print(holder.asked, holder.released_bytes >> 30, torch.cuda.memory_reserved())
+    import commpool.torch
+    if commpool.torch.install():
+        tensor = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        del tensor
+        pool.allocate("3GiB").free()  # the router gives
+        print(holder.asked, commpool.holders.add_torch())
 """
 
 
@@ -45,7 +51,7 @@ class TwoLibraries(unittest.TestCase):
         self.assertEqual(self.run_python(_EXAMPLE, PYTHONPATH=path), _LINES)
 
     def test_give_each_other_what_they_do_not_use(self):
-        self.assertEqual(self.run_python("-c", _HOLDER, COMMPOOL_EMULATOR="memory=4GiB"), "1 3 0\n")
+        self.assertEqual(self.run_python("-c", _HOLDER, COMMPOOL_EMULATOR="memory=4GiB"), "1 3 0\n1 None\n")
 
 
 if __name__ == "__main__":
