@@ -1,7 +1,7 @@
 // Pools as memory resources of CUDA's C++ libraries (the concepts of cuda::mr), and such resources as pools' backings.
 //
 //   PoolResource resource(pool);
-//   rmm::device_buffer rows(bytes, stream, resource);                            // RMM, cuDF, CUB, cuda::buffer
+//   rmm::device_buffer rows(bytes, stream, resource);                            // and cuDF, which stands on RMM
 //   thrust::sort(thrust::cuda::par(ThrustScratch(resource, stream)).on(stream), begin, end);
 //
 //   ResourceBacking upstream(rmm::mr::cuda_async_memory_resource{});             // the reverse: it makes the segments

@@ -2,12 +2,16 @@
 # Adds what the hardware checks of several libraries on one pool need to a bundle of commpool.torch's checks
 # (tests/adapters/torch/hardware_bundle.sh), which it makes first: the adapters' modules in C, commpool/mr.h with its
 # programs, and the wheels of RMM and CCCL for the machine's Python. There, `DIR/run_libraries` runs them.
-# usage: tests/adapters/libraries/hardware_bundle.sh DIR [PYTHON_VERSION]     (default 3.12)
+# usage: tests/adapters/libraries/hardware_bundle.sh DIR [PYTHON_VERSION [TORCH...]]
+#   PYTHON_VERSION  of that machine (default 3.12)
+#   TORCH           as of the other script
 set -euo pipefail
-folder=$(realpath -m "${1:?usage: hardware_bundle.sh DIR [PYTHON_VERSION]}")
+folder=$(realpath -m "${1:?usage: hardware_bundle.sh DIR [PYTHON_VERSION [TORCH...]]}")
+torches=()
+(($# < 3)) || mapfile -t torches < <(realpath "${@:3}")
 readonly folder python=${2:-3.12}
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
-tests/adapters/torch/hardware_bundle.sh "$folder"
+tests/adapters/torch/hardware_bundle.sh "$folder" "${torches[@]}"
 source tools/common.sh
 source tools/torch_environment.sh
 outputs=$("${bazel[@]}" info -c opt bazel-bin 2>/dev/null)

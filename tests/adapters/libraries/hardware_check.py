@@ -88,8 +88,9 @@ def cupy_arrays_are_of_their_stream_and_of_scopes():
 @fact
 def cupy_says_out_of_memory_with_both_words():
     pool = commpool.Pool("small", limit="4MiB")
-    cupy, using = in_cupy(pool)
-    for kind in (cupy.cuda.memory.OutOfMemoryError, commpool.OutOfMemory):
+    for name in ("cupy", "commpool"):
+        cupy, using = in_cupy(pool)
+        kind = cupy.cuda.memory.OutOfMemoryError if name == "cupy" else commpool.OutOfMemory
         try:
             with using:
                 cupy.empty(100 * MIB, "uint8")
