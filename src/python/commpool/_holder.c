@@ -50,22 +50,36 @@ static int Await(Desk* desk, Stage stage, uint64_t milliseconds) {
   return 1;
 }
 
+// Waits until no other thread's request is under way; 0 where that took too long, or where Python is still at one that
+// its thread has given up: that says nothing of when it ends. REQUIRES: the mutex.
+static int AwaitTurn(Desk* desk) {
+  const struct timespec deadline = After(desk->begin_ms);
+  while (desk->stage != IDLE && desk->wanted && !desk->closed) {
+    if (pthread_cond_timedwait(&desk->changed, &desk->mutex, &deadline) != 0) break;
+  }
+  return desk->stage == IDLE && !desk->closed;
+}
+
 static void Change(Desk* desk, Stage stage) {
   desk->stage = stage;
   pthread_cond_broadcast(&desk->changed);
+}
+
+static void GiveUp(Desk* desk) {
+  desk->wanted = 0;
+  Change(desk, desk->stage == POSTED ? IDLE : desk->stage);
 }
 
 // Once a request is posted. REQUIRES: the mutex. Its place is free again unless Python is still at it.
 static uint64_t Answer(Desk* desk) {
   if (!Await(desk, BEGUN, desk->begin_ms)) {
     ++desk->skipped;
-    desk->wanted = 0;
-    if (desk->stage == POSTED) Change(desk, IDLE);
+    GiveUp(desk);
     return 0;
   }
   if (!Await(desk, DONE, desk->done_ms)) {
     ++desk->overtime;
-    desk->wanted = 0;
+    GiveUp(desk);
     return 0;
   }
   desk->wanted = 0;
@@ -76,8 +90,8 @@ static uint64_t Answer(Desk* desk) {
 static uint64_t Ask(Desk* desk, int release, int device, uint64_t bytes) {
   uint64_t answer = 0;
   pthread_mutex_lock(&desk->mutex);
-  if (desk->closed || desk->stage != IDLE) {
-    ++desk->skipped;  // of another thread's, or one that was left alone
+  if (!AwaitTurn(desk)) {
+    ++desk->skipped;
   } else {
     desk->release = release;
     desk->device = device;

@@ -7,7 +7,7 @@ import unittest
 import emulated
 
 import commpool
-from commpool import holders
+from commpool import _abi, _holder, holders
 
 MIB = emulated.MIB
 
@@ -150,6 +150,44 @@ class Holders(unittest.TestCase):
         self.assertEqual(len(outcomes), 4)
         self.assertIn("served", outcomes)
         self.assertEqual(holder.released_bytes, 100 * MIB)
+
+
+class Desks(unittest.TestCase):
+    """The part in C, by itself: what its two functions answer to threads without the GIL."""
+
+    def test_answer_each_request_for_itself_however_they_meet(self):
+        desk, context, cached_bytes, release = _holder.desk(1, 1)
+        ask_cached, ask_release = _abi.CachedBytes(cached_bytes), _abi.Release(release)
+        wrong = []
+
+        def serve():
+            while True:
+                request = _holder.take(desk)
+                if request is None:
+                    return
+                asked_to_release, device, nbytes = request
+                if _holder.begin(desk):
+                    _holder.finish(desk, nbytes * 8 + device if asked_to_release else device + 1)
+
+        def ask(first):
+            for number in range(first, first + 300):
+                device = number % 8
+                if ask_release(device, number, context) not in (0, number * 8 + device):
+                    wrong.append(number)
+                if ask_cached(device, context) not in (0, device + 1):
+                    wrong.append(-number)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        threads = [threading.Thread(target=ask, args=(1000 * first,)) for first in range(1, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        _holder.close(desk)
+        server.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(ask_cached(0, context), 0)  # closed
 
 
 if __name__ == "__main__":
