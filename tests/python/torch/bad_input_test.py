@@ -196,6 +196,25 @@ class Routers(unittest.TestCase):
                 with self.assertRaisesRegex(_build.CannotBuild, "nvidia-cuda-crt, or set CUDA_HOME"):
                     _build._cuda_headers()
 
+    def test_keep_a_compiler_s_own_library_to_themselves(self):
+        from commpool.torch import _flags
+
+        with tempfile.TemporaryDirectory() as folder:
+            source, router = os.path.join(folder, "router.cc"), os.path.join(folder, "router.so")
+            with open(source, "w", encoding="utf-8") as file:
+                file.write(textwrap.dedent("""
+                    #include <sstream>
+                    extern "C" __attribute__((visibility("default"))) unsigned long Length(unsigned long bytes) {
+                      std::ostringstream text;
+                      text << bytes;
+                      return text.str().size();
+                    }
+                    """))
+            subprocess.run(["g++", *_flags.CXX, source, "-o", router, "-static-libstdc++", *_flags.LINK], check=True)
+            seen = subprocess.run(["nm", "--dynamic", "--defined-only", "--format=just-symbols", router], text=True,
+                                  capture_output=True, check=True).stdout
+        self.assertEqual(seen.split(), ["Length"])
+
     def test_that_cannot_be_compiled_leave_mem_pools_and_one_warning(self):
         with tempfile.TemporaryDirectory() as cache:
             said = python("""
