@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "commpool/status.h"
@@ -49,8 +50,10 @@ class Segment {
   // single handle of its own for it, and once it was freed.
   virtual const PhysicalMemory* memory() const { return nullptr; }
 
-  // Lets another device of this process read and write the range, or takes that back.
-  virtual Status Grant(int peer) = 0;
+  // Lets other devices of this process read and write the range, all of them in one call where the driver takes it so.
+  // After a failure any of them may have access. Revoke takes it back.
+  virtual Status Grant(std::span<const int> peers) = 0;
+  Status Grant(int peer) { return Grant(std::span<const int>(&peer, 1)); }
   virtual Status Revoke(int peer) = 0;
 
   // The addresses stay reserved when the memory goes. Does nothing where the backing's own free ends both.
@@ -80,6 +83,8 @@ struct SegmentRequest {
   // ready for this stream alone, and for others behind what the stream has submitted when Make() returns. Null where
   // the memory must be ready for every stream. Never a stream that captures.
   CUstream stream = nullptr;
+  // Other devices that get access to it as it is made, where the backing grants so early. REQUIRES: CanGrant each.
+  std::span<const int> peers = {};
 };
 
 class Backing {
@@ -94,6 +99,8 @@ class Backing {
   // has no more; kInvalidArgument for zero and for sizes that overflow.
   virtual Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) = 0;
 
+  // Whether Make grants the request's peers: who made another backing's segment grants them.
+  virtual bool grants_when_made() const { return false; }
   // Whether the memory that Make returns may be ready for the requested stream alone.
   virtual bool makes_in_stream_order() const { return false; }
 

@@ -9,11 +9,13 @@ Status OwnedSegment::CheckLive(const char* what) const {
   return Status(StatusCode::kFailedPrecondition, std::string(what) + ": the segment was freed");
 }
 
-Status OwnedSegment::Grant(int peer) {
+Status OwnedSegment::Grant(std::span<const int> peers) {
   Status status = CheckLive("granting access");
-  if (!status.ok() || peer == context_->device()) return status;
   ContextGuard guard(driver_, context_->get());
-  return GrantPeer(peer);
+  for (auto peer = peers.begin(); status.ok() && peer != peers.end(); ++peer) {
+    if (*peer != context_->device()) status = GrantPeer(*peer);
+  }
+  return status;
 }
 
 Status OwnedSegment::Revoke(int peer) {

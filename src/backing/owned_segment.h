@@ -18,7 +18,8 @@ class OwnedSegment : public Segment {
   CUdeviceptr address() const final { return address_; }
   uint64_t bytes() const final { return bytes_; }
 
-  Status Grant(int peer) final;
+  using Segment::Grant;
+  Status Grant(std::span<const int> peers) final;
   Status Revoke(int peer) final;
   Status Release() final;
   void Abandon() override;

@@ -67,35 +67,31 @@ Status Territory::Drop(CUdeviceptr at, uint64_t bytes) {
   return first;
 }
 
-Status Territory::SetAccess(CUdeviceptr at, uint64_t bytes, int peer, CUmemAccess_flags flags) {
-  CUmemAccessDesc access = {};
-  access.location = LocationOf({.device = peer});
-  access.flags = flags;
-  return CheckCuda(
-      driver_, driver_.cuda.cuMemSetAccess(at, bytes, &access, 1),
-      {.call = "cuMemSetAccess", .device = peer, .bytes = bytes, .purpose = "pages of an expandable pool"});
-}
-
 Status Territory::Open(CUdeviceptr at, uint64_t bytes) {
+  ReservedVector<int> devices(peers_.begin(), peers_.end());
+  devices.insert(devices.begin(), placement_.device);
   ContextGuard guard(driver_, context_->get());
-  Status status = SetAccess(at, bytes, placement_.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  for (auto peer = peers_.begin(); status.ok() && peer != peers_.end(); ++peer) {
-    status = SetAccess(at, bytes, *peer, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  }
-  return status;
+  return SetAccess(driver_, at, bytes, devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
-Status Territory::Grant(int peer) {
-  if (peer == placement_.device) return Status();
-  Status status = RefuseUnless(CanReach(driver_, placement_, peer), "changing access");
-  if (!status.ok()) return status;
+Status Territory::ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags) {
   ContextGuard guard(driver_, context_->get());
-  for (auto& [at, page] : pages_) {
-    status = SetAccess(at, page.mapping.bytes(), peer, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  for (auto page = pages_.begin(); page != pages_.end();) {
+    const CUdeviceptr begin = page->first;
+    CUdeviceptr end = begin;
+    for (; page != pages_.end() && page->first == end; ++page) end += page->second.mapping.bytes();
+    Status status = SetAccess(driver_, begin, end - begin, devices, flags);
     if (!status.ok()) return status;
   }
-  peers_.insert(peer);
   return Status();
+}
+
+Status Territory::Grant(std::span<const int> peers) {
+  const ReservedVector<int> others = OthersThan(placement_, peers);
+  Status status = CheckReach(driver_, placement_, others);
+  if (status.ok()) status = ChangeAccess(others, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  if (status.ok()) peers_.insert(others.begin(), others.end());
+  return status;
 }
 
 Status Territory::Revoke(int peer) {
@@ -103,13 +99,9 @@ Status Territory::Revoke(int peer) {
     return Status(StatusCode::kInvalidArgument,
                   "the access of the pool's own device " + std::to_string(peer) + " cannot be taken back");
   }
-  ContextGuard guard(driver_, context_->get());
-  for (auto& [at, page] : pages_) {
-    Status status = SetAccess(at, page.mapping.bytes(), peer, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    if (!status.ok()) return status;
-  }
-  peers_.erase(peer);
-  return Status();
+  Status status = ChangeAccess(std::span<const int>(&peer, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  if (status.ok()) peers_.erase(peer);
+  return status;
 }
 
 Status Territory::Release() {

@@ -25,7 +25,8 @@ class Territory : public Segment {
 
   CUdeviceptr address() const override { return range_address_; }
   uint64_t bytes() const override { return range_bytes_; }
-  Status Grant(int peer) override;
+  using Segment::Grant;
+  Status Grant(std::span<const int> peers) override;
   Status Revoke(int peer) override;
   Status Release() override;
   void Abandon() override;
@@ -38,8 +39,7 @@ class Territory : public Segment {
   // Unmaps and releases the pages in the range, after a failure. A page that cannot be unmapped stays, and no other
   // takes its place.
   Status Drop(CUdeviceptr at, uint64_t bytes);
-  // Lets the pool's device and peers use pages that were mapped, in one call for each of them. REQUIRES: pages cover
-  // the range.
+  // Lets the pool's device and peers use pages that were mapped, all in one call. REQUIRES: pages cover the range.
   Status Open(CUdeviceptr at, uint64_t bytes);
 
  private:
@@ -48,7 +48,8 @@ class Territory : public Segment {
     Mapping mapping;
   };
 
-  Status SetAccess(CUdeviceptr at, uint64_t bytes, int peer, CUmemAccess_flags flags);
+  // In one call for each run of pages without a gap.
+  Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
 
   PageSource& source_;
   const Driver& driver_;

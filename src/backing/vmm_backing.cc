@@ -60,8 +60,10 @@ class VmmBacking : public Backing, public PageSource {
     // Physical memory first: it is what runs out, and its failure names the location.
     Result<PhysicalMemory> memory = Create(*rounded);
     if (!memory.ok()) return memory.status();
-    return VmmSegment::Map(driver_, context_, placement_, std::move(*memory), granularity_);
+    return VmmSegment::Map(driver_, context_, placement_, std::move(*memory), granularity_, request.peers);
   }
+
+  bool grants_when_made() const override { return true; }
 
   PageSource* pages() override { return this; }
   const Driver& driver() const override { return driver_; }

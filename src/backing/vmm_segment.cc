@@ -8,20 +8,16 @@
 
 namespace commpool::internal {
 
-namespace {
-
-CUmemLocation DeviceLocation(int device) { return LocationOf({.device = device}); }
-
-}  // namespace
-
 Result<std::unique_ptr<Segment>> VmmSegment::Map(const Driver& driver, std::shared_ptr<DeviceContext> context,
-                                                 const Placement& placement, PhysicalMemory memory,
-                                                 uint64_t alignment) {
+                                                 const Placement& placement, PhysicalMemory memory, uint64_t alignment,
+                                                 std::span<const int> peers) {
   Result<AddressRange> range = AddressRange::Reserve(driver, memory.bytes(), alignment);
   if (!range.ok()) return range.status();
   Result<Mapping> mapping = Mapping::Map(driver, range->address(), memory);
   if (!mapping.ok()) return mapping.status();
-  Status status = mapping->SetAccess(DeviceLocation(placement.device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  ReservedVector<int> devices = OthersThan(placement, peers);
+  devices.insert(devices.begin(), placement.device);
+  Status status = SetAccess(driver, range->address(), memory.bytes(), devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   if (status.ok() && placement.kind == Placement::Kind::kHostNuma) {
     status = mapping->SetAccess(LocationOf(placement), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);  // the CPU
   }
@@ -46,17 +42,17 @@ VmmSegment::~VmmSegment() {
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
 
-Status VmmSegment::SetAccess(int peer, CUmemAccess_flags flags) {
+Status VmmSegment::ChangeAccess(std::span<const int> peers, CUmemAccess_flags flags) {
   if (!mapping_.valid()) return Status(StatusCode::kFailedPrecondition, "changing access: the segment was freed");
-  Status status = RefuseUnless(CanReach(driver_, placement_, peer), "changing access");
+  Status status = CheckReach(driver_, placement_, peers);
   if (!status.ok()) return status;
   ContextGuard guard(driver_, context_->get());
-  return mapping_.SetAccess(DeviceLocation(peer), flags);
+  return SetAccess(driver_, address_, bytes_, peers, flags);
 }
 
-Status VmmSegment::Grant(int peer) {
-  if (peer == placement_.device && mapping_.valid()) return Status();  // since it was mapped
-  return SetAccess(peer, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+// The segment's own device has access since it was mapped.
+Status VmmSegment::Grant(std::span<const int> peers) {
+  return ChangeAccess(OthersThan(placement_, peers), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
 Status VmmSegment::Revoke(int peer) {
@@ -64,7 +60,7 @@ Status VmmSegment::Revoke(int peer) {
     return Status(StatusCode::kInvalidArgument,
                   "the access of the segment's own device " + std::to_string(peer) + " cannot be taken back");
   }
-  return SetAccess(peer, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  return ChangeAccess(std::span<const int>(&peer, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
 Status VmmSegment::Release() {

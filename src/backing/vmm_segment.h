@@ -16,9 +16,11 @@ namespace commpool::internal {
 
 class VmmSegment : public Segment {
  public:
-  // Maps `memory` and lets its own device in, for host memory the CPU too. Leaves nothing behind where a step fails.
+  // Maps `memory` and lets its own device and the peers in, for host memory the CPU too. Leaves nothing behind where a
+  // step fails.
   static Result<std::unique_ptr<Segment>> Map(const Driver& driver, std::shared_ptr<DeviceContext> context,
-                                              const Placement& placement, PhysicalMemory memory, uint64_t alignment);
+                                              const Placement& placement, PhysicalMemory memory, uint64_t alignment,
+                                              std::span<const int> peers);
 
   VmmSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, const Placement& placement,
              AddressRange range, PhysicalMemory memory, Mapping mapping);
@@ -27,14 +29,15 @@ class VmmSegment : public Segment {
   CUdeviceptr address() const override { return address_; }
   uint64_t bytes() const override { return bytes_; }
   const PhysicalMemory* memory() const override { return memory_.valid() ? &memory_ : nullptr; }
-  Status Grant(int peer) override;
+  using Segment::Grant;
+  Status Grant(std::span<const int> peers) override;
   Status Revoke(int peer) override;
   void KeepAddresses() override { range_.Abandon(); }
   Status Release() override;
   void Abandon() override;
 
  private:
-  Status SetAccess(int peer, CUmemAccess_flags flags);
+  Status ChangeAccess(std::span<const int> peers, CUmemAccess_flags flags);
 
   const Driver& driver_;
   const std::shared_ptr<DeviceContext> context_;

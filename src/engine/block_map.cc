@@ -21,15 +21,22 @@ void BlockMap::Cover(const SegmentRange& range) {
   MutexLock lock(mutex_);
   const Address last = range.address + range.bytes - 1;
   if (last >> kAddressBits != 0) return;
-  for (Address leaf_index = range.address >> kLeafShift; leaf_index <= last >> kLeafShift; ++leaf_index) {
+  const Address first_leaf = range.address >> kLeafShift;
+  const Address last_leaf = last >> kLeafShift;
+  uint64_t missing = 0;
+  for (Address leaf_index = first_leaf; leaf_index <= last_leaf; ++leaf_index) {
     std::atomic<Middle*>& middle = top_[leaf_index >> (kTopShift - kLeafShift)];
     if (middle.load(std::memory_order_relaxed) == nullptr) {
       middle.store(static_cast<Middle*>(MapPages(sizeof(Middle))), std::memory_order_release);
     }
-    std::atomic<Leaf*>& leaf = (*middle.load(std::memory_order_relaxed))[leaf_index & (kMiddleSize - 1)];
-    if (leaf.load(std::memory_order_relaxed) == nullptr) {
-      leaf.store(static_cast<Leaf*>(MapPages(sizeof(Leaf))), std::memory_order_release);
-    }
+    missing += LeafAt(leaf_index).load(std::memory_order_relaxed) == nullptr ? 1 : 0;
+  }
+  if (missing == 0) return;
+  // The system is asked once for all of them: growth is timed against the driver's calls alone.
+  auto* next = static_cast<Leaf*>(MapPages(missing * sizeof(Leaf)));
+  for (Address leaf_index = first_leaf; leaf_index <= last_leaf; ++leaf_index) {
+    std::atomic<Leaf*>& leaf = LeafAt(leaf_index);
+    if (leaf.load(std::memory_order_relaxed) == nullptr) leaf.store(next++, std::memory_order_release);
   }
 }
 

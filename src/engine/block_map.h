@@ -54,6 +54,11 @@ class BlockMap {
   // of the pairs that 8 threads made on an H200's host). An odd factor permutes the places of a leaf.
   static uint64_t PlaceOf(Address address) { return ((address >> kUnitShift) * 81007) & (kLeafSize - 1); }
 
+  // REQUIRES: its middle node is there.
+  std::atomic<Leaf*>& LeafAt(Address leaf_index) {
+    Middle* const middle = top_[leaf_index >> (kTopShift - kLeafShift)].load(std::memory_order_relaxed);
+    return (*middle)[leaf_index & (kMiddleSize - 1)];
+  }
   // Zeroed pages that the system backs when they are touched.
   void* MapPages(uint64_t bytes) COMMPOOL_REQUIRES(mutex_);
 

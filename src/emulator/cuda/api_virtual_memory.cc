@@ -202,30 +202,28 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
 }
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
-  return Call(
-      "cuMemSetAccess", Needs::kInitialised,
-      [&](Machine& machine, auto&) {
-        const std::vector<MappedRange*> covering = machine.addresses.Covering(address, bytes);
-        if (access == nullptr || count == 0 || covering.empty() || !IsMultiple(machine, bytes)) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        const MappedRange& last = *covering.back();
-        if (covering.front()->address != address || last.address + last.bytes != address + bytes) {
-          return CUDA_ERROR_INVALID_VALUE;  // half a mapping
-        }
-        for (const MappedRange* mapping : covering) {
-          if (mapping->linear || mapping->pinned_host || mapping->of_pool) return CUDA_ERROR_INVALID_VALUE;
-          for (size_t index = 0; index < count; ++index) {
-            const CUresult result = CheckDescription(machine, *mapping, access[index]);
-            if (result != CUDA_SUCCESS) return result;
-          }
-        }
-        for (MappedRange* mapping : covering) {
-          for (size_t index = 0; index < count; ++index) SetAccessOf(machine, *mapping, access[index]);
-        }
-        return CUDA_SUCCESS;
-      },
-      bytes);
+  return Call("cuMemSetAccess", Needs::kInitialised, [&](Machine& machine, auto&) {
+    const std::vector<MappedRange*> covering = machine.addresses.Covering(address, bytes);
+    if (access == nullptr || count == 0 || covering.empty() || !IsMultiple(machine, bytes)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    const MappedRange& last = *covering.back();
+    if (covering.front()->address != address || last.address + last.bytes != address + bytes) {
+      return CUDA_ERROR_INVALID_VALUE;  // half a mapping
+    }
+    for (const MappedRange* mapping : covering) {
+      if (mapping->linear || mapping->pinned_host || mapping->of_pool) return CUDA_ERROR_INVALID_VALUE;
+      for (size_t index = 0; index < count; ++index) {
+        const CUresult result = CheckDescription(machine, *mapping, access[index]);
+        if (result != CUDA_SUCCESS) return result;
+      }
+    }
+    for (MappedRange* mapping : covering) {
+      for (size_t index = 0; index < count; ++index) SetAccessOf(machine, *mapping, access[index]);
+    }
+    machine.scheduler.host_time_us += AccessLatency(covering.size(), count, bytes);
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {

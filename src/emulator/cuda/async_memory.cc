@@ -101,11 +101,12 @@ void AsyncMemory::SetAccess(CUmemoryPool pool, int device, bool granted) {
   change(pool->accessible);
   if (pool->base == 0) return;
   uint64_t bytes = 0;
-  for (MappedRange* mapping : machine_.addresses.Touching(pool->base, pool->decisions.span())) {
+  const std::vector<MappedRange*> mappings = machine_.addresses.Touching(pool->base, pool->decisions.span());
+  for (MappedRange* mapping : mappings) {
     change(mapping->devices);
     bytes += mapping->bytes;
   }
-  if (bytes != 0) machine_.scheduler.host_time_us += LatencyOf("cuMemSetAccess", bytes);
+  machine_.scheduler.host_time_us += AccessLatency(mappings.size(), 1, bytes);
 }
 
 CUresult AsyncMemory::Grow(CUmemoryPool pool, const std::vector<AsyncExtent>& growth) {
@@ -133,9 +134,10 @@ CUresult AsyncMemory::Grow(CUmemoryPool pool, const std::vector<AsyncExtent>& gr
       made.push_back(next);
     }
     if (result != CUDA_SUCCESS) break;
-    for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
+    for (const char* call : {"cuMemCreate", "cuMemMap"}) {
       machine_.scheduler.host_time_us += LatencyOf(call, extent.bytes);
     }
+    machine_.scheduler.host_time_us += AccessLatency(1, 1, extent.bytes);
   }
   if (result != CUDA_SUCCESS) {
     for (const AsyncExtent& extent : made) GiveBack(pool, extent);

@@ -35,10 +35,9 @@ Status Territories::Add(engine::Space space, uint64_t least_bytes) {
   const uint64_t bytes = std::max(usual_bytes_, least_bytes);
   Result<std::unique_ptr<Territory>> territory = Territory::Reserve(parts_.segments.backing(), bytes);
   if (!territory.ok()) return territory.status();
-  for (const int peer : parts_.segments.peers()) {
-    Status status = (*territory)->Grant(peer);
-    if (!status.ok()) return status;
-  }
+  const ReservedSet<int>& peers = parts_.segments.peers();
+  Status granted = (*territory)->Grant(ReservedVector<int>(peers.begin(), peers.end()));
+  if (!granted.ok()) return granted;
   const engine::SegmentRange range{(*territory)->address(), (*territory)->bytes()};
   Status added = parts_.basis.runtime.addresses.Add(range.address, range.bytes, parts_.basis.owner.lock());
   if (!added.ok()) return added;

@@ -16,21 +16,20 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
     const Capability capability = backing_->CanGrant(peer);
     if (!capability.available) return Status(StatusCode::kNotSupported, basis_.title + ": " + capability.reason);
   }
-  ReservedVector<std::pair<Segment*, int>> granted;
+  ReservedVector<int> joining;
   for (const int peer : peers) {
-    if (peer == own || peers_.contains(peer)) continue;
-    for (Segment* segment : Pointers()) {
-      Status status = segment->Grant(peer);
-      if (!status.ok()) {
-        for (auto& [done, to] : granted) static_cast<void>(done->Revoke(to));
-        return status;
-      }
-      granted.emplace_back(segment, peer);
+    if (peer != own && !peers_.contains(peer)) joining.push_back(peer);
+  }
+  const ReservedVector<Segment*> segments = Pointers();
+  for (size_t place = 0; place < segments.size() && !joining.empty(); ++place) {
+    Status status = segments[place]->Grant(joining);
+    if (status.ok()) continue;
+    for (size_t done = 0; done <= place; ++done) {
+      for (const int peer : joining) static_cast<void>(segments[done]->Revoke(peer));
     }
+    return status;
   }
-  for (const int peer : peers) {
-    if (peer != own) peers_.insert(peer);
-  }
+  peers_.insert(joining.begin(), joining.end());
   return Status();
 }
 

@@ -64,8 +64,10 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
   // A capture would take what the backing puts on the stream into its graph.
   const bool ordered =
       stream && backing_->makes_in_stream_order() && IsReachable(*stream) && !basis_.device->capturing();
-  if (!ordered) return backing_->Make({.bytes = bytes});
-  Result<std::unique_ptr<Segment>> segment = backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream)});
+  const ReservedVector<int> peers(peers_.begin(), peers_.end());
+  if (!ordered) return backing_->Make({.bytes = bytes, .peers = peers});
+  Result<std::unique_ptr<Segment>> segment =
+      backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers});
   if (!segment.ok()) return segment;
   // Parts of the segment may serve other streams next. Growth is rare: what the backing put on the stream is awaited
   // here, so that free memory never owes a wait to its maker.
@@ -95,8 +97,8 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
   if (!added.ok())
     return added.under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
   NewSegment made(std::move(room), std::move(*segment), AddressClaim(addresses, address));
-  for (const int peer : peers_) {
-    Status status = made->Grant(peer);
+  if (!backing_->grants_when_made() && !peers_.empty()) {
+    Status status = made->Grant(ReservedVector<int>(peers_.begin(), peers_.end()));
     if (!status.ok()) return status;
   }
   basis_.runtime.caches.Cover({made->address(), made->bytes()});

@@ -103,7 +103,7 @@ class SegmentStore {
 
  private:
   // The backing's memory for a stream, ready for all of them.
-  Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes);
+  Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes) COMMPOOL_REQUIRES(growth_);
   Status WaitForPeer(int peer) const;
   ReservedVector<Segment*> Pointers() const;
   NewSegments TakeSetAside();

@@ -50,6 +50,43 @@ TEST_F(Access, IsRefusedWhereNothingIsMapped) {
   EXPECT_EQ(cuda().cuMemSetAccess(range.address(), granularity(), &access, 1), CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_F(Access, OfOneCallMaySpanMappingsAndReachSeveralDevices) {
+  AddressRange range = AddressRange::Reserve(driver(), 3 * granularity(), 0).value();
+  std::vector<PhysicalMemory> memories;
+  std::vector<Mapping> mappings;
+  for (uint64_t offset = 0; offset < range.bytes(); offset += granularity()) {
+    memories.push_back(PhysicalMemory::Create(driver(), granularity(), PropertiesAt(DeviceLocation(0))).value());
+    mappings.push_back(Mapping::Map(driver(), range.address() + offset, memories.back()).value());
+  }
+  std::vector<CUmemAccessDesc> access = {{DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+  const bool peer = DeviceCountOfTests() > 1 && WhyUnreachable(driver(), 1, 0).value().empty();
+  if (peer) access.push_back({DeviceLocation(1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+  ASSERT_EQ(cuda().cuMemSetAccess(range.address(), range.bytes(), access.data(), access.size()), CUDA_SUCCESS);
+  for (uint64_t offset = 0; offset < range.bytes(); offset += granularity()) {
+    for (const CUmemAccessDesc& one : access) {
+      EXPECT_EQ(AccessOf(range.address() + offset, one.location), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    }
+  }
+  const CUmemAccessDesc none{DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  ASSERT_EQ(cuda().cuMemSetAccess(range.address() + granularity(), granularity(), &none, 1), CUDA_SUCCESS);
+  EXPECT_EQ(AccessOf(range.address(), DeviceLocation(0)), CU_MEM_ACCESS_FLAGS_PROT_READWRITE) << "the others keep it";
+}
+
+TEST_F(Access, OfOneCallIsRefusedWhereARangeHasAGap) {
+  AddressRange range = AddressRange::Reserve(driver(), 3 * granularity(), 0).value();
+  std::vector<PhysicalMemory> memories;
+  std::vector<Mapping> mappings;
+  for (const uint64_t place : {0, 2}) {
+    memories.push_back(PhysicalMemory::Create(driver(), granularity(), PropertiesAt(DeviceLocation(0))).value());
+    mappings.push_back(Mapping::Map(driver(), range.address() + place * granularity(), memories.back()).value());
+  }
+  const CUmemAccessDesc access{DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  for (const uint64_t pages : {2, 3}) {
+    EXPECT_EQ(cuda().cuMemSetAccess(range.address(), pages * granularity(), &access, 1), CUDA_ERROR_INVALID_VALUE);
+  }
+  EXPECT_EQ(cuda().cuMemSetAccess(range.address(), granularity(), &access, 1), CUDA_SUCCESS);
+}
+
 TEST_F(Access, IsRefusedToADeviceThatThereIsNot) {
   MappedMemory mapped = MakeMapped(granularity());
   Status status = mapped.mapping().SetAccess(DeviceLocation(DeviceCountOfTests()), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
