@@ -1,4 +1,4 @@
-"""commpool bench hot, threshold and make: what they print, not how fast it is."""
+"""commpool bench hot, threshold, make and growth: what they print, not how fast it is."""
 
 import json
 import os
@@ -111,6 +111,35 @@ class Make(unittest.TestCase):
         report = json.loads(result.stdout)
         times = {row["made_by"]: row["median_us"] for row in report["rows"]}
         self.assertAlmostEqual(report["growth_ratio"], times["vmm growth"] / times["raw vmm calls"])
+
+
+class Growth(unittest.TestCase):
+    def test_makes_the_raw_calls_and_no_other_for_one_two_and_four_devices(self):
+        result = cli.run("bench", "growth", "--bytes", "24M", "--page", "2M", "--rounds", "2", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = json.loads(result.stdout)["rows"]
+        self.assertEqual([(row["of"], row["devices"], row["pages"]) for row in rows],
+                         [(of, devices, pages) for devices in (1, 2, 4) for of, pages in (("segment", 1), ("pages", 12))])
+        for row in rows:
+            # Addresses, memory, mapping, access; in pages of a reserved range access once for all of them.
+            self.assertEqual(row["raw_calls"], 4 if row["of"] == "segment" else 12 + 12 + 1, row)
+            self.assertEqual(row["pool_calls"], row["raw_calls"], row)
+            self.assertGreater(row["growth_ratio"], 0)
+
+    def test_the_table_and_the_record_hold_the_same(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "growth.jsonl")
+            result = cli.run("bench", "growth", "--bytes", "8M", "--page", "2M", "--rounds", "1", "--record", file,
+                             COMMPOOL_EMULATOR="devices=1")
+            with open(file, encoding="utf-8") as lines:
+                [record] = [json.loads(line) for line in lines]
+        self.assertEqual(len(record["results"]["rows"]), 2)
+        self.assertEqual([line.split()[0] for line in result.stdout.splitlines() if not line.startswith("#")],
+                         ["of", "segment", "pages"])
+
+    def test_bad_arguments_are_errors(self):
+        for arguments in (["--bytes", "much"], ["--page", "1"], ["--rounds", "0"], ["--bytes", "1024G"]):
+            self.assertEqual(cli.run("bench", "growth", *arguments).returncode, 4, arguments)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,22 @@ class BenchRegistration(unittest.TestCase):
         self.assertEqual(one_by_one["step"]["nccl_calls"], 600)
         self.assertGreater(one_by_one["setup"]["us"], 50 * pool["setup"]["us"])  # modelled, not measured
 
+    def test_tells_nccls_set_up_of_a_communicator_apart_from_the_pools_steps(self):
+        result = cli.run_ranks(2, "bench", "registration", "--tensors", "3", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        steps = {step["step"]: step["cost"] for step in report["steps"]}
+        self.assertEqual(report["step_bytes"], 2 << 20)
+        for key in ("first_all_gather", "all_gather", "nccl_memory", "first_window", "window", "create", "create_again",
+                    "agree", "first_reserve", "reserve", "memory", "windows_in_turn", "windows_in_group",
+                    "communicators_in_turn", "communicators_in_group", "by_hand", "pool"):
+            self.assertGreaterEqual(steps[key]["us"], 0, key)
+        # A reserve registers one window; an agreement and memory alone call NCCL for nothing.
+        self.assertEqual((steps["agree"]["nccl_calls"], steps["memory"]["nccl_calls"]), (0, 0))
+        self.assertEqual(steps["windows_in_turn"]["nccl_calls"], 4)
+        self.assertEqual(steps["windows_in_group"]["nccl_calls"], 6)
+        self.assertGreater(report["pool_to_by_hand"], 0)
+
     def test_records_what_it_measured(self):
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "registration.jsonl")

@@ -11,6 +11,7 @@ void AddBench(Command app) {
       "  mpirun -np 4 commpool bench agreement\n"
       "  commpool bench make --help    (each has an example of its own)");
   AddBenchMake(bench);
+  AddBenchGrowth(bench);
   AddBenchHot(bench);
   AddBenchLookup(bench);
   AddBenchThreshold(bench);

@@ -9,6 +9,7 @@ namespace commpool::cli {
 
 // Each file adds its subcommand to `bench`.
 void AddBenchMake(Command bench);
+void AddBenchGrowth(Command bench);
 void AddBenchHot(Command bench);
 void AddBenchLookup(Command bench);
 void AddBenchThreshold(Command bench);

@@ -1,16 +1,14 @@
 // commpool bench registration: tensors that NCCL knows on two communicators, from a pool and one by one.
-#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <string_view>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
 #include "src/driver/diagnosis.h"
-#include "src/emulator/extension.h"
 #include "tools/cli/bench/bench.h"
+#include "tools/cli/bench/nccl_meter.h"
+#include "tools/cli/bench/registration_steps.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/ranks.h"
 #include "tools/cli/sizes.h"
@@ -19,6 +17,8 @@ namespace commpool::cli {
 
 namespace {
 
+constexpr int kRoundsBesideHand = 5;
+
 struct Arguments {
   uint64_t tensors = 100;
   std::string bytes = "256K";
@@ -26,60 +26,13 @@ struct Arguments {
   OutputOptions output;
 };
 
-constexpr const char* kNcclFunctions[] = {
-#define COMMPOOL_NCCL(name, version) #name,
-#include "src/driver/nccl_functions.inc"
-#undef COMMPOOL_NCCL
-};
-
-// The host's time, with what the emulator models of it, and the calls to NCCL that the emulator has counted.
-class Meter {
- public:
-  explicit Meter(const internal::Driver& driver)
-      : now_(reinterpret_cast<decltype(&commpoolEmulatorNow)>(driver.extension("commpoolEmulatorNow"))),
-        count_(reinterpret_cast<decltype(&commpoolEmulatorCallCount)>(driver.extension("commpoolEmulatorCallCount"))) {}
-
-  double Microseconds() const {
-    if (now_ != nullptr) return now_();
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    return std::chrono::duration<double, std::micro>(now).count();
-  }
-  // Of this process; nothing on a GPU, where nobody counts.
-  std::optional<uint64_t> Calls() const {
-    if (count_ == nullptr) return std::nullopt;
-    uint64_t calls = 0;
-    for (const char* const name : kNcclFunctions) calls += count_(name);
-    return calls;
-  }
-
- private:
-  double (*now_)();
-  uint64_t (*count_)(const char*);
-};
-
 // One way to have the tensors, and what a phase of it cost.
-struct Cost {
-  double microseconds = 0;
-  std::optional<uint64_t> calls;
-};
 struct Way {
   const char* name = "";
   uint64_t registrations = 0;
   Cost setup = {};
   Cost step = {};  // the dearest; all tensors are made and go again
 };
-
-template <typename Phase>
-Result<Cost> Measure(const Ranks& ranks, const Meter& meter, Phase&& phase) {
-  ranks.Wait();
-  const std::optional<uint64_t> calls = meter.Calls();
-  const double start = meter.Microseconds();
-  Status status = phase();
-  if (!status.ok()) return status;
-  Cost cost{.microseconds = ranks.Max(meter.Microseconds() - start), .calls = meter.Calls()};
-  if (cost.calls) *cost.calls -= *calls;
-  return cost;
-}
 
 class Bench {
  public:
@@ -193,13 +146,9 @@ class Bench {
   const ncclComm_t second_;
   const uint64_t tensors_;
   const uint64_t bytes_;
-  const Meter meter_;
+  const NcclMeter meter_;
   std::vector<Tensor> made_;
 };
-
-nlohmann::json ToJson(const Cost& cost) {
-  return {{"us", cost.microseconds}, {"nccl_calls", cost.calls ? nlohmann::json(*cost.calls) : nlohmann::json()}};
-}
 
 void Print(const Way& way) {
   const auto text = [](const Cost& cost) { return cost.calls ? std::to_string(*cost.calls) : std::string("-"); };
@@ -234,6 +183,9 @@ int Run(const Arguments& arguments) {
   Result<Way> one_by_one = bench.OneByOne();
   if (!one_by_one.ok()) return fail(one_by_one.status());
   driver.nccl.ncclCommDestroy(*second);
+  const uint64_t whole = internal::RoundUp(arguments.tensors * internal::RoundUp(*bytes, 512), 2 * internal::kMiB);
+  Result<RegistrationSteps> steps = MeasureRegistrationSteps(ranks, **device, whole, kRoundsBesideHand);
+  if (!steps.ok()) return fail(steps.status());
   if (!ranks.first()) return kSuccess;
 
   const bool emulated = driver.kind == internal::DriverChoice::kEmulated;
@@ -245,6 +197,11 @@ int Run(const Arguments& arguments) {
                                {"setup", ToJson(way->setup)},
                                {"step", ToJson(way->step)}});
   }
+  results["step_bytes"] = whole;
+  results["pool_to_by_hand"] = steps->pool_to_by_hand;
+  for (const RegistrationStep& one : steps->steps) {
+    results["steps"].push_back({{"step", one.key}, {"what", one.what}, {"cost", ToJson(one.cost)}});
+  }
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
@@ -255,6 +212,12 @@ int Run(const Arguments& arguments) {
                 "NCCL calls");
     Print(*pool);
     Print(*one_by_one);
+    std::printf("\n# step by step, each of %s%s\n", internal::FormatBytes(whole).c_str(),
+                emulated ? ", modelled microseconds" : ", microseconds");
+    for (const RegistrationStep& one : steps->steps) {
+      std::printf("%-52s %14.1f\n", one.what.c_str(), one.cost.microseconds);
+    }
+    std::printf("# a pool takes %.2f times what its memory and window take by hand\n", steps->pool_to_by_hand);
   }
   Record(arguments.output, driver.description, results);
   return kSuccess;

@@ -1,0 +1,263 @@
+// commpool bench growth: what a pool adds to the driver calls that its growth makes, for itself and with peers.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "commpool/pool.h"
+#include "src/base/bytes.h"
+#include "src/emulator/extension.h"
+#include "tools/cli/bench/bench.h"
+#include "tools/cli/bench/raw_growth.h"
+#include "tools/cli/progress.h"
+#include "tools/cli/sizes.h"
+#include "tools/cli/solo_device.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct Arguments {
+  std::string bytes = "512M";
+  std::string page = "20M";
+  int rounds = 21;
+  OutputOptions output;
+};
+
+using Clock = std::chrono::steady_clock;
+using Calls = std::optional<uint64_t>;
+
+// Calls that the emulator has counted; nothing on a GPU, where nobody counts.
+class CallCounter {
+ public:
+  explicit CallCounter(const internal::Driver& driver)
+      : count_(reinterpret_cast<decltype(&commpoolEmulatorCallCount)>(driver.extension("commpoolEmulatorCallCount"))) {}
+
+  Calls Made() const {
+    if (count_ == nullptr) return std::nullopt;
+    uint64_t calls = 0;
+    for (const char* const name : {"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
+      calls += count_(name);
+    }
+    return calls;
+  }
+
+ private:
+  uint64_t (*count_)(const char*);
+};
+
+// One growth after another, each given back at once; their times.
+struct Sample {
+  double microseconds = 0;
+  Calls calls;
+};
+
+template <typename Grow>
+Result<Sample> Time(const CallCounter& counter, Grow&& grow) {
+  const Calls before = counter.Made();
+  const Clock::time_point start = Clock::now();
+  Status status = grow();
+  const double microseconds = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+  if (!status.ok()) return status;
+  Sample sample{microseconds, counter.Made()};
+  if (sample.calls) *sample.calls -= *before;
+  return sample;
+}
+
+struct Row {
+  GrowthShape shape;
+  std::vector<double> raw_us = {};
+  std::vector<double> raw_each_us = {};  // with an access call for each page
+  std::vector<double> pool_us = {};
+  std::vector<double> ratios = {};  // of a round
+  Calls raw_calls = {};
+  Calls pool_calls = {};
+
+  const char* name() const { return shape.page_bytes == 0 ? "segment" : "pages"; }
+  uint64_t pages() const { return shape.page_bytes == 0 ? 1 : (shape.bytes + shape.page_bytes - 1) / shape.page_bytes; }
+};
+
+class Rounds {
+ public:
+  Rounds(const internal::Driver& driver, Row& row) : driver_(driver), counter_(driver), row_(row) {}
+
+  // The first round is not counted: a pool reserves its addresses, and the driver takes what it keeps.
+  Status Run(int rounds) {
+    const GrowthShape& shape = row_.shape;
+    PoolOptions options = {.backing = Backing::kVmm, .peers = shape.peers, .name = "bench growth"};
+    if (shape.page_bytes != 0) {
+      options.mode = Mode::kExpandable;
+      options.segment_bytes = shape.page_bytes;
+    }
+    Result<Pool> pool = Pool::create(options);
+    if (!pool.ok()) return pool.status();
+    Result<RawGrowth> raw = RawGrowth::Prepare(driver_, shape);
+    if (!raw.ok()) return raw.status();
+    for (int round = -1; round < rounds; ++round) {
+      Status status = OneRound(round, *raw, *pool);
+      if (!status.ok()) return status;
+    }
+    return pool->close();
+  }
+
+ private:
+  Status OneRound(int round, RawGrowth& raw, Pool& pool) {
+    double raw_us = 0;
+    double pool_us = 0;
+    for (const bool pool_now : {round % 2 == 0, round % 2 != 0}) {
+      Status status = pool_now ? GrowPool(pool, pool_us, round) : GrowRaw(raw, raw_us, round);
+      if (!status.ok()) return status;
+    }
+    if (round >= 0) row_.ratios.push_back(pool_us / raw_us);
+    if (row_.shape.page_bytes == 0) return Status();
+    return Measure([&] { return raw.Make(RawGrowth::Access::kForEachPage); }, [&] { return raw.Undo(); }, round,
+                   row_.raw_each_us)
+        .status();
+  }
+
+  Status GrowRaw(RawGrowth& raw, double& microseconds, int round) {
+    Result<Sample> sample =
+        Measure([&] { return raw.Make(RawGrowth::Access::kOnce); }, [&] { return raw.Undo(); }, round, row_.raw_us);
+    if (!sample.ok()) return sample.status();
+    microseconds = sample->microseconds;
+    row_.raw_calls = sample->calls;
+    return Status();
+  }
+
+  Status GrowPool(Pool& pool, double& microseconds, int round) {
+    Result<Sample> sample = Measure([&] { return pool.reserve(row_.shape.bytes); },
+                                    [&] { return pool.trim(0).status(); }, round, row_.pool_us);
+    if (!sample.ok()) return sample.status();
+    microseconds = sample->microseconds;
+    row_.pool_calls = sample->calls;
+    return Status();
+  }
+
+  template <typename Grow, typename Undo>
+  Result<Sample> Measure(Grow&& grow, Undo&& undo, int round, std::vector<double>& times) {
+    Result<Sample> sample = Time(counter_, grow);
+    if (!sample.ok()) return sample;
+    Status status = undo();
+    if (!status.ok()) return status;
+    if (round >= 0) times.push_back(sample->microseconds);
+    return sample;
+  }
+
+  const internal::Driver& driver_;
+  const CallCounter counter_;
+  Row& row_;
+};
+
+// For one device, two and four, as far as there are peers that reach device 0's memory.
+Result<std::vector<Row>> RowsFor(const internal::Driver& driver, uint64_t bytes, uint64_t page) {
+  Result<internal::DeviceInfo> info = internal::DescribeDevice(driver, 0);
+  if (!info.ok()) return info.status();
+  std::vector<int> peers;
+  for (const int peer : info->reachable_peers) {
+    Result<std::string> why = internal::WhyUnreachable(driver, peer, 0);
+    if (why.ok() && why->empty()) peers.push_back(peer);
+  }
+  std::vector<Row> rows;
+  for (const size_t count : {0, 1, 3}) {
+    if (count > peers.size()) break;
+    const std::vector<int> some(peers.begin(), peers.begin() + static_cast<long>(count));
+    for (const uint64_t page_bytes : {uint64_t{0}, page}) rows.push_back({.shape = {bytes, page_bytes, some}});
+  }
+  return rows;
+}
+
+double Quantile(std::vector<double> values, size_t quarter) {
+  std::sort(values.begin(), values.end());
+  return values[(values.size() - 1) * quarter / 4];
+}
+
+nlohmann::json ToJson(const Row& row) {
+  nlohmann::json json = {{"of", row.name()},
+                         {"devices", row.shape.peers.size() + 1},
+                         {"bytes", row.shape.bytes},
+                         {"pages", row.pages()},
+                         {"raw_us", Median(row.raw_us)},
+                         {"pool_us", Median(row.pool_us)},
+                         {"growth_ratio", Median(row.ratios)},
+                         {"quartiles", {Quantile(row.ratios, 1), Quantile(row.ratios, 3)}}};
+  if (!row.raw_each_us.empty()) json["raw_access_for_each_page_us"] = Median(row.raw_each_us);
+  if (row.raw_calls) json["raw_calls"] = *row.raw_calls;
+  if (row.pool_calls) json["pool_calls"] = *row.pool_calls;
+  return json;
+}
+
+void Print(const internal::Driver& driver, int rounds, const std::vector<Row>& rows) {
+  std::printf("# %s\n# host time of alternating rounds, median of %d; ratio: of a round, with its quartiles\n",
+              driver.description.c_str(), rounds);
+  std::printf(
+      "# access each: the raw calls with cuMemSetAccess for each page\n%-8s %8s %10s %6s %11s %12s %11s %7s %15s\n",
+      "of", "devices", "bytes", "pages", "raw us", "access each", "pool us", "ratio", "quartiles");
+  for (const Row& row : rows) {
+    const std::string each = row.raw_each_us.empty() ? "-" : std::to_string(Median(row.raw_each_us));
+    std::printf("%-8s %8zu %10s %6llu %11.1f %12s %11.1f %7.3f %7.3f %7.3f\n", row.name(), row.shape.peers.size() + 1,
+                internal::FormatBytes(row.shape.bytes).c_str(), static_cast<unsigned long long>(row.pages()),
+                Median(row.raw_us), each.substr(0, each.find('.') + 2).c_str(), Median(row.pool_us), Median(row.ratios),
+                Quantile(row.ratios, 1), Quantile(row.ratios, 3));
+  }
+}
+
+int Fail(const Status& status) {
+  std::cerr << "commpool bench growth: " << status.message() << '\n';
+  return kFailed;
+}
+
+Result<uint64_t> WholePages(const std::string& text, const char* option) {
+  Result<uint64_t> bytes = internal::ParseBytes(text);
+  if (!bytes.ok()) return bytes;
+  if (*bytes >= 2 * internal::kMiB && *bytes <= 64 * internal::kGiB)
+    return internal::RoundUp(*bytes, 2 * internal::kMiB);
+  return Status(StatusCode::kInvalidArgument, std::string(option) + " " + text + ": from 2M to 64G");
+}
+
+int Run(const Arguments& arguments) {
+  Result<uint64_t> bytes = WholePages(arguments.bytes, "--bytes");
+  Result<uint64_t> page = WholePages(arguments.page, "--page");
+  for (const Result<uint64_t>* size : {&bytes, &page}) {
+    if (!size->ok()) return Fail(size->status());
+  }
+  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(0, DriverTimes::kUnmeasured);
+  if (!device.ok()) return Fail(device.status());
+  const internal::Driver& driver = (*device)->driver();
+  Result<std::vector<Row>> rows = RowsFor(driver, *bytes, *page);
+  if (!rows.ok()) return Fail(rows.status());
+  nlohmann::json results = {
+      {"driver", driver.description}, {"rounds", arguments.rounds}, {"rows", nlohmann::json::array()}};
+  std::optional<Progress> progress(std::in_place, "bench growth: row", rows->size());
+  for (Row& row : *rows) {
+    progress->Show(results["rows"].size(), row.name());
+    Status status = Rounds(driver, row).Run(arguments.rounds);
+    if (!status.ok()) return Fail(status);
+    results["rows"].push_back(ToJson(row));
+  }
+  progress.reset();
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    Print(driver, arguments.rounds, *rows);
+  }
+  Record(arguments.output, driver.description, results);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddBenchGrowth(Command bench) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command =
+      bench.Add("growth", "A pool's growth beside the driver calls that it makes, for 1, 2 and 4 devices");
+  command.Footer("Example:\n  commpool bench growth --record tools/bench/results/growth.jsonl");
+  command.AddOption("--bytes", arguments->bytes, "That a growth makes").Checked(WhyNoSize).ShowPreset();
+  command.AddOption("--page", arguments->page, "Of an expandable pool").Checked(WhyNoSize).ShowPreset();
+  command.AddOption("--rounds", arguments->rounds, "Of pool and raw calls in turn").Between(1, 10'000).ShowPreset();
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
+}
+
+}  // namespace commpool::cli
