@@ -28,20 +28,28 @@ Status RunOn(Runtime& runtime, int device, Part part) {
   return part();
 }
 
-// part(0) to part(count - 1), each on a thread of its own.
-Status RunTogether(size_t count, const std::function<Status(size_t)>& part) {
+// Places whose parts run one after another: pools of one rank call NCCL with the same communicator, which takes one
+// thread at a time, and in one order on all ranks.
+using Lane = std::vector<size_t>;
+
+// Each lane on a thread of its own. A part that fails keeps none of the others back: its failure is all ranks'.
+Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(size_t)>& part) {
+  size_t count = 0;
+  for (const Lane& lane : lanes) count += lane.size();
   std::vector<Status> statuses(count);
-  const auto run = [&](size_t place) { statuses[place] = Attempt([&] { return part(place); }); };
+  const auto run = [&](const Lane& lane) {
+    for (const size_t place : lane) statuses[place] = Attempt([&] { return part(place); });
+  };
   std::vector<std::thread> threads;
-  threads.reserve(count);
+  threads.reserve(lanes.size());
   // No rank begins before all have a thread: the others would wait for one that never comes.
   std::promise<bool> ready;
   const std::shared_future<bool> all_here = ready.get_future().share();
   Status started;
-  for (size_t place = 0; place < count && started.ok(); ++place) {
+  for (auto lane = lanes.begin(); lane != lanes.end() && started.ok(); ++lane) {
     started = Attempt([&] {
-      threads.emplace_back([&, place] {
-        if (all_here.get()) run(place);
+      threads.emplace_back([&, lane] {
+        if (all_here.get()) run(*lane);
       });
       return Status();
     });
@@ -53,6 +61,24 @@ Status RunTogether(size_t count, const std::function<Status(size_t)>& part) {
     if (!status.ok()) return std::move(status);
   }
   return Status();
+}
+
+// `home_of` a place: null for none. `apart`: whether two places with the same are of different ranks all the same.
+std::vector<Lane> LanesOf(size_t count, const std::function<ncclComm_t(size_t)>& home_of,
+                          const std::function<bool(size_t, size_t)>& apart) {
+  std::vector<Lane> lanes;
+  for (size_t place = 0; place < count; ++place) {
+    const ncclComm_t home = home_of(place);
+    const auto same = std::find_if(lanes.begin(), lanes.end(), [&](const Lane& lane) {
+      return home != nullptr && home_of(lane.front()) == home && !apart(lane.front(), place);
+    });
+    if (same == lanes.end()) {
+      lanes.push_back({place});
+    } else {
+      same->push_back(place);
+    }
+  }
+  return lanes;
 }
 
 // Pools with one home form a group, where they are more than one.
@@ -105,7 +131,13 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   Status status = runtime.RefuseForkedChild();
   if (status.ok() && requests.empty()) status = Status(StatusCode::kInvalidArgument, "a call for no pool");
   if (!status.ok()) return status;
-  status = RunTogether(requests.size(), [&](size_t place) -> Status {
+  const auto home_of = [&](size_t place) {
+    const PoolRequest& request = requests[place];
+    if (request.configuration.ok()) return request.configuration->home;
+    return request.home ? request.home->home : nullptr;
+  };
+  const std::vector<Lane> lanes = LanesOf(requests.size(), home_of, [](size_t, size_t) { return false; });
+  status = RunTogether(lanes, [&](size_t place) -> Status {
     PoolRequest& request = requests[place];
     if (!request.configuration.ok()) {
       const Status& why = request.configuration.status();
@@ -136,8 +168,13 @@ Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
   if (!pools.ok()) return pools.status();
   Status status = CheckComplete(*pools);
   if (!status.ok()) return status;
-  return RunTogether(pools->size(), [&](size_t place) {
-    Pool& pool = *(*pools)[place];
+  const auto at = [&](size_t place) -> Pool& { return *(*pools)[place]; };
+  // A rehomed pool's first home is gone, and another communicator may have got its address: a group tells ranks apart.
+  const std::vector<Lane> lanes = LanesOf(
+      pools->size(), [&](size_t place) { return at(place).configuration().home; },
+      [&](size_t one, size_t other) { return at(one).group() != nullptr && at(one).group() == at(other).group(); });
+  return RunTogether(lanes, [&](size_t place) {
+    Pool& pool = at(place);
     return RunOn(runtime, pool.device(), [&] { return call(pool, place); });
   });
 }

@@ -2,7 +2,8 @@
 //
 // A rank's part of a collective call waits for the other ranks, so one thread cannot make the parts one after another.
 // Each gets a short-lived thread, with its rank's device current, while the caller waits: NCCL allows one thread a
-// communicator at a time, and different threads for different ones. The caller's device stays as it is. Any thread.
+// communicator at a time, and different threads for different ones: several pools of one rank share a thread, in the
+// order in which they are passed, the same on every rank. The caller's device stays as it is. Any thread.
 #ifndef COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 #define COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 

@@ -97,6 +97,30 @@ TEST_F(OneThread, MakesGrowsRegistersAndClosesAllOfItsPoolsTogether) {
   EXPECT_EQ(now, contexts_[2].get()) << "the caller's device is what it was";
 }
 
+TEST_F(OneThread, MayHaveSeveralPoolsOfEachRankInOneCall) {
+  std::vector<PoolOptions> options = Options();
+  for (const PoolOptions& first : Options()) {
+    options.push_back(first);
+    options.back().name = "activations";
+  }
+  PoolGroup pools = PoolGroup::create(options).value();
+  ASSERT_EQ(pools.size(), 2 * kRanks);
+  ExpectOk(pools.reserve(MiB(4)));
+  {
+    std::vector<Buffer> buffers;
+    for (size_t place = 0; place < pools.size(); ++place) {
+      buffers.push_back(pools[place].allocate(MiB(1), nullptr).value());
+      // Pools of one rank have their windows on one communicator, the same pool's at one offset on all ranks.
+      const uint64_t offset = window_of(buffers[place].data(), home_[place % kRanks]).value().offset;
+      const size_t of_rank_0 = place / kRanks * kRanks;
+      EXPECT_EQ(window_of(buffers[of_rank_0].data(), home_[0]).value().offset, offset);
+    }
+  }
+  EXPECT_EQ(pools.reclaim().value(), std::vector<std::uint64_t>(2 * kRanks, MiB(1)));
+  ExpectOk(pools.verify());
+  ExpectOk(pools.close());
+}
+
 TEST_F(OneThread, IsToldAtOnceToPassAllOfItsPools) {
   PoolGroup pools = PoolGroup::create(Options()).value();
   const auto refused = StatusCode::kFailedPrecondition;
