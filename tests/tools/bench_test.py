@@ -118,8 +118,9 @@ class Growth(unittest.TestCase):
         result = cli.run("bench", "growth", "--bytes", "24M", "--page", "2M", "--rounds", "2", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = json.loads(result.stdout)["rows"]
+        kinds = (("segment", 1), ("pages", 12))
         self.assertEqual([(row["of"], row["devices"], row["pages"]) for row in rows],
-                         [(of, devices, pages) for devices in (1, 2, 4) for of, pages in (("segment", 1), ("pages", 12))])
+                         [(of, devices, pages) for devices in (1, 2, 4) for of, pages in kinds])
         for row in rows:
             # Addresses, memory, mapping, access; in pages of a reserved range access once for all of them.
             self.assertEqual(row["raw_calls"], 4 if row["of"] == "segment" else 12 + 12 + 1, row)

@@ -13,6 +13,7 @@ _KEYS = {
     "name", "mode", "peak_requested_bytes", "peak_reserved_bytes", "utilisation", "smallest_device_bytes",
     "ns_per_event", "driver_us", "waits", "moved_bytes", "driver_calls"
 }
+_STAND_IN = os.path.abspath("tests/tools/stand_in_peers.so")
 # Two blocks live at once; the second half finds all that it needs cached.
 _STEADY = "# a comment\n" + "".join(
     f"a {turn} {4 * _MIB} 0\na {turn + 100} 1000 0\nf {turn}\nf {turn + 100}\n" for turn in range(20))
@@ -104,6 +105,59 @@ class Replay(unittest.TestCase):
             self.assertEqual(result.returncode, 3, arguments)
             self.assertIn("refused: ", result.stdout)
             self.assertIn(reason, result.stdout)
+
+    def test_other_allocators_stand_beside_the_pool(self):
+        traces = [self.write("steady.trace", _STEADY), self.write("one.trace", f"a 1 {4 * _MIB} 0\n")]
+        for streams in ("1", "2"):
+            result = cli.run("replay", "--json", "--peers", "cuda-async", "--streams", streams, *traces)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            report = json.loads(result.stdout)
+            rows = report["peers"]["cuda-async"]
+            self.assertEqual([row["name"] for row in rows], [row["name"] for row in report["traces"]])
+            for row in rows:
+                self.assertEqual(row["mode"], "cuda-async")
+                self.assertTrue(0 < row["utilisation"] <= 1, row)
+                self.assertGreater(row["driver_us"], 0)
+        # An allocation and a free of each block, of which the steady trace has 40.
+        self.assertGreaterEqual(rows[0]["driver_calls"]["all"], 80)
+
+    def test_each_peer_has_a_process_with_its_own_setting_and_library(self):
+        trace = self.write("blocks.trace", f"a 1 {8 * _MIB} 0\na 2 {8 * _MIB} 0\nf 1\nf 2\n")
+        result = cli.run("replay", "--json", "--peers", "torch-native,torch-expandable,rmm-pool,rmm-arena",
+                         "--torch-library", _STAND_IN, "--rmm-library", _STAND_IN, trace)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        peers = json.loads(result.stdout)["peers"]
+        self.assertEqual({name: rows[0].get("utilisation") for name, rows in peers.items()},
+                         {"torch-native": 0.5, "torch-expandable": 1.0, "rmm-pool": 1.0,
+                          # The least of the sizes that are tried which holds blocks of 5/4: 1.22, in steps of 2 MiB.
+                          "rmm-arena": 0.8})
+        for rows in peers.values():
+            self.assertEqual(rows[0]["driver_calls"], {"all": 4}, rows)
+
+    def test_a_peer_that_hangs_is_ended(self):
+        trace = self.write("many.trace", _STEADY)
+        result = cli.run("replay", "--json", "--peers", "torch-native", "--torch-library", _STAND_IN,
+                         "--peer-limit", "1", trace, STAND_IN_HANGS="1")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("ended after 1 s", json.loads(result.stdout)["peers"]["torch-native"]["failed"])
+
+    def test_a_peer_that_fails_is_told_and_the_others_are_not_lost(self):
+        trace = self.write("large.trace", f"a 0 512 0\na 1 {6 * _MIB} 0\n")
+        nothing = os.path.join(self.folder, "nothing.so")
+        result = cli.run("replay", "--json", "--peers", "rmm-pool,cuda-async", "--rmm-library", nothing, trace)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        peers = json.loads(result.stdout)["peers"]
+        self.assertIn("nothing.so", peers["rmm-pool"][0]["failed"])
+        self.assertGreater(peers["cuda-async"][0]["utilisation"], 0)
+        table = cli.run("replay", "--peers", "rmm-pool,cuda-async", "--rmm-library", nothing, trace).stdout
+        for line in ("large              commpool", "large              cuda-async", "large              rmm-pool"):
+            self.assertIn(line, table)
+
+    def test_peers_without_what_they_need_are_refused(self):
+        trace = self.write("one.trace", "a 1 1 0\n")
+        for arguments in (["--peers", "rmm-pool"], ["--peers", "torch-native"], ["--peers", "jemalloc"],
+                          ["--as", "rmm-arena"]):
+            self.assertEqual(cli.run("replay", *arguments, trace).returncode, 3, arguments)
 
     def test_bad_arguments_are_errors(self):
         trace = self.write("one.trace", "a 1 1 0\n")

@@ -1,9 +1,14 @@
 // PyTorch's caching allocator with a C face, for `commpool bench hot` and `commpool replay`, which open this library at
 // run time: build_torch_allocator.sh builds it where PyTorch is installed. Bazel does not.
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#if __has_include(<c10/cuda/PeerToPeerAccess.h>)
+#include <c10/cuda/PeerToPeerAccess.h>
+#endif
 
 #include <cstddef>
+#include <cstdio>
 #include <exception>
 
 #define BENCH_API extern "C" __attribute__((visibility("default")))
@@ -12,13 +17,19 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 
 BENCH_API void bench_torch_initialise() {
   allocator::init(1);  // device 0
+#if __has_include(<c10/cuda/PeerToPeerAccess.h>)
+  c10::cuda::detail::init_p2p_access_cache(c10::cuda::device_count());  // what expandable segments ask
+#endif
 }
 
 // Null where it is out of memory.
 BENCH_API void* bench_torch_allocate(size_t bytes, void* stream) {
   try {
     return allocator::raw_alloc_with_stream(bytes, static_cast<cudaStream_t>(stream));
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    static bool said = false;  // once: out of memory, or what PyTorch lacks here
+    if (!said) std::fprintf(stderr, "PyTorch: %s\n", error.what());
+    said = true;
     return nullptr;
   }
 }

@@ -8,6 +8,8 @@
 #include "tools/cli/backing_names.h"
 #include "tools/cli/command.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/replay/peers/peer_allocator.h"
+#include "tools/cli/replay/peers/peers.h"
 #include "tools/cli/replay/replay_run.h"
 #include "tools/cli/replay/report.h"
 #include "tools/cli/replay/torch_allocator.h"
@@ -21,7 +23,7 @@ struct Arguments {
   PoolChoice pool;
   uint32_t streams = 1;
   bool smallest = false;
-  std::string torch_library;
+  PeerOptions peers;
   OutputOptions output;
 };
 
@@ -50,7 +52,8 @@ Result<std::vector<Trace>> ReadAll(const Arguments& arguments) {
 
 // PyTorch reads its setting when its library is loaded: it has to be there when the process starts.
 Result<std::optional<TorchLibrary>> OpenTorch(const SoloDevice& device, const Arguments& arguments) {
-  if (arguments.torch_library.empty()) return std::optional<TorchLibrary>();
+  const PeerOptions& peers = arguments.peers;
+  if (peers.torch_library.empty() || !peers.beside.empty() || !peers.as.empty()) return std::optional<TorchLibrary>();
   if (device.emulated()) return Status(StatusCode::kNotSupported, "PyTorch's allocator needs a GPU");
   const char* const setting = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
   if (setting == nullptr || std::string(setting).find("expandable_segments:True") == std::string::npos) {
@@ -58,7 +61,7 @@ Result<std::optional<TorchLibrary>> OpenTorch(const SoloDevice& device, const Ar
                   "--torch-library compares with expandable segments: start this command with "
                   "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
   }
-  Result<TorchLibrary> torch = TorchLibrary::Open(arguments.torch_library);
+  Result<TorchLibrary> torch = TorchLibrary::Open(peers.torch_library);
   if (!torch.ok()) return torch.status();
   return std::optional(*torch);
 }
@@ -67,11 +70,17 @@ Result<ReplayRow> Measure(SoloDevice& device, const Trace& trace, const Argument
                           const std::optional<TorchLibrary>& torch) {
   ReplayRow row;
   row.name = trace.name;
-  row.mode = NameOf(arguments.pool.mode);
+  row.mode = arguments.peers.as.empty() ? NameOf(arguments.pool.mode) : arguments.peers.as;
   row.events = trace.events.size();
   row.peak_requested_bytes = trace.peak_requested_bytes;
   row.pytorch_native = trace.pytorch_native;
   row.pytorch_expandable = trace.pytorch_expandable;
+  if (!arguments.peers.as.empty()) {
+    Result<ReplayFigures> of_peer = ReplayInPeer(device, trace, arguments.peers);
+    if (!of_peer.ok()) return of_peer.status();
+    row.figures = std::move(*of_peer);
+    return row;
+  }
   Result<ReplayFigures> figures = ReplayInPool(device, trace, arguments.pool);
   if (!figures.ok()) return figures.status();
   row.figures = std::move(*figures);
@@ -110,6 +119,7 @@ void Print(const SoloDevice& device, const std::vector<ReplayRow>& rows) {
 }
 
 int Run(const Arguments& arguments) {
+  if (Status status = CheckPeers(arguments.peers); !status.ok()) return Fail(status);
   Result<std::vector<Trace>> traces = ReadAll(arguments);
   if (!traces.ok()) {
     std::cerr << "commpool replay: " << traces.status().message() << '\n';
@@ -129,15 +139,22 @@ int Run(const Arguments& arguments) {
   for (const Trace& trace : *traces) {
     progress->Show(rows.size(), trace.name);
     Result<ReplayRow> row = Measure(**device, trace, arguments, *torch);
+    if (!row.ok() && !arguments.peers.as.empty()) {
+      results["traces"].push_back({{"name", trace.name}, {"failed", row.status().message()}});
+      continue;
+    }
     if (!row.ok()) return Fail(row.status());
     results["traces"].push_back(ToJson(*row));
     rows.push_back(std::move(*row));
   }
   progress.reset();
+  const bool emulated = (*device)->emulated();
+  results["peers"] = RunPeers(arguments.peers, arguments.places, arguments.streams, emulated);
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
     Print(**device, rows);
+    PrintPeers(results["traces"], results["peers"]);
   }
   Record(arguments.output, (*device)->driver().description, results);
   return kSuccess;
@@ -159,9 +176,11 @@ void AddReplay(Command app) {
   command.AddFlag("--smallest", arguments->smallest,
                   "Search the smallest device on which the trace completes, to 2 MiB");
   command
-      .AddOption("--torch-library", arguments->torch_library,
-                 "What tools/bench/build_torch_allocator.sh built: replays in PyTorch's expandable segments as well")
+      .AddOption("--torch-library", arguments->peers.torch_library,
+                 "What tools/bench/build_torch_allocator.sh built: for --peers; without them, PyTorch's expandable "
+                 "segments as well")
       .Called("FILE");
+  AddPeerOptions(command, arguments->peers);
   AddOutputOptions(command, arguments->output);
   command.Do([arguments] { return Run(*arguments); });
 }

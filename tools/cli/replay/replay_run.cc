@@ -14,6 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kLongNs = 20'000;
+
 int64_t Nanoseconds(Clock::time_point start, Clock::time_point end) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
 }
@@ -79,6 +81,9 @@ class Replayer {
     figures.waits_in_second_half = figures.costs.waits - waits_at_half;
     figures.slow_us = static_cast<double>(slow_.ns) / 1000;
     figures.ns_per_event = TimePerEvent(Sum(figures.calls).microseconds);
+    figures.wall_ns_per_event = Share(short_.ns + long_.ns, short_.events + long_.events);
+    figures.short_ns_per_event = Share(short_.ns, short_.events);
+    figures.long_us = static_cast<double>(long_.ns) / 1000;
     return figures;
   }
 
@@ -154,8 +159,10 @@ class Replayer {
     ns = std::max<int64_t>(ns - clock_overhead_, 0);
     const bool slow = allocator_.CalledDriver(static_cast<uint64_t>(ns));
     Timed& timed = slow ? slow_ : quiet_;
-    timed.ns += ns;
-    ++timed.events;
+    for (Timed* one : {&timed, ns < kLongNs ? &short_ : &long_}) {
+      one->ns += ns;
+      ++one->events;
+    }
     return slow ? NoteMemory() : Status();
   }
 
@@ -167,10 +174,12 @@ class Replayer {
 
   // The emulator's own real time is no driver's: events that called it are left out there.
   double TimePerEvent(double driver_us) const {
-    const auto share = [](double ns, int64_t events) { return events == 0 ? 0 : ns / static_cast<double>(events); };
-    if (device_.emulated()) return share(static_cast<double>(quiet_.ns), quiet_.events);
-    const double without_driver = static_cast<double>(quiet_.ns + slow_.ns) - driver_us * 1000;
-    return share(std::max(without_driver, 0.0), quiet_.events + slow_.events);
+    if (device_.emulated()) return Share(quiet_.ns, quiet_.events);
+    const auto driver_ns = static_cast<int64_t>(driver_us * 1000);
+    return Share(std::max<int64_t>(quiet_.ns + slow_.ns - driver_ns, 0), quiet_.events + slow_.events);
+  }
+  static double Share(int64_t ns, int64_t events) {
+    return events == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(events);
   }
 
   SoloDevice& device_;
@@ -184,6 +193,8 @@ class Replayer {
   uint64_t in_use_peak_ = 0;
   Timed quiet_;  // calls without the driver
   Timed slow_;
+  Timed short_;  // the same by their wall time
+  Timed long_;
 };
 
 // The first work of a kind may make the driver take memory of its own, which is not the pool's.

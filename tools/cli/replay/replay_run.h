@@ -13,6 +13,11 @@ struct ReplayFigures {
   uint64_t peak_reserved_bytes = 0;  // as the driver counted it
   double ns_per_event = 0;           // of the allocator, the driver's time left out
   double slow_us = 0;                // wall time of the calls in which the driver was called
+  // Wall times, which say the same of every allocator: of an event, of one whose call took less than 20 us, and of all
+  // calls that took longer. They mean nothing on the emulator.
+  double wall_ns_per_event = 0;
+  double short_ns_per_event = 0;
+  double long_us = 0;
   DriverCallsByName calls;
   DriverCallsByName calls_in_second_half;
   ReplayedAllocator::Costs costs;

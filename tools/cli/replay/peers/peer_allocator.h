@@ -1,0 +1,66 @@
+// Somebody else's allocator under a replayed trace: PyTorch's, RMM's, the driver's own. One thread.
+#ifndef COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_ALLOCATOR_H_
+#define COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_ALLOCATOR_H_
+
+#include <memory>
+#include <string>
+
+#include "commpool/status.h"
+#include "tools/cli/replay/allocator.h"
+#include "tools/cli/replay/peers/peers.h"
+#include "tools/cli/replay/replay_run.h"
+#include "tools/cli/replay/trace.h"
+#include "tools/cli/solo_device.h"
+
+namespace commpool::cli {
+
+class PeerAllocator : public ReplayedAllocator {
+ public:
+  // `options.as` says which; `device` outlives it. `arena_bytes`: of RMM's arena, which takes all of them at once.
+  static Result<std::unique_ptr<PeerAllocator>> Open(SoloDevice& device, const PeerOptions& options,
+                                                     uint64_t arena_bytes);
+
+  // The timed calls, with what the driver did meanwhile: on the emulator all calls that allocators make; on a GPU
+  // RMM's cudaMalloc and cudaFree, and every call of the driver's own allocator. PyTorch's cannot be seen there.
+  void* Allocate(uint64_t bytes, CUstream stream) final;
+  bool Free(void* block) final;
+  bool RecordStream(void* block, CUstream stream) final;
+  Status failure() const final { return Status(StatusCode::kOutOfMemory, "the allocator is out of memory"); }
+  bool CalledDriver(uint64_t ns) final;
+  DriverCallsByName Calls() const final;
+
+ protected:
+  explicit PeerAllocator(SoloDevice& device);
+
+  virtual void* Serve(uint64_t bytes, CUstream stream) = 0;
+  virtual void TakeBack(void* block) = 0;
+  // A stream that uses the block until it is freed.
+  virtual Status AlsoUse(void* block, CUstream stream) = 0;
+  // What the driver did so far; nothing where nobody sees it.
+  virtual DriverCalls DriverSoFar() const { return {}; }
+  virtual bool sees_driver() const { return true; }
+
+  SoloDevice& device() const { return device_; }
+
+ private:
+  template <typename Call>
+  void Watch(Call&& call);
+  DriverCalls EmulatedSoFar() const;
+
+  SoloDevice& device_;
+  uint64_t (*count_)(const char*) = nullptr;  // the emulator's
+  double (*now_)() = nullptr;
+  DriverCalls seen_;  // inside timed calls
+  uint64_t told_ = 0;
+};
+
+// A wall time in which an allocator that nobody can look into has called the driver.
+inline constexpr uint64_t kDriverNs = 20'000;
+
+// `options.as` under a trace. RMM's arena takes its memory in advance: the least of some sizes over the peak requested
+// in which the trace completes.
+Result<ReplayFigures> ReplayInPeer(SoloDevice& device, const Trace& trace, const PeerOptions& options);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_ALLOCATOR_H_

@@ -1,0 +1,44 @@
+// Other allocators beside a replayed pool, each in a process of its own, so that one command writes all columns.
+// One thread.
+#ifndef COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
+#define COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "tools/cli/command_line.h"
+
+namespace commpool::cli {
+
+inline constexpr char kTorchNative[] = "torch-native";
+inline constexpr char kTorchExpandable[] = "torch-expandable";
+inline constexpr char kRmmPool[] = "rmm-pool";
+inline constexpr char kRmmArena[] = "rmm-arena";
+inline constexpr char kCudaAsync[] = "cuda-async";
+
+struct PeerOptions {
+  std::vector<std::string> beside;  // names
+  std::string as;                   // what this process replays in, in place of a pool; empty for a pool
+  std::string torch_library;
+  std::string rmm_library;
+  int limit_s = 300;  // of each
+};
+
+void AddPeerOptions(Command command, PeerOptions& options);
+
+// kInvalidArgument for a peer without the library that it needs.
+Status CheckPeers(const PeerOptions& options);
+
+// What each of them found, by its name: the traces as `replay --json` tells them, or why it failed. `emulated`: on the
+// emulator, whose libraries they get too.
+nlohmann::json RunPeers(const PeerOptions& options, const std::vector<std::string>& traces, unsigned streams,
+                        bool emulated);
+
+// A line for each trace and peer, beside this process's own.
+void PrintPeers(const nlohmann::json& own, const nlohmann::json& peers);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
