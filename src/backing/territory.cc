@@ -38,7 +38,6 @@ Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
     return Status(StatusCode::kDriverError,
                   "a page that could not be unmapped is still at these addresses of an expandable pool");
   }
-  ContextGuard guard(driver_, context_->get());
   Result<Mapping> mapping = Mapping::Map(driver_, at, memory);
   if (!mapping.ok()) return mapping.status();
   pages_.emplace(at, Page{std::move(memory), std::move(*mapping)});
@@ -48,7 +47,6 @@ Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
 Result<PhysicalMemory> Territory::Unmap(CUdeviceptr at) {
   const auto found = pages_.find(at);
   COMMPOOL_CHECK(found != pages_.end(), "a page is unmapped that is not there");
-  ContextGuard guard(driver_, context_->get());
   Status status = found->second.mapping.Release();
   if (!status.ok()) return status;
   PhysicalMemory memory = std::move(found->second.memory);
@@ -70,7 +68,6 @@ Status Territory::Drop(CUdeviceptr at, uint64_t bytes) {
 Status Territory::Open(CUdeviceptr at, uint64_t bytes) {
   ReservedVector<int> devices(peers_.begin(), peers_.end());
   devices.insert(devices.begin(), placement_.device);
-  ContextGuard guard(driver_, context_->get());
   return SetAccess(driver_, at, bytes, devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 

@@ -31,6 +31,9 @@ class Territory : public Segment {
   Status Release() override;
   void Abandon() override;
 
+  // The pages. REQUIRES: the context of the pool's device is current: a growth has many, and asking for it takes the
+  // driver 90 ns each time.
+  //
   // Maps a page to free addresses of the territory. Nobody has access yet. kDriverError where a page could not be
   // unmapped before.
   Status Map(PhysicalMemory memory, CUdeviceptr at);

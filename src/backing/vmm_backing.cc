@@ -68,10 +68,8 @@ class VmmBacking : public Backing, public PageSource {
   PageSource* pages() override { return this; }
   const Driver& driver() const override { return driver_; }
   const std::shared_ptr<DeviceContext>& context() const override { return context_; }
-  Result<PhysicalMemory> MakePage(uint64_t bytes) override {
-    ContextGuard guard(driver_, context_->get());
-    return Create(bytes);
-  }
+  // Its caller has made the context current, once for all pages of a growth.
+  Result<PhysicalMemory> MakePage(uint64_t bytes) override { return Create(bytes); }
 
   // Makes and gives back the least that there is: the driver knows a granularity even for nodes that are not there.
   Status Probe() {

@@ -192,6 +192,22 @@ TEST_F(ExpandablePools, OpenAllPagesOfAGrowthToAllPeersInOneCall) {
   Free(block);
 }
 
+TEST_F(ExpandablePools, AskForTheContextAsOftenForManyPagesAsForFew) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts calls");
+  const PoolHandle pool = Create(Expandable());
+  Free(Allocate(pool, 2 * kPage));  // reserves addresses
+  ASSERT_TRUE(Get(pool).Trim(0).ok());
+  std::vector<uint64_t> asked;
+  for (const uint64_t pages : {2, 12}) {
+    const uint64_t before = CallCount("cuCtxGetCurrent");
+    const CUdeviceptr block = Allocate(pool, pages * kPage);
+    asked.push_back(CallCount("cuCtxGetCurrent") - before);
+    Free(block);
+    ASSERT_TRUE(Get(pool).Trim(0).ok());
+  }
+  EXPECT_EQ(asked[0], asked[1]);
+}
+
 TEST_F(ExpandablePools, TrimToWhatIsAskedFor) {
   const PoolHandle pool = Create(Expandable());
   const std::vector<CUdeviceptr> live = Fragment(pool);
