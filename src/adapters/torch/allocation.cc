@@ -15,8 +15,6 @@
 namespace commpool::torch_adapter {
 namespace {
 
-constexpr int kNoDevice = COMMPOOL_CURRENT_DEVICE;  // which a request of a router may not name
-
 // While the library works for this thread: what a user's backing allocates by PyTorch meanwhile is PyTorch's own.
 class InsideLibrary {
  public:
@@ -107,12 +105,6 @@ void* AllocateInPlainScopes(const Request& request) {
 }
 
 }  // namespace
-
-bool AnythingCatches() {
-  if (CatcherCount().load(std::memory_order_relaxed) != 0) return true;
-  void* none = nullptr;  // refused where a scope is open, and nothing else than NOT_CAUGHT where there is none
-  return C10_UNLIKELY(Commpool().allocate_in_scope(kNoDevice, 1, nullptr, &none) != COMMPOOL_NOT_CAUGHT);
-}
 
 void* AllocateFromPool(commpool_pool pool, const Request& request, commpool_status* status) {
   void* pointer = nullptr;

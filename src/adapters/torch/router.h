@@ -119,6 +119,8 @@ class Router final : public TorchAllocator {
  private:
   // From PyTorch's own allocator; where it is out of memory, once more after our idle pools gave back what they could.
   c10::DataPtr AllocateNative(size_t bytes);
+  // From whatever catches it. Apart, so that what is only forwarded saves no registers for it.
+  [[gnu::noinline]] c10::DataPtr AllocateRouted(size_t bytes);
 
   std::atomic<bool> routes_{false};
 };

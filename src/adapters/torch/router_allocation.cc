@@ -18,20 +18,25 @@ Request CurrentRequest(size_t bytes) {
   return {device, bytes, c10::cuda::getCurrentCUDAStream(device).stream()};
 }
 
+// PyTorch's own allocator is out of memory: our pools give back what is idle. Throws where that is nothing. Called by a
+// handler of the error.
+[[gnu::noinline, gnu::cold]] void GiveIdleMemory(const c10::OutOfMemoryError& error) {
+  const Request request = CurrentRequest(0);
+  // What is being captured may not wait for the device.
+  const uint64_t released = CaptureOf(request.stream) == 0 ? TrimKnownPools(request.device) : 0;
+  if (released != 0) return;
+  const std::string table = PoolTable(request.device);
+  if (table.empty()) throw;
+  TORCH_CHECK_WITH(OutOfMemoryError, false, error.what_without_backtrace(), "\n", table);
+}
+
 // Runs `allocate` of PyTorch's, and once more where it ran out of memory that our pools could give back.
 template <typename Allocate>
-auto WithOurIdleMemory(const Allocate& allocate) {
+C10_ALWAYS_INLINE auto WithOurIdleMemory(const Allocate& allocate) {
   try {
     return allocate();
   } catch (const c10::OutOfMemoryError& error) {
-    const Request request = CurrentRequest(0);
-    // What is being captured may not wait for the device.
-    const uint64_t released = CaptureOf(request.stream) == 0 ? TrimKnownPools(request.device) : 0;
-    if (released == 0) {
-      const std::string table = PoolTable(request.device);
-      if (table.empty()) throw;
-      TORCH_CHECK_WITH(OutOfMemoryError, false, error.what_without_backtrace(), "\n", table);
-    }
+    GiveIdleMemory(error);
   }
   return allocate();
 }
@@ -47,8 +52,14 @@ c10::DataPtr Router::AllocateNative(size_t bytes) {
   return WithOurIdleMemory([bytes] { return Native()->allocate(bytes); });
 }
 
+// Where nothing is open this is all that it costs: a load, a call that is a load, and PyTorch's allocation.
 c10::DataPtr Router::allocate(size_t bytes) {
-  if (!AnythingCatches() || bytes == 0 || !Routes()) return AllocateNative(bytes);
+  if (AnythingCatches()) return AllocateRouted(bytes);
+  return WithOurIdleMemory([bytes] { return Native()->allocate(bytes); });
+}
+
+c10::DataPtr Router::AllocateRouted(size_t bytes) {
+  if (bytes == 0 || !Routes()) return AllocateNative(bytes);
   const Request request = CurrentRequest(bytes);
   void* pointer = AllocateCaught(request);
   if (pointer == nullptr) return AllocateNative(bytes);
