@@ -65,7 +65,10 @@ def placed(kind: Any, pool: int, device: int) -> Any:
 def _place() -> Any:
     mr = importlib.import_module("rmm.mr")
     _check_member(importlib.import_module("rmm"))
-    shim = ctypes.CDLL(str(_build()))
+    try:
+        shim = ctypes.CDLL(str(_build()))
+    except OSError as error:  # made by a compiler whose libraries are newer than the process's, for one
+        raise CannotBuild(f"what was compiled does not load: {error}") from error
     shim.commpool_rmm_size.restype = ctypes.c_size_t
     size = mr.DeviceMemoryResource.__basicsize__ - _OFFSET
     if shim.commpool_rmm_size() != size:

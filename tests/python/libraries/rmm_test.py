@@ -149,6 +149,12 @@ class InCxx(Cases, unittest.TestCase):
         del buffer
         self.rmm.mr.set_per_device_resource(0, self.rmm.mr.CudaMemoryResource())
 
+    def test_are_refused_where_what_was_compiled_does_not_load(self):
+        build = self.adapter._rmm_build
+        with mock.patch.object(build, "_build", lambda: __file__):
+            with self.assertRaisesRegex(build.CannotBuild, "does not load"):
+                build._place.__wrapped__()
+
     def test_are_refused_where_rmm_declares_its_class_otherwise(self):
         build = self.adapter._rmm_build
         with mock.patch.dict(build._DECLARED, {"librmm/memory_resource.pxd": "struct another"}):
