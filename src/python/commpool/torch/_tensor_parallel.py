@@ -32,9 +32,9 @@ class tp:
         dist.all_reduce(out)                       # in a symmetric kernel, if windows gain at this size
 
     It may be entered again inside of itself, by several threads, and while a graph is captured: the graph then owns
-    what is made. Tensors outside of the range of sizes stay torch's. Ranks that decode in lockstep want a pool with
-    frees="ordered": what they free serves again at once, as with torch's own allocator. A pool with deferred frees
-    needs pool.reclaim() every some steps.
+    what is made. Tensors outside of the range of sizes stay torch's. Graphs need a pool with deferred frees, the
+    default. A model that decodes eagerly, its ranks in lockstep, wants frees="ordered": what is freed serves again at
+    once, as with torch's own allocator, where deferred frees need pool.reclaim() every some steps.
     """
 
     def __init__(self, pool: commpool.Pool, *, group: Any = None, sizes: Optional[options.SizeRange] = None) -> None:

@@ -1,0 +1,113 @@
+"""What the checks on several GPUs share: ranks that cannot hang, the slowest rank's time, and profiled kernels."""
+
+import os
+import subprocess
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import commpool.torch as commpool
+from commpool.torch._agreed import gathered
+
+from hardware_measure import in_turn, ratio, report
+from rank_processes import unused_port
+
+
+def tiny():
+    """Whether this is a trial without kernels and clocks, on the emulator."""
+    return "--tiny" in sys.argv
+
+
+def advice():
+    """What `advise` measures here; of few sizes in a trial."""
+    return commpool.advise(sizes=[8 << 10, 1 << 20]) if tiny() else commpool.advise()
+
+
+def start_ranks(rank, seconds):
+    """Runs this program once for each GPU, `rank()` in each; all are killed when the time is up or one fails."""
+    if "RANK" in os.environ:
+        device = torch.device("cuda", int(os.environ["RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+        rank(device)
+        torch.cuda.synchronize()
+        dist.destroy_process_group()
+        return 0
+    ranks = min(2 if tiny() else 4, torch.cuda.device_count())
+    if ranks < 2:
+        print("skipped: 2 GPUs are needed")
+        return 0
+    shared = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port()}
+    processes = [subprocess.Popen([sys.executable, *sys.argv], env={**shared, "RANK": str(number)})
+                 for number in range(ranks)]
+    try:
+        return _wait(processes, time.monotonic() + (4 * seconds if tiny() else seconds))
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def _wait(processes, deadline):
+    for process in processes:
+        while process.poll() is None:
+            if any(other.poll() for other in processes):
+                print("a rank failed: the others are ended", flush=True)
+                return 1
+            if time.monotonic() > deadline:
+                print("the time is up: all ranks are ended", flush=True)
+                return 1
+            time.sleep(0.2)  # between looks at processes
+    return max(abs(process.returncode) for process in processes)
+
+
+def everywhere(value):
+    """What every rank says: over the store, so that what is measured is not what measures."""
+    return gathered(dist.group.WORLD, value)
+
+
+def seconds_a_step(step, steps):
+    """Of the slowest rank."""
+    everywhere(None)
+    dist.all_reduce(torch.zeros(1, device="cuda"))  # the ranks begin within microseconds
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(steps):
+        step()
+    torch.cuda.synchronize()
+    return max(everywhere((time.perf_counter() - begin) / steps))
+
+
+def compare(what, steps_of, pairs, rounds, steps):
+    """Rounds in turn of `{name: step}`; reports each (of, to, goal) of `pairs`, and returns what is recorded."""
+    contenders = {name: (lambda step=step: seconds_a_step(step, steps)) for name, step in steps_of.items()}
+    in_turn(contenders, 1)
+    times = in_turn(contenders, rounds)
+    found = {"step_ms": {name: round(1e3 * sorted(of)[len(of) // 2], 4) for name, of in times.items()}}
+    if dist.get_rank() == 0:
+        print(f"{what}: " + ", ".join(f"{name} {of} ms" for name, of in found["step_ms"].items()), flush=True)
+        for of, to, goal in pairs:
+            found[f"{of} / {to}"] = report(f"{what}: {of} / {to}", ratio(times, of, to), goal)
+    return found
+
+
+def nccl_kernels(step, steps=3):
+    """Microseconds a step of each kernel of NCCL's, by its name, on this rank; None where there is no profile."""
+    if tiny():
+        for _ in range(steps):
+            step()
+        return None
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    times = {}
+    for event in profiled.events():
+        name = event.name.partition("(")[0]
+        if name.startswith("nccl") and ":" not in name and event.device_type == torch.autograd.DeviceType.CUDA:
+            times[name] = times.get(name, 0.0) + event.time_range.elapsed_us() / steps
+    return {name: round(of, 1) for name, of in sorted(times.items())}
