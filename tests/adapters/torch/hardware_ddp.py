@@ -93,8 +93,8 @@ def one_model(name, words, device):
         for who, of in kernels.items():
             print(f"  {who}: all-reduce kernels {us[who]:.0f} us a step: {of}", flush=True)
         if us["stock, our bucket"]:
-            print(f"  collective time, ours / stock with our bucket: {us[ours] / us['stock, our bucket']:.3f}, goal 0.9",
-                  flush=True)
+            shorter = us[ours] / us["stock, our bucket"]
+            print(f"  collective time, ours / stock with our bucket: {shorter:.3f}, goal 0.9", flush=True)
     held = pool.stats().allocated_bytes
     del trainings
     gc.collect()

@@ -34,7 +34,7 @@ def run_ranks(program, world, *arguments, timeout=240):
                 rank.kill()
 
 
-def said_by_ranks(program, *words, ranks=2, seconds=280, **environment):
+def said_by_ranks(program, *words, ranks=2, seconds=600, **environment):
     """What ranks that torchrun would start said, case by case; they have to end well, and break no rule.
 
     Rank 0 of the program prints a line of JSON for each case: its name, and what all ranks said of it.

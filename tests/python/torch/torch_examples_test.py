@@ -1,9 +1,11 @@
 """The examples for PyTorch print what they show, on the emulator."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from rank_processes import unused_port
@@ -12,11 +14,17 @@ _EXAMPLES = pathlib.Path("examples/python/torch")
 _SECONDS = 250
 
 
-def run(name, ranks=1):
+# FSDP2 does with fused kernels what the emulator does with copies.
+_WITH_COPIES = "import copies, runpy, sys; copies.use(); runpy.run_path(sys.argv[1], run_name='__main__')"
+
+
+def run(name, *words, ranks=1, before=()):
     """What the ranks of an example print, a line each, in order."""
     shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port(), "WORLD_SIZE": str(ranks),
               "COMMPOOL_LIBRARY": os.path.abspath("src/c_api/libcommpool.so.0")}
-    processes = [subprocess.Popen([sys.executable, str(_EXAMPLES / name)], text=True, stdout=subprocess.PIPE,
+    shared["PYTHONPATH"] += os.pathsep + str(pathlib.Path(__file__).parent)
+    command = [sys.executable, *before, str(_EXAMPLES / name), *words]
+    processes = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
                  for rank in range(ranks)]
     lines = []
@@ -31,7 +39,8 @@ def run(name, ranks=1):
 class Examples(unittest.TestCase):
     def test_are_all_tried(self):
         self.assertEqual({file.name for file in _EXAMPLES.glob("*.py")},
-                         {"backward.py", "whole_allocator.py", "symmetric.py"})
+                         {"backward.py", "decode.py", "symmetric.py", "train.py", "train_sharded.py",
+                          "whole_allocator.py"})
 
     def test_backward(self):
         lines = run("backward.py")
@@ -47,6 +56,28 @@ class Examples(unittest.TestCase):
     def test_symmetric(self):
         self.assertEqual(run("symmetric.py", ranks=2), ["rank 0: offset 0 of its window, sum 2",
                                                         "rank 1: offset 0 of its window, sum 2"])
+
+    def record(self, name, **words):
+        """What the first rank prints, and the record that it writes."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "record")
+            return run(name, "--record", str(file), ranks=2, **words), json.loads(file.read_text(encoding="utf-8"))
+
+    def test_decode(self):
+        lines, record = self.record("decode.py")
+        self.assertEqual(lines[0], "the same token: True, 2.44141")
+        self.assertRegex(lines[1], r"a token takes \d+ us, and \d+ us in windows")
+        self.assertEqual(sorted(record), ["plain_us", "ranks", "windows_us"])
+
+    def test_train(self):
+        lines, record = self.record("train.py")
+        self.assertEqual(lines[0], "equal losses: True; 1024 KiB of buckets in windows")
+        self.assertEqual(sorted(record), ["plain_ms", "ranks", "windows_ms"])
+
+    def test_train_sharded(self):
+        lines, record = self.record("train_sharded.py", before=("-c", _WITH_COPIES))
+        self.assertEqual(lines[0], "equal losses: True; 80 all-gathers in 2 windows of 256 KiB")
+        self.assertEqual(record["ranks"], 2)
 
 
 if __name__ == "__main__":
