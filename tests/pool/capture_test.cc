@@ -158,18 +158,17 @@ TEST_F(Captures, AreReportedWhereNoPoolWasTold) {
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-// Small blocks are handed out another way than large ones.
-TEST_F(Captures, AreReportedForSmallBlocksToo) {
+TEST_F(Captures, AreReportedWhereABlockIsServedAtOnce) {
   COMMPOOL_REQUIRE_EMULATOR("nobody else reports it");
-  const CUdeviceptr neighbour = Allocate(stream_, 4096).value();
+  ASSERT_TRUE(runtime().Free(Allocate(stream_).value()).ok());  // the thread knows the pool
   ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  const CUdeviceptr block = Allocate(stream_, 4096).value();
+  const CUdeviceptr block = runtime().AllocateLargeAtOnceFrom(pool_, kBytes, stream_.get());
+  ASSERT_NE(block, 0u);
   EXPECT_EQ(TakeReports().size(), 1u);
   CUgraph graph = nullptr;
   EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   EXPECT_TRUE(runtime().Free(block).ok());
-  EXPECT_TRUE(runtime().Free(neighbour).ok());
 }
 
 TEST_F(Captures, DoNotBeginWhereTheDriverWouldNotTellOfTheirEnd) {
