@@ -52,7 +52,8 @@ class Loss(torch.nn.Module):
 class Training:
     def __init__(self, words, wrap):
         torch.manual_seed(1)
-        self.model = TinyModel().cuda() if tiny() else Gpt2(**words).cuda()
+        with torch.device("cpu" if tiny() else "cuda"):
+            self.model = (TinyModel() if tiny() else Gpt2(**words)).cuda()
         self.net = wrap(Loss(self.model))
         self.optimizer = (torch.optim.SGD(self.net.parameters(), lr=1e-3, foreach=False) if tiny() else
                           torch.optim.AdamW(self.net.parameters(), lr=1e-4, fused=True))
@@ -76,7 +77,7 @@ def one_model(name, words, device):
     plain = torch.nn.parallel.DistributedDataParallel
     ours = "windows"
     trainings = {
-        "stock": Training(words, lambda net: plain(net, device_ids=[device.index], gradient_as_bucket_view=True)),
+        "stock": Training(words, lambda net: plain(net, device_ids=[device.index])),
         "stock, our bucket": Training(words, lambda net: plain(net, device_ids=[device.index],
                                                                gradient_as_bucket_view=True,
                                                                bucket_cap_mb=bucket / MIB)),

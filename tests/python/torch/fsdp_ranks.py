@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import sys
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -114,9 +115,17 @@ def prefetches_further(group):
 
 def gathered_by_hand(group):
     """On the legacy default stream, before the first step, where NCCL has no copy engines; then more than fit."""
-    pool, model = windowed(group)
-    model.layers[0].unshard()
-    said = [model.layers[0].weight.sum().item()]
+    with unittest.mock.patch.object(dist, "new_group", wraps=dist.new_group) as made:
+        pool, model = windowed(group)
+    policy, streams, gather = made.call_args.kwargs["pg_options"].config.cta_policy, [], dist.all_gather_into_tensor
+
+    def noted(*tensors, **words):
+        streams.append(torch.cuda.current_stream().cuda_stream)
+        return gather(*tensors, **words)
+
+    with unittest.mock.patch.object(dist, "all_gather_into_tensor", noted):
+        model.layers[0].unshard()
+    said = [policy, len(streams), 0 in streams, model.layers[0].weight.sum().item()]
     model.layers[0].reshard()
     try:
         for layer in model.layers:

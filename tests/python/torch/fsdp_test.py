@@ -36,8 +36,12 @@ class Fsdp(unittest.TestCase):
             self.assertEqual(ours, stock)
             self.assertEqual((buffers, left), (3, 0))
 
+    def test_gathers_by_copy_engines_and_never_on_the_legacy_stream(self):
+        for policy, gathers, on_legacy_stream, *_ in self.said["gathered_by_hand"]:
+            self.assertEqual((policy, gathers, on_legacy_stream), (2, 1, False))  # NCCL_CTA_POLICY_ZERO
+
     def test_says_on_every_rank_that_all_buffers_are_in_use_and_goes_on(self):
-        for total, error, as_stock, left in self.said["gathered_by_hand"]:
+        for _, _, _, total, error, as_stock, left in self.said["gathered_by_hand"]:
             self.assertEqual((total, as_stock, left), (2.0 * 4096, True, 0))
             self.assertRegex(error, "all-gather number 3 needs a buffer, and all 2 in .* are in use.*buffers=3 or more")
 
