@@ -1,0 +1,28 @@
+// What tests include most, compiled once for all of them (tools/bazel/precompiled.bzl). A test still includes what it
+// uses. Nothing of ours: a change would compile every test anew.
+#ifndef COMMPOOL_TESTS_PRECOMPILED_EVERY_TEST_H_
+#define COMMPOOL_TESTS_PRECOMPILED_EVERY_TEST_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#endif  // COMMPOOL_TESTS_PRECOMPILED_EVERY_TEST_H_
