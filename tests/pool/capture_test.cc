@@ -193,6 +193,32 @@ TEST_F(Captures, EndWithoutADriverCallWhereNoDestroyedPoolWaits) {
   capture_.DestroyGraph();
 }
 
+TEST_F(Captures, ServeNothingAfterTheirEnd) {
+  BeginCapture();
+  AnnouncedCapture other;
+  EXPECT_TRUE(other.Begin(runtime(), pool_, other_.get()).ok());
+  EXPECT_TRUE(capture_.EndForThePool().ok());
+  EXPECT_EQ(Allocate(stream_).status().code(), StatusCode::kFailedPrecondition) << "the stream still captures";
+  capture_.EndOnTheStream();
+  EXPECT_TRUE(other.End().ok());
+  capture_.DestroyGraph();
+  other.DestroyGraph();
+}
+
+TEST_F(Captures, LeaveTheirMemoryToTheNextAllocationOnceTheirGraphIsGone) {
+  const uint64_t reserved = CountersOf(pool_).reserved_bytes.current;
+  BeginCapture();
+  const CUdeviceptr block = Allocate(stream_, 32 * kMiB).value();
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EndCapture();
+  capture_.DestroyGraph();
+  while (!Get(pool_).HasEndedGraphs()) std::this_thread::yield();  // told by a thread of the driver's
+  const CUdeviceptr again = Allocate(stream_, 32 * kMiB).value();
+  EXPECT_EQ(again, block);
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, reserved);
+  EXPECT_TRUE(runtime().Free(again).ok());
+}
+
 TEST_F(Captures, MustBeAnnouncedInsideACapture) {
   EXPECT_EQ(runtime().BeginCapture(pool_, stream_.get()).status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(runtime().BeginCapture(999, stream_.get()).status().code(), StatusCode::kNotFound);

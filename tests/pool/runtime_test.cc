@@ -57,6 +57,13 @@ TEST_F(RuntimeFacts, UnknownDevicesAreRefusedWithTheirNumber) {
   EXPECT_TRUE(runtime().pools().All().empty());
 }
 
+TEST_F(RuntimeFacts, TheShortWaysServeNoDeviceBeyondTheTableOfDefaultPools) {
+  for (const int device : {-1, 64, 1000}) {
+    EXPECT_EQ(runtime().AllocateCached(device, 512, nullptr), 0u) << device;
+    EXPECT_EQ(runtime().AllocateLargeAtOnce(device, 4 * kMiB, nullptr), 0u) << device;
+  }
+}
+
 TEST_F(RuntimeFacts, AnAlignmentAboveTheGranularityIsRefused) {
   PoolConfiguration configuration = Configured("aligned");
   configuration.alignment_bytes = 1 * kGiB;

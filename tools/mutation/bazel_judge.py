@@ -17,6 +17,8 @@ _KEEP_NOTHING = "--noremote_upload_local_results"
 _LIMIT = "--run_under=prlimit --data=8589934592"
 # A fault's cost is that of linking the tests; the first failure says enough.
 _FAST_LINKER = ["--linkopt=-fuse-ld=lld"] if shutil.which("ld.lld") else []
+# An element beyond a container's end is noticed where it is read, not only where it matters.
+_CHECKED = "--copt=-D_GLIBCXX_ASSERTIONS"
 _FIRST_FAILURE = "--test_env=GTEST_FAIL_FAST=1"
 _UNSUCCESSFUL = re.compile(r"^(//\S+)\s.*\b(?:FAILED|TIMEOUT|FLAKY)\b", re.MULTILINE)
 
@@ -27,7 +29,7 @@ class BazelJudge:
         """`folders` of tests are asked; `bazel` and `jobs` say how."""
         self._scratch, self._bazel = scratch, shlex.split(bazel)
         self._universe = " + ".join(f"//tests/{folder}/..." for folder in folders)
-        self._options = ["-c", "fastbuild", "--symlink_prefix=/", "--noshow_progress"]
+        self._options = ["-c", "fastbuild", "--symlink_prefix=/", "--noshow_progress", _CHECKED]
         self._options += [*_FAST_LINKER, *([f"--jobs={jobs}"] if jobs else [])]
         self._affected = {}
 
