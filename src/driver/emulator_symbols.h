@@ -16,6 +16,7 @@ inline constexpr const char* kEmulatorBlockFreed = "commpoolEmulatorBlockFreed";
 inline constexpr const char* kEmulatorBlockRecorded = "commpoolEmulatorBlockRecorded";
 inline constexpr const char* kEmulatorStreamReleased = "commpoolEmulatorStreamReleased";
 inline constexpr const char* kEmulatorCaptureAnnounced = "commpoolEmulatorCaptureAnnounced";
+inline constexpr const char* kEmulatorSegmentSleeps = "commpoolEmulatorSegmentSleeps";
 inline constexpr const char* kEmulatorNow = "commpoolEmulatorNow";
 
 struct EmulatorRange {

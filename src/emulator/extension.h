@@ -122,6 +122,11 @@ void commpoolEmulatorBlockFreed(CUdeviceptr address);
 void commpoolEmulatorBlockRecorded(CUdeviceptr address, CUstream stream);
 void commpoolEmulatorStreamReleased(CUstream stream);
 
+// A pool falls asleep (1) or has woken (0): this segment's memory goes and comes back under its addresses. Meanwhile
+// the pool's own copies are not judged by its blocks, and graphs may name the addresses; a replay over them is
+// reported.
+void commpoolEmulatorSegmentSleeps(CUdeviceptr address, size_t bytes, int asleep);
+
 // A resource of another emulated library (a communicator, a registration), for the leak report.
 void commpoolEmulatorNoteResource(const char* kind, const void* identity, const char* description);
 void commpoolEmulatorForgetResource(const char* kind, const void* identity);

@@ -166,6 +166,17 @@ MappedRange* AddressSpace::Find(CUdeviceptr address) {
   return address - after->first < after->second.bytes ? &after->second : nullptr;
 }
 
+std::vector<uint64_t> AddressSpace::NumbersUnder(const std::vector<commpoolEmulatorRange>& reads,
+                                                 const std::vector<commpoolEmulatorRange>& writes) {
+  std::vector<uint64_t> numbers;
+  for (const auto* const ranges : {&reads, &writes}) {
+    for (const commpoolEmulatorRange& range : *ranges) {
+      for (const MappedRange* mapping : Touching(range.address, range.bytes)) numbers.push_back(mapping->buffer_id);
+    }
+  }
+  return numbers;
+}
+
 void AddressSpace::ShowToHost(MappedRange& mapping, bool visible) {
   if (mapping.cpu == visible) return;
   void* const address = reinterpret_cast<void*>(mapping.address);

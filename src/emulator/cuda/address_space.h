@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "src/emulator/cuda/memory_bank.h"
+#include "src/emulator/extension.h"
 
 namespace commpool::internal::emulator {
 
@@ -66,6 +67,9 @@ class AddressSpace {
   // Those that share a byte with the range.
   std::vector<MappedRange*> Touching(CUdeviceptr address, uint64_t bytes);
   MappedRange* Find(CUdeviceptr address);
+  // Those under the ranges of an operation, by numbers that no later mapping gets.
+  std::vector<uint64_t> NumbersUnder(const std::vector<commpoolEmulatorRange>& reads,
+                                     const std::vector<commpoolEmulatorRange>& writes);
   const std::map<CUdeviceptr, MappedRange>& mappings() const { return mappings_; }
 
   // Lets the host itself read and write a mapping of host memory, at its own addresses; or takes that back.

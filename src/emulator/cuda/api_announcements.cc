@@ -64,6 +64,10 @@ void commpoolEmulatorBlockFreed(CUdeviceptr address) {
   Locked([&](Machine& machine) { machine.races.blocks().Freed(address); });
 }
 
+void commpoolEmulatorSegmentSleeps(CUdeviceptr address, size_t bytes, int asleep) {
+  Locked([&](Machine& machine) { machine.races.blocks().SetAsleep(address, bytes, asleep != 0); });
+}
+
 void commpoolEmulatorStreamReleased(CUstream handle) {
   Locked([&](Machine& machine) {
     const CUstream_st* const stream = Meant(machine, handle);

@@ -103,8 +103,13 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
 }
 
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
-  return Call("cuMemAddressFree", Needs::kInitialised,
-              [&](Machine& machine, auto&) { return machine.addresses.Free(address, bytes); });
+  return Call("cuMemAddressFree", Needs::kInitialised, [&](Machine& machine, auto&) {
+    const CUresult result = machine.addresses.Free(address, bytes);
+    if (result != CUDA_SUCCESS) return result;
+    machine.races.blocks().SetAsleep(address, bytes, false);
+    machine.races.blocks().Forget(address, bytes);  // of memory that slept until now
+    return result;
+  });
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,

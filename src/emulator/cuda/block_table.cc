@@ -27,6 +27,19 @@ void BlockTable::Freed(CUdeviceptr address) {
   if (found != pieces_.end() && found->second.block->address == address) found->second.block->freed = true;
 }
 
+void BlockTable::SetAsleep(CUdeviceptr address, uint64_t bytes, bool asleep) {
+  if (asleep) {
+    sleeping_[address] = address + bytes;
+  } else {
+    sleeping_.erase(address);
+  }
+}
+
+bool BlockTable::IsAsleep(CUdeviceptr address) const {
+  const auto after = sleeping_.upper_bound(address);
+  return after != sleeping_.begin() && address < std::prev(after)->second;
+}
+
 void BlockTable::Forget(CUdeviceptr address, uint64_t bytes) {
   const CUdeviceptr end = address + bytes;
   auto next = pieces_.upper_bound(address);
@@ -47,6 +60,7 @@ std::shared_ptr<const AnnouncedBlock> BlockTable::At(CUdeviceptr address) const 
 }
 
 std::optional<BlockMisuse> BlockTable::Check(const commpoolEmulatorRange& range, Ends ends) const {
+  if (IsAsleep(range.address)) return std::nullopt;
   const CUdeviceptr end = range.address + range.bytes;
   const std::shared_ptr<const AnnouncedBlock> own = At(range.address);
   if (own != nullptr && own->freed) return BlockMisuse{"use of a freed block", own->Describe()};

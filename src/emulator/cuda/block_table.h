@@ -36,6 +36,9 @@ class BlockTable {
   void Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool);
   // An address at which no live block starts is ignored: its allocation was not announced.
   void Freed(CUdeviceptr address);
+  // Memory whose pool sleeps: copies of the pool's own run over its blocks, and its blocks outlive their memory.
+  void SetAsleep(CUdeviceptr address, uint64_t bytes, bool asleep);
+  bool IsAsleep(CUdeviceptr address) const;
   // The segment is gone.
   void Forget(CUdeviceptr address, uint64_t bytes);
 
@@ -54,7 +57,8 @@ class BlockTable {
     std::shared_ptr<AnnouncedBlock> block;
   };
 
-  std::map<CUdeviceptr, Piece> pieces_;  // by their first byte
+  std::map<CUdeviceptr, Piece> pieces_;          // by their first byte
+  std::map<CUdeviceptr, CUdeviceptr> sleeping_;  // ends by beginnings
   uint64_t last_number_ = 0;
 };
 

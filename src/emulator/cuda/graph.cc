@@ -18,7 +18,18 @@ std::shared_ptr<Operation> Boundary(const char* name) {
 std::shared_ptr<Operation> Replayed(Machine& machine, const CUgraphNode_st& node) {
   auto operation = std::make_shared<Operation>(node.operation);
   operation->origin = Operation::Origin::kReplayed;
+  for (const auto* const ranges : {&operation->reads, &operation->writes}) {
+    for (const commpoolEmulatorRange& range : *ranges) {
+      if (machine.races.blocks().IsAsleep(range.address)) {
+        machine.logbook.Report("a graph is replayed over memory that sleeps", operation->name);
+      }
+    }
+  }
   if (!operation->repeat) return operation;
+  if (machine.addresses.NumbersUnder(operation->reads, operation->writes) != operation->captured_mappings) {
+    machine.logbook.Report("a graph replays a collective over memory that was mapped anew",
+                           operation->name + ": NCCL may have registered what was there when it was captured");
+  }
   operation->start = operation->repeat();
   operation->repeat = nullptr;
   if (!operation->start) machine.logbook.Report("a graph repeats what is gone", operation->name);

@@ -117,6 +117,7 @@ void Machine::ReportIfInUse(CUdeviceptr address, uint64_t bytes, const char* wha
   if (const std::optional<std::string> holder = logbook.HolderOf(address, bytes)) {
     logbook.Report("memory unmapped while registered", std::string(what) + " while held by " + *holder);
   }
+  if (races.blocks().IsAsleep(address)) return;  // a replay meanwhile is what is wrong
   const char* const of_graph = graphs.UserOf(address, bytes);
   if (const char* name = of_graph != nullptr ? of_graph : captures.UserOf(address, bytes)) {
     logbook.Report("unmapped while a live graph uses it",

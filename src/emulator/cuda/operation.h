@@ -55,6 +55,7 @@ struct Operation {
   // Of a captured operation that would start: makes the `start` of one replay; an empty one where it cannot be
   // repeated.
   std::function<Start()> repeat;
+  std::vector<uint64_t> captured_mappings;  // then: under its ranges, as NCCL may have registered them
 
   std::vector<std::shared_ptr<Operation>> after;  // of other streams: the legacy stream's order
   std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for

@@ -162,7 +162,7 @@ void RaceChecker::HostWaitedFor(const Clock& clock) {
 
 void RaceChecker::Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& addresses) {
   if (!on()) return;
-  blocks_.Forget(address, bytes);
+  if (!blocks_.IsAsleep(address)) blocks_.Forget(address, bytes);
   std::vector<Conflict> open;
   for (const MappedRange* mapping : addresses.Touching(address, bytes)) {
     const AccessHistory* const history = mapping->physical->history.get();
