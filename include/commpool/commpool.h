@@ -34,7 +34,7 @@ extern "C" {
 #endif
 
 #define COMMPOOL_VERSION_MAJOR 0
-#define COMMPOOL_VERSION_MINOR 3
+#define COMMPOOL_VERSION_MINOR 4
 #define COMMPOOL_VERSION_PATCH 0
 #define COMMPOOL_VERSION (COMMPOOL_VERSION_MAJOR * 10000 + COMMPOOL_VERSION_MINOR * 100 + COMMPOOL_VERSION_PATCH)
 
@@ -68,7 +68,6 @@ typedef enum commpool_status {
 
 /* The sentence of this thread's last failed call; empty before the first. Valid until its next failed call. */
 COMMPOOL_API const char* commpool_last_error(void);
-
 /* COMMPOOL_VERSION of the library that runs: a plugin that may meet an older one asks before it uses what is newer. */
 COMMPOOL_API int commpool_version(void);
 
@@ -84,7 +83,6 @@ typedef enum commpool_driver {
  * emulated in the environment goes before `driver`. Under mpirun decide AUTO on one rank and name the result on all.
  * FAILED_PRECONDITION where another driver is open already; NOT_FOUND where there is none, with what was tried. */
 COMMPOOL_API commpool_status commpool_initialize(commpool_driver driver);
-
 /* What is in use, "CUDA driver 13.0, 4 devices, NCCL 2.28.9". Valid for ever; empty before the runtime is open. */
 COMMPOOL_API const char* commpool_driver_description(void);
 
@@ -171,7 +169,8 @@ typedef struct commpool_pool_options {
   void* user_context;                 /* must outlive the pool's last block */
   commpool_on_lost_rank on_lost_rank; /* of a symmetric pool; default null */
   void* lost_rank_context;
-  uint64_t given; /* commpool_option bits: the program means these, also where they are as init sets them; default 0 */
+  uint64_t given;  /* commpool_option bits: the program means these, also where as init sets them; default 0 */
+  const char* tag; /* names pools that commpool_sleep and commpool_wake take together; copied; default null: none */
 } commpool_pool_options;
 
 /* Each commpool_pools_* is also there for one pool, inline: commpool_pool_reserve(pool, bytes). A thread that owns the
@@ -218,6 +217,32 @@ COMMPOOL_API commpool_status commpool_pools_trim(const commpool_pool* pools, siz
  * call that differs and two ranks that made different ones; the pool has then diverged (commpool_pools_close). */
 COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count);
 
+/* ---- Sleep and wake --------------------------------------------------------------------------------------------- */
+
+/* What stays of the live blocks' contents: nothing, or a copy in the host's pinned memory. */
+typedef enum commpool_keep { COMMPOOL_KEEP_DISCARD = 0, COMMPOOL_KEEP_HOST = 1 } commpool_keep;
+
+/* Live graphs that captured with the pool: a reason to refuse, or known to hold no collectives, whose buffers NCCL may
+ * have registered unseen. The program promises that, and replays none while the pool is asleep. */
+typedef enum commpool_graphs { COMMPOOL_GRAPHS_REFUSED = 0, COMMPOOL_GRAPHS_NO_COLLECTIVES = 1 } commpool_graphs;
+
+/* Gives a VMM pool's memory back to the driver, after waiting for the device and its peers, and ends its registrations;
+ * addresses, blocks and communicators stay. COLLECTIVE for symmetric pools. NOT_SUPPORTED for other backings;
+ * FAILED_PRECONDITION for open captures. Before ncclCommSuspend. Asleep, these work: free, record_stream,
+ * release_stream, abandon, deregister, close, destroy, wake, scopes, and what only looks; all else, what scopes catch
+ * too, is FAILED_PRECONDITION. */
+COMMPOOL_API commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
+                                                  commpool_graphs graphs);
+/* Makes memory at the same addresses, with what was kept; peers and communicators know it as before, by new windows.
+ * COLLECTIVE for symmetric pools; of a registered fixed one on its communicators' thread, as sleep. Where it fails (one
+ * rank's OUT_OF_MEMORY is every rank's) it sleeps on with what was kept. */
+COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count);
+
+/* The same for all pools of the process with a tag, in the order of their creation, those of one home together. Passes
+ * by those that are asleep, or awake, already; goes on where one fails, and returns the first failure. */
+COMMPOOL_API commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs);
+COMMPOOL_API commpool_status commpool_wake(const char* tag);
+
 /* ---- Allocation ------------------------------------------------------------------------------------------------- */
 
 #define COMMPOOL_CURRENT_DEVICE (-1) /* the stream's device; for the default streams this thread's current one */
@@ -227,7 +252,6 @@ COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, s
  * that overflow; OUT_OF_MEMORY with a table of who holds what; EXHAUSTED for a full symmetric pool, with the bytes that
  * commpool_pool_reserve needs for this request, the same on every rank. */
 COMMPOOL_API commpool_status commpool_allocate(int device, uint64_t bytes, struct CUstream_st* stream, void** pointer);
-
 /* The same from one pool, whatever scopes are open. */
 COMMPOOL_API commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, struct CUstream_st* stream,
                                                     void** pointer);
@@ -241,10 +265,8 @@ COMMPOOL_API commpool_status commpool_allocate_in_scope(int device, uint64_t byt
 /* Gives a block back, from any thread. It is reused in the order of work on the stream of its allocation and on those
  * named by commpool_record_stream. Null is OK. NOT_FOUND for what is not the start of a live block. */
 COMMPOOL_API commpool_status commpool_free(void* pointer);
-
 /* Notes that `stream` uses the block too. Call it after submitting that work and before the free. */
 COMMPOOL_API commpool_status commpool_record_stream(void* pointer, struct CUstream_st* stream);
-
 /* Forgets a stream before it is destroyed, after waiting for its work: handles are recycled. */
 COMMPOOL_API commpool_status commpool_release_stream(struct CUstream_st* stream);
 
@@ -269,7 +291,6 @@ COMMPOOL_API commpool_status commpool_pool_functions(commpool_pool pool, commpoo
  * for a symmetric pool with frees = ORDERED. */
 COMMPOOL_API commpool_status commpool_capture_begin(commpool_pool pool, struct CUstream_st* stream,
                                                     commpool_capture* capture);
-
 /* Ends it, before or after cuStreamEndCapture, also after one that failed. NOT_FOUND for one that has ended. */
 COMMPOOL_API commpool_status commpool_capture_end(commpool_capture capture);
 
@@ -320,7 +341,6 @@ typedef struct commpool_scope_options {
  * INVALID_ARGUMENT for a min_bytes above max_bytes and unknown values. */
 COMMPOOL_API commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options,
                                                   commpool_scope* scope);
-
 /* FAILED_PRECONDITION for a THREAD scope of another thread or not the innermost. NOT_FOUND for one that has ended. */
 COMMPOOL_API commpool_status commpool_scope_end(commpool_scope scope);
 
@@ -329,7 +349,6 @@ COMMPOOL_API commpool_status commpool_scope_end(commpool_scope scope);
 /* Lets other devices of this process access the pool's segments, those to come included. NOT_SUPPORTED with the reason
  * where a device cannot reach it, and then none is granted. Granting costs 17 to 20 ms for each GiB and peer. */
 COMMPOOL_API commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count);
-
 /* Takes it back, after waiting for each device at most deadline_ms. FAILED_PRECONDITION on NCCL and CUDA backings. */
 COMMPOOL_API commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, size_t count);
 
@@ -406,11 +425,12 @@ typedef struct commpool_statistics {
   uint64_t moved_bytes;  /* of pages that an expandable pool moved */
   uint64_t host_waits;   /* for work on the device, inside allocations */
   uint64_t held_bytes;   /* of windows whose communicator ended first: NCCL before 2.29.7 keeps them for good */
+  uint64_t asleep_bytes; /* of reserved_bytes: given back while the pool sleeps */
+  uint64_t kept_bytes;   /* of pinned host memory, with what a sleeping pool keeps */
 } commpool_statistics;
 
 /* Peaks may miss what a thread's cache handed out and took back between two changes of the pool's free memory. */
 COMMPOOL_API commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics);
-
 /* Starts the peaks anew at the current figures. */
 COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
 
@@ -441,7 +461,7 @@ COMMPOOL_API commpool_status commpool_block_of(const void* pointer, commpool_blo
 COMMPOOL_API commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks, size_t entry_bytes,
                                                   size_t capacity, size_t* count);
 
-/* ---- Configuration ---------------------------------------------------------------------------------------------- */
+/* ---- Configuration and measuring -------------------------------------------------------------------------------- */
 
 typedef struct commpool_setting {
   const char* pool;   /* the name of the pool that it is for; "": every pool */
@@ -456,11 +476,8 @@ typedef struct commpool_setting {
 COMMPOOL_API commpool_status commpool_configuration(commpool_pool pool, commpool_setting* settings, size_t entry_bytes,
                                                     size_t capacity, size_t* count);
 
-/* ---- Measuring -------------------------------------------------------------------------------------------------- */
-
 /* Counts and times driver calls, the emulator's in modelled time. FAILED_PRECONDITION once the runtime is open. */
 COMMPOOL_API commpool_status commpool_measure_driver(void);
-
 typedef struct commpool_driver_call {
   const char* name; /* "cuMemCreate"; valid for ever */
   uint64_t count;

@@ -43,6 +43,10 @@ enum class Frees { kDeferred = COMMPOOL_FREES_DEFERRED, kOrdered = COMMPOOL_FREE
 enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
 enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
 
+// Of sleep(): what stays of the blocks' contents, and what becomes of live graphs that captured with the pool.
+enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
+enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES };
+
 // What the program knows of a communicator that it abandons: NCCL cannot be asked about one that has ended.
 enum class CommunicatorLife { kAlive, kEnded };
 
@@ -87,6 +91,7 @@ struct PoolOptions {
   Agreement agreement = {};
   commpool_on_lost_rank on_lost_rank = nullptr;
   void* lost_rank_context = nullptr;
+  std::string tag = {};
 };
 
 // A figure of a pool: now, at most since the peaks were reset, and all told.
@@ -113,6 +118,8 @@ struct Statistics {
   std::uint64_t moved_bytes = 0;
   std::uint64_t host_waits = 0;
   std::uint64_t held_bytes = 0;
+  std::uint64_t asleep_bytes = 0;
+  std::uint64_t kept_bytes = 0;
 };
 
 struct WindowPlace {
@@ -163,6 +170,11 @@ class Pool {
   }
   Status verify() { return detail::FromC(commpool_pool_verify(pool_)); }
   Status close() { return detail::FromC(commpool_pool_close(pool_)); }
+  Status sleep(Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
+    return detail::FromC(
+        commpool_pool_sleep(pool_, static_cast<commpool_keep>(keep), static_cast<commpool_graphs>(graphs)));
+  }
+  Status wake() { return detail::FromC(commpool_pool_wake(pool_)); }
 
   // Blocks.
   Result<Buffer> allocate(std::uint64_t bytes, Stream stream, Alignment alignment = {}) {
@@ -257,6 +269,7 @@ class Pool {
     c_options.user_context = options.user.context;
     c_options.on_lost_rank = options.on_lost_rank;
     c_options.lost_rank_context = options.lost_rank_context;
+    if (!options.tag.empty()) c_options.tag = options.tag.c_str();
     return c_options;
   }
 
@@ -279,6 +292,8 @@ class Pool {
     statistics.moved_bytes = figures.moved_bytes;
     statistics.host_waits = figures.host_waits;
     statistics.held_bytes = figures.held_bytes;
+    statistics.asleep_bytes = figures.asleep_bytes;
+    statistics.kept_bytes = figures.kept_bytes;
     return statistics;
   }
 
@@ -292,6 +307,13 @@ class Pool {
   commpool_pool pool_ = 0;
   Owner owner_ = Owner::kProgram;
 };
+
+// Parts of a program's pools together, by the tag of their options.
+inline Status sleep(const std::string& tag, Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
+  return detail::FromC(
+      commpool_sleep(tag.c_str(), static_cast<commpool_keep>(keep), static_cast<commpool_graphs>(graphs)));
+}
+inline Status wake(const std::string& tag) { return detail::FromC(commpool_wake(tag.c_str())); }
 
 // The window that holds a pointer, without a driver call.
 inline Result<WindowPlace> window_of(const void* pointer, Communicator communicator) {

@@ -72,6 +72,11 @@ class PoolGroup {
   }
 
   Status verify() { return detail::FromC(commpool_pools_verify(handles_.data(), handles_.size())); }
+  Status sleep(Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
+    return detail::FromC(commpool_pools_sleep(handles_.data(), handles_.size(), static_cast<commpool_keep>(keep),
+                                              static_cast<commpool_graphs>(graphs)));
+  }
+  Status wake() { return detail::FromC(commpool_pools_wake(handles_.data(), handles_.size())); }
   Status close() { return detail::FromC(commpool_pools_close(handles_.data(), handles_.size())); }
 
  private:

@@ -15,6 +15,7 @@
 
 #include "commpool/status.h"
 #include "src/backing/device_context.h"
+#include "src/base/host_reserve.h"
 #include "src/driver/handles.h"
 #include "src/driver/loader.h"
 
@@ -37,6 +38,25 @@ struct Capability {
   static Capability No(std::string why) { return {false, std::move(why)}; }
 };
 
+class PageSource;
+
+// A segment's physical memory, which can go and come back under its addresses. Each call does what is left to do, and
+// nobody uses the memory: the pool has quiesced the device and deregistered the range before.
+class Sleeper {
+ public:
+  virtual ~Sleeper() = default;
+
+  // Out of its addresses; it is the segment's still. Where that fails it is mapped as before.
+  virtual Status UnmapAll() = 0;
+  // Gives back what is mapped nowhere.
+  virtual void ReleaseUnmapped() = 0;
+  // Makes what was given back. Where it fails some of it may be made. REQUIRES: the device's context is current.
+  virtual Status MakeMissing(PageSource& source) = 0;
+  // To its addresses, for the device and these peers. Where it fails nothing is mapped. REQUIRES: nothing is missing.
+  virtual Status MapAll(const ReservedSet<int>& peers) = 0;
+  virtual uint64_t missing_bytes() const = 0;
+};
+
 // One contiguous range of memory, granted to its own device. Frees itself without waiting for anybody: the pool has
 // quiesced the device and deregistered the range before.
 class Segment {
@@ -49,6 +69,9 @@ class Segment {
   // The physical memory, which exists apart from the addresses that it is mapped to. Null where the backing has no
   // single handle of its own for it, and once it was freed.
   virtual const PhysicalMemory* memory() const { return nullptr; }
+
+  // Null where memory and addresses cannot be parted.
+  virtual Sleeper* sleeper() { return nullptr; }
 
   // Lets other devices of this process read and write the range, all of them in one call where the driver takes it so.
   // After a failure any of them may have access. Revoke takes it back.

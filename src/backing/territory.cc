@@ -40,7 +40,8 @@ Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
   }
   Result<Mapping> mapping = Mapping::Map(driver_, at, memory);
   if (!mapping.ok()) return mapping.status();
-  pages_.emplace(at, Page{std::move(memory), std::move(*mapping)});
+  const uint64_t bytes = memory.bytes();
+  pages_.emplace(at, Page{bytes, std::move(memory), std::move(*mapping)});
   return Status();
 }
 
@@ -99,6 +100,76 @@ Status Territory::Revoke(int peer) {
   Status status = ChangeAccess(std::span<const int>(&peer, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
   if (status.ok()) peers_.erase(peer);
   return status;
+}
+
+Territory::Pages::iterator Territory::EndOfRow(Pages::iterator first, uint64_t* bytes) {
+  *bytes = 0;
+  auto page = first;
+  for (; page != pages_.end() && page->first == first->first + *bytes; ++page) {
+    if (page->second.mapping.valid() != first->second.mapping.valid()) break;
+    *bytes += page->second.bytes;
+  }
+  return page;
+}
+
+// One call for each row of pages: the driver takes any number of whole mappings.
+Status Territory::UnmapAll() {
+  ContextGuard guard(driver_, context_->get());
+  uint64_t bytes = 0;
+  for (auto first = pages_.begin(), end = first; first != pages_.end(); first = end) {
+    end = EndOfRow(first, &bytes);
+    if (!first->second.mapping.valid()) continue;
+    Status status = CheckCuda(driver_, driver_.cuda.cuMemUnmap(first->first, bytes),
+                              {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes});
+    if (!status.ok()) {
+      static_cast<void>(MapAll(peers_));
+      return status;
+    }
+    for (auto page = first; page != end; ++page) page->second.mapping.Abandon();
+  }
+  return Status();
+}
+
+void Territory::ReleaseUnmapped() {
+  for (auto& [at, page] : pages_) {
+    if (!page.mapping.valid()) page.memory = PhysicalMemory();
+  }
+}
+
+Status Territory::MakeMissing(PageSource& source) {
+  for (auto& [at, page] : pages_) {
+    if (page.memory.valid()) continue;
+    Result<PhysicalMemory> memory = source.MakePage(page.bytes);
+    if (!memory.ok()) return memory.status();
+    page.memory = std::move(*memory);
+  }
+  return Status();
+}
+
+Status Territory::MapAll(const ReservedSet<int>&) {
+  ContextGuard guard(driver_, context_->get());
+  Status status;
+  for (auto page = pages_.begin(); page != pages_.end() && status.ok(); ++page) {
+    if (page->second.mapping.valid()) continue;
+    Result<Mapping> mapping = Mapping::Map(driver_, page->first, page->second.memory);
+    status = mapping.status();
+    if (mapping.ok()) page->second.mapping = std::move(*mapping);
+  }
+  uint64_t bytes = 0;
+  for (auto first = pages_.begin(); first != pages_.end() && status.ok();) {
+    const auto end = EndOfRow(first, &bytes);
+    status = Open(first->first, bytes);
+    first = end;
+  }
+  if (status.ok()) return status;
+  for (auto& [at, page] : pages_) static_cast<void>(page.mapping.Release());
+  return status;
+}
+
+uint64_t Territory::missing_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [at, page] : pages_) bytes += page.memory.valid() ? 0 : page.bytes;
+  return bytes;
 }
 
 Status Territory::Release() {

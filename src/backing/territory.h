@@ -16,7 +16,7 @@
 
 namespace commpool::internal {
 
-class Territory : public Segment {
+class Territory : public Segment, public Sleeper {
  public:
   static Result<std::unique_ptr<Territory>> Reserve(Backing& backing, uint64_t bytes);
 
@@ -30,6 +30,14 @@ class Territory : public Segment {
   Status Revoke(int peer) override;
   Status Release() override;
   void Abandon() override;
+
+  Sleeper* sleeper() override { return this; }
+  Status UnmapAll() override;
+  void ReleaseUnmapped() override;
+  Status MakeMissing(PageSource& source) override;
+  // For the peers that it was granted to.
+  Status MapAll(const ReservedSet<int>& peers) override;
+  uint64_t missing_bytes() const override;
 
   // The pages. REQUIRES: the context of the pool's device is current: a growth has many, and asking for it takes the
   // driver 90 ns each time.
@@ -47,12 +55,17 @@ class Territory : public Segment {
 
  private:
   struct Page {
+    uint64_t bytes = 0;
     PhysicalMemory memory;
     Mapping mapping;
   };
+  using Pages = ReservedMap<CUdeviceptr, Page>;
 
   // In one call for each run of pages without a gap.
   Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
+
+  // The first page after those that lie next to each other from `first` on, mapped or not as that is; and their bytes.
+  Pages::iterator EndOfRow(Pages::iterator first, uint64_t* bytes);
 
   PageSource& source_;
   const Driver& driver_;
@@ -61,7 +74,7 @@ class Territory : public Segment {
   AddressRange range_;
   const CUdeviceptr range_address_;
   const uint64_t range_bytes_;
-  ReservedMap<CUdeviceptr, Page> pages_;
+  Pages pages_;
   ReservedSet<int> peers_;
 };
 

@@ -4,7 +4,9 @@
 
 #include "src/backing/peer_access.h"
 #include "src/backing/segment_size.h"
+#include "src/base/host_reserve.h"
 #include "src/base/log.h"
+#include "src/driver/diagnosis.h"
 
 namespace commpool::internal {
 
@@ -63,8 +65,43 @@ Status VmmSegment::Revoke(int peer) {
   return ChangeAccess(std::span<const int>(&peer, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
+Status VmmSegment::UnmapAll() {
+  ContextGuard guard(driver_, context_->get());
+  return mapping_.Release();
+}
+
+void VmmSegment::ReleaseUnmapped() {
+  if (!mapping_.valid()) memory_ = PhysicalMemory();
+}
+
+Status VmmSegment::MakeMissing(PageSource& source) {
+  if (memory_.valid()) return Status();
+  Result<PhysicalMemory> memory = source.MakePage(bytes_);
+  if (memory.ok()) memory_ = std::move(*memory);
+  return memory.status();
+}
+
+// One call lets in everybody: each costs what it maps.
+Status VmmSegment::MapAll(const ReservedSet<int>& peers) {
+  if (mapping_.valid()) return Status();
+  ReservedVector<CUmemAccessDesc> access;
+  const auto let_in = [&](const CUmemLocation& location) {
+    access.push_back({location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+  };
+  let_in(LocationOf({.device = placement_.device}));
+  if (placement_.kind == Placement::Kind::kHostNuma) let_in(LocationOf(placement_));  // the CPU
+  for (const int peer : peers) let_in(LocationOf({.device = peer}));
+  ContextGuard guard(driver_, context_->get());
+  Result<Mapping> mapping = Mapping::Map(driver_, address_, memory_);
+  if (!mapping.ok()) return mapping.status();
+  Status status = CheckCuda(driver_, driver_.cuda.cuMemSetAccess(address_, bytes_, access.data(), access.size()),
+                            {.call = "cuMemSetAccess", .device = placement_.device, .bytes = bytes_});
+  if (status.ok()) mapping_ = std::move(*mapping);
+  return status;
+}
+
 Status VmmSegment::Release() {
-  if (!mapping_.valid()) return Status();
+  if (!mapping_.valid() && !memory_.valid() && !range_.valid()) return Status();
   ContextGuard guard(driver_, context_->get());
   Status unmapped = mapping_.Release();
   if (!unmapped.ok()) {

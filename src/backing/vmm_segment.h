@@ -14,7 +14,7 @@
 
 namespace commpool::internal {
 
-class VmmSegment : public Segment {
+class VmmSegment : public Segment, public Sleeper {
  public:
   // Maps `memory` and lets its own device and the peers in, for host memory the CPU too. Leaves nothing behind where a
   // step fails.
@@ -35,6 +35,13 @@ class VmmSegment : public Segment {
   void KeepAddresses() override { range_.Abandon(); }
   Status Release() override;
   void Abandon() override;
+
+  Sleeper* sleeper() override { return this; }
+  Status UnmapAll() override;
+  void ReleaseUnmapped() override;
+  Status MakeMissing(PageSource& source) override;
+  Status MapAll(const ReservedSet<int>& peers) override;
+  uint64_t missing_bytes() const override { return memory_.valid() ? 0 : bytes_; }
 
  private:
   Status ChangeAccess(std::span<const int> peers, CUmemAccess_flags flags);

@@ -134,6 +134,7 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
 
   PoolConfiguration configuration;
   if (options.name != nullptr) configuration.name = Printable(options.name);
+  if (options.tag != nullptr) configuration.tag = options.tag;
   configuration.backing = *backing;
   configuration.home = options.symmetric_across;
   configuration.frees =
@@ -169,6 +170,18 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
   configuration.all_gather_context = options.all_gather_context;
   if (options.deadline_ms != 0) configuration.deadline_ms = std::min(options.deadline_ms, kLongestDeadlineMs);
   return configuration;
+}
+
+Result<SleepRequest> ParseSleep(commpool_keep keep, commpool_graphs graphs) {
+  if (keep != COMMPOOL_KEEP_DISCARD && keep != COMMPOOL_KEEP_HOST) {
+    return Status(StatusCode::kInvalidArgument, "keep " + std::to_string(keep) + " is neither DISCARD nor HOST");
+  }
+  if (graphs != COMMPOOL_GRAPHS_REFUSED && graphs != COMMPOOL_GRAPHS_NO_COLLECTIVES) {
+    return Status(StatusCode::kInvalidArgument,
+                  "graphs " + std::to_string(graphs) + " is neither REFUSED nor NO_COLLECTIVES");
+  }
+  return SleepRequest{keep == COMMPOOL_KEEP_HOST ? Keep::kHost : Keep::kDiscard,
+                      graphs == COMMPOOL_GRAPHS_REFUSED ? LiveGraphs::kRefused : LiveGraphs::kNoCollectives};
 }
 
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given) {

@@ -23,6 +23,8 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
 // home, or are no such struct. The rest are defaults.
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
 
+Result<SleepRequest> ParseSleep(commpool_keep keep, commpool_graphs graphs);
+
 // Null is the defaults. The pool is the caller's to set.
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given);
 

@@ -59,6 +59,8 @@ commpool_statistics StatisticsOf(const PoolStatistics& figures) {
   statistics.moved_bytes = figures.moved_bytes;
   statistics.host_waits = figures.host_waits;
   statistics.held_bytes = figures.held_bytes;
+  statistics.asleep_bytes = figures.asleep_bytes;
+  statistics.kept_bytes = figures.kept_bytes;
   return statistics;
 }
 

@@ -51,6 +51,19 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
   return ForPools(pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); });
 }
 
+// A wrong value is one of the program's, the same on every rank.
+Status SleepAs(Pool& pool, commpool_keep keep, commpool_graphs graphs) {
+  const Result<SleepRequest> request = ParseSleep(keep, graphs);
+  return request.ok() ? pool.Sleep(*request) : request.status();
+}
+
+commpool_status ForTagged(const char* tag, const std::function<Status(Pool&)>& call) {
+  return WithRuntime([&](Runtime& runtime) {
+    if (tag == nullptr || *tag == 0) return Status(StatusCode::kInvalidArgument, "the tag is null or empty");
+    return OnTagged(runtime, tag, call);
+  });
+}
+
 Status NullOptions() { return Status(StatusCode::kInvalidArgument, "options or the output pointer is null"); }
 
 // Options that were refused here keep no other rank waiting: they hear of it, a null output included.
@@ -114,6 +127,23 @@ commpool_status commpool_pools_deregister(const commpool_pool* pools, ncclComm* 
 
 commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
   return WithCommunicators(pools, communicators, count, &Pool::Rehome);
+}
+
+commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
+                                     commpool_graphs graphs) {
+  return ForPools(pools, count, [&](Pool& pool, size_t) { return SleepAs(pool, keep, graphs); });
+}
+
+commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count) {
+  return ForPools(pools, count, [](Pool& pool, size_t) { return pool.Wake(); });
+}
+
+commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
+  return ForTagged(tag, [&](Pool& pool) { return pool.open() ? SleepAs(pool, keep, graphs) : Status(); });
+}
+
+commpool_status commpool_wake(const char* tag) {
+  return ForTagged(tag, [](Pool& pool) { return pool.asleep() ? pool.Wake() : Status(); });
 }
 
 commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {

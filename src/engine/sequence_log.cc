@@ -40,6 +40,10 @@ std::string DescribeCall(SequenceCall call, uint64_t value) {
       return "registration " + number;
     case SequenceCall::kDeregister:
       return "deregistration " + number;
+    case SequenceCall::kSleep:
+      return "sleep";
+    case SequenceCall::kWake:
+      return "wake";
   }
   return "unknown call";
 }

@@ -11,7 +11,18 @@
 
 namespace commpool::internal::engine {
 
-enum class SequenceCall : uint8_t { kAllocate, kRefused, kFree, kReserve, kReclaim, kTrim, kRegister, kDeregister };
+enum class SequenceCall : uint8_t {
+  kAllocate,
+  kRefused,
+  kFree,
+  kReserve,
+  kReclaim,
+  kTrim,
+  kRegister,
+  kDeregister,
+  kSleep,
+  kWake
+};
 
 struct SequenceEntry {
   uint64_t number = 0;  // 0 is the pool's first call

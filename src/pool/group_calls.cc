@@ -12,6 +12,7 @@
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/host_reserve.h"
+#include "src/base/printable.h"
 #include "src/driver/handles.h"
 
 namespace commpool::internal {
@@ -177,6 +178,27 @@ Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
     Pool& pool = at(place);
     return RunOn(runtime, pool.device(), [&] { return call(pool, place); });
   });
+}
+
+Status OnTagged(Runtime& runtime, const std::string& tag, const std::function<Status(Pool&)>& call) {
+  ReservedVector<std::shared_ptr<Pool>> pools = runtime.pools().All();
+  std::erase_if(pools, [&](const auto& pool) { return !pool->has_handle() || pool->configuration().tag != tag; });
+  if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");
+  Status first;
+  while (!pools.empty()) {
+    // Its own, and the others of its home.
+    const std::shared_ptr<Pool> next = pools.front();
+    std::vector<PoolHandle> together;
+    std::erase_if(pools, [&](const auto& pool) {
+      const bool joins = pool == next || (next->home_id() != 0 && pool->home_id() == next->home_id());
+      if (joins) together.push_back(pool->handle());
+      return joins;
+    });
+    Status status =
+        together.size() == 1 ? call(*next) : OnEach(runtime, together, [&](Pool& pool, size_t) { return call(pool); });
+    if (first.ok()) first = status;
+  }
+  return first;
 }
 
 }  // namespace commpool::internal

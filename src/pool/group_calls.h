@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "commpool/status.h"
@@ -32,6 +33,10 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
 // Runs call(pool, its place) for each pool at the same time. Returns the first failure in the order of the pools.
 // kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that belongs to one of them.
 Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, const std::function<Status(Pool&, size_t)>& call);
+
+// Runs call(pool) for each pool with the tag, in the order of their creation; for those of one home at the same time.
+// Goes on where one fails, for other ranks may wait in the next, and returns the first failure. kNotFound for no pool.
+Status OnTagged(Runtime& runtime, const std::string& tag, const std::function<Status(Pool&)>& call);
 
 }  // namespace commpool::internal
 

@@ -26,6 +26,14 @@ inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
 // Who may close and destroy the pool.
 enum class Keeper { kProgram, kLibrary };
 
+// How a pool shall sleep.
+enum class Keep { kDiscard, kHost };
+enum class LiveGraphs { kRefused, kNoCollectives };
+struct SleepRequest {
+  Keep keep = Keep::kDiscard;
+  LiveGraphs graphs = LiveGraphs::kRefused;
+};
+
 // An option that COMMPOOL_CONF has set: by which of its settings, as written there.
 struct SettingSource {
   const char* key = nullptr;
@@ -34,6 +42,7 @@ struct SettingSource {
 
 struct PoolConfiguration {
   std::string name = "pool";
+  std::string tag = {};  // of pools that sleep and wake together
   BackingRequest backing;
   ncclComm_t home = nullptr;  // not null: a symmetric pool
   engine::FreeOrder frees = engine::FreeOrder::kDeferred;

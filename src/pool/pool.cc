@@ -96,18 +96,38 @@ Status Pool::Close() {
   const Status may_end = CheckMayEnd();
   if (!may_end.ok()) return may_end;
   ReleaseDestroyedPools(parts_->basis.runtime.pools, parts_->basis.device->captures());
-  return mode_->Close();
+  Status status = mode_->Close();
+  if (status.ok()) DropKept();
+  return status;
+}
+
+Status Pool::Grant(const std::vector<int>& peers) {
+  Status awake = parts_->CheckAwake();
+  return awake.ok() ? parts_->segments.Grant(peers) : awake;
+}
+
+Status Pool::Revoke(const std::vector<int>& peers) {
+  Status awake = parts_->CheckAwake();
+  return awake.ok() ? parts_->segments.Revoke(peers) : awake;
 }
 
 void Pool::Destroy() {
   parts_->life.Destroy();
+  DropKept();
   mode_->AfterDestroy();
+}
+
+void Pool::DropKept() {
+  if (parts_->kept.bytes() == 0) return;
+  MutexLock growth(parts_->segments.growth());
+  parts_->kept.Drop(parts_->basis);
 }
 
 void Pool::Abandon() {
   mode_->BeforeAbandon();
   parts_->life.Abandon();
   parts_->segments.Abandon();
+  parts_->kept.Abandon();
 }
 
 PoolStatistics Pool::Statistics() const {
@@ -120,6 +140,8 @@ PoolStatistics Pool::Statistics() const {
   statistics.held_bytes = parts_->registrations.held_bytes();
   statistics.failed_allocations = parts_->events.failed_allocations.load(std::memory_order_relaxed);
   statistics.moved_bytes = parts_->events.moved_bytes.load(std::memory_order_relaxed);
+  statistics.asleep_bytes = parts_->segments.asleep_bytes();
+  statistics.kept_bytes = parts_->kept.bytes();
   statistics.host_waits = parts_->events.host_waits.load(std::memory_order_relaxed);
   return statistics;
 }

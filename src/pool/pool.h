@@ -78,14 +78,17 @@ class Pool final : public BlockOwner {
   // Whether the ranks have made the same calls. OK where there are no other ranks.
   Status Verify() { return mode_->Verify(); }
   Status Close();
+  Status Sleep(const SleepRequest& request) { return mode_->Sleep(request); }
+  Status Wake() { return mode_->Wake(); }
+  bool asleep() const { return parts_->life.asleep(); }
   // The handle has ended: no allocation any more, and segments go as their last block is freed.
   void Destroy();
   // The runtime ends: nothing may be waited for and no NCCL called.
   void Abandon();
 
   // Peers.
-  Status Grant(const std::vector<int>& peers) { return parts_->segments.Grant(peers); }
-  Status Revoke(const std::vector<int>& peers) { return parts_->segments.Revoke(peers); }
+  Status Grant(const std::vector<int>& peers);
+  Status Revoke(const std::vector<int>& peers);
 
   // Registration.
   Status RegisterWith(ncclComm_t communicator) { return mode_->RegisterWith(communicator); }
@@ -107,6 +110,8 @@ class Pool final : public BlockOwner {
   void CheckInvariants() const { parts_->blocks.CheckInvariants(); }
 
  private:
+  // What was kept of a pool that ends asleep.
+  void DropKept();
   // As often as the configuration says, with pauses: others give memory back meanwhile.
   Result<CUdeviceptr> AllocateInAttempts(uint64_t bytes, StreamKey stream);
 

@@ -6,6 +6,8 @@ Status PoolLife::CheckOpen() const {
   switch (state()) {
     case State::kOpen:
       return Status();
+    case State::kAsleep:
+      return Status(StatusCode::kFailedPrecondition, "is asleep: wake() it first");
     case State::kClosing:
     case State::kClosed:
       return Status(StatusCode::kFailedPrecondition, "is closed");

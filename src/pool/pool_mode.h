@@ -12,6 +12,7 @@
 
 #include "commpool/status.h"
 #include "src/pool/blocks/block_rules.h"
+#include "src/pool/options.h"
 #include "src/registration/communicator.h"
 #include "src/stream/stream_key.h"
 
@@ -37,6 +38,8 @@ class PoolMode : public BlockRules {
   // Whether the ranks have made the same calls. OK where there are no other ranks.
   virtual Status Verify() { return Status(); }
   virtual Status Close() = 0;
+  virtual Status Sleep(const SleepRequest& request) = 0;
+  virtual Status Wake() = 0;
   // The pool's life has just ended one way or the other.
   virtual void AfterDestroy() = 0;
   virtual void BeforeAbandon() {}

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/pool/blocks/block_store.h"
+#include "src/pool/blocks/kept_blocks.h"
 #include "src/pool/captures/graph_captures.h"
 #include "src/pool/pool_basis.h"
 #include "src/pool/pool_group.h"
@@ -27,6 +28,8 @@ struct PoolParts {
         blocks(basis, std::move(engine)),
         segments(basis, blocks, std::move(backing), std::move(account)) {}
 
+  // kFailedPrecondition where it sleeps.
+  Status CheckAwake() const { return life.asleep() ? CheckOpen() : Status(); }
   // OK where the pool serves and its device works.
   Status CheckOpen() const {
     Status open = life.CheckOpen();
@@ -42,6 +45,7 @@ struct PoolParts {
   SegmentPins pins;               // why a segment may not be unmapped
   BlockStore blocks;              // serves and takes back
   SegmentStore segments;          // makes, accounts, grants and gives back
+  KeptBlocks kept;                // of a pool that sleeps: under the growth lock
 
   // The pools of one home that the same thread made with it; null where it made this one alone. Joined once.
   std::shared_ptr<const PoolGroup> group;

@@ -18,6 +18,8 @@ struct PoolStatistics {
   uint64_t moved_bytes = 0;
   uint64_t host_waits = 0;
   uint64_t held_bytes = 0;
+  uint64_t asleep_bytes = 0;
+  uint64_t kept_bytes = 0;
 };
 
 // What happened to a pool, counted where it happens. Any thread.

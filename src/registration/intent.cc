@@ -36,6 +36,10 @@ const char* Name(CollectiveCall call) {
       return "close";
     case CollectiveCall::kVerify:
       return "verify";
+    case CollectiveCall::kSleep:
+      return "sleep";
+    case CollectiveCall::kWake:
+      return "wake";
   }
   return "unknown call";
 }

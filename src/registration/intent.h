@@ -13,7 +13,18 @@
 
 namespace commpool::internal {
 
-enum class CollectiveCall : uint32_t { kCreate, kReserve, kReclaim, kTrim, kRegister, kDeregister, kClose, kVerify };
+enum class CollectiveCall : uint32_t {
+  kCreate,
+  kReserve,
+  kReclaim,
+  kTrim,
+  kRegister,
+  kDeregister,
+  kClose,
+  kVerify,
+  kSleep,  // bytes: what its caller asks for, as a number
+  kWake
+};
 
 const char* Name(CollectiveCall call);
 

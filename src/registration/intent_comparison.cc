@@ -63,6 +63,9 @@ Status CheckSame(const std::vector<Intent>& intents) {
     return Disagreement("which pool they " + call, difference + ". Ranks make the pools of one home in one order");
   }
   difference = FirstDifference(intents, [](const Intent& intent) { return std::to_string(intent.bytes) + " bytes"; });
+  if (!difference.empty() && intents[0].call == CollectiveCall::kSleep) {
+    return Disagreement("sleep", "some keep their blocks' contents, or promise graphs without collectives");
+  }
   if (!difference.empty()) return Disagreement("the bytes of " + call, difference);
   difference =
       FirstDifference(intents, [](const Intent& intent) { return "NCCL " + std::to_string(intent.nccl_version); });

@@ -137,6 +137,18 @@ static void ReadTheConfiguration(commpool_pool pool) {
 #endif
 }
 
+static void SleepAndWake(commpool_pool pool) {
+#if COMMPOOL_VERSION >= 400
+  EXPECT(commpool_pool_sleep(pool, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_NO_COLLECTIVES) == COMMPOOL_OK);
+  EXPECT(commpool_pool_reserve(pool, 4 << 20) == COMMPOOL_FAILED_PRECONDITION);
+  EXPECT(commpool_pool_wake(pool) == COMMPOOL_OK);
+  EXPECT(commpool_sleep("kept", COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED) == COMMPOOL_OK);
+  EXPECT(commpool_wake("kept") == COMMPOOL_OK);
+#else
+  (void)pool;
+#endif
+}
+
 int main(void) {
   commpool_pool_options* const options = Guarded(sizeof(*options));
   commpool_pool pool = 0;
@@ -145,6 +157,9 @@ int main(void) {
   commpool_pool_options_init(options);
   EXPECT(GuardHolds(options, sizeof(*options)));
   options->name = "kept";
+#if COMMPOOL_VERSION >= 400
+  options->tag = "kept";
+#endif
   EXPECT(commpool_pool_create(options, &pool) == COMMPOOL_OK);
   EXPECT(GuardHolds(options, sizeof(*options)));
   EXPECT(commpool_pool_reserve(pool, 4 << 20) == COMMPOOL_OK);
@@ -152,6 +167,7 @@ int main(void) {
   ReadStatistics(pool);
   AskForALostRank(pool);
   ReadTheConfiguration(pool);
+  SleepAndWake(pool);
   ReadDriverCalls();
   AddAndRemoveAHolder();
   MakeSeveralPools();

@@ -40,7 +40,7 @@ POOL_FLOORS = [
     ("captures",),
     ("segments",),
     ("pool_mode", "pool_parts"),
-    ("abandonment",),
+    ("abandonment", "sleep"),
     ("pool",),
     ("growing", "symmetric"),
     ("nvls_eligibility", "pool_factory", "scope_table"),

@@ -40,6 +40,30 @@ TEST(PoolLife, EndsWithItsHandleFromAnyState) {
   }
 }
 
+TEST(PoolLife, SleepsAndServesAgain) {
+  PoolLife life;
+  life.EndSleep();
+  EXPECT_TRUE(life.open()) << "it did not sleep";
+  life.BeginSleep();
+  EXPECT_TRUE(life.asleep());
+  EXPECT_FALSE(life.open());
+  EXPECT_FALSE(life.closed());
+  EXPECT_NE(life.CheckOpen().message().find("is asleep: wake() it first"), std::string::npos);
+  life.EndSleep();
+  EXPECT_TRUE(life.open());
+}
+
+TEST(PoolLife, EndsAsleepToo) {
+  PoolLife life;
+  life.BeginSleep();
+  life.BeginClose();
+  life.EndSleep();
+  EXPECT_EQ(life.state(), State::kClosing) << "others end it meanwhile";
+  life.EndClose();
+  life.BeginSleep();
+  EXPECT_TRUE(life.closed());
+}
+
 TEST(PoolLife, NeverGoesBack) {
   PoolLife life;
   life.Destroy();

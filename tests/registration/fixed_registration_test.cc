@@ -66,6 +66,40 @@ TEST_F(FixedRegistration, ASecondRegisterWithTakesWhatIsPending) {
   ExpectOk({pool().Free(block)});
 }
 
+TEST_F(FixedRegistration, EndsAsleepAndIsMadeAgain) {
+  const CUdeviceptr block = Allocate(32 * kMiB);
+  ExpectOk({pool().RegisterWith(communicator())});
+  const uint64_t deregistered = CallCount("ncclCommDeregister");
+  ExpectOk({pool().Sleep({})});
+  EXPECT_EQ(CallCount("ncclCommDeregister") - deregistered, 1u);
+  EXPECT_EQ(registered(), 0u);
+  const uint64_t made = CallCount("ncclCommRegister");
+  ExpectOk({pool().Wake()});
+  EXPECT_EQ(CallCount("ncclCommRegister") - made, 1u);
+  EXPECT_EQ(registered(), 1u);
+  ExpectOk({pool().Sleep({})});
+  ExpectOk({pool().Deregister(communicator())});
+  ExpectOk({pool().Wake()});
+  EXPECT_EQ(registered(), 0u) << "it was given up asleep";
+  ExpectOk({pool().Free(block)});
+}
+
+TEST_F(FixedRegistration, ThatFailsInWakingLeavesThePoolAsleep) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  const CUdeviceptr block = Allocate(32 * kMiB);
+  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().Sleep({.keep = Keep::kHost})});
+  {
+    const InjectedFault fault({.call = "ncclCommRegister", .result = ncclInternalError});
+    ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
+  }
+  EXPECT_TRUE(pool().asleep());
+  EXPECT_EQ(pool().Statistics().asleep_bytes, pool().Statistics().counters.reserved_bytes.current);
+  ExpectOk({pool().Wake()});
+  EXPECT_EQ(registered(), 1u);
+  ExpectOk({pool().Free(block)});
+}
+
 TEST_F(FixedRegistration, HasNoWindows) {
   const CUdeviceptr block = Allocate(kMiB);
   ExpectOk({pool().RegisterWith(communicator())});

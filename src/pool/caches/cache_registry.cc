@@ -73,6 +73,11 @@ ReservedVector<engine::CachedBlock> CacheRegistry::Close(PoolHandle pool, Reopen
   return closed;
 }
 
+void CacheRegistry::LetReopen(PoolHandle pool) {
+  MutexLock lock(mutex_);
+  closed_.erase(pool);
+}
+
 ReservedVector<ReturnedBlocks> CacheRegistry::ForgetStream(StreamKey stream) {
   ReservedVector<ReturnedBlocks> returned;
   MutexLock lock(mutex_);

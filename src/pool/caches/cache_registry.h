@@ -59,6 +59,8 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
   // The same, and the caches end; kNever: blocks freed from now on go to the pool.
   enum class Reopen { kAtNextUse, kNever };
   ReservedVector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen);
+  // After kNever: caches may open again.
+  void LetReopen(PoolHandle pool);
   // The stream's handle will mean another stream: its lanes end and are forgotten, in every pool.
   ReservedVector<ReturnedBlocks> ForgetStream(StreamKey stream);
   // The pool is gone: nothing is kept of it. What its caches held goes with its memory.

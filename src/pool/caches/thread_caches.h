@@ -87,6 +87,7 @@ class ThreadCaches {
   // Of one pool, all threads: see CacheRegistry.
   ReservedVector<engine::CachedBlock> Drain(PoolHandle pool) { return registry_->Drain(pool); }
   ReservedVector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen) { return registry_->Close(pool, reopen); }
+  void LetReopen(PoolHandle pool) { registry_->LetReopen(pool); }
   void ForgetPool(PoolHandle pool) { registry_->ForgetPool(pool); }
   ReservedVector<ReturnedBlocks> ForgetStream(StreamKey stream) { return registry_->ForgetStream(stream); }
   void CloseAll() { registry_->CloseAll(); }

@@ -98,6 +98,8 @@ Result<std::optional<ExpandableGrower::Claimed>> ExpandableGrower::PlanAndClaim(
 
 Status ExpandableGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
   MutexLock growth(parts_.segments.growth());
+  const Status awake = parts_.CheckAwake();  // since the request was looked at
+  if (!awake.ok()) return awake;
   for (;;) {
     Result<std::optional<Claimed>> claimed = PlanAndClaim(bytes, stream, effort, part);
     if (claimed.status().code() == StatusCode::kFailedPrecondition && parts_.CheckOpen().ok()) continue;

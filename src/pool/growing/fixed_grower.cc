@@ -54,6 +54,8 @@ std::unique_ptr<engine::CachingEngine> MakeFixedEngine(const PoolConfiguration& 
 
 Status FixedGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
   MutexLock growth(parts_.segments.growth());
+  const Status awake = parts_.CheckAwake();  // since the request was looked at
+  if (!awake.ok()) return awake;
   engine::Grow grow;
   {
     MutexLock lock(parts_.blocks.mutex());

@@ -63,7 +63,7 @@ Caching GrowingMode::CachingNow() const {
 void GrowingMode::KeepToThreshold() {
   const uint64_t threshold = parts_.basis.configuration.release_threshold_bytes;
   if (threshold == UINT64_MAX || parts_.blocks.ReservedBytes() <= threshold) return;
-  if (parts_.basis.device->capturing()) return;
+  if (parts_.basis.device->capturing() || parts_.life.asleep()) return;
   Result<uint64_t> released = grower_->Release(threshold, Wait::kNo);
   if (!released.ok()) Log(LogLevel::kWarning, parts_.basis.Named(released.status()).message());
 }
@@ -85,6 +85,8 @@ Status GrowingMode::Reserve(uint64_t bytes) {
 }
 
 Result<uint64_t> GrowingMode::Reclaim() {
+  const Status awake = parts_.CheckAwake();
+  if (!awake.ok()) return awake;
   const uint64_t before = parts_.blocks.ReservedBytes();
   parts_.blocks.PollFences();
   KeepToThreshold();
@@ -92,6 +94,8 @@ Result<uint64_t> GrowingMode::Reclaim() {
 }
 
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
+  const Status awake = parts_.CheckAwake();
+  if (!awake.ok()) return awake;
   const size_t graphs = parts_.blocks.ReservedBytes() > keep_bytes ? parts_.captures.AwaitEndedGraphs() : 0;
   Result<uint64_t> released = TrimNow(keep_bytes);
   if (graphs > 0 && parts_.blocks.ReservedBytes() > keep_bytes && LogEnabled(LogLevel::kInfo)) {
@@ -110,7 +114,7 @@ Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
 uint64_t GrowingMode::ReleaseUnused() {
   // A capture, on another device too, keeps fences from being recorded.
   if (parts_.life.destroyed() && parts_.basis.device->captures().any()) parts_.basis.device->captures().Postpone();
-  if (parts_.basis.device->capturing()) return 0;
+  if (parts_.basis.device->capturing() || parts_.life.asleep()) return 0;
   Result<uint64_t> released = TrimNow(0);
   if (!released.ok()) Log(LogLevel::kWarning, parts_.basis.Named(released.status()).message());
   return released.ok() ? *released : 0;

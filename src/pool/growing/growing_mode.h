@@ -37,6 +37,8 @@ class GrowingMode final : public PoolMode {
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
   uint64_t ReleaseUnused() override;
   Status Close() override;
+  Status Sleep(const SleepRequest& request) override;
+  Status Wake() override;
   void AfterDestroy() override;
   void AfterCaptureBegan() override;
 
@@ -70,6 +72,11 @@ class GrowingMode final : public PoolMode {
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may keep the blocks that are served now.
   Caching CachingNow() const;
+  // The steps of sleeping and waking, each of which is taken back where a later one fails.
+  Status FallAsleep(const SleepRequest& request) COMMPOOL_REQUIRES(parts_.collective);
+  Status WakeUp() COMMPOOL_REQUIRES(parts_.collective);
+  // After a failure: whether all of its memory is where it was.
+  bool StayAwake() COMMPOOL_REQUIRES(parts_.collective);
   // What is free beyond the release threshold goes, as far as the device is done with it.
   void KeepToThreshold();
 

@@ -27,7 +27,9 @@ std::string DescribeHolders(const PoolBasis& pool) {
   std::vector<Row> rows;
   for (const std::shared_ptr<Pool>& holder : pool.runtime.pools.All()) {
     if (holder->device() != device) continue;
-    Row row{holder->name(), holder->Statistics().counters};
+    const PoolStatistics statistics = holder->Statistics();
+    Row row{holder->name(), statistics.counters};
+    row.counters.reserved_bytes.current -= statistics.asleep_bytes;
     // A pool without a handle is of interest as long as live blocks keep its memory.
     if (holder->has_handle() || row.counters.reserved_bytes.current != 0) rows.push_back(std::move(row));
   }

@@ -42,10 +42,10 @@ Status SegmentStore::WaitForPeer(int peer) const {
     context->Abandon();  // the wait goes on
     return Status(StatusCode::kDeadlineExceeded, basis_.title + ": device " + std::to_string(peer) +
                                                      " is still busy after " + std::to_string(basis_.deadline_ms()) +
-                                                     " ms, no access was revoked: a collective waits for a rank?");
+                                                     " ms, nothing was changed: a collective waits for a rank?");
   }
   return basis_.Named(
-      CheckCuda(basis_.driver, *result, {.call = "cuCtxSynchronize", .device = peer, .purpose = "revoking access"}));
+      CheckCuda(basis_.driver, *result, {.call = "cuCtxSynchronize", .device = peer, .purpose = "what a peer does"}));
 }
 
 Status SegmentStore::Revoke(const std::vector<int>& peers) {

@@ -1,6 +1,6 @@
 // Why a segment may not be unmapped now: one place that every call asks which gives memory back or ends registrations.
 //
-// A segment that another process has imported, or that sleeps, will have reasons of its own here. Any thread.
+// A segment that another process has imported will have a reason of its own here. Any thread.
 #ifndef COMMPOOL_SRC_POOL_SEGMENTS_SEGMENT_PINS_H_
 #define COMMPOOL_SRC_POOL_SEGMENTS_SEGMENT_PINS_H_
 

@@ -133,6 +133,13 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
   return true;
 }
 
+void SegmentStore::ReturnRoom(uint64_t bytes) {
+  // What sleeps has given its room back already.
+  const uint64_t asleep = std::min(bytes, asleep_bytes());
+  asleep_bytes_.fetch_sub(asleep, std::memory_order_relaxed);
+  account_->Return(bytes - asleep);
+}
+
 Result<uint64_t> SegmentStore::Release(const std::vector<engine::SegmentIndex>& segments) {
   uint64_t released = 0;
   const ContextGuard current = basis_.MakeCurrent();

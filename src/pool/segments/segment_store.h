@@ -6,6 +6,7 @@
 #ifndef COMMPOOL_SRC_POOL_SEGMENTS_SEGMENT_STORE_H_
 #define COMMPOOL_SRC_POOL_SEGMENTS_SEGMENT_STORE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -82,7 +83,21 @@ class SegmentStore {
   // Gives that back. After a loss, with every communicator abandoned and the device quiet.
   Status ReleaseSetAside();
   // The room of memory that is given back by others (pages).
-  void ReturnRoom(uint64_t bytes) const { account_->Return(bytes); }
+  void ReturnRoom(uint64_t bytes) COMMPOOL_REQUIRES(growth_);
+
+  // Sleeping, of backings with pages. Calls the driver. Nobody uses the memory and nothing is registered.
+  //
+  // Waits for what the pool's peers have submitted.
+  Status AwaitPeers() COMMPOOL_REQUIRES(growth_);
+  // Takes all memory out of its addresses. Where it fails the memory is mapped as before.
+  Status UnmapAll() COMMPOOL_REQUIRES(growth_);
+  // Maps again what UnmapAll took out, with its contents.
+  Status MapAll() COMMPOOL_REQUIRES(growth_);
+  // Gives the memory back, and its room: the addresses, and the books, stay.
+  void ReleaseUnmapped() COMMPOOL_REQUIRES(growth_);
+  // Makes and maps memory at the same addresses. Where it fails the memory is gone as before.
+  Status Wake() COMMPOOL_REQUIRES(growth_);
+  uint64_t asleep_bytes() const { return asleep_bytes_.load(std::memory_order_relaxed); }
 
   // Peers.
   const ReservedSet<int>& peers() const COMMPOOL_REQUIRES(growth_) { return peers_; }
@@ -113,6 +128,7 @@ class SegmentStore {
   const std::unique_ptr<Backing> backing_;
   const std::shared_ptr<MemoryAccount> account_;
   const uint64_t granularity_;
+  std::atomic<uint64_t> asleep_bytes_{0};  // changes under the growth lock
   mutable Mutex growth_{LockRank::kGrowth};
   ReservedSet<int> peers_ COMMPOOL_GUARDED_BY(growth_);
   mutable Mutex mutex_{LockRank::kLeaf};

@@ -13,6 +13,7 @@ struct Functions {
   void (*block_allocated)(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool) = nullptr;
   void (*block_freed)(CUdeviceptr address) = nullptr;
   void (*block_recorded)(CUdeviceptr address, CUstream stream) = nullptr;
+  void (*segment_sleeps)(CUdeviceptr address, size_t bytes, int asleep) = nullptr;
   void (*stream_released)(CUstream stream) = nullptr;
   void (*capture_announced)(CUstream stream, int announced) = nullptr;
   const char* (*setting)(const char* key) = nullptr;
@@ -32,6 +33,9 @@ class EmulatorObserver final : public MemoryObserver {
   }
 
   bool watches_blocks() const override { return watches_blocks_; }
+
+  void SegmentSleeps(const engine::SegmentRange& segment) override { TellSleep(segment, 1); }
+  void SegmentAwake(const engine::SegmentRange& segment) override { TellSleep(segment, 0); }
 
   void BlockAllocated(const engine::SegmentRange& block, StreamKey stream, const std::string& pool) override {
     if (!watches_blocks_ || !IsReachable(stream)) return;
@@ -54,6 +58,9 @@ class EmulatorObserver final : public MemoryObserver {
   void CaptureEnded(CUstream stream) override { TellCapture(stream, 0); }
 
  private:
+  void TellSleep(const engine::SegmentRange& segment, int asleep) {
+    if (functions_.segment_sleeps != nullptr) functions_.segment_sleeps(segment.address, segment.bytes, asleep);
+  }
   void TellCapture(CUstream stream, int announced) {
     if (functions_.capture_announced != nullptr) functions_.capture_announced(stream, announced);
   }
@@ -69,6 +76,7 @@ std::unique_ptr<MemoryObserver> MakeEmulatorObserver(const Driver& driver) {
   Find(driver, kEmulatorBlockAllocated, &functions.block_allocated);
   Find(driver, kEmulatorBlockFreed, &functions.block_freed);
   Find(driver, kEmulatorBlockRecorded, &functions.block_recorded);
+  Find(driver, kEmulatorSegmentSleeps, &functions.segment_sleeps);
   Find(driver, kEmulatorStreamReleased, &functions.stream_released);
   Find(driver, kEmulatorCaptureAnnounced, &functions.capture_announced);
   Find(driver, kEmulatorSetting, &functions.setting);

@@ -28,6 +28,10 @@ class MemoryObserver {
   virtual void SegmentAdded(const engine::SegmentRange&, const std::string& /*pool*/) {}
   virtual void SegmentRemoved(const engine::SegmentRange&, const std::string& /*pool*/) {}
 
+  // Its physical memory goes, and has come back.
+  virtual void SegmentSleeps(const engine::SegmentRange&) {}
+  virtual void SegmentAwake(const engine::SegmentRange&) {}
+
   virtual void BlockAllocated(const engine::SegmentRange&, StreamKey, const std::string& /*pool*/) {}
   // Told before it is true: another thread may be served the block at once.
   virtual void BlockFreed(CUdeviceptr) {}

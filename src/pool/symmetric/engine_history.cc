@@ -25,6 +25,10 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
       return engine::SequenceCall::kRegister;
     case CollectiveCall::kDeregister:
       return engine::SequenceCall::kDeregister;
+    case CollectiveCall::kSleep:
+      return engine::SequenceCall::kSleep;
+    case CollectiveCall::kWake:
+      return engine::SequenceCall::kWake;
   }
   return engine::SequenceCall::kReserve;
 }

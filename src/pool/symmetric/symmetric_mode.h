@@ -47,6 +47,8 @@ class SymmetricMode final : public PoolMode {
   uint64_t ReleaseUnused() override { return 0; }
   Status Verify() override;
   Status Close() override;
+  Status Sleep(const SleepRequest& request) override;
+  Status Wake() override;
   void AfterDestroy() override;
   void BeforeAbandon() override { StopListening(); }
 
@@ -78,6 +80,14 @@ class SymmetricMode final : public PoolMode {
   Status LeaveHome() COMMPOOL_REQUIRES(parts_.collective);
   // With the ranks of home, to whom the channel leads by now.
   Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(parts_.collective);
+  // The steps of sleeping and waking after their intent, agreed one by one. Where a rank fails all are as before.
+  Status FallAsleep(const SleepRequest& request) COMMPOOL_REQUIRES(parts_.collective);
+  Status WakeUp() COMMPOOL_REQUIRES(parts_.collective);
+  // After a failure in the middle of falling asleep.
+  Status StayAwake(const Status& failure) COMMPOOL_REQUIRES(parts_.collective);
+  Status RegisterSegments() COMMPOOL_REQUIRES(parts_.collective);
+  void UndoRegistration() COMMPOOL_REQUIRES(parts_.collective);
+  void ReleaseAgain() COMMPOOL_EXCLUDES(parts_.segments.growth());
   // The rest of reserve, where free memory does not suffice.
   Status AddSegment(uint64_t bytes, const Agreed& agreed) COMMPOOL_REQUIRES(parts_.collective);
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;

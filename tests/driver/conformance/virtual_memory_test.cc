@@ -1,6 +1,8 @@
 // Handles, ranges and mappings: sizes, offsets, lifetimes.
 #include <cuda.h>
 
+#include <vector>
+
 #include "src/base/bytes.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
@@ -94,6 +96,20 @@ TEST_F(VirtualMemory, UnmapsOnlyWholeMappings) {
   MappedMemory mapped = MakeMapped(2 * granularity());
   EXPECT_EQ(cuda().cuMemUnmap(mapped.address(), granularity()), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuda().cuMemUnmap(mapped.address() + granularity(), granularity()), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(VirtualMemory, UnmapsSeveralWholeMappingsInOneCall) {
+  AddressRange range = AddressRange::Reserve(driver(), 3 * granularity(), 0).value();
+  std::vector<PhysicalMemory> memory;
+  for (uint64_t place = 0; place < 3; ++place) {
+    memory.push_back(PhysicalMemory::Create(driver(), granularity(), PropertiesAt(DeviceLocation(0))).value());
+    Mapping mapping = Mapping::Map(driver(), range.address() + place * granularity(), memory.back()).value();
+    mapping.Abandon();
+  }
+  ASSERT_EQ(cuda().cuMemUnmap(range.address(), 3 * granularity()), CUDA_SUCCESS);
+  for (uint64_t place = 0; place < 3; ++place) {  // the addresses are free again
+    EXPECT_TRUE(Mapping::Map(driver(), range.address() + place * granularity(), memory[place]).ok());
+  }
 }
 
 TEST_F(VirtualMemory, UnmappingTwiceIsNoErrorButABrokenRule) {

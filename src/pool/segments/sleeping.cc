@@ -1,0 +1,66 @@
+// Segments that sleep: their memory goes, and comes back under the same addresses.
+#include "src/base/bytes.h"
+#include "src/pool/segments/segment_store.h"
+
+namespace commpool::internal {
+
+Status SegmentStore::AwaitPeers() {
+  Status status;
+  for (auto peer = peers_.begin(); status.ok() && peer != peers_.end(); ++peer) {
+    status = basis_.device->CheckNotCapturing(*peer);
+    if (status.ok()) status = WaitForPeer(*peer);
+  }
+  return status;
+}
+
+Status SegmentStore::UnmapAll() {
+  for (Segment* segment : Pointers()) {
+    Status status = segment->sleeper()->UnmapAll();
+    if (status.ok()) continue;
+    static_cast<void>(MapAll());
+    return status;
+  }
+  return Status();
+}
+
+Status SegmentStore::MapAll() {
+  for (Segment* segment : Pointers()) {
+    Status status = segment->sleeper()->MapAll(peers_);
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+void SegmentStore::ReleaseUnmapped() {
+  uint64_t asleep = 0;
+  for (Segment* segment : Pointers()) {
+    segment->sleeper()->ReleaseUnmapped();
+    asleep += segment->sleeper()->missing_bytes();
+  }
+  asleep_bytes_.store(asleep, std::memory_order_relaxed);
+  account_->Return(asleep);
+}
+
+Status SegmentStore::Wake() {
+  const uint64_t asleep = asleep_bytes();
+  if (!account_->Take(asleep)) {
+    return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(asleep) + " would exceed the limit of " +
+                                                account_->place() + ", " + FormatBytes(account_->limit()));
+  }
+  const ContextGuard current = basis_.MakeCurrent();
+  Status status;
+  for (Segment* segment : Pointers()) {
+    status = segment->sleeper()->MakeMissing(*backing_->pages());
+    if (!status.ok()) break;
+  }
+  if (status.ok()) status = MapAll();
+  if (status.ok()) {
+    asleep_bytes_.store(0, std::memory_order_relaxed);
+    return status;
+  }
+  for (Segment* segment : Pointers()) static_cast<void>(segment->sleeper()->UnmapAll());
+  ReleaseUnmapped();
+  return Status(status.code(), "waking " + FormatBytes(asleep) + ": " + status.message());
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,126 @@
+// Symmetric pools that sleep: every rank falls asleep and wakes in the same call, or none does.
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
+#include "src/pool/sleep.h"
+#include "src/pool/symmetric/symmetric_mode.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// What ranks compare: all have to ask for the same.
+uint64_t NumberOf(const SleepRequest& request) {
+  return 2 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
+}
+
+// The channel to the other ranks is gone, and no call will reach them any more.
+bool IsBroken(const Status& status) {
+  return status.code() == StatusCode::kRemoteFailure || status.code() == StatusCode::kDeadlineExceeded;
+}
+
+}  // namespace
+
+Status SymmetricMode::Sleep(const SleepRequest& request) {
+  MutexLock collective(parts_.collective);
+  const Status readiness = Insist([&] { return CheckMaySleep(parts_, request); });
+  const Result<Agreed> agreed =
+      collective_.Begin({.call = CollectiveCall::kSleep, .bytes = NumberOf(request), .readiness = readiness});
+  if (!agreed.ok()) return agreed.status();
+  BeginSleep(parts_);
+  return FallAsleep(request);
+}
+
+Status SymmetricMode::FallAsleep(const SleepRequest& request) {
+  // Steps hold two pointers: what a std::function keeps without asking the host.
+  Status status = collective_.Run({.name = "getting ready to sleep", .act = [this, &request] {
+                                     MutexLock growth(parts_.segments.growth());
+                                     return QuiesceAndKeep(parts_, request);
+                                   }});
+  if (status.ok())
+    status = collective_.Run({.name = "deregistering", .act = [this] { return DeregisterSegments(parts_); }});
+  if (status.ok())
+    status = collective_.Run({.name = "unmapping", .act = [this] {
+                                MutexLock growth(parts_.segments.growth());
+                                return parts_.segments.UnmapAll();
+                              }});
+  if (!status.ok()) return StayAwake(status);
+  MutexLock growth(parts_.segments.growth());
+  parts_.segments.ReleaseUnmapped();
+  return status;
+}
+
+Status SymmetricMode::StayAwake(const Status& failure) {
+  Status mapped;
+  Status again = collective_.Run({.name = "mapping again", .act = [this, &mapped] {
+                                    MutexLock growth(parts_.segments.growth());
+                                    return mapped = parts_.segments.MapAll();
+                                  }});
+  if (again.ok()) {
+    again = collective_.Run(
+        {.name = "registering again", .act = [this]() COMMPOOL_UNCHECKED { return RegisterSegments(); }});
+  }
+  // Without the other ranks this one decides alone; with them, all are as one.
+  if (!again.ok() && !(IsBroken(again) && mapped.ok())) {
+    return Status(failure.code(), failure.message() + "; then " + again.message() + ": the pool is asleep, wake() it");
+  }
+  {
+    MutexLock growth(parts_.segments.growth());
+    parts_.kept.Drop(parts_.basis);
+  }
+  EndSleep(parts_);
+  return failure;
+}
+
+Status SymmetricMode::RegisterSegments() {
+  const ContextGuard current = parts_.basis.MakeCurrent();
+  for (const SegmentToRegister& segment : Insist([&] { return parts_.segments.List(); })) {
+    Status status = parts_.registrations.RegisterSegment(segment);
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+Status SymmetricMode::Wake() {
+  MutexLock collective(parts_.collective);
+  const Status readiness = Insist([&] { return CheckMayWake(parts_); });
+  const Result<Agreed> agreed =
+      collective_.Begin({.call = CollectiveCall::kWake, .readiness = readiness, .judge = registrar_.JudgeHeld()});
+  if (!agreed.ok()) return agreed.status();
+  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
+  return WakeUp();
+}
+
+Status SymmetricMode::WakeUp() {
+  Status status = collective_.Run({.name = "making memory to wake",
+                                   .act =
+                                       [this] {
+                                         MutexLock growth(parts_.segments.growth());
+                                         Status made = parts_.segments.Wake();
+                                         return made.ok() ? parts_.kept.Restore(parts_.basis) : made;
+                                       },
+                                   .undo = [this](const Status&) { ReleaseAgain(); }});
+  if (!status.ok()) return status;
+  status = collective_.Run({.name = "registering",
+                            .act = [this]() COMMPOOL_UNCHECKED { return RegisterSegments(); },
+                            .undo = [this](const Status&) COMMPOOL_UNCHECKED { UndoRegistration(); }});
+  if (!status.ok()) return status;
+  {
+    MutexLock growth(parts_.segments.growth());
+    parts_.kept.Drop(parts_.basis);
+  }
+  EndSleep(parts_);
+  return status;
+}
+
+void SymmetricMode::UndoRegistration() {
+  const Status undone = Attempt([&] { return DeregisterSegments(parts_); });
+  // Where one rank could not, or is lost, a peer or NCCL may still hold this memory: it stays, and the pool sleeps.
+  if (collective_.AgreeOn(undone, "undoing the registration").ok()) ReleaseAgain();
+}
+
+void SymmetricMode::ReleaseAgain() {
+  MutexLock growth(parts_.segments.growth());
+  if (parts_.segments.asleep_bytes() == 0 && parts_.segments.UnmapAll().ok()) parts_.segments.ReleaseUnmapped();
+}
+
+}  // namespace commpool::internal

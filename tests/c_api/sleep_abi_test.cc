@@ -1,0 +1,106 @@
+// Pools that sleep and wake, through the C ABI and the C++ skin: values, figures, and tags.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "commpool/pool.h"
+#include "commpool/scope.h"
+
+namespace {
+
+using commpool::Buffer;
+using commpool::KiB;
+using commpool::MiB;
+using commpool::Pool;
+
+void Expect(commpool_status status, commpool_status expected, const char* part) {
+  EXPECT_EQ(status, expected) << commpool_last_error();
+  EXPECT_NE(std::string(commpool_last_error()).find(part), std::string::npos) << commpool_last_error();
+}
+
+Pool Make(const char* name, const char* tag) {
+  commpool::PoolOptions options;
+  options.name = name;
+  options.tag = tag;
+  return Pool::create(options).value();
+}
+
+// A number that the compiler does not look at.
+template <typename Enum>
+Enum As(int number) {
+  return static_cast<Enum>(number);
+}
+
+uint64_t Asleep(const Pool& pool) { return pool.stats().value().asleep_bytes; }
+
+TEST(SleepAbi, SaysWhatSleepsAndWhatIsKept) {
+  Pool pool = Make("weights", "");
+  Buffer block = pool.allocate(MiB(8), nullptr).value();
+  pool.sleep(commpool::Keep::kHost).or_throw();
+  EXPECT_EQ(Asleep(pool), pool.stats().value().reserved_bytes.current);
+  EXPECT_EQ(pool.stats().value().kept_bytes, MiB(8));
+  EXPECT_EQ(pool.allocate(KiB(1), nullptr).status().code(), commpool::StatusCode::kFailedPrecondition);
+  pool.wake().or_throw();
+  EXPECT_EQ(Asleep(pool), 0u);
+}
+
+TEST(SleepAbi, RefusesWhatItDoesNotKnow) {
+  Pool pool = Make("pool", "");
+  Expect(commpool_pool_sleep(pool.handle(), As<commpool_keep>(7), COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT,
+         "keep 7 is neither DISCARD nor HOST");
+  Expect(commpool_pool_sleep(pool.handle(), COMMPOOL_KEEP_DISCARD, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
+         "graphs 7 is neither REFUSED nor NO_COLLECTIVES");
+  Expect(commpool_pool_wake(pool.handle()), COMMPOOL_FAILED_PRECONDITION, "it is not asleep");
+  Expect(commpool_pools_wake(nullptr, 2), COMMPOOL_INVALID_ARGUMENT, "pools is null");
+  Expect(commpool_sleep(nullptr, COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "tag");
+  Expect(commpool_wake(""), COMMPOOL_INVALID_ARGUMENT, "tag");
+  Expect(commpool_wake("none"), COMMPOOL_NOT_FOUND, "no pool has the tag \"none\"");
+}
+
+TEST(SleepAbi, ATagTakesItsPoolsTogether) {
+  Pool first = Make("first", "weights");
+  Pool second = Make("second", "weights");
+  Pool cache = Make("cache", "caches");
+  for (Pool* pool : {&first, &second, &cache}) pool->reserve(MiB(4)).or_throw();
+  second.sleep().or_throw();  // by itself: passed by
+  commpool::sleep("weights").or_throw();
+  EXPECT_GT(Asleep(first), 0u);
+  EXPECT_GT(Asleep(second), 0u);
+  EXPECT_EQ(Asleep(cache), 0u);
+  first.wake().or_throw();
+  commpool::wake("weights").or_throw();
+  EXPECT_EQ(Asleep(second), 0u);
+  commpool::wake("weights").or_throw();  // all are awake: nothing to do
+}
+
+TEST(SleepAbi, ATagGoesOnWhereAPoolFails) {
+  commpool::PoolOptions options;
+  options.name = "cannot";
+  options.tag = "mixed";
+  options.backing = commpool::Backing::kCuda;
+  Pool cannot = Pool::create(options).value();
+  Pool can = Make("can", "mixed");
+  can.reserve(MiB(4)).or_throw();
+  const commpool::Status status = commpool::sleep("mixed");
+  EXPECT_EQ(status.code(), commpool::StatusCode::kNotSupported);
+  EXPECT_NE(status.message().find("pool cannot"), std::string::npos) << status.message();
+  EXPECT_GT(Asleep(can), 0u);
+  commpool::wake("mixed").or_throw();
+}
+
+TEST(SleepAbi, AScopeRoutesToAPoolThatSleepsAndItsAllocationsFail) {
+  Pool pool = Make("scoped", "");
+  pool.reserve(MiB(4)).or_throw();
+  pool.sleep().or_throw();
+  {
+    commpool::PoolScope scope(pool);
+    const auto refused = commpool::allocate(KiB(64), nullptr, 0);
+    EXPECT_EQ(refused.status().code(), commpool::StatusCode::kFailedPrecondition);
+    EXPECT_NE(refused.status().message().find("is asleep: wake() it first"), std::string::npos)
+        << refused.status().message();
+    pool.wake().or_throw();
+    EXPECT_TRUE(commpool::allocate(KiB(64), nullptr, 0).ok());
+  }
+}
+
+}  // namespace

@@ -1,0 +1,127 @@
+// Each driver call inside falling asleep and waking fails once: the pool is as before, and nothing is lost.
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+struct Failure {
+  const char* call;
+  int result;
+};
+
+class SleepFailure : public PoolTest, public ::testing::WithParamInterface<Mode> {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_EMULATOR("faults are injected");
+    PoolConfiguration configuration = Configured("sleeper");
+    configuration.mode = GetParam();
+    pool_ = Create(configuration);
+    for (CUdeviceptr& block : blocks_) {  // the last is small, and lies in a segment of its own
+      block = runtime().AllocateFrom(pool_, &block == &blocks_.back() ? 4096 : 5 * kMiB, nullptr).value();
+      Fill(nullptr, block, 4096, 9);
+    }
+    EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    reserved_ = CountersOf(pool_).reserved_bytes.current;
+  }
+  void TearDown() override {
+    if (pool_ == 0) return;
+    for (const CUdeviceptr block : blocks_) {
+      uint64_t wrong = 0;
+      Compare(nullptr, block, 4096, 9, &wrong);
+      EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+      EXPECT_EQ(wrong, 0u);
+      EXPECT_TRUE(runtime().Free(block).ok());
+    }
+    pool().CheckInvariants();
+    EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+  }
+
+  Pool& pool() { return Get(pool_); }
+  // Makes the call fail at its first, second, ... time, until `act` meets no failure; `after` looks at each.
+  template <typename Act, typename After>
+  void FailEachTime(const Failure& failure, Act act, After after) {
+    int failures = 0;
+    for (int skip = 0;; ++skip) {
+      Status status;
+      {
+        const InjectedFault fault({.call = failure.call, .result = failure.result, .skip = skip});
+        status = act();
+      }
+      if (status.ok()) break;
+      EXPECT_NE(status.message().find(failure.call), std::string::npos) << status.message();
+      after(status);
+      ASSERT_LT(++failures, 200) << failure.call;
+    }
+    EXPECT_GT(failures, 0) << failure.call << " is no part of it";
+  }
+
+  PoolHandle pool_ = 0;
+  std::array<CUdeviceptr, 4> blocks_ = {};
+  uint64_t reserved_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, SleepFailure, ::testing::Values(Mode::kFixed, Mode::kExpandable),
+                         [](const auto& mode) { return mode.param == Mode::kFixed ? "Fixed" : "Expandable"; });
+
+TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
+  for (const Failure failure :
+       {Failure{"cuMemAllocHost", CUDA_ERROR_OUT_OF_MEMORY}, Failure{"cuStreamCreate", CUDA_ERROR_OUT_OF_MEMORY},
+        Failure{"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE}, Failure{"cuStreamSynchronize", CUDA_ERROR_INVALID_VALUE},
+        Failure{"cuMemUnmap", CUDA_ERROR_INVALID_VALUE}}) {
+    FailEachTime(
+        failure, [&] { return pool().Sleep({.keep = Keep::kHost}); },
+        [&](const Status&) {
+          EXPECT_TRUE(pool().open());
+          EXPECT_EQ(pool().Statistics().asleep_bytes, 0u);
+          EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
+          const CUdeviceptr block = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
+          EXPECT_TRUE(runtime().Free(block).ok());
+        });
+    ASSERT_TRUE(pool().asleep());
+    ASSERT_TRUE(pool().Wake().ok());
+  }
+}
+
+TEST_P(SleepFailure, OfWakingLeavesThePoolAsleepWithWhatItKept) {
+  for (const Failure failure :
+       {Failure{"cuMemMap", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE},
+        Failure{"cuStreamCreate", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE},
+        Failure{"cuStreamSynchronize", CUDA_ERROR_INVALID_VALUE}}) {
+    ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());
+    const uint64_t kept = pool().Statistics().kept_bytes;
+    FailEachTime(
+        failure, [&] { return pool().Wake(); },
+        [&](const Status&) {
+          EXPECT_TRUE(pool().asleep());
+          EXPECT_EQ(pool().Statistics().asleep_bytes, CountersOf(pool_).reserved_bytes.current);
+          EXPECT_EQ(pool().Statistics().kept_bytes, kept);
+        });
+    ASSERT_FALSE(pool().asleep());
+  }
+}
+
+TEST_P(SleepFailure, WithoutMemoryToWakeSaysTheBytesAndSleepsOn) {
+  ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());
+  {
+    const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1, .count = 10000});
+    const Status status = pool().Wake();
+    EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+    EXPECT_NE(status.message().find("wake: waking " + FormatBytes(reserved_)), std::string::npos) << status.message();
+  }
+  EXPECT_EQ(pool().Statistics().asleep_bytes, reserved_);
+  ASSERT_TRUE(pool().Wake().ok());
+}
+
+TEST_P(SleepFailure, OfTheWayBackSleepsWithItsContents) {
+  {
+    const InjectedFault unmapping({.call = "cuMemUnmap", .result = CUDA_ERROR_INVALID_VALUE, .skip = 1});
+    const InjectedFault mapping({.call = "cuMemMap", .result = CUDA_ERROR_INVALID_VALUE, .count = 10000});
+    EXPECT_FALSE(pool().Sleep({}).ok());
+  }
+  EXPECT_TRUE(pool().asleep());
+  ASSERT_TRUE(pool().Wake().ok());
+  EXPECT_EQ(pool().Statistics().asleep_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing

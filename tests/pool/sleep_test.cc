@@ -1,0 +1,284 @@
+// Fixed and expandable pools that sleep: memory goes, addresses and blocks stay; what works meanwhile, and what does
+// not; what is kept on the host.
+#include <thread>
+
+#include "tests/pool/announced_capture.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr SleepRequest kDiscarding;
+constexpr SleepRequest kKeeping{.keep = Keep::kHost};
+
+uint64_t FreeMemory(const CudaDriver& cuda) {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  EXPECT_EQ(cuda.cuMemGetInfo(&free_bytes, &total_bytes), CUDA_SUCCESS);
+  return free_bytes;
+}
+
+void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
+
+class SleepInMode : public PoolTest, public ::testing::WithParamInterface<Mode> {
+ protected:
+  SleepInMode() {
+    PoolConfiguration configuration = Configured("sleeper");
+    configuration.mode = GetParam();
+    pool_ = Create(configuration);
+  }
+
+  ~SleepInMode() override { static_cast<void>(runtime().DestroyPool(pool_)); }
+
+  Pool& pool() { return Get(pool_); }
+  PoolStatistics statistics() { return pool().Statistics(); }
+  CUdeviceptr Allocate(uint64_t bytes, CUstream stream = nullptr) {
+    return runtime().AllocateFrom(pool_, bytes, stream).value();
+  }
+  uint64_t WrongBytes(CUdeviceptr address, uint64_t bytes, uint8_t value) {
+    uint64_t wrong = 0;
+    Compare(stream_.get(), address, bytes, value, &wrong);
+    EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
+    return wrong;
+  }
+  void ExpectAsleep(const Status& status) {
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.message();
+    EXPECT_NE(status.message().find("is asleep: wake() it first"), std::string::npos) << status.message();
+  }
+
+  TestStream stream_;
+  PoolHandle pool_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, SleepInMode, ::testing::Values(Mode::kFixed, Mode::kExpandable),
+                         [](const auto& mode) { return mode.param == Mode::kFixed ? "Fixed" : "Expandable"; });
+
+TEST_P(SleepInMode, GivesTheMemoryBackAndKeepsAddressesAndBlocks) {
+  const CUdeviceptr large = Allocate(96 * kMiB);
+  const CUdeviceptr small = Allocate(1000);
+  const uint64_t reserved = statistics().counters.reserved_bytes.current;
+  const uint64_t free_before = FreeMemory(cuda());
+  ExpectOk(pool().Sleep(kDiscarding));
+  EXPECT_GE(FreeMemory(cuda()), free_before + reserved);
+  EXPECT_EQ(statistics().asleep_bytes, reserved);
+  EXPECT_EQ(statistics().counters.reserved_bytes.current, reserved);
+  EXPECT_EQ(statistics().kept_bytes, 0u);
+  ExpectOk(pool().Wake());
+  EXPECT_LE(FreeMemory(cuda()), free_before + 2 * kMiB);
+  EXPECT_EQ(statistics().asleep_bytes, 0u);
+  for (const CUdeviceptr block : {large, small}) {
+    EXPECT_EQ(pool().FindBlock(block)->range.address, block);
+    Fill(stream_.get(), block, 1000, 7);
+    EXPECT_EQ(WrongBytes(block, 1000, 7), 0u);
+    ExpectOk(runtime().Free(block));
+  }
+}
+
+TEST_P(SleepInMode, KeepsLiveBlocksOnTheHost) {
+  const CUdeviceptr first = Allocate(70 * kMiB);  // more than one part of a copy
+  const CUdeviceptr second = Allocate(3 * kMiB);
+  const CUdeviceptr freed = Allocate(5 * kMiB);
+  const CUdeviceptr small = Allocate(4096);
+  for (const CUdeviceptr part : {first, first + 66 * kMiB}) Fill(stream_.get(), part, kMiB, 1);
+  Fill(stream_.get(), second, 3 * kMiB, 2);
+  Fill(stream_.get(), small, 4096, 3);
+  ExpectOk(runtime().RecordStream(freed, stream_.get()));
+  ExpectOk(runtime().Free(freed));
+  ExpectOk(pool().Sleep(kKeeping));
+  const uint64_t kept = statistics().kept_bytes;
+  EXPECT_GE(kept, 73 * kMiB + 4096);
+  EXPECT_LT(kept, 78 * kMiB) << "free memory is not kept";
+  ExpectOk(pool().Wake());
+  EXPECT_EQ(statistics().kept_bytes, 0u);
+  for (const CUdeviceptr part : {first, first + 66 * kMiB}) EXPECT_EQ(WrongBytes(part, kMiB, 1), 0u);
+  EXPECT_EQ(WrongBytes(second, 3 * kMiB, 2), 0u);
+  EXPECT_EQ(WrongBytes(small, 4096, 3), 0u);
+  for (const CUdeviceptr block : {first, second, small}) {
+    ExpectOk(runtime().RecordStream(block, stream_.get()));
+    ExpectOk(runtime().Free(block));
+  }
+}
+
+TEST_P(SleepInMode, TakesFreesFromAnyThreadMeanwhile) {
+  const CUdeviceptr own = Allocate(1000);
+  const CUdeviceptr of_a_thread = Allocate(1000);
+  const CUdeviceptr shared = Allocate(4 * kMiB);
+  const CUdeviceptr large = Allocate(32 * kMiB);
+  Fill(stream_.get(), shared, kMiB, 1);
+  ExpectOk(pool().Sleep(kKeeping));
+  ExpectOk(runtime().Free(own));
+  std::thread([&] { ExpectOk(runtime().Free(of_a_thread)); }).join();
+  ExpectOk(runtime().RecordStream(shared, stream_.get()));
+  ExpectOk(runtime().Free(shared));
+  ExpectOk(runtime().Free(large));
+  EXPECT_EQ(runtime().Free(large).code(), StatusCode::kNotFound);
+  EXPECT_EQ(statistics().counters.allocated_blocks.current, 0u);
+  pool().CheckInvariants();
+  ExpectOk(pool().Wake());
+  const CUdeviceptr again = Allocate(32 * kMiB);
+  Fill(stream_.get(), again, kMiB, 4);
+  EXPECT_EQ(WrongBytes(again, kMiB, 4), 0u);
+  ExpectOk(runtime().Free(again));
+}
+
+TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
+  const CUdeviceptr block = Allocate(1000);
+  const CUdeviceptr cached = Allocate(1000);
+  ExpectOk(runtime().Free(cached));  // this thread's cache has it now
+  ExpectOk(pool().Sleep(kDiscarding));
+  ExpectAsleep(runtime().AllocateFrom(pool_, 1000, nullptr).status());
+  ExpectAsleep(runtime().AllocateFrom(pool_, 32 * kMiB, nullptr).status());
+  EXPECT_EQ(pool().AllocateAtOnce(32 * kMiB, KeyOfStream(nullptr)), 0u);
+  ExpectAsleep(pool().Reserve(kMiB));
+  ExpectAsleep(pool().Reclaim().status());
+  ExpectAsleep(pool().Trim(0).status());
+  ExpectAsleep(pool().Grant({0}));
+  ExpectAsleep(pool().Revoke({0}));
+  ExpectAsleep(pool().Sleep(kDiscarding));
+  EXPECT_EQ(pool().ReleaseUnused(), 0u);
+  ExpectOk(pool().Deregister(nullptr));
+  ExpectOk(runtime().ReleaseStream(stream_.get()));
+  ExpectOk(pool().Wake());
+  const Status awake = pool().Wake();
+  EXPECT_EQ(awake.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(awake.message().find("it is not asleep"), std::string::npos) << awake.message();
+  EXPECT_NE(Allocate(1000), 0u);
+  for (const BlockDescription& live : pool().Blocks()) {
+    if (live.state == BlockState::kLive) ExpectOk(runtime().Free(live.range.address));
+  }
+  EXPECT_EQ(pool().FindBlock(block).status().code(), StatusCode::kNotFound);
+}
+
+TEST_P(SleepInMode, LetsThreadsCacheAgainOnceAwake) {
+  ExpectOk(runtime().Free(Allocate(1000)));
+  ExpectOk(pool().Sleep(kDiscarding));
+  ExpectOk(pool().Wake());
+  ExpectOk(runtime().Free(Allocate(1000)));
+  EXPECT_GT(statistics().cached_bytes, 0u);
+}
+
+TEST_P(SleepInMode, ClosesAsleepAndGivesItsAddressesBack) {
+  const CUdeviceptr block = Allocate(32 * kMiB);
+  ExpectOk(pool().Sleep(kKeeping));
+  ExpectOk(runtime().Free(block));
+  ExpectOk(pool().Close());
+  EXPECT_EQ(statistics().counters.reserved_bytes.current, 0u);
+  EXPECT_EQ(statistics().asleep_bytes, 0u);
+  EXPECT_EQ(pool().Wake().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_P(SleepInMode, IsDestroyedAsleepWithItsLastBlock) {
+  const CUdeviceptr block = Allocate(32 * kMiB);
+  ExpectOk(pool().Sleep(kKeeping));
+  ExpectOk(runtime().DestroyPool(pool_));
+  ExpectOk(runtime().Free(block));
+}
+
+TEST_P(SleepInMode, LeavesItsRoomToOthers) {
+  const uint64_t bytes = 64 * kMiB;
+  const CUdeviceptr block = Allocate(bytes);
+  const uint64_t reserved = statistics().counters.reserved_bytes.current;
+  runtime().devices().Get(0).value()->account().SetLimit(reserved);
+  ExpectOk(pool().Sleep(kDiscarding));
+  const PoolHandle other = Create(Configured("other"));
+  const CUdeviceptr taken = runtime().AllocateFrom(other, bytes, nullptr).value();
+  const Status full = pool().Wake();
+  EXPECT_EQ(full.code(), StatusCode::kOutOfMemory) << full.message();
+  EXPECT_NE(full.message().find("waking " + FormatBytes(reserved) + " would exceed the limit of device 0"),
+            std::string::npos)
+      << full.message();
+  EXPECT_EQ(statistics().asleep_bytes, reserved) << "asleep, as before";
+  ExpectOk(runtime().Free(taken));
+  ExpectOk(pool().Wake());  // takes what the other pool does not use
+  EXPECT_EQ(CountersOf(other).reserved_bytes.current, 0u);
+  ExpectOk(runtime().Free(block));
+}
+
+TEST_P(SleepInMode, WaitsForGraphsUnlessTheyHoldNoCollectives) {
+  const CUdeviceptr block = Allocate(32 * kMiB);
+  AnnouncedCapture capture;
+  ExpectOk(capture.Begin(runtime(), pool_, stream_.get()));
+  const Status open = pool().Sleep({.graphs = LiveGraphs::kNoCollectives});
+  EXPECT_EQ(open.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(open.message().find("is being captured"), std::string::npos) << open.message();
+  ExpectOk(capture.End());
+  const Status live = pool().Sleep(kDiscarding);
+  EXPECT_EQ(live.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(live.message().find("1 graph that captured with the pool"), std::string::npos) << live.message();
+  EXPECT_NE(live.message().find("NO_COLLECTIVES"), std::string::npos) << live.message();
+  ExpectOk(pool().Sleep({.graphs = LiveGraphs::kNoCollectives}));
+  ExpectOk(pool().Wake());
+  capture.DestroyGraph();
+  ExpectOk(runtime().Free(block));
+}
+
+TEST_P(SleepInMode, WithoutMemorySleepsAndWakes) {
+  ExpectOk(pool().Sleep(kKeeping));
+  EXPECT_EQ(statistics().asleep_bytes, 0u);
+  ExpectOk(pool().Wake());
+  ExpectOk(runtime().Free(Allocate(1000)));
+}
+
+TEST_P(SleepInMode, GrantsItsPeersAgain) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  if (!pool().Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
+  const CUdeviceptr block = Allocate(32 * kMiB);
+  ExpectOk(pool().Sleep(kDiscarding));
+  ExpectOk(pool().Wake());
+  const CUmemLocation peer{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
+  unsigned long long flags = 0;
+  EXPECT_EQ(cuda().cuMemGetAccess(&flags, &peer, block), CUDA_SUCCESS);
+  EXPECT_EQ(flags, static_cast<unsigned long long>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  ExpectOk(runtime().Free(block));
+}
+
+class Sleep : public PoolTest {};
+
+TEST_F(Sleep, NeedsMemoryThatCanLeaveItsAddresses) {
+  PoolConfiguration configuration = Configured("cuda");
+  configuration.backing.kind = BackingKind::kCuda;
+  const PoolHandle pool = Create(configuration);
+  const Status status = Get(pool).Sleep(kDiscarding);
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_NE(status.message().find("memory of the cuda backing cannot leave its addresses"), std::string::npos)
+      << status.message();
+  EXPECT_TRUE(Get(pool).open());
+}
+
+TEST_F(Sleep, OfASegmentIsOneCallForEachStep) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
+  const PoolHandle pool = Create(Configured("counted"));
+  ExpectOk(Get(pool).Reserve(512 * kMiB));
+  const auto count = [&](const char* call, const auto& act) {
+    const uint64_t before = CallCount(call);
+    act();
+    return CallCount(call) - before;
+  };
+  const auto sleep = [&] { ExpectOk(Get(pool).Sleep(kDiscarding)); };
+  const auto wake = [&] { ExpectOk(Get(pool).Wake()); };
+  EXPECT_EQ(count("cuMemUnmap", sleep), 1u);
+  EXPECT_EQ(count("cuMemCreate", wake), 1u);
+  EXPECT_EQ(count("cuMemRelease", sleep), 1u);
+  EXPECT_EQ(count("cuMemMap", wake), 1u);
+  sleep();
+  EXPECT_EQ(count("cuMemSetAccess", wake), 1u);
+}
+
+TEST_F(Sleep, OfPagesUnmapsARowOfThemInOneCall) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
+  PoolConfiguration configuration = Configured("pages");
+  configuration.mode = Mode::kExpandable;
+  const PoolHandle pool = Create(configuration);
+  const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, nullptr).value();
+  const uint64_t unmapped = CallCount("cuMemUnmap");
+  ExpectOk(Get(pool).Sleep(kDiscarding));
+  EXPECT_EQ(CallCount("cuMemUnmap") - unmapped, 1u);
+  const uint64_t opened = CallCount("cuMemSetAccess");
+  ExpectOk(Get(pool).Wake());
+  EXPECT_EQ(CallCount("cuMemSetAccess") - opened, 1u);
+  ExpectOk(runtime().Free(block));
+  ExpectOk(runtime().DestroyPool(pool));
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing

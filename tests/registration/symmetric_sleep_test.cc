@@ -1,0 +1,205 @@
+// Symmetric pools that sleep and wake: all ranks or none; windows end and are made anew.
+#include <algorithm>
+#include <array>
+
+#include "tests/pool/announced_capture.h"
+#include "tests/pool/pool_fixture.h"
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class SymmetricSleep : public SymmetricTest {
+ protected:
+  Statuses Sleep(const SleepRequest& request = {}) {
+    return Run([&](Rank& rank) { return PoolOf(rank).Sleep(request); });
+  }
+  Statuses Wake() {
+    return Run([&](Rank& rank) { return PoolOf(rank).Wake(); });
+  }
+  uint64_t AsleepBytes(int rank) { return PoolOf(group()[rank]).Statistics().asleep_bytes; }
+  void ExpectAllAsleep() {
+    for (int rank = 0; rank <= last(); ++rank) {
+      EXPECT_TRUE(PoolOf(group()[rank]).asleep());
+      EXPECT_EQ(AsleepBytes(rank), ReservedBytes(rank));
+      EXPECT_EQ(RegisteredSegments(rank), 0u);
+    }
+  }
+  void FillOnEach(const std::vector<CUdeviceptr>& blocks) {
+    ExpectOk(Run([&](Rank& rank) {
+      Fill(rank.stream, blocks[static_cast<size_t>(rank.number)], 4096, static_cast<uint8_t>(rank.number + 1));
+      return Status();
+    }));
+  }
+  void ExpectFilled(const std::vector<CUdeviceptr>& blocks) {
+    ExpectOk(Run([&](Rank& rank) {
+      uint64_t wrong = 0;
+      Compare(rank.stream, blocks[static_cast<size_t>(rank.number)], 4096, static_cast<uint8_t>(rank.number + 1),
+              &wrong);
+      EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
+      EXPECT_EQ(wrong, 0u);
+      return Status();
+    }));
+  }
+};
+
+TEST_F(SymmetricSleep, EndsItsWindowsAndMakesThemAgain) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Reserve(8 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(3 * kMiB);
+  const std::vector<uint64_t> offsets = OffsetsOf(blocks);
+  FillOnEach(blocks);
+  ExpectOk(Sleep({.keep = Keep::kHost}));
+  ExpectAllAsleep();
+  for (int rank = 0; rank <= last(); ++rank) {
+    const Result<WindowPlace> old =
+        PoolOf(group()[rank]).WindowOf(blocks[static_cast<size_t>(rank)], group()[rank].communicator);
+    EXPECT_EQ(old.status().code(), StatusCode::kNotFound);
+  }
+  ExpectOk(Wake());
+  EXPECT_EQ(OffsetsOf(blocks), offsets);
+  EXPECT_EQ(RegisteredSegments(0), 2u);
+  ExpectFilled(blocks);
+  Free(blocks);
+}
+
+TEST_F(SymmetricSleep, RegistersWithEveryCommunicatorAsBefore) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  std::vector<ncclComm_t> others = group().ConnectFrom(1);
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(others[static_cast<size_t>(rank.number)]); }));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  ExpectOk(Sleep());
+  ExpectOk(Wake());
+  EXPECT_EQ(RegisteredSegments(0), 1u);
+  EXPECT_EQ(RegisteredSegments(last()), 2u);
+  EXPECT_TRUE(PoolOf(group()[last()]).WindowOf(blocks.back(), others.back()).ok());
+  // What is given up asleep is not made again.
+  ExpectOk(Sleep());
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(others[static_cast<size_t>(rank.number)]); }));
+  ExpectOk(Wake());
+  EXPECT_EQ(RegisteredSegments(last()), 1u);
+  group().Destroy(others);
+  Free(blocks);
+}
+
+TEST_F(SymmetricSleep, RefusesCollectiveCallsOnAllRanksMeanwhileAndTakesFrees) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  ExpectOk(Sleep());
+  for (const Statuses& refused : {Reserve(kMiB), Trim(0), Reclaim(), Sleep()}) {
+    ExpectFailure(refused, StatusCode::kFailedPrecondition, "is asleep: wake() it first");
+  }
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Verify(); }), StatusCode::kFailedPrecondition, "is asleep");
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); }),
+                StatusCode::kFailedPrecondition, "is asleep");
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Allocate(kMiB, KeyOfStream(rank.stream)).status(); }),
+                StatusCode::kFailedPrecondition, "is asleep");
+  Free(blocks);
+  ExpectOk(Wake());
+  ExpectFailure(Wake(), StatusCode::kFailedPrecondition, "rank 0 cannot wake: ");
+  ExpectOk(Reclaim());
+  Free(Allocate(2 * kMiB));
+}
+
+TEST_F(SymmetricSleep, ClosesAsleep) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Sleep());
+  ExpectOk(Close());
+  EXPECT_EQ(ReservedBytes(0), 0u);
+}
+
+TEST_F(SymmetricSleep, FailsOnAllWhereRanksAskForDifferentThings) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectFailure(
+      Run([&](Rank& rank) { return PoolOf(rank).Sleep({.keep = rank.number == 0 ? Keep::kHost : Keep::kDiscard}); }),
+      StatusCode::kDisagreement, "ranks disagree on sleep: some keep their blocks' contents");
+  ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Sleep({}) : PoolOf(rank).Reserve(kMiB); }),
+                StatusCode::kDisagreement, "rank 0: sleep, rank 1: reserve");
+  ExpectOk(Sleep());
+  ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Wake() : PoolOf(rank).Close(); }),
+                StatusCode::kDisagreement, "rank 0: wake, rank 1: close");
+  ExpectOk(Wake());
+}
+
+TEST_F(SymmetricSleep, ARankWithoutMemoryToWakeLeavesAllAsleep) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  FillOnEach(blocks);
+  ExpectOk(Sleep({.keep = Keep::kHost}));
+  {
+    const InjectedFault one({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1});
+    const Statuses statuses = Wake();
+    ExpectFailure(statuses, StatusCode::kOutOfMemory, "making memory to wake failed on rank ");
+    ExpectFailure(statuses, StatusCode::kOutOfMemory, "waking 2 MiB: cuMemCreate of 2 MiB");
+  }
+  ExpectAllAsleep();
+  ExpectOk(Wake());
+  ExpectFilled(blocks);
+  Free(blocks);
+}
+
+TEST_F(SymmetricSleep, AStepThatFailsOnOneRankIsUndoneOnAll) {
+  COMMPOOL_REQUIRE_EMULATOR("faults are injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  FillOnEach(blocks);
+  const std::array<Fault, 4> while_falling_asleep = {{{"cuMemAllocHost", CUDA_ERROR_OUT_OF_MEMORY, 1},
+                                                      {"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE, 1},
+                                                      {"cuMemUnmap", CUDA_ERROR_INVALID_VALUE, 0},
+                                                      {"cuMemUnmap", CUDA_ERROR_INVALID_VALUE, last()}}};
+  for (const Fault& fault : while_falling_asleep) {
+    {
+      const InjectedFault injected(fault);
+      for (const Status& status : Sleep({.keep = Keep::kHost})) {
+        EXPECT_NE(status.message().find(fault.call), std::string::npos) << status.message();
+      }
+    }
+    for (int rank = 0; rank <= last(); ++rank) {
+      EXPECT_TRUE(PoolOf(group()[rank]).open());
+      EXPECT_EQ(RegisteredSegments(rank), 1u);
+    }
+    ExpectFilled(blocks);
+  }
+  ExpectOk(Sleep({.keep = Keep::kHost}));
+  const std::array<Fault, 3> while_waking = {{{"cuMemMap", CUDA_ERROR_INVALID_VALUE, 1},
+                                              {"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE, 1},
+                                              {"ncclCommWindowRegister", ncclInternalError, 0, group().size()}}};
+  for (const Fault& fault : while_waking) {
+    {
+      const InjectedFault injected(fault);
+      for (const Status& status : Wake()) {
+        EXPECT_NE(status.message().find(fault.call), std::string::npos) << status.message();
+      }
+    }
+    ExpectAllAsleep();
+  }
+  ExpectOk(Wake());
+  ExpectFilled(blocks);
+  Free(blocks);
+}
+
+TEST_F(SymmetricSleep, WaitsForGraphsOfAnyRank) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  std::array<AnnouncedCapture, 8> captures;
+  ExpectOk(Run([&](Rank& rank) {
+    AnnouncedCapture& capture = captures[static_cast<size_t>(rank.number)];
+    Status status = capture.Begin(runtime(), HandleOf(rank), rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    return status.ok() ? capture.End() : status;
+  }));
+  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition, "1 graph that captured with the pool");
+  ExpectOk(Sleep({.graphs = LiveGraphs::kNoCollectives}));
+  ExpectOk(Wake());
+  for (int rank = 0; rank <= last(); ++rank) captures[static_cast<size_t>(rank)].DestroyGraph();
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
