@@ -17,6 +17,9 @@ _WORDS = {
                 r"4194304 bytes went back to the driver\n$",
     "scopes.py": r"(?s)no scope: +default\nlarge blocks only: +pool default\na pool that is too small: pool\n"
                  r"another thread: +default\none stream, any thread: +pool\n$",
+    "sleeping.py": r"^<commpool.Pool 'weights', .*: 64 MiB in use of 64 MiB reserved, 64 MiB asleep>\n"
+                   r"<commpool.Pool 'cache', .*, 128 MiB asleep>\npool weights .* is asleep: wake\(\) it first\n"
+                   r"64 MiB at the same address: True\nasleep: 0\n$",
     "own_allocator.py": r"^1000 allocations, 1 call of ncclMemAlloc\n$",
 }
 _OF_TWO_LIBRARIES = {"torch_and_cupy.py"}  # //tests/python/torch:two_libraries_test

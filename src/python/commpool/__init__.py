@@ -28,6 +28,7 @@ from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description
                       measure_driver, set_device_limit)
 from .scopes import capture, use_pool
 from .sizes import parse_size
+from .sleeping import sleep, wake
 from .windows import NvlsEligibility, Window, nvls_eligible, window_of
 
 if _fast_module:
@@ -43,5 +44,5 @@ __all__ = [
     "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate", "allocate_in_scope",
     "block_of", "capture", "config", "driver_calls", "driver_description", "empty", "free", "initialize",
     "library_version", "measure_driver", "nvls_eligible", "parse_size", "record_stream", "release_stream",
-    "set_device_limit", "use_pool", "window_of"
+    "set_device_limit", "sleep", "use_pool", "wake", "window_of"
 ]

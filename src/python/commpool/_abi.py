@@ -10,7 +10,7 @@ import enum
 from typing import Any
 
 # The version of commpool.h that this file was written from: the library may be newer, of the same major.
-MAJOR, MINOR, PATCH = 0, 3, 0
+MAJOR, MINOR, PATCH = 0, 4, 0
 VERSION = MAJOR * 10000 + MINOR * 100 + PATCH
 
 CURRENT_DEVICE = -1
@@ -46,6 +46,8 @@ WORDS: dict[str, dict[str, int]] = {
     "commpool_moves": {"eager": 0, "under_pressure": 1},
     "commpool_option": {"backing": 1, "mode": 2, "moves": 4, "deadline": 8, "alignment": 16, "segment": 32,
                         "granularity": 64, "release_threshold": 128, "limit": 256},
+    "commpool_keep": {"discard": 0, "host": 1},
+    "commpool_graphs": {"refused": 0, "no_collectives": 1},
     "commpool_filter": {"thread": 0, "stream": 1, "process": 2},
     "commpool_exhaustion": {"error": 0, "next_scope": 1},
     "commpool_block_state": {"live": 0, "free": 1, "pending": 2, "cached": 3, "unmapped": 4},
@@ -75,7 +77,8 @@ class CPoolOptions(ctypes.Structure):
                 ("peer_count", _size), ("alignment_bytes", _u64), ("segment_bytes", _u64),
                 ("granularity_bytes", _u64), ("release_threshold_bytes", _u64), ("limit_bytes", _u64),
                 ("user_allocate", UserAllocate), ("user_free", UserFree), ("user_context", _pointer),
-                ("on_lost_rank", OnLostRank), ("lost_rank_context", _pointer), ("given", _u64)]
+                ("on_lost_rank", OnLostRank), ("lost_rank_context", _pointer), ("given", _u64),
+                ("tag", ctypes.c_char_p)]
 
 
 class CScopeOptions(ctypes.Structure):
@@ -105,7 +108,8 @@ class CStatistics(ctypes.Structure):
                 ("allocated_blocks", CCounter), ("reserved_bytes", CCounter), ("reserved_segments", CCounter),
                 ("free_bytes", _u64), ("pending_bytes", _u64), ("largest_free_block_bytes", _u64),
                 ("registered_segments", _u64), ("pending_segments", _u64), ("failed_allocations", _u64),
-                ("cached_bytes", _u64), ("moved_bytes", _u64), ("host_waits", _u64), ("held_bytes", _u64)]
+                ("cached_bytes", _u64), ("moved_bytes", _u64), ("host_waits", _u64), ("held_bytes", _u64),
+                ("asleep_bytes", _u64), ("kept_bytes", _u64)]
 
 
 class CBlock(ctypes.Structure):
@@ -177,6 +181,10 @@ WAITING: dict[str, tuple[Any, list[Any]]] = {
     "commpool_pools_reclaim": (_status, [*_pools, _many]),
     "commpool_pools_trim": (_status, [*_pools, _u64, _many]),
     "commpool_pools_verify": (_status, _pools),
+    "commpool_pools_sleep": (_status, [*_pools, _word, _word]),
+    "commpool_pools_wake": (_status, _pools),
+    "commpool_sleep": (_status, [_text, _word, _word]),
+    "commpool_wake": (_status, [_text]),
     "commpool_allocate": (_status, [_device, _u64, _pointer, _out]),
     "commpool_pool_allocate": (_status, [_u64, _u64, _pointer, _out]),
     "commpool_allocate_in_scope": (_status, [_device, _u64, _pointer, _out]),

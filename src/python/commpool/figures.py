@@ -41,6 +41,8 @@ class Statistics:
     moved_bytes: int
     host_waits: int
     held_bytes: int
+    asleep_bytes: int
+    kept_bytes: int
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Name, now, peak and total of each figure, as text; those that have one figure have no peak and total."""

@@ -37,9 +37,9 @@ class Pool:
         print(pool.stats())
 
     A pool across a communicator is *symmetric*: its blocks lie at equal offsets on every rank, in windows. To make it,
-    `reserve`, `reclaim`, `trim`, `verify`, `register_with`, `deregister`, `rehome` and `close` are then COLLECTIVE:
-    every rank calls them in one order. As a context manager a pool is closed and destroyed at the end; where an
-    exception leaves, it is only destroyed, since other ranks know nothing of the exception.
+    `reserve`, `reclaim`, `trim`, `verify`, `register_with`, `deregister`, `sleep`, `wake`, `rehome` and `close` are
+    then COLLECTIVE: every rank calls them in one order. As a context manager a pool is closed and destroyed at the end;
+    where an exception leaves, it is only destroyed, since other ranks know nothing of the exception.
     """
 
     __slots__ = ("handle", "name", "device", "backing", "mode", "_finalizer", "__weakref__")
@@ -52,7 +52,7 @@ class Pool:
                  limit: Optional[Size] = None, alignment: Optional[Size] = None, segment: Optional[Size] = None,
                  granularity: Optional[Size] = None, release_threshold: Optional[Size] = None,
                  deadline_ms: Optional[int] = None, all_gather: Optional[agreement.Agreement] = None,
-                 on_lost_rank: Optional[Callable[[int, bool], None]] = None) -> None:
+                 on_lost_rank: Optional[Callable[[int, bool], None]] = None, tag: str = "") -> None:
         """Makes the pool; no segment yet, unless `reserve` says how much.
 
         What is None COMMPOOL_CONF may set; else it is the default of commpool_pool_options.
@@ -73,6 +73,7 @@ class Pool:
           deadline_ms: of every wait for other ranks and for the device.
           all_gather: how the ranks agree where not over TCP.
           on_lost_rank: `on_lost_rank(rank, in_flight)` hears of a rank of home that is lost, on a thread of its own.
+          tag: names pools that `commpool.sleep(tag=...)` and `commpool.wake` take together.
         """
         self.handle, self.name, self.device = 0, name, device_number(device)
         c_options = options.default_pool_options()
@@ -91,6 +92,7 @@ class Pool:
             c_options.all_gather = all_gather.as_c()
         if on_lost_rank is not None:
             c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
+        c_options.tag = tag.encode() or None
         self._create(c_options)
         self._learn("symmetric" if c_options.symmetric_across else None)
         if reserve is not None:
@@ -144,6 +146,21 @@ class Pool:
     def verify(self) -> None:
         """Compares the calls so far between the ranks; raises Disagreement, which names the first that differs."""
         check(library.commpool_pools_verify(self._one(), 1))
+
+    def sleep(self, keep: options.KeepWord = "discard", *, graphs: options.GraphsWord = "refused") -> None:
+        """Gives the physical memory back; addresses and blocks stay, and blocks may be freed at any time.
+
+        Args:
+          keep: "host" copies what live blocks hold to pinned memory of the host, and `wake` copies it back.
+          graphs: live CUDA graphs that captured with the pool are a reason to refuse, unless they hold
+            "no_collectives": NCCL registers the buffers of captured ones by itself.
+        """
+        check(library.commpool_pools_sleep(self._one(), 1, options.number_of("keep", keep),
+                                           options.number_of("graphs", graphs)))
+
+    def wake(self) -> None:
+        """Makes memory at the same addresses, with what was kept; OutOfMemory leaves the pool asleep, as it was."""
+        check(library.commpool_pools_wake(self._one(), 1))
 
     def close(self) -> None:
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools."""
@@ -274,8 +291,9 @@ class Pool:
             figures = self.stats()
         except CommpoolError:
             return f"{head}: destroyed>"
+        asleep = f", {format_size(figures.asleep_bytes)} asleep" if figures.asleep_bytes else ""
         return (f"{head}: {format_size(figures.allocated_bytes.current)} in use of "
-                f"{format_size(figures.reserved_bytes.current)} reserved>")
+                f"{format_size(figures.reserved_bytes.current)} reserved{asleep}>")
 
     def _repr_html_(self) -> str:
         import html
