@@ -15,6 +15,7 @@ void AddBench(Command app) {
   AddBenchHot(bench);
   AddBenchLookup(bench);
   AddBenchThreshold(bench);
+  AddBenchSleep(bench);
   AddBenchRegistration(bench);
   AddBenchAgreement(bench);
 }

@@ -13,6 +13,7 @@ void AddBenchGrowth(Command bench);
 void AddBenchHot(Command bench);
 void AddBenchLookup(Command bench);
 void AddBenchThreshold(Command bench);
+void AddBenchSleep(Command bench);
 void AddBenchRegistration(Command bench);
 void AddBenchAgreement(Command bench);
 

@@ -152,6 +152,8 @@ class RankLife {
         return ShareCount(pool_->Reclaim(), "");
       case StepKind::kTrim:
         return ShareCount(pool_->Trim(step_.bytes), "of segments");
+      case StepKind::kSleep:
+        return SleepAndWake();
       case StepKind::kRegister:
         return Expect(pool_->RegisterWith(rank_.second));
       case StepKind::kDeregister:
@@ -173,6 +175,13 @@ class RankLife {
       case StepKind::kDie:
         return Die();
     }
+  }
+
+  void SleepAndWake() {
+    Expect(pool_->Sleep({.keep = step_.bytes == 0 ? internal::Keep::kDiscard : internal::Keep::kHost}));
+    const Status asleep = run_.runtime.AllocateFrom(handle_, 1, rank_.stream).status();
+    if (asleep.code() != StatusCode::kFailedPrecondition) Violate("a pool that sleeps serves");
+    Expect(pool_->Wake());
   }
 
   // What a reclaim takes back depends on the rank's own frees; what a trim gives back does not.

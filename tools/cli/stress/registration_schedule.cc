@@ -54,6 +54,7 @@ class Maker {
     if (kind < 78) return Add({.kind = StepKind::kReserve, .bytes = kStressLimitBytes + RandomReserve()});
     if (kind < 80) return AddShortReserve();
     if (kind < 86) return Add({.kind = StepKind::kReclaim});
+    if (kind < 88) return Add({.kind = StepKind::kSleep, .bytes = Random(2)});
     if (kind < 91) return Add({.kind = StepKind::kTrim, .bytes = Random(2) * RandomReserve()});
     if (Random(4) == 0) return AddStreamWork();
     if (second_ == Second::kGone) return AddAllocate();
@@ -194,6 +195,8 @@ std::string Describe(const Step& step) {
       return "reclaim";
     case StepKind::kTrim:
       return "trim to " + bytes;
+    case StepKind::kSleep:
+      return step.bytes == 0 ? "sleep that keeps nothing" : "sleep that keeps what blocks hold";
     case StepKind::kRegister:
       return "register_with the second communicator";
     case StepKind::kDeregister:

@@ -27,6 +27,7 @@ enum class StepKind {
   kReduce,
   kReclaim,
   kTrim,
+  kSleep,  // and wake, with what it keeps: nothing, or what blocks hold
   kRegister,
   kDeregister,
   kCapture,        // a block that lives in a graph, and its replays
@@ -43,7 +44,7 @@ enum class Over { kHome, kSecond };
 
 struct Step {
   StepKind kind = StepKind::kReclaim;
-  uint64_t bytes = 0;  // of a reserve or an allocation; that a trim keeps
+  uint64_t bytes = 0;  // of a reserve or an allocation; that a trim keeps; of a sleep, 0 where it keeps nothing
   size_t block = 0;    // freed, or summed: the number of its allocation
   size_t target = 0;   // of the sum; `block` for in place
   Over over = Over::kHome;

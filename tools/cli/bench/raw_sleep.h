@@ -1,0 +1,45 @@
+// Memory that sleeps and wakes by driver calls alone: the limit of what a pool can reach, and the way of allocators
+// that know each block by itself (vLLM's CuMemAllocator, torch_memory_saver). One thread; a context is current.
+#ifndef COMMPOOL_TOOLS_CLI_BENCH_RAW_SLEEP_H_
+#define COMMPOOL_TOOLS_CLI_BENCH_RAW_SLEEP_H_
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/handles.h"
+#include "src/driver/loader.h"
+
+namespace commpool::cli {
+
+class RawSleep {
+ public:
+  // `blocks` of `bytes` each, with a handle and addresses of its own.
+  static Result<RawSleep> Make(const internal::Driver& driver, size_t blocks, uint64_t bytes);
+
+  // Each waits for the device first, then goes through the blocks one by one.
+  Status Sleep();
+  Status Wake();
+  CUdeviceptr first() const { return blocks_.front().addresses.address(); }
+
+ private:
+  struct Block {
+    internal::AddressRange addresses;
+    internal::PhysicalMemory memory;
+    internal::Mapping mapping;
+  };
+
+  explicit RawSleep(const internal::Driver& driver) : driver_(&driver) {}
+  Status WaitForDevice() const;
+
+  const internal::Driver* driver_;
+  uint64_t bytes_ = 0;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_BENCH_RAW_SLEEP_H_

@@ -1,0 +1,295 @@
+// commpool bench sleep: a pool that sleeps and wakes, beside the raw driver calls, the copy's own bandwidth, and
+// allocators that make a call for each block.
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "commpool/pool.h"
+#include "commpool/runtime.h"
+#include "src/base/bytes.h"
+#include "src/driver/diagnosis.h"
+#include "src/driver/host_transfer.h"
+#include "src/emulator/extension.h"
+#include "tools/cli/bench/bench.h"
+#include "tools/cli/bench/raw_sleep.h"
+#include "tools/cli/progress.h"
+#include "tools/cli/sizes.h"
+#include "tools/cli/solo_device.h"
+
+namespace commpool::cli {
+
+namespace {
+
+struct Arguments {
+  std::string bytes = "32G";
+  std::string kept = "8G";
+  int blocks = 10000;
+  std::string block_bytes = "2M";
+  int rounds = 5;
+  OutputOptions output;
+};
+
+// Microseconds of one way and the other, a value a round.
+struct Times {
+  std::vector<double> sleep;
+  std::vector<double> wake;
+
+  double Both() const { return Median(sleep) + Median(wake); }
+};
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(const SoloDevice& device)
+      : emulated_now_(device.emulated() ? reinterpret_cast<decltype(&commpoolEmulatorNow)>(
+                                              device.driver().extension("commpoolEmulatorNow"))
+                                        : nullptr) {}
+
+  // How long `act` takes: on the emulator in modelled time.
+  Status Time(const std::function<Status()>& act, double* microseconds) const {
+    const double start = Now();
+    Status status = act();
+    *microseconds = Now() - start;
+    return status;
+  }
+  // One more round of both ways.
+  Status Round(const std::function<Status()>& sleep, const std::function<Status()>& wake, bool counted,
+               Times* times) const {
+    double slept = 0;
+    double woken = 0;
+    Status status = Time(sleep, &slept);
+    if (status.ok()) status = Time(wake, &woken);
+    if (!status.ok() || !counted) return status;
+    times->sleep.push_back(slept);
+    times->wake.push_back(woken);
+    return status;
+  }
+
+ private:
+  double Now() const {
+    if (emulated_now_ != nullptr) return emulated_now_();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  decltype(&commpoolEmulatorNow) emulated_now_;
+};
+
+struct Sizes {
+  uint64_t bytes = 0;
+  uint64_t kept = 0;
+  size_t blocks = 0;
+  uint64_t block_bytes = 0;
+  int rounds = 1;
+};
+
+struct Results {
+  Times raw;
+  Times pool;
+  Times pool_keeps;  // without pinning
+  Times pinning;     // and its end
+  Times copy;
+  Times per_block;
+  Times pool_of_blocks;
+};
+
+// Of the library's own calls since the driver is measured.
+double MicrosecondsIn(const char* call) {
+  std::vector<commpool_driver_call> calls(256);
+  size_t count = 0;
+  if (commpool_driver_calls(calls.data(), sizeof(calls[0]), calls.size(), &count) != COMMPOOL_OK) return 0;
+  for (size_t place = 0; place < count && place < calls.size(); ++place) {
+    if (std::strcmp(calls[place].name, call) == 0) return calls[place].microseconds;
+  }
+  return 0;
+}
+
+Result<Pool> PoolOf(size_t blocks, uint64_t bytes, std::vector<Buffer>* live) {
+  Result<Pool> pool = Pool::create({.name = "bench sleep"});
+  if (!pool.ok()) return pool;
+  Status status = pool->reserve(blocks * bytes);
+  for (size_t block = 0; block < blocks && status.ok(); ++block) {
+    Result<Buffer> made = pool->allocate(bytes, nullptr);
+    status = made.status();
+    if (made.ok()) live->push_back(std::move(*made));
+  }
+  if (!status.ok()) return status;
+  return pool;
+}
+
+// A pool and raw calls for the same memory take turns, with so many blocks. The first round is not counted.
+Status MeasureDiscarding(const SoloDevice& device, const Sizes& sizes, size_t blocks, uint64_t bytes, Times* raw_times,
+                         Times* pool_times) {
+  const Stopwatch stopwatch(device);
+  Result<RawSleep> raw = RawSleep::Make(device.driver(), blocks, bytes);
+  if (!raw.ok()) return raw.status();
+  std::vector<Buffer> live;
+  Result<Pool> pool = PoolOf(blocks, bytes, &live);
+  Status status = pool.status();
+  for (int round = -1; round < sizes.rounds && status.ok(); ++round) {
+    status = stopwatch.Round([&] { return raw->Sleep(); }, [&] { return raw->Wake(); }, round >= 0, raw_times);
+    if (!status.ok()) break;
+    status = stopwatch.Round([&] { return pool->sleep(); }, [&] { return pool->wake(); }, round >= 0, pool_times);
+  }
+  live.clear();
+  return status;
+}
+
+Status MeasureCopies(const SoloDevice& device, const Sizes& sizes, Times* times) {
+  const Stopwatch stopwatch(device);
+  Result<RawSleep> memory = RawSleep::Make(device.driver(), 1, sizes.kept);
+  if (!memory.ok()) return memory.status();
+  Result<internal::PinnedMemory> host = internal::PinnedMemory::Make(device.driver(), sizes.kept);
+  if (!host.ok()) return host.status();
+  Result<internal::CopyStream> stream = internal::CopyStream::Make(device.driver());
+  if (!stream.ok()) return stream.status();
+  const auto copy = [&](CUdeviceptr to, CUdeviceptr from) {
+    Status status = stream->Copy(to, from, sizes.kept);
+    return status.ok() ? stream->Await() : status;
+  };
+  Status status;
+  for (int round = -1; round < sizes.rounds && status.ok(); ++round) {
+    status = stopwatch.Round([&] { return copy(host->address(), memory->first()); },
+                             [&] { return copy(memory->first(), host->address()); }, round >= 0, times);
+  }
+  return status;
+}
+
+Status MeasureKeeping(const SoloDevice& device, const Sizes& sizes, Results* results) {
+  const Stopwatch stopwatch(device);
+  std::vector<Buffer> live;
+  Result<Pool> pool = PoolOf(1, sizes.kept, &live);
+  Status status = pool.status();
+  for (int round = -1; round < sizes.rounds && status.ok(); ++round) {
+    const double pinned_before = MicrosecondsIn("cuMemAllocHost");
+    const double unpinned_before = MicrosecondsIn("cuMemFreeHost");
+    Times times;
+    status = stopwatch.Round([&] { return pool->sleep(Keep::kHost); }, [&] { return pool->wake(); }, true, &times);
+    if (!status.ok() || round < 0) continue;
+    const double pinned = MicrosecondsIn("cuMemAllocHost") - pinned_before;
+    const double unpinned = MicrosecondsIn("cuMemFreeHost") - unpinned_before;
+    results->pinning.sleep.push_back(pinned);
+    results->pinning.wake.push_back(unpinned);
+    results->pool_keeps.sleep.push_back(times.sleep.front() - pinned);
+    results->pool_keeps.wake.push_back(times.wake.front() - unpinned);
+  }
+  live.clear();
+  return status;
+}
+
+Status Measure(const SoloDevice& device, const Sizes& sizes, Results* results) {
+  Progress progress("bench sleep: part", 4);
+  progress.Show(0, "one segment");
+  Status status = MeasureDiscarding(device, sizes, 1, sizes.bytes, &results->raw, &results->pool);
+  if (!status.ok()) return status;
+  progress.Show(1, "copies");
+  status = MeasureCopies(device, sizes, &results->copy);
+  if (!status.ok()) return status;
+  progress.Show(2, "kept on the host");
+  status = MeasureKeeping(device, sizes, results);
+  if (!status.ok()) return status;
+  progress.Show(3, "many blocks");
+  return MeasureDiscarding(device, sizes, sizes.blocks, sizes.block_bytes, &results->per_block,
+                           &results->pool_of_blocks);
+}
+
+nlohmann::json ToJson(const SoloDevice& device, const Sizes& sizes, const Results& results) {
+  nlohmann::json rows = nlohmann::json::array();
+  const auto add = [&](const char* what, uint64_t bytes, const Times& times) {
+    rows.push_back({{"what", what},
+                    {"bytes", bytes},
+                    {"sleep_us", Median(times.sleep)},
+                    {"wake_us", Median(times.wake)},
+                    {"sleep_gb_s", static_cast<double>(bytes) / Median(times.sleep) / 1e3},
+                    {"wake_gb_s", static_cast<double>(bytes) / Median(times.wake) / 1e3}});
+  };
+  const uint64_t in_blocks = sizes.blocks * sizes.block_bytes;
+  add("raw driver calls", sizes.bytes, results.raw);
+  add("pool", sizes.bytes, results.pool);
+  add("copy, pinned", sizes.kept, results.copy);
+  add("pool, kept", sizes.kept, results.pool_keeps);
+  add("pinning", sizes.kept, results.pinning);
+  add("a call a block", in_blocks, results.per_block);
+  add("pool of blocks", in_blocks, results.pool_of_blocks);
+  return {{"driver", device.driver().description},
+          {"rounds", sizes.rounds},
+          {"blocks", sizes.blocks},
+          {"rows", rows},
+          {"ratio_to_raw_calls", results.pool.Both() / results.raw.Both()},
+          {"kept_share_of_copy_down", Median(results.copy.sleep) / Median(results.pool_keeps.sleep)},
+          {"kept_share_of_copy_up", Median(results.copy.wake) / Median(results.pool_keeps.wake)},
+          {"times_faster_than_a_call_a_block", results.per_block.Both() / results.pool_of_blocks.Both()}};
+}
+
+void Print(const SoloDevice& device, const nlohmann::json& json) {
+  std::printf("# %s\n# %s milliseconds, median of %d; %d blocks\n%-18s %10s %12s %12s %12s %12s\n",
+              device.driver().description.c_str(), device.emulated() ? "modelled" : "host", json["rounds"].get<int>(),
+              json["blocks"].get<int>(), "", "bytes", "sleep", "wake", "GB/s down", "GB/s up");
+  for (const nlohmann::json& row : json["rows"]) {
+    std::printf("%-18s %10s %12.3f %12.3f %12.1f %12.1f\n", row["what"].get<std::string>().c_str(),
+                internal::FormatBytes(row["bytes"].get<uint64_t>()).c_str(), row["sleep_us"].get<double>() / 1e3,
+                row["wake_us"].get<double>() / 1e3, row["sleep_gb_s"].get<double>(), row["wake_gb_s"].get<double>());
+  }
+  std::printf(
+      "# %.3f times the raw calls; kept at %.2f (down) and %.2f (up) of the copy's bandwidth, without pinning; "
+      "%.1f times faster than a call a block\n",
+      json["ratio_to_raw_calls"].get<double>(), json["kept_share_of_copy_down"].get<double>(),
+      json["kept_share_of_copy_up"].get<double>(), json["times_faster_than_a_call_a_block"].get<double>());
+}
+
+int Fail(const Status& status) {
+  std::cerr << "commpool bench sleep: " << status.message() << '\n';
+  return kFailed;
+}
+
+// Of whole pages.
+Result<uint64_t> PagesOf(const std::string& text) {
+  constexpr uint64_t kPage = 2 * internal::kMiB;
+  Result<uint64_t> bytes = internal::ParseBytes(text);
+  if (bytes.ok()) *bytes = internal::RoundUp(std::max(*bytes, kPage), kPage);
+  return bytes;
+}
+
+int Run(const Arguments& arguments) {
+  Sizes sizes{.blocks = static_cast<size_t>(arguments.blocks), .rounds = arguments.rounds};
+  for (const auto& [text, bytes] : {std::pair(&arguments.bytes, &sizes.bytes), std::pair(&arguments.kept, &sizes.kept),
+                                    std::pair(&arguments.block_bytes, &sizes.block_bytes)}) {
+    const Result<uint64_t> parsed = PagesOf(*text);
+    if (!parsed.ok()) return Fail(parsed.status());
+    *bytes = *parsed;
+  }
+  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(1, DriverTimes::kMeasured);
+  if (!device.ok()) return Fail(device.status());
+  Results results;
+  Status status = Measure(**device, sizes, &results);
+  if (!status.ok()) return Fail(status);
+  const nlohmann::json json = ToJson(**device, sizes, results);
+  if (arguments.output.json) {
+    std::cout << json.dump(2) << '\n';
+  } else {
+    Print(**device, json);
+  }
+  Record(arguments.output, (*device)->driver().description, json);
+  return kSuccess;
+}
+
+}  // namespace
+
+void AddBenchSleep(Command bench) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = bench.Add("sleep", "A pool that sleeps and wakes, beside raw calls, copies and a call a block");
+  command.Footer(
+      "Examples:\n"
+      "  commpool bench sleep\n"
+      "  commpool bench sleep --bytes 1G --kept 64M --blocks 200    (on the emulator)");
+  command.AddOption("--bytes", arguments->bytes, "Of the pool that discards").Checked(WhyNoSize).ShowPreset();
+  command.AddOption("--kept", arguments->kept, "Of the pool that keeps").Checked(WhyNoSize).ShowPreset();
+  command.AddOption("--blocks", arguments->blocks, "Of the pool beside a call a block").Between(1, 60'000).ShowPreset();
+  command.AddOption("--block-bytes", arguments->block_bytes, "Of each of them").Checked(WhyNoSize).ShowPreset();
+  command.AddOption("--rounds", arguments->rounds, "That are counted").Between(1, 1000).ShowPreset();
+  AddOutputOptions(command, arguments->output);
+  command.Do([arguments] { return Run(*arguments); });
+}
+
+}  // namespace commpool::cli
