@@ -3,7 +3,6 @@
 usage: hardware_ddp.py [--record FILE] [--tiny]
 """
 
-import gc
 import sys
 
 import torch
@@ -11,7 +10,7 @@ import torch.distributed as dist
 
 import commpool.torch as commpool
 
-from hardware_group import advice, compare, nccl_kernels, start_ranks, tiny
+from hardware_group import advice, compare, end, nccl_kernels, start_ranks, tiny
 from hardware_measure import record
 from hardware_models import Gpt2
 
@@ -98,12 +97,8 @@ def one_model(name, words, device):
             print(f"  collective time, ours / stock with our bucket: {shorter:.3f}, goal 0.9", flush=True)
     held = pool.stats().allocated_bytes
     del trainings
-    gc.collect()
-    torch.cuda.synchronize()
+    end(pool)
     torch.cuda.empty_cache()
-    pool.reclaim()
-    pool.close()
-    pool.destroy()
     return {**found, "bucket_mib": bucket / MIB, "losses_apart": apart, "kernels_us": kernels, "all_reduce_us": us,
             "pool_mib": {"now": held.current >> 20, "peak": held.peak >> 20}}
 

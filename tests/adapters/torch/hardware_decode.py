@@ -4,7 +4,6 @@ A model of 16 layers of width 4096 in bfloat16, one token at a time: an all-redu
 each MLP. usage: hardware_decode.py [--record FILE] [--tiny]
 """
 
-import gc
 import sys
 
 import torch
@@ -12,7 +11,7 @@ import torch.distributed as dist
 
 import commpool.torch as commpool
 
-from hardware_group import advice, compare, everywhere, nccl_kernels, start_ranks, tiny
+from hardware_group import advice, compare, end, everywhere, nccl_kernels, start_ranks, tiny
 from hardware_measure import record
 
 WIDTH, LAYERS, INNER, HEADS, LENGTH = 4096, 16, 11008, 32, 512
@@ -160,12 +159,8 @@ def rank(device):
         print(found, flush=True)
     results = {"ranks": dist.get_world_size(), "advice": [list(row) for row in found.rows], "sizes": windows.sizes,
                "all-reduces": all_reduces(pool, windows, device), "decoding": decoding(pool, windows, device)}
-    gc.collect()
-    torch.cuda.synchronize()
-    pool.reclaim()
     pool.verify()
-    pool.close()
-    pool.destroy()
+    end(pool)
     if dist.get_rank() == 0:
         record("tests/adapters/torch/hardware_decode.py", results)
 

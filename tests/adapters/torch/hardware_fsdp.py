@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 
 import commpool.torch as commpool
 
-from hardware_group import compare, everywhere, nccl_kernels, start_ranks, tiny
+from hardware_group import compare, end, everywhere, nccl_kernels, start_ranks, tiny
 from hardware_measure import record
 
 LAYERS, WIDTH = 10, 4096
@@ -140,10 +140,7 @@ def rank(device):
     for name, training in trainings.items():
         if name != "stock":
             commpool.fsdp_release(training.model)
-    torch.cuda.synchronize()
-    pool.reclaim()
-    pool.close()
-    pool.destroy()
+    end(pool)
     if dist.get_rank() == 0:
         record("tests/adapters/torch/hardware_fsdp.py", {"ranks": dist.get_world_size(), **results})
 

@@ -1,5 +1,6 @@
 """What the checks on several GPUs share: ranks that cannot hang, the slowest rank's time, and profiled kernels."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -90,6 +91,19 @@ def compare(what, steps_of, pairs, rounds, steps):
         for of, to, goal in pairs:
             found[f"{of} / {to}"] = report(f"{what}: {of} / {to}", ratio(times, of, to), goal)
     return found
+
+
+def end(pool):
+    """Closes a pool; where it cannot, that is said, its registrations end, and what was measured is not lost."""
+    gc.collect()
+    torch.cuda.synchronize()
+    pool.reclaim()
+    try:
+        pool.close()
+    except commpool.CommpoolError as error:
+        print(f"rank {dist.get_rank()}: {error}", flush=True)
+        pool.abandon(dist.group.WORLD)
+    pool.destroy()
 
 
 def nccl_kernels(step, steps=3):
