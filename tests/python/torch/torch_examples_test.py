@@ -39,7 +39,7 @@ def run(name, *words, ranks=1, before=()):
 class Examples(unittest.TestCase):
     def test_are_all_tried(self):
         self.assertEqual({file.name for file in _EXAMPLES.glob("*.py")},
-                         {"backward.py", "decode.py", "symmetric.py", "train.py", "train_sharded.py",
+                         {"backward.py", "decode.py", "sleeping.py", "symmetric.py", "train.py", "train_sharded.py",
                           "whole_allocator.py"})
 
     def test_backward(self):
@@ -52,6 +52,10 @@ class Examples(unittest.TestCase):
         lines = run("whole_allocator.py")
         self.assertRegex(lines[0], r"tensors have \d+ MiB, at most \d+")
         self.assertEqual(lines[1:], ["all of it in the pool: True", "torch's own again: True"])
+
+    def test_sleeping(self):
+        self.assertEqual(run("sleeping.py"), ["asleep: True, kept on the host: 8 MiB",
+                                              "at the same address: True, sum 3145728"])
 
     def test_symmetric(self):
         self.assertEqual(run("symmetric.py", ranks=2), ["rank 0: offset 0 of its window, sum 2",
