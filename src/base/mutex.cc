@@ -1,7 +1,6 @@
 #include "src/base/mutex.h"
 
-#include <array>
-#include <cstddef>
+#include <cstdint>
 
 #include "src/base/check.h"
 
@@ -9,36 +8,29 @@ namespace commpool::internal {
 
 namespace {
 
-// The ranks that this thread holds, innermost last. Depth is bounded by the number of ranks.
-struct HeldRanks {
-  std::array<LockRank, 8> ranks;
-  size_t count = 0;
-};
+// The ranks that this thread holds, a bit each: an inner rank's is higher.
+thread_local constinit uint32_t held = 0;
 
-thread_local HeldRanks held;
+constexpr uint32_t BitOf(LockRank rank) { return uint32_t{1} << (static_cast<int>(rank) / 5); }
+constexpr uint32_t kOrderEffects = BitOf(LockRank::kCollective) | BitOf(LockRank::kGrowth);
 
 }  // namespace
 
 void Mutex::Lock() {
 #ifndef NDEBUG
-  COMMPOOL_CHECK(held.count == 0 || held.ranks[held.count - 1] < rank_, "locks are taken out of order");
+  COMMPOOL_CHECK(held < BitOf(rank_), "locks are taken out of order");
 #endif
   mutex_.lock();
-  COMMPOOL_CHECK(held.count < held.ranks.size(), "more locks are held than there are ranks");
-  held.ranks[held.count++] = rank_;
+  held |= BitOf(rank_);
 }
 
 void Mutex::Unlock() {
-  COMMPOOL_CHECK(held.count > 0 && held.ranks[held.count - 1] == rank_, "locks are released out of order");
-  --held.count;
+  const uint32_t bit = BitOf(rank_);
+  COMMPOOL_CHECK(held >= bit && held < 2 * bit, "locks are released out of order");
+  held ^= bit;
   mutex_.unlock();
 }
 
-bool HoldsNoLock() {
-  for (size_t index = 0; index < held.count; ++index) {
-    if (held.ranks[index] != LockRank::kGrowth && held.ranks[index] != LockRank::kCollective) return false;
-  }
-  return true;
-}
+bool HoldsNoLock() { return (held & ~kOrderEffects) == 0; }
 
 }  // namespace commpool::internal
