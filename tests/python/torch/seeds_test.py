@@ -9,6 +9,7 @@ import unittest
 
 import torch
 
+from commpool.torch import _build
 from routed import MIB, RoutedCase, commpool, pool_of
 
 _ALLOCATOR = """
@@ -45,7 +46,7 @@ def build_allocator(folder):
     """alloc.so with functions of any name."""
     source, library = pathlib.Path(folder, "alloc.cc"), pathlib.Path(folder, "alloc.so")
     source.write_text(_ALLOCATOR, encoding="utf-8")
-    include = _cuda_folder("include/cuda_runtime_api.h").parent
+    include = _build._cuda_headers()
     runtime = _cuda_folder("lib*/libcudart.so.1*")
     subprocess.run(["g++", str(source), "-o", str(library), f"-I{include}", "-shared", "-fPIC", str(runtime)],
                    check=True)
