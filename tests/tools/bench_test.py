@@ -22,6 +22,20 @@ class Hot(unittest.TestCase):
             self.assertEqual(sorted(contender["threads"]), ["1", "2"])
             self.assertTrue(all(ns > 0 for ns in contender["pair_ns"].values()))
 
+    def test_tells_in_which_interval_the_rounds_lie(self):
+        result = cli.run("bench", "hot", "--json", "--sizes", "512", "--live", "1,10", "--threads", "1",
+                         "--route", "none", "--rounds", "3", "--round-ms", "0.1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        ratios = report["ratio_to"]["mimalloc"]
+        spreads = [ratios["pair_ns"]["512"], ratios["live"]["1"], ratios["threads"]["1"], report["live_added_ns"]["10"],
+                   report["routes"]["none"]["added_spread_ns"]]
+        for spread in spreads:
+            self.assertLessEqual(spread["low"], spread["median"])
+            self.assertLessEqual(spread["median"], spread["high"])
+        self.assertGreater(ratios["pair_ns"]["512"]["low"], 0)
+        self.assertNotIn("1", report["live_added_ns"])
+
     def test_tells_what_each_route_adds_to_a_pair_by_name(self):
         routes = ["nested", "none", "process", "sizes", "stream", "thread"]
         result = cli.run("bench", "hot", "--json", "--sizes", "512", "--live", "1", "--threads", "1",

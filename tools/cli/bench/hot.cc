@@ -1,16 +1,15 @@
 // commpool bench hot: a cached allocation and its free, beside mimalloc, and on a GPU beside cudaMallocAsync and
 // PyTorch's allocator, in the same run.
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/hot_loops.h"
+#include "tools/cli/bench/hot_report.h"
 #include "tools/cli/bench/hot_routes.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
@@ -32,20 +31,8 @@ struct Arguments {
   OutputOptions output;
 };
 
-// Who is compared: JSON's name and the table's.
-struct Contender {
-  std::string key;
-  std::string title;
+struct Contender : Contestant {
   std::function<HotAllocator(CUstream)> on_stream;
-};
-
-// Medians by contender's key, then by size, live blocks or threads.
-using Medians = std::map<std::string, std::map<uint64_t, double>>;
-struct Findings {
-  Medians pairs;
-  Medians live;
-  Medians threads;
-  std::map<std::string, RouteFigures> routes;
 };
 
 // All that is measured, round after round over everybody, so that a machine that drifts favours none.
@@ -58,13 +45,13 @@ class Bench {
     Result<Pool> pool = Pool::create({.name = "bench hot"});
     if (!pool.ok()) return pool.status();
     pool_.emplace(std::move(*pool));
-    contenders_.push_back({"commpool", "commpool", [handle = pool_->handle()](CUstream stream) {
+    contenders_.push_back({{"commpool", "commpool"}, [handle = pool_->handle()](CUstream stream) {
                              return HotAllocator(HotPool{handle, stream});
                            }});
     Result<MimallocLibrary> mimalloc = MimallocLibrary::Open();
     if (!mimalloc.ok()) return mimalloc.status();
     contenders_.push_back(
-        {"mimalloc", "mimalloc", [library = *mimalloc](CUstream) { return HotAllocator(HotMimalloc{library}); }});
+        {{"mimalloc", "mimalloc"}, [library = *mimalloc](CUstream) { return HotAllocator(HotMimalloc{library}); }});
     return device_.emulated() ? Status() : AddDeviceContenders();
   }
 
@@ -82,25 +69,24 @@ class Bench {
         MeasureRoutes(arguments_.routes, *pool_, device_.streams().front(),
                       {.bytes = sizes_.front(), .rounds = arguments_.rounds, .round_ns = arguments_.round_ms * 1e6});
     if (!routes.ok()) return routes.status();
-    return Findings{MediansOf(pairs_), MediansOf(live_), MediansOf(threads_), *routes};
+    findings_.routes = std::move(*routes);
+    findings_.rounds = arguments_.rounds;
+    findings_.contestants.assign(contenders_.begin(), contenders_.end());
+    return findings_;
   }
 
-  const std::vector<Contender>& contenders() const { return contenders_; }
-
  private:
-  using Samples = std::map<std::string, std::map<uint64_t, std::vector<double>>>;
-
   Status AddDeviceContenders() {
     Result<AsyncPool> async = AsyncPool::Create(device_.driver(), UINT64_MAX);
     if (!async.ok()) return async.status();
     async_.emplace(std::move(*async));
-    contenders_.push_back({"cuda_async", "cudaMallocAsync", [pool = &*async_](CUstream stream) {
+    contenders_.push_back({{"cuda_async", "cudaMallocAsync"}, [pool = &*async_](CUstream stream) {
                              return HotAllocator(HotAsync{pool, stream});
                            }});
     if (arguments_.torch_library.empty()) return Status();
     Result<TorchLibrary> torch = TorchLibrary::Open(arguments_.torch_library);
     if (!torch.ok()) return torch.status();
-    contenders_.push_back({"pytorch", "PyTorch", [library = *torch](CUstream stream) {
+    contenders_.push_back({{"pytorch", "PyTorch"}, [library = *torch](CUstream stream) {
                              return HotAllocator(HotTorch{library, stream});
                            }});
     return Status();
@@ -110,21 +96,21 @@ class Bench {
     const double target_ns = arguments_.round_ms * 1e6;
     const HotAllocator first = contender.on_stream(device_.streams().front());
     for (const uint64_t bytes : sizes_) {
-      Status status = Keep(TimePairs(first, bytes, target_ns), counts, pairs_[contender.key][bytes]);
+      Status status = Keep(TimePairs(first, bytes, target_ns), counts, findings_.pairs[contender.key][bytes]);
       if (!status.ok()) return status;
     }
     for (const size_t live : arguments_.live) {
-      Status status = Keep(TimeLive(first, live_bytes_, live), counts, live_[contender.key][live]);
+      Status status = Keep(TimeLive(first, live_bytes_, live), counts, findings_.live[contender.key][live]);
       if (!status.ok()) return status;
     }
     for (const size_t threads : arguments_.threads) {
       std::vector<HotAllocator> allocators;
       for (size_t thread = 0; thread < threads; ++thread) {
-        allocators.push_back(contender.on_stream(device_.streams()[thread]));
+        allocators.push_back(contender.on_stream(device_.streams()[1 + thread]));  // the first is this thread's
       }
       const auto prepare = [this] { device_.MakeCurrent(); };
       Status status = Keep(TimeThreads(allocators, sizes_.front(), 4 * target_ns, prepare), counts,
-                           threads_[contender.key][threads]);
+                           findings_.threads[contender.key][threads]);
       if (!status.ok()) return status;
     }
     return Status();
@@ -135,14 +121,6 @@ class Bench {
     return measured.status();
   }
 
-  static Medians MediansOf(const Samples& samples) {
-    Medians medians;
-    for (const auto& [contender, row] : samples) {
-      for (const auto& [key, values] : row) medians[contender][key] = Median(values);
-    }
-    return medians;
-  }
-
   SoloDevice& device_;
   const Arguments& arguments_;
   const std::vector<uint64_t> sizes_;
@@ -150,68 +128,8 @@ class Bench {
   std::optional<Pool> pool_;
   std::optional<AsyncPool> async_;
   std::vector<Contender> contenders_;
-  Samples pairs_;
-  Samples live_;
-  Samples threads_;
+  Findings findings_;
 };
-
-nlohmann::json ByNumber(const std::map<uint64_t, double>& row) {
-  nlohmann::json json = nlohmann::json::object();
-  for (const auto& [key, value] : row) json[std::to_string(key)] = value;
-  return json;
-}
-
-nlohmann::json ToJson(const SoloDevice& device, const Bench& bench, const Findings& findings, int rounds) {
-  const auto part = [](const Medians& medians, const std::string& key) {
-    return ByNumber(medians.contains(key) ? medians.at(key) : std::map<uint64_t, double>());
-  };
-  nlohmann::json json = {{"driver", device.driver().description},
-                         {"rounds", rounds},
-                         {"mimalloc_pair_ns", findings.pairs.at("mimalloc").begin()->second}};
-  for (const Contender& contender : bench.contenders()) {
-    nlohmann::json& place = contender.key == "commpool" ? json : json[contender.key];
-    place["pair_ns"] = part(findings.pairs, contender.key);
-    place["live"] = part(findings.live, contender.key);
-    place["threads"] = part(findings.threads, contender.key);
-  }
-  for (const auto& [name, route] : findings.routes) {
-    json["routes"][name] = {{"pair_ns", route.pair_ns},
-                            {"by_name_ns", route.by_name_ns},
-                            {"added_ns", route.added_ns},
-                            {"scope_ns", route.scope_ns}};
-  }
-  return json;
-}
-
-void PrintRows(const Bench& bench, const Medians& medians, double unit, std::string (*name)(uint64_t)) {
-  if (medians.empty()) return;
-  for (const auto& [key, unused] : medians.begin()->second) {
-    std::printf("%-16s", name(key).c_str());
-    for (const Contender& contender : bench.contenders()) {
-      std::printf(" %16.2f", medians.at(contender.key).at(key) / unit);
-    }
-    std::printf("\n");
-  }
-}
-
-void Print(const SoloDevice& device, const Bench& bench, const Findings& findings, const Arguments& arguments) {
-  std::printf("# %s\n# cached allocation and free, medians of %d rounds\n%-16s", device.driver().description.c_str(),
-              arguments.rounds, "ns a pair");
-  for (const Contender& contender : bench.contenders()) std::printf(" %16s", contender.title.c_str());
-  std::printf("\n");
-  PrintRows(bench, findings.pairs, 1, [](uint64_t bytes) { return internal::FormatBytes(bytes); });
-  std::printf("# live blocks of %s, replaced in a random order\n", arguments.live_bytes.c_str());
-  PrintRows(bench, findings.live, 1, [](uint64_t count) { return std::to_string(count) + " live"; });
-  std::printf("# million pairs a second, threads with streams of their own\n");
-  PrintRows(bench, findings.threads, 1e6, [](uint64_t count) { return std::to_string(count) + " threads"; });
-  if (findings.routes.empty()) return;
-  std::printf("# through scopes, %s\n%-16s %16s %16s %16s %16s\n", arguments.sizes.front().c_str(), "route",
-              "ns a pair", "by name", "added", "begin and end");
-  for (const auto& [name, route] : findings.routes) {
-    std::printf("%-16s %16.2f %16.2f %16.2f %16.2f\n", name.c_str(), route.pair_ns, route.by_name_ns, route.added_ns,
-                route.scope_ns);
-  }
-}
 
 // Sizes in bytes; the last is that of the live blocks.
 Result<std::vector<uint64_t>> ParseAll(const Arguments& arguments) {
@@ -246,7 +164,7 @@ int Run(const Arguments& arguments) {
   if (!sizes.ok()) return Fail(sizes.status());
   const uint64_t live_bytes = sizes->back();
   sizes->pop_back();
-  const size_t streams = *std::max_element(arguments.threads.begin(), arguments.threads.end());
+  const size_t streams = 1 + *std::max_element(arguments.threads.begin(), arguments.threads.end());
   Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(streams, DriverTimes::kUnmeasured);
   if (!device.ok()) return Fail(device.status());
   if (!arguments.torch_library.empty() && (*device)->emulated()) {
@@ -258,13 +176,14 @@ int Run(const Arguments& arguments) {
   if (!status.ok()) return Fail(status);
   Result<Findings> findings = bench.Measure();
   if (!findings.ok()) return Fail(findings.status());
-  const nlohmann::json results = ToJson(**device, bench, *findings, arguments.rounds);
+  const std::string driver = (*device)->driver().description;
+  const nlohmann::json results = ToJson(*findings, driver);
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
-    Print(**device, bench, *findings, arguments);
+    Print(*findings, {driver, arguments.live_bytes, arguments.sizes.front()});
   }
-  Record(arguments.output, (*device)->driver().description, results);
+  Record(arguments.output, driver, results);
   return kSuccess;
 }
 

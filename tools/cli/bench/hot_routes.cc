@@ -6,7 +6,6 @@
 
 #include "commpool/scope.h"
 #include "tools/cli/bench/hot_loops.h"
-#include "tools/cli/median.h"
 
 namespace commpool::cli {
 
@@ -128,7 +127,8 @@ Result<std::map<std::string, RouteFigures>> MeasureRoutes(const std::vector<std:
   }
   std::map<std::string, RouteFigures> figures;
   for (const auto& [name, of] : samples) {
-    figures[name] = {Median(of.pairs), Median(of.by_name), Median(of.added), of.scopes.empty() ? 0 : Median(of.scopes)};
+    figures[name] = {Median(of.pairs), Median(of.by_name), SpreadOf(of.added),
+                     of.scopes.empty() ? 0 : Median(of.scopes)};
   }
   return figures;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commpool/pool.h"
+#include "tools/cli/median.h"
 
 namespace commpool::cli {
 
@@ -20,7 +21,7 @@ const std::vector<std::string>& RouteNames();
 struct RouteFigures {  // medians over the rounds, in nanoseconds
   double pair_ns = 0;
   double by_name_ns = 0;
-  double added_ns = 0;  // of the rounds' differences
+  Spread added_ns;      // of the rounds' differences
   double scope_ns = 0;  // the innermost scope's begin and end; 0 for "none"
 };
 
