@@ -48,8 +48,8 @@ class [[nodiscard]] PoolScope {
   static Result<PoolScope> begin(commpool_pool pool, const ScopeOptions& options = {}) {
     const commpool_scope_options c_options = ToC(options);
     commpool_scope scope = 0;
-    Status status = detail::FromC(commpool_scope_begin(pool, &c_options, &scope));
-    if (!status.ok()) return status;
+    const commpool_status begun = commpool_scope_begin(pool, &c_options, &scope);
+    if (begun != COMMPOOL_OK) return detail::FromC(begun);
     return PoolScope(Begun{scope});
   }
   static Result<PoolScope> begin(const Pool& pool, const ScopeOptions& options = {}) {

@@ -20,7 +20,7 @@ Status StoreAddress(const Result<CUdeviceptr>& address, void** pointer) {
   return Status();
 }
 
-// A large block by the short way: OK, a failure, or nothing where the long way has to.
+// By the short way: OK, a failure, or nothing where the long way has to.
 template <typename Allocate>
 std::optional<commpool_status> AllocateAtOnce(void** pointer, Allocate allocate) noexcept {
   try {
@@ -39,16 +39,16 @@ std::optional<commpool_status> FreeAtOnce(void* pointer) noexcept {
   try {
     Runtime* const runtime = OpenedProcessRuntime();
     if (runtime == nullptr || !HostReserve::Fill()) return std::nullopt;
-    return runtime->FreeLargeAtOnce(AddressOf(pointer)) ? std::make_optional(COMMPOOL_OK) : std::nullopt;
+    return runtime->FreeAtOnce(AddressOf(pointer)) ? std::make_optional(COMMPOOL_OK) : std::nullopt;
   } catch (...) {
     return ReportException();
   }
 }
 
-// What the caches of this thread cannot serve. Apart, so that the fast path saves no registers for it.
+// What the caches that this thread used lately cannot serve. Apart, so that the fast path saves no registers for it.
 [[gnu::noinline]] commpool_status AllocateFromRuntime(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
   const auto at_once =
-      AllocateAtOnce(pointer, [&](Runtime& runtime) { return runtime.AllocateLargeAtOnce(device, bytes, stream); });
+      AllocateAtOnce(pointer, [&](Runtime& runtime) { return runtime.AllocateAtOnce(device, bytes, stream); });
   if (at_once) return *at_once;
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (pointer == nullptr) return NullOutput();
@@ -62,7 +62,7 @@ std::optional<commpool_status> FreeAtOnce(void* pointer) noexcept {
 [[gnu::noinline]] commpool_status AllocateFromPool(commpool_pool pool, uint64_t bytes, CUstream_st* stream,
                                                    void** pointer) {
   const auto at_once =
-      AllocateAtOnce(pointer, [&](Runtime& runtime) { return runtime.AllocateLargeAtOnceFrom(pool, bytes, stream); });
+      AllocateAtOnce(pointer, [&](Runtime& runtime) { return runtime.AllocateAtOnceFrom(pool, bytes, stream); });
   if (at_once) return *at_once;
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (pointer == nullptr) return NullOutput();
@@ -98,15 +98,15 @@ commpool_status commpool::internal::AllocateCaught(int device, uint64_t bytes, C
   if (runtime == nullptr || pointer == nullptr || device < 0) {
     return AllocateCaughtFromRuntime(device, bytes, stream, pointer);
   }
-  const std::optional<PoolHandle> routed = runtime->scopes().RouteAtOnce(device, bytes, stream);
-  if (routed == PoolHandle{0}) {
+  const PoolHandle routed = runtime->scopes().RouteAtOnce(device, bytes, stream);
+  if (routed == 0) {
     runtime->scopes().NoteUncaught();
     return COMMPOOL_NOT_CAUGHT;
   }
-  const CUdeviceptr address = routed ? runtime->AllocateCachedFrom(*routed, bytes, stream) : 0;
+  const CUdeviceptr address = runtime->AllocateCachedFrom(routed, bytes, stream);
   if (address == 0) {
     const auto at_once = AllocateAtOnce(pointer, [&](Runtime& opened) {
-      return routed ? opened.AllocateLargeAtOnceFrom(*routed, bytes, stream) : CUdeviceptr{0};
+      return routed == kOnlyTheTableKnows ? CUdeviceptr{0} : opened.AllocateAtOnceFrom(routed, bytes, stream);
     });
     return at_once ? *at_once : AllocateCaughtFromRuntime(device, bytes, stream, pointer);
   }

@@ -17,9 +17,11 @@ namespace {
 
 // This thread's scope, without a lock, where nothing about it is unusual; else 0, and nothing was done.
 ScopeHandle BeginAtOnce(commpool_pool pool, const commpool_scope_options* options) {
+  static constexpr commpool_scope_options kUsual = {
+      sizeof(kUsual), COMMPOOL_FILTER_THREAD, COMMPOOL_EXHAUSTION_ERROR, nullptr, 0, UINT64_MAX};
   Runtime* const runtime = OpenedProcessRuntime();
   if (runtime == nullptr) return 0;
-  if (options == nullptr) return runtime->BeginScopeAtOnce(pool, {}, Exhaustion::kError);
+  if (options == nullptr) options = &kUsual;
   const bool usual = options->struct_bytes == sizeof(*options) && options->filter == COMMPOOL_FILTER_THREAD &&
                      options->min_bytes <= options->max_bytes;
   const bool hands_on = options->exhaustion == COMMPOOL_EXHAUSTION_NEXT_SCOPE;

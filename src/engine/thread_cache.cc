@@ -1,5 +1,8 @@
 #include "src/engine/thread_cache.h"
 
+#include <algorithm>
+#include <new>
+
 namespace commpool::internal::engine {
 
 void CacheStatistics::operator+=(const CacheStatistics& other) {
@@ -13,23 +16,52 @@ void CacheStatistics::operator+=(const CacheStatistics& other) {
   left_blocks += other.left_blocks;
 }
 
-ThreadCache::ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken)
-    : broken_(broken), lane_(lane), alignment_(alignment) {
+ThreadCache::ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken, Freers freers)
+    : broken_(broken), lane_(lane), freers_(freers), alignment_(alignment) {
   for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
     bins_[size_class].block_bytes = ClassBytes(size_class);
   }
 }
 
+bool ThreadCache::MakeRoom(SizeClass size_class) {
+  constexpr uint32_t kLeastRoom = 16;
+  if (!lock_.TryLockAsOwner()) return false;
+  Bin& bin = bins_[size_class];
+  const uint32_t room = std::max(2 * bin.room, kLeastRoom);
+  std::unique_ptr<CachedBlock[]> blocks;
+  if (bin.count == bin.room && room <= kMostBlocks) blocks.reset(new (std::nothrow) CachedBlock[room]);
+  const bool made = blocks != nullptr;
+  if (made) {
+    std::copy_n(bin.blocks.get(), bin.count, blocks.get());
+    bin.blocks.swap(blocks);
+    bin.room = room;
+  }
+  lock_.UnlockAsOwner();
+  return made;
+}
+
+std::optional<bool> ThreadCache::Claim(AtomicWord& word, BlockWord from, BlockWord to) {
+  if (!lock_.TryLockAsOwner()) return std::nullopt;
+  const bool claimed = Exchange(word, from, to);
+  lock_.UnlockAsOwner();
+  return claimed;
+}
+
+void ThreadCache::SetFreers(Freers freers) {
+  if (!lock_.Lock()) return;
+  freers_ = freers;
+  lock_.Unlock();
+}
+
 ReservedVector<CachedBlock> ThreadCache::Remove(uint64_t keep_bytes) {
   ReservedVector<CachedBlock> removed;
   for (SizeClass size_class = kSizeClasses; size_class-- > 0 && cached_bytes_ > keep_bytes;) {
-    ReservedVector<CachedBlock>& bin = bins_[size_class].blocks;
-    const uint64_t bytes = ClassBytes(size_class);
-    while (!bin.empty() && cached_bytes_ > keep_bytes) {
-      removed.push_back(bin.back());
-      bin.pop_back();
-      cached_bytes_ -= bytes;
-      left_bytes_ += bytes;
+    Bin& bin = bins_[size_class];
+    while (bin.count > 0 && cached_bytes_ > keep_bytes) {
+      removed.push_back(bin.blocks[bin.count - 1]);
+      --bin.count;
+      cached_bytes_ -= bin.block_bytes;
+      left_bytes_ += bin.block_bytes;
     }
   }
   left_blocks_ += removed.size();
@@ -59,7 +91,7 @@ CacheStatistics ThreadCache::Pause::Statistics() const {
   figures.left_blocks = cache_->left_blocks_;
   for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
     const Bin& bin = cache_->bins_[size_class];
-    figures.cached_blocks += bin.blocks.size();
+    figures.cached_blocks += bin.count;
     figures.taken_blocks += bin.taken;
     figures.taken_bytes += bin.taken * ClassBytes(size_class);
   }

@@ -1,16 +1,17 @@
 // One thread's cache of one lane: freed blocks of small sizes that the same stream may take again at once.
 //
-// The owner takes and gives without waiting for anybody, and without an atomic exchange but the one that finds double
-// frees (base/owner_lock.h). Others may empty or close the cache at any time, without the owner's help; while they do,
-// the owner goes to the pool. Bounded in bytes.
+// The owner takes and gives without waiting for anybody and without an atomic exchange (base/owner_lock.h), but for the
+// one that finds double frees where several threads have caches of the lane. Others may empty or close the cache at any
+// time, without the owner's help; while they do, the owner goes to the pool. Bounded in bytes.
 #ifndef COMMPOOL_SRC_ENGINE_THREAD_CACHE_H_
 #define COMMPOOL_SRC_ENGINE_THREAD_CACHE_H_
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/base/owner_lock.h"
@@ -39,13 +40,19 @@ struct CacheStatistics {
   void operator+=(const CacheStatistics& other);
 };
 
+// Who may free the same block at the same moment, of those that have caches of its lane.
+enum class Freers {
+  kOwner,    // this cache is the only one
+  kSeveral,  // an atomic exchange tells who was first
+};
+
 class alignas(128) ThreadCache {
  public:
   static constexpr uint64_t kMostBytes = 8 << 20;  // 8 blocks of the largest class
   static constexpr size_t kMostBlocks = 4096;      // of one class
 
   // `broken`: no block is handed out while it is true; it must live until the cache is closed.
-  ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken);
+  ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken, Freers freers = Freers::kOwner);
   ThreadCache(const ThreadCache&) = delete;
   ThreadCache& operator=(const ThreadCache&) = delete;
 
@@ -59,37 +66,46 @@ class alignas(128) ThreadCache {
     const SizeClass size_class = ClassOf((requested + alignment_ - 1) & ~(alignment_ - 1));
     if (size_class >= kSizeClasses || !lock_.TryLockAsOwner()) return 0;
     Bin& bin = bins_[size_class];
-    if (bin.blocks.empty() || broken_.load(std::memory_order_relaxed)) {
+    if (bin.count == 0 || broken_.load(std::memory_order_relaxed)) {
       lock_.UnlockAsOwner();
       return 0;
     }
-    const CachedBlock block = bin.blocks.back();
-    bin.blocks.pop_back();
+    const CachedBlock block = bin.blocks[--bin.count];
+    const uint64_t block_bytes = bin.block_bytes;
     ++bin.taken;
-    cached_bytes_ -= bin.block_bytes;
+    cached_bytes_ -= block_bytes;
     taken_requested_ += requested;
-    block.word->store(BlockWord::CacheableWithSlack(lane_, size_class, bin.block_bytes - requested).bits(),
+    block.word->store(BlockWord::CacheableWithSlack(lane_, size_class, block_bytes - requested).bits(),
                       std::memory_order_relaxed);
     lock_.UnlockAsOwner();
     return block.address;
   }
 
   // The owner's. Whether the cache has the block now: not where it is full, closed or busy, or where the word is not
-  // `word` any more, for somebody else freed the block.
-  [[gnu::always_inline]] bool Give(const CachedBlock& block, BlockWord word) {
+  // `word` any more, for somebody else freed the block; nor where Give has to make room for it.
+  [[gnu::always_inline]] bool GiveAtOnce(const CachedBlock& block, BlockWord word) {
     if (!lock_.TryLockAsOwner()) return false;
     Bin& bin = bins_[word.size_class()];
-    uint64_t expected = word.bits();
-    const bool kept = cached_bytes_ + bin.block_bytes <= kMostBytes && bin.blocks.size() < kMostBlocks &&
-                      block.word->compare_exchange_strong(expected, word.Cached().bits(), std::memory_order_relaxed);
+    const uint32_t count = bin.count;
+    const uint64_t block_bytes = bin.block_bytes;
+    const uint64_t cached_bytes = cached_bytes_ + block_bytes;
+    const bool kept = count < bin.room && cached_bytes <= kMostBytes && Exchange(*block.word, word, word.Cached());
     if (kept) {
-      bin.blocks.push_back(block);
-      cached_bytes_ += bin.block_bytes;
-      given_requested_ += bin.block_bytes - word.slack();
+      bin.blocks[count] = block;
+      bin.count = count + 1;
+      cached_bytes_ = cached_bytes;
+      given_requested_ += block_bytes - word.slack();
     }
     lock_.UnlockAsOwner();
     return kept;
   }
+  bool Give(const CachedBlock& block, BlockWord word) {
+    return GiveAtOnce(block, word) || (MakeRoom(word.size_class()) && GiveAtOnce(block, word));
+  }
+
+  // The owner's, of a live block of the lane that no cache is to have: whether its word was `from`, and is `to` now.
+  // Nothing where the cache is closed or busy.
+  std::optional<bool> Claim(AtomicWord& word, BlockWord from, BlockWord to);
 
   // Anybody's; these wait for the owner's short moments.
   ReservedVector<CachedBlock> TakeAll() { return TakeDownTo(0); }
@@ -98,6 +114,8 @@ class alignas(128) ThreadCache {
   // Takes all and refuses everything from now on.
   ReservedVector<CachedBlock> Close();
   bool closed() const { return lock_.closed(); }
+  // Before a second thread gets a cache of the lane, and when it has none any more.
+  void SetFreers(Freers freers);
   CacheStatistics Statistics() const { return Pause(*this).Statistics(); }
 
   // While it lives, nothing enters or leaves the cache: the owner goes to the pool.
@@ -120,10 +138,26 @@ class alignas(128) ThreadCache {
  private:
   // The blocks of one size class: the last that came goes first.
   struct Bin {
-    ReservedVector<CachedBlock> blocks;
+    std::unique_ptr<CachedBlock[]> blocks;  // an array of `room`, of which `count` are here
+    uint32_t count = 0;
+    uint32_t room = 0;
     uint64_t taken = 0;        // all-time
     uint64_t block_bytes = 0;  // of the class: computing it costs more than reading it
   };
+
+  // The owner's. Whether there is more room now: not where there was enough, beyond kMostBlocks, where the host has no
+  // memory, or where the cache is closed or busy.
+  bool MakeRoom(SizeClass size_class);
+
+  // Whether the word was `from`, and is `to` now. REQUIRES: the owner holds the lock.
+  bool Exchange(AtomicWord& word, BlockWord from, BlockWord to) const {
+    uint64_t bits = from.bits();
+    if (freers_ == Freers::kSeveral) [[unlikely]]
+      return word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
+    if (word.load(std::memory_order_relaxed) != bits) return false;
+    word.store(to.bits(), std::memory_order_release);
+    return true;
+  }
 
   // What is beyond cached_bytes_ / share, the largest first; everything where share is 0.
   ReservedVector<CachedBlock> TakeDownTo(uint64_t share);
@@ -132,6 +166,7 @@ class alignas(128) ThreadCache {
   mutable OwnerLock lock_;
   const std::atomic<bool>& broken_;
   const Lane lane_;
+  Freers freers_;
   const uint64_t alignment_;
   uint64_t cached_bytes_ = 0;
   uint64_t taken_requested_ = 0;

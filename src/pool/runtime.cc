@@ -130,6 +130,22 @@ Result<PoolHandle> Runtime::DefaultPool(int device) {
   return pool;
 }
 
+CUdeviceptr Runtime::AllocateAtOnce(int device, uint64_t bytes, CUstream stream) {
+  if (static_cast<size_t>(device) >= kMostDevices) return 0;
+  const RouteKey key = RouteKeyOf(device, stream);
+  PoolHandle pool = scopes_.RouteAtOnce(device, bytes, stream);
+  if (pool == 0) pool = default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+  if (pool == 0 || pool == kOnlyTheTableKnows) return 0;
+  const CUdeviceptr address = AllocateAtOnceFrom(pool, bytes, stream);
+  if (address == 0 || bytes > engine::kSmallBytes) return address;
+  SizeRange alike{1, engine::kSmallBytes};
+  scopes_.Narrow(alike, bytes);
+  if (key.shared_changes % 2 == 0 && key.shared_changes == scopes_.shared_changes()) {
+    parts_.caches.Remember(key, alike.least, alike.most, pool, KeyOfStream(stream));
+  }
+  return address;
+}
+
 Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;

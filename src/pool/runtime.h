@@ -63,17 +63,17 @@ class Runtime {
   Result<CUdeviceptr> AllocateFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   Status Free(CUdeviceptr address);
 
-  // The fast path: from and to this thread's caches, without a lock or a driver call. 0, or false, where they cannot
-  // serve, or somebody listens to what is allocated and freed: the calls above do then.
+  // The fast path: from and to the caches that this thread used lately, without a lock or a call of any function. 0, or
+  // false, where they cannot serve, or somebody listens to what is allocated and freed: the calls below do then.
   CUdeviceptr AllocateCached(int device, uint64_t bytes, CUstream stream);
   CUdeviceptr AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
 
-  // Large blocks, where nothing about the pool or the block is unusual: at most one hold of the pool's lock and no
-  // driver call. 0, or false, where the calls above have to serve.
-  CUdeviceptr AllocateLargeAtOnce(int device, uint64_t bytes, CUstream stream);
-  CUdeviceptr AllocateLargeAtOnceFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
-  bool FreeLargeAtOnce(CUdeviceptr address);
+  // From and to all caches of this thread; and large blocks, where nothing about the pool or the block is unusual: at
+  // most one hold of the pool's lock and no driver call. 0, or false, where the calls above have to serve.
+  CUdeviceptr AllocateAtOnce(int device, uint64_t bytes, CUstream stream);
+  CUdeviceptr AllocateAtOnceFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
+  bool FreeAtOnce(CUdeviceptr address);
 
   // A scope of this thread begins, or ends, without a lock. 0, or false, where that cannot be: ScopeTable's calls do.
   ScopeHandle BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion);
@@ -106,6 +106,11 @@ class Runtime {
     return !forked_.InChild() && !own_state.in_user_function && !devices_.captures().any();
   }
 
+  // How this thread's scopes, and those of all, stand now.
+  RouteKey RouteKeyOf(int device, CUstream stream) const {
+    return {nullptr, own_state.scope_changes, scopes_.shared_changes(), reinterpret_cast<uint64_t>(stream), device};
+  }
+
   // From the scopes that catch the request. `passed` gets the names of the pools that had no memory.
   std::optional<Result<CUdeviceptr>> AllocateCaught(const RoutedRequest& request, std::string& passed);
   // This thread's cache, then the pool.
@@ -125,49 +130,47 @@ class Runtime {
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };
 
-inline CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
-  return forked_.InChild() ? 0 : parts_.caches.TakeAtOnce(pool, bytes, KeyOfStream(stream));
+[[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes,
+                                                                      CUstream stream) {
+  // Which stream this thread's default one is, takes a call: no cache has the key 0.
+  const StreamKey key = stream == CU_STREAM_PER_THREAD ? 0 : KeyOfStream(stream);
+  return forked_.InChild() ? 0 : parts_.caches.TakeRecent(pool, bytes, key);
 }
 
-inline CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
-  if (static_cast<size_t>(device) >= kMostDevices) return 0;
-  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device, bytes, stream);
-  if (!routed) return 0;
-  const PoolHandle pool =
-      *routed != 0 ? *routed : default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
-  return AllocateCachedFrom(pool, bytes, stream);
+[[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
+  return forked_.InChild() ? 0 : parts_.caches.TakeRouted(RouteKeyOf(device, stream), bytes);
 }
 
-inline CUdeviceptr Runtime::AllocateLargeAtOnceFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
-  if (bytes <= engine::kSmallBytes || !MayServeAtOnce()) return 0;
+inline CUdeviceptr Runtime::AllocateAtOnceFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
+  if (bytes <= engine::kSmallBytes) {
+    return forked_.InChild() ? 0 : parts_.caches.TakeAtOnce(handle, bytes, KeyOfStream(stream));
+  }
+  if (!MayServeAtOnce()) return 0;
   const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(parts_.pools, handle);
   return pool == nullptr ? 0 : pool->AllocateAtOnce(bytes, KeyOfStream(stream));
 }
 
-inline CUdeviceptr Runtime::AllocateLargeAtOnce(int device, uint64_t bytes, CUstream stream) {
-  if (static_cast<size_t>(device) >= kMostDevices) return 0;
-  const std::optional<PoolHandle> routed = scopes_.RouteAtOnce(device, bytes, stream);
-  if (!routed) return 0;
-  const PoolHandle pool =
-      *routed != 0 ? *routed : default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
-  return pool == 0 ? 0 : AllocateLargeAtOnceFrom(pool, bytes, stream);
-}
-
-inline bool Runtime::FreeLargeAtOnce(CUdeviceptr address) {
-  const PoolHandle handle = parts_.caches.OwnerOf(address);
-  if (handle == 0 || !MayServeAtOnce()) return false;
-  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(parts_.pools, handle);
+inline bool Runtime::FreeAtOnce(CUdeviceptr address) {
+  const engine::BlockWord word = parts_.caches.WordOf(address);
+  if (word.state() != engine::BlockWord::State::kLive) {
+    return !forked_.InChild() && parts_.caches.GiveAtOnce(address);
+  }
+  if (word.owner() == 0 || !MayServeAtOnce()) return false;
+  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(parts_.pools, word.owner());
   return pool != nullptr && pool->FreeAtOnce(address);
 }
 
-inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion) {
+[[gnu::always_inline]] inline bool Runtime::FreeCached(CUdeviceptr address) {
+  return !forked_.InChild() && parts_.caches.GiveRecent(address);
+}
+
+[[gnu::always_inline]] inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes,
+                                                                    Exhaustion exhaustion) {
   const std::optional<int> device = parts_.pools.DeviceAtOnce(pool);
   return device && !forked_.InChild() ? scopes_.BeginAtOnce(pool, *device, sizes, exhaustion) : ScopeHandle{0};
 }
 
 inline bool Runtime::EndScopeAtOnce(ScopeHandle scope) { return !forked_.InChild() && scopes_.EndAtOnce(scope); }
-
-inline bool Runtime::FreeCached(CUdeviceptr address) { return !forked_.InChild() && parts_.caches.GiveAtOnce(address); }
 
 }  // namespace commpool::internal
 

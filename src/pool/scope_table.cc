@@ -82,18 +82,9 @@ Status ScopeTable::EndSlowly(ScopeHandle scope) {
   return Status(StatusCode::kNotFound, "scope " + std::to_string(scope) + " has ended, or never began");
 }
 
-std::optional<PoolHandle> ScopeTable::RouteAmongShared(const RoutedRequest& request, const OwnScope* own) const {
-  CaughtBy caught;
-  const ScopePlace outer = own == nullptr ? kOutermost : own_state.scopes->PlaceOf(*own);
-  switch (shared_.Find(request, outer, kInnermost, &caught)) {
-    case SharedScopes::Found::kCaught:
-      return caught.pool;
-    case SharedScopes::Found::kNone:
-      return own == nullptr ? PoolHandle{0} : own->pool;
-    case SharedScopes::Found::kAskTheTable:
-      break;
-  }
-  return std::nullopt;
+void ScopeTable::Narrow(SizeRange& alike, uint64_t bytes) const {
+  if (own_state.scopes != nullptr) own_state.scopes->Narrow(alike, bytes);
+  shared_.Narrow(alike, bytes);
 }
 
 std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, const ScopePlace& inner) const {

@@ -54,13 +54,19 @@ class ScopeTable {
            own_state.scopes->PopAtOnce(board_.get(), scope);
   }
 
-  // The pool that an allocation is routed to, 0 for none; nothing where only Route can tell. No lock.
-  std::optional<PoolHandle> RouteAtOnce(int device, uint64_t bytes, CUstream stream) const {
-    const OwnScopes* const own = own_state.scopes;
-    const OwnScope* const caught = own == nullptr ? nullptr : own->Catching(board_.get(), device, bytes);
-    if (!shared_.empty()) return RouteAmongShared({device, KeyOfStream(stream), bytes}, caught);
-    return caught == nullptr ? PoolHandle{0} : caught->pool;
+  // The pool that an allocation is routed to, 0 for none; kOnlyTheTableKnows where only Route can tell. No lock.
+  PoolHandle RouteAtOnce(int device, uint64_t bytes, CUstream stream) const {
+    const OwnScopes* const stack = own_state.scopes;
+    const OwnScope* const own = stack == nullptr ? nullptr : stack->Catching(board_.get(), device, bytes);
+    if (shared_.empty()) return own == nullptr ? PoolHandle{0} : own->pool;
+    const RoutedRequest request{device, KeyOfStream(stream), bytes};
+    return own == nullptr ? shared_.PoolOf(request, 0, 0) : shared_.PoolOf(request, own->shared_before, own->pool);
   }
+  // While this stays the same, and even, and own_state.scope_changes does too, this thread's allocations are routed as
+  // before.
+  uint64_t shared_changes() const { return shared_.changes(); }
+  // Leaves in `alike` the sizes around `bytes` that are routed like it. Right where nothing changed meanwhile.
+  void Narrow(SizeRange& alike, uint64_t bytes) const;
 
   // Of the scopes that began before `inner` and catch the allocation, the one begun last; nothing where none does.
   std::optional<CaughtBy> Route(const RoutedRequest& request, const ScopePlace& inner = kInnermost) const;
@@ -72,7 +78,6 @@ class ScopeTable {
   static constexpr uint32_t kUncaughtForALook = 256;
 
  private:
-  std::optional<PoolHandle> RouteAmongShared(const RoutedRequest& request, const OwnScope* own) const;
   ScopeHandle BeginShared(const ScopeRequest& request);
   Status EndSlowly(ScopeHandle scope);
   bool EndShared(ScopeHandle scope) COMMPOOL_REQUIRES(board_->mutex);

@@ -105,6 +105,40 @@ TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreed) {
   EXPECT_EQ(cache_.Statistics().cached_blocks, 1u);
 }
 
+TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreedWhereSeveralMayToo) {
+  cache_.SetFreers(Freers::kSeveral);
+  const CachedBlock block = Make(512);
+  const BlockWord live = WordOf(block);
+  ASSERT_TRUE(cache_.Give(block, live));
+  EXPECT_FALSE(cache_.Give(block, live));
+  EXPECT_EQ(cache_.Statistics().cached_blocks, 1u);
+  EXPECT_EQ(cache_.Take(512), block.address);
+}
+
+TEST_F(ThreadCacheTest, MakesRoomAsItIsNeeded) {
+  const CachedBlock block = Make(512);
+  EXPECT_FALSE(cache_.GiveAtOnce(block, WordOf(block))) << "there is no room yet";
+  EXPECT_EQ(WordOf(block).state(), BlockWord::State::kCacheable);
+  EXPECT_TRUE(Give(block));
+  const CachedBlock next = Make(512);
+  EXPECT_TRUE(cache_.GiveAtOnce(next, WordOf(next)));
+}
+
+TEST_F(ThreadCacheTest, ClaimsALiveBlockOnce) {
+  for (const Freers freers : {Freers::kOwner, Freers::kSeveral}) {
+    cache_.SetFreers(freers);
+    const CachedBlock block = Make(512);
+    const BlockWord live = WordOf(block);
+    EXPECT_EQ(cache_.Claim(*block.word, live, BlockWord::Live()), true);
+    EXPECT_EQ(WordOf(block).state(), BlockWord::State::kLive);
+    EXPECT_EQ(cache_.Claim(*block.word, live, BlockWord::Live()), false);
+    EXPECT_FALSE(cache_.Give(block, live));
+  }
+  cache_.Close();
+  const CachedBlock late = Make(512);
+  EXPECT_EQ(cache_.Claim(*late.word, WordOf(late), BlockWord()), std::nullopt) << "another thread may claim it now";
+}
+
 TEST_F(ThreadCacheTest, KeepsNoMoreBytesThanItsMost) {
   for (uint64_t bytes = 0; bytes < ThreadCache::kMostBytes; bytes += kSmallBytes) Given(kSmallBytes);
   const CachedBlock one_more = Make(512);

@@ -162,7 +162,7 @@ TEST_F(Captures, AreReportedWhereABlockIsServedAtOnce) {
   COMMPOOL_REQUIRE_EMULATOR("nobody else reports it");
   ASSERT_TRUE(runtime().Free(Allocate(stream_).value()).ok());  // the thread knows the pool
   ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  const CUdeviceptr block = runtime().AllocateLargeAtOnceFrom(pool_, kBytes, stream_.get());
+  const CUdeviceptr block = runtime().AllocateAtOnceFrom(pool_, kBytes, stream_.get());
   ASSERT_NE(block, 0u);
   EXPECT_EQ(TakeReports().size(), 1u);
   CUgraph graph = nullptr;

@@ -60,7 +60,7 @@ TEST_F(RuntimeFacts, UnknownDevicesAreRefusedWithTheirNumber) {
 TEST_F(RuntimeFacts, TheShortWaysServeNoDeviceBeyondTheTableOfDefaultPools) {
   for (const int device : {-1, 64, 1000}) {
     EXPECT_EQ(runtime().AllocateCached(device, 512, nullptr), 0u) << device;
-    EXPECT_EQ(runtime().AllocateLargeAtOnce(device, 4 * kMiB, nullptr), 0u) << device;
+    EXPECT_EQ(runtime().AllocateAtOnce(device, 4 * kMiB, nullptr), 0u) << device;
   }
 }
 

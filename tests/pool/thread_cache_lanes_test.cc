@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
 
 #include "src/pool/caches/cache_registry.h"
 
@@ -99,6 +103,99 @@ TEST_F(Lanes, OfAClosedPoolGetNoCacheAgain) {
   const engine::Lane later = registry_->LaneOf(Pool(1), kOther);
   registry_->Open(later);
   EXPECT_EQ(registry_->Find(later), nullptr);
+}
+
+constexpr int kRacedBlocks = 4000;  // a cache keeps as many of one class
+
+// Two threads end one block after the other at about the same moment, by all delays between them.
+template <typename First, typename Second>
+void Race(First first, Second second) {
+  std::atomic<int> begun{0};
+  std::atomic<int> over{0};
+  const auto await = [](const std::atomic<int>& reached, int block) {
+    for (int looks = 1; reached < block; ++looks) {
+      if (looks % 1000 == 0) std::this_thread::yield();
+    }
+  };
+  std::thread other([&] {
+    for (int block = 1; block <= kRacedBlocks; ++block) {
+      await(begun, block);
+      second(block);
+      over = block;
+    }
+  });
+  for (int block = 1; block <= kRacedBlocks; ++block) {
+    begun = block;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(block % 500);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    first(block);
+    await(over, block);
+  }
+  other.join();
+}
+
+// The owner of an only cache frees without an exchange, so whoever else ends a block has to keep it out meanwhile.
+TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
+  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
+  std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
+  for (engine::AtomicWord& word : words) word = live.bits();
+  registry_->Open(lane);
+  engine::ThreadCache& cache = *registry_->Find(lane);
+  std::atomic<int> ended{0};
+  const auto claim = [&](int block) {
+    engine::AtomicWord& word = words[static_cast<size_t>(block)];
+    if (word == live.bits() && registry_->Claim(word, live, engine::BlockWord())) ++ended;
+  };
+  const auto give = [&](int block) {
+    if (cache.Give({4096, &words[static_cast<size_t>(block)]}, live)) {
+      ++ended;
+    } else {
+      claim(block);  // the cache was busy, or the other thread was first
+    }
+  };
+  Race(give, claim);
+  EXPECT_EQ(ended, kRacedBlocks);
+}
+
+TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
+  constexpr int kRounds = 100;
+  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
+  registry_->Open(lane);
+  for (int round = 0; round < kRounds; ++round) {
+    engine::AtomicWord word = live.bits();
+    std::atomic<bool> begun{false};
+    bool claimed = false;
+    std::optional<engine::ThreadCache::Pause> pause(*registry_->Find(lane));
+    std::thread other([&] {
+      begun = true;
+      claimed = registry_->Claim(word, live, engine::BlockWord());
+    });
+    while (!begun) std::this_thread::yield();
+    for (int turn = 0; turn < 10; ++turn) std::this_thread::yield();
+    word = live.Cached().bits();  // as the owner would, between its look at the word and its change
+    pause.reset();
+    other.join();
+    EXPECT_FALSE(claimed);
+  }
+}
+
+TEST_F(Lanes, LetOneOfTwoCachesHaveABlockThatBothAreGiven) {
+  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
+  std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
+  for (engine::AtomicWord& word : words) word = live.bits();
+  std::atomic<int> ended{0};
+  const auto give = [&](int block) {
+    registry_->Open(lane);
+    if (registry_->Find(lane)->Give({4096, &words[static_cast<size_t>(block)]}, live)) ++ended;
+  };
+  Race(give, give);
+  // Before the other thread had its cache, this one's gave way to its making.
+  EXPECT_LE(ended, kRacedBlocks);
+  EXPECT_GE(ended, kRacedBlocks - 1);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ void CacheRegistry::Open(engine::Lane lane) {
   if (const engine::ThreadCache* const own = Find(lane); own != nullptr && !own->closed()) return;
   OwnCaches* const caches = MakeOwnCaches();
   if (caches == nullptr) return;
-  OwnCache own{this, 0, 0, lane, nullptr};
+  OwnCache own{this};
   std::shared_ptr<engine::ThreadCache> cache;
   {
     MutexLock lock(mutex_);
@@ -34,13 +34,29 @@ void CacheRegistry::Open(engine::Lane lane) {
     if (found == lanes_.end() || closed_.contains(found->second.pool.handle)) return;
     const CachedPool& pool = found->second.pool;
     if (pool.owner.expired()) return;
-    cache = std::make_shared<engine::ThreadCache>(lane, pool.alignment, *pool.broken);
-    found->second.caches.push_back(cache);
+    ReservedVector<std::shared_ptr<engine::ThreadCache>>& others = found->second.caches;
+    const engine::Freers freers = others.empty() ? engine::Freers::kOwner : engine::Freers::kSeveral;
+    cache = std::make_shared<engine::ThreadCache>(lane, pool.alignment, *pool.broken, freers);
+    others.push_back(cache);
+    if (others.size() == 2) others.front()->SetFreers(freers);
     own.pool = pool.handle;
     own.stream = found->second.stream;
   }
   own.cache = cache.get();
   caches->Add(own, shared_from_this(), std::move(cache));
+}
+
+bool CacheRegistry::Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
+  if (engine::ThreadCache* const own = Find(from.lane())) {
+    if (const std::optional<bool> claimed = own->Claim(word, from, to)) return *claimed;
+  }
+  MutexLock lock(mutex_);
+  // An only cache's owner makes no exchange that would meet this one.
+  std::optional<engine::ThreadCache::Pause> pause;
+  const auto found = lanes_.find(from.lane());
+  if (found != lanes_.end() && found->second.caches.size() == 1) pause.emplace(*found->second.caches.front());
+  uint64_t bits = from.bits();
+  return word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
 ReservedVector<engine::CachedBlock> CacheRegistry::Drain(PoolHandle pool) {
@@ -154,6 +170,7 @@ void CacheRegistry::End(engine::ThreadCache* cache) {
     blocks = cache->Close();
     past_[entry.pool.handle] += cache->Statistics();
     entry.caches.erase(own);
+    if (entry.caches.size() == 1) entry.caches.front()->SetFreers(engine::Freers::kOwner);
     owner = entry.pool.owner.lock();
   }
   if (owner != nullptr) owner->TakeBack(blocks);

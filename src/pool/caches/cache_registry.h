@@ -41,7 +41,14 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
  public:
   engine::BlockMap& blocks() { return blocks_; }
 
-  // This thread's cache, or null where it has none: no lock.
+  // This thread's cache, where it was found lately; no lock, and no call of a function.
+  engine::ThreadCache* FindAtOnce(PoolHandle pool, StreamKey stream) const {
+    return own_state.caches == nullptr ? nullptr : own_state.caches->FindAtOnce(this, pool, stream);
+  }
+  engine::ThreadCache* FindAtOnce(engine::Lane lane) const {
+    return own_state.caches == nullptr ? nullptr : own_state.caches->FindAtOnce(this, lane);
+  }
+  // The same, or null where it has none: no lock.
   engine::ThreadCache* Find(PoolHandle pool, StreamKey stream) const {
     return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, pool, stream);
   }
@@ -53,6 +60,10 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
   engine::Lane LaneOf(const CachedPool& pool, StreamKey stream);
   // Gives this thread a cache of the lane, if it has none, the lane still is its stream's and the thread does not end.
   void Open(engine::Lane lane);
+
+  // Of a live block that no cache is to have: whether its word was `from`, and is `to` now. Of all who try, and of the
+  // caches' owners who free the block, one has its way.
+  bool Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
 
   // What all caches of a pool hold, taken out.
   ReservedVector<engine::CachedBlock> Drain(PoolHandle pool);

@@ -26,7 +26,7 @@ engine::ThreadCache* OwnCaches::Search(const CacheRegistry* registry, PoolHandle
 
 engine::ThreadCache* OwnCaches::Search(const CacheRegistry* registry, engine::Lane lane) {
   for (const OwnCache& own : caches_) {
-    if (own.lane != lane || own.registry != registry) continue;
+    if (!own.IsOf(registry, lane)) continue;
     recent_by_lane_[lane % kRecent] = own;
     return own.cache;
   }
@@ -47,6 +47,7 @@ void OwnCaches::DropClosed() {
     owners_.erase(owners_.begin() + static_cast<long>(index));
     recent_by_key_ = {};
     recent_by_lane_ = {};
+    routed_ = {};
   }
 }
 

@@ -30,6 +30,12 @@ CUdeviceptr ThreadCaches::Take(PoolHandle pool, const std::string& name, uint64_
   return address;
 }
 
+void ThreadCaches::Remember(RouteKey key, uint64_t least, uint64_t most, PoolHandle pool, StreamKey stream) const {
+  if (own_state.caches == nullptr) return;
+  key.registry = registry_.get();
+  own_state.caches->Remember({key, least, most - least, registry_->Find(pool, stream)});
+}
+
 bool ThreadCaches::Give(CUdeviceptr address, BlockOwner& owner) const {
   const engine::AtomicWord* const word = registry_->blocks().Find(address);
   if (word == nullptr) return false;
@@ -58,28 +64,27 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
   word->store(value.bits(), std::memory_order_release);
 }
 
+bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
+  if (from.state() == State::kCacheable) return registry_->Claim(word, from, to);
+  uint64_t bits = from.bits();
+  return from.state() == State::kLive && word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
+}
+
 Result<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
   engine::AtomicWord* const word = registry_->blocks().Find(address);
   if (word == nullptr) return uint64_t{0};
-  uint64_t bits = word->load(std::memory_order_acquire);
-  const engine::BlockWord value(bits);
+  const engine::BlockWord value(word->load(std::memory_order_acquire));
   if (value.state() == State::kNone) return uint64_t{0};
-  if (value.state() == State::kCached || !word->compare_exchange_strong(bits, 0, std::memory_order_acq_rel)) {
-    return FreedAlready(address);
-  }
+  if (!Replace(*word, value, engine::BlockWord())) return FreedAlready(address);
   return value.state() == State::kCacheable ? value.requested() : 0;
 }
 
 Result<uint64_t> ThreadCaches::MakeUncacheable(CUdeviceptr address) {
   engine::AtomicWord* const word = registry_->blocks().Find(address);
   if (word == nullptr) return uint64_t{0};
-  uint64_t bits = word->load(std::memory_order_acquire);
-  const engine::BlockWord value(bits);
+  const engine::BlockWord value(word->load(std::memory_order_acquire));
   if (value.state() == State::kNone || value.state() == State::kLive) return uint64_t{0};
-  const uint64_t live = engine::BlockWord::Live().bits();
-  if (value.state() == State::kCached || !word->compare_exchange_strong(bits, live, std::memory_order_acq_rel)) {
-    return FreedAlready(address);
-  }
+  if (!Replace(*word, value, engine::BlockWord::Live())) return FreedAlready(address);
   return value.requested();
 }
 

@@ -1,7 +1,7 @@
 // The threads' caches as pools and the runtime use them: the one way down to a cached block, and the one way back.
 //
-//   down:  TakeAtOnce (fast path) -> Take (told to observers) -> the pool
-//   back:  GiveAtOnce (fast path) -> Give (makes a cache, or room in one) -> the owner's Free
+//   down:  TakeRecent (fast path) -> TakeAtOnce (searches) -> Take (told to observers) -> the pool
+//   back:  GiveRecent (fast path) -> GiveAtOnce (searches, makes room) -> Give (makes a cache) -> the owner's Free
 //
 // A block of a size that caches keep says so in its word, which its address finds without a lock: Publish writes it
 // when a pool serves the block, Withdraw ends it when the block is freed to the pool. Any thread.
@@ -34,15 +34,40 @@ class ThreadCaches {
   explicit ThreadCaches(const MemoryObservers& observers)
       : observers_(observers), watched_(observers.watching_blocks()) {}
 
-  // Down. A block from this thread's cache, without a lock or a driver call; 0 where there is none, or somebody watches
-  // blocks: then Take does it.
+  // Down. A block from a cache that this thread used lately, without a lock, a driver call or any other; 0 where there
+  // is none, or somebody watches blocks: then Take does it.
+  [[gnu::always_inline]] CUdeviceptr TakeRecent(PoolHandle pool, uint64_t bytes, StreamKey stream) const {
+    if (watched_ || bytes - 1 >= engine::kSmallBytes) return 0;
+    engine::ThreadCache* const cache = registry_->FindAtOnce(pool, stream);
+    return cache == nullptr ? 0 : cache->Take(bytes);
+  }
+  // The same of the cache that such a request was routed to lately.
+  [[gnu::always_inline]] CUdeviceptr TakeRouted(RouteKey key, uint64_t bytes) const {
+    if (own_state.caches == nullptr) return 0;
+    key.registry = registry_.get();
+    engine::ThreadCache* const cache = own_state.caches->FindRouted(key, bytes);
+    return cache == nullptr ? 0 : cache->Take(bytes);
+  }
+  // The pool's cache served such a request, and serves those of `least` to `most` bytes too while the key is the same.
+  // REQUIRES: 0 < least and most <= kSmallBytes.
+  void Remember(RouteKey key, uint64_t least, uint64_t most, PoolHandle pool, StreamKey stream) const;
+  // The same from any cache of this thread.
   CUdeviceptr TakeAtOnce(PoolHandle pool, uint64_t bytes, StreamKey stream) const {
     return watched_ ? 0 : Pop(pool, bytes, stream);
   }
   // The same, and observers are told. 0 where there is none.
   CUdeviceptr Take(PoolHandle pool, const std::string& name, uint64_t bytes, StreamKey stream) const;
 
-  // Back. Whether this thread's cache has the block now; no lock. Not where somebody watches blocks.
+  // Back. Whether a cache that this thread used lately has the block now; no lock. Not where somebody watches blocks.
+  [[gnu::always_inline]] bool GiveRecent(CUdeviceptr address) const {
+    engine::AtomicWord* const word = watched_ ? nullptr : registry_->blocks().Find(address);
+    if (word == nullptr) return false;
+    const engine::BlockWord block(word->load(std::memory_order_acquire));
+    if (block.state() != engine::BlockWord::State::kCacheable) return false;
+    engine::ThreadCache* const cache = registry_->FindAtOnce(block.lane());
+    return cache != nullptr && cache->GiveAtOnce({address, word}, block);
+  }
+  // The same of any cache of this thread.
   bool GiveAtOnce(CUdeviceptr address) const {
     return !watched_ && Push(address, [] {});
   }
@@ -61,11 +86,6 @@ class ThreadCaches {
   void PublishLive(CUdeviceptr address, PoolHandle pool) {
     engine::AtomicWord* const word = registry_->blocks().Find(address);
     if (word != nullptr) word->store(engine::BlockWord::Live(pool).bits(), std::memory_order_release);
-  }
-  // The pool that only its lock may free the live block to; 0 where the word does not say.
-  PoolHandle OwnerOf(CUdeviceptr address) const {
-    const engine::BlockWord word = WordOf(address);
-    return word.state() == engine::BlockWord::State::kLive ? word.owner() : 0;
   }
   // Of a block that its pool has taken back.
   void Forget(CUdeviceptr address) {
@@ -97,11 +117,14 @@ class ThreadCaches {
   size_t lanes() const { return registry_->lanes(); }
 
  private:
-  [[gnu::always_inline]] CUdeviceptr Pop(PoolHandle pool, uint64_t bytes, StreamKey stream) const {
+  CUdeviceptr Pop(PoolHandle pool, uint64_t bytes, StreamKey stream) const {
     if (bytes - 1 >= engine::kSmallBytes) return 0;
     engine::ThreadCache* const cache = registry_->Find(pool, stream);
     return cache == nullptr ? 0 : cache->Take(bytes);
   }
+
+  // Of a live block: whether its word was `from`, and is `to` now. False for one in a cache.
+  bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
 
   // `tell` is called before the block can be served again.
   template <typename Tell>

@@ -35,7 +35,7 @@ struct ScopeBoard {
   }
 };
 
-struct OwnScope {
+struct alignas(16) OwnScope {  // 64 bytes: places in a stack are found by a shift
   const ScopeBoard* board = nullptr;
   ScopeHandle handle = 0;
   PoolHandle pool = 0;
@@ -96,7 +96,11 @@ class OwnScopes {
     }
     return nullptr;
   }
-  // The same, of those that began before `inner`.
+  // Leaves in `alike` the sizes around `bytes` that no scope of the stack tells from it.
+  void Narrow(SizeRange& alike, uint64_t bytes) const {
+    for (const OwnScope* scope = begin(); scope != end(); ++scope) alike.Narrow(scope->sizes, bytes);
+  }
+  // The innermost that catches the request, of those that began before `inner`.
   const OwnScope* CatchingBefore(const ScopeBoard* board, const RoutedRequest& request, const ScopePlace& inner) const;
   ScopePlace PlaceOf(const OwnScope& scope) const {
     return {scope.shared_before, static_cast<uint64_t>(&scope - begin()) + 1};
@@ -134,11 +138,21 @@ class OwnScopes {
   void SetDepth(size_t depth) {
     depth_ = depth;
     open_.store(depth, std::memory_order_relaxed);
+    ++own_state.scope_changes;
   }
   ScopeHandle Push(ScopeBoard& board, const NewScope& scope) {
     const ScopeHandle handle = next_handle_++;
     const uint64_t shared = board.shared_begun.load(std::memory_order_acquire);
-    slots_[depth_] = {&board, handle, scope.pool, shared, scope.sizes, scope.device, scope.exhaustion};
+    // One by one: a whole value is put together elsewhere first, and read from there sooner than it is written.
+    OwnScope& slot = slots_[depth_];
+    slot.board = &board;
+    slot.handle = handle;
+    slot.pool = scope.pool;
+    slot.shared_before = shared;
+    slot.sizes.least = scope.sizes.least;
+    slot.sizes.most = scope.sizes.most;
+    slot.device = scope.device;
+    slot.exhaustion = scope.exhaustion;
     SetDepth(depth_ + 1);
     board.Raise();
     return handle;

@@ -6,6 +6,7 @@
 #ifndef COMMPOOL_SRC_POOL_SCOPES_SHARED_SCOPES_H_
 #define COMMPOOL_SRC_POOL_SCOPES_SHARED_SCOPES_H_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -38,24 +39,26 @@ class SharedScopes {
   // One load: what an allocation pays where there is none.
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
+  // A number that is even, and the same again, while nothing changes.
+  uint64_t changes() const { return sequence_.load(std::memory_order_acquire); }
+  // Leaves in `alike` the sizes around `bytes` that no published scope tells from it. Right where changes() is even and
+  // the same before and after.
+  void Narrow(SizeRange& alike, uint64_t bytes) const {
+    const size_t count = std::min(count_.load(std::memory_order_acquire), kMostPublished);
+    for (size_t place = 0; place < count; ++place) alike.Narrow(scopes_[place].sizes(), bytes);
+  }
+
   enum class Found { kNone, kCaught, kAskTheTable };
   // The one begun last of those between `outer` and `inner` that catch the request.
   Found Find(const RoutedRequest& request, const ScopePlace& outer, const ScopePlace& inner, CaughtBy* caught) const {
-    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-      const uint64_t before = sequence_.load(std::memory_order_acquire);
-      const size_t count = count_.load(std::memory_order_acquire);
-      if (count > kMostPublished) return Found::kAskTheTable;
-      Found found = Found::kNone;
-      for (size_t place = count; place-- > 0 && found == Found::kNone;) {
-        const SharedScope scope = scopes_[place].Load();
-        if (scope.place() <= outer) break;
-        if (!scope.Catches(request) || scope.place() >= inner) continue;
-        *caught = scope.caught();
-        found = Found::kCaught;
-      }
-      if (before % 2 == 0 && sequence_.load(std::memory_order_relaxed) == before) return found;
-    }
-    return Found::kAskTheTable;
+    return Search(request, outer.shared, inner, [&](const Words& scope) { *caught = scope.Load().caught(); });
+  }
+
+  // Its pool alone, of those begun after `outer` of them: what an allocation asks. `otherwise` where there is none.
+  [[gnu::always_inline]] PoolHandle PoolOf(const RoutedRequest& request, uint64_t outer, PoolHandle otherwise) const {
+    PoolHandle pool = otherwise;
+    const Found found = Search(request, outer, kInnermost, [&](const Words& scope) { pool = scope.pool(); });
+    return found == Found::kNone ? otherwise : found == Found::kCaught ? pool : kOnlyTheTableKnows;
   }
 
   // Replaces the list, which is in the order of beginning. REQUIRES: no other thread publishes.
@@ -79,8 +82,17 @@ class SharedScopes {
   // A scope in words that are read and written one by one.
   class Words {
    public:
+    uint64_t number() const { return At(1); }
+    PoolHandle pool() const { return At(2); }
+    // Reads what it needs, as an allocation calls it.
+    bool Catches(const RoutedRequest& request) const {
+      const StreamKey stream = At(5);
+      return static_cast<int>(At(6) >> 1) == request.device && (stream == 0 || stream == request.stream) &&
+             sizes().Has(request.bytes);
+    }
+    SizeRange sizes() const { return {At(3), At(4)}; }
     SharedScope Load() const {
-      const uint64_t kind = words_[6].load(std::memory_order_acquire);
+      const uint64_t kind = At(6);
       return {
           At(0), At(1), At(2), {At(3), At(4)}, At(5), static_cast<int>(kind >> 1), static_cast<Exhaustion>(kind & 1)};
     }
@@ -97,6 +109,29 @@ class SharedScopes {
 
     std::array<std::atomic<uint64_t>, kWords> words_ = {};
   };
+
+  // `use` is called with the scope that is found, perhaps again where the list changes meanwhile.
+  template <typename Use>
+  [[gnu::always_inline]] Found Search(const RoutedRequest& request, uint64_t outer, const ScopePlace& inner,
+                                      Use use) const {
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      const uint64_t before = sequence_.load(std::memory_order_acquire);
+      const size_t count = count_.load(std::memory_order_acquire);
+      if (count > kMostPublished) return Found::kAskTheTable;
+      Found found = Found::kNone;
+      for (size_t place = count; place-- > 0;) {
+        const Words& scope = scopes_[place];
+        const uint64_t number = scope.number();
+        if (number <= outer) break;
+        if (!scope.Catches(request) || ScopePlace{number, 0} >= inner) continue;
+        use(scope);
+        found = Found::kCaught;
+        break;
+      }
+      if (before % 2 == 0 && sequence_.load(std::memory_order_relaxed) == before) return found;
+    }
+    return Found::kAskTheTable;
+  }
 
   std::atomic<uint64_t> sequence_{0};  // odd while the list changes
   std::atomic<size_t> count_{0};       // of all that are open

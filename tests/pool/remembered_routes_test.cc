@@ -1,0 +1,131 @@
+// The cache that served an allocation serves the next one like it, without a look at the scopes: until one begins or
+// ends that could make a difference. Nobody watches blocks here, so that the fast path serves.
+#include <array>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class RememberedRoutes : public PoolTest {
+ protected:
+  RememberedRoutes() {
+    for (const CUstream stream : {first_.get(), second_.get(), CUstream{nullptr}}) {
+      for (const PoolHandle pool : {runtime().DefaultPool(0).value(), one_, other_}) {
+        for (const uint64_t bytes : {512, 4096, 65536}) {  // each pool has a cache for each stream
+          EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(pool, bytes, stream).value()).ok());
+        }
+      }
+    }
+  }
+
+  ScopeHandle Begin(PoolHandle pool, ScopeFilter filter = ScopeFilter::kThread, SizeRange sizes = {}) {
+    return runtime().scopes().Begin({runtime().pools().Find(pool).value(), filter, first_.key(), sizes}).value();
+  }
+  void End(ScopeHandle scope) { EXPECT_TRUE(runtime().scopes().End(scope).ok()); }
+  std::string NameOf(CUdeviceptr address) { return runtime().addresses().OwnerOf(address).value()->name(); }
+
+  // Who serves it: the first call has to look, the later ones are the fast path's, and all say the same as the scopes.
+  std::string ServedBy(uint64_t bytes, CUstream stream) {
+    std::string server = "default";
+    if (const auto caught = runtime().scopes().Route({0, KeyOfStream(stream), bytes}))
+      server = Get(caught->pool).name();
+    for (int time = 0; time < 3; ++time) {
+      CUdeviceptr address = runtime().AllocateCached(0, bytes, stream);
+      served_at_once_ += address != 0 ? 1 : 0;
+      if (address == 0) address = runtime().AllocateAtOnce(0, bytes, stream);
+      if (address == 0) address = runtime().Allocate(0, bytes, stream).value();
+      EXPECT_EQ(NameOf(address), server);
+      EXPECT_TRUE(runtime().Free(address).ok());
+    }
+    return server;
+  }
+
+  const TestStream first_;
+  const TestStream second_;
+  const PoolHandle one_ = Create(Configured("one"));
+  const PoolHandle other_ = Create(Configured("other"));
+  int served_at_once_ = 0;
+};
+
+TEST_F(RememberedRoutes, ServeTheNextAllocation) {
+  ServedBy(4096, first_.get());
+  served_at_once_ = 0;
+  ServedBy(4096, first_.get());
+  ServedBy(512, first_.get());
+  EXPECT_EQ(served_at_once_, 6) << "sizes that no scope tells apart are alike";
+  const ScopeHandle scope = Begin(one_);
+  EXPECT_EQ(runtime().AllocateCached(0, 4096, first_.get()), 0u) << "a scope has begun";
+  EXPECT_EQ(ServedBy(4096, first_.get()), "one");
+  End(scope);
+  EXPECT_EQ(runtime().AllocateCached(0, 4096, first_.get()), 0u) << "it has ended";
+  EXPECT_EQ(ServedBy(4096, first_.get()), "default");
+}
+
+TEST_F(RememberedRoutes, ServeNoSizeThatAScopeTellsApart) {
+  const ScopeHandle scope = Begin(one_, ScopeFilter::kProcess, {4096, 65535});
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_EQ(ServedBy(4096, nullptr), "one");
+    EXPECT_EQ(ServedBy(4095, nullptr), "default");
+    EXPECT_EQ(ServedBy(65535, nullptr), "one");
+    EXPECT_EQ(ServedBy(65536, nullptr), "default");
+  }
+  End(scope);
+}
+
+TEST_F(RememberedRoutes, SeeTheScopesThatOtherThreadsBegin) {
+  ServedBy(4096, first_.get());
+  ScopeHandle scope = 0;
+  std::thread([&] { scope = Begin(other_, ScopeFilter::kStream); }).join();
+  EXPECT_EQ(ServedBy(4096, first_.get()), "other");
+  EXPECT_EQ(ServedBy(4096, second_.get()), "default");
+  std::thread([&] { End(scope); }).join();
+  EXPECT_EQ(ServedBy(4096, first_.get()), "default");
+}
+
+TEST_F(RememberedRoutes, EndWithTheirPool) {
+  const PoolHandle brief = Create(Configured("brief"));
+  EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(brief, 4096, nullptr).value()).ok());
+  const ScopeHandle scope = Begin(brief);
+  EXPECT_EQ(ServedBy(4096, nullptr), "brief");
+  ASSERT_TRUE(runtime().DestroyPool(brief).ok());
+  EXPECT_EQ(runtime().AllocateCached(0, 4096, nullptr), 0u);
+  EXPECT_EQ(runtime().AllocateAtOnce(0, 4096, nullptr), 0u);
+  EXPECT_EQ(runtime().Allocate(0, 4096, nullptr).status().code(), StatusCode::kFailedPrecondition);
+  End(scope);
+}
+
+TEST_F(RememberedRoutes, AgreeWithTheScopesWhateverBeginsAndEnds) {
+  constexpr int kSteps = 2000;
+  constexpr std::array<uint64_t, 6> kSizes = {1, 512, 3000, 4096, 20000, 70000};
+  std::mt19937_64 random(7);
+  std::vector<ScopeHandle> own;
+  std::vector<ScopeHandle> shared;
+  const auto end_last = [&](std::vector<ScopeHandle>& scopes) {
+    End(scopes.back());
+    scopes.pop_back();
+  };
+  for (int step = 0; step < kSteps; ++step) {
+    const PoolHandle pool = random() % 2 == 0 ? one_ : other_;
+    const uint64_t least = random() % 3 * 512;
+    const SizeRange sizes{least, random() % 3 == 0 ? UINT64_MAX : least + random() % 70000};
+    const uint64_t what = random() % 12;
+    if (what == 0 && own.size() < 4) own.push_back(Begin(pool, ScopeFilter::kThread, sizes));
+    if (what == 1 && shared.size() < 4) shared.push_back(Begin(pool, ScopeFilter::kProcess, sizes));
+    if (what == 2 && shared.size() < 4) shared.push_back(Begin(pool, ScopeFilter::kStream, sizes));
+    if (what == 3 && !own.empty()) end_last(own);
+    if (what == 4 && !shared.empty()) end_last(shared);
+    const CUstream stream = step % 3 == 0 ? first_.get() : step % 3 == 1 ? second_.get() : nullptr;
+    ServedBy(kSizes[random() % kSizes.size()], stream);
+  }
+  while (!own.empty()) end_last(own);
+  while (!shared.empty()) end_last(shared);
+  EXPECT_GT(served_at_once_, kSteps);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
