@@ -283,7 +283,7 @@ COMMPOOL_API commpool_status commpool_pool_functions(commpool_pool pool, commpoo
 /* ---- Stream capture --------------------------------------------------------------------------------------------- */
 
 /* Announces that `stream` is being captured; comes after cuStreamBeginCapture. Until commpool_capture_end the pool
- * serves the capture's streams from reserved memory alone: no growth, no registration, no wait. What it serves belongs
+ * serves the capture's streams without registration or wait; only unregistered pools grow. What it serves belongs
  * to the graph until the graph and everything instantiated from it is destroyed; its segments stay until then. While
  * the capture is open COLLECTIVE calls of a symmetric pool other than reclaim, and while the graph is alive trim,
  * deregister and close (of a registered fixed pool the last two), are FAILED_PRECONDITION on all ranks.
