@@ -145,7 +145,7 @@ class CommandLine(unittest.TestCase):
 
     def test_an_unknown_subcommand_is_named_with_those_that_there_are(self):
         for arguments, words in (([], "there is no foo; there are info, allreduce, "),
-                                 (["bench"], "there is no foo; there are make, hot, ")):
+                                 (["bench"], "there is no foo; there are make, growth, hot, ")):
             result = run(*arguments, "foo")
             self.assertEqual(result.returncode, 4)
             self.assertIn(words, result.stderr)
@@ -239,11 +239,12 @@ class Emulate(unittest.TestCase):
 
 
 # Subcommands that have options of their own.
-_COMMANDS = (["info"], ["allreduce"], ["advise"], ["bench", "make"], ["bench", "hot"], ["bench", "lookup"],
-             ["bench", "threshold"], ["bench", "registration"], ["bench", "agreement"], ["replay"],
-             ["stress", "engine"], ["stress", "registration"], ["stress", "ranks"], ["stress", "host"])
+_COMMANDS = (["info"], ["allreduce"], ["advise"], ["bench", "make"], ["bench", "growth"], ["bench", "hot"],
+             ["bench", "lookup"], ["bench", "threshold"], ["bench", "sleep"], ["bench", "registration"],
+             ["bench", "agreement"], ["replay"], ["stress", "engine"], ["stress", "registration"], ["stress", "ranks"],
+             ["stress", "host"])
 # Any text is the name of a file.
-_FILES = {"--record", "--torch-library"}
+_FILES = {"--record", "--rmm-library", "--torch-library"}
 
 
 def options_of(command):

@@ -155,14 +155,14 @@ class Replay(unittest.TestCase):
 
     def test_peers_without_what_they_need_are_refused(self):
         trace = self.write("one.trace", "a 1 1 0\n")
-        for arguments in (["--peers", "rmm-pool"], ["--peers", "torch-native"], ["--peers", "jemalloc"],
-                          ["--as", "rmm-arena"]):
+        for arguments in (["--peers", "rmm-pool"], ["--peers", "torch-native"], ["--as", "rmm-arena"]):
             self.assertEqual(cli.run("replay", *arguments, trace).returncode, 3, arguments)
 
     def test_bad_arguments_are_errors(self):
         trace = self.write("one.trace", "a 1 1 0\n")
         for arguments in ([], ["nowhere.trace"], ["--mode", "loose", trace], ["--streams", "0", trace],
-                          ["--backing", "gold", trace], [tempfile.mkdtemp(dir=self.folder)]):
+                          ["--peers", "jemalloc", trace], ["--backing", "gold", trace],
+                          [tempfile.mkdtemp(dir=self.folder)]):
             self.assertEqual(cli.run("replay", *arguments).returncode, 4, arguments)
 
     def test_a_trace_that_cannot_be_read_is_told_with_the_line(self):
