@@ -24,7 +24,7 @@ import portability
 
 _SOURCE = "src/adapters/torch/router_all.cc"
 _NEWER = "tools/bazel/portable/newer_functions.c"
-_FLAGS = "src/python/commpool/torch/_flags.py"
+_FLAGS = "src/python/commpool/_flags.py"
 _TORCHS_OWN = ("libc10_cuda.so", "libc10.so")
 # Of a wheel, what is compiled and checked against.
 _WANTED = re.compile(r"torch/(?:version\.py|include/.*|lib/libc10(?:_cuda)?\.so)$")

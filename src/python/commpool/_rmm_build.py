@@ -13,17 +13,13 @@ import hashlib
 import importlib
 import os
 import pathlib
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 from typing import Any, Iterator
 
+from . import _compile, _flags
+from ._compile import CannotBuild
 from ._library import library
 
 _SOURCE = "_rmm_resource.cc"
-_SECONDS = 300  # beyond it the compiler counts as broken
 # Where the one member of RMM's class lies: behind CPython's head of an object and Cython's table of functions.
 _OFFSET = 3 * ctypes.sizeof(ctypes.c_void_p)
 _DECLARED = {
@@ -33,8 +29,7 @@ _DECLARED = {
     "librmm/memory_resource.pxd":
         "struct cython_device_async_resource_ref {\n        std::optional<rmm::device_async_resource_ref> ref;\n",
 }
-# A resource has to throw what RMM's package catches, and a compiler whose libraries are not those of RMM's may make one
-# that ends the process instead: a process of its own finds that out.
+# A resource has to throw what RMM's package catches.
 _THROWS = """
 import commpool.rmm
 try:
@@ -43,10 +38,6 @@ except MemoryError:
     pass
 """
 _TRIED = "COMMPOOL_RMM_TRIAL"  # in that process: the binary that it tries
-
-
-class CannotBuild(Exception):
-    """A header or the compiler is missing, the compiler failed, or RMM's class is another: the message says which."""
 
 
 def placed(kind: Any, pool: int, device: int) -> Any:
@@ -112,44 +103,14 @@ def _command(source: pathlib.Path, output: pathlib.Path) -> list[str]:
     librmm = pathlib.Path(importlib.import_module("librmm").__file__ or "").parent
     ours = _first(_includes(), "commpool/mr.h")
     cuda = _first(_cuda_includes(librmm.parent), "cuda_runtime_api.h", "crt/host_config.h")
-    names = [name for name in (os.environ.get("CXX"), "g++", "c++") if name]
-    compiler = next(filter(None, map(shutil.which, names)), None)
-    if compiler is None:
-        raise CannotBuild("there is no C++ compiler (g++, or what CXX names)")
-    return [compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fvisibility-inlines-hidden",
-            f"-I{ours}", "-isystem", str(librmm / "include/rapids"), "-isystem", str(librmm / "include"), "-isystem",
-            str(cuda), str(source), "-o", str(output), _ours(), f"-L{librmm / 'lib64'}", "-l:librmm.so"]
+    return [_compile.compiler(), *_flags.CXX, f"-I{ours}", "-isystem", str(librmm / "include/rapids"), "-isystem",
+            str(librmm / "include"), "-isystem", str(cuda), str(source), "-o", str(output), _ours(),
+            f"-L{librmm / 'lib64'}", "-l:librmm.so", *_flags.LINK]
 
 
 def _ours() -> str:
     """libcommpool for the linker. It is loaded already when the binary is, and found by its soname."""
     return library.path if os.path.isabs(library.path) or "/" in library.path else f"-l:{library.path}"
-
-
-def _private_folder() -> pathlib.Path:
-    """A folder that nobody else can put a binary into."""
-    cache = pathlib.Path(os.environ.get("COMMPOOL_CACHE") or pathlib.Path.home() / ".cache/commpool")
-    folder = cache / "rmm"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise CannotBuild(f"{folder}: {error.strerror}; COMMPOOL_CACHE may name another folder") from error
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise CannotBuild(f"{folder} is another user's, or others may write to it")
-    return folder
-
-
-def _try_out(made: pathlib.Path) -> None:
-    environment = {**os.environ, _TRIED: str(made), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    try:
-        run = subprocess.run([sys.executable, "-c", _THROWS], env=environment, capture_output=True, timeout=_SECONDS,
-                             check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotBuild(f"what was compiled could not be tried: {error}") from error
-    if run.returncode < 0:
-        raise CannotBuild(f"what was compiled ended a process by {signal.Signals(-run.returncode).name} where it had "
-                          "to throw: CXX may name another compiler")
 
 
 def _build() -> pathlib.Path:
@@ -158,20 +119,9 @@ def _build() -> pathlib.Path:
     source = pathlib.Path(__file__).resolve().parent / _SOURCE
     if not source.exists():
         raise CannotBuild(f"this package has no {_SOURCE}")
-    digest = hashlib.sha256(source.read_bytes() + (_first(_includes(), "commpool/mr.h") / "commpool/mr.h").read_bytes())
+    digest = hashlib.sha256(" ".join((*_flags.CXX, *_flags.LINK)).encode() + source.read_bytes() +
+                            (_first(_includes(), "commpool/mr.h") / "commpool/mr.h").read_bytes())
     version = importlib.import_module("librmm").__version__
-    kept = _private_folder() / f"resource-{version}-{digest.hexdigest()[:16]}.so"
-    if kept.exists():
-        return kept
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-        made = pathlib.Path(folder) / kept.name
-        line = _command(source, made)
-        try:
-            run = subprocess.run(line, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CannotBuild(f"{line[0]}: {error}") from error
-        if run.returncode:
-            raise CannotBuild(f"{line[0]} failed: {run.stderr.strip()[:2000]}")
-        _try_out(made)
-        os.replace(made, kept)  # several processes may build it at once: each finds a whole file
-    return kept
+    return _compile.once(_compile.cache() / "rmm" / f"resource-{version}-{digest.hexdigest()[:16]}.so",
+                         lambda output: _command(source, output),
+                         lambda made: _compile.try_out(made, _THROWS, _TRIED))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, Literal, Optional
 
-from . import _adapters, _rmm_build, errors
+from . import _adapters, _compile, _rmm_build, errors
 from .handles import stream_handle
 from .pool import Pool
 
@@ -49,7 +49,7 @@ def resource(pool: Optional[Pool] = None, device: int = 0, *, path: PathWord = "
     if path != "python":
         try:
             return _rmm_build.placed(CompiledResource, pool.handle if pool is not None else 0, number)
-        except _rmm_build.CannotBuild as reason:
+        except _compile.CannotBuild as reason:
             if path == "c++":
                 raise errors.NotSupported(str(reason)) from reason
             warnings.warn(f"commpool.rmm calls Python for each buffer: {reason}", RuntimeWarning, stacklevel=2)

@@ -168,17 +168,17 @@ class Routers(unittest.TestCase):
         self.assertIn("torch.Size([1])", said)
 
     def test_are_kept_where_nobody_else_writes(self):
-        from commpool.torch import _build
+        from commpool import _compile
 
         with tempfile.TemporaryDirectory() as cache:
             folder = pathlib.Path(cache, "torch")
-            _build.make_private(folder)
+            _compile.make_private(folder)
             self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
             folder.chmod(0o777)
-            with self.assertRaisesRegex(_build.CannotBuild, "others may write to it; COMMPOOL_CACHE"):
-                _build.make_private(folder)
-            with self.assertRaisesRegex(_build.CannotBuild, "Not a directory"):
-                _build.make_private(pathlib.Path(__file__, "torch"))
+            with self.assertRaisesRegex(_compile.CannotBuild, "others may write to it; COMMPOOL_CACHE"):
+                _compile.make_private(folder)
+            with self.assertRaisesRegex(_compile.CannotBuild, "Not a directory"):
+                _compile.make_private(pathlib.Path(__file__, "torch"))
 
     def test_are_compiled_with_cuda_headers_that_are_whole(self):
         from unittest import mock
@@ -197,7 +197,7 @@ class Routers(unittest.TestCase):
                     _build._cuda_headers()
 
     def test_keep_a_compiler_s_own_library_to_themselves(self):
-        from commpool.torch import _flags
+        from commpool import _flags
 
         with tempfile.TemporaryDirectory() as folder:
             source, router = os.path.join(folder, "router.cc"), os.path.join(folder, "router.so")

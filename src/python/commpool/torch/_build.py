@@ -9,25 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 from typing import Iterator, Optional
 
 import torch
 
-from . import _flags
+from commpool import _compile, _flags
+from commpool._compile import CannotBuild
 
 _SEVERAL = "src/adapters/torch/router_all.cc"
 _HEADER = "include/commpool/commpool.h"
 _CUDA_HEADERS = ("cuda_runtime_api.h", "crt/host_config.h")
-_SECONDS = 300  # beyond it the compiler counts as broken
-
-
-# A router has to throw what torch catches. A compiler whose libraries are not those of torch's process may make one
-# that ends the process instead: a process of its own finds that out.
+# A router has to throw what torch catches.
 _THROWS = """
 import torch, commpool.torch as commpool
 pool = commpool.Pool("trial", limit="2MiB")
@@ -37,10 +29,6 @@ try:
 except torch.OutOfMemoryError:
     pass
 """
-
-
-class CannotBuild(Exception):
-    """There is no compiler, no header, or the compiler failed: the message says which."""
 
 
 def sources() -> Optional[pathlib.Path]:
@@ -70,8 +58,7 @@ def _cxx11_abi() -> int:
 
 def cached(root: pathlib.Path) -> pathlib.Path:
     """Where the binary for this torch is kept."""
-    cache = pathlib.Path(os.environ.get("COMMPOOL_CACHE") or pathlib.Path.home() / ".cache/commpool")
-    return cache / "torch" / f"router-{torch.__version__}-abi{_cxx11_abi()}-{_digest(root)}.so"
+    return _compile.cache() / "torch" / f"router-{torch.__version__}-abi{_cxx11_abi()}-{_digest(root)}.so"
 
 
 def _cuda_includes() -> Iterator[pathlib.Path]:
@@ -96,14 +83,6 @@ def _cuda_headers() -> pathlib.Path:
                       "nvidia-cuda-runtime with nvidia-cuda-crt, or set CUDA_HOME")
 
 
-def _compiler() -> str:
-    for name in (os.environ.get("CXX", ""), "g++", "c++"):
-        found = shutil.which(name) if name else None
-        if found:
-            return found
-    raise CannotBuild("there is no C++ compiler (g++, or what CXX names)")
-
-
 def command(root: pathlib.Path, output: pathlib.Path) -> list[str]:
     """The compiler's command line.
 
@@ -113,46 +92,11 @@ def command(root: pathlib.Path, output: pathlib.Path) -> list[str]:
     folder = pathlib.Path(torch.__file__).resolve().parent
     cuda = _cuda_headers()
     return [
-        _compiler(), *_flags.CXX, f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi()}", f"-I{root}", f"-I{root / 'include'}",
-        "-isystem", str(folder / "include"), "-isystem", str(folder / "include/torch/csrc/api/include"), "-isystem",
-        str(cuda), str(root / _SEVERAL), "-o", str(output), *_flags.LINK
+        _compile.compiler(), *_flags.CXX, f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi()}", f"-I{root}",
+        f"-I{root / 'include'}", "-isystem", str(folder / "include"), "-isystem",
+        str(folder / "include/torch/csrc/api/include"), "-isystem", str(cuda), str(root / _SEVERAL), "-o", str(output),
+        *_flags.LINK
     ]
-
-
-def make_private(folder: pathlib.Path) -> None:
-    """Makes a folder that nobody else can put a binary into.
-
-    Raises:
-      CannotBuild: it cannot be made, or others may write to it.
-    """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise CannotBuild(f"{folder}: {error.strerror}; COMMPOOL_CACHE may name another folder") from error
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise CannotBuild(f"{folder} is another user's, or others may write to it; COMMPOOL_CACHE may name another "
-                          "folder")
-
-
-def _try_out(router: pathlib.Path) -> None:
-    """Refuses a router that ends a process; what else fails there is no fault of the compiler's.
-
-    Raises:
-      CannotBuild: with the signal.
-    """
-    environment = {**os.environ, "COMMPOOL_TORCH_ROUTER": str(router)}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    made = f"what {_compiler()} made"
-    try:
-        run = subprocess.run([sys.executable, "-c", _THROWS], env=environment, capture_output=True, timeout=_SECONDS,
-                             check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotBuild(f"{made} could not be tried: {error}") from error
-    if run.returncode < 0:
-        said = run.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["without a word"]
-        raise CannotBuild(f"{made} ended a process by {signal.Signals(-run.returncode).name} where it had to throw "
-                          f"({said[0][:200]}): CXX may name another compiler")
 
 
 def build() -> pathlib.Path:
@@ -164,19 +108,5 @@ def build() -> pathlib.Path:
     root = sources()
     if root is None:
         raise CannotBuild("this package has no sources of the router")
-    kept = cached(root)
-    make_private(kept.parent)
-    if kept.exists():
-        return kept
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-        made = pathlib.Path(folder) / kept.name
-        line = command(root, made)
-        try:
-            run = subprocess.run(line, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CannotBuild(f"{line[0]}: {error}") from error
-        if run.returncode:
-            raise CannotBuild(f"{line[0]} failed: {run.stderr.strip()[:2000]}")
-        _try_out(made)
-        os.replace(made, kept)  # several processes may build it at once: each finds a whole file
-    return kept
+    return _compile.once(cached(root), lambda output: command(root, output),
+                         lambda made: _compile.try_out(made, _THROWS, "COMMPOOL_TORCH_ROUTER"))

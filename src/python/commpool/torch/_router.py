@@ -9,10 +9,10 @@ from typing import Any, Optional
 
 import torch
 
-from commpool import errors
+from commpool import _compile, _flags, errors
 from commpool._library import library
 
-from . import _build, _flags
+from . import _build
 
 _VARIABLE = "COMMPOOL_TORCH_ROUTER"
 _OLDEST = (2, 9)
@@ -105,7 +105,7 @@ def _find() -> pathlib.Path:
     """The binary to load.
 
     Raises:
-      _build.CannotBuild: there is none, and none can be made.
+      _compile.CannotBuild: there is none, and none can be made.
     """
     asked = os.environ.get(_VARIABLE)
     if asked:
@@ -126,7 +126,7 @@ class _Loaded:
             _refuse_unknown_torch()
             try:
                 self.router = Router(_find())
-            except _build.CannotBuild as error:
+            except _compile.CannotBuild as error:
                 self.reason = str(error)
             self.tried = True
         return self.router

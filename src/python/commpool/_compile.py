@@ -1,0 +1,99 @@
+"""Binaries that the user's compiler makes for what is installed: once, kept in a private folder, and tried first.
+
+A folder is private where nobody else can put a binary into it: `COMMPOOL_CACHE`, else ~/.cache/commpool.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Callable
+
+_SECONDS = 300  # beyond it the compiler counts as broken
+
+
+class CannotBuild(Exception):
+    """A header or the compiler is missing, the compiler failed, or what it made is unfit: the message says which."""
+
+
+def cache() -> pathlib.Path:
+    """Below which binaries are kept."""
+    return pathlib.Path(os.environ.get("COMMPOOL_CACHE") or pathlib.Path.home() / ".cache/commpool")
+
+
+def compiler() -> str:
+    """The C++ compiler.
+
+    Raises:
+      CannotBuild: there is none.
+    """
+    for name in (os.environ.get("CXX", ""), "g++", "c++"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    raise CannotBuild("there is no C++ compiler (g++, or what CXX names)")
+
+
+def make_private(folder: pathlib.Path) -> None:
+    """Makes a folder that nobody else can put a binary into.
+
+    Raises:
+      CannotBuild: it cannot be made, or others may write to it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise CannotBuild(f"{folder}: {error.strerror}; COMMPOOL_CACHE may name another folder") from error
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise CannotBuild(f"{folder} is another user's, or others may write to it; COMMPOOL_CACHE may name another "
+                          "folder")
+
+
+def try_out(made: pathlib.Path, program: str, variable: str) -> None:
+    """Refuses a binary that ends a process of its own, in which `variable` names it; what else fails there is no fault
+    of the compiler's. A compiler whose libraries are not those of the process may make one that cannot throw.
+
+    Raises:
+      CannotBuild: with the signal.
+    """
+    environment = {**os.environ, variable: str(made), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    by = f"what {compiler()} made"
+    try:
+        run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=_SECONDS,
+                             check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotBuild(f"{by} could not be tried: {error}") from error
+    if run.returncode < 0:
+        said = run.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["without a word"]
+        raise CannotBuild(f"{by} ended a process by {signal.Signals(-run.returncode).name} where it had to throw "
+                          f"({said[0][:200]}): CXX may name another compiler")
+
+
+def once(kept: pathlib.Path, command: Callable[[pathlib.Path], list[str]],
+         trial: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """`kept`, compiled by `command(output)` where it is not there yet, and tried by `trial(output)`.
+
+    Raises:
+      CannotBuild: with the reason.
+    """
+    make_private(kept.parent)
+    if kept.exists():
+        return kept
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        made = pathlib.Path(folder) / kept.name
+        line = command(made)
+        try:
+            run = subprocess.run(line, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CannotBuild(f"{line[0]}: {error}") from error
+        if run.returncode:
+            raise CannotBuild(f"{line[0]} failed: {run.stderr.strip()[:2000]}")
+        trial(made)
+        os.replace(made, kept)  # several processes may build it at once: each finds a whole file
+    return kept
