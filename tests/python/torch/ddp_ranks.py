@@ -1,9 +1,5 @@
 """What each rank of ddp_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
 
-import gc
-import json
-import os
-import sys
 import unittest.mock
 
 import torch
@@ -13,8 +9,8 @@ from routed import commpool
 
 from commpool.torch import _group
 
-RANK = int(os.environ["RANK"])
-DEVICE = torch.device("cuda", RANK)
+from rank_cases import DEVICE, RANK, end, leave, run_cases
+
 WIDTH, LAYERS = 1 << 16, 6
 BYTES = 4 * WIDTH * LAYERS
 
@@ -59,16 +55,6 @@ def train(net, pool=None, steps=4):
 
 def stock(model, **words):
     return train(torch.nn.parallel.DistributedDataParallel(model, device_ids=[RANK], **words))[:2]
-
-
-def end(pool):
-    gc.collect()
-    torch.cuda.synchronize()
-    pool.reclaim()
-    live = pool.stats().allocated_blocks.current
-    pool.close()
-    pool.destroy()
-    return live
 
 
 def trains(group, **words):
@@ -167,19 +153,6 @@ def changed(group):
 CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised, refused, changed]
 
 
-def main():
-    torch.cuda.set_device(DEVICE)
-    dist.init_process_group("nccl", device_id=DEVICE)
-    talk = dist.new_group(backend="gloo")
-    for case in [case for case in CASES if case.__name__ in sys.argv] or CASES:
-        said, everything = case(dist.group.WORLD), [None] * dist.get_world_size()
-        dist.all_gather_object(everything, said, group=talk)
-        if RANK == 0:
-            print(json.dumps([case.__name__, everything]), flush=True)
-    torch.cuda.synchronize()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    run_cases(CASES)
+    leave()

@@ -1,9 +1,5 @@
 """What each rank of fsdp_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
 
-import gc
-import json
-import os
-import sys
 import unittest.mock
 
 import torch
@@ -13,8 +9,8 @@ from torch.distributed.fsdp import fully_shard
 import copies
 from routed import commpool
 
-RANK = int(os.environ["RANK"])
-DEVICE = torch.device("cuda", RANK)
+from rank_cases import DEVICE, RANK, end, leave, run_cases
+
 WIDTH, LAYERS = 4096, 4
 LAYER_BYTES = 4 * WIDTH
 
@@ -69,18 +65,6 @@ def trained_so_far():
 def windowed(group, **words):
     pool = commpool.Pool("training", symmetric_across=group)
     return pool, commpool.fsdp(sharded(), pool, **words)
-
-
-def end(pool, model=None):
-    if model is not None:
-        commpool.fsdp_release(model)
-    gc.collect()
-    torch.cuda.synchronize()
-    pool.reclaim()
-    live = pool.stats().allocated_blocks.current
-    pool.close()
-    pool.destroy()
-    return live
 
 
 def trains_as_stock(group):
@@ -157,20 +141,7 @@ def refused(group):
 CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused]
 
 
-def main():
-    torch.cuda.set_device(DEVICE)
-    dist.init_process_group("nccl", device_id=DEVICE)
-    talk = dist.new_group(backend="gloo")
-    copies.use()
-    for case in CASES:
-        said, everything = case(dist.group.WORLD), [None] * dist.get_world_size()
-        dist.all_gather_object(everything, said, group=talk)
-        if RANK == 0:
-            print(json.dumps([case.__name__, everything]), flush=True)
-    torch.cuda.synchronize()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    copies.use()
+    run_cases(CASES)
+    leave()

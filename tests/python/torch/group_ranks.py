@@ -1,7 +1,5 @@
 """What each rank of group_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
 
-import gc
-import json
 import os
 import sys
 import unittest.mock
@@ -13,8 +11,7 @@ from routed import MIB, MakeInBackward, commpool, pool_of, tensor
 
 from commpool.torch import _group
 
-RANK = int(os.environ["RANK"])
-DEVICE = torch.device("cuda", RANK)
+from rank_cases import DEVICE, RANK, end, run_cases
 
 
 def backward(x):
@@ -24,13 +21,6 @@ def backward(x):
 
 def leaf(numel):
     return torch.zeros(numel, device=DEVICE, requires_grad=True)
-
-
-def end(pool):
-    gc.collect()
-    pool.reclaim()
-    pool.close()
-    pool.destroy()
 
 
 def windows(group, agreement):
@@ -163,18 +153,10 @@ OF_LATE = [without_communicator, different]
 CASES = [windows_over_tcp, windows_over_the_store, exhausted, different, sizes, several, aborted]
 
 
-def main(late):
-    torch.cuda.set_device(DEVICE)
-    dist.init_process_group("nccl", **({} if late else {"device_id": DEVICE}))
-    talk = dist.new_group(backend="gloo")
-    for case in OF_LATE if late else CASES:
-        said, everything = case(dist.group.WORLD), [None] * 2
-        dist.all_gather_object(everything, said, group=talk)
-        if RANK == 0:
-            print(json.dumps([case.__name__, everything]), flush=True)
+if __name__ == "__main__":
+    if "late" in sys.argv:
+        run_cases(OF_LATE, device_id=None)
+    else:
+        run_cases(CASES)
     sys.stdout.flush()
     os._exit(0)  # the group may have been aborted: there is nothing to destroy together
-
-
-if __name__ == "__main__":
-    main("late" in sys.argv)

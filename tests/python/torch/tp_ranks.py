@@ -2,9 +2,6 @@
 
 import ctypes
 import gc
-import json
-import os
-import sys
 
 import torch
 import torch.distributed as dist
@@ -13,8 +10,8 @@ from routed import MIB, commpool, pool_of
 
 from commpool.torch import dropins
 
-RANK = int(os.environ["RANK"])
-DEVICE = torch.device("cuda", RANK)
+from rank_cases import DEVICE, end, leave, run_cases
+
 WIDTH = 2048
 
 
@@ -39,21 +36,6 @@ def decode(layers, x, windows):
     for layer in layers:
         x = layer(x, windows, seen)
     return x, seen
-
-
-def live_blocks(pool):
-    return [block for block in pool.snapshot().blocks if block.state == "live"]
-
-
-def end(pool):
-    gc.collect()
-    torch.cuda.synchronize()
-    live = len(live_blocks(pool))
-    pool.reclaim()
-    pool.verify()
-    pool.close()
-    pool.destroy()
-    return live
 
 
 def ordered(group):
@@ -180,19 +162,6 @@ def as_megatron_does(group):
 CASES = [eagerly, in_a_graph, nested_and_refused, as_vllm_does, as_sglang_does, as_megatron_does]
 
 
-def main():
-    torch.cuda.set_device(DEVICE)
-    dist.init_process_group("nccl", device_id=DEVICE)
-    talk = dist.new_group(backend="gloo")
-    for case in [case for case in CASES if case.__name__ in sys.argv] or CASES:
-        said, everything = case(dist.group.WORLD), [None] * dist.get_world_size()
-        dist.all_gather_object(everything, said, group=talk)
-        if RANK == 0:
-            print(json.dumps([case.__name__, everything]), flush=True)
-    torch.cuda.synchronize()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    run_cases(CASES)
+    leave()
