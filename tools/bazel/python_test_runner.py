@@ -30,25 +30,28 @@ class ReportedResult(unittest.TextTestResult):
         self._case.set("time", f"{time.monotonic() - self._start:.3f}")
         super().stopTest(test)
 
-    def _note(self, kind, message):
-        ElementTree.SubElement(self._case, kind, message=message)
+    def _note(self, test, kind, message):
+        # What fails before a case begins, as a class's or a module's setUp, is a case of its own in the report.
+        case = self._case if isinstance(test, unittest.TestCase) else ElementTree.SubElement(
+            self.suite, "testcase", name=str(test), classname="", status="run", time="0")
+        ElementTree.SubElement(case, kind, message=message)
 
     def addFailure(self, test, error):
         super().addFailure(test, error)
-        self._note("failure", str(error[1]))
+        self._note(test, "failure", str(error[1]))
 
     def addError(self, test, error):
         super().addError(test, error)
-        self._note("error", str(error[1]))
+        self._note(test, "error", str(error[1]))
 
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
-        self._note("skipped", reason)
+        self._note(test, "skipped", reason)
 
     def addSubTest(self, test, subtest, error):
         super().addSubTest(test, subtest, error)
         if error:
-            self._note("failure", f"{subtest}: {error[1]}")
+            self._note(test, "failure", f"{subtest}: {error[1]}")
 
 
 def main(arguments):
