@@ -142,6 +142,14 @@ TEST_F(PoolLife, PeaksStartAnew) {
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.peak, 30 * kMiB);
 }
 
+TEST_F(PoolLife, PeaksThatStartAnewLeaveOutWhatThreadsKeep) {
+  ASSERT_TRUE(runtime().Free(Allocate(kMiB).value()).ok());
+  ASSERT_EQ(Get(pool_).Statistics().cached_bytes, kMiB);
+  Get(pool_).ResetPeaks();
+  ASSERT_TRUE(runtime().Free(Allocate(30 * kMiB).value()).ok());
+  EXPECT_EQ(CountersOf(pool_).allocated_bytes.peak, 30 * kMiB);
+}
+
 TEST_F(PoolLife, ReclaimIsNothingToAFixedPool) { EXPECT_EQ(Get(pool_).Reclaim().value(), 0u); }
 
 }  // namespace

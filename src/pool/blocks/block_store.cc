@@ -312,6 +312,8 @@ BlockStatistics BlockStore::Statistics() const {
 }
 
 void BlockStore::ResetPeaks() {
+  // The engine takes what is in threads' caches for allocated: it would stay in the new peaks.
+  DrainCaches();
   MutexLock lock(mutex_);
   engine_->ResetPeaks();
 }
