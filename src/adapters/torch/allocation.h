@@ -18,13 +18,6 @@ struct Request {
   CUstream_st* stream = nullptr;
 };
 
-// Whether anything may catch an allocation now: a load and a call that is a load.
-inline bool AnythingCatches() {
-  if (C10_UNLIKELY(CatcherCount().load(std::memory_order_relaxed) != 0)) return true;
-  void* none = nullptr;  // refused where a scope is open, and nothing else than NOT_CAUGHT where there is none
-  return C10_UNLIKELY(Commpool().allocate_in_scope(COMMPOOL_CURRENT_DEVICE, 1, nullptr, &none) != COMMPOOL_NOT_CAUGHT);
-}
-
 // From one pool; null with the status where it fails. A capture of the stream is announced to the pool first.
 void* AllocateFromPool(commpool_pool pool, const Request& request, commpool_status* status);
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "src/adapters/torch/commpool_calls.h"
-#include "src/adapters/torch/scopes.h"
+#include "src/adapters/torch/hot_line.h"
 
 namespace commpool::torch_adapter {
 namespace {
@@ -105,7 +105,7 @@ void KnownPools::AllowPeer(int device, int owner) {
 
 void KnownPools::SetDefault(int device, commpool_pool pool) {
   const commpool_pool before = defaults_[device].exchange(pool, std::memory_order_relaxed);
-  CatcherCount().fetch_add((pool != 0) - (before != 0), std::memory_order_relaxed);
+  Hot().catchers.fetch_add((pool != 0) - (before != 0), std::memory_order_relaxed);
 }
 
 uint64_t KnownPools::LiveBlocks() {

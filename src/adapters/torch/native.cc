@@ -12,11 +12,6 @@
 namespace commpool::torch_adapter {
 namespace {
 
-TorchAllocator*& Kept() {
-  static TorchAllocator* native = nullptr;
-  return native;
-}
-
 uint64_t NativeReserved(int device) {
   return static_cast<uint64_t>(
       Native()->getDeviceStats(static_cast<c10::DeviceIndex>(device)).reserved_bytes[0].current);
@@ -42,10 +37,6 @@ uint64_t ReleaseCached(int device, uint64_t /*bytes*/, void* /*context*/) try {
 }
 
 }  // namespace
-
-TorchAllocator* Native() { return Kept(); }
-
-void KeepNative(TorchAllocator* native) { Kept() = native; }
 
 DeviceMemory MemoryOf(int device) try {
   const auto before = c10::cuda::current_device();

@@ -2,17 +2,14 @@
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_NATIVE_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_NATIVE_H_
 
-#include <c10/cuda/CUDACachingAllocator.h>
-
 #include <cstdint>
+
+#include "src/adapters/torch/hot_line.h"
 
 namespace commpool::torch_adapter {
 
-using TorchAllocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
-
-// Null before KeepNative.
-TorchAllocator* Native();
-void KeepNative(TorchAllocator* native);
+// Null before the router is installed.
+inline TorchAllocator* Native() { return Hot().native; }
 
 struct DeviceMemory {
   uint64_t free = 0;

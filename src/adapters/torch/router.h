@@ -19,8 +19,9 @@ namespace commpool::torch_adapter {
 
 namespace torch_names = c10::cuda::CUDACachingAllocator;
 
-class Router final : public TorchAllocator {
+class alignas(64) Router final : public TorchAllocator {
  public:
+  HotLine& hot() { return hot_; }
   // While it does not route it only forwards: blocks of ours that are alive still find their way back.
   void Route(bool routes) { routes_.store(routes, std::memory_order_relaxed); }
   bool Routes() const { return routes_.load(std::memory_order_relaxed); }
@@ -118,12 +119,14 @@ class Router final : public TorchAllocator {
 
  private:
   // From PyTorch's own allocator; where it is out of memory, once more after our idle pools gave back what they could.
-  c10::DataPtr AllocateNative(size_t bytes);
+  static c10::DataPtr AllocateNative(size_t bytes);
   // From whatever catches it. Apart, so that what is only forwarded saves no registers for it.
-  [[gnu::noinline]] c10::DataPtr AllocateRouted(size_t bytes);
+  [[gnu::noinline]] static c10::DataPtr AllocateRouted(size_t bytes);
 
+  HotLine hot_;
   std::atomic<bool> routes_{false};
 };
+static_assert(sizeof(Router) == 64, "what an allocation reads is one line");
 
 // For ever: blocks may come back after everything else is gone.
 Router& TheRouter();

@@ -3,6 +3,9 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <new>
+
 #include "src/adapters/torch/allocation.h"
 #include "src/adapters/torch/captures.h"
 #include "src/adapters/torch/commpool_calls.h"
@@ -44,22 +47,25 @@ C10_ALWAYS_INLINE auto WithOurIdleMemory(const Allocate& allocate) {
 }  // namespace
 
 Router& TheRouter() {
-  static Router* router = new Router;
+  alignas(Router) static std::byte place[sizeof(Router)];
+  static Router* const router = new (place) Router;
   return *router;
 }
+
+HotLine& Hot() { return TheRouter().hot(); }
 
 c10::DataPtr Router::AllocateNative(size_t bytes) {
   return WithOurIdleMemory([bytes] { return Native()->allocate(bytes); });
 }
 
 // Where nothing is open this is all that it costs: a load, a call that is a load, and PyTorch's allocation.
-c10::DataPtr Router::allocate(size_t bytes) {
-  if (AnythingCatches()) return AllocateRouted(bytes);
-  return WithOurIdleMemory([bytes] { return Native()->allocate(bytes); });
+[[gnu::aligned(64)]] c10::DataPtr Router::allocate(size_t bytes) {
+  if (hot_.AnythingCatches()) return AllocateRouted(bytes);
+  return WithOurIdleMemory([this, bytes] { return hot_.native->allocate(bytes); });
 }
 
 c10::DataPtr Router::AllocateRouted(size_t bytes) {
-  if (bytes == 0 || !Routes()) return AllocateNative(bytes);
+  if (bytes == 0 || !TheRouter().Routes()) return AllocateNative(bytes);
   const Request request = CurrentRequest(bytes);
   void* pointer = AllocateCaught(request);
   if (pointer == nullptr) return AllocateNative(bytes);
@@ -73,7 +79,7 @@ void* Router::raw_alloc(size_t bytes) {
 }
 
 void* Router::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
-  if (AnythingCatches() && bytes != 0 && Routes())
+  if (hot_.AnythingCatches() && bytes != 0 && Routes())
     if (void* pointer = AllocateCaught({c10::cuda::current_device(), bytes, stream})) return pointer;
   return WithOurIdleMemory([bytes, stream] { return Native()->raw_alloc_with_stream(bytes, stream); });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/adapters/torch/hot_line.h"
 #include "src/adapters/torch/scopes.h"
 
 namespace commpool::torch_adapter {
@@ -69,7 +70,7 @@ bool Routings::Begin(int device, const MempoolId_t& id, StreamFilter filter) {
   const commpool_pool pool = bound == nullptr ? 0 : bound->pool;
   open_.push_back({device, id, std::move(filter), {NextCatcherNumber(), pool}});
   open_count_.fetch_add(1, std::memory_order_relaxed);
-  if (pool != 0) CatcherCount().fetch_add(1, std::memory_order_relaxed);
+  if (pool != 0) Hot().catchers.fetch_add(1, std::memory_order_relaxed);
   return pool != 0;
 }
 
@@ -81,7 +82,7 @@ bool Routings::End(int device, const MempoolId_t& id) {
   const bool ours = open->routing.pool != 0;
   open_.erase(std::next(open).base());
   open_count_.fetch_sub(1, std::memory_order_relaxed);
-  if (ours) CatcherCount().fetch_sub(1, std::memory_order_relaxed);
+  if (ours) Hot().catchers.fetch_sub(1, std::memory_order_relaxed);
   return ours;
 }
 

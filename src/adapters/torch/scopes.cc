@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "src/adapters/torch/hot_line.h"
 #include "src/adapters/torch/versions.h"
 
 namespace commpool::torch_adapter {
@@ -69,14 +70,14 @@ OpenScope* EnterScope(const ScopePlan& plan) {
     const LiftedProfiler lifted;
     c10::ThreadLocalDebugInfo::_push(kScope, std::move(scope));
   }
-  CatcherCount().fetch_add(1, std::memory_order_relaxed);
+  Hot().catchers.fetch_add(1, std::memory_order_relaxed);
   return handle;
 }
 
 Left LeaveScope(OpenScope* scope) {
   const std::shared_ptr<OpenScope> kept = std::move(scope->self);
   scope->ended.store(true, std::memory_order_relaxed);
-  CatcherCount().fetch_sub(1, std::memory_order_relaxed);
+  Hot().catchers.fetch_sub(1, std::memory_order_relaxed);
   if (scope->thread != std::this_thread::get_id()) return Left::kEndedOnAnotherThread;
   PopEndedScopes();
   return Left::kEnded;

@@ -35,13 +35,6 @@ class OpenScope : public c10::DebugInfoBase {
 
 enum class Left { kEnded, kEndedOnAnotherThread };
 
-// How much may catch an allocation now: open scopes, routings to our pools, pools that are the whole allocator. Zero is
-// the fast path: one load.
-inline std::atomic<int64_t>& CatcherCount() {
-  static std::atomic<int64_t> count{0};
-  return count;
-}
-
 // The next number of a scope or a routing.
 uint64_t NextCatcherNumber();
 
