@@ -24,6 +24,7 @@ from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagre
 from .figures import Block, Counter, Segment, Snapshot, Statistics
 from .handles import add_communicator_source
 from .pool import PlainFunctions, Pool
+from .pool_group import PoolGroup
 from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description, initialize, library_version,
                       measure_driver, set_device_limit)
 from .scopes import capture, use_pool
@@ -40,9 +41,9 @@ __all__ = [
     "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Configuration", "Counter",
     "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition",
     "InternalError", "InvalidArgument", "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility",
-    "OutOfMemory", "PlainFunctions", "Pool", "RankMissing", "RemoteFailure", "Segment", "Setting", "Snapshot",
-    "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate", "allocate_in_scope",
-    "block_of", "capture", "config", "driver_calls", "driver_description", "empty", "free", "initialize",
-    "library_version", "measure_driver", "nvls_eligible", "parse_size", "record_stream", "release_stream",
-    "set_device_limit", "sleep", "use_pool", "wake", "window_of"
+    "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment", "Setting",
+    "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate",
+    "allocate_in_scope", "block_of", "capture", "config", "driver_calls", "driver_description", "empty", "free",
+    "initialize", "library_version", "measure_driver", "nvls_eligible", "parse_size", "record_stream",
+    "release_stream", "set_device_limit", "sleep", "use_pool", "wake", "window_of"
 ]

@@ -1,11 +1,26 @@
-"""mypy, strict, finds nothing in commpool.torch with torch's own types."""
+"""commpool.torch has all that commpool has, and mypy, strict, finds nothing in it with torch's own types."""
 
 import importlib.util
+import inspect
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from routed import commpool
+
+import commpool as plain
+
+
+class Names(unittest.TestCase):
+    def test_are_those_of_commpool_and_more(self):
+        self.assertEqual(set(plain.__all__) - set(commpool.__all__), set())
+        for name in commpool.__all__:
+            thing = getattr(commpool, name)
+            self.assertTrue(not (inspect.isclass(thing) or inspect.isroutine(thing)) or inspect.getdoc(thing), name)
+        self.assertIs(commpool.record_stream, plain.record_stream)
+        self.assertTrue(issubclass(commpool.Pool, plain.Pool))
 
 
 @unittest.skipUnless(importlib.util.find_spec("mypy"), "this environment has no mypy")

@@ -1,0 +1,80 @@
+"""The pools of several ranks that one thread owns: their collective calls are the group's."""
+
+import ctypes
+import unittest
+
+import emulated
+import commpool
+from emulated import MIB
+
+_DEVICES = [0, 1]
+
+
+def communicators():
+    """As ncclCommInitAll gives them; the test ends them."""
+    commpool.initialize("emulated")
+    handles = (ctypes.c_void_p * len(_DEVICES))()
+    emulated.check(emulated.nccl().ncclCommInitAll(handles, len(_DEVICES), (ctypes.c_int * len(_DEVICES))(*_DEVICES)))
+    return list(handles)
+
+
+class Groups(unittest.TestCase):
+    def setUp(self):
+        self.home = self.communicators()
+
+    def communicators(self):
+        made = communicators()
+        self.addCleanup(lambda: [emulated.check(emulated.nccl().ncclCommDestroy(ctypes.c_void_p(handle)))
+                                 for handle in made])
+        return made
+
+    def test_serve_equal_offsets_in_windows(self):
+        with commpool.PoolGroup("both", devices=_DEVICES, symmetric_across=self.home, reserve="8MiB") as pools:
+            self.assertEqual([(pool.name, pool.device, pool.mode) for pool in pools],
+                             [("both", 0, "symmetric"), ("both", 1, "symmetric")])
+            buffers = [pool.allocate(MIB) for pool in pools for _ in range(2)]
+            places = [pools[rank].window_of(buffers[2 * rank + 1], self.home[rank]) for rank in range(len(pools))]
+            self.assertEqual(places[0].offset, places[1].offset)
+            self.assertTrue(places[0].offset > 0 and places[0].handle and places[1].handle)
+            pools.verify()
+            del buffers
+            self.assertEqual(pools.reclaim(), [2 * MIB] * 2)
+            self.assertEqual(pools.trim(), [pools[0].stats().reserved_bytes.total] * 2)
+            handle = pools[0].handle
+        self.assertRegex(repr(pools), "PoolGroup of .*device 0.*destroyed.*device 1.*destroyed")
+        self.assertGreater(handle, 0)
+
+    def test_register_move_and_sleep_together(self):
+        other = self.communicators()
+        with commpool.PoolGroup(devices=_DEVICES, symmetric_across=self.home, reserve=MIB) as pools:
+            pools.register_with(other)
+            self.assertEqual([pool.stats().registered_segments for pool in pools], [2, 2])
+            pools.sleep()
+            self.assertEqual([pool.stats().asleep_bytes for pool in pools], [2 * MIB] * 2)
+            pools.wake()
+            pools.deregister(other)
+            pools.deregister(self.home)
+            pools.rehome(other)
+            pools.reserve("4MiB")
+            self.assertEqual([pool.lost_rank() for pool in pools], [None, None])
+
+    def test_refuse_what_would_wait_for_the_thread_s_other_rank(self):
+        with commpool.PoolGroup(devices=_DEVICES, symmetric_across=self.home) as pools:
+            with self.assertRaisesRegex(commpool.FailedPrecondition, "wait for its own other ranks"):
+                pools[0].reserve(MIB)
+            with self.assertRaisesRegex(commpool.InvalidArgument, "a group of 2 pools and 1 communicators"):
+                pools.register_with(self.home[:1])
+        with self.assertRaisesRegex(commpool.InvalidArgument, "a group of 1 devices and 2 communicators"):
+            commpool.PoolGroup(devices=[0], symmetric_across=self.home)
+        with self.assertRaises(commpool.InvalidArgument):
+            commpool.PoolGroup(devices=[], symmetric_across=[])
+
+    def test_of_which_a_reserve_fails_leave_no_pool(self):
+        with self.assertRaises(commpool.CommpoolError):
+            commpool.PoolGroup(devices=_DEVICES, symmetric_across=self.home, reserve="1TiB")
+        with commpool.PoolGroup(devices=_DEVICES, symmetric_across=self.home, reserve=MIB) as pools:
+            self.assertEqual(len(pools), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
