@@ -6,6 +6,10 @@
 #   PYTHON_VERSION  of that machine (default 3.12)
 #   TORCH           as of the other script
 set -euo pipefail
+case ${1:-} in
+  -h | --help) sed -n '/^# usage/,/^set/s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -*) echo "hardware_bundle.sh: $1 is no folder, --help tells how to call it" >&2; exit 2 ;;
+esac
 folder=$(realpath -m "${1:?usage: hardware_bundle.sh DIR [PYTHON_VERSION [TORCH...]]}")
 torches=()
 (($# < 3)) || mapfile -t torches < <(realpath "${@:3}")

@@ -5,6 +5,10 @@
 #   TORCH  a wheel of torch, or an unpacked one: adds the router's binary for it, as tools/wheel makes it. Others are
 #          compiled there.
 set -euo pipefail
+case ${1:-} in
+  -h | --help) sed -n '/^# usage/,/^set/s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -*) echo "hardware_bundle.sh: $1 is no folder, --help tells how to call it" >&2; exit 2 ;;
+esac
 folder=$(realpath -m "${1:?usage: hardware_bundle.sh DIR [TORCH...]}")
 shift
 torches=()

@@ -8,18 +8,18 @@ import statistics
 import sys
 import time
 
-import torch
-
 # Student's t for 95 %, by degrees of freedom; the last one for more.
-_T = {4: 2.776, 5: 2.571, 7: 2.365, 9: 2.262, 11: 2.201, 14: 2.145, 19: 2.093, 29: 2.045, 59: 2.001}
+_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365, 9: 2.262, 11: 2.201, 14: 2.145, 19: 2.093,
+      29: 2.045, 59: 2.001}
+_TRIMMED = 0.2  # of the rounds at each end: what else ran on the machine meanwhile
 
 
-def _students_t(rounds):
-    return next((value for degrees, value in reversed(_T.items()) if rounds - 1 >= degrees), 3.2)
+def _students_t(degrees):
+    return next(value for least, value in reversed(_T.items()) if degrees >= least)
 
 
-def pin_to_a_quiet_core():
-    """Keeps this thread on the core that did least in the last moment: what else runs there is the noise of a clock."""
+def quietest_cores(number):
+    """The cores that did least in the last moment, of those that this process may use."""
 
     def idle():
         with open("/proc/stat", encoding="ascii") as file:
@@ -29,9 +29,15 @@ def pin_to_a_quiet_core():
     before = idle()
     time.sleep(0.5)  # a span to compare idle time over
     after = idle()
-    core = max(os.sched_getaffinity(0), key=lambda number: after.get(number, 0) - before.get(number, 0))
-    os.sched_setaffinity(0, {core})
-    return core
+    by_idleness = sorted(os.sched_getaffinity(0), key=lambda core: before.get(core, 0) - after.get(core, 0))
+    return by_idleness[:number]
+
+
+def pin_to_quiet_cores(number=1):
+    """Keeps this thread, and those that it starts, on the quietest cores: what else runs there is a clock's noise."""
+    cores = quietest_cores(number)
+    os.sched_setaffinity(0, cores)
+    return cores
 
 
 def in_turn(contenders, rounds):
@@ -45,11 +51,19 @@ def in_turn(contenders, rounds):
 
 
 def ratio(times, of, to):
-    """The geometric mean of a round's ratios, and the half-width of its 95 % interval."""
-    logs = [math.log(one / other) for one, other in zip(times[of], times[to])]
-    half = _students_t(len(logs)) * statistics.stdev(logs) / math.sqrt(len(logs))
-    middle = math.exp(statistics.fmean(logs))
-    return {"ratio": middle, "half_width": middle * (math.exp(half) - 1), "rounds": len(logs)}
+    """The middle of the rounds' ratios, and the half-width of its 95 % interval.
+
+    A trimmed geometric mean: the fifth of the rounds with the least and the fifth with the largest ratio are left out,
+    and the interval is that of such a mean (Tukey and McLaughlin's).
+    """
+    logs = sorted(math.log(one / other) for one, other in zip(times[of], times[to]))
+    cut = int(_TRIMMED * len(logs))
+    kept = logs[cut:len(logs) - cut]
+    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
+    error = statistics.stdev(winsorized) / ((1 - 2 * cut / len(logs)) * math.sqrt(len(logs)))
+    middle = math.exp(statistics.fmean(kept))
+    return {"ratio": middle, "half_width": middle * (math.exp(_students_t(len(kept) - 1) * error) - 1),
+            "rounds": len(logs)}
 
 
 def verdict(found, goal, widest=None):
@@ -71,6 +85,8 @@ def record(command, results):
     """Appends a line to the file after --record, where there is one."""
     if "--record" not in sys.argv:
         return
+    import torch
+
     with open(sys.argv[sys.argv.index("--record") + 1], "a", encoding="utf-8") as file:
         machine = {"device": torch.cuda.get_device_name(0), "devices": torch.cuda.device_count(),
                    "torch": torch.__version__, "cuda": torch.version.cuda, "cores": os.cpu_count()}

@@ -99,25 +99,46 @@ class ChangingLengths(nn.Module):
             return functional.mse_loss(self.layers(x).float(), x)
 
 
+class Scales(nn.Module):
+    """Of operations that the emulator has."""
+
+    def __init__(self, layers=6, width=1 << 16):
+        super().__init__()
+        self.weights = nn.ParameterList(torch.full((width,), 1.5) for _ in range(layers))
+
+    def batch(self, _step):
+        return torch.ones(self.weights[0].numel(), device="cuda")
+
+    def loss(self, x):
+        for weight in self.weights:
+            x = x * weight
+        return x.sum()
+
+
+TINY_MODELS = {"scales": Scales}
 MODELS = {"GPT-2 medium": Gpt2, "ResNet-50": ResNet50, "changing lengths": ChangingLengths}
 
 
 class Training:
-    """A model with its optimizer, a step at a time; gradients are made anew in each."""
+    """A model with its optimizer, a step at a time; gradients are made anew in each, and are gone at its end."""
 
     def __init__(self, name):
         torch.manual_seed(1)
-        self.model = MODELS[name]().cuda()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        if name in TINY_MODELS:
+            self.model = TINY_MODELS[name]().cuda()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4, foreach=False)
+        else:
+            self.model = MODELS[name]().cuda()
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.steps = itertools.count()
 
     def step(self, scope=None):
         """With `scope` around backward: the gradients, and what backward needs, are made in it."""
         loss = self.model.loss(self.model.batch(next(self.steps)))
-        self.optimizer.zero_grad(set_to_none=True)
         if scope is None:
             loss.backward()
         else:
             with scope:
                 loss.backward()
         self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)

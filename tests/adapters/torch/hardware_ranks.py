@@ -1,11 +1,10 @@
 """Symmetric pools over a process group on 2 GPUs or more: facts, and all-reduces in graphs beside torch's own windows.
 
-usage: hardware_ranks.py [--record FILE]
+usage: hardware_ranks.py [--record FILE] [--tiny]
+  --tiny  tries it on the emulator, of which only the facts are meant
 """
 
-import os
 import statistics
-import subprocess
 import sys
 
 import torch
@@ -13,12 +12,14 @@ import torch.distributed as dist
 
 import commpool.torch as commpool
 
+from hardware_group import start_ranks, tiny
 from hardware_measure import in_turn, ratio, record, report
-from rank_processes import unused_port
+from hardware_models import Scales
 
 SIZES = {"8 KiB": 8 << 10, "32 KiB": 32 << 10, "128 KiB": 128 << 10, "1 MiB": 1 << 20, "4 MiB": 4 << 20,
          "64 MiB": 64 << 20}
-ROUNDS, REPLAYS, IN_A_GRAPH = 20, 20, 10
+ROUNDS, REPLAYS, IN_A_GRAPH = (2, 2, 2) if tiny() else (20, 20, 10)
+SECONDS = 180
 
 
 def check(condition, what):
@@ -30,14 +31,22 @@ def facts(group, device):
     """Gradients of a backward() lie in windows at equal offsets, their sum is right, and the pool closes."""
     pool = commpool.Pool("facts", symmetric_across=group, reserve="64MiB")
     torch.manual_seed(5)
-    net = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).to(device)
-    x = torch.randn(32, 256, device=device) * (1 + dist.get_rank())
-    net(x).square().mean().backward()  # cuBLAS's workspaces are made outside of the scope
+    if tiny():
+        net = Scales(layers=4, width=4096).to(device)
+        x = net.batch(0) * (1 + dist.get_rank())
+    else:
+        net = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).to(device)
+        x = torch.randn(32, 256, device=device) * (1 + dist.get_rank())
+
+    def loss_of(x):
+        return net.loss(x) if tiny() else net(x).square().mean()
+
+    loss_of(x).backward()  # cuBLAS's workspaces are made outside of the scope
     expected = [parameter.grad.clone() for parameter in net.parameters()]
     for of_plain in expected:
         dist.all_reduce(of_plain)
     net.zero_grad(set_to_none=True)
-    loss = net(x).square().mean()
+    loss = loss_of(x)
     with commpool.use_pool(pool):
         loss.backward()
     offsets = []
@@ -46,7 +55,7 @@ def facts(group, device):
         check(window.handle != 0, "no window")
         offsets.append(window.offset)
         dist.all_reduce(parameter.grad)
-        torch.testing.assert_close(parameter.grad, of_plain)
+        torch.testing.assert_close(parameter.grad.cpu(), of_plain.cpu())
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, offsets)
     check(all(other == offsets for other in everyone), "offsets differ")
@@ -121,28 +130,13 @@ def all_reduces(group, device):
     return results
 
 
-def rank():
-    device = torch.device("cuda", int(os.environ["RANK"]))
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
+def rank(device):
     group = dist.group.WORLD
     facts(group, device)
     results = all_reduces(group, device)
     if dist.get_rank() == 0:
         record("tests/adapters/torch/hardware_ranks.py", results)
-    dist.destroy_process_group()
-
-
-def main():
-    ranks = min(4, torch.cuda.device_count())
-    if ranks < 2:
-        print("skipped: 2 GPUs are needed")
-        return 0
-    shared = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port()}
-    processes = [subprocess.Popen([sys.executable, *sys.argv], env={**shared, "RANK": str(number)})
-                 for number in range(ranks)]
-    return max(abs(process.wait()) for process in processes)
 
 
 if __name__ == "__main__":
-    sys.exit(rank() if "RANK" in os.environ else main())
+    sys.exit(start_ranks(rank, SECONDS))

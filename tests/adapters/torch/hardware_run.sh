@@ -13,26 +13,26 @@ for switch in NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISA
   export "$name=${!name-${switch#*=}}"
   [[ ${!name} == "${switch#*=}" ]] || { echo "run: refused: $name has to be ${switch#*=}" >&2; exit 3; }
 done
-# Such as 4xH200, for the names of records of several GPUs.
-machine=$(nvidia-smi -L 2>/dev/null | wc -l)x$(nvidia-smi -L 2>/dev/null | sed -n '1s/.*NVIDIA \([A-Za-z0-9]*\).*/\1/p')
+# Such as H200, and 4xH200 for the names of records of several GPUs.
+model=$(nvidia-smi -L 2>/dev/null | sed -n '1s/.*NVIDIA \([A-Za-z0-9]*\).*/\1/p')
+machine=$(nvidia-smi -L 2>/dev/null | wc -l)x$model
 failed=0
 
+# part NAME SECONDS FILE [OPTION...]: none takes longer than that, whatever hangs.
 part() {
   echo "== $1"
-  "${@:2}" 2>&1 | tee "$results/$1.txt"
+  timeout --kill-after=10 "$2" python3 "tests/$3" "${@:4}" 2>&1 | tee "$results/$1.txt"
   ((PIPESTATUS[0] == 0)) || { echo "== $1 FAILED"; failed=1; }
 }
 
 for name in "${@:-facts times steps ranks fsdp ddp decode}"; do
   for word in $name; do
     case $word in
-      facts) part facts python3 tests/hardware_check.py ;;
-      times) part times python3 tests/hardware_times.py --record "$results/torch.jsonl" ;;
-      steps) part steps python3 tests/hardware_steps.py --record "$results/torch.jsonl" ;;
-      ranks) part ranks python3 tests/hardware_ranks.py --record "$results/torch.jsonl" ;;
-      fsdp | ddp | decode)
-        part "$word" python3 "tests/hardware_$word.py" --record "$results/torch-$word-$machine.jsonl"
-        ;;
+      facts) part facts 600 hardware_check.py ;;
+      times) part times 300 hardware_times.py --record "$results/torch-$model.jsonl" ;;
+      steps) part steps 420 hardware_steps.py --record "$results/torch-$model.jsonl" ;;
+      ranks) part ranks 240 hardware_ranks.py --record "$results/torch-$machine.jsonl" ;;
+      fsdp | ddp | decode) part "$word" 300 "hardware_$word.py" --record "$results/torch-$word-$machine.jsonl" ;;
       *) echo "run: $word is none of facts, times, steps, ranks, fsdp, ddp, decode" >&2; exit 2 ;;
     esac
   done

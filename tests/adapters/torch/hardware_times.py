@@ -1,24 +1,34 @@
-"""What commpool.torch costs on the host: torch.empty out of and in a scope, and a scope itself. Minutes.
+"""What commpool.torch costs on the host: torch.empty out of and in a scope, and a scope itself.
 
-usage: hardware_times.py [--record FILE]
+Where code and data come to lie differs from process to process, and moves a pair by more than the router costs. So
+several processes measure, each in rounds of short bursts, and its medians count as one round. Two minutes.
+usage: hardware_times.py [--record FILE] [--tiny]
+  --tiny  tries it on the emulator: its times mean nothing
 """
 
 import gc
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 
 import torch
 
 import commpool.torch as commpool
 
-from hardware_measure import in_turn, pin_to_a_quiet_core, ratio, record, report
+from hardware_measure import in_turn, pin_to_quiet_cores, quietest_cores, ratio, record, report
 
-ROUNDS, BURSTS, PAIRS = 300, 5, 200
+TINY = "--tiny" in sys.argv
+PROCESSES, ROUNDS, BURSTS, PAIRS = (2, 3, 1, 10) if TINY else (8, 300, 3, 100)
+SECONDS = 150  # after which no further process begins
 SIZES = {"512 B": 512, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
 
 
 def quickest(burst):
-    """Nanoseconds of one of PAIRS, in the quickest of a few bursts: an interrupt makes others slower, none quicker."""
+    """Nanoseconds of one of PAIRS, in the quickest of a few bursts, behind one that warms the caches."""
+    burst()
     times = []
     for _ in range(BURSTS):
         begin = time.perf_counter_ns()
@@ -51,24 +61,13 @@ def in_scope(pool, nbytes):
         return pairs(nbytes)
 
 
-def empties(pool):
-    results = {}
-    for name, nbytes in SIZES.items():
-        contenders = {
-            "native": lambda: without_router(nbytes),
-            "native again": lambda: without_router(nbytes),
-            "outside": lambda: pairs(nbytes),
-            "in a scope": lambda: in_scope(pool, nbytes),
-        }
-        in_turn(contenders, 2)  # warm
-        times = in_turn(contenders, ROUNDS)
-        print(f"{name}: " + ", ".join(f"{who} {statistics.median(of):.0f} ns" for who, of in times.items()))
-        found = {"ns": {who: statistics.median(of) for who, of in times.items()}}
-        for key, who, goal in [("noise", "native again", 1.01), ("outside", "outside", 1.01),
-                               ("in_scope", "in a scope", 0.95)]:
-            found[key] = report(f"torch.empty {name}: {who} / native", ratio(times, who, "native"), goal)
-        results[name] = found
-    return results
+def empties(pool, nbytes):
+    return {
+        "native": lambda: without_router(nbytes),
+        "outside": lambda: pairs(nbytes),
+        "native again": lambda: without_router(nbytes),
+        "in a scope": lambda: in_scope(pool, nbytes),
+    }
 
 
 def scopes(pool):
@@ -85,22 +84,64 @@ def scopes(pool):
             with use_mem_pool(theirs):
                 pass
 
-    contenders = {"use_pool": lambda: quickest(ours), "use_mem_pool": lambda: quickest(torchs)}
-    in_turn(contenders, 2)
-    times = in_turn(contenders, ROUNDS)
-    medians = {who: statistics.median(of) for who, of in times.items()}
-    print("scope: " + ", ".join(f"{who} {of:.0f} ns" for who, of in medians.items()))
-    found = ratio(times, "use_pool", "use_mem_pool")
-    return {"ns": medians, "scope": report("scope: use_pool / torch.cuda.use_mem_pool", found, 0.2)}
+    return {"use_pool": lambda: quickest(ours), "use_mem_pool": lambda: quickest(torchs)}
 
 
-def main():
+def one_process():
+    """Medians of each contender, as a line for `main`."""
     torch.empty(1, device="cuda")
-    print(f"on core {pin_to_a_quiet_core()}")
+    core = pin_to_quiet_cores()
     gc.disable()
     commpool.install()
     pool = commpool.Pool("times")
-    record("tests/adapters/torch/hardware_times.py", {"empty": empties(pool), "scopes": scopes(pool)})
+    contenders = {name: empties(pool, nbytes) for name, nbytes in SIZES.items()}
+    contenders["scope"] = scopes(pool)
+    found = {}
+    for name, of in contenders.items():
+        in_turn(of, 2)  # warm
+        found[name] = {who: statistics.median(times) for who, times in in_turn(of, ROUNDS).items()}
+    print(json.dumps({"cores": core, "ns": found}))
+
+
+def processes():
+    """{what: {contender: a median of each process}}"""
+    begin, found, ran = time.monotonic(), {}, 0
+    while ran < PROCESSES and time.monotonic() - begin < SECONDS:
+        run = subprocess.run([sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--one"], capture_output=True,
+                             text=True, timeout=2 * SECONDS, check=False)
+        if run.returncode:
+            raise RuntimeError(run.stderr)
+        ran += 1
+        for name, medians in json.loads(run.stdout.splitlines()[-1])["ns"].items():
+            for who, of in medians.items():
+                found.setdefault(name, {}).setdefault(who, []).append(of)
+    print(f"{ran} processes, {time.monotonic() - begin:.0f} s", flush=True)
+    return found
+
+
+def judged(name, times):
+    """What is recorded of one size."""
+    medians = {who: statistics.median(of) for who, of in times.items()}
+    print(f"{name}: " + ", ".join(f"{who} {of:.0f} ns" for who, of in medians.items()))
+    found = {"ns": medians}
+    for key, who, goal in [("noise", "native again", 1.01), ("outside", "outside", 1.01),
+                           ("in_scope", "in a scope", 0.95)]:
+        found[key] = report(f"torch.empty {name}: {who} / native", ratio(times, who, "native"), goal)
+    return found
+
+
+def main():
+    if "--one" in sys.argv:
+        one_process()
+        return
+    print(f"quietest core {quietest_cores(1)[0]}", flush=True)
+    times = processes()
+    empty = {name: judged(name, times[name]) for name in SIZES}
+    of_scopes = times["scope"]
+    medians = {who: statistics.median(of) for who, of in of_scopes.items()}
+    print("scope: " + ", ".join(f"{who} {of:.0f} ns" for who, of in medians.items()))
+    scope = report("scope: use_pool / torch.cuda.use_mem_pool", ratio(of_scopes, "use_pool", "use_mem_pool"), 0.2)
+    record("tests/adapters/torch/hardware_times.py", {"empty": empty, "scopes": {"ns": medians, "scope": scope}})
 
 
 if __name__ == "__main__":

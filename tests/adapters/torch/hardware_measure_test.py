@@ -1,0 +1,61 @@
+"""What timings make of rounds: a ratio that a few disturbed ones do not move, its interval, and a verdict."""
+
+import json
+import random
+import unittest
+
+import hardware_measure as measure
+
+
+def times(ratios):
+    return {"native": [1000.0] * len(ratios), "ours": [1000.0 * of for of in ratios]}
+
+
+class Ratios(unittest.TestCase):
+    def test_are_the_middle_of_the_rounds(self):
+        found = measure.ratio(times([1.0, 1.01, 1.02, 1.03, 1.04]), "ours", "native")
+        self.assertAlmostEqual(found["ratio"], 1.02, places=4)
+        self.assertEqual(found["rounds"], 5)
+
+    def test_are_not_moved_by_rounds_in_which_something_else_ran(self):
+        quiet = [1.005 + 0.0001 * (number % 5) for number in range(40)]
+        disturbed = quiet[:34] + [3.0] * 3 + [0.3] * 3
+        self.assertAlmostEqual(measure.ratio(times(disturbed), "ours", "native")["ratio"],
+                               measure.ratio(times(quiet), "ours", "native")["ratio"], places=3)
+
+    def test_lie_in_their_interval_as_often_as_it_says(self):
+        dice, inside = random.Random(5), 0
+        for _ in range(400):
+            sample = [1.01 * dice.lognormvariate(0, 0.01) for _ in range(20)]
+            found = measure.ratio(times(sample), "ours", "native")
+            inside += abs(found["ratio"] - 1.01) <= found["half_width"]
+        self.assertGreater(inside, 0.92 * 400)
+        self.assertLess(inside, 0.99 * 400)
+
+    def test_of_few_rounds_have_wide_intervals(self):
+        few, many = (measure.ratio(times([1.0, 1.01, 1.02, 1.03] * number), "ours", "native") for number in (1, 10))
+        self.assertGreater(few["half_width"], 3 * many["half_width"])
+
+
+class Verdicts(unittest.TestCase):
+    def test_are_given_where_the_whole_interval_is_on_one_side(self):
+        for ratio, half_width, said in [(1.0, 0.005, "passed"), (1.02, 0.005, "failed"), (1.01, 0.005, "undecided")]:
+            self.assertEqual(measure.verdict({"ratio": ratio, "half_width": half_width}, 1.01), said)
+
+    def test_are_none_where_the_interval_is_too_wide(self):
+        found = {"ratio": 0.9, "half_width": 0.02}
+        self.assertEqual((measure.verdict(found, 1.0), measure.verdict(found, 1.0, widest=0.01)),
+                         ("passed", "undecided"))
+
+
+class Rounds(unittest.TestCase):
+    def test_turn_round(self):
+        order = []
+        contenders = {name: (lambda name=name: order.append(name) or len(order)) for name in "ABC"}
+        found = measure.in_turn(contenders, 2)
+        self.assertEqual("".join(order), "ABCCBA")
+        self.assertEqual(json.dumps(found), '{"A": [1, 6], "B": [2, 5], "C": [3, 4]}')
+
+
+if __name__ == "__main__":
+    unittest.main()
