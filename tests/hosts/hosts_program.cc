@@ -1,9 +1,11 @@
 // The main job as hosts_test.py starts it on several hosts, one rank a process.
-// usage: hosts_program live|mpi|die|absent|loopback
+// usage: hosts_program live|mpi|die|absent|loopback|sleep|die_asleep
 //   mpi        as live, and the ranks agree over MPI
 //   die        the last rank is killed in the middle of a reserve
 //   absent     the ranks agree over MPI, and the last one does not come to a reserve
 //   loopback   rank 0 is told to listen where only its own host reaches it
+//   sleep      the pool sleeps, the last rank has no memory to wake at first, and all wake
+//   die_asleep the last rank is killed where the others wake
 #include <mpi.h>
 #include <unistd.h>
 
@@ -33,6 +35,10 @@ constexpr std::chrono::milliseconds kShort{1000};
 CUresult KillThisProcess(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long) {
   std::raise(SIGKILL);
   return CUDA_ERROR_UNKNOWN;
+}
+
+CUresult HaveNoMemory(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long) {
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 std::shared_ptr<const Driver> OpenEmulator() {
@@ -90,6 +96,49 @@ class RankOfJob {
     MPI_Finalize();
   }
 
+  [[noreturn]] void Sleep() {
+    const auto driver = std::make_shared<Driver>(*driver_);  // this rank's own
+    Runtime runtime(driver);
+    const PoolHandle handle = runtime.CreatePool(Configured()).value();
+    const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
+    pool->RegisterWith(second_).or_throw();
+    const CUdeviceptr block = FallAsleep(*pool);
+    if (rank_ == ranks_ - 1) driver->cuda.cuMemCreate = HaveNoMemory;
+    TellOf("wake", pool->Wake());
+    driver->cuda.cuMemCreate = driver_->cuda.cuMemCreate;
+    pool->Wake().or_throw();
+    CheckHeld(block);
+    pool->Free(block).or_throw();
+    pool->Reclaim().value();
+    {
+      const ScopeHandle scope = runtime.scopes().Begin({.pool = pool}).value();
+      Sum(runtime, *pool, 300'000);
+      runtime.scopes().End(scope).or_throw();
+    }
+    std::printf("rank %d: slept and woke, %d segments registered\n", rank_,
+                static_cast<int>(pool->Statistics().registered_segments));
+    pool->Deregister(second_).or_throw();
+    pool->Close().or_throw();
+    runtime.DestroyPool(handle).or_throw();
+    Leave();
+  }
+
+  [[noreturn]] void DieAsleep() {
+    std::signal(SIGTERM, SIG_IGN);  // mpirun's answer to the death of a rank
+    Runtime runtime(driver_);
+    const std::shared_ptr<Pool> pool = runtime.pools().Find(runtime.CreatePool(Configured()).value()).value();
+    const CUdeviceptr block = FallAsleep(*pool);
+    if (rank_ == ranks_ - 1) std::raise(SIGKILL);
+    TellOf("wake", pool->Wake());
+    pool->AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
+    for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
+    pool->Wake().or_throw();
+    CheckHeld(block);
+    std::printf("rank %d: has what it held\n", rank_);
+    std::fflush(stdout);
+    _exit(0);  // MPI cannot finalize without the rank that is gone
+  }
+
   void LiveOverMpi() {
     agreement_ = std::make_unique<MpiAgreement>(MPI_COMM_WORLD);
     Live();
@@ -121,12 +170,32 @@ class RankOfJob {
     const Status status = pool->Reserve(2 * kMiB);
     pool->AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
-    std::printf("rank %d: reserve failed (%d): %s\n", rank_, static_cast<int>(status.code()), status.message().c_str());
-    std::fflush(stdout);
+    TellOf("reserve", status);
     _exit(status.code() == StatusCode::kRemoteFailure ? 0 : 1);  // MPI cannot finalize without the rank that is gone
   }
 
  private:
+  void TellOf(const char* call, const Status& status) const {
+    std::printf("rank %d: %s failed (%d): %s\n", rank_, call, static_cast<int>(status.code()),
+                status.message().c_str());
+    std::fflush(stdout);
+  }
+
+  // With a block that holds the rank's number.
+  CUdeviceptr FallAsleep(Pool& pool) const {
+    pool.Reserve(2 * kMiB).or_throw();
+    const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream_)).value();
+    driver_->cuda.cuMemcpyHtoD(block, &rank_, sizeof(rank_));
+    pool.Sleep({.keep = Keep::kHost}).or_throw();
+    return block;
+  }
+
+  void CheckHeld(CUdeviceptr block) const {
+    int held = -1;
+    driver_->cuda.cuMemcpyDtoH(&held, block, sizeof(held));
+    if (held != rank_) Status(StatusCode::kInternal, "a block lost what it held").or_throw();
+  }
+
   // Together, though pools and communicators cannot end in order any more.
   [[noreturn]] static void Leave() {
     std::fflush(stdout);
@@ -220,11 +289,10 @@ class RankOfJob {
 
 int main(int argc, char** argv) {
   using commpool::internal::RankOfJob;
-  const std::map<std::string, std::function<void(RankOfJob&)>> modes = {{"live", &RankOfJob::Live},
-                                                                        {"mpi", &RankOfJob::LiveOverMpi},
-                                                                        {"die", &RankOfJob::Die},
-                                                                        {"absent", &RankOfJob::Absent},
-                                                                        {"loopback", &RankOfJob::Loopback}};
+  const std::map<std::string, std::function<void(RankOfJob&)>> modes = {
+      {"live", &RankOfJob::Live},           {"mpi", &RankOfJob::LiveOverMpi},   {"die", &RankOfJob::Die},
+      {"absent", &RankOfJob::Absent},       {"loopback", &RankOfJob::Loopback}, {"sleep", &RankOfJob::Sleep},
+      {"die_asleep", &RankOfJob::DieAsleep}};
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     RankOfJob rank;

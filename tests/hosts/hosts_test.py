@@ -12,7 +12,7 @@ _PROGRAM = os.path.abspath("tests/hosts/hosts_program")
 _EXAMPLE = os.path.abspath("examples/symmetric_all_reduce")
 _MPI_EXAMPLE = os.path.abspath("examples/mpi_agreement")
 _SURVIVORS = os.path.abspath("examples/survive_a_loss")
-_REMOTE_FAILURE = 9
+_OUT_OF_MEMORY, _REMOTE_FAILURE = 2, 9
 
 
 def _namespaces():
@@ -81,6 +81,21 @@ class Hosts(unittest.TestCase):
             self.assertEqual(len(lines), 1, result.stdout + result.stderr)
             self.assertRegex(lines[0], rf"failed \({_REMOTE_FAILURE}\): .* rank 3 was lost .*10\.77\.0\.2:\d+")
         self.assertIsNone(re.search("rank 3: reserve failed", result.stdout))
+
+    def test_a_pool_sleeps_and_wakes_on_two_hosts_and_all_hear_of_one_without_memory(self):
+        result = self.run_on(2, 2, _PROGRAM, "sleep")
+        for rank in range(4):
+            failed, woken = self.lines_of(result, rank)
+            self.assertRegex(failed, rf"wake failed \({_OUT_OF_MEMORY}\): .*making memory to wake failed on rank 3")
+            self.assertRegex(woken, rf"slept and woke, {1 if rank == 0 else 2} segments registered")
+
+    def test_a_rank_that_dies_asleep_is_named_by_the_others_which_have_what_they_held(self):
+        result = self.run_on(2, 2, _PROGRAM, "die_asleep", options=["--mca", "odls_base_sigkill_timeout", "5"])
+        self.assertNotEqual(result.returncode, 0)
+        for rank in range(3):
+            said = result.stdout + result.stderr
+            self.assertRegex(said, rf"rank {rank}: wake failed \({_REMOTE_FAILURE}\): .* rank 3 was lost ")
+            self.assertIn(f"rank {rank}: has what it held", said)
 
     def test_ranks_of_two_hosts_agree_over_mpi(self):
         self.assert_lives(self.run_on(2, 2, _PROGRAM, "mpi"), 2, 2, 77)

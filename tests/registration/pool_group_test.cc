@@ -58,6 +58,14 @@ class OneThread : public DriverTest {
       }
     }
   }
+  static void ExpectAsleep(PoolGroup& pools) {
+    for (size_t rank = 0; rank < pools.size(); ++rank) {
+      const Statistics figures = pools[rank].stats().value();
+      EXPECT_GT(figures.asleep_bytes, 0u);
+      EXPECT_EQ(figures.asleep_bytes, figures.reserved_bytes.current);
+      EXPECT_EQ(figures.registered_segments, 0u);
+    }
+  }
   static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
   static void Expect(const Status& status, StatusCode code, const std::string& fragment) {
     EXPECT_EQ(status.code(), code) << status.message();
@@ -131,10 +139,49 @@ TEST_F(OneThread, IsToldAtOnceToPassAllOfItsPools) {
   Expect(pools[3].register_with(nullptr), refused, hint);
   Expect(pools[0].deregister(nullptr), refused, hint);
   Expect(pools[0].close(), refused, hint);
+  Expect(pools[1].sleep(), refused, hint);
   const commpool_pool some[] = {pools[0].handle(), pools[3].handle()};
   EXPECT_EQ(commpool_pools_reserve(some, 2, MiB(2)), COMMPOOL_FAILED_PRECONDITION);
   EXPECT_NE(std::string(commpool_last_error()).find("calls for 2 of them"), std::string::npos) << commpool_last_error();
   ExpectOk(pools.reserve(MiB(2)));  // nobody was left behind
+  ExpectOk(pools.verify());
+  ExpectOk(pools.close());
+}
+
+TEST_F(OneThread, PutsAllOfItsPoolsToSleepAndWakesThemTogether) {
+  PoolGroup pools = PoolGroup::create(Options()).value();
+  ExpectOk(pools.reserve(MiB(4)));
+  {
+    std::vector<Buffer> buffers;
+    for (size_t rank = 0; rank < kRanks; ++rank) buffers.push_back(pools[rank].allocate(MiB(1), nullptr).value());
+    const uint64_t offset = window_of(buffers[0].data(), home_[0]).value().offset;
+    ExpectOk(pools.sleep(Keep::kHost));
+    ExpectAsleep(pools);
+    Expect(window_of(buffers[0].data(), home_[0]).status(), StatusCode::kNotFound, "");
+    Expect(pools.reserve(MiB(8)), StatusCode::kFailedPrecondition, "is asleep: wake() it first");
+    Expect(pools[2].wake(), StatusCode::kFailedPrecondition, "Pass all of them to one call");
+    {
+      const InjectedFault one({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 2});
+      Expect(pools.wake(), StatusCode::kOutOfMemory, "making memory to wake failed on rank ");
+    }
+    ExpectAsleep(pools);
+    ExpectOk(pools.wake());
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(pools[rank].stats().value().asleep_bytes, 0u);
+      EXPECT_EQ(window_of(buffers[rank].data(), home_[rank]).value().offset, offset);
+    }
+  }
+  ExpectOk(pools.close());
+}
+
+TEST_F(OneThread, PutsItsPoolsToSleepByTheirTag) {
+  std::vector<PoolOptions> options = Options();
+  for (PoolOptions& each : options) each.tag = "weights";
+  PoolGroup pools = PoolGroup::create(options).value();
+  ExpectOk(pools.reserve(MiB(2)));
+  ExpectOk(commpool::sleep("weights"));
+  ExpectAsleep(pools);
+  ExpectOk(commpool::wake("weights"));
   ExpectOk(pools.verify());
   ExpectOk(pools.close());
 }

@@ -38,6 +38,27 @@ class Rehome : public SymmetricTest {
   void LeaveAll() {
     for (int number = 0; number <= last(); ++number) ExpectOk({LeaveHome(group()[number])});
   }
+  Status WakeAlone(int number) {
+    const ContextGuard current(driver(), group()[number].context);
+    return PoolOf(group()[number]).Wake();
+  }
+  // Each rank's number into its block.
+  void WriteNumbers(const std::vector<CUdeviceptr>& blocks) {
+    ExpectOk(Run([&](Rank& rank) {
+      const CUdeviceptr block = blocks[static_cast<size_t>(rank.number)];
+      EXPECT_EQ(driver().cuda.cuMemcpyHtoD(block, &rank.number, sizeof(int)), CUDA_SUCCESS);
+      return Status();
+    }));
+  }
+  void ExpectNumbers(const std::vector<CUdeviceptr>& blocks) {
+    ExpectOk(Run([&](Rank& rank) {
+      int number = -1;
+      const CUdeviceptr block = blocks[static_cast<size_t>(rank.number)];
+      EXPECT_EQ(driver().cuda.cuMemcpyDtoH(&number, block, sizeof(int)), CUDA_SUCCESS);
+      EXPECT_EQ(number, rank.number);
+      return Status();
+    }));
+  }
   // Blocks of equal calls lie in windows at one offset, and their ranks agree on all their calls.
   void ExpectSymmetricFrom(int first) {
     std::vector<uint64_t> offsets(static_cast<size_t>(group().size()));
@@ -194,6 +215,59 @@ TEST_F(Rehome, IsTheWayOutAfterADeadlineBrokeTheChannel) {
   ExpectOk(RehomeFrom(0));
   ExpectSymmetricFrom(0);
   ExpectOk(Reserve(4 * kMiB));
+}
+
+TEST_F(Rehome, APoolThatSleepsIsWokenByEachRankForItselfBefore) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  WriteNumbers(blocks);
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({.keep = Keep::kHost}); }));
+  LeaveAll();
+  Connect(0);
+  ExpectFailure(RehomeFrom(0), StatusCode::kFailedPrecondition, "is asleep: wake() it first");
+  {
+    const InjectedFault none({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
+    ExpectFailure(WakeAlone(0), StatusCode::kOutOfMemory, "wake: waking 2 MiB: cuMemCreate of 2 MiB");
+    EXPECT_TRUE(PoolOf(group()[0]).asleep());
+  }
+  for (int number = 0; number <= last(); ++number) ExpectOk({WakeAlone(number)});
+  ExpectNumbers(blocks);
+  EXPECT_EQ(RegisteredSegments(0), 0u);
+  Free(blocks);
+  ExpectOk(RehomeFrom(0));
+  ExpectSymmetricFrom(0);
+}
+
+TEST_F(Rehome, IsTheWayOutWhereARankStayedAsleepWhileTheOthersWoke) {
+  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; }));
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  WriteNumbers(blocks);
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({.keep = Keep::kHost}); }));
+  Statuses woken = Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).Wake(); });
+  woken.pop_back();
+  ExpectFailure(woken, StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
+  for (int number = 0; number <= last(); ++number) EXPECT_TRUE(PoolOf(group()[number]).asleep());
+  LeaveAll();
+  for (int number = 0; number <= last(); ++number) ExpectOk({WakeAlone(number)});
+  ExpectNumbers(blocks);
+  Free(blocks);
+  Connect(0);
+  ExpectOk(RehomeFrom(0));
+  ExpectSymmetricFrom(0);
+}
+
+TEST_F(Rehome, APoolThatSleepsMayBeClosedByEachRankForItself) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
+  LeaveAll();
+  for (int number = 0; number <= last(); ++number) {
+    ExpectOk({PoolOf(group()[number]).Close()});
+    EXPECT_EQ(ReservedBytes(number), 0u);
+  }
+  Connect(0);  // for the fixture's end
 }
 
 TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsOnAllAndLeavesThemTheirs) {

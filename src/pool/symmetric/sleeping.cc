@@ -63,11 +63,7 @@ Status SymmetricMode::StayAwake(const Status& failure) {
   if (!again.ok() && !(IsBroken(again) && mapped.ok())) {
     return Status(failure.code(), failure.message() + "; then " + again.message() + ": the pool is asleep, wake() it");
   }
-  {
-    MutexLock growth(parts_.segments.growth());
-    parts_.kept.Drop(parts_.basis);
-  }
-  EndSleep(parts_);
+  EndWake();
   return failure;
 }
 
@@ -82,6 +78,7 @@ Status SymmetricMode::RegisterSegments() {
 
 Status SymmetricMode::Wake() {
   MutexLock collective(parts_.collective);
+  if (ties_.load(std::memory_order_acquire) == Ties::kAbandoned && parts_.registrations.empty()) return WakeAlone();
   const Status readiness = Insist([&] { return CheckMayWake(parts_); });
   const Result<Agreed> agreed =
       collective_.Begin({.call = CollectiveCall::kWake, .readiness = readiness, .judge = registrar_.JudgeHeld()});
@@ -90,25 +87,42 @@ Status SymmetricMode::Wake() {
   return WakeUp();
 }
 
-Status SymmetricMode::WakeUp() {
-  Status status = collective_.Run({.name = "making memory to wake",
-                                   .act =
-                                       [this] {
-                                         MutexLock growth(parts_.segments.growth());
-                                         Status made = parts_.segments.Wake();
-                                         return made.ok() ? parts_.kept.Restore(parts_.basis) : made;
-                                       },
-                                   .undo = [this](const Status&) { ReleaseAgain(); }});
+Status SymmetricMode::MakeAndRestore() {
+  MutexLock growth(parts_.segments.growth());
+  Status made = parts_.segments.Wake();
+  return made.ok() ? parts_.kept.Restore(parts_.basis) : made;
+}
+
+// With nobody to agree with, and no communicator to register with: the way to what was kept.
+Status SymmetricMode::WakeAlone() {
+  Status status = CheckMayWake(parts_);
   if (!status.ok()) return status;
-  status = collective_.Run({.name = "registering",
-                            .act = [this]() COMMPOOL_UNCHECKED { return RegisterSegments(); },
-                            .undo = [this](const Status&) COMMPOOL_UNCHECKED { UndoRegistration(); }});
-  if (!status.ok()) return status;
+  status = Attempt([&] { return MakeAndRestore(); });
+  if (!status.ok()) {
+    ReleaseAgain();
+    return parts_.basis.Named(status.under("wake"));
+  }
+  EndWake();
+  return Status();
+}
+
+void SymmetricMode::EndWake() {
   {
     MutexLock growth(parts_.segments.growth());
     parts_.kept.Drop(parts_.basis);
   }
   EndSleep(parts_);
+}
+
+Status SymmetricMode::WakeUp() {
+  Status status = collective_.Run({.name = "making memory to wake",
+                                   .act = [this] { return MakeAndRestore(); },
+                                   .undo = [this](const Status&) { ReleaseAgain(); }});
+  if (!status.ok()) return status;
+  status = collective_.Run({.name = "registering",
+                            .act = [this]() COMMPOOL_UNCHECKED { return RegisterSegments(); },
+                            .undo = [this](const Status&) COMMPOOL_UNCHECKED { UndoRegistration(); }});
+  if (status.ok()) EndWake();
   return status;
 }
 

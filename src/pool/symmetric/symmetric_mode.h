@@ -83,6 +83,11 @@ class SymmetricMode final : public PoolMode {
   // The steps of sleeping and waking after their intent, agreed one by one. Where a rank fails all are as before.
   Status FallAsleep(const SleepRequest& request) COMMPOOL_REQUIRES(parts_.collective);
   Status WakeUp() COMMPOOL_REQUIRES(parts_.collective);
+  // After every communicator was abandoned: this rank's pool serves on, without windows.
+  Status WakeAlone() COMMPOOL_REQUIRES(parts_.collective);
+  Status MakeAndRestore() COMMPOOL_EXCLUDES(parts_.segments.growth());
+  // What was kept is in place again, or never left.
+  void EndWake() COMMPOOL_EXCLUDES(parts_.segments.growth());
   // After a failure in the middle of falling asleep.
   Status StayAwake(const Status& failure) COMMPOOL_REQUIRES(parts_.collective);
   Status RegisterSegments() COMMPOOL_REQUIRES(parts_.collective);
