@@ -10,11 +10,11 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// What a pool may hold over the most that was ever asked for at once, before pages move that leave splinters behind.
-constexpr uint64_t kMostExcessShare = 100;
 // A page may be this part of the request that it is made for, where that is more: large requests, and what is reserved
 // in advance, are made in few pages.
 constexpr uint64_t kRequestShare = 64;
+// A program is steady once it has asked for its peak so many times over without a higher one.
+constexpr uint64_t kSteadyTimes = 2;
 
 }  // namespace
 
@@ -22,9 +22,9 @@ uint64_t ExpandableEngine::PageBytes(const RequestSizes& sizes) const {
   // Pages of small blocks are small, because a single block keeps one from moving.
   if (sizes.space == Space::kSmall) return options().granularity;
   const bool asked_for = options().segment_bytes != 0;
-  if (asked_for || options().page_share == 0) return options().page_bytes;
+  if (asked_for || options().slack.page_share == 0) return options().page_bytes;
   const uint64_t memory = ledger().sums().reserved_bytes.current + sizes.block_bytes;
-  const uint64_t most = std::max(memory / options().page_share, sizes.block_bytes / kRequestShare);
+  const uint64_t most = std::max(memory / options().slack.page_share, sizes.block_bytes / kRequestShare);
   const uint64_t share = RoundDown(most, options().granularity);
   return std::clamp(share, std::min(options().granularity, options().page_bytes), options().page_bytes);
 }
@@ -43,13 +43,27 @@ uint64_t ExpandableEngine::NeededWith(uint64_t requested) const {
   return std::max(asked.peak, asked.current + requested);
 }
 
+bool ExpandableEngine::IsWithin(uint64_t share, uint64_t requested, uint64_t made) const {
+  const uint64_t needed = NeededWith(requested);
+  return share == 0 || ledger().sums().reserved_bytes.current + made <= needed + needed / share;
+}
+
+bool ExpandableEngine::GrowsCheaply(uint64_t requested, uint64_t made) {
+  const uint64_t needed = NeededWith(requested);
+  const uint64_t total = ledger().sums().requested_bytes.total;
+  if (needed > highest_needed_) {
+    highest_needed_ = needed;
+    total_at_highest_ = total;
+  }
+  const bool steady = total - total_at_highest_ > kSteadyTimes * needed;
+  return IsWithin(steady ? options().slack.steady_move_share : options().slack.move_share, requested, made);
+}
+
 Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   Result<Grow> growth = CachingEngine::GrowthFor(bytes, stream, reuse, part);
-  if (!growth.ok() || growth->bytes == 0 || options().wait_share == 0 || part != kCommonPart) return growth;
+  if (!growth.ok() || growth->bytes == 0 || part != kCommonPart) return growth;
   const Result<RequestSizes> sizes = SizesOf(bytes, options());
-  const uint64_t needed = NeededWith(bytes);
-  if (ledger().sums().reserved_bytes.current + sizes->block_bytes <= needed + needed / options().wait_share)
-    return growth;
+  if (IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) return growth;
   if (ledger().heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
   ledger().UnifyAll(sizes->space);
   return Grow{};
@@ -61,13 +75,11 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
   ledger().Wake();
   ExpansionRequest request{sizes->block_bytes,  stream, sizes->space, donors, options().granularity,
                            options().page_bytes};
-  const Counters& counters = ledger().sums();
   request.page_bytes = PageBytes(*sizes);
   request.part = part;
   Expansion plan = PlanExpansion(ledger().heap(), pages_, request);
   if (donors != Donors::kWhole || plan.made_bytes() == 0) return plan;
-  const uint64_t needed = NeededWith(bytes);
-  if (counters.reserved_bytes.current + plan.made_bytes() <= needed + needed / kMostExcessShare) return plan;
+  if (IsWithin(options().slack.splinter_share, bytes, plan.made_bytes())) return plan;
   request.donors = Donors::kAll;
   return PlanExpansion(ledger().heap(), pages_, request);
 }

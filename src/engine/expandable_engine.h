@@ -29,6 +29,9 @@ class ExpandableEngine final : public CachingEngine {
   // used does and the pool has more than enough: then kAnyStream serves, with waits on the device.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
+  // Whether making so many bytes for the request is better than moving pages.
+  bool GrowsCheaply(uint64_t requested, uint64_t made);
+
   // How to make room for a request that Allocate answered with Grow.
   Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part = kCommonPart);
 
@@ -54,10 +57,14 @@ class ExpandableEngine final : public CachingEngine {
  private:
   // The most that was ever asked for at once, with a request that is about to come.
   uint64_t NeededWith(uint64_t requested) const;
+  // Whether the pool, with what is made for the request, exceeds what it needs by no more than this part of it.
+  bool IsWithin(uint64_t share, uint64_t requested, uint64_t made) const;
   // The largest page to make for a request.
   uint64_t PageBytes(const RequestSizes& sizes) const;
 
   Pages pages_;
+  uint64_t highest_needed_ = 0;
+  uint64_t total_at_highest_ = 0;  // bytes requested ever, when more was last needed
 };
 
 }  // namespace commpool::internal::engine

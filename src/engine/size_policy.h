@@ -20,6 +20,18 @@ enum class Rounding {
 // Whether small blocks have segments of their own.
 enum class Spaces { kOne, kApart };
 
+// What an expandable pool trades memory for, each one part in so many; 0 is no limit. `commpool replay --sweep` draws
+// what each is worth. All but the last: by which part of the most that was ever asked for at once it may exceed that.
+struct Slack {
+  uint64_t move_share = 250;         // before pages move instead of new ones being made
+  uint64_t steady_move_share = 160;  // the same for a steady program, whose every step would move them
+  uint64_t splinter_share = 100;     // before pages move that leave splinters behind
+  uint64_t wait_share = 40;          // before a request takes what other streams used, and waits on the device
+  // A page is at most this part of the pool's memory, for what a live block keeps of a page is lost to the others; 0
+  // makes all as large as page_bytes.
+  uint64_t page_share = 0;
+};
+
 struct EngineOptions {
   uint64_t alignment = 512;                // of every block, a power of two
   uint64_t granularity = 2 * 1024 * 1024;  // segments are multiples of it; a multiple of the alignment
@@ -28,13 +40,7 @@ struct EngineOptions {
   MergePolicy merge = MergePolicy::kSameUses;
   Choice choice = Choice::kBestFit;        // of large blocks
   uint64_t page_bytes = 32 * 1024 * 1024;  // of an expandable pool: the largest page
-  // Of an expandable pool: a page is at most this part of the pool's memory, for what a live block keeps of a page is
-  // lost to the others. 0 makes all as large as page_bytes: replayed traces gain at most 0.2 points of use from smaller
-  // ones, and spend 1.3 to 2 times as long in the driver.
-  uint64_t page_share = 0;
-  // By which part of the most that was ever asked for at once it may exceed that, before a request takes what other
-  // streams used and waits on the device; 0 always grows. Chosen by replaying traces.
-  uint64_t wait_share = 40;
+  Slack slack = {};
   uint32_t resting_blocks = 4;  // large blocks that wait for a request of their size before they merge
   uint64_t segment_bytes = 0;   // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };

@@ -24,8 +24,8 @@ EngineOptions Options() {
   options.merge = MergePolicy::kCompatible;
   options.choice = Choice::kFirstFit;
   options.page_bytes = 4 * kPage;
-  options.page_share = 0;  // expandable_policy_test.cc has these
-  options.wait_share = 0;
+  options.slack.page_share = 0;  // expandable_policy_test.cc has these
+  options.slack.wait_share = 0;
   return options;
 }
 

@@ -25,7 +25,7 @@ class ExpandablePolicyTest : public ::testing::Test {
     options.merge = MergePolicy::kCompatible;
     options.choice = Choice::kFirstFit;
     options.segment_bytes = segment_bytes;
-    options.page_share = 1024;
+    options.slack.page_share = 1024;
     return options;
   }
   Address Serve(uint64_t bytes, StreamKey stream = kStream, Reuse reuse = Reuse::kSameStream) {
