@@ -65,6 +65,27 @@ class Replay(unittest.TestCase):
         [trace] = self.replay("--streams", "4", self.write("spread.trace", text))
         self.assertEqual(trace["events"], 600 + 570)
 
+    def test_all_sizes_can_be_scaled(self):
+        [trace] = self.replay("--scale", "1.5", self.write("steady.trace", _STEADY))
+        self.assertEqual(trace["peak_requested_bytes"], 6 * _MIB + 1500)
+
+    def test_a_sweep_draws_each_constant_and_chooses_by_the_other_traces(self):
+        command = ("replay", "--sweep", "--streams", "2", self.write("steady.trace", _STEADY),
+                   self.write("one.trace", f"a 1 {8 * _MIB} 0\n"))
+        swept = json.loads(cli.run(*command, "--json").stdout)
+        self.assertEqual(swept["scales"], [0.93, 1, 1.31])
+        self.assertEqual({line["constant"] for line in swept["curve"]}, {
+            "shipped", "move_share", "steady_move_share", "splinter_share", "wait_share", "page_share"})
+        for line in swept["curve"]:
+            self.assertGreater(line["driver_us"], 0)
+            self.assertLessEqual(line["least_utilisation"], line["mean_utilisation"])
+            self.assertGreaterEqual(line["critical_path_longer"], 0)
+        self.assertEqual([trace["name"] for trace in swept["traces"]], ["steady", "one"])
+        table = cli.run(*command)
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn("wait_share 1/1000", table.stdout)
+        self.assertEqual(cli.run(*command, "--mode", "fixed").returncode, 3)
+
     def test_the_smallest_device_is_at_least_what_is_requested(self):
         [trace] = self.replay("--smallest", self.write("steady.trace", _STEADY))
         self.assertGreaterEqual(trace["smallest_device_bytes"], 6 * _MIB)

@@ -48,6 +48,16 @@ TEST(TraceTest, SpreadsRunsOfBlocksAndSharesEveryEighthWithTheNextStream) {
   EXPECT_EQ(trace.events[192].stream, 1u);  // the free of block 70
 }
 
+TEST(TraceTest, ScalesSizesAndThePeak) {
+  Trace trace = ParseTrace("t", "a 0 100 0\na 1 1 0\nf 0\na 2 50 0\n").value();
+  Scale(trace, 1.31);
+  EXPECT_EQ(trace.events[0].bytes, 131u);
+  EXPECT_EQ(trace.events[1].bytes, 1u) << "no block vanishes";
+  EXPECT_FALSE(trace.events[2].allocates());
+  EXPECT_EQ(trace.events[3].bytes, 66u);
+  EXPECT_EQ(trace.peak_requested_bytes, 132u);
+}
+
 TEST(TraceTest, ABlockOfOneByteIsNotShared) {
   Trace trace = ParseTrace("t", "a 0 1 0\n").value();
   Spread(trace, 2);

@@ -12,6 +12,7 @@
 #include "tools/cli/replay/peers/peers.h"
 #include "tools/cli/replay/replay_run.h"
 #include "tools/cli/replay/report.h"
+#include "tools/cli/replay/sweep.h"
 #include "tools/cli/replay/torch_allocator.h"
 
 namespace commpool::cli {
@@ -22,7 +23,9 @@ struct Arguments {
   std::vector<std::string> places;
   PoolChoice pool;
   uint32_t streams = 1;
+  double scale = 1;
   bool smallest = false;
+  bool sweep = false;
   PeerOptions peers;
   OutputOptions output;
 };
@@ -44,6 +47,7 @@ Result<std::vector<Trace>> ReadAll(const Arguments& arguments) {
   for (const std::string& file : *files) {
     Result<Trace> trace = ReadTrace(file);
     if (!trace.ok()) return trace.status();
+    if (arguments.scale != 1) Scale(*trace, arguments.scale);
     if (arguments.streams > 1) Spread(*trace, arguments.streams);
     traces.push_back(std::move(*trace));
   }
@@ -118,6 +122,30 @@ void Print(const SoloDevice& device, const std::vector<ReplayRow>& rows) {
   PrintTable(rows);
 }
 
+// Needs no device: the pools and what they run on are models.
+int RunAsSweep(const Arguments& arguments, const std::vector<Trace>& traces) {
+  if (arguments.pool.mode != ReplayMode::kExpandable) {
+    return Fail(Status(StatusCode::kInvalidArgument, "--sweep is about the constants of --mode expandable"));
+  }
+  std::optional<Progress> progress(std::in_place, "replay: sweep", 100);
+  const Sweep sweep = RunSweep(traces, [&](size_t done, size_t all) { progress->Show(done * 100 / all, "percent"); });
+  progress.reset();
+  nlohmann::json results = ToJson(sweep);
+  results["streams"] = arguments.streams;
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    std::cout
+        << "# modelled pools on modelled devices; in use is peak requested / peak reserved; waits of the host and "
+           "on the device are of 1,000 events\n# longer: the critical path than without an allocator; cost: "
+           "unused memory and that, in percent\n"
+        << std::flush;
+    PrintSweep(sweep);
+  }
+  Record(arguments.output, "modelled", results);
+  return kSuccess;
+}
+
 int Run(const Arguments& arguments) {
   if (Status status = CheckPeers(arguments.peers); !status.ok()) return Fail(status);
   Result<std::vector<Trace>> traces = ReadAll(arguments);
@@ -125,6 +153,7 @@ int Run(const Arguments& arguments) {
     std::cerr << "commpool replay: " << traces.status().message() << '\n';
     return kFailed;
   }
+  if (arguments.sweep) return RunAsSweep(arguments, *traces);
   Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(arguments.streams, DriverTimes::kMeasured);
   if (!device.ok()) {
     std::cerr << "commpool replay: " << device.status().message() << '\n';
@@ -173,6 +202,9 @@ void AddReplay(Command app) {
   AddChoice(command, "--mode", arguments->pool.mode, kModes, "Of the pool");
   AddChoice(command, "--backing", arguments->pool.backing, BackingNames(), "What the pool is made of");
   command.AddOption("--streams", arguments->streams, "Streams to spread a trace over").Between(1, 64).ShowPreset();
+  command.AddOption("--scale", arguments->scale, "Multiplies all sizes").Between(0.01, 100.0).ShowPreset();
+  command.AddFlag("--sweep", arguments->sweep,
+                  "Draws what each constant of expandable pools is worth, in modelled time, and cross-validates them");
   command.AddFlag("--smallest", arguments->smallest,
                   "Search the smallest device on which the trace completes, to 2 MiB");
   command

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -180,6 +181,23 @@ void Spread(Trace& trace, uint32_t streams) {
     event.stream = stream_of[event.block];
   }
   trace.streams = streams;
+}
+
+void Scale(Trace& trace, double factor) {
+  std::vector<uint64_t> bytes_of(trace.blocks, 0);
+  uint64_t requested = 0;
+  trace.peak_requested_bytes = 0;
+  for (TraceEvent& event : trace.events) {
+    uint64_t& bytes = bytes_of[event.block];
+    if (!event.allocates()) {
+      requested -= bytes;
+      continue;
+    }
+    event.bytes = std::max<uint64_t>(std::llround(static_cast<double>(event.bytes) * factor), 1);
+    bytes = event.bytes;
+    requested += bytes;
+    trace.peak_requested_bytes = std::max(trace.peak_requested_bytes, requested);
+  }
 }
 
 }  // namespace commpool::cli

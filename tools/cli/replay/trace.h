@@ -45,6 +45,9 @@ Result<std::vector<std::string>> FindTraces(const std::vector<std::string>& plac
 // used on the next stream too.
 void Spread(Trace& trace, uint32_t streams);
 
+// Multiplies all sizes, rounded to whole bytes: the same program with other shapes.
+void Scale(Trace& trace, double factor);
+
 }  // namespace commpool::cli
 
 #endif  // COMMPOOL_TOOLS_CLI_REPLAY_TRACE_H_

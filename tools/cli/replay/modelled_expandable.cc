@@ -1,0 +1,153 @@
+// Expandable pools in modelled time: what src/pool/growing does with ExpandableEngine.
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "src/base/bytes.h"
+#include "src/engine/expandable_engine.h"
+#include "tools/cli/replay/modelled_pool.h"
+
+namespace commpool::cli {
+
+namespace engine = internal::engine;
+
+namespace {
+
+constexpr uint64_t kTerritoryBytes = uint64_t{512} << 30;
+
+engine::EngineOptions OptionsFor(const engine::Slack& slack) {
+  engine::EngineOptions options;
+  options.rounding = engine::Rounding::kClasses;
+  options.spaces = engine::Spaces::kApart;
+  options.merge = engine::MergePolicy::kCompatible;
+  options.choice = engine::Choice::kFirstFit;
+  options.slack = slack;
+  return options;
+}
+
+class ExpandablePool final : public ModelledPool {
+ public:
+  ExpandablePool(ModelledDevice& device, const engine::Slack& slack)
+      : ModelledPool(device), engine_(OptionsFor(slack)) {}
+
+  const engine::Engine& engine() const override { return engine_; }
+  engine::Engine& engine() override { return engine_; }
+
+ private:
+  using Plan = std::optional<engine::Expansion>;
+  struct Checkpoint {
+    engine::StreamKey stream = 0;
+    engine::Moment moment = 0;
+    ModelledDevice::Mark mark;
+  };
+
+  std::optional<Address> ServeFrom(uint64_t bytes, uint32_t stream, engine::Reuse reuse) {
+    const engine::Outcome outcome = engine_.Allocate(bytes, stream, reuse).value();
+    const auto* const served = std::get_if<engine::Served>(&outcome);
+    return served == nullptr ? std::nullopt : std::optional(HandOut(*served, bytes, stream));
+  }
+
+  Address ServeSlowly(uint64_t bytes, uint32_t stream) override {
+    std::optional<Address> served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
+    if (!served && DrainCaches()) served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
+    while (!served) {
+      if (const Plan plan = UsualPlan(bytes, stream)) Execute(*plan);
+      served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
+      if (!served) served = ServeFrom(bytes, stream, engine::Reuse::kAnyStream);
+    }
+    return *served;
+  }
+
+  Plan PlanWith(uint64_t bytes, uint32_t stream, engine::Donors donors) {
+    for (;;) {
+      const engine::Grow grow = engine_.GrowthFor(bytes, stream, engine::Reuse::kSameStream).value();
+      if (grow.bytes == 0) return std::nullopt;
+      engine::Expansion plan = engine_.Plan(bytes, stream, donors).value();
+      if (!plan.needs_territory) return plan;
+      engine_.AddTerritory({next_territory_, kTerritoryBytes}, grow.space);
+      next_territory_ += 2 * kTerritoryBytes;
+    }
+  }
+
+  Plan UsualPlan(uint64_t bytes, uint32_t stream) {
+    Plan plan = PlanWith(bytes, stream, engine::Donors::kNone);
+    if (!plan) return plan;
+    if (engine_.GrowsCheaply(bytes, plan->made_bytes())) return plan;
+    plan = PlanWith(bytes, stream, engine::Donors::kWhole);
+    if (!plan || plan->busy_bytes == 0 || plan->made_bytes() == 0) return plan;
+    AwaitFor(plan->made_bytes());
+    return PlanWith(bytes, stream, engine::Donors::kWhole);
+  }
+
+  // StreamProgress::AwaitFor: asking is all that the host does meanwhile.
+  void AwaitFor(uint64_t bytes) {
+    const double limit = 50 + 2.5 * static_cast<double>(bytes) / static_cast<double>(internal::kMiB);
+    const double begin = device().driver_us();
+    for (int polls = 0;; ++polls) {
+      Poll();
+      if (engine_.StreamsInUse().empty()) return;
+      if (polls == 1) CountWait();
+      const double waited = device().driver_us() - begin;
+      if (waited > limit) return;
+      device().Waited(waited);
+    }
+  }
+
+  void Poll() {
+    PollFences();
+    const engine::Moment now = engine_.Now();
+    for (const engine::StreamKey stream : engine_.StreamsInUse()) {
+      device().Call("cuStreamQuery");
+      const ModelledDevice::Mark mark = device().Record(static_cast<uint32_t>(stream));
+      if (device().IsOver(mark)) {
+        engine_.StreamIdle(stream, now);
+        continue;
+      }
+      const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(), [&](const Checkpoint& checkpoint) {
+        return checkpoint.stream == stream && checkpoint.moment == now;
+      });
+      if (known) continue;
+      device().Call("cuEventRecord");
+      checkpoints_.push_back({stream, now, mark});
+    }
+    std::erase_if(checkpoints_, [&](const Checkpoint& checkpoint) {
+      device().Call("cuEventQuery");
+      if (!device().IsOver(checkpoint.mark)) return false;
+      engine_.StreamIdle(checkpoint.stream, checkpoint.moment);
+      return true;
+    });
+  }
+
+  void Execute(const engine::Expansion& plan) {
+    engine_.Claim(plan);
+    for (const engine::SegmentRange& page : plan.made) {
+      device().Call("cuMemCreate", page.bytes);
+      device().Call("cuMemMap", page.bytes);
+    }
+    for (const engine::PageMove& move : plan.moves) {
+      device().Call("cuMemUnmap", move.bytes);
+      device().Call("cuMemMap", move.bytes);
+    }
+    for (const engine::SegmentRange& range : plan.arriving) {
+      const auto is_inside = [&](Address address) { return address - range.address < range.bytes; };
+      const auto moved = std::count_if(plan.moves.begin(), plan.moves.end(),
+                                       [&](const engine::PageMove& move) { return is_inside(move.to); });
+      const auto made = std::count_if(plan.made.begin(), plan.made.end(),
+                                      [&](const engine::SegmentRange& page) { return is_inside(page.address); });
+      device().Open(static_cast<size_t>(moved + made), range.bytes);
+    }
+    engine_.Settle(plan);
+  }
+
+  engine::ExpandableEngine engine_;
+  std::vector<Checkpoint> checkpoints_;
+  Address next_territory_ = kTerritoryBytes;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelledPool> MakeExpandablePool(ModelledDevice& device, const engine::Slack& slack) {
+  return std::make_unique<ExpandablePool>(device, slack);
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,106 @@
+#include "tools/cli/replay/modelled_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/engine/size_classes.h"
+#include "src/engine/thread_cache.h"
+
+namespace commpool::cli {
+
+namespace engine = internal::engine;
+
+ModelledPool::Address ModelledPool::Allocate(uint64_t bytes, uint32_t stream) {
+  if (bytes <= engine::kSmallBytes) {
+    const engine::SizeClass size_class = engine::ClassOf(bytes);
+    Cache& cache = caches_[stream];
+    const auto bin = cache.bins.find(size_class);
+    if (bin != cache.bins.end() && !bin->second.empty()) {
+      const Address address = bin->second.back();
+      bin->second.pop_back();
+      cache.bytes -= engine::ClassBytes(size_class);
+      cacheable_[address] = {stream, size_class};
+      return address;
+    }
+  }
+  PollFences();
+  return ServeSlowly(bytes, stream);
+}
+
+ModelledPool::Address ModelledPool::HandOut(const engine::Served& served, uint64_t requested, uint32_t stream) {
+  for (const engine::StreamUse& use : served.waits) {
+    const auto fence = fences_.find(use.fence);
+    if (use.fence == engine::kNoFence || fence == fences_.end()) device_.Call("cuEventRecord");
+    device_.Call("cuStreamWaitEvent");
+    ++device_waits_;
+    const double end = fence == fences_.end() ? device_.End(static_cast<uint32_t>(use.stream)) : fence->second.end;
+    device_.MakeWait(stream, end);
+  }
+  if (requested <= engine::kSmallBytes) {
+    const engine::SizeClass size_class = engine::ClassOf(requested);
+    if (served.bytes == engine::ClassBytes(size_class)) cacheable_[served.address] = {stream, size_class};
+  }
+  return served.address;
+}
+
+void ModelledPool::Free(Address address) {
+  const auto found = cacheable_.find(address);
+  if (found != cacheable_.end()) {
+    const Cacheable block = found->second;
+    cacheable_.erase(found);
+    if (Give(address, block)) return;
+  }
+  const internal::engine::Freed freed = engine().Free(address).value();
+  for (const engine::StreamKey stream : freed.streams_to_fence) {
+    device_.Call("cuEventRecord");
+    fences_[next_fence_] = device_.Record(static_cast<uint32_t>(stream));
+    engine().AttachFence(address, stream, next_fence_++);
+  }
+}
+
+bool ModelledPool::Give(Address address, const Cacheable& block) {
+  Cache& cache = caches_[block.stream];
+  const uint64_t bytes = engine::ClassBytes(block.size_class);
+  if (cache.bytes + bytes > engine::ThreadCache::kMostBytes) TakeDownTo(cache, cache.bytes / 2);
+  if (cache.bytes + bytes > engine::ThreadCache::kMostBytes) return false;
+  cache.bins[block.size_class].push_back(address);
+  cache.bytes += bytes;
+  return true;
+}
+
+void ModelledPool::TakeDownTo(Cache& cache, uint64_t keep_bytes) {
+  for (auto& [size_class, blocks] : cache.bins) {
+    while (!blocks.empty() && cache.bytes > keep_bytes) {
+      static_cast<void>(engine().Free(blocks.back()).value());
+      blocks.pop_back();
+      cache.bytes -= engine::ClassBytes(size_class);
+    }
+  }
+}
+
+bool ModelledPool::DrainCaches() {
+  bool any = false;
+  for (auto& [stream, cache] : caches_) {
+    any = any || cache.bytes > 0;
+    TakeDownTo(cache, 0);
+  }
+  return any;
+}
+
+void ModelledPool::RecordStream(Address address, uint32_t stream) {
+  cacheable_.erase(address);
+  static_cast<void>(engine().RecordStream(address, stream));
+}
+
+void ModelledPool::PollFences() {
+  for (const engine::Fence fence : engine().PendingFences()) {
+    const auto found = fences_.find(fence);
+    if (found == fences_.end()) continue;
+    device_.Call("cuEventQuery");
+    if (!device_.IsOver(found->second)) continue;
+    fences_.erase(found);
+    engine().FencePassed(fence);
+  }
+}
+
+}  // namespace commpool::cli
