@@ -50,10 +50,13 @@ class Sleeper {
   virtual Status UnmapAll() = 0;
   // Gives back what is mapped nowhere.
   virtual void ReleaseUnmapped() = 0;
-  // Makes what was given back. Where it fails some of it may be made. REQUIRES: the device's context is current.
-  virtual Status MakeMissing(PageSource& source) = 0;
   // To its addresses, for the device and these peers. Where it fails nothing is mapped. REQUIRES: nothing is missing.
   virtual Status MapAll(const ReservedSet<int>& peers) = 0;
+  // Makes what was given back, and maps it likewise: from an address on, `at_least` bytes where there are so many.
+  // Returns where the rest begins; the end of the range: there is none. Where it fails some of it may be there, which
+  // UnmapAll takes out. REQUIRES: the device's context is current.
+  virtual Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, PageSource& source,
+                                       const ReservedSet<int>& peers) = 0;
   virtual uint64_t missing_bytes() const = 0;
 };
 

@@ -136,34 +136,44 @@ void Territory::ReleaseUnmapped() {
   }
 }
 
-Status Territory::MakeMissing(PageSource& source) {
-  for (auto& [at, page] : pages_) {
-    if (page.memory.valid()) continue;
-    Result<PhysicalMemory> memory = source.MakePage(page.bytes);
-    if (!memory.ok()) return memory.status();
-    page.memory = std::move(*memory);
+Status Territory::MapPages(Pages::iterator first, Pages::iterator last) {
+  for (auto page = first; page != last; ++page) {
+    if (page->second.mapping.valid()) continue;
+    Result<Mapping> mapping = Mapping::Map(driver_, page->first, page->second.memory);
+    if (!mapping.ok()) return mapping.status();
+    page->second.mapping = std::move(*mapping);
+  }
+  while (first != last) {
+    const CUdeviceptr begin = first->first;
+    CUdeviceptr end = begin;
+    for (; first != last && first->first == end; ++first) end += first->second.bytes;
+    Status status = Open(begin, end - begin);
+    if (!status.ok()) return status;
   }
   return Status();
 }
 
 Status Territory::MapAll(const ReservedSet<int>&) {
   ContextGuard guard(driver_, context_->get());
-  Status status;
-  for (auto page = pages_.begin(); page != pages_.end() && status.ok(); ++page) {
-    if (page->second.mapping.valid()) continue;
-    Result<Mapping> mapping = Mapping::Map(driver_, page->first, page->second.memory);
-    status = mapping.status();
-    if (mapping.ok()) page->second.mapping = std::move(*mapping);
-  }
-  uint64_t bytes = 0;
-  for (auto first = pages_.begin(); first != pages_.end() && status.ok();) {
-    const auto end = EndOfRow(first, &bytes);
-    status = Open(first->first, bytes);
-    first = end;
-  }
+  Status status = MapPages(pages_.begin(), pages_.end());
   if (status.ok()) return status;
   for (auto& [at, page] : pages_) static_cast<void>(page.mapping.Release());
   return status;
+}
+
+Result<CUdeviceptr> Territory::WakeFrom(CUdeviceptr from, uint64_t at_least, PageSource& source,
+                                        const ReservedSet<int>&) {
+  const auto first = pages_.lower_bound(from);
+  auto page = first;
+  for (uint64_t bytes = 0; page != pages_.end() && bytes < at_least; bytes += page->second.bytes, ++page) {
+    if (page->second.memory.valid()) continue;
+    Result<PhysicalMemory> memory = source.MakePage(page->second.bytes);
+    if (!memory.ok()) return memory.status();
+    page->second.memory = std::move(*memory);
+  }
+  Status status = MapPages(first, page);
+  if (!status.ok()) return status;
+  return page == pages_.end() ? range_address_ + range_bytes_ : page->first;
 }
 
 uint64_t Territory::missing_bytes() const {

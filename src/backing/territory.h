@@ -34,9 +34,11 @@ class Territory : public Segment, public Sleeper {
   Sleeper* sleeper() override { return this; }
   Status UnmapAll() override;
   void ReleaseUnmapped() override;
-  Status MakeMissing(PageSource& source) override;
   // For the peers that it was granted to.
   Status MapAll(const ReservedSet<int>& peers) override;
+  // Whole pages.
+  Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, PageSource& source,
+                               const ReservedSet<int>& peers) override;
   uint64_t missing_bytes() const override;
 
   // The pages. REQUIRES: the context of the pool's device is current: a growth has many, and asking for it takes the
@@ -63,6 +65,9 @@ class Territory : public Segment, public Sleeper {
 
   // In one call for each run of pages without a gap.
   Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
+
+  // Maps those of the pages that are mapped nowhere, and lets the pool's device and peers use them.
+  Status MapPages(Pages::iterator first, Pages::iterator last);
 
   // The first page after those that lie next to each other from `first` on, mapped or not as that is; and their bytes.
   Pages::iterator EndOfRow(Pages::iterator first, uint64_t* bytes);

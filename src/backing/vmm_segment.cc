@@ -74,13 +74,6 @@ void VmmSegment::ReleaseUnmapped() {
   if (!mapping_.valid()) memory_ = PhysicalMemory();
 }
 
-Status VmmSegment::MakeMissing(PageSource& source) {
-  if (memory_.valid()) return Status();
-  Result<PhysicalMemory> memory = source.MakePage(bytes_);
-  if (memory.ok()) memory_ = std::move(*memory);
-  return memory.status();
-}
-
 // One call lets in everybody: each costs what it maps.
 Status VmmSegment::MapAll(const ReservedSet<int>& peers) {
   if (mapping_.valid()) return Status();
@@ -98,6 +91,17 @@ Status VmmSegment::MapAll(const ReservedSet<int>& peers) {
                             {.call = "cuMemSetAccess", .device = placement_.device, .bytes = bytes_});
   if (status.ok()) mapping_ = std::move(*mapping);
   return status;
+}
+
+Result<CUdeviceptr> VmmSegment::WakeFrom(CUdeviceptr, uint64_t, PageSource& source, const ReservedSet<int>& peers) {
+  if (!memory_.valid()) {
+    Result<PhysicalMemory> memory = source.MakePage(bytes_);
+    if (!memory.ok()) return memory.status();
+    memory_ = std::move(*memory);
+  }
+  Status status = MapAll(peers);
+  if (!status.ok()) return status;
+  return address_ + bytes_;
 }
 
 Status VmmSegment::Release() {

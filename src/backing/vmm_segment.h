@@ -39,8 +39,10 @@ class VmmSegment : public Segment, public Sleeper {
   Sleeper* sleeper() override { return this; }
   Status UnmapAll() override;
   void ReleaseUnmapped() override;
-  Status MakeMissing(PageSource& source) override;
   Status MapAll(const ReservedSet<int>& peers) override;
+  // All at once: it has one handle.
+  Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, PageSource& source,
+                               const ReservedSet<int>& peers) override;
   uint64_t missing_bytes() const override { return memory_.valid() ? 0 : bytes_; }
 
  private:

@@ -47,5 +47,31 @@ TEST_F(Territories, HandAPageOverToAnotherPlace) {
   EXPECT_TRUE(territory_->Drop(to, page_bytes_).ok());
 }
 
+TEST_F(Territories, WakePieceByPiece) {
+  for (const uint64_t page : {0, 1, 3, 5}) {
+    const CUdeviceptr at = territory_->address() + page * page_bytes_;
+    ASSERT_TRUE(territory_->Map(MakePage(), at).ok());
+    ASSERT_TRUE(territory_->Open(at, page_bytes_).ok());
+  }
+  ASSERT_TRUE(territory_->UnmapAll().ok());
+  territory_->ReleaseUnmapped();
+  ASSERT_EQ(territory_->missing_bytes(), 4 * page_bytes_);
+  const auto wake = [&](CUdeviceptr from, uint64_t at_least) {
+    return territory_->WakeFrom(from, at_least, *backing_->pages(), {}).value() - territory_->address();
+  };
+  EXPECT_EQ(wake(territory_->address(), 1), page_bytes_);
+  EXPECT_EQ(territory_->missing_bytes(), 3 * page_bytes_);
+  EXPECT_EQ(cuda().cuMemsetD8Async(territory_->address(), 1, page_bytes_, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(wake(territory_->address() + page_bytes_, page_bytes_ + 1), 5 * page_bytes_) << "the next page";
+  EXPECT_EQ(territory_->missing_bytes(), page_bytes_);
+  EXPECT_EQ(wake(territory_->address() + 5 * page_bytes_, UINT64_MAX), territory_->bytes());
+  EXPECT_EQ(territory_->missing_bytes(), 0u);
+  for (const uint64_t page : {1, 3, 5}) {
+    const CUdeviceptr at = territory_->address() + page * page_bytes_;
+    EXPECT_EQ(cuda().cuMemsetD8Async(at, 1, page_bytes_, nullptr), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing
