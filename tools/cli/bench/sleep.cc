@@ -1,11 +1,15 @@
 // commpool bench sleep: a pool that sleeps and wakes, beside the raw driver calls, the copy's own bandwidth, and
 // allocators that make a call for each block.
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "commpool/pool.h"
 #include "commpool/runtime.h"
@@ -90,19 +94,23 @@ struct Results {
   Times pool_keeps;  // without pinning
   Times pinning;     // and its end
   Times copy;
+  Times copy_side_by_side;  // by several streams, in parts
+  Times copy_to_new;        // up into memory that was just made
   Times per_block;
   Times pool_of_blocks;
+  std::map<std::string, std::vector<double>> calls_of_waking;  // of the pool that keeps, microseconds a round
 };
 
 // Of the library's own calls since the driver is measured.
-double MicrosecondsIn(const char* call) {
+std::map<std::string, double> MicrosecondsByCall() {
   std::vector<commpool_driver_call> calls(256);
   size_t count = 0;
-  if (commpool_driver_calls(calls.data(), sizeof(calls[0]), calls.size(), &count) != COMMPOOL_OK) return 0;
+  std::map<std::string, double> found;
+  if (commpool_driver_calls(calls.data(), sizeof(calls[0]), calls.size(), &count) != COMMPOOL_OK) return found;
   for (size_t place = 0; place < count && place < calls.size(); ++place) {
-    if (std::strcmp(calls[place].name, call) == 0) return calls[place].microseconds;
+    found[calls[place].name] = calls[place].microseconds;
   }
-  return 0;
+  return found;
 }
 
 Result<Pool> PoolOf(size_t blocks, uint64_t bytes, std::vector<Buffer>* live) {
@@ -140,22 +148,46 @@ Status MeasureDiscarding(const SoloDevice& device, const Sizes& sizes, size_t bl
   return status;
 }
 
-Status MeasureCopies(const SoloDevice& device, const Sizes& sizes, Times* times) {
+// Both ways by one stream in one call, which is the copy's own bandwidth; and what may differ from it: several streams,
+// and memory that was just made.
+Status MeasureCopies(const SoloDevice& device, const Sizes& sizes, Results* results) {
   const Stopwatch stopwatch(device);
   Result<RawSleep> memory = RawSleep::Make(device.driver(), 1, sizes.kept);
   if (!memory.ok()) return memory.status();
   Result<internal::PinnedMemory> host = internal::PinnedMemory::Make(device.driver(), sizes.kept);
   if (!host.ok()) return host.status();
-  Result<internal::CopyStream> stream = internal::CopyStream::Make(device.driver());
-  if (!stream.ok()) return stream.status();
-  const auto copy = [&](CUdeviceptr to, CUdeviceptr from) {
-    Status status = stream->Copy(to, from, sizes.kept);
-    return status.ok() ? stream->Await() : status;
+  std::array<internal::CopyStream, 4> streams;
+  for (internal::CopyStream& stream : streams) {
+    Result<internal::CopyStream> made = internal::CopyStream::Make(device.driver());
+    if (!made.ok()) return made.status();
+    stream = std::move(*made);
+  }
+  const auto copy = [&](CUdeviceptr to, CUdeviceptr from, size_t side_by_side) {
+    const uint64_t part = side_by_side == 1 ? sizes.kept : 64 * internal::kMiB;
+    Status status;
+    size_t turn = 0;
+    for (uint64_t at = 0; at < sizes.kept && status.ok(); at += part) {
+      status = streams[turn++ % side_by_side].Copy(to + at, from + at, std::min(part, sizes.kept - at));
+    }
+    for (internal::CopyStream& stream : streams) {
+      if (status.ok()) status = stream.Await();
+    }
+    return status;
+  };
+  const auto round = [&](size_t side_by_side, bool counted, Times* times) {
+    return stopwatch.Round([&] { return copy(host->address(), memory->first(), side_by_side); },
+                           [&] { return copy(memory->first(), host->address(), side_by_side); }, counted, times);
   };
   Status status;
-  for (int round = -1; round < sizes.rounds && status.ok(); ++round) {
-    status = stopwatch.Round([&] { return copy(host->address(), memory->first()); },
-                             [&] { return copy(memory->first(), host->address()); }, round >= 0, times);
+  for (int number = -1; number < sizes.rounds && status.ok(); ++number) {
+    status = round(1, number >= 0, &results->copy);
+    if (status.ok()) status = round(streams.size(), number >= 0, &results->copy_side_by_side);
+    if (status.ok()) status = memory->Sleep();
+    if (status.ok()) status = memory->Wake();
+    if (status.ok()) {
+      status = stopwatch.Round([] { return Status(); }, [&] { return copy(memory->first(), host->address(), 1); },
+                               number >= 0, &results->copy_to_new);
+    }
   }
   return status;
 }
@@ -166,13 +198,23 @@ Status MeasureKeeping(const SoloDevice& device, const Sizes& sizes, Results* res
   Result<Pool> pool = PoolOf(1, sizes.kept, &live);
   Status status = pool.status();
   for (int round = -1; round < sizes.rounds && status.ok(); ++round) {
-    const double pinned_before = MicrosecondsIn("cuMemAllocHost");
-    const double unpinned_before = MicrosecondsIn("cuMemFreeHost");
+    std::map<std::string, double> before = MicrosecondsByCall();
+    std::map<std::string, double> asleep;
     Times times;
-    status = stopwatch.Round([&] { return pool->sleep(Keep::kHost); }, [&] { return pool->wake(); }, true, &times);
+    const auto sleep = [&] {
+      Status slept = pool->sleep(Keep::kHost);
+      asleep = MicrosecondsByCall();
+      return slept;
+    };
+    status = stopwatch.Round(
+        sleep, [&] { return pool->wake(); }, true, &times);
     if (!status.ok() || round < 0) continue;
-    const double pinned = MicrosecondsIn("cuMemAllocHost") - pinned_before;
-    const double unpinned = MicrosecondsIn("cuMemFreeHost") - unpinned_before;
+    std::map<std::string, double> awake = MicrosecondsByCall();
+    for (const auto& [call, microseconds] : awake) {
+      if (microseconds > asleep[call]) results->calls_of_waking[call].push_back(microseconds - asleep[call]);
+    }
+    const double pinned = awake["cuMemAllocHost"] - before["cuMemAllocHost"];
+    const double unpinned = awake["cuMemFreeHost"] - before["cuMemFreeHost"];
     results->pinning.sleep.push_back(pinned);
     results->pinning.wake.push_back(unpinned);
     results->pool_keeps.sleep.push_back(times.sleep.front() - pinned);
@@ -188,7 +230,7 @@ Status Measure(const SoloDevice& device, const Sizes& sizes, Results* results) {
   Status status = MeasureDiscarding(device, sizes, 1, sizes.bytes, &results->raw, &results->pool);
   if (!status.ok()) return status;
   progress.Show(1, "copies");
-  status = MeasureCopies(device, sizes, &results->copy);
+  status = MeasureCopies(device, sizes, results);
   if (!status.ok()) return status;
   progress.Show(2, "kept on the host");
   status = MeasureKeeping(device, sizes, results);
@@ -198,6 +240,11 @@ Status Measure(const SoloDevice& device, const Sizes& sizes, Results* results) {
                            &results->pool_of_blocks);
 }
 
+// 0 of a way that was not gone.
+double GigabytesPerSecond(uint64_t bytes, double microseconds) {
+  return microseconds == 0 ? 0 : static_cast<double>(bytes) / microseconds / 1e3;
+}
+
 nlohmann::json ToJson(const SoloDevice& device, const Sizes& sizes, const Results& results) {
   nlohmann::json rows = nlohmann::json::array();
   const auto add = [&](const char* what, uint64_t bytes, const Times& times) {
@@ -205,13 +252,17 @@ nlohmann::json ToJson(const SoloDevice& device, const Sizes& sizes, const Result
                     {"bytes", bytes},
                     {"sleep_us", Median(times.sleep)},
                     {"wake_us", Median(times.wake)},
-                    {"sleep_gb_s", static_cast<double>(bytes) / Median(times.sleep) / 1e3},
-                    {"wake_gb_s", static_cast<double>(bytes) / Median(times.wake) / 1e3}});
+                    {"sleep_gb_s", GigabytesPerSecond(bytes, Median(times.sleep))},
+                    {"wake_gb_s", GigabytesPerSecond(bytes, Median(times.wake))}});
   };
   const uint64_t in_blocks = sizes.blocks * sizes.block_bytes;
+  nlohmann::json calls = nlohmann::json::object();
+  for (const auto& [call, microseconds] : results.calls_of_waking) calls[call] = Median(microseconds);
   add("raw driver calls", sizes.bytes, results.raw);
   add("pool", sizes.bytes, results.pool);
   add("copy, pinned", sizes.kept, results.copy);
+  add("copy, 4 streams", sizes.kept, results.copy_side_by_side);
+  add("copy, new memory", sizes.kept, results.copy_to_new);
   add("pool, kept", sizes.kept, results.pool_keeps);
   add("pinning", sizes.kept, results.pinning);
   add("a call a block", in_blocks, results.per_block);
@@ -220,6 +271,7 @@ nlohmann::json ToJson(const SoloDevice& device, const Sizes& sizes, const Result
           {"rounds", sizes.rounds},
           {"blocks", sizes.blocks},
           {"rows", rows},
+          {"kept_wake_us_in_calls", calls},
           {"ratio_to_raw_calls", results.pool.Both() / results.raw.Both()},
           {"kept_share_of_copy_down", Median(results.copy.sleep) / Median(results.pool_keeps.sleep)},
           {"kept_share_of_copy_up", Median(results.copy.wake) / Median(results.pool_keeps.wake)},
@@ -235,6 +287,11 @@ void Print(const SoloDevice& device, const nlohmann::json& json) {
                 internal::FormatBytes(row["bytes"].get<uint64_t>()).c_str(), row["sleep_us"].get<double>() / 1e3,
                 row["wake_us"].get<double>() / 1e3, row["sleep_gb_s"].get<double>(), row["wake_gb_s"].get<double>());
   }
+  std::printf("# waking what was kept, milliseconds in");
+  for (const auto& [call, microseconds] : json["kept_wake_us_in_calls"].items()) {
+    if (microseconds.get<double>() >= 10) std::printf(" %s %.3f", call.c_str(), microseconds.get<double>() / 1e3);
+  }
+  std::printf("\n");
   std::printf(
       "# %.3f times the raw calls; kept at %.2f (down) and %.2f (up) of the copy's bandwidth, without pinning; "
       "%.1f times faster than a call a block\n",
