@@ -18,11 +18,12 @@ typedef struct {
 } Source;
 static const char source_name[] = "commpool._cupy.source";
 
-// Why the thread's last allocation returned null; its sentence is commpool_last_error's.
+// Why an allocation inside the thread's innermost Call() returned null; its sentence is commpool_last_error's.
 static _Thread_local int last_status = COMMPOOL_OK;
 
 static void* Allocate(void* context, size_t bytes, int device) {
   const Source* source = (const Source*)context;
+  if (bytes == 0) return NULL;
   const intptr_t stream = source->current_stream();
   if (PyErr_Occurred() != NULL) return NULL;
   if (source->pool != 0 && device != source->device) {
@@ -31,10 +32,13 @@ static void* Allocate(void* context, size_t bytes, int device) {
   }
   void* pointer = NULL;
   PyThreadState* state = PyEval_SaveThread();
-  last_status = source->pool != 0 ? commpool_pool_allocate(source->pool, bytes, (struct CUstream_st*)stream, &pointer)
-                                  : commpool_allocate(device, bytes, (struct CUstream_st*)stream, &pointer);
+  const commpool_status status =
+      source->pool != 0 ? commpool_pool_allocate(source->pool, bytes, (struct CUstream_st*)stream, &pointer)
+                        : commpool_allocate(device, bytes, (struct CUstream_st*)stream, &pointer);
   PyEval_RestoreThread(state);
-  return last_status == COMMPOOL_OK ? pointer : NULL;
+  if (status == COMMPOOL_OK) return pointer;
+  last_status = status;
+  return NULL;
 }
 
 static void Free(void* context, void* pointer, int device) {
@@ -71,10 +75,32 @@ static PyObject* MakeSource(PyObject* module, PyObject* arguments) {
                        PyLong_FromVoidPtr((void*)(uintptr_t)&Free), capsule);
 }
 
-static PyObject* LastStatus(PyObject* module, PyObject* ignored) {
+// What CuPy calls for an array: its own way to memory, and an exception where that found none, for CuPy would take null
+// for memory. `self` is (CFunctionAllocator.malloc, a function that raises what a status says). A collection of garbage
+// may run inside, and it another call.
+static PyObject* Call(PyObject* self, PyObject* bytes) {
+  const int outer = last_status;
+  last_status = COMMPOOL_OK;
+  PyObject* memory = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 0), bytes, NULL);
+  const int status = last_status;
+  last_status = outer;
+  if (memory == NULL || (status == COMMPOOL_OK && PyErr_Occurred() == NULL)) return memory;
+  Py_DECREF(memory);
+  if (PyErr_Occurred() != NULL) return NULL;
+  PyObject* number = PyLong_FromLong(status);
+  if (number == NULL) return NULL;
+  PyObject* none = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 1), number, NULL);
+  Py_DECREF(number);
+  return none;
+}
+
+static PyMethodDef call_definition = {"malloc", Call, METH_O, "Memory of a commpool pool for so many bytes."};
+
+static PyObject* Allocator(PyObject* module, PyObject* arguments) {
   (void)module;
-  (void)ignored;
-  return PyLong_FromLong(last_status);
+  PyObject *malloc_method = NULL, *fail = NULL;
+  if (!PyArg_ParseTuple(arguments, "OO:allocator", &malloc_method, &fail)) return NULL;
+  return PyCFunction_New(&call_definition, arguments);
 }
 
 static PyObject* Address(PyObject* module, PyObject* ignored) {
@@ -85,7 +111,7 @@ static PyObject* Address(PyObject* module, PyObject* ignored) {
 
 static PyMethodDef module_methods[] = {
     {"source", MakeSource, METH_VARARGS, "(parameter, allocate, free, owner) of a CFunctionAllocator."},
-    {"last_status", LastStatus, METH_NOARGS, "Why this thread's last allocation failed."},
+    {"allocator", Allocator, METH_VARARGS, "A CFunctionAllocator's malloc whose failures raise."},
     {"address", Address, METH_NOARGS, "Of commpool_free: which library this module calls."},
     {NULL, NULL, 0, NULL},
 };

@@ -89,14 +89,12 @@ def _c_allocator(pool: Optional[Pool]) -> Allocator:
                                                      _current_stream())
     malloc = _cupy.cuda.CFunctionAllocator(parameter, allocate, free, (owner, pool)).malloc
 
-    def call(nbytes: int) -> Any:
-        memory = malloc(nbytes)
-        if not memory.ptr and nbytes:  # CuPy would take null for memory
-            _check_device(pool)
-            raise _failure(errors.failure(module.last_status(), _adapters.last_error()))
-        return memory
+    def fail(status: int) -> None:
+        failure = errors.failure(status, _adapters.last_error())
+        _check_device(pool)
+        raise _failure(failure)
 
-    return call
+    return module.allocator(malloc, fail)  # type: ignore[no-any-return]
 
 
 def _python_allocator(pool: Optional[Pool]) -> Allocator:
