@@ -51,6 +51,41 @@ class Advise(unittest.TestCase):
             self.assertNotEqual(cli.run_ranks(2, "advise", *arguments).returncode, 0, arguments)
 
 
+class AdviseUnderCompute(unittest.TestCase):
+    def test_measures_every_kind_on_all_ranks_and_zero_sms_where_nccl_only_copies(self):
+        result = cli.run_ranks(2, "advise", "--under-compute", "--bytes", "64K:128K", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)  # one: ranks agree on the times, and the first one tells them
+        self.assertEqual((report["modelled"], report["ranks"], report["without"]), (True, 2, []))
+        self.assertIn("the emulator runs no kernels", report["compute"])
+        self.assertEqual([(row["collective"], row["bytes"]) for row in report["rows"]],
+                         [(name, size) for name in ("all-reduce", "all-gather", "reduce-scatter")
+                          for size in (65536, 131072)])
+        for row in report["rows"]:
+            copies = ["zero-SM"] if row["collective"] == "all-gather" else []
+            self.assertEqual(sorted(row["kinds"]), ["local", "plain", "window"] + copies)
+            self.assertIn(row["least"], row["kinds"])
+            for times in row["kinds"].values():
+                self.assertLessEqual(times["low"], times["added_us"])
+                self.assertLessEqual(times["added_us"], times["high"])
+                self.assertGreater(times["alone_us"], 0)
+
+    def test_the_table_says_that_nothing_is_computed(self):
+        result = cli.run_ranks(2, "advise", "--under-compute", "--bytes", "64K")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("times are a model's", result.stdout)
+        self.assertIn("# compute: a memset: the emulator runs no kernels", result.stdout)
+        self.assertRegex(result.stdout, r"all-gather +65536 zero-SM ")
+
+    def test_does_without_kinds_that_nccl_lacks(self):
+        result = cli.run_ranks(2, "advise", "--under-compute", "--bytes", "64K", "--json",
+                               COMMPOOL_EMULATOR="nccl=2.19.3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        without = json.loads(result.stdout)["without"]
+        self.assertEqual([reason.partition(":")[0] for reason in without], ["window", "zero-SM"])
+        self.assertIn("copy engines since 2.28.3", without[1])
+
+
 class BenchRegistration(unittest.TestCase):
     def test_a_pool_registers_its_segment_once_and_calls_nccl_no_more(self):
         result = cli.run_ranks(2, "bench", "registration", "--json")

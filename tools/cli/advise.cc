@@ -9,6 +9,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
+#include "tools/cli/under_compute.h"
 
 namespace commpool::cli {
 
@@ -17,6 +18,7 @@ namespace {
 struct Arguments {
   std::string bytes;  // empty: by the driver
   int rounds = 0;     // 0: by the driver
+  bool under_compute = false;
   OutputOptions output;
 };
 
@@ -90,13 +92,15 @@ std::vector<std::vector<AdviceRow>> Parts(const std::vector<AdviceRow>& rows) {
   return parts;
 }
 
-nlohmann::json ToJson(const Ranks& ranks, const internal::Driver& driver, const Measured& measured) {
-  nlohmann::json json = {{"driver", driver.description},
-                         {"ranks", ranks.count()},
-                         {"modelled", driver.kind == internal::DriverChoice::kEmulated},
-                         {"without", measured.without},
-                         {"rows", nlohmann::json::array()},
-                         {"ranges", nlohmann::json::array()}};
+nlohmann::json Head(const Ranks& ranks, const internal::Driver& driver) {
+  return {{"driver", driver.description},
+          {"ranks", ranks.count()},
+          {"modelled", driver.kind == internal::DriverChoice::kEmulated}};
+}
+
+nlohmann::json ToJson(const Measured& measured) {
+  nlohmann::json json = {
+      {"without", measured.without}, {"rows", nlohmann::json::array()}, {"ranges", nlohmann::json::array()}};
   for (const AdviceRow& row : measured.rows) {
     nlohmann::json times;
     for (const auto& [kind, time] : row.times) times[Name(kind)] = time;
@@ -146,12 +150,16 @@ void PrintPart(const std::vector<AdviceRow>& part) {
   }
 }
 
-void Print(const Ranks& ranks, const internal::Driver& driver, const Measured& measured) {
-  std::printf("# %s\n# %s; bytes are those of the larger buffer; .sizes as a scope takes them, both ends in\n",
-              driver.description.c_str(), Counted(ranks.count(), "rank").c_str());
+void PrintHead(const Ranks& ranks, const internal::Driver& driver) {
+  std::printf("# %s\n# %s; bytes are those of the larger buffer\n", driver.description.c_str(),
+              Counted(ranks.count(), "rank").c_str());
   if (driver.kind == internal::DriverChoice::kEmulated) {
     std::printf("# emulated: times are a model's, after an H200's. Ask the machine that you will run on\n");
   }
+}
+
+void Print(const Measured& measured) {
+  std::printf("# .sizes as a scope takes them, both ends in\n");
   for (const std::string& kind : measured.without) std::printf("# without %s\n", kind.c_str());
   for (const std::vector<AdviceRow>& part : Parts(measured.rows)) PrintPart(part);
 }
@@ -159,7 +167,10 @@ void Print(const Ranks& ranks, const internal::Driver& driver, const Measured& m
 int Run(const Arguments& arguments) {
   const Ranks ranks;
   const auto fail = [&](const Status& status) {
-    std::cerr << "commpool advise: rank " << ranks.rank() << ": " << status.message() << '\n';
+    // Another rank's failure has no message here.
+    if (!status.message().empty()) {
+      std::cerr << "commpool advise: rank " << ranks.rank() << ": " << status.message() << '\n';
+    }
     return kFailed;
   };
   Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "advise");
@@ -170,17 +181,33 @@ int Run(const Arguments& arguments) {
     return kRefused;
   }
   std::string bytes = arguments.bytes;
-  if (bytes.empty()) bytes = driver.kind == internal::DriverChoice::kEmulated ? "1K:4M" : "1K:1G";
+  const bool emulated = driver.kind == internal::DriverChoice::kEmulated;
+  if (bytes.empty()) {
+    bytes = arguments.under_compute ? (emulated ? "64K:256K" : "1M:256M") : (emulated ? "1K:4M" : "1K:1G");
+  }
   Result<std::vector<uint64_t>> sizes = ParseSizes(bytes, sizeof(float) * static_cast<uint64_t>(ranks.count()));
   if (!sizes.ok()) return fail(sizes.status());
-  Result<Measured> measured = Advisor(ranks, **device, arguments).Measure(*sizes);
-  if (!measured.ok()) return fail(measured.status());
+  Status status;
+  Measured measured;
+  UnderCompute beside;
+  if (arguments.under_compute) {
+    Result<UnderCompute> found = MeasureUnderCompute(ranks, **device, *sizes, arguments.rounds);
+    status = found.status();
+    if (found.ok()) beside = std::move(*found);
+  } else {
+    Result<Measured> found = Advisor(ranks, **device, arguments).Measure(*sizes);
+    status = found.status();
+    if (found.ok()) measured = std::move(*found);
+  }
+  if (!status.ok()) return fail(status);
   if (!ranks.first()) return kSuccess;
-  const nlohmann::json results = ToJson(ranks, driver, *measured);
+  nlohmann::json results = Head(ranks, driver);
+  results.update(arguments.under_compute ? ToJson(beside) : ToJson(measured));
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
-    Print(ranks, driver, *measured);
+    PrintHead(ranks, driver);
+    arguments.under_compute ? Print(beside) : Print(measured);
   }
   Record(arguments.output, driver.description, results);
   return kSuccess;
@@ -195,11 +222,18 @@ void AddAdvise(Command app) {
       "Measures all-reduce, all-gather and reduce-scatter, out of place and in place, with buffers from three pools;\n"
       "the median of several rounds over all kinds. A kind is advised where it is more than 2 % faster than one that\n"
       "costs less to have. Under mpirun, one rank a GPU.\n"
-      "Example:\n"
-      "  mpirun -np 4 commpool advise --bytes 1K:1G");
-  command.AddOption("--bytes", arguments->bytes, "LEAST:MOST, doubled from row to row (default 1K:1G, emulated 1K:4M)")
+      "Examples:\n"
+      "  mpirun -np 4 commpool advise --bytes 1K:1G\n"
+      "  mpirun -np 4 commpool advise --under-compute");
+  command
+      .AddOption("--bytes", arguments->bytes,
+                 "LEAST:MOST, doubled from row to row (default 1K:1G, emulated 1K:4M; --under-compute 1M:256M)")
       .Checked(WhyNoSizes);
-  command.AddOption("--rounds", arguments->rounds, "Over all kinds, for each row (default 7; 1 on the emulator)")
+  command.AddFlag("--under-compute", arguments->under_compute,
+                  "What each collective and kind adds to compute that runs beside it, with a stand-in for a GEMM");
+  command
+      .AddOption("--rounds", arguments->rounds,
+                 "Over all kinds, for each row (default 7, under compute 9; emulated 1 and 2)")
       .Between(1, 1000);
   AddOutputOptions(command, arguments->output);
   command.Do([arguments] { return Run(*arguments); });

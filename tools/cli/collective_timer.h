@@ -43,12 +43,13 @@ class CollectiveTimer {
   // Microseconds of one collective of floats over both buffers of `bytes`, of which the larger side of the collective
   // takes all: the slowest rank's mean over a batch of them, after a warm-up.
   Result<double> Time(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const;
+  // One of them, on this rank's stream.
+  Status Launch(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const;
   // How often a batch is measured: a model's times do not vary.
   int rounds() const { return emulated() ? 1 : 7; }
   bool emulated() const { return device_.driver->kind == internal::DriverChoice::kEmulated; }
 
  private:
-  Status Launch(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const;
   int Batch(uint64_t bytes) const;
 
   const Ranks& ranks_;

@@ -128,7 +128,8 @@ Status OpenOwnDevice(const Ranks& ranks, Result<std::shared_ptr<const internal::
 
 }  // namespace
 
-Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device) {
+Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device,
+                                    ncclConfig_t* configuration) {
   ncclUniqueId id = {};
   Status status;
   if (ranks.first())
@@ -136,8 +137,11 @@ Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& 
   if (status = ranks.FirstFailure(status); !status.ok()) return status;
   ranks.Broadcast(&id, sizeof(id));
   ncclComm_t communicator = nullptr;
-  status = internal::CheckNccl(driver, driver.nccl.ncclCommInitRank(&communicator, ranks.count(), id, ranks.rank()),
-                               {.call = "ncclCommInitRank", .device = device});
+  const ncclResult_t made =
+      configuration == nullptr
+          ? driver.nccl.ncclCommInitRank(&communicator, ranks.count(), id, ranks.rank())
+          : driver.nccl.ncclCommInitRankConfig(&communicator, ranks.count(), id, ranks.rank(), configuration);
+  status = internal::CheckNccl(driver, made, {.call = "ncclCommInitRank", .device = device});
   if (!status.ok()) return status;
   return communicator;
 }

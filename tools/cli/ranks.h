@@ -65,8 +65,9 @@ struct RankDevice {
 // then, once, for the command of this name.
 Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks, const std::string& command);
 
-// A communicator of all ranks: collective. The caller destroys it.
-Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device);
+// A communicator of all ranks: collective. The caller destroys it. Without a configuration NCCL's own choice.
+Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device,
+                                    ncclConfig_t* configuration = nullptr);
 
 // The driver alone, for subcommands without ranks.
 Result<std::shared_ptr<const internal::Driver>> OpenDriver();

@@ -1,0 +1,51 @@
+// What a collective adds to compute that runs beside it, by the kind of its buffers: that, not its time alone, is what
+// training pays. Every rank makes the same calls.
+#ifndef COMMPOOL_TOOLS_CLI_UNDER_COMPUTE_H_
+#define COMMPOOL_TOOLS_CLI_UNDER_COMPUTE_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "tools/cli/collective_timer.h"
+#include "tools/cli/median.h"
+#include "tools/cli/ranks.h"
+
+namespace commpool::cli {
+
+struct AddedTime {
+  std::string kind;      // "plain", "local", "window", "zero-SM"
+  double alone_us = 0;   // of one collective, without compute
+  Spread added_us = {};  // to the compute, for one collective
+};
+
+struct UnderComputeRow {
+  Collective collective = Collective::kAllReduce;
+  uint64_t bytes = 0;
+  std::vector<AddedTime> kinds;  // those that cost least to have come first
+};
+
+struct UnderCompute {
+  std::string compute;
+  double kernel_us = 0;  // one kernel of it, alone
+  int rounds = 0;
+  std::vector<UnderComputeRow> rows;
+  std::vector<std::string> without;  // kinds that cannot be had, and why
+};
+
+// The kind that adds least: a later one counts as less only where its whole interval lies below the other's.
+// REQUIRES: not empty.
+const AddedTime& LeastAdded(const std::vector<AddedTime>& kinds);
+
+// `rounds` 0: by the driver.
+Result<UnderCompute> MeasureUnderCompute(const Ranks& ranks, const RankDevice& device,
+                                         const std::vector<uint64_t>& sizes, int rounds);
+
+nlohmann::json ToJson(const UnderCompute& measured);
+void Print(const UnderCompute& measured);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_UNDER_COMPUTE_H_
