@@ -217,6 +217,21 @@ TEST_F(Captures, LeaveTheirMemoryToTheNextAllocationOnceTheirGraphIsGone) {
   EXPECT_EQ(again, block);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, reserved);
   EXPECT_TRUE(runtime().Free(again).ok());
+  const CUdeviceptr at_once = runtime().AllocateAtOnceFrom(pool_, 32 * kMiB, stream_.get());
+  EXPECT_EQ(at_once, block) << "no graph is known any more";
+  EXPECT_TRUE(runtime().Free(at_once).ok());
+}
+
+TEST_F(Captures, ThatThePoolNeverHadEndWithoutEffect) {
+  BeginCapture();
+  Get(pool_).EndCapture(999);
+  const CUdeviceptr block = Allocate(stream_).value();
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
+  Get(pool_).EndCapture(1);  // the first, which has ended
+  EXPECT_EQ(runtime().EndCapture(1).code(), StatusCode::kNotFound);
+  EXPECT_FALSE(runtime().devices().captures().any());
+  AwaitGraphsEnd();
 }
 
 TEST_F(Captures, MustBeAnnouncedInsideACapture) {

@@ -37,6 +37,14 @@ class DeviceLimit : public PoolTest {
   PoolHandle expandable_ = 0;
 };
 
+TEST_F(DeviceLimit, IsOfADeviceThatIsDescribedOnce) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts calls");
+  MemoryAccount& known = account();
+  const uint64_t calls = CallCount("*");
+  EXPECT_EQ(&account(), &known);
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
 TEST_F(DeviceLimit, IsSharedByTwoPools) {
   const PoolHandle first = Create(Configured("first"));
   const PoolHandle second = Create(Configured("second"));

@@ -88,6 +88,21 @@ TEST_F(ExpandablePools, ServeWhateverFitsIntoFreeMemoryWithoutMakingMore) {
   Free(large);
 }
 
+TEST_F(ExpandablePools, ServeFromTheLowestAddressThatFits) {
+  const PoolHandle pool = Create(Expandable());
+  const CUdeviceptr lowest = Allocate(pool, 6 * kPage);
+  const CUdeviceptr between = Allocate(pool, kPage);
+  const CUdeviceptr exact = Allocate(pool, 4 * kPage);
+  const CUdeviceptr behind = Allocate(pool, kPage);
+  ASSERT_LT(lowest, exact);
+  Free(lowest);
+  Free(exact);
+  ASSERT_TRUE(Get(pool).WaitForDevice().ok());
+  const CUdeviceptr again = Allocate(pool, 4 * kPage);
+  EXPECT_EQ(again, lowest) << "so that the other end has whole pages that can move";
+  for (const CUdeviceptr block : {between, behind, again}) Free(block);
+}
+
 TEST_F(ExpandablePools, RefuseMoreThanThereAreAddresses) {
   const PoolHandle pool = Create(Expandable());
   const CUdeviceptr first = Allocate(pool, 3 * kPage);

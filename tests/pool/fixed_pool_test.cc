@@ -1,4 +1,5 @@
 // Blocks of a fixed pool: which memory serves, and in which order streams come to use it.
+#include <future>
 #include <thread>
 
 #include "src/driver/launch.h"
@@ -51,6 +52,23 @@ TEST_F(FixedPoolBlocks, MemoryThatStandsFreeMakesWayForWhatAProgramNeedsMoreOf) 
   driver().cuda.cuCtxSynchronize();  // how long a pool waits for busy memory follows the clock
   const CUdeviceptr larger = Allocate(512 * kMiB, stream_);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 512 * kMiB);
+  EXPECT_TRUE(Free(larger).ok());
+}
+
+TEST_F(FixedPoolBlocks, AWaitForMemoryThatIsBusyIsCountedOnceAndGivenUp) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  constexpr uint64_t kHuge = 40 * kGiB;  // making so much may take a while, and so may the wait
+  const CUdeviceptr busy = Allocate(kHuge, stream_);
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  ASSERT_TRUE(
+      Launch(driver(), stream_.get(), {}, {{busy, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  ASSERT_TRUE(Free(busy).ok());
+  const uint64_t waits = Get(pool_).Statistics().host_waits;
+  const CUdeviceptr larger = Allocate(kHuge + kGiB, stream_);
+  EXPECT_EQ(Get(pool_).Statistics().host_waits, waits + 1);
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 2 * kHuge + kGiB);
+  end.set_value();
   EXPECT_TRUE(Free(larger).ok());
 }
 

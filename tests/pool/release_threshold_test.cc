@@ -88,6 +88,59 @@ TEST_P(ReleaseThreshold, WaitsForTheDeviceWithoutBlockingTheHost) {
   EXPECT_EQ(Reserved(pool), 0u);
 }
 
+// A stream that goes on is asked by an event behind its work, once, and the events serve again.
+TEST_P(ReleaseThreshold, AsksABusyStreamByOneEventThatServesAgain) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream, and counts calls");
+  const PoolHandle pool = CreateWith(0);
+  const TestStream stream;
+  uint64_t made = 0;
+  for (int round = 0; round < 4; ++round) {
+    const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, stream.get()).value();
+    std::promise<void> end;
+    const std::shared_future<void> ended = end.get_future().share();
+    ASSERT_TRUE(
+        Launch(driver(), stream.get(), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+    const uint64_t recorded = CallCount("cuEventRecord");
+    ASSERT_TRUE(runtime().Free(block).ok());
+    for (int time = 0; time < 3; ++time) ASSERT_TRUE(Get(pool).Reclaim().ok());
+    EXPECT_EQ(CallCount("cuEventRecord"), recorded + 1);
+    EXPECT_EQ(Reserved(pool), 64 * kMiB);
+    end.set_value();
+    ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    ASSERT_TRUE(Get(pool).Reclaim().ok());
+    EXPECT_EQ(Reserved(pool), 0u);
+    if (round == 1) made = CallCount("cuEventCreate");
+  }
+  EXPECT_EQ(CallCount("cuEventCreate"), made);
+}
+
+// Of two busy streams one is released: what is known of the other stays.
+TEST_P(ReleaseThreshold, ForgetsTheEventOfAReleasedStreamAlone) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds streams");
+  const PoolHandle pool = CreateWith(0);
+  const TestStream goes;
+  const TestStream stays;
+  std::vector<std::promise<void>> ends(2);
+  for (size_t stream = 0; stream < 2; ++stream) {
+    const CUstream on = stream == 0 ? goes.get() : stays.get();
+    const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, on).value();
+    const std::shared_future<void> ended = ends[stream].get_future().share();
+    ASSERT_TRUE(Launch(driver(), on, {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+    ASSERT_TRUE(runtime().Free(block).ok());
+  }
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ends[0].set_value();
+  ASSERT_TRUE(runtime().ReleaseStream(goes.get()).ok());
+  const uint64_t recorded = CallCount("cuEventRecord");
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(Reserved(pool), 64 * kMiB) << "the released stream's memory went";
+  EXPECT_EQ(CallCount("cuEventRecord"), recorded) << "the other's event is still there";
+  ends[1].set_value();
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(Reserved(pool), 0u);
+}
+
 TEST_P(ReleaseThreshold, WithoutLimitKeepsEverything) {
   const PoolHandle pool = CreateWith(UINT64_MAX);
   ASSERT_TRUE(runtime().Free(Allocate(pool, 64 * kMiB)).ok());

@@ -32,6 +32,23 @@ TEST_F(RuntimeFacts, EachDeviceHasItsOwnDefaultPool) {
   EXPECT_EQ(Get(far).device(), 1);
 }
 
+CUresult AttributeWithoutVirtualMemory(int* value, CUdevice_attribute attribute, CUdevice device) {
+  if (attribute != CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) {
+    return SharedDriver()->cuda.cuDeviceGetAttribute(value, attribute, device);
+  }
+  *value = 0;
+  return CUDA_SUCCESS;
+}
+
+TEST_F(RuntimeFacts, TheDefaultPoolOfADeviceWithoutVirtualMemoryIsOfCudas) {
+  auto old = std::make_shared<Driver>(driver());
+  old->cuda.cuDeviceGetAttribute = AttributeWithoutVirtualMemory;
+  Runtime on_old(old);
+  const std::shared_ptr<Pool> pool = on_old.pools().Find(on_old.DefaultPool(0).value()).value();
+  EXPECT_EQ(pool->configuration().backing.kind, BackingKind::kCuda);
+  EXPECT_EQ(Get(runtime().DefaultPool(0).value()).configuration().backing.kind, BackingKind::kVmm);
+}
+
 TEST_F(RuntimeFacts, DefaultPoolsAreNotDestroyed) {
   const PoolHandle pool = runtime().DefaultPool(0).value();
   Expect(runtime().DestroyPool(pool), StatusCode::kInvalidArgument, "default pool of device 0");
@@ -52,6 +69,7 @@ TEST_F(RuntimeFacts, UnknownDevicesAreRefusedWithTheirNumber) {
   const std::string count = std::to_string(none);
   Expect(runtime().DefaultPool(none).status(), StatusCode::kInvalidArgument, count);
   Expect(runtime().DefaultPool(-1).status(), StatusCode::kInvalidArgument, "-1");
+  Expect(runtime().DefaultPool(64).status(), StatusCode::kInvalidArgument, "64");
   Expect(runtime().Allocate(none, 1, nullptr).status(), StatusCode::kInvalidArgument, count);
   Expect(runtime().CreatePool(Configured("none", none)).status(), StatusCode::kInvalidArgument, count);
   EXPECT_TRUE(runtime().pools().All().empty());

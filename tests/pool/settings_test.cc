@@ -60,6 +60,18 @@ TEST(Settings, SetEachOptionOfAPool) {
   EXPECT_EQ(With("mode:expandable").mode, Mode::kExpandable);
 }
 
+TEST(Settings, MayHaveTheGreatestAndTheLeastValues) {
+  PoolConfiguration small = Named("small");
+  small.limit_bytes = 4 * kMiB;
+  small.given = COMMPOOL_OPTION_LIMIT;
+  EXPECT_EQ(With("segment:4MiB", small).segment_bytes, 4 * kMiB) << "the whole pool in one piece";
+  EXPECT_EQ(With("deadline:18446744073709551s").deadline_ms, 18446744073709551000u);
+  EXPECT_EQ(With("nmalloc:100").attempts, 100u);
+  EXPECT_EQ(With("nmalloc:1,garbage_collection_threshold:1").attempts, 1u);
+  EXPECT_EQ(With("segment:131072GiB").segment_bytes, 131072 * kGiB) << "what a process can address";
+  ExpectWrong("segment:131073GiB", {"more than a device can address"});
+}
+
 TEST(Settings, ThatSayNothingChangeNothing) {
   for (const char* const text : {"", "  ", ",", "other.limit:1GiB"}) {
     const PoolConfiguration pool = With(text);
@@ -186,6 +198,7 @@ TEST(Settings, OfPyTorchThatHaveNoEqualAreRefusedWithOurs) {
   ExpectWrong("max_split_size_mb:128", {"PyTorch's alone", "mode:expandable"});
   ExpectWrong("roundup_power2_divisions:[256:1,512:2,>:8]",
               {"roundup_power2_divisions:[256:1,512:2,>:8]: this", "alignment:BYTES"});
+  ExpectWrong("roundup_power2_divisions:[256:1,512:2", {"alignment:BYTES"});
   ExpectWrong("backend:cudaMallocAsync", {"backing"});
   ExpectWrong("large_segment_size_mb:64", {"segment:BYTES"});
   ExpectWrong("pinned_use_background_threads:True", {"HOST_NUMA"});
@@ -232,6 +245,7 @@ TEST(Settings, AreToldWithWhereTheyCameFrom) {
   EXPECT_EQ(LineOf(lines, "", "strategy"), "pooled from COMMPOOL_CONF pooled");
   EXPECT_EQ(LineOf(lines, "", "device_limit"), "8GiB from COMMPOOL_CONF device_limit:8GiB");
   EXPECT_EQ(LineOf(lines, "", "deadline"), "60s from default");
+  EXPECT_EQ(LineOf(lines, "", "per_process_memory_fraction"), "1 from default");
   EXPECT_EQ(LineOf(lines, "gradients", "limit"), "512K from COMMPOOL_CONF gradients.limit:512K");
 }
 

@@ -9,27 +9,13 @@
 #include <vector>
 
 #include "src/pool/caches/cache_registry.h"
+#include "tests/pool/nobodys_owner.h"
 
 namespace commpool::internal {
 namespace {
 
 constexpr StreamKey kStream = 64;
 constexpr StreamKey kOther = 128;
-
-class NobodysOwner final : public BlockOwner {
- public:
-  const std::string& name() const override { return name_; }
-  bool symmetric() const override { return false; }
-  Result<BlockDescription> FindBlock(CUdeviceptr) const override {
-    return Status(StatusCode::kNotFound, "it has no blocks");
-  }
-  Status Free(CUdeviceptr) override { return Status(); }
-  Status RecordStream(CUdeviceptr, StreamKey) override { return Status(); }
-  void TakeBack(const ReservedVector<engine::CachedBlock>&) override {}
-
- private:
-  const std::string name_ = "nobody";
-};
 
 class Lanes : public ::testing::Test {
  protected:

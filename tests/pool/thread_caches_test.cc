@@ -201,6 +201,25 @@ TEST_F(ThreadCaches, CountForNothingInTheStatistics) {
   EXPECT_EQ(counters.free_bytes, counters.reserved_bytes.current);
 }
 
+TEST_F(ThreadCaches, CountEachPairInTheTotals) {
+  const PoolHandle pool = Create(Configured("totals"));
+  const uint64_t block_bytes = engine::ClassBytes(engine::ClassOf(3000));
+  Free(Allocate(pool, 3000));
+  Get(pool).ResetPeaks();
+  for (int pair = 0; pair < 4; ++pair) Free(Allocate(pool, 2900));
+  const CUdeviceptr live = Allocate(pool, 2800);
+  const engine::Counters counters = CountersOf(pool);
+  EXPECT_EQ(counters.requested_bytes.total, 3000u + 4 * 2900 + 2800);
+  EXPECT_EQ(counters.allocated_bytes.total, 6 * block_bytes);
+  EXPECT_EQ(counters.allocated_blocks.total, 6u);
+  EXPECT_EQ(counters.requested_bytes.current, 2800u);
+  EXPECT_GE(counters.requested_bytes.peak, 2800u);
+  EXPECT_EQ(counters.allocated_bytes.current, block_bytes);
+  EXPECT_EQ(counters.allocated_bytes.peak, block_bytes);
+  EXPECT_EQ(counters.allocated_blocks.peak, 1u);
+  Free(live);
+}
+
 TEST_F(ThreadCaches, KeepTheStatisticsOfBlocksThatOthersRecord) {
   const PoolHandle pool = Create(Configured("recorded"));
   const TestStream other;

@@ -89,7 +89,8 @@ Status SymmetricMode::Wake() {
 
 Status SymmetricMode::MakeAndRestore() {
   MutexLock growth(parts_.segments.growth());
-  return parts_.segments.Wake(parts_.kept);
+  Status made = parts_.segments.Wake();
+  return made.ok() ? parts_.kept.Restore(parts_.basis) : made;
 }
 
 // With nobody to agree with, and no communicator to register with: the way to what was kept.

@@ -1,0 +1,78 @@
+// Who owns an address: ranges touch and never overlap.
+#include "src/pool/shared/address_table.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/pool/nobodys_owner.h"
+
+namespace commpool::internal {
+namespace {
+
+constexpr CUdeviceptr kBase = 4096;
+constexpr uint64_t kBytes = 512;
+
+class Addresses : public ::testing::Test {
+ protected:
+  Status Add(CUdeviceptr address, uint64_t bytes = kBytes) { return table_.Add(address, bytes, owner_); }
+  void ExpectTaken(const Status& status) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("lie in memory of pool first already"), std::string::npos) << status.message();
+  }
+
+  const std::shared_ptr<BlockOwner> owner_ = std::make_shared<NobodysOwner>("first");
+  AddressTable table_;
+};
+
+TEST_F(Addresses, AreKnownFromTheFirstByteToTheLast) {
+  ASSERT_TRUE(Add(kBase).ok());
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{1}, kBytes - 1}) {
+    const OwnedRange range = table_.RangeOf(kBase + offset).value();
+    EXPECT_EQ(range.address, kBase);
+    EXPECT_EQ(range.bytes, kBytes);
+    EXPECT_EQ(range.owner, owner_);
+  }
+  for (const CUdeviceptr foreign : {kBase - 1, kBase + kBytes, CUdeviceptr{0}}) {
+    EXPECT_EQ(table_.OwnerOf(foreign).status().code(), StatusCode::kNotFound) << foreign;
+  }
+}
+
+TEST_F(Addresses, OfNeighboursTouch) {
+  ASSERT_TRUE(Add(kBase).ok());
+  EXPECT_TRUE(Add(kBase + kBytes).ok());
+  EXPECT_TRUE(Add(kBase - kBytes).ok());
+  EXPECT_EQ(table_.RangeOf(kBase + kBytes)->address, kBase + kBytes);
+  EXPECT_EQ(table_.RangeOf(kBase - 1)->address, kBase - kBytes);
+}
+
+TEST_F(Addresses, AreNobodyElsesToo) {
+  ASSERT_TRUE(Add(kBase).ok());
+  ExpectTaken(Add(kBase));
+  ExpectTaken(Add(kBase + kBytes - 1));
+  ExpectTaken(Add(kBase - kBytes + 1));
+  ExpectTaken(Add(kBase - 1, kBytes + 2));
+}
+
+TEST_F(Addresses, ThatWereRemovedAreFree) {
+  ASSERT_TRUE(Add(kBase).ok());
+  table_.Remove(kBase + 1);  // where none begins
+  EXPECT_TRUE(table_.OwnerOf(kBase).ok());
+  table_.Remove(kBase);
+  EXPECT_FALSE(table_.OwnerOf(kBase).ok());
+  EXPECT_TRUE(Add(kBase + 1).ok());
+  EXPECT_EQ(owner_.use_count(), 2) << "what was removed keeps no owner";
+}
+
+TEST_F(Addresses, AreClaimedUntilAClaimEndsOrIsKept) {
+  ASSERT_TRUE(Add(kBase).ok() && Add(2 * kBase).ok());
+  {
+    AddressClaim ends(table_, kBase);
+    AddressClaim kept(table_, 2 * kBase);
+    kept.Keep();
+    const AddressClaim moved = std::move(ends);
+  }
+  EXPECT_FALSE(table_.OwnerOf(kBase).ok());
+  EXPECT_TRUE(table_.OwnerOf(2 * kBase).ok());
+}
+
+}  // namespace
+}  // namespace commpool::internal

@@ -1,0 +1,31 @@
+// An owner without blocks, for tables that ask an owner its name.
+#ifndef COMMPOOL_TESTS_POOL_NOBODYS_OWNER_H_
+#define COMMPOOL_TESTS_POOL_NOBODYS_OWNER_H_
+
+#include <string>
+#include <utility>
+
+#include "src/pool/shared/block_owner.h"
+
+namespace commpool::internal {
+
+class NobodysOwner final : public BlockOwner {
+ public:
+  explicit NobodysOwner(std::string name = "nobody") : name_(std::move(name)) {}
+
+  const std::string& name() const override { return name_; }
+  bool symmetric() const override { return false; }
+  Result<BlockDescription> FindBlock(CUdeviceptr) const override {
+    return Status(StatusCode::kNotFound, "it has no blocks");
+  }
+  Status Free(CUdeviceptr) override { return Status(); }
+  Status RecordStream(CUdeviceptr, StreamKey) override { return Status(); }
+  void TakeBack(const ReservedVector<engine::CachedBlock>&) override {}
+
+ private:
+  const std::string name_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_TESTS_POOL_NOBODYS_OWNER_H_
