@@ -19,6 +19,12 @@ void SequenceComparison::Forget(size_t rank) {
   DropCompared();
 }
 
+size_t SequenceComparison::kept() const {
+  size_t calls = 0;
+  for (const Published& published : published_) calls += published.calls.size();
+  return calls;
+}
+
 void SequenceComparison::Append(Published& published, const std::vector<engine::SequenceEntry>& calls) {
   for (const engine::SequenceEntry& call : calls) {
     const bool follows = published.calls.empty() || published.calls.back().number + 1 == call.number;

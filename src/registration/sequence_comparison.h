@@ -28,6 +28,9 @@ class SequenceComparison {
   // The rank publishes no more: nothing is kept for it.
   void Forget(size_t rank);
 
+  // Calls of all ranks that wait for another's.
+  size_t kept() const;
+
  private:
   struct Published {
     bool gone = false;

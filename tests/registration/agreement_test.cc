@@ -219,6 +219,26 @@ TEST(AgreementOnIntent, ARankThatIsNotReadyFailsAllWithItsReason) {
   EXPECT_EQ(status.message(), "rank 1 cannot reserve: no windows here");
 }
 
+TEST(AgreementOnIntent, NamesTheFirstRankWhoseSegmentsDifferFromTheLongestList) {
+  std::vector<Intent> intents(3, Intent{.call = CollectiveCall::kCreate});
+  for (size_t rank = 0; rank < 3; ++rank) intents[rank].segments = {(rank + 1) << 20};
+  ExpectDisagreement(
+      intents, "ranks disagree on the pool's segments: rank 1 has 1 segments: 2 MiB, another rank 1 segments: 1 MiB");
+}
+
+TEST(AgreementOnIntent, NamesAFewOfManySegments) {
+  for (const size_t segments : {8, 9}) {
+    std::vector<Intent> intents(2, Intent{.call = CollectiveCall::kCreate});
+    intents[0].segments.assign(segments, 2 << 20);
+    intents[1].segments = {4 << 20};
+    std::string names = "2 MiB";
+    for (int more = 1; more < 8; ++more) names += ", 2 MiB";
+    if (segments == 9) names += ", ...";
+    ExpectDisagreement(intents, "ranks disagree on the pool's segments: rank 1 has 1 segments: 4 MiB, another rank " +
+                                    std::to_string(segments) + " segments: " + names);
+  }
+}
+
 std::vector<TracedCall> Calls(const std::vector<std::string>& descriptions) {
   std::vector<TracedCall> calls;
   uint64_t hash = 0;

@@ -126,6 +126,17 @@ TEST(Domain, ARegistrationThatOnlySomeAbandonedIsNamed) {
   EXPECT_TRUE(table.CheckHeld({Holding({}), Holding({}), Holding({})}).ok());
 }
 
+TEST(Domain, OfManyRanksTheFirstAreNamed) {
+  for (const int ranks : {17, 18}) {
+    DomainTable table(ranks);
+    table.AddHome();
+    std::vector<DomainClaim> claims(static_cast<size_t>(ranks));
+    claims[0] = Holding({0});  // the others have abandoned it
+    const std::string names = "abandoned on ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16";
+    ExpectDisagreement(table.CheckHeld(claims), names + (ranks == 17 ? " and not on" : " and 1 more and not on"));
+  }
+}
+
 TEST(Domain, ADeregistrationIsOfAllThatHaveIt) {
   DomainTable table(3);
   table.Add({{0, 2}});

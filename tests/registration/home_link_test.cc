@@ -57,6 +57,36 @@ TEST_F(HomeLinks, CountARankThatIsSilentAsLost) {
   ExpectMessage(links[2]->lost_ranks()->status(), "it was silent for ");
 }
 
+// Nothing comes from a silent rank that could wake who waits: the watcher does.
+TEST_F(HomeLinks, EndAWaitForARankThatIsSilent) {
+  const Links links = OpenAll(2, kShort);
+  links[1]->StopWatching();
+  const std::shared_ptr<LostRanks> lost = links[0]->lost_ranks();
+  EXPECT_TRUE(links[0]->Await(DeadlineAfter(std::chrono::hours(1)), [&] { return lost->any(); }));
+}
+
+// Two wait, and the one that reads goes on reading: what it read for the other ends the other's wait at once.
+TEST_F(HomeLinks, EndAWaitWithWhatAnotherThreadRead) {
+  const Links links = OpenAll(2);
+  for (const auto& link : links) link->StopWatching();  // no heartbeat comes
+  const auto await = [&](const std::shared_ptr<Mailbox>& mailbox, std::atomic<bool>& waits) {
+    EXPECT_TRUE(links[0]->Await(DeadlineAfter(std::chrono::hours(1)), [&] {
+      waits = true;
+      return mailbox->ranks_heard == 1;
+    }));
+  };
+  const std::shared_ptr<Mailbox> mailboxes[] = {links[0]->OpenChannel(1, kLong), links[0]->OpenChannel(2, kLong)};
+  std::atomic<bool> wait[2] = {false, false};
+  std::thread reads([&] { await(mailboxes[0], wait[0]); });
+  while (!wait[0]) std::this_thread::yield();
+  std::thread hears([&] { await(mailboxes[1], wait[1]); });
+  while (!wait[1]) std::this_thread::yield();
+  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, 2, 1, "to the second"});
+  hears.join();
+  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, 1, 1, "to the first"});
+  reads.join();
+}
+
 TEST_F(HomeLinks, DoAChannelsWorkUntilItIsStopped) {
   const Links links = OpenAll(2);
   const auto await = [](const std::atomic<int>& count, int least) {

@@ -40,6 +40,12 @@ TEST(CheckReach, NamesAFewOfManyRanks) {
   hosts[0] = 7;
   const Status status = CheckReach(Of(hosts, "127.0.0.1:4000", "no interface fits"));
   EXPECT_NE(status.message().find("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 991 others"), std::string::npos);
+  hosts.resize(9);
+  const std::string of_eight = CheckReach(Of(hosts, "127.0.0.1:4000", "no interface fits")).message();
+  EXPECT_NE(of_eight.find("ranks 1, 2, 3, 4, 5, 6, 7, 8 run elsewhere"), std::string::npos) << of_eight;
+  hosts.resize(2);
+  const std::string of_one = CheckReach(Of(hosts, "127.0.0.1:4000", "no interface fits")).message();
+  EXPECT_NE(of_one.find("and rank 1 run elsewhere"), std::string::npos) << of_one;
 }
 
 TEST(CheckReach, TellsEveryRankWhyRankZeroCannotListen) {

@@ -122,41 +122,91 @@ TEST_F(Publishers, EndWhileCallsAreUnderWay) {
   AllocateOnAll(10 * Publisher::kEvery);
 }
 
-// Of rank 0 of two: what comes from rank 1 is what the test says.
+// What comes from the other rank of two is what the test says.
+struct Told {
+  std::vector<std::string> messages = {};
+  std::vector<std::string> sent = {};
+  bool takes_more = true;
+  bool stopped = false;
+};
+
 class ToldLine : public BackgroundLine {
  public:
-  explicit ToldLine(std::vector<std::string>& messages) : messages_(messages) {}
+  explicit ToldLine(Told& told) : told_(told) {}
   void Start(std::function<void()> work) override { work_ = std::move(work); }
-  void Stop() override {}
+  void Stop() override { told_.stopped = true; }
   void Wake() override { work_(); }
-  bool takes_more() override { return true; }
-  void Send(const std::string&) override {}
+  bool takes_more() override { return told_.takes_more; }
+  void Send(const std::string& message) override { told_.sent.push_back(message); }
   std::vector<BackgroundMessage> Receive() override {
     std::vector<BackgroundMessage> received;
-    for (std::string& message : std::exchange(messages_, {})) received.push_back({1, std::move(message)});
+    for (std::string& message : std::exchange(told_.messages, {})) received.push_back({1, std::move(message)});
     return received;
   }
   bool HasGone(int) override { return false; }
 
  private:
-  std::vector<std::string>& messages_;
+  Told& told_;
   std::function<void()> work_;
 };
 
-TEST(Publisher, TakesNoCallFromAMessageThatIsCutShort) {
-  std::vector<std::string> messages;
+// So many calls of one size.
+void Make(engine::SequenceLog& log, Publisher& publisher, uint64_t calls, uint64_t bytes) {
+  for (uint64_t call = 0; call < calls; ++call) {
+    log.Append(SequenceCall::kAllocate, bytes);
+    publisher.Offer(log);
+  }
+}
+
+TEST(Publisher, KeepsItsCallsWhileTheLineTakesNoMore) {
+  Told told{.takes_more = false};
+  Divergence unused;
+  engine::SequenceLog log;
+  const auto publisher = Publisher::Start(1, 2, std::make_unique<ToldLine>(told), unused);
+  Make(log, *publisher, 2 * Publisher::kEvery, 512);
+  EXPECT_TRUE(told.sent.empty());
+  told.takes_more = true;
+  Make(log, *publisher, Publisher::kEvery, 512);
+  ASSERT_EQ(told.sent.size(), 1u) << "all of them at once";
+  EXPECT_EQ(told.sent[0].size(), (1 + 3 * Publisher::kEvery * 4) * sizeof(uint64_t));
+}
+
+TEST(Publisher, SaysADifferenceOnceAndStopsItsLine) {
+  Told of_one{};
+  Told of_zero{};
+  Divergence unused;
   Divergence divergence;
-  const auto publisher = Publisher::Start(0, 2, std::make_unique<ToldLine>(messages), divergence);
+  engine::SequenceLog log_of_one;
+  engine::SequenceLog log;
+  {
+    const auto one = Publisher::Start(1, 2, std::make_unique<ToldLine>(of_one), unused);
+    Make(log_of_one, *one, 3 * Publisher::kEvery, 512);
+    const auto zero = Publisher::Start(0, 2, std::make_unique<ToldLine>(of_zero), divergence);
+    for (const std::string& message : of_one.sent) {
+      of_zero.messages = {message};
+      Make(log, *zero, Publisher::kEvery, 1024);
+    }
+    EXPECT_TRUE(divergence.known());
+    EXPECT_EQ(of_zero.sent.size(), 1u);
+    EXPECT_FALSE(of_zero.stopped);
+  }
+  EXPECT_TRUE(of_zero.stopped && of_one.stopped);
+}
+
+TEST(Publisher, TakesNoCallFromAMessageThatIsCutShort) {
+  Told told{};
+  Divergence divergence;
+  const auto publisher = Publisher::Start(0, 2, std::make_unique<ToldLine>(told), divergence);
   engine::SequenceLog log;
   const auto make_calls = [&] {
     for (uint64_t call = 0; call < Publisher::kEvery; ++call) log.Append(SequenceCall::kAllocate, 512);
     publisher->Offer(log);
   };
   const std::string one_call(1, '\1');
-  messages = {one_call + std::string(7, '\0')};
+  told.messages = {one_call + std::string(7, '\0')};
   make_calls();
   EXPECT_FALSE(divergence.known());
-  messages = {one_call + std::string(7 + 4 * 8, '\0')};
+  told.messages = {one_call + std::string(7 + 4 * 8, '\0')};
   make_calls();
   EXPECT_TRUE(divergence.known()) << "a call whose hash is 0 is no call of rank 0";
 }

@@ -152,6 +152,34 @@ TEST_F(RegistrationSets, DropAHandleThatNcclWouldNotEnd) {
   EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);  // the fault left it alive
 }
 
+TEST_F(RegistrationSets, EndWhatTheyCanAndTellTheFirstFailure) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  const auto deregister = [&] { return set().DeregisterSegment(0); };
+  const auto remove = [&] { return set().Remove(home().handle); };
+  const auto remove_all = [&] { return set().RemoveAll(); };
+  struct Case {
+    std::function<Status()> end;
+    int failing;  // of its calls
+    const Communicator& communicator;
+    size_t segment;
+    uint64_t left;
+  };
+  for (const Case& one :
+       {Case{deregister, 0, home(), 0, 2}, Case{deregister, 1, other(), 0, 2}, Case{remove, 0, home(), 0, 2},
+        Case{remove, 1, home(), 1, 2}, Case{remove_all, 0, home(), 0, 0}, Case{remove_all, 2, other(), 0, 0}}) {
+    ExpectOk({set().Add(home(), First(2)), set().Add(other(), First(2))});
+    const ncclComm_t handle = one.communicator.handle;
+    const ncclWindow_t kept = set().Find(handle, segments()[one.segment].address).value().window;
+    {
+      const InjectedFault fault({.call = "ncclCommWindowDeregister", .result = ncclSystemError, .skip = one.failing});
+      ExpectFailure(one.end(), StatusCode::kCommunicatorError, "ncclCommWindowDeregister");
+    }
+    EXPECT_EQ(set().registrations(), one.left);
+    EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(handle, kept), ncclSuccess) << "the only one that is left";
+    ExpectOk({set().RemoveAll()});
+  }
+}
+
 TEST_F(RegistrationSets, ForgettingCallsNothing) {
   COMMPOOL_REQUIRE_EMULATOR("calls are counted");
   ExpectOk({set().Add(home(), First(1))});

@@ -78,6 +78,29 @@ TEST(SequenceComparison, ARankThatHasGoneIsComparedNoMore) {
   EXPECT_EQ(comparison.Add(2, kUsual), std::nullopt);
 }
 
+TEST(SequenceComparison, KeepsWhatSomebodyHasNotPublishedYet) {
+  SequenceComparison comparison(3);
+  comparison.Add(0, kUsual);
+  comparison.Add(1, Part(kUsual, 0, 4));
+  EXPECT_EQ(comparison.kept(), 6u) << "all of rank 0's, for rank 2 has said nothing";
+  comparison.Add(2, Part(kUsual, 0, 2));
+  EXPECT_EQ(comparison.kept(), 4u) << "what rank 2 has not published";
+  comparison.Add(2, Part(kUsual, 2, 6));
+  EXPECT_EQ(comparison.kept(), 2u) << "what rank 1 has not";
+  comparison.Forget(1);
+  EXPECT_EQ(comparison.kept(), 0u);
+  comparison.Add(2, Made({1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(comparison.kept(), 1u) << "rank 0 is behind now";
+}
+
+TEST(SequenceComparison, KeepsNothingForARankThatHasGone) {
+  SequenceComparison comparison(2);
+  comparison.Add(1, kUsual);
+  comparison.Forget(1);
+  comparison.Add(0, kUsual);
+  EXPECT_EQ(comparison.kept(), 0u);
+}
+
 TEST(SequenceComparison, OfOneThatIsFarBehindForgetsTheOldestCalls) {
   SequenceComparison comparison(2);
   std::vector<uint64_t> sizes(SequenceComparison::kMostKept + 10, 512);
