@@ -82,20 +82,6 @@ TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
   }
 }
 
-TEST_P(SleepFailure, OfACopyWaitsForTheOthersBeforeTheirMemoryGoes) {
-  const auto waits_of = [&](const auto& act) {
-    const uint64_t before = CallCount("cuCtxSynchronize");
-    act();
-    return CallCount("cuCtxSynchronize") - before;
-  };
-  const uint64_t waits = waits_of([&] {
-    const InjectedFault fault({.call = "cuMemcpyAsync", .result = CUDA_ERROR_INVALID_VALUE, .skip = 1});
-    EXPECT_FALSE(pool().Sleep({.keep = Keep::kHost}).ok());
-  });
-  EXPECT_EQ(waits_of([&] { EXPECT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok()); }), waits - 1);
-  EXPECT_TRUE(pool().Wake().ok());
-}
-
 TEST_P(SleepFailure, OfWakingLeavesThePoolAsleepWithWhatItKept) {
   for (const Failure failure :
        {Failure{"cuMemMap", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE},
@@ -124,6 +110,31 @@ TEST_P(SleepFailure, WithoutMemoryToWakeSaysTheBytesAndSleepsOn) {
   }
   EXPECT_EQ(pool().Statistics().asleep_bytes, reserved_);
   ASSERT_TRUE(pool().Wake().ok());
+}
+
+// The first piece is being copied to by then.
+TEST_P(SleepFailure, OfASecondPieceWaitsForTheCopiesAndKeepsWhatTheHostHas) {
+  for (const Failure failure :
+       {Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY}}) {
+    ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());
+    const uint64_t kept = pool().Statistics().kept_bytes;
+    const uint64_t before = CallCount(failure.call);
+    ASSERT_TRUE(pool().Wake().ok());
+    const int calls = static_cast<int>(CallCount(failure.call) - before);
+    ASSERT_GE(calls, 2);
+    ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());
+    const uint64_t copied = CallCount("cuMemcpyAsync");
+    const uint64_t awaited = CallCount("cuStreamSynchronize");
+    {
+      const InjectedFault fault({.call = failure.call, .result = failure.result, .skip = calls - 1, .count = 10000});
+      EXPECT_FALSE(pool().Wake().ok());
+    }
+    EXPECT_GT(CallCount("cuMemcpyAsync"), copied) << "nothing was copied while memory was mapped";
+    EXPECT_GT(CallCount("cuStreamSynchronize"), awaited) << "memory went under a copy";
+    EXPECT_EQ(pool().Statistics().asleep_bytes, reserved_);
+    EXPECT_EQ(pool().Statistics().kept_bytes, kept);
+    ASSERT_TRUE(pool().Wake().ok());
+  }
 }
 
 TEST_P(SleepFailure, OfTheWayBackSleepsWithItsContents) {

@@ -66,26 +66,61 @@ class ProcessRanks : public DriverTest {
     EXPECT_EQ(values, std::vector<float>(count, static_cast<float>(ranks_ * (ranks_ + 1) / 2)));
   }
 
-  void RunMainJob(const Agreement& agreement) {
-    constexpr size_t kCount = 100000;
+  PoolHandle MakePool(const Agreement& agreement) {
     PoolConfiguration configuration;
     configuration.backing.placement.device = rank_;
     configuration.home = communicator_;
     configuration.all_gather = agreement.all_gather;
     configuration.all_gather_context = agreement.context;
-    const PoolHandle handle = runtime_->CreatePool(configuration).value();
+    return runtime_->CreatePool(configuration).value();
+  }
+
+  void ExpectWindowAtEqualOffsets(Pool& pool, CUdeviceptr block) {
+    const std::vector<uint64_t> offsets = GatherNumbers(pool.WindowOf(block, communicator_).value().offset);
+    EXPECT_EQ(std::count(offsets.begin(), offsets.end(), offsets[0]), ranks_);
+  }
+
+  void RunMainJob(const Agreement& agreement) {
+    constexpr size_t kCount = 100000;
+    const PoolHandle handle = MakePool(agreement);
     const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
     ExpectOk({pool->Reserve(8 * kMiB)});
     const ScopeHandle scope = runtime_->scopes().Begin({.pool = pool}).value();
     for (int step = 0; step < 3; ++step) {
       const CUdeviceptr block = runtime_->Allocate(rank_, kCount * sizeof(float), stream_).value();
-      const std::vector<uint64_t> offsets = GatherNumbers(pool->WindowOf(block, communicator_).value().offset);
-      EXPECT_EQ(std::count(offsets.begin(), offsets.end(), offsets[0]), ranks_);
+      ExpectWindowAtEqualOffsets(*pool, block);
       ExpectSum(block, kCount);
       ExpectOk({runtime_->Free(block)});
       EXPECT_GE(pool->Reclaim().value(), kCount * sizeof(float));
     }
     ExpectOk({runtime_->scopes().End(scope), pool->Close(), runtime_->DestroyPool(handle)});
+  }
+
+  // Twice, for the second time ends windows that were made in waking.
+  void SleepAndReduceAgain() {
+    constexpr size_t kCount = 1000000;
+    const PoolHandle handle = MakePool({});
+    const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
+    ExpectOk({pool->Reserve(8 * kMiB)});
+    const CUdeviceptr block = runtime_->AllocateFrom(handle, kCount * sizeof(float), stream_).value();
+    const std::vector<float> kept(kCount, static_cast<float>(rank_ + 10));
+    for (const Keep keep : {Keep::kHost, Keep::kDiscard}) {
+      ExpectSum(block, kCount);
+      EXPECT_EQ(driver().cuda.cuMemcpyHtoD(block, kept.data(), kCount * sizeof(float)), CUDA_SUCCESS);
+      const uint64_t offset = pool->WindowOf(block, communicator_).value().offset;
+      ExpectOk({pool->Sleep({.keep = keep})});
+      EXPECT_EQ(pool->WindowOf(block, communicator_).status().code(), StatusCode::kNotFound) << "an old window";
+      EXPECT_EQ(pool->Statistics().asleep_bytes, pool->Statistics().counters.reserved_bytes.current);
+      ExpectOk({pool->Wake()});
+      EXPECT_EQ(pool->WindowOf(block, communicator_).value().offset, offset);
+      ExpectWindowAtEqualOffsets(*pool, block);
+      if (keep == Keep::kDiscard) continue;
+      std::vector<float> found(kCount);
+      EXPECT_EQ(driver().cuda.cuMemcpyDtoH(found.data(), block, kCount * sizeof(float)), CUDA_SUCCESS);
+      EXPECT_EQ(found, kept);
+    }
+    ExpectSum(block, kCount);
+    ExpectOk({runtime_->Free(block), pool->Close(), runtime_->DestroyPool(handle)});
   }
 
  private:
@@ -106,6 +141,8 @@ TEST_F(ProcessRanks, AgreeOverMpiInOneWord) {
   MpiAgreement agreement(MPI_COMM_WORLD);
   RunMainJob(agreement);
 }
+
+TEST_F(ProcessRanks, SleepWithTheirWindowsAndReduceAgainInNewOnes) { SleepAndReduceAgain(); }
 
 // A failure on one rank fails the job: mpirun looks at every rank's exit code.
 class Mpi : public ::testing::Environment {

@@ -1,7 +1,6 @@
 #include "src/pool/blocks/kept_blocks.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "src/base/bytes.h"
@@ -10,28 +9,40 @@ namespace commpool::internal {
 
 namespace {
 
-// Two engines copy in each direction, and each should find its next part waiting.
-constexpr size_t kStreams = 4;
+// Several engines copy to the host, and each should find its next part waiting.
 constexpr uint64_t kPartBytes = 64 * kMiB;
+// A smaller copy ends before the next one has begun.
+constexpr uint64_t kLongBytes = 4 * kMiB;
 
 }  // namespace
 
-Status KeptBlocks::Keep(const PoolBasis& basis, const BlockStore& blocks) {
-  ReservedVector<engine::SegmentRange> ranges;
-  uint64_t bytes = 0;
+ReservedVector<KeptBlocks::Range> KeptBlocks::LiveRanges(const BlockStore& blocks, uint64_t* bytes) {
+  ReservedVector<Range> ranges;
   engine::SegmentIndex segment = 0;
   for (const BlockDescription& block : blocks.List()) {
     if (block.state != BlockState::kLive) continue;
-    bytes += block.range.bytes;
     const bool follows = !ranges.empty() && segment == block.segment &&
-                         ranges.back().address + ranges.back().bytes == block.range.address;
+                         ranges.back().device.address + ranges.back().device.bytes == block.range.address;
     segment = block.segment;
     if (follows) {
-      ranges.back().bytes += block.range.bytes;
+      ranges.back().device.bytes += block.range.bytes;
     } else {
-      ranges.push_back(block.range);
+      ranges.push_back({.device = block.range});
     }
   }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& one, const Range& other) { return one.device.address < other.device.address; });
+  *bytes = 0;
+  for (Range& range : ranges) {
+    range.offset = *bytes;
+    *bytes += range.device.bytes;
+  }
+  return ranges;
+}
+
+Status KeptBlocks::Keep(const PoolBasis& basis, const BlockStore& blocks) {
+  uint64_t bytes = 0;
+  ReservedVector<Range> ranges = LiveRanges(blocks, &bytes);
   if (bytes == 0) return Status();
   const ContextGuard current = basis.MakeCurrent();
   Result<PinnedMemory> memory = PinnedMemory::Make(basis.driver, bytes);
@@ -39,40 +50,64 @@ Status KeptBlocks::Keep(const PoolBasis& basis, const BlockStore& blocks) {
   memory_ = std::move(*memory);
   ranges_ = std::move(ranges);
   bytes_.store(bytes, std::memory_order_relaxed);
-  Status status = Copy(basis, Direction::kToHost);
+  Status status = Await(basis, Start(basis, {.address = 0, .bytes = UINT64_MAX}, Direction::kToHost));
   if (!status.ok()) Drop(basis);
   return status;
 }
 
-Status KeptBlocks::Restore(const PoolBasis& basis) {
-  return memory_.valid() ? Copy(basis, Direction::kToDevice) : Status();
+Status KeptBlocks::StartRestoring(const PoolBasis& basis, const engine::SegmentRange& range) {
+  return Start(basis, range, Direction::kToDevice);
 }
 
-Status KeptBlocks::Copy(const PoolBasis& basis, Direction direction) {
-  const ContextGuard current = basis.MakeCurrent();
-  std::array<CopyStream, kStreams> streams;
-  Status status;
-  for (CopyStream& stream : streams) {
+Status KeptBlocks::AwaitRestoring(const PoolBasis& basis) { return Await(basis, Status()); }
+
+Status KeptBlocks::MakeStreams(const PoolBasis& basis) {
+  for (CopyStream& stream : streams_) {
+    if (stream.valid()) continue;
     Result<CopyStream> made = CopyStream::Make(basis.driver);
     if (!made.ok()) return made.status();
     stream = std::move(*made);
   }
-  size_t turn = 0;
-  CUdeviceptr host = memory_.address();
-  for (const engine::SegmentRange& range : ranges_) {
-    for (uint64_t done = 0, part = 0; done < range.bytes && status.ok(); done += part, host += part) {
-      part = std::min(kPartBytes, range.bytes - done);
-      const CUdeviceptr device = range.address + done;
-      CopyStream& stream = streams[turn++ % kStreams];
-      status = direction == Direction::kToHost ? stream.Copy(host, device, part) : stream.Copy(device, host, part);
+  return Status();
+}
+
+// From the host long copies go one after another: side by side they take the link from each other.
+CopyStream& KeptBlocks::StreamFor(uint64_t bytes, Direction direction) {
+  if (direction == Direction::kToDevice && bytes >= kLongBytes) return streams_.front();
+  return streams_[turn_++ % kStreams];
+}
+
+Status KeptBlocks::Start(const PoolBasis& basis, const engine::SegmentRange& range, Direction direction) {
+  const CUdeviceptr end = range.address + range.bytes;
+  auto kept = std::partition_point(ranges_.begin(), ranges_.end(), [&](const Range& before) {
+    return before.device.address + before.device.bytes <= range.address;
+  });
+  Status status = kept == ranges_.end() ? Status() : MakeStreams(basis);
+  for (; kept != ranges_.end() && kept->device.address < end; ++kept) {
+    const CUdeviceptr last = std::min<CUdeviceptr>(kept->device.address + kept->device.bytes, end);
+    uint64_t part = 0;
+    for (CUdeviceptr at = std::max<CUdeviceptr>(kept->device.address, range.address); at < last && status.ok();
+         at += part) {
+      part = std::min<uint64_t>(kPartBytes, last - at);
+      const CUdeviceptr host = memory_.address() + kept->offset + (at - kept->device.address);
+      CopyStream& stream = StreamFor(part, direction);
+      status = direction == Direction::kToHost ? stream.Copy(host, at, part) : stream.Copy(at, host, part);
     }
   }
-  for (CopyStream& stream : streams) {
+  return status;
+}
+
+Status KeptBlocks::Await(const PoolBasis& basis, const Status& started) {
+  const ContextGuard current = basis.MakeCurrent();
+  Status status = started;
+  for (CopyStream& stream : streams_) {
+    if (!stream.valid()) continue;
     Status ended = stream.Await();
     if (status.ok()) status = ended;
   }
   // Nothing may run on when its memory goes.
   if (!status.ok()) basis.driver.cuda.cuCtxSynchronize();
+  for (CopyStream& stream : streams_) stream = CopyStream();
   return status;
 }
 
@@ -81,6 +116,7 @@ void KeptBlocks::Drop(const PoolBasis& basis) {
   const ContextGuard current = basis.MakeCurrent();
   if (basis.device->health().broken()) memory_.Abandon();
   memory_ = PinnedMemory();
+  ranges_.clear();
   bytes_.store(0, std::memory_order_relaxed);
 }
 

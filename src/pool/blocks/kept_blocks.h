@@ -4,7 +4,9 @@
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_KEPT_BLOCKS_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_KEPT_BLOCKS_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "commpool/status.h"
@@ -19,8 +21,13 @@ class KeptBlocks {
  public:
   // REQUIRES: the device is quiet, and no thread's cache holds a block. Where it fails nothing is kept.
   Status Keep(const PoolBasis& basis, const BlockStore& blocks);
-  // Copies all of it back to where it was, and keeps it. Blocks that were freed meanwhile are free memory still.
-  Status Restore(const PoolBasis& basis);
+
+  // Copies what was in a range back to where it was, and keeps it; does not wait. Blocks that were freed meanwhile are
+  // free memory still. REQUIRES: the range is mapped, and the device's context is current.
+  Status StartRestoring(const PoolBasis& basis, const engine::SegmentRange& range);
+  // Waits for all copies that were started, and returns the first failure. Before the memory is used, or goes again.
+  Status AwaitRestoring(const PoolBasis& basis);
+
   void Drop(const PoolBasis& basis);
   // The runtime ends: the memory goes with the process.
   void Abandon() { memory_.Abandon(); }
@@ -28,11 +35,25 @@ class KeptBlocks {
 
  private:
   enum class Direction { kToHost, kToDevice };
+  static constexpr size_t kStreams = 4;
 
-  Status Copy(const PoolBasis& basis, Direction direction);
+  // Of neighbouring blocks, and where they are on the host.
+  struct Range {
+    engine::SegmentRange device;
+    uint64_t offset = 0;
+  };
 
-  ReservedVector<engine::SegmentRange> ranges_;  // of neighbouring blocks, in the order of their copies
+  static ReservedVector<Range> LiveRanges(const BlockStore& blocks, uint64_t* bytes);
+  // Where one copy cannot be started those before it run: Await() waits for them.
+  Status Start(const PoolBasis& basis, const engine::SegmentRange& range, Direction direction);
+  Status Await(const PoolBasis& basis, const Status& started);
+  Status MakeStreams(const PoolBasis& basis);
+  CopyStream& StreamFor(uint64_t bytes, Direction direction);
+
+  ReservedVector<Range> ranges_;  // by address
   PinnedMemory memory_;
+  std::array<CopyStream, kStreams> streams_;  // while copies run
+  size_t turn_ = 0;
   std::atomic<uint64_t> bytes_{0};
 };
 

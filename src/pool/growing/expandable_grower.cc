@@ -8,17 +8,6 @@
 
 namespace commpool::internal {
 
-namespace {
-
-// A pool may hold this part more than the most that was asked for at once, rather than move pages; more of it where the
-// program is steady, whose every step would move them. Found by replaying traces.
-constexpr uint64_t kSlackShare = 250;
-constexpr uint64_t kSteadySlackShare = 160;
-// A program is steady once it has asked for its peak so many times over without a higher one.
-constexpr uint64_t kSteadyTimes = 2;
-
-}  // namespace
-
 std::unique_ptr<engine::ExpandableEngine> MakeExpandableEngine(const PoolConfiguration& configuration,
                                                                uint64_t granularity) {
   engine::EngineOptions options = GrowingEngineOptions(configuration, granularity);
@@ -51,14 +40,8 @@ Result<ExpandableGrower::OptionalPlan> ExpandableGrower::Plan(uint64_t bytes, St
 
 bool ExpandableGrower::GrowsCheaply(uint64_t requested, uint64_t made) {
   if (!parts_.segments.FitsOwnLimit(made) || !parts_.segments.FitsPlacementLimit(made)) return false;
-  const engine::Counters counters = parts_.blocks.counters();
-  const uint64_t needed = std::max(counters.requested_bytes.peak, counters.requested_bytes.current + requested);
-  if (needed > highest_needed_) {
-    highest_needed_ = needed;
-    total_at_highest_ = counters.requested_bytes.total;
-  }
-  const bool steady = counters.requested_bytes.total - total_at_highest_ > kSteadyTimes * needed;
-  return counters.reserved_bytes.current + made <= needed + needed / (steady ? kSteadySlackShare : kSlackShare);
+  MutexLock lock(parts_.blocks.mutex());
+  return engine_->GrowsCheaply(requested, made);
 }
 
 Result<ExpandableGrower::OptionalPlan> ExpandableGrower::PlanFor(uint64_t bytes, StreamKey stream, Effort effort) {

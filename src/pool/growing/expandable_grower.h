@@ -46,7 +46,7 @@ class ExpandableGrower final : public Grower {
       COMMPOOL_REQUIRES(parts_.segments.growth());
   Result<OptionalPlan> Plan(uint64_t bytes, StreamKey stream, engine::Donors donors,
                             engine::Part part = engine::kCommonPart) COMMPOOL_REQUIRES(parts_.segments.growth());
-  // Whether making so many bytes for the request would leave the pool within its slack.
+  // Whether making so many bytes for the request is allowed, and better than moving pages.
   bool GrowsCheaply(uint64_t requested, uint64_t made) COMMPOOL_REQUIRES(parts_.segments.growth());
   Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(parts_.segments.growth());
 
@@ -54,9 +54,6 @@ class ExpandableGrower final : public Grower {
   StreamProgress& progress_;
   engine::ExpandableEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
   Territories territories_;
-  uint64_t highest_needed_ COMMPOOL_GUARDED_BY(parts_.segments.growth()) = 0;
-  // Bytes requested ever, when more was last needed.
-  uint64_t total_at_highest_ COMMPOOL_GUARDED_BY(parts_.segments.growth()) = 0;
 };
 
 }  // namespace commpool::internal

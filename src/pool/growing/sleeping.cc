@@ -55,10 +55,9 @@ Status GrowingMode::Wake() {
 
 Status GrowingMode::WakeUp() {
   MutexLock growth(parts_.segments.growth());
-  Status status = parts_.segments.Wake();
+  Status status = parts_.segments.Wake(parts_.kept);
   if (!status.ok()) return status;
-  status = parts_.kept.Restore(parts_.basis);
-  if (status.ok()) status = parts_.registrations.RegisterPending(parts_.segments.List()).status();
+  status = parts_.registrations.RegisterPending(parts_.segments.List()).status();
   if (status.ok()) {
     parts_.kept.Drop(parts_.basis);
     return status;

@@ -20,6 +20,7 @@
 #include "src/base/mutex.h"
 #include "src/engine/types.h"
 #include "src/pool/blocks/block_store.h"
+#include "src/pool/blocks/kept_blocks.h"
 #include "src/pool/pool_basis.h"
 #include "src/pool/segments/new_segment.h"
 #include "src/registration/registration_set.h"
@@ -95,8 +96,9 @@ class SegmentStore {
   Status MapAll() COMMPOOL_REQUIRES(growth_);
   // Gives the memory back, and its room: the addresses, and the books, stay.
   void ReleaseUnmapped() COMMPOOL_REQUIRES(growth_);
-  // Makes and maps memory at the same addresses. Where it fails the memory is gone as before.
-  Status Wake() COMMPOOL_REQUIRES(growth_);
+  // Makes and maps memory at the same addresses, and lets what was kept come back to what is mapped while it maps the
+  // rest. Where it fails the memory is gone as before, and nothing is copied any more.
+  Status Wake(KeptBlocks& kept) COMMPOOL_REQUIRES(growth_);
   uint64_t asleep_bytes() const { return asleep_bytes_.load(std::memory_order_relaxed); }
 
   // Peers.
@@ -120,6 +122,7 @@ class SegmentStore {
   // The backing's memory for a stream, ready for all of them.
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes) COMMPOOL_REQUIRES(growth_);
   Status WaitForPeer(int peer) const;
+  Status WakeSegment(Segment& segment, KeptBlocks& kept) COMMPOOL_REQUIRES(growth_);
   ReservedVector<Segment*> Pointers() const;
   NewSegments TakeSetAside();
 

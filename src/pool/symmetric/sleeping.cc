@@ -89,8 +89,7 @@ Status SymmetricMode::Wake() {
 
 Status SymmetricMode::MakeAndRestore() {
   MutexLock growth(parts_.segments.growth());
-  Status made = parts_.segments.Wake();
-  return made.ok() ? parts_.kept.Restore(parts_.basis) : made;
+  return parts_.segments.Wake(parts_.kept);
 }
 
 // With nobody to agree with, and no communicator to register with: the way to what was kept.
