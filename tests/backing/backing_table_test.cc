@@ -48,6 +48,9 @@ TEST(BackingTable, TellsWhatKindOfMemoryABackingMakes) {
   EXPECT_EQ(kVmmBacking.memory(shares, {}), MemoryKind::kVirtual);
   EXPECT_EQ(kVmmBacking.memory(shares, on_host), MemoryKind::kHostVirtual);
   EXPECT_EQ(kVmmBacking.memory(shares_nothing, {}), MemoryKind::kUnshareable);
+  DeviceInfo shares_fabric;
+  shares_fabric.fabric_handles = true;
+  EXPECT_EQ(kVmmBacking.memory(shares_fabric, {}), MemoryKind::kVirtual);
   EXPECT_EQ(kNcclBacking.memory(shares, {}), MemoryKind::kVirtual);
   EXPECT_EQ(kCudaBacking.memory(shares, {}), MemoryKind::kLinear);
   EXPECT_EQ(kUserBacking.memory(shares, {}), MemoryKind::kForeign);

@@ -115,6 +115,22 @@ TEST_P(FailingFree, IsToldAndNotTriedAgain) {
   EXPECT_EQ(CallCount(GetParam().call), calls);
 }
 
+TEST_P(FailingFree, IsLoggedWhereNobodyElseIsTold) {
+  AllowLeak("");  // what the driver did not take back
+  for (const bool fails : {false, true}) {
+    std::unique_ptr<Segment> segment = Make(request())->Make({.bytes = 1}).value();
+    ::testing::internal::CaptureStderr();
+    if (fails) {
+      InjectedFault injected(fault());
+      segment.reset();
+    }
+    segment.reset();
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(log.find(GetParam().call) != std::string::npos, fails) << log;
+    EXPECT_EQ(log.empty(), !fails) << log;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, FailingFree,
                          ::testing::Values(Step{BackingKind::kVmm, OnDevice(), "cuMemUnmap", kFailure, kDriverError},
                                            Step{BackingKind::kVmm, OnDevice(), "cuMemRelease", kFailure, kDriverError},

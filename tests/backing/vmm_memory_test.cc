@@ -1,4 +1,6 @@
 // What the vmm backing asks the driver for: handle types and their fallback, GPUDirect RDMA, location, who has access.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -81,9 +83,13 @@ TEST_F(VmmMemory, GranularityIsAMultipleOfTheDrivers) {
 
 TEST_F(VmmMemory, GranularityIsMulticastsWhereThatIsLarger) {
   Driver coarse = driver();
-  coarse.cuda.cuMulticastGetGranularity = [](size_t* granularity, const CUmulticastObjectProp*,
+  coarse.cuda.cuMulticastGetGranularity = [](size_t* granularity, const CUmulticastObjectProp* object,
                                              CUmulticastGranularity_flags flags) {
     EXPECT_EQ(flags, CU_MULTICAST_GRANULARITY_MINIMUM);
+    EXPECT_EQ(object->numDevices, static_cast<unsigned>(DeviceCountOfTests())) << "the device and its peers";
+    EXPECT_EQ(object->size % (size_t{2} << 20), 0u);
+    EXPECT_GT(object->size, 0u);
+    EXPECT_EQ(object->handleTypes, kDescriptor);
     *granularity = size_t{16} << 20;
     return CUDA_SUCCESS;
   };
@@ -94,6 +100,8 @@ TEST_F(VmmMemory, GranularityIsMulticastsWhereThatIsLarger) {
   EXPECT_EQ(MakeBacking(coarse, {.kind = BackingKind::kVmm, .placement = OnHost()}).value()->granularity(),
             uint64_t{2} << 20)
       << "host memory is in no multicast";
+  if (!driver().nccl.available()) return;
+  EXPECT_EQ(MakeBacking(coarse, {.kind = BackingKind::kNccl}).value()->granularity(), uint64_t{16} << 20);
 }
 
 TEST_F(VmmMemory, AsksForADeniedHandleTypeOnce) {
@@ -127,7 +135,18 @@ TEST_F(VmmMemory, FallsBackToFileDescriptorsWhateverTheRefusal) {
     InjectedFault injected({.call = "cuMemCreate", .result = refusal});
     std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
     EXPECT_EQ(PropertiesOf(*segment).requestedHandleTypes, kDescriptor) << refusal;
+    EXPECT_EQ(fresh.refusals->fabric_handles, refusal != CUDA_ERROR_INVALID_VALUE) << "another failure is no refusal";
   }
+}
+
+TEST_F(VmmMemory, AsksARealDriverForFabricHandlesOnlyWhereTheHostHasChannels) {
+  COMMPOOL_REQUIRE_EMULATOR("it stands in for a real driver");
+  Driver real = FreshDriver();
+  real.kind = DriverChoice::kCuda;
+  const bool channels = access("/dev/nvidia-caps-imex-channels", F_OK) == 0;
+  const uint64_t before = CallCount("cuMemCreate");
+  ASSERT_TRUE(MakeBacking(real, {.kind = BackingKind::kVmm}).value()->Make({.bytes = 1}).ok());
+  EXPECT_EQ(CallCount("cuMemCreate"), before + (channels ? 2 : 1));
 }
 
 TEST_F(VmmMemory, WithoutAnyHandleTypeIsMadeButMakesNoWindows) {
@@ -190,6 +209,18 @@ TEST_F(VmmHostMemory, IsOnTheNodeNearestToTheDevice) {
 TEST_F(VmmHostMemory, IsOnNodeZeroWhereTheDriverNamesNone) {
   const Driver driver = DriverWhere(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1);
   EXPECT_EQ(MakeBacking(driver, {.placement = OnHost()}).value()->placement().numa_node, 0);
+}
+
+TEST_F(VmmHostMemory, IsOnTheNodeThatWasNamed) {
+  const Driver driver = DriverWhere(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 1);
+  EXPECT_EQ(MakeBacking(driver, {.placement = OnHost(0)}).value()->placement().numa_node, 0);
+}
+
+TEST_F(VmmHostMemory, IsTheCpusAgainWhenItWasMappedAgain) {
+  std::unique_ptr<Segment> segment = MakeVmm(OnHost(0))->Make({.bytes = 1}).value();
+  ASSERT_TRUE(segment->sleeper()->UnmapAll().ok());
+  ASSERT_TRUE(segment->sleeper()->MapAll({}).ok());
+  EXPECT_EQ(AccessOf(*segment, CU_MEM_LOCATION_TYPE_HOST_NUMA, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
 TEST_F(VmmHostMemory, IsReadAndWrittenByTheCpuToo) {

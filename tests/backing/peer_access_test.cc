@@ -1,0 +1,39 @@
+// Which devices get access, and what the driver is asked for.
+#include "src/backing/peer_access.h"
+
+#include <array>
+
+#include "src/driver/device_info.h"
+#include "tests/backing/backing_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class PeerAccess : public BackingTest {};
+
+TEST_F(PeerAccess, IsForOtherDevicesThanTheMemorysOwn) {
+  EXPECT_EQ(OthersThan(OnDevice(1), std::array{0, 1, 2}), (ReservedVector<int>{0, 2}));
+}
+
+TEST_F(PeerAccess, OfNobodyAsksNothingOfTheDriver) {
+  const uint64_t calls = CallCount("*");
+  EXPECT_TRUE(SetAccess(driver(), 0, 4096, {}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
+TEST_F(PeerAccess, ThatIsRefusedNamesEveryDevice) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  const InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN});
+  const Status status = SetAccess(driver(), 0, 4096, std::array{0, 3}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_NE(status.message().find("devices 0 3"), std::string::npos) << status.message();
+}
+
+TEST_F(PeerAccess, ToHostMemoryIsForDevicesThatMapIt) {
+  if (!DescribeDevice(driver(), 0).value().host_numa_memory) GTEST_SKIP() << "no memory of host NUMA nodes";
+  EXPECT_TRUE(CanReach(driver(), OnHost(), 0).available);
+  const Driver driver = DriverWhere(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
+  EXPECT_NE(CanReach(driver, OnHost(), 0).reason.find("cannot map memory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
