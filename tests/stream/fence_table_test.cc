@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "src/driver/launch.h"
 #include "tests/driver/emulator_fixture.h"
@@ -110,6 +111,7 @@ TEST_F(Fences, ThatWereRetiredHavePassedAndAreRetiredAgainInPeace) {
   table_.Retire(fence);
   EXPECT_TRUE(table_.Passed(fence).value());
   EXPECT_TRUE(table_.MakeWait(KeyOfStream(second_), fence).ok());
+  for (const CUstream stream : {first_, second_}) EXPECT_TRUE(table_.Record(KeyOfStream(stream)).ok());
 }
 
 TEST_F(Fences, AreNumberedAnewWhileTheirEventsAreRecycled) {
@@ -132,6 +134,62 @@ TEST_F(Fences, ThatFailNameTheCallAndLoseNoEvent) {
   }
   EXPECT_FALSE(health_.broken());
   table_.Retire(table_.Record(KeyOfStream(first_)).value());
+}
+
+TEST_F(Fences, ThatWereNeededForOneWaitLeaveTheirEventToOthers) {
+  ASSERT_TRUE(table_.MakeWaitForStream(KeyOfStream(second_), KeyOfStream(first_)).ok());
+  const uint64_t created = CallCount("cuEventCreate");
+  ASSERT_TRUE(table_.MakeWaitForStream(KeyOfStream(first_), KeyOfStream(second_)).ok());
+  {
+    COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+    const InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_UNKNOWN});
+    EXPECT_FALSE(table_.Record(KeyOfStream(first_)).ok());
+  }
+  ASSERT_TRUE(table_.Record(KeyOfStream(first_)).ok()) << "neither did a failure lose it";
+  EXPECT_EQ(CallCount("cuEventCreate"), created);
+}
+
+TEST_F(Fences, AndStreamsThatAreNotDoneHaveNotPassed) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls answer");
+  const FenceId fence = table_.Record(KeyOfStream(first_)).value();
+  for (const auto& [result, passed] : {std::pair(CUDA_ERROR_NOT_READY, true), std::pair(CUDA_ERROR_UNKNOWN, false)}) {
+    const InjectedFault event({.call = "cuEventQuery", .result = result});
+    const InjectedFault stream({.call = "cuStreamQuery", .result = result});
+    const Result<bool> of_fence = table_.Passed(fence);
+    const Result<bool> of_stream = table_.IsIdle(KeyOfStream(first_));
+    EXPECT_EQ(of_fence.ok(), passed);
+    EXPECT_EQ(of_stream.ok(), passed);
+    if (passed) {
+      EXPECT_FALSE(*of_fence || *of_stream);
+    }
+  }
+}
+
+TEST_F(Fences, OfAnotherThreadsDefaultStreamTellThatTheDeviceFailed) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  StreamKey elsewhere = 0;
+  std::thread([&] { elsewhere = KeyOfStream(CU_STREAM_PER_THREAD); }).join();
+  const InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_UNKNOWN});
+  EXPECT_NE(table_.Record(elsewhere).status().message().find("cuCtxSynchronize"), std::string::npos);
+}
+
+TEST_F(Fences, ForAnotherThreadsDefaultStreamAreAWaitOnTheHost) {
+  StreamKey elsewhere = 0;
+  std::thread([&] { elsewhere = KeyOfStream(CU_STREAM_PER_THREAD); }).join();
+  Work(first_, 3);
+  EXPECT_TRUE(table_.MakeWaitForStream(elsewhere, KeyOfStream(first_)).ok());
+  EXPECT_EQ(cuda().cuStreamQuery(first_), CUDA_SUCCESS);
+}
+
+TEST_F(Fences, GiveTheirEventsBackWhenTheyAreCleared) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
+  table_.Retire(table_.Record(KeyOfStream(first_)).value());
+  for (int count = 0; count < 2; ++count) ASSERT_TRUE(table_.Record(KeyOfStream(first_)).ok());
+  const FenceId spare = table_.Record(KeyOfStream(first_)).value();
+  table_.Retire(spare);
+  const uint64_t destroyed = CallCount("cuEventDestroy");
+  table_.Clear();
+  EXPECT_EQ(CallCount("cuEventDestroy"), destroyed + 3);
 }
 
 TEST_F(Fences, ThatCannotBeRecordedOrderNothing) {
@@ -175,6 +233,46 @@ class RetiringDriver {
   static inline decltype(CudaDriver::cuEventQuery) query = nullptr;
   static inline decltype(CudaDriver::cuStreamWaitEvent) wait = nullptr;
 };
+
+class FencesOfAnotherDevice : public Fences {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail, and counts them");
+    ContextGuard guard(driver(), other_);
+    ASSERT_EQ(cuda().cuStreamCreate(&elsewhere_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  }
+  void TearDown() override {
+    if (elsewhere_ == nullptr) return;
+    EXPECT_EQ(cuda().cuStreamDestroy(elsewhere_), CUDA_SUCCESS);
+  }
+
+  PrimaryContext other_ = PrimaryContext::Retain(driver(), DeviceCountOfTests() - 1).value();
+  CUstream elsewhere_ = nullptr;
+};
+
+TEST_F(FencesOfAnotherDevice, LeaveNoEventForLater) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  table_.Retire(table_.Record(KeyOfStream(elsewhere_)).value());
+  // The event of this device that was tried first serves the next fence; the other one was destroyed.
+  const uint64_t created = CallCount("cuEventCreate");
+  ASSERT_TRUE(table_.Record(KeyOfStream(first_)).ok());
+  EXPECT_EQ(CallCount("cuEventCreate"), created);
+  ASSERT_TRUE(table_.Record(KeyOfStream(first_)).ok());
+  EXPECT_EQ(CallCount("cuEventCreate"), created + 1);
+}
+
+TEST_F(FencesOfAnotherDevice, TellWhichCallFailed) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const auto failure = [&](const char* call, int skip) {
+    const InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN, .skip = skip});
+    const Result<FenceId> fence = table_.Record(KeyOfStream(elsewhere_));
+    return fence.ok() ? std::string("none") : fence.status().message();
+  };
+  EXPECT_NE(failure("cuStreamGetCtx", 0).find("cuStreamGetCtx"), std::string::npos);
+  EXPECT_NE(failure("cuEventCreate", 0).find("cuEventCreate"), std::string::npos);
+  EXPECT_NE(failure("cuEventRecord", 1).find("another device used"), std::string::npos);
+  EXPECT_FALSE(health_.broken()) << "it says nothing of this device";
+}
 
 TEST_F(Fences, OfAnotherDeviceMayBeRetiredWhileTheDriverIsAsked) {
   COMMPOOL_REQUIRE_DEVICES(2);

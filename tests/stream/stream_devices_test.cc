@@ -1,7 +1,9 @@
 // The device of a stream: asked of the driver once; of the default streams, the thread's current one.
 #include "src/stream/stream_devices.h"
 
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
@@ -67,6 +69,26 @@ TEST_F(StreamDevicesFacts, AStreamOfAnotherDeviceIsFoundAndTheCurrentOneKept) {
   ContextGuard guard(driver(), context_);
   EXPECT_EQ(devices_.DeviceOf(stream).value(), 1);
   EXPECT_EQ(devices_.DeviceOf(nullptr).value(), 0);
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+TEST_F(StreamDevicesFacts, AFailureNamesTheCallAndIsForgotten) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  const CUstream stream = MakeStream(context_);
+  ContextGuard guard(driver(), context_);
+  const auto failure = [&](CUstream asked, const char* call, int skip) {
+    const InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN, .skip = skip});
+    const Result<int> device = devices_.DeviceOf(asked);
+    return device.ok() ? std::string("none") : device.status().message();
+  };
+  for (const char* call : {"cuCtxGetCurrent", "cuCtxGetDevice"}) {
+    EXPECT_NE(failure(nullptr, call, 0).find(call), std::string::npos) << call;
+  }
+  for (const auto& [call, skip] :
+       {std::pair("cuDevicePrimaryCtxRetain", 0), std::pair("cuStreamGetCtx", 0), std::pair("cuCtxGetDevice", 1)}) {
+    EXPECT_NE(failure(stream, call, skip).find(call), std::string::npos) << call;
+  }
+  EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
