@@ -60,7 +60,6 @@ void Heap::BeginAgain() {
   COMMPOOL_CHECK(segments_.empty(), "a heap begins again that still has segments");
   next_index_ = 0;
   histories_ = {};
-  touches_ = 0;
 }
 
 bool Heap::IsWhollyFree(SegmentIndex index) const {
@@ -290,7 +289,6 @@ void Heap::UnifyIn(HeapSegment& segment, Usable usable) {
 }
 
 void Heap::Unify(StreamKey stream, Part part) {
-  Wake();
   for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     UnifyIn(*segment, [&](const Block& block) {
@@ -301,7 +299,6 @@ void Heap::Unify(StreamKey stream, Part part) {
 }
 
 void Heap::UnifyAll(Space space) {
-  Wake();
   histories_[static_cast<size_t>(space)].NoteOther();
   for (const auto& [index, segment] : segments_) {
     if (segment->space != space) continue;
@@ -323,7 +320,6 @@ uint64_t Heap::LargestUnited(Space space) const {
 }
 
 void Heap::ReleasePart(Part part) {
-  Wake();
   for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     for (Block* block = segment->first; block != nullptr; block = block->next) {

@@ -55,7 +55,7 @@ void ThreadCache::SetFreers(Freers freers) {
 
 ReservedVector<CachedBlock> ThreadCache::Remove(uint64_t keep_bytes) {
   ReservedVector<CachedBlock> removed;
-  for (SizeClass size_class = kSizeClasses; size_class-- > 0 && cached_bytes_ > keep_bytes;) {
+  for (SizeClass size_class = kSizeClasses; size_class-- > 0;) {
     Bin& bin = bins_[size_class];
     while (bin.count > 0 && cached_bytes_ > keep_bytes) {
       removed.push_back(bin.blocks[bin.count - 1]);

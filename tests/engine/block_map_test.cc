@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 #include <set>
 
@@ -32,6 +33,41 @@ TEST(BlockMap, GivesEveryUnitAWordOfItsOwn) {
     words.insert(word);
   }
   EXPECT_EQ(words.size(), 128 * kMiB / kClassUnit);
+}
+
+TEST(BlockMap, CoversARangeToItsEndAndNoFurther) {
+  const auto map = std::make_unique<BlockMap>();
+  map->Cover({kBase, 64 * kMiB});
+  EXPECT_NE(map->Find(kBase + 64 * kMiB - kClassUnit), nullptr);
+  EXPECT_EQ(map->Find(kBase + 64 * kMiB), nullptr) << "the next leaf";
+  constexpr Address kEnd = Address{1} << 57;
+  map->Cover({kEnd - kMiB, kMiB});
+  EXPECT_NE(map->Find(kEnd - kClassUnit), nullptr) << "the last address that a GPU may have";
+  map->Cover({kEnd, kMiB});
+  EXPECT_EQ(map->Find(kEnd), nullptr);
+}
+
+TEST(BlockMap, KeepsWhatItCoversMoreThanOnce) {
+  const auto map = std::make_unique<BlockMap>();
+  map->Cover({kBase, kMiB});
+  AtomicWord* const word = map->Find(kBase);
+  word->store(7);
+  map->Cover({kBase, 128 * kMiB});
+  map->Cover({kBase, 128 * kMiB});
+  EXPECT_EQ(map->Find(kBase), word);
+  EXPECT_EQ(word->load(), 7u);
+  EXPECT_NE(map->Find(kBase + 64 * kMiB), nullptr);
+}
+
+TEST(BlockMap, GivesItsAddressesBackToTheSystem) {
+  const auto pages_in_use = [] {
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    return pages;
+  };
+  const uint64_t before = pages_in_use();
+  for (int round = 0; round < 1000; ++round) std::make_unique<BlockMap>()->Cover({kBase, kMiB});
+  EXPECT_LT(pages_in_use() - before, 100'000u) << "each map has hundreds";
 }
 
 TEST(BlockMap, KeepsTheWordsOfNeighboursOnDifferentCacheLines) {

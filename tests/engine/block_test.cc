@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/engine/block_arena.h"
+
 namespace commpool::internal::engine {
 namespace {
 
@@ -42,6 +44,21 @@ TEST(BlockUses, AreWaitedForByOtherStreamsAlone) {
 TEST(BlockUses, OfAllOfAStreamsWorkCoverItsFences) {
   static_assert(kNoFence == 0, "a use without a fence sorts first");
   EXPECT_EQ(Waits(UsesOf({{2, kNoFence}, {2, 5}, {2, 6}, {3, 1}, {3, 2}}), 1), "2 3:1 3:2");
+}
+
+TEST(BlockArena, RecyclesBlocksAsNewOnesThatKeepTheirRoomForUses) {
+  BlockArena arena;
+  Block* const block = arena.Make();
+  block->part = 3;
+  block->state = BlockState::kLive;
+  block->uses = {{1, kNoFence}, {2, 5}, {3, kNoFence}};
+  arena.Recycle(block);
+  ASSERT_EQ(arena.Make(), block);
+  EXPECT_EQ(block->part, kCommonPart);
+  EXPECT_EQ(block->state, BlockState::kFree);
+  EXPECT_TRUE(block->uses.empty());
+  EXPECT_GE(block->uses.capacity(), 3u);
+  EXPECT_NE(arena.Make(), block) << "it was spare once";
 }
 
 }  // namespace

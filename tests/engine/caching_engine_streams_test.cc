@@ -186,6 +186,19 @@ TEST_F(CachingEngineStreams, StillWantsItsFenceAfterTheDeviceWasIdle) {
   EXPECT_TRUE(Ask(kThird, Reuse::kSameStream).has_value());
 }
 
+TEST_F(CachingEngineStreams, GivesMemoryToAnyStreamWhoseOwnStreamIsIdle) {
+  const Address low = Ask(kOwn, Reuse::kSameStream, kMiB)->address;
+  const Address high = Ask(kOther, Reuse::kSameStream, kMiB)->address;
+  Free(low);
+  Free(high);
+  engine_.StreamIdle(kOwn, engine_.Now() - 2);
+  EXPECT_FALSE(Ask(kThird, Reuse::kSameStream, kMiB).has_value()) << "it was freed after the wait began";
+  engine_.StreamIdle(kOwn, engine_.Now() - 1);
+  engine_.CheckInvariants();
+  EXPECT_EQ(Ask(kThird, Reuse::kSameStream, kMiB)->address, low) << "the last free that the wait covers";
+  EXPECT_FALSE(Ask(kThird, Reuse::kSameStream, kMiB).has_value()) << "the other stream may still use its own";
+}
+
 TEST_F(CachingEngineStreams, ForgetsAStreamOnFreeBlocks) {
   UseAndFree({kOther});
   Attach(kOther, 11);
@@ -215,6 +228,16 @@ TEST_F(CachingEngineStreams, TellsARecycledKeyFromTheForgottenStream) {
   EXPECT_EQ(Free(address), (ReservedVector<StreamKey>{kOwn}));
   Attach(kOwn, 11);
   EXPECT_EQ(Ask(kOther, Reuse::kAnyStream)->waits, (Waits{{kOwn, 11}}));
+}
+
+TEST_F(CachingEngineStreams, ForgetsNoUseOfAStreamThatCameAfterTheForgottenOne) {
+  Free(Ask(kOwn, Reuse::kSameStream)->address);
+  const Address address = Ask(kOwn, Reuse::kSameStream)->address;
+  engine_.ForgetStream(kOwn);
+  Free(address);
+  EXPECT_TRUE(Ask(kOther, Reuse::kSameStream)->waits.empty()) << "nobody's any more";
+  Free(address);
+  EXPECT_FALSE(Ask(kThird, Reuse::kSameStream).has_value());
 }
 
 TEST_F(CachingEngineStreams, AbortsOnAFenceThatNobodyOwes) {

@@ -118,6 +118,15 @@ TEST(CachingEngine, ShowsItsBlocksInOrder) {
   EXPECT_EQ(views[1].bytes, 2 * kMiB - 1024);
 }
 
+TEST(CachingEngine, ShowsWhichStreamUsedFreeMemoryLast) {
+  CachingEngine engine({});
+  engine.AddSegment({kBase, 2 * kMiB});
+  GiveBack(engine, Serve(engine, 2 * kMiB, 7));
+  Serve(engine, kMiB, 7);
+  ASSERT_EQ(engine.Snapshot().size(), 2u);
+  EXPECT_EQ(engine.Snapshot()[1].stream, 7u) << "also of what is left of a block";
+}
+
 TEST(CachingEngine, FindsTheLiveBlockOfAnAddress) {
   CachingEngine engine({});
   const SegmentIndex segment = engine.AddSegment({kBase, 2 * kMiB});

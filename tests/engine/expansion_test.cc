@@ -180,6 +180,14 @@ TEST_F(ExpansionTest, LetsTheLastPageReachBeyondTheRequest) {
   EXPECT_EQ(InPages(plan.arriving), (Numbers{{4, 3}}));
 }
 
+TEST_F(ExpansionTest, TakesTheHighestOfPagesThatAreAlike) {
+  AddTerritory(256);
+  Map(0, 4);
+  for (const uint64_t page : {64, 128, 192}) Map(page, 3);
+  EXPECT_EQ(Moves(Plan(10 * kPage)), (Triples{{192, 4, 3}, {128, 7, 3}}));
+  EXPECT_EQ(Moves(Plan(6 * kPage)), (Triples{{192, 4, 3}})) << "also where it is larger than what is left";
+}
+
 TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
   AddTerritory(7);
   Map(0, 3);

@@ -140,6 +140,39 @@ TEST(Heap, NumbersSegmentsInOrderAndNeverAgain) {
   EXPECT_EQ(heap.segments_ever(), 3u);
 }
 
+TEST(Heap, RecyclesTheRecordsOfItsBlocks) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  const SegmentIndex segment = heap.AddSegment({kBase, 4096});
+  const Block* const whole = heap.Find(kBase);
+  Block* const block = Take(heap, 1024);
+  const Block* const rest = block->next;
+  GiveBack(heap, block);
+  EXPECT_EQ(Take(heap, 512)->next, rest) << "after a merge";
+  GiveBack(heap, heap.Find(kBase));
+  heap.RemoveSegment(segment);
+  heap.AddSegment({kBase, 4096});
+  EXPECT_EQ(heap.Find(kBase), whole) << "after the segment went";
+}
+
+TEST(Heap, JoinsAllFreeNeighboursOfASpaceAndOfTheCommonPart) {
+  Heap heap(kAlignment, MergePolicy::kSameUses);
+  const Part graph = 7;
+  heap.AddSegment({kBase, 4096});
+  heap.AddSegment({2 * kBase, 8192}, Space::kSmall);
+  const auto take = [&](uint64_t bytes, Space space, Part part) {
+    return heap.Take({bytes, 1, Reuse::kAnyStream, space, part});
+  };
+  Block* const blocks[] = {take(1024, Space::kLarge, kCommonPart), take(1024, Space::kLarge, kCommonPart),
+                           take(2048, Space::kLarge, graph), take(4096, Space::kSmall, kCommonPart)};
+  for (StreamKey stream = 1; Block* const block : blocks) GiveBack(heap, block, {{stream++, kNoFence, kNobody}});
+  EXPECT_EQ(heap.LargestUnited(Space::kLarge), 2048u) << "the graph's is no part of it, nor is the other space";
+  EXPECT_EQ(heap.LargestUnited(Space::kSmall), 8192u);
+  heap.UnifyAll(Space::kLarge);
+  EXPECT_EQ(Shape(heap, 0), (std::vector<int64_t>{2048, 2048}));
+  EXPECT_EQ(heap.Find(kBase)->uses, (ReservedVector<Use>{{1, kNoFence, kNobody}, {2, kNoFence, kNobody}}));
+  EXPECT_EQ(Shape(heap, 1), (std::vector<int64_t>{4096, 4096}));
+}
+
 TEST(Heap, KeepsItsBlocksWhenItMoves) {
   Heap source(kAlignment, MergePolicy::kSameUses);
   source.AddSegment({kBase, 4096});

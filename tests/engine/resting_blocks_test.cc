@@ -98,9 +98,59 @@ TEST_F(RestingBlocksTest, DoNotServeOnceASegmentCameThatFitsBetter) {
 }
 
 TEST_F(RestingBlocksTest, KeepSmallBlocksAwake) {
-  Block* const block = heap_.Take({64 * kKiB, kStream, Reuse::kSameStream});
-  Free(block);
+  for (const uint64_t bytes : {64 * kKiB, kSmallBytes}) Free(heap_.Take({bytes, kStream, Reuse::kSameStream}));
   EXPECT_EQ(resting(), 0u);
+  Free(heap_.Take({kSmallBytes + kAlignment, kStream, Reuse::kSameStream}));
+  EXPECT_EQ(resting(), 1u);
+}
+
+TEST_F(RestingBlocksTest, ServeOneRequestAndRestOn) {
+  for (const Reuse reuse : {Reuse::kSameStream, Reuse::kAnyStream}) {
+    Block* const small = Take(8);
+    Block* const large = Take(16);
+    Free(large);
+    Free(small);
+    EXPECT_EQ(heap_.Take({8 * kMiB, kStream, reuse, Space::kLarge, kCommonPart, kFit}), small);
+    EXPECT_EQ(large->state, BlockState::kResting);
+    EXPECT_EQ(resting(), 1u);
+    small->uses.clear();
+    Free(small);
+    heap_.Wake();
+  }
+}
+
+TEST_F(RestingBlocksTest, AreNoneOfAGraphsAndServeNoGraph) {
+  constexpr Part kGraph = 5;
+  const Fit fit{8 * kMiB, kStream, Reuse::kSameStream, Space::kLarge, kGraph, kFit};
+  Block* const block = Take(8);
+  Free(block);
+  ASSERT_EQ(resting(), 1u);
+  EXPECT_EQ(heap_.Take(fit), nullptr) << "a graph takes idle memory alone";
+  ASSERT_NE(heap_.segments().at(heap_.AddSegment({kBase + kGiB, 8 * kMiB})), nullptr);
+  Block* const graphs = heap_.Take(fit);
+  ASSERT_NE(graphs, nullptr);
+  heap_.Close(graphs, BlockState::kFree);
+  EXPECT_EQ(graphs->state, BlockState::kFree);
+}
+
+TEST_F(RestingBlocksTest, DoNotServeOnceALowerBlockWasOpened) {
+  Block* const lower = Take(8);
+  heap_.Close(lower, BlockState::kDeferred);
+  Block* const upper = Take(8);
+  Free(upper);
+  ASSERT_EQ(upper->state, BlockState::kResting);
+  heap_.Open(lower);
+  EXPECT_EQ(AddressOf(*Take(8)), kBase);
+}
+
+TEST_F(RestingBlocksTest, DoNotServeOnceMemoryCameThatFitsBetter) {
+  const Address hole = kBase + kGiB;
+  heap_.AddSegment({hole, 64 * kMiB}, Space::kLarge, BlockState::kUnmapped);
+  const Fit fit{8 * kMiB, kStream, Reuse::kSameStream, Space::kLarge, kCommonPart, Choice::kBestFit};
+  Block* const block = heap_.Take(fit);
+  Free(block);
+  heap_.Convert({hole, 8 * kMiB}, BlockState::kUnmapped, BlockState::kFree);
+  EXPECT_EQ(AddressOf(*heap_.Take(fit)), hole);
 }
 
 TEST(PlacementHistory, OutdatesWhatWasPlacedAfterAFreedBlockAndNothingElse) {
@@ -118,6 +168,65 @@ TEST(PlacementHistory, OutdatesWhatWasPlacedAfterAFreedBlockAndNothingElse) {
   EXPECT_FALSE(history.IsCurrent(first));
   EXPECT_FALSE(history.IsCurrent(fourth));
   EXPECT_TRUE(history.IsCurrent(history.Note()));
+}
+
+// What it must answer, as long as it need not forget.
+class ExactHistory {
+ public:
+  Placement Note() {
+    outdated_.push_back(false);
+    return history_.Note();
+  }
+  void NoteFree(Placement freed) {
+    history_.NoteFree(freed);
+    for (size_t placement = freed + 1; placement < outdated_.size(); ++placement) outdated_[placement] = true;
+  }
+  void Expect() const {
+    for (size_t placement = 1; placement < outdated_.size(); ++placement) {
+      ASSERT_EQ(history_.IsCurrent(placement), !outdated_[placement]) << "placement " << placement;
+    }
+  }
+  Placement last() const { return outdated_.size() - 1; }
+
+ private:
+  PlacementHistory history_;
+  std::vector<bool> outdated_ = {false};
+};
+
+TEST(PlacementHistory, IsExactWhileItHasRoom) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    std::mt19937_64 random(seed);
+    ExactHistory history;
+    for (int frees = 0; frees < 32;) {
+      if (random() % 3 != 0) {
+        history.Note();
+        continue;
+      }
+      history.NoteFree(random() % (history.last() + 1));
+      ++frees;
+      history.Expect();
+    }
+  }
+}
+
+TEST(PlacementHistory, NeedsRoomOnlyForWhatLiesApart) {
+  ExactHistory history;
+  for (int range = 0; range < 20; ++range) {
+    const Placement older = history.Note();
+    history.Note();
+    history.NoteFree(older);
+  }
+  for (int count = 0; count < 40; ++count) history.NoteFree(history.Note());
+  history.Expect();
+  const Placement older = history.Note();
+  history.Note();
+  history.NoteFree(older);
+  for (int count = 0; count < 40; ++count) {
+    const Placement last = history.last();
+    history.Note();
+    history.NoteFree(last);
+  }
+  history.Expect();
 }
 
 // The last free of an older block than the placement, and after it, decides.
@@ -234,6 +343,38 @@ TEST(SymmetricEngine, PlacesEquallyWhateverARankLooksAt) {
     curious.CheckInvariants();
   }
   EXPECT_EQ(plain.log().hash(), curious.log().hash());
+}
+
+// So many frees of older blocks that one more would make a history forget: each leaves a hole that fits nothing later.
+TEST(SymmetricEngine, PlacesAfterAnEpochBeganAsOneThatIsNew) {
+  SymmetricEngine fresh({}, FreeOrder::kOrdered);
+  SymmetricEngine old({}, FreeOrder::kOrdered);
+  const auto take = [](SymmetricEngine& engine, uint64_t bytes) {
+    return std::get<Served>(*engine.Allocate(bytes, kStream)).address;
+  };
+  old.AddSegment({kBase, 256 * kMiB});
+  ASSERT_TRUE(old.Free(take(old, 4 * kMiB)).ok());
+  old.DeviceIdle(old.Now());
+  old.RemoveSegment(0);
+  old.BeginEpoch();
+  EXPECT_EQ(old.NextSequence(), 0u);
+  EXPECT_EQ(old.SegmentsEver(), 0u);
+  EXPECT_EQ(old.log().hash(), fresh.log().hash());
+  std::vector<Address> places;
+  for (SymmetricEngine* const engine : {&fresh, &old}) {
+    engine->AddSegment({kBase, 256 * kMiB});
+    const Address first = take(*engine, 2 * kMiB);
+    for (uint64_t pair = 0; pair < 32; ++pair) {
+      const Address hole = take(*engine, 2 * kMiB + 2 * pair * kAlignment);
+      take(*engine, 2 * kMiB + (2 * pair + 1) * kAlignment);
+      ASSERT_TRUE(engine->Free(hole).ok());
+    }
+    ASSERT_TRUE(engine->Free(first).ok());
+    places.push_back(take(*engine, 2 * kMiB));
+  }
+  EXPECT_EQ(places[1], places[0]);
+  EXPECT_EQ(places[0], kBase) << "it rested, and nothing has outdated its place";
+  EXPECT_EQ(old.log().hash(), fresh.log().hash());
 }
 
 }  // namespace

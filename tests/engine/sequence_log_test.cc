@@ -31,6 +31,11 @@ TEST(SequenceLog, TellsValuesCallsAndOrderApart) {
   EXPECT_NE(hash({{SequenceCall::kAllocate, 0}}), hash({}));
 }
 
+TEST(SequenceLog, SeparatesThousandsAlone) {
+  EXPECT_EQ(Describe({0, SequenceCall::kAllocate, 100}), "allocate 100 bytes (call 0)");
+  EXPECT_EQ(Describe({0, SequenceCall::kAllocate, 100'000}), "allocate 100,000 bytes (call 0)");
+}
+
 // Else two ranks whose calls differ in one bit could go on unseen.
 TEST(SequenceLog, LetsEachBitOfAValueReachEachBitOfTheHash) {
   constexpr uint64_t kValues = 64;

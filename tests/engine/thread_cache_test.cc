@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <vector>
 
 namespace commpool::internal::engine {
 namespace {
@@ -115,6 +116,31 @@ TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreedWhereSeveralMayToo) {
   EXPECT_EQ(cache_.Take(512), block.address);
 }
 
+// Each has a cache of the lane. Who is behind finds blocks that were freed, and so catches up with who is ahead.
+TEST_F(ThreadCacheTest, IsGivenABlockByOneOfTwoThreadsThatFreeIt) {
+  cache_.SetFreers(Freers::kSeveral);
+  const auto other = std::make_unique<ThreadCache>(kLane, kAlignment, broken_, Freers::kSeveral);
+  std::vector<CachedBlock> blocks;
+  for (size_t count = 0; count < ThreadCache::kMostBlocks; ++count) blocks.push_back(Make(512));
+  const BlockWord live = WordOf(blocks[0]);
+  for (int round = 0; round < 50; ++round) {
+    for (const CachedBlock& block : blocks) block.word->store(live.bits());
+    std::atomic<int> ready = 0;
+    std::atomic<size_t> given = 0;
+    const auto free_all = [&](ThreadCache& cache) {
+      ++ready;
+      while (ready < 2) std::this_thread::yield();
+      for (const CachedBlock& block : blocks) given += cache.Give(block, live) ? 1 : 0;
+    };
+    std::thread thread([&] { free_all(*other); });
+    free_all(cache_);
+    thread.join();
+    ASSERT_EQ(given, blocks.size()) << "each once";
+    cache_.TakeAll();
+    other->TakeAll();
+  }
+}
+
 TEST_F(ThreadCacheTest, MakesRoomAsItIsNeeded) {
   const CachedBlock block = Make(512);
   EXPECT_FALSE(cache_.GiveAtOnce(block, WordOf(block))) << "there is no room yet";
@@ -214,14 +240,18 @@ TEST_F(ThreadCacheTest, CountsWhatWentThroughIt) {
   EXPECT_EQ(figures.taken_blocks, 1u);
   EXPECT_EQ(figures.taken_bytes, 1024u);
   EXPECT_EQ(figures.taken_requested, 700u);
+  EXPECT_EQ(figures.left_bytes, 512u);
+  EXPECT_EQ(figures.left_blocks, 1u);
   CacheStatistics sum = figures;
-  sum += {10, 1, 2, 2048, 900, 100};
+  sum += {10, 1, 2, 2048, 900, 100, 64, 8};
   EXPECT_EQ(sum.cached_bytes, 10u);
   EXPECT_EQ(sum.cached_blocks, 1u);
   EXPECT_EQ(sum.taken_blocks, 3u);
   EXPECT_EQ(sum.taken_bytes, 3072u);
   EXPECT_EQ(sum.taken_requested, 1600u);
   EXPECT_EQ(sum.given_requested, 1400u);
+  EXPECT_EQ(sum.left_bytes, 576u);
+  EXPECT_EQ(sum.left_blocks, 9u);
 }
 
 TEST_F(ThreadCacheTest, LosesNoBlockToAThreadThatEmptiesIt) {
