@@ -1,6 +1,11 @@
 #include "src/emulator/description.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
 
 #include "src/base/bytes.h"
 
@@ -62,9 +67,35 @@ Result<DeclaredFault> ParseFault(const std::string& text) {
                        static_cast<int>(numbers[2])};
 }
 
+// "GPU-" and as many digits as tell it from others, as cuDeviceGetUuid has them.
+std::optional<int> DeviceByUuid(const std::string& text, int devices) {
+  std::optional<int> found;
+  for (int number = 0; number < devices; ++number) {
+    if (UuidText(number).compare(0, text.size(), text) != 0) continue;
+    if (found.has_value()) return std::nullopt;
+    found = number;
+  }
+  return found;
+}
+
+std::optional<int> VisibleDevice(std::string text, int devices) {
+  text.erase(0, text.find_first_not_of(' '));
+  text.erase(text.find_last_not_of(' ') + 1);
+  if (text.starts_with("GPU-")) return DeviceByUuid(text, devices);
+  uint64_t number = 0;
+  if (!ReadNumber(text, number) || number >= static_cast<uint64_t>(devices)) return std::nullopt;
+  return static_cast<int>(number);
+}
+
 }  // namespace
 
-Result<Description> Description::Parse(const std::string& text) {
+std::string UuidText(int number) {
+  char text[48];
+  std::snprintf(text, sizeof(text), "GPU-%02x000000-0000-0000-0000-000000000000", number + 1);
+  return text;
+}
+
+Result<Description> Description::Parse(const std::string& text, const char* visible) {
   Description description;
   std::string known;
   for (const KnownKey& key : KnownKeys()) {
@@ -82,7 +113,13 @@ Result<Description> Description::Parse(const std::string& text) {
   }
   Status status = description.Interpret();
   if (!status.ok()) return status;
+  description.Hide(visible);
   return description;
+}
+
+Result<Description> Description::OfEnvironment() {
+  const char* const text = std::getenv("COMMPOOL_EMULATOR");
+  return Parse(text == nullptr ? "" : text, std::getenv("CUDA_VISIBLE_DEVICES"));
 }
 
 Status Description::Interpret() {
@@ -107,7 +144,7 @@ Status Description::Interpret() {
     return Unreadable(key, values_[key], "one of its choices (src/emulator/README.md)");
   };
   for (const Status& status :
-       {number("devices", 1, 64, devices_), number("numa_nodes", 1, 64, numa_nodes_),
+       {number("devices", 1, 64, all_devices_), number("numa_nodes", 1, 64, numa_nodes_),
         number("seed", 0, UINT64_MAX, seed_), size("memory", device_bytes_), size("host_memory", host_bytes_),
         size("granularity", granularity_), choice("links", {"all", "none", "ring"}),
         choice("fabric", {"no", "denied", "yes"}), choice("multicast", {"yes", "no"}), choice("rdma", {"yes", "no"}),
@@ -136,6 +173,33 @@ Status Description::Interpret() {
   return Status();
 }
 
+// As the driver does it: what is behind an entry that names no device is hidden too, and a device that is named twice
+// hides all.
+void Description::Hide(const char* visible) {
+  numbers_.resize(static_cast<size_t>(all_devices_));
+  std::iota(numbers_.begin(), numbers_.end(), 0);
+  visible_ = all_devices_;
+  if (visible == nullptr) return;
+  std::vector<int> seen;
+  for (const std::string& entry : Split(visible, ",")) {
+    const std::optional<int> number = VisibleDevice(entry, all_devices_);
+    if (!number.has_value()) break;
+    if (std::find(seen.begin(), seen.end(), *number) != seen.end()) {
+      seen.clear();
+      break;
+    }
+    seen.push_back(*number);
+  }
+  visible_ = static_cast<int>(seen.size());
+  std::stable_sort(numbers_.begin(), numbers_.end(), [&](int a, int b) {
+    return std::find(seen.begin(), seen.end(), a) < std::find(seen.begin(), seen.end(), b);
+  });
+}
+
+int Description::DeviceOf(int number) const {
+  return static_cast<int>(std::find(numbers_.begin(), numbers_.end(), number) - numbers_.begin());
+}
+
 const char* Description::Value(const std::string& key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? nullptr : found->second.c_str();
@@ -146,8 +210,8 @@ bool Description::Linked(int device, int peer) const {
   const std::string& links = values_.at("links");
   if (links == "all") return true;
   if (links == "none") return false;
-  const int distance = device > peer ? device - peer : peer - device;
-  return distance == 1 || distance == devices_ - 1;
+  const int distance = std::abs(NumberOf(device) - NumberOf(peer));
+  return distance == 1 || distance == all_devices_ - 1;
 }
 
 }  // namespace commpool::internal::emulator

@@ -34,14 +34,14 @@ class Communicator:
 
 
 class Job:
-    """One rank: its device is the one of its number."""
+    """One rank: its device is the one of its number, or the only one that it sees."""
 
-    def __init__(self, pipe, rank, ranks):
+    def __init__(self, pipe, rank, ranks, device):
         import commpool
 
-        self._pipe, self.rank, self.ranks = pipe, rank, ranks
+        self._pipe, self.rank, self.ranks, self.device = pipe, rank, ranks, device
         commpool.initialize("emulated")
-        emulated.make_current(rank)
+        emulated.make_current(device)
         self.communicator = self.make_communicator()
 
     def gather(self, value):
@@ -60,20 +60,25 @@ class Job:
         os._exit(0)
 
 
-def _rank(case, pipe, rank, ranks):
+def _rank(case, pipe, rank, ranks, alone):
+    if alone:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(rank)
     try:
-        pipe.send(("returned", case(Job(pipe, rank, ranks))))
+        pipe.send(("returned", case(Job(pipe, rank, ranks, 0 if alone else rank))))
     except BaseException:
         pipe.send(("raised", traceback.format_exc()))
 
 
-def run(case, ranks=2):
-    """What `case(job)` returns on each rank; None for a rank that died. One that raises fails the test."""
+def run(case, ranks=2, alone=False):
+    """What `case(job)` returns on each rank; None for a rank that died. One that raises fails the test.
+
+    With `alone` each rank sees its own device only, as launchers often have it.
+    """
     context = multiprocessing.get_context("spawn")
     pipes, processes, results = {}, [], [None] * ranks
     for rank in range(ranks):
         pipes[rank], theirs = context.Pipe()
-        processes.append(context.Process(target=_rank, args=(case, theirs, rank, ranks)))
+        processes.append(context.Process(target=_rank, args=(case, theirs, rank, ranks, alone)))
         processes[-1].start()
         theirs.close()
     try:

@@ -26,9 +26,9 @@ def all_reduce(job, array, value):
 
 
 def train(job):
-    pool = commpool.Pool("gradients", device=job.rank, symmetric_across=job.communicator, reserve="16MiB")
+    pool = commpool.Pool("gradients", device=job.device, symmetric_across=job.communicator, reserve="16MiB")
     with commpool.use_pool(pool):
-        arrays = [commpool.empty(MIB, device=job.rank) for _ in range(2)]
+        arrays = [commpool.empty(MIB, device=job.device) for _ in range(2)]
     places = [pool.window_of(array, job.communicator) for array in arrays]
     total = all_reduce(job, arrays[1], 1.0 + job.rank)
     eligible = pool.nvls_eligible(arrays[0], arrays[0].nbytes, job.communicator)
@@ -160,7 +160,13 @@ def hook(job):
 
 class Ranks(unittest.TestCase):
     def test_all_reduce_in_windows_at_equal_offsets(self):
-        for result in ranks.run(train):
+        self.check(ranks.run(train))
+
+    def test_do_so_where_each_sees_its_own_device_only(self):
+        self.check(ranks.run(train, alone=True))
+
+    def check(self, results):
+        for result in results:
             total, offsets, has_window, reclaimed, mode, lost, tells = result
             self.assertEqual((total, offsets), (3.0, [0, 4 * MIB]))
             self.assertEqual((has_window, reclaimed, mode, lost, tells), (True, 8 * MIB, "symmetric", None, True))

@@ -120,7 +120,7 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   return Call("cuDeviceGetName", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (name == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
     if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::snprintf(name, static_cast<size_t>(length), "commpool emulated GPU %d", device);
+    std::snprintf(name, static_cast<size_t>(length), "commpool emulated GPU %d", machine.description.NumberOf(device));
     return CUDA_SUCCESS;
   });
 }
@@ -130,7 +130,7 @@ CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
     if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
     std::memset(uuid, 0, sizeof(*uuid));
-    uuid->bytes[0] = static_cast<char>(device + 1);
+    uuid->bytes[0] = static_cast<char>(machine.description.NumberOf(device) + 1);
     return CUDA_SUCCESS;
   });
 }
@@ -157,7 +157,7 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
   return Call("cuDeviceGetPCIBusId", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (text == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
     if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0", device + 1);
+    std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0", machine.description.NumberOf(device) + 1);
     return CUDA_SUCCESS;
   });
 }

@@ -51,7 +51,7 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
   }
   machine.ReportIfInUse(address, bytes, call);
   if (kind == Kind::kLinear) {
-    machine.races.HostWaitedFor(machine.scheduler.ClockOfDevice(mapping->physical->bank->location().id));
+    machine.races.HostWaitedFor(machine.scheduler.ClockOfDevice(machine.LocationOf(*mapping->physical->bank).id));
   }
   machine.races.blocks().Forget(address, bytes);
   machine.pool_streams.Forget(address, bytes);
@@ -95,7 +95,7 @@ CUresult cuMemFree(CUdeviceptr address) {
     if (address == 0) return CUDA_SUCCESS;
     const MappedRange* const mapping = machine.addresses.Find(address);
     if (mapping == nullptr || (!mapping->linear && !mapping->of_pool)) return CUDA_ERROR_INVALID_VALUE;
-    const CUctx_st& context = *machine.contexts[static_cast<size_t>(mapping->physical->bank->location().id)];
+    const CUctx_st& context = *machine.contexts[static_cast<size_t>(machine.LocationOf(*mapping->physical->bank).id)];
     if (context.sticky != CUDA_SUCCESS) return context.sticky;
     if (mapping->of_pool) return machine.async_memory.Free(address);
     return FreeWhole(machine, lock, Kind::kLinear, address, "cuMemFree");
@@ -142,7 +142,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
     const MappedRange* const mapping = machine.addresses.Find(address);
     const AsyncExtent whole = AllocationAt(machine, mapping, address);
     if (data == nullptr || mapping == nullptr || whole.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    const BankLocation location = mapping->physical->bank->location();
+    const BankLocation location = machine.LocationOf(*mapping->physical->bank);
     const bool on_device = location.kind == BankLocation::Kind::kDevice;
     switch (attribute) {
       case CU_POINTER_ATTRIBUTE_CONTEXT:

@@ -13,7 +13,10 @@ constexpr uint64_t kRecommendedMulticastGranularity = uint64_t{512} << 20;
 
 bool Supported(const Machine& machine) { return std::string(machine.description.Value("multicast")) == "yes"; }
 
-bool IsDevice(const Machine& machine, CUdevice device) { return device >= 0 && device < machine.description.devices(); }
+// Those too that other processes of a communicator add, and this one does not see.
+bool IsDevice(const Machine& machine, CUdevice device) {
+  return device >= 0 && device < machine.description.all_devices();
+}
 
 CUresult CheckProperties(const Machine& machine, const CUmulticastObjectProp& properties) {
   constexpr unsigned long long kKnownTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;

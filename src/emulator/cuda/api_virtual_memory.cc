@@ -48,7 +48,7 @@ bool IsHost(CUmemLocationType type) {
 
 // Whether all of the access may be set. Nothing is set before the answer is yes.
 CUresult CheckDescription(const Machine& machine, const MappedRange& mapping, const CUmemAccessDesc& access) {
-  const BankLocation owner = mapping.physical->bank->location();
+  const BankLocation owner = machine.LocationOf(*mapping.physical->bank);
   const bool of_device = owner.kind == BankLocation::Kind::kDevice;
   if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && access.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
       access.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {

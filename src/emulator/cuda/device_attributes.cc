@@ -64,9 +64,9 @@ int AttributeOf(const Description& description, CUdevice_attribute attribute, in
   const auto is = [&](const char* key, const char* value) { return std::string(description.Value(key)) == value; };
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      return device + 1;
+      return description.NumberOf(device) + 1;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
-      return device * description.numa_nodes() / description.devices();
+      return description.NumaNodeOf(device);
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
       return is("fabric", "no") ? 0 : 1;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:

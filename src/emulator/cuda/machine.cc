@@ -11,8 +11,7 @@ namespace {
 
 // A program that mistypes its machine must not run on another one.
 Description ReadDescription() {
-  const char* text = std::getenv("COMMPOOL_EMULATOR");
-  Result<Description> description = Description::Parse(text == nullptr ? "" : text);
+  Result<Description> description = Description::OfEnvironment();
   if (description.ok()) return *description;
   std::fprintf(stderr, "%s\n", description.status().message().c_str());
   std::exit(2);
@@ -45,9 +44,13 @@ Machine::Machine()
 
 CUresult Machine::Initialise() {
   using Kind = BankLocation::Kind;
-  const auto make = [](Kind kind, int count, uint64_t bytes, std::vector<std::shared_ptr<MemoryBank>>* banks) {
+  if (description.devices() == 0) return CUDA_ERROR_NO_DEVICE;
+  const auto make = [this](Kind kind, int count, uint64_t bytes, std::vector<std::shared_ptr<MemoryBank>>* banks) {
     while (banks->size() < static_cast<size_t>(count)) {
-      std::shared_ptr<MemoryBank> bank = MemoryBank::Make({kind, static_cast<int32_t>(banks->size())}, bytes);
+      const int place = static_cast<int>(banks->size());
+      // Other processes may see other devices: what they import names the machine's.
+      const int32_t number = kind == Kind::kDevice ? description.NumberOf(place) : place;
+      std::shared_ptr<MemoryBank> bank = MemoryBank::Make({kind, number}, bytes);
       if (bank == nullptr) return false;
       banks->push_back(std::move(bank));
     }
@@ -79,10 +82,16 @@ CUresult Machine::BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBa
   }
 }
 
+BankLocation Machine::LocationOf(const MemoryBank& bank) const {
+  BankLocation location = bank.location();
+  if (location.kind == BankLocation::Kind::kDevice) location.id = description.DeviceOf(location.id);
+  return location;
+}
+
 bool Machine::MayAccess(const MappedRange& mapping, int device) const {
   if (mapping.pinned_host) return true;
   if (!mapping.linear) return mapping.devices.contains(device);
-  const int owner = mapping.physical->bank->location().id;
+  const int owner = LocationOf(*mapping.physical->bank).id;
   return owner == device || contexts[static_cast<size_t>(device)]->enabled_peers.contains(owner);
 }
 

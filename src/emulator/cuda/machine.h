@@ -82,6 +82,9 @@ class Machine {
   // The bank of a location, or the error of cuMemCreate for one that there is not.
   CUresult BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const;
 
+  // Where memory lies, in numbers of this process's devices. Banks have the machine's.
+  BankLocation LocationOf(const MemoryBank& bank) const;
+
   // Whether a device may read and write a range; the error that a kernel would get. For a copy one of `copy_devices`
   // is enough, or the CPU, and cuMemAlloc memory is open to all.
   CUresult CheckAccess(const commpoolEmulatorRange& range, int device, const std::vector<int>& copy_devices = {});

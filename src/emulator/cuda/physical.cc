@@ -60,7 +60,7 @@ CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physic
   if (!record) return CUDA_ERROR_UNKNOWN;
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = LocationOf(bank->location());
+  properties.location = LocationOf(machine.LocationOf(*bank));
   properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(bank->At(*record).handle_types);
   *physical = Own(std::move(bank), *record, properties);
   (*physical)->history = machine.races.HistoryOf((*physical)->identity, RaceChecker::Memory::kImported);

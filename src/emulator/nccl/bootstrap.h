@@ -21,7 +21,7 @@ struct PeerInfo {
   int32_t ranks = 0;
   uint64_t host = 0;  // equal on ranks of one host (name and boot)
   int32_t process = 0;
-  int32_t device = 0;  // CUDA ordinal in its process
+  int32_t device = 0;  // the machine's number: processes may see other devices
   uint64_t bus = 0;    // the device's place on its host's bus
   int32_t version = 0;
   std::array<char, 64> address = {};  // of its listener, filled by Join

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "src/emulator/description.h"
 #include "src/emulator/nccl/exchange.h"
 #include "src/emulator/nccl/host_failure.h"
 #include "src/emulator/nccl/log.h"
@@ -36,6 +37,12 @@ uint64_t BusOf(int device) {
   return static_cast<uint64_t>(domain) << 20 | static_cast<uint64_t>(bus) << 12 | static_cast<uint64_t>(slot) << 4;
 }
 
+// Readable: the driver, which was there before, has read it.
+const emulator::Description& MachineHere() {
+  static const emulator::Description machine = emulator::Description::OfEnvironment().value();
+  return machine;
+}
+
 // NCCL refuses two ranks on one device, and ranks of two versions, at initialisation (NCCL 2.28.9, src/init.cc).
 ncclResult_t CheckPeers(const std::vector<PeerInfo>& peers) {
   for (const PeerInfo& a : peers) {
@@ -59,9 +66,7 @@ bool AllDirect(const std::vector<PeerInfo>& peers) {
   for (const PeerInfo& a : peers) {
     if (a.host != peers[0].host) return false;
     for (const PeerInfo& b : peers) {
-      int reaches = 1;
-      if (a.device != b.device) GetDriver().cuDeviceCanAccessPeer(&reaches, a.device, b.device);
-      if (reaches == 0) return false;
+      if (!MachineHere().Linked(MachineHere().DeviceOf(a.device), MachineHere().DeviceOf(b.device))) return false;
     }
   }
   return true;
@@ -90,7 +95,7 @@ ncclResult_t EmulatedCommunicator::Create(const Place& place, const ncclUniqueId
   own.ranks = ranks;
   own.host = HostIdentity();
   own.process = getpid();
-  own.device = device;
+  own.device = MachineHere().NumberOf(device);
   own.bus = BusOf(device);
   own.version = ClaimedVersion();
   const auto magic = static_cast<unsigned long long>(MagicOf(id));
@@ -112,7 +117,7 @@ ncclResult_t EmulatedCommunicator::Create(const Place& place, const ncclUniqueId
   }
   auto communicator = std::make_shared<EmulatedCommunicator>(place, context, std::move(*membership));
   LogInfo(Subject::kInit, "%s comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %lx commId 0x%llx - Init COMPLETE",
-          call, static_cast<void*>(communicator->handle()), rank, ranks, device, device,
+          call, static_cast<void*>(communicator->handle()), rank, ranks, device, own.device,
           static_cast<unsigned long>(own.bus), magic);
   result = OrSystemError([&] {
     communicator->thread_ = std::thread([communicator] { communicator->Run(); });

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/emulator/description.h"
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/log.h"
 
@@ -100,8 +101,9 @@ std::string EmulatedCommunicator::MakeMulticast(EmulatedWindow& window) const {
   const CUmulticastObjectProp properties = PropertiesOf(ranks_, window.mapping_bytes);
   CUresult result = driver.cuMulticastCreate(&window.multicast, &properties);
   if (result != CUDA_SUCCESS) return Failed("cuMulticastCreate", result);
+  const Result<emulator::Description> machine = emulator::Description::OfEnvironment();
   for (const PeerInfo& peer : peers_) {
-    result = driver.cuMulticastAddDevice(window.multicast, peer.device);
+    result = driver.cuMulticastAddDevice(window.multicast, machine->DeviceOf(peer.device));
     if (result != CUDA_SUCCESS) return Failed("cuMulticastAddDevice", result);
   }
   CUmemGenericAllocationHandle memory = 0;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <vector>
 
 #include "src/base/bytes.h"
 
@@ -69,6 +70,36 @@ TEST(EmulatorDescription, TheLastOfTwoDeclarationsCounts) {
 
 TEST(EmulatorDescription, HasMemoryInWholeUnitsOfTheGranularity) {
   EXPECT_EQ(Description::Parse("memory=5MiB").value().device_bytes(), 4 * kMiB);
+}
+
+std::vector<int> Seen(const char* visible) {
+  const Description description = Description::Parse("devices=6,links=ring,numa_nodes=2", visible).value();
+  EXPECT_EQ(description.all_devices(), 6);
+  std::vector<int> numbers;
+  for (int device = 0; device < description.devices(); ++device) numbers.push_back(description.NumberOf(device));
+  return numbers;
+}
+
+TEST(EmulatorDescription, HidesAndNumbersDevicesAsTheDriverDoes) {
+  using Numbers = std::vector<int>;
+  EXPECT_EQ(Seen(nullptr), Numbers({0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(Seen("4,1"), Numbers({4, 1}));
+  EXPECT_EQ(Seen(" 2 , 0 "), Numbers({2, 0}));
+  EXPECT_EQ(Seen("3,9,1"), Numbers({3})) << "what is behind no device is hidden";
+  EXPECT_EQ(Seen("GPU-03,GPU-01000000-0000-0000-0000-000000000000"), Numbers({2, 0}));
+  for (const char* none : {"", "-1", "x", "2,1,2", "GPU-0", "GPU-09"}) EXPECT_EQ(Seen(none), Numbers()) << none;
+}
+
+TEST(EmulatorDescription, KnowsHiddenDevicesByTheirNumber) {
+  const Description description = Description::Parse("devices=6,links=ring,numa_nodes=2", "4,1").value();
+  EXPECT_EQ(description.DeviceOf(4), 0);
+  EXPECT_EQ(description.DeviceOf(1), 1);
+  for (const int hidden : {0, 2, 3, 5}) EXPECT_GE(description.DeviceOf(hidden), 2);
+  EXPECT_EQ(description.NumaNodeOf(0), 1);
+  EXPECT_EQ(description.NumaNodeOf(1), 0);
+  EXPECT_FALSE(description.Linked(0, 1));
+  EXPECT_TRUE(description.Linked(0, description.DeviceOf(5)));
+  EXPECT_TRUE(description.Linked(1, description.DeviceOf(0)));
 }
 
 TEST(EmulatorDescription, AnUnknownKeyIsRefusedWithTheKnownOnes) {

@@ -22,6 +22,17 @@ class Devices(EmulatorCase):
         self.assertRaises(torch.AcceleratorError, torch.cuda.set_device, 9)
 
 
+    def test_that_are_hidden_are_not_there_and_the_others_are_counted_anew(self):
+        program = ("import torch; print(torch.cuda.device_count(), *(torch.cuda.get_device_name(number) for number in "
+                   "range(torch.cuda.device_count())), torch.cuda.is_available())")
+        for visible, said in [("2,1", "2 commpool emulated GPU 2 commpool emulated GPU 1 True"),
+                              ("3", "1 commpool emulated GPU 3 True"), ("", "0 False"), ("0,7,1", "1 commpool "
+                                                                                        "emulated GPU 0 True")]:
+            run = subprocess.run([sys.executable, "-c", program], env={**os.environ, "CUDA_VISIBLE_DEVICES": visible},
+                                 capture_output=True, text=True, check=False)
+            self.assertEqual(run.stdout.strip(), said, run.stderr)
+
+
 class Memory(EmulatorCase):
     def test_is_copied_both_ways(self):
         content = torch.arange(1000, dtype=torch.float64)
