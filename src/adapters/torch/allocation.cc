@@ -15,23 +15,24 @@
 namespace commpool::torch_adapter {
 namespace {
 
-// While the library works for this thread: what a user's backing allocates by PyTorch meanwhile is PyTorch's own.
-class InsideLibrary {
- public:
-  InsideLibrary() { Flag() = true; }
-  ~InsideLibrary() { Flag() = false; }
-  static bool& Flag() {
-    static thread_local bool inside = false;
-    return inside;
-  }
-};
+// Set while the library works for this thread: what a user's backing allocates by PyTorch meanwhile is PyTorch's own.
+// Looking the place up is dear, so an allocation does it once.
+bool& InsideLibrary() {
+  static thread_local bool inside = false;
+  return inside;
+}
 
 bool IsShortOfMemory(commpool_status status) {
   return status == COMMPOOL_OUT_OF_MEMORY || status == COMMPOOL_EXHAUSTED;
 }
 
 // PyTorch's observers of each allocation: its memory history, its profiler, its sanitizer.
-void ReportAllocated(void* pointer) {
+bool IsObserved() {
+  return C10_UNLIKELY(TorchHistory().Wanted() || c10::impl::GPUTrace::get_trace() != nullptr ||
+                      c10::memoryProfilingEnabled());
+}
+
+[[gnu::noinline, gnu::cold]] void TellAllocated(void* pointer) {
   const bool profiled = c10::memoryProfilingEnabled();
   if (profiled || TorchHistory().Wanted()) {
     if (const std::optional<commpool_block> block = OurBlock(pointer)) {
@@ -47,7 +48,7 @@ void ReportAllocated(void* pointer) {
     (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(pointer));
 }
 
-void ReportFreed(void* pointer) {
+[[gnu::noinline, gnu::cold]] void TellFreed(void* pointer) {
   const bool profiled = c10::memoryProfilingEnabled();
   if (profiled || TorchHistory().Wanted()) {
     if (const std::optional<commpool_block> block = OurBlock(pointer)) {
@@ -63,16 +64,34 @@ void ReportFreed(void* pointer) {
     (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(pointer));
 }
 
+void ReportAllocated(void* pointer) {
+  if (IsObserved()) TellAllocated(pointer);
+}
+
+// From one pool; null with the status where it fails. A capture of the stream is announced to the pool first.
+void* AllocateFromPool(commpool_pool pool, const Request& request, bool& inside_library, commpool_status* status) {
+  void* pointer = nullptr;
+  *status = TorchCaptures().Announce(pool, request.stream);
+  if (*status == COMMPOOL_OK) {
+    inside_library = true;
+    *status = Commpool().pool_allocate(pool, request.bytes, request.stream, &pointer);  // throws nothing
+    inside_library = false;
+  }
+  TellWatcher(pool, request.bytes);
+  if (*status == COMMPOOL_OK) ReportAllocated(pointer);
+  return pointer;
+}
+
 // From a pool that has caught the request: it serves, or the program hears why not.
-void* AllocateOrThrow(commpool_pool pool, const Request& request) {
+void* AllocateOrThrow(commpool_pool pool, const Request& request, bool& inside_library) {
   commpool_status status = COMMPOOL_OK;
-  void* pointer = AllocateFromPool(pool, request, &status);
+  void* pointer = AllocateFromPool(pool, request, inside_library, &status);
   if (status != COMMPOOL_OK) ThrowFailure(status, pool, request);
   return pointer;
 }
 
 // What this thread's scopes make of it: a block, or null and whether a routing that lies further in takes it.
-void* AllocateInScopes(const Request& request, const Routing& routing) {
+void* AllocateInScopes(const Request& request, const Routing& routing, bool& inside_library) {
   bool symmetric_ones_passed_by = false;
   for (const OpenScope* scope = InnermostScope(); scope != nullptr; scope = scope->outer) {
     const ScopePlan& plan = scope->plan;
@@ -82,7 +101,7 @@ void* AllocateInScopes(const Request& request, const Routing& routing) {
     // a scope is served by the scope's pool.
     if (routing.number > scope->number && (routing.pool != 0 || CaptureOf(request.stream) == 0)) return nullptr;
     commpool_status status = COMMPOOL_OK;
-    void* pointer = AllocateFromPool(plan.pool, request, &status);
+    void* pointer = AllocateFromPool(plan.pool, request, inside_library, &status);
     if (status == COMMPOOL_OK) return pointer;
     if (plan.next_scope_when_exhausted == 0 || !IsShortOfMemory(status)) ThrowFailure(status, plan.pool, request);
     // What a pool that is not symmetric hands on differs by rank: it may not decide where a symmetric pool's blocks
@@ -106,32 +125,21 @@ void* AllocateInPlainScopes(const Request& request) {
 
 }  // namespace
 
-void* AllocateFromPool(commpool_pool pool, const Request& request, commpool_status* status) {
-  void* pointer = nullptr;
-  *status = TorchCaptures().Announce(pool, request.stream);
-  if (*status == COMMPOOL_OK) {
-    const InsideLibrary inside;
-    *status = Commpool().pool_allocate(pool, request.bytes, request.stream, &pointer);
-  }
-  TellWatcher(pool, request.bytes);
-  if (*status == COMMPOOL_OK) ReportAllocated(pointer);
-  return pointer;
-}
-
 void* AllocateCaught(const Request& request) {
-  if (InsideLibrary::Flag()) return nullptr;
+  bool& inside_library = InsideLibrary();
+  if (inside_library) return nullptr;
   const Routing routing = TorchRoutings().Innermost(request.device, request.stream);
-  if (void* pointer = AllocateInScopes(request, routing)) return pointer;
-  if (routing.pool != 0) return AllocateOrThrow(routing.pool, request);
+  if (void* pointer = AllocateInScopes(request, routing, inside_library)) return pointer;
+  if (routing.pool != 0) return AllocateOrThrow(routing.pool, request, inside_library);
   if (routing.number != 0) return nullptr;
   if (void* pointer = AllocateInPlainScopes(request)) return pointer;
   const commpool_pool whole = Pools().Default(request.device);
-  return whole == 0 ? nullptr : AllocateOrThrow(whole, request);
+  return whole == 0 ? nullptr : AllocateOrThrow(whole, request, inside_library);
 }
 
 void ReleaseBlock(void* pointer) {
   if (pointer == nullptr) return;
-  ReportFreed(pointer);
+  if (IsObserved()) TellFreed(pointer);
   // In a forked child the library refuses, and the block is the parent's: there is nobody to tell.
   Commpool().free(pointer);
 }

@@ -18,9 +18,6 @@ struct Request {
   CUstream_st* stream = nullptr;
 };
 
-// From one pool; null with the status where it fails. A capture of the stream is announced to the pool first.
-void* AllocateFromPool(commpool_pool pool, const Request& request, commpool_status* status);
-
 // From the innermost scope, routing or default pool that catches it; null where none does, and PyTorch's own allocator
 // is asked. Throws PyTorch's errors where the pool that caught it fails.
 void* AllocateCaught(const Request& request);

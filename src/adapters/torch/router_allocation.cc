@@ -21,6 +21,12 @@ Request CurrentRequest(size_t bytes) {
   return {device, bytes, c10::cuda::getCurrentCUDAStream(device).stream()};
 }
 
+// Of the one router.
+std::byte* Place() {
+  alignas(Router) static std::byte place[sizeof(Router)];
+  return place;
+}
+
 // PyTorch's own allocator is out of memory: our pools give back what is idle. Throws where that is nothing. Called by a
 // handler of the error.
 [[gnu::noinline, gnu::cold]] void GiveIdleMemory(const c10::OutOfMemoryError& error) {
@@ -47,8 +53,7 @@ C10_ALWAYS_INLINE auto WithOurIdleMemory(const Allocate& allocate) {
 }  // namespace
 
 Router& TheRouter() {
-  alignas(Router) static std::byte place[sizeof(Router)];
-  static Router* const router = new (place) Router;
+  static Router* const router = new (Place()) Router;
   return *router;
 }
 
@@ -60,8 +65,10 @@ c10::DataPtr Router::AllocateNative(size_t bytes) {
 
 // Where nothing is open this is all that it costs: a load, a call that is a load, and PyTorch's allocation.
 [[gnu::aligned(64)]] c10::DataPtr Router::allocate(size_t bytes) {
-  if (hot_.AnythingCatches()) return AllocateRouted(bytes);
-  return WithOurIdleMemory([this, bytes] { return hot_.native->allocate(bytes); });
+  // By its place, which needs no register.
+  HotLine& hot = std::launder(reinterpret_cast<Router*>(Place()))->hot_;
+  if (hot.AnythingCatches()) return AllocateRouted(bytes);
+  return WithOurIdleMemory([&hot, bytes] { return hot.native->allocate(bytes); });
 }
 
 c10::DataPtr Router::AllocateRouted(size_t bytes) {
