@@ -118,6 +118,26 @@ def several(group):
     return said
 
 
+def outlived(group):
+    """A tensor is alive when its group ends, and when its pool does."""
+    other = dist.new_group(device_id=DEVICE)
+    dist.all_reduce(torch.ones(1, device=DEVICE), group=other)
+    pool, said = commpool.Pool("outlived", symmetric_across=other, reserve="2MiB"), []
+    with commpool.use_pool(pool):
+        kept = torch.full((1000,), 3.0, device=DEVICE)
+    try:
+        pool.close()
+    except commpool.CommpoolError as error:
+        said.append(str(error))
+    torch.cuda.synchronize()
+    pool.abandon(other)
+    dist.destroy_process_group(other)
+    said.append(kept[0].item())
+    pool.destroy()
+    said.append(kept.add(1)[0].item())
+    return said
+
+
 def without_communicator(group):
     """First, and where the group was made without its communicator; some backends make it at once all the same."""
     said = []
@@ -150,7 +170,8 @@ def aborted(group):
 
 
 OF_LATE = [without_communicator, different]
-CASES = [windows_over_tcp, windows_over_the_store, exhausted, different, sizes, several, aborted]
+CASES = [windows_over_tcp, windows_over_the_store, exhausted, different, sizes, several, outlived,
+         aborted]
 
 
 if __name__ == "__main__":

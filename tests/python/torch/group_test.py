@@ -6,6 +6,7 @@ import unittest
 from rank_processes import said_by_ranks
 
 _RANKS = pathlib.Path(__file__).with_name("group_ranks.py")
+_WATCHED_RANKS = pathlib.Path(__file__).with_name("watchdog_ranks.py")
 
 
 class Groups(unittest.TestCase):
@@ -48,6 +49,14 @@ class Groups(unittest.TestCase):
 
     def test_of_which_there_are_several_are_registered_with_one_pool(self):
         self.assertEqual(self.said["several"], [[0, 2.0]] * 2)
+
+    def test_are_outlived_by_their_tensors(self):
+        for refused, of_no_group, of_no_pool in self.said["outlived"]:
+            self.assertRegex(refused, "pool outlived .*live")
+            self.assertEqual((of_no_group, of_no_pool), (3.0, 4.0))
+
+    def test_that_torch_s_watchdog_gives_up_are_abandoned_by_its_hook(self):
+        self.assertEqual(said_by_ranks(_WATCHED_RANKS)["watched"], [True, 1, True])
 
     def test_that_are_aborted_are_abandoned_before(self):
         for with_hook, reserved, held in self.said["aborted"]:

@@ -61,6 +61,30 @@ class MemPool(RoutedCase):
         with commpool.use_pool(scoped), torch.cuda.use_mem_pool(theirs):
             self.assert_native(tensor(MIB))
 
+    def test_knows_what_is_alive_and_says_what_it_has_not(self):
+        pool = self.pool()
+        mem_pool = commpool.mem_pool(pool)
+        with torch.cuda.use_mem_pool(mem_pool):
+            kept = tensor(MIB)
+        alive = torch._C._cuda_checkPoolLiveAllocations
+        self.assertTrue(alive(0, mem_pool.id, {kept.data_ptr()}))
+        self.assertFalse(alive(0, mem_pool.id, set()))
+        with self.assertRaisesRegex(RuntimeError, "has no checkpoints"):
+            torch._C._cuda_getCheckpointState(0, mem_pool.id)
+
+    def test_of_torch_s_own_is_put_back_to_a_checkpoint(self):
+        theirs = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(theirs):
+            address = tensor(MIB).data_ptr()
+            kept = tensor(MIB)
+            self.assertEqual(kept.data_ptr(), address)
+            state = torch._C._cuda_getCheckpointState(0, theirs.id)
+            del kept
+            torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+            self.assertNotEqual(tensor(MIB).data_ptr(), address, "it is alive again")
+            torch._C._cuda_cudaCachingAllocator_raw_delete(address)
+            self.assertEqual(tensor(MIB).data_ptr(), address)
+
     def test_of_torch_s_own_is_as_ever(self):
         theirs = torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(theirs):
