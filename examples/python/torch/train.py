@@ -3,7 +3,6 @@
 The same steps are done with torch's own gradient buckets and with buckets in windows: equal losses, and their times.
 """
 
-import gc
 import json
 import os
 import sys
@@ -60,9 +59,7 @@ def main():
                 json.dump({"ranks": dist.get_world_size(), "plain_ms": 1e3 * plain,
                            "windows_ms": 1e3 * in_windows}, file)
                 file.write("\n")
-    del net
-    gc.collect()  # a model has cycles
-    torch.cuda.synchronize()
+    commpool.ddp_release(net)
     pool.reclaim()
     pool.close()
     pool.destroy()

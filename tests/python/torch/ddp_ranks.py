@@ -65,7 +65,7 @@ def trains(group, **words):
     of_stock = stock(Model(unused=unused).to(DEVICE), bucket_cap_mb=0.5, **words)
     pool.verify()
     peak = pool.stats().allocated_bytes.peak
-    del net
+    commpool.ddp_release(net)
     return [list(of_stock), list(ours[:2]), ours[2], moved, peak, end(pool)]
 
 
@@ -96,7 +96,7 @@ def advised(group):
         windows = commpool.tp(pool)
     said = [[list(row) for row in advice.rows], advice is again, str(advice), list(advice.sizes or ()),
             advice.bucket_bytes, net.bucket_bytes_cap, list(windows.sizes or ())]
-    del net
+    commpool.ddp_release(net)
     return [*said, end(pool)]
 
 
@@ -144,13 +144,38 @@ def changed(group):
             net(torch.ones(WIDTH, device=DEVICE))
         except commpool.FailedPrecondition as error:
             said.append(str(error))
+    commpool.ddp_release(net)
     net = commpool.ddp(net.module, pool, bucket="1MiB")
     said.append(train(net, pool, 2)[2])
-    del net
+    commpool.ddp_release(net)
     return [*said, end(pool)]
 
 
-CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised, refused, changed]
+def released(group):
+    """With gradients that are kept, after collectives that nobody waited for."""
+    pool, said = commpool.Pool(symmetric_across=group), []
+    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", device_ids=[RANK])
+    train(net, pool, 2)
+    net(torch.ones(WIDTH, device=DEVICE)).sum().backward()
+    model, before = net.module, [parameter.grad[0].item() for parameter in net.parameters()]
+    with commpool.use_pool(pool):
+        unawaited = torch.ones(WIDTH, device=DEVICE)
+    dist.all_reduce(unawaited, async_op=True)
+    del unawaited  # torch's process group has it still
+    torch.cuda.synchronize()
+    commpool.ddp_release(net)
+    said.append(pool.stats().allocated_blocks.current)
+    said.append([parameter.grad[0].item() for parameter in model.parameters()] == before)
+    for call in (lambda: net(torch.ones(WIDTH, device=DEVICE)), lambda: commpool.ddp_release(net)):
+        try:
+            call()
+        except commpool.FailedPrecondition as error:
+            said.append(str(error))
+    return [*said, end(pool)]
+
+
+CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised, refused, changed,
+         released]
 
 
 if __name__ == "__main__":

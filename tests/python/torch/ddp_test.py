@@ -63,6 +63,12 @@ class Training(unittest.TestCase):
             self.assertRegex(shrank, "parameter layers.1.weight is gone.*ddp.net.module, pool")
             self.assertEqual((inside, left), ([True, True], 0))
 
+    def test_leaves_nothing_in_the_pool_when_it_is_released_though_gradients_stay(self):
+        for live, as_before, used, again, left in self.said["released"]:
+            self.assertEqual((live, as_before, left), (0, True, 0))
+            for error in (used, again):
+                self.assertRegex(error, "ddp_release took this model's gradient buckets. Wrap it again")
+
 
 if __name__ == "__main__":
     unittest.main()

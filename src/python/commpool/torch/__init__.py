@@ -16,7 +16,7 @@ from commpool import __version__
 
 from ._advise import Advice, advise
 from ._allocate import allocate, empty
-from ._ddp import ddp
+from ._ddp import ddp, ddp_release
 from ._fallback import fallbacks
 from ._fsdp import all_gather_ring, fsdp, fsdp_release
 from ._install import install, installed, uninstall
@@ -25,5 +25,5 @@ from ._pool import Pool
 from ._scope import use_pool  # type: ignore[assignment]
 from ._tensor_parallel import tp
 
-__all__ = sorted({*_all_of_commpool, "Advice", "advise", "all_gather_ring", "ddp", "fallbacks", "fsdp",
+__all__ = sorted({*_all_of_commpool, "Advice", "advise", "all_gather_ring", "ddp", "ddp_release", "fallbacks", "fsdp",
                   "fsdp_release", "install", "installed", "mem_pool", "tp", "uninstall"})

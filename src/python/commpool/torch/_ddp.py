@@ -14,6 +14,7 @@ from commpool.sizes import Size, format_size, parse_size
 from . import _group
 from ._advise import advise
 from ._agreed import checked_group, same_everywhere
+from ._stashed import let_go
 from ._scope import use_pool
 
 _MIB = 1 << 20
@@ -31,7 +32,7 @@ class WindowedDDP(torch.nn.parallel.DistributedDataParallel):
 
     def __init__(self, net: torch.nn.Module, pool: commpool.Pool, **options: Any) -> None:
         """Takes DistributedDataParallel's options."""
-        self._commpool, self._moved = pool, False
+        self._commpool, self._moved, self._released = pool, False, False
         super().__init__(net, **options)
         self._wrapped = _parameters(net)
 
@@ -49,7 +50,26 @@ class WindowedDDP(torch.nn.parallel.DistributedDataParallel):
                 self._commpool.reclaim()
         return super()._pre_forward(*inputs, **words)  # type: ignore[no-untyped-call]
 
+    def release(self) -> torch.nn.Module:
+        """`ddp_release` says what it does."""
+        self._refuse_released()
+        for parameter in self.module.parameters():
+            if parameter.grad is not None and _lies_in(self._commpool, parameter.grad):
+                parameter.grad = parameter.grad.clone()
+        group, self._released = self.process_group, True
+        del self.reducer
+        self.logger = None  # it has the reducer, too
+        let_go(group, torch.device("cuda", self._commpool.device))
+        module: torch.nn.Module = self.module
+        return module
+
+    def _refuse_released(self) -> None:
+        if self._released:
+            raise errors.FailedPrecondition("ddp_release took this model's gradient buckets. Wrap it again: "
+                                            "commpool.torch.ddp(net.module, pool)")
+
     def _refuse_changes(self) -> None:
+        self._refuse_released()
         now = _parameters(self.module)
         if now == self._wrapped:
             return
@@ -68,7 +88,7 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
 
     COLLECTIVE over the process group. torch divides the gradients and sums them, for which NCCL has symmetric kernels.
     With gradient_as_bucket_view, which is the default here, the gradients lie in the buckets, too. The pool holds them
-    once, and twice from the start of the step that moves them: so much is reserved.
+    once, and twice from the start of the step that moves them: so much is reserved. `ddp_release` ends it.
 
     Args:
       net: the same on all ranks.
@@ -102,6 +122,23 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
     logger.info("DDP has gradients of %s in %r, in buckets of %s", format_size(gradients), pool,
                 format_size(int(options["bucket_cap_mb"] * _MIB)))
     return made
+
+
+def ddp_release(net: WindowedDDP) -> torch.nn.Module:
+    """Ends what `ddp` made, and returns the model that was wrapped: nothing of it lies in the pool any more.
+
+    COLLECTIVE over the process group, between steps; before pool.close(). Gradients that lay in buckets move into
+    torch's memory. What torch's process group keeps of the last all-reduces is waited for.
+
+    Raises:
+      FailedPrecondition: it was released before.
+    """
+    return net.release()
+
+
+def _lies_in(pool: commpool.Pool, tensor: torch.Tensor) -> bool:
+    block = commpool.block_of(tensor)
+    return block is not None and block.pool == pool.handle
 
 
 def _rounded(parameter: torch.nn.Parameter) -> int:
