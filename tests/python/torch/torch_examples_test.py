@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,10 +19,10 @@ _SECONDS = 250
 _WITH_COPIES = "import copies, runpy, sys; copies.use(); runpy.run_path(sys.argv[1], run_name='__main__')"
 
 
-def run(name, *words, ranks=1, before=()):
+def run(name, *words, ranks=1, before=(), **variables):
     """What the ranks of an example print, a line each, in order."""
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port(), "WORLD_SIZE": str(ranks),
-              "COMMPOOL_LIBRARY": os.path.abspath("src/c_api/libcommpool.so.0")}
+    shared = {**os.environ, **variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port(),
+              "WORLD_SIZE": str(ranks), "COMMPOOL_LIBRARY": os.path.abspath("src/c_api/libcommpool.so.0")}
     shared["PYTHONPATH"] += os.pathsep + str(pathlib.Path(__file__).parent)
     command = [sys.executable, *before, str(_EXAMPLES / name), *words]
     processes = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
@@ -39,8 +40,8 @@ def run(name, *words, ranks=1, before=()):
 class Examples(unittest.TestCase):
     def test_are_all_tried(self):
         self.assertEqual({file.name for file in _EXAMPLES.glob("*.py")},
-                         {"backward.py", "decode.py", "sleeping.py", "symmetric.py", "train.py", "train_sharded.py",
-                          "whole_allocator.py"})
+                         {"backward.py", "decode.py", "elastic_training.py", "sleeping.py", "symmetric.py", "train.py",
+                          "train_sharded.py", "whole_allocator.py"})
 
     def test_backward(self):
         lines = run("backward.py")
@@ -60,6 +61,28 @@ class Examples(unittest.TestCase):
     def test_symmetric(self):
         self.assertEqual(run("symmetric.py", ranks=2), ["rank 0: offset 0 of its window, sum 2",
                                                         "rank 1: offset 0 of its window, sum 2"])
+
+    def check_elastic(self, kill, **variables):
+        """Losses as of 3 ranks before, and of 2 from the step of the loss on, which those that are left do again."""
+        lines, weight = run("elastic_training.py", "--ranks", "3", "--kill", kill, **variables), 1.0
+        steps = [re.fullmatch(r"step (\d): loss (\S+), (\d) ranks", line) for line in lines]
+        said = [(int(step[1]), float(step[2]), int(step[3])) for step in steps if step]
+        self.assertEqual([number for number, _, _ in said], list(range(8)), lines)
+        for number, loss, ranks in said:
+            self.assertEqual(ranks, 2 if number >= 4 else 3, lines)
+            self.assertAlmostEqual(loss, (weight - 2) ** 2, delta=1e-5)
+            weight -= 2 * (weight - 2) * sum((1 + rank) ** 2 for rank in range(ranks)) / ranks / 32
+        ended = [float(line.partition("weight ")[2]) for line in lines if re.match(r"rank \d: weight", line)]
+        self.assertEqual(ended, [ended[0]] * 2, lines)
+        self.assertAlmostEqual(ended[0], weight, delta=1e-5)
+        self.assertIn("rank 2 is lost: 2 go on", lines)
+        self.assertEqual(lines[-1], "every rank ended as it should")
+
+    def test_elastic_training_goes_on_without_a_rank_that_dies_between_steps(self):
+        self.check_elastic("between")
+
+    def test_elastic_training_goes_on_without_a_rank_that_dies_inside_a_collective(self):
+        self.check_elastic("inside", COMMPOOL_EMULATOR="nccl=2.30.7")  # before 2.29.7 nothing ends it
 
     def record(self, name, **words):
         """What the first rank prints, and the record that it writes."""
