@@ -38,6 +38,7 @@ for torch in "${torches[@]}"; do
 done
 mkdir -p "$folder/tests"
 cp tests/python/torch/*.py tests/adapters/torch/*.py "$folder/tests/"
+cp -r --parents examples/python "$folder/"
 cp tests/adapters/torch/hardware_run.sh "$folder/run"
 
 size=$(du --summarize --block-size=1M "$folder" | cut -f 1)

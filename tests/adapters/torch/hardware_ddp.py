@@ -3,6 +3,7 @@
 usage: hardware_ddp.py [--record FILE] [--tiny]
 """
 
+import os
 import sys
 
 import torch
@@ -10,12 +11,14 @@ import torch.distributed as dist
 
 import commpool.torch as commpool
 
-from hardware_group import advice, compare, end, nccl_kernels, start_ranks, tiny
+from hardware_group import (advice, all_reduces_without_waiting, compare, end, graph_of, nccl_kernels, start_ranks,
+                            tiny)
 from hardware_measure import record
 from hardware_models import Gpt2
 
 MODELS = {"GPT-2 small": {"layers": 12, "width": 768, "heads": 12}, "GPT-2 medium": {}}
-ROUNDS, STEPS, WARM = 15, 4, 6
+ROUNDS, STEPS, WARM, REPLAYS = 40, 4, 6, 10
+STOCK, OURS = "stock, our bucket", "windows"
 MIB = 1 << 20
 
 
@@ -67,39 +70,71 @@ class Training:
         return loss.detach()
 
 
-def all_reduce_us(of_kernels):
-    return sum(us for name, us in (of_kernels or {}).items() if "AllReduce" in name)
+def buckets_of(net):
+    """Elements of each gradient bucket, in the order in which they are reduced."""
+    return [bucket.buffer().numel() for bucket in net.reducer._get_zeros_like_grad_buckets()]
+
+
+def replayed(name, sizes, pool, device):
+    """The buckets' all-reduces alone, back to back in a graph, so that the ranks stay together: plain and in windows.
+
+    NCCL_GRAPH_REGISTER is 0, or plain buffers would be registered in a graph, which they are not in a step.
+    """
+    pool.reserve(sum(4 * size + 512 for size in sizes))
+    plain = [torch.zeros(size, device=device) for size in sizes]
+    with commpool.use_pool(pool):
+        in_windows = [torch.zeros(size, device=device) for size in sizes]
+
+    def all_of(tensors):
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+
+    ways = {STOCK: lambda: all_of(plain), OURS: lambda: all_of(in_windows)}
+    graphs = {who: graph_of(work)[0] for who, work in ways.items()}
+    found = compare(f"all-reduces of the {len(sizes)} buckets, {name}", {who: of.replay for who, of in graphs.items()},
+                    [(OURS, STOCK, 0.9)], 5 if tiny() else ROUNDS, 1 if tiny() else REPLAYS)
+    found["kernels_us"] = {who: nccl_kernels(of.replay) for who, of in graphs.items()}
+    return found
+
+
+def in_steps(trainings):
+    """The all-reduces of steps, without what ranks wait for each other in them."""
+    found = {who: all_reduces_without_waiting(training.step) for who, training in trainings.items()}
+    if dist.get_rank() == 0:
+        for who, of in found.items():
+            print(f"  {who}: all-reduces of a step, without waiting: {of}", flush=True)
+        if found[OURS] and found[STOCK]:
+            ours, stock = (sum(kernel["us"] for kernel in found[who].values()) for who in (OURS, STOCK))
+            found["windows / stock, our bucket"] = ours / stock
+            print(f"  collective time in steps, {OURS} / {STOCK}: {ours / stock:.3f}, goal 0.9", flush=True)
+    return found
 
 
 def one_model(name, words, device):
     pool, bucket = commpool.Pool("ddp", symmetric_across=dist.group.WORLD), commpool.advise().bucket_bytes
     plain = torch.nn.parallel.DistributedDataParallel
-    ours = "windows"
     trainings = {
         "stock": Training(words, lambda net: plain(net, device_ids=[device.index])),
-        "stock, our bucket": Training(words, lambda net: plain(net, device_ids=[device.index],
-                                                               gradient_as_bucket_view=True,
-                                                               bucket_cap_mb=bucket / MIB)),
-        ours: Training(words, lambda net: commpool.ddp(net, pool, device_ids=[device.index]))}
+        STOCK: Training(words, lambda net: plain(net, device_ids=[device.index], gradient_as_bucket_view=True,
+                                                 bucket_cap_mb=bucket / MIB)),
+        OURS: Training(words, lambda net: commpool.ddp(net, pool, device_ids=[device.index]))}
     losses = {who: [training.step().item() for _ in range(WARM)] for who, training in trainings.items()}
-    apart = max(abs(one - other) / abs(other) for one, other in zip(losses[ours], losses["stock"]))
-    found = compare(f"DDP, {name}", {who: training.step for who, training in trainings.items()},
-                    [(ours, "stock", 1.005), (ours, "stock, our bucket", 1.005)], 5 if tiny() else ROUNDS,
-                    1 if tiny() else STEPS)
-    kernels = {who: nccl_kernels(training.step) for who, training in trainings.items()}
-    us = {who: all_reduce_us(of) for who, of in kernels.items()}
+    apart = max(abs(one - other) / abs(other) for one, other in zip(losses[OURS], losses["stock"]))
     if dist.get_rank() == 0:
         print(f"{name}: buckets of {bucket / MIB:g} MiB; losses apart by {apart:.2e} at most", flush=True)
-        for who, of in kernels.items():
-            print(f"  {who}: all-reduce kernels {us[who]:.0f} us a step: {of}", flush=True)
-        if us["stock, our bucket"]:
-            shorter = us[ours] / us["stock, our bucket"]
-            print(f"  collective time, ours / stock with our bucket: {shorter:.3f}, goal 0.9", flush=True)
-    held = pool.stats().allocated_bytes
+    found = compare(f"DDP, {name}", {who: training.step for who, training in trainings.items()},
+                    [(OURS, "stock", 1.005), (OURS, STOCK, 1.005)], 5 if tiny() else ROUNDS, 1 if tiny() else STEPS)
+    held, of_steps = pool.stats().allocated_bytes, in_steps(trainings)
+    net = trainings[OURS].net
+    sizes = buckets_of(net)
     del trainings
-    end(pool)
+    commpool.ddp_release(net)
+    del net
     torch.cuda.empty_cache()
-    return {**found, "bucket_mib": bucket / MIB, "losses_apart": apart, "kernels_us": kernels, "all_reduce_us": us,
+    replays = replayed(name, sizes, pool, device)
+    end(pool)
+    return {**found, "bucket_mib": bucket / MIB, "losses_apart": apart, "all_reduces_in_steps": of_steps,
+            "all_reduces_replayed": replays, "buckets_mib": [round(4 * size / MIB, 2) for size in sizes],
             "pool_mib": {"now": held.current >> 20, "peak": held.peak >> 20}}
 
 
@@ -115,4 +150,5 @@ def rank(device):
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
     sys.exit(start_ranks(rank, 240))

@@ -11,27 +11,13 @@ import torch.distributed as dist
 
 import commpool.torch as commpool
 
-from hardware_group import advice, compare, end, everywhere, nccl_kernels, start_ranks, tiny
+from hardware_group import advice, compare, end, everywhere, graph_of, nccl_kernels, start_ranks, tiny
 from hardware_measure import record
 
 WIDTH, LAYERS, INNER, HEADS, LENGTH = 4096, 16, 11008, 32, 512
 SIZES = {"8 KiB": 8 << 10, "32 KiB": 32 << 10, "128 KiB": 128 << 10, "1 MiB": 1 << 20}
 GOALS = {"8 KiB": 0.667, "32 KiB": 1.0, "128 KiB": 1.0, "1 MiB": 1.0}
 ROUNDS, REPLAYS, IN_A_GRAPH = 20, 100, 10
-
-
-def graph_of(work):
-    """A graph of the work, which is done twice before."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-        result = work()
-    return graph, result
 
 
 class Nowhere:

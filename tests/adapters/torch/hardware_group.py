@@ -106,8 +106,22 @@ def end(pool):
     pool.destroy()
 
 
-def nccl_kernels(step, steps=3):
-    """Microseconds a step of each kernel of NCCL's, by its name, on this rank; None where there is no profile."""
+def graph_of(work):
+    """A graph of the work, which is done twice before."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        result = work()
+    return graph, result
+
+
+def _profiled(step, steps):
+    """Each kernel of NCCL's on this rank, in order: its name and microseconds; None where there is no profile."""
     if tiny():
         for _ in range(steps):
             step()
@@ -119,9 +133,37 @@ def nccl_kernels(step, steps=3):
         for _ in range(steps):
             step()
         torch.cuda.synchronize()
-    times = {}
+    found = []
     for event in profiled.events():
         name = event.name.partition("(")[0]
         if name.startswith("nccl") and ":" not in name and event.device_type == torch.autograd.DeviceType.CUDA:
-            times[name] = times.get(name, 0.0) + event.time_range.elapsed_us() / steps
+            found.append((event.time_range.start, name, event.time_range.elapsed_us()))
+    return [(name, us) for _, name, us in sorted(found)]
+
+
+def nccl_kernels(step, steps=3):
+    """Microseconds a step of each kernel of NCCL's, by its name, on this rank; None where there is no profile."""
+    kernels = _profiled(step, steps)
+    if kernels is None:
+        return None
+    times = {}
+    for name, us in kernels:
+        times[name] = times.get(name, 0.0) + us / steps
     return {name: round(of, 1) for name, of in sorted(times.items())}
+
+
+def all_reduces_without_waiting(step, steps=3):
+    """By kernel, how many all-reduces a step makes and their microseconds, without what ranks wait for each other.
+
+    A kernel lasts from its own rank's arrival: the last one waits for nobody, so of each all-reduce the shortest among
+    the ranks' counts. None where there is no profile, or the ranks' kernels differ.
+    """
+    own = [each for each in _profiled(step, steps) or [] if "AllReduce" in each[0]]
+    ranks = everywhere(own)
+    if not own or len({tuple(name for name, _ in of) for of in ranks}) > 1:
+        return None
+    found = {}
+    for same in zip(*ranks):
+        count, total = found.get(same[0][0], (0, 0.0))
+        found[same[0][0]] = (count + 1, total + min(us for _, us in same))
+    return {name: {"a_step": count / steps, "us": round(total / steps, 1)} for name, (count, total) in found.items()}

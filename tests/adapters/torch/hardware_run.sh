@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
 # NCCL, g++ and a CUDA driver. Results go into RESULTS (default: results beside this file).
-# usage: run [facts] [times] [steps] [ranks] [fsdp] [ddp] [decode]      (default: all)
+# usage: run [facts] [times] [steps] [ranks] [fsdp] [ddp] [decode] [examples]      (default: all)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 readonly results=${RESULTS:-$PWD/results}
@@ -25,15 +25,17 @@ part() {
   ((PIPESTATUS[0] == 0)) || { echo "== $1 FAILED"; failed=1; }
 }
 
-for name in "${@:-facts times steps ranks fsdp ddp decode}"; do
+for name in "${@:-facts times steps ranks fsdp ddp decode examples}"; do
   for word in $name; do
     case $word in
       facts) part facts 600 hardware_check.py ;;
       times) part times 300 hardware_times.py --record "$results/torch-$model.jsonl" ;;
       steps) part steps 420 hardware_steps.py --record "$results/torch-$model.jsonl" ;;
       ranks) part ranks 240 hardware_ranks.py --record "$results/torch-$machine.jsonl" ;;
-      fsdp | ddp | decode) part "$word" 300 "hardware_$word.py" --record "$results/torch-$word-$machine.jsonl" ;;
-      *) echo "run: $word is none of facts, times, steps, ranks, fsdp, ddp, decode" >&2; exit 2 ;;
+      fsdp | ddp | decode | examples)
+        part "$word" 300 "hardware_$word.py" --record "$results/torch-$word-$machine.jsonl"
+        ;;
+      *) echo "run: $word is none of facts, times, steps, ranks, fsdp, ddp, decode, examples" >&2; exit 2 ;;
     esac
   done
 done
