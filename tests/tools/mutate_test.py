@@ -232,6 +232,13 @@ class OfOneBuild(unittest.TestCase):
         self.assertTrue(self.switches.drop_at("a.cc", 4))
         self.assertEqual(self.switches.text("a.cc", self.SOURCE), self.SOURCE)
 
+    def test_an_error_is_of_the_nearest_fault_before_it(self):
+        self.switches = switches.Switches([self.dropped(4), self.dropped(5)])
+        self.assertTrue(self.switches.drop_at("a.cc", 6))
+        self.assertTrue(self.switches.has(self.dropped(4)))
+        self.assertFalse(self.switches.has(self.dropped(5)))
+        self.assertFalse(self.switches.drop_at("a.cc", 3))
+
 
 class StandIn(unittest.TestCase):
     """A checkout of one source of the engine, with a script in Bazel's place."""

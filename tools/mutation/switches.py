@@ -140,8 +140,10 @@ class Switches:
         return fault in self._lines
 
     def drop_at(self, path, line):
-        """Leaves the fault of this line alone; whether there was one."""
-        found = [fault for fault in self._lines if (fault.path, fault.line) == (path, line)]
+        """Leaves the fault of this line alone; whether there was one. A case that now falls through is told of where it
+        ends: behind the line."""
+        near = [fault for fault in self._lines if fault.path == path and line - 2 <= fault.line <= line]
+        found = [fault for fault in near if fault.line == max(fault.line for fault in near)]
         for fault in found:
             del self._lines[fault]
         return bool(found)
