@@ -45,6 +45,17 @@ TEST_F(DeviceLimit, IsOfADeviceThatIsDescribedOnce) {
   EXPECT_EQ(CallCount("*"), calls);
 }
 
+TEST_F(DeviceLimit, IsGivenWholeToOneRequestForAllOfIt) {
+  const PoolHandle idle = Create(Configured("idle"));
+  Free(MustAllocate(idle, kLimit));
+  PoolConfiguration configuration = Configured("needy");
+  configuration.limit_bytes = kLimit;  // nor does its own limit leave room to spare
+  const PoolHandle needy = Create(configuration);
+  const CUdeviceptr all = MustAllocate(needy, kLimit);
+  EXPECT_EQ(CountersOf(idle).reserved_bytes.current, 0u);
+  Free(all);
+}
+
 TEST_F(DeviceLimit, IsSharedByTwoPools) {
   const PoolHandle first = Create(Configured("first"));
   const PoolHandle second = Create(Configured("second"));

@@ -25,6 +25,7 @@ TEST(MemoryAccount, GrantsUpToTheLimit) {
   EXPECT_EQ(account.Room(), 40u) << "a refusal takes nothing";
   EXPECT_TRUE(account.Take(40));
   EXPECT_FALSE(account.Take(1));
+  EXPECT_TRUE(account.Take(0));
   account.Return(60);
   EXPECT_EQ(account.Room(), 60u);
   EXPECT_TRUE(account.Take(60));

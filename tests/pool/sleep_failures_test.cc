@@ -82,6 +82,20 @@ TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
   }
 }
 
+TEST_P(SleepFailure, OfACopyWaitsForTheOthersBeforeTheirMemoryGoes) {
+  const auto waits_of = [&](const auto& act) {
+    const uint64_t before = CallCount("cuCtxSynchronize");
+    act();
+    return CallCount("cuCtxSynchronize") - before;
+  };
+  const uint64_t waits = waits_of([&] {
+    const InjectedFault fault({.call = "cuMemcpyAsync", .result = CUDA_ERROR_INVALID_VALUE, .skip = 1});
+    EXPECT_FALSE(pool().Sleep({.keep = Keep::kHost}).ok());
+  });
+  EXPECT_EQ(waits_of([&] { EXPECT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok()); }), waits - 1);
+  EXPECT_TRUE(pool().Wake().ok());
+}
+
 TEST_P(SleepFailure, OfWakingLeavesThePoolAsleepWithWhatItKept) {
   for (const Failure failure :
        {Failure{"cuMemMap", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE},

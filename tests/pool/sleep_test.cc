@@ -1,5 +1,6 @@
 // Fixed and expandable pools that sleep: memory goes, addresses and blocks stay; what works meanwhile, and what does
 // not; what is kept on the host.
+#include <algorithm>
 #include <thread>
 
 #include "tests/pool/announced_capture.h"
@@ -262,6 +263,30 @@ TEST_F(Sleep, OfASegmentIsOneCallForEachStep) {
   EXPECT_EQ(count("cuMemMap", wake), 1u);
   sleep();
   EXPECT_EQ(count("cuMemSetAccess", wake), 1u);
+}
+
+TEST_F(Sleep, CopiesNeighbouringBlocksInOneCall) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
+  const PoolHandle pool = Create(Configured("neighbours"));
+  ExpectOk(Get(pool).Reserve(8 * kMiB));
+  ExpectOk(Get(pool).Reserve(64 * kMiB));  // the blocks lie in the second segment
+  std::vector<CUdeviceptr> blocks;
+  for (int block = 0; block < 5; ++block) {
+    blocks.push_back(runtime().AllocateFrom(pool, 12 * kMiB, nullptr).value());
+  }
+  const auto copies = [&] {
+    const uint64_t before = CallCount("cuMemcpyAsync");
+    ExpectOk(Get(pool).Sleep(kKeeping));
+    const uint64_t copied = CallCount("cuMemcpyAsync") - before;
+    ExpectOk(Get(pool).Wake());
+    return copied;
+  };
+  EXPECT_EQ(copies(), 1u) << "of 60 MiB";
+  std::sort(blocks.begin(), blocks.end());
+  ExpectOk(runtime().Free(blocks[2]));
+  EXPECT_EQ(copies(), 2u) << "on both sides of what is free";
+  for (const size_t block : {0, 1, 3, 4}) ExpectOk(runtime().Free(blocks[block]));
+  EXPECT_EQ(copies(), 0u);
 }
 
 TEST_F(Sleep, OfPagesUnmapsARowOfThemInOneCall) {

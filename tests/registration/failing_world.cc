@@ -143,7 +143,7 @@ Status Do(World& world) {
 }
 
 Status Grow(World& world) { return world.Allocate(kHalf, nullptr); }
-Status AllocateSmall(World& world) { return world.Allocate(4 * kMiB, nullptr); }
+Status AllocateSmall(World& world) { return world.Allocate(2 * kMiB, nullptr); }
 Status AllocateAll(World& world) { return world.Allocate(kHalf, world.other_stream()); }
 Status AllocateAllElsewhere(World& world) { return world.Allocate(kAll, nullptr); }
 Status Fill(World& world) { return world.Allocate(kAll, world.other_stream()); }

@@ -65,6 +65,18 @@ TEST_F(HomeLinks, EndAWaitForARankThatIsSilent) {
   EXPECT_TRUE(links[0]->Await(DeadlineAfter(std::chrono::hours(1)), [&] { return lost->any(); }));
 }
 
+TEST_F(HomeLinks, CountSilenceByTheShortestDeadlineOfTheirChannelsAndNoLessThanASecond) {
+  const Links links = OpenAll(2, std::chrono::hours(1));
+  for (const std::chrono::milliseconds deadline : {kLong, kShort, kLong}) links[0]->OpenChannel(1, deadline);
+  links[1]->StopWatching();
+  AwaitLoss(*links[0], 1);
+  const std::string text = links[0]->lost_ranks()->status().message();
+  const std::string words = "it was silent for ";
+  const size_t number = text.find(words);
+  ASSERT_NE(number, std::string::npos) << text;
+  EXPECT_GE(std::stoi(text.substr(number + words.size())), 1000) << text;
+}
+
 // Two wait, and the one that reads goes on reading: what it read for the other ends the other's wait at once.
 TEST_F(HomeLinks, EndAWaitWithWhatAnotherThreadRead) {
   const Links links = OpenAll(2);

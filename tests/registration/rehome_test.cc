@@ -290,6 +290,37 @@ TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsOnAllAndLeavesThemTheirs) {
   }
 }
 
+TEST_F(Rehome, TheNewHomeIsAskedAboutACloseAndIsLeftAsTheFirst) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  LeaveAll();
+  Connect(0);
+  ExpectOk(RehomeFrom(0));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  for (int number = 0; number < last(); ++number) {
+    ExpectOk({PoolOf(group()[number]).Free(blocks[static_cast<size_t>(number)])});
+  }
+  ExpectFailure(Close(), StatusCode::kFailedPrecondition, "rank " + std::to_string(last()) + " cannot close");
+  ExpectOk({PoolOf(group()[last()]).Free(blocks.back())});
+  LeaveAll();
+  for (int number = 0; number <= last(); ++number) ExpectOk({PoolOf(group()[number]).Close()});
+}
+
+// Home was left together with the others. Where the way to the next fails there is none, and each rank ends alone.
+TEST_F(Rehome, APoolThatFoundNoNewHomeIsClosedAlone) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+  const CUdeviceptr block = PoolOf(group()[0]).Allocate(kMiB, KeyOfStream(group()[0].stream)).value();
+  std::vector<ncclComm_t> next = group().ConnectFrom(0);
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Rehome(next[static_cast<size_t>(rank.number)]); }),
+                StatusCode::kFailedPrecondition, "rank 0 cannot create");
+  ExpectOk({PoolOf(group()[0]).Free(block)});
+  for (int number = 0; number <= last(); ++number) ExpectOk({PoolOf(group()[number]).Close()});
+  group().Destroy(next);
+}
+
 TEST_F(Rehome, APoolThatIsNotSymmetricHasNoHome) {
   PoolConfiguration configuration;
   const PoolHandle fixed = runtime().CreatePool(configuration).value();
