@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import commpool.torch as commpool
 
-from hardware_group import start_ranks, tiny
+from hardware_group import everywhere, start_ranks, tiny
 from hardware_measure import in_turn, ratio, record, report
 from hardware_models import Scales
 
@@ -56,9 +56,7 @@ def facts(group, device):
         offsets.append(window.offset)
         dist.all_reduce(parameter.grad)
         torch.testing.assert_close(parameter.grad.cpu(), of_plain.cpu())
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, offsets)
-    check(all(other == offsets for other in everyone), "offsets differ")
+    check(all(other == offsets for other in everywhere(offsets)), "offsets differ")
     pool.verify()
     del window, of_plain
     net.zero_grad(set_to_none=True)
