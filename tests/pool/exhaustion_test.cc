@@ -23,6 +23,8 @@ TEST(Exhaustion, PromisesNothingOfReclaimWhereNoSegmentIsLargeEnough) {
   Exhaustion exhaustion = kSome;
   exhaustion.largest_segment = kMiB - 512;
   EXPECT_EQ(Describe(exhaustion).find("reclaim"), std::string::npos) << Describe(exhaustion);
+  exhaustion.largest_segment = kMiB;
+  EXPECT_NE(Describe(exhaustion).find("reclaim"), std::string::npos) << Describe(exhaustion);
 }
 
 TEST(Exhaustion, OfOrderedFreesHasNothingToReclaim) {

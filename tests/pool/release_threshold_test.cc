@@ -45,6 +45,16 @@ TEST_P(ReleaseThreshold, IsKept) {
   EXPECT_EQ(Reserved(pool), 64 * kMiB);
 }
 
+TEST_P(ReleaseThreshold, ThatIsMetExactlyCostsNoCall) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts calls");
+  const PoolHandle pool = CreateWith(64 * kMiB);
+  ASSERT_TRUE(runtime().Free(Allocate(pool, 64 * kMiB)).ok());
+  ASSERT_EQ(Reserved(pool), 64 * kMiB);
+  const uint64_t calls = CallCount("*");
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(CallCount("*"), calls);
+}
+
 TEST_P(ReleaseThreshold, DoesNotTouchWhatWasReservedUpToIt) {
   const PoolHandle pool = CreateWith(4 * kMiB);
   ASSERT_TRUE(Get(pool).Reserve(4 * kMiB).ok());

@@ -66,6 +66,19 @@ TEST_F(RememberedRoutes, ServeTheNextAllocation) {
   EXPECT_EQ(ServedBy(4096, first_.get()), "default");
 }
 
+TEST_F(RememberedRoutes, ServeTheLargestSizeOfCachesAndNoLarger) {
+  ServedBy(engine::kSmallBytes, first_.get());
+  EXPECT_GE(served_at_once_, 1);
+  for (const uint64_t bytes : {uint64_t{0}, engine::kSmallBytes + 1}) {
+    EXPECT_EQ(runtime().AllocateCached(0, bytes, first_.get()), 0u) << bytes;
+    EXPECT_EQ(runtime().AllocateCachedFrom(one_, bytes, first_.get()), 0u) << bytes;
+  }
+  EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(one_, engine::kSmallBytes, first_.get()).value()).ok());
+  const CUdeviceptr cached = runtime().AllocateCachedFrom(one_, engine::kSmallBytes, first_.get());
+  EXPECT_NE(cached, 0u);
+  EXPECT_TRUE(runtime().Free(cached).ok());
+}
+
 TEST_F(RememberedRoutes, ServeNoSizeThatAScopeTellsApart) {
   const ScopeHandle scope = Begin(one_, ScopeFilter::kProcess, {4096, 65535});
   for (int time = 0; time < 2; ++time) {

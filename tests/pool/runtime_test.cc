@@ -88,6 +88,15 @@ TEST_F(RuntimeFacts, AnAlignmentAboveTheGranularityIsRefused) {
   Expect(runtime().CreatePool(configuration).status(), StatusCode::kInvalidArgument, "alignment_bytes 1 GiB");
 }
 
+TEST_F(RuntimeFacts, PeersAreNamedAsOftenAsThereAreDevicesAndNoOftener) {
+  PoolConfiguration configuration = Configured("peers");
+  configuration.peers.assign(static_cast<size_t>(DeviceCountOfTests()), 0);
+  EXPECT_TRUE(runtime().CreatePool(configuration).ok());
+  configuration.peers.push_back(0);
+  Expect(runtime().CreatePool(configuration).status(), StatusCode::kInvalidArgument,
+         std::to_string(DeviceCountOfTests() + 1) + " peers are named");
+}
+
 TEST_F(RuntimeFacts, AlignsBlocksUpToTheGranularity) {
   PoolConfiguration configuration = Configured("aligned");
   configuration.alignment_bytes = 2 * kMiB;

@@ -265,6 +265,17 @@ TEST_F(Sleep, OfASegmentIsOneCallForEachStep) {
   EXPECT_EQ(count("cuMemSetAccess", wake), 1u);
 }
 
+TEST_F(Sleep, LeavesWhatItKeptToTheProcessWhereTheRuntimeEnds) {
+  COMMPOOL_REQUIRE_EMULATOR("what was kept leaks");
+  AllowLeak("");
+  const PoolHandle pool = Create(Configured("kept"));
+  ASSERT_NE(runtime().AllocateFrom(pool, 4 * kMiB, nullptr).value(), 0u);
+  ExpectOk(Get(pool).Sleep(kKeeping));
+  const uint64_t freed = CallCount("cuMemFreeHost");
+  EndRuntime();
+  EXPECT_EQ(CallCount("cuMemFreeHost"), freed);
+}
+
 TEST_F(Sleep, CopiesNeighbouringBlocksInOneCall) {
   COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
   const PoolHandle pool = Create(Configured("neighbours"));

@@ -142,6 +142,8 @@ TEST_F(SymmetricPoolFailure, ExhaustionSaysWhatToReserve) {
       "2 MiB are reserved, the largest free block is 1 MiB. On every rank: reserve(" + std::to_string(needed) + ")");
   EXPECT_EQ(statuses[0].message().find("reclaim"), std::string::npos) << "no segment is as large";
   EXPECT_EQ(PoolOf(group()[0]).Statistics().failed_allocations, 1u);
+  ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 2 * kMiB); }), StatusCode::kExhausted,
+                "or reclaim() once every rank has freed 2097152 bytes");
   ExpectOk(Reserve(needed));
   Free(Allocate(3 * kMiB - 1000));
   Free(blocks);
@@ -156,6 +158,18 @@ TEST_F(SymmetricPoolFailure, ImpossibleSizesFailOnAll) {
   ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, UINT64_MAX); }), StatusCode::kInvalidArgument,
                 "gradients");
   ExpectOk(Reserve(2 * kMiB));
+}
+
+TEST_F(SymmetricPoolFailure, ATrimKeepsWhatItIsAskedToKeep) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
+  ExpectOk(Reserve(4 * kMiB));
+  Free(blocks);
+  ExpectOk(Trim(6 * kMiB));
+  EXPECT_EQ(ReservedBytes(0), 6 * kMiB);
+  ExpectOk(Trim(2 * kMiB));
+  EXPECT_EQ(ReservedBytes(last()), 2 * kMiB) << "the last segment went";
 }
 
 TEST_F(SymmetricPoolFailure, ALimitHoldsOnAll) {
