@@ -93,7 +93,7 @@ std::vector<SegmentIndex> CachingEngine::WhollyFreeSegments() const { return led
 std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
   std::vector<SegmentIndex> unused = WhollyFreeSegments();
   const auto& segments = ledger_.heap().segments();
-  std::sort(unused.begin(), unused.end(), [&](SegmentIndex a, SegmentIndex b) {
+  std::stable_sort(unused.begin(), unused.end(), [&](SegmentIndex a, SegmentIndex b) {
     return segments.at(a)->last_touched < segments.at(b)->last_touched;
   });
   return unused;

@@ -58,10 +58,8 @@ std::optional<Window> BestWindow(const Heap& heap, const ExpansionRequest& reque
   for (const auto& [index, segment] : heap.segments()) {
     if (segment->space != request.space) continue;
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      if (block->state == BlockState::kUnmapped) {
-        if (largest_hole == nullptr || block->bytes > largest_hole->bytes) largest_hole = block;
-        continue;
-      }
+      const bool is_hole = block->state == BlockState::kUnmapped;
+      if (is_hole && (largest_hole == nullptr || block->bytes > largest_hole->bytes)) largest_hole = block;
       if (!IsUsable(*block, request)) continue;
       std::optional<Window> window = WindowFrom(block, request);
       if (window && (!best || window->missing_bytes < best->missing_bytes)) best = std::move(window);
@@ -82,8 +80,8 @@ std::vector<Donor> PagesOf(const Block& block, const Pages& pages) {
   std::vector<Donor> whole;
   const Address end = AddressOf(block) + block.bytes;
   uint64_t bytes = 0;
-  for (auto page = pages.lower_bound(AddressOf(block)); page != pages.end() && page->first < end; ++page) {
-    if (page->first + page->second > end) break;
+  auto page = pages.lower_bound(AddressOf(block));
+  for (; page != pages.end() && page->first + page->second <= end; ++page) {
     whole.push_back({page->first, page->second, 0});
     bytes += page->second;
   }

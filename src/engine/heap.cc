@@ -289,6 +289,7 @@ void Heap::UnifyIn(HeapSegment& segment, Usable usable) {
 }
 
 void Heap::Unify(StreamKey stream, Part part) {
+  Wake();
   for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     UnifyIn(*segment, [&](const Block& block) {
@@ -299,6 +300,7 @@ void Heap::Unify(StreamKey stream, Part part) {
 }
 
 void Heap::UnifyAll(Space space) {
+  Wake();
   histories_[static_cast<size_t>(space)].NoteOther();
   for (const auto& [index, segment] : segments_) {
     if (segment->space != space) continue;
@@ -320,6 +322,7 @@ uint64_t Heap::LargestUnited(Space space) const {
 }
 
 void Heap::ReleasePart(Part part) {
+  Wake();
   for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     for (Block* block = segment->first; block != nullptr; block = block->next) {
@@ -331,10 +334,6 @@ void Heap::ReleasePart(Part part) {
       Leave(block);
       block->part = kCommonPart;
       block->uses.clear();
-      if (block->state != BlockState::kFree) {
-        Enter(block);
-        continue;
-      }
       block = Settle(block);
     }
   }
@@ -355,7 +354,6 @@ void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to, co
   if (block->bytes > range.bytes) Enter(Split(block, range.bytes));
   block->state = to;
   block->part = claimant.part;
-  block->uses.clear();
   if (claimant.stream) block->uses.push_back({*claimant.stream, kNoFence, kNobody});
   NoteMoreFree(block->segment->space);
   Settle(block);

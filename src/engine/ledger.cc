@@ -22,8 +22,7 @@ BlockView ViewOf(const Block& block) {
       break;
     case BlockState::kFree:
     case BlockState::kResting:
-      view.state = BlockView::State::kFree;
-      break;
+      break;  // as it was made
     case BlockState::kAwaitingFences:
     case BlockState::kDeferred:
     case BlockState::kLeaving:

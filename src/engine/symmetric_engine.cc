@@ -38,9 +38,8 @@ bool SymmetricEngine::CanServe(uint64_t bytes) const {
 }
 
 Result<Freed> SymmetricEngine::Free(Address address) {
-  Result<Block*> block = ledger_.LiveBlock("free", address);
-  if (!block.ok()) return block.status();
-  const Sequence sequence = (*block)->sequence;
+  const Result<Block*> block = ledger_.LiveBlock("free", address);
+  const Sequence sequence = block.ok() ? (*block)->sequence : 0;
   const bool deferred = order_ == FreeOrder::kDeferred;
   Result<Closed> closed = ledger_.Close(address, deferred ? Disposal::kDefer : Disposal::kFreeAtOnce);
   if (!closed.ok()) return closed.status();

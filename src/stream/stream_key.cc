@@ -22,7 +22,7 @@ StreamKey KeyOfPerThreadStream() {
 bool IsReachable(StreamKey key) { return (key & kPerThreadBit) == 0 || key == KeyOfPerThreadStream(); }
 
 CUstream StreamOfKey(StreamKey key) {
-  if (key == kKeyOfLegacyStream) return CU_STREAM_LEGACY;
+  // The legacy stream's key is its handle too.
   if ((key & kPerThreadBit) == 0) return reinterpret_cast<CUstream>(key);
   COMMPOOL_CHECK(key == KeyOfPerThreadStream(), "another thread's per-thread default stream has no handle here");
   return CU_STREAM_PER_THREAD;

@@ -28,6 +28,29 @@ TEST_F(PeerAccess, ThatIsRefusedNamesEveryDevice) {
   EXPECT_NE(status.message().find("devices 0 3"), std::string::npos) << status.message();
 }
 
+TEST_F(PeerAccess, ThatTheDriverCannotTellOfIsNone) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const InjectedFault fault({.call = "cuDeviceCanAccessPeer", .result = CUDA_ERROR_UNKNOWN});
+  const Capability capability = CanReach(driver(), OnDevice(), 1);
+  EXPECT_NE(capability.reason.find("cuDeviceCanAccessPeer"), std::string::npos) << capability.reason;
+}
+
+TEST_F(PeerAccess, ToLinearMemoryTellsWhichCallFailed) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  COMMPOOL_REQUIRE_DEVICES(2);
+  std::unique_ptr<Segment> segment = Make({.kind = BackingKind::kCuda})->Make({.bytes = 1}).value();
+  const std::vector<std::string> before = EmulatorLeaks();
+  for (const char* call : {"cuDevicePrimaryCtxRetain", "cuCtxEnablePeerAccess"}) {
+    const InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN});
+    const Status status = segment->Grant(1);
+    EXPECT_NE(status.message().find(call), std::string::npos) << status.message();
+    EXPECT_EQ(EmulatorLeaks(), before);
+  }
+  ASSERT_TRUE(segment->Grant(1).ok());
+  EXPECT_NE(EmulatorLeaks(), before) << "the peer's context is held: the access ends with it";
+}
+
 TEST_F(PeerAccess, ToHostMemoryIsForDevicesThatMapIt) {
   if (!DescribeDevice(driver(), 0).value().host_numa_memory) GTEST_SKIP() << "no memory of host NUMA nodes";
   EXPECT_TRUE(CanReach(driver(), OnHost(), 0).available);

@@ -62,6 +62,21 @@ TEST_F(Territories, HandAPageOverToAnotherPlace) {
   ASSERT_TRUE(territory_->Map(std::move(*page), to).ok());
   EXPECT_TRUE(territory_->Open(to, page_bytes_).ok());
   EXPECT_TRUE(territory_->Drop(to, page_bytes_).ok());
+  EXPECT_TRUE(territory_->Map(MakePage(), from).ok()) << "the place that it left is free";
+}
+
+TEST_F(Territories, TellWhereTheDriverHasNoAddressesOrMapsNothing) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  {
+    const InjectedFault fault({.call = "cuMemAddressReserve", .result = CUDA_ERROR_OUT_OF_MEMORY});
+    EXPECT_EQ(Territory::Reserve(*backing_, page_bytes_).status().code(), StatusCode::kOutOfMemory);
+  }
+  {
+    const InjectedFault fault({.call = "cuMemMap", .result = CUDA_ERROR_UNKNOWN});
+    const Status status = territory_->Map(MakePage(), At(0));
+    EXPECT_NE(status.message().find("cuMemMap"), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(territory_->Map(MakePage(), At(0)).ok());
 }
 
 TEST_F(Territories, WakePieceByPiece) {

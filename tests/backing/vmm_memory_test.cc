@@ -81,6 +81,23 @@ TEST_F(VmmMemory, GranularityIsAMultipleOfTheDrivers) {
   EXPECT_EQ(MakeVmm()->granularity() % recommended, 0u);
 }
 
+TEST_F(VmmMemory, GranularityIsAskedForTheMemoryThatIsMade) {
+  static CUmemAllocationProp asked;
+  Driver asking = driver();
+  asking.cuda.cuMemGetAllocationGranularity = [](size_t* granularity, const CUmemAllocationProp* properties,
+                                                 CUmemAllocationGranularity_flags flags) {
+    asked = *properties;
+    return SharedDriver()->cuda.cuMemGetAllocationGranularity(granularity, properties, flags);
+  };
+  ASSERT_TRUE(MakeBacking(asking, {.placement = OnDevice(DeviceCountOfTests() - 1)}).ok());
+  EXPECT_EQ(asked.type, CU_MEM_ALLOCATION_TYPE_PINNED);
+  EXPECT_EQ(asked.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+  EXPECT_EQ(asked.location.id, DeviceCountOfTests() - 1);
+  if (!info().host_numa_memory) return;
+  ASSERT_TRUE(MakeBacking(asking, {.placement = OnHost(0)}).ok());
+  EXPECT_EQ(asked.location.type, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+}
+
 TEST_F(VmmMemory, GranularityIsMulticastsWhereThatIsLarger) {
   Driver coarse = driver();
   coarse.cuda.cuMulticastGetGranularity = [](size_t* granularity, const CUmulticastObjectProp* object,

@@ -176,6 +176,15 @@ TEST_F(CachingEngineStreams, CountsAMergedBlockAsFreedWithItsLatestPart) {
   EXPECT_TRUE(Ask(kOther, Reuse::kSameStream, kWhole).has_value());
 }
 
+TEST_F(CachingEngineStreams, CountsWhatIsLeftOfABlockAsFreedWithIt) {
+  const Address address = Ask(kOwn, Reuse::kSameStream)->address;
+  const Moment moment = engine_.Now();
+  Free(address);
+  ASSERT_TRUE(Ask(kOwn, Reuse::kSameStream, kMiB).has_value());
+  engine_.DeviceIdle(moment);
+  EXPECT_FALSE(Ask(kOther, Reuse::kSameStream, kMiB).has_value());
+}
+
 TEST_F(CachingEngineStreams, StillWantsItsFenceAfterTheDeviceWasIdle) {
   UseAndFree({kOther});
   engine_.DeviceIdle(engine_.Now());

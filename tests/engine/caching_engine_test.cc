@@ -154,6 +154,7 @@ TEST(CachingEngine, GivesSegmentsBackThatAreIdle) {
   EXPECT_EQ(engine.RemoveSegment(0).bytes, 2 * kMiB);
   EXPECT_EQ(engine.counters().reserved_bytes.current, 0u);
   EXPECT_EQ(engine.counters().reserved_bytes.peak, 4 * kMiB);
+  EXPECT_EQ(engine.counters().reserved_segments.current, 0u);
   EXPECT_FALSE(engine.IsIdle(0));
   EXPECT_FALSE(engine.IsWhollyFree(0));
   engine.CheckInvariants();
@@ -176,6 +177,43 @@ TEST(CachingEngine, NamesTheSegmentsThatWereFreedFirst) {
   EXPECT_EQ(engine.LongestUnusedSegments().size(), 3u);
   GiveBack(engine, again);
   EXPECT_EQ(engine.LongestUnusedSegments().back(), (again - kBase) / (32 * kMiB)) << "it was used last";
+}
+
+TEST(CachingEngine, NamesTheFirstOfSegmentsThatNobodyEverUsed) {
+  CachingEngine engine({});
+  for (uint64_t segment = 0; segment < 4; ++segment) engine.AddSegment({kBase + segment * 4 * kMiB, 2 * kMiB});
+  EXPECT_EQ(engine.LongestUnusedSegments(), (std::vector<SegmentIndex>{0, 1, 2, 3}));
+}
+
+TEST(CachingEngine, LeavesMemoryAsItIsWhereARequestNeedsNoGrowth) {
+  CachingEngine engine({});
+  engine.AddSegment({kBase, 2 * kMiB});
+  GiveBack(engine, Serve(engine, kMiB));
+  ASSERT_EQ(engine.Snapshot().size(), 2u) << "used by the stream, and by nobody";
+  EXPECT_EQ(engine.GrowthFor(kMiB, kStream, Reuse::kSameStream)->bytes, 0u);
+  EXPECT_EQ(engine.Snapshot().size(), 2u);
+}
+
+TEST(CachingEngine, NeedsNoGrowthForSmallBlocksThatFitIntoUnitedOnes) {
+  CachingEngine engine({.spaces = Spaces::kApart});
+  engine.SetSmallBlocks(CachingEngine::SmallBlocks::kWhereTheyFit);
+  engine.AddSegment({kBase, kMiB}, Space::kSmall);
+  GiveBack(engine, Serve(engine, kMiB / 2));
+  EXPECT_EQ(engine.GrowthFor(kMiB, kStream, Reuse::kSameStream)->bytes, 0u);
+}
+
+TEST(CachingEngine, NamesTheStreamsThatMayUseFreeMemory) {
+  CachingEngine engine({});
+  engine.AddSegment({kBase, 2 * kMiB});
+  const Address freed = Serve(engine, 512, 5);
+  Serve(engine, 512, 6);
+  EXPECT_TRUE(engine.StreamsInUse().empty());
+  GiveBack(engine, freed);
+  EXPECT_EQ(engine.StreamsInUse(), (ReservedVector<StreamKey>{5}));
+}
+
+TEST(CachingEngineDeathTest, AbortsOnOptionsThatContradictThemselves) {
+  EXPECT_DEATH(CachingEngine({.alignment = 512, .granularity = 1000}), "no multiple of the alignment");
 }
 
 TEST(CachingEngine, RefusesNothingAndTooMuch) {

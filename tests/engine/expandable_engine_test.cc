@@ -145,6 +145,14 @@ TEST_F(ExpandableEngineTest, MovesFreePagesToWhereTheyAreNeeded) {
   for (const Address address : all.idle) EXPECT_EQ(engine_.pages().count(address), 0u);
 }
 
+TEST_F(ExpandableEngineTest, MovesPagesOfWhatWasJustFreed) {
+  const Address idle = Allocate(2 * kPage);
+  Allocate(2 * kPage);
+  Free(idle);
+  WaitForDevice();
+  EXPECT_EQ(engine_.Plan(4 * kPage, kStream, Donors::kWhole)->moved_bytes(), 2 * kPage) << "it rests";
+}
+
 TEST_F(ExpandableEngineTest, CountsNoMovedPageAsNewMemory) {
   Fragment();
   const Counters before = engine_.counters();
@@ -212,6 +220,7 @@ TEST_F(ExpandableEngineTest, IsAsBeforeWhereAClaimIsTakenBack) {
   engine_.Unclaim(plan);
   engine_.CheckInvariants();
   EXPECT_EQ(engine_.pages(), pages);
+  EXPECT_EQ(Plan(6 * kPage).arriving[0].address, plan.arriving[0].address) << "nor are the addresses claimed";
   EXPECT_EQ(TryAllocate(2 * kPage), all.idle[0]);
   EXPECT_EQ(TryAllocate(2 * kPage), all.idle[1]);
   EXPECT_EQ(TryAllocate(2 * kPage), 0u);

@@ -188,6 +188,62 @@ TEST_F(ExpansionTest, TakesTheHighestOfPagesThatAreAlike) {
   EXPECT_EQ(Moves(Plan(6 * kPage)), (Triples{{192, 4, 3}})) << "also where it is larger than what is left";
 }
 
+TEST_F(ExpansionTest, TakesTheFirstOfAddressesThatAreAlike) {
+  AddTerritory(8);
+  AddTerritory(8);
+  EXPECT_EQ(InPages(Plan(kPage).made), (Numbers{{0, 1}})) << "of holes";
+  Map(1, 2);
+  Map(5, 2);
+  EXPECT_EQ(InPages(Plan(3 * kPage, Donors::kNone).made), (Numbers{{3, 1}})) << "of free memory";
+}
+
+TEST_F(ExpansionTest, MovesAPageThatLiesJustBehindTheRequest) {
+  AddTerritory(16);
+  Map(0, 2);
+  Map(4);
+  EXPECT_EQ(Moves(Plan(4 * kPage)), (Triples{{4, 2, 1}}));
+}
+
+TEST_F(ExpansionTest, TakesWhatFitsAndLetsTheLastReachBeyond) {
+  AddTerritory(256);
+  Map(0, 4);
+  Map(64, 4);
+  Map(128, 3);
+  Map(192, 1);
+  const Expansion plan = Plan(10 * kPage);
+  EXPECT_EQ(Moves(plan), (Triples{{64, 4, 4}, {192, 8, 1}, {128, 9, 3}}));
+  EXPECT_EQ(InPages(plan.arriving), (Numbers{{4, 8}}));
+}
+
+TEST_F(ExpansionTest, LetsTheLastPageReachToTheTerritorysEnd) {
+  AddTerritory(7);
+  AddTerritory(8);
+  Map(0, 4);
+  Map(8, 3);
+  EXPECT_EQ(Moves(Plan(6 * kPage)), (Triples{{8, 4, 3}}));
+}
+
+TEST_F(ExpansionTest, MovesNothingBehindHolesThatAreFull) {
+  AddTerritory(256);
+  for (const uint64_t page : {0, 3, 6}) Map(page);
+  Map(64, 3);
+  Map(128, 3);
+  Map(192, 1);
+  const Expansion plan = Plan(10 * kPage);
+  EXPECT_EQ(Moves(plan), (Triples{{192, 1, 1}, {128, 7, 3}}));
+  EXPECT_EQ(InPages(plan.made), (Numbers{{2, 1}, {4, 2}}));
+}
+
+TEST_F(ExpansionTest, PutsTheLargestPagesFirstWhateverTheyLeaveBehind) {
+  AddTerritory(256);
+  Map(128);
+  Map(129, 2);
+  Take(At(128), kMiB);
+  Map(0, 4);
+  Map(64);
+  EXPECT_EQ(Moves(Plan(7 * kPage, Donors::kAll)), (Triples{{129, 4, 2}, {64, 6, 1}}));
+}
+
 TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
   AddTerritory(7);
   Map(0, 3);
@@ -229,6 +285,11 @@ TEST_F(Splinters, KeepAPageFromMovingWhereTheyAreMuchOfThePool) {
   Fragment(600, 2 * kPage + 512);
   EXPECT_FALSE(Moves(Donors::kWhole));
   EXPECT_TRUE(Moves(Donors::kAll));
+}
+
+TEST_F(Splinters, StayBehindUpToThreeTimesWhatMoves) {
+  Fragment(1200, 3 * kPage);
+  EXPECT_TRUE(Moves(Donors::kWhole));
 }
 
 TEST_F(Splinters, KeepAPageFromMovingWhereTheyAreMuchOfWhatMoves) {

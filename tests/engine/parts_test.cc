@@ -77,6 +77,12 @@ TEST_F(Parts, CountTheirFreeMemoryAsNobodys) {
   EXPECT_TRUE(engine_.StreamsInUse().empty()) << "waiting for a stream would not help";
 }
 
+TEST_F(Parts, OwnSegmentsThatCameForThem) {
+  engine_.AddSegment({kBase + kGiB, 8 * kMiB}, Space::kLarge, kGraph);
+  EXPECT_EQ(Allocate(8 * kMiB), 0u);
+  EXPECT_EQ(Allocate(8 * kMiB, kGraph), kBase + kGiB);
+}
+
 TEST_F(Parts, MergeTheirOwnFreeMemoryAndNoOthers) {
   const Address low = Allocate(512 * kKiB, kGraph);
   const Address high = Allocate(512 * kKiB, kGraph);
@@ -123,6 +129,13 @@ TEST_F(Parts, LeaveLiveBlocksToThePoolWhenTheirGraphIsGone) {
   ASSERT_TRUE(engine_.Free(address).ok());
   EXPECT_EQ(Allocate(2 * kMiB, kCommonPart, kOther), 0u) << "the first stream may still use it";
   EXPECT_EQ(Allocate(2 * kMiB), address);
+}
+
+TEST_F(Parts, LeaveTheStreamsOfALiveBlockKnownWhenTheirGraphIsGone) {
+  const Address address = Allocate(kMiB, kGraph);
+  ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
+  ReleasePart(kGraph);
+  EXPECT_EQ(engine_.Free(address)->streams_to_fence, ReservedVector<StreamKey>{kOther});
 }
 
 TEST_F(Parts, MayBeUnknown) {

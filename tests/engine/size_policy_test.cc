@@ -65,6 +65,13 @@ TEST(SizePolicy, AnswersBothSizesOfARequest) {
   EXPECT_EQ(sizes->segment_bytes, 2 * kMiB);
 }
 
+TEST(SizePolicy, PutsBlocksUpToAMebibyteIntoTheirOwnSpace) {
+  const EngineOptions apart{.spaces = Spaces::kApart};
+  EXPECT_EQ(SizesOf(kMiB, apart)->space, Space::kSmall);
+  EXPECT_EQ(SizesOf(kMiB + 1, apart)->space, Space::kLarge);
+  EXPECT_EQ(SizesOf(kMiB, {})->space, Space::kLarge);
+}
+
 TEST(SizePolicy, CutsEveryRemainderOfAtLeastTheAlignment) {
   EXPECT_TRUE(CutsRemainder(1024, 512, 512));
   EXPECT_FALSE(CutsRemainder(512, 512, 512));

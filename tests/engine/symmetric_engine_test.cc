@@ -192,6 +192,10 @@ TEST(SymmetricEngine, CountsAndFindsLikeAnyEngine) {
   EXPECT_EQ(engine.counters().requested_bytes.peak, 100u);
 }
 
+TEST(SymmetricEngineDeathTest, AbortsOnOptionsThatContradictThemselves) {
+  EXPECT_DEATH(SymmetricEngine({.alignment = 512, .granularity = 1000}, FreeOrder::kOrdered), "no multiple");
+}
+
 TEST(SymmetricEngineDeathTest, AbortsOnFreesThatThisRankDidNotOffer) {
   SymmetricEngine engine({}, FreeOrder::kDeferred);
   engine.AddSegment({kBase, 2 * kMiB});

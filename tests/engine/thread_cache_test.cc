@@ -148,6 +148,20 @@ TEST_F(ThreadCacheTest, MakesRoomAsItIsNeeded) {
   EXPECT_TRUE(Give(block));
   const CachedBlock next = Make(512);
   EXPECT_TRUE(cache_.GiveAtOnce(next, WordOf(next)));
+  std::set<Address> given = {block.address, next.address};
+  while (given.size() < 100) given.insert(Given(512).address);
+  std::set<Address> taken;
+  for (const CachedBlock& one : cache_.TakeAll()) taken.insert(one.address);
+  EXPECT_EQ(taken, given) << "those that it had before move there";
+}
+
+TEST_F(ThreadCacheTest, MakesNoRoomWhileAnotherThreadLooksAtIt) {
+  const CachedBlock block = Make(512);
+  {
+    const ThreadCache::Pause pause(cache_);
+    EXPECT_FALSE(Give(block));
+  }
+  EXPECT_FALSE(cache_.GiveAtOnce(block, WordOf(block))) << "there is none";
 }
 
 TEST_F(ThreadCacheTest, ClaimsALiveBlockOnce) {

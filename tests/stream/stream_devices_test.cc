@@ -92,6 +92,23 @@ TEST_F(StreamDevicesFacts, AFailureNamesTheCallAndIsForgotten) {
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
+TEST_F(StreamDevicesFacts, ADriverThatAnswersOnlyWithAContextIsAskedWithOne) {
+  Driver strict = driver();
+  strict.cuda.cuStreamGetCtx = [](CUstream stream, CUcontext* context) {
+    CUcontext current = nullptr;
+    SharedDriver()->cuda.cuCtxGetCurrent(&current);
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    return SharedDriver()->cuda.cuStreamGetCtx(stream, context);
+  };
+  StreamDevices devices(strict);
+  const CUstream stream = MakeStream(context_);
+  Result<int> device = Status(StatusCode::kInternal, "not asked");
+  std::thread([&] { device = devices.DeviceOf(stream); }).join();
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  EXPECT_EQ(*device, 0);
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
 TEST_F(StreamDevicesFacts, AThreadWithoutAContextFindsAStreamsDeviceAndStaysWithout) {
   const CUstream stream = MakeStream(context_);
   int device = -1;
