@@ -139,7 +139,9 @@ class Growth(unittest.TestCase):
             # Addresses, memory, mapping, access; in pages of a reserved range access once for all of them.
             self.assertEqual(row["raw_calls"], 4 if row["of"] == "segment" else 12 + 12 + 1, row)
             self.assertEqual(row["pool_calls"], row["raw_calls"], row)
-            self.assertGreater(row["growth_ratio"], 0)
+            self.assertEqual(row["rounds"], 2, "times that mean nothing are not waited for")
+            low, high = row["interval"]
+            self.assertTrue(0 < low <= row["growth_ratio"] <= high, row)
 
     def test_the_table_and_the_record_hold_the_same(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +155,8 @@ class Growth(unittest.TestCase):
                          ["of", "segment", "pages"])
 
     def test_bad_arguments_are_errors(self):
-        for arguments in (["--bytes", "much"], ["--page", "1"], ["--rounds", "0"], ["--bytes", "1024G"]):
+        for arguments in (["--bytes", "much"], ["--page", "1"], ["--rounds", "0"], ["--bytes", "1024G"],
+                          ["--seconds", "-1"]):
             self.assertEqual(cli.run("bench", "growth", *arguments).returncode, 4, arguments)
 
 

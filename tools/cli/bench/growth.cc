@@ -8,9 +8,11 @@
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
+#include "src/driver/diagnosis.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/raw_growth.h"
+#include "tools/cli/median.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
 #include "tools/cli/solo_device.h"
@@ -23,6 +25,7 @@ struct Arguments {
   std::string bytes = "512M";
   std::string page = "20M";
   int rounds = 21;
+  double seconds = 20;
   OutputOptions output;
 };
 
@@ -83,8 +86,9 @@ class Rounds {
  public:
   Rounds(const internal::Driver& driver, Row& row) : driver_(driver), counter_(driver), row_(row) {}
 
-  // The first round is not counted: a pool reserves its addresses, and the driver takes what it keeps.
-  Status Run(int rounds) {
+  // At least `rounds`, then more until the ratio is known or the time is over. The first is not counted: a pool
+  // reserves its addresses, and the driver takes what it keeps.
+  Status Run(int rounds, double seconds) {
     const GrowthShape& shape = row_.shape;
     PoolOptions options = {.backing = Backing::kVmm, .peers = shape.peers, .name = "bench growth"};
     if (shape.page_bytes != 0) {
@@ -95,7 +99,8 @@ class Rounds {
     if (!pool.ok()) return pool.status();
     Result<RawGrowth> raw = RawGrowth::Prepare(driver_, shape);
     if (!raw.ok()) return raw.status();
-    for (int round = -1; round < rounds; ++round) {
+    const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
+    for (int round = -1; round < rounds || (!IsKnown() && Clock::now() < end); ++round) {
       Status status = OneRound(round, *raw, *pool);
       if (!status.ok()) return status;
     }
@@ -103,6 +108,17 @@ class Rounds {
   }
 
  private:
+  using Seconds = std::chrono::duration<double>;
+  // What the ratio's interval may be wide.
+  static constexpr double kKnownWithin = 0.02;
+
+  // On the emulator, whose times mean nothing, at once.
+  bool IsKnown() const {
+    if (row_.raw_calls) return true;
+    const Spread spread = SpreadOf(row_.ratios);
+    return row_.ratios.size() >= 6 && spread.high - spread.low <= kKnownWithin;
+  }
+
   Status OneRound(int round, RawGrowth& raw, Pool& pool) {
     double raw_us = 0;
     double pool_us = 0;
@@ -137,9 +153,12 @@ class Rounds {
 
   template <typename Grow, typename Undo>
   Result<Sample> Measure(Grow&& grow, Undo&& undo, int round, std::vector<double>& times) {
+    // What the one before left to the driver to do is nobody's.
+    Status status = internal::CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(), {.call = "cuCtxSynchronize"});
+    if (!status.ok()) return status;
     Result<Sample> sample = Time(counter_, grow);
     if (!sample.ok()) return sample;
-    Status status = undo();
+    status = undo();
     if (!status.ok()) return status;
     if (round >= 0) times.push_back(sample->microseconds);
     return sample;
@@ -168,38 +187,36 @@ Result<std::vector<Row>> RowsFor(const internal::Driver& driver, uint64_t bytes,
   return rows;
 }
 
-double Quantile(std::vector<double> values, size_t quarter) {
-  std::sort(values.begin(), values.end());
-  return values[(values.size() - 1) * quarter / 4];
-}
-
 nlohmann::json ToJson(const Row& row) {
+  const Spread ratio = SpreadOf(row.ratios);
   nlohmann::json json = {{"of", row.name()},
                          {"devices", row.shape.peers.size() + 1},
                          {"bytes", row.shape.bytes},
                          {"pages", row.pages()},
                          {"raw_us", Median(row.raw_us)},
                          {"pool_us", Median(row.pool_us)},
-                         {"growth_ratio", Median(row.ratios)},
-                         {"quartiles", {Quantile(row.ratios, 1), Quantile(row.ratios, 3)}}};
+                         {"rounds", row.ratios.size()},
+                         {"growth_ratio", ratio.median},
+                         {"interval", {ratio.low, ratio.high}}};
   if (!row.raw_each_us.empty()) json["raw_access_for_each_page_us"] = Median(row.raw_each_us);
   if (row.raw_calls) json["raw_calls"] = *row.raw_calls;
   if (row.pool_calls) json["pool_calls"] = *row.pool_calls;
   return json;
 }
 
-void Print(const internal::Driver& driver, int rounds, const std::vector<Row>& rows) {
-  std::printf("# %s\n# host time of alternating rounds, median of %d; ratio: of a round, with its quartiles\n",
-              driver.description.c_str(), rounds);
+void Print(const internal::Driver& driver, const std::vector<Row>& rows) {
+  std::printf("# %s\n# host time of alternating rounds, median; ratio: of a round, with its interval at 95 %%\n",
+              driver.description.c_str());
   std::printf(
-      "# access each: the raw calls with cuMemSetAccess for each page\n%-8s %8s %10s %6s %11s %12s %11s %7s %15s\n",
-      "of", "devices", "bytes", "pages", "raw us", "access each", "pool us", "ratio", "quartiles");
+      "# access each: the raw calls with cuMemSetAccess for each page\n%-8s %8s %10s %6s %7s %11s %12s %11s %7s %15s\n",
+      "of", "devices", "bytes", "pages", "rounds", "raw us", "access each", "pool us", "ratio", "interval");
   for (const Row& row : rows) {
+    const Spread ratio = SpreadOf(row.ratios);
     const std::string each = row.raw_each_us.empty() ? "-" : std::to_string(Median(row.raw_each_us));
-    std::printf("%-8s %8zu %10s %6llu %11.1f %12s %11.1f %7.3f %7.3f %7.3f\n", row.name(), row.shape.peers.size() + 1,
-                internal::FormatBytes(row.shape.bytes).c_str(), static_cast<unsigned long long>(row.pages()),
-                Median(row.raw_us), each.substr(0, each.find('.') + 2).c_str(), Median(row.pool_us), Median(row.ratios),
-                Quantile(row.ratios, 1), Quantile(row.ratios, 3));
+    std::printf("%-8s %8zu %10s %6llu %7zu %11.1f %12s %11.1f %7.3f %7.3f %7.3f\n", row.name(),
+                row.shape.peers.size() + 1, internal::FormatBytes(row.shape.bytes).c_str(),
+                static_cast<unsigned long long>(row.pages()), row.ratios.size(), Median(row.raw_us),
+                each.substr(0, each.find('.') + 2).c_str(), Median(row.pool_us), ratio.median, ratio.low, ratio.high);
   }
 }
 
@@ -227,12 +244,11 @@ int Run(const Arguments& arguments) {
   const internal::Driver& driver = (*device)->driver();
   Result<std::vector<Row>> rows = RowsFor(driver, *bytes, *page);
   if (!rows.ok()) return Fail(rows.status());
-  nlohmann::json results = {
-      {"driver", driver.description}, {"rounds", arguments.rounds}, {"rows", nlohmann::json::array()}};
+  nlohmann::json results = {{"driver", driver.description}, {"rows", nlohmann::json::array()}};
   std::optional<Progress> progress(std::in_place, "bench growth: row", rows->size());
   for (Row& row : *rows) {
     progress->Show(results["rows"].size(), row.name());
-    Status status = Rounds(driver, row).Run(arguments.rounds);
+    Status status = Rounds(driver, row).Run(arguments.rounds, arguments.seconds);
     if (!status.ok()) return Fail(status);
     results["rows"].push_back(ToJson(row));
   }
@@ -240,7 +256,7 @@ int Run(const Arguments& arguments) {
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
-    Print(driver, arguments.rounds, *rows);
+    Print(driver, *rows);
   }
   Record(arguments.output, driver.description, results);
   return kSuccess;
@@ -255,7 +271,12 @@ void AddBenchGrowth(Command bench) {
   command.Footer("Example:\n  commpool bench growth --record tools/bench/results/growth.jsonl");
   command.AddOption("--bytes", arguments->bytes, "That a growth makes").Checked(WhyNoSize).ShowPreset();
   command.AddOption("--page", arguments->page, "Of an expandable pool").Checked(WhyNoSize).ShowPreset();
-  command.AddOption("--rounds", arguments->rounds, "Of pool and raw calls in turn").Between(1, 10'000).ShowPreset();
+  command.AddOption("--rounds", arguments->rounds, "Of pool and raw calls in turn, at least")
+      .Between(1, 10'000)
+      .ShowPreset();
+  command.AddOption("--seconds", arguments->seconds, "More rounds for so long, until the ratio is known within 2 %")
+      .Between(0.0, 3600.0)
+      .ShowPreset();
   AddOutputOptions(command, arguments->output);
   command.Do([arguments] { return Run(*arguments); });
 }

@@ -82,16 +82,13 @@ Status RawGrowth::Make(Access access) {
 }
 
 Status RawGrowth::Undo() {
-  for (internal::Mapping& mapping : mappings_) {
-    Status status = mapping.Release();
+  while (!mappings_.empty()) {
+    Status status = mappings_.back().Release();
+    if (status.ok()) status = memory_.back().Release();
     if (!status.ok()) return status;
+    mappings_.pop_back();
+    memory_.pop_back();
   }
-  mappings_.clear();
-  for (internal::PhysicalMemory& memory : memory_) {
-    Status status = memory.Release();
-    if (!status.ok()) return status;
-  }
-  memory_.clear();
   return in_pages() ? Status() : range_.Release();
 }
 

@@ -29,7 +29,8 @@ class RawGrowth {
   // context, which is current, outlive it.
   static Result<RawGrowth> Prepare(const internal::Driver& driver, const GrowthShape& shape);
 
-  // Makes and maps the memory and lets the devices in. What is not timed, Undo, gives it back.
+  // Makes and maps the memory and lets the devices in. What is not timed, Undo, gives it back page by page, the highest
+  // first, as a pool does: what a growth costs depends on how the memory before it went.
   Status Make(Access access);
   Status Undo();
 
