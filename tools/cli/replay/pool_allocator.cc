@@ -50,8 +50,9 @@ Result<std::unique_ptr<PoolAllocator>> PoolAllocator::Create(SoloDevice& device,
   }
   Result<Pool> pool = Pool::create(options);
   if (!pool.ok()) return pool.status();
-  std::unique_ptr<PoolAllocator> allocator(new PoolAllocator(std::move(*pool), choice.mode));
-  allocator->CalledDriver(0);  // what creation called is not the trace's
+  std::unique_ptr<PoolAllocator> allocator(
+      new PoolAllocator(std::move(*pool), choice.mode, device.emulated() ? 0 : kLeastDriverNs));
+  allocator->CalledDriver(UINT64_MAX);  // what creation called is not the trace's
   return allocator;
 }
 
@@ -74,7 +75,8 @@ Status PoolAllocator::MakeRoom(uint64_t bytes) {
   return status;
 }
 
-bool PoolAllocator::CalledDriver(uint64_t /*ns*/) {
+bool PoolAllocator::CalledDriver(uint64_t ns) {
+  if (ns < least_driver_ns_) return false;
   CallTable table;
   const size_t size = ReadCalls(table);
   uint64_t calls = 0;

@@ -56,7 +56,7 @@ class Replayer {
     Status status = allocator_.Prepare(trace_.peak_requested_bytes);
     if (status.ok()) status = NoteMemory();
     if (!status.ok()) return status;
-    allocator_.CalledDriver(0);  // not the first event's
+    allocator_.CalledDriver(UINT64_MAX);  // not the first event's
     DriverCallsByName calls_at_half = calls_before;
     uint64_t waits_at_half = 0;
     const size_t half = trace_.events.size() / 2;
