@@ -138,7 +138,28 @@ def refused(group):
     return said
 
 
-CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused]
+def changed(group):
+    """A module that outgrew the buffers, and a model whose buffers went back."""
+    pool, model = windowed(group)
+    ring, said = commpool.all_gather_ring(model), []
+
+    def grow():
+        ring.take(2 * WIDTH, torch.float32)
+
+    def use():
+        commpool.fsdp_release(model)
+        ring.take(WIDTH, torch.float32)
+
+    for call in (grow, use, lambda: commpool.fsdp_release(model)):
+        try:
+            call()
+        except commpool.FailedPrecondition as error:
+            said.append(str(error))
+    said.append(train(model, 1) == train(sharded(), 1))  # as torch's own
+    return [*said, end(pool)]
+
+
+CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused, changed]
 
 
 if __name__ == "__main__":

@@ -55,6 +55,13 @@ class Fsdp(unittest.TestCase):
                 self.assertRegex(error, wanted)
             self.assertEqual(allocated, 0)
 
+    def test_names_what_changed_after_the_model_was_wrapped(self):
+        for grown, gone, again, as_stock, left in self.said["changed"]:
+            self.assertRegex(grown, "needs 32.KiB, and its buffers .* have 16.KiB: the model was changed after")
+            self.assertRegex(gone, "buffers of an FSDP all-gather were given back")
+            self.assertRegex(again, "has no ring: call commpool.torch.fsdp")
+            self.assertEqual((as_stock, left), (True, 0))
+
 
 if __name__ == "__main__":
     unittest.main()
