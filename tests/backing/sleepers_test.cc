@@ -174,6 +174,15 @@ TEST_P(Sleepers, MakeOnlyWhatIsStillMissing) {
 using SleepingTerritory = Sleepers;
 INSTANTIATE_TEST_SUITE_P(Kinds, SleepingTerritory, ::testing::Values(Kind::kTerritory));
 
+TEST_P(SleepingTerritory, WakesNoMorePagesThanItIsAskedFor) {
+  ASSERT_TRUE(sleeper().UnmapAll().ok());
+  sleeper().ReleaseUnmapped();
+  EXPECT_EQ(sleeper().WakeFrom(At(0), page_, *backing_->pages(), {}).value(), At(1));
+  EXPECT_EQ(sleeper().missing_bytes(), AllBytes() - page_);
+  ASSERT_TRUE(Wake().ok());
+  EXPECT_TRUE(Works());
+}
+
 // A failure leaves a page mapped beside one that is not.
 TEST_P(SleepingTerritory, GoesOnFromAPageThatIsMapped) {
   ASSERT_TRUE(sleeper().UnmapAll().ok());

@@ -50,6 +50,8 @@ TEST(CachingEngine, ServesSmallBlocksFromLargeSegmentsOnlyWhereItMayNotGrow) {
   CachingEngine engine({.spaces = Spaces::kApart});
   engine.AddSegment({kBase, 8 * kMiB});
   EXPECT_EQ(BytesToGrow(engine.Allocate(60 * kKiB, kStream, Reuse::kSameStream)), 2 * kMiB);
+  EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream)->bytes, 2 * kMiB);
+  EXPECT_EQ(engine.GrowthFor(60 * kKiB, kStream, Reuse::kSameStream, Part{1})->bytes, 0u);
   EXPECT_TRUE(std::holds_alternative<Served>(*engine.Allocate(60 * kKiB, kStream, Reuse::kAnyStream)));
   EXPECT_TRUE(std::holds_alternative<Served>(*engine.Allocate(60 * kKiB, kStream, Reuse::kSameStream, Part{1})));
 }

@@ -241,6 +241,9 @@ TEST_F(ThreadCacheTest, RefusesEverythingOnceItIsClosed) {
   EXPECT_TRUE(cache_.closed()) << "whatever is asked of it";
   EXPECT_TRUE(cache_.Close().empty());
   EXPECT_TRUE(cache_.TakeAll().empty());
+  EXPECT_TRUE(cache_.closed()) << "whoever empties it again";
+  cache_.SetFreers(Freers::kSeveral);
+  EXPECT_TRUE(cache_.closed()) << "whoever frees into it";
 }
 
 TEST_F(ThreadCacheTest, CountsWhatWentThroughIt) {
