@@ -1,8 +1,13 @@
 """Other libraries' caches are asked for memory, and never waited for where that could last for ever."""
 
+import contextlib
 import ctypes
+import functools
+import sys
 import threading
+import types
 import unittest
+from unittest import mock
 
 import emulated
 
@@ -42,7 +47,7 @@ class Cache:
             self.nbytes = 0
 
 
-class Holders(unittest.TestCase):
+class FullDevice(unittest.TestCase):
     def setUp(self):
         emulated.make_current(0)
         self.cache = Cache(100 * MIB)
@@ -57,6 +62,8 @@ class Holders(unittest.TestCase):
         Cache.release(self.cache, 0)
         commpool.Pool.default(0).trim()
 
+
+class Holders(FullDevice):
     def holder(self, **words):
         holder = holders.LibraryHolder("a library", self.cache.cached, self.cache.release, **words)
         self.addCleanup(holder.remove)
@@ -150,6 +157,55 @@ class Holders(unittest.TestCase):
         self.assertEqual(len(outcomes), 4)
         self.assertIn("served", outcomes)
         self.assertEqual(holder.released_bytes, 100 * MIB)
+
+
+class Libraries(FullDevice):
+    """Those that have a function of their own, by stand-ins: the real ones are asked on GPUs."""
+
+    def setUp(self):
+        super().setUp()
+        patient = functools.partialmethod(holders.LibraryHolder.__init__, begin_ms=60000, done_ms=60000)
+        patch = mock.patch.object(holders.LibraryHolder, "__init__", patient)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def served_by(self, holder, given):
+        self.addCleanup(holder.remove)
+        self.pool.allocate(120 * MIB).free()
+        self.assertEqual((holder.released_bytes, holder.skipped, holder.overtime), (given, 0, 0))
+
+    def test_cupys_pool_gives_what_it_holds_of_the_device(self):
+        devices = []
+        pool = types.SimpleNamespace(free_bytes=lambda: self.cache.cached(devices[-1]),
+                                     free_all_blocks=lambda: self.cache.release(devices[-1]))
+
+        @contextlib.contextmanager
+        def device(number):
+            devices.append(number)
+            yield
+            devices.append(None)
+
+        cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(Device=device), get_default_memory_pool=lambda: pool)
+        with mock.patch.dict(sys.modules, cupy=cupy):
+            self.served_by(holders.add_cupy(), 100 * MIB)
+
+    def test_rmms_resources_give_what_lies_in_pools_of_the_driver_below_adaptors(self):
+        self.cache.release(0)
+        pool, pointer, nothing = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
+        cuda = emulated.cuda()
+        for_ever = ctypes.c_uint64(2**64 - 1)
+        emulated.check(cuda.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0))
+        emulated.check(cuda.cuMemPoolSetAttribute(pool, 4, ctypes.byref(for_ever)))  # the release threshold
+        emulated.check(cuda.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(96 * MIB), nothing))  # of whole 32 MiB
+        emulated.check(cuda.cuMemFreeAsync(pointer, nothing))
+        emulated.check(cuda.cuCtxSynchronize())
+        mr = types.ModuleType("rmm.mr")
+        mr.CudaAsyncViewMemoryResource = type("View", (), {"pool_handle": lambda self: pool.value})
+        view = mr.CudaAsyncViewMemoryResource()
+        adaptor = types.SimpleNamespace(get_upstream=lambda: view)
+        mr.get_per_device_resource = lambda device: adaptor if device == 0 else None
+        with mock.patch.dict(sys.modules, {"rmm": types.ModuleType("rmm"), "rmm.mr": mr}):
+            self.served_by(holders.add_rmm(), 96 * MIB)
 
 
 class Desks(unittest.TestCase):
