@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
 # NCCL, g++ and a CUDA driver. Results go into RESULTS (default: results beside this file).
-# usage: run [facts] [times] [steps] [ranks] [fsdp] [ddp] [decode] [examples]      (default: all)
+# usage: run [facts] [times] [steps] [ranks] [fsdp] [ddp] [decode] [examples] [nvls]      (default: all)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 readonly results=${RESULTS:-$PWD/results}
@@ -25,7 +25,7 @@ part() {
   ((PIPESTATUS[0] == 0)) || { echo "== $1 FAILED"; failed=1; }
 }
 
-for name in "${@:-facts times steps ranks fsdp ddp decode examples}"; do
+for name in "${@:-facts times steps ranks fsdp ddp decode examples nvls}"; do
   for word in $name; do
     case $word in
       facts) part facts 600 hardware_check.py ;;
@@ -35,7 +35,8 @@ for name in "${@:-facts times steps ranks fsdp ddp decode examples}"; do
       fsdp | ddp | decode | examples)
         part "$word" 300 "hardware_$word.py" --record "$results/torch-$word-$machine.jsonl"
         ;;
-      *) echo "run: $word is none of facts, times, steps, ranks, fsdp, ddp, decode, examples" >&2; exit 2 ;;
+      nvls) part nvls 60 hardware_nvls.py ;;
+      *) echo "run: $word is none of facts, times, steps, ranks, fsdp, ddp, decode, examples, nvls" >&2; exit 2 ;;
     esac
   done
 done

@@ -193,10 +193,10 @@ class Libraries(FullDevice):
         self.cache.release(0)
         pool, pointer, nothing = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
         cuda = emulated.cuda()
-        for_ever = ctypes.c_uint64(2**64 - 1)
+        for_ever, whole = ctypes.c_uint64(2**64 - 1), ctypes.c_size_t(96 * MIB)  # the driver's pools have 32 MiB pages
         emulated.check(cuda.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0))
         emulated.check(cuda.cuMemPoolSetAttribute(pool, 4, ctypes.byref(for_ever)))  # the release threshold
-        emulated.check(cuda.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(96 * MIB), nothing))  # of whole 32 MiB
+        emulated.check(cuda.cuMemAllocAsync(ctypes.byref(pointer), whole, nothing))
         emulated.check(cuda.cuMemFreeAsync(pointer, nothing))
         emulated.check(cuda.cuCtxSynchronize())
         mr = types.ModuleType("rmm.mr")

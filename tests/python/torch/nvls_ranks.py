@@ -1,0 +1,113 @@
+"""Whether tensors made in `commpool.torch.tp` are what NCCL can use NVLink multicast (NVLS) for: what each rank says.
+
+Rank 0 prints what all said, a line of JSON a case: eagerly, and in a captured graph. NCCL's own log is the witness:
+which windows were bound (the emulator's line), and the kernel of each all-reduce.
+"""
+
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+RANK = int(os.environ["RANK"])
+LOG = pathlib.Path(tempfile.gettempdir()) / f"commpool-nvls-{os.getpid()}.log"
+os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,REG,TUNING,NVLS", NCCL_DEBUG_FILE=str(LOG))
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+from routed import MIB, commpool  # noqa: E402
+
+DEVICE = torch.device("cuda", RANK)
+COUNT = 4096
+_BOUND = re.compile(r"window 0x([0-9a-f]+) size (\d+) is bound for NVLS multicast")
+_KERNEL = re.compile(r"AllReduce( \[Symmetric\])?: \d+ Bytes -> (?:Kernel (\S+)|Algo (\S+))")
+
+
+def log():
+    return LOG.read_text(errors="replace") if LOG.exists() else ""
+
+
+def bound(tensor):
+    """Whether the tensor lies in a window that the emulator's NCCL has bound."""
+    windows = [(int(begin, 16), int(size)) for begin, size in _BOUND.findall(log())]
+    return any(begin <= tensor.data_ptr() < begin + size for begin, size in windows)
+
+
+def kernels_of(work):
+    """What NCCL's log says that it ran meanwhile: rank 0's alone has it."""
+    torch.cuda.synchronize()
+    before = len(log())
+    work()
+    torch.cuda.synchronize()
+    return [[bool(symmetric), kernel or algorithm] for symmetric, kernel, algorithm in _KERNEL.findall(log()[before:])]
+
+
+def eligible(pool, tensor, group):
+    try:
+        found = pool.nvls_eligible(tensor.data_ptr(), 4 * COUNT, group)
+    except commpool.NotFound as error:
+        return [False, str(error)]
+    return [found.eligible, found.reason]
+
+
+def told(pool, tensor, group, kernels):
+    return {"kernels": kernels, "bound": bound(tensor), "eligible": eligible(pool, tensor, group),
+            "value": tensor[0].item()}
+
+
+def made(windows):
+    """One tensor in a window, as a row-parallel layer's output is, and one of torch's."""
+    with windows:
+        inside = torch.ones(COUNT, device=DEVICE)
+    return {"inside": inside, "outside": torch.ones(COUNT, device=DEVICE)}
+
+
+def eagerly(group, pool, windows):
+    return {name: told(pool, tensor, group, kernels_of(lambda of=tensor: dist.all_reduce(of)))
+            for name, tensor in made(windows).items()}
+
+
+def in_a_graph(group, pool, windows):
+    said = {}
+    for name in ("inside", "outside"):
+        graph, holder = torch.cuda.CUDAGraph(), {}
+
+        def captured():
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                holder.update(made(windows))
+                dist.all_reduce(holder[name])
+            graph.replay()
+
+        kernels = kernels_of(captured)
+        said[name] = told(pool, holder[name], group, kernels)
+        holder.clear()
+        del graph
+    return said
+
+
+def main():
+    torch.cuda.set_device(DEVICE)
+    dist.init_process_group("nccl", device_id=DEVICE)
+    talk, group = dist.new_group(backend="gloo"), dist.group.WORLD
+    dist.all_reduce(torch.ones(COUNT, device=DEVICE))
+    pool = commpool.Pool("tp", symmetric_across=group, reserve="6MiB")
+    windows = commpool.tp(pool, sizes=(4 * COUNT, MIB))
+    for case in (eagerly, in_a_graph):
+        said, everything = case(group, pool, windows), [None] * dist.get_world_size()
+        dist.all_gather_object(everything, said, group=talk)
+        if RANK == 0:
+            print(json.dumps([case.__name__, everything]), flush=True)
+    torch.cuda.synchronize()
+    pool.reclaim()
+    pool.close()
+    pool.destroy()
+    dist.destroy_process_group()
+    LOG.unlink(missing_ok=True)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
