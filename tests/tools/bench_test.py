@@ -1,4 +1,4 @@
-"""commpool bench hot, threshold, make and growth: what they print, not how fast it is."""
+"""commpool bench hot, threshold, make, growth and sleep: what they print, not how fast it is."""
 
 import json
 import os
@@ -158,6 +158,28 @@ class Growth(unittest.TestCase):
         for arguments in (["--bytes", "much"], ["--page", "1"], ["--rounds", "0"], ["--bytes", "1024G"],
                           ["--seconds", "-1"]):
             self.assertEqual(cli.run("bench", "growth", *arguments).returncode, 4, arguments)
+
+
+class Sleep(unittest.TestCase):
+    _SMALL = ["--bytes", "64M", "--kept", "64M", "--blocks", "10", "--rounds", "2"]
+
+    def test_shows_where_waking_what_was_kept_spends_its_time(self):
+        result = cli.run("bench", "sleep", "--json", *self._SMALL)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual([row["what"] for row in report["rows"]],
+                         ["raw driver calls", "pool", "copy, pinned", "copy, 4 streams", "copy, new memory",
+                          "pool, kept", "pinning", "a call a block", "pool of blocks"])
+        calls = report["kept_wake_us_in_calls"]
+        for call in ("cuMemCreate", "cuMemSetAccess", "cuStreamSynchronize"):
+            self.assertGreater(calls[call], 0)
+        self.assertNotIn("cuMemAllocHost", calls)  # of falling asleep
+
+    def test_the_table_ends_with_the_shares(self):
+        result = cli.run("bench", "sleep", *self._SMALL)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"# waking what was kept, milliseconds in .*cuStreamSynchronize [\d.]+")
+        self.assertRegex(result.stdout.splitlines()[-1], r"kept at [\d.]+ \(down\) and [\d.]+ \(up\) of the copy's")
 
 
 if __name__ == "__main__":

@@ -51,6 +51,14 @@ def judged(library, own, times, goals, size):
     return found
 
 
+def of_no_memory(cupy):
+    """What CuPy itself takes to call functions in C: these return their first argument, and touch nothing."""
+    import ctypes
+
+    memset = ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value  # of device 0, so of 0 bytes
+    return cupy.cuda.CFunctionAllocator(64, memset, memset, None).malloc
+
+
 def of_cupy():
     try:
         import cupy
@@ -63,6 +71,8 @@ def of_cupy():
     allocators = {"CuPy's pool": own.malloc, "commpool": commpool.cupy.allocator(pool),
                   "commpool, in Python": commpool.cupy.allocator(pool, path="python")}
     goals = {"commpool": GOAL if commpool.cupy.why_not_c() == "" else None, "commpool, in Python": None}
+    allocators["no allocator"] = of_no_memory(cupy)
+    goals["no allocator"] = None
     with cupy.cuda.Stream(non_blocking=True):
         for size, nbytes in SIZES.items():
             contenders = {name: lambda call=call: pairs(call, nbytes) for name, call in allocators.items()}
