@@ -69,6 +69,9 @@ export COMMPOOL_EMULATOR_LIBRARIES=$here/lib/commpool/emulator GTEST_COLOR=no
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 readonly out=${OUT:-$PWD/commpool-results}
 mkdir -p "$out"
+# Such as 2xH200, for the names of records.
+readonly machine=${gpus}x$([[ $COMMPOOL_DRIVER == emulated ]] && echo emulated ||
+  nvidia-smi -L | sed -n '1s/.*NVIDIA \([A-Za-z0-9]*\).*/\1/p')
 readonly log=$out/log.txt record=$out/allreduce.json
 : >"$log"
 
@@ -142,6 +145,8 @@ if [[ info == *$only* ]]; then cat "$out/last.txt"; fi
 run_folder tests
 run_folder examples
 run_matrix
+ranks advise/under-compute "$here/bin/commpool" advise --under-compute \
+  --record "$out/advise-under-compute-$machine.jsonl"
 rm -f "$out/last.txt"
 
 {
