@@ -136,6 +136,8 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   ExpectAsleep(pool().Grant({0}));
   ExpectAsleep(pool().Revoke({0}));
   ExpectAsleep(pool().Sleep(kDiscarding));
+  ExpectAsleep(pool().RegisterPending().status());
+  ExpectAsleep(runtime().BeginCapture(pool_, stream_.get()).status());
   EXPECT_EQ(pool().ReleaseUnused(), 0u);
   ExpectOk(pool().Deregister(nullptr));
   ExpectOk(runtime().ReleaseStream(stream_.get()));

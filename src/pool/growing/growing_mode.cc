@@ -153,7 +153,9 @@ Status GrowingMode::RegisterWith(ncclComm_t communicator) {
 }
 
 Result<uint64_t> GrowingMode::RegisterPending() {
-  return registrar_ ? registrar_->RegisterPending() : Result<uint64_t>(uint64_t{0});
+  if (registrar_) return registrar_->RegisterPending();
+  const Status open = parts_.CheckOpen();
+  return open.ok() ? Result<uint64_t>(uint64_t{0}) : Result<uint64_t>(open);
 }
 
 Status GrowingMode::Deregister(ncclComm_t communicator) {
