@@ -79,6 +79,29 @@ class Cases:
         figures = self.pool.stats()
         self.assertEqual((figures.requested_bytes.peak, figures.allocated_blocks.total), (2000, 2))
 
+    def test_a_block_that_is_gone_already_is_said(self):
+        held = [self.allocate(1000)]
+        commpool.free(held[0].ptr)
+        self.assertIn("commpool: CuPy cannot free", self.said_by(held.clear))
+
+    def test_memory_of_another_allocator_is_kept_and_that_is_said(self):
+        foreign, held = emulated.ctypes.c_uint64(), [self.allocate(1000)]
+        emulated.check(emulated.cuda().cuMemAlloc_v2(emulated.ctypes.byref(foreign), emulated.ctypes.c_size_t(4096)))
+        own, held[0].mem.ptr = held[0].ptr, foreign.value
+        self.assertIn("commpool: CuPy cannot free", self.said_by(held.clear))
+        self.assertEqual(self.pool.stats().allocated_blocks.current, 1)
+        commpool.free(own)
+        emulated.check(emulated.cuda().cuMemFree_v2(foreign))
+
+    def test_a_block_of_another_pool_goes_back_to_that_pool(self):
+        other = commpool.Pool("other")
+        held = [self.allocate(1000)]
+        own, held[0].mem.ptr = held[0].ptr, adapter._adapters.allocate(other, 0, 1000, 0)
+        held.clear()
+        self.assertEqual(other.stats().allocated_blocks.current, 0)
+        self.assertEqual(self.pool.stats().allocated_blocks.current, 1)
+        commpool.free(own)
+
     def test_other_threads_run_while_one_waits_for_memory(self):
         """A backing in Python is called on the way, by a thread that needs the GIL for it."""
         backing = commpool.UserBacking(lambda nbytes, device, stream: upstream.allocate(nbytes), lambda *_: None)
@@ -119,27 +142,24 @@ class InC(Cases, unittest.TestCase):
             memory = adapter.allocator(self.pool)(1000)  # in Python
             self.assertEqual(commpool.block_of(memory.ptr).pool, self.pool.handle)
 
-    def test_a_block_that_is_gone_already_is_said(self):
-        memory = self.allocate(1000)
-        commpool.free(memory.ptr)
+    def said_by(self, act):
+        """On the process's stderr, which C writes to."""
         read = emulated.os.pipe()
         kept = emulated.os.dup(2)
         emulated.os.dup2(read[1], 2)
         with contextlib.redirect_stderr(io.TextIOWrapper(emulated.os.fdopen(emulated.os.dup(2), "wb"))):
-            del memory
+            act()
         emulated.os.dup2(kept, 2)
-        self.assertIn(b"commpool: CuPy cannot free", emulated.os.read(read[0], 4096))
+        return emulated.os.read(read[0], 4096).decode()
 
 
 class InPython(Cases, unittest.TestCase):
     path = "python"
 
-    def test_a_block_that_is_gone_already_is_said(self):
-        memory = self.allocate(1000)
-        commpool.free(memory.ptr)
+    def said_by(self, act):
         with contextlib.redirect_stderr(io.StringIO()) as text:
-            del memory
-        self.assertIn("commpool: CuPy cannot free", text.getvalue())
+            act()
+        return text.getvalue()
 
 
 class Arguments(unittest.TestCase):
