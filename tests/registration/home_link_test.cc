@@ -99,6 +99,23 @@ TEST_F(HomeLinks, EndAWaitWithWhatAnotherThreadRead) {
   reads.join();
 }
 
+TEST_F(HomeLinks, WakeWhoeverWaitsWhereTheyBreak) {
+  const Links links = OpenAll(2);
+  for (const auto& link : links) link->StopWatching();
+  std::atomic<bool> waits{false};
+  std::atomic<bool> broken{false};
+  std::thread reads([&] {
+    EXPECT_TRUE(links[0]->Await(DeadlineAfter(std::chrono::hours(1)), [&] {
+      waits = true;
+      return broken.load();
+    }));
+  });
+  while (!waits) std::this_thread::yield();
+  broken = true;
+  links[0]->Break();
+  reads.join();
+}
+
 TEST_F(HomeLinks, DoAChannelsWorkUntilItIsStopped) {
   const Links links = OpenAll(2);
   const auto await = [](const std::atomic<int>& count, int least) {
