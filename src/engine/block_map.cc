@@ -2,8 +2,6 @@
 
 #include <sys/mman.h>
 
-#include "src/base/check.h"
-
 namespace commpool::internal::engine {
 
 BlockMap::~BlockMap() {
@@ -11,33 +9,38 @@ BlockMap::~BlockMap() {
 }
 
 void* BlockMap::MapPages(uint64_t bytes) {
+  mapped_.reserve(mapped_.size() + 1);
   void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  COMMPOOL_CHECK(pages != MAP_FAILED, "the system has no addresses left for the map of blocks");
+  if (pages == MAP_FAILED) return nullptr;
   mapped_.emplace_back(pages, bytes);
   return pages;
 }
 
-void BlockMap::Cover(const SegmentRange& range) {
+BlockMap::Node* BlockMap::NodeOf(Address address) {
+  std::atomic<Node*>& place = top_[address >> kTopShift];
+  Node* node = place.load(std::memory_order_relaxed);
+  if (node != nullptr) return node;
+  node = static_cast<Node*>(MapPages(sizeof(Node)));
+  place.store(node, std::memory_order_release);
+  return node;
+}
+
+AtomicWord* BlockMap::MakeLeaf(Address address) {
+  if (address % kClassUnit != 0 || address >> kAddressBits != 0) return nullptr;
   MutexLock lock(mutex_);
-  const Address last = range.address + range.bytes - 1;
-  if (last >> kAddressBits != 0) return;
-  const Address first_leaf = range.address >> kLeafShift;
-  const Address last_leaf = last >> kLeafShift;
-  uint64_t missing = 0;
-  for (Address leaf_index = first_leaf; leaf_index <= last_leaf; ++leaf_index) {
-    std::atomic<Middle*>& middle = top_[leaf_index >> (kTopShift - kLeafShift)];
-    if (middle.load(std::memory_order_relaxed) == nullptr) {
-      middle.store(static_cast<Middle*>(MapPages(sizeof(Middle))), std::memory_order_release);
-    }
-    missing += LeafAt(leaf_index).load(std::memory_order_relaxed) == nullptr ? 1 : 0;
+  Node* const node = NodeOf(address);
+  if (node == nullptr) return nullptr;
+  std::atomic<Leaf*>& leaf = node->leaves[LeafPlaceOf(address)];
+  if (leaf.load(std::memory_order_relaxed) == nullptr) {
+    leaf.store(static_cast<Leaf*>(MapPages(sizeof(Leaf))), std::memory_order_release);
   }
-  if (missing == 0) return;
-  // The system is asked once for all of them: growth is timed against the driver's calls alone.
-  auto* next = static_cast<Leaf*>(MapPages(missing * sizeof(Leaf)));
-  for (Address leaf_index = first_leaf; leaf_index <= last_leaf; ++leaf_index) {
-    std::atomic<Leaf*>& leaf = LeafAt(leaf_index);
-    if (leaf.load(std::memory_order_relaxed) == nullptr) leaf.store(next++, std::memory_order_release);
-  }
+  return Find(address);
+}
+
+AtomicWord* BlockMap::MakeNode(Address address) {
+  if (address >> kAddressBits != 0) return nullptr;
+  MutexLock lock(mutex_);
+  return NodeOf(address) == nullptr ? nullptr : FindLarge(address);
 }
 
 }  // namespace commpool::internal::engine

@@ -1,8 +1,8 @@
 // What the fast path knows of a block: one word, found by the block's address without a lock.
 //
 // A block of a size class that a thread's cache may keep says which class, how much less was asked for, and in whose
-// lane it is. Blocks that only the pool's lock may free (large ones, those that other streams used, symmetric pools')
-// say whose they are.
+// lane it is. Blocks that only the pool's lock may free (those that other streams used, symmetric pools', and large
+// ones, which have words of another kind) say whose they are.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
 
@@ -58,6 +58,31 @@ class BlockWord {
 
  private:
   uint64_t bits_ = 0;  // state 2, then class 10, slack 20, lane 32; or owner 62
+};
+
+// What is known of the large block that begins in a MiB of addresses: only its pool takes it back.
+class LargeWord {
+ public:
+  constexpr LargeWord() = default;
+  constexpr explicit LargeWord(uint64_t bits) : bits_(bits) {}
+
+  // `owner`: whose block it is, as a number of at most 43 bits; 0 where that is not told.
+  static constexpr LargeWord Live(uint64_t address, uint64_t owner) {
+    return LargeWord(PlaceOf(address) | owner << kOwnerShift);
+  }
+
+  // Whether the block is live and begins at the address, which lies in the word's MiB.
+  constexpr bool IsOf(uint64_t address) const {
+    return (bits_ & ((uint64_t{1} << kOwnerShift) - 1)) == PlaceOf(address);
+  }
+  constexpr uint64_t owner() const { return bits_ >> kOwnerShift; }
+  constexpr uint64_t bits() const { return bits_; }
+
+ private:
+  static constexpr int kOwnerShift = 21;
+  static constexpr uint64_t PlaceOf(uint64_t address) { return 1 | (address & (kSmallBytes - 1)) << 1; }
+
+  uint64_t bits_ = 0;  // live 1, then place in the MiB 20, owner 43
 };
 
 // A word as threads share it.

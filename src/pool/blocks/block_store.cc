@@ -38,7 +38,7 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
 
 void BlockStore::Announce(const engine::SegmentRange& block, StreamKey stream) const {
   basis_.runtime.observers.Tell(&MemoryObserver::BlockAllocated, block, stream, basis_.name());
-  basis_.runtime.caches.PublishLive(block.address, basis_.handle);
+  basis_.runtime.caches.PublishLarge(block.address, basis_.handle);
 }
 
 Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {

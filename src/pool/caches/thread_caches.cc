@@ -51,7 +51,8 @@ bool ThreadCaches::Give(CUdeviceptr address, BlockOwner& owner) const {
 
 void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested,
                            StreamKey stream, Caching caching) {
-  engine::AtomicWord* const word = registry_->blocks().Find(range.address);
+  if (range.bytes > engine::kSmallBytes) return PublishLarge(range.address, pool.handle);
+  engine::AtomicWord* const word = registry_->blocks().Make(range.address);
   if (word == nullptr) return;
   engine::BlockWord value = engine::BlockWord::Live(pool.handle);
   if (caching == Caching::kYes && HasClass(range.bytes)) {
@@ -64,6 +65,15 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
   word->store(value.bits(), std::memory_order_release);
 }
 
+void ThreadCaches::Forget(CUdeviceptr address) {
+  engine::AtomicWord* const large = registry_->blocks().FindLarge(address);
+  if (large != nullptr && engine::LargeWord(large->load(std::memory_order_relaxed)).IsOf(address)) {
+    large->store(0, std::memory_order_release);
+  } else if (engine::AtomicWord* const small = registry_->blocks().Find(address)) {
+    small->store(0, std::memory_order_release);
+  }
+}
+
 bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
   if (from.state() == State::kCacheable) return registry_->Claim(word, from, to);
   uint64_t bits = from.bits();
@@ -72,11 +82,19 @@ bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, eng
 
 Result<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
   engine::AtomicWord* const word = registry_->blocks().Find(address);
-  if (word == nullptr) return uint64_t{0};
-  const engine::BlockWord value(word->load(std::memory_order_acquire));
-  if (value.state() == State::kNone) return uint64_t{0};
+  const engine::BlockWord value(word == nullptr ? 0 : word->load(std::memory_order_acquire));
+  if (value.state() == State::kNone) return WithdrawLarge(address);
   if (!Replace(*word, value, engine::BlockWord())) return FreedAlready(address);
   return value.state() == State::kCacheable ? value.requested() : 0;
+}
+
+Result<uint64_t> ThreadCaches::WithdrawLarge(CUdeviceptr address) {
+  engine::AtomicWord* const word = registry_->blocks().FindLarge(address);
+  uint64_t bits = word == nullptr ? 0 : word->load(std::memory_order_acquire);
+  if (!engine::LargeWord(bits).IsOf(address)) return uint64_t{0};  // the engine says whether it is live
+  if (word->compare_exchange_strong(bits, 0, std::memory_order_acq_rel)) return uint64_t{0};
+  return Status(StatusCode::kNotFound,
+                "no live block at " + engine::Hexadecimal(address) + ": another thread freed it at the same time");
 }
 
 Result<uint64_t> ThreadCaches::MakeUncacheable(CUdeviceptr address) {

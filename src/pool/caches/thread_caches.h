@@ -75,33 +75,30 @@ class ThreadCaches {
   // back to the owner.
   bool Give(CUdeviceptr address, BlockOwner& owner) const;
 
-  // The range's blocks can be published from now on.
-  void Cover(const engine::SegmentRange& range) { registry_->blocks().Cover(range); }
-
   // A block that a pool serves: `range` is the block, `requested` what was asked for.
-  // Where the thread's cache cannot be made the block is not cached.
+  // Where the thread's cache, or the block's word, cannot be made the block is not cached.
   void Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested, StreamKey stream,
                Caching caching);
-  // The same for one that no cache may take.
-  void PublishLive(CUdeviceptr address, PoolHandle pool) {
-    engine::AtomicWord* const word = registry_->blocks().Find(address);
-    if (word != nullptr) word->store(engine::BlockWord::Live(pool).bits(), std::memory_order_release);
+  // The same for a large one.
+  void PublishLarge(CUdeviceptr address, PoolHandle pool) {
+    engine::AtomicWord* const word = registry_->blocks().MakeLarge(address);
+    if (word != nullptr) word->store(engine::LargeWord::Live(address, pool).bits(), std::memory_order_release);
   }
   // Of a block that its pool has taken back.
-  void Forget(CUdeviceptr address) {
-    engine::AtomicWord* const word = registry_->blocks().Find(address);
-    if (word != nullptr) word->store(0, std::memory_order_release);
-  }
+  void Forget(CUdeviceptr address);
   // The end of a block that is freed to its pool; kNotFound where it was freed already. Returns what was asked for it,
   // 0 where the word does not say: then the engine does.
   Result<uint64_t> Withdraw(CUdeviceptr address);
   // A live block may not go to a cache any more; kNotFound where it was freed. Returns as Withdraw.
   Result<uint64_t> MakeUncacheable(CUdeviceptr address);
 
-  // What the caches know of the block at the address now; kNone where it never was for a cache.
+  // What is known of the block at the address now; kNone where nothing was published.
   engine::BlockWord WordOf(CUdeviceptr address) const {
     const engine::AtomicWord* const word = registry_->blocks().Find(address);
-    return word == nullptr ? engine::BlockWord() : engine::BlockWord(word->load(std::memory_order_acquire));
+    const engine::BlockWord small(word == nullptr ? 0 : word->load(std::memory_order_acquire));
+    if (small.state() != engine::BlockWord::State::kNone) return small;
+    const engine::LargeWord large = LargeWordOf(address);
+    return large.IsOf(address) ? engine::BlockWord::Live(large.owner()) : small;
   }
 
   // Of one pool, all threads: see CacheRegistry.
@@ -123,8 +120,14 @@ class ThreadCaches {
     return cache == nullptr ? 0 : cache->Take(bytes);
   }
 
+  engine::LargeWord LargeWordOf(CUdeviceptr address) const {
+    const engine::AtomicWord* const word = registry_->blocks().FindLarge(address);
+    return engine::LargeWord(word == nullptr ? 0 : word->load(std::memory_order_acquire));
+  }
+
   // Of a live block: whether its word was `from`, and is `to` now. False for one in a cache.
   bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
+  Result<uint64_t> WithdrawLarge(CUdeviceptr address);
 
   // `tell` is called before the block can be served again.
   template <typename Tell>

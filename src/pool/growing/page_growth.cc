@@ -20,7 +20,6 @@ Status PageGrowth::Make() {
 }
 
 Status PageGrowth::MakePages() {
-  for (const engine::SegmentRange& range : plan_.arriving) parts_.basis.runtime.caches.Cover(range);
   for (const engine::SegmentRange& page : plan_.made) {
     Result<PhysicalMemory> memory = parts_.segments.backing().pages()->MakePage(page.bytes);
     if (!memory.ok()) return parts_.basis.Named(memory.status());

@@ -101,7 +101,6 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
     Status status = made->Grant(ReservedVector<int>(peers_.begin(), peers_.end()));
     if (!status.ok()) return status;
   }
-  basis_.runtime.caches.Cover({made->address(), made->bytes()});
   return made;
 }
 
