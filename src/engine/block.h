@@ -5,27 +5,16 @@
 #define COMMPOOL_SRC_ENGINE_BLOCK_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/engine/placement_history.h"
 #include "src/engine/types.h"
+#include "src/engine/uses.h"
 
 namespace commpool::internal::engine {
 
+struct FreeList;
 struct HeapSegment;
-
-inline constexpr Address kNobody = ~Address{0};
-
-// A stream that may still use a block's memory.
-struct Use {
-  StreamKey stream = 0;
-  Fence fence = kNoFence;
-  Address owed_to = kNobody;  // the free at this address still owes the fence (AttachFence)
-
-  bool owed() const { return owed_to != kNobody; }
-  friend auto operator<=>(const Use&, const Use&) = default;
-};
 
 enum class BlockState : uint8_t {
   kLive,            // an allocation has it; `uses` are the other streams recorded for it
@@ -38,24 +27,23 @@ enum class BlockState : uint8_t {
   kLeaving,         // free pages, claimed by a growth
 };
 
-// Of one block.
-using Uses = ReservedVector<Use>;
-
+// What neighbours are asked for comes first: it lies on two cache lines.
 struct Block {
   HeapSegment* segment = nullptr;
   Block* previous = nullptr;  // neighbours in address order
   Block* next = nullptr;
   uint64_t offset = 0;  // in the segment
   uint64_t bytes = 0;
-  uint64_t requested = 0;   // of a live block
-  uint64_t sequence = 0;    // of a symmetric pool's live block
-  StreamKey stream = 0;     // of the last allocation
-  Placement placement = 0;  // of the last search that chose its place
-  Moment freed_at = 0;      // the latest of its parts
   Part part = kCommonPart;
   BlockState state = BlockState::kFree;
   bool stream_over = false;  // the stream was forgotten while the block was live: its key may mean another now
-  Uses uses;                 // ascending, no two equal
+  Uses uses;
+  FreeList* free_list = nullptr;  // of the free index, while the block is in it
+  Moment freed_at = 0;            // the latest of its parts
+  Placement placement = 0;        // of the last search that chose its place
+  StreamKey stream = 0;           // of the last allocation
+  uint64_t requested = 0;         // of a live block
+  uint64_t sequence = 0;          // of a symmetric pool's live block
 };
 
 // Whether the block's addresses have no memory.

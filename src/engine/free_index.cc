@@ -26,37 +26,38 @@ FreeIndex::Classes::const_iterator FreeIndex::FindClass(const UseClass& use_clas
                           [](const Class& entry, const UseClass& wanted) { return entry.use_class < wanted; });
 }
 
-SortedBlocks<FreeIndex::Rank>* FreeIndex::BlocksOf(const UseClass& use_class) const {
+FreeList* FreeIndex::ListOf(const UseClass& use_class) const {
   uint32_t& memo = memo_[MemoPlace(use_class)];
-  if (memo != 0 && classes_[memo - 1].use_class == use_class) return classes_[memo - 1].blocks.get();
+  if (memo != 0 && classes_[memo - 1].use_class == use_class) return classes_[memo - 1].list.get();
   const auto found = FindClass(use_class);
   if (found == classes_.end() || !(found->use_class == use_class)) return nullptr;
   memo = static_cast<uint32_t>(found - classes_.begin()) + 1;
-  return found->blocks.get();
+  return found->list.get();
 }
 
 void FreeIndex::Insert(Block* block) {
   const UseClass use_class = ClassOf(*block);
-  SortedBlocks<Rank>* blocks = BlocksOf(use_class);
-  if (blocks == nullptr) {
-    Class added{use_class, std::make_unique<SortedBlocks<Rank>>()};
-    blocks = classes_.insert(FindClass(use_class), std::move(added))->blocks.get();
+  FreeList* list = ListOf(use_class);
+  if (list == nullptr) {
+    Class added{use_class, std::make_unique<FreeList>()};
+    list = classes_.insert(FindClass(use_class), std::move(added))->list.get();
     memo_ = {};
   }
-  blocks->Insert(RankOf(*block), block);
+  list->blocks.Insert(RankOf(*block), block);
+  block->free_list = list;
   ++count_;
 }
 
 void FreeIndex::Erase(Block* block) {
-  SortedBlocks<Rank>* const blocks = BlocksOf(ClassOf(*block));
-  COMMPOOL_CHECK(blocks != nullptr && blocks->Erase(RankOf(*block)), "a free block is missing from the free index");
+  FreeList* const list = std::exchange(block->free_list, nullptr);
+  COMMPOOL_CHECK(list != nullptr && list->blocks.Erase(RankOf(*block)), "a free block is missing from the free index");
   --count_;
 }
 
 bool FreeIndex::Contains(Block* block) const {
-  const SortedBlocks<Rank>* const blocks = BlocksOf(ClassOf(*block));
-  const Entry* const entry = blocks == nullptr ? nullptr : blocks->LowerBound(RankOf(*block));
-  return entry != nullptr && entry->block == block;
+  const FreeList* const list = ListOf(ClassOf(*block));
+  const Entry* const entry = list == nullptr ? nullptr : list->blocks.LowerBound(RankOf(*block));
+  return entry != nullptr && entry->block == block && block->free_list == list;
 }
 
 const FreeIndex::Entry* FreeIndex::Better(const Entry* a, const Entry* b, Choice choice) {
@@ -66,25 +67,25 @@ const FreeIndex::Entry* FreeIndex::Better(const Entry* a, const Entry* b, Choice
   return b->key.offset < a->key.offset ? b : a;
 }
 
-const FreeIndex::Entry* FreeIndex::ChooseFrom(const SortedBlocks<Rank>* blocks, const Fit& fit) {
-  if (blocks == nullptr) return nullptr;
-  if (fit.choice != Choice::kFirstFit) return blocks->LowerBound({fit.bytes});
+const FreeIndex::Entry* FreeIndex::ChooseFrom(const FreeList* list, const Fit& fit) {
+  if (list == nullptr) return nullptr;
+  if (fit.choice != Choice::kFirstFit) return list->blocks.LowerBound({fit.bytes});
   const Entry* chosen = nullptr;
-  blocks->VisitFrom({fit.bytes}, [&](const Entry& entry) { chosen = Better(chosen, &entry, fit.choice); });
+  list->blocks.VisitFrom({fit.bytes}, [&](const Entry& entry) { chosen = Better(chosen, &entry, fit.choice); });
   return chosen;
 }
 
 const FreeIndex::Entry* FreeIndex::FindIn(UseClass::Extent extent, const Fit& fit) const {
   if (fit.reuse != Reuse::kAnyStream) {
-    const Entry* const idle = ChooseFrom(BlocksOf({fit.part, fit.space, extent}), fit);
+    const Entry* const idle = ChooseFrom(ListOf({fit.part, fit.space, extent}), fit);
     if (fit.reuse == Reuse::kIdle) return idle;
     const UseClass own_class{fit.part, fit.space, extent, UseClass::Kind::kOneStream, fit.stream};
-    return Better(ChooseFrom(BlocksOf(own_class), fit), idle, fit.choice);
+    return Better(ChooseFrom(ListOf(own_class), fit), idle, fit.choice);
   }
   const Entry* best = nullptr;
-  for (const auto& [use_class, blocks] : classes_) {
+  for (const auto& [use_class, list] : classes_) {
     if (use_class.part != fit.part || use_class.space != fit.space || use_class.extent != extent) continue;
-    best = Better(best, ChooseFrom(blocks.get(), fit), fit.choice);
+    best = Better(best, ChooseFrom(list.get(), fit), fit.choice);
   }
   return best;
 }
@@ -99,15 +100,15 @@ Block* FreeIndex::Find(const Fit& fit) const {
 
 uint64_t FreeIndex::LargestBytes() const {
   uint64_t largest = 0;
-  for (const auto& [use_class, blocks] : classes_) {
-    if (use_class.part != kCommonPart || blocks->empty()) continue;
-    largest = std::max(largest, blocks->Last()->key.bytes);
+  for (const auto& [use_class, list] : classes_) {
+    if (use_class.part != kCommonPart || list->blocks.empty()) continue;
+    largest = std::max(largest, list->blocks.Last()->key.bytes);
   }
   return largest;
 }
 
 void FreeIndex::DropEmptyClasses() {
-  std::erase_if(classes_, [](const Class& entry) { return entry.blocks->empty(); });
+  std::erase_if(classes_, [](const Class& entry) { return entry.list->blocks.empty(); });
   memo_ = {};
 }
 

@@ -32,6 +32,24 @@ struct Fit {
   Choice choice = Choice::kBestFit;
 };
 
+// The order of the best fit: by size, then by place and never by address, so that every rank of a symmetric pool finds
+// the same block.
+struct FreeRank {
+  uint64_t bytes = 0;
+  uint64_t segment = 0;
+  uint64_t offset = 0;
+  // Sizes mostly differ: the rest is not looked at then.
+  friend bool operator<(const FreeRank& a, const FreeRank& b) {
+    if (a.bytes != b.bytes) return a.bytes < b.bytes;
+    return a.segment != b.segment ? a.segment < b.segment : a.offset < b.offset;
+  }
+};
+
+// The free blocks that the same streams may take. A block knows its own: nothing is looked up when it leaves.
+struct FreeList : MadeFromReserve {
+  SortedBlocks<FreeRank> blocks;
+};
+
 class FreeIndex {
  public:
   void Insert(Block* block);
@@ -49,18 +67,7 @@ class FreeIndex {
   void DropEmptyClasses();
 
  private:
-  // The order of the best fit: by size, then by place and never by address, so that every rank of a symmetric pool
-  // finds the same block.
-  struct Rank {
-    uint64_t bytes = 0;
-    uint64_t segment = 0;
-    uint64_t offset = 0;
-    // Sizes mostly differ: the rest is not looked at then.
-    friend bool operator<(const Rank& a, const Rank& b) {
-      if (a.bytes != b.bytes) return a.bytes < b.bytes;
-      return a.segment != b.segment ? a.segment < b.segment : a.offset < b.offset;
-    }
-  };
+  using Rank = FreeRank;
   static Rank RankOf(const Block& block);
   using Entry = SortedBlocks<Rank>::Entry;
 
@@ -83,7 +90,7 @@ class FreeIndex {
   };
   struct Class {
     UseClass use_class;
-    std::unique_ptr<SortedBlocks<Rank>> blocks;
+    std::unique_ptr<FreeList> list;
   };
   using Classes = ReservedVector<Class>;  // ascending, few
 
@@ -92,9 +99,9 @@ class FreeIndex {
     return (use_class.bits() ^ use_class.bits() >> 6 ^ use_class.stream ^ use_class.stream >> 4) % kMemo;
   }
   Classes::const_iterator FindClass(const UseClass& use_class) const;
-  SortedBlocks<Rank>* BlocksOf(const UseClass& use_class) const;
+  FreeList* ListOf(const UseClass& use_class) const;
   static const Entry* Better(const Entry* a, const Entry* b, Choice choice);
-  static const Entry* ChooseFrom(const SortedBlocks<Rank>* blocks, const Fit& fit);
+  static const Entry* ChooseFrom(const FreeList* list, const Fit& fit);
   const Entry* FindIn(UseClass::Extent extent, const Fit& fit) const;
 
   // The class that was last found at its place: its number in classes_, from 1.

@@ -115,7 +115,7 @@ bool Ledger::AttachFence(Address address, StreamKey stream, Fence fence) {
   const Use debt{stream, kNoFence, address};
   if (!std::binary_search(block->uses.begin(), block->uses.end(), debt)) return false;
   block = heap_.ChangeUses(block, [&](Uses& uses) {
-    std::erase(uses, debt);
+    uses.EraseIf([&](const Use& use) { return use == debt; });
     AddUse(uses, {stream, fence, kNobody});
   });
   if (block->state == BlockState::kAwaitingFences && !OwesFence(*block)) heap_.Open(block);
@@ -133,8 +133,7 @@ Status Ledger::RecordStream(Address address, StreamKey stream) {
 void Ledger::FencePassed(Fence fence) {
   // Each change takes one block out of the fence's list, and may merge it with others of the list.
   while (Block* block = heap_.fences().AnyBlock(fence)) {
-    heap_.ChangeUses(block,
-                     [&](Uses& uses) { std::erase_if(uses, [&](const Use& use) { return use.fence == fence; }); });
+    heap_.ChangeUses(block, [&](Uses& uses) { uses.EraseIf([&](const Use& use) { return use.fence == fence; }); });
   }
   heap_.fences().Remove(fence);
 }
@@ -150,7 +149,7 @@ void Ledger::DropUses(Over over) {
         continue;
       }
       // Looked at again: it may have merged with the next one, whose uses it then has.
-      block = heap_.ChangeUses(block, [&](Uses& uses) { std::erase_if(uses, dropped); });
+      block = heap_.ChangeUses(block, [&](Uses& uses) { uses.EraseIf(dropped); });
     }
   }
   heap_.free_index().DropEmptyClasses();
@@ -170,7 +169,7 @@ void Ledger::ForgetStream(StreamKey stream) {
   for (const auto& [index, segment] : heap_.segments()) {
     for (Block* block = segment->first; block != nullptr; block = block->next) {
       if (block->state != BlockState::kLive) continue;
-      std::erase_if(block->uses, [&](const Use& use) { return use.stream == stream; });
+      block->uses.EraseIf([&](const Use& use) { return use.stream == stream; });
       if (block->stream == stream) block->stream_over = true;
     }
   }

@@ -52,12 +52,16 @@ TEST(BlockArena, RecyclesBlocksAsNewOnesThatKeepTheirRoomForUses) {
   block->part = 3;
   block->state = BlockState::kLive;
   block->uses = {{1, kNoFence}, {2, 5}, {3, kNoFence}};
+  const Use* const room = block->uses.begin();
   arena.Recycle(block);
   ASSERT_EQ(arena.Make(), block);
   EXPECT_EQ(block->part, kCommonPart);
   EXPECT_EQ(block->state, BlockState::kFree);
   EXPECT_TRUE(block->uses.empty());
-  EXPECT_GE(block->uses.capacity(), 3u);
+  block->uses.push_back({4, kNoFence});
+  EXPECT_NE(block->uses.begin(), room) << "the first lies in the block";
+  for (const StreamKey stream : {5, 6}) block->uses.push_back({stream, kNoFence});
+  EXPECT_EQ(block->uses.begin(), room);
   EXPECT_NE(arena.Make(), block) << "it was spare once";
 }
 

@@ -39,9 +39,7 @@ class ExpansionTest : public ::testing::Test {
     return block;
   }
   void Use(uint64_t page, StreamKey stream) {
-    heap_.ChangeUses(heap_.Find(At(page)), [&](ReservedVector<engine::Use>& uses) {
-      uses = {{stream, kNoFence, kNobody}};
-    });
+    heap_.ChangeUses(heap_.Find(At(page)), [&](engine::Uses& uses) { uses = {{stream, kNoFence, kNobody}}; });
   }
 
   Expansion Plan(uint64_t bytes, Donors donors = Donors::kWhole, Space space = Space::kLarge) const {
@@ -256,7 +254,7 @@ TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
   Take(At(7 + 1), 2 * kPage)->uses = {{kStream, kNoFence, kNobody}};
   EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{3, 1}}));
   heap_.Close(heap_.Find(At(8)), BlockState::kFree);
-  heap_.ChangeUses(heap_.Find(At(8)), [](ReservedVector<engine::Use>& uses) { uses.clear(); });
+  heap_.ChangeUses(heap_.Find(At(8)), [](engine::Uses& uses) { uses.clear(); });
   const Expansion plan = Plan(4 * kPage);
   EXPECT_TRUE(plan.moves.empty());
   EXPECT_EQ(InPages(plan.made), (Numbers{{3, 1}}));

@@ -18,7 +18,7 @@ class FreeIndexTest : public ::testing::Test {
     second_.range = {0x100000, 0x100000};
   }
 
-  Block* Add(HeapSegment& segment, uint64_t offset, uint64_t bytes, ReservedVector<Use> uses = {}) {
+  Block* Add(HeapSegment& segment, uint64_t offset, uint64_t bytes, Uses uses = {}) {
     Block& block = blocks_.emplace_back();
     block.segment = &segment;
     block.offset = offset;

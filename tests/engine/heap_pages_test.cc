@@ -104,7 +104,7 @@ TEST_F(HeapPages, GivesAnIdlePageToTheStreamThatUsedItsNeighbour) {
   heap_.Close(block, BlockState::kFree);
   Map(1);
   EXPECT_EQ(Shape(), "F2 U6 ");
-  EXPECT_EQ(heap_.Find(kBase + kPage)->uses, (ReservedVector<Use>{{5, kNoFence, kNobody}}));
+  EXPECT_EQ(heap_.Find(kBase + kPage)->uses, (Uses{{5, kNoFence, kNobody}}));
 }
 
 TEST_F(HeapPages, KeepsUsesOfWhatAPageLeavesBehind) {
@@ -115,7 +115,7 @@ TEST_F(HeapPages, KeepsUsesOfWhatAPageLeavesBehind) {
   heap_.Close(lower, BlockState::kFree);
   heap_.Close(upper, BlockState::kFree);
   EXPECT_EQ(Shape(), "F2 U6 ");
-  heap_.ChangeUses(heap_.Find(kBase), [](ReservedVector<Use>& uses) { uses.clear(); });
+  heap_.ChangeUses(heap_.Find(kBase), [](Uses& uses) { uses.clear(); });
   heap_.Convert(PageAt(1), BlockState::kFree, BlockState::kUnmapped);
   EXPECT_EQ(Shape(), "F1 U7 ");
   EXPECT_NE(Take(kPage), nullptr);

@@ -10,7 +10,7 @@ constexpr Address kBase = 0x10000000;
 
 Block* Take(Heap& heap, uint64_t bytes) { return heap.Take({bytes, 1, Reuse::kAnyStream}); }
 
-void GiveBack(Heap& heap, Block* block, ReservedVector<Use> uses = {}) {
+void GiveBack(Heap& heap, Block* block, Uses uses = {}) {
   block->uses = std::move(uses);
   heap.Close(block, BlockState::kFree);
 }
@@ -78,9 +78,9 @@ TEST(Heap, KeepsNeighboursApartThatDifferentStreamsUsed) {
   GiveBack(heap, low, {{1, kNoFence, kNobody}});
   GiveBack(heap, high, {{2, kNoFence, kNobody}});
   EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{1024, 1024}));
-  heap.ChangeUses(heap.Find(kBase), [](ReservedVector<Use>& uses) { uses.clear(); });
+  heap.ChangeUses(heap.Find(kBase), [](Uses& uses) { uses.clear(); });
   EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{1024, 1024}));
-  heap.ChangeUses(heap.Find(kBase + 1024), [](ReservedVector<Use>& uses) { uses.clear(); });
+  heap.ChangeUses(heap.Find(kBase + 1024), [](Uses& uses) { uses.clear(); });
   EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{2048}));
 }
 
@@ -92,7 +92,7 @@ TEST(Heap, UnitesUsesWhereItAlwaysMerges) {
   GiveBack(heap, low, {{2, kNoFence, kNobody}});
   GiveBack(heap, high, {{1, kNoFence, kNobody}, {2, kNoFence, kNobody}});
   EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{2048}));
-  const ReservedVector<Use> both = {{1, kNoFence, kNobody}, {2, kNoFence, kNobody}};
+  const Uses both = {{1, kNoFence, kNobody}, {2, kNoFence, kNobody}};
   EXPECT_EQ(heap.Find(kBase)->uses, both);
 }
 
@@ -100,7 +100,7 @@ TEST(Heap, LeavesUsesOnBothPartsOfASplit) {
   Heap heap(kAlignment, MergePolicy::kSameUses);
   heap.AddSegment({kBase, 2048});
   GiveBack(heap, Take(heap, 2048), {{5, kNoFence, kNobody}});
-  const ReservedVector<Use> uses = {{5, kNoFence, kNobody}};
+  const Uses uses = {{5, kNoFence, kNobody}};
   EXPECT_EQ(Take(heap, 512)->uses, uses);
   EXPECT_EQ(heap.Find(kBase + 512)->uses, uses);
 }
@@ -169,7 +169,7 @@ TEST(Heap, JoinsAllFreeNeighboursOfASpaceAndOfTheCommonPart) {
   EXPECT_EQ(heap.LargestUnited(Space::kSmall), 8192u);
   heap.UnifyAll(Space::kLarge);
   EXPECT_EQ(Shape(heap, 0), (std::vector<int64_t>{2048, 2048}));
-  EXPECT_EQ(heap.Find(kBase)->uses, (ReservedVector<Use>{{1, kNoFence, kNobody}, {2, kNoFence, kNobody}}));
+  EXPECT_EQ(heap.Find(kBase)->uses, Uses({{1, kNoFence, kNobody}, {2, kNoFence, kNobody}}));
   EXPECT_EQ(Shape(heap, 1), (std::vector<int64_t>{4096, 4096}));
 }
 

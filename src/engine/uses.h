@@ -1,0 +1,80 @@
+// The streams that may still use a block's memory: ascending, no two equal.
+//
+// Most blocks have one at most: it lies in the block itself, so that whoever looks at a block and its neighbours
+// touches no memory besides. More lie in an array. Not thread-safe.
+#ifndef COMMPOOL_SRC_ENGINE_USES_H_
+#define COMMPOOL_SRC_ENGINE_USES_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "src/base/host_reserve.h"
+#include "src/engine/types.h"
+
+namespace commpool::internal::engine {
+
+inline constexpr Address kNobody = ~Address{0};
+
+// A stream that may still use a block's memory.
+struct Use {
+  StreamKey stream = 0;
+  Fence fence = kNoFence;
+  Address owed_to = kNobody;  // the free at this address still owes the fence (AttachFence)
+
+  bool owed() const { return owed_to != kNobody; }
+  friend auto operator<=>(const Use&, const Use&) = default;
+};
+
+class Uses {
+ public:
+  Uses() = default;
+  // REQUIRES: ascending, no two equal.
+  Uses(std::initializer_list<Use> uses) {
+    for (const Use& use : uses) insert(end(), use);
+  }
+
+  bool empty() const { return !has_one_ && several_.empty(); }
+  size_t size() const { return has_one_ ? 1 : several_.size(); }
+  const Use* begin() const { return has_one_ ? &one_ : several_.data(); }
+  const Use* end() const { return begin() + size(); }
+  Use* begin() { return has_one_ ? &one_ : several_.data(); }
+  Use* end() { return begin() + size(); }
+  const Use& front() const { return *begin(); }
+
+  void clear() {
+    has_one_ = false;
+    several_.clear();
+  }
+  void push_back(const Use& use) { insert(end(), use); }
+  // Before `place`, which is of this object.
+  void insert(const Use* place, const Use& use) {
+    if (empty()) {
+      one_ = use;
+      has_one_ = true;
+      return;
+    }
+    const auto index = place - std::as_const(*this).begin();
+    if (has_one_) several_.push_back(one_);
+    has_one_ = false;
+    several_.insert(several_.begin() + index, use);
+  }
+  template <typename Over>
+  void EraseIf(Over over) {
+    has_one_ = has_one_ && !over(one_);
+    std::erase_if(several_, over);
+  }
+
+  friend bool operator==(const Uses& a, const Uses& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+
+ private:
+  bool has_one_ = false;  // then there are no others
+  Use one_;
+  ReservedVector<Use> several_;
+};
+
+}  // namespace commpool::internal::engine
+
+#endif  // COMMPOOL_SRC_ENGINE_USES_H_
