@@ -7,9 +7,9 @@
 #include "src/engine/heap_segment.h"
 
 namespace commpool::internal::engine {
-FreeIndex::Rank FreeIndex::RankOf(const Block& block) { return {block.bytes, block.segment->index, block.offset}; }
+FreeRank FreeIndex::RankOf(const Block& block) { return {block.bytes, block.segment->index, block.offset}; }
 
-FreeIndex::UseClass FreeIndex::ClassOf(const Block& block) {
+UseClass FreeIndex::ClassOf(const Block& block) {
   UseClass use_class{block.part, block.segment->space};
   if (block.bytes == block.segment->range.bytes) use_class.extent = UseClass::Extent::kWholeSegment;
   if (block.uses.empty()) return use_class;
@@ -39,9 +39,9 @@ void FreeIndex::Insert(Block* block) {
   const UseClass use_class = ClassOf(*block);
   FreeList* list = ListOf(use_class);
   if (list == nullptr) {
-    Class added{use_class, std::make_unique<FreeList>()};
+    Class added{use_class, std::make_unique<FreeList>(use_class)};
     list = classes_.insert(FindClass(use_class), std::move(added))->list.get();
-    memo_ = {};
+    ForgetPlaces();
   }
   list->blocks.Insert(RankOf(*block), block);
   block->free_list = list;
@@ -52,6 +52,22 @@ void FreeIndex::Erase(Block* block) {
   FreeList* const list = std::exchange(block->free_list, nullptr);
   COMMPOOL_CHECK(list != nullptr && list->blocks.Erase(RankOf(*block)), "a free block is missing from the free index");
   --count_;
+}
+
+void FreeIndex::Replace(FreeList* list, const FreeRank& was, Block* now) {
+  if (list->use_class == ClassOf(*now)) {
+    COMMPOOL_CHECK(list->blocks.Replace(was, RankOf(*now), now), "a free block is missing from the free index");
+    now->free_list = list;
+    return;
+  }
+  COMMPOOL_CHECK(list->blocks.Erase(was), "a free block is missing from the free index");
+  --count_;
+  Insert(now);
+}
+
+void FreeIndex::ForgetPlaces() {
+  memo_ = {};
+  last_lists_ = {};
 }
 
 bool FreeIndex::Contains(Block* block) const {
@@ -68,20 +84,33 @@ const FreeIndex::Entry* FreeIndex::Better(const Entry* a, const Entry* b, Choice
 }
 
 const FreeIndex::Entry* FreeIndex::ChooseFrom(const FreeList* list, const Fit& fit) {
-  if (list == nullptr) return nullptr;
+  if (list == nullptr || list->blocks.empty()) return nullptr;
   if (fit.choice != Choice::kFirstFit) return list->blocks.LowerBound({fit.bytes});
   const Entry* chosen = nullptr;
   list->blocks.VisitFrom({fit.bytes}, [&](const Entry& entry) { chosen = Better(chosen, &entry, fit.choice); });
   return chosen;
 }
 
-const FreeIndex::Entry* FreeIndex::FindIn(UseClass::Extent extent, const Fit& fit) const {
-  if (fit.reuse != Reuse::kAnyStream) {
-    const Entry* const idle = ChooseFrom(ListOf({fit.part, fit.space, extent}), fit);
-    if (fit.reuse == Reuse::kIdle) return idle;
-    const UseClass own_class{fit.part, fit.space, extent, UseClass::Kind::kOneStream, fit.stream};
-    return Better(ChooseFrom(ListOf(own_class), fit), idle, fit.choice);
+const FreeIndex::Lists& FreeIndex::ListsFor(const Fit& fit) const {
+  Lists& lists = last_lists_[static_cast<size_t>(fit.space)];
+  if (lists.known && lists.part == fit.part && lists.stream == fit.stream) return lists;
+  lists = {fit.part, fit.stream, true, {}};
+  for (const auto extent : {UseClass::Extent::kPart, UseClass::Extent::kWholeSegment}) {
+    lists.by_extent[static_cast<size_t>(extent)] = {
+        ListOf({fit.part, fit.space, extent}),
+        ListOf({fit.part, fit.space, extent, UseClass::Kind::kOneStream, fit.stream})};
   }
+  return lists;
+}
+
+const FreeIndex::Entry* FreeIndex::FindIn(UseClass::Extent extent, const Fit& fit) const {
+  if (fit.reuse == Reuse::kAnyStream) return FindInAny(extent, fit);
+  const auto [idle, own] = ListsFor(fit).by_extent[static_cast<size_t>(extent)];
+  const Entry* const found = ChooseFrom(idle, fit);
+  return fit.reuse == Reuse::kIdle ? found : Better(ChooseFrom(own, fit), found, fit.choice);
+}
+
+const FreeIndex::Entry* FreeIndex::FindInAny(UseClass::Extent extent, const Fit& fit) const {
   const Entry* best = nullptr;
   for (const auto& [use_class, list] : classes_) {
     if (use_class.part != fit.part || use_class.space != fit.space || use_class.extent != extent) continue;
@@ -109,7 +138,7 @@ uint64_t FreeIndex::LargestBytes() const {
 
 void FreeIndex::DropEmptyClasses() {
   std::erase_if(classes_, [](const Class& entry) { return entry.list->blocks.empty(); });
-  memo_ = {};
+  ForgetPlaces();
 }
 
 }  // namespace commpool::internal::engine

@@ -45,8 +45,29 @@ struct FreeRank {
   }
 };
 
-// The free blocks that the same streams may take. A block knows its own: nothing is looked up when it leaves.
+// Blocks of one owner and space that the same streams may take without a wait: anyone, one stream, or nobody.
+struct UseClass {
+  Part part = kCommonPart;
+  Space space = Space::kLarge;
+  enum class Extent : uint8_t { kPart, kWholeSegment } extent = Extent::kPart;
+  enum class Kind : uint8_t { kIdle, kOneStream, kSeveral } kind = Kind::kIdle;
+  StreamKey stream = 0;
+  // All but the stream in two words: classes are compared in every search.
+  uint64_t bits() const {
+    return static_cast<uint64_t>(space) << 16 | static_cast<uint64_t>(extent) << 8 | static_cast<uint64_t>(kind);
+  }
+  friend bool operator<(const UseClass& a, const UseClass& b) {
+    if (a.bits() != b.bits()) return a.bits() < b.bits();
+    return a.part != b.part ? a.part < b.part : a.stream < b.stream;
+  }
+  friend bool operator==(const UseClass&, const UseClass&) = default;
+};
+
+// The free blocks of a class. A block knows its own: nothing is looked up when it leaves.
 struct FreeList : MadeFromReserve {
+  explicit FreeList(const UseClass& of) : use_class(of) {}
+
+  const UseClass use_class;
   SortedBlocks<FreeRank> blocks;
 };
 
@@ -55,6 +76,10 @@ class FreeIndex {
   void Insert(Block* block);
   // REQUIRES: the block is in the index.
   void Erase(Block* block);
+  // What is left of a block, or what it became part of, takes its place: `list` and `was` are the block's. REQUIRES: no
+  // block of the index has its bytes.
+  void Replace(FreeList* list, const FreeRank& was, Block* now);
+  static FreeRank RankOf(const Block& block);
 
   // The block that the choice asks for; null where none is large enough. A first fit looks at all that are.
   Block* Find(const Fit& fit) const;
@@ -67,32 +92,22 @@ class FreeIndex {
   void DropEmptyClasses();
 
  private:
-  using Rank = FreeRank;
-  static Rank RankOf(const Block& block);
-  using Entry = SortedBlocks<Rank>::Entry;
+  using Entry = SortedBlocks<FreeRank>::Entry;
 
-  // Blocks of one owner and space that the same streams may take without a wait: anyone, one stream, or nobody.
-  struct UseClass {
-    Part part = kCommonPart;
-    Space space = Space::kLarge;
-    enum class Extent : uint8_t { kPart, kWholeSegment } extent = Extent::kPart;
-    enum class Kind : uint8_t { kIdle, kOneStream, kSeveral } kind = Kind::kIdle;
-    StreamKey stream = 0;
-    // All but the stream in two words: classes are compared in every search.
-    uint64_t bits() const {
-      return static_cast<uint64_t>(space) << 16 | static_cast<uint64_t>(extent) << 8 | static_cast<uint64_t>(kind);
-    }
-    friend bool operator<(const UseClass& a, const UseClass& b) {
-      if (a.bits() != b.bits()) return a.bits() < b.bits();
-      return a.part != b.part ? a.part < b.part : a.stream < b.stream;
-    }
-    friend bool operator==(const UseClass&, const UseClass&) = default;
-  };
   struct Class {
     UseClass use_class;
     std::unique_ptr<FreeList> list;
   };
   using Classes = ReservedVector<Class>;  // ascending, few
+
+  // What a search for a stream looks at: idle memory and its own, in segments that are partly used and in whole ones.
+  // Null where there is none.
+  struct Lists {
+    Part part = kCommonPart;
+    StreamKey stream = 0;
+    bool known = false;
+    std::array<std::array<FreeList*, 2>, 2> by_extent = {};
+  };
 
   static UseClass ClassOf(const Block& block);
   static size_t MemoPlace(const UseClass& use_class) {
@@ -102,11 +117,15 @@ class FreeIndex {
   FreeList* ListOf(const UseClass& use_class) const;
   static const Entry* Better(const Entry* a, const Entry* b, Choice choice);
   static const Entry* ChooseFrom(const FreeList* list, const Fit& fit);
+  const Lists& ListsFor(const Fit& fit) const;
   const Entry* FindIn(UseClass::Extent extent, const Fit& fit) const;
+  const Entry* FindInAny(UseClass::Extent extent, const Fit& fit) const;
+  void ForgetPlaces();
 
   // The class that was last found at its place: its number in classes_, from 1.
   static constexpr size_t kMemo = 16;
   mutable std::array<uint32_t, kMemo> memo_ = {};
+  mutable std::array<Lists, 2> last_lists_ = {};  // by space
   Classes classes_;
   uint64_t count_ = 0;
 };

@@ -9,8 +9,8 @@
 
 namespace commpool::internal::engine {
 
-Heap::Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks)
-    : alignment_(alignment), policy_(policy), resting_(resting_blocks) {
+Heap::Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks, Spaces spaces)
+    : alignment_(alignment), policy_(policy), spaces_(spaces), resting_(resting_blocks) {
   COMMPOOL_CHECK(IsPowerOfTwo(alignment), "the alignment of blocks is no power of two");
 }
 
@@ -23,6 +23,7 @@ SegmentIndex Heap::AddSegment(const SegmentRange& range, Space space, BlockState
   segment->index = next_index_++;
   segment->range = range;
   segment->space = space;
+  segment->indexed = space == Space::kSmall || spaces_ == Spaces::kOne;
   segments_.emplace(segment->index, std::move(owner));
 
   Block* block = arena_.Make();
@@ -31,7 +32,7 @@ SegmentIndex Heap::AddSegment(const SegmentRange& range, Space space, BlockState
   block->state = state;
   block->part = part;
   segment->first = block;
-  segment->blocks.Insert(block->offset, block);
+  if (segment->indexed) segment->blocks.Insert(block->offset, block);
   starts_.Insert(range.address, block);
   NoteMoreFree(space);
   Enter(block);
@@ -78,11 +79,15 @@ std::vector<SegmentIndex> Heap::WhollyFreeSegments() const {
 Block* Heap::Take(const Fit& fit) {
   COMMPOOL_CHECK(fit.bytes > 0 && fit.bytes % alignment_ == 0, "a block is asked for whose size was not rounded up");
   if (Block* const rested = TakeResting(fit)) return MakeLive(rested, fit.part);
-  Wake();
+  // What rests is large: a search among small blocks does not see it.
+  if (fit.space == Space::kLarge) Wake();
   Block* block = FindFree(fit);
   if (block == nullptr) return nullptr;
-  Leave(block);
-  if (CutsRemainder(block->bytes, fit.bytes, alignment_)) Enter(Split(block, fit.bytes));
+  if (CutsRemainder(block->bytes, fit.bytes, alignment_)) {
+    CutFree(block, fit.bytes);
+  } else {
+    Leave(block);
+  }
   block->placement = HistoryOf(*block).Note();
   return MakeLive(block, fit.part);
 }
@@ -114,7 +119,7 @@ void Heap::Close(Block* block, BlockState state) {
     HistoryOf(*block).NoteFree(block->placement);
     block->state = BlockState::kResting;
     if (resting_.full()) WakeBlock(resting_.oldest());
-    Enter(block);
+    if (IsPending(*block)) Enter(block);  // no other book has what rests
     resting_.Add(block);
   } else {
     HistoryOf(*block).NoteFree(block->placement);
@@ -136,7 +141,7 @@ Block* Heap::TakeResting(const Fit& fit) {
     return std::all_of(rested.uses.begin(), rested.uses.end(),
                        [&](const Use& use) { return fit.reuse == Reuse::kSameStream && use.stream == fit.stream; });
   });
-  if (block != nullptr) Leave(block);
+  if (block != nullptr && IsPending(*block)) Leave(block);
   return block;
 }
 
@@ -193,7 +198,11 @@ Block* Heap::Find(Address address) const {
   const HeapSegment* segment = page_map_.Find(address);
   if (segment == nullptr) return nullptr;
   // Blocks cover the segment, so the last that starts at or before the address holds it.
-  return segment->blocks.LastUpTo(address - segment->range.address)->block;
+  const uint64_t offset = address - segment->range.address;
+  if (segment->indexed) return segment->blocks.LastUpTo(offset)->block;
+  Block* block = segment->first;
+  while (block->next != nullptr && block->next->offset <= offset) block = block->next;
+  return block;
 }
 
 bool Heap::Mergeable(const Block& a, const Block& b) const {
@@ -229,7 +238,43 @@ void Heap::Leave(Block* block) {
   fences_.Unlink(block);
 }
 
+void Heap::CutFree(Block* block, uint64_t bytes) {
+  if (!IsPlain(*block)) {
+    Leave(block);
+    Enter(Split(block, bytes));
+    return;
+  }
+  const FreeRank was = FreeIndex::RankOf(*block);
+  FreeList* const list = std::exchange(block->free_list, nullptr);
+  free_index_.Replace(list, was, Split(block, bytes));
+}
+
+Block* Heap::SettlePlain(Block* block, Block* lower, Block* upper) {
+  if (lower == nullptr && upper == nullptr) {
+    free_index_.Insert(block);
+    return block;
+  }
+  if (lower != nullptr && upper != nullptr) free_index_.Erase(upper);
+  Block* const before = lower != nullptr ? lower : upper;
+  const FreeRank was = FreeIndex::RankOf(*before);
+  FreeList* const list = before->free_list;
+  if (upper != nullptr) Absorb(block, upper);
+  if (lower != nullptr) Absorb(lower, block);
+  Block* const whole = lower != nullptr ? lower : block;
+  free_index_.Replace(list, was, whole);
+  return whole;
+}
+
 Block* Heap::Settle(Block* block) {
+  if (IsPlain(*block)) {
+    Block* const lower = block->previous != nullptr && Mergeable(*block->previous, *block) ? block->previous : nullptr;
+    // The lower one first: what both have together meets the upper one.
+    const Block& together = lower != nullptr && block->uses.empty() ? *lower : *block;
+    Block* const upper = block->next != nullptr && Mergeable(together, *block->next) ? block->next : nullptr;
+    if ((lower == nullptr || IsPlain(*lower)) && (upper == nullptr || IsPlain(*upper))) {
+      return SettlePlain(block, lower, upper);
+    }
+  }
   if (block->previous != nullptr && Mergeable(*block->previous, *block)) {
     Block* lower = block->previous;
     Leave(lower);
@@ -245,7 +290,7 @@ Block* Heap::Settle(Block* block) {
 }
 
 void Heap::Absorb(Block* lower, Block* upper) {
-  lower->segment->blocks.Erase(upper->offset);
+  if (lower->segment->indexed) lower->segment->blocks.Erase(upper->offset);
   starts_.Erase(AddressOf(*upper));
   lower->bytes += upper->bytes;
   lower->freed_at = std::max(lower->freed_at, upper->freed_at);
@@ -270,7 +315,7 @@ Block* Heap::Split(Block* block, uint64_t bytes) {
   if (rest->next != nullptr) rest->next->previous = rest;
   block->next = rest;
   block->bytes = bytes;
-  rest->segment->blocks.Insert(rest->offset, rest);
+  if (rest->segment->indexed) rest->segment->blocks.Insert(rest->offset, rest);
   starts_.Insert(AddressOf(*rest), rest);
   return rest;
 }

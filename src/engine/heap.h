@@ -29,8 +29,8 @@ namespace commpool::internal::engine {
 class Heap {
  public:
   // REQUIRES: alignment is a power of two. Blocks start at its multiples. So many large blocks rest when they are
-  // freed.
-  Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks = 0);
+  // freed. Where spaces are apart, the blocks of large segments are few.
+  Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks = 0, Spaces spaces = Spaces::kOne);
 
   // The range becomes one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
   SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, BlockState state = BlockState::kFree,
@@ -141,9 +141,14 @@ class Heap {
   void Absorb(Block* lower, Block* upper);
   // Cuts what is beyond `bytes` off a block that is in no book, as a block of the same state. Returns it, in no book.
   Block* Split(Block* block, uint64_t bytes);
+  // The same for a free block that leaves the books, while what is cut off enters them.
+  void CutFree(Block* block, uint64_t bytes);
+  // What Settle does where the free index is the only book that has the blocks.
+  Block* SettlePlain(Block* block, Block* lower, Block* upper);
 
   uint64_t alignment_;
   MergePolicy policy_;
+  Spaces spaces_;
   BlockArena arena_;
   Segments segments_;
   PageMap page_map_;

@@ -15,9 +15,12 @@ struct HeapSegment : MadeFromReserve {
   SegmentRange range;
   Block* first = nullptr;
   Space space = Space::kLarge;
-  uint64_t held_blocks = 0;       // live, awaiting fences, deferred, moving, or free memory of a graph
-  uint64_t last_touched = 0;      // rises with every block that is closed
-  SortedBlocks<uint64_t> blocks;  // by offset
+  uint64_t held_blocks = 0;   // live, awaiting fences, deferred, moving, or free memory of a graph
+  uint64_t last_touched = 0;  // rises with every block that is closed
+  // By offset, where `indexed`: blocks change more often than somebody asks for what lies inside of one, and in a
+  // segment with few blocks a walk finds it.
+  SortedBlocks<uint64_t> blocks;
+  bool indexed = true;
 };
 
 inline Address AddressOf(const Block& block) { return block.segment->range.address + block.offset; }

@@ -47,7 +47,8 @@ struct Closed {
 class Ledger {
  public:
   explicit Ledger(const EngineOptions& options) : Ledger(options, options.merge) {}
-  Ledger(const EngineOptions& options, MergePolicy policy) : heap_(options.alignment, policy, options.resting_blocks) {}
+  Ledger(const EngineOptions& options, MergePolicy policy)
+      : heap_(options.alignment, policy, options.resting_blocks, options.spaces) {}
 
   std::optional<Served> Serve(const Request& request);
   // The same on the stream's own memory, so that nothing is waited for. No bytes while fences are pending, which may

@@ -17,9 +17,6 @@ enum class Rounding {
   kClasses,    // small ones further to a size class (size_classes.h), so that threads' caches can keep them
 };
 
-// Whether small blocks have segments of their own.
-enum class Spaces { kOne, kApart };
-
 // What an expandable pool trades memory for, each one part in so many; 0 is no limit. `commpool replay --sweep` draws
 // what each is worth. All but the last: by which part of the most that was ever asked for at once it may exceed that.
 struct Slack {

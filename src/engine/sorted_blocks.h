@@ -64,6 +64,27 @@ class SortedBlocks : public MadeFromReserve {
     return true;
   }
 
+  // Erases one and inserts another, which often comes to stand in its place. Whether the first was there.
+  bool Replace(const Key& was, const Key& key, Block* block) {
+    const size_t index = FindArray(was);
+    if (index == arrays_.size()) return false;
+    Array& array = *arrays_[index];
+    Entry* const place = array.LowerBound(was);
+    if (place == array.end() || was < place->key) return false;
+    const bool after_previous = place == array.begin() ? index == 0 || lasts_[index - 1] < key : (place - 1)->key < key;
+    const bool last = place + 1 == array.end();
+    // Before the next array's first, which is not looked at: not beyond what this one's last was.
+    const bool before_next = last ? index + 1 == arrays_.size() || !(was < key) : key < (place + 1)->key;
+    if (!after_previous || !before_next) {
+      Erase(was);
+      Insert(key, block);
+      return true;
+    }
+    *place = {key, block};
+    if (last) lasts_[index] = key;
+    return true;
+  }
+
   // The first whose key is not less; null where all are.
   const Entry* LowerBound(const Key& key) const {
     const size_t index = FindArray(key);

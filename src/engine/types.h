@@ -32,6 +32,9 @@ using SegmentIndex = uint32_t;
 // Small and large blocks lie apart: a small one that lives long would keep a large block, or a page, from being whole.
 enum class Space : uint8_t { kSmall, kLarge };
 
+// Whether small blocks have segments of their own.
+enum class Spaces { kOne, kApart };
+
 // Which of the free blocks that are large enough.
 enum class Choice {
   kBestFit,          // the smallest, the first segment's and lowest of equals

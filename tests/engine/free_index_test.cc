@@ -144,5 +144,42 @@ TEST_F(FreeIndexTest, TellsWhichBlocksItHolds) {
   EXPECT_DEATH(index_.Erase(block), "missing from the free index");
 }
 
+TEST_F(FreeIndexTest, GivesABlocksPlaceToWhatIsLeftOfIt) {
+  Block* const block = Add(first_, 0, 4096);
+  Block* const other = Add(first_, 8192, 3072);
+  FreeRank was = FreeIndex::RankOf(*block);
+  block->offset = 2048;
+  block->bytes = 2048;
+  index_.Replace(block->free_list, was, block);
+  EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream}), block);
+  EXPECT_EQ(index_.Find({3072, 1, Reuse::kSameStream}), other);
+  EXPECT_EQ(index_.LargestBytes(), 3072u);
+  // Who may take it changes with its uses.
+  FreeList* const list = block->free_list;
+  was = FreeIndex::RankOf(*block);
+  block->uses = {{2, kNoFence, kNobody}};
+  index_.Replace(list, was, block);
+  EXPECT_NE(block->free_list, list);
+  EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream}), other);
+  EXPECT_EQ(index_.Find({1024, 2, Reuse::kSameStream}), block);
+  EXPECT_EQ(index_.count(), 2u);
+  index_.Erase(block);
+  index_.Erase(other);
+  EXPECT_EQ(index_.count(), 0u);
+  EXPECT_EQ(index_.Find({1024, 2, Reuse::kSameStream}), nullptr);
+}
+
+TEST_F(FreeIndexTest, LearnsOfListsThatComeAfterASearch) {
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), nullptr);
+  Block* const own = Add(first_, 0, 2048, {{1, kNoFence, kNobody}});
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), own);
+  Block* const idle = Add(first_, 4096, 1024);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), idle);
+  index_.Erase(own);
+  index_.DropEmptyClasses();
+  EXPECT_EQ(index_.Find({2048, 1, Reuse::kSameStream}), nullptr);
+  EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), idle);
+}
+
 }  // namespace
 }  // namespace commpool::internal::engine

@@ -199,5 +199,37 @@ TEST(HeapDeathTest, AbortsOnBrokenPromises) {
   EXPECT_DEATH(heap.Close(heap.Find(kBase), BlockState::kFree), "not live");
 }
 
+// Large segments have no index of their blocks where small ones lie elsewhere.
+TEST(Heap, FindsWhatLiesInsideABlockOfALargeSegmentToo) {
+  for (const Space space : {Space::kSmall, Space::kLarge}) {
+    Heap heap(kAlignment, MergePolicy::kSameUses, 0, Spaces::kApart);
+    heap.AddSegment({kBase, 8192}, space);
+    for (uint64_t place = 0; place < 4; ++place) heap.Take({.bytes = 1024, .space = space});
+    for (uint64_t place = 0; place < 4; ++place) {
+      Block* const block = heap.FindStart(kBase + 1024 * place);
+      ASSERT_NE(block, nullptr);
+      EXPECT_EQ(heap.Find(kBase + 1024 * place), block);
+      EXPECT_EQ(heap.Find(kBase + 1024 * place + 1023), block);
+    }
+    EXPECT_EQ(heap.Find(kBase + 8191), heap.FindStart(kBase + 4096));
+    EXPECT_EQ(heap.Find(kBase + 8192), nullptr);
+  }
+}
+
+// Merging the lower neighbour first decides what the upper one meets.
+TEST(Heap, MergesTheLowerNeighbourBeforeTheUpperWhereUsesAreCompatible) {
+  Heap heap(kAlignment, MergePolicy::kCompatible);
+  heap.AddSegment({kBase, 3 * 1024});
+  Block* const lower = heap.Take({.bytes = 1024});
+  Block* const middle = heap.Take({.bytes = 1024});
+  Block* const upper = heap.Take({.bytes = 1024});
+  GiveBack(heap, lower, {{1, kNoFence, kNobody}});
+  GiveBack(heap, upper, {{2, kNoFence, kNobody}});
+  GiveBack(heap, middle);
+  EXPECT_EQ(heap.Find(kBase)->bytes, 2048u) << "the lower one's stream has both";
+  EXPECT_EQ(heap.Find(kBase)->uses, Uses({{1, kNoFence, kNobody}}));
+  EXPECT_EQ(heap.Find(kBase + 2048)->bytes, 1024u);
+}
+
 }  // namespace
 }  // namespace commpool::internal::engine

@@ -25,6 +25,11 @@ class SortedBlocksTest : public ::testing::Test {
     EXPECT_EQ(sorted_.Erase(key), expected_.erase(key) == 1);
     EXPECT_FALSE(sorted_.Erase(key));
   }
+  void Replace(uint64_t was, uint64_t key) {
+    Block* const block = &made_.emplace_back();
+    EXPECT_EQ(sorted_.Replace(was, key, block), expected_.erase(was) == 1);
+    expected_.emplace(key, block);
+  }
   void ExpectSame(uint64_t key) const {
     const auto next = expected_.lower_bound(key);
     const auto* const found = sorted_.LowerBound(key);
@@ -89,6 +94,21 @@ TEST_F(SortedBlocksTest, AnswersLikeAMapThroughRandomChanges) {
     }
     ExpectSame(random() % kMostKey);
     if (step % 500 == 0) ExpectSameOrder(random() % kMostKey);
+  }
+}
+
+TEST_F(SortedBlocksTest, ReplacesOneByAnotherNearItAndFarAway) {
+  std::mt19937_64 random(13);
+  for (uint64_t key = 0; key < kMostKey; key += 10) Insert(key);
+  EXPECT_FALSE(sorted_.Replace(5, 6, nullptr)) << "there was none";
+  EXPECT_FALSE(sorted_.Replace(kMostKey, 6, nullptr));
+  for (int step = 0; step < 20000; ++step) {
+    const auto was = std::next(expected_.begin(), static_cast<long>(random() % expected_.size()))->first;
+    const uint64_t key = random() % 4 == 0 ? random() % kMostKey : was + random() % 30;
+    if (expected_.contains(key)) continue;
+    Replace(was, key);
+    ExpectSame(random() % kMostKey);
+    if (step % 500 == 0) ExpectSameOrder(0);
   }
 }
 
