@@ -34,12 +34,13 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
 
 SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
   const std::optional<uint64_t> block_bytes = BlockBytes(bytes, options_.alignment, options_.rounding);
-  if (!block_bytes || *block_bytes <= kSmallBytes) return {};
+  if (!block_bytes || bytes == 0) return {};
   Request request;
   request.requested = bytes;
   request.block_bytes = *block_bytes;
   request.stream = stream;
-  request.choice = ChoiceFor(Space::kLarge);
+  request.space = options_.spaces == Spaces::kApart && *block_bytes <= kSmallBytes ? Space::kSmall : Space::kLarge;
+  request.choice = ChoiceFor(request.space);
   return ledger_.ServeAtOnce(request);
 }
 

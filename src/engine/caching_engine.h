@@ -30,8 +30,8 @@ class CachingEngine : public Engine {
   // free memory, then from idle memory of the pool.
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
-  // The same for a large block on its stream's own memory, where that is one step: no bytes where free memory has to
-  // be united, fences to be asked or memory to be made first; then Allocate does it.
+  // The same on the stream's own memory, where that is one step: no bytes where free memory has to be united, fences to
+  // be asked or memory to be made first; then Allocate does it.
   SegmentRange AllocateAtOnce(uint64_t bytes, StreamKey stream);
 
   // Whether small blocks may lie among large ones while the pool could still grow. Where it should not grow, as in a

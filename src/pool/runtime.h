@@ -69,7 +69,7 @@ class Runtime {
   CUdeviceptr AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
 
-  // From and to all caches of this thread; and large blocks, where nothing about the pool or the block is unusual: at
+  // From and to all caches of this thread; then blocks of the pool, where nothing about it or the block is unusual: at
   // most one hold of the pool's lock and no driver call. 0, or false, where the calls above have to serve.
   CUdeviceptr AllocateAtOnce(int device, uint64_t bytes, CUstream stream);
   CUdeviceptr AllocateAtOnceFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
@@ -143,7 +143,9 @@ class Runtime {
 
 inline CUdeviceptr Runtime::AllocateAtOnceFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
   if (bytes <= engine::kSmallBytes) {
-    return forked_.InChild() ? 0 : parts_.caches.TakeAtOnce(handle, bytes, KeyOfStream(stream));
+    const CUdeviceptr cached = forked_.InChild() ? 0 : parts_.caches.TakeAtOnce(handle, bytes, KeyOfStream(stream));
+    // Observers hear of what caches serve by the long way, which asks the caches first.
+    if (cached != 0 || parts_.observers.watching_blocks()) return cached;
   }
   if (!MayServeAtOnce()) return 0;
   const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(parts_.pools, handle);

@@ -92,6 +92,20 @@ TEST_P(LargePairs, TakeThePoolsLockOnceACallAndMakeNoDriverCall) {
   }
 }
 
+// Blocks that a program keeps come from no cache.
+TEST_P(LargePairs, AreNoDearerThanSmallBlocksThatNoCacheHas) {
+  std::vector<void*> kept;
+  const Cost cost = CostOf([&] { kept.push_back(Allocate(1000)); });
+  EXPECT_EQ(cost.driver_calls, 0u);
+  if (kCountsLocks) {
+    EXPECT_EQ(cost.locks, kPairs) << "the pool's";
+  }
+  EXPECT_EQ(Statistics().allocated_blocks.current, kPairs + 1u);
+  EXPECT_EQ(Statistics().requested_bytes.current, 1000u * (kPairs + 1));
+  for (void* const block : kept) Free(block);
+  EXPECT_EQ(Statistics().allocated_blocks.current, 0u);
+}
+
 TEST_P(LargePairs, CostTheSameInScopes) {
   for (const commpool_filter filter : {COMMPOOL_FILTER_THREAD, COMMPOOL_FILTER_STREAM, COMMPOOL_FILTER_PROCESS}) {
     commpool_scope_options options;

@@ -1,4 +1,4 @@
-// The short way of large blocks places, counts and closes as the long one does, after whatever calls.
+// The short way of blocks places, counts and closes as the long one does, after whatever calls.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -120,10 +120,10 @@ TEST_P(AtOnce, PlacesAsTheLongWay) {
   }
 }
 
-TEST_P(AtOnce, LeavesSmallAndImpossibleRequestsToTheLongWay) {
+TEST_P(AtOnce, LeavesImpossibleRequestsToTheLongWay) {
   CachingEngine engine(GetParam());
   engine.AddSegment({kBase, 64 * kMiB});
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{512}, kMiB, 65 * kMiB, UINT64_MAX - 1, UINT64_MAX}) {
+  for (const uint64_t bytes : {uint64_t{0}, 65 * kMiB, UINT64_MAX - 1, UINT64_MAX}) {
     EXPECT_EQ(engine.AllocateAtOnce(bytes, kStream).bytes, 0u) << bytes;
   }
   const SegmentRange block = engine.AllocateAtOnce(kMiB + 1, kStream);
@@ -131,6 +131,21 @@ TEST_P(AtOnce, LeavesSmallAndImpossibleRequestsToTheLongWay) {
   EXPECT_FALSE(engine.FreeAtOnce(block.address + 512)) << "no block begins there";
   EXPECT_TRUE(engine.FreeAtOnce(block.address));
   EXPECT_FALSE(engine.FreeAtOnce(block.address)) << "it was freed";
+  engine.CheckInvariants();
+}
+
+TEST_P(AtOnce, PlacesSmallBlocksAmongSmallOnes) {
+  EngineOptions options = GetParam();
+  options.spaces = Spaces::kApart;
+  CachingEngine engine(options);
+  engine.AddSegment({kBase, 64 * kMiB});
+  EXPECT_EQ(engine.AllocateAtOnce(512, kStream).bytes, 0u) << "there is large memory alone";
+  const SegmentRange large = engine.AllocateAtOnce(8 * kMiB, kStream);
+  EXPECT_TRUE(engine.FreeAtOnce(large.address));
+  engine.AddSegment({kBase + 64 * kMiB, 2 * kMiB}, Space::kSmall);
+  EXPECT_EQ(engine.AllocateAtOnce(512, kStream).address, kBase + 64 * kMiB);
+  EXPECT_EQ(engine.AllocateAtOnce(kMiB, kStream).address, kBase + 64 * kMiB + 512);
+  EXPECT_EQ(engine.AllocateAtOnce(8 * kMiB, kStream).address, large.address);
   engine.CheckInvariants();
 }
 

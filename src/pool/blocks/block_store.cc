@@ -30,15 +30,16 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
       if (!status.ok()) return status;
     }
   }
-  const engine::SegmentRange block{served.address, served.bytes};
-  basis_.runtime.observers.Tell(&MemoryObserver::BlockAllocated, block, stream, basis_.name());
-  basis_.runtime.caches.Publish(AsCachedPool(), block, requested, stream, basis_.handle == 0 ? Caching::kNo : caching);
+  Announce({served.address, served.bytes}, requested, stream, caching);
   return CUdeviceptr{served.address};
 }
 
-void BlockStore::Announce(const engine::SegmentRange& block, StreamKey stream) const {
+void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
+                          Caching caching) const {
   basis_.runtime.observers.Tell(&MemoryObserver::BlockAllocated, block, stream, basis_.name());
-  basis_.runtime.caches.PublishLarge(block.address, basis_.handle);
+  ThreadCaches& caches = basis_.runtime.caches;
+  if (block.bytes > engine::kSmallBytes) return caches.PublishLarge(block.address, basis_.handle);
+  caches.Publish(AsCachedPool(), block, requested, stream, basis_.handle == 0 ? Caching::kNo : caching);
 }
 
 Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {

@@ -45,8 +45,8 @@ class BlockStore {
   // meanwhile: it came with a RecordingStreams::Scope, or the pool's growth lock is held.
   Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching);
 
-  // The same for a block without uses that no cache may take.
-  void Announce(const engine::SegmentRange& block, StreamKey stream) const;
+  // The same for a block without uses.
+  void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) const;
 
   Status Free(CUdeviceptr address, BlockRules& rules);
   Status RecordStream(CUdeviceptr address, StreamKey stream);

@@ -57,8 +57,10 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
   engine::BlockWord value = engine::BlockWord::Live(pool.handle);
   if (caching == Caching::kYes && HasClass(range.bytes)) {
     AttemptInVain([&] {
-      const engine::Lane lane = registry_->LaneOf(pool, stream);
-      registry_->Open(lane);
+      const engine::ThreadCache* const own = registry_->Find(pool.handle, stream);
+      const bool open = own != nullptr && !own->closed();
+      const engine::Lane lane = open ? own->lane() : registry_->LaneOf(pool, stream);
+      if (!open) registry_->Open(lane);
       value = engine::BlockWord::Cacheable(lane, engine::ClassOf(range.bytes), requested);
     });
   }

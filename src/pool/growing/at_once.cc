@@ -1,5 +1,6 @@
-// The short way of large blocks through a growing pool, where nothing about the pool or the block is unusual: one hold
-// of the pool's lock, and no driver call. Whatever is unusual is left to the long way, untouched.
+// The short way of large blocks, and of small ones that no cache has, through a growing pool, where nothing about the
+// pool or the block is unusual: one hold of the pool's lock, and no driver call. Whatever is unusual is left to the
+// long way, untouched.
 #include "src/pool/growing/growing_mode.h"
 
 namespace commpool::internal {
@@ -16,7 +17,7 @@ CUdeviceptr GrowingMode::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
     MutexLock lock(parts_.blocks.mutex());
     block = engine_->AllocateAtOnce(bytes, stream);
   }
-  if (block.bytes != 0) parts_.blocks.Announce(block, stream);
+  if (block.bytes != 0) parts_.blocks.Announce(block, bytes, stream, Caching::kYes);
   return block.address;
 }
 
