@@ -60,8 +60,8 @@ bool ExpandableEngine::GrowsCheaply(uint64_t requested, uint64_t made) {
 }
 
 Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
-  Result<Grow> growth = CachingEngine::GrowthFor(bytes, stream, reuse, part);
-  if (!growth.ok() || growth->bytes == 0 || part != kCommonPart) return growth;
+  Result<Grow> growth = CachingEngine::GrowthFor(bytes, stream, Reuse::kSameStream, part);
+  if (!growth.ok() || growth->bytes == 0 || reuse != Reuse::kAnyStream || part != kCommonPart) return growth;
   const Result<RequestSizes> sizes = SizesOf(bytes, options());
   if (IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) return growth;
   if (ledger().heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
@@ -69,19 +69,26 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
   return Grow{};
 }
 
-Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part) {
+Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part, Reuse reuse) {
   Result<RequestSizes> sizes = SizesOf(bytes, options());
   if (!sizes.ok()) return sizes.status();
   ledger().Wake();
-  ExpansionRequest request{sizes->block_bytes,  stream, sizes->space, donors, options().granularity,
-                           options().page_bytes};
+  ExpansionRequest request{sizes->block_bytes, stream, sizes->space, donors};
+  request.granularity = options().granularity;
   request.page_bytes = PageBytes(*sizes);
   request.part = part;
   Expansion plan = PlanExpansion(ledger().heap(), pages_, request);
-  if (donors != Donors::kWhole || plan.made_bytes() == 0) return plan;
-  if (IsWithin(options().slack.splinter_share, bytes, plan.made_bytes())) return plan;
-  request.donors = Donors::kAll;
-  return PlanExpansion(ledger().heap(), pages_, request);
+  if (plan.made_bytes() == 0 || part != kCommonPart) return plan;
+  if (reuse == Reuse::kAnyStream && !IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) {
+    request.reuse = reuse;
+    plan = PlanExpansion(ledger().heap(), pages_, request);
+  }
+  if (donors == Donors::kWhole && !IsWithin(options().slack.splinter_share, bytes, plan.made_bytes())) {
+    request.donors = Donors::kAll;
+    plan = PlanExpansion(ledger().heap(), pages_, request);
+  }
+  if (request.reuse == Reuse::kAnyStream) plan.unites = sizes->space;
+  return plan;
 }
 
 bool ExpandableEngine::CanClaim(const Expansion& expansion) {
@@ -119,6 +126,7 @@ void ExpandableEngine::Settle(const Expansion& expansion) {
     ledger().MovePage({move.from, move.bytes}, move.to, expansion.claimant);
   }
   settle_made(std::numeric_limits<Address>::max());
+  if (expansion.unites) ledger().UnifyAll(*expansion.unites);
 }
 
 void ExpandableEngine::Unclaim(const Expansion& expansion, size_t first_move) {

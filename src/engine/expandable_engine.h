@@ -25,15 +25,21 @@ class ExpandableEngine final : public CachingEngine {
   void RemoveTerritory(SegmentIndex index) { ledger().RemoveTerritory(index); }
   bool IsEmptyTerritory(SegmentIndex index) const;
 
-  // The segment that Allocate would ask for; 0 bytes where free memory suffices, or where memory that other streams
-  // used does and the pool has more than enough: then kAnyStream serves, with waits on the device.
+  // The segment that Allocate would ask for; 0 bytes where free memory suffices. With kAnyStream also where memory that
+  // other streams used does and the pool has more than enough: then kAnyStream serves, with waits on the device.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
   // Whether making so many bytes for the request is better than moving pages.
   bool GrowsCheaply(uint64_t requested, uint64_t made);
+  // Whether it would be worth a wait of the host, after which other pages could move.
+  bool GrowsTooFar(uint64_t requested, uint64_t made) const {
+    return !IsWithin(options().slack.host_wait_share, requested, made);
+  }
 
-  // How to make room for a request that Allocate answered with Grow.
-  Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part = kCommonPart);
+  // How to make room for a request that Allocate answered with Grow. With kAnyStream, and where the pool has more than
+  // enough, around memory that other streams used.
+  Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part = kCommonPart,
+                         Reuse reuse = Reuse::kSameStream);
 
   // Whether nothing that the plan counts on was served to somebody else since.
   bool CanClaim(const Expansion& expansion);

@@ -24,9 +24,10 @@ struct Window {
 };
 
 bool IsUsable(const Block& block, const ExpansionRequest& request) {
-  return block.state == BlockState::kFree && block.part == request.part &&
-         std::all_of(block.uses.begin(), block.uses.end(),
-                     [&](const Use& use) { return use.stream == request.stream; });
+  if (block.state != BlockState::kFree || block.part != request.part) return false;
+  return request.reuse == Reuse::kAnyStream || std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) {
+           return use.stream == request.stream;
+         });
 }
 
 // The window that begins with this block; nothing where a block in use, or the territory's end, comes too early.

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "src/base/host_reserve.h"
@@ -29,9 +30,10 @@ struct ExpansionRequest {
   StreamKey stream = 0;
   Space space = Space::kLarge;
   Donors donors = Donors::kWhole;
-  uint64_t granularity = 0;  // pages are multiples of it
-  uint64_t page_bytes = 0;   // of new pages, at most
-  Part part = kCommonPart;   // whose free memory is filled up
+  uint64_t granularity = 0;          // pages are multiples of it
+  uint64_t page_bytes = 0;           // of new pages, at most
+  Part part = kCommonPart;           // whose free memory is filled up
+  Reuse reuse = Reuse::kSameStream;  // which of it
 };
 
 struct PageMove {
@@ -46,6 +48,7 @@ struct Expansion {
   std::vector<SegmentRange> arriving;  // the addresses that moves and made fill, each one range without memory
   bool needs_territory = false;        // no address range is large enough: add one and plan again
   Claimant claimant = {};              // who gets the pages that come
+  std::optional<Space> unites = {};    // where free neighbours become one block with what comes, whoever used them
   uint64_t busy_bytes = 0;             // of free pages that could have moved if their streams' work were done
 
   uint64_t moved_bytes() const;

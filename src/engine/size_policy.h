@@ -23,7 +23,8 @@ struct Slack {
   uint64_t move_share = 250;         // before pages move instead of new ones being made
   uint64_t steady_move_share = 160;  // the same for a steady program, whose every step would move them
   uint64_t splinter_share = 100;     // before pages move that leave splinters behind
-  uint64_t wait_share = 40;          // before a request takes what other streams used, and waits on the device
+  uint64_t wait_share = 160;         // before a request takes what other streams used, and waits on the device
+  uint64_t host_wait_share = 100;    // before the host waits for pages that could move
   // A page is at most this part of the pool's memory, for what a live block keeps of a page is lost to the others; 0
   // makes all as large as page_bytes.
   uint64_t page_share = 0;

@@ -93,7 +93,8 @@ TEST_F(ExpandablePolicyTest, TakesWhatAnotherStreamUsedRatherThanGrowFarBeyondTh
   Make(kGiB);
   ASSERT_TRUE(engine_.Free(first).ok());
   EXPECT_EQ(Serve(kGiB, kOther), 0u) << "it asks before it waits";
-  EXPECT_EQ(engine_.GrowthFor(kGiB, kOther, Reuse::kSameStream)->bytes, 0u);
+  EXPECT_NE(engine_.GrowthFor(kGiB, kOther, Reuse::kSameStream)->bytes, 0u) << "where nothing may be waited for";
+  EXPECT_EQ(engine_.GrowthFor(kGiB, kOther, Reuse::kAnyStream)->bytes, 0u);
   const Result<Outcome> waited = engine_.Allocate(kGiB, kOther, Reuse::kAnyStream);
   EXPECT_EQ(std::get<Served>(*waited).address, first);
   EXPECT_EQ(std::get<Served>(*waited).waits, (ReservedVector<StreamUse>{{kStream, kNoFence}}));
@@ -102,7 +103,7 @@ TEST_F(ExpandablePolicyTest, TakesWhatAnotherStreamUsedRatherThanGrowFarBeyondTh
 TEST_F(ExpandablePolicyTest, GrowsForAnotherStreamWhileThePoolHoldsWhatTheProgramNeeds) {
   const Address first = Make(kGiB);
   ASSERT_TRUE(engine_.Free(first).ok());
-  EXPECT_NE(engine_.GrowthFor(2 * kGiB, kOther, Reuse::kSameStream)->bytes, 0u);
+  EXPECT_NE(engine_.GrowthFor(2 * kGiB, kOther, Reuse::kAnyStream)->bytes, 0u);
 }
 
 TEST_F(ExpandablePolicyTest, JoinsWhatSeveralStreamsUsedForARequestThatWaitsForAll) {
@@ -112,10 +113,49 @@ TEST_F(ExpandablePolicyTest, JoinsWhatSeveralStreamsUsedForARequestThatWaitsForA
   ASSERT_TRUE(engine_.Free(mine).ok());
   ASSERT_TRUE(engine_.Free(others).ok());
   constexpr StreamKey kThird = 3;
-  EXPECT_EQ(engine_.GrowthFor(128 * kMiB, kThird, Reuse::kSameStream)->bytes, 0u);
+  EXPECT_EQ(engine_.GrowthFor(128 * kMiB, kThird, Reuse::kAnyStream)->bytes, 0u);
   const Result<Outcome> waited = engine_.Allocate(128 * kMiB, kThird, Reuse::kAnyStream);
   ASSERT_TRUE(std::holds_alternative<Served>(*waited));
   EXPECT_EQ(std::get<Served>(*waited).waits, (ReservedVector<StreamUse>{{kStream, kNoFence}, {kOther, kNoFence}}));
+}
+
+// What the first stream freed is too small for the other's request: only what is missing beside it is made.
+TEST_F(ExpandablePolicyTest, GrowsAroundWhatAnotherStreamUsed) {
+  const Address lower = Make(64 * kMiB, kStream);
+  const Address upper = Make(512 * kMiB, kStream);
+  ASSERT_EQ(upper, lower + 64 * kMiB);
+  ASSERT_TRUE(engine_.Free(upper).ok());
+  const auto plan_with = [&](Reuse reuse) {
+    return engine_.Plan(576 * kMiB, kOther, Donors::kNone, kCommonPart, reuse).value();
+  };
+  EXPECT_EQ(plan_with(Reuse::kSameStream).made_bytes(), 576 * kMiB) << "where nothing may be waited for";
+  const Expansion plan = plan_with(Reuse::kAnyStream);
+  EXPECT_EQ(plan.made_bytes(), 64 * kMiB);
+  engine_.Claim(plan);
+  engine_.Settle(plan);
+  const Result<Outcome> waited = engine_.Allocate(576 * kMiB, kOther, Reuse::kAnyStream);
+  ASSERT_TRUE(std::holds_alternative<Served>(*waited));
+  EXPECT_EQ(std::get<Served>(*waited).address, upper);
+  EXPECT_EQ(std::get<Served>(*waited).waits, (ReservedVector<StreamUse>{{kStream, kNoFence}}));
+}
+
+TEST_F(ExpandablePolicyTest, GrowsWithinItsSlackBeforePagesMoveAndBeforeTheHostWaits) {
+  Make(16 * kGiB);
+  const uint64_t slack = 16 * kGiB / 250;
+  EXPECT_TRUE(engine_.GrowsCheaply(kMiB, slack));
+  EXPECT_FALSE(engine_.GrowsCheaply(kMiB, slack + 2 * kMiB));
+  EXPECT_FALSE(engine_.GrowsTooFar(kMiB, 16 * kGiB / 100));
+  EXPECT_TRUE(engine_.GrowsTooFar(kMiB, 16 * kGiB / 100 + 2 * kMiB));
+}
+
+// Each step would move pages: a program that asks for no more than before is given a little more instead.
+TEST_F(ExpandablePolicyTest, GivesASteadyProgramMoreSlack) {
+  const uint64_t between = 16 * kGiB / 200;
+  const Address most = Make(16 * kGiB);
+  EXPECT_FALSE(engine_.GrowsCheaply(kMiB, between));
+  ASSERT_TRUE(engine_.Free(most).ok());
+  for (int step = 0; step < 3; ++step) ASSERT_TRUE(engine_.Free(Make(16 * kGiB)).ok());
+  EXPECT_TRUE(engine_.GrowsCheaply(kMiB, between));
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 // Learns which streams are done with the free memory of a growing pool, so that it can be merged, moved or given back.
 //
 // A stream that stands still says so at once; behind one that goes on an event is recorded and asked about later. Never
-// waits, except in AwaitFor. One thread at a time, under the pool's growth lock or where nobody grows.
+// waits, except in AwaitFor and AwaitLong. One thread at a time, under the pool's growth lock or where nobody grows.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -25,10 +26,14 @@ class StreamProgress {
   Status Poll();
   // Asks until no stream uses free memory any more, but no longer than making `bytes` anew would take.
   Status AwaitFor(uint64_t bytes);
+  // The same for longer, a millisecond a MiB: as memory is worth it that a pool would hold too much ever after.
+  // Bounded, for the work may depend on what this host has yet to do.
+  Status AwaitLong(uint64_t bytes);
   // The stream's handle will be recycled.
   void ForgetStream(StreamKey stream);
 
  private:
+  using Clock = std::chrono::steady_clock;
   // An event behind a stream's work, to learn whether the blocks freed before `moment` are idle.
   struct Checkpoint {
     StreamKey stream = 0;
@@ -36,6 +41,8 @@ class StreamProgress {
     FenceId fence = 0;
   };
 
+  // Asks until no stream uses free memory any more, or so long.
+  Status Await(Clock::duration limit);
   // Asks the stream; where it goes on, adds a checkpoint unless one of this moment is there.
   Status PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints);
   // Those that have passed are the engine's to know; the others are kept.

@@ -22,11 +22,14 @@ Result<ExpandableGrower::OptionalPlan> ExpandableGrower::Plan(uint64_t bytes, St
   for (;;) {
     engine::Grow growth;
     {
+      // No wait can be recorded for the work of a captured stream, and which those are the engine does not know.
+      const bool waits = !parts_.basis.device->capturing();
+      const engine::Reuse reuse = waits ? engine::Reuse::kAnyStream : engine::Reuse::kSameStream;
       MutexLock lock(parts_.blocks.mutex());
-      Result<engine::Grow> needed = engine_->GrowthFor(bytes, stream, engine::Reuse::kSameStream, part);
+      Result<engine::Grow> needed = engine_->GrowthFor(bytes, stream, reuse, part);
       if (!needed.ok()) return parts_.basis.Named(needed.status());
       if (needed->bytes == 0) return OptionalPlan();  // another thread's growth made room
-      Result<engine::Expansion> plan = engine_->Plan(bytes, stream, donors, part);
+      Result<engine::Expansion> plan = engine_->Plan(bytes, stream, donors, part, reuse);
       if (!plan.ok()) return plan.status();
       // What merges with memory that a captured stream used serves nobody before the capture's end.
       if (part == engine::kCommonPart && parts_.basis.device->capturing()) plan->claimant.stream = stream;
@@ -58,7 +61,12 @@ Result<ExpandableGrower::OptionalPlan> ExpandableGrower::PlanFor(uint64_t bytes,
   plan = Plan(bytes, stream, engine::Donors::kWhole);
   if (!plan.ok() || !plan->has_value()) return plan;
   if ((*plan)->busy_bytes == 0 || (*plan)->made_bytes() == 0) return plan;
-  Status status = progress_.AwaitFor((*plan)->made_bytes());
+  bool waits = !parts_.basis.device->capturing();
+  if (waits) {
+    MutexLock lock(parts_.blocks.mutex());
+    waits = engine_->GrowsTooFar(bytes, (*plan)->made_bytes());
+  }
+  Status status = waits ? progress_.AwaitLong((*plan)->made_bytes()) : progress_.Poll();
   if (!status.ok()) return status;
   return Plan(bytes, stream, engine::Donors::kWhole);
 }

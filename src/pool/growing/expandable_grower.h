@@ -3,7 +3,7 @@
 //
 // Growth plans in the engine under the pool's lock, then makes, unmaps and maps pages outside it, and only then lets
 // the engine serve from them. A page moves when the work that used it is over, as an event behind it says; where it is
-// not, growing is preferred to waiting, unless there is no room to grow.
+// not, the pool grows as long as that takes it little beyond what its program needs, and waits for a while after that.
 #ifndef COMMPOOL_SRC_POOL_GROWING_EXPANDABLE_GROWER_H_
 #define COMMPOOL_SRC_POOL_GROWING_EXPANDABLE_GROWER_H_
 

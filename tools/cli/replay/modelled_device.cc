@@ -88,8 +88,12 @@ void ModelledDevice::WaitForAll() {
   released_ = now_;
 }
 
-void ModelledDevice::Waited(double microseconds) {
-  if (work_ == ModelledWork::kUntilNextEvent && microseconds > kReleasedAfterMicroseconds) WaitForAll();
+void ModelledDevice::Wait(double microseconds, double in_all) {
+  if (work_ == ModelledWork::kTimed) {
+    now_ += microseconds;
+  } else if (in_all > kReleasedAfterMicroseconds) {
+    WaitForAll();
+  }
 }
 
 void ModelledDevice::Call(const char* name, uint64_t bytes) { Spend(name, internal::emulator::LatencyOf(name, bytes)); }

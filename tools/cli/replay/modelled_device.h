@@ -42,8 +42,8 @@ class ModelledDevice {
   void MakeWait(uint32_t stream, double time);
   // The host waits for all work. Held work ends then.
   void WaitForAll();
-  // The host has asked again and again for so long: held work ends where that is too long.
-  void Waited(double microseconds);
+  // The host waits before it asks again. Held work ends where it waits for too long in all.
+  void Wait(double microseconds, double in_all);
 
   // A call of the driver, which takes as long as the emulator's.
   void Call(const char* name, uint64_t bytes = 0);

@@ -1,5 +1,6 @@
 // Expandable pools in modelled time: what src/pool/growing does with ExpandableEngine.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -60,9 +61,10 @@ class ExpandablePool final : public ModelledPool {
 
   Plan PlanWith(uint64_t bytes, uint32_t stream, engine::Donors donors) {
     for (;;) {
-      const engine::Grow grow = engine_.GrowthFor(bytes, stream, engine::Reuse::kSameStream).value();
+      const engine::Grow grow = engine_.GrowthFor(bytes, stream, engine::Reuse::kAnyStream).value();
       if (grow.bytes == 0) return std::nullopt;
-      engine::Expansion plan = engine_.Plan(bytes, stream, donors).value();
+      engine::Expansion plan =
+          engine_.Plan(bytes, stream, donors, engine::kCommonPart, engine::Reuse::kAnyStream).value();
       if (!plan.needs_territory) return plan;
       engine_.AddTerritory({next_territory_, kTerritoryBytes}, grow.space);
       next_territory_ += 2 * kTerritoryBytes;
@@ -75,21 +77,28 @@ class ExpandablePool final : public ModelledPool {
     if (engine_.GrowsCheaply(bytes, plan->made_bytes())) return plan;
     plan = PlanWith(bytes, stream, engine::Donors::kWhole);
     if (!plan || plan->busy_bytes == 0 || plan->made_bytes() == 0) return plan;
-    AwaitFor(plan->made_bytes());
+    if (engine_.GrowsTooFar(bytes, plan->made_bytes())) {
+      AwaitLong(plan->made_bytes());
+    } else {
+      Poll();
+    }
     return PlanWith(bytes, stream, engine::Donors::kWhole);
   }
 
-  // StreamProgress::AwaitFor: asking is all that the host does meanwhile.
-  void AwaitFor(uint64_t bytes) {
-    const double limit = 50 + 2.5 * static_cast<double>(bytes) / static_cast<double>(internal::kMiB);
+  // StreamProgress::AwaitLong.
+  void AwaitLong(uint64_t bytes) {
+    const double limit =
+        1000 * std::min(std::ceil(static_cast<double>(bytes) / static_cast<double>(internal::kMiB)), 100.0);
     const double begin = device().driver_us();
+    double idle = 0;
     for (int polls = 0;; ++polls) {
       Poll();
       if (engine_.StreamsInUse().empty()) return;
       if (polls == 1) CountWait();
-      const double waited = device().driver_us() - begin;
+      const double waited = device().driver_us() - begin + idle;
       if (waited > limit) return;
-      device().Waited(waited);
+      device().Wait(waited / 8, waited);
+      idle += waited / 8;
     }
   }
 
