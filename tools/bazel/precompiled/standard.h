@@ -1,0 +1,27 @@
+// What the product's sources include most, compiled once for all of them (../precompiled.bzl). A source still includes
+// what it uses. Nothing of ours: a change would compile every source anew.
+#ifndef COMMPOOL_TOOLS_BAZEL_PRECOMPILED_STANDARD_H_
+#define COMMPOOL_TOOLS_BAZEL_PRECOMPILED_STANDARD_H_
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#endif  // COMMPOOL_TOOLS_BAZEL_PRECOMPILED_STANDARD_H_
