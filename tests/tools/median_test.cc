@@ -30,6 +30,7 @@ TEST(SpreadOf, LeavesOutWhatTheMedianNeedNotLieBeyond) {
   EXPECT_EQ(SpreadOf(UpTo(15)).high, 12);
   EXPECT_EQ(SpreadOf(UpTo(20)).low, 6);
   EXPECT_EQ(SpreadOf(UpTo(15)).median, 8);
+  EXPECT_EQ(SpreadOf(UpTo(5000)).low, 2431) << "the chance of none below is less than the least double";
 }
 
 }  // namespace

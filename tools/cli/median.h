@@ -32,14 +32,14 @@ struct Spread {
 // their distribution; of fewer than 6 values the whole range, which is less sure. REQUIRES: not empty.
 inline Spread SpreadOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  // The chance that fewer than `outside` + 1 of the values lie below the true median.
-  double chance = std::pow(0.5, static_cast<double>(values.size()));
+  // The chance that so many of the values lie below the true median: its logarithm, for that of none of 2,000 is 0.
+  double log_chance = -static_cast<double>(values.size()) * std::log(2.0);
   double sum = 0;
   size_t outside = 0;
-  for (size_t below = 0; sum + chance <= 0.025; ++below) {
-    sum += chance;
+  for (size_t below = 0; sum + std::exp(log_chance) <= 0.025; ++below) {
+    sum += std::exp(log_chance);
     outside = below;
-    chance *= static_cast<double>(values.size() - below) / static_cast<double>(below + 1);
+    log_chance += std::log(static_cast<double>(values.size() - below) / static_cast<double>(below + 1));
   }
   return {Median(values), values[outside], values[values.size() - 1 - outside]};
 }
