@@ -1,6 +1,7 @@
 """DDP of GPT-2 small and medium with its buckets in windows, beside DDP as it is, with its bucket size and with ours.
 
-usage: hardware_ddp.py [--record FILE] [--tiny]
+usage: hardware_ddp.py [--record FILE] [--tiny] [--bucket MIB]
+  --bucket  the size of ours, in place of the one that advise finds
 """
 
 import os
@@ -110,14 +111,19 @@ def in_steps(trainings):
     return found
 
 
+def bucket_bytes():
+    return int(sys.argv[sys.argv.index("--bucket") + 1]) * MIB if "--bucket" in sys.argv else (
+        commpool.advise().bucket_bytes)
+
+
 def one_model(name, words, device):
-    pool, bucket = commpool.Pool("ddp", symmetric_across=dist.group.WORLD), commpool.advise().bucket_bytes
+    pool, bucket = commpool.Pool("ddp", symmetric_across=dist.group.WORLD), bucket_bytes()
     plain = torch.nn.parallel.DistributedDataParallel
     trainings = {
         "stock": Training(words, lambda net: plain(net, device_ids=[device.index])),
         STOCK: Training(words, lambda net: plain(net, device_ids=[device.index], gradient_as_bucket_view=True,
                                                  bucket_cap_mb=bucket / MIB)),
-        OURS: Training(words, lambda net: commpool.ddp(net, pool, device_ids=[device.index]))}
+        OURS: Training(words, lambda net: commpool.ddp(net, pool, bucket=bucket, device_ids=[device.index]))}
     losses = {who: [training.step().item() for _ in range(WARM)] for who, training in trainings.items()}
     apart = max(abs(one - other) / abs(other) for one, other in zip(losses[OURS], losses["stock"]))
     if dist.get_rank() == 0:
@@ -146,7 +152,8 @@ def rank(device):
     for name, words in list(MODELS.items())[:1 if tiny() else None]:
         results[name] = one_model(name, words, device)
     if dist.get_rank() == 0:
-        record("tests/adapters/torch/hardware_ddp.py", {"ranks": dist.get_world_size(), **results})
+        asked = " --bucket %d" % (bucket_bytes() // MIB) if "--bucket" in sys.argv else ""
+        record("tests/adapters/torch/hardware_ddp.py" + asked, {"ranks": dist.get_world_size(), **results})
 
 
 if __name__ == "__main__":
