@@ -67,6 +67,17 @@ TEST_F(Captures, RefuseToWaitMeanwhileAndStaySound) {
   Get(pool_).CheckInvariants();
 }
 
+TEST_F(Captures, KeepOtherPoolsOfTheirDeviceFromClosing) {
+  const PoolHandle other = Create(Configured("other"));
+  BeginCapture();
+  EXPECT_EQ(Get(other).Close().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
+  Result<CUdeviceptr> block = runtime().AllocateFrom(other, kBytes, stream_.get());
+  ASSERT_TRUE(block.ok()) << "it has not begun to close: " << block.status().message();
+  EXPECT_TRUE(runtime().Free(*block).ok());
+  AwaitGraphsEnd();
+}
+
 TEST_F(Captures, LetOtherStreamsGrowThePool) {
   BeginCapture();
   Result<CUdeviceptr> grown = Allocate(other_, 64 * kMiB);

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/pool/scopes/shared_scopes.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -346,6 +347,15 @@ TEST_F(SymmetricScopes, OfTheProcessAreRefused) {
     EXPECT_EQ(Route(8), symmetric);
     EXPECT_TRUE(table_.End(scope).ok());
   }
+}
+
+TEST(SharedScope, CatchesItsDevicesItsStreamsAndItsSizes) {
+  const SharedScope scope{.sizes = {10, 20}, .stream = 7, .device = 1};
+  EXPECT_TRUE(scope.Catches({.device = 1, .stream = 7, .bytes = 10}));
+  EXPECT_FALSE(scope.Catches({.device = 0, .stream = 7, .bytes = 10}));
+  EXPECT_FALSE(scope.Catches({.device = 1, .stream = 8, .bytes = 10}));
+  EXPECT_FALSE(scope.Catches({.device = 1, .stream = 7, .bytes = 9}));
+  EXPECT_TRUE(SharedScope{}.Catches({.stream = 8})) << "that of the process has every stream";
 }
 
 }  // namespace

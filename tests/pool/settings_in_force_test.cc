@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "src/pool/growing/grower.h"
 #include "src/pool/settings/settings.h"
 #include "tests/pool/pool_fixture.h"
 
@@ -192,6 +193,14 @@ TEST_F(SettingsInForce, PooledPoolsTakeLargePieces) {
   EXPECT_EQ(ReservedBy(pool), 256 * kMiB);
   Allocate(pool, 200 * kMiB);
   EXPECT_EQ(ReservedBy(pool), 256 * kMiB) << "both lie in one piece";
+}
+
+TEST(GrowingEngineOptions, HaveTheGranularityOfTheMemory) {
+  PoolConfiguration configuration;
+  configuration.segment_bytes = 6 * kMiB;
+  const engine::EngineOptions options = GrowingEngineOptions(configuration, 4 * kMiB);
+  EXPECT_EQ(options.granularity, 4 * kMiB);
+  EXPECT_EQ(options.page_bytes, 8 * kMiB) << "whole granules";
 }
 
 }  // namespace

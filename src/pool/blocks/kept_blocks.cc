@@ -11,8 +11,6 @@ namespace {
 
 // Several engines copy to the host, and each should find its next part waiting.
 constexpr uint64_t kPartBytes = 64 * kMiB;
-// A smaller copy ends before the next one has begun.
-constexpr uint64_t kLongBytes = 4 * kMiB;
 
 }  // namespace
 
@@ -71,12 +69,6 @@ Status KeptBlocks::MakeStreams(const PoolBasis& basis) {
   return Status();
 }
 
-// From the host long copies go one after another: side by side they take the link from each other.
-CopyStream& KeptBlocks::StreamFor(uint64_t bytes, Direction direction) {
-  if (direction == Direction::kToDevice && bytes >= kLongBytes) return streams_.front();
-  return streams_[turn_++ % kStreams];
-}
-
 Status KeptBlocks::Start(const PoolBasis& basis, const engine::SegmentRange& range, Direction direction) {
   const CUdeviceptr end = range.address + range.bytes;
   auto kept = std::partition_point(ranges_.begin(), ranges_.end(), [&](const Range& before) {
@@ -90,7 +82,7 @@ Status KeptBlocks::Start(const PoolBasis& basis, const engine::SegmentRange& ran
          at += part) {
       part = std::min<uint64_t>(kPartBytes, last - at);
       const CUdeviceptr host = memory_.address() + kept->offset + (at - kept->device.address);
-      CopyStream& stream = StreamFor(part, direction);
+      CopyStream& stream = streams_[turn_++ % kStreams];
       status = direction == Direction::kToHost ? stream.Copy(host, at, part) : stream.Copy(at, host, part);
     }
   }

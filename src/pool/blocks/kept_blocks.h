@@ -48,7 +48,6 @@ class KeptBlocks {
   Status Start(const PoolBasis& basis, const engine::SegmentRange& range, Direction direction);
   Status Await(const PoolBasis& basis, const Status& started);
   Status MakeStreams(const PoolBasis& basis);
-  CopyStream& StreamFor(uint64_t bytes, Direction direction);
 
   ReservedVector<Range> ranges_;  // by address
   PinnedMemory memory_;
