@@ -177,6 +177,31 @@ TEST_P(SleepInMode, IsDestroyedAsleepWithItsLastBlock) {
   ExpectOk(runtime().Free(block));
 }
 
+TEST_P(SleepInMode, GivesWhatTheHostHasBackWhereItIsDestroyed) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
+  const CUdeviceptr block = Allocate(4 * kMiB);
+  ExpectOk(pool().Sleep(kKeeping));
+  const uint64_t freed = CallCount("cuMemFreeHost");
+  ExpectOk(runtime().DestroyPool(pool_));  // its block lives on
+  EXPECT_EQ(CallCount("cuMemFreeHost"), freed + 1);
+  ExpectOk(runtime().Free(block));
+}
+
+TEST_P(SleepInMode, AsksTheDriverNothingForAFreeWhateverItsThreshold) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
+  PoolConfiguration configuration = Configured("threshold");
+  configuration.mode = GetParam();
+  configuration.release_threshold_bytes = 0;
+  const PoolHandle frugal = Create(configuration);
+  const CUdeviceptr block = runtime().AllocateFrom(frugal, 4 * kMiB, nullptr).value();
+  ExpectOk(Get(frugal).Sleep(kDiscarding));
+  const uint64_t before = CallCount("*");
+  ExpectOk(runtime().Free(block));
+  EXPECT_EQ(CallCount("*"), before);
+  ExpectOk(Get(frugal).Wake());
+  ExpectOk(runtime().DestroyPool(frugal));
+}
+
 TEST_P(SleepInMode, LeavesItsRoomToOthers) {
   const uint64_t bytes = 64 * kMiB;
   const CUdeviceptr block = Allocate(bytes);
