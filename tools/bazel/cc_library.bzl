@@ -1,14 +1,13 @@
 """Libraries of the product: their sources read the standard library's headers in a form that is compiled once.
 
-A source still includes what it uses: Clang's analysis (tools/check) reads those that hold locks without them.
+Optimised builds read them as they are: GCC 12 warns falsely of strings there once it has the compiled form. A source
+still includes what it uses: Clang's analysis (tools/check) reads those that hold locks without them.
 """
 
 load("//tools/bazel:precompiled.bzl", "copts_of")
-load("//tools/bazel:small_code.bzl", "SMALL_CODE")
 
-# A compiled form serves one level of optimisation.
 _HEADERS = "//tools/bazel/precompiled:headers"
-_OF_SMALL_CODE = "//tools/bazel/precompiled:headers_of_small_code"
+_OPTIMISED = "//tools/bazel:optimised"
 
 def cc_library(name, srcs = [], copts = [], deps = [], **attributes):
     """As the native rule.
@@ -21,7 +20,6 @@ def cc_library(name, srcs = [], copts = [], deps = [], **attributes):
       **attributes: likewise.
     """
     if srcs:
-        headers = _OF_SMALL_CODE if copts == SMALL_CODE else _HEADERS
-        copts = copts_of(headers) + copts
-        deps = deps + [headers]
+        copts = select({_OPTIMISED: [], "//conditions:default": copts_of(_HEADERS)}) + copts
+        deps = deps + select({_OPTIMISED: [], "//conditions:default": [_HEADERS]})
     native.cc_library(name = name, srcs = srcs, copts = copts, deps = deps, **attributes)
