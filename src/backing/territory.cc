@@ -102,10 +102,10 @@ Status Territory::Revoke(int peer) {
   return status;
 }
 
-Territory::Pages::iterator Territory::EndOfRow(Pages::iterator first, uint64_t* bytes) {
+Territory::Pages::iterator Territory::EndOfRow(Pages::iterator first, Pages::iterator last, uint64_t* bytes) {
   *bytes = 0;
   auto page = first;
-  for (; page != pages_.end() && page->first == first->first + *bytes; ++page) {
+  for (; page != last && page->first == first->first + *bytes; ++page) {
     if (page->second.mapping.valid() != first->second.mapping.valid()) break;
     *bytes += page->second.bytes;
   }
@@ -117,7 +117,7 @@ Status Territory::UnmapAll() {
   ContextGuard guard(driver_, context_->get());
   uint64_t bytes = 0;
   for (auto first = pages_.begin(), end = first; first != pages_.end(); first = end) {
-    end = EndOfRow(first, &bytes);
+    end = EndOfRow(first, pages_.end(), &bytes);
     if (!first->second.mapping.valid()) continue;
     Status status = CheckCuda(driver_, driver_.cuda.cuMemUnmap(first->first, bytes),
                               {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes});
@@ -143,11 +143,10 @@ Status Territory::MapPages(Pages::iterator first, Pages::iterator last) {
     if (!mapping.ok()) return mapping.status();
     page->second.mapping = std::move(*mapping);
   }
-  while (first != last) {
-    const CUdeviceptr begin = first->first;
-    CUdeviceptr end = begin;
-    for (; first != last && first->first == end; ++first) end += first->second.bytes;
-    Status status = Open(begin, end - begin);
+  uint64_t bytes = 0;
+  for (auto row = first, end = row; row != last; row = end) {
+    end = EndOfRow(row, last, &bytes);
+    Status status = Open(row->first, bytes);
     if (!status.ok()) return status;
   }
   return Status();

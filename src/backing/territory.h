@@ -69,8 +69,9 @@ class Territory : public Segment, public Sleeper {
   // Maps those of the pages that are mapped nowhere, and lets the pool's device and peers use them.
   Status MapPages(Pages::iterator first, Pages::iterator last);
 
-  // The first page after those that lie next to each other from `first` on, mapped or not as that is; and their bytes.
-  Pages::iterator EndOfRow(Pages::iterator first, uint64_t* bytes);
+  // The first page after those that lie next to each other from `first` to `last`, mapped or not as that is; and their
+  // bytes.
+  Pages::iterator EndOfRow(Pages::iterator first, Pages::iterator last, uint64_t* bytes);
 
   PageSource& source_;
   const Driver& driver_;
