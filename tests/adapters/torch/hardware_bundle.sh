@@ -2,8 +2,8 @@
 # Puts what the hardware checks of commpool.torch need into one folder, for a GPU machine without Bazel: the optimised
 # library, the Python package with the router's sources, the checks. There, `DIR/run` runs them.
 # usage: tests/adapters/torch/hardware_bundle.sh DIR [TORCH...]
-#   TORCH  a wheel of torch, or an unpacked one: adds the router's binary for it, as tools/wheel makes it. Others are
-#          compiled there.
+#   TORCH  a wheel of torch, or an unpacked one: adds the router's binary for it, as tools/wheel makes it, and that
+#          wheel, for `run wheel`. Others are compiled there.
 set -euo pipefail
 case ${1:-} in
   -h | --help) sed -n '/^# usage/,/^set/s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
@@ -36,6 +36,9 @@ for torch in "${torches[@]}"; do
     --older "$(built //tools/bazel/portable:older)" \
     --cuda "$("${bazel[@]}" info output_base 2>/dev/null)/external/cuda/include"
 done
+headers=()
+for torch in "${torches[@]}"; do headers+=(--torch-headers "$torch"); done
+((${#torches[@]} == 0)) || tools/wheel "${headers[@]}" "$folder/wheel"
 mkdir -p "$folder/tests"
 cp tests/python/torch/*.py tests/adapters/torch/*.py "$folder/tests/"
 cp -r --parents examples/python "$folder/"
