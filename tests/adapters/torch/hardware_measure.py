@@ -50,20 +50,28 @@ def in_turn(contenders, rounds):
     return times
 
 
-def ratio(times, of, to):
-    """The middle of the rounds' ratios, and the half-width of its 95 % interval.
+def middle_of(rows, weights):
+    """The middle of rounds' ratios, and the half-width of its 95 % interval.
 
-    A trimmed geometric mean: the fifth of the rounds with the least and the fifth with the largest ratio are left out,
-    and the interval is that of such a mean (Tukey and McLaughlin's).
+    A round is a row of ratios' logarithms, one for each place in it, and a place counts by its weight; weights add up
+    to 1. A trimmed geometric mean: of each place the fifth of the rounds with the least and the fifth with the largest
+    ratio are left out, and the interval is that of such a mean (Tukey and McLaughlin's). What disturbs the places of a
+    round together widens it.
     """
-    logs = sorted(math.log(one / other) for one, other in zip(times[of], times[to]))
-    cut = int(_TRIMMED * len(logs))
-    kept = logs[cut:len(logs) - cut]
-    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
-    error = statistics.stdev(winsorized) / ((1 - 2 * cut / len(logs)) * math.sqrt(len(logs)))
-    middle = math.exp(statistics.fmean(kept))
-    return {"ratio": middle, "half_width": middle * (math.exp(_students_t(len(kept) - 1) * error) - 1),
-            "rounds": len(logs)}
+    cut = int(_TRIMMED * len(rows))
+    middle, values = 0.0, [0.0] * len(rows)
+    for column, weight in zip(zip(*rows), weights):
+        kept = sorted(column)[cut:len(rows) - cut]
+        middle += weight * statistics.fmean(kept)
+        values = [value + weight * min(max(log, kept[0]), kept[-1]) for value, log in zip(values, column)]
+    error = statistics.stdev(values) / ((1 - 2 * cut / len(rows)) * math.sqrt(len(rows)))
+    middle, degrees = math.exp(middle), len(rows) - 2 * cut - 1
+    return {"ratio": middle, "half_width": middle * (math.exp(_students_t(degrees) * error) - 1), "rounds": len(rows)}
+
+
+def ratio(times, of, to):
+    """Of one contender to another: the middle of the rounds' ratios."""
+    return middle_of([[math.log(one / other)] for one, other in zip(times[of], times[to])], [1.0])
 
 
 def verdict(found, goal, widest=None):

@@ -1,6 +1,7 @@
 """What timings make of rounds: a ratio that a few disturbed ones do not move, its interval, and a verdict."""
 
 import json
+import math
 import random
 import unittest
 
@@ -35,6 +36,32 @@ class Ratios(unittest.TestCase):
     def test_of_few_rounds_have_wide_intervals(self):
         few, many = (measure.ratio(times([1.0, 1.01, 1.02, 1.03] * number), "ours", "native") for number in (1, 10))
         self.assertGreater(few["half_width"], 3 * many["half_width"])
+
+
+class Places(unittest.TestCase):
+    """Of rounds that measure several things each."""
+
+    def test_count_by_their_weights(self):
+        rows = [[math.log(1.1) + step, math.log(0.9) + step] for step in (-0.001, 0.0, 0.001)]
+        self.assertAlmostEqual(measure.middle_of(rows, [1.0, 0.0])["ratio"], 1.1, places=6)
+        self.assertAlmostEqual(measure.middle_of(rows, [0.0, 1.0])["ratio"], 0.9, places=6)
+        self.assertAlmostEqual(measure.middle_of(rows, [0.5, 0.5])["ratio"], math.sqrt(1.1 * 0.9), places=6)
+
+    def test_are_trimmed_each_for_itself(self):
+        rows = [[0.0, 0.01] for _ in range(20)]
+        for number in range(4):
+            rows[number][0] = rows[10 + number][1] = 1.0
+        self.assertAlmostEqual(measure.middle_of(rows, [0.5, 0.5])["ratio"], math.exp(0.005), places=6)
+
+    def test_lie_in_their_interval_though_a_round_is_disturbed_as_a_whole(self):
+        dice, inside = random.Random(7), 0
+        for _ in range(400):
+            rows = [[0.01 + together + dice.gauss(0, 0.01) for _ in range(4)]
+                    for together in (dice.gauss(0, 0.02) for _ in range(30))]
+            found = measure.middle_of(rows, [0.25] * 4)
+            inside += abs(found["ratio"] - math.exp(0.01)) <= found["half_width"]
+        self.assertGreater(inside, 0.92 * 400)
+        self.assertLess(inside, 0.99 * 400)
 
 
 class Verdicts(unittest.TestCase):

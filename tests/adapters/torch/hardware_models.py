@@ -1,6 +1,8 @@
-"""The models whose steps are timed: GPT-2 medium, ResNet-50, and a transformer with changing lengths."""
+"""The models whose steps are timed: GPT-2 medium, ResNet-50, and a transformer with changing lengths.
 
-import itertools
+`BATCH` is as large as makes the GPU, not the host, what a step waits for, as in a training that is worth its GPU;
+`SMALL_BATCH` leaves the GPU waiting for the host.
+"""
 
 import torch
 import torch.nn as nn
@@ -27,6 +29,8 @@ class Gpt2Block(nn.Module):
 class Gpt2(nn.Module):
     """GPT-2 medium: 24 layers of 1024, 16 heads; trained on tokens of its own making."""
 
+    BATCH, SMALL_BATCH = 8, 4
+
     def __init__(self, layers=24, width=1024, heads=16, words=50257, length=1024):
         super().__init__()
         self.words, self.length = words, length
@@ -34,8 +38,8 @@ class Gpt2(nn.Module):
         self.blocks = nn.ModuleList(Gpt2Block(width, heads) for _ in range(layers))
         self.last, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
-    def batch(self, _step):
-        return torch.randint(self.words, (4, self.length), device="cuda")
+    def batch(self, _step, size=SMALL_BATCH):
+        return torch.randint(self.words, (size, self.length), device="cuda")
 
     def loss(self, tokens):
         with torch.autocast("cuda", torch.bfloat16):
@@ -62,6 +66,8 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
+    BATCH, SMALL_BATCH = 128, 64
+
     def __init__(self):
         super().__init__()
         stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
@@ -72,8 +78,8 @@ class ResNet50(nn.Module):
                 inside = 4 * (64 << stage)
         self.layers = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
 
-    def batch(self, _step):
-        return torch.randn(64, 3, 224, 224, device="cuda"), torch.randint(1000, (64,), device="cuda")
+    def batch(self, _step, size):
+        return torch.randn(size, 3, 224, 224, device="cuda"), torch.randint(1000, (size,), device="cuda")
 
     def loss(self, batch):
         with torch.autocast("cuda", torch.bfloat16):
@@ -84,6 +90,7 @@ class ResNet50(nn.Module):
 class ChangingLengths(nn.Module):
     """12 layers of 768; each step has another length."""
 
+    BATCH, SMALL_BATCH = 32, 8
     LENGTHS = [512, 180, 1000, 333, 768, 96, 640, 851]
 
     def __init__(self):
@@ -91,8 +98,8 @@ class ChangingLengths(nn.Module):
         layer = nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
 
-    def batch(self, step):
-        return torch.randn(8, self.LENGTHS[step % len(self.LENGTHS)], 768, device="cuda")
+    def batch(self, step, size):
+        return torch.randn(size, self.LENGTHS[step % len(self.LENGTHS)], 768, device="cuda")
 
     def loss(self, x):
         with torch.autocast("cuda", torch.bfloat16):
@@ -102,12 +109,14 @@ class ChangingLengths(nn.Module):
 class Scales(nn.Module):
     """Of operations that the emulator has."""
 
+    BATCH = SMALL_BATCH = 1
+
     def __init__(self, layers=6, width=1 << 16):
         super().__init__()
         self.weights = nn.ParameterList(torch.full((width,), 1.5) for _ in range(layers))
 
-    def batch(self, _step):
-        return torch.ones(self.weights[0].numel(), device="cuda")
+    def batch(self, _step, size=1):
+        return torch.ones(size * self.weights[0].numel(), device="cuda")
 
     def loss(self, x):
         for weight in self.weights:
@@ -122,19 +131,18 @@ MODELS = {"GPT-2 medium": Gpt2, "ResNet-50": ResNet50, "changing lengths": Chang
 class Training:
     """A model with its optimizer, a step at a time; gradients are made anew in each, and are gone at its end."""
 
-    def __init__(self, name):
+    def __init__(self, name, small=False):
         torch.manual_seed(1)
-        if name in TINY_MODELS:
-            self.model = TINY_MODELS[name]().cuda()
-            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4, foreach=False)
-        else:
-            self.model = MODELS[name]().cuda()
-            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
-        self.steps = itertools.count()
+        tiny = name in TINY_MODELS
+        self.model = (TINY_MODELS if tiny else MODELS)[name]().cuda()
+        self.batch_size = self.model.SMALL_BATCH if small else self.model.BATCH
+        self.lengths = getattr(self.model, "LENGTHS", [None])
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4, foreach=False) if tiny \
+            else torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
 
-    def step(self, scope=None):
+    def step(self, number, scope=None):
         """With `scope` around backward: the gradients, and what backward needs, are made in it."""
-        loss = self.model.loss(self.model.batch(next(self.steps)))
+        loss = self.model.loss(self.model.batch(number, self.batch_size))
         if scope is None:
             loss.backward()
         else:

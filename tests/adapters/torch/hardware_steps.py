@@ -1,14 +1,24 @@
 """Steps of training: native, gradients scoped into a fixed pool, and an expandable pool as the whole allocator.
 
-The three take turns in one process, a burst of steps each. What each holds is asked in processes of their own, side by
-side, torch's expandable segments too. The allocator's own part of a step is what the step allocates and
-frees, done again without the rest. Four minutes for all models.
-usage: hardware_steps.py [MODEL...] [--record FILE] [--tiny]      (default: all models)
-  --tiny  tries it on the emulator with a model of what that can run: its times mean nothing
+The three take turns in one process, a few steps each, and native once more: its own ratio says what the method cannot
+tell apart. The GPU's clock stands between the steps of a block, and nobody waits for the GPU: so a step takes what it
+takes in a training, and what one contender leaves behind falls into the step that begins each block and is not counted.
+Each step is compared with the same step, of the same lengths, of native's two blocks in that round. A model's rounds
+end where both intervals are narrow, whatever the ratios are, or when its time is up.
+
+What each holds is asked in processes of their own, side by side, torch's expandable segments too. The allocator's own
+part of a step is what the step allocates and frees, done again without the rest. Four minutes for all models.
+usage: hardware_steps.py [MODEL...] [--record FILE] [--small] [--seconds N] [--tiny]      (default: all models)
+  --small    with batches so small that the GPU waits for the host
+  --seconds  that a model's rounds may take (45)
+  --tiny     tries it on the emulator with a model of what that can run: its times mean nothing
 """
 
+import collections
+import gc
 import itertools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -19,47 +29,92 @@ import torch
 
 import commpool.torch as commpool
 
-from hardware_measure import in_turn, pin_to_quiet_cores, ratio, record, report
+from hardware_measure import in_turn, middle_of, pin_to_quiet_cores, ratio, record, report
 from hardware_models import MODELS, TINY_MODELS, Training
 
-TINY = "--tiny" in sys.argv
-ROUNDS, STEPS, WARM, REPLAYS = (5, 1, 4, 5) if TINY else (30, 8, 16, 20)
-SECONDS = 240 if TINY else 60  # so long the processes may take that tell what is held
+TINY, SMALL = "--tiny" in sys.argv, "--small" in sys.argv
+# The rounds before CLOCKS_STEADY are not counted.
+CLOCKS_STEADY, LEAST, STEPS, REPLAYS = (1, 3, 2, 5) if TINY else (4, 20, 4, 20)
+SECONDS = 20 if TINY else int(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 45
+NARROW = 0.0012  # a half-width that decides at 1.002
+HELD_STEPS, HELD_SECONDS = (4, 240) if TINY else (16, 60)
+CONTENDERS = ["native", "scoped", "whole", "native again"]
 WAYS = ["native", "whole", "expandable"]
 
 
-def native(run, wrong):
-    """What `run` returns without the router; `wrong` counts where the router had to stay."""
-    wrong.append(not commpool.uninstall())
-    try:
-        return run()
-    finally:
-        commpool.install()
+class Contest:
+    """One model, and what its contenders allocate from."""
 
-
-def whole(run, pool):
-    """The same with the pool as the whole allocator."""
-    commpool.install(default=pool)
-    try:
-        return run()
-    finally:
+    def __init__(self, name):
         commpool.uninstall()
-        commpool.install()
+        self.training = Training(name, SMALL)
+        self.gradients = commpool.Pool("gradients")
+        self.everything = commpool.Pool("whole", mode="expandable", device=0)
+        # Steps with other lengths each are all in each block.
+        self.steps = STEPS if len(self.training.lengths) == 1 else len(self.training.lengths)
+        self.router_stayed = 0
+
+    def route(self, who):
+        self.router_stayed += not commpool.uninstall()
+        if who in ("scoped", "whole"):
+            commpool.install(default=self.everything if who == "whole" else None)
+
+    def block(self, who, first):
+        """The GPU's clock before, between and behind the steps that count."""
+        self.route(who)
+        scope = commpool.use_pool(self.gradients) if who == "scoped" else None
+        self.training.step(first - 1, scope)
+        clocks = [torch.cuda.Event(enable_timing=True) for _ in range(self.steps + 1)]
+        clocks[0].record()
+        for number, clock in enumerate(clocks[1:]):
+            self.training.step(first + number, scope)
+            clock.record()
+        return clocks
+
+    def rounds(self):
+        """Milliseconds {contender: [of each step]}, round by round. A round is read when the next one is under way."""
+        under_way = collections.deque()
+        for number in itertools.count():
+            order = CONTENDERS if number % 2 == 0 else CONTENDERS[::-1]
+            under_way.append({who: self.block(who, number * self.steps) for who in order})
+            if len(under_way) == 1:
+                continue
+            clocks_of = under_way.popleft()
+            for clocks in clocks_of.values():
+                clocks[-1].synchronize()
+            if number > CLOCKS_STEADY:
+                yield {who: [one.elapsed_time(other) for one, other in zip(clocks, clocks[1:])]
+                       for who, clocks in clocks_of.items()}
 
 
-def seconds_a_step(training, scope=None):
+def compared(rounds, who):
+    """What a contender's steps take, of native's; of native again: of native."""
+    natives = ["native"] if who == "native again" else ["native", "native again"]
+    rows = [[math.log(step) - statistics.fmean(math.log(times[native][place]) for native in natives)
+             for place, step in enumerate(times[who])] for times in rounds]
+    middles = [statistics.median(times["native"][place] for times in rounds) for place in range(len(rows[0]))]
+    return middle_of(rows, [middle / sum(middles) for middle in middles])
+
+
+def measured(contest):
+    """The rounds, until they are enough."""
+    rounds, begin = [], time.monotonic()
+    for times in contest.rounds():
+        rounds.append(times)
+        if len(rounds) < LEAST or len(rounds) % 5:
+            continue
+        if time.monotonic() - begin > SECONDS:
+            break
+        if all(compared(rounds, who)["half_width"] < NARROW for who in ("scoped", "whole")):
+            break
     torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(STEPS):
-        training.step(scope)
-    torch.cuda.synchronize()
-    return (time.perf_counter() - begin) / STEPS
+    return rounds
 
 
 def traced(training):
     """What a step allocates and frees, in its order: (number, bytes), and (number, 0) where it is freed."""
     torch.cuda.memory._record_memory_history("all", context=None)
-    training.step()
+    training.step(0)
     torch.cuda.synchronize()
     trace = torch.cuda.memory._snapshot()["device_traces"][0]
     torch.cuda.memory._record_memory_history(None)
@@ -82,16 +137,19 @@ def replayed(events):
     return 1e3 * (time.perf_counter() - begin)
 
 
-def host_times(training, gradients, everything, wrong):
+def host_times(contest):
     """Milliseconds on the host of a step's allocations: each of the ways for all of them."""
-    events = native(lambda: traced(training), wrong)
+    contest.route("native")
+    events = traced(contest.training)
 
-    def in_scope():
-        with commpool.use_pool(gradients):
+    def through(who):
+        contest.route(who)
+        if who != "scoped":
+            return replayed(events)
+        with commpool.use_pool(contest.gradients):
             return replayed(events)
 
-    contenders = {"native": lambda: native(lambda: replayed(events), wrong), "fixed pool": in_scope,
-                  "whole": lambda: whole(lambda: replayed(events), everything)}
+    contenders = {who: (lambda who=who: through(who)) for who in ("native", "scoped", "whole")}
     in_turn(contenders, 2)
     times = in_turn(contenders, REPLAYS)
     medians = {who: statistics.median(of) for who, of in times.items()}
@@ -102,23 +160,22 @@ def host_times(training, gradients, everything, wrong):
 
 
 def steps(name):
-    """The three in turn."""
-    wrong = []
-    commpool.install()
-    gradients, everything = commpool.Pool("gradients"), commpool.Pool("whole", mode="expandable", device=0)
-    training, scope = native(lambda: Training(name), wrong), commpool.use_pool(gradients)
-    contenders = {"native": lambda: native(lambda: seconds_a_step(training), wrong),
-                  "scoped": lambda: seconds_a_step(training, scope),
-                  "whole": lambda: whole(lambda: seconds_a_step(training), everything)}
-    in_turn(contenders, max(1, WARM // STEPS))
-    wrong.clear()
-    times = in_turn(contenders, ROUNDS)
-    found = {"step_ms": {who: 1e3 * statistics.median(of) for who, of in times.items()}, "router_stayed": sum(wrong),
-             "routed": {pool.name: pool.stats().allocated_blocks.total for pool in (gradients, everything)}}
-    print(f"{name}: " + ", ".join(f"{who} {of:.2f} ms a step" for who, of in found["step_ms"].items()), flush=True)
-    for who, goal in [("scoped", 1.002), ("whole", 1.005)]:
-        found[who] = report(f"{name}: {who} / native", ratio(times, who, "native"), goal, widest=0.005)
-    found["host"] = host_times(training, gradients, everything, wrong)
+    """All in turn."""
+    contest = Contest(name)
+    gc.collect()
+    gc.disable()
+    rounds = measured(contest)
+    found = {"batch": contest.training.batch_size, "router_stayed": contest.router_stayed,
+             "step_ms": {who: statistics.median(statistics.fmean(times[who]) for times in rounds)
+                         for who in CONTENDERS},
+             "routed": {pool.name: pool.stats().allocated_blocks.total
+                        for pool in (contest.gradients, contest.everything)}}
+    print(f"{name}, batches of {contest.training.batch_size}: "
+          + ", ".join(f"{who} {of:.2f} ms a step" for who, of in found["step_ms"].items()), flush=True)
+    for who, goal in [("native again", 1.002), ("scoped", 1.002), ("whole", 1.005)]:
+        found[who] = report(f"{name}: {who} / native", compared(rounds, who), goal, widest=0.005)
+    found["host"] = host_times(contest)
+    gc.enable()
     return found
 
 
@@ -126,9 +183,9 @@ def one_process(name, way):
     """What a few steps hold, as a line for `held`."""
     if way == "whole":
         commpool.install(default=commpool.Pool("whole", mode="expandable", device=0))
-    training = Training(name)
-    for _ in range(WARM):
-        training.step()
+    training = Training(name, SMALL)
+    for number in range(HELD_STEPS):
+        training.step(number)
     torch.cuda.synchronize()
     print(json.dumps(torch.cuda.max_memory_reserved() >> 20))
 
@@ -141,10 +198,10 @@ def held(name):
         if way == "expandable":
             environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         processes[way] = subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), *(["--tiny"] if TINY else []), "--one", name, way],
+            [sys.executable, os.path.abspath(__file__), *({"--tiny", "--small"} & {*sys.argv}), "--one", name, way],
             env=environment, stdout=subprocess.PIPE, text=True)
     try:
-        answers = {way: process.communicate(timeout=SECONDS)[0] for way, process in processes.items()}
+        answers = {way: process.communicate(timeout=HELD_SECONDS)[0] for way, process in processes.items()}
     finally:
         for process in processes.values():
             process.kill()
