@@ -19,4 +19,8 @@ commpool_status AllocateCaught(int device, uint64_t bytes, CUstream_st* stream, 
 
 }  // namespace commpool::internal
 
+// The same flag, for the adapters of this repository: what forwards each of a framework's allocations reads it in place
+// of a call. Exported under a version of its own, which programs have no header for.
+extern "C" COMMPOOL_API const std::atomic<uint64_t>* const commpool_open_scopes;
+
 #endif  // COMMPOOL_SRC_C_API_OPEN_SCOPES_H_

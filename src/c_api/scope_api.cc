@@ -12,6 +12,7 @@ using namespace commpool::internal;
 // NOLINTEND
 
 constinit std::atomic<uint64_t> commpool::internal::open_scopes{0};
+const std::atomic<uint64_t>* const commpool_open_scopes = &commpool::internal::open_scopes;
 
 namespace {
 

@@ -1,10 +1,14 @@
 // Allocation only where a scope catches: what a framework's router asks before it leaves a request to the framework.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 
 #include "commpool/commpool.h"
+
+// The adapters' (src/c_api/open_scopes.h).
+extern "C" const std::atomic<uint64_t>* const commpool_open_scopes;
 
 namespace {
 
@@ -54,6 +58,18 @@ class CaughtAllocation : public ::testing::Test {
 TEST_F(CaughtAllocation, LeavesTheRequestAloneOutsideEveryScope) {
   ExpectNotCaught();
   End(Begin());
+  ExpectNotCaught();
+}
+
+TEST_F(CaughtAllocation, IsWorthAskingForWhereTheAdaptersFlagIsSet) {
+  void* pointer = nullptr;
+  while (commpool_open_scopes->load() != 0) ExpectNotCaught();  // what earlier scopes left
+  const commpool_scope scope = Begin();
+  EXPECT_NE(commpool_open_scopes->load(), 0);
+  EXPECT_EQ(commpool_allocate_in_scope(0, 4096, nullptr, &pointer), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
+  End(scope);
+  while (commpool_open_scopes->load() != 0) ExpectNotCaught();  // it falls after a while of asking in vain
   ExpectNotCaught();
 }
 

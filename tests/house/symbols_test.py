@@ -28,6 +28,13 @@ class Symbols(unittest.TestCase):
         found = self.problems(NM + "0000000000001300 W _ZNSt6vectorIiE4pushEv\n")
         self.assertEqual(found, ["_ZNSt6vectorIiE4pushEv is exported, and no function of commpool.h"])
 
+    def test_what_the_adapters_read_has_a_version_of_its_own(self):
+        flag = "0000000000001300 D commpool_open_scopes@@"
+        self.assertEqual(self.problems(NM + flag + "COMMPOOL_PRIVATE\n"), [])
+        for version, wrong in [("COMMPOOL_PRIVATE", 0), ("COMMPOOL_1", 1)]:
+            found = symbols.version_problems(symbols.versions(flag + version), symbols.OF_ADAPTERS_BY_VERSION)
+            self.assertEqual(len(list(found)), wrong, version)
+
     def test_a_missing_function_is_found(self):
         self.assertIn("commpool_pool_allocate is declared", self.problems(NM.splitlines()[0])[0])
 

@@ -23,6 +23,9 @@ std::string OpenCommpool(const char* path) {
   if (calls.name == nullptr) return std::string(path) + " has no commpool_" #name ": it is too old";
   COMMPOOL_TORCH_CALLS(COMMPOOL_TORCH_FIND)
 #undef COMMPOOL_TORCH_FIND
+  const auto* open_scopes = static_cast<const std::atomic<uint64_t>* const*>(dlsym(library, "commpool_open_scopes"));
+  if (open_scopes == nullptr) return std::string(path) + " has no commpool_open_scopes: it is too old";
+  calls.open_scopes = *open_scopes;
   Table() = calls;
   return "";
 }

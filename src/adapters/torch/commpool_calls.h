@@ -3,6 +3,8 @@
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_COMMPOOL_CALLS_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_COMMPOOL_CALLS_H_
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "commpool/commpool.h"
@@ -30,6 +32,7 @@ struct CommpoolCalls {
 #define COMMPOOL_TORCH_MEMBER(name) decltype(&::commpool_##name) name = nullptr;
   COMMPOOL_TORCH_CALLS(COMMPOOL_TORCH_MEMBER)
 #undef COMMPOOL_TORCH_MEMBER
+  const std::atomic<uint64_t>* open_scopes = nullptr;  // not 0 where a scope of the C ABI is open
 };
 
 // The table of the process. Null members until OpenCommpool has succeeded.

@@ -9,23 +9,20 @@
 #include <atomic>
 #include <cstdint>
 
-#include "commpool/commpool.h"
-
 namespace commpool::torch_adapter {
 
 using TorchAllocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 
 struct HotLine {
   TorchAllocator* native = nullptr;
-  decltype(&::commpool_allocate_in_scope) allocate_in_scope = nullptr;
+  const std::atomic<uint64_t>* open_scopes = nullptr;  // of the C ABI
   // How much may catch an allocation now: open scopes, routings to our pools, pools that are the whole allocator.
   std::atomic<int64_t> catchers{0};
 
-  // A load and a call that is a load.
+  // Two loads and a branch.
   [[gnu::always_inline]] bool AnythingCatches() const {
-    if (C10_UNLIKELY(catchers.load(std::memory_order_relaxed) != 0)) return true;
-    // Without a place for a block it is refused where a scope is open, and nothing else than NOT_CAUGHT where none is.
-    return C10_UNLIKELY(allocate_in_scope(COMMPOOL_CURRENT_DEVICE, 1, nullptr, nullptr) != COMMPOOL_NOT_CAUGHT);
+    const auto scopes = static_cast<int64_t>(open_scopes->load(std::memory_order_relaxed));
+    return C10_UNLIKELY((catchers.load(std::memory_order_relaxed) | scopes) != 0);
   }
 };
 

@@ -120,8 +120,9 @@ class alignas(64) Router final : public TorchAllocator {
  private:
   // From PyTorch's own allocator; where it is out of memory, once more after our idle pools gave back what they could.
   static c10::DataPtr AllocateNative(size_t bytes);
+  [[gnu::noinline, gnu::cold]] static c10::DataPtr AllocateNativeAgain(size_t bytes);
   // From whatever catches it. Apart, so that what is only forwarded saves no registers for it.
-  [[gnu::noinline]] static c10::DataPtr AllocateRouted(size_t bytes);
+  [[gnu::noinline]] c10::DataPtr AllocateRouted(size_t bytes);
 
   HotLine hot_;
   std::atomic<bool> routes_{false};

@@ -60,7 +60,7 @@ int commpool_torch_install(const char* libcommpool) {
   return Guarded([libcommpool] {
     if (Commpool().free == nullptr)
       if (const std::string missing = OpenCommpool(libcommpool); !missing.empty()) return Fail(missing);
-    Hot().allocate_in_scope = Commpool().allocate_in_scope;
+    Hot().open_scopes = Commpool().open_scopes;
     if (!IsInPlace()) {
       TorchAllocator* native = c10::cuda::CUDACachingAllocator::get();
       if (native == nullptr) return Fail("PyTorch has no CUDA allocator yet: import torch first");
