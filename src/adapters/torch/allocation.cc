@@ -27,16 +27,16 @@ bool IsShortOfMemory(commpool_status status) {
 }
 
 // PyTorch's observers of each allocation: its memory history, its profiler, its sanitizer.
-bool IsObserved() {
-  return C10_UNLIKELY(TorchHistory().Wanted() || c10::impl::GPUTrace::get_trace() != nullptr ||
+inline bool IsObserved() {
+  return C10_UNLIKELY(History::Wanted() || c10::impl::GPUTrace::get_trace() != nullptr ||
                       c10::memoryProfilingEnabled());
 }
 
 [[gnu::noinline, gnu::cold]] void TellAllocated(void* pointer) {
   const bool profiled = c10::memoryProfilingEnabled();
-  if (profiled || TorchHistory().Wanted()) {
+  if (profiled || History::Wanted()) {
     if (const std::optional<commpool_block> block = OurBlock(pointer)) {
-      if (TorchHistory().Wanted()) TorchHistory().Allocated(*block);
+      if (History::Wanted()) TorchHistory().Allocated(*block);
       commpool_statistics held;
       if (profiled && ReadStatistics(block->pool, &held))
         c10::reportMemoryUsageToProfiler(pointer, static_cast<int64_t>(block->bytes), held.allocated_bytes.current,
@@ -50,7 +50,7 @@ bool IsObserved() {
 
 [[gnu::noinline, gnu::cold]] void TellFreed(void* pointer) {
   const bool profiled = c10::memoryProfilingEnabled();
-  if (profiled || TorchHistory().Wanted()) {
+  if (profiled || History::Wanted()) {
     if (const std::optional<commpool_block> block = OurBlock(pointer)) {
       TorchHistory().Freed(*block);
       commpool_statistics held;
@@ -69,7 +69,8 @@ void ReportAllocated(void* pointer) {
 }
 
 // From one pool; null with the status where it fails. A capture of the stream is announced to the pool first.
-void* AllocateFromPool(commpool_pool pool, const Request& request, bool& inside_library, commpool_status* status) {
+[[gnu::always_inline]] inline void* AllocateFromPool(commpool_pool pool, const Request& request, bool& inside_library,
+                                                     commpool_status* status) {
   void* pointer = nullptr;
   *status = TorchCaptures().Announce(pool, request.stream);
   if (*status == COMMPOOL_OK) {

@@ -6,8 +6,7 @@
 
 namespace commpool::torch_adapter {
 
-uint64_t CaptureOf(cudaStream_t stream) {
-  if (stream == nullptr) return 0;
+uint64_t CaptureOfStream(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long number = 0;
 #if CUDART_VERSION >= 13000
@@ -18,13 +17,7 @@ uint64_t CaptureOf(cudaStream_t stream) {
   return asked == cudaSuccess && status == cudaStreamCaptureStatusActive ? number : 0;
 }
 
-Captures& TorchCaptures() {
-  static Captures* captures = new Captures;
-  return *captures;
-}
-
-commpool_status Captures::Announce(commpool_pool pool, cudaStream_t stream) {
-  const uint64_t capture = CaptureOf(stream);
+commpool_status Captures::Announce(commpool_pool pool, cudaStream_t stream, uint64_t capture) {
   if (count_.load(std::memory_order_relaxed) != 0) EndFinished();
   if (capture == 0) return COMMPOOL_OK;
   const std::lock_guard lock(mutex_);

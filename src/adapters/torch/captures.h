@@ -10,20 +10,28 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "src/adapters/torch/forever.h"
 
 namespace commpool::torch_adapter {
 
+uint64_t CaptureOfStream(cudaStream_t stream);  // not the legacy one
 // The number of the capture that `stream` is a part of; 0: none. The legacy stream is never captured.
-uint64_t CaptureOf(cudaStream_t stream);
+inline uint64_t CaptureOf(cudaStream_t stream) { return stream == nullptr ? 0 : CaptureOfStream(stream); }
 
 class Captures {
  public:
   // Tells the pool, where the stream is captured and this was not done before.
-  commpool_status Announce(commpool_pool pool, cudaStream_t stream);
+  commpool_status Announce(commpool_pool pool, cudaStream_t stream) {
+    const uint64_t capture = CaptureOf(stream);
+    if (capture == 0 && count_.load(std::memory_order_relaxed) == 0) return COMMPOOL_OK;
+    return Announce(pool, stream, capture);
+  }
   // Ends the announcements of captures that have ended; PyTorch says when one may have.
   void EndFinished();
 
  private:
+  commpool_status Announce(commpool_pool pool, cudaStream_t stream, uint64_t capture);
+
   struct Announced {
     commpool_pool pool = 0;
     cudaStream_t stream = nullptr;
@@ -35,7 +43,8 @@ class Captures {
   std::vector<Announced> announced_;
 };
 
-Captures& TorchCaptures();
+inline constinit Forever<Captures> torch_captures;
+inline Captures& TorchCaptures() { return torch_captures.object; }
 
 }  // namespace commpool::torch_adapter
 

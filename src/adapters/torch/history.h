@@ -33,7 +33,7 @@ class History {
   };
   void Record(const Wish& wish, bool clear);
 
-  bool Wanted() const { return wanted_.load(std::memory_order_relaxed); }
+  static bool Wanted() { return wanted_.load(std::memory_order_relaxed); }
   void Allocated(const commpool_block& block);
   void Freed(const commpool_block& block);
   void OutOfMemory(int device, uint64_t bytes, uint64_t device_free);
@@ -48,7 +48,7 @@ class History {
   bool Skips(const char* action) const;        // under the mutex
   void Append(const char* name, Entry entry);  // under the mutex
 
-  std::atomic<bool> wanted_{false};
+  static inline constinit std::atomic<bool> wanted_{false};  // of the one history: asked for each allocation
   std::mutex mutex_;
   Wish wish_;
   std::unordered_map<const void*, Context> contexts_;

@@ -13,11 +13,6 @@ constexpr uint64_t kFirstId = uint64_t{1} << 62;
 
 }  // namespace
 
-KnownPools& Pools() {
-  static KnownPools* pools = new KnownPools;  // for ever: tensors are freed after static objects are gone
-  return *pools;
-}
-
 bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics) {
   *statistics = {};
   statistics->struct_bytes = sizeof(*statistics);

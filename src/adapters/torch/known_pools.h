@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "src/adapters/torch/forever.h"
 
 namespace commpool::torch_adapter {
 
@@ -66,7 +67,8 @@ class KnownPools {
   std::array<std::atomic<commpool_pool>, kDevices> defaults_ = {};
 };
 
-KnownPools& Pools();
+inline constinit Forever<KnownPools> known_pools;
+inline KnownPools& Pools() { return known_pools.object; }
 
 // False where the pool is gone.
 bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics);

@@ -16,11 +16,6 @@ commpool_pool& NextBound() {
 
 }  // namespace
 
-Routings& TorchRoutings() {
-  static Routings* routings = new Routings;
-  return *routings;
-}
-
 void Routings::BindNext(commpool_pool pool) { NextBound() = pool; }
 
 Routings::Bound* Routings::Find(const MempoolId_t& id) {
@@ -86,8 +81,7 @@ bool Routings::End(int device, const MempoolId_t& id) {
   return ours;
 }
 
-Routing Routings::Innermost(int device, cudaStream_t stream) {
-  if (None()) return {};
+Routing Routings::InnermostOpen(int device, cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
   for (auto open = open_.rbegin(); open != open_.rend(); ++open)
     if (open->device == device && open->filter(stream)) return open->routing;

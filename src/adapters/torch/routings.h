@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "src/adapters/torch/forever.h"
 #include "src/adapters/torch/known_pools.h"
 
 namespace commpool::torch_adapter {
@@ -42,7 +43,7 @@ class Routings {
   bool End(int device, const MempoolId_t& id);
 
   // The one begun last whose filter takes the calling thread and stream.
-  Routing Innermost(int device, cudaStream_t stream);
+  Routing Innermost(int device, cudaStream_t stream) { return None() ? Routing{} : InnermostOpen(device, stream); }
   bool None() const { return open_count_.load(std::memory_order_relaxed) == 0; }
 
  private:
@@ -58,6 +59,7 @@ class Routings {
     StreamFilter filter;
     Routing routing;
   };
+  Routing InnermostOpen(int device, cudaStream_t stream);
   Bound* Find(const MempoolId_t& id);  // under the mutex
 
   std::mutex mutex_;
@@ -66,7 +68,8 @@ class Routings {
   std::atomic<int> open_count_{0};
 };
 
-Routings& TorchRoutings();
+inline constinit Forever<Routings> torch_routings;
+inline Routings& TorchRoutings() { return torch_routings.object; }
 
 }  // namespace commpool::torch_adapter
 
