@@ -1,7 +1,8 @@
 """DDP of GPT-2 small and medium with its buckets in windows, beside DDP as it is, with its bucket size and with ours.
 
-usage: hardware_ddp.py [--record FILE] [--tiny] [--bucket MIB]
-  --bucket  the size of ours, in place of the one that advise finds
+usage: hardware_ddp.py [--record FILE] [--tiny] [--bucket MIB] [--blocks N]
+  --bucket  the size of ours, in place of the one that is found best
+  --blocks  with it: all buckets in windows, over kernels of at least so many blocks
 """
 
 import os
@@ -76,83 +77,99 @@ def buckets_of(net):
     return [bucket.buffer().numel() for bucket in net.reducer._get_zeros_like_grad_buckets()]
 
 
-def replayed(name, sizes, pool, device):
-    """The buckets' all-reduces alone, back to back in a graph, so that the ranks stay together: plain and in windows.
+def replayed(name, sizes, net, pool, device):
+    """The all-reduces of all buckets, and of those in windows alone, back to back in a graph that keeps ranks together.
 
     NCCL_GRAPH_REGISTER is 0, or plain buffers would be registered in a graph, which they are not in a step.
     """
-    pool.reserve(sum(4 * size + 512 for size in sizes))
+    windows, over = net.buckets.windows, net.process_group
     plain = [torch.zeros(size, device=device) for size in sizes]
-    with commpool.use_pool(pool):
-        in_windows = [torch.zeros(size, device=device) for size in sizes]
+    if windows is None:
+        return None
+    pool.reserve(sum(4 * size + 512 for size in sizes))
+    with commpool.use_pool(pool, sizes=windows):
+        placed = [torch.zeros(size, device=device) for size in sizes]
+    inside = [place for place, tensor in enumerate(placed) if commpool.block_of(tensor) is not None]
 
-    def all_of(tensors):
-        for tensor in tensors:
-            dist.all_reduce(tensor)
+    def all_of(tensors, group=None):
+        return lambda: [dist.all_reduce(tensor, group=group) for tensor in tensors]
 
-    ways = {STOCK: lambda: all_of(plain), OURS: lambda: all_of(in_windows)}
-    graphs = {who: graph_of(work)[0] for who, work in ways.items()}
-    found = compare(f"all-reduces of the {len(sizes)} buckets, {name}", {who: of.replay for who, of in graphs.items()},
-                    [(OURS, STOCK, 0.9)], 5 if tiny() else ROUNDS, 1 if tiny() else REPLAYS)
-    found["kernels_us"] = {who: nccl_kernels(of.replay) for who, of in graphs.items()}
+    found = {}
+    for what, places in (("all buckets", range(len(sizes))), ("those in windows", inside)):
+        ways = {STOCK: all_of([plain[place] for place in places]),
+                OURS: all_of([placed[place] for place in places], over)}
+        graphs = {who: graph_of(work)[0] for who, work in ways.items()}
+        found[what] = compare(f"all-reduces of {what}, {name}", {who: of.replay for who, of in graphs.items()},
+                              [(OURS, STOCK, 0.9)], 5 if tiny() else ROUNDS, 1 if tiny() else REPLAYS)
+        found[what]["kernels_us"] = {who: nccl_kernels(of.replay) for who, of in graphs.items()}
     return found
 
 
 def in_steps(trainings):
     """The all-reduces of steps, without what ranks wait for each other in them."""
-    found = {who: all_reduces_without_waiting(training.step) for who, training in trainings.items()}
-    if dist.get_rank() == 0:
-        for who, of in found.items():
-            print(f"  {who}: all-reduces of a step, without waiting: {of}", flush=True)
-        if found[OURS] and found[STOCK]:
-            ours, stock = (sum(kernel["us"] for kernel in found[who].values()) for who in (OURS, STOCK))
-            found["windows / stock, our bucket"] = ours / stock
-            print(f"  collective time in steps, {OURS} / {STOCK}: {ours / stock:.3f}, goal 0.9", flush=True)
+    found = {who: all_reduces_without_waiting(trainings[who].step) for who in (OURS, STOCK)}
+    ours, stock = found[OURS], found[STOCK]
+    if dist.get_rank() == 0 and ours and stock and len(ours) == len(stock):
+        symmetric = [place for place, (kernel, _) in enumerate(ours) if "Symk" in kernel]
+        for what, places in (("all buckets", range(len(ours))), ("symmetric kernels", symmetric)):
+            us = [sum(of[place][1] for place in places) for of in (ours, stock)]
+            if places:
+                found[what] = us[0] / us[1]
+                print(f"  collective time in steps, {what} ({len(places)}): {us[0]:.0f} / {us[1]:.0f} us = "
+                      f"{found[what]:.3f}, goal 0.9", flush=True)
     return found
 
 
-def bucket_bytes():
-    return int(sys.argv[sys.argv.index("--bucket") + 1]) * MIB if "--bucket" in sys.argv else (
-        commpool.advise().bucket_bytes)
+def asked_of_us():
+    """What --bucket and --blocks say, as options of ddp."""
+    said = {name: int(sys.argv[sys.argv.index("--" + name) + 1]) for name in ("bucket", "blocks")
+            if "--" + name in sys.argv}
+    if "blocks" in said:
+        return {"bucket": said["bucket"] * MIB, "blocks": said["blocks"]}
+    return {"bucket_cap_mb": said["bucket"]} if "bucket" in said else {}
 
 
 def one_model(name, words, device):
-    pool, bucket = commpool.Pool("ddp", symmetric_across=dist.group.WORLD), bucket_bytes()
-    plain = torch.nn.parallel.DistributedDataParallel
+    pool, plain = commpool.Pool("ddp", symmetric_across=dist.group.WORLD), torch.nn.parallel.DistributedDataParallel
+    ours = Training(words, lambda net: commpool.ddp(net, pool, device_ids=[device.index], **asked_of_us()))
+    chosen = ours.net.buckets
     trainings = {
         "stock": Training(words, lambda net: plain(net, device_ids=[device.index])),
         STOCK: Training(words, lambda net: plain(net, device_ids=[device.index], gradient_as_bucket_view=True,
-                                                 bucket_cap_mb=bucket / MIB)),
-        OURS: Training(words, lambda net: commpool.ddp(net, pool, bucket=bucket, device_ids=[device.index]))}
+                                                 bucket_cap_mb=chosen.nbytes / MIB)),
+        OURS: ours}
     losses = {who: [training.step().item() for _ in range(WARM)] for who, training in trainings.items()}
     apart = max(abs(one - other) / abs(other) for one, other in zip(losses[OURS], losses["stock"]))
+    placed = ours.net.placed()
     if dist.get_rank() == 0:
-        print(f"{name}: buckets of {bucket / MIB:g} MiB; losses apart by {apart:.2e} at most", flush=True)
+        print(f"{name}: {chosen}; {placed}; losses apart by {apart:.2e} at most", flush=True)
     found = compare(f"DDP, {name}", {who: training.step for who, training in trainings.items()},
                     [(OURS, "stock", 1.005), (OURS, STOCK, 1.005)], 5 if tiny() else ROUNDS, 1 if tiny() else STEPS)
     held, of_steps = pool.stats().allocated_bytes, in_steps(trainings)
-    net = trainings[OURS].net
+    net = ours.net
     sizes = buckets_of(net)
-    del trainings
+    del trainings, ours
+    replays = replayed(name, sizes, net, pool, device)
     commpool.ddp_release(net)
     del net
     torch.cuda.empty_cache()
-    replays = replayed(name, sizes, pool, device)
     end(pool)
-    return {**found, "bucket_mib": bucket / MIB, "losses_apart": apart, "all_reduces_in_steps": of_steps,
-            "all_reduces_replayed": replays, "buckets_mib": [round(4 * size / MIB, 2) for size in sizes],
+    return {**found, "chosen": chosen._asdict(), "placed": placed._asdict(), "losses_apart": apart,
+            "all_reduces_in_steps": of_steps, "all_reduces_replayed": replays,
+            "buckets_mib": [round(4 * size / MIB, 2) for size in sizes],
             "pool_mib": {"now": held.current >> 20, "peak": held.peak >> 20}}
 
 
 def rank(device):
-    found = advice()
+    advices = [advice(), advice(blocks=16)]
     if dist.get_rank() == 0:
-        print(found, flush=True)
-    results = {"advice": [list(row) for row in found.rows]}
+        print(*advices, sep="\n", flush=True)
+    results = {"advice": {str(of.blocks): [list(row) for row in of.rows] for of in advices}}
     for name, words in list(MODELS.items())[:1 if tiny() else None]:
         results[name] = one_model(name, words, device)
     if dist.get_rank() == 0:
-        asked = " --bucket %d" % (bucket_bytes() // MIB) if "--bucket" in sys.argv else ""
+        asked = "".join(f" --{name} {sys.argv[sys.argv.index('--' + name) + 1]}" for name in ("bucket", "blocks")
+                        if "--" + name in sys.argv)
         record("tests/adapters/torch/hardware_ddp.py" + asked, {"ranks": dist.get_world_size(), **results})
 
 

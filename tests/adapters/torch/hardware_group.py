@@ -12,8 +12,11 @@ import torch.distributed as dist
 import commpool.torch as commpool
 from commpool.torch._agreed import gathered
 
-from hardware_measure import in_turn, ratio, report
+from hardware_measure import in_turn, quietest_cores, ratio, report, until_narrow
 from rank_processes import unused_port
+
+
+_WIDEST = 0.005  # half an interval: a wider one decides nothing near 1
 
 
 def tiny():
@@ -21,14 +24,28 @@ def tiny():
     return "--tiny" in sys.argv
 
 
-def advice():
+def advice(**words):
     """What `advise` measures here; of few sizes in a trial."""
-    return commpool.advise(sizes=[8 << 10, 1 << 20]) if tiny() else commpool.advise()
+    return commpool.advise(sizes=[8 << 10, 1 << 20], **words) if tiny() else commpool.advise(**words)
 
 
-def start_ranks(rank, seconds):
-    """Runs this program once for each GPU, `rank()` in each; all are killed when the time is up or one fails."""
+def _pin_to_own_cores(cores):
+    """A rank's threads, those that torch and NCCL start included, on the quietest cores of its part of them."""
+    allowed, ranks, number = sorted(os.sched_getaffinity(0)), int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    part = len(allowed) // ranks
+    if part >= cores:
+        os.sched_setaffinity(0, allowed[number * part:(number + 1) * part])
+        os.sched_setaffinity(0, quietest_cores(cores))
+
+
+def start_ranks(rank, seconds, cores=None):
+    """Runs this program once for each GPU, `rank()` in each; all are killed when the time is up or one fails.
+
+    With `cores` each rank keeps to so many of its own.
+    """
     if "RANK" in os.environ:
+        if cores is not None:
+            _pin_to_own_cores(cores)
         device = torch.device("cuda", int(os.environ["RANK"]))
         torch.cuda.set_device(device)
         dist.init_process_group("nccl", device_id=device)
@@ -93,6 +110,31 @@ def compare(what, steps_of, pairs, rounds, steps):
     return found
 
 
+def compare_narrowly(what, steps_of, pair, steps, seconds, half_width):
+    """Two ways in rounds A B B A, until the ratio's interval is that narrow or the time is up; Python's own garbage is
+    collected between rounds. All ranks see the same times, so all stop at once."""
+    of, to, goal = pair
+
+    def timed(name):
+        gc.collect()
+        return seconds_a_step(steps_of[name], steps)
+
+    for name in (of, to):
+        timed(name)
+    gc.freeze()
+    gc.disable()
+    try:
+        times = until_narrow(timed, of, to, seconds, half_width)
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    found = {"step_ms": {name: round(1e3 * sorted(all_of)[len(all_of) // 2], 4) for name, all_of in times.items()}}
+    if dist.get_rank() == 0:
+        print(f"{what}: " + ", ".join(f"{name} {ms} ms" for name, ms in found["step_ms"].items()), flush=True)
+        found[f"{of} / {to}"] = report(f"{what}: {of} / {to}", ratio(times, of, to), goal, _WIDEST)
+    return found
+
+
 def end(pool):
     """Closes a pool; where it cannot, that is said, its registrations end, and what was measured is not lost."""
     gc.collect()
@@ -153,17 +195,18 @@ def nccl_kernels(step, steps=3):
 
 
 def all_reduces_without_waiting(step, steps=3):
-    """By kernel, how many all-reduces a step makes and their microseconds, without what ranks wait for each other.
+    """Of each all-reduce of a step, in order, its kernel and microseconds without what ranks wait for each other.
 
     A kernel lasts from its own rank's arrival: the last one waits for nobody, so of each all-reduce the shortest among
-    the ranks' counts. None where there is no profile, or the ranks' kernels differ.
+    the ranks' counts. None where there is no profile, or the ranks' kernels or the steps' differ.
     """
     own = [each for each in _profiled(step, steps) or [] if "AllReduce" in each[0]]
     ranks = everywhere(own)
-    if not own or len({tuple(name for name, _ in of) for of in ranks}) > 1:
+    if not own or len(own) % steps or len({tuple(name for name, _ in of) for of in ranks}) > 1:
         return None
-    found = {}
-    for same in zip(*ranks):
-        count, total = found.get(same[0][0], (0, 0.0))
-        found[same[0][0]] = (count + 1, total + min(us for _, us in same))
-    return {name: {"a_step": count / steps, "us": round(total / steps, 1)} for name, (count, total) in found.items()}
+    shortest = [(same[0][0], min(us for _, us in same)) for same in zip(*ranks)]
+    a_step = len(shortest) // steps
+    if any(shortest[place][0] != shortest[place % a_step][0] for place in range(len(shortest))):
+        return None
+    return [(shortest[place][0], round(sum(us for _, us in shortest[place::a_step]) / steps, 1))
+            for place in range(a_step)]

@@ -74,6 +74,23 @@ def ratio(times, of, to):
     return middle_of([[math.log(one / other)] for one, other in zip(times[of], times[to])], [1.0])
 
 
+def until_narrow(timed, of, to, seconds, half_width, least=12):
+    """Rounds A B B A of `timed(name)`, until the interval of the ratio is that narrow, or they have taken so long.
+
+    A round's times are the sums of its two: what drifts within it touches both alike. At least 12 rounds are made.
+    """
+    times, spent = {of: [], to: []}, 0.0
+    while True:
+        around, within = timed(to), timed(of) + timed(of)
+        around += timed(to)
+        times[of].append(within / 2)
+        times[to].append(around / 2)
+        spent += around + within
+        rounds = len(times[of])
+        if rounds >= least and (spent > seconds or ratio(times, of, to)["half_width"] <= half_width):
+            return times
+
+
 def verdict(found, goal, widest=None):
     """Whether a ratio is at most its goal: yes, no, or undecided where the interval is too wide or spans the goal."""
     low, high = found["ratio"] - found["half_width"], found["ratio"] + found["half_width"]

@@ -7,7 +7,8 @@ import torch.distributed as dist
 
 from routed import commpool
 
-from commpool.torch import _group
+from commpool.torch import _buckets, _group
+from commpool.torch._advice import Advice, Row
 
 from rank_cases import DEVICE, RANK, end, leave, run_cases
 
@@ -16,12 +17,12 @@ BYTES = 4 * WIDTH * LAYERS
 
 
 class Scale(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, width=WIDTH):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.full((WIDTH,), 2.0))
+        self.weight = torch.nn.Parameter(torch.full((width,), 2.0))
 
     def forward(self, x):
-        return x * self.weight
+        return x * self.weight[:WIDTH]
 
 
 class Model(torch.nn.Module):
@@ -88,14 +89,38 @@ def with_gradients_of_their_own(group):
 def advised(group):
     """The first call measures, all others return what it found: so do buckets and ranges of sizes."""
     sizes = [32 << 10, 1 << 20, 4 << 20]
-    advice = commpool.advise(group, sizes=sizes)
+    advice, more_blocks = commpool.advise(group, sizes=sizes), commpool.advise(group, sizes=sizes, blocks=16)
     with unittest.mock.patch("commpool.torch._advise._measured", side_effect=AssertionError):
         again = commpool.advise()
         pool = commpool.Pool(symmetric_across=group)
         net = commpool.ddp(Model(1).to(DEVICE), pool)
         windows = commpool.tp(pool)
-    said = [[list(row) for row in advice.rows], advice is again, str(advice), list(advice.sizes or ()),
-            advice.bucket_bytes, net.bucket_bytes_cap, list(windows.sizes or ())]
+    best = _buckets.best(list(net.parameters()), [advice, more_blocks])
+    said = [[list(row) for row in advice.rows], advice is again, str(more_blocks), list(advice.sizes or ()),
+            best == net.buckets, net.bucket_bytes_cap == best.nbytes, list(windows.sizes or ())]
+    commpool.ddp_release(net)
+    return [*said, end(pool)]
+
+
+def larger_than_windows_serve(group):
+    """Windows gain up to 600 KiB, over a communicator with more blocks: a parameter of 1 MiB stays with torch."""
+    rows = (Row(64 << 10, 20, 10), Row(512 << 10, 30, 20), Row(1 << 20, 40, 50))
+    advices = {0: Advice(2, rows[2:]), 16: Advice(2, rows, 16)}
+
+    def model():
+        made = Model()
+        made.layers.append(Scale(4 * WIDTH))
+        made.used += 1
+        return made.to(DEVICE)
+
+    pool = commpool.Pool("gradients", symmetric_across=group)
+    with unittest.mock.patch("commpool.torch._ddp.advise", lambda _, blocks=0: advices[blocks]):
+        with unittest.mock.patch.object(dist, "new_group", wraps=dist.new_group) as made:
+            net = commpool.ddp(model(), pool, bucket_cap_mb=0.5, device_ids=[RANK])
+    ours, of_stock = train(net, pool), stock(model(), bucket_cap_mb=0.5)
+    said = [list(of_stock), list(ours[:2]), list(net.buckets[:3]), list(net.placed()),
+            made.call_args.kwargs["pg_options"].config.min_ctas, net.process_group is group,
+            pool.stats().allocated_bytes.current]
     commpool.ddp_release(net)
     return [*said, end(pool)]
 
@@ -174,8 +199,8 @@ def released(group):
     return [*said, end(pool)]
 
 
-CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised, refused, changed,
-         released]
+CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised,
+         larger_than_windows_serve, refused, changed, released]
 
 
 if __name__ == "__main__":

@@ -34,13 +34,21 @@ class Training(unittest.TestCase):
     def test_copies_gradients_into_the_buckets_where_they_are_no_views(self):
         self.check("with_gradients_of_their_own", inside=False, moved=True, most=2)
 
-    def test_takes_its_bucket_from_what_was_measured_once(self):
-        for rows, same, text, sizes, bucket, of_torch, of_tp, left in self.said["advised"]:
+    def test_takes_its_buckets_from_what_was_measured_once(self):
+        for rows, same, text, sizes, best, capped, of_tp, left in self.said["advised"]:
             self.assertEqual([row[0] for row in rows], [32 << 10, 1 << 20, 4 << 20])
             self.assertTrue(left == 0 and same and all(min(row[1:]) > 0 for row in rows))
-            self.assertEqual((of_torch, of_tp), (bucket, sizes))
-            self.assertRegex(text, "(?s)over 2 ranks.*gradient buckets of")
+            self.assertEqual((best, capped, of_tp), (True, True, sizes))
+            self.assertRegex(text, "over 2 ranks, us: plain, in windows whose kernels have at least 16 blocks")
         self.assertEqual(*[said[0] for said in self.said["advised"]])
+
+    def test_leaves_buckets_that_windows_serve_slower_to_torch_and_counts_them(self):
+        for said in self.said["larger_than_windows_serve"]:
+            stock, ours, chosen, placed, least_blocks, in_own_group, held, left = said
+            self.assertEqual(ours, stock)
+            self.assertEqual((chosen[0], chosen[1][0], chosen[2]), (512 << 10, 64 << 10, 16))
+            self.assertEqual(placed, [3, _BYTES, 1, 1 << 20])
+            self.assertEqual((least_blocks, in_own_group, held, left), (16, False, _BYTES, 0))
 
     def test_refuses_with_the_reason_on_every_rank(self):
         wanted = [("InvalidArgument", "has no windows"),

@@ -14,7 +14,8 @@ from commpool import *  # noqa: F401,F403  the names below replace some of them
 from commpool import __all__ as _all_of_commpool
 from commpool import __version__
 
-from ._advise import Advice, advise
+from ._advice import Advice
+from ._advise import advise
 from ._allocate import allocate, empty
 from ._ddp import ddp, ddp_release
 from ._fallback import fallbacks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any, Literal, Optional, Sequence, TypeVar
 
 import torch
@@ -31,8 +32,7 @@ class WindowedAllGather:
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """The next buffer of the ring."""
-        tensor: torch.Tensor = self.ring.take(int(torch.Size(size).numel()), dtype)
-        return tensor
+        return self.ring.take(math.prod(size), dtype)
 
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any,
                  async_op: bool = False) -> Any:
@@ -56,13 +56,12 @@ class WindowedReduceScatter:
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """FSDP2 asks for the input, then for the output, which is a part of its size."""
-        elements = int(torch.Size(size).numel())
+        elements = math.prod(size)
         if 0 < elements < self._elements:
             self._elements = 0
             return torch.empty(size, dtype=dtype, device=device)
         self._elements = elements
-        tensor: torch.Tensor = self.ring.take(elements, dtype)
-        return tensor
+        return self.ring.take(elements, dtype)
 
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any,
                  async_op: bool = False) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.utils.dlpack import from_dlpack
 
@@ -25,21 +23,31 @@ class _Buffer:
     def __init__(self, pool: commpool.Pool, nbytes: int) -> None:
         self.stream = torch.cuda.current_stream(pool.device)
         self.memory = bytes_of(pool, nbytes)
-        self._storage = self.memory.untyped_storage()
+        self._storage = self.memory.untyped_storage()._cdata
+        self._shapes: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         self._users = self._count()
 
     def _count(self) -> int:
-        return torch._C._storage_Use_Count(self._storage._cdata)
+        return torch._C._storage_Use_Count(self._storage)
 
     def busy(self) -> bool:
         return self._count() > self._users
 
     def move_to(self, stream: torch.cuda.Stream) -> None:
         """Its next user works on `stream`: behind what the last one's did."""
-        if stream != self.stream:
-            stream.wait_stream(self.stream)
-            commpool.record_stream(self.memory, stream)
-            self.stream = stream
+        stream.wait_stream(self.stream)
+        commpool.record_stream(self.memory, stream)
+        self.stream = stream
+
+    def tensor(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """A new tensor over the first bytes of a buffer that nobody uses."""
+        shape = self._shapes.get((elements, dtype))
+        if shape is None:
+            with torch.no_grad():
+                shape = self.memory[:elements * dtype.itemsize].view(dtype)
+            self._shapes[elements, dtype] = shape
+            self._users = self._count()
+        return shape.detach()
 
 
 class Ring:
@@ -51,8 +59,9 @@ class Ring:
 
     def __init__(self, pool: commpool.Pool, what: str, buffers: int, nbytes: int) -> None:
         """Takes the memory from the pool; for a symmetric pool at the same place on all ranks."""
-        self.pool, self.what, self.nbytes, self.taken = pool, what, nbytes, 0
+        self.pool, self.what, self.nbytes, self.taken, self._device = pool, what, nbytes, 0, pool.device
         self._buffers = [_Buffer(pool, nbytes) for _ in range(buffers)]
+        self._pointers = frozenset(buffer.memory.data_ptr() for buffer in self._buffers)
 
     @property
     def buffers(self) -> int:
@@ -65,10 +74,10 @@ class Ring:
         return self.nbytes * len(self._buffers)
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in one of the buffers."""
-        return any(buffer.memory.data_ptr() == tensor.untyped_storage().data_ptr() for buffer in self._buffers)
+        """Whether a tensor begins where one of the buffers does."""
+        return tensor.data_ptr() in self._pointers
 
-    def take(self, elements: int, dtype: torch.dtype) -> Any:
+    def take(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """A tensor over the next buffer, for work on the current stream.
 
         Raises:
@@ -88,10 +97,11 @@ class Ring:
                                             f"prefetch settings said when the model was wrapped. Give buffers="
                                             f"{self.buffers + 1} or more, and wrap after setting what is prefetched")
         self.taken += 1
-        buffer.move_to(torch.cuda.current_stream(self.pool.device))
-        with torch.no_grad():
-            return buffer.memory[:nbytes].view(dtype)
+        if torch._C._cuda_getCurrentRawStream(self._device) != buffer.stream.cuda_stream:
+            buffer.move_to(torch.cuda.current_stream(self._device))
+        return buffer.tensor(elements, dtype)
 
     def free(self) -> None:
         """Gives the buffers back to the pool, each when its last tensor is gone."""
         self._buffers.clear()
+        self._pointers = frozenset()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -10,14 +9,12 @@ import torch.distributed as dist
 
 import commpool
 
-from . import _group
+from . import _beside
 from ._fallback import fell_back
 
 _ZERO = 2  # NCCL_CTA_POLICY_ZERO
+_GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"  # its older name
 _LEGACY_STREAMS = (0, 1)
-
-# By pool, then by the name of the group that they stand beside: a second model uses the first one's.
-_groups: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def beside(group: Any, pool: commpool.Pool) -> Any:
@@ -26,15 +23,7 @@ def beside(group: Any, pool: commpool.Pool) -> Any:
     COLLECTIVE over the group. The other collectives of the group keep their own communicator: reductions are slower
     where copy engines are preferred.
     """
-    known = _groups.setdefault(pool, {})
-    made = known.get(group.group_name)
-    if made is None:
-        made = dist.new_group(dist.get_process_group_ranks(group), backend="nccl", pg_options=_options(),
-                              use_local_synchronization=True, group_desc="commpool: all-gathers by copy engines",
-                              device_id=torch.device("cuda", pool.device))
-        pool.register_with(_group.communicator_of(made, pool.device))
-        known[group.group_name] = made
-    return made
+    return _beside.group_beside(group, pool, "all-gathers by copy engines", _options())
 
 
 def _options() -> Any:
@@ -52,12 +41,12 @@ def all_gather(output: torch.Tensor, shard: torch.Tensor, group: Any, asynchrono
 
     NCCL cannot run copy engines there: cudaMemcpyBatchAsync refuses that stream.
     """
+    if asynchronous or torch._C._cuda_getCurrentRawStream(output.get_device()) not in _LEGACY_STREAMS:
+        return getattr(dist, _GATHER)(output, shard, group=group, async_op=asynchronous)
     current = torch.cuda.current_stream(output.device)
-    if asynchronous or current.cuda_stream not in _LEGACY_STREAMS:
-        return dist.all_gather_into_tensor(output, shard, group=group, async_op=asynchronous)
     side = torch.cuda.Stream(output.device)  # type: ignore[no-untyped-call]
     side.wait_stream(current)
     with torch.cuda.stream(side):
-        dist.all_gather_into_tensor(output, shard, group=group)
+        getattr(dist, _GATHER)(output, shard, group=group)
     current.wait_stream(side)
     return None

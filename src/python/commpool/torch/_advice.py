@@ -1,0 +1,100 @@
+"""What follows from times of all-reduces, plain and in windows: ranges of sizes, and gradient buckets of a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple, Optional, Sequence
+
+from commpool.sizes import format_size
+
+_WORTH_IT = 0.98  # less of a gain is noise
+
+SizeRange = tuple[int, Optional[int]]
+
+
+class Row(NamedTuple):
+    """An all-reduce of so many bytes: microseconds in torch's memory and in windows, of the slowest rank."""
+
+    nbytes: int
+    plain_us: float
+    window_us: float
+
+    @property
+    def gains(self) -> bool:
+        """Whether windows are faster by more than noise."""
+        return self.window_us <= _WORTH_IT * self.plain_us
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What was measured, and what follows: the same on every rank."""
+
+    ranks: int
+    rows: tuple[Row, ...]
+    blocks: int = 0
+
+    @property
+    def sizes(self) -> Optional[tuple[int, int]]:
+        """The least and the most bytes of tensors that windows serve faster, for `use_pool(sizes=...)`; None for none.
+
+        The range ends before the first size above that is slower in windows: it has no gaps.
+        """
+        runs = self._runs()
+        return (runs[0][0].nbytes, runs[0][-1].nbytes) if runs else None
+
+    @property
+    def ranges(self) -> list[SizeRange]:
+        """All such ranges, each up to where windows begin to lose between two measured sizes; None: without an end."""
+        return [(run[0].nbytes, self._end_of(run[-1])) for run in self._runs()]
+
+    def _runs(self) -> list[list[Row]]:
+        runs: list[list[Row]] = []
+        before = False
+        for row in self.rows:
+            if row.gains:
+                runs[-1].append(row) if before else runs.append([row])
+            before = row.gains
+        return runs
+
+    def _end_of(self, last: Row) -> Optional[int]:
+        place = self.rows.index(last) + 1
+        if place == len(self.rows):
+            return None
+        beyond = self.rows[place]
+        left, lost = (row.window_us - _WORTH_IT * row.plain_us for row in (last, beyond))
+        return last.nbytes + int((beyond.nbytes - last.nbytes) * left / (left - lost))
+
+    def microseconds(self, buckets: Sequence[int], windows: Optional[SizeRange]) -> float:
+        """What all-reduces of buckets take, one after another, where those in a range of sizes lie in windows."""
+        return sum(self._of(nbytes, in_window=lies_in(nbytes, windows)) for nbytes in buckets)
+
+    def _of(self, nbytes: int, in_window: bool) -> float:
+        """Between two measured sizes on a line; beyond the largest as many bytes a second as at it."""
+        points = [(row.nbytes, row.window_us if in_window else row.plain_us) for row in self.rows]
+        if nbytes <= points[0][0]:
+            return points[0][1]
+        for (low, at_low), (high, at_high) in zip(points, points[1:]):
+            if nbytes <= high:
+                return at_low + (at_high - at_low) * (nbytes - low) / (high - low)
+        return points[-1][1] * nbytes / points[-1][0]
+
+    def __str__(self) -> str:
+        over = f" whose kernels have at least {self.blocks} blocks" if self.blocks else ""
+        lines = [f"all-reduce over {self.ranks} ranks, us: plain, in windows{over}"]
+        lines += [f"{format_size(row.nbytes):>10}{row.plain_us:10.1f}{row.window_us:10.1f}" for row in self.rows]
+        ranges = " and ".join(text_of(sizes) for sizes in self.ranges)
+        return "\n".join([*lines, f"windows gain {ranges}" if ranges else "windows gain at none of these sizes"])
+
+
+def lies_in(nbytes: int, sizes: Optional[SizeRange]) -> bool:
+    """Whether a size lies in a range; in None none does."""
+    return sizes is not None and sizes[0] <= nbytes <= (math.inf if sizes[1] is None else sizes[1])
+
+
+def text_of(sizes: Optional[SizeRange]) -> str:
+    """A range of sizes in words."""
+    if sizes is None:
+        return "at no size"
+    least, most = sizes
+    return f"from {format_size(least)}" + (" on" if most is None else f" to {format_size(most)}")

@@ -1,0 +1,48 @@
+"""Process groups that stand beside another one: of the same ranks, with a communicator configured for one purpose."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import commpool
+
+from . import _group
+
+# By group, then by purpose: a second model uses the first one's.
+_made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+# By pool: the names of the groups that it was registered with here.
+_registered: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def group_beside(group: Any, pool: commpool.Pool, purpose: str, options: Any) -> Any:
+    """Such a group, which the pool is registered with. COLLECTIVE over the group.
+
+    Args:
+      group: whose ranks it has. Its other collectives keep its own communicator.
+      pool: symmetric over these ranks.
+      purpose: says what it is for; groups of one purpose are one.
+      options: ProcessGroupNCCL's, for its communicator.
+    """
+    of_group = _made.setdefault(group, {})
+    made: Any = of_group.get(purpose)
+    if made is None:
+        made = of_group[purpose] = dist.new_group(dist.get_process_group_ranks(group), backend="nccl",
+                                                  pg_options=options, use_local_synchronization=True,
+                                                  group_desc=f"commpool: {purpose}",
+                                                  device_id=torch.device("cuda", pool.device))
+    known = _registered.setdefault(pool, set())
+    if made.group_name not in known:
+        pool.register_with(_group.communicator_of(made, pool.device))
+        known.add(made.group_name)
+    return made
+
+
+def with_blocks(group: Any, pool: commpool.Pool, blocks: int) -> Any:
+    """A group whose communicator runs every collective's kernel in at least so many blocks, on as many SMs."""
+    options = dist.ProcessGroupNCCL.Options()
+    options.config.min_ctas = blocks
+    return group_beside(group, pool, f"kernels of {blocks} blocks and more", options)

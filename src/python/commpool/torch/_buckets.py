@@ -1,0 +1,85 @@
+"""Which buckets DDP's gradients come in, and which of them lie in windows: what takes least time for this model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+import torch
+
+from commpool.sizes import format_size
+
+from ._advice import Advice, SizeRange, lies_in, text_of
+
+_MIB = 1 << 20
+_LARGEST = 25 * _MIB  # torch's own: larger ones would wait for more of backward
+_EVERYTHING: SizeRange = (0, None)
+
+
+class Buckets(NamedTuple):
+    """How `ddp` cuts a model's gradients: the same on every rank.
+
+    `nbytes` is a bucket's size, `windows` the sizes of those that lie in windows, `blocks` how many a kernel of their
+    communicator has at least (0: the group's own communicator); the microseconds are of all buckets' all-reduces, as
+    chosen and in torch's memory, where that was measured.
+    """
+
+    nbytes: int
+    windows: Optional[SizeRange] = _EVERYTHING
+    blocks: int = 0
+    microseconds: Optional[float] = None
+    plain_microseconds: Optional[float] = None
+
+    def __str__(self) -> str:
+        where = "all in windows" if self.windows == _EVERYTHING else f"in windows {text_of(self.windows)}"
+        over = f", over kernels of at least {self.blocks} blocks" if self.blocks and self.windows else ""
+        took = "" if self.microseconds is None else (f"; all of them are reduced in {self.microseconds:.0f} us, in "
+                                                     f"torch's memory in {self.plain_microseconds:.0f} us")
+        return f"buckets of {format_size(self.nbytes)}, {where}{over}{took}"
+
+
+class Placed(NamedTuple):
+    """How many buckets lie where, and their bytes."""
+
+    in_windows: int
+    window_bytes: int
+    in_torch: int
+    torch_bytes: int
+
+
+def placed(buckets: Sequence[int], windows: Optional[SizeRange]) -> Placed:
+    """Of buckets of so many bytes."""
+    inside = [nbytes for nbytes in buckets if lies_in(nbytes, windows)]
+    outside = [nbytes for nbytes in buckets if not lies_in(nbytes, windows)]
+    return Placed(len(inside), sum(inside), len(outside), sum(outside))
+
+
+def bucket_sizes(parameters: Sequence[torch.nn.Parameter], cap: int) -> list[int]:
+    """Bytes of the buckets that torch makes of them once it knows the order of backward, which is about the reverse."""
+    from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
+
+    backward: list[torch.Tensor] = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
+    if not backward:
+        return []
+    assigned = _compute_bucket_assignment_by_size(backward, [cap], [False] * len(backward))[0]
+    return [sum(backward[place].numel() * backward[place].itemsize for place in bucket) for bucket in assigned]
+
+
+def best(parameters: Sequence[torch.nn.Parameter], advices: Sequence[Advice], cap: Optional[int] = None) -> Buckets:
+    """What reduces all of a model's gradients soonest, of the ways that were measured; torch's own where none gains.
+
+    Args:
+      parameters: the model's.
+      advices: of the group's communicator, and of others beside it.
+      cap: the size of a bucket, if it is given.
+    """
+    caps = [cap] if cap is not None else sorted({row.nbytes for advice in advices for row in advice.rows
+                                                 if _MIB <= row.nbytes <= _LARGEST} | {_LARGEST}, reverse=True)
+    found = []
+    for nbytes in caps:
+        sizes = bucket_sizes(parameters, nbytes)
+        for advice in advices:
+            plain = advice.microseconds(sizes, None)
+            for windows in (None, *advice.ranges):
+                took = advice.microseconds(sizes, windows)
+                found.append((took, Buckets(nbytes, windows, advice.blocks if windows else 0, took, plain)))
+    return min(found, key=lambda each: each[0])[1]
