@@ -4,6 +4,7 @@ NCCL gives a symmetric kernel the fewest blocks that its model finds enough.
 usage: hardware_blocks.py [--record FILE] [--tiny]
 """
 
+import gc
 import os
 import sys
 
@@ -21,13 +22,16 @@ BLOCKS = [0, 16] if tiny() else [0, 8, 12, 16, 24, 32]  # 0: the group's own com
 
 
 def rank(_device):
-    pool = commpool.Pool("blocks", symmetric_across=dist.group.WORLD, reserve=max(SIZES))
+    pool = commpool.Pool("blocks", symmetric_across=dist.group.WORLD)
     found, own = {}, dist.group.WORLD
     for blocks in BLOCKS:
         group = _beside.with_blocks(own, pool, blocks) if blocks else own
+        pool.reserve(max(SIZES))
         ranks = everywhere(_advise.measured_rows(group, group, pool, SIZES))
         rows = _advise.agreed(len(ranks), ranks).rows
         found[str(blocks)] = [list(row) for row in rows]
+        gc.collect()
+        pool.reclaim()
         if dist.get_rank() == 0:
             for row in rows:
                 print(f"at least {blocks or 1:>2} blocks {row.nbytes >> 20:>4} MiB: plain {row.plain_us:8.1f} us, in "

@@ -115,11 +115,11 @@ def larger_than_windows_serve(group):
 
     pool = commpool.Pool("gradients", symmetric_across=group)
     with unittest.mock.patch("commpool.torch._ddp.advise", lambda _, blocks=0: advices[blocks]):
-        with unittest.mock.patch.object(dist, "new_group", wraps=dist.new_group) as made:
-            net = commpool.ddp(model(), pool, bucket_cap_mb=0.5, device_ids=[RANK])
+        net = commpool.ddp(model(), pool, bucket_cap_mb=0.5, device_ids=[RANK])
+    over = net.process_group
     ours, of_stock = train(net, pool), stock(model(), bucket_cap_mb=0.5)
     said = [list(of_stock), list(ours[:2]), list(net.buckets[:3]), list(net.placed()),
-            made.call_args.kwargs["pg_options"].config.min_ctas, net.process_group is group,
+            over._get_backend(DEVICE).options.config.min_ctas, over is group,
             pool.stats().allocated_bytes.current]
     commpool.ddp_release(net)
     return [*said, end(pool)]

@@ -9,6 +9,8 @@ from torch.distributed.fsdp import fully_shard
 import copies
 from routed import commpool
 
+from commpool.torch import _zero_sm
+
 from rank_cases import DEVICE, RANK, end, leave, run_cases
 
 WIDTH, LAYERS = 4096, 4
@@ -99,17 +101,17 @@ def prefetches_further(group):
 
 def gathered_by_hand(group):
     """On the legacy default stream, before the first step, where NCCL has no copy engines; then more than fit."""
-    with unittest.mock.patch.object(dist, "new_group", wraps=dist.new_group) as made:
-        pool, model = windowed(group)
-    policy, streams, gather = made.call_args.kwargs["pg_options"].config.cta_policy, [], dist.all_gather_into_tensor
+    pool, model = windowed(group)
+    streams, policies, gather = [], [], getattr(dist, _zero_sm._GATHER)
 
-    def noted(*tensors, **words):
+    def noted(*tensors, group, **words):
         streams.append(torch.cuda.current_stream().cuda_stream)
-        return gather(*tensors, **words)
+        policies.append(group._get_backend(DEVICE).options.config.cta_policy)
+        return gather(*tensors, group=group, **words)
 
-    with unittest.mock.patch.object(dist, "all_gather_into_tensor", noted):
+    with unittest.mock.patch.object(dist, _zero_sm._GATHER, noted):
         model.layers[0].unshard()
-    said = [policy, len(streams), 0 in streams, model.layers[0].weight.sum().item()]
+    said = [policies[0], len(streams), 0 in streams, model.layers[0].weight.sum().item()]
     model.layers[0].reshard()
     try:
         for layer in model.layers:
@@ -159,7 +161,44 @@ def changed(group):
     return [*said, end(pool)]
 
 
-CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused, changed]
+def sharded_later(group):
+    """A layer that is new, after steps: its step is refused, and a model that is wrapped again goes on."""
+    pool, model = windowed(group)
+    said = [train(model, 1) == train(sharded(), 1)]
+    model.layers.append(fully_shard(Scale().to(DEVICE)))
+    try:
+        model(torch.ones(WIDTH, device=DEVICE))
+    except commpool.FailedPrecondition as error:
+        said.append(str(error))
+    commpool.fsdp_release(model)
+    model(torch.ones(WIDTH, device=DEVICE)).sum().backward()  # torch's own, which nothing watches
+    commpool.fsdp(model, pool)
+    model(torch.ones(WIDTH, device=DEVICE)).sum().backward()
+    return [*said, commpool.all_gather_ring(model).taken, end(pool, model)]
+
+
+def abandoned(group):
+    """After a loss the communicator that was made beside the group's is abandoned with it."""
+    pool, model = windowed(group)
+    beside, ring = _zero_sm.beside(group, pool), commpool.all_gather_ring(model)
+    tensor, said = ring.take(WIDTH, torch.float32), []
+    for when in ("before", "after"):
+        for over in (group, beside):
+            try:
+                pool.window_of(tensor, over)
+                said.append([when, True])
+            except commpool.NotFound:
+                said.append([when, False])
+        if when == "before":
+            pool.abandon(group)
+    del tensor
+    commpool.fsdp_release(model)
+    pool.destroy()
+    return said
+
+
+CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused, changed, sharded_later,
+         abandoned]
 
 
 if __name__ == "__main__":

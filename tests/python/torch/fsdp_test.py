@@ -62,6 +62,16 @@ class Fsdp(unittest.TestCase):
             self.assertRegex(again, "has no ring: call commpool.torch.fsdp")
             self.assertEqual((as_stock, left), (True, 0))
 
+    def test_refuses_a_step_of_a_model_of_which_a_module_was_sharded_later(self):
+        for as_stock, error, gathers, left in self.said["sharded_later"]:
+            self.assertRegex(error, "module layers.4 was sharded since, and would gather in torch's memory.*fsdp_release")
+            # The new one is a root of its own: torch does not gather it a second time in backward.
+            self.assertEqual((as_stock, gathers, left), (True, 9, 0))
+
+    def test_loses_its_own_communicator_with_the_group_s(self):
+        for said in self.said["abandoned"]:
+            self.assertEqual(said, [["before", True]] * 2 + [["after", False]] * 2)
+
 
 if __name__ == "__main__":
     unittest.main()

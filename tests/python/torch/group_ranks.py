@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from routed import MIB, MakeInBackward, commpool, pool_of, tensor
 
-from commpool.torch import _group
+from commpool.torch import _group, _stashed
 
 from rank_cases import DEVICE, RANK, end, run_cases
 
@@ -169,9 +169,24 @@ def aborted(group):
     return said
 
 
+def unawaited(group):
+    """Torch's process group has the tensor of a collective that nobody waited for: the pool says where to look."""
+    pool, said = commpool.Pool("gradients", symmetric_across=group, reserve="2MiB"), []
+    with commpool.use_pool(pool):
+        dist.all_reduce(torch.ones(1000, device=DEVICE), async_op=True)
+    torch.cuda.synchronize()
+    pool.reclaim()
+    try:
+        pool.close()
+    except commpool.FailedPrecondition as error:
+        said.append(str(error))
+    _stashed.let_go(group, DEVICE)  # the later collective
+    return [*said, end(pool)]
+
+
 OF_LATE = [without_communicator, different]
 CASES = [windows_over_tcp, windows_over_the_store, exhausted, different, sizes, several, outlived,
-         aborted]
+         unawaited, aborted]
 
 
 if __name__ == "__main__":

@@ -50,6 +50,12 @@ class Groups(unittest.TestCase):
     def test_of_which_there_are_several_are_registered_with_one_pool(self):
         self.assertEqual(self.said["several"], [[0, 2.0]] * 2)
 
+    def test_that_keep_tensors_of_unawaited_collectives_are_named_where_a_pool_cannot_close(self):
+        for error, left in self.said["unawaited"]:
+            self.assertRegex(error, "still has 1 live blocks.*On this rank pool 'gradients' has live blocks: 1.*"
+                                    "async_op=True that nobody waited for.*work.wait.., or make one more collective")
+            self.assertEqual(left, 0)
+
     def test_are_outlived_by_their_tensors(self):
         for refused, of_no_group, of_no_pool in self.said["outlived"]:
             self.assertRegex(refused, "pool outlived .*live")

@@ -41,6 +41,16 @@ def group_beside(group: Any, pool: commpool.Pool, purpose: str, options: Any) ->
     return made
 
 
+def take_from(pool: commpool.Pool, group: Any) -> list[Any]:
+    """The groups beside a group that a pool was registered with, which it forgets: their ranks are lost as well."""
+    known = _registered.get(pool, set())
+    if not _group.is_group(group) or _group.or_none(group) is None:
+        return []
+    taken = [made for made in _made.get(group, {}).values() if made.group_name in known]
+    known.difference_update(made.group_name for made in taken)
+    return taken
+
+
 def with_blocks(group: Any, pool: commpool.Pool, blocks: int) -> Any:
     """A group whose communicator runs every collective's kernel in at least so many blocks, on as many SMs."""
     options = dist.ProcessGroupNCCL.Options()

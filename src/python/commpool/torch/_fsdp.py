@@ -14,7 +14,7 @@ from commpool.sizes import format_size
 
 from . import _zero_sm
 from ._agreed import same_everywhere
-from ._fsdp_shards import Before, Shards, comm_of, live_at_once, shards_of
+from ._fsdp_shards import Before, Shards, comm_of, live_at_once, sharded_modules, shards_of
 from ._ring import Ring
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
@@ -29,6 +29,7 @@ class WindowedAllGather:
     def __init__(self, ring: Ring, groups: dict[str, Any]) -> None:
         self.ring, self._groups = ring, groups
         self.before: list[Before] = []
+        self.watch: Any = None  # of modules that are sharded later
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """The next buffer of the ring."""
@@ -94,6 +95,7 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
     Raises:
       InvalidArgument: the model is not sharded, or the pool is not symmetric.
       Disagreement: the ranks' models differ; nothing was changed.
+    A module that is sharded later makes the model's next forward a FailedPrecondition.
     """
     if pool.mode != "symmetric":
         raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across=group")
@@ -115,6 +117,7 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
         inputs = Ring(pool, "an FSDP reduce-scatter", _INPUTS_AT_ONCE, reduces) if reduces else None
     reduce = WindowedReduceScatter(inputs) if inputs is not None else None
     _set(modules, comm, reduce)
+    comm.watch = model.register_forward_pre_hook(_refuse_later_ones, prepend=True)
     held = comm.ring.total_bytes + (reduce.ring.total_bytes if reduce else 0)
     logger.info("FSDP gathers into %d buffers of %s in %r; beside torch's own peak the pool holds %s", depth,
                 format_size(gathers), pool, format_size(held))
@@ -139,8 +142,19 @@ def fsdp_release(model: torch.nn.Module) -> None:
     rings = {comm.ring, *(reduce.ring for reduce in _reducers(model))}
     for before in comm.before:
         before.restore()
+    comm.watch.remove()
     for ring in rings:
         ring.free()
+
+
+def _refuse_later_ones(model: torch.nn.Module, _inputs: Any) -> None:
+    """What was sharded after the model was wrapped would gather in torch's memory, and take SMs, without a word."""
+    for of_torch, module in sharded_modules(model):
+        if not isinstance(of_torch._all_gather_comm, WindowedAllGather):
+            name = next(name for name, other in model.named_modules() if other is module)
+            raise errors.FailedPrecondition(f"the model was changed after fsdp(): module {name or 'root'} was sharded "
+                                            "since, and would gather in torch's memory. Wrap it again: commpool.torch."
+                                            "fsdp_release(model), then commpool.torch.fsdp(model, pool)")
 
 
 def _reducers(model: torch.nn.Module) -> list[WindowedReduceScatter]:

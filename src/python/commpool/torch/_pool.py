@@ -13,7 +13,7 @@ from commpool import errors
 from commpool.handles import Communicator, Device
 from commpool.sizes import Size, parse_size
 
-from . import _call_lines, _group, _router
+from . import _beside, _call_lines, _group, _router
 from ._install import ensure_installed
 
 AgreementWord = Literal["tcp", "store"]
@@ -129,6 +129,14 @@ class Pool(commpool.Pool):
         with self._compared():
             super().deregister(_group.or_none(communicator))
 
+    def abandon(self, communicator: Communicator, *, alive: bool = True) -> None:
+        """After a loss, before a group is aborted: ends this rank's registrations with it, and with the communicators
+        that `fsdp` and `ddp` made beside it, whose ranks are the same.
+        """
+        super().abandon(communicator, alive=alive)
+        for made in _beside.take_from(self, communicator):
+            super().abandon(made, alive=alive)
+
     def verify(self) -> None:
         """Compares the calls so far between the ranks; raises Disagreement, which names the first that differs."""
         try:
@@ -140,9 +148,15 @@ class Pool(commpool.Pool):
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools.
 
         cuBLAS workspaces that lie in the pool, as what a backward() in a scope leaves behind, are given back first.
+
+        Raises:
+          FailedPrecondition: tensors are alive, those of collectives that nobody waited for included.
         """
         _drop_workspaces(self)
-        super().close()
+        try:
+            super().close()
+        except errors.FailedPrecondition as error:
+            raise errors.FailedPrecondition(error.message + _kept_by_torch(self)) from error
 
 
 def dist_non_member() -> Any:
@@ -151,6 +165,16 @@ def dist_non_member() -> Any:
 
 
 _NOBODY = object()
+
+
+def _kept_by_torch(pool: commpool.Pool) -> str:
+    """Where tensors may be that a program has dropped; nothing where it cannot be that."""
+    blocks = pool.stats().allocated_blocks.current
+    if not blocks or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return ""
+    return (f". On this rank pool {pool.name!r} has live blocks: {blocks}. If the program has dropped their tensors: "
+            "torch's process group keeps those of a collective with async_op=True that nobody waited for, until a "
+            "later collective of the group. Call work.wait(), or make one more collective, then close() again")
 
 
 def _drop_workspaces(pool: commpool.Pool) -> None:
