@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/earlier.h"
 #include "src/adapters/torch/hot_line.h"
 
 namespace commpool::torch_adapter {
@@ -41,7 +42,9 @@ void KnownPools::Add(commpool_pool pool, int device, Trimming trimming) {
     for (const auto& [peer, owner] : peers_)
       if (owner == device) peers.push_back(peer);
   }
-  if (!peers.empty() && trimming == Trimming::kAllowed) Commpool().pool_grant(pool, peers.data(), peers.size());
+  TakeOverFraction(device);
+  // Each by itself: one that cannot be granted keeps no other from it.
+  for (const int peer : peers) Commpool().pool_grant(pool, &peer, 1);
 }
 
 void KnownPools::Keep(commpool_pool pool, uint64_t bytes) {
@@ -94,8 +97,7 @@ void KnownPools::AllowPeer(int device, int owner) {
     if (std::find(peers_.begin(), peers_.end(), std::pair(device, owner)) != peers_.end()) return;
     peers_.emplace_back(device, owner);
   }
-  for (const KnownPool& known : OfDevice(owner))
-    if (known.trimming == Trimming::kAllowed) Commpool().pool_grant(known.pool, &device, 1);
+  for (const KnownPool& known : OfDevice(owner)) Commpool().pool_grant(known.pool, &device, 1);
 }
 
 void KnownPools::SetDefault(int device, commpool_pool pool) {

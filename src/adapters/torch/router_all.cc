@@ -2,6 +2,7 @@
 #include "src/adapters/torch/allocation.cc"
 #include "src/adapters/torch/captures.cc"
 #include "src/adapters/torch/commpool_calls.cc"
+#include "src/adapters/torch/earlier.cc"
 #include "src/adapters/torch/failures.cc"
 #include "src/adapters/torch/history.cc"
 #include "src/adapters/torch/known_pools.cc"

@@ -1,7 +1,7 @@
 // The router's part that answers for a device: statistics, limits, what is given back.
 #include <algorithm>
 
-#include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/earlier.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"
 #include "src/adapters/torch/statistics.h"
@@ -16,9 +16,7 @@ constexpr MempoolId_t kWholeCache = {0, 0};
 // PyTorch's pools and ours are held to the fraction each for itself.
 void Router::setMemoryFraction(double fraction, c10::DeviceIndex device) {
   Native()->setMemoryFraction(fraction, device);
-  const auto total = static_cast<double>(MemoryOf(device).total);
-  const uint64_t limit = fraction >= 1.0 || total == 0 ? UINT64_MAX : static_cast<uint64_t>(fraction * total);
-  TORCH_CHECK(Commpool().set_device_limit(device, limit) == COMMPOOL_OK, "commpool: ", Commpool().last_error());
+  LimitPools(device, fraction);
 }
 
 void Router::cacheInfo(c10::DeviceIndex device, size_t* largest) {

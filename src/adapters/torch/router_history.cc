@@ -1,6 +1,7 @@
 // The router's part that is about snapshots, recorded history and observers.
 #include <utility>
 
+#include "src/adapters/torch/earlier.h"
 #include "src/adapters/torch/failures.h"
 #include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
@@ -19,6 +20,12 @@ void AddOurs(const MempoolId_t& id, SnapshotInfo* snapshot) {
       if (id == kEverything || known.pool == named) AddPoolSegments(known, snapshot);
 }
 
+// Ends what PyTorch was asked for here: of what it would do else, as record pinned memory no more, nothing was meant.
+[[noreturn]] void RecordOursOnly(const History::Wish& wish) {
+  TorchHistory().Record(wish, false);
+  TORCH_CHECK(false, "recorded for commpool's pools alone");
+}
+
 }  // namespace
 
 // PyTorch's own allocator knows none of our ids: asked for one it has settings and traces, and no segment.
@@ -32,6 +39,7 @@ torch_names::SnapshotInfo Router::snapshot(MempoolId_t id, bool include_traces) 
 
 void Router::recordHistory(bool enabled, torch_names::CreateContextFn recorder, size_t entries,
                            torch_names::RecordContext when, bool clear, const std::vector<std::string>& skipped) {
+  if (RecordsOursOnly()) RecordOursOnly({enabled, recorder, entries, when, skipped});
   Native()->recordHistory(enabled, recorder, entries, when, clear, skipped);
   TorchHistory().Record({enabled, recorder, entries, when, skipped}, clear);
 }
@@ -45,6 +53,7 @@ torch_names::SnapshotInfo Router::snapshot(MempoolId_t id) {
 
 void Router::recordHistory(bool enabled, torch_names::CreateContextFn recorder, size_t entries,
                            torch_names::RecordContext when, bool clear) {
+  if (RecordsOursOnly()) RecordOursOnly({enabled, recorder, entries, when, {}});
   Native()->recordHistory(enabled, recorder, entries, when, clear);
   TorchHistory().Record({enabled, recorder, entries, when, {}}, clear);
 }

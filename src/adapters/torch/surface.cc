@@ -6,6 +6,8 @@
 
 #include "src/adapters/torch/call_lines.h"
 #include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/earlier.h"
+#include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"
 #include "src/adapters/torch/routings.h"
@@ -67,6 +69,7 @@ int commpool_torch_install(const char* libcommpool) {
       Hot().native = native;
       OfferNativeCache();
       Put(&TheRouter());
+      TakeOver();
     }
     TheRouter().Route(true);
     return 0;
@@ -86,6 +89,12 @@ int commpool_torch_uninstall() {
 }
 
 int commpool_torch_installed() { return IsInPlace() && TheRouter().Routes() ? 1 : 0; }
+
+int commpool_torch_misses_history() {
+  return Guarded([] { return Native()->isHistoryEnabled() && !TorchHistory().Wanted() ? 1 : 0; });
+}
+
+void commpool_torch_record_ours_only(int ours_only) { RecordsOursOnly() = ours_only != 0; }
 
 int commpool_torch_know_pool(commpool_pool pool, int device, int symmetric) {
   return Guarded([=] {

@@ -19,6 +19,11 @@ COMMPOOL_API int commpool_torch_install(const char* libcommpool);
 COMMPOOL_API int commpool_torch_uninstall();
 COMMPOOL_API int commpool_torch_installed();
 
+// 1: PyTorch records history since before the router came, which knows none of how: our pools have none.
+COMMPOOL_API int commpool_torch_misses_history();
+// While 1, what this thread asks PyTorch to record is for our pools alone, and the call fails after that.
+COMMPOOL_API void commpool_torch_record_ours_only(int ours_only);
+
 // The pool counts in PyTorch's statistics and snapshots of the device. `symmetric`: it is trimmed by all ranks or not
 // at all.
 COMMPOOL_API int commpool_torch_know_pool(commpool_pool pool, int device, int symmetric);

@@ -155,9 +155,13 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
       case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *static_cast<int*>(data) = on_device ? location.id : CurrentContext() == nullptr ? 0 : CurrentDevice();
         return CUDA_SUCCESS;
-      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:  // for the current context, where that may access it
+        if (CurrentContext() != nullptr && !machine.MayAccess(*mapping, CurrentDevice()))
+          return CUDA_ERROR_INVALID_VALUE;
+        *static_cast<CUdeviceptr*>(data) = address;
+        return CUDA_SUCCESS;
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *static_cast<CUdeviceptr*>(data) = attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ? address : whole.offset;
+        *static_cast<CUdeviceptr*>(data) = whole.offset;
         return CUDA_SUCCESS;
       case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         *static_cast<size_t*>(data) = whole.bytes;

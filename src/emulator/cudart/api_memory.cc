@@ -126,7 +126,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     }
     const bool host = type == CU_MEMORYTYPE_HOST;
     attributes->type = host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
-    attributes->devicePointer = const_cast<void*>(pointer);
+    CUdeviceptr reached = 0;  // null where the current device may not access it
+    driver.cuPointerGetAttribute(&reached, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Address(pointer));
+    attributes->devicePointer = reinterpret_cast<void*>(reached);
     attributes->hostPointer = host ? const_cast<void*>(pointer) : nullptr;
     return driver.cuPointerGetAttribute(&attributes->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, Address(pointer));
   });

@@ -86,6 +86,22 @@ TEST_F(RuntimeDevices, ReachTheirPeers) {
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceEnablePeerAccess)(1, 0), cudaErrorPeerAccessAlreadyEnabled);
 }
 
+TEST_F(RuntimeDevices, AreToldMemoryOfOthersWhereTheyReachIt) {
+  void* const memory = Allocate();
+  const auto address_for = [memory](int device) {
+    cudaPointerAttributes attributes = {};
+    EXPECT_EQ(COMMPOOL_RUNTIME(cudaSetDevice)(device), cudaSuccess);
+    EXPECT_EQ(COMMPOOL_RUNTIME(cudaPointerGetAttributes)(&attributes, memory), cudaSuccess);
+    EXPECT_EQ(attributes.device, 0);
+    return attributes.devicePointer;
+  };
+  EXPECT_EQ(address_for(0), memory);
+  EXPECT_EQ(address_for(1), nullptr);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceEnablePeerAccess)(0, 0), cudaSuccess);
+  EXPECT_EQ(address_for(1), memory);
+  EXPECT_EQ(address_for(2), nullptr);
+}
+
 TEST_F(RuntimeDevices, KeepTheLastErrorUntilItIsAskedFor) {
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaSetDevice)(99), cudaErrorInvalidDevice);
   int device = -1;

@@ -115,6 +115,18 @@ class Routing(RoutedCase):
             source = torch.full((1000,), 7, dtype=torch.float32, device="cuda:0")
         self.assertEqual(source.to("cuda:1").tolist(), [7] * 1000)
 
+    def test_are_read_and_written_by_kernels_of_other_devices(self):
+        self.needs_device(1)
+        for owner, other in [(0, 1), (1, 0)]:
+            pool = self.pool(device=owner)
+            with commpool.use_pool(pool):
+                ours = torch.arange(6.0).reshape(2, 3).to(torch.device("cuda", owner))
+                into = torch.empty(2, 3, device=torch.device("cuda", owner))
+            theirs = torch.empty(3, 2, device=torch.device("cuda", other)).copy_(ours.t())  # a kernel: not as it lies
+            into.copy_(theirs.t())
+            self.assert_in(pool, into)
+            self.assertEqual(into.tolist(), [[0, 1, 2], [3, 4, 5]])
+
     def test_refuses_to_share_with_other_processes(self):
         pool = self.pool()
         with commpool.use_pool(pool):

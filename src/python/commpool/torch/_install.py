@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import warnings
 import weakref
 from typing import Any, Iterable, Optional, Union
+
+import torch
 
 import commpool
 from commpool import errors
@@ -12,6 +16,8 @@ from commpool import errors
 from . import _call_lines, _router
 from ._router import Router
 
+# Of history that was asked for before the router came: torch does not tell how many events were asked for.
+_EVENTS = 100_000
 _lock = threading.Lock()
 # Pools whose scopes find the router at once: after an uninstall they look anew.
 _entered: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -40,6 +46,21 @@ def remember_entrance(pool: Any, entrance: Any) -> None:
         _entered.add(pool)
 
 
+def _record_from_now_on(router: Router) -> None:
+    """History that torch records since before the router came is recorded of our pools too, with stacks of Python."""
+    if not router.check(router.misses_history()):
+        return
+    router.record_ours_only(1)  # torch's own goes on as it was set: the call is ended before torch begins anew
+    try:
+        with contextlib.suppress(RuntimeError):
+            torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=_EVENTS)
+    finally:
+        router.record_ours_only(0)
+    if router.misses_history():
+        warnings.warn("commpool.torch: torch has recorded memory history since before install(), and blocks of pools "
+                      "are missing in it: call _record_memory_history again", RuntimeWarning, stacklevel=4)
+
+
 def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None) -> bool:
     """Puts the router in front of torch's allocator: at any time, also when tensors exist. Idempotent.
 
@@ -65,6 +86,7 @@ def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None)
         return False
     with _lock:
         router.check(router.install(_router.libcommpool()))
+        _record_from_now_on(router)
         _call_lines.attach(router)
         for pool in pools:
             introduce(router, pool)

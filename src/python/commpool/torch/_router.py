@@ -33,6 +33,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "install": (ctypes.c_int, [ctypes.c_char_p]),
     "uninstall": (ctypes.c_int, []),
     "installed": (ctypes.c_int, []),
+    "misses_history": (ctypes.c_int, []),
+    "record_ours_only": (None, [ctypes.c_int]),
     "know_pool": (ctypes.c_int, [ctypes.c_uint64, ctypes.c_int, ctypes.c_int]),
     "keep": (ctypes.c_int, [ctypes.c_uint64, ctypes.c_uint64]),
     "set_default": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint64]),

@@ -1,0 +1,125 @@
+#include "src/adapters/torch/earlier.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/Exception.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <iterator>
+#include <vector>
+
+#include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/history.h"
+#include "src/adapters/torch/known_pools.h"
+#include "src/adapters/torch/native.h"
+
+namespace commpool::torch_adapter {
+namespace {
+
+// Makes a device the current one, and the one before again at its end.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) : before_(c10::cuda::current_device()) { Set(device); }
+  ~OnDevice() { cudaSetDevice(before_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  static void Set(int device) { c10::cuda::SetDevice(static_cast<c10::DeviceIndex>(device)); }
+
+ private:
+  int before_;
+};
+
+// A block of PyTorch's own on the current device.
+class NativeBlock {
+ public:
+  NativeBlock() : pointer_(Native()->raw_alloc_with_stream(1, nullptr)) {}
+  ~NativeBlock() { Native()->raw_delete(pointer_); }
+  NativeBlock(const NativeBlock&) = delete;
+  NativeBlock& operator=(const NativeBlock&) = delete;
+
+  // CUDA tells the address of memory for the current device, and null where that cannot reach it.
+  bool IsReachedFrom(int device) const {
+    OnDevice::Set(device);
+    cudaPointerAttributes attributes = {};
+    if (cudaPointerGetAttributes(&attributes, pointer_) == cudaSuccess) return attributes.devicePointer != nullptr;
+    static_cast<void>(cudaGetLastError());  // not known: then it counts as reached
+    return true;
+  }
+
+ private:
+  void* pointer_;
+};
+
+// PyTorch makes peers of devices with contexts alone, and makes none for this question.
+std::vector<int> DevicesInUse() {
+  std::vector<int> devices;
+  const int count = std::min<int>(c10::cuda::device_count(), KnownPools::kDevices);
+  for (int device = 0; device < count; ++device)
+    if (c10::cuda::hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) devices.push_back(device);
+  return devices;
+}
+
+// Devices that reach memory of the owner's, so that a kernel there may be given a tensor of ours here. PyTorch asks
+// once for each pair of devices, and keeps to itself what it heard.
+std::vector<int> ReachedFrom(int owner, const std::vector<int>& devices) try {
+  const OnDevice on_owner(owner);
+  const NativeBlock block;
+  std::vector<int> peers;
+  std::copy_if(devices.begin(), devices.end(), std::back_inserter(peers),
+               [&](int device) { return device != owner && block.IsReachedFrom(device); });
+  OnDevice::Set(owner);  // where the block is given back
+  return peers;
+} catch (const std::exception&) {
+  return devices;  // the device is full: granting what nobody uses costs time, and the opposite ends the process
+}
+
+std::array<std::atomic<double>, KnownPools::kDevices>& Fractions() {
+  static auto* fractions = [] {
+    auto* made = new std::array<std::atomic<double>, KnownPools::kDevices>;
+    for (std::atomic<double>& fraction : *made) fraction.store(1.0, std::memory_order_relaxed);
+    return made;
+  }();
+  return *fractions;
+}
+
+}  // namespace
+
+void LimitPools(int device, double fraction) {
+  const auto total = static_cast<double>(MemoryOf(device).total);
+  const uint64_t limit = fraction >= 1.0 || total == 0 ? UINT64_MAX : static_cast<uint64_t>(fraction * total);
+  TORCH_CHECK(Commpool().set_device_limit(device, limit) == COMMPOOL_OK, "commpool: ", Commpool().last_error());
+  Fractions()[static_cast<size_t>(device)].store(fraction, std::memory_order_relaxed);
+}
+
+void TakeOverFraction(int device) try {
+  if (device < 0 || device >= KnownPools::kDevices || !Native()->initialized()) return;
+  const OnDevice on_device(device);
+  const double fraction = Native()->getMemoryFraction(static_cast<c10::DeviceIndex>(device));
+  // A limit that the program gave our pools itself stays as long as PyTorch's is the same, which counts in bytes.
+  const double known = Fractions()[static_cast<size_t>(device)].load(std::memory_order_relaxed);
+  if (std::abs(fraction - known) > 1e-6) LimitPools(device, fraction);
+} catch (const std::exception&) {
+  // PyTorch has not begun with this device: it has no fraction yet.
+}
+
+bool& RecordsOursOnly() {
+  static thread_local bool ours_only = false;
+  return ours_only;
+}
+
+void TakeOver() {
+  if (!Native()->isHistoryEnabled()) TorchHistory().Record({}, true);  // it ended while the router was away
+  if (!Native()->initialized()) return;                                // so nothing was set
+  const std::vector<int> devices = DevicesInUse();
+  for (const int device : devices) TakeOverFraction(device);
+  if (devices.size() < 2) return;
+  for (const int owner : devices)
+    for (const int peer : ReachedFrom(owner, devices)) Pools().AllowPeer(peer, owner);
+}
+
+}  // namespace commpool::torch_adapter
