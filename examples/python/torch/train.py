@@ -1,9 +1,9 @@
-"""DistributedDataParallel with and without windows: torchrun --nproc-per-node 2 train.py [--record FILE]
+"""DistributedDataParallel with and without windows: torchrun --nproc-per-node 2 train.py [--record FILE] [--tiny]
 
-The same steps are done with torch's own gradient buckets and with buckets in windows: equal losses, and their times.
+The same steps are done with torch's own gradient buckets and with buckets in windows. `--tiny` is for the emulator,
+which multiplies no matrices.
 """
 
-import json
 import os
 import sys
 import time
@@ -12,12 +12,14 @@ import torch
 import torch.distributed as dist
 
 import commpool.torch as commpool
+import recorded
 
-STEPS = 10
+WIDTH, LAYERS, TOKENS, WARM, STEPS = 2048, 16, 2048, 3, 10
+TINY = "--tiny" in sys.argv
 
 
 class Scales(torch.nn.Module):
-    """Stands for a model."""
+    """Stands for a model where there are no kernels for matrices."""
 
     def __init__(self):
         super().__init__()
@@ -26,40 +28,65 @@ class Scales(torch.nn.Module):
     def forward(self, x):
         for weight in self.weights:
             x = x * weight
-        return x.sum()
+        return x
+
+
+def model(device):
+    """The same on all ranks."""
+    if TINY:
+        return Scales().to(device)
+    torch.manual_seed(0)
+    layers = [layer for _ in range(LAYERS) for layer in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())]
+    return torch.nn.Sequential(*layers).to(device, torch.bfloat16)
 
 
 def train(net, device):
-    """Losses of steps, and seconds a step."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4, foreach=False)
-    batch, losses = torch.full((1 << 16,), 1.0 + dist.get_rank(), device=device), []
-    begin = time.perf_counter()
-    for _ in range(STEPS):
-        loss = net(batch)
+    """Losses of steps, and seconds a step once buckets lie where they stay."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+    torch.manual_seed(1 + dist.get_rank())
+    batch = torch.full((1 << 16,), 1.0 + dist.get_rank(), device=device) if TINY else torch.randn(
+        TOKENS, WIDTH, device=device, dtype=torch.bfloat16)
+    losses = []
+    for step in range(WARM + STEPS):
+        if step == WARM:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+        loss = net(batch).float().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach())
-    return [loss.item() for loss in losses], (time.perf_counter() - begin) / STEPS
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / STEPS, [loss.item() for loss in losses]
+
+
+def plainly(device):
+    net = torch.nn.parallel.DistributedDataParallel(model(device), device_ids=[device.index],
+                                                    gradient_as_bucket_view=True)
+    return train(net, device)
+
+
+def in_windows(pool, device):
+    """The same, and the bytes of gradients in windows."""
+    net = commpool.ddp(model(device), pool, bucket="16MiB", device_ids=[device.index])  # without bucket: by measuring
+    seconds, losses = train(net, device)
+    nbytes = pool.stats().allocated_bytes.current
+    commpool.ddp_release(net)
+    return seconds, losses, nbytes
 
 
 def main():
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
+    (plain, losses), held = recorded.measured(lambda: plainly(device))
     pool = commpool.Pool("gradients", symmetric_across=dist.group.WORLD)  # ddp reserves what it needs
-    stock = torch.nn.parallel.DistributedDataParallel(Scales().to(device), device_ids=[device.index])
-    net = commpool.ddp(Scales().to(device), pool, bucket="4MiB", device_ids=[device.index])
-    (losses, plain), (ours, in_windows) = train(stock, device), train(net, device)
+    (ours, same, nbytes), held_too = recorded.measured(lambda: in_windows(pool, device), pool)
     if dist.get_rank() == 0:
-        print(f"equal losses: {losses == ours}; {pool.stats().allocated_bytes.current >> 10} KiB of buckets in windows")
-        print(f"a step takes {1e3 * plain:.1f} ms, and {1e3 * in_windows:.1f} ms with buckets in windows")
-        if "--record" in sys.argv:
-            with open(sys.argv[sys.argv.index("--record") + 1], "a", encoding="utf-8") as file:
-                json.dump({"ranks": dist.get_world_size(), "plain_ms": 1e3 * plain,
-                           "windows_ms": 1e3 * in_windows}, file)
-                file.write("\n")
-    commpool.ddp_release(net)
+        apart = max(abs(one - other) for one, other in zip(losses, same))
+        print(f"losses apart by at most {apart:g}; {nbytes >> 10} KiB of buckets in windows")
+        print(f"a step takes {1e3 * plain:.2f} ms, and {1e3 * ours:.2f} ms with buckets in windows")
+    recorded.record(plain={"ms": 1e3 * plain, **held}, windows={"ms": 1e3 * ours, **held_too})
     pool.reclaim()
     pool.close()
     pool.destroy()

@@ -1,10 +1,9 @@
-"""FSDP2 with and without windows: torchrun --nproc-per-node 2 train_sharded.py [--record FILE]
+"""FSDP2 with and without windows: torchrun --nproc-per-node 2 train_sharded.py [--record FILE] [--tiny]
 
-The same steps are done with torch's own all-gathers and with those of windows, by copy engines: equal losses, and their
-times.
+The same steps are done with torch's own all-gathers and with those of windows, by copy engines. `--tiny` is for the
+emulator, which multiplies no matrices.
 """
 
-import json
 import os
 import sys
 import time
@@ -14,12 +13,14 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
 import commpool.torch as commpool
+import recorded
 
-STEPS = 10
+WIDTH, LAYERS, TOKENS, WARM, STEPS = 4096, 8, 2048, 3, 10
+TINY = "--tiny" in sys.argv
 
 
 class Scale(torch.nn.Module):
-    """Stands for a layer."""
+    """Stands for a layer where there are no kernels for matrices."""
 
     def __init__(self):
         super().__init__()
@@ -29,46 +30,60 @@ class Scale(torch.nn.Module):
         return x * self.weight
 
 
+def layer():
+    return Scale() if TINY else torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())
+
+
 def sharded(device):
-    model = torch.nn.Sequential(*[Scale() for _ in range(4)]).to(device)
-    for layer in model:
-        fully_shard(layer)
+    torch.manual_seed(0)  # the same on all ranks
+    model = torch.nn.Sequential(*[layer() for _ in range(4 if TINY else LAYERS)])
+    model = model.to(device) if TINY else model.to(device, torch.bfloat16)
+    for part in model:
+        fully_shard(part)
     return fully_shard(model)
 
 
 def train(net, device):
-    """Losses of steps, and seconds a step."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4, foreach=False)
-    batch, losses = torch.full((1 << 16,), 1.0 + dist.get_rank(), device=device), []
-    begin = time.perf_counter()
-    for _ in range(STEPS):
-        loss = net(batch).sum()
+    """Seconds a step after the first ones, and losses."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+    torch.manual_seed(1 + dist.get_rank())
+    batch = torch.full((1 << 16,), 1.0 + dist.get_rank(), device=device) if TINY else torch.randn(
+        TOKENS, WIDTH, device=device, dtype=torch.bfloat16)
+    losses = []
+    for step in range(WARM + STEPS):
+        if step == WARM:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+        loss = net(batch).float().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach())
-    return [loss.item() for loss in losses], (time.perf_counter() - begin) / STEPS
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / STEPS, [loss.item() for loss in losses]
+
+
+def in_windows(pool, device):
+    """The same with all-gathers in windows, and what was gathered so."""
+    net = commpool.fsdp(sharded(device), pool)
+    seconds, losses = train(net, device)
+    ring = commpool.all_gather_ring(net)
+    said = f"{ring.taken} all-gathers in {ring.buffers} windows of {ring.nbytes >> 10} KiB"
+    commpool.fsdp_release(net)
+    return seconds, losses, said
 
 
 def main():
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
+    (plain, losses), held = recorded.measured(lambda: train(sharded(device), device))
     pool = commpool.Pool("parameters", symmetric_across=dist.group.WORLD)  # fsdp reserves what it needs
-    stock, net = sharded(device), commpool.fsdp(sharded(device), pool)
-    ring = commpool.all_gather_ring(net)
-    (losses, plain), (ours, in_windows) = train(stock, device), train(net, device)
+    (ours, same, said), held_too = recorded.measured(lambda: in_windows(pool, device), pool)
     if dist.get_rank() == 0:
-        print(f"equal losses: {losses == ours}; {ring.taken} all-gathers in {ring.buffers} windows of "
-              f"{ring.nbytes >> 10} KiB")
-        print(f"a step takes {1e3 * plain:.1f} ms, and {1e3 * in_windows:.1f} ms with gathers in windows")
-        if "--record" in sys.argv:
-            with open(sys.argv[sys.argv.index("--record") + 1], "a", encoding="utf-8") as file:
-                json.dump({"ranks": dist.get_world_size(), "plain_ms": 1e3 * plain,
-                           "windows_ms": 1e3 * in_windows}, file)
-                file.write("\n")
-    commpool.fsdp_release(net)
-    torch.cuda.synchronize()
+        print(f"losses apart by at most {max(abs(one - other) for one, other in zip(losses, same)):g}; {said}")
+        print(f"a step takes {1e3 * plain:.2f} ms, and {1e3 * ours:.2f} ms with gathers in windows")
+    recorded.record(plain={"ms": 1e3 * plain, **held}, windows={"ms": 1e3 * ours, **held_too})
     pool.reclaim()
     pool.close()
     pool.destroy()

@@ -19,7 +19,8 @@ from rank_processes import unused_port
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples" / "python"
 SECONDS = 90
 # FSDP2 does with fused kernels what the emulator does with copies.
-WITH_COPIES = "import copies, runpy, sys; copies.use(); runpy.run_path(sys.argv[1], run_name='__main__')"
+WITH_COPIES = ("import copies, os, runpy, sys; copies.use(); sys.path.append(os.path.dirname(sys.argv[1])); "
+               "runpy.run_path(sys.argv[1], run_name='__main__')")
 
 
 def run(name, *words, ranks=1):
@@ -47,9 +48,23 @@ def recorded(name, ranks):
     """The line of JSON that an example appends to a file."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "record")
-        if run(name, "--record", str(file), ranks=ranks) is None:
+        tiny = ["--tiny"] if "--tiny" in sys.argv else []
+        if run(name, "--record", str(file), *tiny, ranks=ranks) is None:
             return None
         return json.loads(file.read_text(encoding="utf-8"))
+
+
+def row(name, found):
+    """A line of the table in tools/bench/results/README.md."""
+    plain, windows = found["plain"], found["windows"]
+    unit = "us" if "us" in plain else "ms"
+    # Of what windows serve; a few small collectives of the setup's are none of it.
+    kind, of = max(windows["collectives"].items(), key=lambda item: item[1]["registrations"].get("window", 0))
+    kernels = ", ".join(f"{name} {count}" for name, count in of["kernels"].items())
+    before = ", ".join(f"{name} {count}" for name, count in plain["collectives"][kind]["kernels"].items())
+    return (f"| `{name}` | {plain[unit]:.2f} {unit} | {windows[unit]:.2f} {unit} | {plain['torch_mib']:.0f} | "
+            f"{windows['torch_mib']:.0f} + {windows['pool_mib']:.0f} | {kind}: {before} | {kind}: {kernels} | "
+            f"{', '.join(f'{name} {count}' for name, count in of['registrations'].items())} |")
 
 
 def main():
@@ -64,6 +79,9 @@ def main():
                                                              "torch/train_sharded.py")}
         results["torch/symmetric.py"] = run("torch/symmetric.py", ranks=ranks)
         results["torch/elastic_training.py"] = run("torch/elastic_training.py", "--ranks", str(ranks))
+    for name, found in results.items():
+        if isinstance(found, dict):
+            print(row(name, found), flush=True)
     record("tests/adapters/torch/hardware_examples.py", {"ranks": ranks, **results})
     failed = [name for name, said in results.items() if said is None]
     print("every example ran" if not failed else f"failed: {', '.join(failed)}", flush=True)

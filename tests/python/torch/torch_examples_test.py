@@ -16,7 +16,8 @@ _SECONDS = 250
 
 
 # FSDP2 does with fused kernels what the emulator does with copies.
-_WITH_COPIES = "import copies, runpy, sys; copies.use(); runpy.run_path(sys.argv[1], run_name='__main__')"
+_WITH_COPIES = ("import copies, os, runpy, sys; copies.use(); sys.path.append(os.path.dirname(sys.argv[1])); "
+                "runpy.run_path(sys.argv[1], run_name='__main__')")
 
 
 def run(name, *words, ranks=1, before=(), **variables):
@@ -40,8 +41,8 @@ def run(name, *words, ranks=1, before=(), **variables):
 class Examples(unittest.TestCase):
     def test_are_all_tried(self):
         self.assertEqual({file.name for file in _EXAMPLES.glob("*.py")},
-                         {"backward.py", "decode.py", "elastic_training.py", "sleeping.py", "symmetric.py", "train.py",
-                          "train_sharded.py", "whole_allocator.py"})
+                         {"backward.py", "decode.py", "elastic_training.py", "recorded.py", "sleeping.py",
+                          "symmetric.py", "train.py", "train_sharded.py", "whole_allocator.py"})
 
     def test_backward(self):
         lines = run("backward.py")
@@ -88,23 +89,35 @@ class Examples(unittest.TestCase):
         """What the first rank prints, and the record that it writes."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "record")
-            return run(name, "--record", str(file), ranks=2, **words), json.loads(file.read_text(encoding="utf-8"))
+            lines = run(name, "--tiny", "--record", str(file), ranks=2, **words)
+            return lines, json.loads(file.read_text(encoding="utf-8"))
+
+    def check_record(self, record, collective, kernel):
+        """Times, held memory, and that the collective uses windows with the pool, and no registration without it."""
+        self.assertEqual((sorted(record), record["ranks"]), (["plain", "ranks", "windows"], 2))
+        plain, windows = record["plain"], record["windows"]
+        self.assertEqual((plain["pool_mib"], windows["pool_mib"] > 0), (0, True), record)
+        self.assertTrue(plain["torch_mib"] > 0 and windows["torch_mib"] > 0, record)
+        of_plain, of_windows = (of["collectives"][collective] for of in (plain, windows))
+        self.assertEqual(of_plain["registrations"], {"none": of_plain["calls"]})
+        self.assertEqual(of_windows["registrations"]["window"], of_plain["calls"])
+        self.assertEqual(of_windows["kernels"][kernel], of_plain["calls"])
 
     def test_decode(self):
         lines, record = self.record("decode.py")
-        self.assertEqual(lines[0], "the same token: True, 2.44141")
+        self.assertEqual(lines[0], "50 of 50 tokens are the same")
         self.assertRegex(lines[1], r"a token takes \d+ us, and \d+ us in windows")
-        self.assertEqual(sorted(record), ["plain_us", "ranks", "windows_us"])
+        self.check_record(record, "AllReduce", "AllReduce_AGxLL_R")
 
     def test_train(self):
         lines, record = self.record("train.py")
-        self.assertEqual(lines[0], "equal losses: True; 1024 KiB of buckets in windows")
-        self.assertEqual(sorted(record), ["plain_ms", "ranks", "windows_ms"])
+        self.assertEqual(lines[0], "losses apart by at most 0; 1024 KiB of buckets in windows")
+        self.check_record(record, "AllReduce", "AllReduce_RSxLD_AGxST")
 
     def test_train_sharded(self):
         lines, record = self.record("train_sharded.py", before=("-c", _WITH_COPIES))
-        self.assertEqual(lines[0], "equal losses: True; 80 all-gathers in 2 windows of 256 KiB")
-        self.assertEqual(record["ranks"], 2)
+        self.assertEqual(lines[0], "losses apart by at most 0; 104 all-gathers in 2 windows of 256 KiB")
+        self.check_record(record, "AllGather", "AllGather_ST")
 
 
 if __name__ == "__main__":
