@@ -5,6 +5,7 @@ The program is compiled once, as C++20, which RMM's headers ask for; the header 
 
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -72,6 +73,17 @@ class MemoryResource(unittest.TestCase):
     def test_compiles_as_cxx17_against_the_wheel_of_cccl(self):
         cccl = libraries.site_packages() / "nvidia/cu13/include/cccl"
         result = compile_text('#include "commpool/mr.h"\n', "-std=c++17", *system(cccl, _CUDA))
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    @unittest.skipUnless(shutil.which("nvcc"), "there is no nvcc")
+    def test_compiles_by_nvcc_with_thrust(self):
+        packages = libraries.site_packages()
+        folders = [_REPOSITORY / "include", packages / "librmm/include/rapids", packages / "librmm/include",
+                   packages / "rapids_logger/include"]
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["nvcc", "-std=c++20", "--extended-lambda", *[f"-I{path}" for path in folders], "-c",
+                       str(_SOURCE.with_name("thrust.cu")), "-o", f"{folder}/thrust.o"]
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_refuses_an_older_cccl_with_a_sentence(self):

@@ -56,8 +56,14 @@ class Sleep(unittest.TestCase):
             pool.sleep(graphs="some")
         with self.assertRaisesRegex(commpool.FailedPrecondition, "it is not asleep"):
             pool.wake()
-        with self.assertRaisesRegex(commpool.NotSupported, "memory of the cuda backing"):
-            commpool.Pool(backing="cuda").sleep()
+
+    def test_memory_that_cannot_leave_its_address_is_refused_with_the_reason(self):
+        users = commpool.UserBacking(lambda nbytes, device, stream: self.fail("nothing is allocated"), lambda *_: None)
+        for backing, name in (("cuda", "cuda"), ("nccl", "nccl"), (users, "user")):
+            pool = commpool.Pool(backing=backing)
+            with self.assertRaisesRegex(commpool.NotSupported, f"memory of the {name} backing"):
+                pool.sleep()
+            self.assertEqual(pool.stats().asleep_bytes, 0)
 
     def test_a_tag_takes_its_pools_together(self):
         weights = [commpool.Pool(f"layer {number}", tag="weights", reserve=MIB) for number in range(2)]

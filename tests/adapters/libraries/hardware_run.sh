@@ -46,13 +46,16 @@ compile() {
   fi
 }
 
+# What `times` runs for RMM in C++.
+pairs() { [[ -x build/pairs || ! -d $rmm ]] || compile build/pairs libraries/pairs.cc; }
+
 compiled() {
   [[ -d $rmm ]] || { echo "skipped: no wheels of RMM, whose headers bring CCCL"; return 0; }
   compile build/program libraries/program.cc || return 1
   for case in $(build/program); do
     timeout 60 build/program "$case" || return 1
   done
-  compile build/pairs libraries/pairs.cc || return 1
+  pairs || return 1
   command -v nvcc >/dev/null || { echo "skipped: thrust.cu, for there is no nvcc"; return 0; }
   compile build/thrust libraries/thrust.cu && timeout 60 build/thrust
 }
@@ -66,7 +69,10 @@ for name in "${@:-facts compiled times}"; do
         compiled 2>&1 | tee "$results/libraries-compiled.txt"
         ((PIPESTATUS[0] == 0)) || { echo "== compiled FAILED"; failed=1; }
         ;;
-      times) part times python3 libraries/hardware_times.py --record "$results/libraries-H200.jsonl" ;;
+      times)
+        pairs || failed=1
+        part times python3 libraries/hardware_times.py --record "$results/libraries-H200.jsonl"
+        ;;
       *) echo "run: $word is none of facts, compiled, times" >&2; exit 2 ;;
     esac
   done

@@ -1,8 +1,11 @@
 """Numba's device arrays in pools: the real Numba, on the emulated driver. Kernels need a GPU; arrays do not."""
 
+import contextlib
+import io
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import emulated
 import libraries
@@ -85,6 +88,31 @@ class NumbaArrays(unittest.TestCase):
         with commpool.use_pool(self.pool):
             array = arrays().device_array(1000, "uint8")
         self.assertEqual(commpool.block_of(array).pool, self.pool.handle)
+
+    def said_by_the_free_of(self, held):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            held.clear()
+            self.flush()
+        return said.getvalue()
+
+    def test_that_somebody_else_freed_are_said_and_nothing_is_lost(self):
+        held, beside = [arrays().device_array(1000, "uint8")], arrays().device_array(1000, "uint8")
+        commpool.free(held[0].device_ctypes_pointer.value)
+        self.assertRegex(self.said_by_the_free_of(held), "commpool: Numba cannot free 0x[0-9a-f]+: ")
+        self.assertEqual((self.blocks(), commpool.block_of(beside).pool), (1, self.pool.handle))
+
+    def test_whose_place_another_pool_s_block_took_give_that_one_back(self):
+        """As README says: Numba's frees take blocks of any pool."""
+        other, held = commpool.Pool("other"), [arrays().device_array(1000, "uint8")]
+        theirs = self.adapter._adapters.allocate(other, 0, 1000, 0)
+        allocations = arrays().current_context().memory_manager.allocations
+        own = held[0].device_ctypes_pointer.value
+        deallocated = mock.patch.object(self.adapter._Frees, "note", lambda _, pointer: (1, theirs))
+        with deallocated:
+            self.assertEqual(self.said_by_the_free_of(held), "")
+        self.assertEqual((other.stats().allocated_blocks.current, self.blocks()), (0, 1))
+        self.assertNotIn(own, allocations)
+        commpool.free(own)
 
     def test_outlive_their_pool(self):
         array = arrays().device_array(1000, "uint8")

@@ -1,6 +1,9 @@
 """What each rank of ddp_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
 
+import gc
 import unittest.mock
+
+from nccl_log import LOG, all_reduces_of
 
 import torch
 import torch.distributed as dist
@@ -115,12 +118,14 @@ def larger_than_windows_serve(group):
 
     pool = commpool.Pool("gradients", symmetric_across=group)
     with unittest.mock.patch("commpool.torch._ddp.advise", lambda _, blocks=0: advices[blocks]):
-        net = commpool.ddp(model(), pool, bucket_cap_mb=0.5, device_ids=[RANK])
+        with unittest.mock.patch("commpool.torch._ddp.logger.info") as info:
+            net = commpool.ddp(model(), pool, bucket_cap_mb=0.5, device_ids=[RANK])
     over = net.process_group
     ours, of_stock = train(net, pool), stock(model(), bucket_cap_mb=0.5)
     said = [list(of_stock), list(ours[:2]), list(net.buckets[:3]), list(net.placed()),
             over._get_backend(DEVICE).options.config.min_ctas, over is group,
-            pool.stats().allocated_bytes.current]
+            pool.stats().allocated_bytes.current, info.call_args.args[0] % info.call_args.args[1:]]
+    said.append(all_reduces_of(lambda: train(net, pool, 1)))
     commpool.ddp_release(net)
     return [*said, end(pool)]
 
@@ -136,11 +141,13 @@ def refused(group):
             commpool.ddp(model.to(DEVICE), pool, **{"bucket": "1MiB", **words})
         except commpool.CommpoolError as error:
             said.append([type(error).__name__, str(error)])
-    with unittest.mock.patch.object(_group, "backend_of", return_value=unittest.mock.Mock(comm_ptr=0)):
-        try:
-            commpool.ddp(Model().to(DEVICE), symmetric)
-        except commpool.CommpoolError as error:
-            said.append([type(error).__name__, str(error)])
+    for call in (lambda: commpool.ddp(Model().to(DEVICE), symmetric), lambda: commpool.tp(symmetric),
+                 lambda: commpool.advise(other), lambda: commpool.Pool(symmetric_across=group)):
+        with unittest.mock.patch.object(_group, "backend_of", return_value=unittest.mock.Mock(comm_ptr=0)):
+            try:
+                call()
+            except commpool.CommpoolError as error:
+                said.append([type(error).__name__, str(error)])
     try:
         commpool.tp(symmetric, sizes=(1024, 4096 * (1 + RANK)))
     except commpool.CommpoolError as error:
@@ -199,10 +206,31 @@ def released(group):
     return [*said, end(pool)]
 
 
+def after_a_loss(group):
+    """As where a rank was lost: no rank is waited for, and the same model goes on over another group."""
+    lost = dist.new_group(device_id=DEVICE)
+    pool = commpool.Pool(symmetric_across=lost)
+    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", blocks=16, process_group=lost)
+    said, stands_beside = [train(net, pool, 2)[2]], net.process_group
+    pool.abandon(lost)
+    for aborted in (lost, stands_beside):
+        aborted._get_backend(DEVICE).abort()
+    del stands_beside, aborted
+    model = commpool.ddp_release(net, alive=False)
+    gc.collect()
+    pool.rehome(group)
+    net = commpool.ddp(model, pool, bucket="256KiB", blocks=16)
+    said.append(train(net, pool, 2)[2])
+    commpool.ddp_release(net)
+    return [*said, end(pool)]
+
+
 CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised,
-         larger_than_windows_serve, refused, changed, released]
+         larger_than_windows_serve, refused, changed, released,
+         after_a_loss]
 
 
 if __name__ == "__main__":
     run_cases(CASES)
     leave()
+    LOG.unlink(missing_ok=True)

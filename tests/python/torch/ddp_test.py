@@ -44,11 +44,16 @@ class Training(unittest.TestCase):
 
     def test_leaves_buckets_that_windows_serve_slower_to_torch_and_counts_them(self):
         for said in self.said["larger_than_windows_serve"]:
-            stock, ours, chosen, placed, least_blocks, in_own_group, held, left = said
+            stock, ours, chosen, placed, least_blocks, in_own_group, held, logged, _, left = said
             self.assertEqual(ours, stock)
             self.assertEqual((chosen[0], chosen[1][0], chosen[2]), (512 << 10, 64 << 10, 16))
             self.assertEqual(placed, [3, _BYTES, 1, 1 << 20])
             self.assertEqual((least_blocks, in_own_group, held, left), (16, False, _BYTES, 0))
+            self.assertRegex(logged, "gradients of .* in <.*'gradients'.*>, in buckets of 512.KiB, in windows from "
+                                     "64.KiB to 750.*, over kernels of at least 16 blocks; all of them are reduced")
+        # Rank 0's log of NCCL: the buckets in windows are summed by symmetric kernels, the other one is not.
+        ran = sorted(kernel[:2] for kernel in self.said["larger_than_windows_serve"][0][8])
+        self.assertEqual(ran, [[512 << 10, True]] * 3 + [[1 << 20, False]])
 
     def test_refuses_with_the_reason_on_every_rank(self):
         wanted = [("InvalidArgument", "has no windows"),
@@ -56,7 +61,7 @@ class Training(unittest.TestCase):
                   ("Disagreement", "is nothing on rank 0 and parameter layers.6.weight float32 .65536. on rank 1"),
                   ("FailedPrecondition", "not registered with process group"),
                   ("Disagreement", "bucket of 1MiB on rank 0 and a bucket of 2MiB on rank 1"),
-                  ("FailedPrecondition", "has no NCCL communicator on device . yet"),
+                  *[("FailedPrecondition", "has no NCCL communicator on device . yet")] * 4,  # ddp, tp, advise, Pool
                   ("Disagreement", "ranges of sizes.*1024 to 4096 bytes on rank 0 and 1024 to 8192 bytes on rank 1")]
         for refusals, left in self.said["refused"]:
             self.assertEqual(left, 0)
@@ -76,6 +81,9 @@ class Training(unittest.TestCase):
             self.assertEqual((live, as_before, left), (0, True, 0))
             for error in (used, again):
                 self.assertRegex(error, "ddp_release took this model's gradient buckets. Wrap it again")
+
+    def test_goes_on_over_another_group_after_a_loss(self):
+        self.assertEqual(self.said["after_a_loss"], [[[True, True], [True, True], 0]] * 2)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """What each rank of fsdp_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
 
+import sys
 import unittest.mock
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -82,7 +84,17 @@ def trains_as_stock(group):
 def reduces_in_windows(group):
     stock = train(sharded())
     pool, model = windowed(group, reduce_scatters="pool")
-    said = [stock, train(model), pool.stats().allocated_bytes.current]
+    said, reduce = [stock, train(model), pool.stats().allocated_bytes.current], dist.reduce_scatter_tensor
+    forced = {layer._get_fsdp_state()._fsdp_param_group.force_sum_reduction_for_comms for layer in model.layers}
+    operations = []
+
+    def noted(*tensors, op, **words):
+        operations.append(str(op))
+        return reduce(*tensors, op=op, **words)
+
+    with unittest.mock.patch.object(dist, "reduce_scatter_tensor", noted):
+        model(torch.ones(WIDTH, device=DEVICE)).sum().backward()
+    said.append([list(forced), operations])
     gradient = model(torch.ones(WIDTH, device=DEVICE)).sum().backward() or model.layers[0].weight.grad
     said.append(commpool.block_of(gradient.to_local()) is None)
     del gradient
@@ -197,11 +209,30 @@ def abandoned(group):
     return said
 
 
+def without_copy_engines(_group):
+    """A torch whose options know no policy: the gathers run as kernels, which is said and counted."""
+    with warnings.catch_warnings(record=True) as said, unittest.mock.patch.object(dist, "ProcessGroupNCCL") as backend:
+        backend.Options.return_value.config = object()
+        warnings.simplefilter("always")
+        for _ in range(2):
+            _zero_sm._options()
+    return [commpool.fallbacks(), [str(warning.message) for warning in said]]
+
+
+def reshards_to_fewer(group):
+    """Between forward and backward a layer stays gathered by halves: two groups gather it."""
+    stock = train(sharded(reshard_after_forward=2))
+    pool, model = commpool.Pool("training", symmetric_across=group), sharded(reshard_after_forward=2)
+    commpool.fsdp(model, pool)
+    return [stock, train(model), commpool.all_gather_ring(model).taken, end(pool, model)]
+
+
+OF_FOUR = [reshards_to_fewer]
 CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused, changed, sharded_later,
-         abandoned]
+         abandoned, without_copy_engines]
 
 
 if __name__ == "__main__":
     copies.use()
-    run_cases(CASES)
+    run_cases([*CASES, *OF_FOUR] if len(sys.argv) > 1 else CASES)
     leave()

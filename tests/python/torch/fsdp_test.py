@@ -27,8 +27,12 @@ class Fsdp(unittest.TestCase):
         self.assertNotEqual(weights[0], [2.0] * 4)
 
     def test_reduces_from_windows_and_leaves_the_gradient_to_torch(self):
-        for stock, ours, held, gradient_is_torch_s, left in self.said["reduces_in_windows"]:
+        for stock, ours, held, (forced, reductions), gradient_is_torch_s, left in self.said["reduces_in_windows"]:
             self.assertEqual(ours, stock)
+            self.assertEqual(forced, [True])
+            self.assertEqual(len(reductions), 4)
+            for operation in reductions:
+                self.assertRegex(operation, "SUM")
             self.assertEqual((held, gradient_is_torch_s, left), (4 * _LAYER, True, 0))
 
     def test_takes_as_many_buffers_as_modules_are_gathered_ahead(self):
@@ -44,6 +48,16 @@ class Fsdp(unittest.TestCase):
         for _, _, _, total, error, as_stock, left in self.said["gathered_by_hand"]:
             self.assertEqual((total, as_stock, left), (2.0 * 4096, True, 0))
             self.assertRegex(error, "all-gather number 3 needs a buffer, and all 2 in .* are in use.*buffers=3 or more")
+
+    def test_gathers_over_two_groups_where_layers_stay_gathered_by_halves(self):
+        for stock, ours, taken, left in said_by_ranks(_RANKS, "reshards_to_fewer", ranks=4)["reshards_to_fewer"]:
+            self.assertEqual(ours, stock)
+            self.assertEqual((taken, left), (_GATHERS, 0))
+
+    def test_says_and_counts_that_a_torch_cannot_ask_for_copy_engines(self):
+        for counted, warned in self.said["without_copy_engines"]:
+            self.assertEqual((counted["all-gathers with SMs"], len(warned)), (2, 1))
+            self.assertRegex(warned[0], "knows no CTA policy of NCCL: all-gathers in windows run as kernels")
 
     def test_refuses_what_would_not_work_on_all_ranks_alike(self):
         for *refusals, allocated in self.said["refused"]:

@@ -6,28 +6,20 @@ which windows were bound (the emulator's line), and the kernel of each all-reduc
 
 import json
 import os
-import pathlib
 import re
 import sys
-import tempfile
+
+from nccl_log import LOG, all_reduces_of, log
+
+import torch
+import torch.distributed as dist
+
+from routed import MIB, commpool
 
 RANK = int(os.environ["RANK"])
-LOG = pathlib.Path(tempfile.gettempdir()) / f"commpool-nvls-{os.getpid()}.log"
-os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,REG,TUNING,NVLS", NCCL_DEBUG_FILE=str(LOG))
-
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-
-from routed import MIB, commpool  # noqa: E402
-
 DEVICE = torch.device("cuda", RANK)
 COUNT = 4096
 _BOUND = re.compile(r"window 0x([0-9a-f]+) size (\d+) is bound for NVLS multicast")
-_KERNEL = re.compile(r"AllReduce( \[Symmetric\])?: \d+ Bytes -> (?:Kernel (\S+)|Algo (\S+))")
-
-
-def log():
-    return LOG.read_text(errors="replace") if LOG.exists() else ""
 
 
 def bound(tensor):
@@ -37,12 +29,7 @@ def bound(tensor):
 
 
 def kernels_of(work):
-    """What NCCL's log says that it ran meanwhile: rank 0's alone has it."""
-    torch.cuda.synchronize()
-    before = len(log())
-    work()
-    torch.cuda.synchronize()
-    return [[bool(symmetric), kernel or algorithm] for symmetric, kernel, algorithm in _KERNEL.findall(log()[before:])]
+    return [[symmetric, kernel] for _, symmetric, kernel in all_reduces_of(work)]
 
 
 def eligible(pool, tensor, group):

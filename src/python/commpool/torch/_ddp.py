@@ -89,16 +89,18 @@ def _buckets(net: torch.nn.Module, group: Any, bucket: Optional[Size], blocks: O
     return buckets
 
 
-def ddp_release(net: WindowedDDP) -> torch.nn.Module:
+def ddp_release(net: WindowedDDP, *, alive: bool = True) -> torch.nn.Module:
     """Ends what `ddp` made, and returns the model that was wrapped: nothing of it lies in the pool any more.
 
     COLLECTIVE over the process group, between steps; before pool.close(). Gradients that lay in buckets move into
     torch's memory. What torch's process group keeps of the last all-reduces is waited for.
 
+    `alive=False` is for a group that was aborted after a loss: nothing is asked of the other ranks.
+
     Raises:
       FailedPrecondition: it was released before.
     """
-    return net.release()
+    return net.release(alive)
 
 
 def _rounded(parameter: torch.nn.Parameter) -> int:

@@ -53,7 +53,7 @@ class WindowedDDP(torch.nn.parallel.DistributedDataParallel):
         sizes = said.get("rebuilt_bucket_sizes") or said["bucket_sizes"]
         return placed([int(nbytes) for nbytes in sizes.split(",")], self.buckets.windows)
 
-    def release(self) -> torch.nn.Module:
+    def release(self, alive: bool) -> torch.nn.Module:
         """`ddp_release` says what it does."""
         self._refuse_released()
         for parameter in self.module.parameters():
@@ -62,7 +62,10 @@ class WindowedDDP(torch.nn.parallel.DistributedDataParallel):
         group, self._released = self.process_group, True
         del self.reducer
         self.logger = None  # it has the reducer, too
-        let_go(group, torch.device("cuda", self._commpool.device))
+        if alive:
+            let_go(group, torch.device("cuda", self._commpool.device))
+        else:
+            del self.process_group  # what it keeps goes with it
         module: torch.nn.Module = self.module
         return module
 
