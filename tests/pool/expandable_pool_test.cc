@@ -154,6 +154,24 @@ TEST_F(ExpandablePools, WaitAndMoveWhereTheyMayNotGrow) {
   for (const CUdeviceptr block : {blocks[1], blocks[3], large}) Free(block);
 }
 
+TEST_F(ExpandablePools, GiveNothingBackWhereAStreamCannotBeAsked) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  PoolConfiguration configuration = Expandable();
+  configuration.release_threshold_bytes = 0;
+  const PoolHandle pool = Create(configuration);
+  const TestStream one;
+  const TestStream other;
+  const std::vector<CUdeviceptr> blocks = {Allocate(pool, 2 * kPage, one.get()),
+                                           Allocate(pool, 2 * kPage, other.get())};
+  for (const CUdeviceptr block : blocks) {
+    const InjectedFault first_query({.call = "cuStreamQuery", .result = CUDA_ERROR_INVALID_VALUE});
+    Free(block);
+  }
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 4 * kPage);
+  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
+}
+
 TEST_F(ExpandablePools, AreNotRegistered) {
   const PoolHandle pool = Create(Expandable());
   const Status status = Get(pool).RegisterWith(nullptr);

@@ -130,36 +130,91 @@ TEST_F(Abandon, GivesThatMemoryBackInARehomeToo) {
   group().Destroy(other);
 }
 
-// A rank that was stopped, and goes on: NCCL makes the window that the others had given up.
-TEST_F(Abandon, EndsAWindowThatWasFinishedAfterItsRankGaveUp) {
-  const std::vector<ncclComm_t> pair = ConnectAll();
-  WindowIndex windows;
-  std::vector<std::unique_ptr<RegistrationSet>> sets;
-  std::vector<CUdeviceptr> memory(pair.size());
-  for (size_t rank = 0; rank < pair.size(); ++rank) {
-    sets.push_back(
-        std::make_unique<RegistrationSet>(driver(), RegistrationKind::kWindow, rank == 0 ? 300 : 20000, windows));
+// Sets of registrations over nonblocking communicators, where rank 0 gives its window up before the others come.
+class GivenUpWindows : public Abandon {
+ protected:
+  void SetUp() override {
+    Abandon::SetUp();
+    if (IsSkipped()) return;
+    communicators_ = ConnectAll();
+    for (size_t rank = 0; rank < communicators_.size(); ++rank) {
+      sets_.push_back(std::make_unique<RegistrationSet>(driver(), RegistrationKind::kWindow,
+                                                        rank == 0 ? kDeadlineMs : 20000, windows_));
+    }
   }
-  const auto add = [&](Rank& rank) {
-    const auto number = static_cast<size_t>(rank.number);
+
+  RegistrationSet& SetOf(int rank) { return *sets_[static_cast<size_t>(rank)]; }
+  ncclComm_t CommunicatorOf(int rank) const { return communicators_[static_cast<size_t>(rank)]; }
+  Status Add(Rank& rank) {
     void* made = nullptr;
     EXPECT_EQ(driver().nccl.ncclMemAlloc(&made, 2 * kMiB), ncclSuccess);
-    memory[number] = reinterpret_cast<CUdeviceptr>(made);
-    return sets[number]->Add(DescribeCommunicator(driver(), pair[number]).value(), {{0, memory[number], 2 * kMiB}});
-  };
-  ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? add(rank) : Status(); })[0],
-                StatusCode::kDeadlineExceeded, "did not finish within 300 ms");
-  ExpectFailure(sets[0]->DeregisterSegment(0), StatusCode::kDeadlineExceeded, "has not finished a registration");
-  ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? Status() : add(rank); }));
+    CUdeviceptr& memory = memory_[static_cast<size_t>(rank.number)];
+    memory = reinterpret_cast<CUdeviceptr>(made);
+    return SetOf(rank.number)
+        .Add(DescribeCommunicator(driver(), CommunicatorOf(rank.number)).value(), {{0, memory, 2 * kMiB}});
+  }
+  void GiveUpOnRankZero() {
+    ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? Add(rank) : Status(); })[0],
+                  StatusCode::kDeadlineExceeded, "did not finish within 300 ms");
+  }
+  void AddOnTheOthers() {
+    ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? Status() : Add(rank); }));
+  }
+  void FreeMemoryOf(const Rank& rank) {
+    const CUdeviceptr memory = memory_[static_cast<size_t>(rank.number)];
+    if (memory == 0) return;
+    EXPECT_EQ(driver().nccl.ncclMemFree(reinterpret_cast<void*>(memory)), ncclSuccess);
+  }
+  void Abort(const Rank& rank) { EXPECT_EQ(driver().nccl.ncclCommAbort(CommunicatorOf(rank.number)), ncclSuccess); }
+
+ private:
+  std::vector<ncclComm_t> communicators_;
+  WindowIndex windows_;
+  std::vector<std::unique_ptr<RegistrationSet>> sets_;
+};
+
+// A rank that was stopped, and goes on: NCCL makes the window that the others had given up.
+TEST_F(GivenUpWindows, AreEndedOnceTheyAreFinished) {
+  GiveUpOnRankZero();
+  ExpectFailure(SetOf(0).DeregisterSegment(0), StatusCode::kDeadlineExceeded, "has not finished a registration");
+  AddOnTheOthers();
   ExpectOk(Run([&](Rank& rank) {
-    const auto number = static_cast<size_t>(rank.number);
-    Status status = sets[number]->EndUnfinished(pair[number], 20000);
-    if (status.ok()) status = sets[number]->Remove(pair[number]);
-    EXPECT_EQ(driver().nccl.ncclMemFree(reinterpret_cast<void*>(memory[number])), ncclSuccess);
-    EXPECT_EQ(driver().nccl.ncclCommAbort(pair[number]), ncclSuccess);
+    Status status = SetOf(rank.number).EndUnfinished(CommunicatorOf(rank.number), 20000);
+    if (status.ok()) status = SetOf(rank.number).Remove(CommunicatorOf(rank.number));
+    FreeMemoryOf(rank);
+    Abort(rank);
     return status;
   }));
-  EXPECT_EQ(sets[0]->held_bytes(), 0u);
+  EXPECT_EQ(SetOf(0).held_bytes(), 0u);
+}
+
+TEST_F(GivenUpWindows, FailInTheAbortWhereTheyAreNotFinished) {
+  GiveUpOnRankZero();
+  ExpectOk({SetOf(0).EndUnfinished(CommunicatorOf(0), 1)});
+  EXPECT_EQ(SetOf(0).held_bytes(), 0u) << "NCCL never had it";
+  ExpectOk(Run([&](Rank& rank) {
+    Abort(rank);
+    FreeMemoryOf(rank);
+    return Status();
+  }));
+}
+
+TEST_F(GivenUpWindows, ThatNcclWouldNotEndAreHeldAndTold) {
+  AllowLeak("physical memory");  // what is held
+  GiveUpOnRankZero();
+  AddOnTheOthers();
+  {
+    const InjectedFault fault({.call = "ncclCommWindowDeregister", .result = ncclSystemError});
+    ExpectFailure(SetOf(0).EndUnfinished(CommunicatorOf(0), 20000), StatusCode::kCommunicatorError,
+                  "ncclCommWindowDeregister");
+  }
+  EXPECT_EQ(SetOf(0).held_bytes(), 2 * kMiB);
+  ExpectOk(Run([&](Rank& rank) {
+    const Status status = SetOf(rank.number).Remove(CommunicatorOf(rank.number));
+    Abort(rank);
+    FreeMemoryOf(rank);
+    return status;
+  }));
 }
 
 }  // namespace

@@ -26,6 +26,22 @@ TEST_F(LinkChannels, GiveEveryRankTheDecisionAndItsOwnPart) {
   });
 }
 
+// A rank that waits in nothing reads late: nobody else would push the rest of a decision on before a heartbeat does.
+TEST_F(LinkChannels, LeaveNothingOfADecisionUnsent) {
+  const Links links = OpenAll(2);
+  const Channels channels = ChannelsOf(links);
+  links[0]->StopWatching();
+  const Decider large = [](const std::vector<std::string>&) {
+    return Decision{.common = std::string(64 << 20, 'x')};  // more than sockets buffer
+  };
+  ForEachRank(2, [&](int rank) {
+    const Result<Verdict> verdict = channels[static_cast<size_t>(rank)]->Decide("mine", "reserve", large);
+    ASSERT_TRUE(verdict.ok()) << verdict.status().message();
+    EXPECT_EQ(verdict->common.size(), size_t{64} << 20);
+    EXPECT_FALSE(rank == 0 && links[0]->HasUnsent());
+  });
+}
+
 // Whoever waits reads for the other, on every rank.
 TEST_F(LinkChannels, OfTwoPoolsShareALinkOnThreadsOfTheirOwn) {
   const Links links = OpenAll(3);

@@ -1,7 +1,11 @@
 // Symmetric pools and graphs: a capture is served from the sequence as ever, and what a live graph uses stays.
 #include <cuda.h>
 
+#include <future>
+#include <thread>
+
 #include "src/driver/graph_handles.h"
+#include "src/driver/launch.h"
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/symmetric_fixture.h"
 
@@ -140,6 +144,39 @@ TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
     EXPECT_EQ(PoolOf(rank).Statistics().host_waits, 1u);
     return Destroy(rank);
   }));
+  ReleaseOthers();
+}
+
+// A fence behind those uses is there: the stream that it was recorded on may have more to do by now, or be gone.
+TEST_F(SymmetricCapture, WaitsForAFenceThatWasRecordedBeforeAndForNoMore) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts calls and holds streams");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  MakeOthers();
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  ExpectOk(Run([&](Rank& rank) {
+    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
+    Status status =
+        Launch(driver(), OtherOf(rank), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); });
+    if (status.ok()) status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)));
+    return status.ok() ? PoolOf(rank).Free(block) : status;
+  }));
+  ExpectOk(Reclaim());
+  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
+  const uint64_t records = CallCount("cuEventRecord");
+  std::future<Statuses> served = std::async(std::launch::async, [&] {
+    return Run([&](Rank& rank) {
+      const Result<CUdeviceptr> block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream));
+      return block.ok() ? PoolOf(rank).Free(*block) : block.status();
+    });
+  });
+  while (PoolOf(group()[0]).Statistics().host_waits == 0) std::this_thread::yield();
+  end.set_value();
+  ExpectOk(served.get());
+  EXPECT_EQ(CallCount("cuEventRecord"), records);
+  ExpectOk(Run([&](Rank& rank) { return End(rank); }));
+  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
   ReleaseOthers();
 }
 
