@@ -6,6 +6,8 @@
 //   Buffer gradients = pools[0].allocate(bytes, stream).value();
 //   pools.close().or_throw();
 //
+// Or several pools of one rank: reserve, reclaim and verify then agree in the rounds of one, and all go or none.
+//
 // Header-only, over the C ABI; compiles as C++17. Every method documents only what commpool.h does not say of the
 // function it calls.
 #ifndef COMMPOOL_POOL_GROUP_H_

@@ -14,6 +14,7 @@
 #include "src/base/host_reserve.h"
 #include "src/base/printable.h"
 #include "src/driver/handles.h"
+#include "src/registration/joined_rounds.h"
 
 namespace commpool::internal {
 
@@ -29,35 +30,56 @@ Status RunOn(Runtime& runtime, int device, Part part) {
   return part();
 }
 
-// Places whose parts run one after another: pools of one rank call NCCL with the same communicator, which takes one
-// thread at a time, and in one order on all ranks.
-using Lane = std::vector<size_t>;
+// Places of one rank: their pools call NCCL with the same communicator, which takes one thread at a time, and in one
+// order on all ranks.
+struct Lane {
+  std::vector<size_t> places;
+  std::unique_ptr<JoinedRounds> rounds;  // null: one part after another, each with rounds of its own
+};
 
-// Each lane on a thread of its own. A part that fails keeps none of the others back: its failure is all ranks'.
-Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(size_t)>& part) {
-  size_t count = 0;
-  for (const Lane& lane : lanes) count += lane.size();
-  std::vector<Status> statuses(count);
-  const auto run = [&](const Lane& lane) {
-    for (const size_t place : lane) statuses[place] = Attempt([&] { return part(place); });
-  };
+// Each task on a thread of its own.
+Status RunSideBySide(const std::vector<std::function<void()>>& tasks) {
   std::vector<std::thread> threads;
-  threads.reserve(lanes.size());
+  threads.reserve(tasks.size());
   // No rank begins before all have a thread: the others would wait for one that never comes.
   std::promise<bool> ready;
   const std::shared_future<bool> all_here = ready.get_future().share();
   Status started;
-  for (auto lane = lanes.begin(); lane != lanes.end() && started.ok(); ++lane) {
+  for (auto task = tasks.begin(); task != tasks.end() && started.ok(); ++task) {
     started = Attempt([&] {
-      threads.emplace_back([&, lane] {
-        if (all_here.get()) run(*lane);
+      threads.emplace_back([&, task] {
+        if (all_here.get()) (*task)();
       });
       return Status();
     });
   }
   ready.set_value(started.ok());
   for (std::thread& thread : threads) thread.join();
-  if (!started.ok()) return started;
+  return started;
+}
+
+// All lanes at the same time. A part that fails keeps none of the others back: its failure is all ranks'.
+Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(size_t)>& part) {
+  std::vector<std::function<void()>> tasks;
+  size_t count = 0;
+  for (const Lane& lane : lanes) count += lane.places.size();
+  std::vector<Status> statuses(count);
+  for (const Lane& lane : lanes) {
+    if (lane.rounds == nullptr) {
+      tasks.push_back([&] {
+        for (const size_t place : lane.places) statuses[place] = Attempt([&] { return part(place); });
+      });
+      continue;
+    }
+    for (size_t turn = 0; turn < lane.places.size(); ++turn) {
+      tasks.push_back([&, turn] { lane.rounds->Run(turn, [&] { return part(lane.places[turn]); }); });
+    }
+  }
+  const Status ran = RunSideBySide(tasks);
+  if (!ran.ok()) return ran;
+  for (const Lane& lane : lanes) {
+    if (lane.rounds != nullptr) statuses[lane.places.front()] = lane.rounds->Outcome();
+  }
   for (Status& status : statuses) {
     if (!status.ok()) return std::move(status);
   }
@@ -71,13 +93,10 @@ std::vector<Lane> LanesOf(size_t count, const std::function<ncclComm_t(size_t)>&
   for (size_t place = 0; place < count; ++place) {
     const ncclComm_t home = home_of(place);
     const auto same = std::find_if(lanes.begin(), lanes.end(), [&](const Lane& lane) {
-      return home != nullptr && home_of(lane.front()) == home && !apart(lane.front(), place);
+      return home != nullptr && home_of(lane.places.front()) == home && !apart(lane.places.front(), place);
     });
-    if (same == lanes.end()) {
-      lanes.push_back({place});
-    } else {
-      same->push_back(place);
-    }
+    Lane& lane = same == lanes.end() ? lanes.emplace_back() : *same;
+    lane.places.push_back(place);
   }
   return lanes;
 }
@@ -93,6 +112,18 @@ void Bind(const ReservedVector<std::shared_ptr<Pool>>& pools) {
     const auto group = std::allocate_shared<const PoolGroup>(ReservedAllocator<PoolGroup>(), members.size());
     for (Pool* member : members) member->Join(group);
   }
+}
+
+// Gives several pools that reach the other ranks over one home their rounds in common.
+void Join(Lane& lane, const ReservedVector<std::shared_ptr<Pool>>& pools) {
+  if (lane.places.size() < 2) return;
+  const ncclComm_t home = pools[lane.places.front()]->home();
+  std::vector<std::string> names;
+  for (const size_t place : lane.places) {
+    if (home == nullptr || pools[place]->home() != home) return;
+    names.push_back(pools[place]->name());
+  }
+  lane.rounds = std::make_unique<JoinedRounds>(names);
 }
 
 Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
@@ -163,7 +194,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   return handles;
 }
 
-Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
+Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles, Rounds rounds,
               const std::function<Status(Pool&, size_t)>& call) {
   Result<ReservedVector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
   if (!pools.ok()) return pools.status();
@@ -171,9 +202,12 @@ Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
   if (!status.ok()) return status;
   const auto at = [&](size_t place) -> Pool& { return *(*pools)[place]; };
   // A rehomed pool's first home is gone, and another communicator may have got its address: a group tells ranks apart.
-  const std::vector<Lane> lanes = LanesOf(
+  std::vector<Lane> lanes = LanesOf(
       pools->size(), [&](size_t place) { return at(place).configuration().home; },
       [&](size_t one, size_t other) { return at(one).group() != nullptr && at(one).group() == at(other).group(); });
+  for (Lane& lane : lanes) {
+    if (rounds == Rounds::kJoined) Join(lane, *pools);
+  }
   return RunTogether(lanes, [&](size_t place) {
     Pool& pool = at(place);
     return RunOn(runtime, pool.device(), [&] { return call(pool, place); });
@@ -194,8 +228,9 @@ Status OnTagged(Runtime& runtime, const std::string& tag, const std::function<St
       if (joins) together.push_back(pool->handle());
       return joins;
     });
-    Status status =
-        together.size() == 1 ? call(*next) : OnEach(runtime, together, [&](Pool& pool, size_t) { return call(pool); });
+    Status status = together.size() == 1
+                        ? call(*next)
+                        : OnEach(runtime, together, Rounds::kOwn, [&](Pool& pool, size_t) { return call(pool); });
     if (first.ok()) first = status;
   }
   return first;

@@ -1,9 +1,9 @@
-// The pools of several ranks in one collective call, for a thread that owns several communicators (ncclCommInitAll).
+// Several pools in one collective call: of the ranks that a thread owns (ncclCommInitAll), or of one rank.
 //
 // A rank's part of a collective call waits for the other ranks, so one thread cannot make the parts one after another.
 // Each gets a short-lived thread, with its rank's device current, while the caller waits: NCCL allows one thread a
-// communicator at a time, and different threads for different ones: several pools of one rank share a thread, in the
-// order in which they are passed, the same on every rank. The caller's device stays as it is. Any thread.
+// communicator at a time, and different threads for different ones. So pools of one rank take turns, in the order in
+// which they are passed, the same on every rank. The caller's device stays as it is. Any thread.
 #ifndef COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 #define COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 
@@ -30,9 +30,15 @@ struct PoolRequest {
 // same thread makes for only some of them is refused.
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests);
 
-// Runs call(pool, its place) for each pool at the same time. Returns the first failure in the order of the pools.
-// kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that belongs to one of them.
-Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, const std::function<Status(Pool&, size_t)>& call);
+// How pools of one rank, with one home, agree with the other ranks: each by itself, one pool's call after the other's;
+// or all in the same rounds, all of them or none, which is for calls that a later failure can take back.
+enum class Rounds { kOwn, kJoined };
+
+// Runs call(pool, its place) for each pool, for those of several ranks at the same time. Returns the first failure in
+// the order of the pools. kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that
+// belongs to one of them.
+Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, Rounds rounds,
+              const std::function<Status(Pool&, size_t)>& call);
 
 // Runs call(pool) for each pool with the tag, in the order of their creation; for those of one home at the same time.
 // Goes on where one fails, for other ranks may wait in the next, and returns the first failure. kNotFound for no pool.

@@ -41,6 +41,7 @@ class Pool final : public BlockOwner {
   int device() const { return parts_->basis.device->device(); }
   bool symmetric() const override { return parts_->basis.configuration.symmetric(); }
   uint64_t home_id() const { return mode_->home_id(); }
+  ncclComm_t home() const { return mode_->home(); }
   // The pools that the same thread made with it; null where there are none. Joined once, at creation.
   const PoolGroup* group() const { return parts_->group.get(); }
   void Join(std::shared_ptr<const PoolGroup> group) { parts_->group = std::move(group); }

@@ -22,6 +22,8 @@ class PoolMode : public BlockRules {
  public:
   // A number that the ranks of one home share, this home alone; 0 where the pool is not symmetric.
   virtual uint64_t home_id() const { return 0; }
+  // The communicator whose ranks its collective calls reach; null where the pool is not symmetric, or has given it up.
+  virtual ncclComm_t home() const { return nullptr; }
 
   virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
   // The short ways, of what can be done in one step; 0, or false, where the calls that stand for all have to.

@@ -6,6 +6,7 @@
 #include "src/base/host_patience.h"
 #include "src/registration/divergence.h"
 #include "src/registration/intent_comparison.h"
+#include "src/registration/joined_message.h"
 #include "src/registration/rank_names.h"
 
 namespace commpool::internal {
@@ -16,10 +17,20 @@ Status Unreadable(size_t rank, const char* what) {
   return Status(StatusCode::kDisagreement, SentUnreadable(rank, what));
 }
 
+IntentVerdict Compare(const std::vector<std::string>& contents, std::vector<std::optional<Intent>>& intents) {
+  if (Status same = CheckSamePools(contents); !same.ok()) return {.failure = same};
+  for (const std::string& content : contents) intents.push_back(DecodeIntent(content));
+  return CompareIntents(intents);
+}
+
+Status RefusalOf(const IntentVerdict& verdict) {
+  if (verdict.traced_rank == 0) return verdict.failure;
+  return Status(StatusCode::kDisagreement, "its ranks made different calls before");
+}
+
 Decision DecideOnIntents(const std::vector<std::string>& contents, const ClaimJudge& judge) {
   std::vector<std::optional<Intent>> intents;
-  for (const std::string& content : contents) intents.push_back(DecodeIntent(content));
-  IntentVerdict verdict = CompareIntents(intents);
+  IntentVerdict verdict = Compare(contents, intents);
   if (verdict.failure.ok() && verdict.traced_rank == 0 && judge) {
     std::vector<std::string> claims;
     for (std::optional<Intent>& intent : intents) claims.push_back(std::move(intent->claim));
@@ -27,7 +38,7 @@ Decision DecideOnIntents(const std::vector<std::string>& contents, const ClaimJu
     verdict.agreed.claims = std::move(findings.status);
     verdict.agreed.findings = std::move(findings.bytes);
   }
-  return {.common = Encode(verdict)};
+  return {.common = Encode(verdict), .refusal = RefusalOf(verdict)};
 }
 
 // One more round: rank 0 and the rank that differs from it send their last calls, and all hear the first difference.
@@ -58,7 +69,7 @@ Decision DecideOnOutcomes(const std::vector<std::string>& contents, const std::s
   }
   WireWriter writer;
   Write(writer, first);
-  return {.common = writer.Take()};
+  return {.common = writer.Take(), .refusal = first};
 }
 
 }  // namespace
@@ -87,6 +98,7 @@ Status TellRefusal(AgreementChannel& channel, const Intent& mine) {
 }
 
 Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step) {
+  if (!mine.ok()) channel.NoteFailure(mine);
   const std::string told = Insist([&] {
     WireWriter writer;
     Write(writer, mine);

@@ -21,6 +21,7 @@ class SelfChannel : public AgreementChannel {
   Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
     return OfRank(0, decide({mine}));
   }
+  void Break(const Status&) override {}  // one rank is in step
 };
 
 // Every rank hears all and decides alike. The caller's all-gather takes the same number of bytes from every rank:
@@ -54,6 +55,7 @@ class CallerChannel : public AgreementChannel {
     }
     return OfRank(rank_, decide(contents));
   }
+  void Break(const Status&) override { broken_ = true; }
 
  private:
   Status Failure(const std::string& step, int result) {

@@ -6,6 +6,7 @@
 #ifndef COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_
 #define COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@ namespace commpool::internal {
 struct Decision {
   std::string common = {};
   std::vector<std::string> single = {};  // empty: nobody gets any
+  Status refusal = {};                   // why the ranks do not go on, where `common` says that
 };
 
 // A decision as one rank gets it.
@@ -65,12 +67,21 @@ class AgreementChannel {
 
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
+  // The channel's place among those of its home, the same on every rank; 0 where it has none.
+  virtual uint64_t number() const { return 0; }
 
   // Every rank gives some bytes, of any length, and gets the decision that `decide` makes of all of them: on rank 0,
   // or on every rank where the channel takes all bytes to all. Rank 0 is bound by a decision once it has begun to send
   // it. kDeadlineExceeded, naming the ranks that are missing and `step`, where they do not come in time;
   // kRemoteFailure where one has gone.
   virtual Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) = 0;
+  // Where several pools of this rank take a step side by side: this one has failed in it, and says so in the next
+  // round.
+  virtual void NoteFailure(const Status& /*mine*/) {}
+  // And why one before it has: what other ranks wait in, such as a call of NCCL, is not begun then.
+  virtual Status FailureBefore() const { return Status(); }
+  // A round that was held for this channel over another has failed: the ranks are out of step here too.
+  virtual void Break(const Status& why) = 0;
 
   // The ranks that it knows to be lost; shared, for whoever looks may outlive the channel. Never null.
   const std::shared_ptr<LostRanks>& lost_ranks() const { return lost_ranks_; }

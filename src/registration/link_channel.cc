@@ -103,6 +103,14 @@ Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& 
   return std::move(*verdict);
 }
 
+void LinkChannel::Break(const Status& why) {
+  if (!failure_.ok()) return;
+  failure_ = Insist([&] { return why; });
+  if (rank() == 0) return;  // the others hear of it where the round was held
+  link_->Send(0,
+              Insist([&] { return Frame{.kind = FrameKind::kLeft, .channel = number_, .contents = why.message()}; }));
+}
+
 Status LinkChannel::Trouble() const {
   if (const Status lost = link_->lost_ranks()->status(); !lost.ok()) {
     return last_step_.empty() ? lost : Status(lost.code(), lost.message() + ", in \"" + last_step_ + "\" or after it");

@@ -24,7 +24,9 @@ class LinkChannel : public AgreementChannel {
 
   int rank() const override { return link_->rank(); }
   int ranks() const override { return link_->ranks(); }
+  uint64_t number() const override { return number_; }
   Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
+  void Break(const Status& why) override;
   std::unique_ptr<BackgroundLine> OpenBackground() override;
 
  private:

@@ -33,6 +33,7 @@ class MeetingChannel : public AgreementChannel {
   MeetingChannel(Meeting& meeting, int rank, int ranks) : meeting_(meeting), rank_(rank), ranks_(ranks) {}
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
+  void Break(const Status&) override {}
   // On rank 0 alone, as over TCP.
   Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
     const std::vector<std::string> contents = meeting_.Exchange(rank_, mine);

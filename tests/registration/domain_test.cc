@@ -25,6 +25,7 @@ class Recording : public AgreementChannel {
   Recording(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
+  void Break(const Status&) override {}
   Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
     if (contents.empty()) {
       sent = mine;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/pool/group_calls.h"
 
 namespace commpool::internal::testing {
 
@@ -27,17 +29,8 @@ World::World(Kind kind)
 World::~World() {
   EndCapture();
   while (!blocks_.empty()) static_cast<void>(Free());
-  if (pool_ != nullptr) {
-    pool_->CheckInvariants();
-    Status closed = pool_->Close();
-    if (!closed.ok()) {
-      ExpectOk({pool_->AbandonCommunicator(second(), CommunicatorLife::kAlive),
-                pool_->AbandonCommunicator(home(), CommunicatorLife::kAlive)});
-      closed = pool_->Close();
-    }
-    ExpectOk({closed, runtime_->DestroyPool(pool_->handle())});
-  }
-  pool_.reset();
+  End(pool_);
+  End(beside_);
   if (other_stream_ != nullptr) {
     ExpectOk({runtime_->ReleaseStream(other_stream_)});
     EXPECT_EQ(SharedDriver()->cuda.cuStreamDestroy(other_stream_), CUDA_SUCCESS);
@@ -45,6 +38,19 @@ World::~World() {
   ExpectOk({runtime_->ReleaseStream(stream())});
   runtime_.reset();
   group_.Destroy(second_);
+}
+
+void World::End(std::shared_ptr<Pool>& pool) {
+  if (pool == nullptr) return;
+  pool->CheckInvariants();
+  Status closed = pool->Close();
+  if (!closed.ok()) {
+    ExpectOk({pool->AbandonCommunicator(second(), CommunicatorLife::kAlive),
+              pool->AbandonCommunicator(home(), CommunicatorLife::kAlive)});
+    closed = pool->Close();
+  }
+  ExpectOk({closed, runtime_->DestroyPool(pool->handle())});
+  pool.reset();
 }
 
 int World::Gather(const void* sent, void* received, size_t bytes, void* context) {
@@ -55,8 +61,22 @@ int World::Gather(const void* sent, void* received, size_t bytes, void* context)
 }
 
 Status World::Create() {
+  const Result<std::shared_ptr<Pool>> made = Make("failing");
+  if (made.ok()) pool_ = *made;
+  return made.status();
+}
+
+Status World::CreateBoth() {
+  const Status first = Create();
+  if (!first.ok()) return first;
+  const Result<std::shared_ptr<Pool>> made = Make("beside");
+  if (made.ok()) beside_ = *made;
+  return made.status();
+}
+
+Result<std::shared_ptr<Pool>> World::Make(const char* name) {
   PoolConfiguration configuration;
-  configuration.name = "failing";
+  configuration.name = name;
   configuration.limit_bytes = kAll;
   if (kind_ == Kind::kExpandable) configuration.mode = Mode::kExpandable;
   if (kind_ == Kind::kSymmetric) {
@@ -65,8 +85,8 @@ Status World::Create() {
     configuration.all_gather_context = this;
   }
   const Result<PoolHandle> made = runtime_->CreatePool(std::move(configuration));
-  if (made.ok()) pool_ = runtime_->pools().Find(*made).value();
-  return made.status();
+  if (!made.ok()) return made.status();
+  return runtime_->pools().Find(*made);
 }
 
 Status World::Allocate(uint64_t bytes, CUstream stream) {
@@ -112,18 +132,23 @@ State World::Look() const {
   State state;
   state.resources = EmulatorLeaks().size();
   if (pool_ == nullptr) return state;
-  const PoolStatistics statistics = pool_->Statistics();
   MemoryAccount& account = runtime_->devices().Get(0).value()->account();
-  state.books = {statistics.counters.reserved_bytes.current,
-                 statistics.counters.reserved_segments.current,
-                 statistics.counters.allocated_blocks.current,
-                 statistics.counters.free_bytes,
-                 statistics.registered_segments,
-                 statistics.pending_segments,
-                 statistics.asleep_bytes,
-                 statistics.kept_bytes,
-                 account.taken(),
-                 pool_->asleep() ? 1u : 0u};
+  state.books.assign(10, 0);
+  for (const std::shared_ptr<Pool>& pool : {pool_, beside_}) {
+    if (pool == nullptr) continue;
+    const PoolStatistics statistics = pool->Statistics();
+    const std::vector<uint64_t> own = {statistics.counters.reserved_bytes.current,
+                                       statistics.counters.reserved_segments.current,
+                                       statistics.counters.allocated_blocks.current,
+                                       statistics.counters.free_bytes,
+                                       statistics.registered_segments,
+                                       statistics.pending_segments,
+                                       statistics.asleep_bytes,
+                                       statistics.kept_bytes,
+                                       account.taken(),
+                                       pool->asleep() ? 1u : 0u};
+    std::transform(own.begin(), own.end(), state.books.begin(), state.books.begin(), std::plus<>());
+  }
   return state;
 }
 
@@ -132,6 +157,14 @@ namespace {
 Status Nothing(World&) { return Status(); }
 Status Create(World& world) { return world.Create(); }
 Status Reserve(World& world) { return world.pool().Reserve(kHalf); }
+Status CreateBoth(World& world) { return world.CreateBoth(); }
+Status RegisterBoth(World& world) {
+  return OnEach(world.runtime(), world.both(), Rounds::kOwn,
+                [&](Pool& pool, size_t) { return pool.RegisterWith(world.second()); });
+}
+Status ReserveBoth(World& world) {
+  return OnEach(world.runtime(), world.both(), Rounds::kJoined, [](Pool& pool, size_t) { return pool.Reserve(kHalf); });
+}
 Status Register(World& world) { return world.pool().RegisterWith(world.second()); }
 
 // One after the other until one fails.
@@ -209,6 +242,7 @@ std::vector<Operation> Operations() {
       {"CloseExpandable", Kind::kExpandable, Do<Create, Reserve>, Close, kNothing},
       {"CreateSymmetric", Kind::kSymmetric, Nothing, Create},
       {"ReserveSymmetric", Kind::kSymmetric, Do<Create, Register>, Reserve},
+      {"ReserveBothSymmetric", Kind::kSymmetric, Do<CreateBoth, RegisterBoth>, ReserveBoth},
       {"RegisterSymmetric", Kind::kSymmetric, Do<Create, Reserve>, Register, kBooks},
       {"DeregisterSymmetric", Kind::kSymmetric, Do<Create, Reserve, Register>, Deregister, kNothing},
       {"TrimSymmetric", Kind::kSymmetric, Do<Create, Reserve>, Trim, kNothing},

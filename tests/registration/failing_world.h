@@ -34,12 +34,15 @@ class World {
 
   Runtime& runtime() { return *runtime_; }
   Pool& pool() { return *pool_; }
+  // The pools that CreateBoth made.
+  std::vector<PoolHandle> both() const { return {pool_->handle(), beside_->handle()}; }
   CUstream stream() { return group_[0].stream; }
   CUstream other_stream() const { return other_stream_; }
   ncclComm_t home() { return group_[0].communicator; }
   ncclComm_t second() const { return second_[0]; }
 
   Status Create();
+  Status CreateBoth();
   Status Allocate(uint64_t bytes, CUstream stream);
   // Of the block allocated last.
   Status RecordLast();
@@ -54,6 +57,8 @@ class World {
 
  private:
   static int Gather(const void* sent, void* received, size_t bytes, void* context);
+  Result<std::shared_ptr<Pool>> Make(const char* name);
+  void End(std::shared_ptr<Pool>& pool);
   void EndCapture();
 
   const Kind kind_;
@@ -64,6 +69,7 @@ class World {
   CUstream other_stream_ = nullptr;
   std::unique_ptr<Runtime> runtime_;
   std::shared_ptr<Pool> pool_;
+  std::shared_ptr<Pool> beside_;
   std::vector<CUdeviceptr> blocks_;
   CaptureHandle capture_ = 0;
   int gathers_ = 0;

@@ -1,6 +1,9 @@
 #include "src/pool/symmetric/open_channel.h"
 
+#include <utility>
+
 #include "src/registration/home_channel.h"
+#include "src/registration/joined_rounds.h"
 
 namespace commpool::internal {
 
@@ -8,12 +11,13 @@ Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, cons
                                                       HomeLinks& links, const Communicator& home,
                                                       const PoolConfiguration& configuration) {
   if (configuration.all_gather != nullptr) {
-    return MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context);
+    return MakeJoinable(
+        MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context));
   }
   const ContextGuard current(driver, context);
   Result<std::unique_ptr<AgreementChannel>> channel = OpenHomeChannel(driver, home, configuration.deadline_ms, links);
   if (!channel.ok()) return channel.status().under("pool " + configuration.name);
-  return channel;
+  return MakeJoinable(std::move(*channel));
 }
 
 }  // namespace commpool::internal

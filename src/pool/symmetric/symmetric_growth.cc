@@ -9,6 +9,8 @@
 namespace commpool::internal {
 
 Status SymmetricGrowth::Make() {
+  Status before = collective_.channel().FailureBefore();
+  if (!before.ok()) return before;
   MutexLock growth(parts_.segments.growth());
   Result<Room> room = parts_.segments.TakeRoom(bytes_);
   if (!room.ok()) return room.status();
@@ -23,6 +25,8 @@ Status SymmetricGrowth::Prepare() {
     MutexLock lock(parts_.blocks.mutex());
     index_ = engine_->SegmentsEver();
   }
+  Status before = collective_.channel().FailureBefore();
+  if (!before.ok()) return before;
   return parts_.registrations.RegisterSegment({index_, made_.front()->address(), made_.front()->bytes()});
 }
 

@@ -18,9 +18,9 @@ class SymmetricGrowth final : public Growth {
   SymmetricGrowth(PoolParts& parts, Collective& collective, engine::SymmetricEngine* engine, uint64_t bytes)
       : parts_(parts), collective_(collective), engine_(engine), bytes_(bytes) {}
 
-  Status Make() override;
+  Status Make() override COMMPOOL_REQUIRES(parts_.collective);
   // Windows with every communicator.
-  Status Prepare() override;
+  Status Prepare() override COMMPOOL_REQUIRES(parts_.collective);
   // This rank's windows go again, and all ranks' have before any unmaps.
   void Undo() override COMMPOOL_REQUIRES(parts_.collective);
   void Adopt() override;

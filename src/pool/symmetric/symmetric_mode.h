@@ -34,6 +34,10 @@ class SymmetricMode final : public PoolMode {
   Status Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness);
 
   uint64_t home_id() const override { return home_id_.load(std::memory_order_acquire); }
+  ncclComm_t home() const override {
+    const bool reached = ties_.load(std::memory_order_acquire) == Ties::kHome;
+    return reached ? home_handle_.load(std::memory_order_acquire) : nullptr;
+  }
 
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(parts_.blocks.mutex());

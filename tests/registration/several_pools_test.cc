@@ -1,0 +1,285 @@
+// Several symmetric pools of each rank in one call: they agree in the rounds of one, and all go or none.
+#include <barrier>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "src/pool/group_calls.h"
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+// An all-gather between threads of one process, which counts.
+class Gathering {
+ public:
+  explicit Gathering(int ranks) : barrier_(ranks), sent_(static_cast<size_t>(ranks)) {
+    for (int rank = 0; rank < ranks; ++rank) contexts_.push_back({this, static_cast<size_t>(rank)});
+  }
+
+  static int Gather(const void* sent, void* received, size_t bytes, void* context) {
+    auto& [gathering, rank, calls] = *static_cast<Context*>(context);
+    ++calls;
+    gathering->sent_[rank] = sent;
+    gathering->barrier_.arrive_and_wait();
+    for (size_t other = 0; other < gathering->sent_.size(); ++other) {
+      std::memcpy(static_cast<char*>(received) + other * bytes, gathering->sent_[other], bytes);
+    }
+    gathering->barrier_.arrive_and_wait();
+    return 0;
+  }
+  void* ContextOf(int rank) { return &contexts_[static_cast<size_t>(rank)]; }
+  int CallsOf(int rank) const { return contexts_[static_cast<size_t>(rank)].calls; }
+
+ private:
+  struct Context {
+    Gathering* gathering;
+    size_t rank;
+    int calls = 0;
+  };
+  std::barrier<> barrier_;
+  std::vector<const void*> sent_;
+  std::vector<Context> contexts_;
+};
+
+using Names = std::vector<std::string>;
+
+class SeveralPools : public SymmetricTest {
+ protected:
+  void TearDown() override {
+    if (IsSkipped()) return;
+    ExpectOk(Run([&](Rank& rank) {
+      for (const auto& [name, handle] : HandlesOf(rank)) {
+        runtime().pools().Find(handle).value()->CheckInvariants();
+        Status status = Named(rank, name).Close();
+        if (status.ok()) status = runtime().DestroyPool(handle);
+        if (!status.ok()) return status;
+      }
+      return Status();
+    }));
+    SymmetricTest::TearDown();
+  }
+
+  Statuses CreatePools(const Names& names, const Adjust& adjust = nullptr) {
+    handles_.resize(static_cast<size_t>(group().size()));
+    return Run([&](Rank& rank) {
+      for (const std::string& name : names) {
+        PoolConfiguration configuration = Configured(rank);
+        configuration.name = name;
+        if (adjust) adjust(rank, configuration);
+        const Result<PoolHandle> made = runtime().CreatePool(std::move(configuration));
+        if (!made.ok()) return made.status();
+        HandlesOf(rank)[name] = *made;
+      }
+      return Status();
+    });
+  }
+  std::map<std::string, PoolHandle>& HandlesOf(const Rank& rank) { return handles_[static_cast<size_t>(rank.number)]; }
+  Pool& Named(const Rank& rank, const std::string& name) {
+    return *runtime().pools().Find(HandlesOf(rank).at(name)).value();
+  }
+
+  // One call of each rank for these pools.
+  Status CallOn(const Rank& rank, const Names& names, const std::function<Status(Pool&)>& call) {
+    std::vector<PoolHandle> handles;
+    for (const std::string& name : names) handles.push_back(HandlesOf(rank).at(name));
+    return OnEach(runtime(), handles, Rounds::kJoined, [&](Pool& pool, size_t) { return call(pool); });
+  }
+  Statuses Call(const Names& names, const std::function<Status(Pool&)>& call) {
+    return Run([&](Rank& rank) { return CallOn(rank, names, call); });
+  }
+  Statuses ReserveTogether(const Names& names, uint64_t bytes = 4 * kMiB) {
+    return Call(names, [&](Pool& pool) { return pool.Reserve(bytes); });
+  }
+
+  // Of each pool on each rank: all of them the same.
+  void ExpectAll(const Names& names, uint64_t reserved, uint64_t windows) {
+    for (int number = 0; number <= last(); ++number) {
+      for (const std::string& name : names) {
+        const PoolStatistics statistics = Named(group()[number], name).Statistics();
+        EXPECT_EQ(statistics.counters.reserved_bytes.current, reserved) << name << " on rank " << number;
+        EXPECT_EQ(statistics.registered_segments, windows) << name << " on rank " << number;
+      }
+    }
+  }
+  static void ExpectFailureOf(const std::string& pool, const Statuses& statuses, StatusCode code,
+                              const std::string& fragment) {
+    ExpectFailure(statuses, code, fragment);
+    for (const Status& status : statuses) EXPECT_EQ(status.message().find("pool " + pool), 0u) << status.message();
+  }
+  MemoryAccount& Account(int device) { return runtime().devices().Get(device).value()->account(); }
+  std::string LastRank() const { return "rank " + std::to_string(last()); }
+
+  std::optional<Gathering> gathering_;  // of pools that agree over it until they are closed
+
+ private:
+  std::vector<std::map<std::string, PoolHandle>> handles_;
+};
+
+const Names kThree = {"gradients", "weights", "moments"};
+
+TEST_F(SeveralPools, AgreeInTheRoundsOfOne) {
+  Gathering& gathering = gathering_.emplace(group().size());
+  ExpectOk(CreatePools(kThree, [&](const Rank& rank, PoolConfiguration& configuration) {
+    configuration.all_gather = Gathering::Gather;
+    configuration.all_gather_context = gathering.ContextOf(rank.number);
+  }));
+  const auto rounds_of = [&](const std::function<void()>& call) {
+    const int before = gathering.CallsOf(last());
+    call();
+    return (gathering.CallsOf(last()) - before) / 2;  // lengths go first
+  };
+  EXPECT_EQ(rounds_of([&] { ExpectOk(ReserveTogether({"weights"})); }), 3);
+  EXPECT_EQ(rounds_of([&] { ExpectOk(ReserveTogether(kThree)); }), 3) << "one of them has free memory already";
+  EXPECT_EQ(rounds_of([&] { ExpectOk(ReserveTogether(kThree)); }), 1) << "all have";
+  EXPECT_EQ(rounds_of([&] { ExpectOk(Call(kThree, [](Pool& pool) { return pool.Reclaim().status(); })); }), 1);
+  EXPECT_EQ(rounds_of([&] { ExpectOk(Call(kThree, [](Pool& pool) { return pool.Verify(); })); }), 1);
+  ExpectAll(kThree, 4 * kMiB, 1);
+  EXPECT_EQ(rounds_of([&] {
+              ExpectOk(Run([&](Rank& rank) {
+                for (const std::string& name : kThree) {
+                  const Status status = Named(rank, name).Reserve(8 * kMiB);
+                  if (!status.ok()) return status;
+                }
+                return Status();
+              }));
+            }),
+            9)
+      << "one after the other";
+}
+
+TEST_F(SeveralPools, HaveEqualOffsetsAndTheirOwnFrees) {
+  ExpectOk(CreatePools(kThree));
+  ExpectOk(ReserveTogether(kThree));
+  std::vector<std::set<uint64_t>> offsets(kThree.size());
+  std::vector<uint64_t> reclaimed(kThree.size());
+  std::mutex mutex;
+  ExpectOk(Run([&](Rank& rank) {
+    for (size_t place = 0; place < kThree.size(); ++place) {
+      Pool& pool = Named(rank, kThree[place]);
+      const CUdeviceptr block = pool.Allocate((place + 1) * kMiB, KeyOfStream(rank.stream)).value();
+      const std::lock_guard lock(mutex);
+      offsets[place].insert(pool.WindowOf(block, rank.communicator).value().offset);
+      ExpectOk({pool.Free(block)});
+    }
+    return CallOn(rank, kThree, [&](Pool& pool) {
+      const Result<uint64_t> bytes = pool.Reclaim();
+      const std::lock_guard lock(mutex);
+      for (size_t place = 0; place < kThree.size() && bytes.ok(); ++place) {
+        if (pool.name() == kThree[place]) reclaimed[place] += *bytes;
+      }
+      return bytes.status();
+    });
+  }));
+  const auto ranks = static_cast<uint64_t>(group().size());
+  for (const std::set<uint64_t>& of_pool : offsets) EXPECT_EQ(of_pool.size(), 1u);
+  EXPECT_EQ(reclaimed, (std::vector<uint64_t>{ranks * kMiB, 2 * ranks * kMiB, 3 * ranks * kMiB}));
+}
+
+TEST_F(SeveralPools, GetNothingWhereOneOfThemFindsNoMemoryOnOneRank) {
+  ExpectOk(CreatePools(kThree));
+  ExpectOk(ReserveTogether(kThree));
+  Account(last()).SetLimit(Account(last()).taken() + 6 * kMiB);  // the first pool's segment fits
+  ExpectFailureOf("weights", ReserveTogether(kThree, 6 * kMiB), StatusCode::kOutOfMemory,
+                  "making a segment of 6 MiB failed on " + LastRank());
+  ExpectAll(kThree, 4 * kMiB, 1);
+  Account(last()).SetLimit(UINT64_MAX);
+  ExpectOk(Call(kThree, [](Pool& pool) { return pool.Verify(); }));
+  ExpectOk(ReserveTogether(kThree, 6 * kMiB));
+  ExpectAll(kThree, 10 * kMiB, 2);
+}
+
+TEST_F(SeveralPools, AreAsBeforeWhereOneOfThemCannotBeRegistered) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(CreatePools(kThree));
+  ExpectOk(ReserveTogether(kThree));
+  {
+    // Every rank's call for the second pool: the first one's are over then, and none follows for the third.
+    const uint64_t calls = CallCount("ncclCommWindowRegister");
+    const InjectedFault second(
+        {.call = "ncclCommWindowRegister", .result = ncclSystemError, .skip = group().size(), .count = group().size()});
+    ExpectFailureOf("weights", ReserveTogether(kThree, 6 * kMiB), StatusCode::kCommunicatorError,
+                    "registering a segment of 6 MiB failed on rank 0");
+    EXPECT_EQ(CallCount("ncclCommWindowRegister") - calls, 2 * static_cast<uint64_t>(group().size()));
+  }
+  ExpectAll(kThree, 4 * kMiB, 1);
+  ExpectOk(ReserveTogether(kThree, 6 * kMiB));
+  ExpectAll(kThree, 10 * kMiB, 2);
+}
+
+TEST_F(SeveralPools, StopWhereOneOfThemMayNotGrow) {
+  ExpectOk(CreatePools(kThree, [](const Rank&, PoolConfiguration& configuration) {
+    if (configuration.name == "moments") configuration.limit_bytes = 4 * kMiB;
+  }));
+  ExpectFailureOf("moments", ReserveTogether(kThree, 6 * kMiB), StatusCode::kOutOfMemory,
+                  "reserve of 6 MiB would exceed its limit");
+  ExpectAll(kThree, 0, 0);
+  ExpectFailure(ReserveTogether(kThree, 0), StatusCode::kInvalidArgument, "reserve of 0 bytes");
+  ExpectOk(Run([&](Rank& rank) { return Named(rank, "weights").Close(); }));
+  ExpectFailureOf("weights", ReserveTogether(kThree), StatusCode::kFailedPrecondition, "is closed");
+  ExpectAll(kThree, 0, 0);
+  ExpectOk(ReserveTogether({"gradients", "moments"}));
+}
+
+TEST_F(SeveralPools, AreTheSameOnEveryRank) {
+  ExpectOk(CreatePools(kThree));
+  const auto call = [&](const Names& first, const Names& others) {
+    return Run([&](Rank& rank) {
+      return CallOn(rank, rank.number == 0 ? first : others, [](Pool& pool) { return pool.Reserve(4 * kMiB); });
+    });
+  };
+  const auto of_home = [&](const std::string& name, int number) {
+    return name + " (pool " + std::to_string(number) + " of home)";
+  };
+  const std::string gradients = of_home("gradients", 1);
+  const std::string weights = of_home("weights", 2);
+  const std::string moments = of_home("moments", 3);
+  const std::string what = "ranks disagree on the pools of one call: rank 0: ";
+  ExpectFailure(call({"gradients", "weights"}, {"weights", "gradients"}), StatusCode::kDisagreement,
+                what + gradients + ", " + weights + "; rank 1: " + weights + ", " + gradients);
+  ExpectFailure(call({"gradients", "weights"}, {"gradients", "moments"}), StatusCode::kDisagreement,
+                what + gradients + ", " + weights + "; rank 1: " + gradients + ", " + moments);
+  ExpectFailure(call({"gradients"}, {"gradients", "moments"}), StatusCode::kDisagreement,
+                what + "one pool alone; rank 1: " + gradients + ", " + moments);
+  ExpectAll(kThree, 0, 0);
+  ExpectOk(call(kThree, kThree));
+  ExpectAll(kThree, 4 * kMiB, 1);
+}
+
+TEST_F(SeveralPools, DivergeAlone) {
+  ExpectOk(CreatePools(kThree));
+  ExpectOk(ReserveTogether(kThree));
+  const auto allocate = [&](const Rank& rank, const std::string& name) {
+    Pool& pool = Named(rank, name);
+    const Result<CUdeviceptr> block = pool.Allocate(kMiB, KeyOfStream(rank.stream));
+    return block.ok() ? pool.Free(*block) : block.status();
+  };
+  ExpectOk({allocate(group()[0], "weights")});
+  ExpectFailureOf("weights", Call(kThree, [](Pool& pool) { return pool.Verify(); }), StatusCode::kDisagreement,
+                  "rank 0 also made allocate");
+  ExpectFailure(Run([&](Rank& rank) { return allocate(rank, "weights"); }), StatusCode::kDisagreement, "weights");
+  for (const std::string name : {"gradients", "moments"}) {
+    ExpectOk(Run([&](Rank& rank) { return allocate(rank, name); }));
+  }
+  ExpectFailureOf("weights", ReserveTogether(kThree, 8 * kMiB), StatusCode::kDisagreement, "rank 0 also made");
+  ExpectOk(ReserveTogether({"gradients", "moments"}, 8 * kMiB));
+}
+
+// Each rank's other calls go on as they are: one pool's after the other's, and those of other homes apart.
+TEST_F(SeveralPools, OfAnotherHomeAgreeByThemselves) {
+  std::vector<ncclComm_t> other = group().ConnectFrom(0);
+  ExpectOk(CreatePools(kThree, [&](const Rank& rank, PoolConfiguration& configuration) {
+    if (configuration.name == "moments") configuration.home = other[static_cast<size_t>(rank.number)];
+  }));
+  const Statuses statuses =
+      Call(kThree, [](Pool& pool) { return pool.Reserve(pool.name() == "moments" ? 0 : 4 * kMiB); });
+  ExpectFailureOf("moments", statuses, StatusCode::kInvalidArgument, "reserve of 0 bytes");
+  ExpectAll({"gradients", "weights"}, 4 * kMiB, 1);
+  ExpectAll({"moments"}, 0, 0);
+  ExpectOk(Run([&](Rank& rank) { return Named(rank, "moments").Close(); }));
+  group().Destroy(other);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
