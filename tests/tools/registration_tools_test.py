@@ -139,6 +139,8 @@ class BenchAgreement(unittest.TestCase):
         self.assertEqual((report["ranks"], report["rounds"]), (4, 20))
         self.assertGreaterEqual(report["p99_us"], report["median_us"])
         self.assertGreater(report["median_us"], 0)
+        self.assertEqual(report["pools"], 4)
+        self.assertGreater(min(report["pools_in_turn_us"], report["pools_in_one_call_us"]), 0)
 
     def test_the_table_names_its_columns(self):
         result = cli.run("bench", "agreement", "--rounds", "5")
@@ -147,7 +149,7 @@ class BenchAgreement(unittest.TestCase):
         self.assertEqual(cli.run("bench", "agreement", "--rounds", "0").returncode, 4)
 
     def test_simulated_ranks_send_no_more_where_there_are_more_of_them(self):
-        result = cli.run("bench", "agreement", "--simulate", "8,16,32", "--rounds", "20", "--json")
+        result = cli.run("bench", "agreement", "--simulate", "8,16,32", "--rounds", "20", "--pools", "1", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads(result.stdout)
         rows = report["simulated"]
@@ -156,6 +158,16 @@ class BenchAgreement(unittest.TestCase):
         self.assertEqual({row["other_messages"] for row in rows}, {2})
         self.assertEqual(len({row["other_bytes"] for row in rows}), 1)
         self.assertTrue(1 < report["slope_of_bytes"] <= 1.1, report["slope_of_bytes"])
+
+    def test_several_pools_in_one_call_take_the_round_of_one(self):
+        result = cli.run("bench", "agreement", "--simulate", "8", "--rounds", "10", "--pools", "3", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        one, in_turn, together = json.loads(result.stdout)["simulated"]
+        self.assertEqual([row["pools"] for row in (one, in_turn, together)], [1, 3, 3])
+        self.assertEqual([row["calls"] for row in (one, in_turn, together)], ["one call", "one call each", "one call"])
+        for key, messages in (("busiest_messages", 14), ("other_messages", 2)):
+            self.assertEqual([row[key] for row in (one, in_turn, together)], [messages, 3 * messages, messages])
+        self.assertTrue(one["other_bytes"] < together["other_bytes"] <= in_turn["other_bytes"] + 3 * 50, together)
 
     def test_more_ranks_than_descriptors_are_refused(self):
         command = 'ulimit -n 1024 && exec "$0" bench agreement --simulate 9999'

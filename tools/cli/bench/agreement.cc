@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "commpool/pool.h"
+#include "commpool/pool_group.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/simulated_agreement.h"
 #include "tools/cli/ranks.h"
@@ -17,6 +18,7 @@ namespace {
 
 struct Arguments {
   int rounds = 1000;
+  int pools = 4;
   std::vector<int> simulate;  // numbers of ranks; empty: the ranks of this job
   OutputOptions output;
 };
@@ -39,22 +41,35 @@ Result<std::vector<double>> Time(int rounds, Round&& round) {
 struct Figures {
   double median_us = 0;  // each of the slowest rank
   double p99_us = 0;
+  double in_turn_us = 0;  // several pools, one after another, and in one call
+  double together_us = 0;
   double barrier_us = 0;  // MPI's own, which exchanges nothing
 };
 
 // A reclaim of a pool that has nothing to take back is one round, the intents of all ranks, and no more.
-Result<Figures> Measure(const Ranks& ranks, const RankDevice& device, int rounds) {
-  Result<Pool> pool = Pool::create({.device = device.device, .symmetric_across = device.communicator});
-  if (!pool.ok()) return pool.status();
-  Result<std::vector<double>> times = Time(rounds, [&] { return pool->reclaim().status(); });
-  if (!times.ok()) return times.status();
+Result<Figures> Measure(const Ranks& ranks, const RankDevice& device, const Arguments& arguments) {
+  const PoolOptions options = {.device = device.device, .symmetric_across = device.communicator};
+  Result<PoolGroup> pools = PoolGroup::create(std::vector<PoolOptions>(static_cast<size_t>(arguments.pools), options));
+  if (!pools.ok()) return pools.status();
+  const int rounds = arguments.rounds;
+  Result<std::vector<double>> alone = Time(rounds, [&] { return (*pools)[0].reclaim().status(); });
+  if (!alone.ok()) return alone.status();
+  Result<std::vector<double>> in_turn = Time(rounds, [&] {
+    Status status;
+    for (size_t place = 0; place < pools->size() && status.ok(); ++place) status = (*pools)[place].reclaim().status();
+    return status;
+  });
+  if (!in_turn.ok()) return in_turn.status();
+  Result<std::vector<double>> together = Time(rounds, [&] { return pools->reclaim().status(); });
+  if (!together.ok()) return together.status();
   Result<std::vector<double>> barriers = Time(rounds, [&] {
     ranks.Wait();
     return Status();
   });
-  Status status = pool->close();
+  Status status = pools->close();
   if (!status.ok()) return status;
-  return Figures{ranks.Max(Median(*times)), ranks.Max(Percentile99(*times)), ranks.Max(Median(*barriers))};
+  return Figures{ranks.Max(Median(*alone)), ranks.Max(Percentile99(*alone)), ranks.Max(Median(*in_turn)),
+                 ranks.Max(Median(*together)), ranks.Max(Median(*barriers))};
 }
 
 int Run(const Arguments& arguments) {
@@ -65,27 +80,39 @@ int Run(const Arguments& arguments) {
     return kFailed;
   };
   if (!device.ok()) return kFailed;
-  const Result<Figures> figures = Measure(ranks, **device, arguments.rounds);
+  const Result<Figures> figures = Measure(ranks, **device, arguments);
   if (!figures.ok()) return fail(figures.status());
   if (!ranks.first()) return kSuccess;
   const std::string& driver = (*device)->driver->description;
-  const nlohmann::json results = {{"driver", driver},           {"ranks", ranks.count()},
-                                  {"rounds", arguments.rounds}, {"median_us", figures->median_us},
-                                  {"p99_us", figures->p99_us},  {"mpi_barrier_us", figures->barrier_us}};
+  const nlohmann::json results = {{"driver", driver},
+                                  {"ranks", ranks.count()},
+                                  {"rounds", arguments.rounds},
+                                  {"median_us", figures->median_us},
+                                  {"p99_us", figures->p99_us},
+                                  {"pools", arguments.pools},
+                                  {"pools_in_turn_us", figures->in_turn_us},
+                                  {"pools_in_one_call_us", figures->together_us},
+                                  {"mpi_barrier_us", figures->barrier_us}};
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {
-    std::printf("# %s\n# %s, %s over TCP, real time of the slowest rank\n%14s %14s %18s\n", driver.c_str(),
+    const std::string pools = Counted(arguments.pools, "pool");
+    std::printf("# %s\n# %s, %s over TCP, real time of the slowest rank\n%14s %14s %22s %22s %18s\n", driver.c_str(),
                 Counted(ranks.count(), "rank").c_str(), Counted(arguments.rounds, "round").c_str(), "median us",
-                "99 % us", "MPI barrier us");
-    std::printf("%14.1f %14.1f %18.1f\n", figures->median_us, figures->p99_us, figures->barrier_us);
+                "99 % us", (pools + " in turn us").c_str(), (pools + " in one call us").c_str(), "MPI barrier us");
+    std::printf("%14.1f %14.1f %22.1f %22.1f %18.1f\n", figures->median_us, figures->p99_us, figures->in_turn_us,
+                figures->together_us, figures->barrier_us);
   }
   Record(arguments.output, driver, results);
   return kSuccess;
 }
 
+const char* NameOf(PoolCalls calls) { return calls == PoolCalls::kOne ? "one call" : "one call each"; }
+
 nlohmann::json Describe(const SimulatedRound& round) {
   return {{"ranks", round.ranks},
+          {"pools", round.pools},
+          {"calls", NameOf(round.calls)},
           {"busiest_messages", round.busiest.messages},
           {"busiest_bytes", round.busiest.bytes},
           {"other_messages", round.other.messages},
@@ -95,16 +122,20 @@ nlohmann::json Describe(const SimulatedRound& round) {
 }
 
 int Simulate(const Arguments& arguments) {
-  std::vector<SimulatedRound> sizes;
+  std::vector<SimulatedRound> sizes;  // of one pool
+  std::vector<SimulatedRound> all;
   nlohmann::json rows = nlohmann::json::array();
   for (const int ranks : arguments.simulate) {
-    const Result<SimulatedRound> round = SimulateAgreement(ranks, arguments.rounds);
-    if (!round.ok()) {
-      std::cerr << "commpool bench agreement: " << round.status().message() << '\n';
-      return round.status().code() == StatusCode::kNotSupported ? kRefused : kFailed;
+    const Result<std::vector<SimulatedRound>> found = SimulateAgreement(ranks, arguments.pools, arguments.rounds);
+    if (!found.ok()) {
+      std::cerr << "commpool bench agreement: " << found.status().message() << '\n';
+      return found.status().code() == StatusCode::kNotSupported ? kRefused : kFailed;
     }
-    sizes.push_back(*round);
-    rows.push_back(Describe(*round));
+    sizes.push_back(found->front());
+    for (const SimulatedRound& round : *found) {
+      all.push_back(round);
+      rows.push_back(Describe(round));
+    }
   }
   nlohmann::json results = {{"rounds", arguments.rounds}, {"simulated", rows}};
   const bool several = std::adjacent_find(sizes.begin(), sizes.end(), [](const auto& one, const auto& other) {
@@ -116,12 +147,13 @@ int Simulate(const Arguments& arguments) {
   } else {
     std::printf(
         "# ranks as threads of this process over its sockets, %s, real time of the slowest rank\n"
-        "%8s %16s %16s %16s %16s %12s %12s\n",
-        Counted(arguments.rounds, "round").c_str(), "ranks", "rank 0 messages", "rank 0 bytes", "other messages",
-        "other bytes", "median us", "99 % us");
-    for (const SimulatedRound& size : sizes) {
-      std::printf("%8d %16.1f %16.0f %16.1f %16.0f %12.1f %12.1f\n", size.ranks, size.busiest.messages,
-                  size.busiest.bytes, size.other.messages, size.other.bytes, size.median_us, size.p99_us);
+        "%8s %6s %14s %16s %16s %16s %16s %12s %12s\n",
+        Counted(arguments.rounds, "round").c_str(), "ranks", "pools", "calls", "rank 0 messages", "rank 0 bytes",
+        "other messages", "other bytes", "median us", "99 % us");
+    for (const SimulatedRound& round : all) {
+      std::printf("%8d %6d %14s %16.1f %16.0f %16.1f %16.0f %12.1f %12.1f\n", round.ranks, round.pools,
+                  NameOf(round.calls), round.busiest.messages, round.busiest.bytes, round.other.messages,
+                  round.other.bytes, round.median_us, round.p99_us);
     }
     if (several) std::printf("# rank 0's bytes grow as ranks^%.2f\n", SlopeOfBytes(sizes));
   }
@@ -136,6 +168,9 @@ void AddBenchAgreement(Command bench) {
   Command command = bench.Add("agreement", "One round of agreement between the ranks of a symmetric pool");
   command.Footer("Example:\n  mpirun -np 4 commpool bench agreement\n  commpool bench agreement --simulate 64,256");
   command.AddOption("--rounds", arguments->rounds, "That are counted").Between(1, 1'000'000).ShowPreset();
+  command.AddOption("--pools", arguments->pools, "That are called for beside one, one after another and in one call")
+      .Between(1, 64)
+      .ShowPreset();
   command.AddOption("--simulate", arguments->simulate, "That many ranks in this process instead, such as 64,256,1024")
       .SeparatedByCommas()
       .Between(2, 10'000);

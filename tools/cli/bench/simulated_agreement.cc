@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "src/registration/agreement.h"
+#include "src/registration/joined_rounds.h"
 #include "src/registration/link_channel.h"
 #include "src/registration/link_opening.h"
 #include "tools/cli/median.h"
@@ -69,10 +70,16 @@ class NoHistory : public internal::CallHistory {
   std::vector<internal::TracedCall> LastCalls() const override { return {}; }
 };
 
-// The ranks with their links and a channel each.
+internal::Intent IntentOfReserve() {
+  return {.bytes = 1 << 20, .memory_left = uint64_t{1} << 36, .nccl_version = 22809};
+}
+
+// The ranks with their links, and a channel of each pool.
 class SimulatedRanks {
  public:
-  Status Open(int ranks) {
+  using Call = std::function<Status(size_t rank)>;
+
+  Status Open(int ranks, int pools) {
     Result<internal::Listener> listener = internal::Listener::Open();
     if (!listener.ok()) return listener.status();
     const std::string address = listener->address();
@@ -89,21 +96,70 @@ class SimulatedRanks {
     });
     if (Status status = FirstFailure(statuses); !status.ok()) return status;
     for (const std::shared_ptr<HomeLink>& link : links_) {
-      channels_.push_back(std::make_unique<internal::LinkChannel>(link, internal::kFirstChannel, kDeadline));
+      std::vector<std::unique_ptr<AgreementChannel>>& of_rank = channels_.emplace_back();
+      for (int pool = 0; pool < pools; ++pool) {
+        of_rank.push_back(internal::MakeJoinable(std::make_unique<internal::LinkChannel>(
+            link, internal::kFirstChannel + static_cast<uint64_t>(pool), kDeadline)));
+      }
     }
     return Status();
   }
 
+  Status OfOnePool(size_t rank, size_t pool) {
+    return internal::AgreeOnIntent(*channels_[rank][pool], IntentOfReserve(), NoHistory()).status();
+  }
+  Status OneAfterAnother(size_t rank) {
+    Status status;
+    for (size_t pool = 0; pool < channels_[rank].size() && status.ok(); ++pool) status = OfOnePool(rank, pool);
+    return status;
+  }
+  Status InOneCall(size_t rank) {
+    const size_t pools = channels_[rank].size();
+    internal::JoinedRounds rounds(std::vector<std::string>(pools, "pool"));
+    std::vector<std::thread> threads;
+    for (size_t pool = 0; pool < pools; ++pool) {
+      threads.emplace_back([&, pool] { rounds.Run(pool, [&] { return OfOnePool(rank, pool); }); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return rounds.Outcome();
+  }
+
+  // The figures of so many calls, after some that do not count.
+  Result<SimulatedRound> Measure(int rounds, const Call& call) {
+    if (Status status = Run(kWarmUp, call).status(); !status.ok()) return status;
+    const std::vector<LinkTraffic> before = TrafficOfAll();
+    const Result<std::vector<std::vector<double>>> times = Run(rounds, call);
+    if (!times.ok()) return times.status();
+    const std::vector<LinkTraffic> after = TrafficOfAll();
+    SimulatedRound figures;
+    figures.ranks = static_cast<int>(links_.size());
+    figures.busiest = OfOneRound(before[0], after[0], rounds);
+    for (size_t rank = 0; rank < times->size(); ++rank) {
+      figures.median_us = std::max(figures.median_us, Median((*times)[rank]));
+      figures.p99_us = std::max(figures.p99_us, Percentile99((*times)[rank]));
+      if (rank == 0) continue;
+      const Traffic other = OfOneRound(before[rank], after[rank], rounds);
+      figures.other.messages = std::max(figures.other.messages, other.messages);
+      figures.other.bytes = std::max(figures.other.bytes, other.bytes);
+    }
+    return figures;
+  }
+
+ private:
+  static Traffic OfOneRound(const LinkTraffic& before, const LinkTraffic& after, int rounds) {
+    return {static_cast<double>(after.messages - before.messages) / rounds,
+            static_cast<double>(after.bytes - before.bytes) / rounds};
+  }
+
   // Microseconds of each round on each rank.
-  Result<std::vector<std::vector<double>>> Run(int rounds) {
+  Result<std::vector<std::vector<double>>> Run(int rounds, const Call& call) {
     std::vector<std::vector<double>> times(channels_.size());
     std::vector<Status> statuses(channels_.size());
     ForEachRank(static_cast<int>(channels_.size()), [&](size_t rank) {
       using Clock = std::chrono::steady_clock;
-      const internal::Intent intent{.bytes = 1 << 20, .memory_left = uint64_t{1} << 36, .nccl_version = 22809};
       for (int round = 0; round < rounds && statuses[rank].ok(); ++round) {
         const Clock::time_point start = Clock::now();
-        statuses[rank] = internal::AgreeOnIntent(*channels_[rank], intent, NoHistory()).status();
+        statuses[rank] = call(rank);
         times[rank].push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
       }
     });
@@ -117,43 +173,38 @@ class SimulatedRanks {
     return all;
   }
 
- private:
   std::vector<std::shared_ptr<HomeLink>> links_;
-  std::vector<std::unique_ptr<AgreementChannel>> channels_;
+  std::vector<std::vector<std::unique_ptr<AgreementChannel>>> channels_;  // by rank
 };
-
-Traffic OfOneRound(const LinkTraffic& before, const LinkTraffic& after, int rounds) {
-  return {static_cast<double>(after.messages - before.messages) / rounds,
-          static_cast<double>(after.bytes - before.bytes) / rounds};
-}
 
 }  // namespace
 
-Result<SimulatedRound> SimulateAgreement(int ranks, int rounds) {
+Result<std::vector<SimulatedRound>> SimulateAgreement(int ranks, int pools, int rounds) {
   Status status = RaiseDescriptorLimit(ranks);
   if (!status.ok()) return status;
   UseSmallStacks();
   SimulatedRanks all;
-  status = all.Open(ranks);
+  status = all.Open(ranks, pools);
   if (!status.ok()) return status;
-  if (status = all.Run(kWarmUp).status(); !status.ok()) return status;
-  const std::vector<LinkTraffic> before = all.TrafficOfAll();
-  const Result<std::vector<std::vector<double>>> times = all.Run(rounds);
-  if (!times.ok()) return times.status();
-  const std::vector<LinkTraffic> after = all.TrafficOfAll();
-
-  SimulatedRound figures;
-  figures.ranks = ranks;
-  figures.busiest = OfOneRound(before[0], after[0], rounds);
-  for (size_t rank = 0; rank < times->size(); ++rank) {
-    figures.median_us = std::max(figures.median_us, Median((*times)[rank]));
-    figures.p99_us = std::max(figures.p99_us, Percentile99((*times)[rank]));
-    if (rank == 0) continue;
-    const Traffic other = OfOneRound(before[rank], after[rank], rounds);
-    figures.other.messages = std::max(figures.other.messages, other.messages);
-    figures.other.bytes = std::max(figures.other.bytes, other.bytes);
+  struct Way {
+    int pools;
+    PoolCalls calls;
+    SimulatedRanks::Call call;
+  };
+  std::vector<Way> ways = {{1, PoolCalls::kOne, [&](size_t rank) { return all.OfOnePool(rank, 0); }}};
+  if (pools > 1) {
+    ways.push_back({pools, PoolCalls::kOneEach, [&](size_t rank) { return all.OneAfterAnother(rank); }});
+    ways.push_back({pools, PoolCalls::kOne, [&](size_t rank) { return all.InOneCall(rank); }});
   }
-  return figures;
+  std::vector<SimulatedRound> found;
+  for (const Way& way : ways) {
+    Result<SimulatedRound> figures = all.Measure(rounds, way.call);
+    if (!figures.ok()) return figures.status();
+    figures->pools = way.pools;
+    figures->calls = way.calls;
+    found.push_back(*figures);
+  }
+  return found;
 }
 
 double SlopeOfBytes(const std::vector<SimulatedRound>& sizes) {
