@@ -1,5 +1,6 @@
 #include "src/stream/fence_table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace commpool::internal {
@@ -22,10 +23,10 @@ Result<FenceTable::SharedEvent> FenceTable::TakeSpareEvent() {
   return MakeEvent();
 }
 
-FenceTable::SharedEvent FenceTable::EventOf(FenceId fence) const {
+FenceTable::Recorded FenceTable::RecordOf(FenceId fence) const {
   MutexLock lock(mutex_);
   const auto found = recorded_.find(fence);
-  return found == recorded_.end() ? nullptr : found->second.event;
+  return found == recorded_.end() ? Recorded() : found->second;
 }
 
 Result<FenceId> FenceTable::Record(StreamKey stream) {
@@ -38,7 +39,7 @@ Result<FenceId> FenceTable::Record(StreamKey stream) {
   Result<SharedEvent> event = TakeSpareEvent();
   if (!event.ok()) return event.status();
   const CUresult result = driver_.cuda.cuEventRecord((*event)->get(), StreamOfKey(stream));
-  if (result == CUDA_SUCCESS) return Keep({std::move(*event)});
+  if (result == CUDA_SUCCESS) return Keep({std::move(*event), stream});
   {
     MutexLock lock(mutex_);
     spare_.push_back(std::move(*event));
@@ -63,7 +64,7 @@ Result<FenceId> FenceTable::RecordOnAnotherDevice(StreamKey stream) {
   status = CheckCuda(driver_, driver_.cuda.cuEventRecord((*event)->get(), StreamOfKey(stream)),
                      {.call = "cuEventRecord", .purpose = "fence of a block that another device used"});
   if (!status.ok()) return status;
-  return Keep({std::move(*event), true});
+  return Keep({std::move(*event), stream, true});
 }
 
 FenceId FenceTable::Keep(Recorded recorded) {
@@ -76,7 +77,7 @@ FenceId FenceTable::Keep(Recorded recorded) {
 Status FenceTable::MakeWait(StreamKey waiter, FenceId fence) {
   // Another thread may retire the fence meanwhile: then it has passed, and if its event is recorded again before the
   // call below the wait is longer than needed and still right.
-  const SharedEvent event = EventOf(fence);
+  const SharedEvent event = RecordOf(fence).event;
   if (event == nullptr) return Status();
   return health_.Check(driver_, driver_.cuda.cuStreamWaitEvent(StreamOfKey(waiter), event->get(), 0),
                        {.call = "cuStreamWaitEvent", .device = device_, .purpose = "reuse of a block"});
@@ -94,13 +95,35 @@ Status FenceTable::MakeWaitForStream(StreamKey waiter, StreamKey stream) {
 }
 
 Result<bool> FenceTable::Passed(FenceId fence) {
-  const SharedEvent event = EventOf(fence);
-  if (event == nullptr) return true;
-  const CUresult result = driver_.cuda.cuEventQuery(event->get());
+  const SharedEvent event = RecordOf(fence).event;
+  return event == nullptr ? Result<bool>(true) : Ask(*event);
+}
+
+Result<bool> FenceTable::Ask(const Event& event) {
+  const CUresult result = driver_.cuda.cuEventQuery(event.get());
   if (result == CUDA_ERROR_NOT_READY) return false;
   Status status = health_.Check(driver_, result, {.call = "cuEventQuery", .device = device_});
   if (!status.ok()) return status;
   return true;
+}
+
+ReservedVector<FenceId> FenceTable::PassedOf(const ReservedVector<FenceId>& fences) {
+  ReservedVector<FenceId> over;
+  ReservedVector<StreamKey> at_work;
+  for (const FenceId fence : fences) {
+    const Recorded recorded = RecordOf(fence);
+    if (recorded.event != nullptr) {
+      if (std::find(at_work.begin(), at_work.end(), recorded.stream) != at_work.end()) continue;
+      const Result<bool> passed = Ask(*recorded.event);
+      if (!passed.ok()) return over;
+      if (!*passed) {
+        at_work.push_back(recorded.stream);
+        continue;
+      }
+    }
+    over.push_back(fence);
+  }
+  return over;
 }
 
 Result<bool> FenceTable::IsIdle(StreamKey stream) {

@@ -42,6 +42,10 @@ class FenceTable {
   // Whether the fence's work is done. Never waits.
   Result<bool> Passed(FenceId fence);
 
+  // Those that have passed, of fences in the order of their recording: as many as are known where a question fails. A
+  // stream's fences pass in order, so behind one that has not passed none of the stream's is asked. Never waits.
+  ReservedVector<FenceId> PassedOf(const ReservedVector<FenceId>& fences);
+
   // Whether everything submitted to the stream so far is done. Never waits. REQUIRES: IsReachable(stream), and that no
   // stream of the device is captured: the question would break the capture.
   Result<bool> IsIdle(StreamKey stream);
@@ -61,6 +65,7 @@ class FenceTable {
 
   struct Recorded {
     SharedEvent event;
+    StreamKey stream = 0;
     bool of_another_device = false;  // such events are rare, and not kept for later
   };
 
@@ -68,7 +73,8 @@ class FenceTable {
   FenceId Keep(Recorded recorded);
   Result<SharedEvent> MakeEvent() const;
   Result<SharedEvent> TakeSpareEvent();
-  SharedEvent EventOf(FenceId fence) const;  // null once retired
+  Recorded RecordOf(FenceId fence) const;  // without an event once retired
+  Result<bool> Ask(const Event& event);
 
   const Driver& driver_;
   const int device_;

@@ -2,6 +2,7 @@
 #include "src/stream/fence_table.h"
 
 #include <cstring>
+#include <future>
 #include <thread>
 #include <utility>
 
@@ -112,6 +113,33 @@ TEST_F(Fences, ThatWereRetiredHavePassedAndAreRetiredAgainInPeace) {
   EXPECT_TRUE(table_.Passed(fence).value());
   EXPECT_TRUE(table_.MakeWait(KeyOfStream(second_), fence).ok());
   for (const CUstream stream : {first_, second_}) EXPECT_TRUE(table_.Record(KeyOfStream(stream)).ok());
+}
+
+// A stream's fences pass in order: none is asked behind one that has not.
+TEST_F(Fences, AreAskedUpToEachStreamsFirstThatHasNotPassed) {
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  ReservedVector<FenceId> fences;
+  const auto record = [&](CUstream stream) { fences.push_back(table_.Record(KeyOfStream(stream)).value()); };
+  record(first_);
+  record(first_);
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  const Status held = Launch(driver(), first_, {}, {},
+                             [opened](const std::vector<const void*>&, const std::vector<void*>&) { opened.wait(); });
+  ASSERT_TRUE(held.ok()) << held.message();
+  for (int time = 0; time < 5; ++time) record(first_);
+  record(second_);
+  ASSERT_EQ(cuda().cuStreamSynchronize(second_), CUDA_SUCCESS);
+  table_.Retire(fences.front());
+
+  const uint64_t before = CallCount("cuEventQuery");
+  const ReservedVector<FenceId> passed = table_.PassedOf(fences);
+  EXPECT_EQ(CallCount("cuEventQuery") - before, 3u) << "the first stream's second and third, the second's one";
+  EXPECT_EQ(passed, (ReservedVector<FenceId>{fences[0], fences[1], fences.back()}));
+  gate.set_value();
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  EXPECT_EQ(table_.PassedOf(fences), fences);
+  for (const FenceId fence : fences) table_.Retire(fence);
 }
 
 TEST_F(Fences, AreNumberedAnewWhileTheirEventsAreRecycled) {

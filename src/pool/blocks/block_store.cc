@@ -177,17 +177,18 @@ void BlockStore::PollFences() {
     pending = engine_->PendingFences();
   }
   if (owing) RecordOwedFences();
-  const ContextGuard current = basis_.MakeCurrent();
-  for (const engine::Fence fence : pending) {
-    Result<bool> passed = basis_.device->fences().Passed(fence);
-    if (!passed.ok()) return;  // a sticky error: the next call reports it
-    if (!*passed) continue;
-    {
-      MutexLock lock(mutex_);
-      engine_->FencePassed(fence);
-    }
-    basis_.device->fences().Retire(fence);
+  FenceTable& fences = basis_.device->fences();
+  ReservedVector<engine::Fence> passed;
+  {
+    const ContextGuard current = basis_.MakeCurrent();
+    passed = fences.PassedOf(pending);  // of a sticky error the next call tells
   }
+  if (passed.empty()) return;
+  {
+    MutexLock lock(mutex_);
+    for (const engine::Fence fence : passed) engine_->FencePassed(fence);
+  }
+  for (const engine::Fence fence : passed) fences.Retire(fence);
 }
 
 Status BlockStore::WaitForDevice() {

@@ -1,0 +1,61 @@
+// What an allocation asks of blocks that other streams used and that still wait for them.
+#include <future>
+#include <vector>
+
+#include "src/driver/launch.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class PendingFences : public PoolTest {
+ protected:
+  void Hold(const TestStream& stream) {
+    const Status held =
+        Launch(driver(), stream.get(), {}, {},
+               [opened = opened_](const std::vector<const void*>&, const std::vector<void*>&) { opened.wait(); });
+    EXPECT_TRUE(held.ok()) << held.message();
+  }
+  void Free(PoolHandle pool, int blocks, const TestStream& user) {
+    std::vector<CUdeviceptr> made;
+    for (int block = 0; block < blocks; ++block) {
+      made.push_back(runtime().AllocateFrom(pool, 2 * kMiB, nullptr).value());
+      EXPECT_TRUE(runtime().RecordStream(made.back(), user.get()).ok());
+    }
+    for (const CUdeviceptr block : made) EXPECT_TRUE(runtime().Free(block).ok());
+  }
+  // Calls of cuEventQuery that one more allocation makes.
+  uint64_t Questions(PoolHandle pool) {
+    const uint64_t before = CallCount("cuEventQuery");
+    const CUdeviceptr block = runtime().AllocateFrom(pool, 2 * kMiB, nullptr).value();
+    const uint64_t questions = CallCount("cuEventQuery") - before;
+    EXPECT_TRUE(runtime().Free(block).ok());
+    return questions;
+  }
+
+  std::promise<void> gate_;
+  const std::shared_future<void> opened_ = gate_.get_future().share();
+};
+
+TEST_F(PendingFences, AreAskedOnceAStreamWhileItWorks) {
+  const TestStream first;
+  const TestStream second;
+  const PoolHandle pool = Create(Configured("shared"));
+  ASSERT_TRUE(Get(pool).Reserve(64 * kMiB).ok());
+  Hold(first);
+  Hold(second);
+  Free(pool, 6, first);
+  EXPECT_EQ(Questions(pool), 1u);
+  Free(pool, 3, second);
+  EXPECT_EQ(Questions(pool), 2u);
+  EXPECT_GE(CountersOf(pool).pending_bytes, 18 * kMiB);
+
+  gate_.set_value();
+  EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(Questions(pool), 9u) << "all have passed";
+  EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
+  EXPECT_EQ(Questions(pool), 0u);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
