@@ -143,6 +143,18 @@ class Growth(unittest.TestCase):
             low, high = row["interval"]
             self.assertTrue(0 < low <= row["growth_ratio"] <= high, row)
 
+    def test_shows_where_a_pools_time_goes(self):
+        arguments = ["--bytes", "8M", "--page", "2M", "--rounds", "2", "--calls"]
+        result = cli.run("bench", "growth", *arguments, "--json", COMMPOOL_EMULATOR="devices=1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        segment, pages = json.loads(result.stdout)["rows"]
+        for row in (segment, pages):
+            self.assertLessEqual({"cuMemCreate", "cuMemMap", "cuMemSetAccess"}, set(row["pool_us_by_call"]))
+            self.assertIn("pool_outside_us", row)
+        self.assertIn("cuMemAddressReserve", segment["pool_us_by_call"])
+        table = cli.run("bench", "growth", *arguments, COMMPOOL_EMULATOR="devices=1").stdout
+        self.assertEqual(table.count("outside"), 2, table)
+
     def test_the_table_and_the_record_hold_the_same(self):
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "growth.jsonl")

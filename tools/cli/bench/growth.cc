@@ -3,14 +3,17 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
 #include "src/driver/diagnosis.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/bench.h"
+#include "tools/cli/bench/library_calls.h"
 #include "tools/cli/bench/raw_growth.h"
 #include "tools/cli/median.h"
 #include "tools/cli/progress.h"
@@ -26,6 +29,7 @@ struct Arguments {
   std::string page = "20M";
   int rounds = 21;
   double seconds = 20;
+  bool calls = false;
   OutputOptions output;
 };
 
@@ -74,7 +78,9 @@ struct Row {
   std::vector<double> raw_us = {};
   std::vector<double> raw_each_us = {};  // with an access call for each page
   std::vector<double> pool_us = {};
-  std::vector<double> ratios = {};  // of a round
+  std::map<std::string, std::vector<double>> pool_us_by_call = {};  // of each of the pool's driver calls, a round
+  std::vector<double> pool_outside_us = {};                         // of them
+  std::vector<double> ratios = {};                                  // of a round
   Calls raw_calls = {};
   Calls pool_calls = {};
 
@@ -143,12 +149,30 @@ class Rounds {
   }
 
   Status GrowPool(Pool& pool, double& microseconds, int round) {
-    Result<Sample> sample = Measure([&] { return pool.reserve(row_.shape.bytes); },
-                                    [&] { return pool.trim(0).status(); }, round, row_.pool_us);
+    const std::map<std::string, double> before = MicrosecondsByCall();
+    std::map<std::string, double> after;
+    const auto undo = [&] {
+      after = MicrosecondsByCall();
+      return pool.trim(0).status();
+    };
+    Result<Sample> sample = Measure([&] { return pool.reserve(row_.shape.bytes); }, undo, round, row_.pool_us);
     if (!sample.ok()) return sample.status();
+    if (round >= 0 && !after.empty()) NoteCalls(before, after, sample->microseconds);
     microseconds = sample->microseconds;
     row_.pool_calls = sample->calls;
     return Status();
+  }
+
+  void NoteCalls(const std::map<std::string, double>& before, const std::map<std::string, double>& after,
+                 double microseconds) {
+    for (const auto& [call, until_now] : after) {
+      const auto earlier = before.find(call);
+      const double of_call = until_now - (earlier == before.end() ? 0 : earlier->second);
+      if (of_call <= 0) continue;
+      row_.pool_us_by_call[call].push_back(of_call);
+      microseconds -= of_call;
+    }
+    row_.pool_outside_us.push_back(microseconds);
   }
 
   template <typename Grow, typename Undo>
@@ -201,6 +225,8 @@ nlohmann::json ToJson(const Row& row) {
   if (!row.raw_each_us.empty()) json["raw_access_for_each_page_us"] = Median(row.raw_each_us);
   if (row.raw_calls) json["raw_calls"] = *row.raw_calls;
   if (row.pool_calls) json["pool_calls"] = *row.pool_calls;
+  for (const auto& [call, times] : row.pool_us_by_call) json["pool_us_by_call"][call] = Median(times);
+  if (!row.pool_outside_us.empty()) json["pool_outside_us"] = Median(row.pool_outside_us);
   return json;
 }
 
@@ -217,6 +243,9 @@ void Print(const internal::Driver& driver, const std::vector<Row>& rows) {
                 row.shape.peers.size() + 1, internal::FormatBytes(row.shape.bytes).c_str(),
                 static_cast<unsigned long long>(row.pages()), row.ratios.size(), Median(row.raw_us),
                 each.substr(0, each.find('.') + 2).c_str(), Median(row.pool_us), ratio.median, ratio.low, ratio.high);
+    for (const auto& [call, times] : row.pool_us_by_call)
+      std::printf("  %-24s %8.1f us\n", call.c_str(), Median(times));
+    if (!row.pool_outside_us.empty()) std::printf("  %-24s %8.1f us\n", "outside", Median(row.pool_outside_us));
   }
 }
 
@@ -239,7 +268,8 @@ int Run(const Arguments& arguments) {
   for (const Result<uint64_t>* size : {&bytes, &page}) {
     if (!size->ok()) return Fail(size->status());
   }
-  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(0, DriverTimes::kUnmeasured);
+  const DriverTimes times = arguments.calls ? DriverTimes::kMeasured : DriverTimes::kUnmeasured;
+  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(0, times);
   if (!device.ok()) return Fail(device.status());
   const internal::Driver& driver = (*device)->driver();
   Result<std::vector<Row>> rows = RowsFor(driver, *bytes, *page);
@@ -277,6 +307,8 @@ void AddBenchGrowth(Command bench) {
   command.AddOption("--seconds", arguments->seconds, "More rounds for so long, until the ratio is known within 2 %")
       .Between(0.0, 3600.0)
       .ShowPreset();
+  command.AddFlag("--calls", arguments->calls,
+                  "Time each of the pool's driver calls, and what it does outside of them; costs 0.1 us a call");
   AddOutputOptions(command, arguments->output);
   command.Do([arguments] { return Run(*arguments); });
 }

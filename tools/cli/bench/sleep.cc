@@ -18,6 +18,7 @@
 #include "src/driver/host_transfer.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/bench.h"
+#include "tools/cli/bench/library_calls.h"
 #include "tools/cli/bench/raw_sleep.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
@@ -100,18 +101,6 @@ struct Results {
   Times pool_of_blocks;
   std::map<std::string, std::vector<double>> calls_of_waking;  // of the pool that keeps, microseconds a round
 };
-
-// Of the library's own calls since the driver is measured.
-std::map<std::string, double> MicrosecondsByCall() {
-  std::vector<commpool_driver_call> calls(256);
-  size_t count = 0;
-  std::map<std::string, double> found;
-  if (commpool_driver_calls(calls.data(), sizeof(calls[0]), calls.size(), &count) != COMMPOOL_OK) return found;
-  for (size_t place = 0; place < count && place < calls.size(); ++place) {
-    found[calls[place].name] = calls[place].microseconds;
-  }
-  return found;
-}
 
 Result<Pool> PoolOf(size_t blocks, uint64_t bytes, std::vector<Buffer>* live) {
   Result<Pool> pool = Pool::create({.name = "bench sleep"});
