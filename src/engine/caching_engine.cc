@@ -14,25 +14,49 @@ CachingEngine::CachingEngine(const EngineOptions& options) : options_(options), 
   CheckOptions(options);
 }
 
+CachingEngine::~CachingEngine() {
+  if (repeats_ && repeated_ != nullptr) repeated_->End();  // an engine that was moved has none
+}
+
+void CachingEngine::OfferAgain(const SegmentRange& block, uint64_t requested, StreamKey stream) {
+  COMMPOOL_CHECK(!repeats_ && served_again_, "a block is offered that was not just served again");
+  repeats_ = true;
+  repeated_->Offer(block.address, requested, stream);
+}
+
+void CachingEngine::EndRepeats() const {
+  repeats_ = false;
+  const RepeatedBlock::Ended ended = repeated_->End();
+  ledger_.CountAgain(ended.address, ended.times);
+  COMMPOOL_CHECK(!ended.free || ledger_.CloseAtOnce(ended.address), "a block that came and went has changed meanwhile");
+}
+
+bool CachingEngine::FreeAtOnce(Address address) {
+  if (!ledger().CloseAtOnce(address)) return false;
+  just_freed_ = address;
+  return true;
+}
+
 Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
   Request request{bytes, sizes->block_bytes, stream, reuse, sizes->space, part, ChoiceFor(sizes->space)};
-  std::optional<Served> served = ledger_.Serve(request);
+  std::optional<Served> served = ledger().Serve(request);
   if (!served) {
-    ledger_.Unify(stream, part);
-    served = ledger_.Serve(request);
+    ledger().Unify(stream, part);
+    served = ledger().Serve(request);
   }
   const bool spares_growth = reuse == Reuse::kAnyStream || part != kCommonPart;
   if (!served && sizes->space == Space::kSmall && (spares_growth || small_blocks_ == SmallBlocks::kWhereTheyFit)) {
     request.space = Space::kLarge;
-    served = ledger_.Serve(request);
+    served = ledger().Serve(request);
   }
   if (!served) return Outcome(Grow{sizes->segment_bytes, sizes->space, part});
   return Outcome(std::move(*served));
 }
 
 SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
+  served_again_ = false;
   const std::optional<uint64_t> block_bytes = BlockBytes(bytes, options_.alignment, options_.rounding);
   if (!block_bytes || bytes == 0) return {};
   Request request;
@@ -41,79 +65,82 @@ SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
   request.stream = stream;
   request.space = options_.spaces == Spaces::kApart && *block_bytes <= kSmallBytes ? Space::kSmall : Space::kLarge;
   request.choice = ChoiceFor(request.space);
-  return ledger_.ServeAtOnce(request);
+  const SegmentRange served = ledger().ServeAtOnce(request);
+  served_again_ = served.bytes > kSmallBytes && served.address == just_freed_;
+  just_freed_ = 0;
+  return served;
 }
 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
-  ledger_.Wake();
+  ledger().Wake();
   Fit fit{sizes->block_bytes, stream, reuse, sizes->space, part};
-  if (ledger_.CanServe(fit)) return Grow{};
-  ledger_.Unify(stream, part);
-  if (ledger_.CanServe(fit)) return Grow{};
+  if (ledger().CanServe(fit)) return Grow{};
+  ledger().Unify(stream, part);
+  if (ledger().CanServe(fit)) return Grow{};
   if (part != kCommonPart || small_blocks_ == SmallBlocks::kWhereTheyFit) fit.space = Space::kLarge;
-  return ledger_.CanServe(fit) ? Grow{} : Grow{sizes->segment_bytes, sizes->space, part};
+  return ledger().CanServe(fit) ? Grow{} : Grow{sizes->segment_bytes, sizes->space, part};
 }
 
 Result<Freed> CachingEngine::Free(Address address) {
-  Result<Closed> closed = ledger_.Close(address, Disposal::kAwaitFences);
+  Result<Closed> closed = ledger().Close(address, Disposal::kAwaitFences);
   if (!closed.ok()) return closed.status();
   return std::move(closed->freed);
 }
 
 Result<Freed> CachingEngine::FreeInPart(Address address) {
   // Nothing may be recorded on streams that are captured: what several streams used stays with the graph, unused.
-  Result<Closed> closed = ledger_.Close(address, Disposal::kFreeAtOnce);
+  Result<Closed> closed = ledger().Close(address, Disposal::kFreeAtOnce);
   if (!closed.ok()) return closed.status();
   return std::move(closed->freed);
 }
 
 void CachingEngine::AttachFence(Address address, StreamKey stream, Fence fence) {
-  COMMPOOL_CHECK(ledger_.AttachFence(address, stream, fence), "a fence is attached that no free asked for");
+  COMMPOOL_CHECK(ledger().AttachFence(address, stream, fence), "a fence is attached that no free asked for");
 }
 
-Status CachingEngine::RecordStream(Address address, StreamKey stream) { return ledger_.RecordStream(address, stream); }
+Status CachingEngine::RecordStream(Address address, StreamKey stream) { return ledger().RecordStream(address, stream); }
 
-void CachingEngine::FencePassed(Fence fence) { ledger_.FencePassed(fence); }
+void CachingEngine::FencePassed(Fence fence) { ledger().FencePassed(fence); }
 
-void CachingEngine::DeviceIdle(Moment moment) { ledger_.DeviceIdle(moment); }
+void CachingEngine::DeviceIdle(Moment moment) { ledger().DeviceIdle(moment); }
 
-void CachingEngine::ForgetStream(StreamKey stream) { ledger_.ForgetStream(stream); }
+void CachingEngine::ForgetStream(StreamKey stream) { ledger().ForgetStream(stream); }
 
-ReservedVector<Fence> CachingEngine::PendingFences() const { return ledger_.PendingFences(); }
+ReservedVector<Fence> CachingEngine::PendingFences() const { return ledger().PendingFences(); }
 
 SegmentIndex CachingEngine::AddSegment(const SegmentRange& range, Space space, Part part) {
-  return ledger_.AddSegment(range, space, part);
+  return ledger().AddSegment(range, space, part);
 }
 
-SegmentRange CachingEngine::RemoveSegment(SegmentIndex segment) { return ledger_.RemoveSegment(segment); }
+SegmentRange CachingEngine::RemoveSegment(SegmentIndex segment) { return ledger().RemoveSegment(segment); }
 
-std::vector<SegmentIndex> CachingEngine::WhollyFreeSegments() const { return ledger_.heap().WhollyFreeSegments(); }
+std::vector<SegmentIndex> CachingEngine::WhollyFreeSegments() const { return ledger().heap().WhollyFreeSegments(); }
 
 std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
   std::vector<SegmentIndex> unused = WhollyFreeSegments();
-  const auto& segments = ledger_.heap().segments();
+  const auto& segments = ledger().heap().segments();
   std::stable_sort(unused.begin(), unused.end(), [&](SegmentIndex a, SegmentIndex b) {
     return segments.at(a)->last_touched < segments.at(b)->last_touched;
   });
   return unused;
 }
 
-bool CachingEngine::IsWhollyFree(SegmentIndex segment) const { return ledger_.heap().IsWhollyFree(segment); }
+bool CachingEngine::IsWhollyFree(SegmentIndex segment) const { return ledger().heap().IsWhollyFree(segment); }
 
-bool CachingEngine::IsIdle(SegmentIndex segment) const { return ledger_.IsIdle(segment); }
+bool CachingEngine::IsIdle(SegmentIndex segment) const { return ledger().IsIdle(segment); }
 
-Result<BlockView> CachingEngine::Find(Address address) const { return ledger_.Find(address); }
+Result<BlockView> CachingEngine::Find(Address address) const { return ledger().Find(address); }
 
 Part CachingEngine::PartOf(Address address) const {
-  const Block* const block = ledger_.heap().Find(address);
+  const Block* const block = ledger().heap().Find(address);
   return block == nullptr || block->state != BlockState::kLive ? kCommonPart : block->part;
 }
 
 ReservedVector<StreamKey> CachingEngine::StreamsInUse() const {
   std::set<StreamKey> streams;
-  for (const auto& [index, segment] : ledger_.heap().segments()) {
+  for (const auto& [index, segment] : ledger().heap().segments()) {
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
       if (!IsFreeMemory(*block) || block->part != kCommonPart) continue;
       for (const Use& use : block->uses) streams.insert(use.stream);
@@ -122,11 +149,11 @@ ReservedVector<StreamKey> CachingEngine::StreamsInUse() const {
   return {streams.begin(), streams.end()};
 }
 
-Counters CachingEngine::counters() const { return ledger_.counters(); }
+Counters CachingEngine::counters() const { return ledger().counters(); }
 
-void CachingEngine::ResetPeaks() { ledger_.ResetPeaks(); }
+void CachingEngine::ResetPeaks() { ledger().ResetPeaks(); }
 
-std::vector<BlockView> CachingEngine::Snapshot() const { return ledger_.Snapshot(); }
+std::vector<BlockView> CachingEngine::Snapshot() const { return ledger().Snapshot(); }
 
 void CachingEngine::CheckInvariants() const { CheckLedger(ledger_); }
 

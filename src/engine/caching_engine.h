@@ -10,6 +10,7 @@
 #define COMMPOOL_SRC_ENGINE_CACHING_ENGINE_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "commpool/status.h"
@@ -17,6 +18,7 @@
 #include "src/engine/engine.h"
 #include "src/engine/free_index.h"
 #include "src/engine/ledger.h"
+#include "src/engine/repeated_block.h"
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
 
@@ -25,6 +27,8 @@ namespace commpool::internal::engine {
 class CachingEngine : public Engine {
  public:
   explicit CachingEngine(const EngineOptions& options);
+  CachingEngine(CachingEngine&&) = default;
+  ~CachingEngine() override;
 
   // kInvalidArgument for zero bytes, and for sizes that overflow when rounded up. A graph's part is served from its own
   // free memory, then from idle memory of the pool.
@@ -33,6 +37,17 @@ class CachingEngine : public Engine {
   // The same on the stream's own memory, where that is one step: no bytes where free memory has to be united, fences to
   // be asked or memory to be made first; then Allocate does it.
   SegmentRange AllocateAtOnce(uint64_t bytes, StreamKey stream);
+
+  // The block that comes and goes between two calls of this engine. Others may keep the object.
+  const std::shared_ptr<RepeatedBlock>& repeated() const { return repeated_; }
+  // Whether AllocateAtOnce has just served a large block that FreeAtOnce had just freed: a program may go on so.
+  bool served_again() const { return served_again_; }
+  // It comes and goes by repeated(), until the next call of this engine. REQUIRES: served_again().
+  void OfferAgain(const SegmentRange& block, uint64_t requested, StreamKey stream);
+  // The engine knows again of all that came and went. Every other call does it.
+  void EndRepeated() const {
+    if (repeats_) EndRepeats();
+  }
 
   // Whether small blocks may lie among large ones while the pool could still grow. Where it should not grow, as in a
   // capture, they may in any case.
@@ -45,10 +60,10 @@ class CachingEngine : public Engine {
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   Result<Freed> Free(Address address) override;
   // The same for a live block that its own stream alone used; false for all others: then Free does it.
-  bool FreeAtOnce(Address address) { return ledger_.CloseAtOnce(address); }
+  bool FreeAtOnce(Address address);
   // The same for a block of a graph's part: it stays the part's, and is reused in its own stream's order alone.
   Result<Freed> FreeInPart(Address address);
-  void ReleasePart(Part part) { ledger_.ReleasePart(part); }
+  void ReleasePart(Part part) { ledger().ReleasePart(part); }
 
   // Adds the fence of one of `Freed::streams_to_fence` to the block just freed. The block serves nobody until every
   // such stream has its fence, so the pool may record them outside its lock.
@@ -60,9 +75,9 @@ class CachingEngine : public Engine {
   // The fence's event has completed: its uses are over, and neighbours may merge.
   void FencePassed(Fence fence) override;
   // The device was synchronised after `moment` = Now(): nobody uses a block that was freed before it.
-  Moment Now() const override { return ledger_.Now(); }
+  Moment Now() const override { return ledger().Now(); }
   void DeviceIdle(Moment moment) override;
-  void StreamIdle(StreamKey stream, Moment moment) { ledger_.StreamIdle(stream, moment); }
+  void StreamIdle(StreamKey stream, Moment moment) { ledger().StreamIdle(stream, moment); }
   // The streams that may still use free memory.
   ReservedVector<StreamKey> StreamsInUse() const;
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
@@ -98,16 +113,29 @@ class CachingEngine : public Engine {
   void CheckInvariants() const override;
 
  protected:
-  Ledger& ledger() { return ledger_; }
-  const Ledger& ledger() const { return ledger_; }
+  Ledger& ledger() {
+    EndRepeated();
+    return ledger_;
+  }
+  const Ledger& ledger() const {
+    EndRepeated();
+    return ledger_;
+  }
   const EngineOptions& options() const { return options_; }
 
  private:
   Choice ChoiceFor(Space space) const { return space == Space::kLarge ? options_.choice : Choice::kBestFit; }
 
+  [[gnu::noinline]] void EndRepeats() const;
+
   EngineOptions options_;
   SmallBlocks small_blocks_ = SmallBlocks::kApart;
-  Ledger ledger_;
+  // What came and went is booked when somebody looks: so also in calls that change nothing.
+  mutable Ledger ledger_;
+  mutable bool repeats_ = false;  // a block is offered
+  Address just_freed_ = 0;        // by FreeAtOnce, and no AllocateAtOnce since
+  bool served_again_ = false;
+  std::shared_ptr<RepeatedBlock> repeated_ = std::make_shared<RepeatedBlock>();
 };
 
 }  // namespace commpool::internal::engine

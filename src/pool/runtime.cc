@@ -82,7 +82,8 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   (*pool)->SetHandle(handle);
   const int device = (*pool)->device();
   std::string title = (*pool)->title();
-  parts_.pools.Add(handle, std::move(*pool), device, std::move(title));
+  Repetition repetition = (*pool)->repetition();
+  parts_.pools.Add(handle, std::move(*pool), {device, std::move(title), std::move(repetition)});
   return handle;
 }
 

@@ -5,6 +5,8 @@
 #include <pthread.h>
 
 #include <cstdint>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -82,14 +84,63 @@ class LargePairs : public ::testing::TestWithParam<commpool_mode> {
   commpool_pool pool_ = 0;
 };
 
-TEST_P(LargePairs, TakeThePoolsLockOnceACallAndMakeNoDriverCall) {
+TEST_P(LargePairs, TakeNoLockAndMakeNoDriverCall) {
   for (const uint64_t bytes : {kMiB + 1, 2 * kMiB, 3 * kMiB, 8 * kMiB, 64 * kMiB, 1024 * kMiB}) {
     const Cost cost = CostOf([&] { Free(Allocate(bytes)); });
     EXPECT_EQ(cost.driver_calls, 0u) << bytes;
     if (kCountsLocks) {
-      EXPECT_EQ(cost.locks, 2 * kPairs) << bytes;
+      EXPECT_LE(cost.locks, 1) << bytes << ": the pool's, when it serves the block for the second time";
     }
   }
+}
+
+// Where two come and go in turn, the engine takes part in each call.
+TEST_P(LargePairs, OfTwoSizesTakeThePoolsLockOnceACallAndMakeNoDriverCall) {
+  const Cost cost = CostOf([&] {
+    void* const first = Allocate(8 * kMiB);
+    void* const second = Allocate(5 * kMiB);
+    Free(first);
+    Free(second);
+  });
+  EXPECT_EQ(cost.driver_calls, 0u);
+  if (kCountsLocks) {
+    EXPECT_EQ(cost.locks, 4 * kPairs);
+  }
+}
+
+TEST_P(LargePairs, AreServedToOneOwnerAtATimeWhateverThreadTakesThem) {
+  std::mutex mutex;
+  std::set<void*> live;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&] {
+      for (int time = 0; time < 300; ++time) {
+        void* const block = Allocate(8 * kMiB);
+        bool alone = false;
+        {
+          const std::lock_guard<std::mutex> lock(mutex);
+          alone = live.insert(block).second;
+        }
+        EXPECT_TRUE(alone);
+        {
+          const std::lock_guard<std::mutex> lock(mutex);
+          live.erase(block);
+        }
+        Free(block);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Statistics().allocated_blocks.current, 0u);
+  EXPECT_EQ(Statistics().allocated_blocks.total, 900u);
+}
+
+// The pool hears of the last free when it ends.
+TEST_P(LargePairs, GiveTheirMemoryBackWithTheirPool) {
+  for (int time = 0; time < kPairs; ++time) Free(Allocate(8 * kMiB));
+  const uint64_t before = CallCount("cuMemRelease");
+  ASSERT_EQ(commpool_pool_destroy(std::exchange(pool_, 0)), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_GT(CallCount("cuMemRelease"), before);
 }
 
 // Blocks that a program keeps come from no cache.
@@ -121,7 +172,7 @@ TEST_P(LargePairs, CostTheSameInScopes) {
     EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
     EXPECT_EQ(cost.driver_calls, 0u) << filter;
     if (kCountsLocks) {
-      EXPECT_EQ(cost.locks, 2 * kPairs) << filter;
+      EXPECT_LE(cost.locks, 2) << filter;
     }
   }
   EXPECT_EQ(Statistics().allocated_blocks.total, 3u * (kPairs + 1)) << "the scopes' pool served them";

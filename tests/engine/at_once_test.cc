@@ -22,9 +22,9 @@ class Twins {
   // The address, the same in both; 0 where both ask for more memory, and have it then.
   Address Allocate(uint64_t bytes, StreamKey stream) {
     const Address usual = AllocateUsually(usual_, bytes, stream);
-    const SegmentRange at_once = quick_.AllocateAtOnce(bytes, stream);
-    if (at_once.bytes != 0) ++short_ways_;
-    const Address quick = at_once.bytes != 0 ? at_once.address : AllocateUsually(quick_, bytes, stream);
+    const Address again = quick_.repeated()->TakeAgain(bytes, stream);
+    const Address quick = again != 0 ? again : AllocateQuickly(bytes, stream);
+    if (again != 0) ++taken_again_;
     EXPECT_EQ(quick, usual);
     if (usual != 0) return usual;
     const SegmentRange segment{kBase + segments_++ * (uint64_t{1} << 32), RoundUp(bytes, 64 * kMiB)};
@@ -35,7 +35,7 @@ class Twins {
   void Free(Address address) {
     const Result<Freed> freed = usual_.Free(address);
     ASSERT_TRUE(freed.ok());
-    const bool at_once = quick_.FreeAtOnce(address);
+    const bool at_once = quick_.repeated()->GiveBack(address) || quick_.FreeAtOnce(address);
     ASSERT_EQ(at_once, freed->streams_to_fence.empty());
     if (at_once) return;
     ASSERT_EQ(quick_.Free(address)->streams_to_fence, freed->streams_to_fence);
@@ -68,8 +68,16 @@ class Twins {
   }
   CachingEngine& quick() { return quick_; }
   int short_ways() const { return short_ways_; }
+  int taken_again() const { return taken_again_; }
 
  private:
+  Address AllocateQuickly(uint64_t bytes, StreamKey stream) {
+    const SegmentRange at_once = quick_.AllocateAtOnce(bytes, stream);
+    if (at_once.bytes == 0) return AllocateUsually(quick_, bytes, stream);
+    ++short_ways_;
+    if (quick_.served_again()) quick_.OfferAgain(at_once, bytes, stream);
+    return at_once.address;
+  }
   static Address AllocateUsually(CachingEngine& engine, uint64_t bytes, StreamKey stream) {
     const Result<Outcome> outcome = engine.Allocate(bytes, stream, Reuse::kSameStream);
     const Served* const served = outcome.ok() ? std::get_if<Served>(&*outcome) : nullptr;
@@ -81,6 +89,7 @@ class Twins {
   Fence fence_ = kNoFence;
   uint64_t segments_ = 0;
   int short_ways_ = 0;
+  int taken_again_ = 0;
 };
 
 EngineOptions OptionsOf(Choice choice, MergePolicy merge) {
@@ -118,6 +127,39 @@ TEST_P(AtOnce, PlacesAsTheLongWay) {
     twins.Check();
     EXPECT_GT(twins.short_ways(), 100);
   }
+}
+
+// Pairs of one block among all other calls: what comes and goes without the engine leaves its books as they would be.
+TEST_P(AtOnce, BlocksThatComeAndGoAreBookedAsTheLongWayBooksThem) {
+  constexpr uint64_t kSizes[] = {2 * kMiB, 8 * kMiB, 8 * kMiB - 3, 24 * kMiB};
+  int taken_again = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    Twins twins(GetParam());
+    std::vector<Address> live;
+    for (int round = 0; round < 300; ++round) {
+      const uint64_t bytes = kSizes[random() % 4];
+      const StreamKey stream = random() % 8 == 0 ? kOther : kStream;
+      for (uint64_t pair = random() % 6; pair > 0; --pair) {
+        const Address address = twins.Allocate(bytes, stream);
+        if (address != 0) twins.Free(address);
+      }
+      const Address kept = twins.Allocate(bytes, stream);
+      if (kept != 0) live.push_back(kept);
+      if (kept != 0 && seed % 2 == 0 && random() % 8 == 0) twins.Record(kept, kOther);
+      if (random() % 2 == 0) twins.PassFirstFence();
+      while (!live.empty() && random() % 2 == 0) {
+        const size_t place = random() % live.size();
+        twins.Free(live[place]);
+        live.erase(live.begin() + static_cast<int64_t>(place));
+      }
+      if (HasFatalFailure()) return;
+      if (round % 20 == 0) twins.Check();
+    }
+    twins.Check();
+    taken_again += twins.taken_again();
+  }
+  EXPECT_GT(taken_again, 1000);
 }
 
 TEST_P(AtOnce, LeavesImpossibleRequestsToTheLongWay) {

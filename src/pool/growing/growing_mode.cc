@@ -144,7 +144,11 @@ void GrowingMode::AfterDestroy() {
   AfterFree();
 }
 
-void GrowingMode::AfterCaptureBegan() { parts_.blocks.CloseCaches(ThreadCaches::Reopen::kAtNextUse); }
+void GrowingMode::AfterCaptureBegan() {
+  parts_.blocks.CloseCaches(ThreadCaches::Reopen::kAtNextUse);
+  MutexLock lock(parts_.blocks.mutex());
+  engine_->EndRepeated();
+}
 
 Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   if (registrar_) return registrar_->RegisterWith(communicator);

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "src/base/host_failure.h"
 #include "src/base/of_this_thread.h"
 
 namespace commpool::internal {
@@ -10,14 +9,12 @@ namespace commpool::internal {
 std::shared_ptr<Pool> OwnPools::Meet(const PoolTable& table, PoolHandle handle) {
   if (own_state.pools == nullptr) own_state.pools = OfThisThread<OwnPools, PoolTable>();
   if (own_state.pools == nullptr) return nullptr;
-  std::shared_ptr<Pool> met;
-  // A failure is a sentence, which the host may have no memory for. The long way says it.
-  AttemptInVain([&] {
-    Result<std::shared_ptr<Pool>> pool = table.Find(handle);
-    if (pool.ok()) met = std::move(*pool);
-  });
-  if (met != nullptr) own_state.pools->known_[handle % kKnown] = {handle, table.identity(), met};
-  return met;
+  PoolTable::Met met = table.Meet(handle);
+  if (met.pool == nullptr) return nullptr;
+  Known& known = own_state.pools->known_[handle % kKnown];
+  known = {handle, table.identity(), met.pool, std::move(met.repetition)};
+  own_state.pools->last_ = &known;
+  return std::move(met.pool);
 }
 
 }  // namespace commpool::internal

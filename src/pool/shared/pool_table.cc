@@ -19,9 +19,10 @@ PoolHandle PoolTable::NextHandle() {
   return next_++;
 }
 
-void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device, std::string title) {
+void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool, PoolFacts facts) {
+  const int device = facts.device;
   MutexLock lock(mutex_);
-  pools_.emplace(handle, Entry{std::move(pool), std::move(title)});
+  pools_.emplace(handle, Entry{std::move(pool), std::move(facts)});
   if (static_cast<uint64_t>(device) > kMostDevice) return;
   devices_[handle % kDevices].store(handle << kDeviceBits | static_cast<uint64_t>(device), std::memory_order_release);
 }
@@ -33,6 +34,12 @@ Result<std::shared_ptr<Pool>> PoolTable::Find(PoolHandle handle) const {
   return found->second.pool;
 }
 
+PoolTable::Met PoolTable::Meet(PoolHandle handle) const {
+  MutexLock lock(mutex_);
+  const auto found = pools_.find(handle);
+  return found == pools_.end() ? Met() : Met{found->second.pool, found->second.facts.repetition};
+}
+
 Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle) {
   MutexLock lock(mutex_);
   const auto found = pools_.find(handle);
@@ -40,7 +47,7 @@ Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle) {
   std::erase_if(removed_, [](const std::weak_ptr<Pool>& pool) { return pool.expired(); });
   removed_.push_back(found->second.pool);
   std::shared_ptr<Pool> pool = std::move(found->second.pool);
-  titles_[titles_ever_++ % kTitlesKept] = {handle, std::move(found->second.title)};
+  titles_[titles_ever_++ % kTitlesKept] = {handle, std::move(found->second.facts.title)};
   pools_.erase(found);
   std::atomic<uint64_t>& device = devices_[handle % kDevices];
   if (device.load(std::memory_order_relaxed) >> kDeviceBits == handle) device.store(0, std::memory_order_release);
