@@ -44,10 +44,7 @@ class CachingEngine : public Engine {
   bool served_again() const { return served_again_; }
   // It comes and goes by repeated(), until the next call of this engine. REQUIRES: served_again().
   void OfferAgain(const SegmentRange& block, uint64_t requested, StreamKey stream);
-  // The engine knows again of all that came and went. Every other call does it.
-  void EndRepeated() const {
-    if (repeats_) EndRepeats();
-  }
+  void EndRepeated() const override { BookRepeats(); }
 
   // Whether small blocks may lie among large ones while the pool could still grow. Where it should not grow, as in a
   // capture, they may in any case.
@@ -113,12 +110,13 @@ class CachingEngine : public Engine {
   void CheckInvariants() const override;
 
  protected:
+  // With all that came and went.
   Ledger& ledger() {
-    EndRepeated();
+    BookRepeats();
     return ledger_;
   }
   const Ledger& ledger() const {
-    EndRepeated();
+    BookRepeats();
     return ledger_;
   }
   const EngineOptions& options() const { return options_; }
@@ -126,6 +124,9 @@ class CachingEngine : public Engine {
  private:
   Choice ChoiceFor(Space space) const { return space == Space::kLarge ? options_.choice : Choice::kBestFit; }
 
+  void BookRepeats() const {
+    if (repeats_) EndRepeats();
+  }
   [[gnu::noinline]] void EndRepeats() const;
 
   EngineOptions options_;

@@ -135,6 +135,16 @@ TEST_P(LargePairs, AreServedToOneOwnerAtATimeWhateverThreadTakesThem) {
   EXPECT_EQ(Statistics().allocated_blocks.total, 900u);
 }
 
+TEST_P(LargePairs, ServeNothingWhileTheirPoolSleeps) {
+  for (int time = 0; time < kPairs; ++time) Free(Allocate(8 * kMiB));
+  ASSERT_EQ(commpool_pools_sleep(&pool_, 1, COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK)
+      << commpool_last_error();
+  void* block = nullptr;
+  EXPECT_EQ(commpool_pool_allocate(pool_, 8 * kMiB, nullptr, &block), COMMPOOL_FAILED_PRECONDITION);
+  ASSERT_EQ(commpool_pools_wake(&pool_, 1), COMMPOOL_OK) << commpool_last_error();
+  Free(Allocate(8 * kMiB));
+}
+
 // The pool hears of the last free when it ends.
 TEST_P(LargePairs, GiveTheirMemoryBackWithTheirPool) {
   for (int time = 0; time < kPairs; ++time) Free(Allocate(8 * kMiB));

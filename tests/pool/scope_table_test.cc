@@ -317,6 +317,8 @@ class UncalledMode final : public PoolMode {
 
 class SymmetricScopes : public Scopes {
  protected:
+  ~SymmetricScopes() override { symmetric_.reset(); }  // before what it stands on
+
   std::shared_ptr<Pool> MakeSymmetric() {
     PoolConfiguration configuration = Configured("windows");
     configuration.home = reinterpret_cast<ncclComm_t>(this);  // never looked at

@@ -61,6 +61,7 @@ class BlockStore {
   void TakeBack(const ReservedVector<engine::CachedBlock>& blocks);
   // Takes back what the caches of all threads hold. Whether that was anything.
   bool DrainCaches();
+  // Nothing is served without the pool's lock from now on.
   void CloseCaches(ThreadCaches::Reopen reopen);
 
   // Lets the engine know of fences that have passed. Never waits.

@@ -144,11 +144,7 @@ void GrowingMode::AfterDestroy() {
   AfterFree();
 }
 
-void GrowingMode::AfterCaptureBegan() {
-  parts_.blocks.CloseCaches(ThreadCaches::Reopen::kAtNextUse);
-  MutexLock lock(parts_.blocks.mutex());
-  engine_->EndRepeated();
-}
+void GrowingMode::AfterCaptureBegan() { parts_.blocks.CloseCaches(ThreadCaches::Reopen::kAtNextUse); }
 
 Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   if (registrar_) return registrar_->RegisterWith(communicator);
