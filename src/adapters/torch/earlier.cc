@@ -112,9 +112,11 @@ bool& RecordsOursOnly() {
   return ours_only;
 }
 
+bool MissesHistory() { return Native()->initialized() && Native()->isHistoryEnabled() && !TorchHistory().Wanted(); }
+
 void TakeOver() {
+  if (!Native()->initialized()) return;  // nothing was set, and it answers nothing of devices that it has not yet
   if (!Native()->isHistoryEnabled()) TorchHistory().Record({}, true);  // it ended while the router was away
-  if (!Native()->initialized()) return;                                // so nothing was set
   const std::vector<int> devices = DevicesInUse();
   for (const int device : devices) TakeOverFraction(device);
   if (devices.size() < 2) return;

@@ -7,7 +7,6 @@
 #include "src/adapters/torch/call_lines.h"
 #include "src/adapters/torch/commpool_calls.h"
 #include "src/adapters/torch/earlier.h"
-#include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"
 #include "src/adapters/torch/routings.h"
@@ -91,7 +90,7 @@ int commpool_torch_uninstall() {
 int commpool_torch_installed() { return IsInPlace() && TheRouter().Routes() ? 1 : 0; }
 
 int commpool_torch_misses_history() {
-  return Guarded([] { return Native()->isHistoryEnabled() && !TorchHistory().Wanted() ? 1 : 0; });
+  return Guarded([] { return MissesHistory() ? 1 : 0; });
 }
 
 void commpool_torch_record_ours_only(int ours_only) { RecordsOursOnly() = ours_only != 0; }

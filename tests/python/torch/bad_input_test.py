@@ -149,6 +149,15 @@ class Tensors(RoutedCase):
 
 
 class Routers(unittest.TestCase):
+    def test_come_before_torch_has_begun_with_cuda(self):
+        self.assertEqual(python("""
+            import torch, commpool.torch as commpool
+            print(commpool.install(), torch.cuda.is_initialized())
+            pool = commpool.Pool()
+            with commpool.use_pool(pool):
+                print(commpool.block_of(torch.empty(100, device="cuda")).pool == pool.handle)
+            """), "True False\nTrue\n")
+
     def test_of_another_torch_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             source, router = os.path.join(folder, "other.c"), os.path.join(folder, "other.so")
