@@ -207,7 +207,7 @@ class TrainingEverything(RoutedCase):
 
 
 _MODULES = ("router_test", "autograd_test", "capture_test", "mem_pool_test", "snapshot_test", "whole_allocator_test",
-            "bad_input_test", "seeds_test")
+            "bad_input_test", "seeds_test", "sleeping_test", "dlpack_test", "advice_test")
 
 
 def all_tests():

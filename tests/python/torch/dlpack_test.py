@@ -6,16 +6,25 @@ import unittest
 
 import torch
 
-from on_emulator import EmulatorCase
-
-os.environ.setdefault("COMMPOOL_LIBRARY", os.path.abspath("src/c_api/libcommpool.so.0"))
+LIBRARY = os.path.abspath("src/c_api/libcommpool.so.0")  # below the root of Bazel's runfiles
+if os.path.exists(LIBRARY):
+    os.environ.setdefault("COMMPOOL_LIBRARY", LIBRARY)
 
 import commpool  # noqa: E402
+
+if os.environ.get("COMMPOOL_DRIVER") == "emulated":
+    from on_emulator import EmulatorCase
+else:
+    EmulatorCase = unittest.TestCase
+
+# Not the current one, where there is another.
+LAST = min(2, torch.cuda.device_count() - 1)
+DEVICE = min(1, LAST)
 
 
 class Exchange(EmulatorCase):
     def setUp(self):
-        self.pool = commpool.Pool("exchanged", device=1, reserve="8MiB")
+        self.pool = commpool.Pool("exchanged", device=DEVICE, reserve="8MiB")
 
     def live(self):
         gc.collect()
@@ -26,7 +35,7 @@ class Exchange(EmulatorCase):
             array = commpool.empty((2, 3), dtype, pool=self.pool)
             tensor = torch.from_dlpack(array)
             self.assertEqual((tensor.dtype, tensor.device, tuple(tensor.shape), tensor.data_ptr()),
-                             (dtype, torch.device("cuda:1"), (2, 3), array.pointer))
+                             (dtype, torch.device("cuda", DEVICE), (2, 3), array.pointer))
             tensor.fill_(7)
             del array
             self.assertEqual(tensor.tolist(), [[7] * 3] * 2)
@@ -36,30 +45,30 @@ class Exchange(EmulatorCase):
 
     def test_by_cuda_array_interface_keeps_place_and_content(self):
         array = commpool.empty(5, "float64", pool=self.pool)
-        tensor = torch.as_tensor(array, device="cuda:1")
+        tensor = torch.as_tensor(array, device=torch.device("cuda", DEVICE))
         self.assertEqual(tensor.data_ptr(), array.pointer)
         self.assertEqual(tensor.fill_(2).tolist(), [2.0] * 5)
 
     def test_orders_streams(self):
-        stream = torch.cuda.Stream(device=1)
+        stream = torch.cuda.Stream(device=DEVICE)
         with torch.cuda.stream(stream):
             array = commpool.empty(1 << 20, "uint8", pool=self.pool, stream=stream)
-            torch.as_tensor(array, device="cuda:1").fill_(3)
+            torch.as_tensor(array, device=torch.device("cuda", DEVICE)).fill_(3)
         tensor = torch.from_dlpack(array)  # for the current stream, which is another
         self.assertEqual(tensor.fill_(4)[-1].item(), 4)
         del tensor, array
         with torch.cuda.stream(stream):
             again = commpool.empty(1 << 20, "uint8", pool=self.pool, stream=stream)
-            self.assertEqual(torch.as_tensor(again, device="cuda:1").fill_(5)[0].item(), 5)
+            self.assertEqual(torch.as_tensor(again, device=torch.device("cuda", DEVICE)).fill_(5)[0].item(), 5)
 
     def test_streams_and_tensors_are_taken_as_they_are(self):
-        stream = torch.cuda.Stream(device=1)
+        stream = torch.cuda.Stream(device=DEVICE)
         buffer = self.pool.allocate("1MiB", stream)
         self.assertEqual(buffer.stream, stream.cuda_stream)
         tensor = torch.from_dlpack(commpool.empty(512, pool=self.pool))
         commpool.record_stream(tensor, stream)
         self.assertEqual(commpool.block_of(tensor).pool, self.pool.handle)
-        self.assertEqual(commpool.Pool(device=torch.device("cuda", 2)).device, 2)
+        self.assertEqual(commpool.Pool(device=torch.device("cuda", LAST)).device, LAST)
         buffer.free()
         commpool.release_stream(stream)
 
