@@ -86,19 +86,27 @@ def stand_ins(folder):
     return folder
 
 
-def installed(wheel, work):
-    """Installs and runs; what there is to say against it."""
-    python, compilers, cache = environment_with_torch(work / "new"), stand_ins(work / "compilers"), work / "cache"
+def installed(wheel, work, with_a_binary=True):
+    """Installs and runs; what there is to say against it.
+
+    Args:
+      wheel: the file.
+      work: an empty folder.
+      with_a_binary: whether the wheel has one for this torch; else a compiler has to make it from what the wheel holds.
+    """
+    python, compilers, cache = environment_with_torch(work / "new"), work / "compilers", work / "cache"
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    environment |= {"PATH": f"{compilers}:{environment['PATH']}", "COMMPOOL_CACHE": str(cache),
-                    "PYTHONPATH": str(HERE)}
+    environment |= {"COMMPOOL_CACHE": str(cache), "PYTHONPATH": str(HERE)}
+    if with_a_binary:
+        environment["PATH"] = f"{stand_ins(compilers)}:{environment['PATH']}"
     pip = [python, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet", "--disable-pip-version-check",
            "--root-user-action=ignore", wheel]
     without_paths = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     wrong = []
+    words = [python, "-B", HERE / "hardware_wheel.py", "--program", *({"--tiny"} & {*sys.argv})]
     for what, command, around in [("pip", pip, without_paths),
                                   ("commpool info", [python.parent / "commpool", "info"], without_paths),
-                                  ("the program", [python, "-B", __file__, "--program", *sys.argv[1:]], environment)]:
+                                  ("the program", words, environment)]:
         run = subprocess.run(command, env=around, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                              timeout=SECONDS, cwd=work, check=False)
         if run.returncode:
@@ -107,8 +115,11 @@ def installed(wheel, work):
             print(run.stdout, end="")
     if (compilers / "called").exists():
         wrong.append(f"a compiler was called: {(compilers / 'called').read_text(encoding='utf-8')}")
-    if cache.exists():
-        wrong.append(f"something was compiled: {[str(path) for path in cache.rglob('*')]}")
+    made = [path.name for path in cache.rglob("*.so")]
+    if with_a_binary and made:
+        wrong.append(f"something was compiled: {made}")
+    if not with_a_binary and not [name for name in made if name.startswith("router-")]:
+        wrong.append(f"no router was compiled, but {made}")
     return wrong
 
 
