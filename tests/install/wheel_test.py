@@ -93,6 +93,21 @@ class Contents(unittest.TestCase):
             self.assertNotIn(str(installed.REPOSITORY), portability.runpath(file))
         self.assertEqual(portability.runpath(folder / "commpool/_fast.abi3.so"), "$ORIGIN/lib")
 
+    def test_modules_take_of_python_what_every_version_since_3_9_has(self):
+        include = installed.REPOSITORY / "external/python/include"
+        limited = subprocess.run(["gcc", "-E", "-P", "-dD", "-DPY_SSIZE_T_CLEAN", "-DPy_LIMITED_API=0x03090000",
+                                  f"-I{include}", "-x", "c", "-"], input="#include <Python.h>\n",
+                                 capture_output=True, text=True, check=True).stdout
+        stable = set(re.findall(r"\b_?Py\w+", limited))
+        self.assertNotIn("PyUnicode_AsUTF8", stable)  # since 3.13
+        for module in _MODULES:
+            listed = subprocess.run(["nm", "--dynamic", "--undefined-only", module], capture_output=True, text=True,
+                                    check=True).stdout
+            asked = {line.split()[-1] for line in listed.splitlines()}
+            asked = {name for name in asked if name.startswith(("Py", "_Py"))}
+            self.assertTrue(asked, module)
+            self.assertEqual(asked - stable, set(), module)
+
     def test_a_tag_that_nothing_has_is_refused(self):
         folder = installed.WORK / "newer"
         folder.mkdir()

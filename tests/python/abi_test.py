@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import emulated
+import commpool
 from commpool import _abi
 
 _HEADERS = os.path.join(emulated.REPOSITORY, "include")
@@ -58,6 +59,26 @@ class Names(unittest.TestCase):
         found = dict(re.findall(r"#define COMMPOOL_VERSION_(\w+) (\d+)", header()))
         self.assertEqual({name: int(number) for name, number in found.items()},
                          {"MAJOR": _abi.MAJOR, "MINOR": _abi.MINOR, "PATCH": _abi.PATCH})
+
+
+class Pools(unittest.TestCase):
+    """Pool has every call that the C++ skin has."""
+
+    # A constructor, a class method, and what a handle is.
+    _OTHERWISE = {"create": "__init__", "default_pool": "default"}
+
+    @staticmethod
+    def of_the_skin():
+        with open(os.path.join(_HEADERS, "commpool/pool.h"), encoding="utf-8") as file:
+            body = re.search(r"\nclass Pool \{\n public:\n(.*?)\n private:", file.read(), re.DOTALL).group(1)
+        return re.findall(r"^  (?:static )?[\w:]+(?:<[^;{}]*?>)? (\w+)\(", body, re.MULTILINE)
+
+    def test_have_the_calls_of_the_skin(self):
+        calls = self.of_the_skin()
+        self.assertGreater(len(calls), 20)
+        self.assertLessEqual({"create", "allocate", "reserve", "sleep", "stats", "abandon"}, set(calls))
+        missing = [call for call in calls if not hasattr(commpool.Pool, self._OTHERWISE.get(call, call))]
+        self.assertEqual(missing, [])
 
 
 class Layout(unittest.TestCase):

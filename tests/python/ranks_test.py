@@ -122,8 +122,11 @@ def register(job):
     return registered
 
 
-def lose(job):
-    """Rank 1 is lost; the other hears of it, gives its communicator up and closes alone."""
+def lose(job, alive=True):
+    """Rank 1 is lost; the other hears of it, gives its communicator up and closes alone.
+
+    `alive`: the communicator is aborted behind that, else before.
+    """
     heard, lost = threading.Event(), []
 
     def on_lost_rank(rank, in_flight):
@@ -138,10 +141,17 @@ def lose(job):
     if not heard.wait(60):
         raise AssertionError("nobody told of the loss")
     known = pool.lost_rank()
-    pool.abandon(job.communicator)
-    job.communicator.end("ncclCommAbort")
+    if not alive:
+        job.communicator.end("ncclCommAbort")
+    pool.abandon(job.communicator, alive=alive)
+    if alive:
+        job.communicator.end("ncclCommAbort")
     pool.close()
     return lost, known
+
+
+def lose_aborted(job):
+    return lose(job, alive=False)
 
 
 class Groups:
@@ -197,7 +207,11 @@ class Ranks(unittest.TestCase):
             self.assertEqual(registered, [1, 1, 1, 2, 2 if rank < 2 else 1])
 
     def test_survive_a_loss(self):
-        left, died = ranks.run(lose)
+        for losing in (lose, lose_aborted):
+            self.survives(losing)
+
+    def survives(self, losing):
+        left, died = ranks.run(losing)
         self.assertEqual((left, died), (([(1, False)], 1), None))
 
     def test_take_a_framework_s_group_by_a_source_of_communicators(self):
