@@ -74,6 +74,27 @@ class Callables(unittest.TestCase):
             del buffers
         self.assertEqual(recorder.live, {})
 
+    def test_may_take_fewer_values_and_return_pointers(self):
+        recorder = Recorder()
+
+        def allocate(size):
+            return ctypes.c_void_p(recorder.allocate(size, 0, 0))
+
+        def free(pointer):
+            recorder.free(int(pointer), recorder.live[pointer], 0, 0)
+
+        with commpool.Pool(backing=commpool.UserBacking(allocate, free)) as pool:
+            pool.allocate(MIB)
+            self.assertEqual(sum(recorder.live.values()), pool.stats().reserved_bytes.current)
+        self.assertEqual(recorder.live, {})
+        with self.assertRaisesRegex(commpool.OutOfMemory, "returned null"):
+            commpool.Pool(backing=commpool.UserBacking(lambda size: ctypes.c_void_p(), free)).allocate(MIB)
+
+    def test_that_cannot_be_called_so_are_refused(self):
+        for allocate in (lambda size, device, stream, more: 0, lambda size, *, kind: 0):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "cannot be called with bytes, device, stream"):
+                commpool.UserBacking(allocate, lambda pointer: None)
+
     def test_stay_as_long_as_a_block_lives(self):
         recorder = Recorder()
         seen = weakref.ref(recorder)
@@ -98,6 +119,19 @@ class Callables(unittest.TestCase):
         with self.assertRaises(commpool.NotFound) as later:
             commpool.free(64)
         self.assertIsNone(later.exception.__cause__)
+
+    def test_that_raised_once_are_not_the_cause_of_what_follows(self):
+        answers = [RuntimeError("only once")]
+
+        def allocate(count):
+            if answers:
+                raise answers.pop()
+
+        pool = commpool.Pool(backing=commpool.UserBacking(allocate, lambda *_: None))
+        for _ in range(2):
+            with self.assertRaises(commpool.OutOfMemory) as caught:
+                pool.allocate(MIB)
+        self.assertIsNone(caught.exception.__cause__)
 
     def test_that_return_nothing_are_out_of_memory(self):
         pool = commpool.Pool(backing=commpool.UserBacking(lambda *_: None, lambda *_: None))

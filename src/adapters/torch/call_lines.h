@@ -26,8 +26,8 @@ inline void TellWatcher(commpool_pool pool, uint64_t bytes) {
   if (const commpool_torch_on_call watcher = CallWatcher().load(std::memory_order_relaxed)) watcher(pool, bytes);
 }
 
-// Where the call that a sentence names was made; the sentence alone where nobody knows.
-inline std::string WithCallLine(commpool_pool pool, const std::string& sentence) {
+// A sentence with what Python knows of it: where the call that it names was made, what a user's function raised.
+inline std::string Explained(commpool_pool pool, const std::string& sentence) {
   const commpool_torch_explain explainer = CallExplainer().load(std::memory_order_relaxed);
   if (explainer == nullptr) return sentence;
   char text[1024] = "";

@@ -78,7 +78,8 @@ std::string PoolTable(int device) {
 
 void ThrowFailure(commpool_status status, commpool_pool pool, const Request& request) {
   std::string reason = Commpool().last_error();  // what follows may fail as well
-  if (status == COMMPOOL_DISAGREEMENT) reason = WithCallLine(pool, reason);
+  // Which line differs, or what a backing in Python raised.
+  if (status == COMMPOOL_DISAGREEMENT || status == COMMPOOL_OUT_OF_MEMORY) reason = Explained(pool, reason);
   if (status != COMMPOOL_OUT_OF_MEMORY && status != COMMPOOL_EXHAUSTED) TORCH_CHECK(false, "commpool: ", reason);
   TellObservers(request);
   TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", Bytes(request.bytes),

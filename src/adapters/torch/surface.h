@@ -34,8 +34,9 @@ COMMPOOL_API int commpool_torch_set_default(int device, commpool_pool pool);
 // The next torch.cuda.MemPool that this thread makes is this pool; 0 takes it back.
 COMMPOOL_API void commpool_torch_bind_next(commpool_pool pool);
 
-// Told of each allocation that the router asks of a pool; writes where the call that a sentence names was made, as a
-// string of at most `bytes` with its end, or nothing. Both may take Python's lock. Null: nobody watches.
+// Told of each allocation that the router asks of a pool; writes what Python knows of a failure's sentence (where the
+// call that it names was made, what a user's function raised), as a string of at most `bytes` with its end, or nothing.
+// Both may take Python's lock. Null: nobody watches.
 typedef void (*commpool_torch_on_call)(commpool_pool pool, uint64_t bytes);
 typedef void (*commpool_torch_explain)(commpool_pool pool, const char* sentence, char* text, uint64_t bytes);
 COMMPOOL_API void commpool_torch_watch_calls(commpool_torch_on_call on_call, commpool_torch_explain explain);

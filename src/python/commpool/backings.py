@@ -4,13 +4,15 @@
     pool = commpool.Pool("special", backing=backing)
 
 The functions have the signatures of PyTorch's pluggable allocators: allocate(bytes, device, stream) returns an
-address, and free(pointer, bytes, device, stream) takes it back. They make a pool's segments, so they are called seldom;
-they must not call commpool.
+address, and free(pointer, bytes, device, stream) takes it back. A Python function that takes fewer values is given the
+first ones: allocate(bytes), free(pointer). They make a pool's segments, so they are called seldom; they must not call
+commpool.
 """
 
 from __future__ import annotations
 
 import ctypes
+import inspect
 import operator
 import os
 from typing import Any, Callable, Union
@@ -18,8 +20,6 @@ from typing import Any, Callable, Union
 from . import _abi, errors
 from ._kept import for_ever
 
-Allocate = Callable[[int, int, int], int]
-Free = Callable[[int, int, int, int], None]
 Function = Union[Callable[..., Any], int]
 
 _C_FUNCTION = _abi.UserAllocate.__mro__[1]  # ctypes' own class, of which every function's is one
@@ -32,8 +32,9 @@ class UserBacking:
         """Takes the two functions.
 
         Args:
-          allocate: returns the address of memory of the device, aligned to 512 bytes; None or 0: out of memory. So
-            is an exception; it becomes the cause of the OutOfMemory that the program sees.
+          allocate: returns the address of memory of the device, aligned to 512 bytes, as an integer or a ctypes
+            pointer; None or 0: out of memory. So is an exception; it becomes the cause of the OutOfMemory that the
+            program sees.
           free: what it raises is reported as sys.unraisablehook does, and the memory counts as freed.
         """
         self.allocate = for_ever(_function(_abi.UserAllocate, allocate, _guarded_allocate))
@@ -64,10 +65,37 @@ def _function(kind: Any, function: Function, guard: Callable[[Any], Any]) -> Any
     return kind(guard(function))
 
 
-def _guarded_allocate(function: Allocate) -> Callable[..., int]:
+def _first_values(function: Callable[..., Any], names: str) -> int:
+    """How many of a call's values the function takes, the first ones: as many as it has places for.
+
+    Raises:
+      InvalidArgument: it cannot be called with them.
+    """
+    most = len(names.split(", "))
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return most  # written in C: nobody can tell
+    places = [parameter for parameter in parameters if parameter.kind in (parameter.POSITIONAL_ONLY,
+                                                                          parameter.POSITIONAL_OR_KEYWORD)]
+    several = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    count = most if several else min(most, len(places))
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError as error:
+        raise errors.InvalidArgument(f"{function!r} of a user backing cannot be called with {names}, nor with the "
+                                     f"first of them: {error}") from None
+    return count
+
+
+def _guarded_allocate(function: Callable[..., Any]) -> Callable[..., int]:
+    taken = _first_values(function, "bytes, device, stream")
+
     def allocate(count: int, device: int, stream: Any, _context: Any) -> int:
+        errors.forget_raised()  # what an earlier attempt raised says nothing of this one
         try:
-            return operator.index(function(count, device, stream or 0) or 0)
+            made = function(*(count, device, stream or 0)[:taken])
+            return operator.index(getattr(made, "value", made) or 0)  # a ctypes pointer has a value, which may be None
         except BaseException as error:  # nothing may pass through C
             errors.note_raised(error)
             return 0
@@ -75,8 +103,11 @@ def _guarded_allocate(function: Allocate) -> Callable[..., int]:
     return allocate
 
 
-def _guarded_free(function: Free) -> Callable[..., None]:
+def _guarded_free(function: Callable[..., Any]) -> Callable[..., None]:
+    taken = _first_values(function, "pointer, bytes, device, stream")
+
     def free(pointer: Any, count: int, device: int, stream: Any, _context: Any) -> None:
-        function(pointer or 0, count, device, stream or 0)  # ctypes hands an exception to sys.unraisablehook
+        # ctypes hands an exception to sys.unraisablehook
+        function(*(pointer or 0, count, device, stream or 0)[:taken])
 
     return free

@@ -115,11 +115,18 @@ def forget_raised() -> None:
     _raised.exception = None
 
 
+def what_was_raised() -> str:
+    """ "a Python function raised TypeError: ...", of the failure that is reported now; empty where none did."""
+    cause = _raised.exception
+    return f"a Python function raised {type(cause).__name__}: {cause}" if cause is not None else ""
+
+
 def failure(code: int, message: str) -> CommpoolError:
     """The exception of a status, with what a Python function raised on the way as its cause."""
-    cause, _raised.exception = _raised.exception, None
-    if cause is not None:
-        message = f"{message} (a Python function raised {type(cause).__name__}: {cause})"
+    said, cause = what_was_raised(), _raised.exception
+    forget_raised()
+    if said:
+        message = f"{message} ({said})"
     error = _KINDS.get(code, CommpoolError)(message)
     error.__cause__ = cause
     return error

@@ -1,5 +1,6 @@
 """What each rank of group_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
 
+import ctypes
 import os
 import sys
 import unittest.mock
@@ -82,6 +83,84 @@ def different(group):
     pool.close()
     pool.destroy()
     return said
+
+
+def steps(group):
+    """What a step has freed serves the next one, once all ranks have called reclaim()."""
+    pool, x = commpool.Pool(symmetric_across=group, reserve="40MiB"), leaf(2 * MIB)
+
+    def step():
+        with commpool.use_pool(pool):
+            backward(x)
+        x.grad = None
+
+    for _ in range(3):
+        step()
+        pool.reclaim()
+    said = []
+    try:
+        step()
+        step()
+    except torch.OutOfMemoryError as error:
+        said.append("reclaim" in str(error))
+    x.grad = None
+    del x
+    end(pool)
+    return said
+
+
+def between_devices(group):
+    """A kernel on another device of this process writes to a symmetric pool's tensor."""
+    other = torch.device("cuda", 1 - RANK)
+    theirs = torch.arange(6.0).reshape(2, 3).to(other)
+    torch.empty(3, 2, device=DEVICE).copy_(theirs.t())  # torch makes them peers, if they are none
+    pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
+    with commpool.use_pool(pool):
+        ours = torch.empty(3, 2, device=DEVICE)
+    ours.copy_(theirs.t())
+    said = [pool_of(ours) == pool.handle, ours.tolist()]
+    del ours
+    end(pool)
+    return said
+
+
+def proposed(group):
+    """The program of a proposal to PyTorch: memory of NCCL by ctypes, registered, and an all-reduce in it."""
+    live = []
+
+    def nccl_mem_alloc(size):
+        nccl = ctypes.CDLL("libnccl.so.2")
+        assert nccl.ncclMemAlloc is not None
+        ptr = ctypes.c_void_p()
+        err = nccl.ncclMemAlloc(ctypes.byref(ptr), ctypes.c_size_t(size))
+        if err != 0:
+            raise RuntimeError(f"Failed to allocate memory with ncclMemAlloc with error code: {err}")
+        live.append(ptr.value)
+        return ptr
+
+    def nccl_mem_free(ptr):
+        nccl = ctypes.CDLL("libnccl.so.2")
+        assert nccl.ncclMemFree is not None
+        err = nccl.ncclMemFree(ctypes.c_void_p(ptr))
+        if err != 0:
+            raise RuntimeError(f"Failed to free memory with ncclMemFree with error code: {err}")
+        live.remove(ptr)
+
+    # In place of torch.cuda.MemPool(nccl_mem_alloc, nccl_mem_free); below, of torch.cuda.mempool, of
+    # backend.register_user_buffers(pool), and of a kernel that makes random numbers.
+    pool = commpool.Pool(backing=commpool.UserBacking(nccl_mem_alloc, nccl_mem_free), device=DEVICE)
+    with commpool.use_pool(pool, device=DEVICE):
+        special_tensor = torch.full((2**20,), RANK + 1.0, device="cuda")
+    pool.register_with(dist.group.WORLD)
+    dist.all_reduce(special_tensor)
+    said = [pool_of(special_tensor) == pool.handle, len(live), pool.stats().registered_segments,
+            live[0] <= special_tensor.data_ptr(), special_tensor[-1].item()]
+    del special_tensor
+    torch.cuda.synchronize()
+    pool.deregister(group)
+    pool.close()
+    pool.destroy()
+    return [*said, live]
 
 
 def sizes(group):
@@ -185,8 +264,8 @@ def unawaited(group):
 
 
 OF_LATE = [without_communicator, different]
-CASES = [windows_over_tcp, windows_over_the_store, exhausted, different, sizes, several, outlived,
-         unawaited, aborted]
+CASES = [windows_over_tcp, windows_over_the_store, exhausted, steps, between_devices, proposed, different, sizes,
+         several, outlived, unawaited, aborted]
 
 
 if __name__ == "__main__":

@@ -44,6 +44,15 @@ class Groups(unittest.TestCase):
         for error in self.said_late["different"]:
             self.assertIn("COMMPOOL_TORCH_CALL_LINES=1 in the environment names the Python line", error)
 
+    def test_serve_step_after_step_with_reclaim_and_say_so_without(self):
+        self.assertEqual(self.said["steps"], [[True]] * 2)
+
+    def test_are_granted_to_devices_that_torch_made_peers(self):
+        self.assertEqual(self.said["between_devices"], [[True, [[0, 3], [1, 4], [2, 5]]]] * 2)
+
+    def test_run_the_proposal_s_program_over_nccl_s_memory(self):
+        self.assertEqual(self.said["proposed"], [[True, 1, 1, True, 3.0, []]] * 2)
+
     def test_keep_ragged_tensors_out_by_their_sizes(self):
         self.assertEqual(self.said["sizes"], [[None, True, 16 << 20]] * 2)
 

@@ -145,6 +145,17 @@ class PluggedAllocators(RoutedCase):
         pool.close()
         pool.destroy()
 
+    def test_that_raise_in_python_are_in_torch_s_error(self):
+        pool = self.pool(backing=commpool.UserBacking(lambda size: "memory", lambda pointer: None))
+        with commpool.use_pool(pool):
+            for _ in range(2):
+                with self.assertRaisesRegex(torch.OutOfMemoryError, r"a Python function raised TypeError: .*'str'"):
+                    torch.empty(MIB, dtype=torch.uint8, device="cuda")
+        silent = self.pool(backing=commpool.UserBacking(lambda size: None, lambda pointer: None))
+        with commpool.use_pool(silent), self.assertRaises(torch.OutOfMemoryError) as caught:
+            torch.empty(MIB, dtype=torch.uint8, device="cuda")
+        self.assertNotIn("raised", str(caught.exception))
+
     def test_release_unused_memory_in_a_scope_of_ours_and_of_torch_s(self):
         self.assertEqual(run(_SIXTY_THEN_SEVENTY, "vmm"), ["True"] * 6)
         self.assertEqual(run(_SIXTY_THEN_SEVENTY, "cuda", "empty_cache in the scope"), ["True"] * 6)

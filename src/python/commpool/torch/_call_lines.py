@@ -16,10 +16,13 @@ import threading
 from types import FrameType
 from typing import NamedTuple, Optional
 
+from commpool import errors
+
 from . import _router
 
 _VARIABLE = "COMMPOOL_TORCH_CALL_LINES"
 _KEPT = 512
+_USERS = "the user's allocate function"  # as the library calls that of a UserBacking
 _CALL = re.compile(r"allocate ([\d,]+) bytes?[^(]*\(call (\d+)\)")
 _OnCall = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
 _Explain = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint64)
@@ -107,6 +110,12 @@ def explanation(pool: int, sentence: str) -> str:
     return f"This rank allocated {nearest.nbytes:,} bytes at {nearest.line}"
 
 
+def _of_a_backing() -> str:
+    said = errors.what_was_raised()
+    errors.forget_raised()  # torch raises what it is told; nobody else asks for the cause
+    return said
+
+
 def _note(pool: int, nbytes: int) -> None:
     calls = _watched.get(pool)
     if calls is not None:
@@ -114,7 +123,8 @@ def _note(pool: int, nbytes: int) -> None:
 
 
 def _write_explanation(pool: int, sentence: bytes, text: int, room: int) -> None:
-    said = explanation(pool, sentence.decode("utf-8", "replace")).encode()[:room - 1]
+    words = sentence.decode("utf-8", "replace")
+    said = (_of_a_backing() if _USERS in words else explanation(pool, words)).encode()[:room - 1]
     ctypes.memmove(text, said + b"\0", len(said) + 1)
 
 
