@@ -1,0 +1,54 @@
+"""What takes the place of PyTorch's allocator does what that documents: the router, or a pool as the whole allocator.
+
+The word after the files says which: router, whole.
+"""
+
+import sys
+import unittest
+
+import torch
+
+import allocator_behaviours
+from allocator_behaviours import Cache, Exhaustion, GraphPools, Snapshots, Statistics, tensor  # noqa: F401: the cases
+from routed import commpool, pool_of
+
+_WHOLE = "whole" in sys.argv
+
+
+def setUpModule():
+    torch.cuda.init()
+    global whole
+    whole = commpool.Pool("whole", mode="expandable") if _WHOLE else None
+    if not commpool.install(default=whole):
+        raise unittest.SkipTest("there is no router and no compiler")
+
+
+def tearDownModule():
+    commpool.uninstall()
+
+
+class Place(unittest.TestCase):
+    def test_is_taken(self):
+        self.assertTrue(commpool.installed())
+        self.assertEqual(pool_of(tensor()), whole.handle if _WHOLE else None)
+
+
+class Pools(allocator_behaviours.Pools):
+    if _WHOLE:
+
+        def test_serve_a_request_that_nothing_else_can(self):
+            """The fraction bounds torch's memory and ours each: here the whole allocator has its own left."""
+            pool = torch.cuda.MemPool(use_on_oom=True)
+            with torch.cuda.use_mem_pool(pool):
+                held = tensor(512)
+            self.assertIsNone(pool_of(held))
+            del held
+            torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / torch.cuda.mem_get_info()[1])
+            try:
+                self.assertEqual(pool_of(tensor(512)), whole.handle)
+            finally:
+                torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+if __name__ == "__main__":
+    unittest.main()
