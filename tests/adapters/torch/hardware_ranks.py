@@ -18,7 +18,7 @@ from hardware_models import Scales
 
 SIZES = {"8 KiB": 8 << 10, "32 KiB": 32 << 10, "128 KiB": 128 << 10, "1 MiB": 1 << 20, "4 MiB": 4 << 20,
          "64 MiB": 64 << 20}
-ROUNDS, REPLAYS, IN_A_GRAPH = (2, 2, 2) if tiny() else (20, 20, 10)
+ROUNDS, REPLAYS, IN_A_GRAPH = (2, 2, 2) if tiny() else (80, 20, 10)
 SECONDS = 180
 
 

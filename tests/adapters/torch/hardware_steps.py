@@ -181,17 +181,21 @@ def steps(name):
 
 def one_process(name, way):
     """What a few steps hold, as a line for `held`."""
+    pool = None
     if way == "whole":
-        commpool.install(default=commpool.Pool("whole", mode="expandable", device=0))
+        pool = commpool.Pool("whole", mode="expandable", device=0)
+        commpool.install(default=pool)
     training = Training(name, SMALL)
     for number in range(HELD_STEPS):
         training.step(number)
     torch.cuda.synchronize()
-    print(json.dumps(torch.cuda.max_memory_reserved() >> 20))
+    held_bytes = torch.cuda.max_memory_reserved()
+    ours = pool.stats().reserved_bytes.peak if pool else 0
+    print(json.dumps([held_bytes >> 20, held_bytes - ours >> 20, torch.cuda.max_memory_allocated() >> 20]))
 
 
 def held(name):
-    """MiB that each way of allocating everything holds."""
+    """MiB that each way of allocating everything holds; of it torch's own allocator; and tensors at the most."""
     processes = {}
     for way in WAYS:
         environment = {key: value for key, value in os.environ.items() if "PYTORCH" not in key or "ALLOC" not in key}
@@ -206,8 +210,9 @@ def held(name):
         for process in processes.values():
             process.kill()
     found = {way: json.loads(answer.splitlines()[-1]) for way, answer in answers.items()}
-    print(f"  held: {', '.join(f'{way} {of} MiB' for way, of in found.items())}", flush=True)
-    return found
+    print("  held: " + ", ".join(f"{way} {of[0]} MiB (torch's own {of[1]}, tensors {of[2]})"
+                                 for way, of in found.items()), flush=True)
+    return {way: dict(zip(("held", "torch's own", "tensors"), of)) for way, of in found.items()}
 
 
 def main():
