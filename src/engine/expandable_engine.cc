@@ -10,9 +10,10 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// A page may be this part of the request that it is made for, where that is more: large requests, and what is reserved
-// in advance, are made in few pages.
-constexpr uint64_t kRequestShare = 64;
+// A small page may be this part of the request that it is made for, where that is more, and has at least so many bytes:
+// each costs the driver some 24 us to make, and more with each move.
+constexpr uint64_t kRequestShare = 128;
+constexpr uint64_t kSmallPageBytes = 4 * kMiB;
 // A program is steady once it has asked for its peak so many times over without a higher one.
 constexpr uint64_t kSteadyTimes = 2;
 
@@ -20,13 +21,17 @@ constexpr uint64_t kSteadyTimes = 2;
 
 uint64_t ExpandableEngine::PageBytes(const RequestSizes& sizes) const {
   // Pages of small blocks are small, because a single block keeps one from moving.
-  if (sizes.space == Space::kSmall) return options().granularity;
+  return sizes.space == Space::kSmall ? options().granularity : options().page_bytes;
+}
+
+uint64_t ExpandableEngine::SmallPageBytes(const RequestSizes& sizes) const {
+  const uint64_t usual = PageBytes(sizes);
   const bool asked_for = options().segment_bytes != 0;
-  if (asked_for || options().slack.page_share == 0) return options().page_bytes;
+  if (asked_for || options().slack.page_share == 0) return usual;
   const uint64_t memory = ledger().sums().reserved_bytes.current + sizes.block_bytes;
   const uint64_t most = std::max(memory / options().slack.page_share, sizes.block_bytes / kRequestShare);
-  const uint64_t share = RoundDown(most, options().granularity);
-  return std::clamp(share, std::min(options().granularity, options().page_bytes), options().page_bytes);
+  const uint64_t least = RoundUp(kSmallPageBytes, options().granularity);
+  return std::min(usual, std::max(RoundDown(most, options().granularity), least));
 }
 
 SegmentIndex ExpandableEngine::AddTerritory(const SegmentRange& range, Space space) {
@@ -87,6 +92,7 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
     request.donors = Donors::kAll;
     plan = PlanExpansion(ledger().heap(), pages_, request);
   }
+  if (!IsWithin(options().slack.small_page_share, bytes, plan.made_bytes())) CutPages(SmallPageBytes(*sizes), plan);
   if (request.reuse == Reuse::kAnyStream) plan.unites = sizes->space;
   return plan;
 }

@@ -65,8 +65,9 @@ class ExpandableEngine final : public CachingEngine {
   uint64_t NeededWith(uint64_t requested) const;
   // Whether the pool, with what is made for the request, exceeds what it needs by no more than this part of it.
   bool IsWithin(uint64_t share, uint64_t requested, uint64_t made) const;
-  // The largest page to make for a request.
+  // The largest page to make for a request: while the pool is within its slack, and beyond.
   uint64_t PageBytes(const RequestSizes& sizes) const;
+  uint64_t SmallPageBytes(const RequestSizes& sizes) const;
 
   Pages pages_;
   uint64_t highest_needed_ = 0;

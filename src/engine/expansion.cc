@@ -152,6 +152,13 @@ std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uin
   return chosen;
 }
 
+// Covers the range with pages.
+void MakePages(const SegmentRange& range, uint64_t page_bytes, std::vector<SegmentRange>& made) {
+  for (uint64_t at = 0; at < range.bytes; at += made.back().bytes) {
+    made.push_back({range.address + at, std::min(range.bytes - at, page_bytes)});
+  }
+}
+
 // Fills a hole with chosen pages and, for what they leave, new ones. The last hole may be filled beyond its end.
 void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest& request, std::vector<Donor>& chosen,
           Expansion& expansion) {
@@ -163,12 +170,8 @@ void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest
     at += donor.bytes;
     return true;
   });
-  while (at < end) {
-    const uint64_t bytes = std::min(end - at, request.page_bytes);
-    expansion.made.push_back({at, bytes});
-    at += bytes;
-  }
-  expansion.arriving.push_back({hole.address, at - hole.address});
+  if (at < end) MakePages({at, end - at}, request.page_bytes, expansion.made);
+  expansion.arriving.push_back({hole.address, std::max(at, end) - hole.address});
 }
 
 }  // namespace
@@ -204,6 +207,16 @@ Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionReq
     Fill(range, &range == &last ? room_behind : 0, request, chosen, expansion);
   }
   return expansion;
+}
+
+void CutPages(uint64_t page_bytes, Expansion& expansion) {
+  std::vector<SegmentRange> rows;
+  for (const SegmentRange& page : expansion.made) {
+    if (rows.empty() || rows.back().address + rows.back().bytes != page.address) rows.push_back({page.address, 0});
+    rows.back().bytes += page.bytes;
+  }
+  expansion.made.clear();
+  for (const SegmentRange& row : rows) MakePages(row, page_bytes, expansion.made);
 }
 
 }  // namespace commpool::internal::engine

@@ -59,6 +59,9 @@ struct Expansion {
 // the stream may take at once holds the request (Heap::Unify).
 Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request);
 
+// The same memory is made in pages of at most so many bytes.
+void CutPages(uint64_t page_bytes, Expansion& expansion);
+
 }  // namespace commpool::internal::engine
 
 #endif  // COMMPOOL_SRC_ENGINE_EXPANSION_H_

@@ -25,9 +25,9 @@ struct Slack {
   uint64_t splinter_share = 100;     // before pages move that leave splinters behind
   uint64_t wait_share = 160;         // before a request takes what other streams used, and waits on the device
   uint64_t host_wait_share = 100;    // before the host waits for pages that could move
-  // A page is at most this part of the pool's memory, for what a live block keeps of a page is lost to the others; 0
-  // makes all as large as page_bytes.
-  uint64_t page_share = 0;
+  uint64_t small_page_share = 160;   // before new pages are small, for a live block keeps the whole of its pages
+  // Of the pool's memory, a small page is at most this part; 0 makes all as large as page_bytes.
+  uint64_t page_share = 1600;
 };
 
 struct EngineOptions {

@@ -40,6 +40,19 @@ class ExpandablePolicyTest : public ::testing::Test {
     engine_.Settle(*plan);
     return Serve(bytes, stream);
   }
+  // Of those that come for a stream where memory of that size lies free which another stream used.
+  uint64_t LargestPageBeyondTheNeed(uint64_t bytes) {
+    EXPECT_TRUE(engine_.Free(Make(bytes)).ok());
+    const uint64_t before = engine_.pages().size();
+    const Expansion plan = engine_.Plan(bytes, kOther, Donors::kNone).value();
+    EXPECT_EQ(plan.made_bytes(), bytes);
+    uint64_t largest = 0;
+    for (const SegmentRange& page : plan.made) largest = std::max(largest, page.bytes);
+    engine_.Claim(plan);
+    engine_.Settle(plan);
+    EXPECT_EQ(engine_.pages().size(), before + plan.made.size());
+    return largest;
+  }
   uint64_t LargestPage() const {
     uint64_t largest = 0;
     for (const auto& [address, bytes] : engine_.pages()) largest = std::max(largest, bytes);
@@ -54,23 +67,30 @@ class ExplicitPagesTest : public ExpandablePolicyTest {
   ExplicitPagesTest() : ExpandablePolicyTest(32 * kMiB) {}
 };
 
-TEST_F(ExpandablePolicyTest, MakesPagesThatAreASmallPartOfThePool) {
+TEST_F(ExpandablePolicyTest, MakesLargePagesWhileThePoolHoldsWhatTheProgramNeeds) {
   Make(128 * kMiB);
-  EXPECT_EQ(LargestPage(), 2 * kMiB);
-  for (int index = 0; index < 64; ++index) Make(256 * kMiB);
-  EXPECT_EQ(LargestPage(), 16 * kMiB);
-  for (int index = 0; index < 128; ++index) Make(256 * kMiB);
-  EXPECT_EQ(LargestPage(), 32 * kMiB) << "the most that the options allow";
+  Make(kGiB);
+  EXPECT_EQ(LargestPage(), 32 * kMiB);
+  EXPECT_EQ(engine_.pages().size(), 36u);
 }
 
-TEST_F(ExpandablePolicyTest, MakesFewPagesForALargeRequest) {
-  Make(kGiB);
-  EXPECT_EQ(LargestPage(), 16 * kMiB);
+// What is free serves nobody else while its stream works on it, so what comes is more than the program needs.
+TEST_F(ExpandablePolicyTest, MakesSmallPagesBeyondWhatTheProgramNeeds) {
+  EXPECT_EQ(LargestPageBeyondTheNeed(256 * kMiB), 4 * kMiB) << "the least";
+}
+
+TEST_F(ExpandablePolicyTest, MakesFewSmallPagesForALargeRequest) {
+  EXPECT_EQ(LargestPageBeyondTheNeed(kGiB), 8 * kMiB) << "a 128th of the request";
+}
+
+TEST_F(ExpandablePolicyTest, MakesSmallPagesThatAreAPartOfThePool) {
+  for (int index = 0; index < 24; ++index) Make(kGiB);
+  EXPECT_EQ(LargestPageBeyondTheNeed(512 * kMiB), 24 * kMiB) << "a 1024th of 24.5 GiB, in steps of the granularity";
 }
 
 TEST_F(ExplicitPagesTest, MakesThePagesThatTheProgramAskedFor) {
   Make(kGiB);
-  EXPECT_EQ(LargestPage(), 32 * kMiB);
+  EXPECT_EQ(LargestPageBeyondTheNeed(512 * kMiB), 32 * kMiB);
 }
 
 // Each freed block has one whole page among parts of others, which would be left behind.

@@ -95,6 +95,18 @@ TEST_F(ExpansionTest, MakesPagesUpToTheLargestSize) {
   EXPECT_EQ(plan.moved_bytes(), 0u);
 }
 
+TEST_F(ExpansionTest, MakesTheSameMemoryInSmallerPages) {
+  AddTerritory(9);
+  Map(4);
+  Expansion plan = Plan(9 * kPage);
+  EXPECT_EQ(InPages(plan.made), (Numbers{{0, 4}, {5, 4}}));
+  CutPages(3 * kPage, plan);
+  EXPECT_EQ(InPages(plan.made), (Numbers{{0, 3}, {3, 1}, {5, 3}, {8, 1}}));
+  EXPECT_EQ(InPages(plan.arriving), (Numbers{{0, 4}, {5, 4}}));
+  CutPages(4 * kPage, plan);
+  EXPECT_EQ(InPages(plan.made), (Numbers{{0, 4}, {5, 4}}));
+}
+
 TEST_F(ExpansionTest, MakesOnlyWhatIsMissingBehindFreeMemory) {
   AddTerritory(16);
   Map(0, 2);

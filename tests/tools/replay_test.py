@@ -76,7 +76,7 @@ class Replay(unittest.TestCase):
         self.assertEqual(swept["scales"], [0.93, 1, 1.31])
         self.assertEqual({line["constant"] for line in swept["curve"]}, {
             "shipped", "move_share", "steady_move_share", "splinter_share", "wait_share", "host_wait_share",
-            "page_share"})
+            "small_page_share", "page_share"})
         for line in swept["curve"]:
             self.assertGreater(line["driver_us"], 0)
             self.assertLessEqual(line["least_utilisation"], line["mean_utilisation"])

@@ -16,10 +16,13 @@ struct Constant {
   uint64_t Slack::*share;
 };
 
-constexpr Constant kConstants[] = {
-    {"move_share", &Slack::move_share},           {"steady_move_share", &Slack::steady_move_share},
-    {"splinter_share", &Slack::splinter_share},   {"wait_share", &Slack::wait_share},
-    {"host_wait_share", &Slack::host_wait_share}, {"page_share", &Slack::page_share}};
+constexpr Constant kConstants[] = {{"move_share", &Slack::move_share},
+                                   {"steady_move_share", &Slack::steady_move_share},
+                                   {"splinter_share", &Slack::splinter_share},
+                                   {"wait_share", &Slack::wait_share},
+                                   {"host_wait_share", &Slack::host_wait_share},
+                                   {"small_page_share", &Slack::small_page_share},
+                                   {"page_share", &Slack::page_share}};
 constexpr uint64_t kShares[] = {20, 40, 100, 250, 1000};
 constexpr double kScales[] = {0.93, 1, 1.31};
 
