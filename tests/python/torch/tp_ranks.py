@@ -2,6 +2,8 @@
 
 import ctypes
 import gc
+import os
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -107,7 +109,22 @@ class Coordinator:
     """SGLang's."""
 
     def __init__(self, group):
-        self.pynccl_comm, self.world_size = PyNccl(group), group.size()
+        self.pynccl_comm, self.world_size, self.device_group = PyNccl(group), group.size(), group
+
+
+def served_with_other_sizes(group):
+    """By rank: of a group, and of a coordinator that has one."""
+    pool, said = ordered(group), []
+    rank = dist.get_rank()
+    for communicator in (group, Coordinator(group)):
+        for sizes in ((4096 << rank, MIB), (4096, MIB)):
+            try:
+                dropins.serve(communicator, pool, sizes=sizes)
+                said.append("served")
+                dropins.stop_serving(communicator)
+            except commpool.Disagreement as error:
+                said.append(str(error))
+    return [*said, end(pool)]
 
 
 def as_vllm_does(group):
@@ -138,11 +155,21 @@ def as_sglang_does(group):
     return [*said, end(pool)]
 
 
+def close(pool):
+    gc.collect()
+    torch.cuda.synchronize()
+    if pool.mode == "symmetric":
+        pool.reclaim()
+    pool.close()
+    pool.destroy()
+
+
 def as_megatron_does(group):
+    dropins.init()
     said = []
     for symmetric in (True, False):
         pool = dropins.create_nccl_mem_pool(symmetric=symmetric, reserve="4MiB")
-        with dropins.nccl_mem(pool, group=group):
+        with dropins.nccl_mem(pool, group=group, symmetric=symmetric):
             buffer = torch.ones(WIDTH, device=DEVICE)
         with dropins.nccl_mem(pool, enabled=False):
             other = torch.ones(WIDTH, device=DEVICE)
@@ -150,16 +177,49 @@ def as_megatron_does(group):
         said.append([pool_of(buffer) == pool.handle, pool_of(other), buffer[0].item(),
                      pool.stats().registered_segments])
         del buffer
-        gc.collect()
-        torch.cuda.synchronize()
-        if symmetric:
-            pool.reclaim()
-        pool.close()
-        pool.destroy()
+        close(pool)
+    return [*said, os.environ.get("NCCL_NVLS_ENABLE")]
+
+
+def by_several_groups(group):
+    """Of one pool: over all ranks, and each rank alone."""
+    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+    mine = alone[dist.get_rank()]
+    dist.all_reduce(torch.ones(1, device=DEVICE), group=mine)
+    pool = dropins.create_nccl_mem_pool(symmetric=True, reserve="4MiB")
+    said = []
+    for _ in range(2):  # the second context finds the registrations of the first
+        with dropins.MultiGroupMemPoolAllocator(pool, [group, mine], symmetric=True):
+            buffer = torch.ones(WIDTH, device=DEVICE)
+        dist.all_reduce(buffer)
+        dist.all_reduce(buffer, group=mine)
+        said.append([pool.window_of(buffer, of).handle != 0 for of in (group, mine)] + [buffer[0].item()])
+        del buffer
+    dropins.deregister_mem_pool(pool, mine)
+    close(pool)
     return said
 
 
-CASES = [eagerly, in_a_graph, nested_and_refused, as_vllm_does, as_sglang_does, as_megatron_does]
+def by_hand(group):
+    pool = dropins.create_nccl_mem_pool()
+    with dropins.MemPoolAllocatorWithoutRegistration(pool):
+        buffer = torch.ones(WIDTH, device=DEVICE)
+    said = [pool_of(buffer) == pool.handle, pool.stats().registered_segments]
+    dropins.register_mem_pool(pool, group, symmetric=False)
+    said.append([pool.stats().registered_segments, commpool.fallbacks()])
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        dropins.register_mem_pool(pool, group)
+    said.append([str(warning.message) for warning in warned] + [commpool.fallbacks()])
+    dropins.deregister_mem_pool(pool, group)
+    said.append(pool.stats().registered_segments)
+    del buffer
+    close(pool)
+    return said
+
+
+CASES = [eagerly, in_a_graph, nested_and_refused, served_with_other_sizes, as_vllm_does, as_sglang_does,
+         as_megatron_does, by_several_groups, by_hand]
 
 
 if __name__ == "__main__":

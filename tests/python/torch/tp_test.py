@@ -30,6 +30,11 @@ class TensorParallel(unittest.TestCase):
             self.assertIn("symmetric_across=communicator", nor_here)
             self.assertIn("call commpool.torch.dropins.serve(communicator, pool)", unserved)
 
+    def test_compares_the_sizes_that_other_frameworks_contexts_serve(self):
+        differ = ("the ranks of group 0 have different ranges of sizes: number 0 is 4096 to 1048576 bytes on rank 0 "
+                  "and 8192 to 1048576 bytes on rank 1. Nothing was changed")
+        self.assertEqual(self.said["served_with_other_sizes"], [[differ, "served"] * 2 + [0]] * 2)
+
     def test_replaces_vllm_s_context(self):
         self.assertEqual(self.said["as_vllm_does"], [[0, None, 2.0, 0]] * 2)
 
@@ -37,7 +42,16 @@ class TensorParallel(unittest.TestCase):
         self.assertEqual(self.said["as_sglang_does"], [[0, None, 2.0, 0]] * 2)
 
     def test_replaces_megatron_s_pools_with_windows_and_without(self):
-        self.assertEqual(self.said["as_megatron_does"], [[[True, None, 2.0, 1]] * 2] * 2)
+        self.assertEqual(self.said["as_megatron_does"], [[*[[True, None, 2.0, 1]] * 2, None]] * 2)
+
+    def test_replaces_megatron_s_pools_of_several_groups(self):
+        self.assertEqual(self.said["by_several_groups"], [[[True, True, 2.0]] * 2] * 2)
+
+    def test_replaces_megatron_s_registrations_by_hand_and_counts_those_without_windows(self):
+        for inside, before, registered, (warning, counted), after in self.said["by_hand"]:
+            self.assertEqual((inside, before, registered, after), (True, 0, [1, {}], 0))
+            self.assertIn("create_nccl_mem_pool(symmetric=True), or say symmetric=False", warning)
+            self.assertEqual(counted, {"nccl_ub without windows": 1})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,14 @@ from ._agreed import checked_group, same_everywhere
 from ._scope import use_pool
 
 
+def size_words(sizes: Optional[options.SizeRange]) -> str:
+    """A range of sizes, as ranks compare it."""
+    if sizes is None:
+        return "all sizes"
+    least, most = options.size_range(sizes)
+    return f"{least} to {most} bytes"
+
+
 class _Open(threading.local):
     """The scopes that a thread has entered, the innermost last."""
 
@@ -55,8 +63,7 @@ class tp:
         group = checked_group(group)
         _group.communicator_of(group, pool.device)
         given = None if sizes is None else options.size_range(sizes)
-        said = "as advised" if given is None else f"{given[0]} to {given[1]} bytes"
-        same_everywhere(group, "ranges of sizes", [said])
+        same_everywhere(group, "ranges of sizes", ["as advised" if given is None else size_words(given)])
         self.pool = pool
         self.sizes = advise(group).sizes if given is None else given
         self._scope = use_pool(pool, sizes=self.sizes) if self.sizes is not None else None

@@ -17,11 +17,17 @@ from typing import Any, Optional
 import commpool
 from commpool import errors, options
 from commpool.handles import communicator_handle
-from commpool.sizes import Size
 
-from ._agreed import checked_group
-from ._pool import Pool
+from . import _group
+from ._agreed import same_everywhere
+from ._megatron import (MemPoolAllocatorWithoutRegistration, MultiGroupMemPoolAllocator, create_nccl_mem_pool,
+                        deregister_mem_pool, init, nccl_mem, register_mem_pool)
 from ._scope import use_pool
+from ._tensor_parallel import size_words
+
+__all__ = ["MemPoolAllocatorWithoutRegistration", "MultiGroupMemPoolAllocator", "SymmetricMemoryContext",
+           "create_nccl_mem_pool", "deregister_mem_pool", "init", "nccl_mem", "nccl_symm_mem_context",
+           "register_mem_pool", "serve", "stop_serving", "use_symmetric_memory"]
 
 # By the communicator's handle.
 _served: dict[int, tuple[commpool.Pool, Any]] = {}
@@ -35,8 +41,18 @@ def _handle(communicator: Any) -> int:
     return communicator_handle(value, None)
 
 
+def _group_of(communicator: Any) -> Any:
+    """The process group that belongs to a communicator, where it tells one."""
+    for candidate in (communicator, *(getattr(communicator, name, None) for name in ("device_group", "group"))):
+        if _group.is_group(candidate) and _group.or_none(candidate) is not None:
+            return candidate
+    return None
+
+
 def serve(communicator: Any, pool: commpool.Pool, *, sizes: Optional[options.SizeRange] = None) -> None:
-    """The contexts below take their memory for a communicator from a pool, from now on.
+    """The contexts below take their memory for a communicator from a pool, from now on. COLLECTIVE over its group.
+
+    The ranks compare the range of sizes where the communicator is, or has, a process group; an ncclComm_t has none.
 
     Args:
       communicator: as the framework has it: a PyNcclCommunicator, a group coordinator, a process group, a handle.
@@ -45,10 +61,15 @@ def serve(communicator: Any, pool: commpool.Pool, *, sizes: Optional[options.Siz
 
     Raises:
       InvalidArgument: the pool has no windows.
+      FailedPrecondition: the group has no communicator.
+      Disagreement: the ranks gave different ranges, named for both.
     """
     if pool.mode != "symmetric":
         raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across=communicator")
-    _served[_handle(communicator)] = pool, use_pool(pool, sizes=sizes)
+    handle, group = _handle(communicator), _group_of(communicator)
+    if group is not None:
+        same_everywhere(group, "ranges of sizes", [size_words(sizes)])
+    _served[handle] = pool, use_pool(pool, sizes=sizes)
 
 
 def stop_serving(communicator: Any) -> None:
@@ -90,38 +111,3 @@ class SymmetricMemoryContext(nccl_symm_mem_context):
 def use_symmetric_memory(group_coordinator: Any, disabled: bool = False) -> Any:
     """SGLang's: the context, or one that does nothing."""
     return contextlib.nullcontext() if disabled else SymmetricMemoryContext(group_coordinator)
-
-
-def create_nccl_mem_pool(symmetric: Optional[bool] = None, group: Any = None, device: Any = None, *,
-                         reserve: Optional[Size] = None) -> Pool:
-    """Megatron-LM's: a pool for its user buffers (nccl_ub).
-
-    Args:
-      symmetric: windows; else ordinary registrations, made where NCCL can be asked: at the end of `nccl_mem`.
-      group: None is the default group.
-      device: None is the group's.
-      reserve: what a symmetric pool has at once; it grows in agreement only.
-    """
-    group = checked_group(group)
-    if symmetric:
-        return Pool("nccl_ub", device=device, symmetric_across=group, reserve=reserve)
-    return Pool("nccl_ub", device=device, reserve=reserve)
-
-
-class nccl_mem:
-    """Megatron-LM's: `with nccl_mem(pool, group=group):` around what makes the buffers; they are registered after."""
-
-    def __init__(self, pool: commpool.Pool, enabled: bool = True, device: Any = None, group: Any = None) -> None:
-        """A pool of `create_nccl_mem_pool`; `enabled=False` catches nothing."""
-        self.pool, self._group = pool, checked_group(group) if enabled else None
-        self._scope: Any = use_pool(pool, device=device) if enabled else contextlib.nullcontext()
-
-    def __enter__(self) -> None:
-        self._scope.__enter__()
-
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        self._scope.__exit__(kind, error, trace)
-        if self._group is not None and self.pool.mode != "symmetric" and error is None:
-            self.pool.register_with(self._group)
-            self.pool.register_pending()
