@@ -145,6 +145,22 @@ TEST_F(SymmetricSleep, ARankWithoutMemoryToWakeLeavesAllAsleep) {
   Free(blocks);
 }
 
+TEST_F(SymmetricSleep, NamesARankThatNeverComesToWake) {
+  AllowLeak("reserved addresses");  // the other ranks may still know them
+  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 2000; }));
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Sleep());
+  Statuses statuses = Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).Wake(); });
+  statuses.pop_back();
+  ExpectFailure(statuses, StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
+  ExpectFailure(statuses, StatusCode::kDeadlineExceeded, "wake");
+  ExpectAllAsleep();
+  // The way on is that after a loss.
+  ExpectOk(
+      Run([&](Rank& rank) { return PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive); }));
+  ExpectOk(Close());
+}
+
 TEST_F(SymmetricSleep, AStepThatFailsOnOneRankIsUndoneOnAll) {
   COMMPOOL_REQUIRE_EMULATOR("faults are injected");
   ExpectOk(Create());

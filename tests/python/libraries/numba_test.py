@@ -83,6 +83,30 @@ class NumbaArrays(unittest.TestCase):
         with self.assertRaisesRegex(MemoryError, "no memory for 40 MiB in pool shared"):
             arrays().device_array(40 << 20, "uint8")
 
+    def said_when_freed(self, held):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            held.clear()
+            self.flush()
+        return said.getvalue()
+
+    def test_of_another_allocator_are_kept_and_that_is_said(self):
+        foreign = emulated.ctypes.c_uint64()
+        emulated.check(emulated.cuda().cuMemAlloc_v2(emulated.ctypes.byref(foreign), emulated.ctypes.c_size_t(4096)))
+        kept = arrays().device_array(1000, "uint8")
+        manager = arrays().current_context().memory_manager
+        manager.allocations[foreign.value] = foreign.value  # as if it were an array's
+        held = [manager._finalizer(foreign.value, 4096)]
+        held[0]()
+        self.assertIn("commpool: Numba cannot free", self.said_when_freed(held))
+        self.assertEqual((self.blocks(), commpool.block_of(kept).pool), (1, self.pool.handle))
+        emulated.check(emulated.cuda().cuMemFree_v2(foreign))
+
+    def test_that_are_gone_already_are_said(self):
+        held = [arrays().device_array(1000, "uint8")]
+        commpool.free(held[0].device_ctypes_pointer.value)
+        self.assertIn("commpool: Numba cannot free", self.said_when_freed(held))
+
     def test_follow_scopes_where_no_pool_is_named(self):
         self.adapter.use(None)
         with commpool.use_pool(self.pool):

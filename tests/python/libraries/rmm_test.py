@@ -1,6 +1,7 @@
 """RMM's buffers in pools: the real RMM in Python, on the emulated driver, as far as it goes without CUDA's runtime."""
 
 import contextlib
+import ctypes
 import io
 import os
 import sys
@@ -11,6 +12,7 @@ import emulated
 import libraries
 
 import commpool
+from commpool import holders
 
 
 class Cases:
@@ -148,6 +150,27 @@ class InCxx(Cases, unittest.TestCase):
         self.assertEqual(commpool.block_of(int(buffer.ptr)).pool, self.pool.handle)
         del buffer
         self.rmm.mr.set_per_device_resource(0, self.rmm.mr.CudaMemoryResource())
+
+    def test_that_pools_of_the_driver_keep_are_given_back_from_below_rmms_adaptors(self):
+        """RMM's own class of such pools refuses drivers that are not NVIDIA's: its base is in its place."""
+        handle, pointer, nothing = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
+        cuda = emulated.cuda()
+        emulated.make_current(0)
+        for_ever, whole = ctypes.c_uint64(2**64 - 1), ctypes.c_size_t(96 << 20)  # the driver's pools have 32 MiB pages
+        emulated.check(cuda.cuDeviceGetDefaultMemPool(ctypes.byref(handle), 0))
+        emulated.check(cuda.cuMemPoolSetAttribute(handle, 4, ctypes.byref(for_ever)))  # the release threshold
+        emulated.check(cuda.cuMemAllocAsync(ctypes.byref(pointer), whole, nothing))
+        emulated.check(cuda.cuMemFreeAsync(pointer, nothing))
+        emulated.check(cuda.cuCtxSynchronize())
+        mr = self.rmm.mr
+        view = type("View", (mr.CudaMemoryResource,), {"pool_handle": lambda self: handle.value})
+        limited = mr.LimitingResourceAdaptor(view(), 1 << 30)
+        mr.set_per_device_resource(0, mr.StatisticsResourceAdaptor(limited))
+        with mock.patch.object(mr, "CudaAsyncViewMemoryResource", view), holders.add_rmm() as holder:
+            self.assertEqual(holder._cached_bytes(0), 96 << 20)
+            holder._release(0)
+            self.assertEqual(holder._cached_bytes(0), 0)
+        mr.set_per_device_resource(0, mr.CudaMemoryResource())
 
     def test_are_refused_where_what_was_compiled_does_not_load(self):
         build = self.adapter._rmm_build

@@ -12,6 +12,7 @@ from routed import MIB, MakeInBackward, commpool, pool_of, tensor
 
 from commpool.torch import _group, _stashed
 
+from on_emulator import reports
 from rank_cases import DEVICE, RANK, end, run_cases
 
 
@@ -232,6 +233,59 @@ def without_communicator(group):
     return said
 
 
+def refusal(call):
+    """The type and text of the error of ours that a call raises."""
+    try:
+        call()
+    except commpool.CommpoolError as error:
+        return [type(error).__name__, str(error)]
+    return None
+
+
+def sleeps(group):
+    """By a tag, with what blocks hold kept; once a rank has no memory to wake with, which all ranks hear."""
+    pool = commpool.Pool("sleeping", tag="windows", symmetric_across=group, reserve="64MiB")
+    with commpool.use_pool(pool):
+        kept = torch.full((1000,), 3.0, device=DEVICE)
+    before = pool.window_of(kept, group)
+    commpool.sleep(tag="windows", keep="host")
+    said = [refusal(lambda: pool.window_of(kept, group)), pool.stats().asleep_bytes == 64 * MIB]
+    if RANK == 1:
+        hog = commpool.Pool("hog")
+        hog.reserve(torch.cuda.mem_get_info(DEVICE)[0] - 8 * MIB)
+    said.append(refusal(lambda: commpool.wake(tag="windows")))
+    said.append(pool.stats().asleep_bytes == 64 * MIB)
+    if RANK == 1:
+        hog.destroy()
+    commpool.wake(tag="windows")
+    after = pool.window_of(kept, group)
+    dist.all_reduce(kept)
+    said += [before.offset == after.offset, after.handle != 0, kept[0].item()]
+    del kept
+    end(pool)
+    return said
+
+
+def sleeps_under_a_graph(group):
+    """A captured collective may have registered memory that is another after waking: the emulator reports it."""
+    pool, graph = commpool.Pool("captured", symmetric_across=group, reserve="4MiB"), torch.cuda.CUDAGraph()
+    dist.all_reduce(torch.ones(1, device=DEVICE))
+    with commpool.use_pool(pool), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        out = torch.ones(1000, device=DEVICE)
+        dist.all_reduce(out)
+    graph.replay()
+    torch.cuda.synchronize()
+    said = [reports(), refusal(pool.sleep)]
+    pool.sleep(graphs="no_collectives")  # which is not true
+    pool.wake()
+    graph.replay()
+    torch.cuda.synchronize()
+    said += [reports(), out[0].item()]
+    del out, graph
+    end(pool)
+    return said
+
+
 def aborted(group):
     """Last: the group is gone afterwards. torch calls hooks where a timeout aborts, here they are called at once."""
     backend, hooks = group._get_backend(DEVICE), []
@@ -265,11 +319,13 @@ def unawaited(group):
 
 OF_LATE = [without_communicator, different]
 CASES = [windows_over_tcp, windows_over_the_store, exhausted, steps, between_devices, proposed, different, sizes,
-         several, outlived, unawaited, aborted]
+         several, sleeps, outlived, unawaited, aborted]
 
 
 if __name__ == "__main__":
-    if "late" in sys.argv:
+    if "remapped" in sys.argv:
+        run_cases([sleeps_under_a_graph])
+    elif "late" in sys.argv:
         run_cases(OF_LATE, device_id=None)
     else:
         run_cases(CASES)

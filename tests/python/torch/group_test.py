@@ -65,6 +65,20 @@ class Groups(unittest.TestCase):
                                     "async_op=True that nobody waited for.*work.wait.., or make one more collective")
             self.assertEqual(left, 0)
 
+    def test_sleep_without_windows_and_wake_where_every_rank_has_memory(self):
+        for asleep, slept, without_memory, still, offset, window, summed in self.said["sleeps"]:
+            self.assertEqual(asleep[0], "NotFound")
+            self.assertEqual(without_memory[0], "OutOfMemory")
+            self.assertIn("making memory to wake failed on rank 1", without_memory[1])
+            self.assertEqual((slept, still, offset, window, summed), (True, True, True, True, 6.0))
+
+    def test_that_slept_under_a_captured_collective_are_reported_at_its_replay(self):
+        said = said_by_ranks(_RANKS, "remapped", reported=True)["sleeps_under_a_graph"]
+        for before, refused, reported, summed in said:
+            self.assertEqual((before, refused[0], summed), ([], "FailedPrecondition", 2.0))
+            self.assertIn("1 graph that captured with the pool may still be replayed", refused[1])
+            self.assertRegex("".join(reported), "a graph replays a collective over memory that was mapped anew")
+
     def test_are_outlived_by_their_tensors(self):
         for refused, of_no_group, of_no_pool in self.said["outlived"]:
             self.assertRegex(refused, "pool outlived .*live")
