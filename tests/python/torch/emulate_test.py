@@ -1,23 +1,25 @@
-"""`commpool emulate -- python`: PyTorch without any other preparation, alone and as ranks of mpirun."""
+"""`commpool emulate -- python`: PyTorch without any other preparation, alone and as ranks of mpirun and torchrun."""
 
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 _CLI = pathlib.Path(sys.argv[1]).absolute()
-_SCRIPT = ("import os, torch; rank = int(os.environ.get('OMPI_COMM_WORLD_RANK', 0)); "
+_SCRIPT = ("import os, torch; "
+           "rank = int(os.environ.get('OMPI_COMM_WORLD_RANK', os.environ.get('LOCAL_RANK', 0))); "
            "tensor = torch.full((2,), rank + 1, device=f'cuda:{rank}'); "
            "print(torch.cuda.device_count(), (tensor + 1).tolist())")
 
 
 class Emulate(unittest.TestCase):
-    def start(self, *before):
+    def start(self, *before, program=(sys.executable, "-B", "-c", _SCRIPT)):
         kept = {name: value for name, value in os.environ.items()
                 if name != "LD_PRELOAD" and not name.startswith("COMMPOOL_")}
-        return subprocess.run([*before, _CLI, "emulate", "--", sys.executable, "-B", "-c", _SCRIPT],
+        return subprocess.run([*before, _CLI, "emulate", "--", *program],
                               capture_output=True, text=True, timeout=280,
                               env={**kept, "COMMPOOL_EMULATOR": "devices=2"})
 
@@ -29,6 +31,15 @@ class Emulate(unittest.TestCase):
     def test_runs_it_as_ranks(self):
         options = ["--oversubscribe", *(["--allow-run-as-root"] if os.getuid() == 0 else [])]
         result = self.start("mpirun", *options, "-np", "2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(sorted(result.stdout.splitlines()), ["2 [2, 2]", "2 [3, 3]"])
+
+    def test_runs_torchrun_and_its_ranks(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+            script.write(_SCRIPT)
+            script.flush()
+            result = self.start(program=(sys.executable, "-B", "-m", "torch.distributed.run", "--standalone",
+                                         "--nproc-per-node", "2", script.name))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(sorted(result.stdout.splitlines()), ["2 [2, 2]", "2 [3, 3]"])
 
