@@ -161,15 +161,17 @@ TEST_F(ExpandablePools, GiveNothingBackWhereAStreamCannotBeAsked) {
   const PoolHandle pool = Create(configuration);
   const TestStream one;
   const TestStream other;
-  const std::vector<CUdeviceptr> blocks = {Allocate(pool, 2 * kPage, one.get()),
-                                           Allocate(pool, 2 * kPage, other.get())};
-  for (const CUdeviceptr block : blocks) {
+  const CUdeviceptr first = Allocate(pool, 2 * kPage, one.get());
+  const CUdeviceptr between = Allocate(pool, 2 * kPage);  // so that the others do not merge
+  const CUdeviceptr second = Allocate(pool, 2 * kPage, other.get());
+  for (const CUdeviceptr block : {first, second}) {
     const InjectedFault first_query({.call = "cuStreamQuery", .result = CUDA_ERROR_INVALID_VALUE});
     Free(block);
   }
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 4 * kPage);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 6 * kPage);
   ASSERT_TRUE(Get(pool).Reclaim().ok());
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 2 * kPage);
+  Free(between);
 }
 
 TEST_F(ExpandablePools, AreNotRegistered) {
