@@ -33,9 +33,8 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buf
     return group.Note(ncclInvalidArgument);
   }
   const std::shared_ptr<EmulatedCommunicator>& communicator = call.communicator();
-  const ncclResult_t result = group.WaitForRanks(communicator, [communicator, buff, size, win, winFlags] {
-    return communicator->RegisterWindow(buff, size, winFlags, win);
-  });
+  communicator->WantWindow({.buffer = buff, .bytes = size, .flags = winFlags, .window = win});
+  const ncclResult_t result = group.WaitForRanks(communicator, [communicator] { return communicator->MakeWindows(); });
   // NCCL 2.28.9 on H200s: success at once, and the window is missing until the communicator's state is success too.
   return result == ncclInProgress ? ncclSuccess : result;
 }

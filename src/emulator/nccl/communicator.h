@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -89,7 +90,16 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
 
   ncclResult_t RegisterLocal(void* buffer, size_t bytes, void** handle);
   ncclResult_t DeregisterLocal(void* handle);
-  ncclResult_t RegisterWindow(void* buffer, size_t bytes, int flags, ncclWindow_t* window);
+  // A window that MakeWindows makes, with all that were asked for before it. Where one fails those behind it wait for
+  // the next such call: `window` is written then.
+  struct WantedWindow {
+    void* buffer = nullptr;
+    size_t bytes = 0;
+    int flags = 0;
+    ncclWindow_t* window = nullptr;
+  };
+  void WantWindow(const WantedWindow& wanted);
+  ncclResult_t MakeWindows();
   ncclResult_t DeregisterWindow(ncclWindow_t window);
   // The buffer that the window was registered with.
   ncclResult_t FindWindow(ncclWindow_t window, void** buffer);
@@ -146,6 +156,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   void LogOrdinary(const CollectiveRequest& request, size_t bytes, size_t result_bytes);
   ncclResult_t CheckBuffer(const char* name, const void* buffer, size_t bytes) const;
 
+  ncclResult_t RegisterWindow(const WantedWindow& wanted);
   LocalRegistration* AddLocal(void* buffer, size_t bytes);
   void DropLocal(LocalRegistration* slot);
   // `mapping` becomes what the window covers: several mappings where the release allows it.
@@ -196,6 +207,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   mutable std::mutex registering_;
   RegistrationCache registrations_;
   CommunicatorWindows windows_;
+  std::deque<WantedWindow> wanted_windows_;
   uint64_t window_calls_ = 0;
   std::map<int, ScaledSum> scaled_sums_;
   int next_scaled_sum_ = 0;

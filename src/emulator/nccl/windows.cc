@@ -179,7 +179,27 @@ ncclResult_t EmulatedCommunicator::AgreeOnWindow(const WindowMessage& own, std::
   return ncclSuccess;
 }
 
-ncclResult_t EmulatedCommunicator::RegisterWindow(void* buffer, size_t bytes, int flags, ncclWindow_t* window) {
+void EmulatedCommunicator::WantWindow(const WantedWindow& wanted) {
+  const std::lock_guard lock(registering_);
+  wanted_windows_.push_back(wanted);
+}
+
+// NCCL 2.28.3 to 2.30.7, src/group.cc: what a failure leaves in the communicator's queue, the next registration makes.
+ncclResult_t EmulatedCommunicator::MakeWindows() {
+  for (;;) {
+    WantedWindow wanted;
+    {
+      const std::lock_guard lock(registering_);
+      if (wanted_windows_.empty()) return ncclSuccess;
+      wanted = wanted_windows_.front();
+      wanted_windows_.pop_front();
+    }
+    if (const ncclResult_t result = RegisterWindow(wanted); result != ncclSuccess) return result;
+  }
+}
+
+ncclResult_t EmulatedCommunicator::RegisterWindow(const WantedWindow& wanted) {
+  const auto& [buffer, bytes, flags, window] = wanted;
   if (stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
   if (window_support_ == WindowSupport::kNullWindow) {

@@ -248,5 +248,29 @@ TEST_F(WindowRegistration, OfSeveralRanksInOneThreadIsGrouped) {
   }
 }
 
+// NCCL 2.28.3 to 2.30.7, src/group.cc: a failed group says nothing of the windows behind the one that failed.
+TEST_F(WindowRegistration, OfAFailedGroupGoesOnInTheNextCall) {
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(Api().ncclCommInitAll(&comm, 1, nullptr), ncclSuccess);
+  const DeviceMemory memories[] = {{0, kBytes}, {0, kBytes}, {0, kBytes}};
+  ncclWindow_t windows[4] = {};
+  ASSERT_EQ(Api().ncclGroupStart(), ncclSuccess);
+  ASSERT_EQ(Api().ncclCommWindowRegister(comm, memories[0].data(), kBytes, &windows[0], 0), ncclSuccess);
+  void* const unaligned = static_cast<char*>(memories[1].data()) + 64;
+  ASSERT_EQ(Api().ncclCommWindowRegister(comm, unaligned, kBytes / 2, &windows[1], 0), ncclSuccess);
+  ASSERT_EQ(Api().ncclCommWindowRegister(comm, memories[1].data(), kBytes, &windows[2], 0), ncclSuccess);
+  EXPECT_EQ(Api().ncclGroupEnd(), ncclInvalidArgument);
+  EXPECT_NE(windows[0], nullptr) << "made before";
+  EXPECT_EQ(windows[1], nullptr);
+  EXPECT_EQ(windows[2], nullptr);
+  EXPECT_EQ(Api().ncclCommWindowRegister(comm, memories[2].data(), kBytes, &windows[3], 0), ncclSuccess);
+  EXPECT_NE(windows[2], nullptr) << "left in the queue, and made now";
+  for (const int made : {0, 2, 3}) {
+    EXPECT_NE(windows[made], nullptr);
+    EXPECT_EQ(Api().ncclCommWindowDeregister(comm, windows[made]), ncclSuccess);
+  }
+  EXPECT_EQ(Api().ncclCommDestroy(comm), ncclSuccess);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing
