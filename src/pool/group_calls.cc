@@ -72,7 +72,10 @@ Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(si
       continue;
     }
     for (size_t turn = 0; turn < lane.places.size(); ++turn) {
-      tasks.push_back([&, turn] { lane.rounds->Run(turn, [&] { return part(lane.places[turn]); }); });
+      tasks.push_back([&, turn] {
+        const auto own = [&] { return part(lane.places[turn]); };
+        lane.rounds->Run(turn, std::ref(own));  // asks the host for nothing: the other parts wait for this one
+      });
     }
   }
   const Status ran = RunSideBySide(tasks);

@@ -60,9 +60,9 @@ void JoinedRounds::Run(size_t place, const std::function<Status()>& part) {
   own_part = {this, place};
   Status status = Attempt(part);
   own_part = {};
-  lock.lock();
   Part& own = parts_[place];
-  if (ended_.ok() && own.heard == Heard::kNothing) AttemptInVain([&] { ended_ = status; });
+  if (ended_.ok() && own.heard == Heard::kNothing) AttemptInVain([&] { Insist([&] { ended_ = status; }); });
+  lock.lock();
   own.status = std::move(status);
   own.state = State::kEnded;
   PassOn();

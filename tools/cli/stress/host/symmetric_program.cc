@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <vector>
@@ -17,8 +18,9 @@ class SymmetricProgram {
   explicit SymmetricProgram(HostMachine& machine) : machine_(machine), home_(machine.MakeCommunicators()) {}
 
   void Run() {
-    Create();
+    Create(pools_.data());
     Reserve(4 * kMiB);
+    CallTogether();
     UseBlocks();
     Register();
     UseScopes();
@@ -37,7 +39,7 @@ class SymmetricProgram {
  private:
   using Blocks = std::array<void*, kRanks>;
 
-  void Create() {
+  void Create(commpool_pool* pools) {
     std::array<commpool_pool_options, kRanks> options;
     for (size_t rank = 0; rank < kRanks; ++rank) {
       commpool_pool_options_init(&options[rank]);
@@ -46,9 +48,27 @@ class SymmetricProgram {
       options[rank].symmetric_across = home_[rank];
       options[rank].deadline_ms = 5000;
     }
-    machine_.Make("pools_create", [&] { return commpool_pools_create(options.data(), kRanks, pools_.data()); });
-    if (pools_[0] == 0 || pools_[1] == 0) throw std::runtime_error("no pools");
-    for (const commpool_pool pool : pools_) machine_.Know(pool);
+    machine_.Make("pools_create", [&] { return commpool_pools_create(options.data(), kRanks, pools); });
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      if (pools[rank] == 0) throw std::runtime_error("no pools");
+      machine_.Know(pools[rank]);
+    }
+  }
+
+  // Each rank's pool and another beside it, in the same rounds.
+  void CallTogether() {
+    std::array<commpool_pool, 2 * kRanks> both = {};
+    std::copy(pools_.begin(), pools_.end(), both.begin());
+    commpool_pool* const beside = both.data() + kRanks;
+    Create(beside);
+    machine_.Make("pools_reserve of both", [&] { return commpool_pools_reserve(both.data(), both.size(), 6 * kMiB); });
+    machine_.Make("pools_reclaim of both", [&] { return commpool_pools_reclaim(both.data(), both.size(), nullptr); });
+    machine_.Make("pools_verify of both", [&] { return commpool_pools_verify(both.data(), both.size()); });
+    machine_.Make("pools_close of those beside", [&] { return commpool_pools_close(beside, kRanks); });
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      machine_.Forget(beside[rank]);
+      machine_.Make("pool_destroy", [&] { return commpool_pool_destroy(beside[rank]); });
+    }
   }
 
   void Reserve(uint64_t bytes) {
