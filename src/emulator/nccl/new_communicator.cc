@@ -15,6 +15,12 @@ ncclResult_t ReadConfig(const ncclConfig_t* config, Blocking inherited, Blocking
     COMMPOOL_NCCL_WARN("ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
     return ncclInvalidArgument;
   }
+  const int least = config->minCTAs, most = config->maxCTAs;
+  // The least alone is more than an unset most, which is a very small number.
+  if ((least != NCCL_CONFIG_UNDEF_INT && least <= 0) || (most != NCCL_CONFIG_UNDEF_INT && most <= 0) || least > most) {
+    COMMPOOL_NCCL_WARN("Invalid config min/max channels attribute value %d/%d", least, most);
+    return ncclInvalidArgument;
+  }
   if (config->blocking == NCCL_CONFIG_UNDEF_INT) return ncclSuccess;
   if (config->blocking != 0 && config->blocking != 1) {
     COMMPOOL_NCCL_WARN("Invalid config blocking attribute value %d", config->blocking);

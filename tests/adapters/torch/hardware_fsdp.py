@@ -21,7 +21,7 @@ GOALS = {4096: 0.965, 2048: 0.98, 1024: 1.005}
 ROUNDS, STEPS, CHECKED = 20, 4, 10
 NARROW = {1024: 0.003}  # where steps are short, and the goal is near 1: half an interval
 CORES = 6  # of a rank's own
-SECONDS, STEPS_A_TIME = 40, 2  # of steps, for such
+SECONDS, STEPS_A_TIME = 30, 3  # of steps, for such
 
 
 class Layer(torch.nn.Module):

@@ -110,27 +110,48 @@ def compare(what, steps_of, pairs, rounds, steps):
     return found
 
 
+def _round(steps_of, names, steps, host):
+    """Seconds a step of each in turn, by the GPU's clock, of the slowest rank: between them nobody waits for the GPU.
+
+    The first step of each is not counted: it begins while the other's ends. `host` gets what this rank's host took.
+    """
+    everywhere(gc.collect())
+    clocks = []
+    for name in names:
+        steps_of[name]()
+        begin, end_of = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        begun = time.perf_counter()
+        for _ in range(steps):
+            steps_of[name]()
+        host[name].append((time.perf_counter() - begun) / steps)
+        end_of.record()
+        clocks.append((begin, end_of))
+    torch.cuda.synchronize()
+    ranks = everywhere([1e-3 * begin.elapsed_time(end_of) / steps for begin, end_of in clocks])
+    return [max(of) for of in zip(*ranks)]
+
+
 def compare_narrowly(what, steps_of, pair, steps, seconds, half_width):
-    """Two ways in rounds A B B A, until the ratio's interval is that narrow or the time is up; Python's own garbage is
-    collected between rounds. All ranks see the same times, so all stop at once."""
+    """Two ways in rounds A B B A, until the ratio's interval is that narrow or steps have taken so many seconds.
+
+    Python's own garbage is collected between rounds. All ranks see the same times, so all stop at once.
+    """
     of, to, goal = pair
-
-    def timed(name):
-        gc.collect()
-        return seconds_a_step(steps_of[name], steps)
-
-    for name in (of, to):
-        timed(name)
+    _round(steps_of, [of, to], steps, {of: [], to: []})
+    host = {of: [], to: []}
     gc.freeze()
     gc.disable()
     try:
-        times = until_narrow(timed, of, to, seconds, half_width)
+        times = until_narrow(lambda names: _round(steps_of, names, steps, host), of, to, seconds / steps, half_width)
     finally:
         gc.enable()
         gc.unfreeze()
-    found = {"step_ms": {name: round(1e3 * sorted(all_of)[len(all_of) // 2], 4) for name, all_of in times.items()}}
+    found = {what_of: {name: round(1e3 * sorted(all_of)[len(all_of) // 2], 4) for name, all_of in of_each.items()}
+             for what_of, of_each in (("step_ms", times), ("host_ms", host))}
     if dist.get_rank() == 0:
-        print(f"{what}: " + ", ".join(f"{name} {ms} ms" for name, ms in found["step_ms"].items()), flush=True)
+        print(f"{what}: " + ", ".join(f"{name} {ms} ms, its host {found['host_ms'][name]} ms"
+                                      for name, ms in found["step_ms"].items()), flush=True)
         found[f"{of} / {to}"] = report(f"{what}: {of} / {to}", ratio(times, of, to), goal, _WIDEST)
     return found
 

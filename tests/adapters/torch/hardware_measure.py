@@ -74,20 +74,17 @@ def ratio(times, of, to):
     return middle_of([[math.log(one / other)] for one, other in zip(times[of], times[to])], [1.0])
 
 
-def until_narrow(timed, of, to, seconds, half_width, least=12):
-    """Rounds A B B A of `timed(name)`, until the interval of the ratio is that narrow, or they have taken so long.
-
-    A round's times are the sums of its two: what drifts within it touches both alike. At least 12 rounds are made.
+def until_narrow(a_round, of, to, seconds, half_width, least=12):
+    """Rounds of `a_round([to, of, of, to])`, which are the seconds of each, until the interval of the ratio is that
+    narrow, or they have taken so long. A round's times are the means of two: what drifts within it touches both alike.
     """
     times, spent = {of: [], to: []}, 0.0
     while True:
-        around, within = timed(to), timed(of) + timed(of)
-        around += timed(to)
-        times[of].append(within / 2)
-        times[to].append(around / 2)
-        spent += around + within
-        rounds = len(times[of])
-        if rounds >= least and (spent > seconds or ratio(times, of, to)["half_width"] <= half_width):
+        first, second, third, last = a_round([to, of, of, to])
+        times[of].append((second + third) / 2)
+        times[to].append((first + last) / 2)
+        spent += first + second + third + last
+        if len(times[of]) >= least and (spent > seconds or ratio(times, of, to)["half_width"] <= half_width):
             return times
 
 

@@ -67,14 +67,15 @@ class Places(unittest.TestCase):
 class NarrowRounds(unittest.TestCase):
     def test_end_when_the_interval_is_narrow(self):
         drift, seconds = iter(range(10**6)), {"ours": 0.01, "native": 0.02}
-        steady = measure.until_narrow(lambda name: seconds[name] * (1 + 1e-4 * next(drift)), "ours", "native",
-                                      seconds=1000, half_width=0.001)
+        steady = measure.until_narrow(lambda names: [seconds[name] * (1 + 1e-4 * next(drift)) for name in names],
+                                      "ours", "native", seconds=1000, half_width=0.001)
         self.assertEqual(len(steady["ours"]), 12)
         self.assertAlmostEqual(measure.ratio(steady, "ours", "native")["ratio"], 0.5, places=6)  # drift cancels out
 
     def test_end_when_the_time_is_up(self):
         dice = random.Random(3)
-        noisy = measure.until_narrow(lambda _: dice.uniform(0.5, 1.5), "ours", "native", seconds=80, half_width=0.001)
+        noisy = measure.until_narrow(lambda names: [dice.uniform(0.5, 1.5) for _ in names], "ours", "native",
+                                     seconds=80, half_width=0.001)
         self.assertAlmostEqual(len(noisy["ours"]), 20, delta=3)
         self.assertGreater(measure.ratio(noisy, "ours", "native")["half_width"], 0.001)
 

@@ -33,6 +33,29 @@ TEST_F(BadArguments, OfInitialisation) {
   EXPECT_EQ(Api().ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
 }
 
+// NCCL 2.28.9, src/init.cc: it compares them where they are not set, too.
+TEST_F(BadArguments, OfBlocksTheLeastNeedsTheMost) {
+  const CurrentDevice current(0);
+  ncclUniqueId id;
+  ASSERT_EQ(Api().ncclGetUniqueId(&id), ncclSuccess);
+  constexpr int kUnset = NCCL_CONFIG_UNDEF_INT;
+  for (const auto& [least, most] : {std::pair(16, kUnset), std::pair(16, 8), std::pair(0, 8), std::pair(kUnset, -1)}) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.minCTAs = least;
+    config.maxCTAs = most;
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(Api().ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument) << least << " " << most;
+    EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find("Invalid config min/max channels attribute value"),
+              std::string::npos);
+  }
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.minCTAs = 16;
+  config.maxCTAs = 64;
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(Api().ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess);
+  EXPECT_EQ(Api().ncclCommDestroy(comm), ncclSuccess);
+}
+
 TEST_F(BadArguments, TwoRanksOnOneDeviceAreRefused) {
   ncclComm_t comms[2] = {};
   const int devices[2] = {0, 0};

@@ -2,6 +2,7 @@
 
 import gc
 import unittest.mock
+import warnings
 
 from nccl_log import LOG, all_reduces_of
 
@@ -123,7 +124,8 @@ def larger_than_windows_serve(group):
     over = net.process_group
     ours, of_stock = train(net, pool), stock(model(), bucket_cap_mb=0.5)
     said = [list(of_stock), list(ours[:2]), list(net.buckets[:3]), list(net.placed()),
-            over._get_backend(DEVICE).options.config.min_ctas, over is group,
+            [over._get_backend(DEVICE).options.config.min_ctas, over._get_backend(DEVICE).options.config.max_ctas],
+            over is group,
             pool.stats().allocated_bytes.current, info.call_args.args[0] % info.call_args.args[1:]]
     said.append(all_reduces_of(lambda: train(net, pool, 1)))
     commpool.ddp_release(net)
@@ -206,6 +208,19 @@ def released(group):
     return [*said, end(pool)]
 
 
+def without_more_blocks(group):
+    """NCCL makes no such communicator: the group's own serves."""
+    pool = commpool.Pool(symmetric_across=group)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with unittest.mock.patch.object(dist, "new_group", side_effect=dist.DistBackendError("invalid config")):
+            net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", blocks=24)
+    said = [[str(warning.message) for warning in warned], commpool.fallbacks(), net.process_group is group]
+    said.append(train(net, pool, 2)[2])
+    commpool.ddp_release(net)
+    return [*said, end(pool)]
+
+
 def after_a_loss(group):
     """As where a rank was lost: no rank is waited for, and the same model goes on over another group."""
     lost = dist.new_group(device_id=DEVICE)
@@ -227,7 +242,7 @@ def after_a_loss(group):
 
 CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised,
          larger_than_windows_serve, refused, changed, released,
-         after_a_loss]
+         without_more_blocks, after_a_loss]
 
 
 if __name__ == "__main__":

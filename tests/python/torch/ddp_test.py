@@ -44,11 +44,11 @@ class Training(unittest.TestCase):
 
     def test_leaves_buckets_that_windows_serve_slower_to_torch_and_counts_them(self):
         for said in self.said["larger_than_windows_serve"]:
-            stock, ours, chosen, placed, least_blocks, in_own_group, held, logged, _, left = said
+            stock, ours, chosen, placed, blocks, in_own_group, held, logged, _, left = said
             self.assertEqual(ours, stock)
             self.assertEqual((chosen[0], chosen[1][0], chosen[2]), (512 << 10, 64 << 10, 16))
             self.assertEqual(placed, [3, _BYTES, 1, 1 << 20])
-            self.assertEqual((least_blocks, in_own_group, held, left), (16, False, _BYTES, 0))
+            self.assertEqual((blocks, in_own_group, held, left), ([16, 64], False, _BYTES, 0))
             self.assertRegex(logged, "gradients of .* in <.*'gradients'.*>, in buckets of 512.KiB, in windows from "
                                      "64.KiB to 750.*, over kernels of at least 16 blocks; all of them are reduced")
         # Rank 0's log of NCCL: the buckets in windows are summed by symmetric kernels, the other one is not.
@@ -81,6 +81,13 @@ class Training(unittest.TestCase):
             self.assertEqual((live, as_before, left), (0, True, 0))
             for error in (used, again):
                 self.assertRegex(error, "ddp_release took this model's gradient buckets. Wrap it again")
+
+    def test_goes_over_the_group_s_own_communicator_where_nccl_makes_no_other(self):
+        for warned, counted, in_own_group, inside, left in self.said["without_more_blocks"]:
+            self.assertEqual(len(warned), 1)
+            self.assertRegex(warned[0], "NCCL made no communicator whose kernels have at least 24 blocks: invalid")
+            self.assertEqual(counted["a communicator with NCCL's number of blocks"], 1)
+            self.assertEqual((in_own_group, inside, left), (True, [True, True], 0))
 
     def test_goes_on_over_another_group_after_a_loss(self):
         self.assertEqual(self.said["after_a_loss"], [[[True, True], [True, True], 0]] * 2)

@@ -11,6 +11,9 @@ import torch.distributed as dist
 import commpool
 
 from . import _group
+from ._fallback import fell_back
+
+_MOST_BLOCKS = 64  # NCCL's own limit
 
 # By group, then by purpose: a second model uses the first one's.
 _made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
@@ -52,7 +55,15 @@ def take_from(pool: commpool.Pool, group: Any) -> list[Any]:
 
 
 def with_blocks(group: Any, pool: commpool.Pool, blocks: int) -> Any:
-    """A group whose communicator runs every collective's kernel in at least so many blocks, on as many SMs."""
+    """A group whose communicator runs every collective's kernel in at least so many blocks, on as many SMs.
+
+    Where NCCL refuses such a communicator, which it does on all ranks, it is the group itself: counted, and said.
+    """
     options = dist.ProcessGroupNCCL.Options()
-    options.config.min_ctas = blocks
-    return group_beside(group, pool, f"kernels of {blocks} blocks and more", options)
+    options.config.min_ctas, options.config.max_ctas = blocks, max(blocks, _MOST_BLOCKS)  # NCCL wants both or none
+    try:
+        return group_beside(group, pool, f"kernels of {blocks} blocks and more", options)
+    except dist.DistBackendError as error:
+        fell_back("a communicator with NCCL's number of blocks",
+                  f"NCCL made no communicator whose kernels have at least {blocks} blocks: {error}")
+        return group
