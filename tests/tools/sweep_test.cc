@@ -58,6 +58,18 @@ TEST(SweepTest, WaitingShowsInTheCriticalPath) {
   EXPECT_GE(greedy.critical_us, greedy.ideal_us);
 }
 
+// The host runs ahead of blocks that two streams used, so that their fences pile up.
+TEST(SweepTest, AsksNoFenceBehindOneThatHasNotPassed) {
+  std::string text;
+  for (int block = 0; block < 800; ++block) {
+    text += "a " + std::to_string(block) + " " + std::to_string(64 * kMiB) + " 0\nf " + std::to_string(block) + "\n";
+  }
+  Trace trace = ParseTrace("piled", text).value();
+  Spread(trace, 2);
+  const SweepFigures figures = ReplayModelled(trace, {.wait_share = 0, .host_wait_share = 0}, ModelledWork::kTimed);
+  EXPECT_LT(figures.driver_calls, 6 * figures.events);
+}
+
 TEST(SweepTest, AModelledReplayIsTheSameEachTime) {
   const Trace trace = Changing("changing", 3);
   const SweepFigures first = ReplayModelled(trace, Slack(), ModelledWork::kTimed);

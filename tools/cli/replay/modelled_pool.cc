@@ -1,6 +1,7 @@
 #include "tools/cli/replay/modelled_pool.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "src/engine/size_classes.h"
@@ -33,7 +34,7 @@ ModelledPool::Address ModelledPool::HandOut(const engine::Served& served, uint64
     if (use.fence == engine::kNoFence || fence == fences_.end()) device_.Call("cuEventRecord");
     device_.Call("cuStreamWaitEvent");
     ++device_waits_;
-    const double end = fence == fences_.end() ? device_.End(static_cast<uint32_t>(use.stream)) : fence->second.end;
+    const double end = fence == fences_.end() ? device_.End(static_cast<uint32_t>(use.stream)) : fence->second.mark.end;
     device_.MakeWait(stream, end);
   }
   if (requested <= engine::kSmallBytes) {
@@ -53,7 +54,8 @@ void ModelledPool::Free(Address address) {
   const internal::engine::Freed freed = engine().Free(address).value();
   for (const engine::StreamKey stream : freed.streams_to_fence) {
     device_.Call("cuEventRecord");
-    fences_[next_fence_] = device_.Record(static_cast<uint32_t>(stream));
+    const auto on = static_cast<uint32_t>(stream);
+    fences_[next_fence_] = {on, device_.Record(on)};
     engine().AttachFence(address, stream, next_fence_++);
   }
 }
@@ -93,11 +95,15 @@ void ModelledPool::RecordStream(Address address, uint32_t stream) {
 }
 
 void ModelledPool::PollFences() {
+  std::set<uint32_t> at_work;  // behind a stream's first that has not passed no other is asked
   for (const engine::Fence fence : engine().PendingFences()) {
     const auto found = fences_.find(fence);
-    if (found == fences_.end()) continue;
+    if (found == fences_.end() || at_work.contains(found->second.stream)) continue;
     device_.Call("cuEventQuery");
-    if (!device_.IsOver(found->second)) continue;
+    if (!device_.IsOver(found->second.mark)) {
+      at_work.insert(found->second.stream);
+      continue;
+    }
     fences_.erase(found);
     engine().FencePassed(fence);
   }

@@ -65,7 +65,11 @@ class ModelledPool {
   ModelledDevice& device_;
   std::unordered_map<Address, Cacheable> cacheable_;
   std::map<uint32_t, Cache> caches_;
-  std::map<internal::engine::Fence, ModelledDevice::Mark> fences_;
+  struct Recorded {
+    uint32_t stream = 0;
+    ModelledDevice::Mark mark;
+  };
+  std::map<internal::engine::Fence, Recorded> fences_;
   internal::engine::Fence next_fence_ = 1;
   uint64_t waits_ = 0;
   uint64_t device_waits_ = 0;
