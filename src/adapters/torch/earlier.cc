@@ -20,18 +20,18 @@
 namespace commpool::torch_adapter {
 namespace {
 
-// Makes a device the current one, and the one before again at its end.
+// Makes a device the current one, and the one before again at its end, which is given no context for that.
 class OnDevice {
  public:
   explicit OnDevice(int device) : before_(c10::cuda::current_device()) { Set(device); }
-  ~OnDevice() { cudaSetDevice(before_); }
+  ~OnDevice() { static_cast<void>(c10::cuda::MaybeSetDevice(before_)); }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
   static void Set(int device) { c10::cuda::SetDevice(static_cast<c10::DeviceIndex>(device)); }
 
  private:
-  int before_;
+  c10::DeviceIndex before_;
 };
 
 // A block of PyTorch's own on the current device.

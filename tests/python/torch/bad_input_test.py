@@ -9,6 +9,7 @@ import tempfile
 import textwrap
 import threading
 import unittest
+from unittest import mock
 
 import torch
 
@@ -95,6 +96,13 @@ class Scopes(RoutedCase):
         self.assert_native(tensor(MIB))
 
 
+class Variables(RoutedCase):
+    def test_with_values_that_are_not_known_are_refused(self):
+        with mock.patch.dict(os.environ, COMMPOOL_TORCH_CALL_LINES="maybe"):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "COMMPOOL_TORCH_CALL_LINES=maybe is none of 0, 1"):
+                commpool.Pool(symmetric_across=1)
+
+
 class Tensors(RoutedCase):
     def test_outlive_their_pool(self):
         pool = commpool.Pool("short-lived")
@@ -149,6 +157,17 @@ class Tensors(RoutedCase):
 
 
 class Routers(unittest.TestCase):
+    @unittest.skipIf(torch.cuda.device_count() < 3, "three devices are needed")
+    def test_that_come_late_make_no_context(self):
+        self.assertEqual(python("""
+            import torch, commpool.torch as commpool
+            kept = [torch.empty(1, device=f"cuda:{device}") for device in (1, 2)]
+            torch.cuda.set_per_process_memory_fraction(0.5, 1)
+            print([torch._C._cuda_hasPrimaryContext(device) for device in range(3)])
+            commpool.install()
+            print([torch._C._cuda_hasPrimaryContext(device) for device in range(3)])
+            """), "[False, True, True]\n[False, True, True]\n")
+
     def test_come_before_torch_has_begun_with_cuda(self):
         self.assertEqual(python("""
             import torch, commpool.torch as commpool
@@ -190,8 +209,6 @@ class Routers(unittest.TestCase):
                 _compile.make_private(pathlib.Path(__file__, "torch"))
 
     def test_are_compiled_with_cuda_headers_that_are_whole(self):
-        from unittest import mock
-
         from commpool.torch import _build
 
         with tempfile.TemporaryDirectory() as folder:

@@ -57,16 +57,31 @@ class Captures(RoutedCase):
                 self.check_replay(graph, made)
                 del graph, made
 
-    def test_of_callables_and_of_compiled_functions_grow_it_too(self):
+    def test_of_callables_grow_it_too(self):
         pool, x = self.pool(), torch.ones(1024, device="cuda", requires_grad=True)
         with commpool.use_pool(pool):
             graphed = torch.cuda.make_graphed_callables(torch.nn.Identity(), (x,))
             self.assertEqual(graphed(x).sum().item(), 1024)
-            compiled = torch.compile(lambda: torch.ones(1024, device="cuda") * 2.0, backend="cudagraphs")
-            for _ in range(4):  # eagerly, captured, replayed
-                torch.compiler.cudagraph_mark_step_begin()
-                self.assertEqual(compiled()[7].item(), 2.0)
         self.assertGreater(pool.stats().allocated_blocks.total, 0)
+
+    def test_of_compiled_functions_are_recorded_in_it(self):
+        pool, lies_in, address = self.pool(), [], 0
+        compiled = torch.compile(lambda: torch.ones(1024, device="cuda") * 2.0, backend="cudagraphs")
+        with commpool.use_pool(pool):
+            for _ in range(5):  # eagerly, captured, replayed
+                torch.compiler.cudagraph_mark_step_begin()
+                out = compiled()
+                lies_in.append(pool_of(out))
+                if lies_in[-1] == pool.handle and not address:
+                    address = out.data_ptr()
+                self.assertEqual(out[7].item(), 2.0)
+            self.assertIn(pool.handle, lies_in, "what is recorded lies in the pool")
+            self.assertEqual(out.data_ptr(), address, "and a replay writes there")
+            others = [torch.full((1024,), 5.0, device="cuda") for _ in range(8)]
+            self.assertNotIn(address, [other.data_ptr() for other in others])
+            torch.compiler.cudagraph_mark_step_begin()
+            self.assertEqual(compiled()[7].item(), 2.0)
+            self.assertEqual({other[7].item() for other in others}, {5.0}, "nor do replays touch what is made later")
 
     def test_say_where_a_pool_may_not_grow(self):
         pool = self.pool(limit="8MiB")

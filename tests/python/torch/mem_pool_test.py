@@ -93,9 +93,44 @@ class MemPool(RoutedCase):
         self.assertEqual(theirs.snapshot()[0]["blocks"][0]["address"], kept.data_ptr())
         self.assertEqual(theirs.use_count(), 1)
 
+    def test_takes_the_place_of_a_graph_s_pool_inside_of_its_capture(self):
+        """As contexts of vLLM and SGLang do it: they end the graph's pool, and begin it again behind theirs."""
+        pool = self.pool()
+        mem_pool, graph = commpool.mem_pool(pool), torch.cuda.CUDAGraph()
+        graph_s = torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(graph, pool=graph_s):
+            before = torch.full((MIB,), 1, dtype=torch.uint8, device="cuda")
+            torch._C._cuda_endAllocateToPool(0, graph_s)
+            with torch.cuda.use_mem_pool(mem_pool):
+                inside = torch.full((MIB,), 2, dtype=torch.uint8, device="cuda")
+            torch._C._cuda_beginAllocateCurrentThreadToPool(0, graph_s)
+            after = torch.full((MIB,), 3, dtype=torch.uint8, device="cuda")
+        self.assert_native(before)
+        self.assert_in(pool, inside)
+        self.assert_native(after)
+        made = [before, inside, after]
+        for of_graph in made:
+            of_graph.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        self.assertEqual([of_graph[-1].item() for of_graph in made], [1, 2, 3])
+        del graph, before, inside, after, made
+
+    def test_serves_compiled_functions(self):
+        pool = self.pool()
+        mem_pool = commpool.mem_pool(pool)
+        compiled = torch.compile(lambda: torch.ones(1024, device="cuda") * 2.0, backend="eager")
+        with torch.cuda.use_mem_pool(mem_pool):
+            out = compiled()
+        self.assert_in(pool, out)
+        self.assertEqual(out[7].item(), 2.0)
+
     def test_has_no_windows(self):
-        with self.assertRaisesRegex(commpool.NotSupported, "windows are made by all ranks together"):
-            commpool.mem_pool(symmetric_across=1)
+        symmetric = self.pool()
+        symmetric.mode = "symmetric"
+        for options in ({"symmetric_across": 1}, {"pool": symmetric}):
+            with self.assertRaisesRegex(commpool.NotSupported, "windows are made by all ranks together"):
+                commpool.mem_pool(**options)
 
     def test_outlives_an_uninstall(self):
         mem_pool = commpool.mem_pool()

@@ -150,7 +150,10 @@ class TorchsFigures(RoutedCase):
         self.assertEqual(grown["reserved_bytes.all.current"], pool.stats().reserved_bytes.current)
         self.assertEqual(grown["segment.all.current"], 1)
         self.assertEqual(grown["num_device_alloc"], 1)
-        self.assertEqual(torch.accelerator.memory_allocated(), torch.cuda.memory_allocated())
+        for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
+            self.assertEqual(getattr(torch.accelerator, name)(), getattr(torch.cuda, name)(), name)
+        self.assertEqual(torch.accelerator.memory_stats()["allocated_bytes.all.current"],
+                         now["allocated_bytes.all.current"])
         self.assertIn("Allocated memory", torch.cuda.memory_summary())
         del kept
         self.assertEqual(torch.cuda.memory_stats()["allocation.all.freed"] - before["allocation.all.freed"], 1)
@@ -188,7 +191,9 @@ class TorchsFigures(RoutedCase):
             self.assertGreater(pool.stats().reserved_bytes.current, 0)
             torch.cuda.empty_cache()
             self.assertEqual(pool.stats().reserved_bytes.current, 0)
-
+            tensor(MIB)
+            torch.accelerator.empty_cache()
+            self.assertEqual(pool.stats().reserved_bytes.current, 0)
 
     def test_empty_cache_leaves_what_was_reserved(self):
         pool = self.pool(reserve="8MiB")

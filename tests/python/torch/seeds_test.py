@@ -10,7 +10,7 @@ import unittest
 import torch
 
 from commpool.torch import _build
-from routed import MIB, RoutedCase, commpool, pool_of
+from routed import MIB, MakeInBackward, RoutedCase, commpool, pool_of
 
 _ALLOCATOR = """
 // Compile with g++ alloc.cc -o alloc.so -I/usr/local/cuda/include -shared -fPIC
@@ -84,7 +84,10 @@ print(commpool.block_of(b).pool == pool.handle)
 # "On OOM the pool should try to release unused memory, and then try the allocation again."
 _SIXTY_THEN_SEVENTY = """
 import sys, torch, commpool.torch as commpool
-pool = commpool.Pool(backing=sys.argv[1], device=0)
+backing = sys.argv[1]                               # or a library with the program's own functions
+if backing.endswith(".so"):
+    backing = commpool.UserBacking.load(backing, "my_malloc", "my_free")
+pool = commpool.Pool(backing=backing, device=0)
 total = torch.cuda.get_device_properties(0).total_memory
 scopes = [lambda: commpool.use_pool(pool), lambda: torch.cuda.use_mem_pool(commpool.mem_pool(pool))]
 for scope in scopes:
@@ -105,11 +108,15 @@ os.environ["COMMPOOL_CONF"] = __import__("sys").argv[1]
 import torch, commpool.torch as commpool
 pool = commpool.Pool("article")
 with commpool.use_pool(pool):
-    x = torch.ones(1000, 1000).cuda()
-    y = x.clone()
-    print(commpool.block_of(y).pool == pool.handle, y[3, 4].item())
-    del x, y
-pool.close()
+    x = torch.randn(1000, 1000).cuda()
+    y = x + x.t()
+    z = torch.matmul(y, y) if os.environ.get("COMMPOOL_DRIVER") != "emulated" else y
+    on_host = x.cpu()
+    print(*(commpool.block_of(made).pool == pool.handle for made in (x, y, z)),
+          torch.equal(y.cpu(), on_host + on_host.t()))
+    del x, y, z
+print(pool.mode, pool.stats().reserved_bytes.current >> 20,
+      *sorted(f"{setting.key}:{setting.value}" for setting in commpool.config() if setting.source != "default"))
 """
 
 
@@ -159,6 +166,10 @@ class PluggedAllocators(RoutedCase):
     def test_release_unused_memory_in_a_scope_of_ours_and_of_torch_s(self):
         self.assertEqual(run(_SIXTY_THEN_SEVENTY, "vmm"), ["True"] * 6)
         self.assertEqual(run(_SIXTY_THEN_SEVENTY, "cuda", "empty_cache in the scope"), ["True"] * 6)
+        with tempfile.TemporaryDirectory() as folder:
+            library = build_allocator(folder)
+            self.assertEqual(run(_SIXTY_THEN_SEVENTY, library), ["True"] * 6)
+            self.assertEqual(run(_SIXTY_THEN_SEVENTY, library, "empty_cache in the scope"), ["True"] * 6)
 
 
 class Proposal(RoutedCase):
@@ -182,10 +193,73 @@ class Proposal(RoutedCase):
         self.assertEqual(gathered[-1].item(), 3)
 
 
+class Slides(RoutedCase):
+    """Of a talk about stream-ordered memory: tensors of several devices, and what comes before a capture."""
+
+    def test_of_several_devices_have_each_its_pool(self):
+        self.needs_device(2)
+        cuda, cuda2 = torch.device("cuda"), torch.device("cuda:2")
+        pools = [self.pool(f"device {number}", device=number) for number in range(3)]
+        with commpool.use_pool(pools[0]), commpool.use_pool(pools[1]), commpool.use_pool(pools[2]):
+            x = torch.tensor([1., 2.], device=torch.device("cuda:0"))
+            y = torch.tensor([1., 2.]).cuda()
+            with torch.cuda.device(1):
+                a = torch.tensor([1., 2.], device=cuda)
+                b = torch.tensor([1., 2.]).cuda()
+                b2 = torch.tensor([1., 2.]).to(device=cuda)
+                c = a + b
+                z = x + y
+                d = torch.randn(2).to(cuda2)
+                e = torch.randn(1).to(cuda2)
+                f = torch.randn(2).cuda(cuda2)
+                with self.assertRaisesRegex(RuntimeError, "same device"):
+                    c + z
+                moved = z.to(cuda)  # what was missing
+                i = c + moved
+        for made, device in [(x, 0), (y, 0), (z, 0), (a, 1), (b, 1), (b2, 1), (c, 1), (moved, 1), (i, 1), (d, 2),
+                             (e, 2), (f, 2)]:
+            self.assertEqual(made.device.index, device)
+            self.assert_in(pools[device], made)
+        self.assertEqual(i.tolist(), [4, 8])
+
+    def test_warm_up_on_a_side_stream_before_a_capture(self):
+        pool, made = self.pool(), []
+        x = torch.ones(1024, device="cuda", requires_grad=True)
+        side = torch.cuda.Stream()
+        with commpool.use_pool(pool):
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    x.grad = None
+                    out = MakeInBackward.apply(x, made)
+                    out.backward(torch.ones_like(out))
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            x.grad = None
+            with torch.cuda.graph(graph):
+                filled = torch.full((1024,), 7.0, device="cuda")
+        self.assertEqual({pool_of(entry[2]) for entry in made}, {pool.handle})
+        self.assert_in(pool, filled)
+        filled.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        self.assertEqual(filled[5].item(), 7.0)
+        del out, made, filled, graph
+
+
 class Settings(RoutedCase):
     def test_of_the_article_have_a_meaning(self):
-        for setting in ("heuristic", "nmalloc", "caching_allocator", "pooled", "nmalloc:5"):
-            self.assertEqual(run(_SETTINGS, setting), ["True 1.0"], setting)
+        large = 256  # MiB: one piece of a pool for many blocks
+        for setting, mode, has_large, in_force in [
+                ("heuristic", "expandable", False, "mode:expandable moves:under_pressure strategy:heuristic"),
+                ("nmalloc", "fixed", False, "nmalloc:3 strategy:nmalloc"),
+                ("nmalloc:5", "fixed", False, "nmalloc:5"),
+                ("caching_allocator", "fixed", False, "mode:fixed release_threshold:none strategy:caching_allocator"),
+                ("pooled", "fixed", True, "mode:fixed release_threshold:none segment:256MiB strategy:pooled")]:
+            values, figures = run(_SETTINGS, setting)
+            self.assertEqual(values, "True True True True", setting)
+            of_pool, reserved, said = figures.split(" ", 2)
+            self.assertEqual((of_pool, int(reserved) >= large, said), (mode, has_large, in_force), setting)
 
 
 if __name__ == "__main__":

@@ -88,8 +88,14 @@ class Snapshots(RoutedCase):
                 dumped = pickle.load(opened)
         self.assertIn(kept.data_ptr(), [block["address"] for segment in dumped["segments"]
                                         for block in segment["blocks"]])
-        for draw in (_memory_viz.trace, _memory_viz.segsum):
-            self.assertTrue(draw(dumped))
+        segment, = self.segments_of(pool, dumped)
+        place = dumped["segments"].index(segment)
+        offset = kept.data_ptr() - segment["address"]
+        self.assertRegex(_memory_viz.trace(dumped), rf"\w+ = seg_{place}\[{offset}:3.0MiB\]")
+        self.assertIn("3.0MiB", _memory_viz.segsum(dumped))
+        flames = [line for line in _memory_viz.memory(dumped, format_flamegraph=str).splitlines()
+                  if "make_in_snapshot_test" in line]
+        self.assertTrue(flames, "our block's stack is drawn")
         for draw in (_memory_viz.trace_plot, _memory_viz.segment_plot):
             self.assertTrue(draw(dumped))
 

@@ -53,8 +53,15 @@ _watched: dict[int, _Calls] = {}
 
 
 def wanted(asked: bool) -> bool:
-    """Whether lines are to be kept."""
-    return asked or os.environ.get(_VARIABLE, "") not in ("", "0")
+    """Whether lines are to be kept.
+
+    Raises:
+      InvalidArgument: the variable is neither 0 nor 1.
+    """
+    value = os.environ.get(_VARIABLE, "")
+    if value not in ("", "0", "1"):
+        raise errors.InvalidArgument(f"{_VARIABLE}={value} is none of 0, 1")
+    return asked or value == "1"
 
 
 def watch(pool: int) -> None:
