@@ -1,4 +1,5 @@
-"""What examples write with `--record FILE`: times, held memory, and which registrations NCCL's own log says it used.
+"""Steps that examples time, and what they write with `--record FILE`: times, held memory, and which registrations
+NCCL's own log says it used.
 
 Imported before NCCL's first call, which reads where to log. Without the option nothing is logged.
 """
@@ -8,6 +9,7 @@ import json
 import os
 import re
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -57,6 +59,23 @@ def _of(found, collective):
 
 def _add(counts, name, count):
     counts[name] = counts.get(name, 0) + count
+
+
+def trained(net, batch, warm, steps):
+    """Seconds a step after the first ones, and the losses of all."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+    losses = []
+    for step in range(warm + steps):
+        if step == warm:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+        loss = net(batch).float().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / steps, [loss.item() for loss in losses]
 
 
 def measured(work, pool=None):

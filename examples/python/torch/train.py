@@ -6,7 +6,6 @@ which multiplies no matrices.
 
 import os
 import sys
-import time
 
 import torch
 import torch.distributed as dist
@@ -41,23 +40,11 @@ def model(device):
 
 
 def train(net, device):
-    """Losses of steps, and seconds a step once buckets lie where they stay."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+    """Seconds a step once buckets lie where they stay, and losses."""
     torch.manual_seed(1 + dist.get_rank())
     batch = torch.full((1 << 16,), 1.0 + dist.get_rank(), device=device) if TINY else torch.randn(
         TOKENS, WIDTH, device=device, dtype=torch.bfloat16)
-    losses = []
-    for step in range(WARM + STEPS):
-        if step == WARM:
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-        loss = net(batch).float().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
-    torch.cuda.synchronize()
-    return (time.perf_counter() - begin) / STEPS, [loss.item() for loss in losses]
+    return recorded.trained(net, batch, WARM, STEPS)
 
 
 def plainly(device):

@@ -6,7 +6,6 @@ emulator, which multiplies no matrices.
 
 import os
 import sys
-import time
 
 import torch
 import torch.distributed as dist
@@ -45,22 +44,10 @@ def sharded(device):
 
 def train(net, device):
     """Seconds a step after the first ones, and losses."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
     torch.manual_seed(1 + dist.get_rank())
     batch = torch.full((1 << 16,), 1.0 + dist.get_rank(), device=device) if TINY else torch.randn(
         TOKENS, WIDTH, device=device, dtype=torch.bfloat16)
-    losses = []
-    for step in range(WARM + STEPS):
-        if step == WARM:
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-        loss = net(batch).float().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
-    torch.cuda.synchronize()
-    return (time.perf_counter() - begin) / STEPS, [loss.item() for loss in losses]
+    return recorded.trained(net, batch, WARM, STEPS)
 
 
 def in_windows(pool, device):
