@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
 # NCCL, g++ and a CUDA driver. Results go into RESULTS (default: results beside this file).
-# usage: run [wheel] [facts] [times] [steps] [ranks] [blocks] [fsdp] [ddp] [decode] [examples] [nvls]  (default: all)
+# usage: run [wheel] [facts] [times] [steps] [ranks] [making] [blocks] [fsdp] [ddp] [decode] [examples] [nvls]
+# Without a word: all.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 readonly results=${RESULTS:-$PWD/results}
@@ -25,20 +26,21 @@ part() {
   ((PIPESTATUS[0] == 0)) || { echo "== $1 FAILED"; failed=1; }
 }
 
-for name in "${@:-wheel facts times steps ranks blocks fsdp ddp decode examples nvls}"; do
+for name in "${@:-wheel facts times steps ranks making blocks fsdp ddp decode examples nvls}"; do
   for word in $name; do
     case $word in
       wheel) part wheel 240 hardware_wheel.py ;;
       facts) part facts 600 hardware_check.py ;;
       times) part times 300 hardware_times.py --record "$results/torch-$model.jsonl" ;;
       steps) part steps 420 hardware_steps.py --record "$results/torch-$model.jsonl" ;;
-      ranks) part ranks 240 hardware_ranks.py --record "$results/torch-$machine.jsonl" ;;
+      ranks | making) part "$word" 240 "hardware_$word.py" --record "$results/torch-$machine.jsonl" ;;
       blocks | fsdp | ddp | decode | examples)
         part "$word" 300 "hardware_$word.py" --record "$results/torch-$word-$machine.jsonl"
         ;;
       nvls) part nvls 60 hardware_nvls.py ;;
       *)
-        echo "run: $word is none of wheel, facts, times, steps, ranks, blocks, fsdp, ddp, decode, examples, nvls" >&2
+        echo "run: $word is no part; these are:" >&2
+        echo "wheel, facts, times, steps, ranks, making, blocks, fsdp, ddp, decode, examples, nvls" >&2
         exit 2
         ;;
     esac
