@@ -3,6 +3,8 @@
 import json
 import lzma
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -143,6 +145,15 @@ class Replay(unittest.TestCase):
         # An allocation and a free of each block, of which the steady trace has 40.
         self.assertGreaterEqual(rows[0]["driver_calls"]["all"], 80)
 
+    def test_peers_replay_the_same_sizes_as_the_pool(self):
+        trace = self.write("large.trace", f"a 1 {64 * _MIB} 0\n")
+        result = cli.run("replay", "--json", "--scale", "3.7", "--peers", "cuda-async", trace)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        report = json.loads(result.stdout)
+        [row] = report["peers"]["cuda-async"]
+        self.assertEqual(report["scale"], 3.7)
+        self.assertEqual(row["peak_requested_bytes"], report["traces"][0]["peak_requested_bytes"])
+
     def test_each_peer_has_a_process_with_its_own_setting_and_library(self):
         trace = self.write("blocks.trace", f"a 1 {8 * _MIB} 0\na 2 {8 * _MIB} 0\nf 1\nf 2\n")
         result = cli.run("replay", "--json", "--peers", "torch-native,torch-expandable,rmm-pool,rmm-arena",
@@ -202,6 +213,16 @@ class Replay(unittest.TestCase):
 
 
 class Recorded(unittest.TestCase):
+    def test_what_is_synthesised_can_be_replayed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, "tools/traces/synthesise.py", "--out", folder, "--steps", "1", "unet",
+                            "pipeline"], check=True, capture_output=True)
+            result = cli.run("replay", "--json", folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        pipeline, unet = json.loads(result.stdout)["traces"]
+        self.assertTrue(pipeline["name"].startswith("pipeline") and unet["name"].startswith("unet"))
+        self.assertGreater(min(pipeline["utilisation"], unet["utilisation"]), 0.9)
+
     def test_the_traces_of_the_repository_are_whole(self):
         folder = "tests/data/traces"
         for name in ("resnet50", "gnn"):

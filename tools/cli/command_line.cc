@@ -32,7 +32,8 @@ Option& Option::OneOf(const std::vector<std::string>& words) { return option_->c
 Option& Option::Checked(std::function<std::string(const std::string&)> why_not) {
   return option_->check(std::move(why_not)), *this;
 }
-Option& Option::SeparatedByCommas() { return option_->delimiter(','), *this; }
+// What follows one word of values is not a value.
+Option& Option::SeparatedByCommas() { return option_->delimiter(',')->allow_extra_args(false), *this; }
 Option& Option::Required() { return option_->required(), *this; }
 Option& Option::Hidden() { return option_->group(""), *this; }
 Option& Option::Called(const std::string& name) { return option_->type_name(name), *this; }

@@ -162,8 +162,10 @@ int Run(const Arguments& arguments) {
   Result<std::optional<TorchLibrary>> torch = OpenTorch(**device, arguments);
   if (!torch.ok()) return Fail(torch.status());
   std::vector<ReplayRow> rows;
-  nlohmann::json results = {
-      {"driver", (*device)->driver().description}, {"streams", arguments.streams}, {"traces", nlohmann::json::array()}};
+  nlohmann::json results = {{"driver", (*device)->driver().description},
+                            {"streams", arguments.streams},
+                            {"scale", arguments.scale},
+                            {"traces", nlohmann::json::array()}};
   std::optional<Progress> progress(std::in_place, "replay: trace", traces->size());
   for (const Trace& trace : *traces) {
     progress->Show(rows.size(), trace.name);
@@ -178,7 +180,7 @@ int Run(const Arguments& arguments) {
   }
   progress.reset();
   const bool emulated = (*device)->emulated();
-  results["peers"] = RunPeers(arguments.peers, arguments.places, arguments.streams, emulated);
+  results["peers"] = RunPeers(arguments.peers, {arguments.places, arguments.streams, arguments.scale}, emulated);
   if (arguments.output.json) {
     std::cout << results.dump(2) << '\n';
   } else {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -28,22 +29,25 @@ std::string OwnFile() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).string();
 }
 
-std::vector<std::string> WordsFor(const PeerOptions& options, const std::string& name,
-                                  const std::vector<std::string>& traces, unsigned streams, bool emulated) {
+// The same number again, when it is read.
+std::string Exactly(double number) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
+}
+
+std::vector<std::string> WordsFor(const PeerOptions& options, const std::string& name, const PeerTraces& traces,
+                                  bool emulated) {
   std::vector<std::string> words;
   if (emulated) words = {"emulate", "--", OwnFile()};
-  for (const std::string& word : {std::string("replay"), std::string("--json"), std::string("--as"), name,
-                                  std::string("--streams"), std::to_string(streams)}) {
-    words.push_back(word);
-  }
+  words.insert(words.end(), {"replay", "--json", "--as", name, "--streams", std::to_string(traces.streams), "--scale",
+                             Exactly(traces.scale)});
   if (IsTorch(name)) words.insert(words.end(), {"--torch-library", options.torch_library});
   if (IsRmm(name)) words.insert(words.end(), {"--rmm-library", options.rmm_library});
-  words.insert(words.end(), traces.begin(), traces.end());
+  words.insert(words.end(), traces.places.begin(), traces.places.end());
   return words;
 }
 
-nlohmann::json RunPeer(const PeerOptions& options, const std::string& name, const std::vector<std::string>& traces,
-                       unsigned streams, bool emulated) {
+nlohmann::json RunPeer(const PeerOptions& options, const std::string& name, const PeerTraces& traces, bool emulated) {
   std::vector<std::string> variables;
   if (IsTorch(name)) {
     const bool expandable = name == kTorchExpandable;
@@ -51,7 +55,7 @@ nlohmann::json RunPeer(const PeerOptions& options, const std::string& name, cons
       variables.push_back(std::string(variable) + "=expandable_segments:" + (expandable ? "True" : "False"));
     }
   }
-  Result<std::string> output = RunAgain(WordsFor(options, name, traces, streams, emulated), variables, options.limit_s);
+  Result<std::string> output = RunAgain(WordsFor(options, name, traces, emulated), variables, options.limit_s);
   if (!output.ok()) return {{"failed", output.status().message()}};
   const nlohmann::json found = nlohmann::json::parse(*output, nullptr, false);
   if (found.is_discarded() || !found.contains("traces")) return {{"failed", "it wrote no result"}};
@@ -114,13 +118,12 @@ Status CheckPeers(const PeerOptions& options) {
   return Status();
 }
 
-nlohmann::json RunPeers(const PeerOptions& options, const std::vector<std::string>& traces, unsigned streams,
-                        bool emulated) {
+nlohmann::json RunPeers(const PeerOptions& options, const PeerTraces& traces, bool emulated) {
   nlohmann::json found = nlohmann::json::object();
   Progress progress("replay: peer", options.beside.size());
   for (const std::string& name : options.beside) {
     progress.Show(found.size(), name);
-    found[name] = RunPeer(options, name, traces, streams, emulated);
+    found[name] = RunPeer(options, name, traces, emulated);
   }
   return found;
 }
