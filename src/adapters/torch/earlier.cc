@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/forever.h"
 #include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/native.h"
@@ -78,14 +79,13 @@ std::vector<int> ReachedFrom(int owner, const std::vector<int>& devices) try {
   return devices;  // the device is full: granting what nobody uses costs time, and the opposite ends the process
 }
 
-std::array<std::atomic<double>, KnownPools::kDevices>& Fractions() {
-  static auto* fractions = [] {
-    auto* made = new std::array<std::atomic<double>, KnownPools::kDevices>;
-    for (std::atomic<double>& fraction : *made) fraction.store(1.0, std::memory_order_relaxed);
-    return made;
-  }();
-  return *fractions;
-}
+// PyTorch's fraction of a device, as our pools were last held to it.
+struct Fraction {
+  std::atomic<double> of_memory{1.0};
+};
+constinit Forever<std::array<Fraction, KnownPools::kDevices>> fractions;
+
+std::atomic<double>& FractionOf(int device) { return fractions.object[static_cast<size_t>(device)].of_memory; }
 
 }  // namespace
 
@@ -93,7 +93,7 @@ void LimitPools(int device, double fraction) {
   const auto total = static_cast<double>(MemoryOf(device).total);
   const uint64_t limit = fraction >= 1.0 || total == 0 ? UINT64_MAX : static_cast<uint64_t>(fraction * total);
   TORCH_CHECK(Commpool().set_device_limit(device, limit) == COMMPOOL_OK, "commpool: ", Commpool().last_error());
-  Fractions()[static_cast<size_t>(device)].store(fraction, std::memory_order_relaxed);
+  FractionOf(device).store(fraction, std::memory_order_relaxed);
 }
 
 void TakeOverFraction(int device) try {
@@ -101,7 +101,7 @@ void TakeOverFraction(int device) try {
   const OnDevice on_device(device);
   const double fraction = Native()->getMemoryFraction(static_cast<c10::DeviceIndex>(device));
   // A limit that the program gave our pools itself stays as long as PyTorch's is the same, which counts in bytes.
-  const double known = Fractions()[static_cast<size_t>(device)].load(std::memory_order_relaxed);
+  const double known = FractionOf(device).load(std::memory_order_relaxed);
   if (std::abs(fraction - known) > 1e-6) LimitPools(device, fraction);
 } catch (const std::exception&) {
   // PyTorch has not begun with this device: it has no fraction yet.
