@@ -100,6 +100,17 @@ void KnownPools::AllowPeer(int device, int owner) {
   for (const KnownPool& known : OfDevice(owner)) Commpool().pool_grant(known.pool, &device, 1);
 }
 
+void KnownPools::GrantAgain() {
+  std::vector<std::pair<int, int>> peers;
+  {
+    const std::lock_guard lock(mutex_);
+    peers = peers_;
+  }
+  // Each by itself, as in Add. A grant that holds already calls no driver.
+  for (const auto& [peer, owner] : peers)
+    for (const KnownPool& known : OfDevice(owner)) Commpool().pool_grant(known.pool, &peer, 1);
+}
+
 void KnownPools::SetDefault(int device, commpool_pool pool) {
   const commpool_pool before = defaults_[device].exchange(pool, std::memory_order_relaxed);
   Hot().catchers.fetch_add((pool != 0) - (before != 0), std::memory_order_relaxed);

@@ -50,6 +50,8 @@ class KnownPools {
 
   // `device` may read and write what PyTorch has on `owner`: so our pools there are granted to it, those to come too.
   void AllowPeer(int device, int owner);
+  // Grants all of them again, of which some slept when a peer came: asleep a pool is granted to nobody.
+  void GrantAgain();
 
   // The pool that serves a device outside of all scopes; 0: PyTorch's own allocator does.
   commpool_pool Default(int device) const {

@@ -69,6 +69,8 @@ int commpool_torch_install(const char* libcommpool) {
       OfferNativeCache();
       Put(&TheRouter());
       TakeOver();
+    } else {
+      Pools().GrantAgain();
     }
     TheRouter().Route(true);
     return 0;
@@ -98,6 +100,13 @@ void commpool_torch_record_ours_only(int ours_only) { RecordsOursOnly() = ours_o
 int commpool_torch_know_pool(commpool_pool pool, int device, int symmetric) {
   return Guarded([=] {
     Pools().Add(pool, device, symmetric != 0 ? Trimming::kCollective : Trimming::kAllowed);
+    return 0;
+  });
+}
+
+int commpool_torch_grant_again() {
+  return Guarded([] {
+    Pools().GrantAgain();
     return 0;
   });
 }

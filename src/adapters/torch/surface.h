@@ -27,6 +27,8 @@ COMMPOOL_API void commpool_torch_record_ours_only(int ours_only);
 // The pool counts in PyTorch's statistics and snapshots of the device. `symmetric`: it is trimmed by all ranks or not
 // at all.
 COMMPOOL_API int commpool_torch_know_pool(commpool_pool pool, int device, int symmetric);
+// Pools have woken: those that PyTorch's peers were to reach meanwhile are granted now. To install again does it too.
+COMMPOOL_API int commpool_torch_grant_again(void);
 // torch.cuda.empty_cache leaves the pool at least so much.
 COMMPOOL_API int commpool_torch_keep(commpool_pool pool, uint64_t bytes);
 // The pool serves the device outside of all scopes; 0: PyTorch's own allocator does.

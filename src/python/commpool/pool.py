@@ -19,6 +19,7 @@ from .figures import Snapshot, Statistics, block_from_c, statistics_from_c
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_number, device_numbers
 from .handles import stream_handle
 from .sizes import Size, format_size, parse_size
+from .sleeping import woken
 
 
 class PlainFunctions(NamedTuple):
@@ -160,7 +161,7 @@ class Pool:
 
     def wake(self) -> None:
         """Makes memory at the same addresses, with what was kept; OutOfMemory leaves the pool asleep, as it was."""
-        check(library.commpool_pools_wake(self._one(), 1))
+        woken(library.commpool_pools_wake(self._one(), 1))
 
     def close(self) -> None:
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools."""

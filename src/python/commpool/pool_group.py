@@ -16,6 +16,7 @@ from .errors import CommpoolError, InvalidArgument
 from .handles import Communicator, Device, communicator_handle
 from .pool import Pool
 from .sizes import Size, parse_size
+from .sleeping import woken
 
 
 class _Member(Pool):
@@ -110,7 +111,7 @@ class PoolGroup:
 
     def wake(self) -> None:
         """As `Pool.wake`."""
-        check(library.commpool_pools_wake(*self._all()))
+        woken(library.commpool_pools_wake(*self._all()))
 
     def register_with(self, communicators: Sequence[Communicator]) -> None:
         """As `Pool.register_with`: one for each pool, of its rank, or None."""

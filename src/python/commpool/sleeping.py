@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any, Callable
+
 from . import options
 from ._library import check, library
+
+_told: list[Callable[[], Any]] = []
+
+
+def tell_when_awake(act: Callable[[], Any]) -> None:
+    """Calls it after every call that wakes pools: a framework makes up for what it could not do while they slept."""
+    if act not in _told:
+        _told.append(act)
+
+
+def woken(result: int) -> None:
+    """Checks what waking answered. Where it failed, others of its pools may be awake."""
+    try:
+        check(result)
+    finally:
+        for act in _told:
+            act()
 
 
 def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.GraphsWord = "refused") -> None:
@@ -16,4 +35,4 @@ def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.Graph
 
 def wake(*, tag: str) -> None:
     """`Pool.wake` of all pools of the process that have the tag and are asleep."""
-    check(library.commpool_wake(tag.encode()))
+    woken(library.commpool_wake(tag.encode()))

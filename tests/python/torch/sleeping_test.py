@@ -40,6 +40,32 @@ class Sleeping(RoutedCase):
         self.assertEqual(weights.sum().item(), 3 << 16)
         del weights
 
+    def test_devices_that_became_peers_meanwhile_reach_it_once_it_is_awake(self):
+        owner = self.needs_device(3)
+        peer = owner - 1
+        asleep = {"by itself": self.pool(device=owner), "by its tag": self.pool(device=owner, tag="meanwhile")}
+        met_asleep = self.pool("met asleep", device=owner, tag="meanwhile")
+        with commpool.use_pool(asleep["by itself"]):
+            of_pool = {"by itself": torch.zeros(3, 2, device=f"cuda:{owner}")}
+        with commpool.use_pool(asleep["by its tag"]):
+            of_pool["by its tag"] = torch.zeros(3, 2, device=f"cuda:{owner}")
+        for pool in (*asleep.values(), met_asleep):
+            pool.sleep(keep="host")
+        x = torch.arange(6.0).reshape(2, 3).to(f"cuda:{peer}")
+        # Not as it lies: a kernel on one device writes to the other, of which torch makes it a peer, once.
+        torch.empty(3, 2, device=f"cuda:{owner}").copy_(x.t())
+        with commpool.use_pool(met_asleep), self.assertRaises(RuntimeError):
+            torch.empty(1, device=f"cuda:{owner}")
+        asleep["by itself"].wake()
+        commpool.wake(tag="meanwhile")
+        with commpool.use_pool(met_asleep):
+            of_pool["met asleep"] = torch.zeros(3, 2, device=f"cuda:{owner}")
+        for woken, ours in of_pool.items():
+            with self.subTest(woken):
+                ours.copy_(x.t())
+                self.assertEqual(ours.tolist(), [[0, 3], [1, 4], [2, 5]])
+        del ours, of_pool
+
 
 if __name__ == "__main__":
     unittest.main()

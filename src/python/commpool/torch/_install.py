@@ -11,7 +11,7 @@ from typing import Any, Iterable, Optional, Union
 import torch
 
 import commpool
-from commpool import errors
+from commpool import errors, sleeping
 
 from . import _call_lines, _router
 from ._router import Router
@@ -88,6 +88,7 @@ def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None)
         router.check(router.install(_router.libcommpool()))
         _record_from_now_on(router)
         _call_lines.attach(router)
+        sleeping.tell_when_awake(router.grant_again)
         for pool in pools:
             introduce(router, pool)
             router.check(router.set_default(pool.device, pool.handle))

@@ -36,6 +36,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "misses_history": (ctypes.c_int, []),
     "record_ours_only": (None, [ctypes.c_int]),
     "know_pool": (ctypes.c_int, [ctypes.c_uint64, ctypes.c_int, ctypes.c_int]),
+    "grant_again": (ctypes.c_int, []),
     "keep": (ctypes.c_int, [ctypes.c_uint64, ctypes.c_uint64]),
     "set_default": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint64]),
     "bind_next": (None, [ctypes.c_uint64]),
