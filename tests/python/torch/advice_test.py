@@ -8,7 +8,7 @@ import torch
 
 from commpool.torch._advice import Advice, Row
 from commpool.torch._advise import agreed
-from commpool.torch._buckets import Buckets, best, bucket_sizes, placed
+from commpool.torch._buckets import Buckets, best, bucket_sizes, in_windows, placed
 
 _KIB, _MIB = 1 << 10, 1 << 20
 # 4 H200s without multicast, microseconds.
@@ -73,6 +73,13 @@ class BestBuckets(unittest.TestCase):
         chosen = best(parameters(150, 8, 8), [Advice(4, _H200), Advice(4, _MORE_BLOCKS, 16)])
         self.assertEqual((chosen.windows, chosen.blocks), ((4 * _MIB, None), 16))
         self.assertIn("buckets of 25 MiB, in windows from 4 MiB on, over kernels of at least 16 blocks; ", str(chosen))
+
+    def test_puts_buckets_of_a_size_into_windows_over_the_communicator_that_is_faster_for_them(self):
+        advices = [Advice(4, _H200), Advice(4, _MORE_BLOCKS, 16)]
+        small = in_windows(parameters(1 / 32, 1 / 32), advices, 32 * _KIB)
+        self.assertEqual(small[:5], (32 * _KIB, (0, None), 0, 2 * 11.8, 2 * 15.4))
+        large = in_windows(parameters(64, 4), advices, 4 * _MIB)
+        self.assertEqual(large[:5], (4 * _MIB, (0, None), 16, 30 + 270, 43.8 + 326))
 
     def test_is_torch_s_own_where_windows_gain_nothing(self):
         advice = [Advice(2, without_gains(_H200)), Advice(2, without_gains(_H200), 16)]

@@ -65,7 +65,7 @@ def stock(model, **words):
 def trains(group, **words):
     unused = int(words.get("find_unused_parameters", False))
     pool = commpool.Pool("gradients", symmetric_across=group)
-    net = commpool.ddp(Model(unused=unused).to(DEVICE), pool, bucket="512KiB", device_ids=[RANK], **words)
+    net = commpool.ddp(Model(unused=unused).to(DEVICE), pool, bucket="512KiB", blocks=0, device_ids=[RANK], **words)
     ours, moved = train(net, pool), net._moved
     of_stock = stock(Model(unused=unused).to(DEVICE), bucket_cap_mb=0.5, **words)
     pool.verify()
@@ -132,6 +132,22 @@ def larger_than_windows_serve(group):
     return [*said, end(pool)]
 
 
+def of_what_is_given(group):
+    """The size of a bucket, or the number of blocks: the other is still what was found best."""
+    slower, faster = (tuple(Row(nbytes, 30, window) for nbytes in (64 << 10, 1 << 20)) for window in (25, 10))
+    pool, said = commpool.Pool("gradients", symmetric_across=group), []
+    for rows in ({0: slower, 16: faster}, {0: faster, 16: slower}):
+        for words in ({"bucket": "512KiB"}, {"blocks": 16}):
+            with unittest.mock.patch("commpool.torch._ddp.advise",
+                                     lambda _, blocks, rows=rows: Advice(2, rows[blocks], blocks)):
+                net = commpool.ddp(Model(2).to(DEVICE), pool, device_ids=[RANK], **words)
+            said.append([list(net.buckets[:3]), net.process_group is group, all(train(net, pool, 2)[2])])
+            commpool.ddp_release(net)
+            del net
+            gc.collect()
+    return [said, end(pool)]
+
+
 def refused(group):
     other = dist.new_group(device_id=DEVICE)
     symmetric, plain = commpool.Pool(symmetric_across=group), commpool.Pool("plain")
@@ -140,7 +156,7 @@ def refused(group):
                                (Model(LAYERS + RANK), symmetric, {}), (Model(), symmetric, {"process_group": other}),
                                (Model(), symmetric, {"bucket": f"{1 + RANK}MiB"})]:
         try:
-            commpool.ddp(model.to(DEVICE), pool, **{"bucket": "1MiB", **words})
+            commpool.ddp(model.to(DEVICE), pool, **{"bucket": "1MiB", "blocks": 0, **words})
         except commpool.CommpoolError as error:
             said.append([type(error).__name__, str(error)])
     for call in (lambda: commpool.ddp(Model().to(DEVICE), symmetric), lambda: commpool.tp(symmetric),
@@ -159,7 +175,7 @@ def refused(group):
 
 def changed(group):
     pool, said = commpool.Pool(symmetric_across=group), []
-    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="1MiB")
+    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="1MiB", blocks=0)
     train(net, pool, 2)
 
     def freeze():
@@ -179,7 +195,7 @@ def changed(group):
         except commpool.FailedPrecondition as error:
             said.append(str(error))
     commpool.ddp_release(net)
-    net = commpool.ddp(net.module, pool, bucket="1MiB")
+    net = commpool.ddp(net.module, pool, bucket="1MiB", blocks=0)
     said.append(train(net, pool, 2)[2])
     commpool.ddp_release(net)
     return [*said, end(pool)]
@@ -188,7 +204,7 @@ def changed(group):
 def released(group):
     """With gradients that are kept, after collectives that nobody waited for."""
     pool, said = commpool.Pool(symmetric_across=group), []
-    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", device_ids=[RANK])
+    net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", blocks=0, device_ids=[RANK])
     train(net, pool, 2)
     net(torch.ones(WIDTH, device=DEVICE)).sum().backward()
     model, before = net.module, [parameter.grad[0].item() for parameter in net.parameters()]
@@ -241,7 +257,7 @@ def after_a_loss(group):
 
 
 CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised,
-         larger_than_windows_serve, refused, changed, released,
+         larger_than_windows_serve, of_what_is_given, refused, changed, released,
          without_more_blocks, after_a_loss]
 
 

@@ -55,6 +55,15 @@ class Training(unittest.TestCase):
         ran = sorted(kernel[:2] for kernel in self.said["larger_than_windows_serve"][0][8])
         self.assertEqual(ran, [[512 << 10, True]] * 3 + [[1 << 20, False]])
 
+    def test_chooses_what_was_not_given(self):
+        for said, left in self.said["of_what_is_given"]:
+            of_a_size, of_blocks = said[::2], said[1::2]
+            self.assertEqual([chosen for chosen, *_ in of_a_size],
+                             [[512 << 10, [0, None], blocks] for blocks in (16, 0)])
+            self.assertEqual([chosen[2] for chosen, *_ in of_blocks], [16, 16])
+            self.assertEqual([own for _, own, _ in said], [False, False, True, False])
+            self.assertEqual(([inside for *_, inside in said], left), ([True] * 4, 0))
+
     def test_refuses_with_the_reason_on_every_rank(self):
         wanted = [("InvalidArgument", "has no windows"),
                   ("InvalidArgument", "lazy_bucket_allocation makes buckets anew"),

@@ -64,6 +64,14 @@ def bucket_sizes(parameters: Sequence[torch.nn.Parameter], cap: int) -> list[int
     return [sum(backward[place].numel() * backward[place].itemsize for place in bucket) for bucket in assigned]
 
 
+def in_windows(parameters: Sequence[torch.nn.Parameter], advices: Sequence[Advice], nbytes: int) -> Buckets:
+    """Buckets of a size, all in windows, over the communicator that reduces them soonest. As `best`."""
+    sizes = bucket_sizes(parameters, nbytes)
+    soonest = min(advices, key=lambda advice: advice.microseconds(sizes, _EVERYTHING))
+    return Buckets(nbytes, _EVERYTHING, soonest.blocks, soonest.microseconds(sizes, _EVERYTHING),
+                   soonest.microseconds(sizes, None))
+
+
 def best(parameters: Sequence[torch.nn.Parameter], advices: Sequence[Advice], cap: Optional[int] = None) -> Buckets:
     """What reduces all of a model's gradients soonest, of the ways that were measured; torch's own where none gains.
 

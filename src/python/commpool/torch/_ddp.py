@@ -15,7 +15,7 @@ from . import _beside, _group
 from ._advice import SizeRange, lies_in
 from ._advise import advise
 from ._agreed import checked_group, same_everywhere
-from ._buckets import Buckets, best
+from ._buckets import Buckets, best, in_windows
 from ._windowed_ddp import WindowedDDP
 
 _MIB = 1 << 20
@@ -36,16 +36,17 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
     With gradient_as_bucket_view, which is the default here, the gradients lie in the buckets, too. The pool holds them
     once, and twice from the start of the step that moves them: so much is reserved. `ddp_release` ends it.
 
-    Unless the size of a bucket is given, `advise` measures, and what takes least time for all of this model's buckets
-    is chosen: their size, which sizes lie in windows (others stay in torch's memory, such as an embedding that is
-    larger than windows serve faster), and whether they are reduced over a communicator of their own, whose kernels
-    have more blocks. `net.buckets` says it, logger "commpool.torch" prints it, `net.placed()` counts them.
+    `advise` measures, and what takes least time for all of this model's buckets is chosen: their size, which sizes lie
+    in windows (others stay in torch's memory, such as an embedding that is larger than windows serve faster), and
+    whether they are reduced over a communicator of their own, whose kernels have more blocks. What is given is not
+    chosen; with both `bucket` and `blocks` nothing is measured. `net.buckets` says what was chosen, logger
+    "commpool.torch" prints it, `net.placed()` counts them.
 
     Args:
       net: the same on all ranks.
       pool: symmetric, and registered with the process group.
       bucket: bytes of a bucket; all of them lie then in windows. None: what was found best.
-      blocks: with `bucket`: how many blocks kernels have at least; 0 is NCCL's choice.
+      blocks: how many blocks kernels have at least; 0 is NCCL's choice. None: what was found best.
       options: as of DistributedDataParallel.
 
     Raises:
@@ -79,12 +80,16 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
 def _buckets(net: torch.nn.Module, group: Any, bucket: Optional[Size], blocks: Optional[int],
              options: dict[str, Any]) -> Buckets:
     """What was asked for or found best, which `options` then say."""
-    if bucket is not None:
-        buckets = Buckets(parse_size(bucket, "bucket"), blocks=blocks or 0)
+    nbytes = None if bucket is None else parse_size(bucket, "bucket")
+    if nbytes is not None and blocks is not None:
+        buckets = Buckets(nbytes, blocks=blocks)
     else:
-        asked = options.get("bucket_cap_mb")
-        buckets = best(list(net.parameters()), [advise(group), advise(group, blocks=_MORE_BLOCKS)],
-                       None if asked is None else int(asked * _MIB))
+        advices = [advise(group, blocks=least) for least in ((0, _MORE_BLOCKS) if blocks is None else (blocks,))]
+        if nbytes is not None:
+            buckets = in_windows(list(net.parameters()), advices, nbytes)
+        else:
+            cap = options.get("bucket_cap_mb")
+            buckets = best(list(net.parameters()), advices, None if cap is None else int(cap * _MIB))
     options["bucket_cap_mb"] = buckets.nbytes / _MIB
     return buckets
 
