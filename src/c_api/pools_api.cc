@@ -24,11 +24,12 @@ namespace {
 using PoolCall = std::function<Status(Pool&, size_t place)>;
 
 // A call for one pool runs here, on the caller's thread; one for several on a thread for each.
-commpool_status ForPools(const commpool_pool* pools, size_t count, Rounds rounds, const PoolCall& call) {
+commpool_status ForPools(const commpool_pool* pools, size_t count, Rounds rounds, const PoolCall& call,
+                         ncclComm* const* passed = nullptr) {
   if (count == 1 && pools != nullptr) return WithPool(*pools, [&](Pool& pool) { return call(pool, 0); });
   return WithRuntime([&](Runtime& runtime) {
     if (pools == nullptr) return Status(StatusCode::kInvalidArgument, "pools is null");
-    return OnEach(runtime, std::vector<PoolHandle>(pools, pools + count), rounds, call);
+    return OnEach(runtime, std::vector<PoolHandle>(pools, pools + count), rounds, call, passed);
   });
 }
 
@@ -48,8 +49,9 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
   if (communicators == nullptr) {
     return Report(Status(StatusCode::kInvalidArgument, "communicators is null: there is one a pool, each may be null"));
   }
-  return ForPools(pools, count, Rounds::kOwn,
-                  [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); });
+  return ForPools(
+      pools, count, Rounds::kOwn, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); },
+      communicators);
 }
 
 // A wrong value is one of the program's, the same on every rank.

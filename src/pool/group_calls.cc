@@ -30,8 +30,8 @@ Status RunOn(Runtime& runtime, int device, Part part) {
   return part();
 }
 
-// Places of one rank: their pools call NCCL with the same communicator, which takes one thread at a time, and in one
-// order on all ranks.
+// Places of one rank: their pools call NCCL with a communicator that each has in common with another of them, which
+// takes one thread at a time, and in one order on all ranks.
 struct Lane {
   std::vector<size_t> places;
   std::unique_ptr<JoinedRounds> rounds;  // null: one part after another, each with rounds of its own
@@ -89,17 +89,43 @@ Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(si
   return Status();
 }
 
-// `home_of` a place: null for none. `apart`: whether two places with the same are of different ranks all the same.
-std::vector<Lane> LanesOf(size_t count, const std::function<ncclComm_t(size_t)>& home_of,
-                          const std::function<bool(size_t, size_t)>& apart) {
+// What only one thread at a time may use: communicators and, for all fixed pools of a device, the device.
+struct Used {
+  ReservedVector<ncclComm_t> communicators;
+  std::optional<int> device = {};
+
+  bool Meets(const Used& other) const {
+    if (device && device == other.device) return true;
+    return std::find_first_of(communicators.begin(), communicators.end(), other.communicators.begin(),
+                              other.communicators.end()) != communicators.end();
+  }
+};
+
+// `passed`: the communicator that the call gives to the pool, null for none.
+Used UsedBy(const Pool& pool, ncclComm_t passed) {
+  Used used;
+  if (!pool.symmetric()) used.device = pool.device();
+  for (const ncclComm_t communicator : {pool.home(), passed}) {
+    if (communicator != nullptr) used.communicators.push_back(communicator);
+  }
+  // One that has left its home, whose address another communicator may have by now, waits for no other rank.
+  const ncclComm_t first_home = pool.configuration().home;
+  if (used.communicators.empty() && first_home != nullptr) used.communicators.push_back(first_home);
+  return used;
+}
+
+std::vector<Lane> LanesOf(const ReservedVector<Used>& used) {
   std::vector<Lane> lanes;
-  for (size_t place = 0; place < count; ++place) {
-    const ncclComm_t home = home_of(place);
-    const auto same = std::find_if(lanes.begin(), lanes.end(), [&](const Lane& lane) {
-      return home != nullptr && home_of(lane.places.front()) == home && !apart(lane.places.front(), place);
+  for (size_t place = 0; place < used.size(); ++place) {
+    Lane mine{.places = {place}, .rounds = nullptr};
+    std::erase_if(lanes, [&](const Lane& lane) {
+      const bool joins = std::any_of(lane.places.begin(), lane.places.end(),
+                                     [&](size_t other) { return used[place].Meets(used[other]); });
+      if (joins) mine.places.insert(mine.places.end(), lane.places.begin(), lane.places.end());
+      return joins;
     });
-    Lane& lane = same == lanes.end() ? lanes.emplace_back() : *same;
-    lane.places.push_back(place);
+    std::sort(mine.places.begin(), mine.places.end());
+    lanes.push_back(std::move(mine));
   }
   return lanes;
 }
@@ -166,13 +192,14 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   Status status = runtime.RefuseForkedChild();
   if (status.ok() && requests.empty()) status = Status(StatusCode::kInvalidArgument, "a call for no pool");
   if (!status.ok()) return status;
-  const auto home_of = [&](size_t place) {
-    const PoolRequest& request = requests[place];
-    if (request.configuration.ok()) return request.configuration->home;
-    return request.home ? request.home->home : nullptr;
-  };
-  const std::vector<Lane> lanes = LanesOf(requests.size(), home_of, [](size_t, size_t) { return false; });
-  status = RunTogether(lanes, [&](size_t place) -> Status {
+  ReservedVector<Used> homes;
+  for (const PoolRequest& request : requests) {
+    const bool asked = request.configuration.ok();
+    const ncclComm_t home = asked ? request.configuration->home : request.home ? request.home->home : nullptr;
+    homes.emplace_back();
+    if (home != nullptr) homes.back().communicators.push_back(home);
+  }
+  status = RunTogether(LanesOf(homes), [&](size_t place) -> Status {
     PoolRequest& request = requests[place];
     if (!request.configuration.ok()) {
       const Status& why = request.configuration.status();
@@ -198,21 +225,21 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
 }
 
 Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles, Rounds rounds,
-              const std::function<Status(Pool&, size_t)>& call) {
+              const std::function<Status(Pool&, size_t)>& call, ncclComm* const* passed) {
   Result<ReservedVector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
   if (!pools.ok()) return pools.status();
   Status status = CheckComplete(*pools);
   if (!status.ok()) return status;
-  const auto at = [&](size_t place) -> Pool& { return *(*pools)[place]; };
-  // A rehomed pool's first home is gone, and another communicator may have got its address: a group tells ranks apart.
-  std::vector<Lane> lanes = LanesOf(
-      pools->size(), [&](size_t place) { return at(place).configuration().home; },
-      [&](size_t one, size_t other) { return at(one).group() != nullptr && at(one).group() == at(other).group(); });
+  ReservedVector<Used> used;
+  for (size_t place = 0; place < pools->size(); ++place) {
+    used.push_back(UsedBy(*(*pools)[place], passed == nullptr ? nullptr : passed[place]));
+  }
+  std::vector<Lane> lanes = LanesOf(used);
   for (Lane& lane : lanes) {
     if (rounds == Rounds::kJoined) Join(lane, *pools);
   }
   return RunTogether(lanes, [&](size_t place) {
-    Pool& pool = at(place);
+    Pool& pool = *(*pools)[place];
     return RunOn(runtime, pool.device(), [&] { return call(pool, place); });
   });
 }

@@ -2,8 +2,10 @@
 //
 // A rank's part of a collective call waits for the other ranks, so one thread cannot make the parts one after another.
 // Each gets a short-lived thread, with its rank's device current, while the caller waits: NCCL allows one thread a
-// communicator at a time, and different threads for different ones. So pools of one rank take turns, in the order in
-// which they are passed, the same on every rank. The caller's device stays as it is. Any thread.
+// communicator at a time, and different threads for different ones. So pools of one home, those that the call brings to
+// one communicator, and fixed pools of one device take turns, in the order in which they are passed, the same on every
+// rank. Pools of different homes do not, though they may be registered with a third communicator: a program passes such
+// pools one by one. The caller's device stays as it is. Any thread.
 #ifndef COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 #define COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 
@@ -36,9 +38,10 @@ enum class Rounds { kOwn, kJoined };
 
 // Runs call(pool, its place) for each pool, for those of several ranks at the same time. Returns the first failure in
 // the order of the pools. kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that
-// belongs to one of them.
+// belongs to one of them. `passed`: the communicators that the call gives to the pools, one each; null where it gives
+// none.
 Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, Rounds rounds,
-              const std::function<Status(Pool&, size_t)>& call);
+              const std::function<Status(Pool&, size_t)>& call, ncclComm* const* passed = nullptr);
 
 // Runs call(pool) for each pool with the tag, in the order of their creation; for those of one home at the same time.
 // Goes on where one fails, for other ranks may wait in the next, and returns the first failure. kNotFound for no pool.
