@@ -114,7 +114,8 @@ class BenchRegistration(unittest.TestCase):
         self.assertEqual((steps["agree"]["nccl_calls"], steps["memory"]["nccl_calls"]), (0, 0))
         self.assertEqual(steps["windows_in_turn"]["nccl_calls"], 4)
         self.assertEqual(steps["windows_in_group"]["nccl_calls"], 6)
-        self.assertGreater(report["pool_to_by_hand"], 0)
+        # A pool makes what is made by hand, and agreements in addition, which the model has for microseconds.
+        self.assertTrue(0 < report["pool_to_by_hand"] < 1.02, report["pool_to_by_hand"])
 
     def test_records_what_it_measured(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -83,10 +83,17 @@ class Replay(unittest.TestCase):
             self.assertGreater(line["driver_us"], 0)
             self.assertLessEqual(line["least_utilisation"], line["mean_utilisation"])
             self.assertGreaterEqual(line["critical_path_longer"], 0)
+            self.assertTrue({"host_waits", "device_waits", "steady_memory_calls", "cost"} <= set(line), line)
         self.assertEqual([trace["name"] for trace in swept["traces"]], ["steady", "one"])
+        settings = {line["constant"] + (f" 1/{line['share']}" if line["share"] else "") for line in swept["curve"]}
+        for trace in swept["traces"]:
+            self.assertIn(trace["chosen_by_the_others"], settings)
+            self.assertGreater(trace["with_it"]["cost"], 0)
         table = cli.run(*command)
         self.assertEqual(table.returncode, 0, table.stderr)
         self.assertIn("wait_share 1/1000", table.stdout)
+        for column in ("in use", "driver ms", "waits", "on dev.", "longer %", "cost"):
+            self.assertIn(column, table.stdout)
         self.assertEqual(cli.run(*command, "--mode", "fixed").returncode, 3)
 
     def test_the_smallest_device_is_at_least_what_is_requested(self):
@@ -166,6 +173,23 @@ class Replay(unittest.TestCase):
                           "rmm-arena": 0.8})
         for rows in peers.values():
             self.assertEqual(rows[0]["driver_calls"], {"all": 4}, rows)
+
+    def test_each_peer_takes_a_trace_of_several_streams(self):
+        trace = self.write("spread.trace", "".join(f"a {block} {_MIB} 0\n" for block in range(160)) +
+                           "".join(f"f {block}\n" for block in range(160)))
+        peers = "torch-native,torch-expandable,rmm-pool,rmm-arena,cuda-async"
+        result = cli.run("replay", "--json", "--streams", "2", "--torch-library", _STAND_IN, "--rmm-library", _STAND_IN,
+                         "--peers", peers, trace)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        found = json.loads(result.stdout)["peers"]
+        self.assertEqual(sorted(found), sorted(peers.split(",")))
+        for name, [row] in found.items():
+            self.assertEqual(row["events"], 320, name)
+            for column in ("utilisation", "wall_ns_per_event", "short_ns_per_event", "long_us", "driver_us"):
+                self.assertIn(column, row, name)
+        # Two streams share a block in eight: who knows one stream a block waits for the other before the free.
+        calls = {name: row["driver_calls"]["all"] for name, [row] in found.items()}
+        self.assertGreater(calls["rmm-pool"], calls["torch-expandable"])
 
     def test_a_peer_that_hangs_is_ended(self):
         trace = self.write("many.trace", _STEADY)
