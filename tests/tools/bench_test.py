@@ -23,13 +23,16 @@ class Hot(unittest.TestCase):
             self.assertTrue(all(ns > 0 for ns in contender["pair_ns"].values()))
 
     def test_tells_in_which_interval_the_rounds_lie(self):
-        result = cli.run("bench", "hot", "--json", "--sizes", "512", "--live", "1,10", "--threads", "1",
+        result = cli.run("bench", "hot", "--json", "--sizes", "512,64K", "--live", "1,10", "--threads", "1",
                          "--route", "none", "--rounds", "3", "--round-ms", "0.1")
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads(result.stdout)
         ratios = report["ratio_to"]["mimalloc"]
-        spreads = [ratios["pair_ns"]["512"], ratios["live"]["1"], ratios["threads"]["1"], report["live_added_ns"]["10"],
-                   report["routes"]["none"]["added_spread_ns"]]
+        to_smallest = report["ratio_to_mimalloc_pair"]
+        self.assertEqual(to_smallest["512"], ratios["pair_ns"]["512"])
+        self.assertNotEqual(to_smallest["65536"], ratios["pair_ns"]["65536"])
+        spreads = [ratios["pair_ns"]["512"], to_smallest["65536"], ratios["live"]["1"], ratios["threads"]["1"],
+                   report["live_added_ns"]["10"], report["routes"]["none"]["added_spread_ns"]]
         for spread in spreads:
             self.assertLessEqual(spread["low"], spread["median"])
             self.assertLessEqual(spread["median"], spread["high"])

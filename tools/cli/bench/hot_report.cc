@@ -34,6 +34,14 @@ std::map<uint64_t, Spread> Beside(const Samples& samples, const std::string& oth
   return spreads;
 }
 
+// Ours of each size, to mimalloc's of the smallest.
+std::map<uint64_t, Spread> BesideSmallest(const Samples& pairs) {
+  std::map<uint64_t, Spread> spreads;
+  const std::vector<double>& smallest = pairs.at("mimalloc").begin()->second;
+  for (const auto& [bytes, ours] : pairs.at(kOurs)) spreads[bytes] = SpreadOfRounds(ours, smallest, Ratio);
+  return spreads;
+}
+
 // What each number of live blocks adds to the pair with the next smaller one.
 std::map<uint64_t, Spread> Added(const Row& live) {
   std::map<uint64_t, Spread> spreads;
@@ -110,6 +118,7 @@ nlohmann::json ToJson(const Findings& findings, const std::string& driver) {
                                         {"live", ToJson(Beside(findings.live, contestant.key))},
                                         {"threads", ToJson(Beside(findings.threads, contestant.key))}};
   }
+  json["ratio_to_mimalloc_pair"] = ToJson(BesideSmallest(findings.pairs));
   json["live_added_ns"] = findings.live.empty() ? nlohmann::json::object() : ToJson(Added(findings.live.at(kOurs)));
   for (const auto& [name, route] : findings.routes) {
     json["routes"][name] = {{"pair_ns", route.pair_ns},
@@ -134,6 +143,9 @@ void Print(const Findings& findings, const TableTitles& titles) {
   std::printf("# of mimalloc's: the rounds' ratios, median and where it lies at 95 %%\n");
   PrintSpreads(Beside(findings.pairs, "mimalloc"), internal::FormatBytes);
   PrintSpreads(Beside(findings.threads, "mimalloc"), ThreadsName);
+  std::printf("# of mimalloc's pair of %s, likewise\n",
+              internal::FormatBytes(findings.pairs.at("mimalloc").begin()->first).c_str());
+  PrintSpreads(BesideSmallest(findings.pairs), internal::FormatBytes);
   std::printf("# ns that more live blocks add to the line before\n");
   if (!findings.live.empty()) PrintSpreads(Added(findings.live.at(kOurs)), LiveName);
   PrintRoutes(findings, titles.routed_bytes);
