@@ -11,6 +11,7 @@
 
 #include "src/backing/backing_row.h"
 #include "src/backing/device_context.h"
+#include "src/backing/kept_addresses.h"
 #include "src/backing/nccl_support.h"
 #include "src/backing/peer_access.h"
 #include "src/backing/segment_size.h"
@@ -46,8 +47,10 @@ class VmmBacking : public Backing, public PageSource {
         placement_(placement),
         context_(std::move(context)),
         granularity_(granularity),
+        addresses_(std::make_shared<KeptAddresses>(driver, granularity)),
         rdma_(info.gpu_direct_rdma && placement.kind == Placement::Kind::kDevice),
         handle_types_(HandleTypes(driver, info)) {}
+  ~VmmBacking() override { addresses_->End(); }  // segments may outlive it
 
   const char* name() const override { return kVmmBacking.name; }
   const Placement& placement() const override { return placement_; }
@@ -60,7 +63,7 @@ class VmmBacking : public Backing, public PageSource {
     // Physical memory first: it is what runs out, and its failure names the location.
     Result<PhysicalMemory> memory = Create(*rounded);
     if (!memory.ok()) return memory.status();
-    return VmmSegment::Map(driver_, context_, placement_, std::move(*memory), granularity_, request.peers);
+    return VmmSegment::Map({driver_, context_, addresses_, placement_}, std::move(*memory), request.peers);
   }
 
   bool grants_when_made() const override { return true; }
@@ -120,6 +123,7 @@ class VmmBacking : public Backing, public PageSource {
   const Placement placement_;
   const std::shared_ptr<DeviceContext> context_;
   const uint64_t granularity_;
+  const std::shared_ptr<KeptAddresses> addresses_;
   const bool rdma_;
   const std::vector<unsigned> handle_types_;
   std::atomic<size_t> accepted_{0};  // asked about while another thread makes a segment

@@ -10,29 +10,34 @@
 
 namespace commpool::internal {
 
-Result<std::unique_ptr<Segment>> VmmSegment::Map(const Driver& driver, std::shared_ptr<DeviceContext> context,
-                                                 const Placement& placement, PhysicalMemory memory, uint64_t alignment,
+Result<std::unique_ptr<Segment>> VmmSegment::Map(const Common& common, PhysicalMemory memory,
                                                  std::span<const int> peers) {
-  Result<AddressRange> range = AddressRange::Reserve(driver, memory.bytes(), alignment);
+  Result<AddressRange> range = common.addresses->Take(memory.bytes());
   if (!range.ok()) return range.status();
-  Result<Mapping> mapping = Mapping::Map(driver, range->address(), memory);
+  Result<Mapping> mapping = Mapping::Map(common.driver, range->address(), memory);
   if (!mapping.ok()) return mapping.status();
-  ReservedVector<int> devices = OthersThan(placement, peers);
-  devices.insert(devices.begin(), placement.device);
-  Status status = SetAccess(driver, range->address(), memory.bytes(), devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  const Placement& placement = common.placement;
+  ReservedVector<int> devices;
+  devices.reserve(peers.size() + 1);
+  devices.push_back(placement.device);
+  for (const int peer : peers) {
+    if (peer != placement.device) devices.push_back(peer);
+  }
+  Status status =
+      SetAccess(common.driver, range->address(), memory.bytes(), devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   if (status.ok() && placement.kind == Placement::Kind::kHostNuma) {
     status = mapping->SetAccess(LocationOf(placement), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);  // the CPU
   }
   if (!status.ok()) return status;
-  return std::unique_ptr<Segment>(std::make_unique<VmmSegment>(driver, std::move(context), placement, std::move(*range),
-                                                               std::move(memory), std::move(*mapping)));
+  return std::unique_ptr<Segment>(
+      std::make_unique<VmmSegment>(common, std::move(*range), std::move(memory), std::move(*mapping)));
 }
 
-VmmSegment::VmmSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, const Placement& placement,
-                       AddressRange range, PhysicalMemory memory, Mapping mapping)
-    : driver_(driver),
-      context_(std::move(context)),
-      placement_(placement),
+VmmSegment::VmmSegment(const Common& common, AddressRange range, PhysicalMemory memory, Mapping mapping)
+    : driver_(common.driver),
+      context_(common.context),
+      addresses_(common.addresses),
+      placement_(common.placement),
       range_(std::move(range)),
       memory_(std::move(memory)),
       mapping_(std::move(mapping)),
@@ -40,7 +45,8 @@ VmmSegment::VmmSegment(const Driver& driver, std::shared_ptr<DeviceContext> cont
       bytes_(range_.bytes()) {}
 
 VmmSegment::~VmmSegment() {
-  Status status = Release();
+  // Nobody released it: a growth is taken back, which leaves nothing behind.
+  Status status = GiveBack([](AddressRange& range) { return range.Release(); });
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
 
@@ -105,6 +111,11 @@ Result<CUdeviceptr> VmmSegment::WakeFrom(CUdeviceptr, uint64_t, PageSource& sour
 }
 
 Status VmmSegment::Release() {
+  return GiveBack([this](AddressRange& range) { return addresses_->Keep(std::move(range)); });
+}
+
+template <typename EndOfAddresses>
+Status VmmSegment::GiveBack(EndOfAddresses end) {
   if (!mapping_.valid() && !memory_.valid() && !range_.valid()) return Status();
   ContextGuard guard(driver_, context_->get());
   Status unmapped = mapping_.Release();
@@ -113,7 +124,7 @@ Status VmmSegment::Release() {
     return unmapped;
   }
   Status released = memory_.Release();
-  Status freed = range_.Release();
+  Status freed = end(range_);
   return released.ok() ? freed : released;
 }
 
@@ -121,6 +132,7 @@ void VmmSegment::Abandon() {
   mapping_.Abandon();
   memory_.Abandon();
   range_.Abandon();
+  addresses_->Abandon();
   context_->Abandon();
 }
 

@@ -10,20 +10,26 @@
 #include "commpool/status.h"
 #include "src/backing/backing.h"
 #include "src/backing/device_context.h"
+#include "src/backing/kept_addresses.h"
 #include "src/driver/handles.h"
 
 namespace commpool::internal {
 
 class VmmSegment : public Segment, public Sleeper {
  public:
+  // What all segments of a backing share.
+  struct Common {
+    const Driver& driver;
+    std::shared_ptr<DeviceContext> context;
+    std::shared_ptr<KeptAddresses> addresses;
+    Placement placement;
+  };
+
   // Maps `memory` and lets its own device and the peers in, for host memory the CPU too. Leaves nothing behind where a
   // step fails.
-  static Result<std::unique_ptr<Segment>> Map(const Driver& driver, std::shared_ptr<DeviceContext> context,
-                                              const Placement& placement, PhysicalMemory memory, uint64_t alignment,
-                                              std::span<const int> peers);
+  static Result<std::unique_ptr<Segment>> Map(const Common& common, PhysicalMemory memory, std::span<const int> peers);
 
-  VmmSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, const Placement& placement,
-             AddressRange range, PhysicalMemory memory, Mapping mapping);
+  VmmSegment(const Common& common, AddressRange range, PhysicalMemory memory, Mapping mapping);
   ~VmmSegment() override;
 
   CUdeviceptr address() const override { return address_; }
@@ -46,10 +52,13 @@ class VmmSegment : public Segment, public Sleeper {
   uint64_t missing_bytes() const override { return memory_.valid() ? 0 : bytes_; }
 
  private:
+  template <typename EndOfAddresses>
+  Status GiveBack(EndOfAddresses end);
   Status ChangeAccess(std::span<const int> peers, CUmemAccess_flags flags);
 
   const Driver& driver_;
   const std::shared_ptr<DeviceContext> context_;
+  const std::shared_ptr<KeptAddresses> addresses_;
   const Placement placement_;
   AddressRange range_;
   PhysicalMemory memory_;

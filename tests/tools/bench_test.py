@@ -135,13 +135,15 @@ class Growth(unittest.TestCase):
         result = cli.run("bench", "growth", "--bytes", "24M", "--page", "2M", "--rounds", "2", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = json.loads(result.stdout)["rows"]
-        kinds = (("segment", 1), ("pages", 12))
+        kinds = (("segment", 1), ("again", 1), ("pages", 12))
         self.assertEqual([(row["of"], row["devices"], row["pages"]) for row in rows],
                          [(of, devices, pages) for devices in (1, 2, 4) for of, pages in kinds])
         for row in rows:
             # Addresses, memory, mapping, access; in pages of a reserved range access once for all of them.
-            self.assertEqual(row["raw_calls"], 4 if row["of"] == "segment" else 12 + 12 + 1, row)
-            self.assertEqual(row["pool_calls"], row["raw_calls"], row)
+            self.assertEqual(row["raw_calls"], 12 + 12 + 1 if row["of"] == "pages" else 4, row)
+            # Of a segment that comes again the pool has kept the addresses.
+            self.assertEqual(row["pool_calls"], row["raw_calls"] - (row["of"] == "again"), row)
+            self.assertEqual("kept_ratio" in row, row["of"] == "again")
             self.assertEqual(row["rounds"], 2, "times that mean nothing are not waited for")
             low, high = row["interval"]
             self.assertTrue(0 < low <= row["growth_ratio"] <= high, row)
@@ -150,13 +152,16 @@ class Growth(unittest.TestCase):
         arguments = ["--bytes", "8M", "--page", "2M", "--rounds", "2", "--calls"]
         result = cli.run("bench", "growth", *arguments, "--json", COMMPOOL_EMULATOR="devices=1")
         self.assertEqual(result.returncode, 0, result.stderr)
-        segment, pages = json.loads(result.stdout)["rows"]
-        for row in (segment, pages):
-            self.assertLessEqual({"cuMemCreate", "cuMemMap", "cuMemSetAccess"}, set(row["pool_us_by_call"]))
+        segment, again, pages = json.loads(result.stdout)["rows"]
+        for row in (segment, again, pages):
+            for whose in ("pool", "raw"):
+                self.assertLessEqual({"cuMemCreate", "cuMemMap", "cuMemSetAccess"}, set(row[whose + "_us_by_call"]))
             self.assertIn("pool_outside_us", row)
         self.assertIn("cuMemAddressReserve", segment["pool_us_by_call"])
+        self.assertIn("cuMemAddressReserve", again["raw_us_by_call"])
+        self.assertNotIn("cuMemAddressReserve", again["pool_us_by_call"])
         table = cli.run("bench", "growth", *arguments, COMMPOOL_EMULATOR="devices=1").stdout
-        self.assertEqual(table.count("outside"), 2, table)
+        self.assertEqual(table.count("outside"), 3, table)
 
     def test_the_table_and_the_record_hold_the_same(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -165,9 +170,9 @@ class Growth(unittest.TestCase):
                              COMMPOOL_EMULATOR="devices=1")
             with open(file, encoding="utf-8") as lines:
                 [record] = [json.loads(line) for line in lines]
-        self.assertEqual(len(record["results"]["rows"]), 2)
+        self.assertEqual(len(record["results"]["rows"]), 3)
         self.assertEqual([line.split()[0] for line in result.stdout.splitlines() if not line.startswith("#")],
-                         ["of", "segment", "pages"])
+                         ["of", "segment", "again", "pages"])
 
     def test_bad_arguments_are_errors(self):
         for arguments in (["--bytes", "much"], ["--page", "1"], ["--rounds", "0"], ["--bytes", "1024G"],

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "commpool/pool.h"
+#include "src/backing/kept_addresses.h"
 #include "src/base/bytes.h"
 #include "src/driver/diagnosis.h"
 #include "src/emulator/extension.h"
@@ -73,24 +75,37 @@ Result<Sample> Time(const CallCounter& counter, Grow&& grow) {
   return sample;
 }
 
+// What a row makes each time.
+enum class Of {
+  kSegment,  // at addresses that neither had before
+  kAgain,    // a segment of the size that went before it: the pool has kept the addresses
+  kPages,
+};
+
 struct Row {
+  Of of = Of::kSegment;
   GrowthShape shape;
   std::vector<double> raw_us = {};
+  std::vector<double> raw_kept_us = {};  // by a program that keeps the addresses too
   std::vector<double> raw_each_us = {};  // with an access call for each page
   std::vector<double> pool_us = {};
   std::map<std::string, std::vector<double>> pool_us_by_call = {};  // of each of the pool's driver calls, a round
   std::vector<double> pool_outside_us = {};                         // of them
-  std::vector<double> ratios = {};                                  // of a round
+  std::map<std::string, std::vector<double>> raw_us_by_call = {};
+  std::vector<double> ratios = {};       // of a round
+  std::vector<double> kept_ratios = {};  // to a program that keeps the addresses
+  uint64_t raw_same_addresses = 0;       // rounds in which the driver gave the raw calls the addresses of the last
   Calls raw_calls = {};
   Calls pool_calls = {};
 
-  const char* name() const { return shape.page_bytes == 0 ? "segment" : "pages"; }
+  const char* name() const { return of == Of::kSegment ? "segment" : of == Of::kAgain ? "again" : "pages"; }
   uint64_t pages() const { return shape.page_bytes == 0 ? 1 : (shape.bytes + shape.page_bytes - 1) / shape.page_bytes; }
 };
 
 class Rounds {
  public:
-  Rounds(const internal::Driver& driver, Row& row) : driver_(driver), counter_(driver), row_(row) {}
+  Rounds(const internal::Driver& driver, Row& row, bool times_calls)
+      : driver_(driver), counter_(driver), row_(row), times_calls_(times_calls) {}
 
   // At least `rounds`, then more until the ratio is known or the time is over. The first is not counted: a pool
   // reserves its addresses, and the driver takes what it keeps.
@@ -105,6 +120,7 @@ class Rounds {
     if (!pool.ok()) return pool.status();
     Result<RawGrowth> raw = RawGrowth::Prepare(driver_, shape);
     if (!raw.ok()) return raw.status();
+    if (times_calls_) raw->TimeCalls();
     const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
     for (int round = -1; round < rounds || (!IsKnown() && Clock::now() < end); ++round) {
       Status status = OneRound(round, *raw, *pool);
@@ -125,42 +141,57 @@ class Rounds {
     return row_.ratios.size() >= 6 && spread.high - spread.low <= kKnownWithin;
   }
 
+  // Sizes that come back so late that a pool has given their addresses away.
+  uint64_t BytesOf(int round) const {
+    constexpr int kSizes = 2 * static_cast<int>(internal::KeptAddresses::kMostRanges);
+    const auto step = static_cast<uint64_t>((round + kSizes) % kSizes);
+    return row_.shape.bytes + (row_.of == Of::kSegment ? step * 2 * internal::kMiB : 0);
+  }
+
   Status OneRound(int round, RawGrowth& raw, Pool& pool) {
-    double raw_us = 0;
-    double pool_us = 0;
-    for (const bool pool_now : {round % 2 == 0, round % 2 != 0}) {
-      Status status = pool_now ? GrowPool(pool, pool_us, round) : GrowRaw(raw, raw_us, round);
+    const uint64_t bytes = BytesOf(round);
+    const auto grow_raw = [&](const RawGrowth::Way& way, std::vector<double>& times) {
+      return Measure([&] { return raw.Make(way, bytes); }, [&] { return raw.Undo(way); }, round, times);
+    };
+    const auto grow_plainly = [&] {
+      Result<Sample> sample = grow_raw({}, row_.raw_us);
+      if (sample.ok() && round >= 0) NoteRaw(raw);
+      if (sample.ok()) row_.raw_calls = sample->calls;
+      return sample;
+    };
+    const auto grow_pool = [&] { return GrowPool(pool, bytes, round); };
+    const auto grow_kept = [&] { return grow_raw({.addresses = RawGrowth::Addresses::kKept}, row_.raw_kept_us); };
+    std::vector<std::function<Result<Sample>()>> turns = {grow_pool, grow_plainly};
+    if (row_.of == Of::kAgain) turns.push_back(grow_kept);
+    if (round % 2 != 0) std::reverse(turns.begin(), turns.end());
+    for (const auto& turn : turns) {
+      const Status status = turn().status();
       if (!status.ok()) return status;
     }
-    if (round >= 0) row_.ratios.push_back(pool_us / raw_us);
-    if (row_.shape.page_bytes == 0) return Status();
-    return Measure([&] { return raw.Make(RawGrowth::Access::kForEachPage); }, [&] { return raw.Undo(); }, round,
-                   row_.raw_each_us)
-        .status();
+    if (round >= 0) row_.ratios.push_back(row_.pool_us.back() / row_.raw_us.back());
+    if (round >= 0 && row_.of == Of::kAgain) row_.kept_ratios.push_back(row_.pool_us.back() / row_.raw_kept_us.back());
+    if (row_.of != Of::kPages) return Status();
+    return grow_raw({.access = RawGrowth::Access::kForEachPage}, row_.raw_each_us).status();
   }
 
-  Status GrowRaw(RawGrowth& raw, double& microseconds, int round) {
-    Result<Sample> sample =
-        Measure([&] { return raw.Make(RawGrowth::Access::kOnce); }, [&] { return raw.Undo(); }, round, row_.raw_us);
-    if (!sample.ok()) return sample.status();
-    microseconds = sample->microseconds;
-    row_.raw_calls = sample->calls;
-    return Status();
+  void NoteRaw(const RawGrowth& raw) {
+    if (row_.of != Of::kPages && raw.got_last_addresses()) ++row_.raw_same_addresses;
+    for (const auto& [call, microseconds] : raw.microseconds_by_call())
+      row_.raw_us_by_call[call].push_back(microseconds);
   }
 
-  Status GrowPool(Pool& pool, double& microseconds, int round) {
+  Result<Sample> GrowPool(Pool& pool, uint64_t bytes, int round) {
     const std::map<std::string, double> before = MicrosecondsByCall();
     std::map<std::string, double> after;
     const auto undo = [&] {
       after = MicrosecondsByCall();
       return pool.trim(0).status();
     };
-    Result<Sample> sample = Measure([&] { return pool.reserve(row_.shape.bytes); }, undo, round, row_.pool_us);
-    if (!sample.ok()) return sample.status();
+    Result<Sample> sample = Measure([&] { return pool.reserve(bytes); }, undo, round, row_.pool_us);
+    if (!sample.ok()) return sample;
     if (round >= 0 && !after.empty()) NoteCalls(before, after, sample->microseconds);
-    microseconds = sample->microseconds;
     row_.pool_calls = sample->calls;
-    return Status();
+    return sample;
   }
 
   void NoteCalls(const std::map<std::string, double>& before, const std::map<std::string, double>& after,
@@ -191,6 +222,7 @@ class Rounds {
   const internal::Driver& driver_;
   const CallCounter counter_;
   Row& row_;
+  const bool times_calls_;
 };
 
 // For one device, two and four, as far as there are peers that reach device 0's memory.
@@ -206,7 +238,8 @@ Result<std::vector<Row>> RowsFor(const internal::Driver& driver, uint64_t bytes,
   for (const size_t count : {0, 1, 3}) {
     if (count > peers.size()) break;
     const std::vector<int> some(peers.begin(), peers.begin() + static_cast<long>(count));
-    for (const uint64_t page_bytes : {uint64_t{0}, page}) rows.push_back({.shape = {bytes, page_bytes, some}});
+    for (const Of of : {Of::kSegment, Of::kAgain}) rows.push_back({.of = of, .shape = {bytes, 0, some}});
+    rows.push_back({.of = Of::kPages, .shape = {bytes, page, some}});
   }
   return rows;
 }
@@ -222,30 +255,51 @@ nlohmann::json ToJson(const Row& row) {
                          {"rounds", row.ratios.size()},
                          {"growth_ratio", ratio.median},
                          {"interval", {ratio.low, ratio.high}}};
+  if (!row.kept_ratios.empty()) {
+    const Spread kept = SpreadOf(row.kept_ratios);
+    json["raw_kept_us"] = Median(row.raw_kept_us);
+    json["kept_ratio"] = kept.median;
+    json["kept_interval"] = {kept.low, kept.high};
+  }
+  if (row.of != Of::kPages) json["raw_same_addresses"] = row.raw_same_addresses;
   if (!row.raw_each_us.empty()) json["raw_access_for_each_page_us"] = Median(row.raw_each_us);
   if (row.raw_calls) json["raw_calls"] = *row.raw_calls;
   if (row.pool_calls) json["pool_calls"] = *row.pool_calls;
+  for (const auto& [call, times] : row.raw_us_by_call) json["raw_us_by_call"][call] = Median(times);
   for (const auto& [call, times] : row.pool_us_by_call) json["pool_us_by_call"][call] = Median(times);
   if (!row.pool_outside_us.empty()) json["pool_outside_us"] = Median(row.pool_outside_us);
   return json;
 }
 
+void PrintCalls(const std::map<std::string, std::vector<double>>& times_by_call, const char* whose) {
+  for (const auto& [call, times] : times_by_call)
+    std::printf("  %-5s %-24s %8.1f us\n", whose, call.c_str(), Median(times));
+}
+
 void Print(const internal::Driver& driver, const std::vector<Row>& rows) {
-  std::printf("# %s\n# host time of alternating rounds, median; ratio: of a round, with its interval at 95 %%\n",
-              driver.description.c_str());
   std::printf(
-      "# access each: the raw calls with cuMemSetAccess for each page\n%-8s %8s %10s %6s %7s %11s %12s %11s %7s %15s\n",
-      "of", "devices", "bytes", "pages", "rounds", "raw us", "access each", "pool us", "ratio", "interval");
+      "# %s\n# host time of alternating rounds, median; ratio: of a round, with its interval at 95 %%\n"
+      "# again: a segment of the size that was just given back; kept: the ratio to raw calls that keep the "
+      "addresses too\n"
+      "# access each: the raw calls with cuMemSetAccess for each page\n",
+      driver.description.c_str());
+  std::printf("%-8s %8s %10s %6s %7s %11s %12s %11s %7s %15s %23s\n", "of", "devices", "bytes", "pages", "rounds",
+              "raw us", "access each", "pool us", "ratio", "interval", "kept");
   for (const Row& row : rows) {
     const Spread ratio = SpreadOf(row.ratios);
     const std::string each = row.raw_each_us.empty() ? "-" : std::to_string(Median(row.raw_each_us));
-    std::printf("%-8s %8zu %10s %6llu %7zu %11.1f %12s %11.1f %7.3f %7.3f %7.3f\n", row.name(),
+    std::printf("%-8s %8zu %10s %6llu %7zu %11.1f %12s %11.1f %7.3f %7.3f %7.3f", row.name(),
                 row.shape.peers.size() + 1, internal::FormatBytes(row.shape.bytes).c_str(),
                 static_cast<unsigned long long>(row.pages()), row.ratios.size(), Median(row.raw_us),
                 each.substr(0, each.find('.') + 2).c_str(), Median(row.pool_us), ratio.median, ratio.low, ratio.high);
-    for (const auto& [call, times] : row.pool_us_by_call)
-      std::printf("  %-24s %8.1f us\n", call.c_str(), Median(times));
-    if (!row.pool_outside_us.empty()) std::printf("  %-24s %8.1f us\n", "outside", Median(row.pool_outside_us));
+    if (!row.kept_ratios.empty()) {
+      const Spread kept = SpreadOf(row.kept_ratios);
+      std::printf(" %7.3f %7.3f %7.3f", kept.median, kept.low, kept.high);
+    }
+    std::printf("\n");
+    PrintCalls(row.raw_us_by_call, "raw");
+    PrintCalls(row.pool_us_by_call, "pool");
+    if (!row.pool_outside_us.empty()) PrintCalls({{"outside", row.pool_outside_us}}, "pool");
   }
 }
 
@@ -278,7 +332,7 @@ int Run(const Arguments& arguments) {
   std::optional<Progress> progress(std::in_place, "bench growth: row", rows->size());
   for (Row& row : *rows) {
     progress->Show(results["rows"].size(), row.name());
-    Status status = Rounds(driver, row).Run(arguments.rounds, arguments.seconds);
+    Status status = Rounds(driver, row, arguments.calls).Run(arguments.rounds, arguments.seconds);
     if (!status.ok()) return Fail(status);
     results["rows"].push_back(ToJson(row));
   }
@@ -308,7 +362,7 @@ void AddBenchGrowth(Command bench) {
       .Between(0.0, 3600.0)
       .ShowPreset();
   command.AddFlag("--calls", arguments->calls,
-                  "Time each of the pool's driver calls, and what it does outside of them; costs 0.1 us a call");
+                  "Time each driver call, and what the pool does outside of them; costs 0.1 us a call");
   AddOutputOptions(command, arguments->output);
   command.Do([arguments] { return Run(*arguments); });
 }

@@ -1,6 +1,7 @@
 #include "tools/cli/bench/raw_growth.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "src/driver/diagnosis.h"
@@ -48,32 +49,57 @@ Result<RawGrowth> RawGrowth::Prepare(const internal::Driver& driver, const Growt
   return growth;
 }
 
-Status RawGrowth::Open(CUdeviceptr at, uint64_t bytes) {
-  return internal::CheckCuda(driver_, driver_.cuda.cuMemSetAccess(at, bytes, access_.data(), access_.size()),
-                             {.call = "cuMemSetAccess", .device = 0, .bytes = bytes});
+template <typename Call>
+auto RawGrowth::Timed(const char* name, Call&& call) {
+  if (!times_calls_) return call();
+  const auto start = std::chrono::steady_clock::now();
+  auto result = call();
+  const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - start;
+  microseconds_by_call_[name] += taken.count();
+  return result;
 }
 
-Status RawGrowth::Make(Access access) {
-  const uint64_t unit = in_pages() ? shape_.page_bytes : shape_.bytes;
-  for (uint64_t made = 0; made < shape_.bytes; made += unit) {
-    Result<internal::PhysicalMemory> memory =
-        internal::PhysicalMemory::Create(driver_, std::min(unit, shape_.bytes - made), properties_);
+Status RawGrowth::Open(CUdeviceptr at, uint64_t bytes) {
+  const CUresult result =
+      Timed("cuMemSetAccess", [&] { return driver_.cuda.cuMemSetAccess(at, bytes, access_.data(), access_.size()); });
+  return internal::CheckCuda(driver_, result, {.call = "cuMemSetAccess", .device = 0, .bytes = bytes});
+}
+
+Status RawGrowth::Reserve(const Way& way, uint64_t bytes) {
+  if (way.addresses == Addresses::kKept && kept_.valid() && kept_.bytes() == bytes) {
+    range_ = std::move(kept_);
+    return Status();
+  }
+  Result<internal::AddressRange> range =
+      Timed("cuMemAddressReserve", [&] { return internal::AddressRange::Reserve(driver_, bytes, kGranularity); });
+  if (!range.ok()) return range.status();
+  range_ = std::move(*range);
+  got_last_addresses_ = range_.address() == freed_last_;
+  return Status();
+}
+
+Status RawGrowth::Make(const Way& way, uint64_t bytes) {
+  microseconds_by_call_.clear();
+  const uint64_t unit = in_pages() ? shape_.page_bytes : bytes;
+  for (uint64_t made = 0; made < bytes; made += unit) {
+    Result<internal::PhysicalMemory> memory = Timed("cuMemCreate", [&] {
+      return internal::PhysicalMemory::Create(driver_, std::min(unit, bytes - made), properties_);
+    });
     if (!memory.ok()) return memory.status();
     memory_.push_back(std::move(*memory));
   }
   if (!in_pages()) {
-    Result<internal::AddressRange> range = internal::AddressRange::Reserve(driver_, shape_.bytes, kGranularity);
-    if (!range.ok()) return range.status();
-    range_ = std::move(*range);
+    Status status = Reserve(way, bytes);
+    if (!status.ok()) return status;
   }
   CUdeviceptr at = range_.address();
   for (const internal::PhysicalMemory& memory : memory_) {
-    Result<internal::Mapping> mapping = internal::Mapping::Map(driver_, at, memory);
+    Result<internal::Mapping> mapping = Timed("cuMemMap", [&] { return internal::Mapping::Map(driver_, at, memory); });
     if (!mapping.ok()) return mapping.status();
     mappings_.push_back(std::move(*mapping));
     at += memory.bytes();
   }
-  if (access == Access::kOnce) return Open(range_.address(), shape_.bytes);
+  if (way.access == Access::kOnce) return Open(range_.address(), bytes);
   for (const internal::Mapping& mapping : mappings_) {
     Status status = Open(mapping.address(), mapping.bytes());
     if (!status.ok()) return status;
@@ -81,7 +107,7 @@ Status RawGrowth::Make(Access access) {
   return Status();
 }
 
-Status RawGrowth::Undo() {
+Status RawGrowth::Undo(const Way& way) {
   while (!mappings_.empty()) {
     Status status = mappings_.back().Release();
     if (status.ok()) status = memory_.back().Release();
@@ -89,7 +115,13 @@ Status RawGrowth::Undo() {
     mappings_.pop_back();
     memory_.pop_back();
   }
-  return in_pages() ? Status() : range_.Release();
+  if (in_pages()) return Status();
+  if (way.addresses == Addresses::kKept) {
+    kept_ = std::move(range_);
+    return Status();
+  }
+  freed_last_ = range_.address();
+  return range_.Release();
 }
 
 }  // namespace commpool::cli

@@ -5,6 +5,8 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "commpool/status.h"
@@ -24,15 +26,28 @@ struct GrowthShape {
 class RawGrowth {
  public:
   enum class Access { kOnce, kForEachPage };
+  // Of memory with addresses of its own: reserved for each growth, or kept for the next of the same size.
+  enum class Addresses { kNew, kKept };
+  struct Way {
+    Access access = Access::kOnce;
+    Addresses addresses = Addresses::kNew;
+  };
 
   // With the properties that a pool of vmm memory asks for on this machine. REQUIRES: the driver and device 0's
   // context, which is current, outlive it.
   static Result<RawGrowth> Prepare(const internal::Driver& driver, const GrowthShape& shape);
 
-  // Makes and maps the memory and lets the devices in. What is not timed, Undo, gives it back page by page, the highest
-  // first, as a pool does: what a growth costs depends on how the memory before it went.
-  Status Make(Access access);
-  Status Undo();
+  // Makes and maps the memory and lets the devices in; in pages it is the shape's bytes. What is not timed, Undo, gives
+  // it back page by page, the highest first, as a pool does: what a growth costs depends on how the memory before it
+  // went.
+  Status Make(const Way& way, uint64_t bytes);
+  Status Undo(const Way& way);
+
+  // The time in each driver call of the last Make, where asked for.
+  void TimeCalls() { times_calls_ = true; }
+  const std::map<std::string, double>& microseconds_by_call() const { return microseconds_by_call_; }
+  // Of the last Make: whether the driver gave the addresses that were freed last.
+  bool got_last_addresses() const { return got_last_addresses_; }
 
  private:
   RawGrowth(const internal::Driver& driver, const GrowthShape& shape, const CUmemAllocationProp& properties)
@@ -40,12 +55,20 @@ class RawGrowth {
 
   bool in_pages() const { return shape_.page_bytes != 0; }
   Status Open(CUdeviceptr at, uint64_t bytes);
+  Status Reserve(const Way& way, uint64_t bytes);
+  template <typename Call>
+  auto Timed(const char* name, Call&& call);
 
   const internal::Driver& driver_;
   GrowthShape shape_;
   CUmemAllocationProp properties_;
   std::vector<CUmemAccessDesc> access_;
   internal::AddressRange range_;
+  internal::AddressRange kept_;
+  CUdeviceptr freed_last_ = 0;
+  bool got_last_addresses_ = false;
+  bool times_calls_ = false;
+  std::map<std::string, double> microseconds_by_call_;
   std::vector<internal::PhysicalMemory> memory_;
   std::vector<internal::Mapping> mappings_;  // go first
 };
