@@ -32,7 +32,7 @@ Trace Changing(const std::string& name, uint32_t streams = 1) {
     begin = end;
   }
   Trace trace = ParseTrace(name, kept).value();
-  if (streams > 1) Spread(trace, streams);
+  if (streams > 1) SpreadOverStreams(trace, streams);
   return trace;
 }
 
@@ -65,7 +65,7 @@ TEST(SweepTest, AsksNoFenceBehindOneThatHasNotPassed) {
     text += "a " + std::to_string(block) + " " + std::to_string(64 * kMiB) + " 0\nf " + std::to_string(block) + "\n";
   }
   Trace trace = ParseTrace("piled", text).value();
-  Spread(trace, 2);
+  SpreadOverStreams(trace, 2);
   const SweepFigures figures = ReplayModelled(trace, {.wait_share = 0, .host_wait_share = 0}, ModelledWork::kTimed);
   EXPECT_LT(figures.driver_calls, 6 * figures.events);
 }

@@ -38,7 +38,7 @@ TEST(TraceTest, SpreadsRunsOfBlocksAndSharesEveryEighthWithTheNextStream) {
   for (int block = 0; block < 192; ++block) text += "a " + std::to_string(block) + " 512 0\n";
   text += "f 70\n";
   Trace trace = ParseTrace("t", text).value();
-  Spread(trace, 2);
+  SpreadOverStreams(trace, 2);
   EXPECT_EQ(trace.streams, 2u);
   EXPECT_EQ(trace.events[63].stream, 0u);
   EXPECT_EQ(trace.events[64].stream, 1u);
@@ -60,7 +60,7 @@ TEST(TraceTest, ScalesSizesAndThePeak) {
 
 TEST(TraceTest, ABlockOfOneByteIsNotShared) {
   Trace trace = ParseTrace("t", "a 0 1 0\n").value();
-  Spread(trace, 2);
+  SpreadOverStreams(trace, 2);
   EXPECT_EQ(trace.events[0].also_on, TraceEvent::kNoStream);
 }
 

@@ -8,6 +8,7 @@
 #include "tools/cli/backing_names.h"
 #include "tools/cli/command.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/replay/alternation.h"
 #include "tools/cli/replay/peers/peer_allocator.h"
 #include "tools/cli/replay/peers/peers.h"
 #include "tools/cli/replay/replay_run.h"
@@ -26,6 +27,8 @@ struct Arguments {
   double scale = 1;
   bool smallest = false;
   bool sweep = false;
+  bool alternate = false;
+  double seconds = 8;
   PeerOptions peers;
   OutputOptions output;
 };
@@ -48,7 +51,7 @@ Result<std::vector<Trace>> ReadAll(const Arguments& arguments) {
     Result<Trace> trace = ReadTrace(file);
     if (!trace.ok()) return trace.status();
     if (arguments.scale != 1) Scale(*trace, arguments.scale);
-    if (arguments.streams > 1) Spread(*trace, arguments.streams);
+    if (arguments.streams > 1) SpreadOverStreams(*trace, arguments.streams);
     traces.push_back(std::move(*trace));
   }
   return traces;
@@ -58,7 +61,9 @@ Result<std::vector<Trace>> ReadAll(const Arguments& arguments) {
 Result<std::optional<TorchLibrary>> OpenTorch(const SoloDevice& device, const Arguments& arguments) {
   const PeerOptions& peers = arguments.peers;
   if (peers.torch_library.empty() || !peers.beside.empty() || !peers.as.empty()) return std::optional<TorchLibrary>();
-  if (device.emulated()) return Status(StatusCode::kNotSupported, "PyTorch's allocator needs a GPU");
+  if (device.emulated() && !arguments.alternate) {
+    return Status(StatusCode::kNotSupported, "PyTorch's allocator needs a GPU");
+  }
   const char* const setting = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
   if (setting == nullptr || std::string(setting).find("expandable_segments:True") == std::string::npos) {
     return Status(StatusCode::kInvalidArgument,
@@ -146,6 +151,52 @@ int RunAsSweep(const Arguments& arguments, const std::vector<Trace>& traces) {
   return kSuccess;
 }
 
+AlternationRow AlternateWithTorch(SoloDevice& device, const Trace& trace, const Arguments& arguments,
+                                  const TorchLibrary& torch) {
+  AlternationRow row{.name = trace.name, .events = trace.events.size(), .figures = {}, .failed = {}};
+  Result<std::unique_ptr<PoolAllocator>> pool = PoolAllocator::Create(device, arguments.pool);
+  Status status = pool.status();
+  if (pool.ok()) {
+    TorchAllocator allocator(torch);
+    Result<AlternationFigures> figures = Alternate(device, trace, **pool, allocator, arguments.seconds);
+    status = (*pool)->Close();
+    if (figures.ok()) row.figures = std::move(*figures);
+    if (!figures.ok()) status = figures.status();
+  }
+  if (!status.ok()) row.failed = status.message();
+  return row;
+}
+
+int RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, const Arguments& arguments,
+               const std::optional<TorchLibrary>& torch) {
+  if (!torch || arguments.streams != 1 || arguments.pool.mode == ReplayMode::kSymmetric) {
+    return Fail(Status(StatusCode::kInvalidArgument,
+                       "--alternate takes turns with PyTorch's expandable segments, in a pool that grows and on one "
+                       "stream: it needs --torch-library, and no peers"));
+  }
+  std::vector<AlternationRow> rows;
+  nlohmann::json results = {{"driver", device.driver().description}, {"traces", nlohmann::json::array()}};
+  std::optional<Progress> progress(std::in_place, "replay: trace", traces.size());
+  for (const Trace& trace : traces) {
+    progress->Show(rows.size(), trace.name);
+    rows.push_back(AlternateWithTorch(device, trace, arguments, *torch));
+    results["traces"].push_back(ToJson(rows.back()));
+  }
+  progress.reset();
+  if (arguments.output.json) {
+    std::cout << results.dump(2) << '\n';
+  } else {
+    std::cout << "# " << device.driver().description
+              << "\n# ns of an event whose call takes less than 20 us, medians of rounds; ratio: of a round, pool / "
+                 "PyTorch expandable, with its interval at 95 %\n# wall ratio: of all calls; long: us in the longer "
+                 "ones, a pass through the second half\n"
+              << (device.emulated() ? "# on the emulator the times mean nothing\n" : "") << std::flush;
+    PrintTable(rows);
+  }
+  Record(arguments.output, device.driver().description, results);
+  return kSuccess;
+}
+
 int Run(const Arguments& arguments) {
   if (Status status = CheckPeers(arguments.peers); !status.ok()) return Fail(status);
   Result<std::vector<Trace>> traces = ReadAll(arguments);
@@ -154,13 +205,15 @@ int Run(const Arguments& arguments) {
     return kFailed;
   }
   if (arguments.sweep) return RunAsSweep(arguments, *traces);
-  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(arguments.streams, DriverTimes::kMeasured);
+  Result<std::unique_ptr<SoloDevice>> device =
+      SoloDevice::Open(arguments.streams, arguments.alternate ? DriverTimes::kUnmeasured : DriverTimes::kMeasured);
   if (!device.ok()) {
     std::cerr << "commpool replay: " << device.status().message() << '\n';
     return kFailed;
   }
   Result<std::optional<TorchLibrary>> torch = OpenTorch(**device, arguments);
   if (!torch.ok()) return Fail(torch.status());
+  if (arguments.alternate) return RunInTurns(**device, *traces, arguments, *torch);
   std::vector<ReplayRow> rows;
   nlohmann::json results = {{"driver", (*device)->driver().description},
                             {"streams", arguments.streams},
@@ -214,6 +267,12 @@ void AddReplay(Command app) {
                  "What tools/bench/build_torch_allocator.sh built: for --peers; without them, PyTorch's expandable "
                  "segments as well")
       .Called("FILE");
+  command.AddFlag("--alternate", arguments->alternate,
+                  "Pool and PyTorch's expandable segments in turns of 64 events, in one process: the host's time of an "
+                  "event");
+  command.AddOption("--seconds", arguments->seconds, "Of --alternate: about so long a trace, once it was played")
+      .Between(0.0, 3600.0)
+      .ShowPreset();
   AddPeerOptions(command, arguments->peers);
   AddOutputOptions(command, arguments->output);
   command.Do([arguments] { return Run(*arguments); });

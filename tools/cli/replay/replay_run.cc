@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/driver/diagnosis.h"
+#include "tools/cli/replay/clock_overhead.h"
 #include "tools/cli/replay/rescue.h"
 #include "tools/cli/replay/trace_work.h"
 
@@ -15,21 +16,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kLongNs = 20'000;
-
-int64_t Nanoseconds(Clock::time_point start, Clock::time_point end) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
-}
-
-// What two readings of the clock with nothing between them differ by.
-int64_t ClockOverhead() {
-  std::vector<int64_t> samples(1001);
-  for (int64_t& sample : samples) {
-    const Clock::time_point start = Clock::now();
-    sample = Nanoseconds(start, Clock::now());
-  }
-  std::nth_element(samples.begin(), samples.begin() + 500, samples.end());
-  return samples[500];
-}
 
 class Replayer {
  public:

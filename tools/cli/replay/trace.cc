@@ -167,7 +167,7 @@ Result<std::vector<std::string>> FindTraces(const std::vector<std::string>& plac
   return files;
 }
 
-void Spread(Trace& trace, uint32_t streams) {
+void SpreadOverStreams(Trace& trace, uint32_t streams) {
   constexpr uint32_t kRun = 64;
   constexpr uint32_t kSharedEvery = 8;
   std::vector<uint32_t> stream_of(trace.blocks, 0);

@@ -43,7 +43,7 @@ Result<std::vector<std::string>> FindTraces(const std::vector<std::string>& plac
 
 // Spreads a trace over streams: runs of 64 allocations stay on one stream, and every 8th block that two can share is
 // used on the next stream too.
-void Spread(Trace& trace, uint32_t streams);
+void SpreadOverStreams(Trace& trace, uint32_t streams);
 
 // Multiplies all sizes, rounded to whole bytes: the same program with other shapes.
 void Scale(Trace& trace, double factor);

@@ -1,0 +1,74 @@
+"""commpool replay --alternate: a pool and PyTorch's allocator, for which a library stands in, in turns."""
+
+import json
+import os
+import tempfile
+import unittest
+
+import cli
+
+_MIB = 1 << 20
+_STAND_IN = os.path.abspath("tests/tools/stand_in_peers.so")
+_EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+_STEADY = "".join(f"a {turn} {4 * _MIB} 0\na {turn + 500} 1000 0\nf {turn}\nf {turn + 500}\n" for turn in range(100))
+
+
+class Alternate(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def alternate(self, *arguments, **variables):
+        return cli.run("emulate", "--", cli.CLI, "replay", "--alternate", "--seconds", "0", *arguments,
+                       **{**_EXPANDABLE, **variables})
+
+    def test_tells_the_ratio_of_each_trace_with_its_interval(self):
+        traces = [self.write("steady.trace", _STEADY), self.write("again.trace", _STEADY)]
+        record = os.path.join(self.folder, "record.jsonl")
+        result = self.alternate("--torch-library", _STAND_IN, "--record", record, *traces)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("times mean nothing", result.stdout)
+        with open(record, encoding="utf-8") as lines:
+            [line] = [json.loads(line) for line in lines]
+        rows = line["results"]["traces"]
+        self.assertEqual([row["name"] for row in rows], ["steady", "again"])
+        for row in rows:
+            self.assertEqual(row["events"], 400)
+            self.assertGreaterEqual(row["rounds"], 6)
+            low, high = row["interval"]
+            self.assertTrue(0 < low <= row["ratio"] <= high, row)
+            self.assertEqual(row["outcome"], "below" if high < 1 else "above" if low > 1 else "undecided")
+            self.assertGreaterEqual(min(row["pool_long_us"], row["other_long_us"]), 0)
+            self.assertIn(row["name"], result.stdout)
+
+    def test_a_trace_that_does_not_fit_twice_is_told_and_the_others_are_not_lost(self):
+        large = "".join(f"a {block} {20 * _MIB} 0\n" for block in range(3))
+        traces = [self.write("large.trace", large), self.write("steady.trace", _STEADY)]
+        result = self.alternate("--torch-library", _STAND_IN, "--json", *traces, COMMPOOL_EMULATOR="memory=128MiB")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        large, steady = json.loads(result.stdout)["traces"]
+        self.assertIn("large twice needs", large["failed"])
+        self.assertGreaterEqual(steady["rounds"], 6)
+
+    def test_what_it_is_not_for_is_refused_with_the_reason(self):
+        trace = self.write("one.trace", "a 1 1 0\n")
+        library = ["--torch-library", _STAND_IN]
+        for arguments in ([], [*library, "--streams", "2"], [*library, "--mode", "symmetric"],
+                          [*library, "--peers", "torch-native"]):
+            result = self.alternate(*arguments, trace)
+            self.assertEqual(result.returncode, 3, arguments)
+            self.assertIn("refused: --alternate takes turns", result.stdout)
+        result = self.alternate(*library, trace, PYTORCH_CUDA_ALLOC_CONF="")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("expandable_segments:True", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,281 @@
+#include "tools/cli/replay/alternation.h"
+
+#include <sched.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/driver/diagnosis.h"
+#include "tools/cli/replay/clock_overhead.h"
+#include "tools/cli/replay/rescue.h"
+#include "tools/cli/replay/trace_work.h"
+
+namespace commpool::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kTurn = 64;
+constexpr size_t kRounds = 12;  // of a pass
+constexpr int64_t kLongNs = 20'000;
+
+// The calling thread stays on the core that it is on.
+class OnOneCore {
+ public:
+  OnOneCore() {
+    known_ = sched_getaffinity(0, sizeof(before_), &before_) == 0;
+    const int core = sched_getcpu();
+    if (!known_ || core < 0) return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<unsigned>(core), &one);
+    sched_setaffinity(0, sizeof(one), &one);
+  }
+  ~OnOneCore() {
+    if (known_) sched_setaffinity(0, sizeof(before_), &before_);
+  }
+  OnOneCore(const OnOneCore&) = delete;
+  OnOneCore& operator=(const OnOneCore&) = delete;
+
+ private:
+  cpu_set_t before_;
+  bool known_ = false;
+};
+
+// One of the two, with its blocks.
+class Player {
+ public:
+  Player(const Trace& trace, CUstream stream, ReplayedAllocator& allocator, TraceWork& work, Rescue& rescue)
+      : trace_(trace),
+        stream_(stream),
+        allocator_(allocator),
+        work_(work),
+        rescue_(rescue),
+        blocks_(trace.blocks, nullptr) {}
+  ~Player() { FreeAll(); }
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
+
+  Status Play(size_t first, size_t last) {
+    for (size_t index = first; index < last; ++index) {
+      Status status = Step(trace_.events[index]);
+      if (!status.ok()) return status.under("event " + std::to_string(index + 1) + " of " + trace_.name);
+    }
+    return Status();
+  }
+
+  void FreeAll() {
+    static_cast<void>(work_.Release(0));
+    for (void*& block : blocks_) {
+      if (block != nullptr) allocator_.Free(std::exchange(block, nullptr));
+    }
+  }
+
+  struct Times {
+    int64_t short_ns = 0;
+    int64_t short_events = 0;
+    int64_t long_ns = 0;
+  };
+  // Since the last question.
+  Times Take() { return std::exchange(times_, Times()); }
+
+ private:
+  Status Step(const TraceEvent& event) {
+    Status status = work_.Release(0);
+    if (!status.ok()) return status;
+    if (!event.allocates()) {
+      void* const block = std::exchange(blocks_[event.block], nullptr);
+      const Clock::time_point start = Clock::now();
+      const bool freed = allocator_.Free(block);
+      Note(Nanoseconds(start, Clock::now()));
+      return freed ? Status() : allocator_.failure();
+    }
+    rescue_.Enter();
+    const Clock::time_point start = Clock::now();
+    void* const block = allocator_.Allocate(event.bytes, stream_);
+    const Clock::time_point end = Clock::now();
+    rescue_.Leave();
+    if (block == nullptr) return allocator_.failure();
+    Note(Nanoseconds(start, end));
+    blocks_[event.block] = block;
+    return work_.Hold(0, reinterpret_cast<CUdeviceptr>(block), event.bytes);
+  }
+
+  void Note(int64_t ns) {
+    ns = ns > clock_overhead_ ? ns - clock_overhead_ : 0;
+    if (ns >= kLongNs) {
+      times_.long_ns += ns;
+      return;
+    }
+    times_.short_ns += ns;
+    ++times_.short_events;
+  }
+
+  const Trace& trace_;
+  const CUstream stream_;
+  ReplayedAllocator& allocator_;
+  TraceWork& work_;
+  Rescue& rescue_;
+  std::vector<void*> blocks_;  // the live ones
+  const int64_t clock_overhead_ = ClockOverhead();
+  Times times_;
+};
+
+class Alternation {
+ public:
+  Alternation(const Trace& trace, Player& pool, Player& other)
+      : pool_(pool), other_(other), size_(trace.events.size()), half_(size_ / 2) {}
+
+  Result<AlternationFigures> Run(double seconds) {
+    Status status = Play(0, size_);
+    if (!status.ok()) return status;
+    const Clock::time_point end =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    size_t passes = 0;
+    do {
+      ++passes;
+      status = OnePass(end);
+    } while (status.ok() && Clock::now() < end && !IsSure());
+    if (!status.ok()) return status;
+    figures_.pool_long_us /= static_cast<double>(passes);
+    figures_.other_long_us /= static_cast<double>(passes);
+    return std::move(figures_);
+  }
+
+ private:
+  // A pass ends early where the time is over, but not before six rounds are known.
+  Status OnePass(Clock::time_point end) {
+    pool_.FreeAll();
+    other_.FreeAll();
+    Status status = Play(0, half_);
+    pool_.Take();
+    other_.Take();
+    for (size_t round = 0; round < kRounds && status.ok(); ++round) {
+      if (figures_.ratios.size() >= 6 && Clock::now() >= end) break;
+      const size_t timed = size_ - half_;
+      status = Play(half_ + timed * round / kRounds, half_ + timed * (round + 1) / kRounds);
+      NoteRound(pool_.Take(), other_.Take());
+    }
+    return status;
+  }
+
+  Status Play(size_t first, size_t last) {
+    for (size_t from = first; from < last; from += kTurn) {
+      const size_t to = std::min(from + kTurn, last);
+      std::array<Player*, 2> turns = {&pool_, &other_};
+      if (turn_++ % 2 != 0) std::swap(turns[0], turns[1]);
+      for (Player* const player : turns) {
+        Status status = player->Play(from, to);
+        if (!status.ok()) return status;
+      }
+    }
+    return Status();
+  }
+
+  static double PerEvent(int64_t ns, int64_t events) { return static_cast<double>(ns) / static_cast<double>(events); }
+
+  void NoteRound(const Player::Times& pool, const Player::Times& other) {
+    figures_.pool_long_us += static_cast<double>(pool.long_ns) / 1000;
+    figures_.other_long_us += static_cast<double>(other.long_ns) / 1000;
+    if (pool.short_ns == 0 || other.short_ns == 0) return;
+    figures_.pool_ns.push_back(PerEvent(pool.short_ns, pool.short_events));
+    figures_.other_ns.push_back(PerEvent(other.short_ns, other.short_events));
+    figures_.ratios.push_back(figures_.pool_ns.back() / figures_.other_ns.back());
+    figures_.wall_ratios.push_back(PerEvent(pool.short_ns + pool.long_ns, other.short_ns + other.long_ns));
+  }
+
+  bool IsSure() const {
+    if (figures_.ratios.size() < 2 * kRounds) return false;
+    const Spread ratio = SpreadOf(figures_.ratios);
+    return OutcomeOf(ratio) != Outcome::kUndecided && ratio.high - ratio.low <= 0.02 * ratio.median;
+  }
+
+  Player& pool_;
+  Player& other_;
+  const size_t size_;
+  const size_t half_;
+  size_t turn_ = 0;
+  AlternationFigures figures_;
+};
+
+// Both hold the trace's blocks at once, and an eighth more for what does not fit together.
+Status CheckRoom(const internal::Driver& driver, const Trace& trace) {
+  size_t free = 0;
+  size_t total = 0;
+  Status status = internal::CheckCuda(driver, driver.cuda.cuMemGetInfo(&free, &total), {.call = "cuMemGetInfo"});
+  const uint64_t needed = trace.peak_requested_bytes / 8 * 9 * 2;
+  if (!status.ok() || free >= needed) return status;
+  return Status(StatusCode::kOutOfMemory, trace.name + " twice needs " + internal::FormatBytes(needed) + ", and " +
+                                              internal::FormatBytes(free) + " are free: --scale makes it smaller");
+}
+
+const char* NameOf(Outcome outcome) {
+  return outcome == Outcome::kBelow ? "below" : outcome == Outcome::kAbove ? "above" : "undecided";
+}
+
+}  // namespace
+
+Outcome OutcomeOf(const Spread& ratio) {
+  if (ratio.high < 1) return Outcome::kBelow;
+  return ratio.low > 1 ? Outcome::kAbove : Outcome::kUndecided;
+}
+
+Result<AlternationFigures> Alternate(SoloDevice& device, const Trace& trace, ReplayedAllocator& pool,
+                                     ReplayedAllocator& other, double seconds) {
+  if (trace.streams != 1) return Status(StatusCode::kInvalidArgument, trace.name + " has more than one stream");
+  Status status = CheckRoom(device.driver(), trace);
+  if (!status.ok()) return status;
+  Result<std::unique_ptr<TraceWork>> work = MakeTraceWork(device.driver(), {device.streams().front()});
+  if (!work.ok()) return work.status();
+  Rescue rescue(**work);  // on other cores than this thread
+  const OnOneCore on_one_core;
+  Player first(trace, device.streams().front(), pool, **work, rescue);
+  Player second(trace, device.streams().front(), other, **work, rescue);
+  return Alternation(trace, first, second).Run(seconds);
+}
+
+nlohmann::json ToJson(const AlternationRow& row) {
+  nlohmann::json json = {{"name", row.name}, {"events", row.events}};
+  if (!row.failed.empty()) return json["failed"] = row.failed, json;
+  const AlternationFigures& figures = row.figures;
+  json["rounds"] = figures.ratios.size();
+  json["pool_long_us"] = figures.pool_long_us;
+  json["other_long_us"] = figures.other_long_us;
+  if (figures.ratios.empty()) return json;
+  const Spread ratio = SpreadOf(figures.ratios);
+  const Spread wall = SpreadOf(figures.wall_ratios);
+  json["pool_ns"] = Median(figures.pool_ns);
+  json["other_ns"] = Median(figures.other_ns);
+  json["ratio"] = ratio.median;
+  json["interval"] = {ratio.low, ratio.high};
+  json["outcome"] = NameOf(OutcomeOf(ratio));
+  json["wall_ratio"] = wall.median;
+  json["wall_interval"] = {wall.low, wall.high};
+  return json;
+}
+
+void PrintTable(const std::vector<AlternationRow>& rows) {
+  std::printf("%-18s %8s %7s %8s %8s %20s %9s %20s %10s %10s\n", "trace", "events", "rounds", "pool ns", "other ns",
+              "ratio", "outcome", "wall ratio", "pool long", "other long");
+  for (const AlternationRow& row : rows) {
+    const AlternationFigures& figures = row.figures;
+    if (!row.failed.empty() || figures.ratios.empty()) {
+      std::printf("%-18s %8zu %s\n", row.name.c_str(), row.events,
+                  row.failed.empty() ? "every call was long" : row.failed.c_str());
+      continue;
+    }
+    const Spread ratio = SpreadOf(figures.ratios);
+    const Spread wall = SpreadOf(figures.wall_ratios);
+    std::printf("%-18s %8zu %7zu %8.1f %8.1f %6.3f %6.3f %6.3f %9s %6.3f %6.3f %6.3f %10.0f %10.0f\n", row.name.c_str(),
+                row.events, figures.ratios.size(), Median(figures.pool_ns), Median(figures.other_ns), ratio.median,
+                ratio.low, ratio.high, NameOf(OutcomeOf(ratio)), wall.median, wall.low, wall.high, figures.pool_long_us,
+                figures.other_long_us);
+  }
+}
+
+}  // namespace commpool::cli

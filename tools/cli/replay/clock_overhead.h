@@ -1,0 +1,28 @@
+// What two readings of the clock with nothing between them differ by: no part of what lies between them. Any thread.
+#ifndef COMMPOOL_TOOLS_CLI_REPLAY_CLOCK_OVERHEAD_H_
+#define COMMPOOL_TOOLS_CLI_REPLAY_CLOCK_OVERHEAD_H_
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace commpool::cli {
+
+inline int64_t Nanoseconds(std::chrono::steady_clock::time_point start, std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
+}
+
+inline int64_t ClockOverhead() {
+  std::vector<int64_t> samples(1001);
+  for (int64_t& sample : samples) {
+    const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+    sample = Nanoseconds(start, std::chrono::steady_clock::now());
+  }
+  std::nth_element(samples.begin(), samples.begin() + 500, samples.end());
+  return samples[500];
+}
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_REPLAY_CLOCK_OVERHEAD_H_
