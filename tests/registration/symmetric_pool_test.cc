@@ -112,6 +112,29 @@ TEST_F(SymmetricPoolLife, ABlockThatOneRankKeepsIsReusedByNone) {
   Free(again);
 }
 
+TEST_F(SymmetricPoolLife, APairOfItsOwnStreamAsksTheDriverForNothing) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
+  ExpectOk(
+      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
+  ExpectOk(Reserve(64 * kMiB));
+  const auto calls_of = [&](int pairs) {
+    const uint64_t before = CallCount("*");
+    ExpectOk(Run([&](Rank& rank) {
+      for (int pair = 0; pair < pairs; ++pair) {
+        for (const uint64_t bytes : {uint64_t{512}, kMiB, 8 * kMiB, 48 * kMiB}) {
+          const Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream));
+          Status status = block.ok() ? PoolOf(rank).Free(*block) : block.status();
+          if (!status.ok()) return status;
+        }
+      }
+      return Status();
+    }));
+    return CallCount("*") - before;
+  };
+  calls_of(1);  // the memory is the stream's from now on
+  EXPECT_EQ(calls_of(1), calls_of(100)) << "what a rank's thread asks for itself";
+}
+
 TEST_F(SymmetricPoolLife, OrderedFreesAreReusedAtOnce) {
   ExpectOk(
       Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
