@@ -55,6 +55,24 @@ Result<PhysicalMemory> Territory::Unmap(CUdeviceptr at) {
   return memory;
 }
 
+Result<ReservedVector<PhysicalMemory>> Territory::UnmapRow(CUdeviceptr at, uint64_t bytes) {
+  const auto first = pages_.find(at);
+  const auto end = pages_.lower_bound(at + bytes);
+  uint64_t covered = 0;
+  if (first != pages_.end()) EndOfRow(first, end, &covered);
+  COMMPOOL_CHECK(covered == bytes, "a row of pages is unmapped that is not there");
+  Status status = CheckCuda(driver_, driver_.cuda.cuMemUnmap(at, bytes),
+                            {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes});
+  if (!status.ok()) return status;
+  ReservedVector<PhysicalMemory> row;
+  for (auto page = first; page != end; ++page) {
+    page->second.mapping.Abandon();
+    row.push_back(std::move(page->second.memory));
+  }
+  pages_.erase(first, end);
+  return row;
+}
+
 Status Territory::Drop(CUdeviceptr at, uint64_t bytes) {
   Status first;
   for (auto page = pages_.lower_bound(at); page != pages_.end() && page->first < at + bytes;) {

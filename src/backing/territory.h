@@ -49,6 +49,8 @@ class Territory : public Segment, public Sleeper {
   Status Map(PhysicalMemory memory, CUdeviceptr at);
   // Takes a page out of its addresses. REQUIRES: one is mapped at `at`. Where it fails the page is there as before.
   Result<PhysicalMemory> Unmap(CUdeviceptr at);
+  // The same for pages that lie in a row, in one call: by address. REQUIRES: whole pages cover the range.
+  Result<ReservedVector<PhysicalMemory>> UnmapRow(CUdeviceptr at, uint64_t bytes);
   // Unmaps and releases the pages in the range, after a failure. A page that cannot be unmapped stays, and no other
   // takes its place.
   Status Drop(CUdeviceptr at, uint64_t bytes);

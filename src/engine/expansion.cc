@@ -143,7 +143,9 @@ std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uin
       left.push_back(donor);
     }
   }
-  std::stable_sort(chosen.begin(), chosen.end(), [](const Donor& a, const Donor& b) { return a.bytes > b.bytes; });
+  // Those that lie in a row stay in it, so that one call unmaps them.
+  std::sort(chosen.begin(), chosen.end(),
+            [](const Donor& a, const Donor& b) { return std::tie(b.bytes, a.address) < std::tie(a.bytes, b.address); });
   if (remaining > 0 && available >= wanted && !left.empty()) {
     const Donor& least =
         *std::min_element(left.begin(), left.end(), [](const Donor& a, const Donor& b) { return a.bytes < b.bytes; });
@@ -183,6 +185,15 @@ uint64_t Expansion::moved_bytes() const {
 }
 
 uint64_t Expansion::made_bytes() const { return Sum(made); }
+
+size_t Expansion::EndOfRow(size_t first, Address limit) const {
+  size_t end = first + 1;
+  while (end < moves.size() && moves[end].from == moves[end - 1].from + moves[end - 1].bytes &&
+         moves[end].from < limit) {
+    ++end;
+  }
+  return end;
+}
 
 Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request) {
   Expansion expansion;

@@ -53,6 +53,9 @@ struct Expansion {
 
   uint64_t moved_bytes() const;
   uint64_t made_bytes() const;
+  // The first move after `first` whose page does not lie behind the one before it where they come from, or lies at
+  // `limit` or beyond: the driver takes the pages before it out of their addresses in one call.
+  size_t EndOfRow(size_t first, Address limit) const;
 };
 
 // The window of addresses that needs the fewest new bytes, filled with free pages first. REQUIRES: no free block that

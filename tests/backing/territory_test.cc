@@ -105,6 +105,35 @@ TEST_F(Territories, WakePieceByPiece) {
   EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
+TEST_F(Territories, HandARowOfPagesOverInOneCall) {
+  for (const uint64_t page : {1, 2, 3}) ASSERT_TRUE(territory_->Map(MakePage(), At(page)).ok());
+  const uint64_t calls = CallCount("cuMemUnmap");
+  Result<ReservedVector<PhysicalMemory>> row = territory_->UnmapRow(At(1), 2 * page_bytes_);
+  ASSERT_TRUE(row.ok());
+  EXPECT_EQ(CallCount("cuMemUnmap"), calls + 1);
+  ASSERT_EQ(row->size(), 2u);
+  EXPECT_FALSE(IsThere(1) || IsThere(2));
+  EXPECT_TRUE(IsThere(3));
+  for (const uint64_t page : {0, 1}) {
+    ASSERT_TRUE(territory_->Map(std::move((*row)[page]), At(6 + page)).ok());
+    ASSERT_TRUE(territory_->Open(At(6 + page), page_bytes_).ok());
+    EXPECT_TRUE(Reaches(0, 6 + page));
+  }
+}
+
+TEST_F(Territories, KeepARowThatTheDriverDoesNotUnmap) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  Put({1, 2});
+  {
+    const InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
+    const Status status = territory_->UnmapRow(At(1), 2 * page_bytes_).status();
+    EXPECT_NE(status.message().find("cuMemUnmap"), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(IsThere(1) && IsThere(2));
+  EXPECT_TRUE(territory_->Unmap(At(1)).ok());
+  EXPECT_TRUE(territory_->UnmapRow(At(2), page_bytes_).ok());
+}
+
 TEST_F(Territories, DropThePagesOfARangeAndNoOther) {
   Put({0, 1, 2, 3});
   ASSERT_TRUE(territory_->Drop(At(1), 2 * page_bytes_).ok());

@@ -194,8 +194,24 @@ TEST_F(ExpansionTest, TakesTheHighestOfPagesThatAreAlike) {
   AddTerritory(256);
   Map(0, 4);
   for (const uint64_t page : {64, 128, 192}) Map(page, 3);
-  EXPECT_EQ(Moves(Plan(10 * kPage)), (Triples{{192, 4, 3}, {128, 7, 3}}));
+  EXPECT_EQ(Moves(Plan(10 * kPage)), (Triples{{128, 4, 3}, {192, 7, 3}}));
   EXPECT_EQ(Moves(Plan(6 * kPage)), (Triples{{192, 4, 3}})) << "also where it is larger than what is left";
+}
+
+TEST_F(ExpansionTest, KeepsPagesThatAreAlikeInTheirRows) {
+  AddTerritory(256);
+  Map(0, 6);
+  for (const uint64_t page : {64, 66, 128, 130}) Map(page, 2);
+  for (const uint64_t page : {68, 160}) Map(page);
+  const Expansion plan = Plan(16 * kPage);
+  EXPECT_EQ(Moves(plan), (Triples{{64, 6, 2}, {66, 8, 2}, {128, 10, 2}, {130, 12, 2}, {68, 14, 1}, {160, 15, 1}}));
+  constexpr Address kNoLimit = std::numeric_limits<Address>::max();
+  EXPECT_EQ(plan.EndOfRow(0, kNoLimit), 2u);
+  EXPECT_EQ(plan.EndOfRow(0, At(66)), 1u) << "the other page is beyond the limit";
+  EXPECT_EQ(plan.EndOfRow(1, kNoLimit), 2u);
+  EXPECT_EQ(plan.EndOfRow(2, kNoLimit), 4u);
+  EXPECT_EQ(plan.EndOfRow(4, kNoLimit), 5u);
+  EXPECT_EQ(plan.EndOfRow(5, kNoLimit), 6u);
 }
 
 TEST_F(ExpansionTest, TakesTheFirstOfAddressesThatAreAlike) {
@@ -240,7 +256,7 @@ TEST_F(ExpansionTest, MovesNothingBehindHolesThatAreFull) {
   Map(128, 3);
   Map(192, 1);
   const Expansion plan = Plan(10 * kPage);
-  EXPECT_EQ(Moves(plan), (Triples{{192, 1, 1}, {128, 7, 3}}));
+  EXPECT_EQ(Moves(plan), (Triples{{192, 1, 1}, {64, 7, 3}}));
   EXPECT_EQ(InPages(plan.made), (Numbers{{2, 1}, {4, 2}}));
 }
 
@@ -318,7 +334,7 @@ TEST_F(ExpansionTest, MovesPagesWithTheFewestSplintersFirst) {
   Take(At(8), kMiB);
   heap_.Close(heap_.Find(At(12)), BlockState::kFree);
   EXPECT_EQ(Moves(Plan(5 * kPage, Donors::kAll)), (Triples{{12, 4, 1}}));
-  EXPECT_EQ(Moves(Plan(6 * kPage, Donors::kAll)), (Triples{{12, 4, 1}, {9, 5, 1}}));
+  EXPECT_EQ(Moves(Plan(6 * kPage, Donors::kAll)), (Triples{{9, 4, 1}, {12, 5, 1}}));
   EXPECT_EQ(Moves(Plan(6 * kPage, Donors::kWhole)), (Triples{{12, 4, 1}})) << "half a page is much of so small a pool";
 }
 

@@ -88,6 +88,34 @@ TEST_F(ExpandablePools, ServeWhateverFitsIntoFreeMemoryWithoutMakingMore) {
   Free(large);
 }
 
+TEST_F(ExpandablePools, UnmapPagesThatLieInARowInOneCall) {
+  const PoolHandle pool = Create(Expandable());
+  const std::vector<CUdeviceptr> live = Fragment(pool);
+  const uint64_t unmapped = CallCount("cuMemUnmap");
+  const CUdeviceptr large = Allocate(pool, 8 * kPage);
+  EXPECT_EQ(Get(pool).Statistics().moved_bytes, 6 * kPage) << "beside two that lie at the end";
+  EXPECT_EQ(CallCount("cuMemUnmap") - unmapped, 3u) << "two pages each";
+  CheckAndFree(live);
+  Free(large);
+}
+
+TEST_F(ExpandablePools, ServeOnWhereAPageCannotBeUnmapped) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  const PoolHandle pool = Create(Expandable());
+  const std::vector<CUdeviceptr> live = Fragment(pool);
+  const uint64_t made = CallCount("cuMemCreate");
+  {
+    InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
+    EXPECT_EQ(TryAllocate(pool, 8 * kPage).status().code(), StatusCode::kDriverError);
+  }
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 16 * kPage) << "its pages are where they were";
+  const CUdeviceptr large = Allocate(pool, 8 * kPage);
+  EXPECT_EQ(CallCount("cuMemCreate"), made);
+  Fill(nullptr, large, 8 * kPage, 99);
+  CheckAndFree(live);
+  Free(large);
+}
+
 TEST_F(ExpandablePools, ServeFromTheLowestAddressThatFits) {
   const PoolHandle pool = Create(Expandable());
   const CUdeviceptr lowest = Allocate(pool, 6 * kPage);

@@ -28,11 +28,27 @@ Status PageGrowth::MakePages() {
   return Status();
 }
 
+// One call unmaps a row of pages; where it fails they serve on where they are.
+Status PageGrowth::MoveRow() {
+  const size_t first = moves_begun_;
+  const CUdeviceptr from = plan_.moves[first].from;
+  Territory& source = territories_.Of(from);
+  const size_t end = plan_.EndOfRow(first, source.address() + source.bytes());
+  const engine::PageMove& last = plan_.moves[end - 1];
+  Result<ReservedVector<PhysicalMemory>> row = source.UnmapRow(from, last.from + last.bytes - from);
+  if (!row.ok()) return row.status();
+  moves_begun_ = end;
+  for (size_t index = first; index < end; ++index) {
+    const CUdeviceptr to = plan_.moves[index].to;
+    Status status = territories_.Of(to).Map(std::move((*row)[index - first]), to);
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
 Status PageGrowth::Prepare() {
-  for (; moves_begun_ < plan_.moves.size();) {
-    const engine::PageMove& move = plan_.moves[moves_begun_++];
-    Result<PhysicalMemory> memory = territories_.Of(move.from).Unmap(move.from);
-    Status status = memory.ok() ? territories_.Of(move.to).Map(std::move(*memory), move.to) : memory.status();
+  while (moves_begun_ < plan_.moves.size()) {
+    Status status = MoveRow();
     if (!status.ok()) return status;
   }
   for (size_t index = 0; index < made_.size(); ++index) {

@@ -29,6 +29,7 @@ class PageGrowth final : public Growth {
 
  private:
   Status MakePages();
+  Status MoveRow() COMMPOOL_REQUIRES(parts_.segments.growth());
 
   PoolParts& parts_;
   engine::ExpandableEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());

@@ -102,6 +102,10 @@ void ModelledDevice::Open(size_t pages, uint64_t bytes) {
   Spend("cuMemSetAccess", internal::emulator::AccessLatency(pages, 1, bytes));
 }
 
+void ModelledDevice::Unmap(size_t pages, uint64_t bytes) {
+  Spend("cuMemUnmap", static_cast<double>(pages) * internal::emulator::LatencyOf("cuMemUnmap", bytes / pages));
+}
+
 void ModelledDevice::Spend(const char* call, double microseconds) {
   ++calls_;
   if (std::string_view(call).starts_with("cuMem")) ++memory_calls_;

@@ -49,6 +49,8 @@ class ModelledDevice {
   void Call(const char* name, uint64_t bytes = 0);
   // cuMemSetAccess, which takes longer the more pages there are.
   void Open(size_t pages, uint64_t bytes);
+  // cuMemUnmap of pages in a row: one call, which takes as long as one for each.
+  void Unmap(size_t pages, uint64_t bytes);
   uint64_t calls() const { return calls_; }
   // Those that make, map, open and unmap memory: the others order the work of streams.
   uint64_t memory_calls() const { return memory_calls_; }

@@ -1,6 +1,7 @@
 // Expandable pools in modelled time: what src/pool/growing does with ExpandableEngine.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -133,9 +134,11 @@ class ExpandablePool final : public ModelledPool {
       device().Call("cuMemCreate", page.bytes);
       device().Call("cuMemMap", page.bytes);
     }
-    for (const engine::PageMove& move : plan.moves) {
-      device().Call("cuMemUnmap", move.bytes);
-      device().Call("cuMemMap", move.bytes);
+    for (size_t first = 0, end = 0; first < plan.moves.size(); first = end) {
+      end = plan.EndOfRow(first, std::numeric_limits<Address>::max());
+      const engine::PageMove& last = plan.moves[end - 1];
+      device().Unmap(end - first, last.from + last.bytes - plan.moves[first].from);
+      for (size_t index = first; index < end; ++index) device().Call("cuMemMap", plan.moves[index].bytes);
     }
     for (const engine::SegmentRange& range : plan.arriving) {
       const auto is_inside = [&](Address address) { return address - range.address < range.bytes; };
