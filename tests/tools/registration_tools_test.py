@@ -114,6 +114,12 @@ class BenchRegistration(unittest.TestCase):
         self.assertEqual((steps["agree"]["nccl_calls"], steps["memory"]["nccl_calls"]), (0, 0))
         self.assertEqual(steps["windows_in_turn"]["nccl_calls"], 4)
         self.assertEqual(steps["windows_in_group"]["nccl_calls"], 6)
+        for key in ("pool_to_by_hand", "group_to_turn", "group_to_turn_of_two"):
+            low, high = report[key + "_interval"]
+            self.assertTrue(0 < low <= report[key] <= high, key)
+        for key in ("pool_to_by_hand", "group_to_turn", "group_to_turn_of_two"):
+            low, high = report[key + "_interval"]
+            self.assertTrue(0 < low <= report[key] <= high, key)
         # A pool makes what is made by hand, and agreements in addition, which the model has for microseconds.
         self.assertTrue(0 < report["pool_to_by_hand"] < 1.02, report["pool_to_by_hand"])
 

@@ -20,7 +20,7 @@ from hardware_measure import in_turn, ratio, record, report
 
 MIB = 1 << 20
 BYTES = (2 if tiny() else 64) * MIB
-ROUNDS, NEW_GROUPS = (2, 1) if tiny() else (12, 3)
+ROUNDS, NEW_GROUPS = (2, 1) if tiny() else (200, 3)
 OURS, THEIRS = "commpool", "register_mem_pool"
 
 

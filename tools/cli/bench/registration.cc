@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
@@ -17,7 +19,7 @@ namespace commpool::cli {
 
 namespace {
 
-constexpr int kRoundsBesideHand = 5;
+constexpr int kRoundsInTurn = 15;
 
 struct Arguments {
   uint64_t tensors = 100;
@@ -156,6 +158,26 @@ void Print(const Way& way) {
               way.setup.microseconds, text(way.setup).c_str(), way.step.microseconds, text(way.step).c_str());
 }
 
+void AddSpreads(const RegistrationSteps& steps, nlohmann::json& results) {
+  for (const auto& [key, spread] :
+       {std::pair("pool_to_by_hand", steps.pool_to_by_hand), std::pair("group_to_turn", steps.group_to_turn),
+        std::pair("group_to_turn_of_two", steps.group_to_turn_of_two)}) {
+    results[key] = spread.median;
+    results[std::string(key) + "_interval"] = {spread.low, spread.high};
+  }
+}
+
+void PrintSteps(const RegistrationSteps& steps) {
+  for (const RegistrationStep& one : steps.steps)
+    std::printf("%-52s %14.1f\n", one.what.c_str(), one.cost.microseconds);
+  const auto print = [](const char* what, const Spread& spread) {
+    std::printf("# %s %.2f (%.2f to %.2f)\n", what, spread.median, spread.low, spread.high);
+  };
+  print("a pool, of the time that its memory and window take by hand:", steps.pool_to_by_hand);
+  print("windows in a group, of the time in turn:", steps.group_to_turn);
+  print("on two communicators:", steps.group_to_turn_of_two);
+}
+
 int Run(const Arguments& arguments) {
   const Ranks ranks;
   const auto fail = [&](const Status& status) {
@@ -184,7 +206,7 @@ int Run(const Arguments& arguments) {
   if (!one_by_one.ok()) return fail(one_by_one.status());
   driver.nccl.ncclCommDestroy(*second);
   const uint64_t whole = internal::RoundUp(arguments.tensors * internal::RoundUp(*bytes, 512), 2 * internal::kMiB);
-  Result<RegistrationSteps> steps = MeasureRegistrationSteps(ranks, **device, whole, kRoundsBesideHand);
+  Result<RegistrationSteps> steps = MeasureRegistrationSteps(ranks, **device, whole, kRoundsInTurn);
   if (!steps.ok()) return fail(steps.status());
   if (!ranks.first()) return kSuccess;
 
@@ -198,7 +220,7 @@ int Run(const Arguments& arguments) {
                                {"step", ToJson(way->step)}});
   }
   results["step_bytes"] = whole;
-  results["pool_to_by_hand"] = steps->pool_to_by_hand;
+  AddSpreads(*steps, results);
   for (const RegistrationStep& one : steps->steps) {
     results["steps"].push_back({{"step", one.key}, {"what", one.what}, {"cost", ToJson(one.cost)}});
   }
@@ -214,10 +236,7 @@ int Run(const Arguments& arguments) {
     Print(*one_by_one);
     std::printf("\n# step by step, each of %s%s\n", internal::FormatBytes(whole).c_str(),
                 emulated ? ", modelled microseconds" : ", microseconds");
-    for (const RegistrationStep& one : steps->steps) {
-      std::printf("%-52s %14.1f\n", one.what.c_str(), one.cost.microseconds);
-    }
-    std::printf("# a pool takes %.2f times what its memory and window take by hand\n", steps->pool_to_by_hand);
+    PrintSteps(*steps);
   }
   Record(arguments.output, driver.description, results);
   return kSuccess;

@@ -49,6 +49,13 @@ class ByHand {
   ncclWindow_t window_ = nullptr;
 };
 
+// Of two ways that took turns, round by round.
+Spread SpreadOfRatios(const std::vector<double>& ours, const std::vector<double>& others) {
+  std::vector<double> ratios;
+  for (size_t round = 0; round < ours.size(); ++round) ratios.push_back(ours[round] / others[round]);
+  return SpreadOf(std::move(ratios));
+}
+
 class Steps {
  public:
   Steps(const Ranks& ranks, const RankDevice& device, uint64_t bytes)
@@ -58,12 +65,14 @@ class Steps {
   }
 
   Result<RegistrationSteps> Run(int rounds) {
-    for (const auto part : {&Steps::OfNccl, &Steps::OfPools, &Steps::InGroups}) {
+    for (const auto part : {&Steps::OfNccl, &Steps::OfPools}) {
       Status status = (this->*part)();
       if (!status.ok()) return status;
     }
-    Status status = Beside(rounds);
-    if (!status.ok()) return status;
+    for (const auto part : {&Steps::InGroups, &Steps::Beside}) {
+      Status status = (this->*part)(rounds);
+      if (!status.ok()) return status;
+    }
     return std::move(found_);
   }
 
@@ -150,8 +159,8 @@ class Steps {
     return status;
   }
 
-  // Windows in a group of NCCL's beside the same one after another: on one communicator, and on two.
-  Status InGroups() {
+  // Windows in a group of NCCL's beside the same one after another, alternating: on one communicator, and on two.
+  Status InGroups(int rounds) {
     Result<ncclComm_t> second = NewCommunicator();
     if (!second.ok()) return second.status();
     std::vector<ByHand> buffers(5, ByHand(device_, bytes_));
@@ -174,7 +183,7 @@ class Steps {
          {warm_, *second, warm_, *second},
          false},
         {"communicators_in_group", "NCCL: the same in one group", {warm_, *second, warm_, *second}, true}};
-    for (const Comparison& one : comparisons) {
+    const auto register_all = [&](const Comparison& one) {
       const Phase windows = [&] {
         if (one.grouped) nccl().ncclGroupStart();
         Status registered;
@@ -185,8 +194,25 @@ class Steps {
         if (!registered.ok()) return registered;
         return internal::CheckNccl(*device_.driver, ended, {.call = "ncclGroupEnd", .device = device_.device});
       };
-      if (status.ok()) status = Note(one.key, one.what, windows);
+      return Measure(ranks_, meter_, windows);
+    };
+    std::array<std::vector<double>, 4> times;
+    std::array<Cost, 4> costs;
+    for (int turn = 0; turn < 4 * rounds && status.ok(); ++turn) {  // A B C D, D C B A
+      const auto which = static_cast<size_t>(turn / 4 % 2 == 0 ? turn % 4 : 3 - turn % 4);
+      const Result<Cost> cost = register_all(comparisons[which]);
+      if (!cost.ok()) return cost.status().under(comparisons[which].what);
+      costs[which] = *cost;
+      times[which].push_back(cost->microseconds);
       for (size_t place = 0; place < 4 && status.ok(); ++place) status = buffers[place].Deregister();
+    }
+    for (size_t which = 0; which < 4 && status.ok(); ++which) {
+      costs[which].microseconds = Median(times[which]);
+      found_.steps.push_back({comparisons[which].key, comparisons[which].what, costs[which]});
+    }
+    if (status.ok()) {
+      found_.group_to_turn = SpreadOfRatios(times[1], times[0]);
+      found_.group_to_turn_of_two = SpreadOfRatios(times[3], times[2]);
     }
     for (ByHand& buffer : buffers) {
       if (status.ok()) status = buffer.Drop();
@@ -197,7 +223,6 @@ class Steps {
   Status Beside(int rounds) {
     std::vector<double> by_hand_us;
     std::vector<double> pool_us;
-    std::vector<double> ratios;
     for (int round = 0; round < rounds; ++round) {
       ByHand buffer(device_, bytes_);
       Result<Cost> by_hand = Measure(ranks_, meter_, [&] {
@@ -215,12 +240,11 @@ class Steps {
       if (Status status = pool->close(); !status.ok()) return status;
       by_hand_us.push_back(by_hand->microseconds);
       pool_us.push_back(of_pool->microseconds);
-      ratios.push_back(of_pool->microseconds / by_hand->microseconds);
     }
     found_.steps.push_back(
         {"by_hand", "by hand: memory and window, on a communicator in use", {Median(by_hand_us), {}}});
     found_.steps.push_back({"pool", "pool: create and reserve, on the same one", {Median(pool_us), {}}});
-    found_.pool_to_by_hand = Median(ratios);
+    found_.pool_to_by_hand = SpreadOfRatios(pool_us, by_hand_us);
     return Status();
   }
 

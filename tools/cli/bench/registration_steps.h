@@ -8,6 +8,7 @@
 
 #include "commpool/status.h"
 #include "tools/cli/bench/nccl_meter.h"
+#include "tools/cli/median.h"
 #include "tools/cli/ranks.h"
 
 namespace commpool::cli {
@@ -21,8 +22,11 @@ struct RegistrationStep {
 struct RegistrationSteps {
   std::vector<RegistrationStep> steps;
   // Creating a pool and reserving, over ncclMemAlloc and ncclCommWindowRegister of as much on the same communicator,
-  // which has had both an all-gather and a window: the median of alternating rounds.
-  double pool_to_by_hand = 0;
+  // which has had both an all-gather and a window: of alternating rounds.
+  Spread pool_to_by_hand;
+  // Four windows in a group of NCCL's, over the same in turn: on one communicator, and on two.
+  Spread group_to_turn;
+  Spread group_to_turn_of_two;
 };
 
 Result<RegistrationSteps> MeasureRegistrationSteps(const Ranks& ranks, const RankDevice& device, uint64_t bytes,
