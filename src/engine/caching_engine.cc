@@ -10,8 +10,40 @@
 
 namespace commpool::internal::engine {
 
+namespace {
+
+// Segments that stand free are cut until the free memory of partly used ones is this part of the most that was ever
+// asked for at once. Found by replaying traces (README.md).
+constexpr uint64_t kHoleShare = 24;
+
+// What may be left over in any case: a segment is cut for whatever request it could have been made for.
+uint64_t LeastLeft(const EngineOptions& options) {
+  return std::max({*SegmentBytes(2 * kSmallBytes, options.granularity, 0), options.segment_bytes, options.granularity});
+}
+
+bool CutsSparingly(Reuse reuse, Part part) { return reuse == Reuse::kSameStream && part == kCommonPart; }
+
+}  // namespace
+
 CachingEngine::CachingEngine(const EngineOptions& options) : options_(options), ledger_(options) {
   CheckOptions(options);
+  least_left_ = LeastLeft(options);
+}
+
+CutLimits CachingEngine::LimitsFor(uint64_t requested, Space space) const {
+  const bool sparingly = space == Space::kLarge && options_.choice == Choice::kPartlyUsedFirst;
+  if (!sparingly || cutting_ == Cutting::kFreely) return {};
+  const Counter& asked = ledger_.sums().requested_bytes;
+  return {least_left_, std::max(asked.peak, asked.current + requested) / kHoleShare};
+}
+
+std::optional<Served> CachingEngine::Serve(const Request& request) {
+  if (request.reuse == Reuse::kAnyStream && request.choice == Choice::kPartlyUsedFirst) {
+    Request own = request;
+    own.reuse = Reuse::kSameStream;
+    if (std::optional<Served> served = ledger().Serve(own)) return served;
+  }
+  return ledger().Serve(request);
 }
 
 CachingEngine::~CachingEngine() {
@@ -41,10 +73,11 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
   Request request{bytes, sizes->block_bytes, stream, reuse, sizes->space, part, ChoiceFor(sizes->space)};
-  std::optional<Served> served = ledger().Serve(request);
+  if (CutsSparingly(reuse, part)) request.cuts = LimitsFor(bytes, sizes->space);
+  std::optional<Served> served = Serve(request);
   if (!served) {
     ledger().Unify(stream, part);
-    served = ledger().Serve(request);
+    served = Serve(request);
   }
   const bool spares_growth = reuse == Reuse::kAnyStream || part != kCommonPart;
   if (!served && sizes->space == Space::kSmall && (spares_growth || small_blocks_ == SmallBlocks::kWhereTheyFit)) {
@@ -65,6 +98,7 @@ SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
   request.stream = stream;
   request.space = options_.spaces == Spaces::kApart && *block_bytes <= kSmallBytes ? Space::kSmall : Space::kLarge;
   request.choice = ChoiceFor(request.space);
+  request.cuts = LimitsFor(bytes, request.space);
   const SegmentRange served = ledger().ServeAtOnce(request);
   served_again_ = served.bytes > kSmallBytes && served.address == just_freed_;
   just_freed_ = 0;
@@ -76,6 +110,7 @@ Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse re
   if (!sizes.ok()) return sizes.status();
   ledger().Wake();
   Fit fit{sizes->block_bytes, stream, reuse, sizes->space, part};
+  if (CutsSparingly(reuse, part)) fit.cuts = LimitsFor(bytes, sizes->space);
   if (ledger().CanServe(fit)) return Grow{};
   ledger().Unify(stream, part);
   if (ledger().CanServe(fit)) return Grow{};

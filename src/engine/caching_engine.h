@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "commpool/status.h"
@@ -50,6 +51,12 @@ class CachingEngine : public Engine {
   // capture, they may in any case.
   enum class SmallBlocks { kApart, kWhereTheyFit };
   void SetSmallBlocks(SmallBlocks place) { small_blocks_ = place; }
+
+  // Whether segments that stand free are kept whole for requests of their size where holes in others are many: what is
+  // cut out of one for a small block keeps it from the large one that comes back. A request that welcomes any stream's
+  // memory, and one of a graph's part, cuts freely in any case.
+  enum class Cutting { kSparingly, kFreely };
+  void SetCutting(Cutting cutting) { cutting_ = cutting; }
 
   // The segment that Allocate would ask for; 0 bytes where free memory suffices.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
@@ -129,7 +136,14 @@ class CachingEngine : public Engine {
   }
   [[gnu::noinline]] void EndRepeats() const;
 
+  // For a request of the common part on memory of its own stream.
+  CutLimits LimitsFor(uint64_t requested, Space space) const;
+  // Where any stream's memory is welcome, what needs no wait goes first.
+  std::optional<Served> Serve(const Request& request);
+
   EngineOptions options_;
+  uint64_t least_left_ = 0;  // over
+  Cutting cutting_ = Cutting::kSparingly;
   SmallBlocks small_blocks_ = SmallBlocks::kApart;
   // What came and went is booked when somebody looks: so also in calls that change nothing.
   mutable Ledger ledger_;

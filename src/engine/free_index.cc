@@ -119,10 +119,23 @@ const FreeIndex::Entry* FreeIndex::FindInAny(UseClass::Extent extent, const Fit&
   return best;
 }
 
+bool FreeIndex::MayCut(const Entry& whole, const Fit& fit) const {
+  const uint64_t left = whole.key.bytes - fit.bytes;
+  if (left <= fit.cuts.most_left) return true;
+  uint64_t holes = left;
+  for (const auto& [use_class, list] : classes_) {
+    const bool partly_used = use_class.extent == UseClass::Extent::kPart;
+    if (!partly_used || use_class.part != fit.part || use_class.space != fit.space) continue;
+    list->blocks.VisitFrom({}, [&](const Entry& entry) { holes += entry.key.bytes; });
+  }
+  return holes <= fit.cuts.most_holes;
+}
+
 Block* FreeIndex::Find(const Fit& fit) const {
   const Entry* found = FindIn(UseClass::Extent::kPart, fit);
   if (found == nullptr || fit.choice != Choice::kPartlyUsedFirst) {
-    found = Better(found, FindIn(UseClass::Extent::kWholeSegment, fit), fit.choice);
+    const Entry* const whole = FindIn(UseClass::Extent::kWholeSegment, fit);
+    if (whole != nullptr && MayCut(*whole, fit)) found = Better(found, whole, fit.choice);
   }
   return found == nullptr ? nullptr : found->block;
 }

@@ -22,6 +22,13 @@ enum class Reuse {
   kAnyStream,   // also blocks that other streams used: the caller waits for them on the device
 };
 
+// When a segment that stands free may be cut: where little of it is left over, or where all that is then free in partly
+// used segments is little.
+struct CutLimits {
+  uint64_t most_left = UINT64_MAX;
+  uint64_t most_holes = 0;
+};
+
 // What free memory is looked for.
 struct Fit {
   uint64_t bytes = 0;
@@ -30,6 +37,7 @@ struct Fit {
   Space space = Space::kLarge;
   Part part = kCommonPart;
   Choice choice = Choice::kBestFit;
+  CutLimits cuts = {};  // of segments that stand free
 };
 
 // The order of the best fit: by size, then by place and never by address, so that every rank of a symmetric pool finds
@@ -120,6 +128,8 @@ class FreeIndex {
   const Lists& ListsFor(const Fit& fit) const;
   const Entry* FindIn(UseClass::Extent extent, const Fit& fit) const;
   const Entry* FindInAny(UseClass::Extent extent, const Fit& fit) const;
+  // Whether the segment, which stands free, may be cut for it.
+  bool MayCut(const Entry& whole, const Fit& fit) const;
   void ForgetPlaces();
 
   // The class that was last found at its place: its number in classes_, from 1.

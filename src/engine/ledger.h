@@ -28,8 +28,9 @@ struct Request {
   Part part = kCommonPart;
   Choice choice = Choice::kBestFit;
   uint64_t sequence = 0;
+  CutLimits cuts = {};
 
-  Fit fit() const { return {block_bytes, stream, reuse, space, part, choice}; }
+  Fit fit() const { return {block_bytes, stream, reuse, space, part, choice, cuts}; }
 };
 
 // What becomes of a block that its allocation gives back.

@@ -96,6 +96,7 @@ EngineOptions OptionsOf(Choice choice, MergePolicy merge) {
   EngineOptions options;
   options.choice = choice;
   options.merge = merge;
+  options.segment_bytes = 64 * kMiB;  // cut for blocks of any size
   return options;
 }
 

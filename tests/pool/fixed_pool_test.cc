@@ -55,6 +55,56 @@ TEST_F(FixedPoolBlocks, MemoryThatStandsFreeMakesWayForWhatAProgramNeedsMoreOf) 
   EXPECT_TRUE(Free(larger).ok());
 }
 
+TEST_F(FixedPoolBlocks, ASegmentThatStandsFreeMakesWayForABlockThatIsMuchSmaller) {
+  const CUdeviceptr large = Allocate(512 * kMiB, stream_);
+  const CUdeviceptr kept = Allocate(512 * kMiB, stream_);
+  ASSERT_TRUE(Free(large).ok());
+  driver().cuda.cuCtxSynchronize();
+  const CUdeviceptr small = Allocate(96 * kMiB, stream_);
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 608 * kMiB) << "so that it may grow by 416 MiB again";
+  for (const CUdeviceptr block : {kept, small}) EXPECT_TRUE(Free(block).ok());
+}
+
+TEST_F(FixedPoolBlocks, ASegmentThatIsBusyIsCutRatherThanWaitedFor) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  const CUdeviceptr busy = Allocate(512 * kMiB, stream_);
+  const CUdeviceptr kept = Allocate(512 * kMiB, stream_);
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  ASSERT_TRUE(
+      Launch(driver(), stream_.get(), {}, {{busy, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  ASSERT_TRUE(Free(busy).ok());
+  const CUdeviceptr small = Allocate(96 * kMiB, stream_);
+  EXPECT_EQ(small, busy) << "on its own stream, behind the work";
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, kGiB);
+  EXPECT_EQ(Get(pool_).Statistics().host_waits, 0u);
+  end.set_value();
+  for (const CUdeviceptr block : {kept, small}) EXPECT_TRUE(Free(block).ok());
+}
+
+TEST_F(FixedPoolBlocks, BehindWorkThatGoesOnNothingIsAskedAbout) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  const CUdeviceptr busy = Allocate(512 * kMiB, stream_);
+  const CUdeviceptr kept = Allocate(512 * kMiB, stream_);
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  ASSERT_TRUE(
+      Launch(driver(), stream_.get(), {}, {{busy, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  ASSERT_TRUE(Free(busy).ok());
+  constexpr uint64_t kTimes = 8;
+  const uint64_t asked = CallCount("cuEventQuery");
+  const uint64_t recorded = CallCount("cuEventRecord");
+  for (uint64_t time = 0; time < kTimes; ++time) {
+    const CUdeviceptr small = Allocate((96 + 2 * time) * kMiB, stream_);
+    EXPECT_EQ(small, busy);
+    EXPECT_TRUE(Free(small).ok());
+  }
+  EXPECT_GE(CallCount("cuEventRecord") - recorded, kTimes) << "each looks whether memory may make way";
+  EXPECT_LE(CallCount("cuEventQuery") - asked, 2 * kTimes) << "the first alone is asked about";
+  end.set_value();
+  EXPECT_TRUE(Free(kept).ok());
+}
+
 TEST_F(FixedPoolBlocks, AWaitForMemoryThatIsBusyIsCountedOnceAndGivenUp) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   constexpr uint64_t kHuge = 40 * kGiB;  // making so much may take a while, and so may the wait

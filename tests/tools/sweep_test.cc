@@ -45,6 +45,10 @@ TEST(SweepTest, AModelledPoolReservesWhatARealOneDoes) {
     const Result<ReplayFigures> real = ReplayInPool(**device, trace, {});
     ASSERT_TRUE(real.ok()) << real.status().message();
     EXPECT_EQ(modelled.peak_reserved_bytes, real->peak_reserved_bytes) << trace.name;
+    const SweepFigures fixed = ReplayModelledFixed(trace, ModelledWork::kUntilNextEvent);
+    const Result<ReplayFigures> really_fixed = ReplayInPool(**device, trace, {.mode = ReplayMode::kFixed});
+    ASSERT_TRUE(really_fixed.ok()) << really_fixed.status().message();
+    EXPECT_EQ(fixed.peak_reserved_bytes, really_fixed->peak_reserved_bytes) << trace.name;
   }
 }
 

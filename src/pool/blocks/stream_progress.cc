@@ -58,12 +58,18 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, Reserved
 
 Status StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints) {
   FenceTable& fences = basis_.device->fences();
+  ReservedVector<StreamKey> at_work;  // behind a stream's first that has not passed no other is asked
   for (const Checkpoint& checkpoint : checkpoints) {
-    Result<bool> passed = fences.Passed(checkpoint.fence);
-    if (!passed.ok()) return passed.status();
-    if (*passed) fences.Retire(checkpoint.fence);
+    bool passed = false;
+    if (std::find(at_work.begin(), at_work.end(), checkpoint.stream) == at_work.end()) {
+      Result<bool> asked = fences.Passed(checkpoint.fence);
+      if (!asked.ok()) return asked.status();
+      passed = *asked;
+      if (!passed) at_work.push_back(checkpoint.stream);
+    }
+    if (passed) fences.Retire(checkpoint.fence);
     MutexLock lock(blocks_.mutex());
-    if (*passed) {
+    if (passed) {
       engine_->StreamIdle(checkpoint.stream, checkpoint.moment);
     } else {
       checkpoints_.push_back(checkpoint);

@@ -12,8 +12,8 @@ namespace commpool::internal {
 namespace {
 
 // What a pool may hold beyond the most that was ever asked for at once: over it, segments that stand free go before new
-// ones come. Found by replaying traces: less makes a steady program give back and make again.
-uint64_t WithSlack(uint64_t bytes) { return bytes + std::max(bytes / 100 * 3, 64 * kMiB); }
+// ones come, and what other streams used serves before that. Found by replaying traces.
+uint64_t WithSlack(uint64_t bytes) { return bytes + std::max(bytes / 128, 64 * kMiB); }
 
 // One more segment.
 class SegmentGrowth final : public Growth {
@@ -58,23 +58,48 @@ Status FixedGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine
   if (!awake.ok()) return awake;
   engine::Grow grow;
   {
+    const engine::CachingEngine::Cutting cutting = CuttingFor(effort);
     MutexLock lock(parts_.blocks.mutex());
+    engine_->SetCutting(cutting);
     Result<engine::Grow> needed = engine_->GrowthFor(bytes, stream, engine::Reuse::kSameStream, part);
     if (!needed.ok()) return parts_.basis.Named(needed.status());
     if (needed->bytes == 0) return Status();  // another thread's growth made room
     grow = *needed;
   }
   const bool makes_way = effort != Effort::kReserve && part == engine::kCommonPart;
-  Status status = makes_way ? MakeWay(bytes, grow.bytes) : Status();
-  if (!status.ok()) return status;
+  if (makes_way) {
+    // Nobody waits on the host while other free memory would do.
+    const Wait wait = grow.space == engine::Space::kLarge && ServesFreely(bytes, stream) ? Wait::kNo : Wait::kYes;
+    const Status made = MakeWay(bytes, grow.bytes, wait);
+    if (!made.ok()) return made;
+    if (grow.space == engine::Space::kLarge && Excess(bytes, grow.bytes) > 0 && ServesFreely(bytes, stream)) {
+      return Status();
+    }
+  }
   const auto asked = effort == Effort::kReserve ? std::nullopt : std::make_optional(stream);
-  status = AddSegment(grow, asked);
+  Status status = AddSegment(grow, asked);
   if (status.ok() && effort == Effort::kReserve) CountReserved(grow.bytes);
   if (status.code() != StatusCode::kOutOfMemory) return status;
   // Where the usual size does not fit into what is left, the least that holds the request may.
   const uint64_t wanted = std::max(bytes, parts_.basis.configuration.segment_bytes);
   const std::optional<uint64_t> least = CheckedRoundUp(wanted, parts_.segments.granularity());
   return least && *least < grow.bytes ? AddSegment({*least, grow.space, part}, asked) : status;
+}
+
+engine::CachingEngine::Cutting FixedGrower::CuttingFor(Effort effort) {
+  using Cutting = engine::CachingEngine::Cutting;
+  const bool reserved = effort == Effort::kReserve || reserved_by_name_ > 0;
+  // A registered pool's new segments would stay pending, and its old ones cannot go; nor can any in a capture.
+  const bool stays = !parts_.registrations.empty() || parts_.basis.device->captures().any();
+  return reserved || stays ? Cutting::kFreely : Cutting::kSparingly;
+}
+
+bool FixedGrower::ServesFreely(uint64_t requested, StreamKey stream) {
+  // No wait can be recorded for the work of a captured stream, and which those are the engine does not know.
+  if (parts_.basis.device->capturing()) return false;
+  MutexLock lock(parts_.blocks.mutex());
+  const Result<engine::Grow> needed = engine_->GrowthFor(requested, stream, engine::Reuse::kAnyStream);
+  return needed.ok() && needed->bytes == 0;
 }
 
 Status FixedGrower::AddSegment(const engine::Grow& grow, std::optional<StreamKey> stream) {
@@ -97,7 +122,7 @@ uint64_t FixedGrower::Excess(uint64_t requested, uint64_t segment_bytes) {
   return std::max(unneeded, parts_.segments.BeyondCollection(segment_bytes));
 }
 
-Status FixedGrower::MakeWay(uint64_t requested, uint64_t segment_bytes) {
+Status FixedGrower::MakeWay(uint64_t requested, uint64_t segment_bytes, Wait wait) {
   std::vector<engine::SegmentIndex> unused;
   {
     MutexLock lock(parts_.blocks.mutex());
@@ -105,7 +130,7 @@ Status FixedGrower::MakeWay(uint64_t requested, uint64_t segment_bytes) {
   }
   std::erase_if(unused, [&](engine::SegmentIndex index) { return parts_.pins.IsPinned(index); });
   if (unused.empty() || Excess(requested, segment_bytes) == 0) return Status();
-  Status status = progress_.AwaitFor(segment_bytes);
+  Status status = wait == Wait::kYes ? progress_.AwaitFor(segment_bytes) : progress_.Poll();
   if (!status.ok()) return status;
   std::vector<engine::SegmentIndex> chosen;
   uint64_t over = Excess(requested, segment_bytes);

@@ -28,9 +28,13 @@ class FixedGrower final : public Grower {
  private:
   // Gives segments that stand free back, the longest unused first, where the pool would hold more than its program ever
   // used and some slack. Never waits long: what the device may still use stays.
-  Status MakeWay(uint64_t requested, uint64_t segment_bytes) COMMPOOL_REQUIRES(parts_.segments.growth());
+  Status MakeWay(uint64_t requested, uint64_t segment_bytes, Wait wait) COMMPOOL_REQUIRES(parts_.segments.growth());
   // By how much the pool would hold too much with such a segment.
   uint64_t Excess(uint64_t requested, uint64_t segment_bytes) COMMPOOL_REQUIRES(parts_.segments.growth());
+  // Whether a segment that stands free may be cut for a block that is much smaller: where none can be made instead.
+  engine::CachingEngine::Cutting CuttingFor(Effort effort) COMMPOOL_REQUIRES(parts_.segments.growth());
+  // Whether memory is free that the request passed by: of other streams, or of a segment that it would cut.
+  bool ServesFreely(uint64_t requested, StreamKey stream) COMMPOOL_REQUIRES(parts_.segments.growth());
   // What reserve() made serves blocks of every size: that is what it was asked for. 0: nothing is reserved any more.
   void CountReserved(uint64_t bytes) COMMPOOL_REQUIRES(parts_.segments.growth());
   Status AddSegment(const engine::Grow& grow, std::optional<StreamKey> stream)

@@ -8,6 +8,7 @@
 #include "src/base/bytes.h"
 #include "src/engine/expandable_engine.h"
 #include "tools/cli/replay/modelled_pool.h"
+#include "tools/cli/replay/modelled_progress.h"
 
 namespace commpool::cli {
 
@@ -30,18 +31,13 @@ engine::EngineOptions OptionsFor(const engine::Slack& slack) {
 class ExpandablePool final : public ModelledPool {
  public:
   ExpandablePool(ModelledDevice& device, const engine::Slack& slack)
-      : ModelledPool(device), engine_(OptionsFor(slack)) {}
+      : ModelledPool(device), engine_(OptionsFor(slack)), progress_(device, engine_) {}
 
   const engine::Engine& engine() const override { return engine_; }
   engine::Engine& engine() override { return engine_; }
 
  private:
   using Plan = std::optional<engine::Expansion>;
-  struct Checkpoint {
-    engine::StreamKey stream = 0;
-    engine::Moment moment = 0;
-    ModelledDevice::Mark mark;
-  };
 
   std::optional<Address> ServeFrom(uint64_t bytes, uint32_t stream, engine::Reuse reuse) {
     const engine::Outcome outcome = engine_.Allocate(bytes, stream, reuse).value();
@@ -105,27 +101,7 @@ class ExpandablePool final : public ModelledPool {
 
   void Poll() {
     PollFences();
-    const engine::Moment now = engine_.Now();
-    for (const engine::StreamKey stream : engine_.StreamsInUse()) {
-      device().Call("cuStreamQuery");
-      const ModelledDevice::Mark mark = device().Record(static_cast<uint32_t>(stream));
-      if (device().IsOver(mark)) {
-        engine_.StreamIdle(stream, now);
-        continue;
-      }
-      const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(), [&](const Checkpoint& checkpoint) {
-        return checkpoint.stream == stream && checkpoint.moment == now;
-      });
-      if (known) continue;
-      device().Call("cuEventRecord");
-      checkpoints_.push_back({stream, now, mark});
-    }
-    std::erase_if(checkpoints_, [&](const Checkpoint& checkpoint) {
-      device().Call("cuEventQuery");
-      if (!device().IsOver(checkpoint.mark)) return false;
-      engine_.StreamIdle(checkpoint.stream, checkpoint.moment);
-      return true;
-    });
+    progress_.Poll();
   }
 
   void Execute(const engine::Expansion& plan) {
@@ -152,7 +128,7 @@ class ExpandablePool final : public ModelledPool {
   }
 
   engine::ExpandableEngine engine_;
-  std::vector<Checkpoint> checkpoints_;
+  ModelledProgress progress_;
   Address next_territory_ = kTerritoryBytes;
 };
 

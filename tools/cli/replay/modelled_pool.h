@@ -76,6 +76,7 @@ class ModelledPool {
 };
 
 std::unique_ptr<ModelledPool> MakeExpandablePool(ModelledDevice& device, const internal::engine::Slack& slack);
+std::unique_ptr<ModelledPool> MakeFixedPool(ModelledDevice& device);
 
 }  // namespace commpool::cli
 

@@ -150,6 +150,21 @@ SweepFigures Run(const Trace& trace, ModelledDevice& device, ModelledPool* pool)
   return figures;
 }
 
+// With a pool that `make` makes on the device.
+template <typename Make>
+SweepFigures RunWith(const Trace& trace, ModelledWork work, Make make) {
+  ModelledDevice ideal(trace, work);
+  const double ideal_us = Run(trace, ideal, nullptr).critical_us;
+  ModelledDevice device(trace, work);
+  const std::unique_ptr<ModelledPool> pool = make(device);
+  SweepFigures figures = Run(trace, device, pool.get());
+  figures.ideal_us = ideal_us;
+  figures.peak_reserved_bytes = pool->peak_reserved_bytes();
+  figures.host_waits = pool->waits();
+  figures.device_waits = pool->device_waits();
+  return figures;
+}
+
 }  // namespace
 
 double SweepFigures::utilisation() const {
@@ -159,17 +174,10 @@ double SweepFigures::utilisation() const {
 double SweepFigures::cost() const { return 100 * (1 - utilisation()) + 100 * (critical_us / ideal_us - 1); }
 
 SweepFigures ReplayModelled(const Trace& trace, const Slack& slack, ModelledWork work) {
-  ModelledDevice ideal(trace, work);
-  const double ideal_us = Run(trace, ideal, nullptr).critical_us;
-  ModelledDevice device(trace, work);
-  const std::unique_ptr<ModelledPool> pool = MakeExpandablePool(device, slack);
-  SweepFigures figures = Run(trace, device, pool.get());
-  figures.ideal_us = ideal_us;
-  figures.peak_reserved_bytes = pool->peak_reserved_bytes();
-  figures.host_waits = pool->waits();
-  figures.device_waits = pool->device_waits();
-  return figures;
+  return RunWith(trace, work, [&](ModelledDevice& device) { return MakeExpandablePool(device, slack); });
 }
+
+SweepFigures ReplayModelledFixed(const Trace& trace, ModelledWork work) { return RunWith(trace, work, MakeFixedPool); }
 
 Sweep RunSweep(const std::vector<Trace>& traces, const std::function<void(size_t, size_t)>& progress) {
   Sweep sweep{{std::begin(kScales), std::end(kScales)}, Settings(), {}};

@@ -37,6 +37,9 @@ struct SweepFigures {
 // One replay in modelled time.
 SweepFigures ReplayModelled(const Trace& trace, const internal::engine::Slack& slack, ModelledWork work);
 
+// The same of a fixed pool.
+SweepFigures ReplayModelledFixed(const Trace& trace, ModelledWork work);
+
 // One constant at one of its values, the others as they are shipped.
 struct SweepSetting {
   std::string constant;

@@ -1,0 +1,39 @@
+#include "tools/cli/replay/modelled_progress.h"
+
+#include <algorithm>
+#include <set>
+
+namespace commpool::cli {
+
+namespace engine = internal::engine;
+
+void ModelledProgress::Poll() {
+  const engine::Moment now = engine_.Now();
+  for (const engine::StreamKey stream : engine_.StreamsInUse()) {
+    device_.Call("cuStreamQuery");
+    const ModelledDevice::Mark mark = device_.Record(static_cast<uint32_t>(stream));
+    if (device_.IsOver(mark)) {
+      engine_.StreamIdle(stream, now);
+      continue;
+    }
+    const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(), [&](const Checkpoint& checkpoint) {
+      return checkpoint.stream == stream && checkpoint.moment == now;
+    });
+    if (known) continue;
+    device_.Call("cuEventRecord");
+    checkpoints_.push_back({stream, now, mark});
+  }
+  std::set<engine::StreamKey> at_work;  // behind a stream's first that has not passed no other is asked
+  std::erase_if(checkpoints_, [&](const Checkpoint& checkpoint) {
+    if (at_work.contains(checkpoint.stream)) return false;
+    device_.Call("cuEventQuery");
+    if (!device_.IsOver(checkpoint.mark)) {
+      at_work.insert(checkpoint.stream);
+      return false;
+    }
+    engine_.StreamIdle(checkpoint.stream, checkpoint.moment);
+    return true;
+  });
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,34 @@
+// What src/pool/blocks/stream_progress does, in modelled time: learns which streams are done with free memory.
+#ifndef COMMPOOL_TOOLS_CLI_REPLAY_MODELLED_PROGRESS_H_
+#define COMMPOOL_TOOLS_CLI_REPLAY_MODELLED_PROGRESS_H_
+
+#include <vector>
+
+#include "src/engine/caching_engine.h"
+#include "tools/cli/replay/modelled_device.h"
+
+namespace commpool::cli {
+
+class ModelledProgress {
+ public:
+  ModelledProgress(ModelledDevice& device, internal::engine::CachingEngine& engine)
+      : device_(device), engine_(engine) {}
+
+  // Asks about every stream that may still use free memory, and what is recorded behind those that go on.
+  void Poll();
+
+ private:
+  struct Checkpoint {
+    internal::engine::StreamKey stream = 0;
+    internal::engine::Moment moment = 0;
+    ModelledDevice::Mark mark;
+  };
+
+  ModelledDevice& device_;
+  internal::engine::CachingEngine& engine_;
+  std::vector<Checkpoint> checkpoints_;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_REPLAY_MODELLED_PROGRESS_H_
