@@ -21,6 +21,7 @@ struct Window {
   Address end = 0;
   std::vector<SegmentRange> holes;
   uint64_t missing_bytes = 0;  // before they are rounded up to the granularity
+  uint64_t room_below = 0;     // of the hole that it begins in, which pages may fill too
 };
 
 bool IsUsable(const Block& block, const ExpansionRequest& request) {
@@ -52,6 +53,33 @@ std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& req
   return window;
 }
 
+// The window that ends with this block and begins in a hole below it. Of the hole a part stays, or what fills it might
+// merge with memory further below that others used.
+std::optional<Window> WindowTo(const Block* last, const ExpansionRequest& request) {
+  if (request.block_bytes > last->offset + last->bytes) return std::nullopt;
+  Window window;
+  window.end = AddressOf(*last) + last->bytes;
+  window.begin = window.end;
+  for (const Block* block = last; window.end - window.begin < request.block_bytes; block = block->previous) {
+    const uint64_t wanted = std::min(request.block_bytes - (window.end - window.begin), block->bytes);
+    window.begin -= wanted;
+    if (block->state != BlockState::kUnmapped) {
+      if (!IsUsable(*block, request)) return std::nullopt;
+      continue;
+    }
+    const uint64_t filled = std::min(RoundUp(wanted, request.granularity), block->bytes);
+    window.begin -= filled - wanted;
+    window.holes.insert(window.holes.begin(), {window.begin, filled});
+    window.missing_bytes += wanted;
+    if (block->bytes - filled < request.granularity && window.end - window.begin >= request.block_bytes) {
+      return std::nullopt;
+    }
+    window.room_below = block->bytes - filled - request.granularity;
+  }
+  if (window.holes.empty() || window.begin != window.holes.front().address) return std::nullopt;
+  return window;
+}
+
 // The one with the fewest bytes to fill; one with no free memory in it lies at the largest hole's beginning.
 std::optional<Window> BestWindow(const Heap& heap, const ExpansionRequest& request) {
   std::optional<Window> best;
@@ -62,8 +90,9 @@ std::optional<Window> BestWindow(const Heap& heap, const ExpansionRequest& reque
       const bool is_hole = block->state == BlockState::kUnmapped;
       if (is_hole && (largest_hole == nullptr || block->bytes > largest_hole->bytes)) largest_hole = block;
       if (!IsUsable(*block, request)) continue;
-      std::optional<Window> window = WindowFrom(block, request);
-      if (window && (!best || window->missing_bytes < best->missing_bytes)) best = std::move(window);
+      for (std::optional<Window> window : {WindowFrom(block, request), WindowTo(block, request)}) {
+        if (window && (!best || window->missing_bytes < best->missing_bytes)) best = std::move(window);
+      }
     }
   }
   if (!best && largest_hole != nullptr) best = WindowFrom(largest_hole, request);
@@ -176,6 +205,16 @@ void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest
   expansion.arriving.push_back({hole.address, std::max(at, end) - hole.address});
 }
 
+// The last of the chosen pages may be larger than what is left: the window then begins further below.
+void Widen(const std::vector<Donor>& chosen, Window& window) {
+  uint64_t bytes = 0;
+  for (const Donor& donor : chosen) bytes += donor.bytes;
+  SegmentRange& hole = window.holes.front();
+  if (bytes <= hole.bytes) return;
+  hole.address -= bytes - hole.bytes;
+  hole.bytes = bytes;
+}
+
 }  // namespace
 
 uint64_t Expansion::moved_bytes() const {
@@ -198,7 +237,7 @@ size_t Expansion::EndOfRow(size_t first, Address limit) const {
 Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request) {
   Expansion expansion;
   expansion.claimant.part = request.part;
-  const std::optional<Window> window = BestWindow(heap, request);
+  std::optional<Window> window = BestWindow(heap, request);
   if (!window) {
     expansion.needs_territory = true;
     return expansion;
@@ -212,7 +251,9 @@ Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionReq
   std::vector<Donor> chosen;
   if (request.donors != Donors::kNone) {
     const std::vector<Donor> donors = FindDonors(heap, pages, *window, request, &expansion.busy_bytes);
-    chosen = Choose(donors, Sum(window->holes), window->holes.size() == 1 ? room_behind : 0);
+    const bool one = window->holes.size() == 1;
+    chosen = Choose(donors, Sum(window->holes), one ? std::max(room_behind, window->room_below) : 0);
+    if (one && window->room_below > 0) Widen(chosen, *window);
   }
   for (const SegmentRange& range : window->holes) {
     Fill(range, &range == &last ? room_behind : 0, request, chosen, expansion);

@@ -143,6 +143,44 @@ TEST_F(ExpansionTest, LeavesOutAddressesThatALiveBlockInterrupts) {
   EXPECT_EQ(InPages(plan.made), (Numbers{{5, 4}})) << "the three free pages lie before a live block";
 }
 
+// Behind the free memory a live block begins: what is missing comes before it.
+class BelowFreeMemory : public ExpansionTest {
+ protected:
+  void Lay(uint64_t free_from) {
+    AddTerritory(64);
+    Map(free_from, 4);
+    Map(free_from + 4);
+    heap_.Convert({At(free_from + 4), kPage}, BlockState::kFree, BlockState::kLeaving);
+  }
+};
+
+TEST_F(BelowFreeMemory, WhatIsMissingIsMade) {
+  Lay(8);
+  const Expansion plan = Plan(6 * kPage);
+  EXPECT_EQ(InPages(plan.made), (Numbers{{6, 2}}));
+  EXPECT_EQ(InPages(plan.arriving), (Numbers{{6, 2}}));
+  EXPECT_EQ(InPages(Plan(6 * kPage - 512).made), (Numbers{{6, 2}})) << "in whole units";
+}
+
+TEST_F(BelowFreeMemory, TheLastPageThatMovesMayReachFurtherDown) {
+  Lay(8);
+  Map(40, 3);
+  Take(At(40), 3 * kPage);
+  Map(32, 3);
+  const Expansion plan = Plan(6 * kPage);
+  EXPECT_EQ(Moves(plan), (Triples{{32, 5, 3}}));
+  EXPECT_EQ(InPages(plan.arriving), (Numbers{{5, 3}}));
+}
+
+// What fills all of a hole might merge with memory below it that others used.
+TEST_F(BelowFreeMemory, APartOfTheHoleStays) {
+  Lay(3);
+  EXPECT_EQ(InPages(Plan(6 * kPage).made), (Numbers{{1, 2}}));
+  Map(32, 3);
+  EXPECT_TRUE(Plan(6 * kPage).moves.empty()) << "a page would fill it";
+  EXPECT_EQ(InPages(Plan(7 * kPage, Donors::kNone).made), (Numbers{{35, 4}})) << "behind other free memory";
+}
+
 TEST_F(ExpansionTest, CountsOnMemoryThatOnlyTheRequestsStreamUses) {
   AddTerritory(16);
   Map(0, 2);
