@@ -10,10 +10,10 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// A small page may be this part of the request that it is made for, where that is more, and has at least so many bytes:
-// each costs the driver some 24 us to make, and more with each move.
-constexpr uint64_t kRequestShare = 128;
-constexpr uint64_t kSmallPageBytes = 4 * kMiB;
+// A page may be this part of the request that it is made for, where that is more: each costs the driver some 24 us to
+// make, and more with each move.
+constexpr uint64_t kRequestShare = 64;
+constexpr uint64_t kSmallRequestShare = 128;  // of small pages
 // A program is steady once it has asked for its peak so many times over without a higher one.
 constexpr uint64_t kSteadyTimes = 2;
 
@@ -21,17 +21,17 @@ constexpr uint64_t kSteadyTimes = 2;
 
 uint64_t ExpandableEngine::PageBytes(const RequestSizes& sizes) const {
   // Pages of small blocks are small, because a single block keeps one from moving.
-  return sizes.space == Space::kSmall ? options().granularity : options().page_bytes;
+  if (sizes.space == Space::kSmall) return options().granularity;
+  if (options().segment_bytes != 0) return options().page_bytes;  // asked for
+  return std::max(options().page_bytes, RoundDown(sizes.block_bytes / kRequestShare, options().granularity));
 }
 
 uint64_t ExpandableEngine::SmallPageBytes(const RequestSizes& sizes) const {
   const uint64_t usual = PageBytes(sizes);
-  const bool asked_for = options().segment_bytes != 0;
-  if (asked_for || options().slack.page_share == 0) return usual;
+  if (options().segment_bytes != 0 || options().slack.page_share == 0) return usual;
   const uint64_t memory = ledger().sums().reserved_bytes.current + sizes.block_bytes;
-  const uint64_t most = std::max(memory / options().slack.page_share, sizes.block_bytes / kRequestShare);
-  const uint64_t least = RoundUp(kSmallPageBytes, options().granularity);
-  return std::min(usual, std::max(RoundDown(most, options().granularity), least));
+  const uint64_t most = std::max(memory / options().slack.page_share, sizes.block_bytes / kSmallRequestShare);
+  return std::min(usual, std::max(RoundDown(most, options().granularity), options().granularity));
 }
 
 SegmentIndex ExpandableEngine::AddTerritory(const SegmentRange& range, Space space) {

@@ -27,7 +27,7 @@ struct Slack {
   uint64_t host_wait_share = 100;    // before the host waits for pages that could move
   uint64_t small_page_share = 160;   // before new pages are small, for a live block keeps the whole of its pages
   // Of the pool's memory, a small page is at most this part; 0 makes all as large as page_bytes.
-  uint64_t page_share = 1600;
+  uint64_t page_share = 1200;
 };
 
 struct EngineOptions {

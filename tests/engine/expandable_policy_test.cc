@@ -74,9 +74,20 @@ TEST_F(ExpandablePolicyTest, MakesLargePagesWhileThePoolHoldsWhatTheProgramNeeds
   EXPECT_EQ(engine_.pages().size(), 36u);
 }
 
+TEST_F(ExpandablePolicyTest, MakesLargerPagesForAVeryLargeRequest) {
+  Make(6 * kGiB);
+  EXPECT_EQ(LargestPage(), 96 * kMiB) << "a 64th";
+}
+
+TEST_F(ExplicitPagesTest, MakesNoLargerPagesThanTheProgramAskedFor) {
+  Make(6 * kGiB);
+  EXPECT_EQ(LargestPage(), 32 * kMiB);
+}
+
 // What is free serves nobody else while its stream works on it, so what comes is more than the program needs.
 TEST_F(ExpandablePolicyTest, MakesSmallPagesBeyondWhatTheProgramNeeds) {
-  EXPECT_EQ(LargestPageBeyondTheNeed(256 * kMiB), 4 * kMiB) << "the least";
+  EXPECT_EQ(LargestPageBeyondTheNeed(64 * kMiB), 2 * kMiB) << "the least";
+  EXPECT_EQ(LargestPageBeyondTheNeed(512 * kMiB), 4 * kMiB) << "a 128th of the request";
 }
 
 TEST_F(ExpandablePolicyTest, MakesFewSmallPagesForALargeRequest) {
