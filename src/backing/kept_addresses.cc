@@ -26,6 +26,19 @@ AddressRange KeptAddresses::TakeFirst() {
   return first;
 }
 
+void KeptAddresses::SegmentBegins() {
+  MutexLock lock(mutex_);
+  ++segments_;
+}
+
+void KeptAddresses::SegmentEnded() {
+  {
+    MutexLock lock(mutex_);
+    if (--segments_ > 0) return;
+  }
+  FreeAll();
+}
+
 Result<AddressRange> KeptAddresses::Take(uint64_t bytes) {
   AddressRange kept = Find(bytes);
   if (kept.valid()) return kept;

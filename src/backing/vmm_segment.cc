@@ -42,7 +42,9 @@ VmmSegment::VmmSegment(const Common& common, AddressRange range, PhysicalMemory 
       memory_(std::move(memory)),
       mapping_(std::move(mapping)),
       address_(range_.address()),
-      bytes_(range_.bytes()) {}
+      bytes_(range_.bytes()) {
+  addresses_->SegmentBegins();
+}
 
 VmmSegment::~VmmSegment() {
   // Nobody released it: a growth is taken back, which leaves nothing behind.
@@ -125,14 +127,17 @@ Status VmmSegment::GiveBack(EndOfAddresses end) {
   }
   Status released = memory_.Release();
   Status freed = end(range_);
+  addresses_->SegmentEnded();
   return released.ok() ? freed : released;
 }
 
 void VmmSegment::Abandon() {
+  const bool lives = mapping_.valid() || memory_.valid() || range_.valid();
   mapping_.Abandon();
   memory_.Abandon();
   range_.Abandon();
   addresses_->Abandon();
+  if (lives) addresses_->SegmentEnded();
   context_->Abandon();
 }
 

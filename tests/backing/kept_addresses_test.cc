@@ -11,6 +11,13 @@ namespace {
 
 constexpr uint64_t kUnit = uint64_t{2} << 20;
 
+// How many ranges of addresses the process has reserved.
+uint64_t Reserved() {
+  const std::vector<std::string> left = EmulatorLeaks();
+  return static_cast<uint64_t>(std::count_if(
+      left.begin(), left.end(), [](const std::string& line) { return line.starts_with("reserved addresses"); }));
+}
+
 class KeptAddressesTest : public BackingTest {
  protected:
   KeptAddresses& kept() { return kept_; }
@@ -21,12 +28,6 @@ class KeptAddressesTest : public BackingTest {
     const CUdeviceptr address = range.address();
     EXPECT_TRUE(kept_.Keep(std::move(range)).ok());
     return address;
-  }
-  // Ranges that are reserved.
-  uint64_t Reserved() {
-    const std::vector<std::string> left = EmulatorLeaks();
-    return static_cast<uint64_t>(std::count_if(
-        left.begin(), left.end(), [](const std::string& line) { return line.starts_with("reserved addresses"); }));
   }
 
  private:
@@ -107,6 +108,11 @@ TEST_F(KeptAddressesTest, AFailureOfWhatGoesIsTold) {
 
 class SegmentThatComesAgain : public BackingTest {
  protected:
+  void TearDown() override {
+    other_.reset();
+    backing_.reset();
+    BackingTest::TearDown();
+  }
   std::unique_ptr<Segment> MakeSegment(std::span<const int> peers = {}) {
     return backing_->Make({.bytes = kUnit, .peers = peers}).value();
   }
@@ -120,9 +126,21 @@ class SegmentThatComesAgain : public BackingTest {
   }
   Backing& backing() { return *backing_; }
 
+  // The backing's last segment goes, but for those that the test has made.
+  void ReleaseOther() { other_.reset(); }
+
  private:
   std::unique_ptr<Backing> backing_ = Make({.kind = BackingKind::kVmm});
+  std::unique_ptr<Segment> other_ = backing_->Make({.bytes = 2 * kUnit}).value();
 };
+
+TEST_F(SegmentThatComesAgain, IsElsewhereOnceTheBackingHadNone) {
+  const uint64_t before = Reserved();
+  MakeAndRelease();
+  EXPECT_EQ(Reserved(), before + 1);
+  ReleaseOther();
+  EXPECT_EQ(Reserved(), before - 1) << "its own, and what was kept";
+}
 
 TEST_F(SegmentThatComesAgain, HasTheAddressesAndNothingElse) {
   const CUdeviceptr address = MakeAndRelease();

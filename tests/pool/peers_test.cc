@@ -39,6 +39,21 @@ class Peers : public PoolTest {
   PoolHandle pool_ = Create(Configured("shared"));
 };
 
+TEST_F(Peers, OfAnOldSegmentDoNotReachTheNewOneAtItsAddresses) {
+  const CUdeviceptr other = Allocate(2 * kMiB);
+  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+  const CUdeviceptr before = Allocate(30 * kMiB);
+  EXPECT_TRUE(HasAccess(1, before));
+  EXPECT_TRUE(runtime().Free(before).ok());
+  ASSERT_TRUE(Get(pool_).Revoke({1}).ok());
+  ASSERT_EQ(Get(pool_).Trim(0).value(), 30 * kMiB);
+  const CUdeviceptr after = Allocate(30 * kMiB);
+  EXPECT_EQ(after, before);
+  EXPECT_TRUE(HasAccess(0, after));
+  EXPECT_FALSE(HasAccess(1, after));
+  for (const CUdeviceptr block : {other, after}) EXPECT_TRUE(runtime().Free(block).ok());
+}
+
 TEST_F(Peers, ReadSegmentsFromBeforeAndAfterTheGrant) {
   const CUdeviceptr before = Allocate(2 * kMiB);
   ASSERT_TRUE(Get(pool_).Grant({1}).ok());

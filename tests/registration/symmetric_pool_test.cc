@@ -145,6 +145,30 @@ TEST_F(SymmetricPoolLife, OrderedFreesAreReusedAtOnce) {
   Free(blocks);
 }
 
+TEST_F(SymmetricPoolLife, ASegmentWhereAnOldOneLayHasWindowsOfItsOwn) {
+  constexpr uint64_t kBytes = 4 * kMiB;
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> other = Allocate(2 * kMiB);  // a pool without memory keeps no addresses
+  ExpectOk(Reserve(kBytes));
+  const std::vector<CUdeviceptr> before = Allocate(kBytes);
+  Free(before);
+  ExpectOk(Reclaim());
+  ExpectOk(Trim(0));
+  EXPECT_FALSE(PoolOf(group()[0]).WindowOf(before[0], group()[0].communicator).ok());
+  ExpectOk(Reserve(kBytes));
+  const std::vector<CUdeviceptr> again = Allocate(kBytes);
+  EXPECT_EQ(again, before);
+  EXPECT_TRUE(AllEqual(OffsetsOf(again)));
+  ExpectOk(Run([&](Rank& rank) {
+    const CUdeviceptr block = again[static_cast<size_t>(rank.number)];
+    EXPECT_TRUE(PoolOf(rank).WindowOf(block, rank.communicator).ok());
+    return AllReduce(rank, block, block + kBytes / 2, kBytes / 2 / sizeof(float));
+  }));
+  Free(again);
+  Free(other);
+}
+
 TEST_F(SymmetricPoolLife, AReserveThatFreeMemoryServesAddsNothing) {
   ExpectOk(Create());
   ExpectOk(Reserve(4 * kMiB));

@@ -112,6 +112,14 @@ std::vector<std::string> RegistrationMachine::FreeLeftovers(uint64_t expected_by
     cuda.cuMemRelease(handle);  // retained here
     cuda.cuMemRelease(handle);  // and by the pool
   }
+  // What is mapped nowhere is of segments that such pools had given back.
+  for (const std::string& line : Leftovers()) {
+    unsigned long long address = 0;
+    unsigned long long bytes = 0;
+    if (std::sscanf(line.c_str(), "reserved addresses at 0x%llx of %llu bytes", &address, &bytes) == 2) {
+      cuda.cuMemAddressFree(address, bytes);
+    }
+  }
   if (bytes_left == expected_bytes) return {};
   return {std::to_string(bytes_left) + " bytes are mapped where pools that ended had " +
           std::to_string(expected_bytes)};
