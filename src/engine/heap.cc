@@ -84,7 +84,8 @@ Block* Heap::Take(const Fit& fit) {
   Block* block = FindFree(fit);
   if (block == nullptr) return nullptr;
   if (CutsRemainder(block->bytes, fit.bytes, alignment_)) {
-    CutFree(block, fit.bytes);
+    block =
+        CutFree(block, fit.bytes, fit.choice == Choice::kBesideItsLike ? CutSideFor(fit.bytes, *block) : CutSide::kLow);
   } else {
     Leave(block);
   }
@@ -238,15 +239,20 @@ void Heap::Leave(Block* block) {
   fences_.Unlink(block);
 }
 
-void Heap::CutFree(Block* block, uint64_t bytes) {
-  if (!IsPlain(*block)) {
-    Leave(block);
-    Enter(Split(block, bytes));
-    return;
-  }
+Block* Heap::CutFree(Block* block, uint64_t bytes, CutSide side) {
+  const uint64_t lower_bytes = side == CutSide::kLow ? bytes : block->bytes - bytes;
+  const bool plain = IsPlain(*block);
   const FreeRank was = FreeIndex::RankOf(*block);
-  FreeList* const list = std::exchange(block->free_list, nullptr);
-  free_index_.Replace(list, was, Split(block, bytes));
+  FreeList* const list = plain ? std::exchange(block->free_list, nullptr) : nullptr;
+  if (!plain) Leave(block);
+  Block* const upper = Split(block, lower_bytes);
+  Block* const left = side == CutSide::kLow ? upper : block;
+  if (plain) {
+    free_index_.Replace(list, was, left);
+  } else {
+    Enter(left);
+  }
+  return side == CutSide::kLow ? block : upper;
 }
 
 Block* Heap::SettlePlain(Block* block, Block* lower, Block* upper) {

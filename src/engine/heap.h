@@ -17,6 +17,7 @@
 #include "src/engine/block.h"
 #include "src/engine/block_arena.h"
 #include "src/engine/block_table.h"
+#include "src/engine/cut_side.h"
 #include "src/engine/fence_book.h"
 #include "src/engine/free_index.h"
 #include "src/engine/heap_segment.h"
@@ -141,8 +142,8 @@ class Heap {
   void Absorb(Block* lower, Block* upper);
   // Cuts what is beyond `bytes` off a block that is in no book, as a block of the same state. Returns it, in no book.
   Block* Split(Block* block, uint64_t bytes);
-  // The same for a free block that leaves the books, while what is cut off enters them.
-  void CutFree(Block* block, uint64_t bytes);
+  // So many bytes of a free block leave the books, while what is left of it stays in them. Returns what leaves.
+  Block* CutFree(Block* block, uint64_t bytes, CutSide side);
   // What Settle does where the free index is the only book that has the blocks.
   Block* SettlePlain(Block* block, Block* lower, Block* upper);
 

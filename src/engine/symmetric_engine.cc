@@ -21,6 +21,7 @@ Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream) {
                                                 .block_bytes = sizes->block_bytes,
                                                 .stream = stream,
                                                 .reuse = Reuse::kAnyStream,
+                                                .choice = Choice::kBesideItsLike,
                                                 .sequence = next_sequence_});
   if (!served) {
     log_.Append(SequenceCall::kRefused, bytes);

@@ -63,6 +63,39 @@ TEST(SymmetricEngine, DefersFreesUntilTheyAreApplied) {
   EXPECT_EQ(Ask(engine, 2 * kMiB)->address, address);
 }
 
+// A loss in lower precision, its copy, their gradients: the peak of a step, where the first is half of the others. The
+// same step with another batch must find as much room.
+TEST(SymmetricEngine, PlacesTheBlocksOfALossWithoutAHole) {
+  SymmetricEngine engine({}, FreeOrder::kOrdered);
+  engine.AddSegment({kBase, 1024 * kMiB});
+  ASSERT_TRUE(Ask(engine, 512 * kMiB).has_value());
+  for (const uint64_t whole : {168 * kMiB, 160 * kMiB, 170 * kMiB}) {
+    const Address half = Ask(engine, whole / 2)->address;
+    const Address copy = Ask(engine, whole)->address;
+    const Address kept = Ask(engine, whole)->address;
+    Free(engine, copy);
+    Free(engine, half);
+    const std::optional<Served> gradient = Ask(engine, whole);
+    const std::optional<Served> last = Ask(engine, whole);
+    ASSERT_TRUE(gradient.has_value());
+    ASSERT_TRUE(last.has_value()) << "three of " << whole << " bytes fit into 512 MiB";
+    Free(engine, gradient->address);
+    Free(engine, kept);
+    Free(engine, last->address);
+  }
+}
+
+TEST(SymmetricEngine, KeepsSmallBlocksAwayFromLargeOnes) {
+  SymmetricEngine engine({}, FreeOrder::kOrdered);
+  engine.AddSegment({kBase, 64 * kMiB});
+  EXPECT_EQ(Ask(engine, 512)->address, kBase);
+  const Address large = Ask(engine, 4 * kMiB)->address;
+  EXPECT_EQ(large, kBase + 60 * kMiB);
+  EXPECT_EQ(Ask(engine, kMiB)->address, kBase + 512);
+  Free(engine, large);
+  EXPECT_TRUE(engine.CanServe(62 * kMiB));
+}
+
 TEST(SymmetricEngine, RefusesASecondFreeOfADeferredBlock) {
   SymmetricEngine engine({}, FreeOrder::kDeferred);
   engine.AddSegment({kBase, 2 * kMiB});
