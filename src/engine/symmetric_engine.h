@@ -25,6 +25,10 @@ enum class FreeOrder {
   kOrdered,   // ranks free in lockstep: a free is part of the sequence and takes effect at once
 };
 
+// Raised whenever equal calls begin to place blocks otherwise: ranks whose libraries differ in it refuse each other
+// when a pool is made.
+inline constexpr int kPlacementRules = 2;
+
 // An allocation's place in the pool's sequence: the same number is the same block on every rank.
 using Sequence = uint64_t;
 

@@ -58,6 +58,11 @@ TEST_F(SymmetricPoolFailure, ACreateWithOtherOptionsFailsOnAll) {
                   if (rank.number == last()) configuration.limit_bytes = kGiB;
                 }),
                 StatusCode::kDisagreement, "limit_bytes");
+  // Ranks whose libraries place equal calls otherwise differ in this.
+  ExpectFailure(Create([&](const Rank& rank, PoolConfiguration& configuration) {
+                  if (rank.number == last()) configuration.alignment_bytes = 4096;
+                }),
+                StatusCode::kDisagreement, "placement rules " + std::to_string(engine::kPlacementRules));
 }
 
 TEST_F(SymmetricPoolFailure, ARankOutOfMemoryFailsAllAndThePoolIsAsBefore) {

@@ -7,7 +7,8 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
          std::to_string(configuration.alignment_bytes) + ", granularity_bytes " +
          std::to_string(configuration.granularity_bytes) + ", segment_bytes " +
          std::to_string(configuration.segment_bytes) + ", limit_bytes " + std::to_string(configuration.limit_bytes) +
-         ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred");
+         ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred") +
+         ", placement rules " + std::to_string(engine::kPlacementRules);
 }
 
 engine::SequenceCall SequenceCallOf(CollectiveCall call) {
