@@ -96,6 +96,24 @@ class Replay(unittest.TestCase):
             self.assertIn(column, table.stdout)
         self.assertEqual(cli.run(*command, "--mode", "fixed").returncode, 3)
 
+    def test_a_symmetric_pool_shows_what_one_reservation_has_to_have(self):
+        # Ten blocks, of which every other one is freed: the holes have 8 MiB, and 12 are asked for.
+        text = "".join(f"a {block} {8 * _MIB} 0\n" for block in range(10))
+        text += "".join(f"f {block}\n" for block in range(1, 10, 2)) + f"a 10 {12 * _MIB} 0\n"
+        path = self.write("holes.trace", text)
+        [trace] = self.replay("--mode", "symmetric", "--reserve", "1", path)
+        self.assertEqual(trace["peak_reserved_bytes"], trace["reservation_bytes"])
+        self.assertEqual(trace["reserves"], 0)
+        self.assertEqual(trace["reservation_bytes"], 84 * _MIB, "the last hole lies beside what is more than the peak")
+        again = trace["reserve_again"]
+        self.assertEqual((again["peak_reserved_bytes"], again["reserves"]), (92 * _MIB, 1))
+        self.assertEqual(again["utilisation"], 80 / 92)
+        table = cli.run("replay", "--mode", "symmetric", path).stdout
+        first = int(80 * _MIB * 1.04)
+        self.assertIn(f"reserve({84 * _MIB}) runs it at once; with reserve({first}) it reserves 0 times more", table)
+        [other] = self.replay(path)
+        self.assertNotIn("reserve_again", other)
+
     def test_the_smallest_device_is_at_least_what_is_requested(self):
         [trace] = self.replay("--smallest", self.write("steady.trace", _STEADY))
         self.assertGreaterEqual(trace["smallest_device_bytes"], 6 * _MIB)

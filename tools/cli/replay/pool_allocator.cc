@@ -51,13 +51,14 @@ Result<std::unique_ptr<PoolAllocator>> PoolAllocator::Create(SoloDevice& device,
   Result<Pool> pool = Pool::create(options);
   if (!pool.ok()) return pool.status();
   std::unique_ptr<PoolAllocator> allocator(
-      new PoolAllocator(std::move(*pool), choice.mode, device.emulated() ? 0 : kLeastDriverNs));
+      new PoolAllocator(std::move(*pool), choice, device.emulated() ? 0 : kLeastDriverNs));
   allocator->CalledDriver(UINT64_MAX);  // what creation called is not the trace's
   return allocator;
 }
 
 Status PoolAllocator::Prepare(uint64_t peak_requested_bytes) {
-  return mode_ == ReplayMode::kSymmetric ? pool_.reserve(peak_requested_bytes) : Status();
+  if (choice_.mode != ReplayMode::kSymmetric) return Status();
+  return pool_.reserve(choice_.reserve_bytes == 0 ? peak_requested_bytes : choice_.reserve_bytes);
 }
 
 void* PoolAllocator::Allocate(uint64_t bytes, CUstream stream) {

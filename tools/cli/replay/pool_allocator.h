@@ -16,6 +16,7 @@ enum class ReplayMode { kExpandable, kFixed, kSymmetric };
 struct PoolChoice {
   ReplayMode mode = ReplayMode::kExpandable;
   Backing backing = Backing::kVmm;
+  uint64_t reserve_bytes = 0;  // of a symmetric pool, in advance; 0 is the peak requested
 };
 
 class PoolAllocator : public ReplayedAllocator {
@@ -42,11 +43,11 @@ class PoolAllocator : public ReplayedAllocator {
   // event makes the next one slower than a program's would be.
   static constexpr uint64_t kLeastDriverNs = 2'000;
 
-  PoolAllocator(Pool pool, ReplayMode mode, uint64_t least_driver_ns)
-      : pool_(std::move(pool)), mode_(mode), least_driver_ns_(least_driver_ns) {}
+  PoolAllocator(Pool pool, const PoolChoice& choice, uint64_t least_driver_ns)
+      : pool_(std::move(pool)), choice_(choice), least_driver_ns_(least_driver_ns) {}
 
   Pool pool_;
-  ReplayMode mode_;
+  PoolChoice choice_;
   uint64_t least_driver_ns_;
   StatusCode failed_ = StatusCode::kInternal;
   uint64_t calls_seen_ = 0;

@@ -9,6 +9,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/replay/alternation.h"
+#include "tools/cli/replay/least_reservation.h"
 #include "tools/cli/replay/peers/peer_allocator.h"
 #include "tools/cli/replay/peers/peers.h"
 #include "tools/cli/replay/replay_run.h"
@@ -25,6 +26,7 @@ struct Arguments {
   PoolChoice pool;
   uint32_t streams = 1;
   double scale = 1;
+  double reserve = 1.04;
   bool smallest = false;
   bool sweep = false;
   bool alternate = false;
@@ -90,7 +92,16 @@ Result<ReplayRow> Measure(SoloDevice& device, const Trace& trace, const Argument
     row.figures = std::move(*of_peer);
     return row;
   }
-  Result<ReplayFigures> figures = ReplayInPool(device, trace, arguments.pool);
+  PoolChoice choice = arguments.pool;
+  if (choice.mode == ReplayMode::kSymmetric) {
+    choice.reserve_bytes = static_cast<uint64_t>(static_cast<double>(trace.peak_requested_bytes) * arguments.reserve);
+    row.reserved_at_first = choice.reserve_bytes;
+    Result<ReplayFigures> again = ReplayInPool(device, trace, choice);
+    if (!again.ok()) return again.status();
+    row.again = std::move(*again);
+    row.reservation_bytes = choice.reserve_bytes = FindLeastReservation(trace);
+  }
+  Result<ReplayFigures> figures = ReplayInPool(device, trace, choice);
   if (!figures.ok()) return figures.status();
   row.figures = std::move(*figures);
   if (torch) {
@@ -100,7 +111,7 @@ Result<ReplayRow> Measure(SoloDevice& device, const Trace& trace, const Argument
     row.torch = std::move(*compared);
   }
   if (!arguments.smallest) return row;
-  Result<uint64_t> smallest = FindSmallestDevice(device, trace, arguments.pool, row.figures.peak_reserved_bytes);
+  Result<uint64_t> smallest = FindSmallestDevice(device, trace, choice, row.figures.peak_reserved_bytes);
   if (!smallest.ok()) return smallest.status();
   row.smallest_device_bytes = *smallest;
   return row;
@@ -120,6 +131,8 @@ void Print(const SoloDevice& device, const std::vector<ReplayRow>& rows) {
   std::cout << "# " << device.driver().description
             << "\n# utilisation is peak requested / peak reserved, in percent; native and expand. are PyTorch's, where "
                "the trace was recorded"
+            << "\n# symmetric: in use is with the least single reservation; again, with --reserve times the peak "
+               "requested, and then whatever was missing"
             << "\n# smallest: device on which it completes / peak requested; steady: driver calls in the second half\n"
             << (device.emulated() ? "# driver us is modelled; ns/event is of events without a driver call\n"
                                   : "# driver us is measured, and left out of ns/event\n")
@@ -258,6 +271,11 @@ void AddReplay(Command app) {
   AddChoice(command, "--backing", arguments->pool.backing, BackingNames(), "What the pool is made of");
   command.AddOption("--streams", arguments->streams, "Streams to spread a trace over").Between(1, 64).ShowPreset();
   command.AddOption("--scale", arguments->scale, "Multiplies all sizes").Between(0.01, 100.0).ShowPreset();
+  command
+      .AddOption("--reserve", arguments->reserve,
+                 "What a symmetric pool reserves before it reserves again, times the peak requested")
+      .Between(1.0, 10.0)
+      .ShowPreset();
   command.AddFlag("--sweep", arguments->sweep,
                   "Draws what each constant of expandable pools is worth, in modelled time, and cross-validates them");
   command.AddFlag("--smallest", arguments->smallest,

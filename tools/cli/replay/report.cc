@@ -46,8 +46,11 @@ void PrintDetails(const ReplayRow& row) {
   std::printf("# %s\n", row.name.c_str());
   PrintCalls("driver calls", row.figures.calls);
   PrintCalls("in the second half", row.figures.calls_in_second_half);
-  if (row.figures.costs.reserves != 0) {
-    std::printf("#   reserved %llu times more\n", static_cast<unsigned long long>(row.figures.costs.reserves));
+  if (row.again) {
+    std::printf("#   reserve(%llu) runs it at once; with reserve(%llu) it reserves %llu times more\n",
+                static_cast<unsigned long long>(row.reservation_bytes.value_or(0)),
+                static_cast<unsigned long long>(row.reserved_at_first),
+                static_cast<unsigned long long>(row.again->costs.reserves));
   }
   if (!row.torch) return;
   const double utilisation = Share(row.peak_requested_bytes, row.torch->peak_reserved_bytes);
@@ -59,6 +62,11 @@ void PrintDetails(const ReplayRow& row) {
 }  // namespace
 
 double ReplayRow::utilisation() const { return Share(peak_requested_bytes, figures.peak_reserved_bytes); }
+
+std::optional<double> ReplayRow::utilisation_again() const {
+  if (!again) return std::nullopt;
+  return Share(peak_requested_bytes, again->peak_reserved_bytes);
+}
 
 double ReplayRow::smallest_device_ratio() const {
   return Share(smallest_device_bytes.value_or(0), internal::RoundUp(peak_requested_bytes, MiB(2)));
@@ -92,7 +100,14 @@ nlohmann::json ToJson(const ReplayRow& row) {
     json["smallest_device_bytes"] = *row.smallest_device_bytes;
     json["smallest_device_ratio"] = row.smallest_device_ratio();
   }
-  if (row.mode == "symmetric") json["reserves"] = figures.costs.reserves;
+  if (row.again) {
+    json["reservation_bytes"] = row.reservation_bytes.value_or(0);
+    json["reserves"] = figures.costs.reserves;
+    json["reserve_again"] = {{"reserved_at_first_bytes", row.reserved_at_first},
+                             {"peak_reserved_bytes", row.again->peak_reserved_bytes},
+                             {"utilisation", *row.utilisation_again()},
+                             {"reserves", row.again->costs.reserves}};
+  }
   if (row.pytorch_native) json["pytorch_native_utilisation"] = *row.pytorch_native;
   if (row.pytorch_expandable) json["pytorch_expandable_utilisation"] = *row.pytorch_expandable;
   if (row.torch) {
@@ -105,16 +120,17 @@ nlohmann::json ToJson(const ReplayRow& row) {
 }
 
 void PrintTable(const std::vector<ReplayRow>& rows) {
-  std::printf("%-18s %-10s %10s %10s %6s %7s %7s %8s %9s %9s %6s %10s %6s\n", "trace", "mode", "requested", "reserved",
-              "in use", "native", "expand.", "smallest", "ns/event", "driver us", "waits", "moved", "steady");
+  std::printf("%-18s %-10s %10s %10s %6s %6s %7s %7s %8s %9s %9s %6s %10s %6s\n", "trace", "mode", "requested",
+              "reserved", "in use", "again", "native", "expand.", "smallest", "ns/event", "driver us", "waits", "moved",
+              "steady");
   for (const ReplayRow& row : rows) {
     const ReplayFigures& figures = row.figures;
-    std::printf("%-18s %-10s %10s %10s %6s %7s %7s %8s %9.1f %9.0f %6llu %10s %6llu\n", row.name.c_str(),
+    std::printf("%-18s %-10s %10s %10s %6s %6s %7s %7s %8s %9.1f %9.0f %6llu %10s %6llu\n", row.name.c_str(),
                 row.mode.c_str(), internal::FormatBytes(row.peak_requested_bytes).c_str(),
                 internal::FormatBytes(figures.peak_reserved_bytes).c_str(), Percent(row.utilisation()).c_str(),
-                Percent(row.pytorch_native).c_str(), Percent(row.pytorch_expandable).c_str(), Smallest(row).c_str(),
-                figures.ns_per_event, Sum(figures.calls).microseconds,
-                static_cast<unsigned long long>(figures.costs.waits),
+                Percent(row.utilisation_again()).c_str(), Percent(row.pytorch_native).c_str(),
+                Percent(row.pytorch_expandable).c_str(), Smallest(row).c_str(), figures.ns_per_event,
+                Sum(figures.calls).microseconds, static_cast<unsigned long long>(figures.costs.waits),
                 internal::FormatBytes(figures.costs.moved_bytes).c_str(),
                 static_cast<unsigned long long>(Sum(figures.calls_in_second_half).count));
   }

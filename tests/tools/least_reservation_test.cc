@@ -1,0 +1,56 @@
+// A reservation of the size found carries the trace in a real pool, and one step less does not carry it in the engine.
+#include "tools/cli/replay/least_reservation.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/cli/replay/replay_run.h"
+
+namespace commpool::cli {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+// Steps whose blocks change, beside some that live on.
+Trace Changing() {
+  std::string text;
+  const auto take = [&](uint64_t block, uint64_t bytes) {
+    text += "a " + std::to_string(block) + " " + std::to_string(bytes) + " 0\n";
+  };
+  const auto end = [&](uint64_t block) { text += "f " + std::to_string(block) + "\n"; };
+  for (uint64_t step = 0; step < 30; ++step) {
+    const uint64_t first = 10 * step;
+    for (uint64_t place = 0; place < 8; ++place) take(first + place, (3 + (first + place) * 37 % 41) * kMiB + 4096);
+    take(first + 8, 200 * kMiB - step * kMiB);
+    take(first + 9, 64 * kMiB);
+    for (const uint64_t place : {1, 8, 3, 0, 7, 9, 5}) end(first + place);
+    if (step > 2) end(first - 28);
+  }
+  return ParseTrace("changing", text).value();
+}
+
+TEST(LeastReservation, CarriesTheTraceInARealPool) {
+  const Trace trace = Changing();
+  const uint64_t least = FindLeastReservation(trace);
+  EXPECT_GT(least, trace.peak_requested_bytes);
+  EXPECT_LT(least, 2 * trace.peak_requested_bytes);
+  EXPECT_EQ(least % (2 * kMiB), 0u);
+  const Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(1, DriverTimes::kMeasured);
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  PoolChoice choice{.mode = ReplayMode::kSymmetric, .reserve_bytes = least};
+  const Result<ReplayFigures> enough = ReplayInPool(**device, trace, choice);
+  ASSERT_TRUE(enough.ok()) << enough.status().message();
+  EXPECT_EQ(enough->costs.reserves, 0u);
+  EXPECT_EQ(enough->peak_reserved_bytes, least);
+  choice.reserve_bytes = least - 2 * kMiB;
+  const Result<ReplayFigures> less = ReplayInPool(**device, trace, choice);
+  ASSERT_TRUE(less.ok()) << less.status().message();
+  EXPECT_GT(less->costs.reserves, 0u);
+}
+
+TEST(LeastReservation, IsThePeakWhereNothingIsLost) {
+  const Trace trace = ParseTrace("plain", "a 0 4194304 0\na 1 2097152 0\nf 0\na 2 4194304 0\n").value();
+  EXPECT_EQ(FindLeastReservation(trace), 6 * kMiB);
+}
+
+}  // namespace
+}  // namespace commpool::cli
