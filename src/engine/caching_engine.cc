@@ -27,14 +27,12 @@ bool CutsSparingly(Reuse reuse, Part part) { return reuse == Reuse::kSameStream 
 
 CachingEngine::CachingEngine(const EngineOptions& options) : options_(options), ledger_(options) {
   CheckOptions(options);
-  least_left_ = LeastLeft(options);
+  cuts_ = {LeastLeft(options), kHoleShare, nullptr};
+  SetCutting(Cutting::kSparingly);
 }
 
-CutLimits CachingEngine::LimitsFor(uint64_t requested, Space space) const {
-  const bool sparingly = space == Space::kLarge && options_.choice == Choice::kPartlyUsedFirst;
-  if (!sparingly || cutting_ == Cutting::kFreely) return {};
-  const Counter& asked = ledger_.sums().requested_bytes;
-  return {least_left_, std::max(asked.peak, asked.current + requested) / kHoleShare};
+void CachingEngine::SetCutting(Cutting cutting) {
+  cuts_sparingly_ = cutting == Cutting::kSparingly && options_.choice == Choice::kPartlyUsedFirst;
 }
 
 std::optional<Served> CachingEngine::Serve(const Request& request) {
@@ -73,7 +71,7 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
   Request request{bytes, sizes->block_bytes, stream, reuse, sizes->space, part, ChoiceFor(sizes->space)};
-  if (CutsSparingly(reuse, part)) request.cuts = LimitsFor(bytes, sizes->space);
+  if (CutsSparingly(reuse, part)) request.cuts = LimitsFor(sizes->space);
   std::optional<Served> served = Serve(request);
   if (!served) {
     ledger().Unify(stream, part);
@@ -98,7 +96,7 @@ SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
   request.stream = stream;
   request.space = options_.spaces == Spaces::kApart && *block_bytes <= kSmallBytes ? Space::kSmall : Space::kLarge;
   request.choice = ChoiceFor(request.space);
-  request.cuts = LimitsFor(bytes, request.space);
+  request.cuts = LimitsFor(request.space);
   const SegmentRange served = ledger().ServeAtOnce(request);
   served_again_ = served.bytes > kSmallBytes && served.address == just_freed_;
   just_freed_ = 0;
@@ -110,7 +108,7 @@ Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse re
   if (!sizes.ok()) return sizes.status();
   ledger().Wake();
   Fit fit{sizes->block_bytes, stream, reuse, sizes->space, part};
-  if (CutsSparingly(reuse, part)) fit.cuts = LimitsFor(bytes, sizes->space);
+  if (CutsSparingly(reuse, part)) fit.cuts = LimitsFor(sizes->space);
   if (ledger().CanServe(fit)) return Grow{};
   ledger().Unify(stream, part);
   if (ledger().CanServe(fit)) return Grow{};

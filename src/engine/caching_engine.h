@@ -56,7 +56,7 @@ class CachingEngine : public Engine {
   // cut out of one for a small block keeps it from the large one that comes back. A request that welcomes any stream's
   // memory, and one of a graph's part, cuts freely in any case.
   enum class Cutting { kSparingly, kFreely };
-  void SetCutting(Cutting cutting) { cutting_ = cutting; }
+  void SetCutting(Cutting cutting);
 
   // The segment that Allocate would ask for; 0 bytes where free memory suffices.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
@@ -137,13 +137,17 @@ class CachingEngine : public Engine {
   [[gnu::noinline]] void EndRepeats() const;
 
   // For a request of the common part on memory of its own stream.
-  CutLimits LimitsFor(uint64_t requested, Space space) const;
+  const CutLimits* LimitsFor(Space space) {
+    if (!cuts_sparingly_ || space != Space::kLarge) return nullptr;
+    cuts_.asked = &ledger_.sums().requested_bytes;  // an engine may have moved
+    return &cuts_;
+  }
   // Where any stream's memory is welcome, what needs no wait goes first.
   std::optional<Served> Serve(const Request& request);
 
   EngineOptions options_;
-  uint64_t least_left_ = 0;  // over
-  Cutting cutting_ = Cutting::kSparingly;
+  CutLimits cuts_;
+  bool cuts_sparingly_ = false;
   SmallBlocks small_blocks_ = SmallBlocks::kApart;
   // What came and went is booked when somebody looks: so also in calls that change nothing.
   mutable Ledger ledger_;

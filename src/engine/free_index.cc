@@ -119,16 +119,19 @@ const FreeIndex::Entry* FreeIndex::FindInAny(UseClass::Extent extent, const Fit&
   return best;
 }
 
-bool FreeIndex::MayCut(const Entry& whole, const Fit& fit) const {
-  const uint64_t left = whole.key.bytes - fit.bytes;
-  if (left <= fit.cuts.most_left) return true;
-  uint64_t holes = left;
+inline bool FreeIndex::MayCut(const Entry& whole, const Fit& fit) const {
+  return fit.cuts == nullptr || whole.key.bytes - fit.bytes <= fit.cuts->most_left || LeavesFewHoles(whole, fit);
+}
+
+bool FreeIndex::LeavesFewHoles(const Entry& whole, const Fit& fit) const {
+  uint64_t holes = whole.key.bytes - fit.bytes;
   for (const auto& [use_class, list] : classes_) {
     const bool partly_used = use_class.extent == UseClass::Extent::kPart;
     if (!partly_used || use_class.part != fit.part || use_class.space != fit.space) continue;
     list->blocks.VisitFrom({}, [&](const Entry& entry) { holes += entry.key.bytes; });
   }
-  return holes <= fit.cuts.most_holes;
+  const Counter& asked = *fit.cuts->asked;
+  return holes <= std::max(asked.peak, asked.current + fit.bytes) / fit.cuts->hole_share;
 }
 
 Block* FreeIndex::Find(const Fit& fit) const {

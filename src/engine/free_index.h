@@ -25,8 +25,9 @@ enum class Reuse {
 // When a segment that stands free may be cut: where little of it is left over, or where all that is then free in partly
 // used segments is little.
 struct CutLimits {
-  uint64_t most_left = UINT64_MAX;
-  uint64_t most_holes = 0;
+  uint64_t most_left = 0;
+  uint64_t hole_share = 1;         // holes are at most this part of the most that was ever asked for, with the request
+  const Counter* asked = nullptr;  // in bytes
 };
 
 // What free memory is looked for.
@@ -37,7 +38,7 @@ struct Fit {
   Space space = Space::kLarge;
   Part part = kCommonPart;
   Choice choice = Choice::kBestFit;
-  CutLimits cuts = {};  // of segments that stand free
+  const CutLimits* cuts = nullptr;  // of segments that stand free; null where there are none
 };
 
 // The order of the best fit: by size, then by place and never by address, so that every rank of a symmetric pool finds
@@ -130,6 +131,8 @@ class FreeIndex {
   const Entry* FindInAny(UseClass::Extent extent, const Fit& fit) const;
   // Whether the segment, which stands free, may be cut for it.
   bool MayCut(const Entry& whole, const Fit& fit) const;
+  // Apart, for searches seldom come so far. REQUIRES: it has limits.
+  [[gnu::noinline]] bool LeavesFewHoles(const Entry& whole, const Fit& fit) const;
   void ForgetPlaces();
 
   // The class that was last found at its place: its number in classes_, from 1.

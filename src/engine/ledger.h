@@ -28,7 +28,7 @@ struct Request {
   Part part = kCommonPart;
   Choice choice = Choice::kBestFit;
   uint64_t sequence = 0;
-  CutLimits cuts = {};
+  const CutLimits* cuts = nullptr;
 
   Fit fit() const { return {block_bytes, stream, reuse, space, part, choice, cuts}; }
 };
