@@ -14,7 +14,7 @@ namespace {
 
 // Segments that stand free are cut until the free memory of partly used ones is this part of the most that was ever
 // asked for at once. Found by replaying traces (README.md).
-constexpr uint64_t kHoleShare = 24;
+constexpr uint64_t kHoleShare = 32;
 
 // What may be left over in any case: a segment is cut for whatever request it could have been made for.
 uint64_t LeastLeft(const EngineOptions& options) {

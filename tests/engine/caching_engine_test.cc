@@ -219,8 +219,8 @@ TEST(CachingEngine, KeepsFreeSegmentsWholeForRequestsOfTheirSize) {
 
 TEST(CachingEngine, CutsFreeSegmentsWhileHolesAreFew) {
   CachingEngine engine({.choice = Choice::kPartlyUsedFirst});
-  engine.AddSegment({kBase, 2400 * kMiB});
-  GiveBack(engine, Serve(engine, 2400 * kMiB));  // holes may be 100 MiB from now on
+  engine.AddSegment({kBase, 3200 * kMiB});
+  GiveBack(engine, Serve(engine, 3200 * kMiB));  // holes may be 100 MiB from now on
   for (uint64_t segment = 2; segment < 5; ++segment) engine.AddSegment({segment * kBase, 80 * kMiB});
   EXPECT_EQ(Serve(engine, 30 * kMiB), 2 * kBase) << "50 MiB are left over";
   EXPECT_EQ(Serve(engine, 52 * kMiB), 3 * kBase) << "78 MiB are holes";

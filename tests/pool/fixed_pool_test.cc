@@ -65,6 +65,25 @@ TEST_F(FixedPoolBlocks, ASegmentThatStandsFreeMakesWayForABlockThatIsMuchSmaller
   for (const CUdeviceptr block : {kept, small}) EXPECT_TRUE(Free(block).ok());
 }
 
+TEST_F(FixedPoolBlocks, SegmentsThatReplaceEachOtherInEveryStepDoNotForEver) {
+  const CUdeviceptr kept = Allocate(512 * kMiB, stream_);
+  const auto step = [&] {
+    for (const uint64_t bytes : {512 * kMiB, 96 * kMiB}) {
+      ASSERT_TRUE(Free(Allocate(bytes, stream_)).ok());
+      driver().cuda.cuCtxSynchronize();
+    }
+  };
+  step();
+  const uint64_t first = CallCount("cuMemCreate");
+  for (int times = 0; times < 10; ++times) step();
+  EXPECT_EQ(CallCount("cuMemCreate") - first, 20u) << "each makes way for the other";
+  for (int times = 0; times < 1050; ++times) step();
+  const uint64_t many = CallCount("cuMemCreate");
+  for (int times = 0; times < 10; ++times) step();
+  EXPECT_EQ(CallCount("cuMemCreate"), many) << "the smaller one is cut out of the larger";
+  EXPECT_TRUE(Free(kept).ok());
+}
+
 TEST_F(FixedPoolBlocks, ASegmentThatIsBusyIsCutRatherThanWaitedFor) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   const CUdeviceptr busy = Allocate(512 * kMiB, stream_);
