@@ -84,19 +84,8 @@ class ExpandablePool final : public ModelledPool {
 
   // StreamProgress::AwaitLong.
   void AwaitLong(uint64_t bytes) {
-    const double limit =
-        1000 * std::min(std::ceil(static_cast<double>(bytes) / static_cast<double>(internal::kMiB)), 100.0);
-    const double begin = device().driver_us();
-    double idle = 0;
-    for (int polls = 0;; ++polls) {
-      Poll();
-      if (engine_.StreamsInUse().empty()) return;
-      if (polls == 1) CountWait();
-      const double waited = device().driver_us() - begin + idle;
-      if (waited > limit) return;
-      device().Wait(waited / 8, waited);
-      idle += waited / 8;
-    }
+    const double mib = std::ceil(static_cast<double>(bytes) / static_cast<double>(internal::kMiB));
+    if (progress_.Await(1000 * std::min(mib, 100.0), [this] { PollFences(); })) CountWait();
   }
 
   void Poll() {

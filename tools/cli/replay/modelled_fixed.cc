@@ -129,17 +129,7 @@ class FixedPool final : public ModelledPool {
   // StreamProgress::AwaitFor.
   void AwaitFor(uint64_t bytes) {
     const double limit = 50 + 2.5 * static_cast<double>(bytes) / static_cast<double>(internal::kMiB);
-    const double begin = device().driver_us();
-    double idle = 0;
-    for (int polls = 0;; ++polls) {
-      Poll();
-      if (engine_.StreamsInUse().empty()) return;
-      if (polls == 1) CountWait();
-      const double waited = device().driver_us() - begin + idle;
-      if (waited > limit) return;
-      device().Wait(waited / 8, waited);
-      idle += waited / 8;
-    }
+    if (progress_.Await(limit, [this] { PollFences(); })) CountWait();
   }
 
   void Poll() {

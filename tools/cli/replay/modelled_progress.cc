@@ -36,4 +36,18 @@ void ModelledProgress::Poll() {
   });
 }
 
+bool ModelledProgress::Await(double limit_us, const std::function<void()>& poll_fences) {
+  const double begin = device_.driver_us();
+  double idle = 0;
+  for (int polls = 0;; ++polls) {
+    poll_fences();
+    Poll();
+    if (engine_.StreamsInUse().empty()) return polls > 1;
+    const double waited = device_.driver_us() - begin + idle;
+    if (waited > limit_us) return polls > 0;
+    device_.Wait(waited / 8, waited);
+    idle += waited / 8;
+  }
+}
+
 }  // namespace commpool::cli

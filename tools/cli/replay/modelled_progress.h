@@ -2,6 +2,7 @@
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_MODELLED_PROGRESS_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_MODELLED_PROGRESS_H_
 
+#include <functional>
 #include <vector>
 
 #include "src/engine/caching_engine.h"
@@ -16,6 +17,9 @@ class ModelledProgress {
 
   // Asks about every stream that may still use free memory, and what is recorded behind those that go on.
   void Poll();
+  // Polls until no stream may use free memory any more, or for so long, as StreamProgress waits. Whether it had to
+  // wait.
+  bool Await(double limit_us, const std::function<void()>& poll_fences);
 
  private:
   struct Checkpoint {
