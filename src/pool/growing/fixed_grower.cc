@@ -11,16 +11,6 @@ namespace commpool::internal {
 
 namespace {
 
-// What a pool may hold beyond the most that was ever asked for at once: over it, segments that stand free go before new
-// ones come, and what other streams used serves before that. One part in so many, found by replaying traces
-// (src/engine/README.md).
-constexpr uint64_t kSlackShare = 128;
-constexpr uint64_t kCalmSlackShare = 32;
-
-// So many segments come back in the place of others, which costs the driver under a second. A program that would have
-// more of them needs them in every step: it shall hold more memory instead.
-constexpr uint64_t kMostRemade = 2048;
-
 // One more segment.
 class SegmentGrowth final : public Growth {
  public:
@@ -75,14 +65,13 @@ Status FixedGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine
   const bool makes_way = effort != Effort::kReserve && part == engine::kCommonPart;
   if (makes_way) {
     // Nobody waits on the host while other free memory would do.
-    const Wait wait = grow.space == engine::Space::kLarge && ServesFreely(bytes, stream) ? Wait::kNo : Wait::kYes;
+    const bool large = grow.space == engine::Space::kLarge;
+    const Wait wait = large && ServesFreely(bytes, stream) ? Wait::kNo : Wait::kYes;
     const Status made = MakeWay(bytes, grow.bytes, wait);
     if (!made.ok()) return made;
-    if (grow.space == engine::Space::kLarge && Excess(bytes, grow.bytes) > 0 && ServesFreely(bytes, stream)) {
-      return Status();
-    }
+    if (large && Excess(bytes, grow.bytes) > 0 && ServesFreely(bytes, stream)) return Status();
+    slack_.CountMade(parts_.blocks.counters(), grow.bytes);
   }
-  if (makes_way) CountRemade(grow.bytes);
   const auto asked = effort == Effort::kReserve ? std::nullopt : std::make_optional(stream);
   Status status = AddSegment(grow, asked);
   if (status.ok() && effort == Effort::kReserve) CountReserved(grow.bytes);
@@ -98,19 +87,8 @@ engine::CachingEngine::Cutting FixedGrower::CuttingFor(Effort effort) {
   const bool reserved = effort == Effort::kReserve || reserved_by_name_ > 0;
   // A registered pool's new segments would stay pending, and its old ones cannot go; nor can any in a capture.
   const bool stays = !parts_.registrations.empty() || parts_.basis.device->captures().any();
-  return reserved || stays || IsCalm() ? Cutting::kFreely : Cutting::kSparingly;
+  return reserved || stays || slack_.IsCalm() ? Cutting::kFreely : Cutting::kSparingly;
 }
-
-void FixedGrower::CountRemade(uint64_t segment_bytes) {
-  const engine::Counters counters = parts_.blocks.counters();
-  if (counters.requested_bytes.peak > most_requested_) {
-    most_requested_ = counters.requested_bytes.peak;
-    remade_ = 0;
-  }
-  if (counters.reserved_bytes.current + segment_bytes <= counters.reserved_bytes.peak) ++remade_;
-}
-
-bool FixedGrower::IsCalm() const { return remade_ > kMostRemade; }
 
 bool FixedGrower::ServesFreely(uint64_t requested, StreamKey stream) {
   // No wait can be recorded for the work of a captured stream, and which those are the engine does not know.
@@ -133,11 +111,7 @@ void FixedGrower::CountReserved(uint64_t bytes) {
 }
 
 uint64_t FixedGrower::Excess(uint64_t requested, uint64_t segment_bytes) {
-  const engine::Counters counters = parts_.blocks.counters();
-  const uint64_t needed = std::max(counters.requested_bytes.peak, counters.requested_bytes.current + requested);
-  const uint64_t after = counters.reserved_bytes.current + segment_bytes;
-  const uint64_t slack = std::max(needed / (IsCalm() ? kCalmSlackShare : kSlackShare), 64 * kMiB);
-  const uint64_t unneeded = after - std::min(after, needed + slack + reserved_by_name_);
+  const uint64_t unneeded = slack_.Excess(parts_.blocks.counters(), requested, segment_bytes, reserved_by_name_);
   return std::max(unneeded, parts_.segments.BeyondCollection(segment_bytes));
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/engine/caching_engine.h"
+#include "src/engine/fixed_slack.h"
 #include "src/pool/blocks/stream_progress.h"
 #include "src/pool/growing/grower.h"
 #include "src/pool/pool_parts.h"
@@ -33,10 +34,6 @@ class FixedGrower final : public Grower {
   uint64_t Excess(uint64_t requested, uint64_t segment_bytes) COMMPOOL_REQUIRES(parts_.segments.growth());
   // Whether a segment that stands free may be cut for a block that is much smaller: where none can be made instead.
   engine::CachingEngine::Cutting CuttingFor(Effort effort) COMMPOOL_REQUIRES(parts_.segments.growth());
-  // A segment comes where the pool held as much before.
-  void CountRemade(uint64_t segment_bytes) COMMPOOL_REQUIRES(parts_.segments.growth());
-  // Whether so many came that the pool shall hold more instead, until its program needs more than ever before.
-  bool IsCalm() const COMMPOOL_REQUIRES(parts_.segments.growth());
   // Whether memory is free that the request passed by: of other streams, or of a segment that it would cut.
   bool ServesFreely(uint64_t requested, StreamKey stream) COMMPOOL_REQUIRES(parts_.segments.growth());
   // What reserve() made serves blocks of every size: that is what it was asked for. 0: nothing is reserved any more.
@@ -49,8 +46,7 @@ class FixedGrower final : public Grower {
   engine::CachingEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
   // What reserve() made since memory was last given back.
   uint64_t reserved_by_name_ COMMPOOL_GUARDED_BY(parts_.segments.growth()) = 0;
-  uint64_t remade_ COMMPOOL_GUARDED_BY(parts_.segments.growth()) = 0;  // since the most requested last rose
-  uint64_t most_requested_ COMMPOOL_GUARDED_BY(parts_.segments.growth()) = 0;
+  engine::FixedSlack slack_ COMMPOOL_GUARDED_BY(parts_.segments.growth());
 };
 
 }  // namespace commpool::internal

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 #include <utility>
-#include <variant>
 
 #include "src/base/bytes.h"
 #include "src/engine/expandable_engine.h"
@@ -33,27 +32,14 @@ class ExpandablePool final : public ModelledPool {
   ExpandablePool(ModelledDevice& device, const engine::Slack& slack)
       : ModelledPool(device), engine_(OptionsFor(slack)), progress_(device, engine_) {}
 
-  const engine::Engine& engine() const override { return engine_; }
-  engine::Engine& engine() override { return engine_; }
+  const engine::CachingEngine& engine() const override { return engine_; }
+  engine::CachingEngine& engine() override { return engine_; }
 
  private:
   using Plan = std::optional<engine::Expansion>;
 
-  std::optional<Address> ServeFrom(uint64_t bytes, uint32_t stream, engine::Reuse reuse) {
-    const engine::Outcome outcome = engine_.Allocate(bytes, stream, reuse).value();
-    const auto* const served = std::get_if<engine::Served>(&outcome);
-    return served == nullptr ? std::nullopt : std::optional(HandOut(*served, bytes, stream));
-  }
-
-  Address ServeSlowly(uint64_t bytes, uint32_t stream) override {
-    std::optional<Address> served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
-    if (!served && DrainCaches()) served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
-    while (!served) {
-      if (const Plan plan = UsualPlan(bytes, stream)) Execute(*plan);
-      served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
-      if (!served) served = ServeFrom(bytes, stream, engine::Reuse::kAnyStream);
-    }
-    return *served;
+  void Grow(uint64_t bytes, uint32_t stream) override {
+    if (const Plan plan = UsualPlan(bytes, stream)) Execute(*plan);
   }
 
   Plan PlanWith(uint64_t bytes, uint32_t stream, engine::Donors donors) {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <deque>
 #include <utility>
-#include <variant>
 
 #include "src/base/bytes.h"
 #include "src/engine/caching_engine.h"
+#include "src/engine/fixed_slack.h"
 #include "tools/cli/replay/modelled_pool.h"
 #include "tools/cli/replay/modelled_progress.h"
 
@@ -18,10 +18,6 @@ namespace {
 constexpr uint64_t kApart = uint64_t{512} << 30;  // segments never touch
 
 constexpr size_t kMostKept = 8;  // addresses of released segments (KeptAddresses)
-
-constexpr uint64_t kMostRemade = 2048;  // FixedGrower's, and the shares of its slack
-constexpr uint64_t kSlackShare = 128;
-constexpr uint64_t kCalmSlackShare = 32;
 
 // MakeFixedEngine.
 engine::EngineOptions Options() {
@@ -37,36 +33,20 @@ class FixedPool final : public ModelledPool {
  public:
   explicit FixedPool(ModelledDevice& device) : ModelledPool(device), engine_(Options()), progress_(device, engine_) {}
 
-  const engine::Engine& engine() const override { return engine_; }
-  engine::Engine& engine() override { return engine_; }
+  const engine::CachingEngine& engine() const override { return engine_; }
+  engine::CachingEngine& engine() override { return engine_; }
 
  private:
-  std::optional<Address> ServeFrom(uint64_t bytes, uint32_t stream, engine::Reuse reuse) {
-    const engine::Outcome outcome = engine_.Allocate(bytes, stream, reuse).value();
-    const auto* const served = std::get_if<engine::Served>(&outcome);
-    return served == nullptr ? std::nullopt : std::optional(HandOut(*served, bytes, stream));
-  }
-
-  Address ServeSlowly(uint64_t bytes, uint32_t stream) override {
-    std::optional<Address> served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
-    if (!served && DrainCaches()) served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
-    while (!served) {
-      Grow(bytes, stream);
-      served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
-      if (!served) served = ServeFrom(bytes, stream, engine::Reuse::kAnyStream);
-    }
-    return *served;
-  }
-
   // FixedGrower::Grow.
-  void Grow(uint64_t bytes, uint32_t stream) {
-    engine_.SetCutting(IsCalm() ? engine::CachingEngine::Cutting::kFreely : engine::CachingEngine::Cutting::kSparingly);
+  void Grow(uint64_t bytes, uint32_t stream) override {
+    engine_.SetCutting(slack_.IsCalm() ? engine::CachingEngine::Cutting::kFreely
+                                       : engine::CachingEngine::Cutting::kSparingly);
     const engine::Grow grow = engine_.GrowthFor(bytes, stream, engine::Reuse::kSameStream).value();
     if (grow.bytes == 0) return;
     const bool large = grow.space == engine::Space::kLarge;
     MakeWay(bytes, grow.bytes, !(large && ServesFreely(bytes, stream)));
     if (large && Excess(bytes, grow.bytes) > 0 && ServesFreely(bytes, stream)) return;
-    CountRemade(grow.bytes);
+    slack_.CountMade(engine_.counters(), grow.bytes);
     const auto kept = std::find(kept_.rbegin(), kept_.rend(), grow.bytes);
     if (kept != kept_.rend()) {
       kept_.erase(std::next(kept).base());
@@ -84,23 +64,8 @@ class FixedPool final : public ModelledPool {
     return engine_.GrowthFor(bytes, stream, engine::Reuse::kAnyStream).value().bytes == 0;
   }
 
-  void CountRemade(uint64_t segment_bytes) {
-    const engine::Counters counters = engine_.counters();
-    if (counters.requested_bytes.peak > most_requested_) {
-      most_requested_ = counters.requested_bytes.peak;
-      remade_ = 0;
-    }
-    if (counters.reserved_bytes.current + segment_bytes <= counters.reserved_bytes.peak) ++remade_;
-  }
-
-  bool IsCalm() const { return remade_ > kMostRemade; }
-
   uint64_t Excess(uint64_t bytes, uint64_t segment_bytes) const {
-    const engine::Counters counters = engine_.counters();
-    const uint64_t needed = std::max(counters.requested_bytes.peak, counters.requested_bytes.current + bytes);
-    const uint64_t after = counters.reserved_bytes.current + segment_bytes;
-    const uint64_t share = IsCalm() ? kCalmSlackShare : kSlackShare;
-    return after - std::min(after, needed + std::max(needed / share, 64 * internal::kMiB));
+    return slack_.Excess(engine_.counters(), bytes, segment_bytes, 0);
   }
 
   void MakeWay(uint64_t bytes, uint64_t segment_bytes, bool wait) {
@@ -139,8 +104,7 @@ class FixedPool final : public ModelledPool {
 
   engine::CachingEngine engine_;
   ModelledProgress progress_;
-  uint64_t remade_ = 0;
-  uint64_t most_requested_ = 0;
+  engine::FixedSlack slack_;
   Address next_ = kApart;
   std::deque<uint64_t> kept_;  // bytes of addresses without memory
 };

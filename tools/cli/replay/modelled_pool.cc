@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "src/engine/size_classes.h"
 #include "src/engine/thread_cache.h"
@@ -26,6 +27,23 @@ ModelledPool::Address ModelledPool::Allocate(uint64_t bytes, uint32_t stream) {
   }
   PollFences();
   return ServeSlowly(bytes, stream);
+}
+
+ModelledPool::Address ModelledPool::ServeSlowly(uint64_t bytes, uint32_t stream) {
+  std::optional<Address> served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
+  if (!served && DrainCaches()) served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
+  while (!served) {
+    Grow(bytes, stream);
+    served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
+    if (!served) served = ServeFrom(bytes, stream, engine::Reuse::kAnyStream);
+  }
+  return *served;
+}
+
+std::optional<ModelledPool::Address> ModelledPool::ServeFrom(uint64_t bytes, uint32_t stream, engine::Reuse reuse) {
+  const engine::Outcome outcome = engine().Allocate(bytes, stream, reuse).value();
+  const auto* const served = std::get_if<engine::Served>(&outcome);
+  return served == nullptr ? std::nullopt : std::optional(HandOut(*served, bytes, stream));
 }
 
 ModelledPool::Address ModelledPool::HandOut(const engine::Served& served, uint64_t requested, uint32_t stream) {

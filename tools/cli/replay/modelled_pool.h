@@ -9,10 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
-#include "src/engine/engine.h"
+#include "src/engine/caching_engine.h"
 #include "src/engine/size_policy.h"
 #include "tools/cli/replay/modelled_device.h"
 
@@ -32,18 +33,16 @@ class ModelledPool {
   uint64_t waits() const { return waits_; }
   uint64_t device_waits() const { return device_waits_; }
 
-  virtual const internal::engine::Engine& engine() const = 0;
-  virtual internal::engine::Engine& engine() = 0;
+  virtual const internal::engine::CachingEngine& engine() const = 0;
+  virtual internal::engine::CachingEngine& engine() = 0;
 
  protected:
   explicit ModelledPool(ModelledDevice& device) : device_(device) {}
 
-  virtual Address ServeSlowly(uint64_t bytes, uint32_t stream) = 0;
+  // What can be done for a request that free memory does not serve.
+  virtual void Grow(uint64_t bytes, uint32_t stream) = 0;
 
-  // The stream waits for what the block is still used by.
-  Address HandOut(const internal::engine::Served& served, uint64_t requested, uint32_t stream);
   void PollFences();
-  bool DrainCaches();
   void CountWait() { ++waits_; }
   ModelledDevice& device() { return device_; }
 
@@ -59,6 +58,11 @@ class ModelledPool {
     uint64_t bytes = 0;
   };
 
+  Address ServeSlowly(uint64_t bytes, uint32_t stream);
+  std::optional<Address> ServeFrom(uint64_t bytes, uint32_t stream, internal::engine::Reuse reuse);
+  // The stream waits for what the block is still used by.
+  Address HandOut(const internal::engine::Served& served, uint64_t requested, uint32_t stream);
+  bool DrainCaches();
   bool Give(Address address, const Cacheable& block);
   void TakeDownTo(Cache& cache, uint64_t keep_bytes);
 
