@@ -35,10 +35,8 @@ ReservedVector<int> OthersThan(const Placement& placement, std::span<const int> 
 Status SetAccess(const Driver& driver, CUdeviceptr at, uint64_t bytes, std::span<const int> devices,
                  CUmemAccess_flags flags) {
   if (devices.empty()) return Status();
-  ReservedVector<CUmemAccessDesc> access(devices.size());
-  for (size_t place = 0; place < devices.size(); ++place) {
-    access[place] = {.location = LocationOf({.device = devices[place]}), .flags = flags};
-  }
+  ReservedVector<CUmemAccessDesc> access;
+  for (const int device : devices) access.push_back({.location = LocationOf({.device = device}), .flags = flags});
   const CUresult result = driver.cuda.cuMemSetAccess(at, bytes, access.data(), access.size());
   if (result == CUDA_SUCCESS) return Status();
   std::string all = "access for devices";

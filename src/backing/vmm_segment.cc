@@ -17,12 +17,8 @@ Result<std::unique_ptr<Segment>> VmmSegment::Map(const Common& common, PhysicalM
   Result<Mapping> mapping = Mapping::Map(common.driver, range->address(), memory);
   if (!mapping.ok()) return mapping.status();
   const Placement& placement = common.placement;
-  ReservedVector<int> devices;
-  devices.reserve(peers.size() + 1);
-  devices.push_back(placement.device);
-  for (const int peer : peers) {
-    if (peer != placement.device) devices.push_back(peer);
-  }
+  ReservedVector<int> devices = OthersThan(placement, peers);
+  devices.insert(devices.begin(), placement.device);
   Status status =
       SetAccess(common.driver, range->address(), memory.bytes(), devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   if (status.ok() && placement.kind == Placement::Kind::kHostNuma) {
