@@ -22,7 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTurn = 64;
 constexpr size_t kRounds = 12;  // of a pass
-constexpr int64_t kLongNs = 20'000;
 
 // The calling thread stays on the core that it is on.
 class OnOneCore {

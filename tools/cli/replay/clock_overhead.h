@@ -9,6 +9,9 @@
 
 namespace commpool::cli {
 
+// Calls that take longer go to the driver, or wait: they are told apart.
+constexpr int64_t kLongNs = 20'000;
+
 inline int64_t Nanoseconds(std::chrono::steady_clock::time_point start, std::chrono::steady_clock::time_point end) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
 }

@@ -15,8 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kLongNs = 20'000;
-
 class Replayer {
  public:
   Replayer(SoloDevice& device, const Trace& trace, ReplayedAllocator& allocator, TraceWork& work)
