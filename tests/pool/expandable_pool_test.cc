@@ -1,7 +1,7 @@
 // Expandable pools: free pages move to where they are needed, never under work that may still use them.
 #include <future>
 
-#include "src/driver/launch.h"
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -59,19 +59,6 @@ class ExpandablePools : public PoolTest {
       Free(blocks[block]);
     }
   }
-};
-
-// Work on a stream that uses a block until the test lets it end.
-class HeldWork {
- public:
-  HeldWork(const Driver& driver, CUstream stream, CUdeviceptr address) {
-    const std::shared_future<void> ended = end_.get_future().share();
-    EXPECT_TRUE(Launch(driver, stream, {}, {{address, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
-  }
-  void End() { end_.set_value(); }
-
- private:
-  std::promise<void> end_;
 };
 
 TEST_F(ExpandablePools, ServeWhateverFitsIntoFreeMemoryWithoutMakingMore) {

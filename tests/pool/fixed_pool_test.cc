@@ -1,8 +1,7 @@
 // Blocks of a fixed pool: which memory serves, and in which order streams come to use it.
-#include <future>
 #include <thread>
 
-#include "src/driver/launch.h"
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -88,16 +87,13 @@ TEST_F(FixedPoolBlocks, ASegmentThatIsBusyIsCutRatherThanWaitedFor) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   const CUdeviceptr busy = Allocate(512 * kMiB, stream_);
   const CUdeviceptr kept = Allocate(512 * kMiB, stream_);
-  std::promise<void> end;
-  const std::shared_future<void> ended = end.get_future().share();
-  ASSERT_TRUE(
-      Launch(driver(), stream_.get(), {}, {{busy, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  HeldWork work(driver(), stream_.get(), busy);
   ASSERT_TRUE(Free(busy).ok());
   const CUdeviceptr small = Allocate(96 * kMiB, stream_);
   EXPECT_EQ(small, busy) << "on its own stream, behind the work";
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, kGiB);
   EXPECT_EQ(Get(pool_).Statistics().host_waits, 0u);
-  end.set_value();
+  work.End();
   for (const CUdeviceptr block : {kept, small}) EXPECT_TRUE(Free(block).ok());
 }
 
@@ -105,10 +101,7 @@ TEST_F(FixedPoolBlocks, BehindWorkThatGoesOnNothingIsAskedAbout) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   const CUdeviceptr busy = Allocate(512 * kMiB, stream_);
   const CUdeviceptr kept = Allocate(512 * kMiB, stream_);
-  std::promise<void> end;
-  const std::shared_future<void> ended = end.get_future().share();
-  ASSERT_TRUE(
-      Launch(driver(), stream_.get(), {}, {{busy, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  HeldWork work(driver(), stream_.get(), busy);
   ASSERT_TRUE(Free(busy).ok());
   constexpr uint64_t kTimes = 8;
   const uint64_t asked = CallCount("cuEventQuery");
@@ -120,7 +113,7 @@ TEST_F(FixedPoolBlocks, BehindWorkThatGoesOnNothingIsAskedAbout) {
   }
   EXPECT_GE(CallCount("cuEventRecord") - recorded, kTimes) << "each looks whether memory may make way";
   EXPECT_LE(CallCount("cuEventQuery") - asked, 2 * kTimes) << "the first alone is asked about";
-  end.set_value();
+  work.End();
   EXPECT_TRUE(Free(kept).ok());
 }
 
@@ -128,16 +121,13 @@ TEST_F(FixedPoolBlocks, AWaitForMemoryThatIsBusyIsCountedOnceAndGivenUp) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   constexpr uint64_t kHuge = 40 * kGiB;  // making so much may take a while, and so may the wait
   const CUdeviceptr busy = Allocate(kHuge, stream_);
-  std::promise<void> end;
-  const std::shared_future<void> ended = end.get_future().share();
-  ASSERT_TRUE(
-      Launch(driver(), stream_.get(), {}, {{busy, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  HeldWork work(driver(), stream_.get(), busy);
   ASSERT_TRUE(Free(busy).ok());
   const uint64_t waits = Get(pool_).Statistics().host_waits;
   const CUdeviceptr larger = Allocate(kHuge + kGiB, stream_);
   EXPECT_EQ(Get(pool_).Statistics().host_waits, waits + 1);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 2 * kHuge + kGiB);
-  end.set_value();
+  work.End();
   EXPECT_TRUE(Free(larger).ok());
 }
 

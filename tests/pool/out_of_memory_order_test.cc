@@ -1,11 +1,10 @@
 // What an allocation tries before it fails, and in which order: nothing later is touched where something earlier
 // serves.
 #include <cstdlib>
-#include <future>
 #include <latch>
 #include <thread>
 
-#include "src/driver/launch.h"
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -54,15 +53,13 @@ TEST_F(OutOfMemoryOrder, ThenMemoryOfOtherStreamsByAWaitOnTheDevice) {
   const PoolHandle pool = Create(Configured("own"));
   Cache(idle, 20 * kMiB);
   const CUdeviceptr used = Allocate(pool, 40 * kMiB);
-  std::promise<void> end;
-  const std::shared_future<void> ended = end.get_future().share();
-  ASSERT_TRUE(Launch(driver(), nullptr, {}, {{used, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  HeldWork work(driver(), nullptr, used);
   Free(used);
   const uint64_t waits = CallCount("cuStreamWaitEvent");
   const CUdeviceptr served = Allocate(pool, 40 * kMiB, stream.get());
   EXPECT_GT(CallCount("cuStreamWaitEvent"), waits);
   EXPECT_EQ(Reserved(idle), 20 * kMiB);
-  end.set_value();
+  work.End();
   Free(served);
 }
 

@@ -1,7 +1,7 @@
 // The release threshold: what is free beyond it goes back once the device is done with it, and what is below stays.
-#include <future>
+#include <deque>
 
-#include "src/driver/launch.h"
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -85,14 +85,11 @@ TEST_P(ReleaseThreshold, WaitsForTheDeviceWithoutBlockingTheHost) {
   const PoolHandle pool = CreateWith(0);
   const TestStream stream;
   const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, stream.get()).value();
-  std::promise<void> end;
-  const std::shared_future<void> ended = end.get_future().share();
-  ASSERT_TRUE(
-      Launch(driver(), stream.get(), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+  HeldWork work(driver(), stream.get(), block);
   ASSERT_TRUE(runtime().Free(block).ok());
   ASSERT_TRUE(Get(pool).Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 64 * kMiB);
-  end.set_value();
+  work.End();
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   ASSERT_TRUE(Get(pool).Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 0u);
@@ -106,16 +103,13 @@ TEST_P(ReleaseThreshold, AsksABusyStreamByOneEventThatServesAgain) {
   uint64_t made = 0;
   for (int round = 0; round < 4; ++round) {
     const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, stream.get()).value();
-    std::promise<void> end;
-    const std::shared_future<void> ended = end.get_future().share();
-    ASSERT_TRUE(
-        Launch(driver(), stream.get(), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+    HeldWork work(driver(), stream.get(), block);
     const uint64_t recorded = CallCount("cuEventRecord");
     ASSERT_TRUE(runtime().Free(block).ok());
     for (int time = 0; time < 3; ++time) ASSERT_TRUE(Get(pool).Reclaim().ok());
     EXPECT_EQ(CallCount("cuEventRecord"), recorded + 1);
     EXPECT_EQ(Reserved(pool), 64 * kMiB);
-    end.set_value();
+    work.End();
     ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
     ASSERT_TRUE(Get(pool).Reclaim().ok());
     EXPECT_EQ(Reserved(pool), 0u);
@@ -130,22 +124,21 @@ TEST_P(ReleaseThreshold, ForgetsTheEventOfAReleasedStreamAlone) {
   const PoolHandle pool = CreateWith(0);
   const TestStream goes;
   const TestStream stays;
-  std::vector<std::promise<void>> ends(2);
+  std::deque<HeldWork> works;
   for (size_t stream = 0; stream < 2; ++stream) {
     const CUstream on = stream == 0 ? goes.get() : stays.get();
     const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, on).value();
-    const std::shared_future<void> ended = ends[stream].get_future().share();
-    ASSERT_TRUE(Launch(driver(), on, {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); }).ok());
+    works.emplace_back(driver(), on, block);
     ASSERT_TRUE(runtime().Free(block).ok());
   }
   ASSERT_TRUE(Get(pool).Reclaim().ok());
-  ends[0].set_value();
+  works[0].End();
   ASSERT_TRUE(runtime().ReleaseStream(goes.get()).ok());
   const uint64_t recorded = CallCount("cuEventRecord");
   ASSERT_TRUE(Get(pool).Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 64 * kMiB) << "the released stream's memory went";
   EXPECT_EQ(CallCount("cuEventRecord"), recorded) << "the other's event is still there";
-  ends[1].set_value();
+  works[1].End();
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   ASSERT_TRUE(Get(pool).Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 0u);
