@@ -1,45 +1,9 @@
 // Fixed pools, which register as local buffers: what exists at once, what is grown later when asked to.
 #include "tests/pool/announced_capture.h"
-#include "tests/registration/symmetric_fixture.h"
+#include "tests/registration/fixed_fixture.h"
 
 namespace commpool::internal::testing {
 namespace {
-
-class FixedRegistration : public DriverTest {
- protected:
-  void SetUp() override {
-    COMMPOOL_REQUIRE_NCCL();
-    if (!driver().nccl.has_local_registration()) GTEST_SKIP() << driver().nccl.WhyNoLocalRegistration();
-    group_.emplace(1);
-    current_.emplace(driver(), rank().context);
-    runtime_ = std::make_unique<Runtime>(shared_driver());
-    PoolConfiguration configuration;
-    configuration.name = "fixed";
-    pool_ = runtime_->pools().Find(runtime_->CreatePool(configuration).value()).value();
-  }
-  void TearDown() override {
-    if (!group_) return;
-    ExpectOk({pool_->Close()});
-    pool_.reset();
-    runtime_.reset();
-    current_.reset();
-    group_.reset();
-  }
-
-  Rank& rank() { return (*group_)[0]; }
-  Runtime& runtime() { return *runtime_; }
-  Pool& pool() { return *pool_; }
-  ncclComm_t communicator() { return rank().communicator; }
-  CUdeviceptr Allocate(uint64_t bytes) { return pool().Allocate(bytes, KeyOfStream(rank().stream)).value(); }
-  uint64_t registered() { return pool().Statistics().registered_segments; }
-  uint64_t pending() { return pool().Statistics().pending_segments; }
-
- private:
-  std::optional<RankGroup> group_;
-  std::optional<ContextGuard> current_;
-  std::unique_ptr<Runtime> runtime_;
-  std::shared_ptr<Pool> pool_;
-};
 
 TEST_F(FixedRegistration, LaterSegmentsWaitForRegisterPending) {
   ExpectOk({pool().Reserve(32 * kMiB)});

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 import unittest
 
 import cli
@@ -13,18 +12,7 @@ _EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 _STEADY = "".join(f"a {turn} {4 * _MIB} 0\na {turn + 500} 1000 0\nf {turn}\nf {turn + 500}\n" for turn in range(100))
 
 
-class Alternate(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def write(self, name, text):
-        path = os.path.join(self.folder, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return path
-
+class Alternate(cli.TracesTest):
     def alternate(self, *arguments, **variables):
         return cli.run("emulate", "--", cli.CLI, "replay", "--alternate", "--seconds", "0", *arguments,
                        **{**_EXPANDABLE, **variables})

@@ -1,7 +1,10 @@
 """The program `commpool`, started as a user would, on the emulator."""
 
+import lzma
 import os
 import subprocess
+import tempfile
+import unittest
 
 CLI = os.path.abspath("tools/cli/commpool")
 
@@ -16,3 +19,19 @@ def run_ranks(ranks, *arguments, **variables):
     environment = {**os.environ, "COMMPOOL_DRIVER": "emulated", **variables}
     command = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", str(ranks), CLI, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+class TracesTest(unittest.TestCase):
+    """Has a folder for the traces that a test writes."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        data = text.encode()
+        with open(path, "wb") as file:
+            file.write(lzma.compress(data) if name.endswith(".xz") else data)
+        return path

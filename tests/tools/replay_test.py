@@ -1,7 +1,6 @@
 """commpool replay: figures of small traces whose answers are known, and what it refuses."""
 
 import json
-import lzma
 import os
 import subprocess
 import sys
@@ -21,19 +20,7 @@ _STEADY = "# a comment\n" + "".join(
     f"a {turn} {4 * _MIB} 0\na {turn + 100} 1000 0\nf {turn}\nf {turn + 100}\n" for turn in range(20))
 
 
-class Replay(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def write(self, name, text):
-        path = os.path.join(self.folder, name)
-        data = text.encode()
-        with open(path, "wb") as file:
-            file.write(lzma.compress(data) if name.endswith(".xz") else data)
-        return path
-
+class Replay(cli.TracesTest):
     def replay(self, *arguments, **variables):
         result = cli.run("replay", "--json", *arguments, **variables)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
