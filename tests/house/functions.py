@@ -4,7 +4,7 @@ import ast
 import re
 
 # Comments, raw strings, strings and characters: each may hold braces that are none.
-_NOISE = re.compile(
+NOISE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|'
     r"(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", re.DOTALL)
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
@@ -12,7 +12,7 @@ _SCOPE = re.compile(r"(?:^|\s)(namespace|class|struct|union|enum|extern)(?:\s|$)
 _NAME = re.compile(r"([\w:~]+|operator\s*\S+)\s*\(")
 
 
-def _blank(match):
+def blank(match):
     return re.sub(r"[^\n]", " ", match.group(0))
 
 
@@ -30,14 +30,14 @@ def _is_function(head):
 
 def cpp_functions(text):
     """(name, lines) of each function; what lies inside one counts with it."""
-    text = _DIRECTIVE.sub(_blank, _NOISE.sub(_blank, text))
+    text = _DIRECTIVE.sub(blank, NOISE.sub(blank, text))
     found, depth, inside, head_start = [], 0, None, 0
     for match in re.finditer(r"[{};]", text):
         mark, position = match.group(0), match.start()
         if inside is None:
             head = text[head_start:position]
             if mark == "{" and _is_function(head):
-                head = _ACCESS.sub(_blank, head)
+                head = _ACCESS.sub(blank, head)
                 start = head_start + len(head) - len(head.lstrip())
                 name = _NAME.search(head)
                 inside = (name.group(1) if name else "?", text.count("\n", 0, start), depth)

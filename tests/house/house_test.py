@@ -3,6 +3,7 @@
 import unittest
 
 import backings
+import count_code
 import faults
 import known
 import layers
@@ -44,6 +45,11 @@ class House(unittest.TestCase):
 
     def test_the_first_page_is_one_that_strangers_read(self):
         self.assertLessEqual(len(tree.read(tree.workspace(), "README.md").splitlines()), 100)
+
+    def test_the_count_finds_the_example_of_each_kind_of_change(self):
+        count = count_code.Count(tree.workspace())
+        self.assertEqual([kind for kind, paths in count.touched.items() if not paths], [], "choose other examples")
+        self.assertGreater(count.without_emulator(), 10_000)
 
     def test_the_tree_was_found(self):
         paths = {str(path) for path in tree.files(tree.workspace())}

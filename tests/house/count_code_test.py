@@ -1,0 +1,50 @@
+"""What is code and what is a comment, and which files a change touches, in planted checkouts."""
+
+import pathlib
+import tempfile
+import unittest
+
+import count_code
+
+
+class CountCode(unittest.TestCase):
+
+    def count(self, files):
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in files.items():
+                file = pathlib.Path(root, path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+            return count_code.Count(pathlib.Path(root))
+
+    def lines(self, path, text):
+        return sum(self.count({path: text}).code.values())
+
+    def test_blank_lines_and_comments_are_no_code(self):
+        self.assertEqual(self.lines("src/a.cc", "// a\n\nint a;  // b\n/* c\n d */\nint e; /* f\n*/ int g;\n"), 3)
+
+    def test_comments_in_strings_are_code(self):
+        self.assertEqual(self.lines("src/a.cc", 'f("// a");\nf(R"(/*)");\nf("*/");\n'), 3)
+
+    def test_docstrings_are_comments_and_other_strings_code(self):
+        text = '#!/usr/bin/python3\n"""Of a module.\n\nMore."""\n\ndef f():\n    """Of f."""\n    return """a\nb"""\n'
+        self.assertEqual(self.lines("src/a.py", text), 3)
+
+    def test_folders_of_src_count_with_what_lies_below_them(self):
+        count = self.count({"src/pool/a.h": "int a;\n", "src/pool/b/c/d.inc": "A(d)\n", "src/emulator/e.c": "int e;\n",
+                            "src/pool/BUILD": "f\n", "src/pool/README.md": "g\n", "tools/h.cc": "int h;\n"})
+        self.assertEqual(count.code, {"src/pool": 2, "src/emulator": 1})
+        self.assertEqual(count.without_emulator(), 2)
+        self.assertIn("     2 src/pool\n", count.report())
+
+    def test_a_file_whose_code_names_the_example_is_touched(self):
+        count = self.count({"src/a.cc": "int held_bytes;\n", "include/b.h": "// held_bytes\n",
+                            "tools/c/BUILD": 'name = "advise.cc"\n', "tests/d.cc": "int held_bytes;\n",
+                            "tools/results.jsonl": '"held_bytes"\n', "src/e.py": '"""held_bytes"""\n'})
+        self.assertEqual(count.touched["a statistic"], [pathlib.Path("src/a.cc")])
+        self.assertEqual(count.touched["a subcommand"], [pathlib.Path("tools/c/BUILD")])
+        self.assertIn("     1 files name a statistic: held_bytes\n         src/a.cc\n", count.report(files=True))
+
+
+if __name__ == "__main__":
+    unittest.main()
