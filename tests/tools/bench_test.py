@@ -22,6 +22,16 @@ class Hot(unittest.TestCase):
             self.assertEqual(sorted(contender["threads"]), ["1", "2"])
             self.assertTrue(all(ns > 0 for ns in contender["pair_ns"].values()))
 
+    def test_replaces_large_blocks_at_random_on_one_stream_and_on_two(self):
+        for mode in ("fixed", "expandable"):
+            result = cli.run("bench", "hot", "--json", "--sizes", "512", "--live", "1", "--threads", "1", "--mode", mode,
+                             *_QUICK)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            report = json.loads(result.stdout)
+            for contender in (report, report["mimalloc"], report["ratio_to"]["mimalloc"]):
+                self.assertEqual(sorted(contender["mix"]), ["1", "2"])
+            self.assertGreater(min(report["mix"].values()), 0)
+
     def test_tells_in_which_interval_the_rounds_lie(self):
         result = cli.run("bench", "hot", "--json", "--sizes", "512,64K", "--live", "1,10", "--threads", "1",
                          "--route", "none", "--rounds", "3", "--round-ms", "0.1")
@@ -54,7 +64,7 @@ class Hot(unittest.TestCase):
     def test_the_table_names_who_is_compared(self):
         result = cli.run("bench", "hot", "--sizes", "4K", "--live", "10", "--threads", "1", *_QUICK)
         self.assertEqual(result.returncode, 0, result.stderr)
-        for word in ("commpool", "mimalloc", "4 KiB", "10 live", "1 threads"):
+        for word in ("commpool", "mimalloc", "4 KiB", "10 live", "1 threads", "2 streams"):
             self.assertIn(word, result.stdout)
 
     def test_records_what_it_measured(self):
@@ -67,7 +77,7 @@ class Hot(unittest.TestCase):
 
     def test_bad_arguments_are_errors(self):
         for arguments in (["--sizes", "much"], ["--sizes", "0"], ["--threads", "0"], ["--live", "0"],
-                          ["--live-bytes", "-1"], ["--rounds", "0"], ["--sizes", "200G", "--threads", "1"]):
+                          ["--live-bytes", "-1"], ["--rounds", "0"], ["--mix", "0"], ["--mode", "symmetric"], ["--sizes", "200G", "--threads", "1"]):
             self.assertEqual(cli.run("bench", "hot", *arguments, *_QUICK[2:]).returncode, 4, arguments)
 
     def test_pytorch_without_a_gpu_is_refused(self):

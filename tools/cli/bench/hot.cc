@@ -1,5 +1,5 @@
-// commpool bench hot: a cached allocation and its free, beside mimalloc, and on a GPU beside cudaMallocAsync and
-// PyTorch's allocator, in the same run.
+// commpool bench hot: a cached allocation and its free, and a mix of large ones, beside mimalloc, and on a GPU beside
+// cudaMallocAsync and PyTorch's allocator, in the same run.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -23,6 +23,8 @@ struct Arguments {
   std::vector<std::string> sizes = {"512", "4K", "64K", "1M", "2M", "8M", "64M", "256M", "1G"};
   std::vector<size_t> live = {1, 1000, 100'000};
   std::vector<size_t> threads = {1, 2, 4, 8};
+  std::vector<size_t> mix = {1, 2};
+  std::string mode = "fixed";
   std::string live_bytes = "512";
   int rounds = 7;
   double round_ms = 5;
@@ -31,18 +33,32 @@ struct Arguments {
   OutputOptions output;
 };
 
+// Which of its two allocators PyTorch's library has, it reads from the environment, once a process.
+Contestant PyTorchsOwn() {
+  for (const char* const variable : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
+    const char* const value = std::getenv(variable);
+    if (value != nullptr && std::string(value).find("expandable_segments:True") != std::string::npos) {
+      return {"pytorch_expandable", "PyTorch expand."};
+    }
+  }
+  return {"pytorch", "PyTorch"};
+}
+
 struct Contender : Contestant {
   std::function<HotAllocator(CUstream)> on_stream;
 };
 
-// All that is measured, round after round over everybody, so that a machine that drifts favours none.
+// All that is measured, round after round over everybody and back, so that a machine that drifts favours none.
 class Bench {
  public:
   Bench(SoloDevice& device, const Arguments& arguments, std::vector<uint64_t> sizes, uint64_t live_bytes)
       : device_(device), arguments_(arguments), sizes_(std::move(sizes)), live_bytes_(live_bytes) {}
 
   Status AddContenders() {
-    Result<Pool> pool = Pool::create({.name = "bench hot"});
+    PoolOptions options;
+    options.name = "bench hot";
+    options.mode = arguments_.mode == "expandable" ? Mode::kExpandable : Mode::kFixed;
+    Result<Pool> pool = Pool::create(options);
     if (!pool.ok()) return pool.status();
     pool_.emplace(std::move(*pool));
     contenders_.push_back({{"commpool", "commpool"}, [handle = pool_->handle()](CUstream stream) {
@@ -59,7 +75,8 @@ class Bench {
     const uint64_t rounds = static_cast<uint64_t>(arguments_.rounds) + 1;  // the first is not counted
     Progress progress("bench hot: round", rounds);
     for (uint64_t round = 0; round < rounds; ++round) {
-      for (const Contender& contender : contenders_) {
+      for (size_t turn = 0; turn < contenders_.size(); ++turn) {
+        const Contender& contender = contenders_[round % 2 == 0 ? turn : contenders_.size() - 1 - turn];
         progress.Show(round, contender.title);
         Status status = MeasureOne(contender, round > 0);
         if (!status.ok()) return status;
@@ -86,7 +103,7 @@ class Bench {
     if (arguments_.torch_library.empty()) return Status();
     Result<TorchLibrary> torch = TorchLibrary::Open(arguments_.torch_library);
     if (!torch.ok()) return torch.status();
-    contenders_.push_back({{"pytorch", "PyTorch"}, [library = *torch](CUstream stream) {
+    contenders_.push_back({PyTorchsOwn(), [library = *torch](CUstream stream) {
                              return HotAllocator(HotTorch{library, stream});
                            }});
     return Status();
@@ -111,6 +128,14 @@ class Bench {
       const auto prepare = [this] { device_.MakeCurrent(); };
       Status status = Keep(TimeThreads(allocators, sizes_.front(), 4 * target_ns, prepare), counts,
                            findings_.threads[contender.key][threads]);
+      if (!status.ok()) return status;
+    }
+    for (const size_t streams : arguments_.mix) {
+      std::vector<HotAllocator> by_stream;
+      for (size_t stream = 0; stream < streams; ++stream) {
+        by_stream.push_back(contender.on_stream(device_.streams()[stream]));
+      }
+      Status status = Keep(TimeMix(by_stream, target_ns), counts, findings_.mix[contender.key][streams]);
       if (!status.ok()) return status;
     }
     return Status();
@@ -164,7 +189,8 @@ int Run(const Arguments& arguments) {
   if (!sizes.ok()) return Fail(sizes.status());
   const uint64_t live_bytes = sizes->back();
   sizes->pop_back();
-  const size_t streams = 1 + *std::max_element(arguments.threads.begin(), arguments.threads.end());
+  const size_t threads = *std::max_element(arguments.threads.begin(), arguments.threads.end());
+  const size_t streams = std::max(1 + threads, *std::max_element(arguments.mix.begin(), arguments.mix.end()));
   Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(streams, DriverTimes::kUnmeasured);
   if (!device.ok()) return Fail(device.status());
   if (!arguments.torch_library.empty() && (*device)->emulated()) {
@@ -207,6 +233,11 @@ void AddBenchHot(Command bench) {
       .SeparatedByCommas()
       .Between(1, 1024)
       .ShowPreset();
+  command.AddOption("--mix", arguments->mix, "Numbers of streams with 32 live blocks of 1 MiB to 1 GiB")
+      .SeparatedByCommas()
+      .Between(1, 32)
+      .ShowPreset();
+  command.AddOption("--mode", arguments->mode, "Of commpool's pool").OneOf({"fixed", "expandable"}).ShowPreset();
   command.AddOption("--route", arguments->routes, "Ways through scopes, each beside the pool by name")
       .SeparatedByCommas()
       .OneOf(RouteNames());

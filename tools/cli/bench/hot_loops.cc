@@ -4,6 +4,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -76,7 +77,80 @@ Result<double> TimeLiveBlocks(const Allocator& allocator, uint64_t bytes, size_t
   return ns / static_cast<double>(passes * live);
 }
 
+struct Replacement {
+  size_t place = 0;
+  uint64_t bytes = 0;
+};
+
+constexpr size_t kMixedBlocks = 32;
+
+// The same for everybody. Sizes are uniform by their logarithm, as in programs: many small ones for each large one.
+std::vector<Replacement> DrawMix() {
+  constexpr size_t kDraws = 2048;
+  constexpr double kLeastBytes = 1 << 20;
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> doublings(0, 10);
+  std::vector<Replacement> draws(kDraws);
+  for (size_t draw = 0; draw < kDraws; ++draw) {
+    const size_t place =
+        draw < kMixedBlocks ? draw : random() % kMixedBlocks;  // every place has a block from the start
+    draws[draw] = {place, static_cast<uint64_t>(kLeastBytes * std::exp2(doublings(random)))};
+  }
+  return draws;
+}
+
+template <typename Allocator>
+class Mix {
+ public:
+  explicit Mix(const std::vector<HotAllocator>& by_stream) : draws_(DrawMix()), blocks_(kMixedBlocks) {
+    for (const HotAllocator& allocator : by_stream) by_stream_.push_back(std::get<Allocator>(allocator));
+  }
+  Mix(Mix&&) = delete;
+  Mix& operator=(Mix&&) = delete;
+  ~Mix() {
+    for (size_t place = 0; place < blocks_.size(); ++place) Of(place).Free(blocks_[place]);
+  }
+
+  // False where an allocation failed.
+  bool Pass() {
+    for (const Replacement& draw : draws_) {
+      void*& block = blocks_[draw.place];
+      if (block != nullptr) Of(draw.place).Free(block);
+      block = Of(draw.place).Allocate(draw.bytes);
+      if (block == nullptr) return false;
+    }
+    return true;
+  }
+  size_t replacements() const { return draws_.size(); }
+
+ private:
+  const Allocator& Of(size_t place) const { return by_stream_[place % by_stream_.size()]; }
+
+  const std::vector<Replacement> draws_;
+  std::vector<Allocator> by_stream_;
+  std::vector<void*> blocks_;
+};
+
+template <typename Allocator>
+Result<double> TimeMixOf(const std::vector<HotAllocator>& by_stream, double target_ns) {
+  Mix<Allocator> mix(by_stream);
+  const Status full(StatusCode::kOutOfMemory, "an allocator cannot hold 32 blocks of 1 MiB to 1 GiB");
+  if (!mix.Pass()) return full;
+  double ns = 0;
+  size_t replacements = 0;
+  for (const Clock::time_point start = Clock::now(); ns < target_ns; replacements += mix.replacements()) {
+    if (!mix.Pass()) return full;
+    ns = NanosecondsBetween(start, Clock::now());
+  }
+  return ns / static_cast<double>(replacements);
+}
+
 }  // namespace
+
+Result<double> TimeMix(const std::vector<HotAllocator>& by_stream, double target_ns) {
+  return std::visit([&]<typename Allocator>(const Allocator&) { return TimeMixOf<Allocator>(by_stream, target_ns); },
+                    by_stream.front());
+}
 
 Result<double> TimePairs(const HotAllocator& chosen, uint64_t bytes, double target_ns) {
   return std::visit(

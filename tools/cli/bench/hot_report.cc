@@ -90,6 +90,7 @@ void PrintSpreads(const std::map<uint64_t, Spread>& spreads, Name name) {
 }
 
 std::string LiveName(uint64_t count) { return std::to_string(count) + " live"; }
+std::string StreamsName(uint64_t count) { return count == 1 ? "1 stream" : std::to_string(count) + " streams"; }
 std::string ThreadsName(uint64_t count) { return std::to_string(count) + " threads"; }
 
 void PrintRoutes(const Findings& findings, const std::string& bytes) {
@@ -113,10 +114,12 @@ nlohmann::json ToJson(const Findings& findings, const std::string& driver) {
     place["pair_ns"] = MediansOf(findings.pairs, contestant.key);
     place["live"] = MediansOf(findings.live, contestant.key);
     place["threads"] = MediansOf(findings.threads, contestant.key);
+    place["mix"] = MediansOf(findings.mix, contestant.key);
     if (contestant.key == kOurs) continue;
     json["ratio_to"][contestant.key] = {{"pair_ns", ToJson(Beside(findings.pairs, contestant.key))},
                                         {"live", ToJson(Beside(findings.live, contestant.key))},
-                                        {"threads", ToJson(Beside(findings.threads, contestant.key))}};
+                                        {"threads", ToJson(Beside(findings.threads, contestant.key))},
+                                        {"mix", ToJson(Beside(findings.mix, contestant.key))}};
   }
   json["ratio_to_mimalloc_pair"] = ToJson(BesideSmallest(findings.pairs));
   json["live_added_ns"] = findings.live.empty() ? nlohmann::json::object() : ToJson(Added(findings.live.at(kOurs)));
@@ -140,6 +143,13 @@ void Print(const Findings& findings, const TableTitles& titles) {
   PrintMedians(findings, findings.live, 1, LiveName);
   std::printf("# million pairs a second, threads with streams of their own\n");
   PrintMedians(findings, findings.threads, 1e6, ThreadsName);
+  std::printf("# mix: ns to replace one of 32 blocks of 1 MiB to 1 GiB\n");
+  PrintMedians(findings, findings.mix, 1, StreamsName);
+  for (const Contestant& contestant : findings.contestants) {
+    if (contestant.key == kOurs) continue;
+    std::printf("# mix, of that of %s\n", contestant.title.c_str());
+    PrintSpreads(Beside(findings.mix, contestant.key), StreamsName);
+  }
   std::printf("# of mimalloc's: the rounds' ratios, median and where it lies at 95 %%\n");
   PrintSpreads(Beside(findings.pairs, "mimalloc"), internal::FormatBytes);
   PrintSpreads(Beside(findings.threads, "mimalloc"), ThreadsName);

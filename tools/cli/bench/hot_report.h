@@ -18,7 +18,7 @@ struct Contestant {
   std::string title;
 };
 
-// By contestant's key, then by size, live blocks or threads: a value for each round, in their order.
+// By contestant's key, then by size, live blocks, threads or streams: a value for each round, in their order.
 using Samples = std::map<std::string, std::map<uint64_t, std::vector<double>>>;
 
 struct Findings {
@@ -27,6 +27,7 @@ struct Findings {
   Samples pairs;    // nanoseconds
   Samples live;     // nanoseconds a pair
   Samples threads;  // pairs a second
+  Samples mix;      // nanoseconds a replacement; by the number of streams
   std::map<std::string, RouteFigures> routes;
 };
 
