@@ -44,29 +44,6 @@ std::optional<Served> CachingEngine::Serve(const Request& request) {
   return ledger().Serve(request);
 }
 
-CachingEngine::~CachingEngine() {
-  if (repeats_ && repeated_ != nullptr) repeated_->End();  // an engine that was moved has none
-}
-
-void CachingEngine::OfferAgain(const SegmentRange& block, uint64_t requested, StreamKey stream) {
-  COMMPOOL_CHECK(!repeats_ && served_again_, "a block is offered that was not just served again");
-  repeats_ = true;
-  repeated_->Offer(block.address, requested, stream);
-}
-
-void CachingEngine::EndRepeats() const {
-  repeats_ = false;
-  const RepeatedBlock::Ended ended = repeated_->End();
-  ledger_.CountAgain(ended.address, ended.times);
-  COMMPOOL_CHECK(!ended.free || ledger_.CloseAtOnce(ended.address), "a block that came and went has changed meanwhile");
-}
-
-bool CachingEngine::FreeAtOnce(Address address) {
-  if (!ledger().CloseAtOnce(address)) return false;
-  just_freed_ = address;
-  return true;
-}
-
 Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
@@ -87,7 +64,6 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
 }
 
 SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
-  served_again_ = false;
   const std::optional<uint64_t> block_bytes = BlockBytes(bytes, options_.alignment, options_.rounding);
   if (!block_bytes || bytes == 0) return {};
   Request request;
@@ -97,10 +73,7 @@ SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
   request.space = options_.spaces == Spaces::kApart && *block_bytes <= kSmallBytes ? Space::kSmall : Space::kLarge;
   request.choice = ChoiceFor(request.space);
   request.cuts = LimitsFor(request.space);
-  const SegmentRange served = ledger().ServeAtOnce(request);
-  served_again_ = served.bytes > kSmallBytes && served.address == just_freed_;
-  just_freed_ = 0;
-  return served;
+  return ledger().ServeAtOnce(request);
 }
 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {

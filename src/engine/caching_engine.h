@@ -19,7 +19,6 @@
 #include "src/engine/engine.h"
 #include "src/engine/free_index.h"
 #include "src/engine/ledger.h"
-#include "src/engine/repeated_block.h"
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
 
@@ -28,8 +27,6 @@ namespace commpool::internal::engine {
 class CachingEngine : public Engine {
  public:
   explicit CachingEngine(const EngineOptions& options);
-  CachingEngine(CachingEngine&&) = default;
-  ~CachingEngine() override;
 
   // kInvalidArgument for zero bytes, and for sizes that overflow when rounded up. A graph's part is served from its own
   // free memory, then from idle memory of the pool.
@@ -38,14 +35,6 @@ class CachingEngine : public Engine {
   // The same on the stream's own memory, where that is one step: no bytes where free memory has to be united, fences to
   // be asked or memory to be made first; then Allocate does it.
   SegmentRange AllocateAtOnce(uint64_t bytes, StreamKey stream);
-
-  // The block that comes and goes between two calls of this engine. Others may keep the object.
-  const std::shared_ptr<RepeatedBlock>& repeated() const { return repeated_; }
-  // Whether AllocateAtOnce has just served a large block that FreeAtOnce had just freed: a program may go on so.
-  bool served_again() const { return served_again_; }
-  // It comes and goes by repeated(), until the next call of this engine. REQUIRES: served_again().
-  void OfferAgain(const SegmentRange& block, uint64_t requested, StreamKey stream);
-  void EndRepeated() const override { BookRepeats(); }
 
   // Whether small blocks may lie among large ones while the pool could still grow. Where it should not grow, as in a
   // capture, they may in any case.
@@ -64,7 +53,7 @@ class CachingEngine : public Engine {
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   Result<Freed> Free(Address address) override;
   // The same for a live block that its own stream alone used; false for all others: then Free does it.
-  bool FreeAtOnce(Address address);
+  bool FreeAtOnce(Address address) { return ledger_.CloseAtOnce(address); }
   // The same for a block of a graph's part: it stays the part's, and is reused in its own stream's order alone.
   Result<Freed> FreeInPart(Address address);
   void ReleasePart(Part part) { ledger().ReleasePart(part); }
@@ -117,24 +106,12 @@ class CachingEngine : public Engine {
   void CheckInvariants() const override;
 
  protected:
-  // With all that came and went.
-  Ledger& ledger() {
-    BookRepeats();
-    return ledger_;
-  }
-  const Ledger& ledger() const {
-    BookRepeats();
-    return ledger_;
-  }
+  Ledger& ledger() { return ledger_; }
+  const Ledger& ledger() const { return ledger_; }
   const EngineOptions& options() const { return options_; }
 
  private:
   Choice ChoiceFor(Space space) const { return space == Space::kLarge ? options_.choice : Choice::kBestFit; }
-
-  void BookRepeats() const {
-    if (repeats_) EndRepeats();
-  }
-  [[gnu::noinline]] void EndRepeats() const;
 
   // For a request of the common part on memory of its own stream.
   const CutLimits* LimitsFor(Space space) {
@@ -149,12 +126,7 @@ class CachingEngine : public Engine {
   CutLimits cuts_;
   bool cuts_sparingly_ = false;
   SmallBlocks small_blocks_ = SmallBlocks::kApart;
-  // What came and went is booked when somebody looks: so also in calls that change nothing.
-  mutable Ledger ledger_;
-  mutable bool repeats_ = false;  // a block is offered
-  Address just_freed_ = 0;        // by FreeAtOnce, and no AllocateAtOnce since
-  bool served_again_ = false;
-  std::shared_ptr<RepeatedBlock> repeated_ = std::make_shared<RepeatedBlock>();
+  Ledger ledger_;
 };
 
 }  // namespace commpool::internal::engine

@@ -24,9 +24,6 @@ class Engine {
   // Notes that `stream` uses a live block too. kNotFound as for Free.
   virtual Status RecordStream(Address address, StreamKey stream) = 0;
 
-  // Nothing comes and goes without the engine (repeated_block.h) from now on, until it is offered again.
-  virtual void EndRepeated() const {}
-
   // The fence's event has completed: its uses are over.
   virtual void FencePassed(Fence fence) = 0;
   // Fences that have not passed, oldest first.

@@ -93,13 +93,6 @@ bool Ledger::CloseAtOnce(Address address) {
   return true;
 }
 
-void Ledger::CountAgain(Address address, uint64_t times) {
-  const Block* const block = heap_.FindStart(address);
-  counters_.requested_bytes.total += times * block->requested;
-  counters_.allocated_bytes.total += times * block->bytes;
-  counters_.allocated_blocks.total += times;
-}
-
 Result<Closed> Ledger::Close(Address address, Disposal disposal) {
   Result<Block*> found = LiveBlock("free", address);
   if (!found.ok()) return found.status();

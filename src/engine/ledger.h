@@ -66,8 +66,6 @@ class Ledger {
   Result<Closed> Close(Address address, Disposal disposal);
   // The same for a live block of the common part that its own stream alone used; false for all others.
   bool CloseAtOnce(Address address);
-  // A live block was freed and taken again so often, which left everything as it was but what is counted all-time.
-  void CountAgain(Address address, uint64_t times);
   void ReleaseDeferred(Block* block) { heap_.Open(block); }
 
   // Whether the free at `address` owed a fence for `stream`. The fence is pending until it passes in any case.

@@ -53,8 +53,6 @@ class Pool final : public BlockOwner {
   // Large blocks where nothing is unusual; 0, or false, where Allocate or Free have to.
   CUdeviceptr AllocateAtOnce(uint64_t bytes, StreamKey stream) { return mode_->AllocateAtOnce(bytes, stream); }
   bool FreeAtOnce(CUdeviceptr address) { return mode_->FreeAtOnce(address); }
-  // What serves a block again without the pool's lock.
-  Repetition repetition() const { return {mode_->repeated(), &parts_->basis.device->health().broken_flag()}; }
   Status Free(CUdeviceptr address) override { return parts_->blocks.Free(address, *mode_); }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override {
     return parts_->blocks.RecordStream(address, stream);

@@ -12,7 +12,6 @@
 #include <memory>
 
 #include "commpool/status.h"
-#include "src/engine/repeated_block.h"
 #include "src/pool/blocks/block_rules.h"
 #include "src/pool/options.h"
 #include "src/registration/communicator.h"
@@ -31,8 +30,6 @@ class PoolMode : public BlockRules {
   // The short ways, of what can be done in one step; 0, or false, where the calls that stand for all have to.
   virtual CUdeviceptr AllocateAtOnce(uint64_t /*bytes*/, StreamKey) { return 0; }
   virtual bool FreeAtOnce(CUdeviceptr) { return false; }
-  // The block that comes and goes without the pool's lock; null where the mode has none.
-  virtual std::shared_ptr<engine::RepeatedBlock> repeated() const { return nullptr; }
   virtual void ForgetStream(StreamKey stream) = 0;
 
   // Space.

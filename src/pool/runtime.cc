@@ -82,8 +82,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   (*pool)->SetHandle(handle);
   const int device = (*pool)->device();
   std::string title = (*pool)->title();
-  Repetition repetition = (*pool)->repetition();
-  parts_.pools.Add(handle, std::move(*pool), {device, std::move(title), std::move(repetition)});
+  parts_.pools.Add(handle, std::move(*pool), {device, std::move(title)});
   return handle;
 }
 

@@ -148,16 +148,11 @@ inline CUdeviceptr Runtime::AllocateAtOnceFrom(PoolHandle handle, uint64_t bytes
     if (cached != 0 || parts_.observers.watching_blocks()) return cached;
   }
   if (!MayServeAtOnce()) return 0;
-  if (bytes > engine::kSmallBytes) {
-    const CUdeviceptr again = OwnPools::TakeAgain(parts_.pools, handle, bytes, KeyOfStream(stream));
-    if (again != 0) return again;
-  }
   const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(parts_.pools, handle);
   return pool == nullptr ? 0 : pool->AllocateAtOnce(bytes, KeyOfStream(stream));
 }
 
 inline bool Runtime::FreeAtOnce(CUdeviceptr address) {
-  if (MayServeAtOnce() && OwnPools::GiveBack(parts_.pools, address)) return true;
   const engine::BlockWord word = parts_.caches.WordOf(address);
   if (word.state() != engine::BlockWord::State::kLive) {
     return !forked_.InChild() && parts_.caches.GiveAtOnce(address);

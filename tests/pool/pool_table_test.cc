@@ -1,7 +1,6 @@
 // The tables of pools: handles are never reused, and an address finds the owner of its segment.
 #include "src/pool/shared/pool_table.h"
 
-#include <atomic>
 #include <memory>
 
 #include "src/pool/shared/own_pools.h"
@@ -35,29 +34,14 @@ TEST_F(Tables, HandlesFindTheirPools) {
   EXPECT_EQ(pools_.Find(second).value(), second_);
 }
 
-// A thread that has met a pool finds the block that comes and goes without the pool's lock.
-TEST_F(Tables, LeadToTheBlockThatComesAndGoes) {
-  constexpr CUdeviceptr kBlock = 0x7f0000000000;
-  constexpr StreamKey kStream = 64;
-  const auto block = std::make_shared<engine::RepeatedBlock>();
-  std::atomic<bool> broken{false};
-  const PoolHandle handle = pools_.NextHandle();
-  pools_.Add(handle, first_, {.repetition = {block, &broken}});
-  block->Offer(kBlock, 8, kStream);
-  EXPECT_FALSE(OwnPools::GiveBack(pools_, kBlock)) << "the thread has not met the pool";
+// A thread that has met a pool finds it again without the table; another table's pool of the same handle is another.
+TEST_F(Tables, AreAskedOnceByAThreadThatMeetsAPool) {
+  const PoolHandle handle = Add(first_);
   EXPECT_EQ(OwnPools::FindAtOnce(pools_, handle), first_);
-  EXPECT_TRUE(OwnPools::GiveBack(pools_, kBlock));
-  EXPECT_EQ(OwnPools::TakeAgain(pools_, handle + 1, 8, kStream), 0u);
-  EXPECT_EQ(OwnPools::TakeAgain(pools_, handle, 8, kStream), kBlock);
-
+  EXPECT_EQ(OwnPools::FindAtOnce(pools_, handle), first_);
+  EXPECT_EQ(OwnPools::FindAtOnce(pools_, handle + 1), nullptr);
   const PoolTable others;
-  EXPECT_FALSE(OwnPools::GiveBack(others, kBlock)) << "another runtime's";
-  EXPECT_TRUE(OwnPools::GiveBack(pools_, kBlock));
-  EXPECT_EQ(OwnPools::TakeAgain(others, handle, 8, kStream), 0u);
-  broken = true;
-  EXPECT_EQ(OwnPools::TakeAgain(pools_, handle, 8, kStream), 0u) << "the device is lost";
-  broken = false;
-  EXPECT_EQ(OwnPools::TakeAgain(pools_, handle, 8, kStream), kBlock);
+  EXPECT_EQ(OwnPools::FindAtOnce(others, handle), nullptr) << "another runtime's";
 }
 
 TEST_F(Tables, HandlesAreNeverZeroAndNeverReused) {

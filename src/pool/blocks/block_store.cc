@@ -145,8 +145,6 @@ bool BlockStore::DrainCaches() {
 
 void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
   TakeBack(basis_.runtime.caches.Close(basis_.handle, reopen));
-  MutexLock lock(mutex_);
-  engine_->EndRepeated();
 }
 
 Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {

@@ -1,8 +1,6 @@
 // The short way of large blocks, and of small ones that no cache has, through a growing pool, where nothing about the
 // pool or the block is unusual: one hold of the pool's lock, and no driver call. Whatever is unusual is left to the
 // long way, untouched.
-//
-// A large block that is freed and asked for again in turn comes and goes without that lock (engine/repeated_block.h).
 #include "src/pool/growing/growing_mode.h"
 
 namespace commpool::internal {
@@ -18,9 +16,6 @@ CUdeviceptr GrowingMode::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
   {
     MutexLock lock(parts_.blocks.mutex());
     block = engine_->AllocateAtOnce(bytes, stream);
-    // Asked again under the lock: what ends the pool's short ways takes it afterwards.
-    const bool repeated = engine_->served_again() && MayServeAtOnce();
-    if (repeated && !parts_.basis.runtime.observers.watching_blocks()) engine_->OfferAgain(block, bytes, stream);
   }
   if (block.bytes != 0) parts_.blocks.Announce(block, bytes, stream, Caching::kYes);
   return block.address;

@@ -28,7 +28,6 @@ class GrowingMode final : public PoolMode {
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(parts_.blocks.mutex());
   CUdeviceptr AllocateAtOnce(uint64_t bytes, StreamKey stream) override;
   bool FreeAtOnce(CUdeviceptr address) override;
-  std::shared_ptr<engine::RepeatedBlock> repeated() const override COMMPOOL_UNCHECKED { return engine_->repeated(); }
   bool EndsWithItsFree(CUdeviceptr address) const override;
   void AfterFree() override;
   void ForgetStream(StreamKey stream) override;

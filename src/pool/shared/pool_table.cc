@@ -34,10 +34,10 @@ Result<std::shared_ptr<Pool>> PoolTable::Find(PoolHandle handle) const {
   return found->second.pool;
 }
 
-PoolTable::Met PoolTable::Meet(PoolHandle handle) const {
+std::shared_ptr<Pool> PoolTable::Meet(PoolHandle handle) const {
   MutexLock lock(mutex_);
   const auto found = pools_.find(handle);
-  return found == pools_.end() ? Met() : Met{found->second.pool, found->second.facts.repetition};
+  return found == pools_.end() ? nullptr : found->second.pool;
 }
 
 Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle) {

@@ -15,7 +15,6 @@
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
-#include "src/engine/repeated_block.h"
 
 namespace commpool::internal {
 
@@ -23,17 +22,10 @@ class Pool;
 
 using PoolHandle = uint64_t;
 
-// Serves a block of a pool again without the pool's lock; null where the pool has no such thing.
-struct Repetition {
-  std::shared_ptr<engine::RepeatedBlock> block;
-  const std::atomic<bool>* broken = nullptr;  // the pool's device; valid while a block of the pool lives
-};
-
 // What is known of a pool without asking it.
 struct PoolFacts {
   int device = 0;
   std::string title = {};  // for messages when the pool is gone
-  Repetition repetition = {};
 };
 
 class PoolTable {
@@ -46,11 +38,7 @@ class PoolTable {
   Result<std::shared_ptr<Pool>> Remove(PoolHandle handle);
 
   // The same without a failure; null where there is none.
-  struct Met {
-    std::shared_ptr<Pool> pool;
-    Repetition repetition;
-  };
-  Met Meet(PoolHandle handle) const;
+  std::shared_ptr<Pool> Meet(PoolHandle handle) const;
 
   // No other table has it while somebody keeps it.
   const std::shared_ptr<const char>& identity() const { return identity_; }
