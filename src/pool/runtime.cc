@@ -16,10 +16,6 @@ namespace commpool::internal {
 
 namespace {
 
-bool IsExhausted(const Status& status) {
-  return status.code() == StatusCode::kExhausted || status.code() == StatusCode::kOutOfMemory;
-}
-
 // Asks without breaking anything.
 Status CheckNotCaptured(const Driver& driver, CUstream stream) {
   CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -172,7 +168,7 @@ std::optional<Result<CUdeviceptr>> Runtime::AllocateInScope(int device, uint64_t
 }
 
 std::optional<Result<CUdeviceptr>> Runtime::AllocateCaught(const RoutedRequest& request, std::string& passed) {
-  bool rank_local = false;
+  WayOut way;
   std::optional<CaughtBy> caught = scopes_.Route(request);
   for (; caught; caught = scopes_.Route(request, caught->place)) {
     const Result<std::shared_ptr<Pool>> found = parts_.pools.Find(caught->pool);
@@ -180,16 +176,15 @@ std::optional<Result<CUdeviceptr>> Runtime::AllocateCaught(const RoutedRequest& 
       return RefuseScope(parts_.pools.TitleOfRemoved(caught->pool) + " is closed: it was destroyed", caught->scope);
     }
     Pool& pool = **found;
-    // What memory one rank has left must not decide where a symmetric pool places its blocks (rule 4).
-    if (rank_local && pool.symmetric()) continue;
+    if (way.PassesBy(pool.symmetric())) continue;
     Result<CUdeviceptr> address = AllocateFrom(pool, request.bytes, request.stream);
     if (address.status().code() == StatusCode::kFailedPrecondition && !pool.open()) {
       return RefuseScope(address.status().message(), caught->scope);
     }
-    if (address.ok() || caught->exhaustion == Exhaustion::kError || !IsExhausted(address.status())) {
+    const auto failure = static_cast<commpool_status>(address.status().code());
+    if (address.ok() || !way.HandsOn(caught->exhaustion, pool.symmetric(), failure)) {
       return NamePassed(std::move(address), passed);
     }
-    rank_local = rank_local || !pool.symmetric();
     passed += (passed.empty() ? "" : ", ") + pool.name();
   }
   return std::nullopt;

@@ -169,7 +169,7 @@ inline bool Runtime::FreeAtOnce(CUdeviceptr address) {
 [[gnu::always_inline]] inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes,
                                                                     Exhaustion exhaustion) {
   const std::optional<int> device = parts_.pools.DeviceAtOnce(pool);
-  return device && !forked_.InChild() ? scopes_.BeginAtOnce(pool, *device, sizes, exhaustion) : ScopeHandle{0};
+  return device && !forked_.InChild() ? scopes_.BeginAtOnce({pool, sizes, *device, exhaustion}) : ScopeHandle{0};
 }
 
 inline bool Runtime::EndScopeAtOnce(ScopeHandle scope) { return !forked_.InChild() && scopes_.EndAtOnce(scope); }

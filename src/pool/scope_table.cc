@@ -26,6 +26,10 @@ Status CheckRequest(const ScopeRequest& request) {
                     "each rank; use a thread's or a stream's scope");
 }
 
+ScopePlan PlanOf(const ScopeRequest& request) {
+  return {request.pool->handle(), request.sizes, request.pool->device(), request.exhaustion};
+}
+
 }  // namespace
 
 Result<ScopeHandle> ScopeTable::Begin(const ScopeRequest& request) {
@@ -37,7 +41,7 @@ Result<ScopeHandle> ScopeTable::Begin(const ScopeRequest& request) {
     return Status(StatusCode::kFailedPrecondition,
                   "this thread is ending, and its scopes have ended: no scope of it can begin any more");
   }
-  return own->PushSlowly(*board_, {request.pool->handle(), request.pool->device(), request.sizes, request.exhaustion});
+  return own->PushSlowly(*board_, PlanOf(request));
 }
 
 ScopeHandle ScopeTable::BeginShared(const ScopeRequest& request) {
@@ -45,8 +49,7 @@ ScopeHandle ScopeTable::BeginShared(const ScopeRequest& request) {
   const uint64_t number = board_->shared_begun.load(std::memory_order_relaxed) + 1;
   const ScopeHandle handle = board_->next_handle.fetch_add(1, std::memory_order_relaxed);
   const StreamKey stream = request.filter == ScopeFilter::kStream ? request.stream : 0;
-  shared_list_.push_back(
-      {handle, number, request.pool->handle(), request.sizes, stream, request.pool->device(), request.exhaustion});
+  shared_list_.push_back({handle, number, stream, PlanOf(request)});
   shared_.Publish(shared_list_);
   board_->shared_begun.store(number, std::memory_order_release);
   board_->Raise();
@@ -93,7 +96,7 @@ std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, const Sc
   if (const OwnScopes* const stack = own_state.scopes) {
     if (const OwnScope* const scope = stack->CatchingBefore(board_.get(), request, inner)) {
       outer = stack->PlaceOf(*scope);
-      own = CaughtBy{scope->handle, outer, scope->pool, scope->exhaustion};
+      own = CaughtBy{scope->handle, outer, scope->plan.pool, scope->plan.exhaustion};
     }
   }
   if (shared_.empty()) return own;

@@ -41,9 +41,9 @@ class ScopeTable {
   Result<ScopeHandle> Begin(const ScopeRequest& request);
   // A scope of this thread. 0 where it cannot begin without a lock: then Begin does it. REQUIRES: the sizes are a
   // range.
-  ScopeHandle BeginAtOnce(PoolHandle pool, int device, const SizeRange& sizes, Exhaustion exhaustion) {
+  ScopeHandle BeginAtOnce(const ScopePlan& plan) {
     if (own_state.scopes == nullptr || own_state.in_user_function) return 0;
-    return own_state.scopes->PushAtOnce(*board_, {pool, device, sizes, exhaustion});
+    return own_state.scopes->PushAtOnce(*board_, plan);
   }
 
   // kNotFound for one that has ended; kFailedPrecondition for a thread's scope on another thread, or not the innermost.
@@ -58,9 +58,9 @@ class ScopeTable {
   PoolHandle RouteAtOnce(int device, uint64_t bytes, CUstream stream) const {
     const OwnScopes* const stack = own_state.scopes;
     const OwnScope* const own = stack == nullptr ? nullptr : stack->Catching(board_.get(), device, bytes);
-    if (shared_.empty()) return own == nullptr ? PoolHandle{0} : own->pool;
+    if (shared_.empty()) return own == nullptr ? PoolHandle{0} : own->plan.pool;
     const RoutedRequest request{device, KeyOfStream(stream), bytes};
-    return own == nullptr ? shared_.PoolOf(request, 0, 0) : shared_.PoolOf(request, own->shared_before, own->pool);
+    return own == nullptr ? shared_.PoolOf(request, 0, 0) : shared_.PoolOf(request, own->shared_before, own->plan.pool);
   }
   // While this stays the same, and even, and own_state.scope_changes does too, this thread's allocations are routed as
   // before.

@@ -151,9 +151,9 @@ TEST_F(Scopes, OfStreamsAndTheProcessEndInAnyOrderOnAnyThread) {
 }
 
 TEST_F(Scopes, BeginAtOnceFromTheSecondOn) {
-  EXPECT_EQ(table_.BeginAtOnce(first_->handle(), 0, {}, Exhaustion::kError), 0u) << "the thread has no stack yet";
+  EXPECT_EQ(table_.BeginAtOnce({first_->handle(), {}}), 0u) << "the thread has no stack yet";
   const ScopeHandle outer = Begin(first_);
-  const ScopeHandle inner = table_.BeginAtOnce(second_->handle(), 0, {}, Exhaustion::kError);
+  const ScopeHandle inner = table_.BeginAtOnce({second_->handle(), {}});
   ASSERT_NE(inner, 0u);
   EXPECT_NE(inner, outer);
   EXPECT_EQ(Route(), second_);
@@ -235,7 +235,7 @@ TEST_F(Scopes, ShowThatOneIsOpenAndLaterThatNoneIs) {
   EXPECT_TRUE(table.End(scope).ok());
   miss_many();
   EXPECT_EQ(flag, 0u);
-  const ScopeHandle again = table.BeginAtOnce(first_->handle(), 0, {}, Exhaustion::kError);
+  const ScopeHandle again = table.BeginAtOnce({first_->handle(), {}});
   ASSERT_NE(again, 0u);
   EXPECT_NE(flag, 0u) << "also without a lock";
   EXPECT_TRUE(table.End(again).ok());
@@ -256,7 +256,7 @@ TEST_F(Scopes, OfManyThreadsRouteTheirOwn) {
   const auto use_own = [&](const std::shared_ptr<Pool>& pool) {
     for (int time = 0; time < kTimes; ++time) {
       const ScopeHandle outer = table.Begin({.pool = pool, .sizes = {2, 2}}).value();
-      ScopeHandle inner = table.BeginAtOnce(pool->handle(), 0, {1, 1}, Exhaustion::kError);
+      ScopeHandle inner = table.BeginAtOnce({pool->handle(), {1, 1}});
       if (inner == 0) inner = table.Begin({.pool = pool, .sizes = {1, 1}}).value();
       last = inner;
       ASSERT_NE(flag, 0u);
@@ -352,7 +352,7 @@ TEST_F(SymmetricScopes, OfTheProcessAreRefused) {
 }
 
 TEST(SharedScope, CatchesItsDevicesItsStreamsAndItsSizes) {
-  const SharedScope scope{.sizes = {10, 20}, .stream = 7, .device = 1};
+  const SharedScope scope{.stream = 7, .plan = {.sizes = {10, 20}, .device = 1}};
   EXPECT_TRUE(scope.Catches({.device = 1, .stream = 7, .bytes = 10}));
   EXPECT_FALSE(scope.Catches({.device = 0, .stream = 7, .bytes = 10}));
   EXPECT_FALSE(scope.Catches({.device = 1, .stream = 8, .bytes = 10}));

@@ -16,7 +16,7 @@ namespace {
 constexpr int kTimes = 20000;
 
 // All fields of a scope follow from its number: a torn one would show.
-SharedScope Numbered(uint64_t number) { return {number, number, number, {number, number}, 0, 0, Exhaustion::kError}; }
+SharedScope Numbered(uint64_t number) { return {number, number, 0, {number, {number, number}, 0, Exhaustion::kError}}; }
 
 TEST(ScopeThreads, NeverReadHalfAPublishedScope) {
   SharedScopes scopes;
@@ -55,13 +55,13 @@ TEST(ScopeThreads, OwnTheirStacksWhileOthersLook) {
     OwnScopes* const scopes = OwnScopes::Join(board);
     ASSERT_NE(scopes, nullptr);
     for (int time = 0; time < kTimes; ++time) {
-      const NewScope scope{pool, 0, {1, 1}, Exhaustion::kError};
+      const ScopePlan scope{pool, {1, 1}, 0, Exhaustion::kError};
       ScopeHandle handle = scopes->PushAtOnce(*board, scope);
       if (handle == 0) handle = scopes->PushSlowly(*board, scope);
       last.store(handle, std::memory_order_relaxed);
       ASSERT_NE(board->flag->load(), 0u) << "a scope is open";
       const OwnScope* const caught = scopes->Catching(board.get(), 0, 1);
-      ASSERT_TRUE(caught != nullptr && caught->handle == handle && caught->pool == pool);
+      ASSERT_TRUE(caught != nullptr && caught->handle == handle && caught->plan.pool == pool);
       if (scopes->PopAtOnce(board.get(), handle)) continue;
       MutexLock lock(board->mutex);
       scopes->Erase(board.get(), handle);

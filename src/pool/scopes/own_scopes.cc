@@ -58,7 +58,7 @@ void OwnScopes::LockSlowly() {
   while (!lock_.TryLockAsOwner()) std::this_thread::yield();
 }
 
-ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const NewScope& scope) {
+ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
   LockSlowly();
   struct Unlock {
     ~Unlock() { lock.UnlockAsOwner(); }
@@ -70,7 +70,7 @@ ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const NewScope& scope) {
     end_of_handles_ = next_handle_ + kHandlesAtOnce;
     board_ = &board;
   }
-  return Push(board, scope);
+  return Push(board, plan);
 }
 
 void OwnScopes::Erase(const ScopeBoard* board, ScopeHandle scope) {

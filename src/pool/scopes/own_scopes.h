@@ -38,23 +38,12 @@ struct ScopeBoard {
 struct alignas(16) OwnScope {  // 64 bytes: places in a stack are found by a shift
   const ScopeBoard* board = nullptr;
   ScopeHandle handle = 0;
-  PoolHandle pool = 0;
   uint64_t shared_before = 0;  // scopes of streams and of the process that had begun before
-  SizeRange sizes = {};
-  int device = 0;
-  Exhaustion exhaustion = Exhaustion::kError;
+  ScopePlan plan;
 
-  bool Catches(const ScopeBoard* asked, int asked_device, uint64_t bytes) const {
-    return board == asked && device == asked_device && sizes.Has(bytes);
+  bool Catches(const ScopeBoard* asked, int device, uint64_t bytes) const {
+    return board == asked && plan.Catches(device, bytes);
   }
-};
-
-// What a thread's scope begins with.
-struct NewScope {
-  PoolHandle pool = 0;
-  int device = 0;
-  SizeRange sizes = {};
-  Exhaustion exhaustion = Exhaustion::kError;
 };
 
 class OwnScopes {
@@ -68,15 +57,15 @@ class OwnScopes {
   static bool TakeEnded(const ScopeBoard* board, ScopeHandle scope);
 
   // Pushes it under a new handle. 0 where that takes more than a store: PushSlowly does it then.
-  [[gnu::always_inline]] ScopeHandle PushAtOnce(ScopeBoard& board, const NewScope& scope) {
+  [[gnu::always_inline]] ScopeHandle PushAtOnce(ScopeBoard& board, const ScopePlan& plan) {
     const bool prepared = board_ == &board && next_handle_ != end_of_handles_ && depth_ < slots_.size();
     if (!prepared || !lock_.TryLockAsOwner()) return 0;
-    const ScopeHandle handle = Push(board, scope);
+    const ScopeHandle handle = Push(board, plan);
     lock_.UnlockAsOwner();
     return handle;
   }
   // REQUIRES: the caller does not hold the board's lock.
-  ScopeHandle PushSlowly(ScopeBoard& board, const NewScope& scope);
+  ScopeHandle PushSlowly(ScopeBoard& board, const ScopePlan& plan);
 
   // Pops the scope where it is the last on the stack and nobody looks.
   bool PopAtOnce(const ScopeBoard* board, ScopeHandle scope) {
@@ -98,7 +87,7 @@ class OwnScopes {
   }
   // Leaves in `alike` the sizes around `bytes` that no scope of the stack tells from it.
   void Narrow(SizeRange& alike, uint64_t bytes) const {
-    for (const OwnScope* scope = begin(); scope != end(); ++scope) alike.Narrow(scope->sizes, bytes);
+    for (const OwnScope* scope = begin(); scope != end(); ++scope) alike.Narrow(scope->plan.sizes, bytes);
   }
   // The innermost that catches the request, of those that began before `inner`.
   const OwnScope* CatchingBefore(const ScopeBoard* board, const RoutedRequest& request, const ScopePlace& inner) const;
@@ -140,19 +129,19 @@ class OwnScopes {
     open_.store(depth, std::memory_order_relaxed);
     ++own_state.scope_changes;
   }
-  ScopeHandle Push(ScopeBoard& board, const NewScope& scope) {
+  ScopeHandle Push(ScopeBoard& board, const ScopePlan& plan) {
     const ScopeHandle handle = next_handle_++;
     const uint64_t shared = board.shared_begun.load(std::memory_order_acquire);
     // One by one: a whole value is put together elsewhere first, and read from there sooner than it is written.
     OwnScope& slot = slots_[depth_];
     slot.board = &board;
     slot.handle = handle;
-    slot.pool = scope.pool;
     slot.shared_before = shared;
-    slot.sizes.least = scope.sizes.least;
-    slot.sizes.most = scope.sizes.most;
-    slot.device = scope.device;
-    slot.exhaustion = scope.exhaustion;
+    slot.plan.pool = plan.pool;
+    slot.plan.sizes.least = plan.sizes.least;
+    slot.plan.sizes.most = plan.sizes.most;
+    slot.plan.device = plan.device;
+    slot.plan.exhaustion = plan.exhaustion;
     SetDepth(depth_ + 1);
     board.Raise();
     return handle;

@@ -2,10 +2,10 @@
 #ifndef COMMPOOL_SRC_POOL_SCOPES_SCOPE_H_
 #define COMMPOOL_SRC_POOL_SCOPES_SCOPE_H_
 
-#include <algorithm>
 #include <compare>
 #include <cstdint>
 
+#include "src/pool/scopes/plan.h"
 #include "src/pool/shared/pool_table.h"
 #include "src/stream/stream_key.h"
 
@@ -15,31 +15,8 @@ using ScopeHandle = uint64_t;
 
 enum class ScopeFilter { kThread, kStream, kProcess };
 
-// Sizes that a scope catches: both ends are in.
-struct SizeRange {
-  uint64_t least = 0;
-  uint64_t most = UINT64_MAX;
-
-  bool Has(uint64_t bytes) const { return bytes - least <= most - least; }  // REQUIRES: least <= most
-
-  // Leaves what lies on the same side of both ends of `other` as `bytes`. REQUIRES: bytes is in.
-  void Narrow(const SizeRange& other, uint64_t bytes) {
-    if (bytes < other.least) {
-      most = std::min(most, other.least - 1);
-    } else if (bytes > other.most) {
-      least = std::max(least, other.most + 1);
-    } else {
-      least = std::max(least, other.least);
-      most = std::min(most, other.most);
-    }
-  }
-};
-
 // In place of a pool's handle, where only ScopeTable::Route can tell which pool it is.
 inline constexpr PoolHandle kOnlyTheTableKnows = UINT64_MAX;
-
-// What becomes of a request that the scope's pool has no memory for.
-enum class Exhaustion { kError, kNextScope };
 
 // An allocation as scopes see it.
 struct RoutedRequest {

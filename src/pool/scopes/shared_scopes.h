@@ -16,20 +16,20 @@
 
 namespace commpool::internal {
 
+// Whether a request is for the stream of a scope; 0: every stream's.
+inline bool IsFor(StreamKey stream, const RoutedRequest& request) { return stream == 0 || stream == request.stream; }
+
 struct SharedScope {
   ScopeHandle handle = 0;
   uint64_t number = 0;  // the so-manieth of streams and of the process that began
-  PoolHandle pool = 0;
-  SizeRange sizes = {};
-  StreamKey stream = 0;  // 0: every stream's
-  int device = 0;
-  Exhaustion exhaustion = Exhaustion::kError;
+  StreamKey stream = 0;
+  ScopePlan plan;
 
   ScopePlace place() const { return {number, 0}; }
   bool Catches(const RoutedRequest& request) const {
-    return device == request.device && (stream == 0 || stream == request.stream) && sizes.Has(request.bytes);
+    return IsFor(stream, request) && plan.Catches(request.device, request.bytes);
   }
-  CaughtBy caught() const { return {handle, place(), pool, exhaustion}; }
+  CaughtBy caught() const { return {handle, place(), plan.pool, plan.exhaustion}; }
 };
 
 class SharedScopes {
@@ -51,13 +51,16 @@ class SharedScopes {
   enum class Found { kNone, kCaught, kAskTheTable };
   // The one begun last of those between `outer` and `inner` that catch the request.
   Found Find(const RoutedRequest& request, const ScopePlace& outer, const ScopePlace& inner, CaughtBy* caught) const {
-    return Search(request, outer.shared, inner, [&](const Words& scope) { *caught = scope.Load().caught(); });
+    return Search(request, outer.shared, inner, [&](const Words& scope, const ScopePlan& plan) {
+      *caught = SharedScope{scope.handle(), scope.number(), 0, plan}.caught();
+    });
   }
 
   // Its pool alone, of those begun after `outer` of them: what an allocation asks. `otherwise` where there is none.
   [[gnu::always_inline]] PoolHandle PoolOf(const RoutedRequest& request, uint64_t outer, PoolHandle otherwise) const {
     PoolHandle pool = otherwise;
-    const Found found = Search(request, outer, kInnermost, [&](const Words& scope) { pool = scope.pool(); });
+    const Found found =
+        Search(request, outer, kInnermost, [&](const Words&, const ScopePlan& plan) { pool = plan.pool; });
     return found == Found::kNone ? otherwise : found == Found::kCaught ? pool : kOnlyTheTableKnows;
   }
 
@@ -83,23 +86,18 @@ class SharedScopes {
   class Words {
    public:
     uint64_t number() const { return At(1); }
-    PoolHandle pool() const { return At(2); }
-    // Reads what it needs, as an allocation calls it.
-    bool Catches(const RoutedRequest& request) const {
-      const StreamKey stream = At(5);
-      return static_cast<int>(At(6) >> 1) == request.device && (stream == 0 || stream == request.stream) &&
-             sizes().Has(request.bytes);
-    }
+    StreamKey stream() const { return At(5); }
     SizeRange sizes() const { return {At(3), At(4)}; }
-    SharedScope Load() const {
+    ScopePlan plan() const {
       const uint64_t kind = At(6);
-      return {
-          At(0), At(1), At(2), {At(3), At(4)}, At(5), static_cast<int>(kind >> 1), static_cast<Exhaustion>(kind & 1)};
+      return {At(2), sizes(), static_cast<int>(kind >> 1), static_cast<Exhaustion>(kind & 1)};
     }
+    ScopeHandle handle() const { return At(0); }
     void Store(const SharedScope& scope) {
-      const uint64_t kind = static_cast<uint64_t>(scope.device) << 1 | static_cast<uint64_t>(scope.exhaustion);
-      const std::array<uint64_t, kWords> values = {scope.handle,     scope.number, scope.pool, scope.sizes.least,
-                                                   scope.sizes.most, scope.stream, kind};
+      const ScopePlan& plan = scope.plan;
+      const uint64_t kind = static_cast<uint64_t>(plan.device) << 1 | static_cast<uint64_t>(plan.exhaustion);
+      const std::array<uint64_t, kWords> values = {scope.handle,    scope.number, plan.pool, plan.sizes.least,
+                                                   plan.sizes.most, scope.stream, kind};
       for (size_t word = 0; word < kWords; ++word) words_[word].store(values[word], std::memory_order_release);
     }
 
@@ -110,7 +108,7 @@ class SharedScopes {
     std::array<std::atomic<uint64_t>, kWords> words_ = {};
   };
 
-  // `use` is called with the scope that is found, perhaps again where the list changes meanwhile.
+  // `use` is called with the scope that is found and its plan, perhaps again where the list changes meanwhile.
   template <typename Use>
   [[gnu::always_inline]] Found Search(const RoutedRequest& request, uint64_t outer, const ScopePlace& inner,
                                       Use use) const {
@@ -123,8 +121,10 @@ class SharedScopes {
         const Words& scope = scopes_[place];
         const uint64_t number = scope.number();
         if (number <= outer) break;
-        if (!scope.Catches(request) || ScopePlace{number, 0} >= inner) continue;
-        use(scope);
+        if (!IsFor(scope.stream(), request)) continue;
+        const ScopePlan plan = scope.plan();
+        if (!plan.Catches(request.device, request.bytes) || ScopePlace{number, 0} >= inner) continue;
+        use(scope, plan);
         found = Found::kCaught;
         break;
       }

@@ -1,0 +1,67 @@
+// What a scope catches, and what it hands on: decided here, for the library's own scopes and for those that PyTorch
+// carries to the threads of a backward() (src/adapters/torch). That adapter is compiled where PyTorch is installed: so
+// this header needs the C ABI alone.
+#ifndef COMMPOOL_SRC_POOL_SCOPES_PLAN_H_
+#define COMMPOOL_SRC_POOL_SCOPES_PLAN_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "commpool/commpool.h"
+
+namespace commpool::internal {
+
+// Sizes that a scope catches: both ends are in.
+struct SizeRange {
+  uint64_t least = 0;
+  uint64_t most = UINT64_MAX;
+
+  bool Has(uint64_t bytes) const { return bytes - least <= most - least; }  // REQUIRES: least <= most
+
+  // Leaves what lies on the same side of both ends of `other` as `bytes`. REQUIRES: bytes is in.
+  void Narrow(const SizeRange& other, uint64_t bytes) {
+    if (bytes < other.least) {
+      most = std::min(most, other.least - 1);
+    } else if (bytes > other.most) {
+      least = std::max(least, other.most + 1);
+    } else {
+      least = std::max(least, other.least);
+      most = std::min(most, other.most);
+    }
+  }
+};
+
+// What becomes of a request that the scope's pool has no memory for.
+enum class Exhaustion { kError = COMMPOOL_EXHAUSTION_ERROR, kNextScope = COMMPOOL_EXHAUSTION_NEXT_SCOPE };
+
+struct ScopePlan {
+  commpool_pool pool = 0;
+  SizeRange sizes = {};
+  int device = 0;  // the pool's
+  Exhaustion exhaustion = Exhaustion::kError;
+
+  bool Catches(int asked_device, uint64_t bytes) const { return device == asked_device && sizes.Has(bytes); }
+};
+
+// A request on its way from the scope begun last outwards.
+class WayOut {
+ public:
+  // What memory one rank has left must not decide where a symmetric pool places its blocks (rule 4): so what a pool
+  // that is not symmetric handed on passes symmetric ones by.
+  bool PassesBy(bool symmetric) const { return symmetric && rank_local_; }
+
+  // Whether a request that a scope's pool failed goes on to the next scope out.
+  bool HandsOn(Exhaustion exhaustion, bool symmetric, commpool_status failure) {
+    const bool short_of_memory = failure == COMMPOOL_OUT_OF_MEMORY || failure == COMMPOOL_EXHAUSTED;
+    if (exhaustion == Exhaustion::kError || !short_of_memory) return false;
+    rank_local_ = rank_local_ || !symmetric;
+    return true;
+  }
+
+ private:
+  bool rank_local_ = false;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SCOPES_PLAN_H_
