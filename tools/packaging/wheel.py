@@ -27,7 +27,8 @@ import portability
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
 _PACKAGE = pathlib.Path("src/python/commpool")
 _PACKAGED = ("*.py", "*.pyi", "py.typed", "_rmm_resource.cc")
-_ROUTER_SOURCES = pathlib.Path("src/adapters/torch")
+# What the router is compiled of, and with.
+_ROUTER_SOURCES = ("src/adapters/torch/*.cc", "src/adapters/torch/*.h", "src/pool/scopes/plan.h")
 # What the systems behind the tags have; of PEP 600 and the images that are named there.
 _SYSTEMS = {
     "manylinux_2_17": {"GLIBC": "2.17", "GLIBCXX": "3.4.19", "CXXABI": "1.3.7", "GCC": "4.8.0"},
@@ -88,8 +89,8 @@ def lay_out(options, folder):
     for router in options.router:
         version, _, file = router.partition("=")
         tree.put_binary(file, f"torch/lib/libcommpool_torch_{version}.so")
-    for pattern in ("*.cc", "*.h"):  # for torches that no binary is here for
-        for file in sorted((options.source / _ROUTER_SOURCES).glob(pattern)):
+    for pattern in _ROUTER_SOURCES:  # for torches that no binary is here for
+        for file in sorted(options.source.glob(pattern)):
             tree.put(file, f"torch/router/{file.relative_to(options.source)}")
     if options.router or (package / "torch/router").exists():
         for header in sorted((options.source / "include/commpool").glob("*.h")):

@@ -22,50 +22,36 @@ bool& InsideLibrary() {
   return inside;
 }
 
-bool IsShortOfMemory(commpool_status status) {
-  return status == COMMPOOL_OUT_OF_MEMORY || status == COMMPOOL_EXHAUSTED;
-}
-
 // PyTorch's observers of each allocation: its memory history, its profiler, its sanitizer.
 inline bool IsObserved() {
   return C10_UNLIKELY(History::Wanted() || c10::impl::GPUTrace::get_trace() != nullptr ||
                       c10::memoryProfilingEnabled());
 }
 
-[[gnu::noinline, gnu::cold]] void TellAllocated(void* pointer) {
-  const bool profiled = c10::memoryProfilingEnabled();
-  if (profiled || History::Wanted()) {
-    if (const std::optional<commpool_block> block = OurBlock(pointer)) {
-      if (History::Wanted()) TorchHistory().Allocated(*block);
-      commpool_statistics held;
-      if (profiled && ReadStatistics(block->pool, &held))
-        c10::reportMemoryUsageToProfiler(pointer, static_cast<int64_t>(block->bytes), held.allocated_bytes.current,
-                                         held.reserved_bytes.current,
-                                         c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(block->device)));
-    }
-  }
-  if (const c10::impl::PyInterpreter* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
-    (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(pointer));
-}
+enum class Event { kAllocated, kFreed };
 
-[[gnu::noinline, gnu::cold]] void TellFreed(void* pointer) {
+[[gnu::noinline, gnu::cold]] void Tell(Event event, void* pointer) {
+  const bool freed = event == Event::kFreed;
   const bool profiled = c10::memoryProfilingEnabled();
-  if (profiled || History::Wanted()) {
-    if (const std::optional<commpool_block> block = OurBlock(pointer)) {
-      TorchHistory().Freed(*block);
-      commpool_statistics held;
-      if (profiled && ReadStatistics(block->pool, &held))
-        c10::reportMemoryUsageToProfiler(pointer, -static_cast<int64_t>(block->bytes),
-                                         held.allocated_bytes.current - block->bytes, held.reserved_bytes.current,
-                                         c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(block->device)));
-    }
+  const std::optional<commpool_block> block = profiled || History::Wanted() ? OurBlock(pointer) : std::nullopt;
+  if (block && freed) TorchHistory().Freed(*block);
+  if (block && !freed && History::Wanted()) TorchHistory().Allocated(*block);
+  commpool_statistics held;
+  if (block && profiled && ReadStatistics(block->pool, &held)) {
+    const auto bytes = static_cast<int64_t>(block->bytes);
+    c10::reportMemoryUsageToProfiler(
+        pointer, freed ? -bytes : bytes, held.allocated_bytes.current - (freed ? block->bytes : 0),
+        held.reserved_bytes.current, c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(block->device)));
   }
-  if (const c10::impl::PyInterpreter* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
-    (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(pointer));
+  const c10::impl::PyInterpreter* trace = c10::impl::GPUTrace::get_trace();
+  if (trace == nullptr) return;
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  if (freed) return (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, address);
+  (*trace)->trace_gpu_memory_allocation(c10::kCUDA, address);
 }
 
 void ReportAllocated(void* pointer) {
-  if (IsObserved()) TellAllocated(pointer);
+  if (IsObserved()) Tell(Event::kAllocated, pointer);
 }
 
 // From one pool; null with the status where it fails. A capture of the stream is announced to the pool first.
@@ -93,21 +79,17 @@ void* AllocateOrThrow(commpool_pool pool, const Request& request, bool& inside_l
 
 // What this thread's scopes make of it: a block, or null and whether a routing that lies further in takes it.
 void* AllocateInScopes(const Request& request, const Routing& routing, bool& inside_library) {
-  bool symmetric_ones_passed_by = false;
+  internal::WayOut way;
   for (const OpenScope* scope = InnermostScope(); scope != nullptr; scope = scope->outer) {
-    const ScopePlan& plan = scope->plan;
-    if (scope->ended.load(std::memory_order_relaxed) || !Catches(plan, request.device, request.bytes)) continue;
-    if (plan.symmetric != 0 && symmetric_ones_passed_by) continue;
+    if (!scope->Catches(request.device, request.bytes) || way.PassesBy(scope->symmetric)) continue;
     // PyTorch's own pool that was begun inside of the scope serves, unless it is that of a graph's capture: a graph in
     // a scope is served by the scope's pool.
     if (routing.number > scope->number && (routing.pool != 0 || CaptureOf(request.stream) == 0)) return nullptr;
+    const ScopePlan& plan = scope->plan;
     commpool_status status = COMMPOOL_OK;
     void* pointer = AllocateFromPool(plan.pool, request, inside_library, &status);
     if (status == COMMPOOL_OK) return pointer;
-    if (plan.next_scope_when_exhausted == 0 || !IsShortOfMemory(status)) ThrowFailure(status, plan.pool, request);
-    // What a pool that is not symmetric hands on differs by rank: it may not decide where a symmetric pool's blocks
-    // lie.
-    if (plan.symmetric == 0) symmetric_ones_passed_by = true;
+    if (!way.HandsOn(plan.exhaustion, scope->symmetric, status)) ThrowFailure(status, plan.pool, request);
   }
   return nullptr;
 }
@@ -119,7 +101,7 @@ void* AllocateInPlainScopes(const Request& request) {
   if (status == COMMPOOL_NOT_CAUGHT) return nullptr;
   if (status != COMMPOOL_OK) ThrowFailure(status, 0, request);
   if (const std::optional<commpool_block> block = OurBlock(pointer))
-    Pools().Add(block->pool, block->device, Trimming::kCollective);  // it may be a symmetric one
+    Pools().Add(block->pool, block->device, PoolKind::kUnknown);
   ReportAllocated(pointer);
   return pointer;
 }
@@ -140,7 +122,7 @@ void* AllocateCaught(const Request& request) {
 
 void ReleaseBlock(void* pointer) {
   if (pointer == nullptr) return;
-  if (IsObserved()) TellFreed(pointer);
+  if (IsObserved()) Tell(Event::kFreed, pointer);
   // In a forked child the library refuses, and the block is the parent's: there is nobody to tell.
   Commpool().free(pointer);
 }

@@ -24,6 +24,8 @@
   CALL(capture_begin)              \
   CALL(capture_end)                \
   CALL(set_device_limit)           \
+  CALL(scope_begin)                \
+  CALL(scope_end)                  \
   CALL(add_holder)
 
 namespace commpool::torch_adapter {

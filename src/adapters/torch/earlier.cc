@@ -1,6 +1,7 @@
 #include "src/adapters/torch/earlier.h"
 
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
 
@@ -22,18 +23,9 @@ namespace commpool::torch_adapter {
 namespace {
 
 // Makes a device the current one, and the one before again at its end, which is given no context for that.
-class OnDevice {
- public:
-  explicit OnDevice(int device) : before_(c10::cuda::current_device()) { Set(device); }
-  ~OnDevice() { static_cast<void>(c10::cuda::MaybeSetDevice(before_)); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
+using OnDevice = c10::cuda::CUDAGuard;
 
-  static void Set(int device) { c10::cuda::SetDevice(static_cast<c10::DeviceIndex>(device)); }
-
- private:
-  c10::DeviceIndex before_;
-};
+void MakeCurrent(int device) { c10::cuda::SetDevice(static_cast<c10::DeviceIndex>(device)); }
 
 // A block of PyTorch's own on the current device.
 class NativeBlock {
@@ -45,7 +37,7 @@ class NativeBlock {
 
   // CUDA tells the address of memory for the current device, and null where that cannot reach it.
   bool IsReachedFrom(int device) const {
-    OnDevice::Set(device);
+    MakeCurrent(device);
     cudaPointerAttributes attributes = {};
     if (cudaPointerGetAttributes(&attributes, pointer_) == cudaSuccess) return attributes.devicePointer != nullptr;
     static_cast<void>(cudaGetLastError());  // not known: then it counts as reached
@@ -68,12 +60,12 @@ std::vector<int> DevicesInUse() {
 // Devices that reach memory of the owner's, so that a kernel there may be given a tensor of ours here. PyTorch asks
 // once for each pair of devices, and keeps to itself what it heard.
 std::vector<int> ReachedFrom(int owner, const std::vector<int>& devices) try {
-  const OnDevice on_owner(owner);
+  const OnDevice on_owner(static_cast<c10::DeviceIndex>(owner));
   const NativeBlock block;
   std::vector<int> peers;
   std::copy_if(devices.begin(), devices.end(), std::back_inserter(peers),
                [&](int device) { return device != owner && block.IsReachedFrom(device); });
-  OnDevice::Set(owner);  // where the block is given back
+  MakeCurrent(owner);  // where the block is given back
   return peers;
 } catch (const std::exception&) {
   return devices;  // the device is full: granting what nobody uses costs time, and the opposite ends the process
@@ -98,7 +90,7 @@ void LimitPools(int device, double fraction) {
 
 void TakeOverFraction(int device) try {
   if (device < 0 || device >= KnownPools::kDevices || !Native()->initialized()) return;
-  const OnDevice on_device(device);
+  const OnDevice on_device(static_cast<c10::DeviceIndex>(device));
   const double fraction = Native()->getMemoryFraction(static_cast<c10::DeviceIndex>(device));
   // A limit that the program gave our pools itself stays as long as PyTorch's is the same, which counts in bytes.
   const double known = FractionOf(device).load(std::memory_order_relaxed);

@@ -22,7 +22,7 @@ bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics) {
 
 uint64_t TrimKnownPool(const KnownPool& known) {
   uint64_t bytes = 0;
-  if (known.trimming != Trimming::kAllowed) return 0;
+  if (known.kind != PoolKind::kOfOneRank) return 0;
   return Commpool().pools_trim(&known.pool, 1, known.kept_bytes, &bytes) == COMMPOOL_OK ? bytes : 0;
 }
 
@@ -32,13 +32,23 @@ uint64_t TrimKnownPools(int device) {
   return released;
 }
 
-void KnownPools::Add(commpool_pool pool, int device, Trimming trimming) {
+KnownPool* KnownPools::Find(commpool_pool pool) {
+  const auto found = std::lower_bound(pools_.begin(), pools_.end(), pool,
+                                      [](const KnownPool& known, commpool_pool handle) { return known.pool < handle; });
+  return found != pools_.end() && found->pool == pool ? &*found : nullptr;
+}
+
+void KnownPools::Add(commpool_pool pool, int device, PoolKind kind) {
   std::vector<int> peers;
   {
     const std::lock_guard lock(mutex_);
-    for (const KnownPool& known : pools_)
-      if (known.pool == pool) return;
-    pools_.push_back({pool, device, trimming, MempoolId_t{0, kFirstId + pool}, 0, {}});
+    if (KnownPool* const known = Find(pool)) {
+      if (kind != PoolKind::kUnknown) known->kind = kind;
+      return;
+    }
+    const auto place =
+        std::find_if(pools_.begin(), pools_.end(), [&](const KnownPool& known) { return known.pool > pool; });
+    pools_.insert(place, {pool, device, kind, MempoolId_t{0, kFirstId + pool}, 0, {}});
     for (const auto& [peer, owner] : peers_)
       if (owner == device) peers.push_back(peer);
   }
@@ -47,38 +57,43 @@ void KnownPools::Add(commpool_pool pool, int device, Trimming trimming) {
   for (const int peer : peers) Commpool().pool_grant(pool, &peer, 1);
 }
 
-void KnownPools::Keep(commpool_pool pool, uint64_t bytes) {
+std::optional<KnownPools::OfScope> KnownPools::ForScope(commpool_pool pool) {
   const std::lock_guard lock(mutex_);
-  for (KnownPool& known : pools_)
-    if (known.pool == pool) known.kept_bytes = bytes;
+  const KnownPool* const known = Find(pool);
+  if (known == nullptr || known->kind == PoolKind::kUnknown) return std::nullopt;
+  return OfScope{known->device, known->kind == PoolKind::kSymmetric};
 }
 
-std::vector<KnownPool> KnownPools::OfDevice(int device) {
+void KnownPools::Keep(commpool_pool pool, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (KnownPool* const known = Find(pool)) known->kept_bytes = bytes;
+}
+
+template <typename Predicate>
+std::vector<KnownPool> KnownPools::Those(const Predicate& wanted) {
   std::vector<KnownPool> found;
   const std::lock_guard lock(mutex_);
-  std::copy_if(pools_.begin(), pools_.end(), std::back_inserter(found),
-               [device](const KnownPool& known) { return known.device == device; });
+  std::copy_if(pools_.begin(), pools_.end(), std::back_inserter(found), wanted);
   return found;
 }
 
-commpool_pool KnownPools::Named(const MempoolId_t& id) {
-  const std::lock_guard lock(mutex_);
-  for (const KnownPool& known : pools_)
-    if (known.id == id) return known.pool;
-  return 0;
+std::vector<KnownPool> KnownPools::OfDevice(int device) {
+  return Those([device](const KnownPool& known) { return known.device == device; });
+}
+
+std::vector<KnownPool> KnownPools::Named(const MempoolId_t& id) {
+  return Those([&id](const KnownPool& known) { return id == kEverything || known.id == id; });
 }
 
 MempoolId_t KnownPools::IdOf(commpool_pool pool) {
   const std::lock_guard lock(mutex_);
-  for (const KnownPool& known : pools_)
-    if (known.pool == pool) return known.id;
-  return {0, 0};
+  const KnownPool* const known = Find(pool);
+  return known != nullptr ? known->id : MempoolId_t{0, 0};
 }
 
 void KnownPools::Rename(commpool_pool pool, const MempoolId_t& id) {
   const std::lock_guard lock(mutex_);
-  for (KnownPool& known : pools_)
-    if (known.pool == pool) known.id = id;
+  if (KnownPool* const known = Find(pool)) known->id = id;
 }
 
 void KnownPools::ResetTotals(int device) {
@@ -86,8 +101,7 @@ void KnownPools::ResetTotals(int device) {
     commpool_statistics now;
     if (!ReadStatistics(known.pool, &now)) continue;
     const std::lock_guard lock(mutex_);
-    for (KnownPool& mine : pools_)
-      if (mine.pool == known.pool) mine.base_totals = now;
+    Find(known.pool)->base_totals = now;
   }
 }
 
@@ -117,14 +131,9 @@ void KnownPools::SetDefault(int device, commpool_pool pool) {
 }
 
 uint64_t KnownPools::LiveBlocks() {
-  std::vector<KnownPool> all;
-  {
-    const std::lock_guard lock(mutex_);
-    all = pools_;
-  }
   uint64_t live = 0;
   commpool_statistics now;
-  for (const KnownPool& known : all)
+  for (const KnownPool& known : Named(kEverything))
     if (ReadStatistics(known.pool, &now)) live += now.allocated_blocks.current;
   return live;
 }

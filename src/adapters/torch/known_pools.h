@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,30 +19,41 @@ namespace commpool::torch_adapter {
 
 using c10::cuda::MempoolId_t;
 
-enum class Trimming { kAllowed, kCollective };  // a symmetric pool is trimmed by all ranks together, or not at all
+// A symmetric pool is trimmed by all ranks together, or not at all; so is one that only a scope of the C ABI has shown,
+// which may be symmetric.
+enum class PoolKind { kOfOneRank, kSymmetric, kUnknown };
 
 struct KnownPool {
   commpool_pool pool = 0;
   int device = 0;
-  Trimming trimming = Trimming::kAllowed;
+  PoolKind kind = PoolKind::kUnknown;
   MempoolId_t id;                   // under which PyTorch's snapshots and statistics name it
   uint64_t kept_bytes = 0;          // what the program reserved, and nobody else gives back
   commpool_statistics base_totals;  // as of the last reset of accumulated statistics
 };
 
+// What PyTorch calls all of its memory.
+inline constexpr MempoolId_t kEverything = {0, 0};
+
 class KnownPools {
  public:
   static constexpr int kDevices = 64;
 
-  // Adds it, once; grants it to the devices that PyTorch made peers of its own.
-  void Add(commpool_pool pool, int device, Trimming trimming);
+  // Adds it, or learns what kind it is of; grants it, once, to the devices that PyTorch made peers of its own.
+  void Add(commpool_pool pool, int device, PoolKind kind);
+  // What a scope has to know of its pool; nothing of a pool of unknown kind.
+  struct OfScope {
+    int device = 0;
+    bool symmetric = false;
+  };
+  std::optional<OfScope> ForScope(commpool_pool pool);
 
   void Keep(commpool_pool pool, uint64_t bytes);
 
-  // Of one device, in the order in which they became known; without those that have been destroyed.
+  // Of one device, in the order in which they were made.
   std::vector<KnownPool> OfDevice(int device);
-  // The pool that PyTorch's snapshots name so; 0 where it is none of ours.
-  commpool_pool Named(const MempoolId_t& id);
+  // The pool that PyTorch's snapshots name so, or all of them; nothing where the id is none of ours.
+  std::vector<KnownPool> Named(const MempoolId_t& id);
   MempoolId_t IdOf(commpool_pool pool);
   void Rename(commpool_pool pool, const MempoolId_t& id);
 
@@ -63,8 +75,12 @@ class KnownPools {
   uint64_t LiveBlocks();
 
  private:
+  template <typename Predicate>
+  std::vector<KnownPool> Those(const Predicate& wanted);
+  KnownPool* Find(commpool_pool pool);  // under the mutex
+
   std::mutex mutex_;
-  std::vector<KnownPool> pools_;
+  std::vector<KnownPool> pools_;            // by their handles
   std::vector<std::pair<int, int>> peers_;  // device, owner
   std::array<std::atomic<commpool_pool>, kDevices> defaults_ = {};
 };
@@ -78,8 +94,6 @@ bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics);
 // Gives a pool's free segments back to the driver, but what the program reserved; never a symmetric pool's. Returns the
 // bytes.
 uint64_t TrimKnownPool(const KnownPool& known);
-
-// The same for all pools of a device.
 uint64_t TrimKnownPools(int device);
 
 }  // namespace commpool::torch_adapter

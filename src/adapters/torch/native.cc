@@ -1,6 +1,6 @@
 #include "src/adapters/torch/native.h"
 
-#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
 #include <exception>
@@ -39,13 +39,10 @@ uint64_t ReleaseCached(int device, uint64_t /*bytes*/, void* /*context*/) try {
 }  // namespace
 
 DeviceMemory MemoryOf(int device) try {
-  const auto before = c10::cuda::current_device();
-  c10::cuda::SetDevice(static_cast<c10::DeviceIndex>(device));
+  const c10::cuda::CUDAGuard on_device(static_cast<c10::DeviceIndex>(device));
   size_t free = 0;
   size_t total = 0;
-  const cudaError_t asked = cudaMemGetInfo(&free, &total);
-  c10::cuda::SetDevice(before);
-  return asked == cudaSuccess ? DeviceMemory{free, total} : DeviceMemory{};
+  return cudaMemGetInfo(&free, &total) == cudaSuccess ? DeviceMemory{free, total} : DeviceMemory{};
 } catch (const std::exception&) {
   return {};
 }

@@ -19,6 +19,12 @@ namespace commpool::torch_adapter {
 
 namespace torch_names = c10::cuda::CUDACachingAllocator;
 
+#if COMMPOOL_TORCH_AT_LEAST(11)
+using AllocatorOfPool = std::shared_ptr<TorchAllocator>;
+#else
+using AllocatorOfPool = TorchAllocator*;
+#endif
+
 class alignas(64) Router final : public TorchAllocator {
  public:
   HotLine& hot() { return hot_; }
@@ -30,7 +36,7 @@ class alignas(64) Router final : public TorchAllocator {
   c10::DataPtr allocate(size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override { return Native()->raw_deleter(); }
   bool is_simple_data_ptr(const c10::DataPtr& pointer) const override { return Native()->is_simple_data_ptr(pointer); }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override;
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { Native()->copy_data(to, from, bytes); }
   void* raw_alloc(size_t bytes) override;
   void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override;
   void raw_delete(void* pointer) override;
@@ -42,7 +48,9 @@ class alignas(64) Router final : public TorchAllocator {
   cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream,
                           bool peers) override;
 #if COMMPOOL_TORCH_AT_LEAST(13)
-  c10::DataPtr allocateWithAddress(size_t bytes, void* address) override;
+  c10::DataPtr allocateWithAddress(size_t bytes, void* address) override {
+    return Native()->allocateWithAddress(bytes, address);
+  }
 #endif
 
   // router_device.cc
@@ -59,7 +67,9 @@ class alignas(64) Router final : public TorchAllocator {
   void resetAccumulatedStats(c10::DeviceIndex device) override;
   void resetPeakStats(c10::DeviceIndex device) override;
 #if COMMPOOL_TORCH_AT_LEAST(10)
-  std::vector<torch_names::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override;
+  std::vector<torch_names::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override {
+    return Native()->getExpandableSegmentSizes(device);
+  }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override { return Native()->getMemoryInfo(device); }
 #endif
 
@@ -72,19 +82,20 @@ class alignas(64) Router final : public TorchAllocator {
                                 const std::unordered_set<void*>& expected) override;
   std::shared_ptr<torch_names::AllocatorState> getCheckpointState(c10::DeviceIndex device, MempoolId_t id) override;
   torch_names::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
-                                                      std::shared_ptr<torch_names::AllocatorState> state) override;
+                                                      std::shared_ptr<torch_names::AllocatorState> state) override {
+    return Native()->setCheckpointPoolState(device, std::move(state));
+  }
+  void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, AllocatorOfPool allocator) override;
 #if COMMPOOL_TORCH_AT_LEAST(11)
-  void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, std::shared_ptr<TorchAllocator> allocator) override;
   void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool use_on_oom) override;
 #else
-  void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, TorchAllocator* allocator) override;
   void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) override;
 #endif
 #if COMMPOOL_TORCH_AT_LEAST(10)
   void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override;
 #endif
 #if COMMPOOL_TORCH_AT_LEAST(13)
-  void markCaptureBegin(c10::DeviceIndex device) override;
+  void markCaptureBegin(c10::DeviceIndex device) override { Native()->markCaptureBegin(device); }
   void markCaptureEnd(c10::DeviceIndex device) override;
 #endif
 
@@ -99,22 +110,30 @@ class alignas(64) Router final : public TorchAllocator {
                      torch_names::RecordContext when, bool clear) override;
 #endif
   bool isHistoryEnabled() override { return Native()->isHistoryEnabled(); }
-  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& annotation) override;
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& annotation) override {
+    Native()->recordAnnotation(annotation);
+  }
   void pushCompileContext(std::string& context) override { Native()->pushCompileContext(context); }
   void popCompileContext() override { Native()->popCompileContext(); }
   void attachOutOfMemoryObserver(torch_names::OutOfMemoryObserver observer) override;
-  void attachAllocatorTraceTracker(torch_names::AllocatorTraceTracker tracker) override;
+  void attachAllocatorTraceTracker(torch_names::AllocatorTraceTracker tracker) override {
+    Native()->attachAllocatorTraceTracker(std::move(tracker));
+  }
 #if COMMPOOL_TORCH_AT_LEAST(10)
   void setUserMetadata(const std::string& metadata) override { Native()->setUserMetadata(metadata); }
   std::string getUserMetadata() override { return Native()->getUserMetadata(); }
 #endif
 #if COMMPOOL_TORCH_AT_LEAST(12)
-  void attachOomRejectionObserver(torch_names::OomRejectionObserver observer) override;
+  void attachOomRejectionObserver(torch_names::OomRejectionObserver observer) override {
+    Native()->attachOomRejectionObserver(std::move(observer));
+  }
   std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* pointer) override;
 #endif
 #if COMMPOOL_TORCH_AT_LEAST(14)
   bool supportsUserMetadata() override { return Native()->supportsUserMetadata(); }
-  void annotateMemory(const void* pointer, const std::string& metadata) override;
+  void annotateMemory(const void* pointer, const std::string& metadata) override {
+    Native()->annotateMemory(pointer, metadata);
+  }
 #endif
 
  private:

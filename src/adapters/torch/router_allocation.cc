@@ -86,8 +86,6 @@ c10::DataPtr Router::AllocateRouted(size_t bytes) {
   return {pointer, pointer, &ReleaseBlock, c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(request.device))};
 }
 
-void Router::copy_data(void* to, const void* from, std::size_t bytes) const { Native()->copy_data(to, from, bytes); }
-
 void* Router::raw_alloc(size_t bytes) {
   return raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(c10::cuda::current_device()).stream());
 }
@@ -142,11 +140,5 @@ cudaError_t Router::memcpyAsync(void* to, int to_device, const void* from, int f
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
   return Native()->memcpyAsync(to, to_device, from, from_device, bytes, stream, peers);
 }
-
-#if COMMPOOL_TORCH_AT_LEAST(13)
-c10::DataPtr Router::allocateWithAddress(size_t bytes, void* address) {
-  return Native()->allocateWithAddress(bytes, address);
-}
-#endif
 
 }  // namespace commpool::torch_adapter

@@ -7,11 +7,6 @@
 #include "src/adapters/torch/statistics.h"
 
 namespace commpool::torch_adapter {
-namespace {
-
-constexpr MempoolId_t kWholeCache = {0, 0};
-
-}  // namespace
 
 // PyTorch's pools and ours are held to the fraction each for itself.
 void Router::setMemoryFraction(double fraction, c10::DeviceIndex device) {
@@ -27,15 +22,9 @@ void Router::cacheInfo(c10::DeviceIndex device, size_t* largest) {
 }
 
 void Router::emptyCache(MempoolId_t id) {
-  if (const commpool_pool named = Pools().Named(id); named != 0) {
-    for (int device = 0; device < KnownPools::kDevices; ++device)
-      for (const KnownPool& known : Pools().OfDevice(device))
-        if (known.pool == named) TrimKnownPool(known);
-    return;
-  }
-  Native()->emptyCache(id);
-  if (id != kWholeCache) return;
-  for (int device = 0; device < KnownPools::kDevices; ++device) TrimKnownPools(device);
+  const std::vector<KnownPool> named = Pools().Named(id);
+  if (id == kEverything || named.empty()) Native()->emptyCache(id);
+  for (const KnownPool& known : named) TrimKnownPool(known);
 }
 
 c10::CachingDeviceAllocator::DeviceStats Router::getDeviceStats(c10::DeviceIndex device) {
@@ -53,11 +42,5 @@ void Router::resetPeakStats(c10::DeviceIndex device) {
   Native()->resetPeakStats(device);
   ResetPoolPeaks(device);
 }
-
-#if COMMPOOL_TORCH_AT_LEAST(10)
-std::vector<torch_names::StreamSegmentSize> Router::getExpandableSegmentSizes(c10::DeviceIndex device) {
-  return Native()->getExpandableSegmentSizes(device);
-}
-#endif
 
 }  // namespace commpool::torch_adapter

@@ -11,15 +11,6 @@
 namespace commpool::torch_adapter {
 namespace {
 
-constexpr MempoolId_t kEverything = {0, 0};
-
-void AddOurs(const MempoolId_t& id, SnapshotInfo* snapshot) {
-  const commpool_pool named = Pools().Named(id);
-  for (int device = 0; device < KnownPools::kDevices; ++device)
-    for (const KnownPool& known : Pools().OfDevice(device))
-      if (id == kEverything || known.pool == named) AddPoolSegments(known, snapshot);
-}
-
 // Ends what PyTorch was asked for here: of what it would do else, as record pinned memory no more, nothing was meant.
 [[noreturn]] void RecordOursOnly(const History::Wish& wish) {
   TorchHistory().Record(wish, false);
@@ -32,7 +23,7 @@ void AddOurs(const MempoolId_t& id, SnapshotInfo* snapshot) {
 #if COMMPOOL_TORCH_AT_LEAST(11)
 torch_names::SnapshotInfo Router::snapshot(MempoolId_t id, bool include_traces) {
   torch_names::SnapshotInfo found = Native()->snapshot(id, include_traces);
-  AddOurs(id, &found);
+  for (const KnownPool& known : Pools().Named(id)) AddPoolSegments(known, &found);
   if (include_traces) AddPoolTraces(&found);
   return found;
 }
@@ -46,7 +37,7 @@ void Router::recordHistory(bool enabled, torch_names::CreateContextFn recorder, 
 #else
 torch_names::SnapshotInfo Router::snapshot(MempoolId_t id) {
   torch_names::SnapshotInfo found = Native()->snapshot(id);
-  AddOurs(id, &found);
+  for (const KnownPool& known : Pools().Named(id)) AddPoolSegments(known, &found);
   AddPoolTraces(&found);
   return found;
 }
@@ -59,33 +50,15 @@ void Router::recordHistory(bool enabled, torch_names::CreateContextFn recorder, 
 }
 #endif
 
-void Router::recordAnnotation(const std::vector<std::pair<std::string, std::string>>& annotation) {
-  Native()->recordAnnotation(annotation);
-}
-
 void Router::attachOutOfMemoryObserver(torch_names::OutOfMemoryObserver observer) {
   ObserveOutOfMemory(observer);
   Native()->attachOutOfMemoryObserver(std::move(observer));
 }
 
-void Router::attachAllocatorTraceTracker(torch_names::AllocatorTraceTracker tracker) {
-  Native()->attachAllocatorTraceTracker(std::move(tracker));
-}
-
 #if COMMPOOL_TORCH_AT_LEAST(12)
-void Router::attachOomRejectionObserver(torch_names::OomRejectionObserver observer) {
-  Native()->attachOomRejectionObserver(std::move(observer));
-}
-
 std::shared_ptr<c10::GatheredContext> Router::getContextForPointer(const void* pointer) {
   auto context = TorchHistory().ContextOf(pointer);
   return context != nullptr ? context : Native()->getContextForPointer(pointer);
-}
-#endif
-
-#if COMMPOOL_TORCH_AT_LEAST(14)
-void Router::annotateMemory(const void* pointer, const std::string& metadata) {
-  Native()->annotateMemory(pointer, metadata);
 }
 #endif
 

@@ -56,25 +56,16 @@ std::shared_ptr<torch_names::AllocatorState> Router::getCheckpointState(c10::Dev
   return Native()->getCheckpointState(device, id);
 }
 
-torch_names::CheckpointDelta Router::setCheckpointPoolState(c10::DeviceIndex device,
-                                                            std::shared_ptr<torch_names::AllocatorState> state) {
-  return Native()->setCheckpointPoolState(device, std::move(state));
-}
-
-#if COMMPOOL_TORCH_AT_LEAST(11)
-void Router::createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, std::shared_ptr<TorchAllocator> allocator) {
+void Router::createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, AllocatorOfPool allocator) {
   if (!TorchRoutings().CreateOrIncrease(device, id)) Native()->createOrIncrefPool(device, id, std::move(allocator));
 }
 
+#if COMMPOOL_TORCH_AT_LEAST(11)
 void Router::setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool use_on_oom) {
   if (!TorchRoutings().IsOurs(id)) return Native()->setUseOnOOM(device, id, use_on_oom);
   TORCH_CHECK(!use_on_oom, "commpool: a MemPool of commpool's lends no memory to others (use_on_oom=True)");
 }
 #else
-void Router::createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, TorchAllocator* allocator) {
-  if (!TorchRoutings().CreateOrIncrease(device, id)) Native()->createOrIncrefPool(device, id, allocator);
-}
-
 void Router::setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) {
   TORCH_CHECK(!TorchRoutings().IsOurs(id),
               "commpool: a MemPool of commpool's lends no memory to others (use_on_oom=True)");
@@ -90,8 +81,6 @@ void Router::setNoSplit(c10::DeviceIndex device, MempoolId_t id) {
 #endif
 
 #if COMMPOOL_TORCH_AT_LEAST(13)
-void Router::markCaptureBegin(c10::DeviceIndex device) { Native()->markCaptureBegin(device); }
-
 void Router::markCaptureEnd(c10::DeviceIndex device) {
   Native()->markCaptureEnd(device);
   TorchCaptures().EndFinished();

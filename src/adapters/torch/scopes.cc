@@ -62,8 +62,8 @@ uint64_t NextCatcherNumber() {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
-OpenScope* EnterScope(const ScopePlan& plan) {
-  auto scope = std::make_shared<OpenScope>(plan, InnermostScope(), NextCatcherNumber());
+OpenScope* EnterScope(const ScopePlan& plan, bool symmetric) {
+  auto scope = std::make_shared<OpenScope>(plan, symmetric, InnermostScope(), NextCatcherNumber());
   OpenScope* handle = scope.get();
   scope->self = scope;
   {
@@ -74,13 +74,13 @@ OpenScope* EnterScope(const ScopePlan& plan) {
   return handle;
 }
 
-Left LeaveScope(OpenScope* scope) {
+bool LeaveScope(OpenScope* scope) {
   const std::shared_ptr<OpenScope> kept = std::move(scope->self);
   scope->ended.store(true, std::memory_order_relaxed);
   Hot().catchers.fetch_sub(1, std::memory_order_relaxed);
-  if (scope->thread != std::this_thread::get_id()) return Left::kEndedOnAnotherThread;
+  if (scope->thread != std::this_thread::get_id()) return false;
   PopEndedScopes();
-  return Left::kEnded;
+  return true;
 }
 
 const OpenScope* InnermostScope() { return static_cast<const OpenScope*>(c10::ThreadLocalDebugInfo::get(kScope)); }

@@ -10,22 +10,23 @@
 #include <memory>
 #include <thread>
 
-#include "src/adapters/torch/surface.h"
+#include "src/pool/scopes/plan.h"
 
 namespace commpool::torch_adapter {
 
-using ScopePlan = commpool_torch_plan;
-
-inline bool Catches(const ScopePlan& plan, int device, uint64_t bytes) {
-  return device == plan.device && bytes >= plan.min_bytes && bytes <= plan.max_bytes;
-}
+using internal::ScopePlan;
 
 class OpenScope : public c10::DebugInfoBase {
  public:
-  OpenScope(const ScopePlan& plan, const OpenScope* outer, uint64_t number)
-      : plan(plan), outer(outer), number(number), thread(std::this_thread::get_id()) {}
+  OpenScope(const ScopePlan& plan, bool symmetric, const OpenScope* outer, uint64_t number)
+      : plan(plan), symmetric(symmetric), outer(outer), number(number), thread(std::this_thread::get_id()) {}
+
+  bool Catches(int device, uint64_t bytes) const {
+    return !ended.load(std::memory_order_relaxed) && plan.Catches(device, bytes);
+  }
 
   const ScopePlan plan;
+  const bool symmetric;          // the pool is
   const OpenScope* const outer;  // lives as long as this one: PyTorch's debug info holds its parents
   const uint64_t number;         // scopes and PyTorch's own routings count together: the larger one is further in
   const std::thread::id thread;
@@ -33,15 +34,13 @@ class OpenScope : public c10::DebugInfoBase {
   std::shared_ptr<OpenScope> self;  // until it is left: a program's handle is good on every thread
 };
 
-enum class Left { kEnded, kEndedOnAnotherThread };
-
 // The next number of a scope or a routing.
 uint64_t NextCatcherNumber();
 
-OpenScope* EnterScope(const ScopePlan& plan);
+OpenScope* EnterScope(const ScopePlan& plan, bool symmetric);
 
-// Ends it at once, for whichever threads see it. Each scope is left once.
-Left LeaveScope(OpenScope* scope);
+// Ends it at once, for whichever threads see it; false where it was entered on another thread. Each is left once.
+bool LeaveScope(OpenScope* scope);
 
 // The innermost scope that this thread sees, its own or that of the backward() it works for; ended ones included.
 const OpenScope* InnermostScope();

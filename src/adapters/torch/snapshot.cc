@@ -102,10 +102,11 @@ void AddPoolTraces(SnapshotInfo* snapshot) {
   }
 }
 
-std::vector<void*> LiveAddresses(commpool_pool pool) {
+std::vector<void*> LiveAddresses(const std::vector<KnownPool>& pools) {
   std::vector<void*> addresses;
-  for (const commpool_block& block : BlocksOf(pool))
-    if (block.state == COMMPOOL_BLOCK_LIVE) addresses.push_back(block.pointer);
+  for (const KnownPool& known : pools)
+    for (const commpool_block& block : BlocksOf(known.pool))
+      if (block.state == COMMPOOL_BLOCK_LIVE) addresses.push_back(block.pointer);
   return addresses;
 }
 

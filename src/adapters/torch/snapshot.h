@@ -17,8 +17,8 @@ void AddPoolSegments(const KnownPool& known, SnapshotInfo* snapshot);
 // Merged into the devices' traces, in the order of time.
 void AddPoolTraces(SnapshotInfo* snapshot);
 
-// Addresses of the pool's live blocks.
-std::vector<void*> LiveAddresses(commpool_pool pool);
+// Addresses of the live blocks of pools.
+std::vector<void*> LiveAddresses(const std::vector<KnownPool>& pools);
 
 }  // namespace commpool::torch_adapter
 

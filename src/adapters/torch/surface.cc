@@ -2,7 +2,9 @@
 
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
+#include <type_traits>
 
 #include "src/adapters/torch/call_lines.h"
 #include "src/adapters/torch/commpool_calls.h"
@@ -13,6 +15,7 @@
 #include "src/adapters/torch/scopes.h"
 
 // NOLINTBEGIN: this file is the other side of the router
+using namespace commpool;
 using namespace commpool::torch_adapter;
 // NOLINTEND
 
@@ -38,14 +41,25 @@ void Put(TorchAllocator* allocator) {
 
 bool IsInPlace() { return c10::cuda::CUDACachingAllocator::get() == &TheRouter(); }
 
-// Nothing is thrown into C.
+// Nothing is thrown into C. A body that returns nothing succeeds.
 template <typename Body>
-int Guarded(const Body& body) {
-  try {
-    return body();
-  } catch (const std::exception& error) {
-    return Fail(error.what());
-  }
+int Guarded(const Body& body) try {
+  if constexpr (!std::is_void_v<decltype(body())>) return body();
+  static_cast<void>(body());
+  return 0;
+} catch (const std::exception& error) {
+  return Fail(error.what());
+}
+
+// Scopes of streams and of the process, and what is none of any kind, are libcommpool's affair. Its handles are odd
+// here: those of the router's own scopes are their addresses.
+bool IsOwn(const commpool_scope_options& options) {
+  return options.filter == COMMPOOL_FILTER_THREAD && options.min_bytes <= options.max_bytes;
+}
+commpool_status BeginPlain(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope) {
+  const commpool_status status = Commpool().scope_begin(pool, options, scope);
+  if (status == COMMPOOL_OK) *scope = 2 * *scope + 1;
+  return status;
 }
 
 }  // namespace
@@ -98,17 +112,11 @@ int commpool_torch_misses_history() {
 void commpool_torch_record_ours_only(int ours_only) { RecordsOursOnly() = ours_only != 0; }
 
 int commpool_torch_know_pool(commpool_pool pool, int device, int symmetric) {
-  return Guarded([=] {
-    Pools().Add(pool, device, symmetric != 0 ? Trimming::kCollective : Trimming::kAllowed);
-    return 0;
-  });
+  return Guarded([=] { Pools().Add(pool, device, symmetric != 0 ? PoolKind::kSymmetric : PoolKind::kOfOneRank); });
 }
 
 int commpool_torch_grant_again() {
-  return Guarded([] {
-    Pools().GrantAgain();
-    return 0;
-  });
+  return Guarded([] { Pools().GrantAgain(); });
 }
 
 int commpool_torch_keep(commpool_pool pool, uint64_t bytes) {
@@ -129,19 +137,30 @@ void commpool_torch_watch_calls(commpool_torch_on_call on_call, commpool_torch_e
   CallExplainer().store(explain, std::memory_order_relaxed);
 }
 
-void* commpool_torch_scope_enter(const commpool_torch_plan* plan) try {
-  return EnterScope(*plan);
-} catch (const std::exception& error) {
-  Fail(error.what());
-  return nullptr;
+commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_scope_options* options,
+                                           commpool_scope* scope) try {
+  static constexpr commpool_scope_options kUsual = {
+      sizeof(kUsual), COMMPOOL_FILTER_THREAD, COMMPOOL_EXHAUSTION_ERROR, nullptr, 0, UINT64_MAX};
+  if (options == nullptr) options = &kUsual;
+  if (!TheRouter().Routes()) return COMMPOOL_NOT_CAUGHT;
+  if (!IsOwn(*options)) return BeginPlain(pool, options, scope);
+  const std::optional<KnownPools::OfScope> known = Pools().ForScope(pool);
+  if (!known) return COMMPOOL_NOT_CAUGHT;
+  const internal::SizeRange sizes = {options->min_bytes, options->max_bytes};
+  const auto exhaustion = static_cast<internal::Exhaustion>(options->exhaustion);
+  *scope = reinterpret_cast<uint64_t>(EnterScope({pool, sizes, known->device, exhaustion}, known->symmetric));
+  return COMMPOOL_OK;
+} catch (const std::bad_alloc&) {
+  return COMMPOOL_OUT_OF_MEMORY;  // the host has no room for a scope
 }
 
-int commpool_torch_scope_leave(void* scope) {
-  return LeaveScope(static_cast<OpenScope*>(scope)) == Left::kEnded ? 0 : 1;
+commpool_status commpool_torch_scope_end(commpool_scope scope) {
+  if (scope == 0 || scope % 2 != 0) return Commpool().scope_end(scope / 2);
+  return LeaveScope(reinterpret_cast<OpenScope*>(scope)) ? COMMPOOL_OK : COMMPOOL_FAILED_PRECONDITION;
 }
 
 commpool_pool commpool_torch_caught_by(int device, uint64_t bytes) {
   for (const OpenScope* scope = InnermostScope(); scope != nullptr; scope = scope->outer)
-    if (!scope->ended.load(std::memory_order_relaxed) && Catches(scope->plan, device, bytes)) return scope->plan.pool;
+    if (scope->Catches(device, bytes)) return scope->plan.pool;
   return 0;
 }

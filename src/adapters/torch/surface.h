@@ -43,20 +43,13 @@ typedef void (*commpool_torch_on_call)(commpool_pool pool, uint64_t bytes);
 typedef void (*commpool_torch_explain)(commpool_pool pool, const char* sentence, char* text, uint64_t bytes);
 COMMPOOL_API void commpool_torch_watch_calls(commpool_torch_on_call on_call, commpool_torch_explain explain);
 
-// What a scope is to catch, and for which pool. It is copied: the caller's may go.
-struct commpool_torch_plan {
-  commpool_pool pool;
-  int device;
-  int symmetric;
-  int next_scope_when_exhausted;  // 1: what the pool has no memory for goes to the next scope out, at last to PyTorch
-  uint64_t min_bytes;
-  uint64_t max_bytes;
-};
-
-// Returns the scope, to be left once; null where the host has no memory.
-COMMPOOL_API void* commpool_torch_scope_enter(const commpool_torch_plan* plan);
-// 1: it was entered on another thread; it has ended all the same.
-COMMPOOL_API int commpool_torch_scope_leave(void* scope);
+// As commpool_scope_begin and commpool_scope_end, and what they say of a failure commpool_last_error tells; but a scope
+// of a thread is followed by the backward() that is called in it, and hands on to PyTorch at last. NOT_CAUGHT where the
+// router routes nothing, or was not told of the pool: do that, and begin again. FAILED_PRECONDITION where a scope ends
+// on another thread than it began on: it has ended all the same.
+COMMPOOL_API commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_scope_options* options,
+                                                        commpool_scope* scope);
+COMMPOOL_API commpool_status commpool_torch_scope_end(commpool_scope scope);
 
 // The pool of the innermost scope that this thread sees and that catches the request; 0: none.
 COMMPOOL_API commpool_pool commpool_torch_caught_by(int device, uint64_t bytes);

@@ -2,25 +2,30 @@
 // of 3.9: one binary for every CPython since. The package does the same by ctypes where this module is not there.
 //
 // It is linked with libcommpool.so.0, which `_library` has loaded by the time: the names are of that one.
-#include "src/python/commpool/_fast.h"
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x03090000
+#include <Python.h>
+#include <stdint.h>
+#include <structmember.h>
 
 #include "commpool/commpool.h"
 
-typedef struct {
-  PyObject_HEAD PyObject* pool;
-  PyObject* options;                        // a ctypes commpool_scope_options, or null: this thread
-  const commpool_scope_options* c_options;  // in `options`
-  commpool_pool handle;
-  commpool_scope scope;  // 0 where it is not open
-} Scope;
+// ---- Python's objects ---------------------------------------------------------------------------------------------
 
-// Raises the exception of a status of this thread's last call; always returns null.
-static PyObject* Raise(commpool_status status) {
-  PyObject* number = PyLong_FromLong((long)status);
-  if (number == NULL) return NULL;
-  PyObject* none = RaiseBy("commpool._library", "check", number);
-  Py_DECREF(number);
-  return none;
+static void Replace(PyObject** place, PyObject* value) {
+  PyObject* before = *place;
+  Py_XINCREF(value);
+  *place = value;
+  Py_XDECREF(before);
+}
+
+// What a function of one of the package's modules returns; null with an exception set.
+static PyObject* CallPackage(const char* module_name, const char* function_name, PyObject* argument) {
+  PyObject* module = PyImport_ImportModule(module_name);
+  if (module == NULL) return NULL;
+  PyObject* result = PyObject_CallMethod(module, function_name, "(O)", argument);
+  Py_DECREF(module);
+  return result;
 }
 
 static int ReadAddress(PyObject* number, uint64_t* address) {
@@ -28,43 +33,63 @@ static int ReadAddress(PyObject* number, uint64_t* address) {
   return *address == UINT64_MAX && PyErr_Occurred() != NULL ? -1 : 0;
 }
 
-static int ReadAttribute(PyObject* object, const char* name, uint64_t* number) {
-  PyObject* attribute = PyObject_GetAttrString(object, name);
-  if (attribute == NULL) return -1;
-  const int result = ReadAddress(attribute, number);
-  Py_DECREF(attribute);
-  return result;
-}
-
 // ---- Scope ----------------------------------------------------------------------------------------------------------
 
+// Who begins and ends scopes: the library, or a framework's router in front of it.
+typedef struct {
+  commpool_status (*begin)(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope);
+  commpool_status (*end)(commpool_scope scope);
+} Way;
+
+static commpool_status NotYet(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope) {
+  (void)pool;
+  (void)options;
+  (void)scope;
+  return COMMPOOL_NOT_CAUGHT;
+}
+
+static const Way library_way = {commpool_scope_begin, commpool_scope_end};
+static Way router_way = {NotYet, commpool_scope_end};
+static PyObject* routed_type = NULL;  // whose subtypes go by the router
+
+typedef struct {
+  PyObject_HEAD PyObject* pool;
+  PyObject* options;  // the bytes of a commpool_scope_options, or null: this thread
+  PyObject* instead;  // an open scope that does the work, or null
+  const Way* way;
+  const commpool_scope_options* c_options;  // in `options`
+  commpool_pool handle;
+  commpool_scope scope;  // 0 where it is not open
+} Scope;
+
+// `_configure` of the type checks the words, and returns the ctypes options that they are.
 static int SetOptions(Scope* self, PyObject* arguments, PyObject* words) {
-  PyObject* options = CallPackage("commpool.scopes", "configure", arguments, words);
-  if (options == NULL) return -1;
-  Replace(&self->options, options);
-  Py_DECREF(options);
-  PyObject* address = CallPackageWith("ctypes", "addressof", options);
-  uint64_t number = 0;
-  if (address == NULL || ReadAddress(address, &number) != 0) {
-    Py_XDECREF(address);
-    return -1;
-  }
-  Py_DECREF(address);
-  self->c_options = (const commpool_scope_options*)(uintptr_t)number;
+  PyObject* configure = PyObject_GetAttrString((PyObject*)self, "_configure");
+  PyObject* options = configure == NULL ? NULL : PyObject_Call(configure, arguments, words);
+  Py_XDECREF(configure);
+  PyObject* bytes = options == NULL ? NULL : PyBytes_FromObject(options);
+  Py_XDECREF(options);
+  if (bytes == NULL) return -1;
+  Replace(&self->options, bytes);
+  Py_DECREF(bytes);
+  self->c_options = (const commpool_scope_options*)(const void*)PyBytes_AsString(bytes);
   return 0;
 }
 
 static int ScopeInit(PyObject* object, PyObject* arguments, PyObject* words) {
   Scope* self = (Scope*)object;
-  if (self->scope != 0 || PyTuple_Size(arguments) != 1) {
+  if (self->pool != NULL || PyTuple_Size(arguments) != 1) {
     PyErr_SetString(PyExc_TypeError, "use_pool(pool, *, device, stream, sizes, exhaustion, filter)");
     return -1;
   }
   PyObject* pool = PyTuple_GetItem(arguments, 0);
-  const int known = ReadAttribute(pool, "handle", &self->handle) == 0;
+  PyObject* handle = PyObject_GetAttrString(pool, "handle");
+  const int known = handle != NULL && ReadAddress(handle, &self->handle) == 0;
+  Py_XDECREF(handle);
   if (!known) PyErr_Clear();  // what is no pool is refused there
   const int plain = known && (words == NULL || PyDict_Size(words) == 0);
   if (!plain && SetOptions(self, arguments, words) != 0) return -1;
+  self->way = PyType_IsSubtype(Py_TYPE(object), (PyTypeObject*)routed_type) ? &router_way : &library_way;
   Replace(&self->pool, pool);
   return 0;
 }
@@ -72,19 +97,35 @@ static int ScopeInit(PyObject* object, PyObject* arguments, PyObject* words) {
 static PyObject* ScopeEnter(PyObject* object, PyObject* ignored) {
   (void)ignored;
   Scope* self = (Scope*)object;
-  if (self->pool == NULL || self->scope != 0) return RaiseBy("commpool.scopes", "refuse", object);
-  const commpool_status status = commpool_scope_begin(self->handle, self->c_options, &self->scope);
-  if (status != COMMPOOL_OK) return Raise(status);
+  if (self->pool == NULL || self->scope != 0 || self->instead != NULL) {
+    return PyObject_CallMethod(object, "_refuse", NULL);
+  }
+  const commpool_status status = self->way->begin(self->handle, self->c_options, &self->scope);
+  if (status != COMMPOOL_OK) {
+    self->instead = PyObject_CallMethod(object, "_otherwise", "i", (int)status);
+    if (self->instead == NULL) return NULL;
+  }
   Py_INCREF(self->pool);
   return self->pool;
 }
 
-static PyObject* ScopeExit(PyObject* object, PyObject* ignored) {
-  (void)ignored;
+static PyObject* ExitInstead(Scope* self, PyObject* arguments) {
+  PyObject* instead = self->instead;
+  self->instead = NULL;
+  PyObject* method = PyObject_GetAttrString(instead, "__exit__");
+  PyObject* result = method == NULL ? NULL : PyObject_Call(method, arguments, NULL);
+  Py_XDECREF(method);
+  Py_DECREF(instead);
+  return result;
+}
+
+static PyObject* ScopeExit(PyObject* object, PyObject* arguments) {
   Scope* self = (Scope*)object;
-  const commpool_status status = commpool_scope_end(self->scope);
-  if (status != COMMPOOL_OK) return Raise(status);
-  self->scope = 0;
+  if (self->instead != NULL) return ExitInstead(self, arguments);
+  const commpool_status status = self->way->end(self->scope);
+  // A scope of the router's has ended in any case.
+  if (status == COMMPOOL_OK || self->way == &router_way) self->scope = 0;
+  if (status != COMMPOOL_OK) return PyObject_CallMethod(object, "_refuse_end", "i", (int)status);
   Py_RETURN_NONE;
 }
 
@@ -95,6 +136,7 @@ static PyObject* ScopeAgain(PyObject* object, PyObject* ignored) {
   if (other == NULL) return NULL;
   Replace(&other->pool, self->pool);
   Replace(&other->options, self->options);
+  other->way = self->way;
   other->c_options = self->c_options;
   other->handle = self->handle;
   return (PyObject*)other;
@@ -102,10 +144,14 @@ static PyObject* ScopeAgain(PyObject* object, PyObject* ignored) {
 
 static void ScopeDeallocate(PyObject* object) {
   Scope* self = (Scope*)object;
-  if (self->scope != 0) commpool_scope_end(self->scope);
+  if (self->scope != 0) self->way->end(self->scope);
   Py_XDECREF(self->pool);
   Py_XDECREF(self->options);
-  Release(object);
+  Py_XDECREF(self->instead);
+  PyTypeObject* type = Py_TYPE(object);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(object);
+  Py_DECREF(type);
 }
 
 static PyMemberDef scope_members[] = {
@@ -113,7 +159,32 @@ static PyMemberDef scope_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-COMMPOOL_SCOPE_TYPE("Scope", Scope, "A scope: commpool.use_pool adds what needs no speed.");
+static PyMethodDef scope_methods[] = {
+    {"__enter__", ScopeEnter, METH_NOARGS, "Begins the scope; returns its pool."},
+    {"__exit__", ScopeExit, METH_VARARGS, "Ends the scope."},
+    {"again", ScopeAgain, METH_NOARGS, "Another scope with the same pool and options."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot scope_slots[] = {
+    {Py_tp_doc, "A scope: commpool.use_pool adds what needs no speed."},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_init, ScopeInit},
+    {Py_tp_dealloc, ScopeDeallocate},
+    {Py_tp_methods, scope_methods},
+    {Py_tp_members, scope_members},
+    {0, NULL},
+};
+
+static PyType_Slot routed_slots[] = {{Py_tp_doc, "The same by a router: of commpool.torch.use_pool."}, {0, NULL}};
+
+#define COMMPOOL_SCOPE_SPEC(type_name, type_slots)                         \
+  {                                                                        \
+    .name = "commpool._fast." type_name, .basicsize = sizeof(Scope),       \
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = type_slots \
+  }
+static PyType_Spec scope_spec = COMMPOOL_SCOPE_SPEC("Scope", scope_slots);
+static PyType_Spec routed_spec = COMMPOOL_SCOPE_SPEC("RoutedScope", routed_slots);
 
 // ---- The module -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +194,7 @@ static int Convert(const char* function_name, PyObject* value, uint64_t* address
     if (ReadAddress(value, address) == 0) return 0;
     PyErr_Clear();
   }
-  PyObject* number = CallPackageWith("commpool.handles", function_name, value);
+  PyObject* number = CallPackage("commpool.handles", function_name, value);
   if (number == NULL) return -1;
   const int result = ReadAddress(number, address);
   Py_DECREF(number);
@@ -138,7 +209,20 @@ static PyObject* RecordStream(PyObject* module, PyObject* arguments) {
   if (Convert("pointer_of", pointer, &address) != 0 || Convert("stream_handle", stream, &handle) != 0) return NULL;
   const commpool_status status =
       commpool_record_stream((void*)(uintptr_t)address, (struct CUstream_st*)(uintptr_t)handle);
-  if (status != COMMPOOL_OK) return Raise(status);
+  if (status == COMMPOOL_OK) Py_RETURN_NONE;
+  PyObject* number = PyLong_FromLong((long)status);
+  PyObject* none = number == NULL ? NULL : CallPackage("commpool._library", "check", number);
+  Py_XDECREF(number);
+  return none;
+}
+
+static PyObject* RouteBy(PyObject* module, PyObject* arguments) {
+  (void)module;
+  unsigned long long begin = 0, end = 0;
+  if (!PyArg_ParseTuple(arguments, "KK:route_by", &begin, &end)) return NULL;
+  router_way.begin =
+      (commpool_status(*)(commpool_pool, const commpool_scope_options*, commpool_scope*))(uintptr_t)begin;
+  router_way.end = (commpool_status(*)(commpool_scope))(uintptr_t)end;
   Py_RETURN_NONE;
 }
 
@@ -150,12 +234,22 @@ static PyObject* Address(PyObject* module, PyObject* ignored) {
 
 static PyMethodDef module_methods[] = {
     {"record_stream", RecordStream, METH_VARARGS, "Notes that a stream uses a block, too."},
+    {"route_by", RouteBy, METH_VARARGS, "Where a router's functions are, which begin and end a RoutedScope."},
     {"address", Address, METH_NOARGS, "Of commpool_scope_begin: which library this module calls."},
     {NULL, NULL, 0, NULL},
 };
 
+static int AddType(PyObject* module, const char* name, PyObject* type) {
+  if (type == NULL) return -1;
+  Py_INCREF(type);
+  return PyModule_AddObject(module, name, type);
+}
+
 static int Execute(PyObject* module) {
-  return AddScopeType(module, "Scope", &scope_spec) == 0 ? AddRoutedScope(module) : -1;
+  PyObject* scope_type = PyType_FromSpec(&scope_spec);
+  if (AddType(module, "Scope", scope_type) != 0) return -1;
+  routed_type = PyType_FromSpecWithBases(&routed_spec, scope_type);
+  return AddType(module, "RoutedScope", routed_type);
 }
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, Execute}, {0, NULL}};

@@ -1,7 +1,6 @@
 """The module in C, where it is built: what programs call often. `scopes.PlainScope` says what `Scope` does."""
 
-from types import TracebackType
-from typing import Any, Optional, TypeVar
+from typing import Any, TypeVar
 
 from .handles import Pointer, Stream
 from .pool import Pool
@@ -12,14 +11,12 @@ class Scope:
     pool: Pool
     def __init__(self, pool: Pool, **words: Any) -> None: ...
     def __enter__(self) -> Pool: ...
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
     def again(self: _Scope) -> _Scope: ...
 
 class RoutedScope(Scope):
-    """`torch._scope.PlainScope` says what it does."""
-
-    delegate: Any
+    """The same by a router's functions: `torch._scope.PlainScope`."""
 
 def record_stream(pointer: Pointer, stream: Stream) -> None: ...
+def route_by(begin: int, end: int) -> None: ...
 def address() -> int: ...

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import functools
 import inspect
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, TypeVar
 
 from . import errors, options
@@ -35,44 +34,84 @@ def configure(pool: Pool, device: Optional[Device] = None, stream: Stream = None
     return options.scope_options(chosen, exhaustion, stream_handle(stream), sizes)
 
 
-def refuse(scope: Any) -> None:
-    """Raises why a scope cannot begin: it has begun."""
-    raise errors.FailedPrecondition(f"the scope of {scope.pool!r} is open already: make another use_pool for each with")
-
-
 class PlainScope:
-    """A scope by ctypes alone; `_fast.Scope` is the same in C."""
+    """A scope by ctypes alone; `_fast.Scope` is the same in C. A subclass says what needs no speed: `Words`."""
 
-    __slots__ = ("pool", "_options", "_scope")
+    __slots__ = ("pool", "_options", "_scope", "_instead")
 
-    def __init__(self, pool: Pool, **words: Any) -> None:
-        self._scope = 0
-        self.pool = pool
-        self._options = configure(pool, **words) if words or not isinstance(pool, Pool) else None
+    _begin: Callable[..., int] = library.commpool_scope_begin
+    _end: Callable[[int], int] = library.commpool_scope_end
+    _ends_in_any_case = False
 
-    def __enter__(self) -> Pool:
-        if self._scope:
-            refuse(self)
+    def __init__(self: Any, pool: Pool, **words: Any) -> None:
+        self._scope, self._instead, self.pool = 0, None, pool
+        self._options = self._configure(pool, **words) if words or not isinstance(pool, Pool) else None
+
+    def __enter__(self: Any) -> Pool:
+        if self._scope or self._instead:
+            self._refuse()
         scope = ctypes.c_uint64()
         given = ctypes.byref(self._options) if self._options else None
-        check(library.commpool_scope_begin(self.pool.handle, given, ctypes.byref(scope)))
+        status = self._begin(self.pool.handle, given, ctypes.byref(scope))
         self._scope = scope.value
-        return self.pool
+        if status:
+            self._instead = self._otherwise(status)
+        return self.pool  # type: ignore[no-any-return]
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        check(library.commpool_scope_end(self._scope))
-        self._scope = 0
+    def __exit__(self: Any, *error: Any) -> None:
+        instead, self._instead = self._instead, None
+        if instead:
+            instead.__exit__(*error)
+            return
+        status = self._end(self._scope)
+        if not status or self._ends_in_any_case:
+            self._scope = 0
+        if status:
+            self._refuse_end(status)
 
     def again(self: _Scope) -> _Scope:
         """Another scope with the same pool and options."""
-        other = self.__class__.__new__(self.__class__)
-        other._scope, other.pool, other._options = 0, self.pool, self._options
-        return other
+        other: Any = self.__class__.__new__(self.__class__)
+        other._scope, other._instead, other.pool, other._options = 0, None, self.pool, self._options
+        return other  # type: ignore[no-any-return]
 
-    def __del__(self, _end: Callable[[int], int] = library.commpool_scope_end) -> None:
+    def __del__(self) -> None:
         if getattr(self, "_scope", 0):
-            _end(self._scope)
+            self._end(self._scope)
+
+
+class Words:
+    """What scopes by the module in C and by ctypes are told, and say; and decorators."""
+
+    __slots__ = ()
+
+    _configure: Any = staticmethod(configure)
+
+    def _refuse(self: Any) -> None:
+        raise errors.FailedPrecondition(f"the scope of {self.pool!r} is open already: make another use_pool for each "
+                                        "with")
+
+    def _otherwise(self, status: int) -> Any:
+        """The open scope that does the work of one that did not begin; raises why it did not, where there is none."""
+        check(status)
+
+    def _refuse_end(self, status: int) -> None:
+        check(status)
+
+    def __call__(self: Any, function: _Function) -> _Function:
+        """A function that runs in the scope; each call, on whatever thread, in one of its own."""
+        if (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function) or
+                inspect.isasyncgenfunction(function)):
+            raise errors.InvalidArgument(f"use_pool cannot decorate {function.__qualname__}: what it returns runs "
+                                         "after the call has ended; open the scope inside of it")
+        again = self.again
+
+        @functools.wraps(function)
+        def inside(*arguments: Any, **words: Any) -> Any:
+            with again():
+                return function(*arguments, **words)
+
+        return inside  # type: ignore[return-value]
 
 
 if TYPE_CHECKING:
@@ -81,7 +120,7 @@ else:
     Scope = fast.Scope if fast else PlainScope
 
 
-class use_pool(Scope):
+class use_pool(Scope, Words):
     """Routes allocations into a pool: as a context manager, or as a decorator of functions.
 
         with commpool.use_pool(pool):
@@ -109,21 +148,6 @@ class use_pool(Scope):
         def __init__(self, pool: Pool, *, device: Optional[Device] = None, stream: Stream = None,
                      sizes: Optional[options.SizeRange] = None, exhaustion: options.ExhaustionWord = "error",
                      filter: Optional[options.FilterWord] = None) -> None: ...
-
-    def __call__(self, function: _Function) -> _Function:
-        """A function that runs in the scope; each call, on whatever thread, in one of its own."""
-        if (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function) or
-                inspect.isasyncgenfunction(function)):
-            raise errors.InvalidArgument(f"use_pool cannot decorate {function.__qualname__}: what it returns runs "
-                                         "after the call has ended; open the scope inside of it")
-        again = self.again
-
-        @functools.wraps(function)
-        def inside(*arguments: Any, **words: Any) -> Any:
-            with again():
-                return function(*arguments, **words)
-
-        return inside  # type: ignore[return-value]
 
 
 @contextlib.contextmanager

@@ -22,13 +22,14 @@ readonly package=$folder/python/commpool
 outputs=$("${bazel[@]}" info -c opt bazel-bin 2>/dev/null)
 
 rm -rf "$folder"
-mkdir -p "$package/lib" "$package/torch/router/src/adapters/torch" "$package/torch/router/include/commpool"
+mkdir -p "$package/lib" "$package/torch/router/"{src/adapters/torch,src/pool/scopes,include/commpool}
 (cd src/python && find commpool \( -name '*.py' -o -name py.typed \) -exec cp --parents '{}' "$folder/python/" ';')
 cp --dereference "$outputs/src/python/commpool/_fast.abi3.so" "$package/"
 cp --dereference "$(built "$library")" "$package/lib/"
 chmod -R u+w "$folder"
 strip --strip-unneeded "$package/lib/libcommpool.so.0"
 cp src/adapters/torch/*.{cc,h} "$package/torch/router/src/adapters/torch/"
+cp src/pool/scopes/plan.h "$package/torch/router/src/pool/scopes/"
 cp include/commpool/*.h "$package/torch/router/include/commpool/"
 for torch in "${torches[@]}"; do
   mkdir -p "$package/torch/lib"

@@ -41,8 +41,8 @@ def sources() -> Optional[pathlib.Path]:
 
 
 def _files(root: pathlib.Path) -> list[pathlib.Path]:
-    return sorted([*(root / "src/adapters/torch").glob("*.cc"), *(root / "src/adapters/torch").glob("*.h"),
-                   *(root / "include/commpool").glob("*.h")])
+    return sorted(path for pattern in ("src/adapters/torch/*.cc", "src/adapters/torch/*.h", "src/pool/scopes/plan.h",
+                                       "include/commpool/*.h") for path in root.glob(pattern))
 
 
 def _digest(root: pathlib.Path) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-import weakref
-from typing import Any, Iterable, Optional, Union
+from typing import Iterable, Optional, Union
 
 import torch
 
@@ -19,8 +18,6 @@ from ._router import Router
 # Of history that was asked for before the router came: torch does not tell how many events were asked for.
 _EVENTS = 100_000
 _lock = threading.Lock()
-# Pools whose scopes find the router at once: after an uninstall they look anew.
-_entered: weakref.WeakSet[Any] = weakref.WeakSet()
 # Pools that are the whole allocator: torch may ask them as long as the process lives.
 _defaults: dict[int, commpool.Pool] = {}
 
@@ -37,13 +34,6 @@ def introduce(router: Router, pool: commpool.Pool) -> None:
     """torch's statistics, snapshots and empty_cache cover the pool from now on."""
     router.check(router.know_pool(pool.handle, pool.device, pool.mode == "symmetric"))
     router.check(router.keep(pool.handle, getattr(pool, "kept_bytes", 0)))
-
-
-def remember_entrance(pool: Any, entrance: Any) -> None:
-    """The next scope of this pool needs no more than this, until the router is uninstalled."""
-    with _lock:
-        pool._entrance = entrance
-        _entered.add(pool)
 
 
 def _record_from_now_on(router: Router) -> None:
@@ -107,8 +97,6 @@ def uninstall() -> bool:
     if router is None:
         return True
     with _lock:
-        for pool in _entered:
-            pool._entrance = None
         for device in list(_defaults):
             router.check(router.set_default(device, 0))
             del _defaults[device]

@@ -35,7 +35,7 @@ class Pool(commpool.Pool):
     costs some microseconds more.
     """
 
-    __slots__ = ("_entrance", "abandons_itself", "kept_bytes", "_keeps_lines")
+    __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines")
 
     def __init__(self, name: str = "pool", *, device: Optional[Device] = None, symmetric_across: Communicator = None,
                  agreement: AgreementWord = "tcp", call_lines: bool = False, **options: Any) -> None:
@@ -46,7 +46,6 @@ class Pool(commpool.Pool):
           call_lines: keeps the Python lines of a symmetric pool's calls.
         """
         self._keeps_lines = symmetric_across is not None and _call_lines.wanted(call_lines)
-        self._entrance: Any = None
         self.abandons_itself = False
         self.kept_bytes = 0
         over_group = _group.is_group(symmetric_across)

@@ -9,22 +9,14 @@ from typing import Any, Optional
 
 import torch
 
-from commpool import _compile, _flags, errors
-from commpool._library import library
+from commpool import _abi, _compile, _flags, errors
+from commpool._library import fast, library
 
 from . import _build
 
 _VARIABLE = "COMMPOOL_TORCH_ROUTER"
 _OLDEST = (2, 9)
 _TORCHS_FOLDER = pathlib.Path(torch.__file__).resolve().parent / "lib"
-
-
-class Plan(ctypes.Structure):
-    """commpool_torch_plan."""
-
-    _fields_ = [("pool", ctypes.c_uint64), ("device", ctypes.c_int), ("symmetric", ctypes.c_int),
-                ("next_scope_when_exhausted", ctypes.c_int), ("min_bytes", ctypes.c_uint64),
-                ("max_bytes", ctypes.c_uint64)]
 
 
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
@@ -41,8 +33,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "set_default": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint64]),
     "bind_next": (None, [ctypes.c_uint64]),
     "watch_calls": (None, [ctypes.c_void_p, ctypes.c_void_p]),
-    "scope_enter": (ctypes.c_void_p, [ctypes.POINTER(Plan)]),
-    "scope_leave": (ctypes.c_int, [ctypes.c_void_p]),
+    "scope_begin": _abi.QUICK["commpool_scope_begin"],
+    "scope_end": _abi.QUICK["commpool_scope_end"],
     "caught_by": (ctypes.c_uint64, [ctypes.c_int, ctypes.c_uint64]),
 }
 
@@ -78,6 +70,9 @@ class Router:
                                       f"{_VARIABLE} to one that was built for {version_of_torch()}")
         for name in _FUNCTIONS:
             setattr(self, name, self._bind(name))
+        if fast:
+            fast.route_by(*(ctypes.cast(function, ctypes.c_void_p).value
+                            for function in (self.scope_begin, self.scope_end)))
         self.path = path
 
     def _bind(self, name: str) -> Any:
@@ -87,10 +82,6 @@ class Router:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the router has no {name}")
-
-    def address(self, name: str) -> int:
-        """Where a function is, for code in C."""
-        return ctypes.cast(getattr(self, name), ctypes.c_void_p).value or 0
 
     def check(self, result: int) -> int:
         """Raises what a function that returned a negative number said."""
