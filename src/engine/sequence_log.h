@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 
 namespace commpool::internal::engine {
 
@@ -29,6 +30,11 @@ struct SequenceEntry {
   SequenceCall call = SequenceCall::kAllocate;
   uint64_t value = 0;       // bytes, the freed block's sequence number, a registration's number, or (reclaim) a count
   uint64_t hash_after = 0;  // of every call up to this one
+
+  // In their order on the wire.
+  static constexpr auto Fields() {
+    return std::tuple(&SequenceEntry::number, &SequenceEntry::call, &SequenceEntry::value, &SequenceEntry::hash_after);
+  }
 };
 
 // "allocate 65,536 bytes (call 17)".

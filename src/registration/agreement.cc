@@ -1,6 +1,5 @@
 #include "src/registration/agreement.h"
 
-#include <optional>
 #include <utility>
 
 #include "src/base/host_patience.h"
@@ -8,19 +7,39 @@
 #include "src/registration/intent_comparison.h"
 #include "src/registration/joined_message.h"
 #include "src/registration/rank_names.h"
+#include "src/registration/sequence_comparison.h"
 
 namespace commpool::internal {
 
 namespace {
 
 Status Unreadable(size_t rank, const char* what) {
-  return Status(StatusCode::kDisagreement, SentUnreadable(rank, what));
+  return Status(StatusCode::kDisagreement, RankName(rank) + " speaks for another number of pools in its " + what);
 }
 
-IntentVerdict Compare(const std::vector<std::string>& contents, std::vector<std::optional<Intent>>& intents) {
-  if (Status same = CheckSamePools(contents); !same.ok()) return {.failure = same};
-  for (const std::string& content : contents) intents.push_back(DecodeIntent(content));
-  return CompareIntents(intents);
+void Judge(const ClaimJudge& judge, std::vector<Intent>& intents, Agreed& agreed) {
+  std::vector<DomainClaim> claims;
+  for (Intent& intent : intents) claims.push_back(std::move(intent.claim));
+  ClaimFindings found = judge(claims);
+  agreed.claims = std::move(found.status);
+  agreed.findings = found.findings;
+}
+
+CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::vector<PoolInCall>& mine) {
+  if (Status same = CheckSamePools(contents); !same.ok()) return {{{.failure = same}}};
+  Result<std::vector<CallIntents>> calls = DecodeAll<CallIntents>(contents);
+  Status same = calls.status();
+  if (same.ok()) same = CheckSamePools(*calls);
+  if (!same.ok()) return {{{.failure = same}}};
+  CallVerdict verdict;
+  for (size_t place = 0; place < mine.size(); ++place) {
+    std::vector<Intent> intents;
+    for (CallIntents& call : *calls) intents.push_back(std::move(call.pools[place]));
+    IntentVerdict& pool = verdict.pools.emplace_back(CompareIntents(intents));
+    if (pool.refused()) break;
+    if (mine[place].judge) Judge(mine[place].judge, intents, pool.agreed);
+  }
+  return verdict;
 }
 
 Status RefusalOf(const IntentVerdict& verdict) {
@@ -28,27 +47,16 @@ Status RefusalOf(const IntentVerdict& verdict) {
   return Status(StatusCode::kDisagreement, "its ranks made different calls before");
 }
 
-Decision DecideOnIntents(const std::vector<std::string>& contents, const ClaimJudge& judge) {
-  std::vector<std::optional<Intent>> intents;
-  IntentVerdict verdict = Compare(contents, intents);
-  if (verdict.failure.ok() && verdict.traced_rank == 0 && judge) {
-    std::vector<std::string> claims;
-    for (std::optional<Intent>& intent : intents) claims.push_back(std::move(intent->claim));
-    ClaimFindings findings = judge(claims);
-    verdict.agreed.claims = std::move(findings.status);
-    verdict.agreed.findings = std::move(findings.bytes);
-  }
-  return {.common = Encode(verdict), .refusal = RefusalOf(verdict)};
-}
-
 // One more round: rank 0 and the rank that differs from it send their last calls, and all hear the first difference.
 Status TraceDisagreement(AgreementChannel& channel, uint64_t other_rank, const CallHistory& history) {
   const auto rank = static_cast<uint64_t>(channel.rank());
   const std::string mine =
-      Insist([&] { return rank == 0 || rank == other_rank ? Encode(history.LastCalls()) : std::string(); });
+      Insist([&] { return Encode(PublishedCalls{rank == 0 || rank == other_rank ? history.LastCalls() : Calls()}); });
   const Result<Verdict> verdict = channel.Decide(
       mine, "tracing the first differing call", [&](const std::vector<std::string>& contents) -> Decision {
-        return {.common = NameFirstDifferingCall(contents[0], contents[other_rank], other_rank)};
+        const Result<std::vector<PublishedCalls>> all = DecodeAll<PublishedCalls>(contents);
+        if (!all.ok()) return {.common = all.status().message()};
+        return {.common = NameFirstDifferingCall((*all)[0].calls, (*all)[other_rank].calls, other_rank)};
       });
   if (!verdict.ok()) return verdict.status();
   const Status difference = SequencesDiffer(verdict->common);
@@ -56,62 +64,95 @@ Status TraceDisagreement(AgreementChannel& channel, uint64_t other_rank, const C
   return difference;
 }
 
-Decision DecideOnOutcomes(const std::vector<std::string>& contents, const std::string& step) {
-  Status first;
-  for (size_t rank = 0; rank < contents.size() && first.ok(); ++rank) {
-    WireReader reader(contents[rank]);
-    const Status outcome = ReadStatus(reader);
-    if (!reader.ok()) {
-      first = Unreadable(rank, "outcome");
-    } else if (!outcome.ok()) {
-      first = Status(outcome.code(), step + " failed on " + RankName(rank) + ": " + outcome.message());
+// The first rank's failure of each pool.
+Result<Outcomes> Combine(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
+  const Result<std::vector<Outcomes>> all = DecodeAll<Outcomes>(contents);
+  if (!all.ok()) return all.status();
+  Outcomes first{std::vector<Status>(steps.size())};
+  for (size_t rank = 0; rank < all->size(); ++rank) {
+    const std::vector<Status>& pools = (*all)[rank].pools;
+    if (pools.size() != steps.size()) return Unreadable(rank, "outcome");
+    for (size_t place = 0; place < steps.size(); ++place) {
+      if (pools[place].ok() || !first.pools[place].ok()) continue;
+      first.pools[place] =
+          Status(pools[place].code(), steps[place] + " failed on " + RankName(rank) + ": " + pools[place].message());
     }
   }
-  WireWriter writer;
-  Write(writer, first);
-  return {.common = writer.Take(), .refusal = first};
+  return first;
+}
+
+Decision DecideOnOutcomes(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
+  const Result<Outcomes> combined = Combine(contents, steps);
+  const Outcomes outcomes = combined.ok() ? *combined : Outcomes{std::vector<Status>(steps.size(), combined.status())};
+  return {.common = Encode(outcomes), .refusal = outcomes.pools.front()};
 }
 
 }  // namespace
 
+Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& pools) {
+  const std::string mine = Insist([&] {
+    CallIntents call;
+    for (const PoolInCall& pool : pools) call.pools.push_back(pool.intent);
+    return Encode(call);
+  });
+  const Result<Verdict> heard =
+      channel.Decide(mine, Insist([&] { return Name(pools.front().intent.call); }),
+                     [&](const std::vector<std::string>& contents) -> Decision {
+                       const CallVerdict verdict = DecideOnCalls(contents, pools);
+                       return {.common = Encode(verdict), .refusal = RefusalOf(verdict.pools.back())};
+                     });
+  if (!heard.ok()) return {.status = heard.status()};
+  Result<CallVerdict> verdict = Insist([&] { return Decode<CallVerdict>(heard->common, 0); });
+  if (!verdict.ok()) return {.status = verdict.status()};
+  Agreement agreement;
+  Insist([&] { agreement.pools.reserve(pools.size()); });
+  for (IntentVerdict& pool : verdict->pools) {
+    agreement.refused = agreement.pools.size();
+    if (pool.refused() && agreement.refused < pools.size()) {
+      const CallHistory& history = *pools[agreement.refused].history;
+      if (pool.diverged) history.NoteDivergence(pool.failure);
+      agreement.status =
+          pool.traced_rank != 0 ? TraceDisagreement(channel, pool.traced_rank, history) : std::move(pool.failure);
+      return agreement;
+    }
+    agreement.pools.push_back(std::move(pool.agreed));
+  }
+  if (agreement.pools.size() != pools.size()) agreement.status = Insist([&] { return Unreadable(0, "decision"); });
+  return agreement;
+}
+
 Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history,
                              const ClaimJudge& judge) {
-  const Result<Verdict> heard =
-      channel.Decide(Insist([&] { return Encode(mine); }), Insist([&] { return std::string(Name(mine.call)); }),
-                     [&](const std::vector<std::string>& contents) { return DecideOnIntents(contents, judge); });
-  if (!heard.ok()) return heard.status();
-  std::optional<IntentVerdict> verdict = Insist([&] { return DecodeVerdict(heard->common); });
-  if (!verdict) return Unreadable(0, "decision");
-  if (!verdict->failure.ok()) {
-    if (verdict->diverged) history.NoteDivergence(verdict->failure);
-    return verdict->failure;
-  }
-  if (verdict->traced_rank != 0) return TraceDisagreement(channel, verdict->traced_rank, history);
-  return std::move(verdict->agreed);
+  Agreement agreement = AgreeOnCall(channel, Insist([&] { return std::vector<PoolInCall>{{mine, &history, judge}}; }));
+  if (!agreement.status.ok()) return agreement.status;
+  return std::move(agreement.pools.front());
 }
 
 Status TellRefusal(AgreementChannel& channel, const Intent& mine) {
   class NoHistory : public CallHistory {
-    std::vector<TracedCall> LastCalls() const override { return {}; }
+    std::vector<engine::SequenceEntry> LastCalls() const override { return {}; }
   };
   return AgreeOnIntent(channel, mine, NoHistory()).status();
 }
 
+std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector<Status>& mine,
+                                    const std::vector<std::string>& steps) {
+  const std::string told = Insist([&] { return Encode(Outcomes{mine}); });
+  const Result<Verdict> heard = channel.Decide(
+      told, steps.front(), [&](const std::vector<std::string>& contents) { return DecideOnOutcomes(contents, steps); });
+  return Insist([&] {
+    const Result<Outcomes> outcomes = heard.ok() ? Decode<Outcomes>(heard->common, 0) : heard.status();
+    Status status = outcomes.status();
+    if (outcomes.ok() && outcomes->pools.size() == steps.size()) return outcomes->pools;
+    if (outcomes.ok()) status = Unreadable(0, "decision");
+    return std::vector<Status>(steps.size(), status);
+  });
+}
+
 Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step) {
   if (!mine.ok()) channel.NoteFailure(mine);
-  const std::string told = Insist([&] {
-    WireWriter writer;
-    Write(writer, mine);
-    return writer.Take();
-  });
-  const Result<Verdict> heard = channel.Decide(
-      told, step, [&](const std::vector<std::string>& contents) { return DecideOnOutcomes(contents, step); });
-  if (!heard.ok()) return heard.status();
-  return Insist([&] {
-    WireReader reader(heard->common);
-    Status outcome = ReadStatus(reader);
-    return reader.ok() ? outcome : Unreadable(0, "decision");
-  });
+  const auto alone = [](const auto& one) { return std::vector{one}; };
+  return AgreeOnOutcomes(channel, Insist([&] { return alone(mine); }), Insist([&] { return alone(step); })).front();
 }
 
 }  // namespace commpool::internal

@@ -4,6 +4,8 @@
 //   round 1, intent:   what each rank was asked to do, and whether it could
 //   round 2, outcome:  of making and mapping memory, before the first NCCL call
 //   round 3, outcome:  of registration
+//
+// A call is for one pool or for several of a rank: each round is one message of a rank, about all of them.
 #ifndef COMMPOOL_SRC_REGISTRATION_AGREEMENT_H_
 #define COMMPOOL_SRC_REGISTRATION_AGREEMENT_H_
 
@@ -12,8 +14,8 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/engine/sequence_log.h"
 #include "src/registration/agreement_channel.h"
-#include "src/registration/call_tracing.h"
 #include "src/registration/intent.h"
 
 namespace commpool::internal {
@@ -22,8 +24,8 @@ namespace commpool::internal {
 class CallHistory {
  public:
   virtual ~CallHistory() = default;
-  // Called only where the sequences differ, to name the first call that does.
-  virtual std::vector<TracedCall> LastCalls() const = 0;
+  // Called only where the sequences differ, to name the first call that does. Ascending.
+  virtual std::vector<engine::SequenceEntry> LastCalls() const = 0;
   // The sequences differ, and every rank hears of it in this round.
   virtual void NoteDivergence(const Status&) const {}
 };
@@ -32,13 +34,29 @@ class CallHistory {
 // channel decides; every rank gets its findings.
 struct ClaimFindings {
   Status status = {};
-  std::string bytes = {};
+  Findings findings = {};
 };
-using ClaimJudge = std::function<ClaimFindings(const std::vector<std::string>& claims)>;
+using ClaimJudge = std::function<ClaimFindings(const std::vector<DomainClaim>& claims)>;
+
+// What this rank brings to a call for one of its pools. The history must outlive the round.
+struct PoolInCall {
+  Intent intent;
+  const CallHistory* history;
+  ClaimJudge judge = {};
+};
+
+// What follows for the pools of a call: all go on, or none.
+struct Agreement {
+  Status status = {};
+  size_t refused = 0;  // where the status is not OK: the place of the pool that it is about
+  std::vector<Agreed> pools = {};
+};
 
 // Round 1. kDisagreement names the ranks and what differs; a rank that is not ready fails all with its reason. Where a
 // rank has heard before that the sequences differ, all ranks get that answer. A close that comes after all have heard
 // compares nothing but the call, and ends the pool.
+Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& pools);
+// Of one pool.
 Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history,
                              const ClaimJudge& judge = {});
 
@@ -46,7 +64,10 @@ Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, cons
 // it. Returns what all ranks return.
 Status TellRefusal(AgreementChannel& channel, const Intent& mine);
 
-// Rounds 2 and 3. OK where every rank succeeded; else all ranks get the failure of the lowest rank that failed.
+// Rounds 2 and 3, of each pool: OK where every rank succeeded; else all ranks get the failure of the lowest rank that
+// failed, in the step of that place. The round's own failure is every pool's.
+std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector<Status>& mine,
+                                    const std::vector<std::string>& steps);
 Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step);
 
 }  // namespace commpool::internal

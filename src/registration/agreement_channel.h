@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Decision {
 struct Verdict {
   std::string common = {};
   std::string single = {};
+  static constexpr auto Fields() { return std::tuple(&Verdict::common, &Verdict::single); }
 };
 
 // Everybody's bytes, rank 0's first, to the decision. The same bytes give the same decision, wherever it is made.

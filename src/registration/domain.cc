@@ -7,26 +7,15 @@
 
 #include "src/registration/rank_names.h"
 #include "src/registration/small_all_gather.h"
-#include "src/registration/wire.h"
 
 namespace commpool::internal {
 
 namespace {
 
-constexpr uint64_t kNoNumber = UINT64_MAX;
-
 Status Disagreement(const std::string& text) { return Status(StatusCode::kDisagreement, text); }
 
 // "ranks 0, 2, 3"; of many the first ones: every rank gets the sentence.
-std::string RankNames(const std::vector<int>& ranks) {
-  constexpr size_t kMostNames = 16;
-  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t place = 0; place < std::min(ranks.size(), kMostNames); ++place) {
-    names += (place == 0 ? "" : ", ") + std::to_string(ranks[place]);
-  }
-  if (ranks.size() > kMostNames) names += " and " + std::to_string(ranks.size() - kMostNames) + " more";
-  return names;
-}
+std::string RankNames(const std::vector<int>& ranks) { return NamesOfRanks(ranks, 16); }
 
 std::string NameOf(uint64_t number, const Members& members) {
   if (number == DomainTable::kHome) return "home";
@@ -97,60 +86,13 @@ Status CheckNewOfSize(const std::vector<DomainClaim>& claims, int size) {
 
 }  // namespace
 
-std::string Encode(const DomainClaim& claim) {
-  WireWriter writer;
-  writer.Number(claim.held.size());
-  for (const uint64_t number : claim.held) writer.Number(number);
-  writer.Number(claim.passed ? 1 : 0);
-  writer.Number(claim.number.value_or(kNoNumber));
-  writer.Number(static_cast<uint64_t>(claim.rank));
-  writer.Number(static_cast<uint64_t>(claim.ranks));
-  return writer.Take();
-}
-
-Result<std::vector<DomainClaim>> DecodeClaims(const std::vector<std::string>& claims) {
-  std::vector<DomainClaim> decoded;
-  for (const std::string& bytes : claims) {
-    WireReader reader(bytes);
-    DomainClaim claim;
-    const uint64_t held = reader.Number();
-    for (uint64_t index = 0; index < held && reader.ok(); ++index) claim.held.push_back(reader.Number());
-    claim.passed = reader.Number() != 0;
-    const uint64_t number = reader.Number();
-    if (number != kNoNumber) claim.number = number;
-    claim.rank = static_cast<int>(reader.Number());
-    claim.ranks = static_cast<int>(reader.Number());
-    const bool possible = !claim.passed || (claim.rank >= 0 && claim.rank < claim.ranks);
-    if (!reader.ok() || !possible) {
-      return Disagreement(SentUnreadable(decoded.size(), "list of communicators"));
-    }
-    decoded.push_back(std::move(claim));
-  }
-  return decoded;
-}
-
-ClaimSummary SummaryOf(const std::vector<DomainClaim>& claims) {
-  ClaimSummary summary;
+Findings FindingsOf(const std::vector<DomainClaim>& claims) {
+  Findings findings;
   for (const DomainClaim& claim : claims) {
-    summary.any_new = summary.any_new || (claim.passed && !claim.number);
-    summary.home = summary.home || (claim.passed && claim.number == DomainTable::kHome);
+    findings.any_new = findings.any_new || (claim.passed && !claim.number);
+    findings.home = findings.home || (claim.passed && claim.number == DomainTable::kHome);
   }
-  return summary;
-}
-
-std::string Encode(const ClaimSummary& summary) {
-  WireWriter writer;
-  writer.Number(summary.any_new ? 1 : 0);
-  writer.Number(summary.home ? 1 : 0);
-  return writer.Take();
-}
-
-ClaimSummary DecodeSummary(const std::string& bytes) {
-  WireReader reader(bytes);
-  ClaimSummary summary;
-  summary.any_new = reader.Number() != 0;
-  summary.home = reader.Number() != 0;
-  return summary;
+  return findings;
 }
 
 std::vector<uint64_t> NumbersPassed(const std::vector<DomainClaim>& claims) {

@@ -17,30 +17,12 @@
 #include "src/driver/loader.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
+#include "src/registration/intent.h"
 
 namespace commpool::internal {
 
-// What one rank says of communicators when a collective call begins.
-struct DomainClaim {
-  std::vector<uint64_t> held = {};      // numbers of the registrations that it has, ascending
-  bool passed = false;                  // a communicator with this call; else null
-  std::optional<uint64_t> number = {};  // of that one, where it is home or registered; at create, a proposal for home's
-  int rank = 0;                         // in it
-  int ranks = 0;
-};
-
-std::string Encode(const DomainClaim& claim);
-// kDisagreement where a rank's bytes cannot be read.
-Result<std::vector<DomainClaim>> DecodeClaims(const std::vector<std::string>& claims);
-
-// What every rank needs to know of all claims with register_with.
-struct ClaimSummary {
-  bool any_new = false;  // some rank passed a communicator that is not registered yet
-  bool home = false;     // some rank passed home
-};
-ClaimSummary SummaryOf(const std::vector<DomainClaim>& claims);
-std::string Encode(const ClaimSummary& summary);
-ClaimSummary DecodeSummary(const std::string& bytes);
+// Of all claims with register_with.
+Findings FindingsOf(const std::vector<DomainClaim>& claims);
 // The registrations that some rank passed, ascending, each once.
 std::vector<uint64_t> NumbersPassed(const std::vector<DomainClaim>& claims);
 

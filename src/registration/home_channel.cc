@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,7 +9,6 @@
 #include "src/base/host_patience.h"
 #include "src/registration/introduction.h"
 #include "src/registration/link_channel.h"
-#include "src/registration/link_opening.h"
 #include "src/registration/small_all_gather.h"
 
 namespace commpool::internal {
@@ -20,17 +18,14 @@ namespace {
 // Sends `mine` to all and returns everybody's.
 Result<std::vector<Introduction>> ExchangeOverHome(const Driver& driver, const Communicator& home,
                                                    const Introduction& mine, uint64_t deadline_ms) {
-  const std::string sent = Insist([&] { return std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)); });
   Result<std::vector<std::string>> received =
-      GatherOver(driver, home, sent,
+      GatherOver(driver, home, Insist([&] { return Pad(mine); }),
                  {.call = "create",
                   .likely_cause = "not every rank creates the pool, or one has another collective at this place; a "
                                   "thread that owns several ranks creates their pools in one call"},
                  deadline_ms);
   if (!received.ok()) return received.status();
-  std::vector<Introduction> all(received->size());
-  for (size_t rank = 0; rank < all.size(); ++rank) std::memcpy(&all[rank], (*received)[rank].data(), sizeof(mine));
-  return all;
+  return DecodePadded(std::move(*received));
 }
 
 bool AllHaveTheLink(const std::vector<Introduction>& all) {
@@ -66,9 +61,9 @@ Result<std::unique_ptr<AgreementChannel>> OpenHomeChannel(const Driver& driver, 
   if (!all.ok()) return all.status();
   if (AllHaveTheLink(*all)) return channel_of(existing, NextChannel(*all));
   if (Status status = CheckReach(*all); !status.ok()) return status;
-  const LinkOpening opening{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all->front().key};
-  Result<std::shared_ptr<HomeLink>> link = listener ? AcceptLink(opening, std::move(*listener))
-                                                    : JoinLink(opening, std::string(all->front().address.data()));
+  const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all->front().key};
+  Result<std::shared_ptr<HomeLink>> link =
+      listener ? HomeLink::Accept(options, std::move(*listener)) : HomeLink::Join(options, all->front().address);
   if (!link.ok()) return link.status();
   links.Keep(home, *link);
   return channel_of(*link, kFirstChannel);

@@ -19,9 +19,33 @@ constexpr std::chrono::milliseconds kUntilTheFirstWord{1000};
 // For what peers have not taken yet when the link ends.
 constexpr std::chrono::milliseconds kLastWords{1000};
 
+// What they read as the decision of their first round.
+void TellThatSomeAreMissing(std::vector<Connection> connections, const Status& why) {
+  std::string bytes;
+  AppendTo(bytes, {FrameKind::kDecision, why.code(), kFirstChannel, 1, why.message()});
+  for (Connection& connection : connections) {
+    if (connection.valid()) static_cast<void>(connection.Send(bytes.data(), bytes.size(), DeadlineAfter({})));
+  }
+}
+
 }  // namespace
 
-Result<std::shared_ptr<HomeLink>> HomeLink::Make(const HomeLinkOptions& options, std::vector<Connection> connections) {
+Result<std::shared_ptr<HomeLink>> HomeLink::Accept(const LinkOptions& options, Listener listener) {
+  AdmittedRanks ranks = AdmitRanks(options, std::move(listener));
+  if (ranks.status.ok()) return Make(options, std::move(ranks.connections));
+  TellThatSomeAreMissing(std::move(ranks.connections), ranks.status);
+  return ranks.status;
+}
+
+Result<std::shared_ptr<HomeLink>> HomeLink::Join(const LinkOptions& options, const std::string& address) {
+  Result<Connection> connection = JoinRankZero(options, address);
+  if (!connection.ok()) return connection.status();
+  std::vector<Connection> one;
+  one.push_back(std::move(*connection));
+  return Make(options, std::move(one));
+}
+
+Result<std::shared_ptr<HomeLink>> HomeLink::Make(const LinkOptions& options, std::vector<Connection> connections) {
   Result<ReadinessSet> input = ReadinessSet::Make();
   if (!input.ok()) return input.status();
   std::shared_ptr<HomeLink> link(new HomeLink(options, std::move(*input)));
@@ -46,7 +70,7 @@ Result<std::shared_ptr<HomeLink>> HomeLink::Make(const HomeLinkOptions& options,
   return link;
 }
 
-HomeLink::HomeLink(const HomeLinkOptions& options, ReadinessSet input)
+HomeLink::HomeLink(const LinkOptions& options, ReadinessSet input)
     : options_(options), input_(std::move(input)), silence_(std::max(options.deadline, kShortestSilence)) {}
 
 HomeLink::~HomeLink() {
@@ -60,6 +84,12 @@ HomeLink::~HomeLink() {
     // A socket that closes over unread bytes takes back what it has sent.
     static_cast<void>(peer.stream.ReceiveSome());
   }
+}
+
+// It tells links apart, and nothing of the key.
+uint64_t HomeLink::id() const {
+  constexpr char kPurpose[] = "link";
+  return KeyedHash(options_.key, kPurpose, sizeof(kPurpose)) | 1;
 }
 
 void HomeLink::StopWatching() {

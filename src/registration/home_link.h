@@ -23,18 +23,15 @@
 #include "src/registration/frame_stream.h"
 #include "src/registration/lost_ranks.h"
 #include "src/registration/mailbox.h"
+#include "src/registration/rank_admission.h"
 #include "src/registration/readiness_set.h"
 
 namespace commpool::internal {
 
 class LinkWatcher;
 
-struct HomeLinkOptions {
-  int rank = 0;
-  int ranks = 1;
-  uint64_t id = 0;  // the same on all ranks, and no other link's
-  std::chrono::milliseconds deadline{60000};
-};
+// Of the first channel of a link.
+constexpr uint64_t kFirstChannel = 1;
 
 struct LinkTraffic {
   uint64_t messages = 0;  // sent and received
@@ -43,9 +40,11 @@ struct LinkTraffic {
 
 class HomeLink {
  public:
-  // Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0. kOutOfMemory where the system has no
-  // descriptor or thread left.
-  static Result<std::shared_ptr<HomeLink>> Make(const HomeLinkOptions& options, std::vector<Connection> connections);
+  // Over TCP. Rank 0 waits for every other rank; where some do not come, those who did hear it in their first round.
+  // kOutOfMemory where the system has no descriptor or thread left.
+  static Result<std::shared_ptr<HomeLink>> Accept(const LinkOptions& options, Listener listener);
+  // The others.
+  static Result<std::shared_ptr<HomeLink>> Join(const LinkOptions& options, const std::string& address);
   // Says goodbye. What was sent before arrives.
   ~HomeLink();
   // The watcher ends: nothing is noted any more while nobody waits.
@@ -55,7 +54,8 @@ class HomeLink {
 
   int rank() const { return options_.rank; }
   int ranks() const { return options_.ranks; }
-  uint64_t id() const { return options_.id; }
+  // The same on all ranks, and no other link's.
+  uint64_t id() const;
   const std::shared_ptr<LostRanks>& lost_ranks() const { return lost_ranks_; }
 
   // The number that the next channel of this rank would get.
@@ -105,7 +105,9 @@ class HomeLink {
     std::string ended;
   };
 
-  HomeLink(const HomeLinkOptions& options, ReadinessSet input);
+  HomeLink(const LinkOptions& options, ReadinessSet input);
+  // Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0.
+  static Result<std::shared_ptr<HomeLink>> Make(const LinkOptions& options, std::vector<Connection> connections);
 
   int RankOf(size_t index) const { return rank() == 0 ? static_cast<int>(index) + 1 : 0; }
   size_t IndexOf(int rank) const { return rank == 0 ? 0 : static_cast<size_t>(rank - 1); }
@@ -124,7 +126,7 @@ class HomeLink {
   void NoteLost(int rank, const std::string& how);
   Mailbox& MailboxOf(uint64_t channel);
 
-  const HomeLinkOptions options_;
+  const LinkOptions options_;
   const std::shared_ptr<LostRanks> lost_ranks_ = std::make_shared<LostRanks>();
   ReadinessSet input_;
 

@@ -1,11 +1,11 @@
-// What one rank brings to a collective call, and what follows from the intents of all: values, and their bytes.
+// What one rank brings to a collective call, and what follows from the intents of all: values, as they travel.
 #ifndef COMMPOOL_SRC_REGISTRATION_INTENT_H_
 #define COMMPOOL_SRC_REGISTRATION_INTENT_H_
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "commpool/status.h"
@@ -26,28 +26,102 @@ enum class CollectiveCall : uint32_t {
   kWake
 };
 
-const char* Name(CollectiveCall call);
+std::string Name(CollectiveCall call);
+
+// What one rank says of communicators when a call begins (domain.h).
+struct DomainClaim {
+  std::vector<uint64_t> held = {};      // numbers of the registrations that it has, ascending
+  bool passed = false;                  // a communicator with this call; else null
+  std::optional<uint64_t> number = {};  // of that one, where it is home or registered; at create, a proposal for home's
+  int rank = 0;                         // in it
+  int ranks = 0;
+
+  bool Valid() const { return !passed || (rank >= 0 && rank < ranks); }
+  static constexpr auto Fields() {
+    return std::tuple(&DomainClaim::held, &DomainClaim::passed, &DomainClaim::number, &DomainClaim::rank,
+                      &DomainClaim::ranks);
+  }
+};
+
+struct Intent;
+std::string SubjectOfBytes(const Intent& intent);
+
+// A field that has to be the same on every rank.
+template <typename Value>
+struct SameOnAll;
 
 struct Intent {
   CollectiveCall call = CollectiveCall::kReserve;
-  uint64_t bytes = 0;           // as the caller asked
+  std::string pool = {};  // its name
+  uint64_t bytes = 0;     // as the caller asked
+  int nccl_version = 0;
+  std::string options = {};     // of create: those that have to be the same on every rank
   uint64_t segment_index = 0;   // that a new segment would get
+  uint64_t channel = 0;         // the pool's number in home; 0 where it has none
   uint64_t granularity = 1;     // of this rank's segments
   uint64_t memory_left = 0;     // on this rank's device; UINT64_MAX where it does not count
   uint64_t sequence_count = 0;  // calls so far, and their hash
   uint64_t sequence_hash = 0;
-  int nccl_version = 0;
-  std::string pool = {};                // of create: its name
-  std::string options = {};             // of create: those that have to be the same on every rank
   Status divergence = {};               // the difference between the sequences that this rank has heard of before
   Status readiness = {};                // why this rank cannot take part, if it cannot
   std::vector<uint64_t> freed = {};     // deferred frees of this rank, ascending
-  std::string claim = {};               // of communicators: src/registration/domain.h
+  DomainClaim claim = {};               // of communicators
   std::vector<uint64_t> segments = {};  // of create: the bytes of those that this rank has already
+
+  static constexpr auto Fields();
 };
 
-std::string Encode(const Intent& intent);
-std::optional<Intent> DecodeIntent(std::string_view bytes);
+// A difference is told as "ranks disagree on SUBJECT: rank 0: TOLD, rank 2: TOLD" and, behind that, the advice.
+template <typename Value>
+struct SameOnAll {
+  Value Intent::*value;
+  std::string (*subject)(const Intent& intent);
+  std::string (*told)(const Intent& intent);
+  const char* advice = "";
+};
+template <typename Value>
+constexpr SameOnAll<Value> Same(Value Intent::*value, std::string (*subject)(const Intent&),
+                                std::string (*told)(const Intent&), const char* advice = "") {
+  return {value, subject, told, advice};
+}
+
+constexpr auto Intent::Fields() {
+  using Of = const Intent&;
+  return std::tuple(
+      Same(
+          &Intent::call, [](Of) { return std::string("the collective call"); },
+          [](Of intent) { return Name(intent.call); }),
+      Same(
+          &Intent::pool, [](Of intent) { return "which pool they " + Name(intent.call); },
+          [](Of intent) { return "pool " + intent.pool; }, ". Ranks make the pools of one home in one order"),
+      Same(&Intent::bytes, SubjectOfBytes, [](Of intent) { return std::to_string(intent.bytes) + " bytes"; }),
+      Same(
+          &Intent::nccl_version, [](Of) { return std::string("the NCCL version"); },
+          [](Of intent) { return "NCCL " + std::to_string(intent.nccl_version); }),
+      Same(
+          &Intent::options, [](Of) { return std::string("the pool's options"); },
+          [](Of intent) { return intent.options; }),
+      Same(
+          &Intent::segment_index, [](Of) { return std::string("the pool's segments"); },
+          [](Of intent) { return "segment " + std::to_string(intent.segment_index) + " next"; }),
+      &Intent::channel, &Intent::granularity, &Intent::memory_left, &Intent::sequence_count, &Intent::sequence_hash,
+      &Intent::divergence, &Intent::readiness, &Intent::freed, &Intent::claim, &Intent::segments);
+}
+
+// Of one rank: the intents of all pools of a call, in its order.
+struct CallIntents {
+  static constexpr const char* kName = "intent";
+  std::vector<Intent> pools = {};
+  static constexpr auto Fields() { return std::tuple(&CallIntents::pools); }
+};
+
+// What every rank needs to know of all ranks' claims, by whoever judged them.
+struct Findings {
+  bool any_new = false;  // of register_with: some rank passed a communicator that is not registered yet
+  bool home = false;     // of register_with: some rank passed home
+  uint64_t home_id = 0;  // of create: rank 0's proposal
+  static constexpr auto Fields() { return std::tuple(&Findings::any_new, &Findings::home, &Findings::home_id); }
+};
 
 // What follows from the intents of all ranks. Its size does not grow with their number.
 struct Agreed {
@@ -57,15 +131,41 @@ struct Agreed {
   std::vector<uint64_t> freed = {};     // blocks that every rank has freed, ascending
   std::vector<uint64_t> segments = {};  // of create: the bytes of all; a rank may have the first ones alone
   Status claims = {};                   // whether what the ranks say of communicators goes together
-  std::string findings = {};            // of whoever judged the claims
+  Findings findings = {};
+  static constexpr auto Fields() {
+    return std::tuple(&Agreed::granularity, &Agreed::least_memory_left, &Agreed::rank_with_least_memory, &Agreed::freed,
+                      &Agreed::segments, &Agreed::claims, &Agreed::findings);
+  }
 };
 
-std::string Encode(const Agreed& agreed);
-std::optional<Agreed> DecodeAgreed(std::string_view bytes);
+// Of one pool, one of three: the ranks agree, they do not, or their sequences differ and who differs from rank 0 has to
+// be traced.
+struct IntentVerdict {
+  Status failure = {};
+  bool diverged = false;     // the failure is a difference between the sequences
+  uint64_t traced_rank = 0;  // 0: none
+  Agreed agreed = {};
 
-// A status among other values.
-void Write(WireWriter& writer, const Status& status);
-Status ReadStatus(WireReader& reader);
+  bool refused() const { return !failure.ok() || traced_rank != 0; }
+  static constexpr auto Fields() {
+    return std::tuple(&IntentVerdict::failure, &IntentVerdict::diverged, &IntentVerdict::traced_rank,
+                      &IntentVerdict::agreed);
+  }
+};
+
+// Of all pools of a call, in its order, up to the first that is refused.
+struct CallVerdict {
+  static constexpr const char* kName = "decision";
+  std::vector<IntentVerdict> pools = {};
+  static constexpr auto Fields() { return std::tuple(&CallVerdict::pools); }
+};
+
+// How a step went for each pool of a call, on one rank or, as a decision, on all.
+struct Outcomes {
+  static constexpr const char* kName = "outcome";
+  std::vector<Status> pools = {};
+  static constexpr auto Fields() { return std::tuple(&Outcomes::pools); }
+};
 
 }  // namespace commpool::internal
 

@@ -10,17 +10,6 @@ namespace commpool::internal {
 
 namespace {
 
-// "rank 0: 1 MiB, rank 2: 2 MiB": of the first rank and the first that differs.
-template <typename Describe>
-std::string FirstDifference(const std::vector<Intent>& intents, Describe describe) {
-  const std::string expected = describe(intents[0]);
-  for (size_t rank = 1; rank < intents.size(); ++rank) {
-    const std::string other = describe(intents[rank]);
-    if (other != expected) return RankName(0) + ": " + expected + ", " + RankName(rank) + ": " + other;
-  }
-  return "";
-}
-
 Status Disagreement(const std::string& what, const std::string& difference) {
   return Status(StatusCode::kDisagreement, "ranks disagree on " + what + ": " + difference);
 }
@@ -53,29 +42,27 @@ Status CheckSegments(const std::vector<Intent>& intents) {
   return Status();
 }
 
+// The first rank of which the field is not rank 0's.
+template <typename Value>
+Status CheckField(const std::vector<Intent>& intents, const SameOnAll<Value>& field) {
+  const Intent& first = intents[0];
+  for (size_t rank = 1; rank < intents.size(); ++rank) {
+    if (intents[rank].*field.value == first.*field.value) continue;
+    return Disagreement(field.subject(first), RankName(0) + ": " + field.told(first) + ", " + RankName(rank) + ": " +
+                                                  field.told(intents[rank]) + field.advice);
+  }
+  return Status();
+}
+template <typename Value>
+Status CheckField(const std::vector<Intent>&, Value Intent::*) {
+  return Status();
+}
+
 Status CheckSame(const std::vector<Intent>& intents) {
-  std::string difference =
-      FirstDifference(intents, [](const Intent& intent) { return std::string(Name(intent.call)); });
-  if (!difference.empty()) return Disagreement("the collective call", difference);
-  const std::string call = Name(intents[0].call);
-  difference = FirstDifference(intents, [](const Intent& intent) { return "pool " + intent.pool; });
-  if (!difference.empty()) {
-    return Disagreement("which pool they " + call, difference + ". Ranks make the pools of one home in one order");
-  }
-  difference = FirstDifference(intents, [](const Intent& intent) { return std::to_string(intent.bytes) + " bytes"; });
-  if (!difference.empty() && intents[0].call == CollectiveCall::kSleep) {
-    return Disagreement("sleep", "some keep their blocks' contents, or promise graphs without collectives");
-  }
-  if (!difference.empty()) return Disagreement("the bytes of " + call, difference);
-  difference =
-      FirstDifference(intents, [](const Intent& intent) { return "NCCL " + std::to_string(intent.nccl_version); });
-  if (!difference.empty()) return Disagreement("the NCCL version", difference);
-  difference = FirstDifference(intents, [](const Intent& intent) { return intent.options; });
-  if (!difference.empty()) return Disagreement("the pool's options", difference);
-  difference = FirstDifference(
-      intents, [](const Intent& intent) { return "segment " + std::to_string(intent.segment_index) + " next"; });
-  if (!difference.empty()) return Disagreement("the pool's segments", difference);
-  return CheckSegments(intents);
+  Status status;
+  const auto check = [&](const auto& field) { return (status = CheckField(intents, field)).ok(); };
+  std::apply([&](const auto&... field) { static_cast<void>((check(field) && ...)); }, Intent::Fields());
+  return status.ok() ? CheckSegments(intents) : status;
 }
 
 Status CheckReadiness(const std::vector<Intent>& intents) {
@@ -125,16 +112,30 @@ Agreed Combine(const std::vector<Intent>& intents) {
   return agreed;
 }
 
+// "gradients (pool 1 of home), weights (pool 2 of home)".
+std::string PoolsOf(const CallIntents& call) {
+  if (call.pools.size() == 1) return "one pool alone";
+  std::string names;
+  for (const Intent& pool : call.pools) {
+    names += (names.empty() ? "" : ", ") + pool.pool;
+    if (pool.channel != 0) names += " (pool " + std::to_string(pool.channel) + " of home)";
+  }
+  return names;
+}
+
 }  // namespace
 
-IntentVerdict CompareIntents(const std::vector<std::optional<Intent>>& received) {
-  std::vector<Intent> intents;
-  for (const std::optional<Intent>& intent : received) {
-    if (!intent) {
-      return {.failure = Status(StatusCode::kDisagreement, SentUnreadable(intents.size(), "intent"))};
-    }
-    intents.push_back(*intent);
+Status CheckSamePools(const std::vector<CallIntents>& calls) {
+  const std::string expected = PoolsOf(calls[0]);
+  for (size_t rank = 1; rank < calls.size(); ++rank) {
+    const std::string other = PoolsOf(calls[rank]);
+    if (other == expected && calls[rank].pools.size() == calls[0].pools.size()) continue;
+    return Disagreement("the pools of one call", RankName(0) + ": " + expected + "; " + RankName(rank) + ": " + other);
   }
+  return Status();
+}
+
+IntentVerdict CompareIntents(const std::vector<Intent>& intents) {
   if (Status known = CheckDivergence(intents); !known.ok()) return {.failure = known, .diverged = true};
   // A rank that cannot take part knows too little to be compared with the others.
   if (Status ready = CheckReadiness(intents); !ready.ok()) return {.failure = ready};
@@ -144,27 +145,6 @@ IntentVerdict CompareIntents(const std::vector<std::optional<Intent>>& received)
   const uint64_t other = FirstWithAnotherSequence(intents);
   if (other != 0) return {.traced_rank = other};
   return {.agreed = Combine(intents)};
-}
-
-std::string Encode(const IntentVerdict& verdict) {
-  WireWriter writer;
-  Write(writer, verdict.failure);
-  writer.Number(verdict.diverged ? 1 : 0);
-  writer.Number(verdict.traced_rank);
-  writer.Text(Encode(verdict.agreed));
-  return writer.Take();
-}
-
-std::optional<IntentVerdict> DecodeVerdict(std::string_view bytes) {
-  WireReader reader(bytes);
-  IntentVerdict verdict;
-  verdict.failure = ReadStatus(reader);
-  verdict.diverged = reader.Number() != 0;
-  verdict.traced_rank = reader.Number();
-  const std::optional<Agreed> agreed = DecodeAgreed(reader.Text());
-  if (!reader.ok() || !agreed) return std::nullopt;
-  verdict.agreed = *agreed;
-  return verdict;
 }
 
 }  // namespace commpool::internal

@@ -2,10 +2,6 @@
 #ifndef COMMPOOL_SRC_REGISTRATION_INTENT_COMPARISON_H_
 #define COMMPOOL_SRC_REGISTRATION_INTENT_COMPARISON_H_
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "commpool/status.h"
@@ -13,19 +9,12 @@
 
 namespace commpool::internal {
 
-// One of three: the ranks agree, they do not, or their sequences differ and who differs from rank 0 has to be traced.
-struct IntentVerdict {
-  Status failure = {};
-  bool diverged = false;     // the failure is a difference between the sequences
-  uint64_t traced_rank = 0;  // 0: none
-  Agreed agreed = {};
-};
+// Intents of one pool, rank 0's first. The claims are not judged yet.
+IntentVerdict CompareIntents(const std::vector<Intent>& intents);
 
-// Intents as they came, rank 0's first. The claims are not judged yet.
-IntentVerdict CompareIntents(const std::vector<std::optional<Intent>>& intents);
-
-std::string Encode(const IntentVerdict& verdict);
-std::optional<IntentVerdict> DecodeVerdict(std::string_view bytes);
+// kDisagreement where the ranks do not call for the same pools, in one order. What each calls for alone has its name
+// compared with the rest of the intent.
+Status CheckSamePools(const std::vector<CallIntents>& calls);
 
 }  // namespace commpool::internal
 

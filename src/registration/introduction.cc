@@ -1,6 +1,6 @@
 #include "src/registration/introduction.h"
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include "src/base/host_identity.h"
@@ -10,32 +10,25 @@ namespace commpool::internal {
 
 namespace {
 
-template <size_t N>
-void CopyText(const std::string& text, std::array<char, N>& target) {
-  std::strncpy(target.data(), text.c_str(), N - 1);
-}
-
 Status Listen(Introduction& mine, std::optional<Listener>& listener) {
   Result<HashKey> key = RandomKey();
   if (!key.ok()) return key.status();
   Result<Listener> opened = Listener::Open();
   if (!opened.ok()) return opened.status();
   mine.key = *key;
-  CopyText(opened->address(), mine.address);
-  CopyText(opened->why_local(), mine.why);
+  mine.address = opened->address();
+  mine.why = opened->why_local();
   listener = std::move(*opened);
   return Status();
 }
 
 // "rank 2", "ranks 2, 5 and 4 others": bounded, however many there are.
 std::string OfOtherHosts(const std::vector<Introduction>& all) {
-  constexpr size_t kNamed = 8;
   std::vector<size_t> ranks;
   for (const Introduction& one : all) {
     if (one.host != all.front().host) ranks.push_back(one.rank);
   }
-  if (ranks.empty()) return "";
-  return (ranks.size() == 1 ? "rank " : "ranks ") + SomeOf(ranks, kNamed, ", ");
+  return ranks.empty() ? "" : NamesOfRanks(ranks, 8);
 }
 
 }  // namespace
@@ -46,24 +39,43 @@ Introduction Introduce(int rank, std::optional<Listener>& listener) {
   mine.host = HostIdentity();
   if (rank != 0) return mine;
   const Status status = Listen(mine, listener);
-  if (!status.ok()) CopyText(status.message(), mine.why);
+  if (!status.ok()) mine.why = status.message();
   return mine;
+}
+
+std::string Pad(const Introduction& introduction) {
+  Introduction mine = introduction;
+  std::string bytes = Encode(mine);
+  if (bytes.size() > kIntroductionBytes) {
+    mine.why.resize(mine.why.size() - std::min(mine.why.size(), bytes.size() - kIntroductionBytes));
+    bytes = Encode(mine);
+  }
+  bytes.resize(kIntroductionBytes);
+  return bytes;
+}
+
+Result<std::vector<Introduction>> DecodePadded(std::vector<std::string> introductions) {
+  for (std::string& bytes : introductions) {
+    const auto contents = static_cast<size_t>(SizeOfMessage(bytes));
+    const bool zeros = contents <= bytes.size() && bytes.find_first_not_of('\0', contents) == std::string::npos;
+    if (zeros) bytes.resize(contents);
+  }
+  return DecodeAll<Introduction>(introductions);
 }
 
 Status CheckReach(const std::vector<Introduction>& all) {
   const Introduction& first = all.front();
-  const std::string why = first.why.data();
   constexpr const char* kAdvice =
       "; COMMPOOL_INTERFACE names the interface to use, or an address of it, on rank 0's host";
-  if (first.address[0] == '\0') {
+  if (first.address.empty()) {
     return Status(StatusCode::kRemoteFailure,
-                  "create: rank 0 cannot listen for the agreement channel: " + why + kAdvice);
+                  "create: rank 0 cannot listen for the agreement channel: " + first.why + kAdvice);
   }
   const std::string elsewhere = OfOtherHosts(all);
-  if (why.empty() || elsewhere.empty()) return Status();
-  return Status(StatusCode::kFailedPrecondition, "create: rank 0 listens at " + std::string(first.address.data()) +
+  if (first.why.empty() || elsewhere.empty()) return Status();
+  return Status(StatusCode::kFailedPrecondition, "create: rank 0 listens at " + first.address +
                                                      ", which only its own host reaches, and " + elsewhere +
-                                                     " run elsewhere (" + why + ")" + kAdvice);
+                                                     " run elsewhere (" + first.why + ")" + kAdvice);
 }
 
 }  // namespace commpool::internal

@@ -2,29 +2,41 @@
 #ifndef COMMPOOL_SRC_REGISTRATION_INTRODUCTION_H_
 #define COMMPOOL_SRC_REGISTRATION_INTRODUCTION_H_
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "commpool/status.h"
 #include "src/base/keyed_hash.h"
 #include "src/base/socket.h"
+#include "src/registration/wire.h"
 
 namespace commpool::internal {
 
-// As it travels: whole 32-bit words, NCCL's ncclInt32. Of what only rank 0 knows the others send nothing.
+// Of what only rank 0 knows the others send nothing.
 struct Introduction {
-  std::array<char, 48> address{};  // of rank 0; empty where it cannot listen
-  std::array<char, 208> why{};     // rank 0: why it cannot listen, or why only its own host reaches the address
+  static constexpr const char* kName = "introduction";
+  std::string address = {};  // of rank 0; empty where it cannot listen
+  std::string why = {};      // rank 0: why it cannot listen, or why only its own host reaches the address
   HashKey key{};
   uint64_t rank = 0;
   uint64_t host = 0;
   uint64_t link = 0;          // the id of the one that this rank has for this home; 0 for none
   uint64_t next_channel = 0;  // in it
+  static constexpr auto Fields() {
+    return std::tuple(&Introduction::address, &Introduction::why, &Introduction::key, &Introduction::rank,
+                      &Introduction::host, &Introduction::link, &Introduction::next_channel);
+  }
 };
-static_assert(sizeof(Introduction) % sizeof(int32_t) == 0);
+
+// As it travels, in every version: whole 32-bit words, NCCL's ncclInt32, the rest zeros. NCCL takes as many from each
+// rank, and never finds out where they differ.
+constexpr size_t kIntroductionBytes = 512;
+std::string Pad(const Introduction& introduction);
+// Of all ranks, rank 0's first.
+Result<std::vector<Introduction>> DecodePadded(std::vector<std::string> introductions);
 
 // This rank's. Rank 0 begins to listen.
 Introduction Introduce(int rank, std::optional<Listener>& listener);

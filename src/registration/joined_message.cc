@@ -1,7 +1,7 @@
 #include "src/registration/joined_message.h"
 
 #include "src/base/check.h"
-#include "src/registration/intent_comparison.h"
+#include "src/registration/intent.h"
 #include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
@@ -9,31 +9,10 @@ namespace commpool::internal {
 
 namespace {
 
-// Begins what several pools say and hear. No call, and no outcome, begins with such a number.
-constexpr uint64_t kJoined = 0x3164656e696f6a;  // "joined1"
-
-bool IsJoined(std::string_view bytes) { return WireReader(bytes).Number() == kJoined; }
-
-std::optional<JoinedWords> DecodeWords(std::string_view bytes) {
-  WireReader reader(bytes);
-  JoinedWords words;
-  if (reader.Number() != kJoined) return std::nullopt;
-  words.ended = ReadStatus(reader);
-  const uint64_t count = reader.Number();
-  for (uint64_t place = 0; place < count && reader.ok(); ++place) {
-    JoinedPool& pool = words.pools.emplace_back();
-    pool.channel = reader.Number();
-    pool.name = reader.Text();
-    pool.said = reader.Text();
-  }
-  return reader.ok() ? std::make_optional(std::move(words)) : std::nullopt;
-}
-
 // "gradients (pool 1 of home), weights (pool 2 of home)".
 std::string PoolsOf(std::string_view bytes) {
-  if (!IsJoined(bytes)) return "one pool alone";
-  const std::optional<JoinedWords> words = DecodeWords(bytes);
-  if (!words) return "pools that cannot be read";
+  const Result<JoinedWords> words = Decode<JoinedWords>(bytes, 0);
+  if (!words.ok()) return "one pool alone";
   std::string names;
   for (const JoinedPool& pool : words->pools) {
     names += (names.empty() ? "" : ", ") + pool.name;
@@ -43,22 +22,9 @@ std::string PoolsOf(std::string_view bytes) {
 }
 
 // As one that calls for a pool alone reads it too.
-std::string EncodeFailure(const Status& failure) { return Encode(IntentVerdict{.failure = failure}); }
+std::string EncodeFailure(const Status& failure) { return Encode(CallVerdict{{{.failure = failure}}}); }
 
 }  // namespace
-
-std::string Encode(const JoinedWords& words) {
-  WireWriter writer;
-  writer.Number(kJoined);
-  Write(writer, words.ended);
-  writer.Number(words.pools.size());
-  for (const JoinedPool& pool : words.pools) {
-    writer.Number(pool.channel);
-    writer.Text(pool.name);
-    writer.Text(pool.said);
-  }
-  return writer.Take();
-}
 
 Status CheckSamePools(const std::vector<std::string>& contents) {
   const std::string expected = PoolsOf(contents[0]);
@@ -74,49 +40,31 @@ Status CheckSamePools(const std::vector<std::string>& contents) {
 Decision DecideJoined(const std::vector<std::string>& contents, const std::vector<const Decider*>& deciders) {
   const Status same = CheckSamePools(contents);
   if (!same.ok()) return {.common = EncodeFailure(same)};
-  Status beside;
-  std::vector<JoinedWords> words;
-  for (const std::string& content : contents) {
-    std::optional<JoinedWords> one = DecodeWords(content);
-    if (!one || one->pools.size() != deciders.size()) {
-      const Status unreadable(StatusCode::kDisagreement, SentUnreadable(words.size(), "call for several pools"));
-      return {.common = EncodeFailure(unreadable)};
-    }
-    if (beside.ok()) beside = one->ended;
-    words.push_back(std::move(*one));
+  JoinedVerdict verdict;
+  Result<std::vector<JoinedWords>> words = DecodeAll<JoinedWords>(contents);
+  if (!words.ok()) return {.common = EncodeFailure(words.status())};
+  for (const JoinedWords& one : *words) {
+    if (verdict.beside.ok()) verdict.beside = one.ended;
   }
-  WireWriter pools;
   for (size_t place = 0; place < deciders.size(); ++place) {
     std::vector<std::string> said;
-    for (JoinedWords& one : words) said.push_back(std::move(one.pools[place].said));
+    for (JoinedWords& one : *words) said.push_back(std::move(one.pools[place].said));
     const Decision decision = (*deciders[place])(said);
     COMMPOOL_CHECK(decision.single.empty(), "a call for several pools tells all ranks the same");
-    if (beside.ok()) beside = decision.refusal.under("pool " + words.front().pools[place].name + ", in the same call");
-    pools.Number(decision.refusal.ok() ? 0 : 1);
-    pools.Text(decision.common);
+    if (verdict.beside.ok()) {
+      verdict.beside = decision.refusal.under("pool " + words->front().pools[place].name + ", in the same call");
+    }
+    verdict.pools.push_back({!decision.refusal.ok(), decision.common});
   }
-  WireWriter writer;
-  writer.Number(kJoined);
-  Write(writer, beside);
-  return {.common = writer.Take() + pools.Take()};
+  return {.common = Encode(verdict)};
 }
 
 std::optional<JoinedVerdict> DecodeJoinedVerdict(std::string_view bytes, size_t pools) {
-  JoinedVerdict verdict;
-  if (!IsJoined(bytes)) {
-    const std::optional<IntentVerdict> failed = DecodeVerdict(bytes);
-    if (!failed || failed->failure.ok()) return std::nullopt;
-    verdict.failure = failed->failure;
-    return verdict;
+  if (const Result<CallVerdict> failed = Decode<CallVerdict>(bytes, 0); failed.ok()) {
+    return JoinedVerdict{.failure = failed->pools.front().failure};
   }
-  WireReader reader(bytes);
-  reader.Number();
-  verdict.beside = ReadStatus(reader);
-  for (size_t place = 0; place < pools; ++place) {
-    const bool refused = reader.Number() != 0;
-    verdict.pools.push_back({refused, reader.Text()});
-  }
-  return reader.ok() ? std::make_optional(std::move(verdict)) : std::nullopt;
+  Result<JoinedVerdict> verdict = Decode<JoinedVerdict>(bytes, 0);
+  return verdict.ok() && verdict->pools.size() == pools ? std::make_optional(std::move(*verdict)) : std::nullopt;
 }
 
 }  // namespace commpool::internal

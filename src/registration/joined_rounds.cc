@@ -141,7 +141,7 @@ Result<JoinedVerdict> JoinedRounds::Ask(const std::vector<Part*>& parts) const {
   if (!verdict.ok()) return verdict.status();
   return Insist([&]() -> Result<JoinedVerdict> {
     std::optional<JoinedVerdict> decoded = DecodeJoinedVerdict(verdict->common, parts.size());
-    if (!decoded) return Status(StatusCode::kDisagreement, SentUnreadable(0, "decision for several pools"));
+    if (!decoded) return Status(StatusCode::kDisagreement, "rank 0 sent an unreadable decision for several pools");
     return std::move(*decoded);
   });
 }

@@ -18,14 +18,6 @@ using std::chrono::milliseconds;
 // The others wait this much longer than rank 0, so that its verdict arrives first.
 constexpr milliseconds kVerdictGrace{1000};
 
-// Nothing where bytes are missing.
-std::optional<Verdict> Read(const std::string& contents) {
-  WireReader reader(contents);
-  Verdict verdict{reader.Text()};
-  verdict.single = reader.Text();
-  return reader.ok() ? std::make_optional(std::move(verdict)) : std::nullopt;
-}
-
 milliseconds Since(Deadline moment) {
   return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - moment);
 }
@@ -175,8 +167,7 @@ std::vector<Frame> LinkChannel::FramesOf(const Decision& decision) const {
   std::vector<Frame> frames;
   for (size_t other = 1; other < static_cast<size_t>(ranks()); ++other) {
     WireWriter writer;
-    writer.Text(decision.common);
-    writer.Text(other < decision.single.size() ? decision.single[other] : "");
+    writer.Write(Verdict{decision.common, other < decision.single.size() ? decision.single[other] : ""});
     frames.push_back({FrameKind::kDecision, StatusCode::kOk, number_, sequence_, writer.Take()});
   }
   return frames;
@@ -231,9 +222,14 @@ Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& 
     return Failure(step, Status(StatusCode::kDisagreement, "rank 0 is at step " + std::to_string(frame->sequence) +
                                                                ", this rank at " + std::to_string(sequence_)));
   }
-  std::optional<Verdict> verdict = Insist([&] { return Read(frame->contents); });
-  if (!verdict) return Failure(step, Status(StatusCode::kInternal, "rank 0 sent too few bytes"));
-  return std::move(*verdict);
+  Verdict verdict;
+  const bool complete = Insist([&] {
+    WireReader reader(frame->contents);
+    reader.Read(verdict);
+    return reader.complete();
+  });
+  if (!complete) return Failure(step, Status(StatusCode::kInternal, "rank 0 sent too few bytes, or too many"));
+  return verdict;
 }
 
 }  // namespace commpool::internal

@@ -4,7 +4,6 @@
 
 #include "src/base/host_patience.h"
 #include "src/registration/domain.h"
-#include "src/registration/intent.h"
 #include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
@@ -14,59 +13,48 @@ namespace {
 
 // What one rank says of the communicator that it passed.
 struct Met {
+  static constexpr const char* kName = "list of ranks";
   Status status = {};
   int leader = -1;  // the home rank of the communicator's rank 0; -1: it passed none
   uint64_t hash = 0;
   Members members = {};  // of the leader alone
+  static constexpr auto Fields() { return std::tuple(&Met::status, &Met::leader, &Met::hash, &Met::members); }
 };
 
-// FNV-1a, word by word.
+// What all ranks hear, and what each hears for itself.
+struct MeetingDecision {
+  static constexpr const char* kName = "list of communicators";
+  Status status = {};
+  static constexpr auto Fields() { return std::tuple(&MeetingDecision::status); }
+};
+struct OwnNumber {
+  static constexpr const char* kName = "number of a communicator";
+  std::optional<uint64_t> number = {};
+  static constexpr auto Fields() { return std::tuple(&OwnNumber::number); }
+};
+
 uint64_t HashOf(const Members& members) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const int rank : members) hash = (hash ^ static_cast<uint64_t>(rank)) * 0x100000001b3;
+  uint64_t hash = kHashStart;
+  for (const int rank : members) hash = HashOn(hash, static_cast<uint64_t>(rank));
   return hash;
 }
 
-std::string Encode(const Result<Members>& mine, int rank) {
-  WireWriter writer;
-  Write(writer, mine.status());
-  const bool met = mine.ok() && !mine->empty();
-  writer.Number(met ? static_cast<uint64_t>(mine->front()) : UINT64_MAX);
-  writer.Number(met ? HashOf(*mine) : 0);
-  const bool leads = met && mine->front() == rank;
-  writer.Number(leads ? mine->size() : 0);
-  for (size_t place = 0; leads && place < mine->size(); ++place) writer.Number(static_cast<uint64_t>((*mine)[place]));
-  return writer.Take();
-}
-
-// Nothing where it cannot be read.
-std::optional<Met> Decode(const std::string& bytes) {
-  WireReader reader(bytes);
-  Met met;
-  met.status = ReadStatus(reader);
-  met.leader = static_cast<int>(reader.Number());
-  met.hash = reader.Number();
-  const uint64_t count = reader.Number();
-  for (uint64_t place = 0; place < count && reader.ok(); ++place) {
-    met.members.push_back(static_cast<int>(reader.Number()));
-  }
-  return reader.ok() ? std::make_optional(std::move(met)) : std::nullopt;
+Met MetBy(const Result<Members>& mine, int rank) {
+  if (!mine.ok() || mine->empty()) return {.status = mine.status()};
+  return {.leader = mine->front(), .hash = HashOf(*mine), .members = mine->front() == rank ? *mine : Members()};
 }
 
 Status Disagreement(const std::string& text) { return Status(StatusCode::kDisagreement, text); }
 
 // Everybody's words; the failure of the lowest rank that has one.
-Result<std::vector<Met>> DecodeAll(const std::vector<std::string>& contents) {
-  std::vector<Met> all;
-  for (const std::string& content : contents) {
-    std::optional<Met> met = Decode(content);
-    if (!met) return Disagreement(SentUnreadable(all.size(), "list of ranks"));
-    if (!met->status.ok()) {
-      const StatusCode code = met->status.code();
-      return Status(code == StatusCode::kDeadlineExceeded ? StatusCode::kDisagreement : code,
-                    "meeting on a communicator failed on " + RankName(all.size()) + ": " + met->status.message());
-    }
-    all.push_back(std::move(*met));
+Result<std::vector<Met>> HearAll(const std::vector<std::string>& contents) {
+  Result<std::vector<Met>> all = DecodeAll<Met>(contents);
+  for (size_t rank = 0; all.ok() && rank < all->size(); ++rank) {
+    const Status& status = (*all)[rank].status;
+    if (status.ok()) continue;
+    const bool late = status.code() == StatusCode::kDeadlineExceeded;
+    return Status(late ? StatusCode::kDisagreement : status.code(),
+                  "meeting on a communicator failed on " + RankName(rank) + ": " + status.message());
   }
   return all;
 }
@@ -105,19 +93,15 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<Met>& all) {
 Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) {
   Decision decision;
   DomainTable after = domains;
-  const Result<std::vector<Met>> all = DecodeAll(contents);
+  const Result<std::vector<Met>> all = HearAll(contents);
   const Result<std::vector<Members>> communicators =
       all.ok() ? CommunicatorsOf(*all) : Result<std::vector<Members>>(all.status());
   if (communicators.ok()) {
     for (const std::optional<uint64_t>& number : after.Add(*communicators)) {
-      WireWriter writer;
-      if (number) writer.Number(*number);
-      decision.single.push_back(writer.Take());
+      decision.single.push_back(Encode(OwnNumber{number}));
     }
   }
-  WireWriter writer;
-  Write(writer, communicators.status());
-  decision.common = writer.Take();
+  decision.common = Encode(MeetingDecision{communicators.status()});
   domains = std::move(after);
   return decision;
 }
@@ -127,18 +111,17 @@ Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) 
 Result<std::optional<uint64_t>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine,
                                                DomainTable& domains) {
   const Result<Verdict> verdict =
-      channel.Decide(Insist([&] { return Encode(mine, channel.rank()); }),
+      channel.Decide(Insist([&] { return Encode(MetBy(mine, channel.rank())); }),
                      Insist([] { return std::string("meeting on a communicator"); }),
                      [&](const std::vector<std::string>& contents) { return Decide(contents, domains); });
   if (!verdict.ok()) return verdict.status();
-  const Status status = Insist([&] {
-    WireReader common(verdict->common);
-    const Status told = ReadStatus(common);
-    return common.ok() ? told : Disagreement("rank 0 sent an unreadable list of communicators");
+  return Insist([&]() -> Result<std::optional<uint64_t>> {
+    const Result<MeetingDecision> decision = Decode<MeetingDecision>(verdict->common, 0);
+    if (!decision.ok()) return decision.status();
+    if (!decision->status.ok()) return decision->status;
+    const Result<OwnNumber> own = Decode<OwnNumber>(verdict->single, 0);
+    return own.ok() ? own->number : Result<std::optional<uint64_t>>(own.status());
   });
-  if (!status.ok()) return status;
-  if (verdict->single.empty()) return std::optional<uint64_t>();
-  return std::optional<uint64_t>(WireReader(verdict->single).Number());
 }
 
 }  // namespace commpool::internal

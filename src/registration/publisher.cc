@@ -7,37 +7,6 @@
 
 namespace commpool::internal {
 
-namespace {
-
-std::string Encode(const std::vector<engine::SequenceEntry>& calls) {
-  WireWriter writer;
-  writer.Number(calls.size());
-  for (const engine::SequenceEntry& call : calls) {
-    for (const uint64_t number : {call.number, static_cast<uint64_t>(call.call), call.value, call.hash_after}) {
-      writer.Number(number);
-    }
-  }
-  return writer.Take();
-}
-
-std::vector<engine::SequenceEntry> Decode(const std::string& message) {
-  WireReader reader(message);
-  std::vector<engine::SequenceEntry> calls;
-  const uint64_t count = reader.Number();
-  for (uint64_t index = 0; index < count; ++index) {
-    engine::SequenceEntry call;
-    call.number = reader.Number();
-    call.call = static_cast<engine::SequenceCall>(reader.Number());
-    call.value = reader.Number();
-    call.hash_after = reader.Number();
-    if (!reader.ok()) break;
-    calls.push_back(call);
-  }
-  return calls;
-}
-
-}  // namespace
-
 std::unique_ptr<Publisher> Publisher::Start(int rank, int ranks, std::unique_ptr<BackgroundLine> line,
                                             Divergence& divergence) {
   if (line == nullptr) return nullptr;
@@ -69,16 +38,19 @@ void Publisher::PublishOffered() {
   if (rank_ == 0) return Compare(0, offered_.TakeAll());
   // While rank 0 does not take what was sent before, calls stay in the ring: its size is the bound.
   if (!line_->takes_more()) return;
-  const std::vector<engine::SequenceEntry> calls = offered_.TakeAll();
-  if (!calls.empty()) line_->Send(Encode(calls));
+  const PublishedCalls published{offered_.TakeAll()};
+  if (!published.calls.empty()) line_->Send(Encode(published));
 }
 
 void Publisher::Hear() {
   for (const BackgroundMessage& message : line_->Receive()) {
     if (rank_ == 0) {
-      Compare(static_cast<size_t>(message.rank), Decode(message.contents));
+      const auto rank = static_cast<size_t>(message.rank);
+      const Result<PublishedCalls> published = Decode<PublishedCalls>(message.contents, rank);
+      if (published.ok()) Compare(rank, published->calls);
     } else {
-      divergence_.Note(SequencesDiffer(message.contents));
+      const Result<PublishedDifference> told = Decode<PublishedDifference>(message.contents, 0);
+      if (told.ok()) divergence_.Note(SequencesDiffer(told->difference));
     }
   }
   for (int other = 1; rank_ == 0 && other < ranks_; ++other) {
@@ -86,12 +58,12 @@ void Publisher::Hear() {
   }
 }
 
-void Publisher::Compare(size_t rank, const std::vector<engine::SequenceEntry>& calls) {
+void Publisher::Compare(size_t rank, const Calls& calls) {
   if (calls.empty() || divergence_.known()) return;
   const std::optional<std::string> difference = comparison_.Add(rank, calls);
   if (!difference) return;
   divergence_.Note(SequencesDiffer(*difference));
-  line_->Send(*difference);
+  line_->Send(Encode(PublishedDifference{*difference}));
 }
 
 }  // namespace commpool::internal

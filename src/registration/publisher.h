@@ -41,7 +41,7 @@ class Publisher {
   // The calls offered meanwhile: rank 0 compares them, others send them.
   void PublishOffered();
   void Hear();
-  void Compare(size_t rank, const std::vector<engine::SequenceEntry>& calls);
+  void Compare(size_t rank, const Calls& calls);
 
   const int rank_;
   const int ranks_;

@@ -1,8 +1,8 @@
-// How the ranks of a star find rank 0, and rank 0 them: its port is open to strangers, and lets ranks in alone.
+// How the ranks of a home find rank 0, and rank 0 them: its port is open to strangers, and lets ranks in alone.
 //
-// A rank has one connection to rank 0 for each lane. On each both prove that they know the key of this star, which came
-// over the home communicator, and neither sends it: rank 0 begins with a nonce, the rank answers with its own and a
-// keyed hash of both, rank 0 with another. So a rank that has joined knows that rank 0 has it.
+// A rank has one connection to rank 0. On it both prove that they know the key of this link, which came over the home
+// communicator, and neither sends it: rank 0 begins with a nonce, the rank answers with its own and a keyed hash of
+// both, rank 0 with another. So a rank that has joined knows that rank 0 has it.
 #ifndef COMMPOOL_SRC_REGISTRATION_RANK_ADMISSION_H_
 #define COMMPOOL_SRC_REGISTRATION_RANK_ADMISSION_H_
 
@@ -17,24 +17,24 @@
 
 namespace commpool::internal {
 
-struct AdmissionOptions {
+// One link between the ranks of a home.
+struct LinkOptions {
   int rank = 0;
   int ranks = 1;
-  size_t lanes = 1;
   std::chrono::milliseconds deadline{60000};
-  HashKey key{};  // made by rank 0 and sent with its address: keeps strangers and other pools out
+  HashKey key{};  // made by rank 0 and sent with its address: keeps strangers and other links out
 };
 
 struct AdmittedRanks {
-  std::vector<std::vector<Connection>> lanes;  // lanes[lane][rank - 1]; not valid where that rank did not come
-  Status status;                               // not OK names the ranks that are missing
+  std::vector<Connection> connections;  // [rank - 1]; not valid where that rank did not come
+  Status status;                        // not OK names the ranks that are missing
 };
 
 // Rank 0: waits for every other rank. Where some do not come the others are admitted all the same, to be told so.
-AdmittedRanks AdmitRanks(const AdmissionOptions& options, Listener listener);
+AdmittedRanks AdmitRanks(const LinkOptions& options, Listener listener);
 
-// The others: the connections of this rank, one for each lane. Tries again where rank 0 had no room for a caller.
-Result<std::vector<Connection>> JoinRankZero(const AdmissionOptions& options, const std::string& address);
+// The others. Tries again where rank 0 had no room for a caller.
+Result<Connection> JoinRankZero(const LinkOptions& options, const std::string& address);
 
 }  // namespace commpool::internal
 

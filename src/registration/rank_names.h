@@ -11,7 +11,8 @@ namespace commpool::internal {
 inline std::string RankName(size_t rank) { return "rank " + std::to_string(rank); }
 
 // "2, 5 and 4 others": at most `most` numbers, however many ranks there are.
-inline std::string SomeOf(const std::vector<size_t>& ranks, size_t most, const char* separator) {
+template <typename Number>
+std::string SomeOf(const std::vector<Number>& ranks, size_t most, const char* separator) {
   std::string names;
   for (size_t place = 0; place < ranks.size() && place < most; ++place) {
     names += (place == 0 ? "" : separator) + std::to_string(ranks[place]);
@@ -19,8 +20,10 @@ inline std::string SomeOf(const std::vector<size_t>& ranks, size_t most, const c
   return ranks.size() <= most ? names : names + " and " + std::to_string(ranks.size() - most) + " others";
 }
 
-inline std::string SentUnreadable(size_t rank, const char* what) {
-  return RankName(rank) + " sent an unreadable " + what + ": do all ranks run the same build of commpool?";
+// "rank 2", "ranks 2, 5 and 4 others".
+template <typename Number>
+std::string NamesOfRanks(const std::vector<Number>& ranks, size_t most) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + SomeOf(ranks, most, ", ");
 }
 
 }  // namespace commpool::internal

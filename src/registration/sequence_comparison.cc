@@ -2,9 +2,39 @@
 
 #include <algorithm>
 
+#include "src/registration/rank_names.h"
+
 namespace commpool::internal {
 
-std::optional<std::string> SequenceComparison::Add(size_t rank, const std::vector<engine::SequenceEntry>& calls) {
+namespace {
+
+std::string Made(size_t rank, const engine::SequenceEntry& call) { return RankName(rank) + " made " + Describe(call); }
+
+// Null where it is not among them.
+const engine::SequenceEntry* Find(const Calls& calls, uint64_t number) {
+  const auto found = std::find_if(calls.begin(), calls.end(),
+                                  [&](const engine::SequenceEntry& call) { return call.number == number; });
+  return found == calls.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+// The first call of which the hashes differ is the first that was different: everything before agreed.
+std::string NameFirstDifferingCall(const Calls& of_rank_zero, const Calls& of_other, size_t other_rank) {
+  for (const engine::SequenceEntry& call : of_rank_zero) {
+    const engine::SequenceEntry* const match = Find(of_other, call.number);
+    if (match == nullptr || match->hash_after == call.hash_after) continue;
+    return Made(0, call) + ", " + Made(other_rank, *match);
+  }
+  const auto end_of = [](const Calls& calls) { return calls.empty() ? 0 : calls.back().number + 1; };
+  const bool other_is_longer = end_of(of_other) > end_of(of_rank_zero);
+  const Calls& longer = other_is_longer ? of_other : of_rank_zero;
+  const engine::SequenceEntry* const extra = Find(longer, std::min(end_of(of_other), end_of(of_rank_zero)));
+  if (extra == nullptr) return "the first difference is older than the calls that are kept";
+  return RankName(other_is_longer ? other_rank : 0) + " also made " + Describe(*extra);
+}
+
+std::optional<std::string> SequenceComparison::Add(size_t rank, const Calls& calls) {
   Append(published_[rank], calls);
   std::optional<std::string> difference;
   if (rank != 0) difference = Compare(rank);
@@ -25,7 +55,7 @@ size_t SequenceComparison::kept() const {
   return calls;
 }
 
-void SequenceComparison::Append(Published& published, const std::vector<engine::SequenceEntry>& calls) {
+void SequenceComparison::Append(Published& published, const Calls& calls) {
   for (const engine::SequenceEntry& call : calls) {
     const bool follows = published.calls.empty() || published.calls.back().number + 1 == call.number;
     if (!follows) published.calls.clear();
@@ -47,8 +77,7 @@ std::optional<std::string> SequenceComparison::Compare(size_t rank) {
       other.compared = number + 1;
       continue;
     }
-    const std::string difference =
-        "rank 0 made " + Describe(expected) + ", rank " + std::to_string(rank) + " made " + Describe(found);
+    const std::string difference = Made(0, expected) + ", " + Made(rank, found);
     return number == other.compared ? difference : difference + ", or an earlier call was different";
   }
   return std::nullopt;

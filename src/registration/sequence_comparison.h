@@ -1,5 +1,5 @@
-// Rank 0's comparison of what the ranks of a pool have published of their calls. Ranks are at different places of one
-// sequence: only calls that both have published are compared. Pure, one thread.
+// Who made which call differently. Rank 0 compares what the ranks of a pool have published of their calls: they are at
+// different places of one sequence, so only calls that both have published are compared. Pure, one thread.
 #ifndef COMMPOOL_SRC_REGISTRATION_SEQUENCE_COMPARISON_H_
 #define COMMPOOL_SRC_REGISTRATION_SEQUENCE_COMPARISON_H_
 
@@ -7,11 +7,31 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "src/engine/sequence_log.h"
 
 namespace commpool::internal {
+
+using Calls = std::vector<engine::SequenceEntry>;
+
+// A rank's calls, ascending, as they travel.
+struct PublishedCalls {
+  static constexpr const char* kName = "list of calls";
+  Calls calls = {};
+  static constexpr auto Fields() { return std::tuple(&PublishedCalls::calls); }
+};
+
+// From rank 0.
+struct PublishedDifference {
+  static constexpr const char* kName = "difference";
+  std::string difference = {};
+  static constexpr auto Fields() { return std::tuple(&PublishedDifference::difference); }
+};
+
+// The first call that differs, from the last calls of rank 0 and of another.
+std::string NameFirstDifferingCall(const Calls& of_rank_zero, const Calls& of_other, size_t other_rank);
 
 class SequenceComparison {
  public:
@@ -23,7 +43,7 @@ class SequenceComparison {
 
   // The rank's next calls, ascending; there may be a gap before and in them. Returns the first difference that they
   // show between rank 0 and another: "rank 0 made ..., rank 2 made ...".
-  std::optional<std::string> Add(size_t rank, const std::vector<engine::SequenceEntry>& calls);
+  std::optional<std::string> Add(size_t rank, const Calls& calls);
 
   // The rank publishes no more: nothing is kept for it.
   void Forget(size_t rank);
@@ -38,7 +58,7 @@ class SequenceComparison {
     std::deque<engine::SequenceEntry> calls;  // without gaps
   };
 
-  static void Append(Published& published, const std::vector<engine::SequenceEntry>& calls);
+  static void Append(Published& published, const Calls& calls);
   std::optional<std::string> Compare(size_t rank);
   void DropCompared();
 

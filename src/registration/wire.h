@@ -1,20 +1,89 @@
-// Numbers and texts as bytes, for the messages that ranks exchange. Little-endian, like every host that has a GPU.
+// What ranks say to each other, as bytes. Little-endian, like every host that has a GPU.
+//
+// A message is a struct with a name, kName, and one list of its fields, Fields(), in their order on the wire. That list
+// writes the message and reads it, and it is what ranks compare (intent.h): a field stands nowhere else. Each message
+// begins with a hello, so what comes from another build, or was cut or damaged, is an error that names both sides.
 #ifndef COMMPOOL_SRC_REGISTRATION_WIRE_H_
 #define COMMPOOL_SRC_REGISTRATION_WIRE_H_
 
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "commpool/status.h"
 
 namespace commpool::internal {
 
+// Another one whenever a message changes.
+inline constexpr uint32_t kWireVersion = 1;
+
+// As it travels, in every version: so builds that do not understand each other can say so.
+struct WireHello {
+  static constexpr uint32_t kMagic = 0x6c6f6f70;  // "pool"
+
+  uint32_t magic = kMagic;
+  uint32_t version = kWireVersion;
+  uint32_t kind = 0;      // of message
+  uint32_t bytes = 0;     // that follow
+  uint64_t checksum = 0;  // of the kind and of what follows: a program's own all-gather is code that nobody checked
+};
+static_assert(sizeof(WireHello) == 24);
+
+// FNV-1a, of a message's bytes, and of words.
+constexpr uint64_t kHashStart = 0xcbf29ce484222325;
+constexpr uint64_t HashOn(uint64_t hash, uint64_t word) { return (hash ^ word) * 0x100000001b3; }
+
+// An entry of a list of fields is a pointer to a member or, where there is more to say of it, a struct with that as its
+// `value`.
+template <typename Message, typename Value>
+constexpr auto MemberOf(Value Message::*member) {
+  return member;
+}
+template <typename Field>
+constexpr auto MemberOf(const Field& field) {
+  return field.value;
+}
+
 class WireWriter {
  public:
-  void Number(uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
-  void Text(std::string_view text) {
-    Number(text.size());
+  // Whatever has a list of fields, and numbers.
+  template <typename Value>
+  void Write(const Value& value) {
+    if constexpr (std::is_arithmetic_v<Value> || std::is_enum_v<Value>) {
+      const auto number = static_cast<uint64_t>(value);
+      bytes_.append(reinterpret_cast<const char*>(&number), sizeof(number));
+    } else {
+      std::apply([&](const auto&... field) { (Write(value.*MemberOf(field)), ...); }, Value::Fields());
+    }
+  }
+  void Write(const std::string& text) {
+    Write(text.size());
     bytes_.append(text);
+  }
+  void Write(const Status& status) {
+    Write(status.code());
+    Write(status.message());
+  }
+  template <typename Item, size_t N>
+  void Write(const std::array<Item, N>& items) {
+    for (const Item& item : items) Write(item);
+  }
+  template <typename Item>
+  void Write(const std::vector<Item>& items) {
+    Write(items.size());
+    for (const Item& item : items) Write(item);
+  }
+  template <typename Item>
+  void Write(const std::optional<Item>& item) {
+    Write(item.has_value());
+    if (item) Write(*item);
   }
   std::string Take() { return std::move(bytes_); }
 
@@ -22,28 +91,66 @@ class WireWriter {
   std::string bytes_;
 };
 
-// Reads past the end yield zeros and make `ok()` false: check it once, at the end.
+// Reads past the end yield zeros and make `complete()` false, as does a value that its field cannot have (a message
+// says so itself, with `Valid()`), and what is left over: check it once, at the end.
 class WireReader {
  public:
   explicit WireReader(std::string_view bytes) : rest_(bytes) {}
 
-  uint64_t Number() {
-    uint64_t value = 0;
-    if (rest_.size() < sizeof(value)) return Fail(), 0;
-    std::memcpy(&value, rest_.data(), sizeof(value));
-    rest_.remove_prefix(sizeof(value));
-    return value;
+  template <typename Value>
+  void Read(Value& value) {
+    if constexpr (std::is_arithmetic_v<Value> || std::is_enum_v<Value>) {
+      const uint64_t number = Number();
+      value = static_cast<Value>(number);
+      if (static_cast<uint64_t>(value) != number) Fail();
+    } else {
+      std::apply([&](const auto&... field) { (Read(value.*MemberOf(field)), ...); }, Value::Fields());
+      if constexpr (requires { value.Valid(); }) {
+        if (!value.Valid()) Fail();
+      }
+    }
   }
-  std::string Text() {
-    const uint64_t size = Number();
-    if (size > rest_.size()) return Fail(), std::string();
-    std::string text(rest_.substr(0, size));
-    rest_.remove_prefix(size);
-    return text;
+  void Read(std::string& text) { text = Take(Number()); }
+  void Read(Status& status) {
+    StatusCode code = StatusCode::kOk;
+    std::string message;
+    Read(code);
+    Read(message);
+    status = code == StatusCode::kOk ? Status() : Status(code, message);
   }
-  bool ok() const { return ok_; }
+  template <typename Item, size_t N>
+  void Read(std::array<Item, N>& items) {
+    for (Item& item : items) Read(item);
+  }
+  template <typename Item>
+  void Read(std::vector<Item>& items) {
+    items.clear();
+    for (uint64_t left = Number(); left > 0 && ok_; --left) Read(items.emplace_back());
+  }
+  template <typename Item>
+  void Read(std::optional<Item>& item) {
+    bool has = false;
+    Read(has);
+    if (has) Read(item.emplace());
+  }
+  bool past_the_end() const { return past_the_end_; }
+  bool complete() const { return ok_ && rest_.empty(); }
+  size_t left() const { return rest_.size(); }
 
  private:
+  uint64_t Number() {
+    uint64_t value = 0;
+    const std::string_view bytes = Take(sizeof(value));
+    if (!bytes.empty()) std::memcpy(&value, bytes.data(), sizeof(value));
+    return value;
+  }
+  std::string_view Take(uint64_t count) {
+    if (ok_ && count > rest_.size()) past_the_end_ = true;
+    if (count > rest_.size()) Fail();
+    const std::string_view taken = rest_.substr(0, ok_ ? count : 0);
+    rest_.remove_prefix(taken.size());
+    return taken;
+  }
   void Fail() {
     ok_ = false;
     rest_ = {};
@@ -51,7 +158,53 @@ class WireReader {
 
   std::string_view rest_;
   bool ok_ = true;
+  bool past_the_end_ = false;
 };
+
+// What follows a hello that says so, of this version and kind; else the error, which names who sent it and who reads.
+Result<std::string_view> OpenMessage(std::string_view bytes, const char* name, size_t sender,
+                                     const std::string& reader);
+// Hello included, as the hello says; 0 where there is none.
+size_t SizeOfMessage(std::string_view bytes);
+std::string SealMessage(const char* name, const std::string& contents);
+// kDisagreement: the message has other fields than its reader knows.
+Status FieldsDiffer(const WireReader& rest, std::string_view contents, const char* name, size_t sender,
+                    const std::string& reader);
+// kDisagreement: of another version than its reader's.
+Status VersionsDiffer(size_t sender, uint32_t version, const std::string& reader, uint32_t own);
+// Of all ranks, rank 0's first: kDisagreement where one is no message, or of another version than rank 0's.
+Status CheckVersions(const std::vector<std::string>& messages, const char* name);
+
+template <typename Message>
+std::string Encode(const Message& message) {
+  WireWriter writer;
+  writer.Write(message);
+  return SealMessage(Message::kName, writer.Take());
+}
+
+template <typename Message>
+Result<Message> Decode(std::string_view bytes, size_t sender, const std::string& reader = "this rank") {
+  const Result<std::string_view> contents = OpenMessage(bytes, Message::kName, sender, reader);
+  if (!contents.ok()) return contents.status();
+  Message message;
+  WireReader fields(*contents);
+  fields.Read(message);
+  if (!fields.complete()) return FieldsDiffer(fields, *contents, Message::kName, sender, reader);
+  return message;
+}
+
+// What all ranks have said, rank 0's first: the same error on every rank that reads it.
+template <typename Message>
+Result<std::vector<Message>> DecodeAll(const std::vector<std::string>& messages) {
+  if (Status status = CheckVersions(messages, Message::kName); !status.ok()) return status;
+  std::vector<Message> all;
+  for (const std::string& bytes : messages) {
+    Result<Message> one = Decode<Message>(bytes, all.size(), "rank 0");
+    if (!one.ok()) return one.status();
+    all.push_back(std::move(*one));
+  }
+  return all;
+}
 
 }  // namespace commpool::internal
 

@@ -49,11 +49,11 @@ class MeetingChannel : public AgreementChannel {
 
 class History : public CallHistory {
  public:
-  explicit History(std::vector<TracedCall> calls = {}) : calls_(std::move(calls)) {}
-  std::vector<TracedCall> LastCalls() const override { return calls_; }
+  explicit History(std::vector<engine::SequenceEntry> calls = {}) : calls_(std::move(calls)) {}
+  std::vector<engine::SequenceEntry> LastCalls() const override { return calls_; }
 
  private:
-  std::vector<TracedCall> calls_;
+  std::vector<engine::SequenceEntry> calls_;
 };
 
 void ForEachRank(size_t ranks, const std::function<void(AgreementChannel&)>& body) {
@@ -177,14 +177,15 @@ TEST(AgreementOnIntent, NamesTheRanksThatMakeAnotherPool) {
 TEST(AgreementOnIntent, TellsEveryRankHowTheClaimsWereJudged) {
   ForEachRank(3, [](AgreementChannel& channel) {
     Intent mine = Reserving(4096);
-    mine.claim = std::to_string(channel.rank());
-    const ClaimJudge judge = [](const std::vector<std::string>& claims) -> ClaimFindings {
-      return {Status(StatusCode::kDisagreement, "they differ"), claims[0] + claims[1] + claims[2]};
+    mine.claim.ranks = channel.rank() + 1;
+    const ClaimJudge judge = [](const std::vector<DomainClaim>& claims) -> ClaimFindings {
+      const int ranks = 100 * claims[0].ranks + 10 * claims[1].ranks + claims[2].ranks;
+      return {Status(StatusCode::kDisagreement, "they differ"), {.home_id = static_cast<uint64_t>(ranks)}};
     };
     const Result<Agreed> agreed = AgreeOnIntent(channel, mine, History(), judge);
     ASSERT_TRUE(agreed.ok());
     EXPECT_EQ(agreed->claims.message(), "they differ");
-    EXPECT_EQ(agreed->findings, "012");
+    EXPECT_EQ(agreed->findings.home_id, 123u);
   });
 }
 
@@ -240,17 +241,18 @@ TEST(AgreementOnIntent, NamesAFewOfManySegments) {
   }
 }
 
-std::vector<TracedCall> Calls(const std::vector<std::string>& descriptions) {
-  std::vector<TracedCall> calls;
-  uint64_t hash = 0;
-  for (const std::string& description : descriptions) {
-    hash = hash * 31 + std::hash<std::string>()(description);
-    calls.push_back({calls.size(), hash, description});
+// Allocations of so many bytes.
+std::vector<engine::SequenceEntry> Allocating(const std::vector<uint64_t>& bytes) {
+  engine::SequenceLog log;
+  std::vector<engine::SequenceEntry> calls;
+  for (const uint64_t one : bytes) {
+    log.Append(engine::SequenceCall::kAllocate, one);
+    calls.push_back(*log.Entry(log.count() - 1));
   }
   return calls;
 }
 
-Intent After(const std::vector<TracedCall>& calls) {
+Intent After(const std::vector<engine::SequenceEntry>& calls) {
   Intent intent = Reserving(4096);
   intent.sequence_count = calls.size();
   intent.sequence_hash = calls.empty() ? 0 : calls.back().hash_after;
@@ -260,17 +262,18 @@ Intent After(const std::vector<TracedCall>& calls) {
 constexpr char kSequences[] = "the sequences of calls differ, so blocks are at different offsets: ";
 
 TEST(AgreementOnIntent, NamesTheFirstDifferingCall) {
-  const std::vector<TracedCall> usual = Calls({"allocate 1", "allocate 2", "free 0"});
-  const std::vector<TracedCall> other = Calls({"allocate 1", "allocate 3", "free 0"});
-  ExpectDisagreement({After(usual), After(usual), After(other)},
-                     std::string(kSequences) + "rank 0 made allocate 2, rank 2 made allocate 3",
-                     {History(usual), History(usual), History(other)});
+  const std::vector<engine::SequenceEntry> usual = Allocating({1, 2, 4});
+  const std::vector<engine::SequenceEntry> other = Allocating({1, 3, 4});
+  ExpectDisagreement(
+      {After(usual), After(usual), After(other)},
+      std::string(kSequences) + "rank 0 made allocate 2 bytes (call 1), rank 2 made allocate 3 bytes (call 1)",
+      {History(usual), History(usual), History(other)});
 }
 
 TEST(AgreementOnIntent, NamesTheCallThatOneRankMadeMore) {
-  const std::vector<TracedCall> usual = Calls({"allocate 1"});
-  const std::vector<TracedCall> more = Calls({"allocate 1", "allocate 2"});
-  const std::string made_also = " also made allocate 2";
+  const std::vector<engine::SequenceEntry> usual = Allocating({1});
+  const std::vector<engine::SequenceEntry> more = Allocating({1, 2});
+  const std::string made_also = " also made allocate 2 bytes (call 1)";
   ExpectDisagreement({After(usual), After(more)}, std::string(kSequences) + "rank 1" + made_also,
                      {History(usual), History(more)});
   ExpectDisagreement({After(more), After(usual)}, std::string(kSequences) + "rank 0" + made_also,
@@ -278,7 +281,7 @@ TEST(AgreementOnIntent, NamesTheCallThatOneRankMadeMore) {
 }
 
 TEST(AgreementOnIntent, SaysWhereTheDifferenceIsTooOldToName) {
-  const std::vector<TracedCall> calls = Calls({"allocate 1"});
+  const std::vector<engine::SequenceEntry> calls = Allocating({1});
   Intent other = After(calls);
   ++other.sequence_hash;
   ExpectDisagreement({After(calls), other},
@@ -309,7 +312,7 @@ TEST(AgreementOnIntent, ACloseEndsADivergedPoolWhereAllHaveHeardOfIt) {
 TEST(AgreementOnIntent, TellsTheHistoryOfADifference) {
   class NotedHistory : public CallHistory {
    public:
-    std::vector<TracedCall> LastCalls() const override { return {}; }
+    std::vector<engine::SequenceEntry> LastCalls() const override { return {}; }
     void NoteDivergence(const Status& difference) const override { noted = difference; }
     mutable Status noted;
   };
@@ -370,8 +373,8 @@ TEST(AgreementOnOutcome, RefusesWhatItCannotRead) {
 }
 
 TEST(CollectiveCalls, HaveNames) {
-  EXPECT_STREQ(Name(CollectiveCall::kRegister), "register_with");
-  EXPECT_STREQ(Name(static_cast<CollectiveCall>(99)), "unknown call");
+  EXPECT_EQ(Name(CollectiveCall::kRegister), "register_with");
+  EXPECT_EQ(Name(static_cast<CollectiveCall>(99)), "unknown call");
 }
 
 }  // namespace

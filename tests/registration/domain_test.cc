@@ -63,20 +63,22 @@ Result<std::optional<uint64_t>> NumberOf(int rank, const std::vector<Result<Memb
 
 TEST(Domain, ClaimsSurviveTheWire) {
   const DomainClaim claim = Holding({0, 3}, New(1, 4));
-  const auto decoded = DecodeClaims({Encode(claim), Encode(Null())});
+  const auto decoded = Decode<CallIntents>(Encode(CallIntents{{{.claim = claim}, {.claim = Null()}}}), 0);
   ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(decoded->front().held, claim.held);
-  EXPECT_TRUE(decoded->front().passed);
-  EXPECT_FALSE(decoded->front().number);
-  EXPECT_EQ(decoded->front().rank, 1);
-  EXPECT_EQ(decoded->front().ranks, 4);
-  EXPECT_FALSE(decoded->back().passed);
+  const DomainClaim& first = decoded->pools.front().claim;
+  EXPECT_EQ(first.held, claim.held);
+  EXPECT_TRUE(first.passed);
+  EXPECT_FALSE(first.number);
+  EXPECT_EQ(first.rank, 1);
+  EXPECT_EQ(first.ranks, 4);
+  EXPECT_FALSE(decoded->pools.back().claim.passed);
 }
 
-TEST(Domain, UnreadableClaimsNameTheRank) {
-  ExpectDisagreement(DecodeClaims({Encode(Null()), "?"}).status(), "rank 1 sent an unreadable");
-  ExpectDisagreement(DecodeClaims({Encode(New(2, 2))}).status(), "rank 0 sent an unreadable");
-  ExpectDisagreement(DecodeClaims({Encode(New(-1, 2))}).status(), "rank 0 sent an unreadable");
+TEST(Domain, ClaimsThatCannotBeNameTheRank) {
+  for (const DomainClaim& claim : {New(2, 2), New(-1, 2)}) {
+    const std::string bytes = Encode(CallIntents{{{.claim = claim}}});
+    ExpectDisagreement(Decode<CallIntents>(bytes, 1).status(), "rank 1 sent an unreadable intent");
+  }
 }
 
 TEST(Domain, SplitGroupsOfOneSizeAreComplete) {
@@ -134,7 +136,7 @@ TEST(Domain, OfManyRanksTheFirstAreNamed) {
     std::vector<DomainClaim> claims(static_cast<size_t>(ranks));
     claims[0] = Holding({0});  // the others have abandoned it
     const std::string names = "abandoned on ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16";
-    ExpectDisagreement(table.CheckHeld(claims), names + (ranks == 17 ? " and not on" : " and 1 more and not on"));
+    ExpectDisagreement(table.CheckHeld(claims), names + (ranks == 17 ? " and not on" : " and 1 others and not on"));
   }
 }
 
@@ -157,10 +159,10 @@ TEST(Domain, ARegisterThatGoesWrongNamesWhoPassedWhat) {
 }
 
 TEST(Domain, WhatAllPassedIsSummed) {
-  const ClaimSummary none = DecodeSummary(Encode(SummaryOf({Null(), Known(3)})));
+  const Findings none = FindingsOf({Null(), Known(3)});
   EXPECT_FALSE(none.any_new);
   EXPECT_FALSE(none.home);
-  const ClaimSummary both = DecodeSummary(Encode(SummaryOf({New(0, 2), Known(0)})));
+  const Findings both = FindingsOf({New(0, 2), Known(0)});
   EXPECT_TRUE(both.any_new);
   EXPECT_TRUE(both.home);
   EXPECT_EQ(NumbersPassed({Known(3), Null(), Known(1), Known(3), New(0, 1)}), (std::vector<uint64_t>{1, 3}));

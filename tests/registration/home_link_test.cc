@@ -33,8 +33,8 @@ TEST_F(HomeLinks, LetRankZeroSayWhoIsMissingBeforeItCountsAsSilent) {
 }
 
 TEST_F(HomeLinks, RefuseAnAddressThatIsNone) {
-  const LinkOpening opening{.rank = 1, .ranks = 2, .deadline = kShort};
-  EXPECT_EQ(JoinLink(opening, "nowhere").status().code(), StatusCode::kInvalidArgument);
+  const LinkOptions options{.rank = 1, .ranks = 2, .deadline = kShort};
+  EXPECT_EQ(HomeLink::Join(options, "nowhere").status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(HomeLinks, TellEveryRankWhoIsLostWhileNobodyWaits) {

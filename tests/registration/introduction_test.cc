@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 namespace commpool::internal {
 namespace {
 
@@ -14,8 +12,8 @@ std::vector<Introduction> Of(const std::vector<uint64_t>& hosts, const char* add
     all[rank].rank = rank;
     all[rank].host = hosts[rank];
   }
-  std::strncpy(all[0].address.data(), address, all[0].address.size() - 1);
-  std::strncpy(all[0].why.data(), why, all[0].why.size() - 1);
+  all[0].address = address;
+  all[0].why = why;
   return all;
 }
 
@@ -59,7 +57,7 @@ TEST(Introduce, RankZeroListensWithAKeyOfItsOwn) {
   const Introduction one = Introduce(0, first);
   const Introduction other = Introduce(0, second);
   ASSERT_TRUE(first);
-  EXPECT_EQ(one.address.data(), first->address());
+  EXPECT_EQ(one.address, first->address());
   EXPECT_NE(one.key, other.key);
 }
 
@@ -69,6 +67,34 @@ TEST(Introduce, TheOthersSayWhereTheyAre) {
   EXPECT_FALSE(listener);
   EXPECT_EQ(mine.rank, 3U);
   EXPECT_EQ(mine.host, Introduce(0, listener).host);
+}
+
+TEST(PaddedIntroductions, AreOfOneSizeAndSurviveTheWire) {
+  Introduction mine{.address = "10.77.0.1:4000", .why = "why", .key = {1, 2}, .rank = 3, .host = 4, .link = 5};
+  const std::string bytes = Pad(mine);
+  EXPECT_EQ(bytes.size(), kIntroductionBytes);
+  const Result<std::vector<Introduction>> all = DecodePadded({bytes, bytes});
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  EXPECT_EQ(all->back().address, mine.address);
+  EXPECT_EQ(all->back().key, mine.key);
+  EXPECT_EQ(all->back().link, mine.link);
+  mine.why = std::string(2 * kIntroductionBytes, 'x');
+  const Result<std::vector<Introduction>> cut = DecodePadded({Pad(mine)});
+  ASSERT_TRUE(cut.ok()) << cut.status().message();
+  EXPECT_GT(cut->front().why.size(), kIntroductionBytes / 2) << "as much of a reason as there is room for";
+  EXPECT_EQ(Pad(mine).size(), kIntroductionBytes);
+}
+
+TEST(PaddedIntroductions, OfAnotherVersionAreRefusedByName) {
+  std::string other = Pad({});
+  ++other[offsetof(WireHello, version)];
+  EXPECT_EQ(DecodePadded({Pad({}), other}).status().message(),
+            "rank 1 speaks version 2, rank 0 version 1: do all ranks run the same build of commpool?");
+  EXPECT_EQ(DecodePadded({Pad({}), std::string(kIntroductionBytes, '\0')}).status().message(),
+            "rank 1 sent an unreadable introduction: do all ranks run the same build of commpool?");
+  std::string with_more = Pad({});
+  with_more.back() = 'x';
+  EXPECT_EQ(DecodePadded({with_more}).status().code(), StatusCode::kDisagreement);
 }
 
 }  // namespace

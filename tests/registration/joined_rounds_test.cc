@@ -13,7 +13,7 @@ using Names = std::vector<std::string>;
 using Parts = std::vector<std::function<Status()>>;
 
 class NoHistory : public CallHistory {
-  std::vector<TracedCall> LastCalls() const override { return {}; }
+  std::vector<engine::SequenceEntry> LastCalls() const override { return {}; }
 };
 
 class JoinedPools : public LinkTest {
@@ -194,9 +194,9 @@ TEST_F(JoinedPools, TraceWhatOneOfThemDidDifferently) {
   class OneCall : public CallHistory {
    public:
     explicit OneCall(int rank) : rank_(rank) {}
-    std::vector<TracedCall> LastCalls() const override {
-      return {
-          {.number = 1, .hash_after = static_cast<uint64_t>(rank_), .description = "free " + std::to_string(rank_)}};
+    std::vector<engine::SequenceEntry> LastCalls() const override {
+      const auto rank = static_cast<uint64_t>(rank_);
+      return {{.call = engine::SequenceCall::kFree, .value = rank, .hash_after = rank}};
     }
 
    private:
@@ -211,7 +211,7 @@ TEST_F(JoinedPools, TraceWhatOneOfThemDidDifferently) {
                                 return AgreeOnIntent(ChannelOf(rank, 1), mine, OneCall(rank)).status();
                               }});
     EXPECT_EQ(all.code(), StatusCode::kDisagreement);
-    ExpectMessage(all, "free 0");
+    ExpectMessage(all, "rank 0 made free of block 0");
     ExpectMessage(first, "pool b, in the same call: its ranks made different calls before");
   });
 }

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "src/registration/link_channel.h"
-#include "src/registration/link_opening.h"
 #include "tests/registration/joined.h"
 
 namespace commpool::internal {
@@ -30,8 +29,8 @@ class LinkTest : public ::testing::Test {
   LinkTest() : listener_(Listener::Open().value()), address_(listener_->address()) {}
 
   Result<std::shared_ptr<HomeLink>> Open(int rank, int ranks, std::chrono::milliseconds deadline) {
-    const LinkOpening opening{.rank = rank, .ranks = ranks, .deadline = deadline, .key = kKey};
-    return rank == 0 ? AcceptLink(opening, std::move(*listener_)) : JoinLink(opening, address_);
+    const LinkOptions options{.rank = rank, .ranks = ranks, .deadline = deadline, .key = kKey};
+    return rank == 0 ? HomeLink::Accept(options, std::move(*listener_)) : HomeLink::Join(options, address_);
   }
 
   // Each rank on its own thread; all have joined at the end.

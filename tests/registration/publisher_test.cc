@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "src/registration/link_channel.h"
-#include "src/registration/link_opening.h"
+#include "src/registration/wire.h"
 
 namespace commpool::internal {
 namespace {
@@ -41,11 +41,11 @@ class Publishers : public ::testing::Test {
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
-        const LinkOpening opening{.rank = static_cast<int>(rank), .ranks = static_cast<int>(ranks)};
-        const std::shared_ptr<HomeLink> link =
-            rank == 0 ? AcceptLink(opening, std::move(listener)).value() : JoinLink(opening, address).value();
-        ranks_[rank].channel = std::make_unique<LinkChannel>(link, kFirstChannel, opening.deadline);
-        ranks_[rank].publisher = Publisher::Start(opening.rank, opening.ranks, ranks_[rank].channel->OpenBackground(),
+        const LinkOptions options{.rank = static_cast<int>(rank), .ranks = static_cast<int>(ranks)};
+        const std::shared_ptr<HomeLink> link = rank == 0 ? HomeLink::Accept(options, std::move(listener)).value()
+                                                         : HomeLink::Join(options, address).value();
+        ranks_[rank].channel = std::make_unique<LinkChannel>(link, kFirstChannel, options.deadline);
+        ranks_[rank].publisher = Publisher::Start(options.rank, options.ranks, ranks_[rank].channel->OpenBackground(),
                                                   ranks_[rank].divergence);
         EXPECT_NE(ranks_[rank].publisher, nullptr);
       });
@@ -168,7 +168,7 @@ TEST(Publisher, KeepsItsCallsWhileTheLineTakesNoMore) {
   told.takes_more = true;
   Make(log, *publisher, Publisher::kEvery, 512);
   ASSERT_EQ(told.sent.size(), 1u) << "all of them at once";
-  EXPECT_EQ(told.sent[0].size(), (1 + 3 * Publisher::kEvery * 4) * sizeof(uint64_t));
+  EXPECT_EQ(told.sent[0].size(), sizeof(WireHello) + (1 + 3 * Publisher::kEvery * 4) * sizeof(uint64_t));
 }
 
 TEST(Publisher, SaysADifferenceOnceAndStopsItsLine) {
@@ -202,11 +202,11 @@ TEST(Publisher, TakesNoCallFromAMessageThatIsCutShort) {
     for (uint64_t call = 0; call < Publisher::kEvery; ++call) log.Append(SequenceCall::kAllocate, 512);
     publisher->Offer(log);
   };
-  const std::string one_call(1, '\1');
-  told.messages = {one_call + std::string(7, '\0')};
+  const std::string one_call = Encode(PublishedCalls{{engine::SequenceEntry{}}});
+  told.messages = {one_call.substr(0, one_call.size() - 1)};
   make_calls();
   EXPECT_FALSE(divergence.known());
-  told.messages = {one_call + std::string(7 + 4 * 8, '\0')};
+  told.messages = {one_call};
   make_calls();
   EXPECT_TRUE(divergence.known()) << "a call whose hash is 0 is no call of rank 0";
 }

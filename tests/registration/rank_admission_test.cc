@@ -9,6 +9,7 @@
 #include <future>
 #include <optional>
 
+#include "src/registration/wire.h"
 #include "tests/base/silent_strangers.h"
 
 namespace commpool::internal {
@@ -22,8 +23,8 @@ constexpr size_t kHelloBytes = 40;
 
 Deadline Later() { return DeadlineAfter(kLong); }
 
-AdmissionOptions Of(int rank, int ranks, std::chrono::milliseconds deadline = kLong, const HashKey& key = kKey) {
-  return {.rank = rank, .ranks = ranks, .lanes = 1, .deadline = deadline, .key = key};
+LinkOptions Of(int rank, int ranks, std::chrono::milliseconds deadline = kLong, const HashKey& key = kKey) {
+  return {.rank = rank, .ranks = ranks, .deadline = deadline, .key = key};
 }
 
 class RankAdmission : public ::testing::Test {
@@ -36,41 +37,34 @@ class RankAdmission : public ::testing::Test {
   }
 
   const std::string& address() const { return address_; }
+  Listener TakeListener() { return std::move(*listener_); }
 
  private:
   std::optional<Listener> listener_;
   std::string address_;
 };
 
-TEST_F(RankAdmission, ConnectsEachRankOnEachLane) {
-  auto options = Of(0, 3);
-  options.lanes = 2;
-  Listener listener = Listener::Open().value();
-  const std::string here = listener.address();
-  auto admitted = std::async(std::launch::async, [&] { return AdmitRanks(options, std::move(listener)); });
-  std::vector<std::vector<Connection>> joined;
-  for (const int rank : {2, 1}) {
-    auto mine = options;
-    mine.rank = rank;
-    joined.push_back(JoinRankZero(mine, here).value());
-  }
+TEST_F(RankAdmission, ConnectsEachRank) {
+  auto admitted = Admit(3);
+  Connection two = JoinRankZero(Of(2, 3), address()).value();
+  const Connection one = JoinRankZero(Of(1, 3), address()).value();
   AdmittedRanks ranks = admitted.get();
   ASSERT_TRUE(ranks.status.ok());
   const char sent = 'x';
   char received = 0;
-  ASSERT_TRUE(joined[0][1].Send(&sent, 1, Later()).ok());
-  EXPECT_TRUE(ranks.lanes[1][1].Receive(&received, 1, Later()).ok());  // rank 2's
+  ASSERT_TRUE(two.Send(&sent, 1, Later()).ok());
+  EXPECT_TRUE(ranks.connections[1].Receive(&received, 1, Later()).ok());
 }
 
 TEST_F(RankAdmission, HandsOverThoseThatCameWhereOthersAreMissing) {
   auto admitted = Admit(3, kShort);
-  Result<std::vector<Connection>> joined = JoinRankZero(Of(1, 3), address());
+  const Result<Connection> joined = JoinRankZero(Of(1, 3), address());
   ASSERT_TRUE(joined.ok());
   AdmittedRanks ranks = admitted.get();
   EXPECT_EQ(ranks.status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_NE(ranks.status.message().find(address() + ": 2 ("), std::string::npos) << ranks.status.message();
-  EXPECT_TRUE(ranks.lanes[0][0].valid());
-  EXPECT_FALSE(ranks.lanes[0][1].valid());
+  EXPECT_TRUE(ranks.connections[0].valid());
+  EXPECT_FALSE(ranks.connections[1].valid());
 }
 
 TEST_F(RankAdmission, NamesRankZeroWhereNobodyListens) {
@@ -97,15 +91,16 @@ TEST_F(RankAdmission, IgnoresStrangersEvenSilentOnes) {
   EXPECT_TRUE(admitted.get().status.ok());
 }
 
-TEST_F(RankAdmission, TakesNoRankOnALaneThatThereIsNot) {
-  auto admitted = Admit(3);
-  auto with_two = Of(1, 3, kShort);
-  with_two.lanes = 2;
-  const Status status = JoinRankZero(with_two, address()).status();
-  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.message();
-  EXPECT_TRUE(JoinRankZero(Of(1, 3), address()).ok()) << "its first lane again";
-  EXPECT_TRUE(JoinRankZero(Of(2, 3), address()).ok());
-  EXPECT_TRUE(admitted.get().status.ok());
+TEST_F(RankAdmission, NamesBothSidesOfTwoVersions) {
+  auto joined = std::async(std::launch::async, [&] { return JoinRankZero(Of(1, 2), address()).status(); });
+  Listener listener = TakeListener();
+  Connection connection = listener.Accept(Later()).value();
+  const uint32_t challenge[kChallengeBytes / sizeof(uint32_t)] = {WireHello::kMagic, kWireVersion + 1};
+  ASSERT_TRUE(connection.Send(challenge, sizeof(challenge), Later()).ok());
+  const Status status = joined.get();
+  EXPECT_EQ(status.code(), StatusCode::kDisagreement);
+  EXPECT_NE(status.message().find("rank 0 speaks version 2, this rank version 1"), std::string::npos)
+      << status.message();
 }
 
 // What a rank says in answer to this challenge, as whoever listens in on it would hear it.
@@ -181,24 +176,18 @@ TEST_P(AmongStrangers, FindsItsRankBehindThemAll) {
 // More than rank 0 waits for, then more than it has descriptors: few of them, and as many as most systems give.
 INSTANTIATE_TEST_SUITE_P(Crowds, AmongStrangers, ::testing::Values(Crowd{300, 500}, Crowd{300, 20}, Crowd{1100, 1000}));
 
-TEST_F(RankAdmission, FindsEveryRankOnEachLaneBehindElevenHundredSilentStrangers) {
-  auto options = Of(0, 4);
-  options.lanes = 2;
-  Listener listener = Listener::Open().value();
-  const std::string here = listener.address();
-  const SilentStrangers strangers(here, 1100);
+TEST_F(RankAdmission, FindsEveryRankBehindElevenHundredSilentStrangers) {
+  const SilentStrangers strangers(address(), 1100);
   const DescriptorLimit usual(1024);
-  auto admitted = std::async(std::launch::async, [&] { return AdmitRanks(options, std::move(listener)); });
+  auto admitted = Admit(4);
   EXPECT_TRUE(strangers.AwaitAll());
-  std::vector<std::future<Result<std::vector<Connection>>>> joined;
+  std::vector<std::future<Result<Connection>>> joined;
   for (const int rank : {1, 2, 3}) {
-    auto mine = options;
-    mine.rank = rank;
-    joined.push_back(std::async(std::launch::async, [mine, here] { return JoinRankZero(mine, here); }));
+    joined.push_back(std::async(std::launch::async, [this, rank] { return JoinRankZero(Of(rank, 4), address()); }));
   }
   for (auto& rank : joined) {
-    const Result<std::vector<Connection>> connections = rank.get();
-    EXPECT_TRUE(connections.ok()) << connections.status().message();
+    const Result<Connection> connection = rank.get();
+    EXPECT_TRUE(connection.ok()) << connection.status().message();
   }
   EXPECT_TRUE(admitted.get().status.ok());
 }

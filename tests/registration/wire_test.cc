@@ -1,50 +1,199 @@
+// What ranks say survives the wire; what another build said, or what came cut or damaged, is an error.
 #include "src/registration/wire.h"
 
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "src/registration/intent.h"
+#include "src/registration/introduction.h"
+#include "src/registration/sequence_comparison.h"
+
 namespace commpool::internal {
 namespace {
 
+enum class Colour : uint8_t { kRed, kBlue = 200 };
+
+struct Leg {
+  int length = 0;
+  bool left = false;
+  static constexpr auto Fields() { return std::tuple(&Leg::length, &Leg::left); }
+  friend bool operator==(const Leg&, const Leg&) = default;
+};
+
+// Each kind of field there is. A field stands here, and in its list.
+struct Beast {
+  static constexpr const char* kName = "beast";
+  uint64_t number = 0;
+  Colour colour = Colour::kRed;
+  std::string name = {};
+  Status health = {};
+  std::vector<Leg> legs = {};
+  std::array<uint64_t, 2> eyes = {};
+  std::optional<int> tail = {};
+  static constexpr auto Fields() {
+    return std::tuple(&Beast::number, &Beast::colour, &Beast::name, &Beast::health, &Beast::legs, &Beast::eyes,
+                      &Beast::tail);
+  }
+};
+
+// The same one in a build that knows one field more, or less.
+struct BeastWithWings : Beast {
+  uint64_t wings = 2;
+  static constexpr auto Fields() { return std::tuple_cat(Beast::Fields(), std::tuple(&BeastWithWings::wings)); }
+};
+
+Beast Dragon() {
+  return {.number = UINT64_MAX,
+          .colour = Colour::kBlue,
+          .name = std::string("a\0b", 3),
+          .health = Status(StatusCode::kOutOfMemory, "hungry"),
+          .legs = {{.length = -1, .left = true}, {.length = 7}},
+          .eyes = {3, 4},
+          .tail = 0};
+}
+
+void ExpectDisagreement(const Status& status, const std::string& message) {
+  EXPECT_EQ(status.code(), StatusCode::kDisagreement);
+  EXPECT_EQ(status.message(), message);
+}
+const std::string kAsk = ": do all ranks run the same build of commpool?";
+
 TEST(Wire, GivesBackWhatWasWritten) {
-  WireWriter writer;
-  writer.Number(0);
-  writer.Text(std::string("a\0b", 3));
-  writer.Number(UINT64_MAX);
-  writer.Text("");
-  const std::string bytes = writer.Take();
-  WireReader reader(bytes);
-  EXPECT_EQ(reader.Number(), 0u);
-  EXPECT_EQ(reader.Text(), std::string("a\0b", 3));
-  EXPECT_EQ(reader.Number(), UINT64_MAX);
-  EXPECT_EQ(reader.Text(), "");
-  EXPECT_TRUE(reader.ok());
+  const Beast dragon = Dragon();
+  const Beast read = Decode<Beast>(Encode(dragon), 1).value();
+  EXPECT_EQ(read.number, dragon.number);
+  EXPECT_EQ(read.colour, dragon.colour);
+  EXPECT_EQ(read.name, dragon.name);
+  EXPECT_EQ(read.health.code(), dragon.health.code());
+  EXPECT_EQ(read.health.message(), dragon.health.message());
+  EXPECT_EQ(read.legs, dragon.legs);
+  EXPECT_EQ(read.eyes, dragon.eyes);
+  EXPECT_EQ(read.tail, dragon.tail);
+  EXPECT_FALSE(Decode<Beast>(Encode(Beast()), 1)->tail);
 }
 
-TEST(Wire, ReadsZerosPastTheEndAndSaysSo) {
-  WireReader reader("1234567");
-  EXPECT_EQ(reader.Number(), 0u);
-  EXPECT_FALSE(reader.ok());
-  EXPECT_EQ(reader.Text(), "");
+TEST(Wire, NamesBothSidesOfTwoVersions) {
+  std::string other = Encode(Dragon());
+  other[offsetof(WireHello, version)] = 3;
+  ExpectDisagreement(Decode<Beast>(other, 2).status(), "rank 2 speaks version 3, this rank version 1" + kAsk);
+  ExpectDisagreement(DecodeAll<Beast>({Encode(Dragon()), Encode(Dragon()), other}).status(),
+                     "rank 2 speaks version 3, rank 0 version 1" + kAsk);
+  ExpectDisagreement(DecodeAll<Beast>({other, Encode(Dragon())}).status(),
+                     "rank 1 speaks version 1, rank 0 version 3" + kAsk);
 }
 
-TEST(Wire, DoesNotBelieveALengthBeyondTheEnd) {
-  WireWriter writer;
-  writer.Number(UINT64_MAX);
-  const std::string bytes = writer.Take();
-  WireReader reader(bytes);
-  EXPECT_EQ(reader.Text(), "");
-  EXPECT_FALSE(reader.ok());
+TEST(Wire, NamesBothSidesOfTwoSizes) {
+  const std::string bytes = Encode(Dragon());
+  const size_t size = bytes.size() - sizeof(WireHello);
+  const auto sent = [&](size_t count) { return "rank 2 sent " + std::to_string(count) + " bytes of its beast, "; };
+  ExpectDisagreement(Decode<Beast>(bytes + "x", 2).status(),
+                     sent(size + 1) + "this rank reads " + std::to_string(size) + kAsk);
+  ExpectDisagreement(Decode<Beast>(bytes.substr(0, bytes.size() - 1), 2).status(),
+                     sent(size - 1) + "this rank reads " + std::to_string(size) + kAsk);
 }
 
-TEST(Wire, StaysFailedAfterAFailure) {
+TEST(Wire, NamesBothSidesWhereOneKnowsAFieldMore) {
+  const std::string less = Encode(Beast());
+  const std::string more = Encode(BeastWithWings());
+  const size_t size = less.size() - sizeof(WireHello);
+  ExpectDisagreement(Decode<Beast>(more, 2).status(), "rank 2 sent " + std::to_string(size + 8) +
+                                                          " bytes of its beast, this rank reads " +
+                                                          std::to_string(size) + kAsk);
+  ExpectDisagreement(DecodeAll<BeastWithWings>({more, less}).status(),
+                     "rank 1 sent " + std::to_string(size) + " bytes of its beast, rank 0 reads more" + kAsk);
+}
+
+TEST(Wire, TakesNoMessageForAnother) {
+  ExpectDisagreement(Decode<Outcomes>(Encode(CallIntents()), 4).status(), "rank 4 sent an unreadable outcome" + kAsk);
+  ExpectDisagreement(Decode<Outcomes>("", 4).status(), "rank 4 sent an unreadable outcome" + kAsk);
+  ExpectDisagreement(Decode<Outcomes>(std::string(100, 'x'), 4).status(), "rank 4 sent an unreadable outcome" + kAsk);
+}
+
+TEST(Wire, SaysThatAMessageWasDamaged) {
+  std::string bytes = Encode(Dragon());
+  ++bytes.back();
+  ExpectDisagreement(Decode<Beast>(bytes, 2).status(), "rank 2's beast was damaged on its way to this rank");
+}
+
+TEST(Wire, RefusesValuesThatAFieldCannotHave) {
   WireWriter writer;
-  writer.Number(1000);  // taken for a length
-  writer.Number(7);
+  writer.Write(uint64_t{1} << 40);  // an int, and a bool
+  writer.Write(uint64_t{2});
   const std::string bytes = writer.Take();
   WireReader reader(bytes);
-  EXPECT_EQ(reader.Text(), "");
-  EXPECT_EQ(reader.Number(), 0u);
-  EXPECT_FALSE(reader.ok());
+  Leg leg;
+  reader.Read(leg);
+  EXPECT_FALSE(reader.complete());
+}
+
+TEST(Wire, DoesNotBelieveACountBeyondTheEnd) {
+  WireWriter writer;
+  writer.Write(UINT64_MAX);
+  const std::string bytes = writer.Take();
+  std::vector<Leg> legs;
+  WireReader many(bytes);
+  many.Read(legs);
+  EXPECT_FALSE(many.complete());
+  EXPECT_LE(legs.size(), 1u);
+  std::string text;
+  WireReader letters(bytes);
+  letters.Read(text);
+  EXPECT_FALSE(letters.complete());
+  EXPECT_EQ(text, "");
+}
+
+// Every message there is, with something in each.
+template <typename Message>
+void ExpectNothingButItself(const Message& message) {
+  const std::string bytes = Encode(message);
+  ASSERT_TRUE(Decode<Message>(bytes, 1).ok());
+  const auto expect_refused = [&](const std::string& other) {
+    EXPECT_EQ(Decode<Message>(other, 1).status().code(), StatusCode::kDisagreement);
+    EXPECT_EQ(DecodeAll<Message>({bytes, other}).status().code(), StatusCode::kDisagreement);
+  };
+  for (size_t size = 0; size < bytes.size(); ++size) expect_refused(bytes.substr(0, size));
+  for (const size_t more : {1, 8, 24, 1000}) expect_refused(bytes + std::string(more, '\0'));
+  expect_refused(bytes + bytes);
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string flipped = bytes;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
+    expect_refused(flipped);
+  }
+}
+
+TEST(EveryMessage, CutLongerOrWithOneBitFlippedIsRefused) {
+  ExpectNothingButItself(Dragon());
+  const Intent intent{.pool = "weights",
+                      .bytes = 1 << 20,
+                      .options = "alignment_bytes 512",
+                      .divergence = Status(StatusCode::kDisagreement, "they differ"),
+                      .freed = {1, 2},
+                      .claim = {.held = {0, 3}, .passed = true, .number = 3, .rank = 1, .ranks = 2},
+                      .segments = {2 << 20}};
+  ExpectNothingButItself(CallIntents{{intent, intent}});
+  ExpectNothingButItself(CallVerdict{{{.agreed = {.freed = {1}, .findings = {.home = true}}}, {.traced_rank = 1}}});
+  ExpectNothingButItself(Outcomes{{Status(), Status(StatusCode::kOutOfMemory, "no room")}});
+  ExpectNothingButItself(Introduction{.address = "10.77.0.1:4000", .key = {1, 2}, .rank = 3});
+  ExpectNothingButItself(PublishedCalls{{{.number = 7, .call = engine::SequenceCall::kFree, .value = 1}}});
+  ExpectNothingButItself(PublishedDifference{"rank 0 made free of block 1"});
+}
+
+// Whoever computes the checksum right may still send anything: it is read or refused, and nothing else happens.
+TEST(EveryMessage, OfRandomContentsIsReadOrRefused) {
+  std::mt19937_64 random(7);
+  for (int turn = 0; turn < 20000; ++turn) {
+    WireWriter writer;
+    for (uint64_t words = random() % 40; words > 0; --words) writer.Write(random() % 8 == 0 ? random() : random() % 4);
+    const std::string contents = writer.Take();
+    const auto expect_the_same = [&](const auto& read) {
+      if (!read.ok()) return;
+      EXPECT_EQ(Encode(*read), SealMessage(read->kName, contents));
+    };
+    expect_the_same(Decode<CallIntents>(SealMessage(CallIntents::kName, contents), 1));
+    expect_the_same(Decode<CallVerdict>(SealMessage(CallVerdict::kName, contents), 0));
+    expect_the_same(Decode<PublishedCalls>(SealMessage(PublishedCalls::kName, contents), 1));
+  }
 }
 
 }  // namespace

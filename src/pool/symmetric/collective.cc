@@ -69,9 +69,8 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   Intent intent = Observe(proposal);
   intent.readiness = readiness;
   intent.divergence = divergence_.status();
-  DomainClaim claim = proposal.claim;
-  for (const Communicator& held : parts_.registrations.Communicators()) claim.held.push_back(held.number);
-  intent.claim = Encode(claim);
+  intent.claim = proposal.claim;
+  for (const Communicator& held : parts_.registrations.Communicators()) intent.claim.held.push_back(held.number);
   return intent;
 }
 

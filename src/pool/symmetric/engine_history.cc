@@ -34,13 +34,13 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
   return engine::SequenceCall::kReserve;
 }
 
-std::vector<TracedCall> EngineHistory::LastCalls() const {
+std::vector<engine::SequenceEntry> EngineHistory::LastCalls() const {
   MutexLock lock(blocks_.mutex());
   const uint64_t first = count_ > engine::SequenceLog::kKept ? count_ - engine::SequenceLog::kKept : 0;
-  std::vector<TracedCall> calls;
+  std::vector<engine::SequenceEntry> calls;
   for (uint64_t number = first; number < count_; ++number) {
     const auto entry = engine_->log().Entry(number);
-    if (entry) calls.push_back({number, entry->hash_after, Describe(*entry)});
+    if (entry) calls.push_back(*entry);
   }
   return calls;
 }

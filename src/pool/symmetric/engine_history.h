@@ -20,12 +20,12 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration);
 // The entry of the sequence that a collective call leaves.
 engine::SequenceCall SequenceCallOf(CollectiveCall call);
 
-// The last of an engine's first `count` calls, for a rank that differs: they become texts where they are asked for.
+// The last of an engine's first `count` calls, for a rank that differs.
 class EngineHistory final : public CallHistory {
  public:
   EngineHistory(const BlockStore& blocks, const engine::SymmetricEngine* engine, uint64_t count, Divergence& divergence)
       : blocks_(blocks), engine_(engine), count_(count), divergence_(divergence) {}
-  std::vector<TracedCall> LastCalls() const override;
+  std::vector<engine::SequenceEntry> LastCalls() const override;
   void NoteDivergence(const Status& difference) const override { divergence_.Note(difference); }
 
  private:

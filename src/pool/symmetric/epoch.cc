@@ -7,7 +7,6 @@
 
 #include "src/base/host_patience.h"
 #include "src/pool/symmetric/engine_history.h"
-#include "src/registration/wire.h"
 
 namespace commpool::internal {
 
@@ -19,12 +18,8 @@ uint64_t RandomNumber() {
 }
 
 // Rank 0's proposal is the pool's home number.
-ClaimFindings FindHomeNumber(const std::vector<std::string>& claims) {
-  const Result<std::vector<DomainClaim>> decoded = DecodeClaims(claims);
-  if (!decoded.ok()) return {decoded.status()};
-  WireWriter writer;
-  writer.Number(decoded->front().number.value_or(0));
-  return {.bytes = writer.Take()};
+ClaimFindings FindHomeNumber(const std::vector<DomainClaim>& claims) {
+  return {.findings = {.home_id = claims.front().number.value_or(0)}};
 }
 
 }  // namespace
@@ -103,7 +98,7 @@ Result<uint64_t> Epoch::Begin(const Status& readiness) {
   const Status status = agreed->segments.empty() ? BeginEmpty() : MakeAndRegister(agreed->segments);
   if (!status.ok()) return status;
   Adopt();
-  return WireReader(agreed->findings).Number();
+  return agreed->findings.home_id;
 }
 
 // No rank has memory: nothing is made and NCCL is not called, so no rank can fail.

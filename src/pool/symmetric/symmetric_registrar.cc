@@ -55,19 +55,15 @@ DomainClaim SymmetricRegistrar::ClaimOf(const Communicator& communicator) const 
 }
 
 ClaimJudge SymmetricRegistrar::JudgeHeld() {
-  return [this](const std::vector<std::string>& bytes) COMMPOOL_UNCHECKED -> ClaimFindings {
-    const Result<std::vector<DomainClaim>> claims = DecodeClaims(bytes);
-    return {claims.ok() ? domains_.CheckHeld(*claims) : claims.status()};
-  };
+  return [this](const std::vector<DomainClaim>& claims)
+             COMMPOOL_UNCHECKED -> ClaimFindings { return {domains_.CheckHeld(claims)}; };
 }
 
 ClaimJudge SymmetricRegistrar::JudgePassedByAll() {
-  return [this](const std::vector<std::string>& bytes) COMMPOOL_UNCHECKED -> ClaimFindings {
-    const Result<std::vector<DomainClaim>> claims = DecodeClaims(bytes);
-    if (!claims.ok()) return {claims.status()};
-    Status status = domains_.CheckHeld(*claims);
-    if (status.ok()) status = domains_.CheckPassedByAll(*claims);
-    return {status.ok() ? status : status.under("register_with"), Encode(SummaryOf(*claims))};
+  return [this](const std::vector<DomainClaim>& claims) COMMPOOL_UNCHECKED -> ClaimFindings {
+    Status status = domains_.CheckHeld(claims);
+    if (status.ok()) status = domains_.CheckPassedByAll(claims);
+    return {status.under("register_with"), FindingsOf(claims)};
   };
 }
 
@@ -101,7 +97,7 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
       {.call = CollectiveCall::kRegister, .readiness = readiness, .claim = claim, .judge = JudgePassedByAll()});
   if (!agreed.ok()) return agreed.status();
   if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
-  const ClaimSummary passed = DecodeSummary(agreed->findings);
+  const Findings& passed = agreed->findings;
   const uint64_t first_new = domains_.next();
   Status status = passed.any_new ? Meet(claim, &communicator) : Status();
   if (!status.ok()) return parts_.basis.Named(status.under("register_with"));
@@ -139,12 +135,9 @@ Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
     ncclComm_t handle;
     std::vector<uint64_t> ended;  // known where the channel decides, and needed there alone
   } steps{handle, {}};
-  const ClaimJudge judge = [this, &steps](const std::vector<std::string>& bytes) COMMPOOL_UNCHECKED -> ClaimFindings {
-    const Result<std::vector<DomainClaim>> claims = DecodeClaims(bytes);
-    if (!claims.ok()) return {claims.status()};
-    steps.ended = NumbersPassed(*claims);
-    const Status status = domains_.CheckPassedByHolders(*claims);
-    return {status.ok() ? status : status.under("deregister")};
+  const ClaimJudge judge = [this, &steps](const std::vector<DomainClaim>& claims) COMMPOOL_UNCHECKED -> ClaimFindings {
+    steps.ended = NumbersPassed(claims);
+    return {domains_.CheckPassedByHolders(claims).under("deregister")};
   };
   Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kDeregister,
                                              .readiness = parts_.basis.device->health().first_error(),

@@ -15,7 +15,6 @@
 #include "src/registration/agreement.h"
 #include "src/registration/joined_rounds.h"
 #include "src/registration/link_channel.h"
-#include "src/registration/link_opening.h"
 #include "tools/cli/median.h"
 
 namespace commpool::cli {
@@ -67,11 +66,11 @@ Status FirstFailure(const std::vector<Status>& statuses) {
 }
 
 class NoHistory : public internal::CallHistory {
-  std::vector<internal::TracedCall> LastCalls() const override { return {}; }
+  std::vector<internal::engine::SequenceEntry> LastCalls() const override { return {}; }
 };
 
 internal::Intent IntentOfReserve() {
-  return {.bytes = 1 << 20, .memory_left = uint64_t{1} << 36, .nccl_version = 22809};
+  return {.bytes = 1 << 20, .nccl_version = 22809, .memory_left = uint64_t{1} << 36};
 }
 
 // The ranks with their links, and a channel of each pool.
@@ -86,9 +85,9 @@ class SimulatedRanks {
     links_.resize(static_cast<size_t>(ranks));
     std::vector<Status> statuses(links_.size());
     ForEachRank(ranks, [&](size_t rank) {
-      const internal::LinkOpening opening{.rank = static_cast<int>(rank), .ranks = ranks, .deadline = kDeadline};
+      const internal::LinkOptions options{.rank = static_cast<int>(rank), .ranks = ranks, .deadline = kDeadline};
       Result<std::shared_ptr<HomeLink>> link =
-          rank == 0 ? internal::AcceptLink(opening, std::move(*listener)) : internal::JoinLink(opening, address);
+          rank == 0 ? HomeLink::Accept(options, std::move(*listener)) : HomeLink::Join(options, address);
       statuses[rank] = link.status();
       if (!link.ok()) return;
       (*link)->StopWatching();
