@@ -8,34 +8,30 @@
 
 namespace commpool::internal {
 
-void ReleaseDestroyedPools(const PoolTable& pools, AnnouncedCaptures& captures) {
-  if (captures.any()) return;
-  const bool postponed = captures.TakePostponed();
-  if (!postponed && pools.removed() == 0) return;
-  for (const std::shared_ptr<Pool>& pool : pools.All()) {
-    if (!pool->has_handle() && (postponed || pool->HasEndedGraphs())) pool->ReleaseUnused();
-  }
-}
+Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode)
+    : basis_(std::move(ingredients.basis)),
+      captures_(basis_->driver),
+      blocks_(*basis_, std::move(engine)),
+      segments_(*basis_, captures_, blocks_, std::move(ingredients.backing), std::move(ingredients.account)),
+      mode_(make_mode(*basis_, captures_, blocks_, segments_)) {}
 
-Pool::Pool(std::unique_ptr<PoolParts> parts, std::unique_ptr<PoolMode> mode)
-    : parts_(std::move(parts)), mode_(std::move(mode)) {}
-
-std::shared_ptr<Pool> Pool::Make(std::unique_ptr<PoolParts> parts, std::unique_ptr<PoolMode> mode) {
-  auto pool = std::make_shared<Pool>(std::move(parts), std::move(mode));
-  pool->parts_->basis.owner = pool;
+std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,
+                                 const MakeMode& make_mode) {
+  auto pool = std::make_shared<Pool>(std::move(ingredients), std::move(engine), make_mode);
+  pool->basis_->owner = pool;
   return pool;
 }
 
 Result<BlockDescription> Pool::FindBlock(CUdeviceptr address) const {
-  Result<BlockDescription> block = parts_->blocks.Find(address);
+  Result<BlockDescription> block = blocks_.Find(address);
   if (block.ok() && !has_handle()) block->pool = 0;
   return block;
 }
 
 Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
-  const Status open = parts_->CheckOpen();
+  const Status open = basis_->CheckOpen();
   Result<CUdeviceptr> address = open.ok() ? AllocateInAttempts(bytes, stream) : Result<CUdeviceptr>(open);
-  if (!address.ok()) PoolEvents::Count(parts_->events.failed_allocations);
+  if (!address.ok()) PoolEvents::Count(basis_->events.failed_allocations);
   return address;
 }
 
@@ -53,18 +49,18 @@ Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
 
 void Pool::TakeBack(const ReservedVector<engine::CachedBlock>& blocks) {
   if (blocks.empty()) return;
-  parts_->blocks.TakeBack(blocks);
+  blocks_.TakeBack(blocks);
   mode_->AfterFree();
 }
 
 Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_device) {
-  Status status = parts_->CheckOpen();
+  Status status = basis_->CheckOpen();
   if (status.ok()) status = mode_->CheckCapture();
   if (!status.ok()) return status;
-  const PoolBasis& basis = parts_->basis;
+  const PoolBasis& basis = *basis_;
   const ContextGuard current = basis.MakeCurrent();
   const GraphCaptures::Origin origin{stream, {device(), stream_device}};
-  status = parts_->captures.Begin(capture, origin);
+  status = captures_.Begin(capture, origin);
   if (!status.ok()) return basis.Named(status);
   basis.device->captures().Begin(origin.devices);
   mode_->AfterCaptureBegan();
@@ -73,19 +69,19 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
 }
 
 void Pool::EndCapture(CaptureHandle capture) {
-  const std::optional<GraphCaptures::Origin> origin = parts_->captures.End(capture);
+  const std::optional<GraphCaptures::Origin> origin = captures_.End(capture);
   if (!origin) return;
-  parts_->basis.device->captures().End(origin->devices);
-  parts_->basis.runtime.observers.Tell(&MemoryObserver::CaptureEnded, origin->stream);
+  basis_->device->captures().End(origin->devices);
+  basis_->runtime.observers.Tell(&MemoryObserver::CaptureEnded, origin->stream);
 }
 
 Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
-  ReleaseDestroyedPools(parts_->basis.runtime.pools, parts_->basis.device->captures());
+  basis_->runtime.others.ReleaseDestroyed();
   return mode_->Trim(keep_bytes);
 }
 
 Status Pool::CheckMayEnd() const {
-  if (parts_->basis.configuration.keeper == Keeper::kProgram) return Status();
+  if (basis_->configuration.keeper == Keeper::kProgram) return Status();
   return Status(StatusCode::kInvalidArgument,
                 "the default pool of device " + std::to_string(device()) +
                     " is the library's, which neither closes nor destroys it: trim() gives its free "
@@ -95,54 +91,53 @@ Status Pool::CheckMayEnd() const {
 Status Pool::Close() {
   const Status may_end = CheckMayEnd();
   if (!may_end.ok()) return may_end;
-  ReleaseDestroyedPools(parts_->basis.runtime.pools, parts_->basis.device->captures());
+  basis_->runtime.others.ReleaseDestroyed();
   Status status = mode_->Close();
   if (status.ok()) DropKept();
   return status;
 }
 
 Status Pool::Grant(const std::vector<int>& peers) {
-  Status awake = parts_->CheckAwake();
-  return awake.ok() ? parts_->segments.Grant(peers) : awake;
+  Status awake = basis_->CheckAwake();
+  return awake.ok() ? segments_.Grant(peers) : awake;
 }
 
 Status Pool::Revoke(const std::vector<int>& peers) {
-  Status awake = parts_->CheckAwake();
-  return awake.ok() ? parts_->segments.Revoke(peers) : awake;
+  Status awake = basis_->CheckAwake();
+  return awake.ok() ? segments_.Revoke(peers) : awake;
 }
 
 void Pool::Destroy() {
-  parts_->life.Destroy();
+  basis_->life.Destroy();
   DropKept();
   mode_->AfterDestroy();
 }
 
 void Pool::DropKept() {
-  if (parts_->kept.bytes() == 0) return;
-  MutexLock growth(parts_->segments.growth());
-  parts_->kept.Drop(parts_->basis);
+  if (segments_.kept_bytes() == 0) return;
+  MutexLock growth(segments_.growth());
+  segments_.kept().Drop();
 }
 
 void Pool::Abandon() {
   mode_->BeforeAbandon();
-  parts_->life.Abandon();
-  parts_->segments.Abandon();
-  parts_->kept.Abandon();
+  basis_->life.Abandon();
+  segments_.Abandon();
 }
 
 PoolStatistics Pool::Statistics() const {
-  const BlockStatistics blocks = parts_->blocks.Statistics();
+  const BlockStatistics blocks = blocks_.Statistics();
   PoolStatistics statistics;
   statistics.counters = blocks.counters;
   statistics.cached_bytes = blocks.cached_bytes;
-  statistics.registered_segments = parts_->registrations.registrations();
-  statistics.pending_segments = parts_->registrations.pending(parts_->segments.count());
-  statistics.held_bytes = parts_->registrations.held_bytes();
-  statistics.failed_allocations = parts_->events.failed_allocations.load(std::memory_order_relaxed);
-  statistics.moved_bytes = parts_->events.moved_bytes.load(std::memory_order_relaxed);
-  statistics.asleep_bytes = parts_->segments.asleep_bytes();
-  statistics.kept_bytes = parts_->kept.bytes();
-  statistics.host_waits = parts_->events.host_waits.load(std::memory_order_relaxed);
+  statistics.registered_segments = segments_.registrations().registrations();
+  statistics.pending_segments = segments_.registrations().pending(segments_.count());
+  statistics.held_bytes = segments_.registrations().held_bytes();
+  statistics.failed_allocations = basis_->events.failed_allocations.load(std::memory_order_relaxed);
+  statistics.moved_bytes = basis_->events.moved_bytes.load(std::memory_order_relaxed);
+  statistics.asleep_bytes = segments_.asleep_bytes();
+  statistics.kept_bytes = segments_.kept_bytes();
+  statistics.host_waits = basis_->events.host_waits.load(std::memory_order_relaxed);
   return statistics;
 }
 

@@ -1,8 +1,8 @@
 // Pool: private memory of one backing at one place, with its own blocks, peers, registrations, limits and statistics.
 //
-// A pool is its parts (pool_parts.h) and its mode (pool_mode.h); this class is how the C ABI, scopes and the tables
-// know both, and decides nothing itself. Any thread may call any method, except that the calls which commpool.h marks
-// COLLECTIVE run one at a time for each pool. The lock order is in src/README.md.
+// A pool is its parts, the same in every mode, and its mode (pool_mode.h); this class owns both, is how the C ABI,
+// scopes and the tables know them, and decides nothing itself. Any thread may call any method, except that the calls
+// which commpool.h marks COLLECTIVE run one at a time for each pool. The lock order is in src/README.md.
 #ifndef COMMPOOL_SRC_POOL_POOL_H_
 #define COMMPOOL_SRC_POOL_POOL_H_
 
@@ -10,56 +10,67 @@
 #include <nccl.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "commpool/status.h"
 #include "src/pool/pool_mode.h"
-#include "src/pool/pool_parts.h"
 #include "src/pool/pool_statistics.h"
+#include "src/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 
+// What a pool is made of that can fail: found first, so that a pool cannot be half made.
+struct PoolIngredients {
+  std::unique_ptr<PoolBasis> basis;
+  std::unique_ptr<Backing> backing;
+  std::shared_ptr<MemoryAccount> account;
+};
+
 class Pool final : public BlockOwner {
  public:
-  static std::shared_ptr<Pool> Make(std::unique_ptr<PoolParts> parts, std::unique_ptr<PoolMode> mode);
-  Pool(std::unique_ptr<PoolParts> parts, std::unique_ptr<PoolMode> mode);
+  // The mode over the pool's parts, which outlive it.
+  using MakeMode = std::function<std::unique_ptr<PoolMode>(PoolBasis&, GraphCaptures&, BlockStore&, SegmentStore&)>;
+
+  // The engine is one that the mode knows.
+  static std::shared_ptr<Pool> Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,
+                                    const MakeMode& make_mode);
+  Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode);
 
   // Given by the table of pools; 0 before.
-  PoolHandle handle() const { return parts_->basis.handle; }
-  void SetHandle(PoolHandle handle) { parts_->basis.handle = handle; }
-  bool has_handle() const { return !parts_->life.destroyed(); }
+  PoolHandle handle() const { return basis_->handle; }
+  void SetHandle(PoolHandle handle) { basis_->handle = handle; }
+  bool has_handle() const { return !basis_->life.destroyed(); }
   // Whether it serves: neither closed nor destroyed.
-  bool open() const { return parts_->life.open(); }
+  bool open() const { return basis_->life.open(); }
   // kInvalidArgument for a default pool, which a program neither closes nor destroys.
   Status CheckMayEnd() const;
 
-  const PoolConfiguration& configuration() const { return parts_->basis.configuration; }
-  const std::string& name() const override { return parts_->basis.name(); }
-  const std::string& title() const { return parts_->basis.title; }
-  int device() const { return parts_->basis.device->device(); }
-  bool symmetric() const override { return parts_->basis.configuration.symmetric(); }
+  const PoolConfiguration& configuration() const { return basis_->configuration; }
+  const std::string& name() const override { return basis_->name(); }
+  const std::string& title() const { return basis_->title; }
+  int device() const { return basis_->device->device(); }
+  bool symmetric() const override { return basis_->configuration.symmetric(); }
   uint64_t home_id() const { return mode_->home_id(); }
   ncclComm_t home() const { return mode_->home(); }
   // The pools that the same thread made with it; null where there are none. Joined once, at creation.
-  const PoolGroup* group() const { return parts_->group.get(); }
-  void Join(std::shared_ptr<const PoolGroup> group) { parts_->group = std::move(group); }
+  const PoolGroup* group() const { return basis_->group.get(); }
+  void Join(std::shared_ptr<const PoolGroup> group) { basis_->group = std::move(group); }
 
   // Blocks.
   Result<BlockDescription> FindBlock(CUdeviceptr address) const override;
-  std::vector<BlockDescription> Blocks() const { return parts_->blocks.List(); }
+  std::vector<BlockDescription> Blocks() const { return blocks_.List(); }
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   // Large blocks where nothing is unusual; 0, or false, where Allocate or Free have to.
   CUdeviceptr AllocateAtOnce(uint64_t bytes, StreamKey stream) { return mode_->AllocateAtOnce(bytes, stream); }
   bool FreeAtOnce(CUdeviceptr address) { return mode_->FreeAtOnce(address); }
-  Status Free(CUdeviceptr address) override { return parts_->blocks.Free(address, *mode_); }
-  Status RecordStream(CUdeviceptr address, StreamKey stream) override {
-    return parts_->blocks.RecordStream(address, stream);
-  }
+  Status Free(CUdeviceptr address) override { return blocks_.Free(address, *mode_); }
+  Status RecordStream(CUdeviceptr address, StreamKey stream) override { return blocks_.RecordStream(address, stream); }
   void TakeBack(const ReservedVector<engine::CachedBlock>& blocks) override;
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
-  Status WaitForDevice() { return parts_->blocks.WaitForDevice(); }
+  Status WaitForDevice() { return blocks_.WaitForDevice(); }
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream) { mode_->ForgetStream(stream); }
 
@@ -68,7 +79,7 @@ class Pool final : public BlockOwner {
   Status BeginCapture(CaptureHandle capture, CUstream stream, int stream_device);
   void EndCapture(CaptureHandle capture);
   // Whether the memory of a graph that is gone has not come back yet.
-  bool HasEndedGraphs() const { return parts_->captures.any_gone(); }
+  bool HasEndedGraphs() const { return captures_.any_gone(); }
 
   // Space.
   Status Reserve(uint64_t bytes) { return mode_->Reserve(bytes); }
@@ -81,7 +92,7 @@ class Pool final : public BlockOwner {
   Status Close();
   Status Sleep(const SleepRequest& request) { return mode_->Sleep(request); }
   Status Wake() { return mode_->Wake(); }
-  bool asleep() const { return parts_->life.asleep(); }
+  bool asleep() const { return basis_->life.asleep(); }
   // The handle has ended: no allocation any more, and segments go as their last block is freed.
   void Destroy();
   // The runtime ends: nothing may be waited for and no NCCL called.
@@ -102,13 +113,13 @@ class Pool final : public BlockOwner {
     return mode_->AbandonCommunicator(communicator, life);
   }
   Result<WindowPlace> WindowOf(CUdeviceptr address, ncclComm_t communicator) const {
-    return parts_->registrations.Find(communicator, address);
+    return segments_.registrations().Find(communicator, address);
   }
 
   // Statistics.
   PoolStatistics Statistics() const;
-  void ResetPeaks() { parts_->blocks.ResetPeaks(); }
-  void CheckInvariants() const { parts_->blocks.CheckInvariants(); }
+  void ResetPeaks() { blocks_.ResetPeaks(); }
+  void CheckInvariants() const { blocks_.CheckInvariants(); }
 
  private:
   // What was kept of a pool that ends asleep.
@@ -116,14 +127,12 @@ class Pool final : public BlockOwner {
   // As often as the configuration says, with pauses: others give memory back meanwhile.
   Result<CUdeviceptr> AllocateInAttempts(uint64_t bytes, StreamKey stream);
 
-  const std::unique_ptr<PoolParts> parts_;
-  const std::unique_ptr<PoolMode> mode_;  // goes first: it uses the parts
+  const std::unique_ptr<PoolBasis> basis_;
+  GraphCaptures captures_;
+  BlockStore blocks_;
+  SegmentStore segments_;
+  const std::unique_ptr<PoolMode> mode_;  // goes first: it uses the others
 };
-
-// What pools hold that were destroyed while a capture or a graph kept their memory: no call of their own comes again.
-// Nothing while a capture is open anywhere, and from pools for which no capture or graph has ended. It may wait for
-// their devices, so it is for calls that make, trim, close or destroy a pool.
-void ReleaseDestroyedPools(const PoolTable& pools, AnnouncedCaptures& captures);
 
 }  // namespace commpool::internal
 

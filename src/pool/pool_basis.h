@@ -1,14 +1,17 @@
-// What a pool stands on, the same for its whole life: driver, device, configuration, and the names of its messages.
+// What a pool stands on: driver, device, configuration, the names of its messages, and how its life goes. Every part of
+// it has this, and nothing else of the whole.
 #ifndef COMMPOOL_SRC_POOL_POOL_BASIS_H_
 #define COMMPOOL_SRC_POOL_POOL_BASIS_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "src/driver/handles.h"
 #include "src/pool/options.h"
+#include "src/pool/pool_group.h"
+#include "src/pool/pool_life.h"
+#include "src/pool/pool_statistics.h"
 #include "src/pool/runtime_parts.h"
 #include "src/pool/shared/device_state.h"
 
@@ -25,8 +28,26 @@ struct PoolBasis {
   PoolHandle handle = 0;
   std::weak_ptr<BlockOwner> owner = {};
 
+  // The pools of one home that the same thread made with it; null where it made this one alone. Joined once.
+  std::shared_ptr<const PoolGroup> group = {};
+
+  PoolLife life = {};
+  PoolEvents events = {};
+
   const std::string& name() const { return configuration.name; }
   uint64_t deadline_ms() const { return configuration.deadline_ms; }
+
+  // kFailedPrecondition where it sleeps.
+  Status CheckAwake() const { return life.asleep() ? CheckOpen() : Status(); }
+  // OK where the pool serves and its device works.
+  Status CheckOpen() const {
+    const Status open = life.CheckOpen();
+    return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
+  }
+
+  // Out of memory: what others may give back, and who holds what.
+  uint64_t ReleaseOtherPools() const { return runtime.others.ReleaseUnused(device->device(), owner.lock().get()); }
+  std::string DescribeHolders() const { return runtime.others.DescribeHolders(device->device()); }
 
   // A failure of the pool, under its title.
   Status Named(const Status& status) const { return status.under(title); }

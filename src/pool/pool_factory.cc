@@ -39,23 +39,14 @@ Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const P
   return Status();
 }
 
-// What a pool is made of that can fail: found first, so that a pool cannot be half made.
-struct Ingredients {
-  PoolBasis basis;
-  std::unique_ptr<Backing> backing;
-  std::shared_ptr<MemoryAccount> account;
-
-  uint64_t granularity() const { return std::max(basis.configuration.granularity_bytes, backing->granularity()); }
-};
-
 // "pool gradients (vmm, device 1)"; a pool that was given no name is "pool (vmm, device 1)".
 std::string TitleOf(const PoolConfiguration& configuration, const Backing& backing) {
   const std::string named = configuration.name == PoolConfiguration().name ? "pool" : "pool " + configuration.name;
   return named + " (" + backing.name() + ", device " + std::to_string(backing.placement().device) + ")";
 }
 
-Result<Ingredients> Gather(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
-                           PoolConfiguration configuration) {
+Result<PoolIngredients> Gather(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                               PoolConfiguration configuration) {
   const Placement placement = configuration.backing.placement;
   Result<std::shared_ptr<DeviceState>> device = devices.Get(placement.device);
   if (!device.ok()) return device.status();
@@ -66,33 +57,25 @@ Result<Ingredients> Gather(const Driver& driver, DeviceTable& devices, RuntimePa
   Result<std::shared_ptr<MemoryAccount>> account = devices.AccountOf(placement);
   if (!account.ok()) return account.status();
   const std::string title = TitleOf(configuration, **backing);
-  return Ingredients{PoolBasis{driver, runtime, std::move(*device), std::move(configuration), title},
-                     std::move(*backing), std::move(*account)};
+  std::unique_ptr<PoolBasis> basis(new PoolBasis{driver, runtime, std::move(*device), std::move(configuration), title});
+  return PoolIngredients{std::move(basis), std::move(*backing), std::move(*account)};
 }
 
-// The parts over an engine, and the engine as its mode knows it.
-template <typename Engine>
-std::pair<std::unique_ptr<PoolParts>, Engine*> Assemble(Ingredients ingredients, RegistrationKind kind,
-                                                        std::unique_ptr<Engine> engine) {
-  Engine* const known = engine.get();
-  auto parts = std::make_unique<PoolParts>(std::move(ingredients.basis), kind, std::move(engine),
-                                           std::move(ingredients.backing), std::move(ingredients.account));
-  return {std::move(parts), known};
+uint64_t GranularityOf(const PoolIngredients& ingredients) {
+  return std::max(ingredients.basis->configuration.granularity_bytes, ingredients.backing->granularity());
 }
 
-std::shared_ptr<Pool> MakeGrowingPool(Ingredients ingredients) {
-  const PoolConfiguration& configuration = ingredients.basis.configuration;
-  const uint64_t granularity = ingredients.granularity();
+std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
+  const PoolConfiguration& configuration = ingredients.basis->configuration;
+  const uint64_t granularity = GranularityOf(ingredients);
+  std::unique_ptr<engine::Engine> engine;
   if (configuration.mode == Mode::kExpandable) {
-    auto [parts, engine] =
-        Assemble(std::move(ingredients), RegistrationKind::kLocal, MakeExpandableEngine(configuration, granularity));
-    auto mode = GrowingMode::MakeExpandable(*parts, *engine);
-    return Pool::Make(std::move(parts), std::move(mode));
+    engine = MakeExpandableEngine(configuration, granularity);
+  } else {
+    engine = MakeFixedEngine(configuration, granularity);
   }
-  auto [parts, engine] =
-      Assemble(std::move(ingredients), RegistrationKind::kLocal, MakeFixedEngine(configuration, granularity));
-  auto mode = GrowingMode::MakeFixed(*parts, *engine);
-  return Pool::Make(std::move(parts), std::move(mode));
+  return Pool::Make(std::move(ingredients), std::move(engine),
+                    [](auto&... parts) { return std::make_unique<GrowingMode>(parts...); });
 }
 
 Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
@@ -113,15 +96,17 @@ struct UnopenedPool {
 
 Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                   PoolConfiguration configuration, const Communicator& home) {
-  Result<Ingredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
+  Result<PoolIngredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
   if (!ingredients.ok()) return ingredients.status();
-  Status readiness = WhyNotSymmetric(*ingredients->backing, home, ingredients->basis.device->device());
-  std::unique_ptr<engine::SymmetricEngine> made =
-      MakeSymmetricEngine(ingredients->basis.configuration, ingredients->granularity());
-  auto [parts, engine] = Assemble(std::move(*ingredients), RegistrationKind::kWindow, std::move(made));
-  auto mode = std::make_unique<SymmetricMode>(*parts, *engine, home);
-  SymmetricMode* const symmetric = mode.get();
-  std::shared_ptr<Pool> pool = Pool::Make(std::move(parts), std::move(mode));
+  Status readiness = WhyNotSymmetric(*ingredients->backing, home, ingredients->basis->device->device());
+  std::unique_ptr<engine::SymmetricEngine> engine =
+      MakeSymmetricEngine(ingredients->basis->configuration, GranularityOf(*ingredients));
+  SymmetricMode* symmetric = nullptr;
+  std::shared_ptr<Pool> pool = Pool::Make(std::move(*ingredients), std::move(engine), [&](auto&... parts) {
+    auto mode = std::make_unique<SymmetricMode>(parts..., home);
+    symmetric = mode.get();
+    return mode;
+  });
   return UnopenedPool{std::move(pool), symmetric, std::move(readiness)};
 }
 
@@ -157,7 +142,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
 Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                        PoolConfiguration configuration) {
   if (configuration.symmetric()) return MakeSymmetricPool(driver, devices, runtime, std::move(configuration));
-  Result<Ingredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
+  Result<PoolIngredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
   if (!ingredients.ok()) return ingredients.status();
   return MakeGrowingPool(std::move(*ingredients));
 }

@@ -44,7 +44,7 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
     : driver_(std::move(driver)),
       settings_(std::move(settings)),
       devices_(*driver_, settings_.device_limit()),
-      parts_(*driver_),
+      parts_(*driver_, search_),
       stream_devices_(*driver_) {
   static_cast<void>(HostReserve::Fill());
 }
@@ -70,7 +70,7 @@ std::optional<RelaxedCapture> Runtime::Relax() const {
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  ReleaseDestroyedPools(parts_.pools, devices_.captures());
+  search_.ReleaseDestroyed();
   const std::vector<SettingSource> sources = Insist([&] { return configuration.sources; });  // other ranks may wait
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
   if (!pool.ok()) return WithSources(pool.status(), sources);
@@ -91,7 +91,7 @@ Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
 Status Runtime::DestroyPool(PoolHandle handle) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  ReleaseDestroyedPools(parts_.pools, devices_.captures());
+  search_.ReleaseDestroyed();
   Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(handle);
   if (!pool.ok()) return pool.status();
   status = (*pool)->CheckMayEnd();
@@ -255,7 +255,7 @@ Status Runtime::EndCapture(CaptureHandle capture) {
   announced.Postpone();
   // The program may end the stream's own capture later: then a later call sees to it.
   AttemptInVain([&] {
-    if (CheckNotCaptured(*driver_, ended.stream).ok()) ReleaseDestroyedPools(parts_.pools, announced);
+    if (CheckNotCaptured(*driver_, ended.stream).ok()) search_.ReleaseDestroyed();
   });
   return Status();
 }

@@ -20,6 +20,7 @@
 #include "src/driver/graph_handles.h"
 #include "src/driver/loader.h"
 #include "src/engine/size_classes.h"
+#include "src/pool/memory_search.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
 #include "src/pool/runtime_parts.h"
@@ -121,6 +122,7 @@ class Runtime {
   const ForkGuard forked_;  // CUDA does not survive fork()
   DeviceTable devices_;
   RuntimeParts parts_;
+  MemorySearch search_{parts_.pools, parts_.holders, devices_.captures()};
   ScopeTable scopes_;
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one

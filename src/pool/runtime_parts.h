@@ -8,6 +8,7 @@
 #include "src/pool/shared/emulator_observer.h"
 #include "src/pool/shared/memory_holders.h"
 #include "src/pool/shared/memory_observer.h"
+#include "src/pool/shared/other_pools.h"
 #include "src/pool/shared/pool_table.h"
 #include "src/pool/shared/segment_log.h"
 #include "src/registration/home_links.h"
@@ -16,9 +17,10 @@
 namespace commpool::internal {
 
 struct RuntimeParts {
-  explicit RuntimeParts(const Driver& driver) : observers(ObserversOf(driver)) {}
+  RuntimeParts(const Driver& driver, OtherPools& other_pools) : observers(ObserversOf(driver)), others(other_pools) {}
 
   const MemoryObservers observers;
+  OtherPools& others;  // as one of them sees them
   MemoryHolders holders;
   WindowIndex windows;
   HomeLinks links;

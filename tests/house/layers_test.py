@@ -44,7 +44,7 @@ class Layers(unittest.TestCase):
 
     def test_the_floors_of_pools_go_one_way(self):
         self.assert_fine("src/pool/growing/a.cc", '#include "src/pool/growing/b.h"\n#include "src/pool/blocks/c.h"\n')
-        self.assert_fine("src/pool/pool_parts.h", '#include "src/pool/segments/a.h"\n')
+        self.assert_fine("src/pool/pool.h", '#include "src/pool/segments/a.h"\n')
         self.assert_problem("growing is above blocks", "src/pool/blocks/a.h", '#include "src/pool/growing/b.h"\n')
         self.assert_problem("pool is above segments", "src/pool/segments/a.cc", '#include "src/pool/pool.h"\n')
         self.assert_problem("beside", "src/pool/growing/a.cc", '#include "src/pool/symmetric/b.h"\n')

@@ -322,19 +322,20 @@ class SymmetricScopes : public Scopes {
   std::shared_ptr<Pool> MakeSymmetric() {
     PoolConfiguration configuration = Configured("windows");
     configuration.home = reinterpret_cast<ncclComm_t>(this);  // never looked at
-    auto parts = std::make_unique<PoolParts>(
-        PoolBasis{driver(), runtime_parts_, devices_.Get(0).value(), configuration, "pool windows"},
-        RegistrationKind::kWindow,
+    std::unique_ptr<PoolBasis> basis(
+        new PoolBasis{driver(), runtime_parts_, devices_.Get(0).value(), configuration, "pool windows"});
+    symmetric_ = Pool::Make(
+        {std::move(basis), MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value()},
         std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{}, engine::FreeOrder::kDeferred),
-        MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value());
-    symmetric_ = Pool::Make(std::move(parts), std::make_unique<UncalledMode>());
+        [](auto&...) { return std::make_unique<UncalledMode>(); });
     symmetric_->SetHandle(kSymmetric);
     return symmetric_;
   }
 
  private:
   DeviceTable devices_{driver()};
-  RuntimeParts runtime_parts_{driver()};
+  RuntimeParts runtime_parts_{driver(), search_};
+  MemorySearch search_{runtime_parts_.pools, runtime_parts_.holders, devices_.captures()};
 };
 
 TEST_F(SymmetricScopes, OfTheProcessAreRefused) {

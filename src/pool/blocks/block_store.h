@@ -36,8 +36,15 @@ class BlockStore {
 
   // The pool's lock: whoever decides on the engine's books holds it.
   Mutex& mutex() const COMMPOOL_RETURN_CAPABILITY(mutex_) { return mutex_; }
-  engine::Engine& engine() COMMPOOL_REQUIRES(mutex_) { return *engine_; }
-  const engine::Engine& engine() const COMMPOOL_REQUIRES(mutex_) { return *engine_; }
+  // As the pool's mode knows it, which had it made. Nobody keeps it.
+  template <typename Kind = engine::Engine>
+  Kind& engine() COMMPOOL_REQUIRES(mutex_) {
+    return static_cast<Kind&>(*engine_);
+  }
+  template <typename Kind = engine::Engine>
+  const Kind& engine() const COMMPOOL_REQUIRES(mutex_) {
+    return static_cast<const Kind&>(*engine_);
+  }
   RecordingStreams& recording() { return recording_; }
 
   // Makes the stream wait for the uses that a served block still has, and publishes the block. Where a wait fails the

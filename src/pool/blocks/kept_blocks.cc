@@ -38,43 +38,41 @@ ReservedVector<KeptBlocks::Range> KeptBlocks::LiveRanges(const BlockStore& block
   return ranges;
 }
 
-Status KeptBlocks::Keep(const PoolBasis& basis, const BlockStore& blocks) {
+Status KeptBlocks::Keep(const BlockStore& blocks) {
   uint64_t bytes = 0;
   ReservedVector<Range> ranges = LiveRanges(blocks, &bytes);
   if (bytes == 0) return Status();
-  const ContextGuard current = basis.MakeCurrent();
-  Result<PinnedMemory> memory = PinnedMemory::Make(basis.driver, bytes);
+  const ContextGuard current = basis_.MakeCurrent();
+  Result<PinnedMemory> memory = PinnedMemory::Make(basis_.driver, bytes);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(*memory);
   ranges_ = std::move(ranges);
   bytes_.store(bytes, std::memory_order_relaxed);
-  Status status = Await(basis, Start(basis, {.address = 0, .bytes = UINT64_MAX}, Direction::kToHost));
-  if (!status.ok()) Drop(basis);
+  Status status = Await(Start({.address = 0, .bytes = UINT64_MAX}, Direction::kToHost));
+  if (!status.ok()) Drop();
   return status;
 }
 
-Status KeptBlocks::StartRestoring(const PoolBasis& basis, const engine::SegmentRange& range) {
-  return Start(basis, range, Direction::kToDevice);
-}
+Status KeptBlocks::StartRestoring(const engine::SegmentRange& range) { return Start(range, Direction::kToDevice); }
 
-Status KeptBlocks::AwaitRestoring(const PoolBasis& basis) { return Await(basis, Status()); }
+Status KeptBlocks::AwaitRestoring() { return Await(Status()); }
 
-Status KeptBlocks::MakeStreams(const PoolBasis& basis) {
+Status KeptBlocks::MakeStreams() {
   for (CopyStream& stream : streams_) {
     if (stream.valid()) continue;
-    Result<CopyStream> made = CopyStream::Make(basis.driver);
+    Result<CopyStream> made = CopyStream::Make(basis_.driver);
     if (!made.ok()) return made.status();
     stream = std::move(*made);
   }
   return Status();
 }
 
-Status KeptBlocks::Start(const PoolBasis& basis, const engine::SegmentRange& range, Direction direction) {
+Status KeptBlocks::Start(const engine::SegmentRange& range, Direction direction) {
   const CUdeviceptr end = range.address + range.bytes;
   auto kept = std::partition_point(ranges_.begin(), ranges_.end(), [&](const Range& before) {
     return before.device.address + before.device.bytes <= range.address;
   });
-  Status status = kept == ranges_.end() ? Status() : MakeStreams(basis);
+  Status status = kept == ranges_.end() ? Status() : MakeStreams();
   for (; kept != ranges_.end() && kept->device.address < end; ++kept) {
     const CUdeviceptr last = std::min<CUdeviceptr>(kept->device.address + kept->device.bytes, end);
     uint64_t part = 0;
@@ -89,8 +87,8 @@ Status KeptBlocks::Start(const PoolBasis& basis, const engine::SegmentRange& ran
   return status;
 }
 
-Status KeptBlocks::Await(const PoolBasis& basis, const Status& started) {
-  const ContextGuard current = basis.MakeCurrent();
+Status KeptBlocks::Await(const Status& started) {
+  const ContextGuard current = basis_.MakeCurrent();
   Status status = started;
   for (CopyStream& stream : streams_) {
     if (!stream.valid()) continue;
@@ -98,15 +96,15 @@ Status KeptBlocks::Await(const PoolBasis& basis, const Status& started) {
     if (status.ok()) status = ended;
   }
   // Nothing may run on when its memory goes.
-  if (!status.ok()) basis.driver.cuda.cuCtxSynchronize();
+  if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();
   for (CopyStream& stream : streams_) stream = CopyStream();
   return status;
 }
 
-void KeptBlocks::Drop(const PoolBasis& basis) {
+void KeptBlocks::Drop() {
   if (!memory_.valid()) return;
-  const ContextGuard current = basis.MakeCurrent();
-  if (basis.device->health().broken()) memory_.Abandon();
+  const ContextGuard current = basis_.MakeCurrent();
+  if (basis_.device->health().broken()) memory_.Abandon();
   memory_ = PinnedMemory();
   ranges_.clear();
   bytes_.store(0, std::memory_order_relaxed);

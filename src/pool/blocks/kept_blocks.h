@@ -19,16 +19,18 @@ namespace commpool::internal {
 
 class KeptBlocks {
  public:
+  explicit KeptBlocks(const PoolBasis& basis) : basis_(basis) {}
+
   // REQUIRES: the device is quiet, and no thread's cache holds a block. Where it fails nothing is kept.
-  Status Keep(const PoolBasis& basis, const BlockStore& blocks);
+  Status Keep(const BlockStore& blocks);
 
   // Copies what was in a range back to where it was, and keeps it; does not wait. Blocks that were freed meanwhile are
   // free memory still. REQUIRES: the range is mapped, and the device's context is current.
-  Status StartRestoring(const PoolBasis& basis, const engine::SegmentRange& range);
+  Status StartRestoring(const engine::SegmentRange& range);
   // Waits for all copies that were started, and returns the first failure. Before the memory is used, or goes again.
-  Status AwaitRestoring(const PoolBasis& basis);
+  Status AwaitRestoring();
 
-  void Drop(const PoolBasis& basis);
+  void Drop();
   // The runtime ends: the memory goes with the process.
   void Abandon() { memory_.Abandon(); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
@@ -45,10 +47,11 @@ class KeptBlocks {
 
   static ReservedVector<Range> LiveRanges(const BlockStore& blocks, uint64_t* bytes);
   // Where one copy cannot be started those before it run: Await() waits for them.
-  Status Start(const PoolBasis& basis, const engine::SegmentRange& range, Direction direction);
-  Status Await(const PoolBasis& basis, const Status& started);
-  Status MakeStreams(const PoolBasis& basis);
+  Status Start(const engine::SegmentRange& range, Direction direction);
+  Status Await(const Status& started);
+  Status MakeStreams();
 
+  const PoolBasis& basis_;
   ReservedVector<Range> ranges_;  // by address
   PinnedMemory memory_;
   std::array<CopyStream, kStreams> streams_;  // while copies run

@@ -25,8 +25,8 @@ Status StreamProgress::Poll() {
   {
     MutexLock lock(blocks_.mutex());
     checkpoints = std::exchange(checkpoints_, {});
-    now = engine_->Now();
-    streams = engine_->StreamsInUse();
+    now = engine().Now();
+    streams = engine().StreamsInUse();
   }
   for (const StreamKey stream : streams) {
     Status status = PollStream(stream, now, &checkpoints);
@@ -43,7 +43,7 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, Reserved
   if (!idle.ok()) return idle.status();
   if (*idle) {
     MutexLock lock(blocks_.mutex());
-    engine_->StreamIdle(stream, now);
+    engine().StreamIdle(stream, now);
     return Status();
   }
   const bool recorded = std::any_of(checkpoints->begin(), checkpoints->end(), [&](const Checkpoint& checkpoint) {
@@ -70,7 +70,7 @@ Status StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpo
     if (passed) fences.Retire(checkpoint.fence);
     MutexLock lock(blocks_.mutex());
     if (passed) {
-      engine_->StreamIdle(checkpoint.stream, checkpoint.moment);
+      engine().StreamIdle(checkpoint.stream, checkpoint.moment);
     } else {
       checkpoints_.push_back(checkpoint);
     }
@@ -94,9 +94,9 @@ Status StreamProgress::Await(Clock::duration limit) {
     if (!status.ok()) return status;
     {
       MutexLock lock(blocks_.mutex());
-      if (engine_->StreamsInUse().empty()) return Status();
+      if (engine().StreamsInUse().empty()) return Status();
     }
-    if (polls == 1) PoolEvents::Count(events_.host_waits);
+    if (polls == 1) PoolEvents::Count(basis_.events.host_waits);
     const Clock::duration waited = Clock::now() - begin;
     if (waited > limit) return Status();
     // Each look costs calls of the driver: they become rarer, so that the answer is late by an eighth at most.

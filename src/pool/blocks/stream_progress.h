@@ -13,14 +13,12 @@
 #include "src/base/host_reserve.h"
 #include "src/engine/caching_engine.h"
 #include "src/pool/blocks/block_store.h"
-#include "src/pool/pool_statistics.h"
 
 namespace commpool::internal {
 
 class StreamProgress {
  public:
-  StreamProgress(const PoolBasis& basis, BlockStore& blocks, PoolEvents& events, engine::CachingEngine& engine)
-      : basis_(basis), blocks_(blocks), events_(events), engine_(&engine) {}
+  StreamProgress(PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}
 
   // Asks about every stream that may still use free memory.
   Status Poll();
@@ -48,10 +46,10 @@ class StreamProgress {
   // Those that have passed are the engine's to know; the others are kept.
   Status PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints);
 
-  const PoolBasis& basis_;
+  engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
+
+  PoolBasis& basis_;
   BlockStore& blocks_;
-  PoolEvents& events_;
-  engine::CachingEngine* const engine_ COMMPOOL_PT_GUARDED_BY(blocks_.mutex());
   ReservedVector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(blocks_.mutex());
 };
 

@@ -15,7 +15,7 @@ Result<std::optional<CUdeviceptr>> GraphParts::Serve(uint64_t bytes, StreamKey s
   engine::Served served;
   {
     MutexLock lock(blocks_.mutex());
-    Result<engine::Outcome> outcome = engine_->Allocate(bytes, stream, engine::Reuse::kSameStream, part);
+    Result<engine::Outcome> outcome = engine().Allocate(bytes, stream, engine::Reuse::kSameStream, part);
     if (!outcome.ok()) return basis_.Named(outcome.status());
     if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
     served = std::move(std::get<engine::Served>(*outcome));
@@ -27,8 +27,8 @@ Result<std::optional<CUdeviceptr>> GraphParts::Serve(uint64_t bytes, StreamKey s
 }
 
 Result<engine::Freed> GraphParts::Free(CUdeviceptr address) {
-  if (engine_->PartOf(address) == engine::kCommonPart) return engine_->Free(address);
-  Result<engine::Freed> freed = engine_->FreeInPart(address);
+  if (engine().PartOf(address) == engine::kCommonPart) return engine().Free(address);
+  Result<engine::Freed> freed = engine().FreeInPart(address);
   if (freed.ok()) freed->streams_to_fence.clear();
   return freed;
 }
@@ -36,13 +36,13 @@ Result<engine::Freed> GraphParts::Free(CUdeviceptr address) {
 bool GraphParts::Has(CUdeviceptr address) const {
   if (!captures_.any_known()) return false;  // no graph has any
   MutexLock lock(blocks_.mutex());
-  return engine_->PartOf(address) != engine::kCommonPart;
+  return engine().PartOf(address) != engine::kCommonPart;
 }
 
 void GraphParts::Collect() {
   for (const engine::Part part : captures_.TakeGone()) {
     MutexLock lock(blocks_.mutex());
-    engine_->ReleasePart(part);
+    engine().ReleasePart(part);
   }
 }
 

@@ -19,8 +19,8 @@ namespace commpool::internal {
 
 class GraphParts {
  public:
-  GraphParts(const PoolBasis& basis, BlockStore& blocks, GraphCaptures& captures, engine::CachingEngine& engine)
-      : basis_(basis), blocks_(blocks), captures_(captures), engine_(&engine) {}
+  GraphParts(const PoolBasis& basis, BlockStore& blocks, GraphCaptures& captures)
+      : basis_(basis), blocks_(blocks), captures_(captures) {}
 
   // The part of the graph that the stream's capture makes; the common part where the stream is not captured.
   Result<engine::Part> PartOf(StreamKey stream) const;
@@ -37,10 +37,13 @@ class GraphParts {
   void Collect();
 
  private:
+  engine::CachingEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
+    return blocks_.engine<engine::CachingEngine>();
+  }
+
   const PoolBasis& basis_;
   BlockStore& blocks_;
   GraphCaptures& captures_;
-  engine::CachingEngine* const engine_ COMMPOOL_PT_GUARDED_BY(blocks_.mutex());
 };
 
 }  // namespace commpool::internal

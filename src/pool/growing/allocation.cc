@@ -6,7 +6,6 @@
 #include "src/base/bytes.h"
 #include "src/driver/graph_handles.h"
 #include "src/pool/growing/growing_mode.h"
-#include "src/pool/growing/memory_search.h"
 
 namespace commpool::internal {
 
@@ -19,19 +18,19 @@ constexpr int kMostRequests = 8;  // to the other allocators of the process, for
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   graphs_.Collect();
   std::optional<RelaxedCapture> relaxed;
-  if (parts_.basis.device->captures().any()) {  // of this pool or another: the stream may be in it
+  if (basis_.device->captures().any()) {  // of this pool or another: the stream may be in it
     const Result<engine::Part> part = graphs_.PartOf(stream);
     if (!part.ok()) return part.status();
     if (*part != engine::kCommonPart) return AllocateInCapture(bytes, stream, *part);
-    relaxed.emplace(parts_.basis.driver);  // what this thread asks the driver for is no part of anybody's capture
+    relaxed.emplace(basis_.driver);  // what this thread asks the driver for is no part of anybody's capture
   }
-  parts_.blocks.PollFences();
+  blocks_.PollFences();
   KeepToThreshold();
   Address served = Serve(bytes, stream);
   if (!served.ok()) return served.status();
   if (served->has_value()) return **served;
-  const Status possible = parts_.segments.CheckPossible(bytes);
-  if (!possible.ok()) return Status(possible.code(), possible.message() + DescribeHolders(parts_.basis));
+  const Status possible = segments_.CheckPossible(bytes);
+  if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());
   Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kUsual);
   if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
   return Search(bytes, stream, grown.status());
@@ -47,25 +46,25 @@ Result<CUdeviceptr> GrowingMode::AllocateInCapture(uint64_t bytes, StreamKey str
     if (grown.code() != StatusCode::kOutOfMemory) return grown;
     return Status(StatusCode::kOutOfMemory,
                   "no idle memory for " + FormatBytes(bytes) + " in a capture, and " + grown.message() + ": " +
-                      FormatBytes(parts_.blocks.counters().free_bytes) +
+                      FormatBytes(blocks_.counters().free_bytes) +
                       " are free, in use by streams or too small. Synchronise and reserve() before the capture" +
-                      DescribeHolders(parts_.basis));
+                      basis_.DescribeHolders());
   }
 }
 
 Status GrowingMode::GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part) {
-  if (!parts_.registrations.empty()) {
-    return Status(StatusCode::kOutOfMemory, parts_.basis.title + ", which is registered, does not grow there");
+  if (!segments_.registrations().empty()) {
+    return Status(StatusCode::kOutOfMemory, basis_.title + ", which is registered, does not grow there");
   }
-  const Status possible = parts_.segments.CheckPossible(bytes);
+  const Status possible = segments_.CheckPossible(bytes);
   if (!possible.ok()) return possible;
-  const RelaxedCapture relaxed(parts_.basis.driver);
+  const RelaxedCapture relaxed(basis_.driver);
   return grower_->Grow(bytes, stream, Effort::kUsual, part);
 }
 
 GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream) {
   Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
-  if (!served.ok() || served->has_value() || !parts_.blocks.DrainCaches()) return served;
+  if (!served.ok() || served->has_value() || !blocks_.DrainCaches()) return served;
   return ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
 }
 
@@ -73,22 +72,22 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
   engine::Served served;
   for (;;) {
     {
-      MutexLock lock(parts_.blocks.mutex());
-      Result<engine::Outcome> outcome = engine_->Allocate(bytes, stream, reuse);
-      if (!outcome.ok()) return parts_.basis.Named(outcome.status());
+      MutexLock lock(blocks_.mutex());
+      Result<engine::Outcome> outcome = engine().Allocate(bytes, stream, reuse);
+      if (!outcome.ok()) return basis_.Named(outcome.status());
       if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
       served = std::move(std::get<engine::Served>(*outcome));
     }
-    if (parts_.blocks.MayWaitFor(served)) break;
-    parts_.blocks.TakeBackUnserved(served);  // closed from now on: the next try finds other memory, or none
+    if (blocks_.MayWaitFor(served)) break;
+    blocks_.TakeBackUnserved(served);  // closed from now on: the next try finds other memory, or none
   }
-  Result<CUdeviceptr> address = parts_.blocks.HandOut(served, bytes, stream, CachingNow());
+  Result<CUdeviceptr> address = blocks_.HandOut(served, bytes, stream, CachingNow());
   if (!address.ok()) return address.status();
   return std::optional<CUdeviceptr>(*address);
 }
 
 GrowingMode::Address GrowingMode::ServeFromAnyStream(uint64_t bytes, StreamKey stream) {
-  MutexLock growth(parts_.segments.growth());  // the streams waited for are not released meanwhile (ForgetStream)
+  MutexLock growth(segments_.growth());  // the streams waited for are not released meanwhile (ForgetStream)
   return ServeFromFreeMemory(bytes, stream, engine::Reuse::kAnyStream);
 }
 
@@ -112,21 +111,21 @@ Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const 
   if (served->has_value()) return **served;
 
   // After a host wait free neighbours merge, whichever streams used them.
-  PoolEvents::Count(parts_.events.host_waits);
-  Status status = parts_.blocks.WaitForDevice();
+  PoolEvents::Count(basis_.events.host_waits);
+  Status status = blocks_.WaitForDevice();
   if (!status.ok()) return status;
   served = ServeFromAnyStream(bytes, stream);
   if (!served.ok()) return served.status();
   if (served->has_value()) return **served;
 
   Status failure = growth_failure;
-  if (bytes <= parts_.basis.configuration.limit_bytes && parts_.segments.FitsEmptyPlacement(bytes)) {
+  if (bytes <= basis_.configuration.limit_bytes && segments_.FitsEmptyPlacement(bytes)) {
     Result<CUdeviceptr> found = SearchElsewhere(bytes, stream);
     if (found.ok() || found.status().code() != StatusCode::kOutOfMemory) return found;
     failure = found.status();
   }
   return Status(StatusCode::kOutOfMemory,
-                "no memory for " + FormatBytes(bytes) + " in " + failure.message() + DescribeHolders(parts_.basis));
+                "no memory for " + FormatBytes(bytes) + " in " + failure.message() + basis_.DescribeHolders());
 }
 
 Result<CUdeviceptr> GrowingMode::SearchElsewhere(uint64_t bytes, StreamKey stream) {
@@ -136,8 +135,8 @@ Result<CUdeviceptr> GrowingMode::SearchElsewhere(uint64_t bytes, StreamKey strea
   // Free segments that are too small for the request: of this pool, then of the others on the device.
   if (!grower_->MovesPages()) ReleaseUnused();
   // Where the pool's own limit is in the way, nobody else's memory helps.
-  const bool room = parts_.segments.FitsOwnLimit(bytes);
-  if (room) ReleaseOtherPools(parts_.basis);
+  const bool room = segments_.FitsOwnLimit(bytes);
+  if (room) basis_.ReleaseOtherPools();
   Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
   if (final(grown)) return grown;
   if (grower_->MovesPages() && ReleaseUnused() > 0) {
@@ -146,8 +145,8 @@ Result<CUdeviceptr> GrowingMode::SearchElsewhere(uint64_t bytes, StreamKey strea
   }
   if (!room) return grown;
   // Other allocators of the process, as long as they give: a few times, for what they say need not be so.
-  const int device = parts_.basis.device->device();
-  for (int time = 0; time < kMostRequests && parts_.basis.runtime.holders.Release(device, bytes) > 0; ++time) {
+  const int device = basis_.device->device();
+  for (int time = 0; time < kMostRequests && basis_.runtime.holders.Release(device, bytes) > 0; ++time) {
     grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
     if (final(grown)) return grown;
   }

@@ -6,30 +6,30 @@
 namespace commpool::internal {
 
 bool GrowingMode::MayServeAtOnce() const {
-  return parts_.basis.configuration.release_threshold_bytes == UINT64_MAX && !parts_.captures.any_known() &&
-         parts_.life.open() && !parts_.basis.device->health().broken();
+  return basis_.configuration.release_threshold_bytes == UINT64_MAX && !captures_.any_known() && basis_.life.open() &&
+         !basis_.device->health().broken();
 }
 
 CUdeviceptr GrowingMode::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
   if (!MayServeAtOnce()) return 0;
   engine::SegmentRange block;
   {
-    MutexLock lock(parts_.blocks.mutex());
-    block = engine_->AllocateAtOnce(bytes, stream);
+    MutexLock lock(blocks_.mutex());
+    block = engine().AllocateAtOnce(bytes, stream);
   }
-  if (block.bytes != 0) parts_.blocks.Announce(block, bytes, stream, Caching::kYes);
+  if (block.bytes != 0) blocks_.Announce(block, bytes, stream, Caching::kYes);
   return block.address;
 }
 
 bool GrowingMode::FreeAtOnce(CUdeviceptr address) {
   // An observer hears of a free before it is true, so not where the free may yet have to take the long way.
-  if (!MayServeAtOnce() || parts_.basis.runtime.observers.watching_blocks()) return false;
+  if (!MayServeAtOnce() || basis_.runtime.observers.watching_blocks()) return false;
   {
-    MutexLock lock(parts_.blocks.mutex());
-    if (!engine_->FreeAtOnce(address)) return false;
-    parts_.basis.runtime.caches.Forget(address);  // before somebody else is served the block
+    MutexLock lock(blocks_.mutex());
+    if (!engine().FreeAtOnce(address)) return false;
+    basis_.runtime.caches.Forget(address);  // before somebody else is served the block
   }
-  if (parts_.life.destroyed()) AfterFree();  // since this free began: nobody comes again for the memory
+  if (basis_.life.destroyed()) AfterFree();  // since this free began: nobody comes again for the memory
   return true;
 }
 

@@ -15,7 +15,7 @@
 #include "src/pool/blocks/stream_progress.h"
 #include "src/pool/growing/grower.h"
 #include "src/pool/growing/territories.h"
-#include "src/pool/pool_parts.h"
+#include "src/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 
@@ -24,8 +24,12 @@ std::unique_ptr<engine::ExpandableEngine> MakeExpandableEngine(const PoolConfigu
 
 class ExpandableGrower final : public Grower {
  public:
-  ExpandableGrower(PoolParts& parts, StreamProgress& progress, engine::ExpandableEngine& engine)
-      : parts_(parts), progress_(progress), engine_(&engine), territories_(parts, engine) {}
+  ExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StreamProgress& progress)
+      : basis_(basis),
+        blocks_(blocks),
+        segments_(segments),
+        progress_(progress),
+        territories_(basis, blocks, segments) {}
 
   Status Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) override;
   bool MovesPages() const override { return true; }
@@ -40,19 +44,23 @@ class ExpandableGrower final : public Grower {
 
   // The plan that fits into what may still be reserved, claimed in the engine; null where free memory suffices by now.
   Result<std::optional<Claimed>> PlanAndClaim(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part)
-      COMMPOOL_REQUIRES(parts_.segments.growth());
+      COMMPOOL_REQUIRES(segments_.growth());
   // The plan that costs least: new pages while the pool stays within its slack, else pages that move.
-  Result<OptionalPlan> PlanFor(uint64_t bytes, StreamKey stream, Effort effort)
-      COMMPOOL_REQUIRES(parts_.segments.growth());
+  Result<OptionalPlan> PlanFor(uint64_t bytes, StreamKey stream, Effort effort) COMMPOOL_REQUIRES(segments_.growth());
   Result<OptionalPlan> Plan(uint64_t bytes, StreamKey stream, engine::Donors donors,
-                            engine::Part part = engine::kCommonPart) COMMPOOL_REQUIRES(parts_.segments.growth());
+                            engine::Part part = engine::kCommonPart) COMMPOOL_REQUIRES(segments_.growth());
   // Whether making so many bytes for the request is allowed, and better than moving pages.
-  bool GrowsCheaply(uint64_t requested, uint64_t made) COMMPOOL_REQUIRES(parts_.segments.growth());
-  Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(parts_.segments.growth());
+  bool GrowsCheaply(uint64_t requested, uint64_t made) COMMPOOL_REQUIRES(segments_.growth());
+  Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(segments_.growth());
 
-  PoolParts& parts_;
+  engine::ExpandableEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) {
+    return blocks_.engine<engine::ExpandableEngine>();
+  }
+
+  PoolBasis& basis_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
   StreamProgress& progress_;
-  engine::ExpandableEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
   Territories territories_;
 };
 

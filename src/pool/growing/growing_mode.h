@@ -10,22 +10,17 @@
 #include "src/pool/blocks/stream_progress.h"
 #include "src/pool/captures/graph_parts.h"
 #include "src/pool/growing/grower.h"
-#include "src/pool/growing/local_registrar.h"
 #include "src/pool/pool_mode.h"
-#include "src/pool/pool_parts.h"
+#include "src/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 
 class GrowingMode final : public PoolMode {
  public:
-  // `engine` is the one in `parts`.
-  static std::unique_ptr<PoolMode> MakeFixed(PoolParts& parts, engine::CachingEngine& engine);
-  static std::unique_ptr<PoolMode> MakeExpandable(PoolParts& parts, engine::ExpandableEngine& engine);
-
-  GrowingMode(PoolParts& parts, engine::CachingEngine& engine);
+  GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments);
 
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
-  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(parts_.blocks.mutex());
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
   CUdeviceptr AllocateAtOnce(uint64_t bytes, StreamKey stream) override;
   bool FreeAtOnce(CUdeviceptr address) override;
   bool EndsWithItsFree(CUdeviceptr address) const override;
@@ -73,19 +68,22 @@ class GrowingMode final : public PoolMode {
   // Whether threads' caches may keep the blocks that are served now.
   Caching CachingNow() const;
   // The steps of sleeping and waking, each of which is taken back where a later one fails.
-  Status FallAsleep(const SleepRequest& request) COMMPOOL_REQUIRES(parts_.collective);
-  Status WakeUp() COMMPOOL_REQUIRES(parts_.collective);
+  Status FallAsleep(const SleepRequest& request) COMMPOOL_REQUIRES(segments_.collective());
+  Status WakeUp() COMMPOOL_REQUIRES(segments_.collective());
   // After a failure: whether all of its memory is where it was.
-  bool StayAwake() COMMPOOL_REQUIRES(parts_.collective);
+  bool StayAwake() COMMPOOL_REQUIRES(segments_.collective());
   // What is free beyond the release threshold goes, as far as the device is done with it.
   void KeepToThreshold();
 
-  PoolParts& parts_;
-  engine::CachingEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
+  engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
+
+  PoolBasis& basis_;
+  GraphCaptures& captures_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
   StreamProgress progress_;
   GraphParts graphs_;
-  std::unique_ptr<Grower> grower_;
-  std::optional<LocalRegistrar> registrar_;  // of fixed pools
+  const std::unique_ptr<Grower> grower_;
 };
 
 }  // namespace commpool::internal

@@ -7,22 +7,27 @@
 
 namespace commpool::internal {
 
-PageGrowth::PageGrowth(PoolParts& parts, engine::ExpandableEngine* engine, Territories& territories,
+PageGrowth::PageGrowth(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, Territories& territories,
                        const engine::Expansion& plan, Room room)
-    : parts_(parts), engine_(engine), territories_(territories), plan_(plan), room_(std::move(room)) {}
+    : basis_(basis),
+      blocks_(blocks),
+      segments_(segments),
+      territories_(territories),
+      plan_(plan),
+      room_(std::move(room)) {}
 
 Status PageGrowth::Make() {
   const Status made = Attempt([&] { return MakePages(); });
   if (made.ok()) return made;
-  MutexLock lock(parts_.blocks.mutex());
-  engine_->Unclaim(plan_);
+  MutexLock lock(blocks_.mutex());
+  engine().Unclaim(plan_);
   return made;
 }
 
 Status PageGrowth::MakePages() {
   for (const engine::SegmentRange& page : plan_.made) {
-    Result<PhysicalMemory> memory = parts_.segments.backing().pages()->MakePage(page.bytes);
-    if (!memory.ok()) return parts_.basis.Named(memory.status());
+    Result<PhysicalMemory> memory = segments_.backing().pages()->MakePage(page.bytes);
+    if (!memory.ok()) return basis_.Named(memory.status());
     made_.push_back(std::move(*memory));
   }
   return Status();
@@ -67,24 +72,24 @@ void PageGrowth::Undo() {
   for (const engine::SegmentRange& range : plan_.arriving) {
     const Status dropped = territories_.Of(range.address).Drop(range.address, range.bytes);
     if (!dropped.ok()) {
-      Log(LogLevel::kWarning, parts_.basis.title + " keeps pages that it cannot use: " + dropped.message());
+      Log(LogLevel::kWarning, basis_.title + " keeps pages that it cannot use: " + dropped.message());
     }
   }
   uint64_t lost = 0;
-  MutexLock lock(parts_.blocks.mutex());
+  MutexLock lock(blocks_.mutex());
   for (size_t index = 0; index < moves_begun_; ++index) {
     lost += plan_.moves[index].bytes;
-    engine_->Lose(plan_.moves[index]);
+    engine().Lose(plan_.moves[index]);
   }
-  engine_->Unclaim(plan_, moves_begun_);
-  parts_.segments.ReturnRoom(lost);  // the new pages' room goes back with this object
+  engine().Unclaim(plan_, moves_begun_);
+  segments_.ReturnRoom(lost);  // the new pages' room goes back with this object
 }
 
 void PageGrowth::Adopt() {
   room_.Keep();
-  PoolEvents::Count(parts_.events.moved_bytes, plan_.moved_bytes());
-  MutexLock lock(parts_.blocks.mutex());
-  engine_->Settle(plan_);
+  PoolEvents::Count(basis_.events.moved_bytes, plan_.moved_bytes());
+  MutexLock lock(blocks_.mutex());
+  engine().Settle(plan_);
 }
 
 }  // namespace commpool::internal

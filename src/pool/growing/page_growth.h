@@ -8,7 +8,6 @@
 #include "src/base/host_reserve.h"
 #include "src/engine/expandable_engine.h"
 #include "src/pool/growing/territories.h"
-#include "src/pool/pool_parts.h"
 #include "src/pool/segments/growth.h"
 
 namespace commpool::internal {
@@ -17,22 +16,27 @@ namespace commpool::internal {
 class PageGrowth final : public Growth {
  public:
   // `room`: for what the plan makes.
-  PageGrowth(PoolParts& parts, engine::ExpandableEngine* engine, Territories& territories,
+  PageGrowth(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, Territories& territories,
              const engine::Expansion& plan, Room room);
 
   // Memory first: it is what runs out, and until it is there nothing has changed.
   Status Make() override;
-  Status Prepare() override COMMPOOL_REQUIRES(parts_.segments.growth());
+  Status Prepare() override COMMPOOL_REQUIRES(segments_.growth());
   // A driver that cannot map what it has just unmapped is lost or will be: what was touched is not used again.
-  void Undo() override COMMPOOL_REQUIRES(parts_.segments.growth());
+  void Undo() override COMMPOOL_REQUIRES(segments_.growth());
   void Adopt() override;
 
  private:
   Status MakePages();
-  Status MoveRow() COMMPOOL_REQUIRES(parts_.segments.growth());
+  Status MoveRow() COMMPOOL_REQUIRES(segments_.growth());
 
-  PoolParts& parts_;
-  engine::ExpandableEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
+  engine::ExpandableEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) {
+    return blocks_.engine<engine::ExpandableEngine>();
+  }
+
+  PoolBasis& basis_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
   Territories& territories_;
   const engine::Expansion& plan_;
   Room room_;

@@ -1,68 +1,68 @@
 // Fixed and expandable pools that sleep: without the other ranks, with local registrations.
+#include "src/base/host_patience.h"
 #include "src/pool/growing/growing_mode.h"
-#include "src/pool/growing/memory_search.h"
-#include "src/pool/sleep.h"
+#include "src/pool/segments/sleep.h"
 
 namespace commpool::internal {
 
 Status GrowingMode::Sleep(const SleepRequest& request) {
-  MutexLock collective(parts_.collective);
-  Status status = CheckMaySleep(parts_, request);
+  MutexLock collective(segments_.collective());
+  Status status = CheckMaySleep(basis_, segments_, request);
   if (!status.ok()) return status;
-  BeginSleep(parts_);
+  BeginSleep(basis_, blocks_, segments_);
   status = FallAsleep(request);
-  if (!status.ok() && StayAwake()) EndSleep(parts_);
-  return parts_.basis.Named(status.under("sleep"));
+  if (!status.ok() && StayAwake()) EndSleep(basis_, segments_);
+  return basis_.Named(status.under("sleep"));
 }
 
 Status GrowingMode::FallAsleep(const SleepRequest& request) {
-  MutexLock growth(parts_.segments.growth());
-  Status status = QuiesceAndKeep(parts_, request);
+  MutexLock growth(segments_.growth());
+  Status status = QuiesceAndKeep(blocks_, segments_, request);
   if (!status.ok()) return status;
-  status = DeregisterSegments(parts_);
-  if (status.ok()) status = parts_.segments.UnmapAll();
+  status = segments_.Deregister(Insist([&] { return segments_.Indexes(); }));
+  if (status.ok()) status = segments_.UnmapAll();
   if (status.ok()) {
-    parts_.segments.ReleaseUnmapped();
+    segments_.ReleaseUnmapped();
     return status;
   }
   // What fails to register again is pending: register_pending tries again.
-  if (parts_.segments.MapAll().ok()) {
-    static_cast<void>(parts_.registrations.RegisterPending(parts_.segments.List()));
+  if (segments_.MapAll().ok()) {
+    static_cast<void>(segments_.registrations().RegisterPending(segments_.List()));
   }
   return status;
 }
 
 bool GrowingMode::StayAwake() {
-  MutexLock growth(parts_.segments.growth());
-  if (!parts_.segments.MapAll().ok()) return false;  // it sleeps, with its contents: wake() maps them
-  parts_.kept.Drop(parts_.basis);
+  MutexLock growth(segments_.growth());
+  if (!segments_.MapAll().ok()) return false;  // it sleeps, with its contents: wake() maps them
+  segments_.kept().Drop();
   return true;
 }
 
 Status GrowingMode::Wake() {
-  MutexLock collective(parts_.collective);
-  Status status = CheckMayWake(parts_);
+  MutexLock collective(segments_.collective());
+  Status status = CheckMayWake(basis_);
   if (!status.ok()) return status;
   status = WakeUp();
   if (status.code() == StatusCode::kOutOfMemory) {
-    ReleaseOtherPools(parts_.basis);
-    parts_.basis.runtime.holders.Release(parts_.basis.device->device(), parts_.segments.asleep_bytes());
+    basis_.ReleaseOtherPools();
+    basis_.runtime.holders.Release(basis_.device->device(), segments_.asleep_bytes());
     status = WakeUp();
   }
-  if (status.ok()) EndSleep(parts_);
-  return parts_.basis.Named(status.under("wake"));
+  if (status.ok()) EndSleep(basis_, segments_);
+  return basis_.Named(status.under("wake"));
 }
 
 Status GrowingMode::WakeUp() {
-  MutexLock growth(parts_.segments.growth());
-  Status status = parts_.segments.Wake(parts_.kept);
+  MutexLock growth(segments_.growth());
+  Status status = segments_.Wake();
   if (!status.ok()) return status;
-  status = parts_.registrations.RegisterPending(parts_.segments.List()).status();
+  status = segments_.registrations().RegisterPending(segments_.List()).status();
   if (status.ok()) {
-    parts_.kept.Drop(parts_.basis);
+    segments_.kept().Drop();
     return status;
   }
-  if (parts_.segments.UnmapAll().ok()) parts_.segments.ReleaseUnmapped();
+  if (segments_.UnmapAll().ok()) segments_.ReleaseUnmapped();
   return status;
 }
 

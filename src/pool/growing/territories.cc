@@ -12,49 +12,50 @@ namespace commpool::internal {
 namespace {
 
 // Addresses cost nothing: room for the device's whole memory twice, so that pages find a place in one piece.
-uint64_t UsualBytes(const PoolParts& parts) {
+uint64_t UsualBytes(const PoolBasis& basis, uint64_t granularity) {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
-  const ContextGuard current = parts.basis.MakeCurrent();
-  const bool known = parts.basis.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
-  return RoundUp(2 * std::max<uint64_t>(known ? total_bytes : 0, 64 * kGiB), parts.segments.granularity());
+  const ContextGuard current = basis.MakeCurrent();
+  const bool known = basis.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
+  return RoundUp(2 * std::max<uint64_t>(known ? total_bytes : 0, 64 * kGiB), granularity);
 }
 
 }  // namespace
 
-Territories::Territories(PoolParts& parts, engine::ExpandableEngine& engine)
-    : parts_(parts), engine_(&engine), usual_bytes_(UsualBytes(parts)) {}
+Territories::Territories(const PoolBasis& basis, BlockStore& blocks, SegmentStore& segments)
+    : basis_(basis), blocks_(blocks), segments_(segments), usual_bytes_(UsualBytes(basis, segments.granularity())) {}
 
 Territory& Territories::Of(CUdeviceptr address) {
   const auto after = by_address_.upper_bound(address);
   COMMPOOL_CHECK(after != by_address_.begin(), "a page lies in no territory");
-  return static_cast<Territory&>(parts_.segments.Get(std::prev(after)->second));
+  return static_cast<Territory&>(segments_.Get(std::prev(after)->second));
 }
 
 Status Territories::Add(engine::Space space, uint64_t least_bytes) {
   const uint64_t bytes = std::max(usual_bytes_, least_bytes);
-  Result<std::unique_ptr<Territory>> territory = Territory::Reserve(parts_.segments.backing(), bytes);
+  Result<std::unique_ptr<Territory>> territory = Territory::Reserve(segments_.backing(), bytes);
   if (!territory.ok()) return territory.status();
-  const ReservedSet<int>& peers = parts_.segments.peers();
+  const ReservedSet<int>& peers = segments_.peers();
   Status granted = (*territory)->Grant(ReservedVector<int>(peers.begin(), peers.end()));
   if (!granted.ok()) return granted;
   const engine::SegmentRange range{(*territory)->address(), (*territory)->bytes()};
-  Status added = parts_.basis.runtime.addresses.Add(range.address, range.bytes, parts_.basis.owner.lock());
+  Status added = basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock());
   if (!added.ok()) return added;
-  MutexLock lock(parts_.blocks.mutex());
-  const engine::SegmentIndex index = engine_->AddTerritory(range, space);
-  parts_.segments.Put(index, std::move(*territory));
+  MutexLock lock(blocks_.mutex());
+  const engine::SegmentIndex index = blocks_.engine<engine::ExpandableEngine>().AddTerritory(range, space);
+  segments_.Put(index, std::move(*territory));
   by_address_.emplace(range.address, index);
   return Status();
 }
 
 std::unique_ptr<Segment> Territories::TakeIfEmpty(engine::SegmentIndex index) {
   {
-    MutexLock lock(parts_.blocks.mutex());
-    if (!engine_->IsEmptyTerritory(index)) return nullptr;
-    engine_->RemoveTerritory(index);
+    MutexLock lock(blocks_.mutex());
+    auto& engine = blocks_.engine<engine::ExpandableEngine>();
+    if (!engine.IsEmptyTerritory(index)) return nullptr;
+    engine.RemoveTerritory(index);
   }
-  return parts_.segments.Take(index);
+  return segments_.Take(index);
 }
 
 Status Territories::ReleaseEmpty() {
@@ -64,7 +65,7 @@ Status Territories::ReleaseEmpty() {
       ++territory;
       continue;
     }
-    parts_.basis.runtime.addresses.Remove(taken->address());
+    basis_.runtime.addresses.Remove(taken->address());
     territory = by_address_.erase(territory);
     Status status = taken->Release();
     if (!status.ok()) return status;

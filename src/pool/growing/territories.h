@@ -13,29 +13,30 @@
 #include "src/backing/territory.h"
 #include "src/base/host_reserve.h"
 #include "src/engine/expandable_engine.h"
-#include "src/pool/pool_parts.h"
+#include "src/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 
 class Territories {
  public:
-  Territories(PoolParts& parts, engine::ExpandableEngine& engine);
+  Territories(const PoolBasis& basis, BlockStore& blocks, SegmentStore& segments);
 
   // Reserves addresses for blocks of a space, at least so many, and lets the engine use them.
-  Status Add(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(parts_.segments.growth());
+  Status Add(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(segments_.growth());
   // The territory that a page lies in.
-  Territory& Of(CUdeviceptr address) COMMPOOL_REQUIRES(parts_.segments.growth());
+  Territory& Of(CUdeviceptr address) COMMPOOL_REQUIRES(segments_.growth());
   // Gives addresses without pages back.
-  Status ReleaseEmpty() COMMPOOL_REQUIRES(parts_.segments.growth());
+  Status ReleaseEmpty() COMMPOOL_REQUIRES(segments_.growth());
 
  private:
   // Takes an empty one out of the books; null where pages lie in it.
   std::unique_ptr<Segment> TakeIfEmpty(engine::SegmentIndex index);
 
-  PoolParts& parts_;
-  engine::ExpandableEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
+  const PoolBasis& basis_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
   const uint64_t usual_bytes_;
-  ReservedMap<CUdeviceptr, engine::SegmentIndex> by_address_ COMMPOOL_GUARDED_BY(parts_.segments.growth());
+  ReservedMap<CUdeviceptr, engine::SegmentIndex> by_address_ COMMPOOL_GUARDED_BY(segments_.growth());
 };
 
 }  // namespace commpool::internal

@@ -9,14 +9,19 @@
 
 namespace commpool::internal {
 
-SegmentStore::SegmentStore(const PoolBasis& basis, BlockStore& blocks, std::unique_ptr<Backing> backing,
-                           std::shared_ptr<MemoryAccount> account)
+SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures, BlockStore& blocks,
+                           std::unique_ptr<Backing> backing, std::shared_ptr<MemoryAccount> account)
     : basis_(basis),
+      captures_(captures),
       blocks_(blocks),
       backing_(std::move(backing)),
       account_(std::move(account)),
       granularity_(std::max(basis.configuration.granularity_bytes, backing_->granularity())),
-      peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()) {}
+      peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()),
+      registrations_(basis.driver,
+                     basis.configuration.symmetric() ? RegistrationKind::kWindow : RegistrationKind::kLocal,
+                     basis.deadline_ms(), basis.runtime.windows),
+      kept_(basis) {}
 
 SegmentStore::~SegmentStore() {
   for (Segment* segment : Pointers()) segment->Abandon();
@@ -113,6 +118,21 @@ engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space
   return index;
 }
 
+Status SegmentStore::Deregister(const std::vector<engine::SegmentIndex>& segments) {
+  Status first;
+  for (const engine::SegmentIndex index : segments) {
+    Status status = registrations_.DeregisterSegment(index);
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+Status SegmentStore::CheckMayUnmap(Unmapped unmapped) const {
+  const bool graphs_use_it =
+      unmapped == Unmapped::kBlocksToo || basis_.configuration.symmetric() || !registrations_.empty();
+  return graphs_use_it ? captures_.CheckNoneLive() : Status();
+}
+
 Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addresses, uint64_t* released) {
   {
     MutexLock lock(blocks_.mutex());
@@ -198,6 +218,13 @@ std::vector<SegmentToRegister> SegmentStore::List() const {
   return list;
 }
 
+std::vector<engine::SegmentIndex> SegmentStore::Indexes() const {
+  std::vector<engine::SegmentIndex> indexes;
+  MutexLock lock(mutex_);
+  for (const auto& [index, segment] : segments_) indexes.push_back(index);
+  return indexes;
+}
+
 ReservedVector<Segment*> SegmentStore::Pointers() const {
   ReservedVector<Segment*> pointers;
   MutexLock lock(mutex_);
@@ -216,6 +243,7 @@ void SegmentStore::Abandon() {
     basis_.runtime.addresses.Remove(segment->address());
   }
   for (NewSegment& segment : TakeSetAside()) segment.Abandon();
+  kept_.Abandon();
 }
 
 }  // namespace commpool::internal

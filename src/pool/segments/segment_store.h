@@ -1,5 +1,5 @@
-// The segments of a pool: made with room under the limits and granted to its peers, entered into the books, and given
-// back to the driver.
+// The segments of a pool: made with room under the limits and granted to its peers, entered into the books, registered
+// with communicators, and given back to the driver. Modes call it.
 //
 // Effects (driver calls) are one at a time under the growth lock, which guards no data that others read. The books have
 // a lock of their own, so that statistics and look-ups never wait for an effect.
@@ -21,6 +21,7 @@
 #include "src/engine/types.h"
 #include "src/pool/blocks/block_store.h"
 #include "src/pool/blocks/kept_blocks.h"
+#include "src/pool/captures/graph_captures.h"
 #include "src/pool/pool_basis.h"
 #include "src/pool/segments/new_segment.h"
 #include "src/registration/registration_set.h"
@@ -35,11 +36,13 @@ enum class Addresses {
 
 class SegmentStore {
  public:
-  SegmentStore(const PoolBasis& basis, BlockStore& blocks, std::unique_ptr<Backing> backing,
-               std::shared_ptr<MemoryAccount> account);
+  SegmentStore(const PoolBasis& basis, const GraphCaptures& captures, BlockStore& blocks,
+               std::unique_ptr<Backing> backing, std::shared_ptr<MemoryAccount> account);
   // Memory that is still there stays mapped until the process ends: the pool was abandoned.
   ~SegmentStore();
 
+  // One collective or registering call at a time. Before growth().
+  Mutex& collective() const COMMPOOL_RETURN_CAPABILITY(collective_) { return collective_; }
   // One change of the segments or peers at a time. Held across driver calls.
   Mutex& growth() const COMMPOOL_RETURN_CAPABILITY(growth_) { return growth_; }
 
@@ -70,6 +73,26 @@ class SegmentStore {
   engine::SegmentIndex Adopt(NewSegment segment, engine::Space space = engine::Space::kLarge,
                              engine::Part part = engine::kCommonPart) COMMPOOL_REQUIRES(growth_);
 
+  RegistrationSet& registrations() { return registrations_; }
+  const RegistrationSet& registrations() const { return registrations_; }
+  // Ends the registrations of these with every communicator. Goes on after a failure, and returns the first.
+  Status Deregister(const std::vector<engine::SegmentIndex>& segments);
+
+  // Gives the communicator up on this rank alone. One that is alive: on the thread that uses it. Waits for the device,
+  // at most the deadline, and goes on where that passes: NCCL's kernel may wait there for the lost rank until an abort
+  // ends it, and memory stays mapped until close() or rehome(), which wait again. One that has ended: any thread, at
+  // once. A line of the log says what NCCL holds for good.
+  Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) COMMPOOL_EXCLUDES(collective_);
+
+  // Whether memory may be unmapped, and registrations end: what every call asks that does so.
+  //
+  // A communicator knows the segment: NCCL may still use it.
+  bool IsPinned(engine::SegmentIndex segment) const { return registrations_.IsRegistered(segment); }
+  // kFailedPrecondition while a graph lives that may use what goes: with NCCL's handles of registered memory, or at the
+  // places of its blocks, which are free memory in a symmetric pool alone.
+  enum class Unmapped { kFreeMemory, kBlocksToo };
+  Status CheckMayUnmap(Unmapped unmapped = Unmapped::kFreeMemory) const;
+
   // Giving back. Calls the driver.
   //
   // Frees those of the segments that are wholly free and used by no stream any more; returns their bytes. Deregistered
@@ -98,7 +121,10 @@ class SegmentStore {
   void ReleaseUnmapped() COMMPOOL_REQUIRES(growth_);
   // Makes and maps memory at the same addresses, and lets what was kept come back to what is mapped while it maps the
   // rest. Where it fails the memory is gone as before, and nothing is copied any more.
-  Status Wake(KeptBlocks& kept) COMMPOOL_REQUIRES(growth_);
+  Status Wake() COMMPOOL_REQUIRES(growth_);
+  // The live blocks of a pool that sleeps, on the host.
+  KeptBlocks& kept() COMMPOOL_REQUIRES(growth_) { return kept_; }
+  uint64_t kept_bytes() const { return kept_.bytes(); }
   uint64_t asleep_bytes() const { return asleep_bytes_.load(std::memory_order_relaxed); }
 
   // Peers.
@@ -110,6 +136,7 @@ class SegmentStore {
   void Put(engine::SegmentIndex index, std::unique_ptr<Segment> segment);
   std::unique_ptr<Segment> Take(engine::SegmentIndex index);
   std::vector<SegmentToRegister> List() const;
+  std::vector<engine::SegmentIndex> Indexes() const;
   // REQUIRES: the growth lock keeps it from being taken.
   Segment& Get(engine::SegmentIndex index) const;
   uint64_t BytesOf(engine::SegmentIndex index) const;
@@ -122,20 +149,27 @@ class SegmentStore {
   // The backing's memory for a stream, ready for all of them.
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes) COMMPOOL_REQUIRES(growth_);
   Status WaitForPeer(int peer) const;
-  Status WakeSegment(Segment& segment, KeptBlocks& kept) COMMPOOL_REQUIRES(growth_);
+  void ForgetCommunicator(ncclComm_t communicator);
+  Status LetTheDeviceFinish();
+  Status EndRegistrations(ncclComm_t communicator);
+  Status WakeSegment(Segment& segment) COMMPOOL_REQUIRES(growth_);
   ReservedVector<Segment*> Pointers() const;
   NewSegments TakeSetAside();
 
   const PoolBasis& basis_;
+  const GraphCaptures& captures_;
   BlockStore& blocks_;
   const std::unique_ptr<Backing> backing_;
   const std::shared_ptr<MemoryAccount> account_;
   const uint64_t granularity_;
   std::atomic<uint64_t> asleep_bytes_{0};  // changes under the growth lock
+  mutable Mutex collective_{LockRank::kCollective};
   mutable Mutex growth_{LockRank::kGrowth};
   ReservedSet<int> peers_ COMMPOOL_GUARDED_BY(growth_);
   mutable Mutex mutex_{LockRank::kLeaf};
   ReservedMap<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
+  RegistrationSet registrations_;
+  KeptBlocks kept_;
   NewSegments set_aside_ COMMPOOL_GUARDED_BY(mutex_);
 };
 

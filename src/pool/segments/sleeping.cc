@@ -48,21 +48,21 @@ void SegmentStore::ReleaseUnmapped() {
   account_->Return(asleep);
 }
 
-Status SegmentStore::WakeSegment(Segment& segment, KeptBlocks& kept) {
+Status SegmentStore::WakeSegment(Segment& segment) {
   // Where nothing is copied all of it is one piece: a piece costs calls of the driver.
-  const uint64_t at_least = kept.bytes() == 0 ? segment.bytes() : kPieceBytes;
+  const uint64_t at_least = kept_.bytes() == 0 ? segment.bytes() : kPieceBytes;
   const CUdeviceptr end = segment.address() + segment.bytes();
   for (CUdeviceptr from = segment.address(); from != end;) {
     const Result<CUdeviceptr> next = segment.sleeper()->WakeFrom(from, at_least, *backing_->pages(), peers_);
     if (!next.ok()) return next.status();
-    Status status = kept.StartRestoring(basis_, {from, *next - from});
+    Status status = kept_.StartRestoring({from, *next - from});
     if (!status.ok()) return status;
     from = *next;
   }
   return Status();
 }
 
-Status SegmentStore::Wake(KeptBlocks& kept) {
+Status SegmentStore::Wake() {
   const uint64_t asleep = asleep_bytes();
   if (!account_->Take(asleep)) {
     return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(asleep) + " would exceed the limit of " +
@@ -71,10 +71,10 @@ Status SegmentStore::Wake(KeptBlocks& kept) {
   const ContextGuard current = basis_.MakeCurrent();
   Status status;
   for (Segment* segment : Pointers()) {
-    status = WakeSegment(*segment, kept);
+    status = WakeSegment(*segment);
     if (!status.ok()) break;
   }
-  const Status restored = kept.AwaitRestoring(basis_);
+  const Status restored = kept_.AwaitRestoring();
   if (status.ok()) status = restored;
   if (status.ok()) {
     asleep_bytes_.store(0, std::memory_order_relaxed);

@@ -21,7 +21,7 @@ class AnnouncedCaptures {
   bool any() const { return all_.load(std::memory_order_acquire) > 0; }
   bool OnDevice(int device) const { return CountOf(device).load(std::memory_order_acquire) > 0; }
 
-  // A pool that was destroyed meanwhile could not give its memory back: ReleaseDestroyedPools asks it once no
+  // A pool that was destroyed meanwhile could not give its memory back: OtherPools asks it once no
   // capture is open.
   void Postpone() { postponed_.store(true, std::memory_order_release); }
   bool TakePostponed() { return !any() && postponed_.exchange(false, std::memory_order_acq_rel); }

@@ -7,14 +7,14 @@
 namespace commpool::internal {
 
 Result<engine::Part> CaptureWaits::PartOf(StreamKey stream) const {
-  if (!parts_.basis.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
-  const ContextGuard current = parts_.basis.MakeCurrent();
-  return parts_.captures.PartOf(StreamOfKey(stream));
+  if (!basis_.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
+  const ContextGuard current = basis_.MakeCurrent();
+  return captures_.PartOf(StreamOfKey(stream));
 }
 
 Status CaptureWaits::Await(const engine::StreamUse& use) const {
-  DeviceState& device = *parts_.basis.device;
-  if (use.fence != engine::kNoFence) return device.Await(use.fence, parts_.basis.deadline_ms());
+  DeviceState& device = *basis_.device;
+  if (use.fence != engine::kNoFence) return device.Await(use.fence, basis_.deadline_ms());
   if (!IsReachable(use.stream)) {
     return Status(StatusCode::kFailedPrecondition,
                   "the block was used on another thread's default stream, which a capture cannot wait for: synchronise "
@@ -22,20 +22,20 @@ Status CaptureWaits::Await(const engine::StreamUse& use) const {
   }
   Result<FenceId> fence = device.fences().Record(use.stream);
   if (!fence.ok()) return fence.status();
-  Status status = device.Await(*fence, parts_.basis.deadline_ms());
+  Status status = device.Await(*fence, basis_.deadline_ms());
   device.fences().Retire(*fence);
   return status;
 }
 
 Status CaptureWaits::AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const {
   if (waits->empty()) return Status();
-  const ContextGuard current = parts_.basis.MakeCurrent();
-  const RelaxedCapture relaxed(parts_.basis.driver);
-  PoolEvents::Count(parts_.events.host_waits);
+  const ContextGuard current = basis_.MakeCurrent();
+  const RelaxedCapture relaxed(basis_.driver);
+  PoolEvents::Count(basis_.events.host_waits);
   ReservedVector<engine::StreamUse> inside;
   for (const engine::StreamUse& use : *waits) {
     const Result<engine::Part> user = PartOf(use.stream);
-    if (!user.ok()) return parts_.basis.Named(user.status());
+    if (!user.ok()) return basis_.Named(user.status());
     if (use.fence == engine::kNoFence && *user == part) {
       inside.push_back(use);
       continue;
@@ -43,10 +43,10 @@ Status CaptureWaits::AwaitOutside(engine::Part part, ReservedVector<engine::Stre
     if (use.fence == engine::kNoFence && *user != engine::kCommonPart) {
       return Status(
           StatusCode::kFailedPrecondition,
-          parts_.basis.title + ": the block was used on a stream of another capture, which this one cannot wait for");
+          basis_.title + ": the block was used on a stream of another capture, which this one cannot wait for");
     }
     Status status = Await(use);
-    if (!status.ok()) return parts_.basis.Named(status);
+    if (!status.ok()) return basis_.Named(status);
   }
   *waits = std::move(inside);
   return Status();

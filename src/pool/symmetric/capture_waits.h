@@ -6,13 +6,14 @@
 
 #include "commpool/status.h"
 #include "src/engine/types.h"
-#include "src/pool/pool_parts.h"
+#include "src/pool/captures/graph_captures.h"
+#include "src/pool/pool_basis.h"
 
 namespace commpool::internal {
 
 class CaptureWaits {
  public:
-  explicit CaptureWaits(PoolParts& parts) : parts_(parts) {}
+  CaptureWaits(PoolBasis& basis, const GraphCaptures& captures) : basis_(basis), captures_(captures) {}
 
   // The part of the capture that the stream is in; the common part outside of captures.
   Result<engine::Part> PartOf(StreamKey stream) const;
@@ -24,7 +25,8 @@ class CaptureWaits {
  private:
   Status Await(const engine::StreamUse& use) const;
 
-  PoolParts& parts_;
+  PoolBasis& basis_;
+  const GraphCaptures& captures_;
 };
 
 }  // namespace commpool::internal

@@ -31,36 +31,36 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
 }
 
 Status Collective::CheckCaptures(CollectiveCall call) const {
-  if (parts_.captures.any_open()) {
+  if (captures_.any_open()) {
     return Status(StatusCode::kFailedPrecondition,
                   "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
   }
   const bool ends_registrations =
       call == CollectiveCall::kTrim || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
-  return ends_registrations ? parts_.captures.CheckNoneLive() : Status();
+  return ends_registrations ? segments_.CheckMayUnmap() : Status();
 }
 
 Intent Collective::Observe(const Proposal& proposal) const {
-  Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = parts_.segments.granularity()};
-  intent.nccl_version = parts_.basis.driver.nccl.version;
+  Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity()};
+  intent.nccl_version = basis_.driver.nccl.version;
   size_t free_bytes = 0;
   size_t total_bytes = 0;
-  const ContextGuard current = parts_.basis.MakeCurrent();
-  const bool counts = parts_.segments.backing().placement().kind == Placement::Kind::kDevice &&
-                      parts_.basis.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
+  const ContextGuard current = basis_.MakeCurrent();
+  const bool counts = segments_.backing().placement().kind == Placement::Kind::kDevice &&
+                      basis_.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
   intent.memory_left = counts ? free_bytes : UINT64_MAX;
   if (proposal.call == CollectiveCall::kCreate) {  // a new sequence, of which no rank has made a call
-    intent.pool = parts_.basis.name();
-    intent.options = DescribeSharedOptions(parts_.basis.configuration);
-    for (const SegmentToRegister& segment : parts_.segments.List()) intent.segments.push_back(segment.bytes);
+    intent.pool = basis_.name();
+    intent.options = DescribeSharedOptions(basis_.configuration);
+    for (const SegmentToRegister& segment : segments_.List()) intent.segments.push_back(segment.bytes);
     return intent;
   }
 
-  MutexLock lock(parts_.blocks.mutex());
-  intent.segment_index = engine_->SegmentsEver();
-  intent.sequence_count = engine_->log().count();
-  intent.sequence_hash = engine_->log().hash();
-  intent.freed = engine_->LocallyFreed();
+  MutexLock lock(blocks_.mutex());
+  intent.segment_index = engine().SegmentsEver();
+  intent.sequence_count = engine().log().count();
+  intent.sequence_hash = engine().log().hash();
+  intent.freed = engine().LocallyFreed();
   graph_blocks_.Keep(&intent.freed);
   return intent;
 }
@@ -70,43 +70,42 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   intent.readiness = readiness;
   intent.divergence = divergence_.status();
   intent.claim = proposal.claim;
-  for (const Communicator& held : parts_.registrations.Communicators()) intent.claim.held.push_back(held.number);
+  for (const Communicator& held : segments_.registrations().Communicators()) intent.claim.held.push_back(held.number);
   return intent;
 }
 
 Result<Agreed> Collective::Agree(const Proposal& proposal) {
-  if (parts_.life.closed()) {  // on every rank
-    return Status(StatusCode::kFailedPrecondition, parts_.basis.title + " is closed");
+  if (basis_.life.closed()) {  // on every rank
+    return Status(StatusCode::kFailedPrecondition, basis_.title + " is closed");
   }
-  if (parts_.group != nullptr && parts_.group->IsOfThisThread())
-    return parts_.group->Incomplete(parts_.basis.name(), 1);
+  if (basis_.group != nullptr && basis_.group->IsOfThisThread()) return basis_.group->Incomplete(basis_.name(), 1);
   const std::optional<RelaxedCapture> relaxed =
-      parts_.captures.any_open() ? std::make_optional<RelaxedCapture>(parts_.basis.driver) : std::nullopt;
+      captures_.any_open() ? std::make_optional<RelaxedCapture>(basis_.driver) : std::nullopt;
   // Waits for the word of graphs that were destroyed just now: what they held counts as freed in this call.
   const Status readiness =
       Insist([&] { return proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness; });
   CollectGraphs();
-  parts_.blocks.PollFences();
+  blocks_.PollFences();
   const Intent intent = Insist([&]() COMMPOOL_UNCHECKED { return MakeIntent(proposal, readiness); });
-  const EngineHistory history(parts_.blocks, engine_, intent.sequence_count, divergence_);
+  const EngineHistory history(blocks_, intent.sequence_count, divergence_);
   Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history, proposal.judge);
-  if (!agreed.ok()) return parts_.basis.Named(WithWayOut(agreed.status()));
+  if (!agreed.ok()) return basis_.Named(WithWayOut(agreed.status()));
   return agreed;
 }
 
 Result<Agreed> Collective::Begin(const Proposal& proposal) {
   Result<Agreed> agreed = Agree(proposal);
   if (!agreed.ok()) return agreed;
-  MutexLock lock(parts_.blocks.mutex());
-  engine_->ApplyFrees(agreed->freed);
-  engine_->NoteCollective(SequenceCallOf(proposal.call), proposal.bytes);
+  MutexLock lock(blocks_.mutex());
+  engine().ApplyFrees(agreed->freed);
+  engine().NoteCollective(SequenceCallOf(proposal.call), proposal.bytes);
   Publish();
   return agreed;
 }
 
 Status Collective::AgreeOn(const Status& mine, const char* step) {
   const std::string name = Insist([&] { return std::string(step); });
-  return parts_.basis.Named(WithWayOut(AgreeOnOutcome(*channel_, mine, name)));
+  return basis_.Named(WithWayOut(AgreeOnOutcome(*channel_, mine, name)));
 }
 
 Status Collective::Run(const CollectiveStep& step) {
@@ -118,7 +117,7 @@ Status Collective::Run(const CollectiveStep& step) {
 
 Status Collective::TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap) {
   // NCCL drains nothing when it deregisters, and beside a running collective it can deadlock: quiesce first.
-  Status status = Run({"waiting for the device", [&] { return parts_.blocks.WaitForDevice(); }});
+  Status status = Run({"waiting for the device", [&] { return blocks_.WaitForDevice(); }});
   if (!status.ok()) return status;
   // Every rank has quiesced. Deregister on every communicator, before the caller destroys any.
   status = Run({"deregistering", deregister});
@@ -143,22 +142,22 @@ void Collective::End() {
 void Collective::StartPublishing() {
   std::unique_ptr<Publisher> publisher =
       Publisher::Start(rank_, channel_->ranks(), channel_->OpenBackground(), divergence_);
-  MutexLock lock(parts_.blocks.mutex());
+  MutexLock lock(blocks_.mutex());
   publisher_ = std::move(publisher);
 }
 
 void Collective::Publish() {
-  if (publisher_ != nullptr) publisher_->Offer(engine_->log());
+  if (publisher_ != nullptr) publisher_->Offer(engine().log());
 }
 
 void Collective::StopPublishing() {
   std::unique_ptr<Publisher> publisher;  // ends after the lock
-  MutexLock lock(parts_.blocks.mutex());
+  MutexLock lock(blocks_.mutex());
   publisher = std::move(publisher_);
 }
 
 Status Collective::CheckAlike() const { return divergence_.known() ? divergence_.status() : Status(); }
 
-void Collective::CollectGraphs() { graph_blocks_.EndGraphs(parts_.captures.TakeGone()); }
+void Collective::CollectGraphs() { graph_blocks_.EndGraphs(captures_.TakeGone()); }
 
 }  // namespace commpool::internal

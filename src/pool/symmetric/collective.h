@@ -13,7 +13,7 @@
 #include "commpool/status.h"
 #include "src/engine/symmetric_engine.h"
 #include "src/pool/captures/graph_blocks.h"
-#include "src/pool/pool_parts.h"
+#include "src/pool/segments/segment_store.h"
 #include "src/registration/agreement.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/divergence.h"
@@ -40,32 +40,38 @@ struct CollectiveStep {
 
 class Collective {
  public:
-  Collective(PoolParts& parts, engine::SymmetricEngine& engine, GraphBlocks& graph_blocks, int rank)
-      : parts_(parts), engine_(&engine), graph_blocks_(graph_blocks), rank_(rank) {}
+  Collective(const PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
+             GraphBlocks& graph_blocks, int rank)
+      : basis_(basis),
+        captures_(captures),
+        blocks_(blocks),
+        segments_(segments),
+        graph_blocks_(graph_blocks),
+        rank_(rank) {}
 
-  AgreementChannel& channel() COMMPOOL_REQUIRES(parts_.collective) { return *channel_; }
+  AgreementChannel& channel() COMMPOOL_REQUIRES(segments_.collective()) { return *channel_; }
 
   // Agrees on a call, and changes nothing.
-  Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(parts_.collective);
+  Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
-  Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(parts_.collective);
+  Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // The outcome of all ranks of a step, from this one's.
-  Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(parts_.collective);
-  Status Run(const CollectiveStep& step) COMMPOOL_REQUIRES(parts_.collective);
+  Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
+  Status Run(const CollectiveStep& step) COMMPOOL_REQUIRES(segments_.collective());
   // The one order in which registrations, and the memory under them, end on every rank. Graphs that use them are gone:
   // the intent asked for that.
   Status TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap)
-      COMMPOOL_REQUIRES(parts_.collective);
+      COMMPOOL_REQUIRES(segments_.collective());
   // To the ranks of home, the first or another, with whom a new sequence of calls begins.
-  void MoveTo(int rank, std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(parts_.collective);
+  void MoveTo(int rank, std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());
   // No call follows.
-  void End() COMMPOOL_REQUIRES(parts_.collective);
+  void End() COMMPOOL_REQUIRES(segments_.collective());
 
   // Publication of the sequence in the background.
-  void StartPublishing() COMMPOOL_REQUIRES(parts_.collective);
+  void StartPublishing() COMMPOOL_REQUIRES(segments_.collective());
   // After each call that the engine took into its sequence.
-  void Publish() COMMPOOL_REQUIRES(parts_.blocks.mutex());
-  void StopPublishing() COMMPOOL_EXCLUDES(parts_.blocks.mutex());
+  void Publish() COMMPOOL_REQUIRES(blocks_.mutex());
+  void StopPublishing() COMMPOOL_EXCLUDES(blocks_.mutex());
   // OK, or how the ranks' sequences differ.
   Status CheckAlike() const;
 
@@ -75,18 +81,24 @@ class Collective {
  private:
   Status CheckTakesPart(CollectiveCall call) const;
   // What this rank says to the call. Changes nothing.
-  Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(parts_.collective);
+  Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(segments_.collective());
   Intent Observe(const Proposal& proposal) const;
   // Why captures keep this rank from a call, where they do.
   Status CheckCaptures(CollectiveCall call) const;
 
-  PoolParts& parts_;
-  engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
+  engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
+    return blocks_.engine<engine::SymmetricEngine>();
+  }
+
+  const PoolBasis& basis_;
+  GraphCaptures& captures_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
   GraphBlocks& graph_blocks_;
-  int rank_ COMMPOOL_GUARDED_BY(parts_.collective);  // of home
+  int rank_ COMMPOOL_GUARDED_BY(segments_.collective());  // of home
   Divergence divergence_;
-  std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(parts_.blocks.mutex());  // null: nothing is published
-  std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(parts_.collective);
+  std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(blocks_.mutex());  // null: nothing is published
+  std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(segments_.collective());
 };
 
 }  // namespace commpool::internal

@@ -36,10 +36,11 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
 
 std::vector<engine::SequenceEntry> EngineHistory::LastCalls() const {
   MutexLock lock(blocks_.mutex());
+  const engine::SequenceLog& log = blocks_.engine<engine::SymmetricEngine>().log();
   const uint64_t first = count_ > engine::SequenceLog::kKept ? count_ - engine::SequenceLog::kKept : 0;
   std::vector<engine::SequenceEntry> calls;
   for (uint64_t number = first; number < count_; ++number) {
-    const auto entry = engine_->log().Entry(number);
+    const auto entry = log.Entry(number);
     if (entry) calls.push_back(*entry);
   }
   return calls;

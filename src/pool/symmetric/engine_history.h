@@ -23,14 +23,13 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call);
 // The last of an engine's first `count` calls, for a rank that differs.
 class EngineHistory final : public CallHistory {
  public:
-  EngineHistory(const BlockStore& blocks, const engine::SymmetricEngine* engine, uint64_t count, Divergence& divergence)
-      : blocks_(blocks), engine_(engine), count_(count), divergence_(divergence) {}
+  EngineHistory(const BlockStore& blocks, uint64_t count, Divergence& divergence)
+      : blocks_(blocks), count_(count), divergence_(divergence) {}
   std::vector<engine::SequenceEntry> LastCalls() const override;
   void NoteDivergence(const Status& difference) const override { divergence_.Note(difference); }
 
  private:
   const BlockStore& blocks_;
-  const engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(blocks_.mutex());
   const uint64_t count_;
   Divergence& divergence_;
 };

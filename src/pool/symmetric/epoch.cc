@@ -25,23 +25,23 @@ ClaimFindings FindHomeNumber(const std::vector<DomainClaim>& claims) {
 }  // namespace
 
 Status Epoch::Renumber() {
-  MutexLock growth(parts_.segments.growth());
-  MutexLock lock(parts_.blocks.mutex());
-  const std::vector<SegmentToRegister> kept = parts_.segments.List();
+  MutexLock growth(segments_.growth());
+  MutexLock lock(blocks_.mutex());
+  const std::vector<SegmentToRegister> kept = segments_.List();
   for (const SegmentToRegister& segment : kept) {
-    if (!engine_->IsIdle(segment.index)) {
+    if (!engine().IsIdle(segment.index)) {
       return Status(StatusCode::kFailedPrecondition, "another thread allocated during a collective call");
     }
   }
   std::vector<std::unique_ptr<Segment>> segments;
   for (const SegmentToRegister& segment : kept) {
-    engine_->RemoveSegment(segment.index);
-    segments.push_back(parts_.segments.Take(segment.index));
+    engine().RemoveSegment(segment.index);
+    segments.push_back(segments_.Take(segment.index));
   }
-  engine_->BeginEpoch();
+  engine().BeginEpoch();
   for (std::unique_ptr<Segment>& segment : segments) {
-    const engine::SegmentIndex index = engine_->AddSegment({segment->address(), segment->bytes()});
-    parts_.segments.Put(index, std::move(segment));
+    const engine::SegmentIndex index = engine().AddSegment({segment->address(), segment->bytes()});
+    segments_.Put(index, std::move(segment));
   }
   return Status();
 }
@@ -49,12 +49,12 @@ Status Epoch::Renumber() {
 Status Epoch::MakeMissing(const std::vector<uint64_t>& all) {
   Status status = Renumber();
   if (!status.ok()) return status;
-  const ContextGuard current = parts_.basis.MakeCurrent();
-  MutexLock growth(parts_.segments.growth());
-  for (size_t place = parts_.segments.count(); place < all.size(); ++place) {
-    Result<Room> room = parts_.segments.TakeRoom(all[place]);
+  const ContextGuard current = basis_.MakeCurrent();
+  MutexLock growth(segments_.growth());
+  for (size_t place = segments_.count(); place < all.size(); ++place) {
+    Result<Room> room = segments_.TakeRoom(all[place]);
     if (!room.ok()) return room.status();
-    Result<NewSegment> made = parts_.segments.Make(all[place], std::move(*room));
+    Result<NewSegment> made = segments_.Make(all[place], std::move(*room));
     if (!made.ok()) return made.status();
     made_.push_back(std::move(*made));
   }
@@ -62,7 +62,7 @@ Status Epoch::MakeMissing(const std::vector<uint64_t>& all) {
 }
 
 std::vector<SegmentToRegister> Epoch::AllSegments() const {
-  std::vector<SegmentToRegister> segments = parts_.segments.List();
+  std::vector<SegmentToRegister> segments = segments_.List();
   for (const NewSegment& made : made_) {
     segments.push_back({static_cast<uint32_t>(segments.size()), made->address(), made->bytes()});
   }
@@ -70,20 +70,20 @@ std::vector<SegmentToRegister> Epoch::AllSegments() const {
 }
 
 void Epoch::Undo(const Status& mine) {
-  const Status undone = mine.ok() ? parts_.registrations.RemoveAll() : Status();
+  const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
   // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
   if (collective_.AgreeOn(undone, "undoing the registration").ok()) return;
-  parts_.segments.SetAside(std::move(made_));
+  segments_.SetAside(std::move(made_));
 }
 
 void Epoch::Adopt() {
   {
-    MutexLock growth(parts_.segments.growth());
-    for (NewSegment& made : made_) parts_.segments.Adopt(std::move(made));
+    MutexLock growth(segments_.growth());
+    for (NewSegment& made : made_) segments_.Adopt(std::move(made));
   }
   {
-    MutexLock lock(parts_.blocks.mutex());
-    engine_->NoteCollective(SequenceCallOf(CollectiveCall::kCreate), 0);
+    MutexLock lock(blocks_.mutex());
+    engine().NoteCollective(SequenceCallOf(CollectiveCall::kCreate), 0);
   }
   collective_.StartPublishing();
 }
@@ -94,7 +94,7 @@ Result<uint64_t> Epoch::Begin(const Status& readiness) {
                                                    .claim = {.number = RandomNumber()},
                                                    .judge = FindHomeNumber});
   if (!agreed.ok()) return agreed.status();
-  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
+  if (!agreed->claims.ok()) return basis_.Named(agreed->claims);
   const Status status = agreed->segments.empty() ? BeginEmpty() : MakeAndRegister(agreed->segments);
   if (!status.ok()) return status;
   Adopt();

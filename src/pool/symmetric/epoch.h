@@ -9,7 +9,7 @@
 
 #include "commpool/status.h"
 #include "src/engine/symmetric_engine.h"
-#include "src/pool/pool_parts.h"
+#include "src/pool/segments/segment_store.h"
 #include "src/pool/symmetric/collective.h"
 #include "src/pool/symmetric/symmetric_registrar.h"
 
@@ -18,28 +18,34 @@ namespace commpool::internal {
 // REQUIRES: the pool's collective lock, as long as it lives.
 class Epoch {
  public:
-  Epoch(PoolParts& parts, Collective& collective, SymmetricRegistrar& registrar, engine::SymmetricEngine* engine)
-      : parts_(parts), collective_(collective), registrar_(registrar), engine_(engine) {}
+  Epoch(const PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, Collective& collective,
+        SymmetricRegistrar& registrar)
+      : basis_(basis), blocks_(blocks), segments_(segments), collective_(collective), registrar_(registrar) {}
 
   // Collective over home, which the collective's channel and the registrar are of already. Returns a number that its
   // ranks share. Where it fails this rank's memory is as before, and registered with nobody.
-  Result<uint64_t> Begin(const Status& readiness) COMMPOOL_REQUIRES(parts_.collective);
+  Result<uint64_t> Begin(const Status& readiness) COMMPOOL_REQUIRES(segments_.collective());
 
  private:
   // The segments, smallest number first, get the numbers that they have on a rank that makes them now.
   Status Renumber();
-  Status BeginEmpty() COMMPOOL_REQUIRES(parts_.collective);
+  Status BeginEmpty() COMMPOOL_REQUIRES(segments_.collective());
   // `all`: the bytes of every segment of the pool, in order.
-  Status MakeAndRegister(const std::vector<uint64_t>& all) COMMPOOL_REQUIRES(parts_.collective);
+  Status MakeAndRegister(const std::vector<uint64_t>& all) COMMPOOL_REQUIRES(segments_.collective());
   Status MakeMissing(const std::vector<uint64_t>& all);
   std::vector<SegmentToRegister> AllSegments() const;
-  void Undo(const Status& mine) COMMPOOL_REQUIRES(parts_.collective);
-  void Adopt() COMMPOOL_REQUIRES(parts_.collective);
+  void Undo(const Status& mine) COMMPOOL_REQUIRES(segments_.collective());
+  void Adopt() COMMPOOL_REQUIRES(segments_.collective());
 
-  PoolParts& parts_;
+  engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
+    return blocks_.engine<engine::SymmetricEngine>();
+  }
+
+  const PoolBasis& basis_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
   Collective& collective_;
   SymmetricRegistrar& registrar_;
-  engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
   NewSegments made_;
 };
 

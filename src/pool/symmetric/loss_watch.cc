@@ -39,11 +39,11 @@ void LossWatch::Stop() {
 }
 
 LossWatch::InFlight LossWatch::Look() const {
-  const NcclLibrary& nccl = parts_.basis.driver.nccl;
+  const NcclLibrary& nccl = basis_.driver.nccl;
   // Since 2.29.7 an abort ends such a collective.
-  if (parts_.registrations.registrations() == 0 || nccl.ends_windows_in_abort()) return InFlight::kNo;
-  const uint64_t patience = std::min(kPatienceMilliseconds, parts_.basis.deadline_ms());
-  const StatusCode waited = parts_.basis.device->Quiesce(patience).code();
+  if (registrations_.registrations() == 0 || nccl.ends_windows_in_abort()) return InFlight::kNo;
+  const uint64_t patience = std::min(kPatienceMilliseconds, basis_.deadline_ms());
+  const StatusCode waited = basis_.device->Quiesce(patience).code();
   // A device that is captured cannot be asked.
   const bool unknown = waited == StatusCode::kDeadlineExceeded || waited == StatusCode::kFailedPrecondition;
   return unknown ? InFlight::kMaybe : InFlight::kNo;
@@ -55,9 +55,9 @@ void LossWatch::Tell(int rank) const {
       in_flight == InFlight::kMaybe
           ? "a collective on the pool's windows may wait for it for ever, which no abort ends: end the process"
           : "launch nothing more with it; abandon every communicator, abort them, then close() or rehome()";
-  const PoolConfiguration& configuration = parts_.basis.configuration;
+  const PoolConfiguration& configuration = basis_.configuration;
   Log(configuration.on_lost_rank == nullptr ? LogLevel::kWarning : LogLevel::kInfo,
-      parts_.basis.title + ": rank " + std::to_string(rank) + " of its home is lost: " + way_out);
+      basis_.title + ": rank " + std::to_string(rank) + " of its home is lost: " + way_out);
   if (configuration.on_lost_rank == nullptr) return;
   configuration.on_lost_rank(rank, in_flight == InFlight::kMaybe ? 1 : 0, configuration.lost_rank_context);
 }

@@ -10,14 +10,16 @@
 #include <vector>
 
 #include "src/base/mutex.h"
-#include "src/pool/pool_parts.h"
+#include "src/pool/pool_basis.h"
 #include "src/registration/lost_ranks.h"
+#include "src/registration/registration_set.h"
 
 namespace commpool::internal {
 
 class LossWatch {
  public:
-  explicit LossWatch(PoolParts& parts) : parts_(parts) {}
+  LossWatch(const PoolBasis& basis, const RegistrationSet& registrations)
+      : basis_(basis), registrations_(registrations) {}
   ~LossWatch() { Stop(); }
 
   // Of the home that the pool has from now on.
@@ -36,7 +38,8 @@ class LossWatch {
   InFlight Look() const;
   void Tell(int rank) const;
 
-  PoolParts& parts_;
+  const PoolBasis& basis_;
+  const RegistrationSet& registrations_;
   std::atomic<const LostRanks*> followed_{nullptr};
   Mutex mutex_{LockRank::kLeaf};
   // Those of earlier homes too: whoever asks takes no lock, and may still be reading.

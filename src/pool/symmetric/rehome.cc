@@ -1,5 +1,4 @@
 // A symmetric pool and its home: the beginning with one, and the way to another.
-#include "src/pool/abandonment.h"
 #include "src/pool/symmetric/epoch.h"
 #include "src/pool/symmetric/open_channel.h"
 #include "src/pool/symmetric/symmetric_mode.h"
@@ -7,7 +6,7 @@
 namespace commpool::internal {
 
 Status SymmetricMode::BeginEpoch(const Status& readiness) {
-  Epoch epoch(parts_, collective_, registrar_, engine_);
+  Epoch epoch(basis_, blocks_, segments_, collective_, registrar_);
   const Result<uint64_t> home_id = epoch.Begin(readiness);
   if (!home_id.ok()) return home_id.status();
   home_id_.store(*home_id, std::memory_order_release);
@@ -17,35 +16,34 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
 }
 
 Status SymmetricMode::LeaveHome() {
-  Status status = parts_.CheckOpen();
+  Status status = basis_.CheckOpen();
   if (status.ok()) status = CheckNoLiveBlocks("rehome()");
-  if (status.ok()) status = parts_.captures.CheckNoneLive();
+  if (status.ok()) status = segments_.CheckMayUnmap();
   if (!status.ok()) return status;
-  if (!parts_.registrations.empty()) {
+  if (!segments_.registrations().empty()) {
     return Status(StatusCode::kFailedPrecondition,
-                  "it is still registered with " + std::to_string(parts_.registrations.Communicators().size()) +
+                  "it is still registered with " + std::to_string(segments_.registrations().Communicators().size()) +
                       " communicators: abandon() or deregister() every one before rehome()");
   }
   status = SettleAlone();
   // Where home was left together with the other ranks it lives on, and may know that memory still.
   const bool lost = ties_.load(std::memory_order_acquire) == Ties::kAbandoned;
-  return status.ok() && lost ? parts_.segments.ReleaseSetAside() : status;
+  return status.ok() && lost ? segments_.ReleaseSetAside() : status;
 }
 
 Status SymmetricMode::Rehome(ncclComm_t communicator) {
-  MutexLock collective(parts_.collective);
-  const uint64_t deadline_ms = parts_.basis.deadline_ms();
-  const Result<Communicator> home = DescribeCommunicator(parts_.basis.driver, communicator, deadline_ms);
+  MutexLock collective(segments_.collective());
+  const uint64_t deadline_ms = basis_.deadline_ms();
+  const Result<Communicator> home = DescribeCommunicator(basis_.driver, communicator, deadline_ms);
   Status status = home.status();
-  if (home.ok() && home->device != parts_.basis.device->device()) {
+  if (home.ok() && home->device != basis_.device->device()) {
     status = Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(home->device));
   }
-  if (!status.ok()) return parts_.basis.Named(status.under("rehome"));
+  if (!status.ok()) return basis_.Named(status.under("rehome"));
   const Status readiness = LeaveHome();
   Result<std::unique_ptr<AgreementChannel>> channel =
-      OpenChannel(parts_.basis.driver, parts_.basis.device->context(), parts_.basis.runtime.links, *home,
-                  parts_.basis.configuration);
-  if (!channel.ok()) return parts_.basis.Named(channel.status().under("rehome"));
+      OpenChannel(basis_.driver, basis_.device->context(), basis_.runtime.links, *home, basis_.configuration);
+  if (!channel.ok()) return basis_.Named(channel.status().under("rehome"));
   // From here on the pool has no home until all ranks have agreed: where they do not, it is rehomed again or closed.
   ties_.store(Ties::kAbandoned, std::memory_order_release);
   collective_.MoveTo(home->rank, std::move(*channel));

@@ -1,7 +1,7 @@
 // Symmetric pools that sleep: every rank falls asleep and wakes in the same call, or none does.
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
-#include "src/pool/sleep.h"
+#include "src/pool/segments/sleep.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
@@ -21,39 +21,41 @@ bool IsBroken(const Status& status) {
 }  // namespace
 
 Status SymmetricMode::Sleep(const SleepRequest& request) {
-  MutexLock collective(parts_.collective);
-  const Status readiness = Insist([&] { return CheckMaySleep(parts_, request); });
+  MutexLock collective(segments_.collective());
+  const Status readiness = Insist([&] { return CheckMaySleep(basis_, segments_, request); });
   const Result<Agreed> agreed =
       collective_.Begin({.call = CollectiveCall::kSleep, .bytes = NumberOf(request), .readiness = readiness});
   if (!agreed.ok()) return agreed.status();
-  BeginSleep(parts_);
+  BeginSleep(basis_, blocks_, segments_);
   return FallAsleep(request);
 }
 
 Status SymmetricMode::FallAsleep(const SleepRequest& request) {
   // Steps hold two pointers: what a std::function keeps without asking the host.
   Status status = collective_.Run({.name = "getting ready to sleep", .act = [this, &request] {
-                                     MutexLock growth(parts_.segments.growth());
-                                     return QuiesceAndKeep(parts_, request);
+                                     MutexLock growth(segments_.growth());
+                                     return QuiesceAndKeep(blocks_, segments_, request);
                                    }});
   if (status.ok())
-    status = collective_.Run({.name = "deregistering", .act = [this] { return DeregisterSegments(parts_); }});
+    status = collective_.Run({.name = "deregistering", .act = [this] {
+                                return segments_.Deregister(Insist([&] { return segments_.Indexes(); }));
+                              }});
   if (status.ok())
     status = collective_.Run({.name = "unmapping", .act = [this] {
-                                MutexLock growth(parts_.segments.growth());
-                                return parts_.segments.UnmapAll();
+                                MutexLock growth(segments_.growth());
+                                return segments_.UnmapAll();
                               }});
   if (!status.ok()) return StayAwake(status);
-  MutexLock growth(parts_.segments.growth());
-  parts_.segments.ReleaseUnmapped();
+  MutexLock growth(segments_.growth());
+  segments_.ReleaseUnmapped();
   return status;
 }
 
 Status SymmetricMode::StayAwake(const Status& failure) {
   Status mapped;
   Status again = collective_.Run({.name = "mapping again", .act = [this, &mapped] {
-                                    MutexLock growth(parts_.segments.growth());
-                                    return mapped = parts_.segments.MapAll();
+                                    MutexLock growth(segments_.growth());
+                                    return mapped = segments_.MapAll();
                                   }});
   if (again.ok()) {
     again = collective_.Run(
@@ -68,38 +70,39 @@ Status SymmetricMode::StayAwake(const Status& failure) {
 }
 
 Status SymmetricMode::RegisterSegments() {
-  const ContextGuard current = parts_.basis.MakeCurrent();
-  for (const SegmentToRegister& segment : Insist([&] { return parts_.segments.List(); })) {
-    Status status = parts_.registrations.RegisterSegment(segment);
+  const ContextGuard current = basis_.MakeCurrent();
+  for (const SegmentToRegister& segment : Insist([&] { return segments_.List(); })) {
+    Status status = segments_.registrations().RegisterSegment(segment);
     if (!status.ok()) return status;
   }
   return Status();
 }
 
 Status SymmetricMode::Wake() {
-  MutexLock collective(parts_.collective);
-  if (ties_.load(std::memory_order_acquire) == Ties::kAbandoned && parts_.registrations.empty()) return WakeAlone();
-  const Status readiness = Insist([&] { return CheckMayWake(parts_); });
+  MutexLock collective(segments_.collective());
+  if (ties_.load(std::memory_order_acquire) == Ties::kAbandoned && segments_.registrations().empty())
+    return WakeAlone();
+  const Status readiness = Insist([&] { return CheckMayWake(basis_); });
   const Result<Agreed> agreed =
       collective_.Begin({.call = CollectiveCall::kWake, .readiness = readiness, .judge = registrar_.JudgeHeld()});
   if (!agreed.ok()) return agreed.status();
-  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
+  if (!agreed->claims.ok()) return basis_.Named(agreed->claims);
   return WakeUp();
 }
 
 Status SymmetricMode::MakeAndRestore() {
-  MutexLock growth(parts_.segments.growth());
-  return parts_.segments.Wake(parts_.kept);
+  MutexLock growth(segments_.growth());
+  return segments_.Wake();
 }
 
 // With nobody to agree with, and no communicator to register with: the way to what was kept.
 Status SymmetricMode::WakeAlone() {
-  Status status = CheckMayWake(parts_);
+  Status status = CheckMayWake(basis_);
   if (!status.ok()) return status;
   status = Attempt([&] { return MakeAndRestore(); });
   if (!status.ok()) {
     ReleaseAgain();
-    return parts_.basis.Named(status.under("wake"));
+    return basis_.Named(status.under("wake"));
   }
   EndWake();
   return Status();
@@ -107,10 +110,10 @@ Status SymmetricMode::WakeAlone() {
 
 void SymmetricMode::EndWake() {
   {
-    MutexLock growth(parts_.segments.growth());
-    parts_.kept.Drop(parts_.basis);
+    MutexLock growth(segments_.growth());
+    segments_.kept().Drop();
   }
-  EndSleep(parts_);
+  EndSleep(basis_, segments_);
 }
 
 Status SymmetricMode::WakeUp() {
@@ -126,14 +129,14 @@ Status SymmetricMode::WakeUp() {
 }
 
 void SymmetricMode::UndoRegistration() {
-  const Status undone = Attempt([&] { return DeregisterSegments(parts_); });
+  const Status undone = Attempt([&] { return segments_.Deregister(Insist([&] { return segments_.Indexes(); })); });
   // Where one rank could not, or is lost, a peer or NCCL may still hold this memory: it stays, and the pool sleeps.
   if (collective_.AgreeOn(undone, "undoing the registration").ok()) ReleaseAgain();
 }
 
 void SymmetricMode::ReleaseAgain() {
-  MutexLock growth(parts_.segments.growth());
-  if (parts_.segments.asleep_bytes() == 0 && parts_.segments.UnmapAll().ok()) parts_.segments.ReleaseUnmapped();
+  MutexLock growth(segments_.growth());
+  if (segments_.asleep_bytes() == 0 && segments_.UnmapAll().ok()) segments_.ReleaseUnmapped();
 }
 
 }  // namespace commpool::internal

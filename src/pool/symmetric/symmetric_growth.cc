@@ -11,10 +11,10 @@ namespace commpool::internal {
 Status SymmetricGrowth::Make() {
   Status before = collective_.channel().FailureBefore();
   if (!before.ok()) return before;
-  MutexLock growth(parts_.segments.growth());
-  Result<Room> room = parts_.segments.TakeRoom(bytes_);
+  MutexLock growth(segments_.growth());
+  Result<Room> room = segments_.TakeRoom(bytes_);
   if (!room.ok()) return room.status();
-  Result<NewSegment> made = parts_.segments.Make(bytes_, std::move(*room));
+  Result<NewSegment> made = segments_.Make(bytes_, std::move(*room));
   if (!made.ok()) return made.status();
   made_.push_back(std::move(*made));
   return Status();
@@ -22,24 +22,24 @@ Status SymmetricGrowth::Make() {
 
 Status SymmetricGrowth::Prepare() {
   {
-    MutexLock lock(parts_.blocks.mutex());
-    index_ = engine_->SegmentsEver();
+    MutexLock lock(blocks_.mutex());
+    index_ = blocks_.engine<engine::SymmetricEngine>().SegmentsEver();
   }
   Status before = collective_.channel().FailureBefore();
   if (!before.ok()) return before;
-  return parts_.registrations.RegisterSegment({index_, made_.front()->address(), made_.front()->bytes()});
+  return segments_.registrations().RegisterSegment({index_, made_.front()->address(), made_.front()->bytes()});
 }
 
 void SymmetricGrowth::Undo() {
-  const Status undone = Attempt([&] { return parts_.registrations.DeregisterSegment(index_); });
+  const Status undone = Attempt([&] { return segments_.registrations().DeregisterSegment(index_); });
   // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
   if (collective_.AgreeOn(undone, "undoing the registration").ok()) return;
-  parts_.segments.SetAside(std::move(made_));
+  segments_.SetAside(std::move(made_));
 }
 
 void SymmetricGrowth::Adopt() {
-  MutexLock growth(parts_.segments.growth());
-  parts_.segments.Adopt(std::move(made_.front()));
+  MutexLock growth(segments_.growth());
+  segments_.Adopt(std::move(made_.front()));
 }
 
 Status SymmetricGrowth::Agree(Step step, const Status& mine) {

@@ -15,21 +15,21 @@ namespace commpool::internal {
 // REQUIRES: the pool's collective lock, as long as it lives.
 class SymmetricGrowth final : public Growth {
  public:
-  SymmetricGrowth(PoolParts& parts, Collective& collective, engine::SymmetricEngine* engine, uint64_t bytes)
-      : parts_(parts), collective_(collective), engine_(engine), bytes_(bytes) {}
+  SymmetricGrowth(BlockStore& blocks, SegmentStore& segments, Collective& collective, uint64_t bytes)
+      : blocks_(blocks), segments_(segments), collective_(collective), bytes_(bytes) {}
 
-  Status Make() override COMMPOOL_REQUIRES(parts_.collective);
+  Status Make() override COMMPOOL_REQUIRES(segments_.collective());
   // Windows with every communicator.
-  Status Prepare() override COMMPOOL_REQUIRES(parts_.collective);
+  Status Prepare() override COMMPOOL_REQUIRES(segments_.collective());
   // This rank's windows go again, and all ranks' have before any unmaps.
-  void Undo() override COMMPOOL_REQUIRES(parts_.collective);
+  void Undo() override COMMPOOL_REQUIRES(segments_.collective());
   void Adopt() override;
-  Status Agree(Step step, const Status& mine) override COMMPOOL_REQUIRES(parts_.collective);
+  Status Agree(Step step, const Status& mine) override COMMPOOL_REQUIRES(segments_.collective());
 
  private:
-  PoolParts& parts_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
   Collective& collective_;
-  engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
   const uint64_t bytes_;
   NewSegments made_;  // one, between Make and Adopt
   engine::SegmentIndex index_ = 0;

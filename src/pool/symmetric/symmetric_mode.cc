@@ -6,7 +6,6 @@
 #include "src/base/check.h"
 #include "src/base/host_failure.h"
 #include "src/base/log.h"
-#include "src/pool/abandonment.h"
 
 namespace commpool::internal {
 
@@ -31,51 +30,54 @@ std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfigura
                                                    configuration.frees);
 }
 
-SymmetricMode::SymmetricMode(PoolParts& parts, engine::SymmetricEngine& engine, const Communicator& home)
-    : parts_(parts),
-      engine_(&engine),
+SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
+                             const Communicator& home)
+    : basis_(basis),
+      captures_(captures),
+      blocks_(blocks),
+      segments_(segments),
       home_(home),
       home_handle_(home.handle),
-      graph_blocks_(parts.basis, parts.blocks),
-      capture_waits_(parts),
-      collective_(parts, engine, graph_blocks_, home.rank),
-      registrar_(parts, collective_, home_),
-      losses_(parts) {}
+      graph_blocks_(basis, blocks),
+      capture_waits_(basis, captures),
+      collective_(basis, captures, blocks, segments, graph_blocks_, home.rank),
+      registrar_(basis, segments, collective_, home_),
+      losses_(basis, segments.registrations()) {}
 
 Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
-  MutexLock collective(parts_.collective);
+  MutexLock collective(segments_.collective());
   collective_.MoveTo(home_.rank, std::move(channel));
   return BeginEpoch(readiness);
 }
 
 Status SymmetricMode::Verify() {
-  MutexLock collective(parts_.collective);
-  return collective_.Agree({.call = CollectiveCall::kVerify, .readiness = parts_.CheckOpen()}).status();
+  MutexLock collective(segments_.collective());
+  return collective_.Agree({.call = CollectiveCall::kVerify, .readiness = basis_.CheckOpen()}).status();
 }
 
 Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   const Status alike = collective_.CheckAlike();
-  if (!alike.ok()) return parts_.basis.Named(alike);
+  if (!alike.ok()) return basis_.Named(alike);
   const Result<engine::Part> part = capture_waits_.PartOf(stream);
-  if (!part.ok()) return parts_.basis.Named(part.status());
+  if (!part.ok()) return basis_.Named(part.status());
   engine::Served served;
   RecordingStreams::Scope recording;
   {
-    MutexLock lock(parts_.blocks.mutex());
-    const engine::Sequence sequence = engine_->NextSequence();
-    Result<engine::Outcome> outcome = engine_->Allocate(bytes, stream);
+    MutexLock lock(blocks_.mutex());
+    const engine::Sequence sequence = engine().NextSequence();
+    Result<engine::Outcome> outcome = engine().Allocate(bytes, stream);
     collective_.Publish();
-    if (!outcome.ok()) return parts_.basis.Named(outcome.status());
+    if (!outcome.ok()) return basis_.Named(outcome.status());
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
       // Noted in the sequence by now: without memory for the sentence the answer stays what it is on every rank.
       Status why = Attempt([&]() COMMPOOL_UNCHECKED {
-        return Status(StatusCode::kExhausted, parts_.basis.title + " " + Describe(WhyExhausted(bytes, grow->bytes)));
+        return Status(StatusCode::kExhausted, basis_.title + " " + Describe(WhyExhausted(bytes, grow->bytes)));
       });
       if (why.code() == StatusCode::kExhausted) return why;
       return Status(StatusCode::kExhausted, kNoHostMemory);
     }
     served = std::move(std::get<engine::Served>(*outcome));
-    recording = parts_.blocks.recording().Begin(StreamsOf(served.waits));
+    recording = blocks_.recording().Begin(StreamsOf(served.waits));
     if (*part != engine::kCommonPart) graph_blocks_.Add(served.address, sequence, *part);
   }
   if (*part != engine::kCommonPart) {
@@ -85,13 +87,13 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
       return status;
     }
   }
-  return parts_.blocks.HandOut(served, bytes, stream, Caching::kNo);
+  return blocks_.HandOut(served, bytes, stream, Caching::kNo);
 }
 
 void SymmetricMode::TakeBackUnserved(const engine::Served& served) {
-  MutexLock lock(parts_.blocks.mutex());
+  MutexLock lock(blocks_.mutex());
   for (const engine::StreamUse& use : served.waits) {
-    const Status noted = engine_->RecordStream(served.address, use.stream);
+    const Status noted = engine().RecordStream(served.address, use.stream);
     COMMPOOL_CHECK(noted.ok(), "a block that was just served is not live");
   }
   const Result<engine::Freed> freed = FreeInEngine(served.address);
@@ -99,20 +101,20 @@ void SymmetricMode::TakeBackUnserved(const engine::Served& served) {
 }
 
 Exhaustion SymmetricMode::WhyExhausted(uint64_t requested, uint64_t needed) const {
-  const engine::Counters counters = engine_->counters();
+  const engine::Counters counters = engine().counters();
   Exhaustion exhaustion{.requested_bytes = requested,
                         .needed_bytes = needed,
                         .reserved_bytes = counters.reserved_bytes.current,
                         .largest_free_block = counters.largest_free_block,
-                        .frees = parts_.basis.configuration.frees};
-  for (const SegmentToRegister& segment : parts_.segments.List()) {
+                        .frees = basis_.configuration.frees};
+  for (const SegmentToRegister& segment : segments_.List()) {
     exhaustion.largest_segment = std::max(exhaustion.largest_segment, segment.bytes);
   }
   return exhaustion;
 }
 
 Result<engine::Freed> SymmetricMode::FreeInEngine(CUdeviceptr address) {
-  Result<engine::Freed> freed = engine_->Free(address);
+  Result<engine::Freed> freed = engine().Free(address);
   if (freed.ok()) graph_blocks_.Free(address, &*freed);
   collective_.Publish();
   return freed;
@@ -120,13 +122,13 @@ Result<engine::Freed> SymmetricMode::FreeInEngine(CUdeviceptr address) {
 
 void SymmetricMode::ForgetStream(StreamKey stream) {
   graph_blocks_.ForgetStream(stream);
-  parts_.blocks.ForgetStream(stream);
+  blocks_.ForgetStream(stream);
 }
 
 Status SymmetricMode::CheckCapture() const {
-  if (parts_.basis.configuration.frees == engine::FreeOrder::kDeferred) return Status();
+  if (basis_.configuration.frees == engine::FreeOrder::kDeferred) return Status();
   return Status(StatusCode::kNotSupported,
-                parts_.basis.title +
+                basis_.title +
                     " has ordered frees, which take effect at once: what a graph freed would serve others while the "
                     "graph is replayed. Captures need deferred frees");
 }
@@ -138,26 +140,26 @@ void SymmetricMode::StopListening() {
 
 void SymmetricMode::AfterDestroy() {
   StopListening();
-  const uint64_t reserved = parts_.blocks.ReservedBytes();
+  const uint64_t reserved = blocks_.ReservedBytes();
   if (reserved == 0) return;
   // Windows may only be ended collectively, and nothing that is registered may be unmapped.
-  Log(LogLevel::kWarning, parts_.basis.title + " was destroyed without close(): " + FormatBytes(reserved) +
+  Log(LogLevel::kWarning, basis_.title + " was destroyed without close(): " + FormatBytes(reserved) +
                               " stay mapped until the process ends");
 }
 
 Status SymmetricMode::RegisterWith(ncclComm_t communicator) {
-  MutexLock collective(parts_.collective);
+  MutexLock collective(segments_.collective());
   return registrar_.RegisterWith(communicator);
 }
 
 Status SymmetricMode::Deregister(ncclComm_t communicator) {
-  MutexLock collective(parts_.collective);
-  if (parts_.life.closed()) return Status();  // nothing is registered
+  MutexLock collective(segments_.collective());
+  if (basis_.life.closed()) return Status();  // nothing is registered
   return registrar_.Deregister(communicator);
 }
 
 Status SymmetricMode::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
-  Status status = internal::AbandonCommunicator(parts_, communicator, life);
+  Status status = segments_.AbandonCommunicator(communicator, life);
   if (communicator != home_handle_.load(std::memory_order_acquire) || !status.ok()) return status;
   ties_.store(Ties::kAbandoned, std::memory_order_release);
   collective_.StopPublishing();

@@ -12,7 +12,7 @@
 #include "src/engine/symmetric_engine.h"
 #include "src/pool/captures/graph_blocks.h"
 #include "src/pool/pool_mode.h"
-#include "src/pool/pool_parts.h"
+#include "src/pool/segments/segment_store.h"
 #include "src/pool/symmetric/capture_waits.h"
 #include "src/pool/symmetric/collective.h"
 #include "src/pool/symmetric/exhaustion.h"
@@ -26,8 +26,8 @@ std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfigura
 
 class SymmetricMode final : public PoolMode {
  public:
-  // `engine` is the one in `parts`.
-  SymmetricMode(PoolParts& parts, engine::SymmetricEngine& engine, const Communicator& home);
+  SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
+                const Communicator& home);
 
   // The rest of creation, collective over the channel to the ranks of home: every rank must be able to make windows,
   // and home is the first to be registered with.
@@ -40,7 +40,7 @@ class SymmetricMode final : public PoolMode {
   }
 
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
-  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(parts_.blocks.mutex());
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
   bool EndsWithItsFree(CUdeviceptr address) const override { return !graph_blocks_.Has(address); }
   void AfterFree() override {}  // shrinking is collective
   void ForgetStream(StreamKey stream) override;
@@ -71,51 +71,56 @@ class SymmetricMode final : public PoolMode {
 
   // The clean end without the other ranks: memory goes back, addresses stay out of use, for a rank that lives on may
   // not have let go of what was there.
-  Status CloseAlone() COMMPOOL_REQUIRES(parts_.collective);
+  Status CloseAlone() COMMPOOL_REQUIRES(segments_.collective());
   Status CheckNoLiveBlocks(const char* call) const;
   // What other ranks have not freed, or may not have: no round will say so any more.
   void ApplyOwnFrees();
   // Nobody uses the memory any more, as far as this rank alone can tell.
-  Status SettleAlone() COMMPOOL_REQUIRES(parts_.collective);
-  void EndClose() COMMPOOL_REQUIRES(parts_.collective);
+  Status SettleAlone() COMMPOOL_REQUIRES(segments_.collective());
+  void EndClose() COMMPOOL_REQUIRES(segments_.collective());
   // Nothing is heard of the other ranks, or told to them, any more.
   void StopListening();
   // Nothing ties the memory to its old home: frees take effect that no other rank will confirm any more.
-  Status LeaveHome() COMMPOOL_REQUIRES(parts_.collective);
+  Status LeaveHome() COMMPOOL_REQUIRES(segments_.collective());
   // With the ranks of home, to whom the channel leads by now.
-  Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(parts_.collective);
+  Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(segments_.collective());
   // The steps of sleeping and waking after their intent, agreed one by one. Where a rank fails all are as before.
-  Status FallAsleep(const SleepRequest& request) COMMPOOL_REQUIRES(parts_.collective);
-  Status WakeUp() COMMPOOL_REQUIRES(parts_.collective);
+  Status FallAsleep(const SleepRequest& request) COMMPOOL_REQUIRES(segments_.collective());
+  Status WakeUp() COMMPOOL_REQUIRES(segments_.collective());
   // After every communicator was abandoned: this rank's pool serves on, without windows.
-  Status WakeAlone() COMMPOOL_REQUIRES(parts_.collective);
-  Status MakeAndRestore() COMMPOOL_EXCLUDES(parts_.segments.growth());
+  Status WakeAlone() COMMPOOL_REQUIRES(segments_.collective());
+  Status MakeAndRestore() COMMPOOL_EXCLUDES(segments_.growth());
   // What was kept is in place again, or never left.
-  void EndWake() COMMPOOL_EXCLUDES(parts_.segments.growth());
+  void EndWake() COMMPOOL_EXCLUDES(segments_.growth());
   // After a failure in the middle of falling asleep.
-  Status StayAwake(const Status& failure) COMMPOOL_REQUIRES(parts_.collective);
-  Status RegisterSegments() COMMPOOL_REQUIRES(parts_.collective);
-  void UndoRegistration() COMMPOOL_REQUIRES(parts_.collective);
-  void ReleaseAgain() COMMPOOL_EXCLUDES(parts_.segments.growth());
+  Status StayAwake(const Status& failure) COMMPOOL_REQUIRES(segments_.collective());
+  Status RegisterSegments() COMMPOOL_REQUIRES(segments_.collective());
+  void UndoRegistration() COMMPOOL_REQUIRES(segments_.collective());
+  void ReleaseAgain() COMMPOOL_EXCLUDES(segments_.growth());
   // The rest of reserve, where free memory does not suffice.
-  Status AddSegment(uint64_t bytes, const Agreed& agreed) COMMPOOL_REQUIRES(parts_.collective);
+  Status AddSegment(uint64_t bytes, const Agreed& agreed) COMMPOOL_REQUIRES(segments_.collective());
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
   // Frees that not every rank has made, or that waited for the device: they count at the pool's end, when no rank has a
   // live block.
   enum class UnmatchedFrees { kKeep, kApply };
   // Deregisters these segments on every rank and gives them back.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
-      COMMPOOL_REQUIRES(parts_.collective);
-  Status DeregisterAll(const std::vector<engine::SegmentIndex>& segments);
+      COMMPOOL_REQUIRES(segments_.collective());
   Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
-      COMMPOOL_EXCLUDES(parts_.segments.growth());
+      COMMPOOL_EXCLUDES(segments_.growth());
   // A block of a capture that could not be waited for: it is freed again, and goes the way of the graph's others.
-  void TakeBackUnserved(const engine::Served& served) COMMPOOL_EXCLUDES(parts_.blocks.mutex());
-  Exhaustion WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(parts_.blocks.mutex());
+  void TakeBackUnserved(const engine::Served& served) COMMPOOL_EXCLUDES(blocks_.mutex());
+  Exhaustion WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(blocks_.mutex());
 
-  PoolParts& parts_;
-  engine::SymmetricEngine* const engine_ COMMPOOL_PT_GUARDED_BY(parts_.blocks.mutex());
-  Communicator home_ COMMPOOL_GUARDED_BY(parts_.collective);
+  engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
+    return blocks_.engine<engine::SymmetricEngine>();
+  }
+
+  PoolBasis& basis_;
+  GraphCaptures& captures_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
+  Communicator home_ COMMPOOL_GUARDED_BY(segments_.collective());
   std::atomic<ncclComm_t> home_handle_;  // home_'s, for those who may not wait for a collective call
   std::atomic<uint64_t> home_id_{0};     // agreed on by the ranks of home
   std::atomic<Ties> ties_{Ties::kHome};

@@ -16,19 +16,19 @@ Status SymmetricRegistrar::AddHome(const std::vector<SegmentToRegister>& segment
     domains.AddHome();
     domains_ = std::move(domains);
   });
-  const ContextGuard current = parts_.basis.MakeCurrent();
-  return parts_.registrations.Add(home_, segments);
+  const ContextGuard current = basis_.MakeCurrent();
+  return segments_.registrations().Add(home_, segments);
 }
 
 Result<Communicator> SymmetricRegistrar::Examine(ncclComm_t handle) const {
-  Result<Communicator> described = DescribeCommunicator(parts_.basis.driver, handle, parts_.basis.deadline_ms());
+  Result<Communicator> described = DescribeCommunicator(basis_.driver, handle, basis_.deadline_ms());
   if (!described.ok()) return described;
-  const int device = parts_.basis.device->device();
+  const int device = basis_.device->device();
   if (described->device != device) {
     return Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(described->device) +
                                                     ", the pool of " + std::to_string(device));
   }
-  for (const Communicator& held : parts_.registrations.Communicators()) {
+  for (const Communicator& held : segments_.registrations().Communicators()) {
     if (held.handle != handle) continue;
     if (held.rank != described->rank || held.ranks != described->ranks) {
       return Status(StatusCode::kFailedPrecondition,
@@ -48,7 +48,7 @@ DomainClaim SymmetricRegistrar::ClaimOf(const Communicator& communicator) const 
   claim.rank = communicator.rank;
   claim.ranks = communicator.ranks;
   if (communicator.handle == home_.handle) claim.number = DomainTable::kHome;
-  for (const Communicator& held : parts_.registrations.Communicators()) {
+  for (const Communicator& held : segments_.registrations().Communicators()) {
     if (held.handle == communicator.handle) claim.number = held.number;
   }
   return claim;
@@ -72,7 +72,7 @@ Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communica
   if (mine.passed && !mine.number) {
     // Sooner than the ranks that do not wait here would give this one up.
     const Status gathered = Attempt([&] {
-      met = GatherMembers(parts_.basis.driver, *communicator, home_.rank, parts_.basis.deadline_ms() / 2);
+      met = GatherMembers(basis_.driver, *communicator, home_.rank, basis_.deadline_ms() / 2);
       return Status();
     });
     if (!gathered.ok()) met = gathered;
@@ -84,8 +84,8 @@ Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communica
 }
 
 Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
-  const ContextGuard current = parts_.basis.MakeCurrent();
-  Status readiness = parts_.CheckOpen();
+  const ContextGuard current = basis_.MakeCurrent();
+  Status readiness = basis_.CheckOpen();
   Communicator communicator;
   if (readiness.ok() && handle != nullptr) {
     Result<Communicator> described = Attempt([&] { return Examine(handle); });
@@ -96,30 +96,30 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
   Result<Agreed> agreed = collective_.Begin(
       {.call = CollectiveCall::kRegister, .readiness = readiness, .claim = claim, .judge = JudgePassedByAll()});
   if (!agreed.ok()) return agreed.status();
-  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
+  if (!agreed->claims.ok()) return basis_.Named(agreed->claims);
   const Findings& passed = agreed->findings;
   const uint64_t first_new = domains_.next();
   Status status = passed.any_new ? Meet(claim, &communicator) : Status();
-  if (!status.ok()) return parts_.basis.Named(status.under("register_with"));
+  if (!status.ok()) return basis_.Named(status.under("register_with"));
   // Its steps hold two pointers: what a std::function keeps without asking the host.
   struct Steps {
     const Communicator& communicator;
     ncclComm_t handle;
     bool known;
     uint64_t first_new;
-  } steps{communicator, handle, handle == nullptr || parts_.registrations.Has(handle), first_new};
+  } steps{communicator, handle, handle == nullptr || segments_.registrations().Has(handle), first_new};
   status = collective_.Run({.name = "registering with a communicator",
                             .act =
                                 [this, &steps] {
                                   return steps.handle == nullptr
                                              ? Status()
-                                             : parts_.registrations.Add(steps.communicator,
-                                                                        Insist([&] { return parts_.segments.List(); }));
+                                             : segments_.registrations().Add(steps.communicator,
+                                                                             Insist([&] { return segments_.List(); }));
                                 },
                             .undo =
                                 [this, &steps](const Status& mine) COMMPOOL_UNCHECKED {
                                   if (mine.ok() && !steps.known)
-                                    static_cast<void>(parts_.registrations.Remove(steps.handle));
+                                    static_cast<void>(segments_.registrations().Remove(steps.handle));
                                   domains_.RemoveFrom(steps.first_new);
                                 }});
   if (!status.ok()) return status;
@@ -128,8 +128,8 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
 }
 
 Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
-  const ContextGuard current = parts_.basis.MakeCurrent();
-  const bool held = parts_.registrations.Has(handle);
+  const ContextGuard current = basis_.MakeCurrent();
+  const bool held = segments_.registrations().Has(handle);
   // Two pointers are what a std::function keeps without asking the host.
   struct Steps {
     ncclComm_t handle;
@@ -140,15 +140,15 @@ Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
     return {domains_.CheckPassedByHolders(claims).under("deregister")};
   };
   Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kDeregister,
-                                             .readiness = parts_.basis.device->health().first_error(),
+                                             .readiness = basis_.device->health().first_error(),
                                              .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim(),
                                              .judge = judge});
   if (!agreed.ok()) return agreed.status();
-  if (!agreed->claims.ok()) return parts_.basis.Named(agreed->claims);
+  if (!agreed->claims.ok()) return basis_.Named(agreed->claims);
   return collective_.TearDown(
       [this, &steps]() COMMPOOL_UNCHECKED {
         for (const uint64_t number : steps.ended) domains_.Remove(number);
-        return steps.handle == nullptr ? Status() : parts_.registrations.Remove(steps.handle);
+        return steps.handle == nullptr ? Status() : segments_.registrations().Remove(steps.handle);
       },
       [] { return Status(); });  // the memory stays
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/pool/pool_parts.h"
+#include "src/pool/segments/segment_store.h"
 #include "src/pool/symmetric/collective.h"
 #include "src/registration/communicator.h"
 #include "src/registration/domain.h"
@@ -18,28 +18,29 @@ namespace commpool::internal {
 
 class SymmetricRegistrar {
  public:
-  SymmetricRegistrar(PoolParts& parts, Collective& collective, const Communicator& home)
-      : parts_(parts), collective_(collective), home_(home), domains_(home.ranks) {}
+  SymmetricRegistrar(const PoolBasis& basis, SegmentStore& segments, Collective& collective, const Communicator& home)
+      : basis_(basis), segments_(segments), collective_(collective), home_(home), domains_(home.ranks) {}
 
   // The first registration of an epoch. Collective over home where there are segments.
-  Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(parts_.collective);
-  Status RegisterWith(ncclComm_t communicator) COMMPOOL_REQUIRES(parts_.collective);
-  Status Deregister(ncclComm_t communicator) COMMPOOL_REQUIRES(parts_.collective);
+  Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(segments_.collective());
+  Status RegisterWith(ncclComm_t communicator) COMMPOOL_REQUIRES(segments_.collective());
+  Status Deregister(ncclComm_t communicator) COMMPOOL_REQUIRES(segments_.collective());
   // kDisagreement where a rank has abandoned a registration that another has: growth would wait for it in NCCL.
-  ClaimJudge JudgeHeld() COMMPOOL_REQUIRES(parts_.collective);
+  ClaimJudge JudgeHeld() COMMPOOL_REQUIRES(segments_.collective());
 
  private:
   // A communicator of the caller's as this rank will speak of it.
   Result<Communicator> Examine(ncclComm_t handle) const;
   DomainClaim ClaimOf(const Communicator& communicator) const;
-  ClaimJudge JudgePassedByAll() COMMPOOL_REQUIRES(parts_.collective);
+  ClaimJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
   // Meets the other members of new communicators, and numbers them: on all ranks, whether they passed one or not.
-  Status Meet(const DomainClaim& mine, Communicator* communicator) COMMPOOL_REQUIRES(parts_.collective);
+  Status Meet(const DomainClaim& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
 
-  PoolParts& parts_;
+  const PoolBasis& basis_;
+  SegmentStore& segments_;
   Collective& collective_;
   const Communicator& home_;
-  DomainTable domains_ COMMPOOL_GUARDED_BY(parts_.collective);
+  DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());
 };
 
 }  // namespace commpool::internal

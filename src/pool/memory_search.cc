@@ -1,31 +1,37 @@
-#include "src/pool/growing/memory_search.h"
+#include "src/pool/memory_search.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/pool/pool.h"
 
 namespace commpool::internal {
 
-uint64_t ReleaseOtherPools(const PoolBasis& pool) {
-  const std::shared_ptr<BlockOwner> self = pool.owner.lock();
+uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
   uint64_t released = 0;
-  for (const std::shared_ptr<Pool>& other : pool.runtime.pools.All()) {
-    if (other != self && other->device() == pool.device->device()) released += other->ReleaseUnused();
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) {
+    if (pool.get() != asks && pool->device() == device) released += pool->ReleaseUnused();
   }
   return released;
 }
 
-std::string DescribeHolders(const PoolBasis& pool) {
-  const int device = pool.device->device();
+void MemorySearch::ReleaseDestroyed() {
+  if (captures_.any()) return;
+  const bool postponed = captures_.TakePostponed();
+  if (!postponed && pools_.removed() == 0) return;
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) {
+    if (!pool->has_handle() && (postponed || pool->HasEndedGraphs())) pool->ReleaseUnused();
+  }
+}
+
+std::string MemorySearch::DescribeHolders(int device) {
   struct Row {
     std::string name;
     engine::Counters counters;
   };
   std::vector<Row> rows;
-  for (const std::shared_ptr<Pool>& holder : pool.runtime.pools.All()) {
+  for (const std::shared_ptr<Pool>& holder : pools_.All()) {
     if (holder->device() != device) continue;
     const PoolStatistics statistics = holder->Statistics();
     Row row{holder->name(), statistics.counters};
@@ -45,7 +51,7 @@ std::string DescribeHolders(const PoolBasis& pool) {
                   FormatBytes(row.counters.free_bytes).c_str(), FormatBytes(row.counters.largest_free_block).c_str());
     text += line;
   }
-  for (const MemoryHolders::Held& held : pool.runtime.holders.Describe(device)) {
+  for (const MemoryHolders::Held& held : holders_.Describe(device)) {
     char line[160];
     std::snprintf(line, sizeof(line), "\n  %-20.20s %11s %11s %11s %13s", held.name.c_str(), "?", "?",
                   FormatBytes(held.cached_bytes).c_str(), "?");

@@ -1,0 +1,29 @@
+// How the pools of a runtime reach each other: over the table of all, when a device is out of memory (rule 7), and for
+// those that were destroyed. The runtime has one.
+#ifndef COMMPOOL_SRC_POOL_MEMORY_SEARCH_H_
+#define COMMPOOL_SRC_POOL_MEMORY_SEARCH_H_
+
+#include "src/pool/pool.h"
+#include "src/pool/shared/announced_captures.h"
+#include "src/pool/shared/other_pools.h"
+
+namespace commpool::internal {
+
+class MemorySearch final : public OtherPools {
+ public:
+  MemorySearch(const PoolTable& pools, MemoryHolders& holders, AnnouncedCaptures& captures)
+      : pools_(pools), holders_(holders), captures_(captures) {}
+
+  uint64_t ReleaseUnused(int device, const BlockOwner* asks) override;
+  void ReleaseDestroyed() override;
+  std::string DescribeHolders(int device) override;
+
+ private:
+  const PoolTable& pools_;
+  MemoryHolders& holders_;
+  AnnouncedCaptures& captures_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_MEMORY_SEARCH_H_
