@@ -31,6 +31,12 @@ void Mutex::Unlock() {
   mutex_.unlock();
 }
 
+void Mutex::AssertHeld() const {
+#ifndef NDEBUG
+  COMMPOOL_CHECK((held & BitOf(rank_)) != 0, "a lock is needed that the thread does not hold");
+#endif
+}
+
 bool HoldsNoLock() { return (held & ~kOrderEffects) == 0; }
 
 }  // namespace commpool::internal

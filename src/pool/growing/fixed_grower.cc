@@ -19,7 +19,8 @@ class SegmentGrowth final : public Growth {
                 std::optional<StreamKey> stream)
       : basis_(basis), segments_(segments), grow_(grow), stream_(stream) {}
 
-  Status Make() override COMMPOOL_UNCHECKED {
+  Status Make() override {
+    segments_.growth().AssertHeld();
     Result<Room> room = segments_.TakeRoom(grow_.bytes);
     if (!room.ok()) return room.status();
     const ContextGuard current = basis_.MakeCurrent();
@@ -29,7 +30,10 @@ class SegmentGrowth final : public Growth {
     return Status();
   }
 
-  void Adopt() override COMMPOOL_UNCHECKED { segments_.Adopt(std::move(made_), grow_.space, grow_.part); }
+  void Adopt() override {
+    segments_.growth().AssertHeld();
+    segments_.Adopt(std::move(made_), grow_.space, grow_.part);
+  }
 
  private:
   const PoolBasis& basis_;

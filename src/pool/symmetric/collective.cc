@@ -86,7 +86,10 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
       Insist([&] { return proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness; });
   CollectGraphs();
   blocks_.PollFences();
-  const Intent intent = Insist([&]() COMMPOOL_UNCHECKED { return MakeIntent(proposal, readiness); });
+  const Intent intent = Insist([&] {
+    segments_.collective().AssertHeld();
+    return MakeIntent(proposal, readiness);
+  });
   const EngineHistory history(blocks_, intent.sequence_count, divergence_);
   Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history, proposal.judge);
   if (!agreed.ok()) return basis_.Named(WithWayOut(agreed.status()));
@@ -115,7 +118,7 @@ Status Collective::Run(const CollectiveStep& step) {
   return all;
 }
 
-Status Collective::TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap) {
+Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap) {
   // NCCL drains nothing when it deregisters, and beside a running collective it can deadlock: quiesce first.
   Status status = Run({"waiting for the device", [&] { return blocks_.WaitForDevice(); }});
   if (!status.ok()) return status;

@@ -6,11 +6,11 @@
 #define COMMPOOL_SRC_POOL_SYMMETRIC_COLLECTIVE_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "commpool/status.h"
+#include "src/base/function_ref.h"
 #include "src/engine/symmetric_engine.h"
 #include "src/pool/captures/graph_blocks.h"
 #include "src/pool/segments/segment_store.h"
@@ -33,9 +33,9 @@ struct Proposal {
 
 // One step of a call after its intent was agreed on.
 struct CollectiveStep {
-  const char* name = nullptr;                         // "registering with a communicator"
-  std::function<Status()> act;                        // this rank's part
-  std::function<void(const Status& mine)> undo = {};  // on every rank, where one failed
+  const char* name = nullptr;                       // "registering with a communicator"
+  FunctionRef<Status()> act;                        // this rank's part
+  FunctionRef<void(const Status& mine)> undo = {};  // on every rank, where one failed
 };
 
 class Collective {
@@ -58,9 +58,14 @@ class Collective {
   // The outcome of all ranks of a step, from this one's.
   Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
   Status Run(const CollectiveStep& step) COMMPOOL_REQUIRES(segments_.collective());
+  // Of memory that was made for windows: this rank's are gone again, as `mine` says. Once all ranks' are it may be
+  // unmapped; where one could not, or is lost, a peer or NCCL may still hold it.
+  bool AllUndone(const Status& mine) COMMPOOL_REQUIRES(segments_.collective()) {
+    return AgreeOn(mine, "undoing the registration").ok();
+  }
   // The one order in which registrations, and the memory under them, end on every rank. Graphs that use them are gone:
   // the intent asked for that.
-  Status TearDown(const std::function<Status()>& deregister, const std::function<Status()>& unmap)
+  Status TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap)
       COMMPOOL_REQUIRES(segments_.collective());
   // To the ranks of home, the first or another, with whom a new sequence of calls begins.
   void MoveTo(int rank, std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());

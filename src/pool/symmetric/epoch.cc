@@ -69,13 +69,6 @@ std::vector<SegmentToRegister> Epoch::AllSegments() const {
   return segments;
 }
 
-void Epoch::Undo(const Status& mine) {
-  const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
-  // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
-  if (collective_.AgreeOn(undone, "undoing the registration").ok()) return;
-  segments_.SetAside(std::move(made_));
-}
-
 void Epoch::Adopt() {
   {
     MutexLock growth(segments_.growth());
@@ -113,8 +106,17 @@ Status Epoch::MakeAndRegister(const std::vector<uint64_t>& all) {
   if (!status.ok()) return status;
   return collective_.Run(
       {.name = "registering with home",
-       .act = [&]() COMMPOOL_UNCHECKED { return registrar_.AddHome(Insist([&] { return AllSegments(); })); },
-       .undo = [&](const Status& mine) COMMPOOL_UNCHECKED { Undo(mine); }});
+       .act =
+           [&] {
+             segments_.collective().AssertHeld();
+             return registrar_.AddHome(Insist([&] { return AllSegments(); }));
+           },
+       .undo =
+           [&](const Status& mine) {
+             segments_.collective().AssertHeld();
+             const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
+             if (!collective_.AllUndone(undone)) segments_.SetAside(std::move(made_));
+           }});
 }
 
 }  // namespace commpool::internal

@@ -34,7 +34,6 @@ class Epoch {
   Status MakeAndRegister(const std::vector<uint64_t>& all) COMMPOOL_REQUIRES(segments_.collective());
   Status MakeMissing(const std::vector<uint64_t>& all);
   std::vector<SegmentToRegister> AllSegments() const;
-  void Undo(const Status& mine) COMMPOOL_REQUIRES(segments_.collective());
   void Adopt() COMMPOOL_REQUIRES(segments_.collective());
 
   engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {

@@ -31,17 +31,16 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
 }
 
 Status SymmetricMode::FallAsleep(const SleepRequest& request) {
-  // Steps hold two pointers: what a std::function keeps without asking the host.
-  Status status = collective_.Run({.name = "getting ready to sleep", .act = [this, &request] {
+  Status status = collective_.Run({.name = "getting ready to sleep", .act = [&] {
                                      MutexLock growth(segments_.growth());
                                      return QuiesceAndKeep(blocks_, segments_, request);
                                    }});
   if (status.ok())
-    status = collective_.Run({.name = "deregistering", .act = [this] {
+    status = collective_.Run({.name = "deregistering", .act = [&] {
                                 return segments_.Deregister(Insist([&] { return segments_.Indexes(); }));
                               }});
   if (status.ok())
-    status = collective_.Run({.name = "unmapping", .act = [this] {
+    status = collective_.Run({.name = "unmapping", .act = [&] {
                                 MutexLock growth(segments_.growth());
                                 return segments_.UnmapAll();
                               }});
@@ -53,13 +52,13 @@ Status SymmetricMode::FallAsleep(const SleepRequest& request) {
 
 Status SymmetricMode::StayAwake(const Status& failure) {
   Status mapped;
-  Status again = collective_.Run({.name = "mapping again", .act = [this, &mapped] {
+  Status again = collective_.Run({.name = "mapping again", .act = [&] {
                                     MutexLock growth(segments_.growth());
                                     return mapped = segments_.MapAll();
                                   }});
   if (again.ok()) {
     again = collective_.Run(
-        {.name = "registering again", .act = [this]() COMMPOOL_UNCHECKED { return RegisterSegments(); }});
+        {.name = "registering again", .act = [&] { return RegisterSegments(); }});
   }
   // Without the other ranks this one decides alone; with them, all are as one.
   if (!again.ok() && !(IsBroken(again) && mapped.ok())) {
@@ -70,6 +69,7 @@ Status SymmetricMode::StayAwake(const Status& failure) {
 }
 
 Status SymmetricMode::RegisterSegments() {
+  segments_.collective().AssertHeld();
   const ContextGuard current = basis_.MakeCurrent();
   for (const SegmentToRegister& segment : Insist([&] { return segments_.List(); })) {
     Status status = segments_.registrations().RegisterSegment(segment);
@@ -118,20 +118,20 @@ void SymmetricMode::EndWake() {
 
 Status SymmetricMode::WakeUp() {
   Status status = collective_.Run({.name = "making memory to wake",
-                                   .act = [this] { return MakeAndRestore(); },
-                                   .undo = [this](const Status&) { ReleaseAgain(); }});
+                                   .act = [&] { return MakeAndRestore(); },
+                                   .undo = [&](const Status&) { ReleaseAgain(); }});
   if (!status.ok()) return status;
   status = collective_.Run({.name = "registering",
-                            .act = [this]() COMMPOOL_UNCHECKED { return RegisterSegments(); },
-                            .undo = [this](const Status&) COMMPOOL_UNCHECKED { UndoRegistration(); }});
+                            .act = [&] { return RegisterSegments(); },
+                            .undo = [&](const Status&) { UndoRegistration(); }});
   if (status.ok()) EndWake();
   return status;
 }
 
 void SymmetricMode::UndoRegistration() {
+  segments_.collective().AssertHeld();
   const Status undone = Attempt([&] { return segments_.Deregister(Insist([&] { return segments_.Indexes(); })); });
-  // Where one rank could not, or is lost, a peer or NCCL may still hold this memory: it stays, and the pool sleeps.
-  if (collective_.AgreeOn(undone, "undoing the registration").ok()) ReleaseAgain();
+  if (collective_.AllUndone(undone)) ReleaseAgain();  // else it stays, and the pool sleeps
 }
 
 void SymmetricMode::ReleaseAgain() {

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "src/base/bytes.h"
+#include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
-#include "src/pool/symmetric/symmetric_growth.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
@@ -22,6 +22,19 @@ Status SymmetricMode::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) co
                                               FormatBytes(basis_.configuration.limit_bytes));
 }
 
+Status SymmetricMode::MakeSegment(uint64_t bytes, NewSegments* made) {
+  segments_.collective().AssertHeld();
+  const Status before = collective_.channel().FailureBefore();
+  if (!before.ok()) return before;
+  MutexLock growth(segments_.growth());
+  Result<Room> room = segments_.TakeRoom(bytes);
+  if (!room.ok()) return room.status();
+  Result<NewSegment> segment = segments_.Make(bytes, std::move(*room));
+  if (!segment.ok()) return segment.status();
+  made->push_back(std::move(*segment));
+  return Status();
+}
+
 Status SymmetricMode::AddSegment(uint64_t bytes, const Agreed& agreed) {
   const uint64_t least = std::max(bytes, basis_.configuration.segment_bytes);
   const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);
@@ -32,8 +45,37 @@ Status SymmetricMode::AddSegment(uint64_t bytes, const Agreed& agreed) {
   Status status = CheckRoom(*segment_bytes, agreed);
   if (!status.ok()) return status;
   const ContextGuard current = basis_.MakeCurrent();
-  SymmetricGrowth growth(blocks_, segments_, collective_, *segment_bytes);
-  return Grow(growth);
+  const std::string what = Insist([&] { return " a segment of " + FormatBytes(*segment_bytes); });
+  NewSegments made;
+  status = collective_.Run({.name = Insist([&] { return "making" + what; }).c_str(),
+                            .act = [&] { return MakeSegment(*segment_bytes, &made); }});
+  if (!status.ok()) return status;
+  engine::SegmentIndex index = 0;
+  {
+    MutexLock lock(blocks_.mutex());
+    index = engine().SegmentsEver();
+  }
+  status = collective_.Run(
+      {.name = Insist([&] { return "registering" + what; }).c_str(),
+       // Windows with every communicator.
+       .act =
+           [&] {
+             segments_.collective().AssertHeld();
+             const Status before = collective_.channel().FailureBefore();
+             if (!before.ok()) return before;
+             return segments_.registrations().RegisterSegment({index, made.front()->address(), made.front()->bytes()});
+           },
+       // This rank's windows go again, and all ranks' have before any unmaps.
+       .undo =
+           [&](const Status&) {
+             segments_.collective().AssertHeld();
+             const Status undone = Attempt([&] { return segments_.registrations().DeregisterSegment(index); });
+             if (!collective_.AllUndone(undone)) segments_.SetAside(std::move(made));
+           }});
+  if (!status.ok()) return status;
+  MutexLock growth(segments_.growth());
+  segments_.Adopt(std::move(made.front()));
+  return Status();
 }
 
 Status SymmetricMode::Reserve(uint64_t bytes) {
@@ -78,20 +120,15 @@ Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, A
 
 Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
   if (segments.empty()) return uint64_t{0};
-  // Its steps hold two pointers: what a std::function keeps without asking the host.
-  struct Steps {
-    const std::vector<engine::SegmentIndex>& segments;
-    UnmatchedFrees frees;
-    uint64_t released = 0;
-  } steps{segments, frees};
+  uint64_t released = 0;
   const Status status = collective_.TearDown(
-      [this, &steps]() COMMPOOL_UNCHECKED {
-        if (steps.frees == UnmatchedFrees::kApply) ApplyOwnFrees();
-        return segments_.Deregister(steps.segments);
+      [&] {
+        if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
+        return segments_.Deregister(segments);
       },
-      [this, &steps]() COMMPOOL_UNCHECKED { return Unmap(steps.segments, Addresses::kFree, &steps.released); });
+      [&] { return Unmap(segments, Addresses::kFree, &released); });
   if (!status.ok()) return status;
-  return steps.released;
+  return released;
 }
 
 Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {

@@ -70,7 +70,8 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     if (!outcome.ok()) return basis_.Named(outcome.status());
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
       // Noted in the sequence by now: without memory for the sentence the answer stays what it is on every rank.
-      Status why = Attempt([&]() COMMPOOL_UNCHECKED {
+      Status why = Attempt([&] {
+        blocks_.mutex().AssertHeld();
         return Status(StatusCode::kExhausted, basis_.title + " " + Describe(WhyExhausted(bytes, grow->bytes)));
       });
       if (why.code() == StatusCode::kExhausted) return why;

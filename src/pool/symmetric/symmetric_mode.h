@@ -94,11 +94,12 @@ class SymmetricMode final : public PoolMode {
   void EndWake() COMMPOOL_EXCLUDES(segments_.growth());
   // After a failure in the middle of falling asleep.
   Status StayAwake(const Status& failure) COMMPOOL_REQUIRES(segments_.collective());
-  Status RegisterSegments() COMMPOOL_REQUIRES(segments_.collective());
-  void UndoRegistration() COMMPOOL_REQUIRES(segments_.collective());
+  Status RegisterSegments();
+  void UndoRegistration();
   void ReleaseAgain() COMMPOOL_EXCLUDES(segments_.growth());
   // The rest of reserve, where free memory does not suffice.
   Status AddSegment(uint64_t bytes, const Agreed& agreed) COMMPOOL_REQUIRES(segments_.collective());
+  Status MakeSegment(uint64_t bytes, NewSegments* made);
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
   // Frees that not every rank has made, or that waited for the device: they count at the pool's end, when no rank has a
   // live block.

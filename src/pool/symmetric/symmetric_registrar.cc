@@ -11,7 +11,8 @@ namespace commpool::internal {
 
 Status SymmetricRegistrar::AddHome(const std::vector<SegmentToRegister>& segments) {
   // The other ranks are on their way into NCCL's call.
-  Insist([&]() COMMPOOL_UNCHECKED {
+  Insist([&] {
+    segments_.collective().AssertHeld();
     DomainTable domains(home_.ranks);
     domains.AddHome();
     domains_ = std::move(domains);
@@ -55,12 +56,15 @@ DomainClaim SymmetricRegistrar::ClaimOf(const Communicator& communicator) const 
 }
 
 ClaimJudge SymmetricRegistrar::JudgeHeld() {
-  return [this](const std::vector<DomainClaim>& claims)
-             COMMPOOL_UNCHECKED -> ClaimFindings { return {domains_.CheckHeld(claims)}; };
+  return [this](const std::vector<DomainClaim>& claims) -> ClaimFindings {
+    segments_.collective().AssertHeld();
+    return {domains_.CheckHeld(claims)};
+  };
 }
 
 ClaimJudge SymmetricRegistrar::JudgePassedByAll() {
-  return [this](const std::vector<DomainClaim>& claims) COMMPOOL_UNCHECKED -> ClaimFindings {
+  return [this](const std::vector<DomainClaim>& claims) -> ClaimFindings {
+    segments_.collective().AssertHeld();
     Status status = domains_.CheckHeld(claims);
     if (status.ok()) status = domains_.CheckPassedByAll(claims);
     return {status.under("register_with"), FindingsOf(claims)};
@@ -101,42 +105,37 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
   const uint64_t first_new = domains_.next();
   Status status = passed.any_new ? Meet(claim, &communicator) : Status();
   if (!status.ok()) return basis_.Named(status.under("register_with"));
-  // Its steps hold two pointers: what a std::function keeps without asking the host.
-  struct Steps {
-    const Communicator& communicator;
-    ncclComm_t handle;
-    bool known;
-    uint64_t first_new;
-  } steps{communicator, handle, handle == nullptr || segments_.registrations().Has(handle), first_new};
-  status = collective_.Run({.name = "registering with a communicator",
-                            .act =
-                                [this, &steps] {
-                                  return steps.handle == nullptr
-                                             ? Status()
-                                             : segments_.registrations().Add(steps.communicator,
-                                                                             Insist([&] { return segments_.List(); }));
-                                },
-                            .undo =
-                                [this, &steps](const Status& mine) COMMPOOL_UNCHECKED {
-                                  if (mine.ok() && !steps.known)
-                                    static_cast<void>(segments_.registrations().Remove(steps.handle));
-                                  domains_.RemoveFrom(steps.first_new);
-                                }});
+  const bool known = handle == nullptr || segments_.registrations().Has(handle);
+  status = collective_.Run(
+      {.name = "registering with a communicator",
+       .act =
+           [&] {
+             if (handle == nullptr) return Status();
+             return segments_.registrations().Add(communicator, Insist([&] { return segments_.List(); }));
+           },
+       .undo =
+           [&](const Status& mine) {
+             segments_.collective().AssertHeld();
+             if (mine.ok() && !known) static_cast<void>(segments_.registrations().Remove(handle));
+             domains_.RemoveFrom(first_new);
+           }});
   if (!status.ok()) return status;
-  if (passed.home) Insist([&]() COMMPOOL_UNCHECKED { domains_.AddHome(); });
+  if (!passed.home) return status;
+  Insist([&] {
+    segments_.collective().AssertHeld();
+    domains_.AddHome();
+  });
   return Status();
 }
 
 Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
   const ContextGuard current = basis_.MakeCurrent();
   const bool held = segments_.registrations().Has(handle);
+  std::vector<uint64_t> ended;  // known where the channel decides, and needed there alone
   // Two pointers are what a std::function keeps without asking the host.
-  struct Steps {
-    ncclComm_t handle;
-    std::vector<uint64_t> ended;  // known where the channel decides, and needed there alone
-  } steps{handle, {}};
-  const ClaimJudge judge = [this, &steps](const std::vector<DomainClaim>& claims) COMMPOOL_UNCHECKED -> ClaimFindings {
-    steps.ended = NumbersPassed(claims);
+  const ClaimJudge judge = [this, &ended](const std::vector<DomainClaim>& claims) -> ClaimFindings {
+    segments_.collective().AssertHeld();
+    ended = NumbersPassed(claims);
     return {domains_.CheckPassedByHolders(claims).under("deregister")};
   };
   Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kDeregister,
@@ -146,9 +145,10 @@ Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
   if (!agreed.ok()) return agreed.status();
   if (!agreed->claims.ok()) return basis_.Named(agreed->claims);
   return collective_.TearDown(
-      [this, &steps]() COMMPOOL_UNCHECKED {
-        for (const uint64_t number : steps.ended) domains_.Remove(number);
-        return steps.handle == nullptr ? Status() : segments_.registrations().Remove(steps.handle);
+      [&] {
+        segments_.collective().AssertHeld();
+        for (const uint64_t number : ended) domains_.Remove(number);
+        return handle == nullptr ? Status() : segments_.registrations().Remove(handle);
       },
       [] { return Status(); });  // the memory stays
 }
