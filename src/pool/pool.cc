@@ -10,7 +10,7 @@ namespace commpool::internal {
 
 Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode)
     : basis_(std::move(ingredients.basis)),
-      captures_(basis_->driver),
+      captures_(*basis_),
       blocks_(*basis_, std::move(engine)),
       segments_(*basis_, captures_, blocks_, std::move(ingredients.backing), std::move(ingredients.account)),
       mode_(make_mode(*basis_, captures_, blocks_, segments_)) {}

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/pool/basis/pool_statistics.h"
 #include "src/pool/pool_mode.h"
-#include "src/pool/pool_statistics.h"
 #include "src/pool/segments/segment_store.h"
 
 namespace commpool::internal {

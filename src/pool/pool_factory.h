@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "commpool/status.h"
+#include "src/pool/basis/runtime_parts.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
-#include "src/pool/runtime_parts.h"
 #include "src/pool/shared/device_state.h"
 
 namespace commpool::internal {

@@ -29,21 +29,21 @@ GPU_ADAPTERS = {"include/commpool/mr.h"}
 # Inside src/pool: folders, and the files beside them by their stems, from the bottom up. One floor uses itself and
 # those before it; two names on one floor never use each other.
 POOL_FLOORS = [
-    ("options",),
-    ("settings",),
-    ("shared",),
-    ("caches", "scopes"),
-    ("pool_group", "pool_life", "pool_statistics", "runtime_parts"),
-    ("pool_basis",),
+    ("device_limit", "options"),
+    ("settings", "shared"),
+    ("caches", "pool_group", "scopes"),
+    ("basis",),
     ("blocks",),
-    ("captures",),
     ("pool_mode", "segments"),
     ("growing", "pool", "symmetric"),
     ("memory_search", "nvls_eligibility", "pool_factory", "scope_table"),
     ("runtime",),
     ("group_calls",),
 ]
+POOL_README = "src/pool/README.md"
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+_POOL_ROW = re.compile(r"^\| (?:\d+ \| )?(`[^|]+) \| (.+)\n", re.MULTILINE)
+_POOL_NAME = re.compile(r"`(\w+)(?:/|\.h)`")
 _GPU_HEADER = re.compile(
     r"^(cuda\w*\.h(pp)?|cuda/.*|nccl\w*\.h|nccl_device/.*|nvtx3/.*|crt/.*|(driver|vector)_types\.h|nvml\.h)$")
 
@@ -62,6 +62,32 @@ def pool_floor(path):
     name = parts[2] if len(parts) > 3 else pathlib.PurePosixPath(parts[2]).stem
     floors = [floor for floor, names in enumerate(POOL_FLOORS) if name in names]
     return (floors[0] if floors else -1, name)
+
+
+def pool_table(readme):
+    """The page with the rows of its table numbered by POOL_FLOORS, lowest first; ValueError where they cannot be."""
+    floor_of = {name: floor for floor, names in enumerate(POOL_FLOORS, 1) for name in names}
+    rows = []
+    for row in _POOL_ROW.finditer(readme):
+        floors = {floor_of.pop(name, None) for name in _POOL_NAME.findall(row[1])}
+        if len(floors) != 1 or None in floors:
+            raise ValueError(f"{row[1]} is not the name of one floor's folders and files, or stands there twice")
+        rows.append((floors.pop(), row[1], row[2]))
+    if floor_of:
+        raise ValueError(f"no row is of {', '.join(floor_of)}")
+    ordered = iter(sorted(rows, key=lambda row: row[0]))
+    return _POOL_ROW.sub(lambda _: "| {} | {} | {}\n".format(*next(ordered)), readme)
+
+
+def _table_problems(root):
+    if not (root / POOL_README).exists():
+        return []
+    readme = tree.read(root, POOL_README)
+    try:
+        right = pool_table(readme) == readme
+        return [] if right else [f"{POOL_README}: not in the order of POOL_FLOORS: python3 tests/house/layers.py"]
+    except ValueError as error:
+        return [f"{POOL_README}: {error}"]
 
 
 def _floor_problem(path, include):
@@ -98,8 +124,8 @@ def _include_problem(root, path, layer, include, quoted):
 
 
 def problems(root):
-    """One line for each include that breaks the layers, and for each source in no layer."""
-    found = []
+    """One line for each include that breaks the layers, for each source in no layer, and for a wrong table of them."""
+    found = _table_problems(root)
     for path in tree.files(root):
         if path.suffix not in tree.CODE:
             continue
@@ -112,3 +138,8 @@ def problems(root):
             if problem:
                 found.append(f"{path}: {problem}")
     return found
+
+
+if __name__ == "__main__":
+    page = tree.workspace() / POOL_README
+    page.write_text(pool_table(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -50,6 +50,17 @@ class Layers(unittest.TestCase):
         self.assert_problem("beside", "src/pool/growing/a.cc", '#include "src/pool/symmetric/b.h"\n')
         self.assert_problem("no floor", "src/pool/helpers/a.cc", '#include "src/pool/pool.h"\n')
 
+    def test_the_table_of_pools_is_in_the_order_of_the_floors(self):
+        rows = [" and ".join(f"`{name}.h`" for name in names) for names in layers.POOL_FLOORS]
+        right = "".join(f"| {floor} | {row} | what | |\n" for floor, row in enumerate(rows, 1))
+        self.assertEqual(layers.pool_table(right), right)
+        self.assertEqual(layers.pool_table("".join(f"| {row} | what | |\n" for row in reversed(rows))), right)
+        self.assert_fine(layers.POOL_README, right)
+        self.assert_problem("not in the order", layers.POOL_README, right.replace("| 1 |", "| 2 |"))
+        without = right.replace("| 9 | `runtime.h` | what | |\n", "")
+        self.assert_problem("no row is of runtime", layers.POOL_README, without)
+        self.assert_problem("one floor's", layers.POOL_README, right.replace("`runtime.h`", "`runtime.h` and `pool.h`"))
+
     def test_tests_may_open_everything(self):
         self.assert_fine("tests/tools/a_test.cc", '#include "tools/cli/b.h"\n#include "src/pool/c.h"\n')
 

@@ -1,8 +1,8 @@
-#include "src/pool/shared/segment_log.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "src/pool/shared/memory_observer.h"
 
 namespace commpool::internal {
 namespace {

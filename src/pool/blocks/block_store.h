@@ -15,9 +15,9 @@
 #include "commpool/status.h"
 #include "src/base/mutex.h"
 #include "src/engine/engine.h"
+#include "src/pool/basis/pool_basis.h"
 #include "src/pool/blocks/block_rules.h"
 #include "src/pool/blocks/recording_streams.h"
-#include "src/pool/pool_basis.h"
 #include "src/pool/shared/block_description.h"
 
 namespace commpool::internal {

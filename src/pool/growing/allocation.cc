@@ -19,7 +19,7 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   graphs_.Collect();
   std::optional<RelaxedCapture> relaxed;
   if (basis_.device->captures().any()) {  // of this pool or another: the stream may be in it
-    const Result<engine::Part> part = graphs_.PartOf(stream);
+    const Result<engine::Part> part = captures_.PartOf(stream);
     if (!part.ok()) return part.status();
     if (*part != engine::kCommonPart) return AllocateInCapture(bytes, stream, *part);
     relaxed.emplace(basis_.driver);  // what this thread asks the driver for is no part of anybody's capture

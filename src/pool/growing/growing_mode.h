@@ -8,7 +8,7 @@
 
 #include "src/engine/expandable_engine.h"
 #include "src/pool/blocks/stream_progress.h"
-#include "src/pool/captures/graph_parts.h"
+#include "src/pool/growing/graph_parts.h"
 #include "src/pool/growing/grower.h"
 #include "src/pool/pool_mode.h"
 #include "src/pool/segments/segment_store.h"

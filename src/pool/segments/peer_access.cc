@@ -4,7 +4,6 @@
 
 #include "src/driver/diagnosis.h"
 #include "src/pool/segments/segment_store.h"
-#include "src/pool/shared/bounded_wait.h"
 
 namespace commpool::internal {
 

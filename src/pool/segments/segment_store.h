@@ -19,10 +19,10 @@
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/engine/types.h"
+#include "src/pool/basis/pool_basis.h"
 #include "src/pool/blocks/block_store.h"
+#include "src/pool/blocks/graph_captures.h"
 #include "src/pool/blocks/kept_blocks.h"
-#include "src/pool/captures/graph_captures.h"
-#include "src/pool/pool_basis.h"
 #include "src/pool/segments/new_segment.h"
 #include "src/registration/registration_set.h"
 

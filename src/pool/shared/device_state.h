@@ -4,19 +4,24 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "commpool/status.h"
 #include "src/backing/backing.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
-#include "src/pool/settings/device_limit.h"
+#include "src/pool/device_limit.h"
 #include "src/pool/shared/announced_captures.h"
 #include "src/pool/shared/memory_account.h"
 #include "src/stream/device_health.h"
 #include "src/stream/fence_table.h"
 
 namespace commpool::internal {
+
+// What cuCtxSynchronize answered; nothing where the deadline passed. Then the wait goes on in a thread of its own, so
+// the context must stay retained until the process ends. Any thread.
+std::optional<CUresult> SynchroniseWithin(const Driver& driver, CUcontext context, uint64_t deadline_ms);
 
 class DeviceState {
  public:

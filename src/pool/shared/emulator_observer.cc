@@ -1,8 +1,8 @@
-#include "src/pool/shared/emulator_observer.h"
-
+// Tells the emulator.
 #include <cstring>
 
 #include "src/driver/emulator_symbols.h"
+#include "src/pool/shared/memory_observer.h"
 
 namespace commpool::internal {
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/driver/loader.h"
 #include "src/engine/types.h"
 #include "src/stream/stream_key.h"
 
@@ -42,9 +43,21 @@ class MemoryObserver {
   virtual void CaptureEnded(CUstream) {}
 };
 
+// Tells the emulator of blocks, streams and captures, so that it can judge how a program uses them. Null where the
+// driver is a real one.
+std::unique_ptr<MemoryObserver> MakeEmulatorObserver(const Driver& driver);
+// Writes a line for each segment that a pool makes or gives back. Null where COMMPOOL_LOG=debug does not ask for it.
+std::unique_ptr<MemoryObserver> MakeSegmentLog();
+
 // The observers of a runtime: fixed when it is made.
 class MemoryObservers {
  public:
+  MemoryObservers() = default;
+  explicit MemoryObservers(const Driver& driver) {
+    Add(MakeEmulatorObserver(driver));
+    Add(MakeSegmentLog());
+  }
+
   void Add(std::unique_ptr<MemoryObserver> observer) {
     if (observer == nullptr) return;
     watching_blocks_ = watching_blocks_ || observer->watches_blocks();

@@ -1,8 +1,8 @@
-#include "src/pool/shared/segment_log.h"
-
+// Segments in the log.
 #include "src/base/bytes.h"
 #include "src/base/log.h"
 #include "src/engine/messages.h"
+#include "src/pool/shared/memory_observer.h"
 
 namespace commpool::internal {
 

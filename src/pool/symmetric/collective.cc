@@ -84,7 +84,7 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
   // Waits for the word of graphs that were destroyed just now: what they held counts as freed in this call.
   const Status readiness =
       Insist([&] { return proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness; });
-  CollectGraphs();
+  graph_blocks_.Collect();
   blocks_.PollFences();
   const Intent intent = Insist([&] {
     segments_.collective().AssertHeld();
@@ -160,7 +160,5 @@ void Collective::StopPublishing() {
 }
 
 Status Collective::CheckAlike() const { return divergence_.known() ? divergence_.status() : Status(); }
-
-void Collective::CollectGraphs() { graph_blocks_.EndGraphs(captures_.TakeGone()); }
 
 }  // namespace commpool::internal

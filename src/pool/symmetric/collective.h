@@ -12,8 +12,8 @@
 #include "commpool/status.h"
 #include "src/base/function_ref.h"
 #include "src/engine/symmetric_engine.h"
-#include "src/pool/captures/graph_blocks.h"
 #include "src/pool/segments/segment_store.h"
+#include "src/pool/symmetric/graph_blocks.h"
 #include "src/registration/agreement.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/divergence.h"
@@ -79,9 +79,6 @@ class Collective {
   void StopPublishing() COMMPOOL_EXCLUDES(blocks_.mutex());
   // OK, or how the ranks' sequences differ.
   Status CheckAlike() const;
-
-  // Blocks of graphs that are gone become like any that was freed.
-  void CollectGraphs();
 
  private:
   Status CheckTakesPart(CollectiveCall call) const;

@@ -104,19 +104,18 @@ Status Epoch::MakeAndRegister(const std::vector<uint64_t>& all) {
   const std::string name = Insist([&] { return "making the pool's " + std::to_string(all.size()) + " segments"; });
   Status status = collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all); }});
   if (!status.ok()) return status;
-  return collective_.Run(
-      {.name = "registering with home",
-       .act =
-           [&] {
-             segments_.collective().AssertHeld();
-             return registrar_.AddHome(Insist([&] { return AllSegments(); }));
-           },
-       .undo =
-           [&](const Status& mine) {
-             segments_.collective().AssertHeld();
-             const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
-             if (!collective_.AllUndone(undone)) segments_.SetAside(std::move(made_));
-           }});
+  return collective_.Run({.name = "registering with home",
+                          .act =
+                              [&] {
+                                segments_.collective().AssertHeld();
+                                return registrar_.AddHome(Insist([&] { return AllSegments(); }));
+                              },
+                          .undo =
+                              [&](const Status& mine) {
+                                segments_.collective().AssertHeld();
+                                const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
+                                if (!collective_.AllUndone(undone)) segments_.SetAside(std::move(made_));
+                              }});
 }
 
 }  // namespace commpool::internal

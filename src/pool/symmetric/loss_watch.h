@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "src/base/mutex.h"
-#include "src/pool/pool_basis.h"
+#include "src/pool/basis/pool_basis.h"
 #include "src/registration/lost_ranks.h"
 #include "src/registration/registration_set.h"
 

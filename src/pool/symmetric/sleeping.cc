@@ -57,8 +57,7 @@ Status SymmetricMode::StayAwake(const Status& failure) {
                                     return mapped = segments_.MapAll();
                                   }});
   if (again.ok()) {
-    again = collective_.Run(
-        {.name = "registering again", .act = [&] { return RegisterSegments(); }});
+    again = collective_.Run({.name = "registering again", .act = [&] { return RegisterSegments(); }});
   }
   // Without the other ranks this one decides alone; with them, all are as one.
   if (!again.ok() && !(IsBroken(again) && mapped.ok())) {

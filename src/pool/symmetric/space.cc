@@ -163,7 +163,7 @@ void SymmetricMode::ApplyOwnFrees() {
 }
 
 Status SymmetricMode::SettleAlone() {
-  collective_.CollectGraphs();
+  graph_blocks_.Collect();
   const Status status = blocks_.WaitForDevice();
   if (status.ok()) ApplyOwnFrees();
   if (status.code() != StatusCode::kDeadlineExceeded) return status;

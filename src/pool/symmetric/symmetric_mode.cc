@@ -38,8 +38,7 @@ SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockSto
       segments_(segments),
       home_(home),
       home_handle_(home.handle),
-      graph_blocks_(basis, blocks),
-      capture_waits_(basis, captures),
+      graph_blocks_(basis, captures, blocks),
       collective_(basis, captures, blocks, segments, graph_blocks_, home.rank),
       registrar_(basis, segments, collective_, home_),
       losses_(basis, segments.registrations()) {}
@@ -58,8 +57,8 @@ Status SymmetricMode::Verify() {
 Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   const Status alike = collective_.CheckAlike();
   if (!alike.ok()) return basis_.Named(alike);
-  const Result<engine::Part> part = capture_waits_.PartOf(stream);
-  if (!part.ok()) return basis_.Named(part.status());
+  const Result<engine::Part> part = captures_.PartOf(stream);
+  if (!part.ok()) return part.status();
   engine::Served served;
   RecordingStreams::Scope recording;
   {
@@ -82,7 +81,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     if (*part != engine::kCommonPart) graph_blocks_.Add(served.address, sequence, *part);
   }
   if (*part != engine::kCommonPart) {
-    Status status = capture_waits_.AwaitOutside(*part, &served.waits);
+    Status status = graph_blocks_.AwaitOutside(*part, &served.waits);
     if (!status.ok()) {
       TakeBackUnserved(served);
       return status;

@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "src/engine/symmetric_engine.h"
-#include "src/pool/captures/graph_blocks.h"
 #include "src/pool/pool_mode.h"
 #include "src/pool/segments/segment_store.h"
-#include "src/pool/symmetric/capture_waits.h"
 #include "src/pool/symmetric/collective.h"
 #include "src/pool/symmetric/exhaustion.h"
+#include "src/pool/symmetric/graph_blocks.h"
 #include "src/pool/symmetric/loss_watch.h"
 #include "src/pool/symmetric/symmetric_registrar.h"
 
@@ -126,7 +125,6 @@ class SymmetricMode final : public PoolMode {
   std::atomic<uint64_t> home_id_{0};     // agreed on by the ranks of home
   std::atomic<Ties> ties_{Ties::kHome};
   GraphBlocks graph_blocks_;
-  CaptureWaits capture_waits_;
   Collective collective_;
   SymmetricRegistrar registrar_;
   LossWatch losses_;

@@ -106,19 +106,19 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
   Status status = passed.any_new ? Meet(claim, &communicator) : Status();
   if (!status.ok()) return basis_.Named(status.under("register_with"));
   const bool known = handle == nullptr || segments_.registrations().Has(handle);
-  status = collective_.Run(
-      {.name = "registering with a communicator",
-       .act =
-           [&] {
-             if (handle == nullptr) return Status();
-             return segments_.registrations().Add(communicator, Insist([&] { return segments_.List(); }));
-           },
-       .undo =
-           [&](const Status& mine) {
-             segments_.collective().AssertHeld();
-             if (mine.ok() && !known) static_cast<void>(segments_.registrations().Remove(handle));
-             domains_.RemoveFrom(first_new);
-           }});
+  status = collective_.Run({.name = "registering with a communicator",
+                            .act =
+                                [&] {
+                                  if (handle == nullptr) return Status();
+                                  return segments_.registrations().Add(communicator,
+                                                                       Insist([&] { return segments_.List(); }));
+                                },
+                            .undo =
+                                [&](const Status& mine) {
+                                  segments_.collective().AssertHeld();
+                                  if (mine.ok() && !known) static_cast<void>(segments_.registrations().Remove(handle));
+                                  domains_.RemoveFrom(first_new);
+                                }});
   if (!status.ok()) return status;
   if (!passed.home) return status;
   Insist([&] {

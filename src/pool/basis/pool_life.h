@@ -6,8 +6,8 @@
 //     \------------------ Abandon ------------------> abandoned     (from any: the runtime ends)
 //
 // Any thread.
-#ifndef COMMPOOL_SRC_POOL_POOL_LIFE_H_
-#define COMMPOOL_SRC_POOL_POOL_LIFE_H_
+#ifndef COMMPOOL_SRC_POOL_BASIS_POOL_LIFE_H_
+#define COMMPOOL_SRC_POOL_BASIS_POOL_LIFE_H_
 
 #include <atomic>
 
@@ -55,4 +55,4 @@ class PoolLife {
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_POOL_LIFE_H_
+#endif  // COMMPOOL_SRC_POOL_BASIS_POOL_LIFE_H_

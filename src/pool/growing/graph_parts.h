@@ -2,8 +2,8 @@
 // served from until the graph is gone.
 //
 // Any thread. Calls the driver without a lock.
-#ifndef COMMPOOL_SRC_POOL_CAPTURES_GRAPH_PARTS_H_
-#define COMMPOOL_SRC_POOL_CAPTURES_GRAPH_PARTS_H_
+#ifndef COMMPOOL_SRC_POOL_GROWING_GRAPH_PARTS_H_
+#define COMMPOOL_SRC_POOL_GROWING_GRAPH_PARTS_H_
 
 #include <cuda.h>
 
@@ -13,7 +13,7 @@
 #include "commpool/status.h"
 #include "src/engine/caching_engine.h"
 #include "src/pool/blocks/block_store.h"
-#include "src/pool/captures/graph_captures.h"
+#include "src/pool/blocks/graph_captures.h"
 
 namespace commpool::internal {
 
@@ -22,8 +22,6 @@ class GraphParts {
   GraphParts(const PoolBasis& basis, BlockStore& blocks, GraphCaptures& captures)
       : basis_(basis), blocks_(blocks), captures_(captures) {}
 
-  // The part of the graph that the stream's capture makes; the common part where the stream is not captured.
-  Result<engine::Part> PartOf(StreamKey stream) const;
   // A request for that part: from its free memory or idle memory of the pool. Nothing where neither has room.
   Result<std::optional<CUdeviceptr>> Serve(uint64_t bytes, StreamKey stream, engine::Part part);
 
@@ -48,4 +46,4 @@ class GraphParts {
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_CAPTURES_GRAPH_PARTS_H_
+#endif  // COMMPOOL_SRC_POOL_GROWING_GRAPH_PARTS_H_

@@ -1,15 +1,8 @@
-#include "src/pool/captures/graph_parts.h"
+#include "src/pool/growing/graph_parts.h"
 
 #include <utility>
 
 namespace commpool::internal {
-
-Result<engine::Part> GraphParts::PartOf(StreamKey stream) const {
-  if (!IsReachable(stream)) return engine::kCommonPart;
-  const ContextGuard current = basis_.MakeCurrent();
-  Result<engine::Part> part = captures_.PartOf(StreamOfKey(stream));
-  return part.ok() ? part : basis_.Named(part.status());
-}
 
 Result<std::optional<CUdeviceptr>> GraphParts::Serve(uint64_t bytes, StreamKey stream, engine::Part part) {
   engine::Served served;

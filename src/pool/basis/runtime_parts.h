@@ -1,23 +1,21 @@
 // What the pools of one runtime share: who owns an address, which pool a handle means, where windows are, the threads'
 // caches, other allocators of the process, and who watches. Any thread.
-#ifndef COMMPOOL_SRC_POOL_RUNTIME_PARTS_H_
-#define COMMPOOL_SRC_POOL_RUNTIME_PARTS_H_
+#ifndef COMMPOOL_SRC_POOL_BASIS_RUNTIME_PARTS_H_
+#define COMMPOOL_SRC_POOL_BASIS_RUNTIME_PARTS_H_
 
 #include "src/pool/caches/thread_caches.h"
 #include "src/pool/shared/address_table.h"
-#include "src/pool/shared/emulator_observer.h"
 #include "src/pool/shared/memory_holders.h"
 #include "src/pool/shared/memory_observer.h"
 #include "src/pool/shared/other_pools.h"
 #include "src/pool/shared/pool_table.h"
-#include "src/pool/shared/segment_log.h"
 #include "src/registration/home_links.h"
 #include "src/registration/window_index.h"
 
 namespace commpool::internal {
 
 struct RuntimeParts {
-  RuntimeParts(const Driver& driver, OtherPools& other_pools) : observers(ObserversOf(driver)), others(other_pools) {}
+  RuntimeParts(const Driver& driver, OtherPools& other_pools) : observers(driver), others(other_pools) {}
 
   const MemoryObservers observers;
   OtherPools& others;  // as one of them sees them
@@ -27,16 +25,8 @@ struct RuntimeParts {
   ThreadCaches caches{observers};
   PoolTable pools;  // the tables go first: their pools use the rest
   AddressTable addresses;
-
- private:
-  static MemoryObservers ObserversOf(const Driver& driver) {
-    MemoryObservers observers;
-    observers.Add(MakeEmulatorObserver(driver));
-    observers.Add(MakeSegmentLog());
-    return observers;
-  }
 };
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_RUNTIME_PARTS_H_
+#endif  // COMMPOOL_SRC_POOL_BASIS_RUNTIME_PARTS_H_

@@ -2,9 +2,9 @@
 // not offered to the other ranks before, so that no rank reuses it while the graph is replayed. Where it lies depends
 // on the sequence of calls alone, as ever.
 //
-// Any thread; methods that say so need the pool's lock.
-#ifndef COMMPOOL_SRC_POOL_CAPTURES_GRAPH_BLOCKS_H_
-#define COMMPOOL_SRC_POOL_CAPTURES_GRAPH_BLOCKS_H_
+// Any thread; methods that say so need the pool's lock, the others call the driver and are never called under one.
+#ifndef COMMPOOL_SRC_POOL_SYMMETRIC_GRAPH_BLOCKS_H_
+#define COMMPOOL_SRC_POOL_SYMMETRIC_GRAPH_BLOCKS_H_
 
 #include <cuda.h>
 
@@ -16,12 +16,19 @@
 #include "src/base/host_reserve.h"
 #include "src/engine/symmetric_engine.h"
 #include "src/pool/blocks/block_store.h"
+#include "src/pool/blocks/graph_captures.h"
 
 namespace commpool::internal {
 
 class GraphBlocks {
  public:
-  GraphBlocks(const PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}
+  GraphBlocks(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks)
+      : basis_(basis), captures_(captures), blocks_(blocks) {}
+
+  // What a block for a capture of `part` still waits for must not become part of the graph: waits on the host for the
+  // uses that lie outside of the capture. `waits` keeps those inside, for which a device-side wait is an edge of the
+  // graph. kFailedPrecondition for a use in another capture.
+  Status AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const;
 
   // A capture of `part` got the block, by the call `sequence`.
   void Add(CUdeviceptr address, engine::Sequence sequence, engine::Part part) COMMPOOL_REQUIRES(blocks_.mutex());
@@ -32,8 +39,8 @@ class GraphBlocks {
   void Keep(std::vector<engine::Sequence>* freed) const COMMPOOL_REQUIRES(blocks_.mutex());
 
   bool Has(CUdeviceptr address) const;
-  // The graphs of these parts are gone: their blocks become like any that was freed.
-  void EndGraphs(const ReservedVector<engine::Part>& gone);
+  // Blocks of graphs that are gone become like any that was freed.
+  void Collect();
   void ForgetStream(StreamKey stream);
 
  private:
@@ -44,15 +51,17 @@ class GraphBlocks {
     ReservedVector<StreamKey> streams = {};  // that used it and get their fences then
   };
 
+  Status Await(const engine::StreamUse& use) const;
   // The fences that blocks of gone graphs still owe.
   ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeOwed(const ReservedVector<engine::Part>& gone);
   void Settle(CUdeviceptr address, StreamKey stream, FenceId fence);
 
-  const PoolBasis& basis_;
+  PoolBasis& basis_;
+  GraphCaptures& captures_;
   BlockStore& blocks_;
   ReservedMap<CUdeviceptr, GraphBlock> graph_blocks_ COMMPOOL_GUARDED_BY(blocks_.mutex());
 };
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_CAPTURES_GRAPH_BLOCKS_H_
+#endif  // COMMPOOL_SRC_POOL_SYMMETRIC_GRAPH_BLOCKS_H_

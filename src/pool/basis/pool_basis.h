@@ -1,18 +1,18 @@
 // What a pool stands on: driver, device, configuration, the names of its messages, and how its life goes. Every part of
 // it has this, and nothing else of the whole.
-#ifndef COMMPOOL_SRC_POOL_POOL_BASIS_H_
-#define COMMPOOL_SRC_POOL_POOL_BASIS_H_
+#ifndef COMMPOOL_SRC_POOL_BASIS_POOL_BASIS_H_
+#define COMMPOOL_SRC_POOL_BASIS_POOL_BASIS_H_
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "src/driver/handles.h"
+#include "src/pool/basis/pool_life.h"
+#include "src/pool/basis/pool_statistics.h"
+#include "src/pool/basis/runtime_parts.h"
 #include "src/pool/options.h"
 #include "src/pool/pool_group.h"
-#include "src/pool/pool_life.h"
-#include "src/pool/pool_statistics.h"
-#include "src/pool/runtime_parts.h"
 #include "src/pool/shared/device_state.h"
 
 namespace commpool::internal {
@@ -57,4 +57,4 @@ struct PoolBasis {
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_POOL_BASIS_H_
+#endif  // COMMPOOL_SRC_POOL_BASIS_POOL_BASIS_H_

@@ -1,4 +1,4 @@
-#include "src/pool/captures/graph_captures.h"
+#include "src/pool/blocks/graph_captures.h"
 
 #include <algorithm>
 #include <chrono>
@@ -26,7 +26,7 @@ void SetFlag(void* context) {
 }  // namespace
 
 Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
-  Result<CUgraph> graph = GraphInCapture(driver_, origin.stream);
+  Result<CUgraph> graph = GraphInCapture(basis_.driver, origin.stream);
   if (!graph.ok()) return graph.status();
   if (*graph == nullptr) {
     return Status(StatusCode::kFailedPrecondition,
@@ -36,7 +36,7 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   capture.origin = origin;
   capture.graph = *graph;
   auto flag = std::make_unique<Flag>(capture.gone);
-  Result<UserObject> object = UserObject::Create(driver_, SetFlag, flag.get());
+  Result<UserObject> object = UserObject::Create(basis_.driver, SetFlag, flag.get());
   if (!object.ok()) return object.status();
   static_cast<void>(flag.release());  // the callback's
   Status status = object->MoveTo(*graph);
@@ -57,16 +57,18 @@ std::optional<GraphCaptures::Origin> GraphCaptures::End(CaptureHandle handle) {
   return std::move(found->second.origin);
 }
 
-Result<engine::Part> GraphCaptures::PartOf(CUstream stream) const {
-  Result<CUgraph> graph = GraphInCapture(driver_, stream);
-  if (!graph.ok()) return graph.status();
+Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
+  if (!basis_.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
+  const ContextGuard current = basis_.MakeCurrent();
+  const Result<CUgraph> graph = GraphInCapture(basis_.driver, StreamOfKey(stream));
+  if (!graph.ok()) return basis_.Named(graph.status());
   if (*graph == nullptr) return engine::kCommonPart;
   MutexLock lock(mutex_);
   for (const auto& [handle, capture] : captures_) {
     if (!capture.ended && capture.graph == *graph) return engine::Part{handle};
   }
-  return Status(StatusCode::kFailedPrecondition,
-                "the stream is in a capture that this pool was not told of: begin a CaptureScope");
+  return basis_.Named(Status(StatusCode::kFailedPrecondition,
+                             "the stream is in a capture that this pool was not told of: begin a CaptureScope"));
 }
 
 size_t GraphCaptures::CountLive() const {

@@ -1,6 +1,6 @@
 // What a pool tells of itself.
-#ifndef COMMPOOL_SRC_POOL_POOL_STATISTICS_H_
-#define COMMPOOL_SRC_POOL_POOL_STATISTICS_H_
+#ifndef COMMPOOL_SRC_POOL_BASIS_POOL_STATISTICS_H_
+#define COMMPOOL_SRC_POOL_BASIS_POOL_STATISTICS_H_
 
 #include <atomic>
 #include <cstdint>
@@ -35,4 +35,4 @@ struct PoolEvents {
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_POOL_STATISTICS_H_
+#endif  // COMMPOOL_SRC_POOL_BASIS_POOL_STATISTICS_H_

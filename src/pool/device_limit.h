@@ -1,6 +1,6 @@
 // The most that the pools of a device may reserve together, until the program says otherwise. A value: any thread.
-#ifndef COMMPOOL_SRC_POOL_SETTINGS_DEVICE_LIMIT_H_
-#define COMMPOOL_SRC_POOL_SETTINGS_DEVICE_LIMIT_H_
+#ifndef COMMPOOL_SRC_POOL_DEVICE_LIMIT_H_
+#define COMMPOOL_SRC_POOL_DEVICE_LIMIT_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -20,4 +20,4 @@ struct DeviceLimit {
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_SETTINGS_DEVICE_LIMIT_H_
+#endif  // COMMPOOL_SRC_POOL_DEVICE_LIMIT_H_

@@ -1,4 +1,4 @@
-#include "src/pool/pool_life.h"
+#include "src/pool/basis/pool_life.h"
 
 namespace commpool::internal {
 

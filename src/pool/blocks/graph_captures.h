@@ -2,8 +2,8 @@
 //
 // Any thread. Calls the driver without a lock. A graph's end is learnt from a user object, whose callback only sets a
 // flag: it may call no CUDA, and runs on a thread of the driver's.
-#ifndef COMMPOOL_SRC_POOL_CAPTURES_GRAPH_CAPTURES_H_
-#define COMMPOOL_SRC_POOL_CAPTURES_GRAPH_CAPTURES_H_
+#ifndef COMMPOOL_SRC_POOL_BLOCKS_GRAPH_CAPTURES_H_
+#define COMMPOOL_SRC_POOL_BLOCKS_GRAPH_CAPTURES_H_
 
 #include <cuda.h>
 
@@ -19,8 +19,8 @@
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
-#include "src/driver/loader.h"
 #include "src/engine/types.h"
+#include "src/pool/basis/pool_basis.h"
 
 namespace commpool::internal {
 
@@ -28,7 +28,7 @@ using CaptureHandle = uint64_t;
 
 class GraphCaptures {
  public:
-  explicit GraphCaptures(const Driver& driver) : driver_(driver) {}
+  explicit GraphCaptures(const PoolBasis& basis) : basis_(basis) {}
 
   // What a capture began with: its stream, and the devices that it concerns.
   struct Origin {
@@ -48,8 +48,8 @@ class GraphCaptures {
   bool any_known() const { return known_.load(std::memory_order_acquire) > 0; }
 
   // The part of the capture that the stream belongs to, as its origin or by a fork; the common part where it is not
-  // captured; kFailedPrecondition where it is in a capture that nobody announced.
-  Result<engine::Part> PartOf(CUstream stream) const;
+  // captured; kFailedPrecondition where it is in a capture that this pool was not told of.
+  Result<engine::Part> PartOf(StreamKey stream) const;
 
   // OK where no graph is alive that captured here. One that was destroyed just now may not be known to be: the driver
   // tells on a thread of its own, so a moment is waited. kFailedPrecondition says how many there are.
@@ -77,7 +77,7 @@ class GraphCaptures {
   // How many are alive once none is, or the moment is over.
   size_t AwaitNoneLive(std::chrono::milliseconds moment) const;
 
-  const Driver& driver_;
+  const PoolBasis& basis_;
   mutable Mutex mutex_{LockRank::kLeaf};
   ReservedMap<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);  // a handle is its part
   std::atomic<int> open_{0};
@@ -86,4 +86,4 @@ class GraphCaptures {
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_POOL_CAPTURES_GRAPH_CAPTURES_H_
+#endif  // COMMPOOL_SRC_POOL_BLOCKS_GRAPH_CAPTURES_H_

@@ -1,4 +1,4 @@
-#include "src/pool/captures/graph_blocks.h"
+#include "src/pool/symmetric/graph_blocks.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,6 +6,46 @@
 #include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
+
+Status GraphBlocks::Await(const engine::StreamUse& use) const {
+  DeviceState& device = *basis_.device;
+  if (use.fence != engine::kNoFence) return device.Await(use.fence, basis_.deadline_ms());
+  if (!IsReachable(use.stream)) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the block was used on another thread's default stream, which a capture cannot wait for: synchronise "
+                  "the device before the capture and reclaim()");
+  }
+  Result<FenceId> fence = device.fences().Record(use.stream);
+  if (!fence.ok()) return fence.status();
+  Status status = device.Await(*fence, basis_.deadline_ms());
+  device.fences().Retire(*fence);
+  return status;
+}
+
+Status GraphBlocks::AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const {
+  if (waits->empty()) return Status();
+  const ContextGuard current = basis_.MakeCurrent();
+  const RelaxedCapture relaxed(basis_.driver);
+  PoolEvents::Count(basis_.events.host_waits);
+  ReservedVector<engine::StreamUse> inside;
+  for (const engine::StreamUse& use : *waits) {
+    const Result<engine::Part> user = captures_.PartOf(use.stream);
+    if (!user.ok()) return user.status();
+    if (use.fence == engine::kNoFence && *user == part) {
+      inside.push_back(use);
+      continue;
+    }
+    if (use.fence == engine::kNoFence && *user != engine::kCommonPart) {
+      return Status(
+          StatusCode::kFailedPrecondition,
+          basis_.title + ": the block was used on a stream of another capture, which this one cannot wait for");
+    }
+    Status status = Await(use);
+    if (!status.ok()) return basis_.Named(status);
+  }
+  *waits = std::move(inside);
+  return Status();
+}
 
 void GraphBlocks::Add(CUdeviceptr address, engine::Sequence sequence, engine::Part part) {
   graph_blocks_[address] = {.sequence = sequence, .part = part};
@@ -47,8 +87,8 @@ void GraphBlocks::Settle(CUdeviceptr address, StreamKey stream, FenceId fence) {
   if (block.streams.empty()) graph_blocks_.erase(address);
 }
 
-void GraphBlocks::EndGraphs(const ReservedVector<engine::Part>& gone) {
-  const ReservedVector<std::pair<CUdeviceptr, StreamKey>> owed = TakeOwed(gone);
+void GraphBlocks::Collect() {
+  const ReservedVector<std::pair<CUdeviceptr, StreamKey>> owed = TakeOwed(captures_.TakeGone());
   if (owed.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
   for (const auto& [address, stream] : owed) {
