@@ -2,6 +2,8 @@
 #ifndef COMMPOOL_SRC_BASE_FILE_DESCRIPTOR_H_
 #define COMMPOOL_SRC_BASE_FILE_DESCRIPTOR_H_
 
+#include <unistd.h>
+
 #include <utility>
 
 namespace commpool::internal {
@@ -15,7 +17,9 @@ class FileDescriptor {
     std::swap(descriptor_, other.descriptor_);
     return *this;
   }
-  ~FileDescriptor();
+  ~FileDescriptor() {
+    if (valid()) close(descriptor_);
+  }
 
   bool valid() const { return descriptor_ >= 0; }
   int get() const { return descriptor_; }

@@ -5,10 +5,12 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "src/base/environment.h"
 
@@ -31,6 +33,27 @@ HostAddress Describe(in_addr address, const std::string& why) {
   inet_ntop(AF_INET, &address, text.data(), text.size());
   const bool loopback = ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
   return {text.data(), loopback ? why : ""};
+}
+
+struct Interface {
+  std::string name;
+  in_addr address;
+};
+
+// Those that are up and have an IPv4 address.
+Result<std::vector<Interface>> UsableInterfaces() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) {
+    return Status(StatusCode::kInternal, std::string("this host's interfaces cannot be read: ") + std::strerror(errno));
+  }
+  std::vector<Interface> usable;
+  for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || (entry->ifa_flags & IFF_UP) == 0)
+      continue;
+    usable.push_back({entry->ifa_name, reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr});
+  }
+  freeifaddrs(all);
+  return usable;
 }
 
 }  // namespace
@@ -58,20 +81,27 @@ std::string InterfacePattern() {
 HostAddress FindHostAddress(const std::string& pattern) {
   in_addr literal = {};
   if (inet_pton(AF_INET, pattern.c_str(), &literal) == 1) return Describe(literal, "it was asked for by its address");
-  ifaddrs* interfaces = nullptr;
-  if (getifaddrs(&interfaces) != 0) {
-    return {kLoopback, std::string("this host's interfaces cannot be read: ") + std::strerror(errno)};
+  const Result<std::vector<Interface>> interfaces = UsableInterfaces();
+  if (!interfaces.ok()) return {kLoopback, interfaces.status().message()};
+  for (const Interface& interface : *interfaces) {
+    if (!InterfaceMatches(interface.name, pattern)) continue;
+    return Describe(interface.address, "\"" + pattern + "\" leads to the interface " + interface.name);
   }
-  HostAddress found{kLoopback, "no interface that is up has an IPv4 address and fits \"" + pattern + "\""};
-  for (const ifaddrs* entry = interfaces; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    if ((entry->ifa_flags & IFF_UP) == 0 || !InterfaceMatches(entry->ifa_name, pattern)) continue;
-    found = Describe(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr,
-                     "\"" + pattern + "\" leads to the interface " + entry->ifa_name);
-    break;
+  return {kLoopback, "no interface that is up has an IPv4 address and fits \"" + pattern + "\""};
+}
+
+Status CheckInterface(const std::string& chosen) {
+  in_addr literal = {};
+  if (chosen.empty() || inet_pton(AF_INET, chosen.c_str(), &literal) == 1) return Status();
+  const Result<std::vector<Interface>> interfaces = UsableInterfaces();
+  std::string known;
+  for (const Interface& interface : interfaces.ok() ? *interfaces : std::vector<Interface>()) {
+    if (InterfaceMatches(interface.name, chosen)) return Status();
+    known += (known.empty() ? "" : ", ") + interface.name;
   }
-  freeifaddrs(interfaces);
-  return found;
+  return Status(StatusCode::kInvalidArgument, "COMMPOOL_INTERFACE is \"" + chosen +
+                                                  "\": it may be an address or name an interface of this host: " +
+                                                  (known.empty() ? "none is up" : known));
 }
 
 }  // namespace commpool::internal

@@ -1,6 +1,8 @@
 #include "src/base/log.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "src/base/environment.h"
 
@@ -8,19 +10,7 @@ namespace commpool::internal {
 
 namespace {
 
-const char* Name(LogLevel level) {
-  switch (level) {
-    case LogLevel::kError:
-      return "error";
-    case LogLevel::kWarning:
-      return "warning";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kDebug:
-      return "debug";
-  }
-  return "";
-}
+constexpr const char* kNames[] = {"error", "warning", "info", "debug"};  // as LogLevel counts them
 
 // A text that is none of them is refused where the driver is opened; until then the default counts.
 LogLevel Threshold() {
@@ -32,9 +22,8 @@ LogLevel Threshold() {
 
 Result<LogLevel> ParseLogLevel(const std::string& text) {
   if (text.empty()) return LogLevel::kWarning;
-  for (const LogLevel level : {LogLevel::kError, LogLevel::kWarning, LogLevel::kInfo, LogLevel::kDebug}) {
-    if (text == Name(level)) return level;
-  }
+  const auto* const found = std::find(std::begin(kNames), std::end(kNames), text);
+  if (found != std::end(kNames)) return static_cast<LogLevel>(found - kNames);
   return Status(StatusCode::kInvalidArgument,
                 "COMMPOOL_LOG is \"" + text + "\": it may be error, warning, info or debug");
 }
@@ -47,7 +36,7 @@ bool LogEnabled(LogLevel level) {
 void Log(LogLevel level, const std::string& line) {
   if (!LogEnabled(level)) return;
   // One call for the whole line, so that lines of several threads and ranks do not interleave.
-  std::fprintf(stderr, "%s", ("commpool " + std::string(Name(level)) + ": " + line + "\n").c_str());
+  std::fprintf(stderr, "%s", ("commpool " + std::string(kNames[static_cast<int>(level)]) + ": " + line + "\n").c_str());
 }
 
 }  // namespace commpool::internal

@@ -19,14 +19,9 @@ class OwnerLock {
 
   // For the owner. False where another thread is inside, or has closed the lock.
   bool TryLockAsOwner() {
-    if (kPlainStores) {
-      owner_.store(1, std::memory_order_relaxed);
-      std::atomic_signal_fence(
-          std::memory_order_seq_cst);  // for the compiler; the others' barrier orders the processor
-    } else {
-      owner_.store(1, std::memory_order_seq_cst);
-    }
-    if (other_.load(kPlainStores ? std::memory_order_acquire : std::memory_order_seq_cst) == 0) return true;
+    owner_.store(1, kPlainStores ? std::memory_order_relaxed : std::memory_order_seq_cst);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // for the compiler; the others' barrier orders the processor
+    if (other_.load(std::memory_order_seq_cst) == 0) return true;
     owner_.store(0, std::memory_order_release);
     return false;
   }

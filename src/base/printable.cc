@@ -8,18 +8,9 @@ namespace commpool::internal {
 namespace {
 
 std::string Escaped(char character) {
-  switch (character) {
-    case '\n':
-      return "\\n";
-    case '\t':
-      return "\\t";
-    case '"':
-    case '\'':
-    case '\\':
-      return {'\\', character};
-    default:
-      break;
-  }
+  if (character == '\n') return "\\n";
+  if (character == '\t') return "\\t";
+  if (character == '"' || character == '\'' || character == '\\') return {'\\', character};
   const auto byte = static_cast<unsigned char>(character);
   if (byte >= 0x20 && byte != 0x7f) return {character};
   std::array<char, 8> text;

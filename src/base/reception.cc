@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/try.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -47,7 +49,7 @@ Result<Caller> Reception::Next(Deadline deadline) {
                     "nobody new said hello at " + address() + " before the deadline" + why);
     }
     Wait(deadline);
-    if (Status status = AcceptAll(); !status.ok()) return status;
+    COMMPOOL_TRY(AcceptAll());
   }
 }
 
@@ -74,18 +76,14 @@ Status Reception::AcceptAll() {
     out_of_room_ = Status();
     if (!*accepted) return Status();
     DropTheSilent(options_.most_silent - 1);
-    if (Status status = Greet(std::move(**accepted)); !status.ok()) return status;
+    COMMPOOL_TRY(Greet(std::move(**accepted)));
   }
   return Status();
 }
 
 Status Reception::Greet(Connection connection) {
   Caller caller{std::move(connection), {}, {}};
-  if (options_.challenge) {
-    Result<std::string> challenge = options_.challenge();
-    if (!challenge.ok()) return challenge.status();
-    caller.challenge = std::move(*challenge);
-  }
+  if (options_.challenge) caller.challenge = COMMPOOL_TRY(options_.challenge());
   // A new connection has room for it, or has gone.
   const Status told = caller.connection.Send(caller.challenge.data(), caller.challenge.size(), DeadlineAfter({}));
   if (told.ok()) silent_.push_back(std::move(caller));

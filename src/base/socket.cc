@@ -14,9 +14,11 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "src/base/interface.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -76,8 +78,7 @@ bool ConcernsOneCaller(int error) {
 }
 
 // Waits until one of `waits` is ready. True when one is, false when the deadline passed.
-template <size_t N>
-bool WaitReady(std::array<pollfd, N>& waits, Deadline deadline) {
+bool WaitReady(std::span<pollfd> waits, Deadline deadline) {
   while (true) {
     const int ready = poll(waits.data(), waits.size(), PollWait(deadline));
     if (ready > 0) return true;
@@ -86,8 +87,8 @@ bool WaitReady(std::array<pollfd, N>& waits, Deadline deadline) {
 }
 
 bool WaitReady(int descriptor, short events, Deadline deadline) {
-  std::array<pollfd, 1> waits = {pollfd{descriptor, events, 0}};
-  return WaitReady(waits, deadline);
+  pollfd wait{descriptor, events, 0};
+  return WaitReady(std::span(&wait, 1), deadline);
 }
 
 Status DeadlinePassed(const char* action, const std::string& address) {
@@ -96,40 +97,58 @@ Status DeadlinePassed(const char* action, const std::string& address) {
 
 // One direction of a transfer, as far as it has come.
 struct Transfer {
-  int descriptor;
+  enum class Direction { kSend, kReceive };
+
+  const Direction direction;
+  const int descriptor;
   char* data;
   size_t left;
   const std::string& peer;
 
+  const char* action() const { return direction == Direction::kSend ? "sending to" : "receiving from"; }
+
   // Moves what the socket takes or has now.
-  Status SendSome() {
+  Status MoveSome() {
     while (left > 0) {
-      const ssize_t count = send(descriptor, data, left, MSG_NOSIGNAL);
+      const bool sends = direction == Direction::kSend;
+      const ssize_t count = sends ? send(descriptor, data, left, MSG_NOSIGNAL) : recv(descriptor, data, left, 0);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-      if (count < 0) return SystemFailure("sending to", peer, errno);
-      Advance(count);
+      if (count < 0) return SystemFailure(action(), peer, errno);
+      if (count == 0 && !sends) return Failure(StatusCode::kRemoteFailure, action(), peer, "the peer closed");
+      data += count;
+      left -= static_cast<size_t>(count);
     }
     return Status();
-  }
-
-  Status ReceiveSome() {
-    while (left > 0) {
-      const ssize_t count = recv(descriptor, data, left, 0);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-      if (count < 0) return SystemFailure("receiving from", peer, errno);
-      if (count == 0) return Failure(StatusCode::kRemoteFailure, "receiving from", peer, "the peer closed");
-      Advance(count);
-    }
-    return Status();
-  }
-
-  void Advance(ssize_t count) {
-    data += count;
-    left -= static_cast<size_t>(count);
   }
 };
+
+Transfer Sending(const Connection& to, const void* data, size_t bytes) {
+  return {Transfer::Direction::kSend, to.descriptor(), static_cast<char*>(const_cast<void*>(data)), bytes, to.peer()};
+}
+
+Transfer Receiving(const Connection& from, void* data, size_t bytes) {
+  return {Transfer::Direction::kReceive, from.descriptor(), static_cast<char*>(data), bytes, from.peer()};
+}
+
+// Moves all that is left of two transfers at most, side by side.
+Status MoveAll(std::span<Transfer> transfers, Deadline deadline) {
+  while (true) {
+    std::array<pollfd, 2> waits;
+    const Transfer* unfinished = nullptr;
+    for (size_t index = 0; index < transfers.size(); ++index) {
+      Transfer& transfer = transfers[index];
+      COMMPOOL_TRY(transfer.MoveSome());
+      if (transfer.left > 0) unfinished = &transfer;
+      // A negative descriptor is one that poll skips.
+      waits.at(index) = {transfer.left > 0 ? transfer.descriptor : -1,
+                         static_cast<short>(transfer.direction == Transfer::Direction::kSend ? POLLOUT : POLLIN), 0};
+    }
+    if (unfinished == nullptr) return Status();
+    if (WaitReady(std::span(waits).first(transfers.size()), deadline)) continue;
+    return DeadlinePassed(unfinished->action(), unfinished->peer);
+  }
+}
 
 // One attempt: the connected socket, nothing where it should be tried again, or the failure.
 Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, const std::string& name,
@@ -173,35 +192,19 @@ Connection::Connection(PrivateSocket socket) : socket_(std::move(socket)) {
 }
 
 Status Connection::Send(const void* data, size_t bytes, Deadline deadline) {
-  Transfer transfer{socket_.get(), static_cast<char*>(const_cast<void*>(data)), bytes, peer_};
-  while (true) {
-    if (Status status = transfer.SendSome(); !status.ok() || transfer.left == 0) return status;
-    if (!WaitReady(socket_.get(), POLLOUT, deadline)) return DeadlinePassed("sending to", peer_);
-  }
+  Transfer transfer = Sending(*this, data, bytes);
+  return MoveAll(std::span(&transfer, 1), deadline);
 }
 
 Status Connection::Receive(void* data, size_t bytes, Deadline deadline) {
-  Transfer transfer{socket_.get(), static_cast<char*>(data), bytes, peer_};
-  while (true) {
-    if (Status status = transfer.ReceiveSome(); !status.ok() || transfer.left == 0) return status;
-    if (!WaitReady(socket_.get(), POLLIN, deadline)) return DeadlinePassed("receiving from", peer_);
-  }
+  Transfer transfer = Receiving(*this, data, bytes);
+  return MoveAll(std::span(&transfer, 1), deadline);
 }
 
 Status Connection::Exchange(Connection& to, const void* sent, size_t sent_bytes, Connection& from, void* received,
                             size_t received_bytes, Deadline deadline) {
-  Transfer out{to.descriptor(), static_cast<char*>(const_cast<void*>(sent)), sent_bytes, to.peer_};
-  Transfer in{from.descriptor(), static_cast<char*>(received), received_bytes, from.peer_};
-  while (true) {
-    if (Status status = out.SendSome(); !status.ok()) return status;
-    if (Status status = in.ReceiveSome(); !status.ok()) return status;
-    if (out.left == 0 && in.left == 0) return Status();
-    // A negative descriptor is one that poll skips.
-    std::array<pollfd, 2> waits = {pollfd{out.left > 0 ? out.descriptor : -1, POLLOUT, 0},
-                                   pollfd{in.left > 0 ? in.descriptor : -1, POLLIN, 0}};
-    if (WaitReady(waits, deadline)) continue;
-    return in.left > 0 ? DeadlinePassed("receiving from", from.peer_) : DeadlinePassed("sending to", to.peer_);
-  }
+  Transfer both[] = {Sending(to, sent, sent_bytes), Receiving(from, received, received_bytes)};
+  return MoveAll(both, deadline);
 }
 
 void Connection::Shutdown() {
@@ -241,9 +244,8 @@ Result<std::optional<Connection>> Listener::AcceptNow() {
 
 Result<Connection> Listener::Accept(Deadline deadline) {
   while (true) {
-    Result<std::optional<Connection>> accepted = AcceptNow();
-    if (!accepted.ok()) return accepted.status();
-    if (*accepted) return std::move(**accepted);
+    std::optional<Connection> accepted = COMMPOOL_TRY(AcceptNow());
+    if (accepted) return std::move(*accepted);
     if (!WaitReady(socket_.get(), POLLIN, deadline)) return DeadlinePassed("accepting on", address_);
   }
 }
@@ -257,9 +259,8 @@ Result<Connection> Connect(const std::string& address, Deadline deadline) {
   if (!target) return Failure(StatusCode::kInvalidArgument, "connecting to", address, "not an IPv4 address and port");
   int pause_milliseconds = 1;
   while (true) {
-    Result<std::optional<PrivateSocket>> attempt = ConnectOnce(*target, address, deadline);
-    if (!attempt.ok()) return attempt.status();
-    if (*attempt) return Connection(std::move(**attempt));
+    std::optional<PrivateSocket> connected = COMMPOOL_TRY(ConnectOnce(*target, address, deadline));
+    if (connected) return Connection(std::move(*connected));
     const int left = PollWait(deadline);
     if (left == 0) {
       return Failure(StatusCode::kDeadlineExceeded, "connecting to", address, "the port refused until the deadline");

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "src/base/environment.h"
-#include "src/base/interface_check.h"
+#include "src/base/interface.h"
 #include "src/base/log.h"
 #include "src/driver/emulator_files.h"
 #include "src/driver/emulator_symbols.h"
