@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::internal {
@@ -13,6 +14,12 @@ int Attribute(const Driver& driver, int device, CUdevice_attribute attribute, in
   int value = fallback;
   if (driver.cuda.cuDeviceGetAttribute(&value, attribute, device) != CUDA_SUCCESS) return fallback;
   return value;
+}
+
+// Empty for a device that there is.
+std::string WhyNoDevice(int device, int count) {
+  if (device >= 0 && device < count) return "";
+  return "there is no device " + std::to_string(device) + ": this process sees " + std::to_string(count);
 }
 
 void FillCapabilities(const Driver& driver, DeviceInfo& info) {
@@ -32,35 +39,29 @@ void FillCapabilities(const Driver& driver, DeviceInfo& info) {
 
 Result<int> DeviceCount(const Driver& driver) {
   int count = 0;
-  Status status = CheckCuda(driver, driver.cuda.cuDeviceGetCount(&count), {.call = "cuDeviceGetCount"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuDeviceGetCount(&count), {.call = "cuDeviceGetCount"}));
   return count;
 }
 
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
-  Result<int> count = DeviceCount(driver);
-  if (!count.ok()) return count.status();
-  if (device < 0 || device >= *count) {
-    return Status(StatusCode::kInvalidArgument,
-                  "there is no device " + std::to_string(device) + ": this process sees " + std::to_string(*count));
-  }
+  const int count = COMMPOOL_TRY(DeviceCount(driver));
+  const std::string missing = WhyNoDevice(device, count);
+  if (!missing.empty()) return Status(StatusCode::kInvalidArgument, missing);
   DeviceInfo info;
   info.device = device;
   std::array<char, 128> text{};
-  Status status = CheckCuda(driver, driver.cuda.cuDeviceGetName(text.data(), static_cast<int>(text.size()), device),
-                            {.call = "cuDeviceGetName", .device = device});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuDeviceGetName(text.data(), static_cast<int>(text.size()), device),
+                         {.call = "cuDeviceGetName", .device = device}));
   info.name = text.data();
   if (driver.cuda.cuDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device) == CUDA_SUCCESS) {
     info.pci_bus_id = text.data();
   }
   size_t total = 0;
-  status =
-      CheckCuda(driver, driver.cuda.cuDeviceTotalMem(&total, device), {.call = "cuDeviceTotalMem", .device = device});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(
+      CheckCuda(driver, driver.cuda.cuDeviceTotalMem(&total, device), {.call = "cuDeviceTotalMem", .device = device}));
   info.total_bytes = total;
   FillCapabilities(driver, info);
-  for (int peer = 0; peer < *count; ++peer) {
+  for (int peer = 0; peer < count; ++peer) {
     int reachable = 0;
     if (peer == device) continue;
     if (driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer) == CUDA_SUCCESS && reachable != 0) {
@@ -71,18 +72,15 @@ Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
 }
 
 Result<std::string> WhyUnreachable(const Driver& driver, int device, int peer) {
-  Result<int> count = DeviceCount(driver);
-  if (!count.ok()) return count.status();
+  const int count = COMMPOOL_TRY(DeviceCount(driver));
   for (const int asked : {device, peer}) {
-    if (asked < 0 || asked >= *count) {
-      return "there is no device " + std::to_string(asked) + ": this process sees " + std::to_string(*count);
-    }
+    const std::string missing = WhyNoDevice(asked, count);
+    if (!missing.empty()) return missing;
   }
   if (device == peer) return std::string();
   int reachable = 0;
-  Status status = CheckCuda(driver, driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer),
-                            {.call = "cuDeviceCanAccessPeer", .device = device});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer),
+                         {.call = "cuDeviceCanAccessPeer", .device = device}));
   if (reachable != 0) return std::string();
   return "device " + std::to_string(device) + " cannot reach the memory of device " + std::to_string(peer) +
          ": no NVLink or PCIe peer access between them";

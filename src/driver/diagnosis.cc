@@ -1,6 +1,8 @@
 #include "src/driver/diagnosis.h"
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <string_view>
 
 #include "src/base/bytes.h"
@@ -9,13 +11,14 @@ namespace commpool::internal {
 
 namespace {
 
+template <typename Code>
 struct KnownCause {
-  CUresult result;
+  Code result;
   std::string_view call;  // the only one that it explains; empty for every call that no other line explains
   const char* cause;
 };
 
-constexpr KnownCause kCauses[] = {
+constexpr KnownCause<CUresult> kCauses[] = {
     {CUDA_ERROR_NOT_PERMITTED, "cuMemCreate",
      "a fabric handle was asked for, and this process has no IMEX channel (/dev/nvidia-caps-imex-channels)"},
     {CUDA_ERROR_NOT_SUPPORTED, "cuMemCreate", "the device does not offer this location or handle type"},
@@ -49,13 +52,7 @@ constexpr KnownCause kCauses[] = {
     {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "", "a stream is being captured, and the legacy stream is used meanwhile"},
 };
 
-struct KnownNcclCause {
-  ncclResult_t result;
-  std::string_view call;  // as above
-  const char* cause;
-};
-
-constexpr KnownNcclCause kNcclCauses[] = {
+constexpr KnownCause<ncclResult_t> kNcclCauses[] = {
     {ncclInvalidArgument, "ncclCommWindowRegister",
      "a window needs memory of one cuMemCreate or ncclMemAlloc, an offset in it that is a multiple of 4096, and the "
      "same size on every rank"},
@@ -75,12 +72,26 @@ constexpr KnownNcclCause kNcclCauses[] = {
      "NCCL found a fault of its own, or ranks run different versions: NCCL_DEBUG=WARN tells more"},
 };
 
+constexpr const char* kNcclNames[] = {"ncclSuccess",       "ncclUnhandledCudaError", "ncclSystemError",
+                                      "ncclInternalError", "ncclInvalidArgument",    "ncclInvalidUsage",
+                                      "ncclRemoteError",   "ncclInProgress"};
+static_assert(std::size(kNcclNames) == ncclInProgress + 1);
+
+constexpr CUresult kSticky[] = {
+    CUDA_ERROR_ILLEGAL_ADDRESS,     CUDA_ERROR_LAUNCH_FAILED,        CUDA_ERROR_LAUNCH_TIMEOUT,
+    CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_MISALIGNED_ADDRESS,   CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    CUDA_ERROR_INVALID_PC,          CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ASSERT,
+    CUDA_ERROR_ECC_UNCORRECTABLE,   CUDA_ERROR_NVLINK_UNCORRECTABLE, CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUDA_ERROR_DEINITIALIZED};
+
 template <typename Table, typename Code>
-std::string FindCause(const Table& table, Code result, std::string_view call) {
+std::string DescribeCause(const Table& table, Code result, const CallSite& site) {
+  const char* cause = site.likely_cause;
   for (const auto& known : table) {
-    if (known.result == result && (known.call == call || known.call.empty())) return known.cause;
+    if (*cause == '\0' && known.result == result && (known.call == site.call || known.call.empty()))
+      cause = known.cause;
   }
-  return "";
+  return *cause == '\0' ? "" : std::string("; likely cause: ") + cause;
 }
 
 // "cuMemCreate of 2 GiB on device 1 failed".
@@ -109,39 +120,12 @@ std::string DescribeMemoryLeft(const Driver& driver, const CallSite& site) {
   return "; " + FormatBytes(free_bytes) + " of " + FormatBytes(total_bytes) + " are free";
 }
 
-std::string DescribeCause(const std::string& known_to_caller, const std::string& found) {
-  const std::string& cause = known_to_caller.empty() ? found : known_to_caller;
-  return cause.empty() ? "" : "; likely cause: " + cause;
-}
-
-const char* NameOf(ncclResult_t result) {
-  switch (result) {
-    case ncclSuccess:
-      return "ncclSuccess";
-    case ncclUnhandledCudaError:
-      return "ncclUnhandledCudaError";
-    case ncclSystemError:
-      return "ncclSystemError";
-    case ncclInternalError:
-      return "ncclInternalError";
-    case ncclInvalidArgument:
-      return "ncclInvalidArgument";
-    case ncclInvalidUsage:
-      return "ncclInvalidUsage";
-    case ncclRemoteError:
-      return "ncclRemoteError";
-    case ncclInProgress:
-      return "ncclInProgress";
-    default:
-      return "";
-  }
-}
-
 // "NCCL error 5 (ncclInvalidUsage): invalid usage".
 std::string DescribeNcclError(const NcclLibrary& nccl, ncclResult_t result) {
-  const std::string name = NameOf(result);
   std::string text = "NCCL error " + std::to_string(result);
-  if (!name.empty()) text += " (" + name + ")";
+  if (const size_t place = static_cast<size_t>(result); place < std::size(kNcclNames)) {
+    text += std::string(" (") + kNcclNames[place] + ")";
+  }
   if (nccl.ncclGetErrorString != nullptr) text += ": " + std::string(nccl.ncclGetErrorString(result));
   return text;
 }
@@ -189,7 +173,7 @@ Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site) {
   if (text != nullptr) message += " (" + std::string(text) + ")";
   message += DescribePurpose(site);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) message += DescribeMemoryLeft(driver, site);
-  message += DescribeCause(site.likely_cause, FindCause(kCauses, result, site.call));
+  message += DescribeCause(kCauses, result, site);
   return Status(CodeOf(result), message);
 }
 
@@ -202,29 +186,12 @@ Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site
   std::string message = DescribeCall(site) + ": " + DescribeNcclError(nccl, result);
   if (*last != '\0') message += " (" + std::string(last) + ")";
   message += DescribePurpose(site) + "; NCCL " + FormatNcclVersion(nccl.version);
-  message += DescribeCause(site.likely_cause, FindCause(kNcclCauses, result, site.call));
+  message += DescribeCause(kNcclCauses, result, site);
   return Status(StatusCode::kCommunicatorError, message);
 }
 
 bool IsSticky(CUresult result) {
-  switch (result) {
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-    case CUDA_ERROR_DEINITIALIZED:
-      return true;
-    default:
-      return false;
-  }
+  return std::find(std::begin(kSticky), std::end(kSticky), result) != std::end(kSticky);
 }
 
 }  // namespace commpool::internal

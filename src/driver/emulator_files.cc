@@ -46,44 +46,29 @@ std::string Normalised(std::string_view path) {
   return normal;
 }
 
-std::string CurrentFolder() {
-  std::array<char, PATH_MAX> folder;
-  return getcwd(folder.data(), folder.size()) == nullptr ? "" : folder.data();
-}
-
 std::string Resolved(const char* path) {
   std::array<char, PATH_MAX> file;
   return realpath(path, file.data()) == nullptr ? "" : file.data();
 }
 
-// Folders in the order of the search, each once.
-class FolderList {
- public:
-  void Add(const std::string& folder) {
-    const std::string text = Normalised(folder);
-    if (std::find(folders_.begin(), folders_.end(), text) == folders_.end()) folders_.push_back(text);
+void AddOnce(const std::string& folder, std::vector<std::string>& folders) {
+  const std::string text = Normalised(folder);
+  if (std::find(folders.begin(), folders.end(), text) == folders.end()) folders.push_back(text);
+}
+
+// Around a program or library: in an install tree (lib/commpool/emulator), beside it or one up, or in the tree that
+// Bazel built it in.
+void AddAround(const std::string& file, std::vector<std::string>& folders) {
+  if (file.empty()) return;
+  const std::string folder(Parent(file));
+  for (const char* place : {"/commpool/emulator", "/../lib/commpool/emulator", "/emulator", "/../emulator"}) {
+    AddOnce(folder + place, folders);
   }
-
-  // Around a program or library: in an install tree (lib/commpool/emulator), beside it or one up, or in the tree that
-  // Bazel built it in.
-  void AddAround(const std::string& file) {
-    if (file.empty()) return;
-    const std::string folder(Parent(file));
-    Add(folder + "/commpool/emulator");
-    Add(folder + "/../lib/commpool/emulator");
-    Add(folder + "/emulator");
-    Add(folder + "/../emulator");
-    Add(file + ".runfiles/commpool" + kBazelFolder);
-    for (std::string_view root = folder; !root.empty(); root = Parent(root)) {
-      if (root.ends_with("/bin") || root.ends_with("/commpool")) Add(std::string(root) + kBazelFolder);
-    }
+  AddOnce(file + ".runfiles/commpool" + kBazelFolder, folders);
+  for (std::string_view root = folder; !root.empty(); root = Parent(root)) {
+    if (root.ends_with("/bin") || root.ends_with("/commpool")) AddOnce(std::string(root) + kBazelFolder, folders);
   }
-
-  std::vector<std::string> Take() { return std::move(folders_); }
-
- private:
-  std::vector<std::string> folders_;
-};
+}
 
 }  // namespace
 
@@ -99,16 +84,16 @@ Result<EmulatorFiles> FindEmulator(const std::string& folder) {
 }
 
 std::vector<std::string> EmulatorFolders() {
-  FolderList folders;
+  std::vector<std::string> folders;
   Dl_info self{};
   if (dladdr(reinterpret_cast<void*>(&EmulatorFolders), &self) != 0 && self.dli_fname != nullptr) {
     const std::string file = self.dli_fname;
-    folders.AddAround(file.starts_with("/") ? file : CurrentFolder() + "/" + file);
-    folders.AddAround(Resolved(self.dli_fname));
+    AddAround(file.starts_with("/") ? file : Resolved(".") + "/" + file, folders);
+    AddAround(Resolved(self.dli_fname), folders);
   }
-  folders.AddAround(Resolved("/proc/self/exe"));
-  folders.Add(CurrentFolder() + kBazelFolder);  // Bazel starts tests in the root of runfiles
-  return folders.Take();
+  AddAround(Resolved("/proc/self/exe"), folders);
+  AddOnce(Resolved(".") + kBazelFolder, folders);  // Bazel starts tests in the root of runfiles
+  return folders;
 }
 
 }  // namespace commpool::internal

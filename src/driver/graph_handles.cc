@@ -1,13 +1,14 @@
 #include "src/driver/graph_handles.h"
 
+#include "src/base/try.h"
+
 namespace commpool::internal {
 
 Result<UserObject> UserObject::Create(const Driver& driver, CUhostFn callback, void* context) {
   CUuserObject object = nullptr;
-  Status status = CheckCuda(
-      driver, driver.cuda.cuUserObjectCreate(&object, context, callback, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-      {.call = "cuUserObjectCreate"});
-  if (!status.ok()) return status;
+  const CUresult result =
+      driver.cuda.cuUserObjectCreate(&object, context, callback, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuUserObjectCreate"}));
   return UserObject(driver, object);
 }
 
@@ -19,24 +20,15 @@ Status UserObject::MoveTo(CUgraph graph) {
   return status;
 }
 
-CUresult UserObjectTraits::Release(const CudaDriver& cuda, const Value& object) {
-  return cuda.cuUserObjectRelease(object, 1);
-}
-
-CallSite UserObjectTraits::Site(const Value&) { return {.call = "cuUserObjectRelease"}; }
-
 Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream) {
   CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  Status status =
-      CheckCuda(driver, driver.cuda.cuStreamIsCapturing(stream, &capturing), {.call = "cuStreamIsCapturing"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamIsCapturing(stream, &capturing), {.call = "cuStreamIsCapturing"}));
   CUgraph graph = nullptr;
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return graph;
   if (capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-    status = CheckCuda(
-        driver, driver.cuda.cuStreamGetCaptureInfo(stream, &capturing, nullptr, &graph, nullptr, nullptr, nullptr),
-        {.call = "cuStreamGetCaptureInfo"});
-    if (!status.ok()) return status;
+    const CUresult result =
+        driver.cuda.cuStreamGetCaptureInfo(stream, &capturing, nullptr, &graph, nullptr, nullptr, nullptr);
+    COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuStreamGetCaptureInfo"}));
   }
   if (graph != nullptr) return graph;
   return CheckCuda(driver, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, {.call = "capture"});

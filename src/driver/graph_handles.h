@@ -16,9 +16,8 @@ namespace commpool::internal {
 
 struct UserObjectTraits {
   using Value = CUuserObject;
-  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
-  static CUresult Release(const CudaDriver& cuda, const Value& object);
-  static CallSite Site(const Value& object);
+  static constexpr CallSite kRelease{.call = "cuUserObjectRelease"};
+  static CUresult Release(const CudaDriver& cuda, const Value& object) { return cuda.cuUserObjectRelease(object, 1); }
 };
 
 // One reference to a user object (cuUserObjectCreate), the caller's or a graph's.

@@ -3,10 +3,10 @@
 // Traits of a handle say what it holds and how that is given back:
 //
 //   struct EventTraits {
-//     using Value = CUevent;
-//     static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
-//     static CUresult Release(const CudaDriver& cuda, const Value& event);
-//     static CallSite Site(const Value& event);  // of that call, for errors
+//     using Value = CUevent;  // errors name its `device` and its `bytes`, where it has them
+//     static constexpr CallSite kRelease{.call = "cuEventDestroy"};
+//     static CUresult Release(const CudaDriver& cuda, const Value& event) { return cuda.cuEventDestroy(event); }
+//     static constexpr bool kKeptAfterFailure = true;  // a release that failed may be tried again; else it ends all
 //   };
 //
 // A class that derives from Handle<Traits> adds the factory and names for the parts of the value, and no members.
@@ -23,12 +23,6 @@
 #include "src/driver/loader.h"
 
 namespace commpool::internal {
-
-// What a handle is after a release that failed.
-enum class AfterFailure {
-  kEmpty,  // nothing can be done about the failure
-  kKept,   // the object is still there, and may be given back later
-};
 
 // For destructors, which can tell nobody: logs, unless the driver or the context ends with the process anyway.
 void LogFailedRelease(const Driver& driver, CUresult result, const CallSite& site);
@@ -51,7 +45,7 @@ class Handle {
     return *this;
   }
   ~Handle() {
-    if (valid()) LogFailedRelease(*driver_, Traits::Release(driver_->cuda, value_), Traits::Site(value_));
+    if (valid()) LogFailedRelease(*driver_, Traits::Release(driver_->cuda, value_), Site());
   }
 
   bool valid() const { return driver_ != nullptr; }
@@ -59,8 +53,8 @@ class Handle {
   // Gives the object back and says what failed; OK where there is none.
   Status Release() {
     if (!valid()) return Status();
-    Status status = CheckCuda(*driver_, Traits::Release(driver_->cuda, value_), Traits::Site(value_));
-    if (status.ok() || Traits::kAfterFailure == AfterFailure::kEmpty) driver_ = nullptr;
+    Status status = CheckCuda(*driver_, Traits::Release(driver_->cuda, value_), Site());
+    if (status.ok() || !requires { Traits::kKeptAfterFailure; }) driver_ = nullptr;
     return status;
   }
 
@@ -73,6 +67,13 @@ class Handle {
   const Value& value() const { return value_; }
 
  private:
+  CallSite Site() const {
+    CallSite site = Traits::kRelease;
+    if constexpr (requires { value_.device; }) site.device = value_.device;
+    if constexpr (requires { value_.bytes; }) site.bytes = value_.bytes;
+    return site;
+  }
+
   const Driver* driver_ = nullptr;
   Value value_{};
 };

@@ -1,5 +1,7 @@
 #include "src/driver/handles.h"
 
+#include "src/base/try.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -18,36 +20,21 @@ Result<PhysicalMemory> PhysicalMemory::Create(const Driver& driver, uint64_t byt
                                               const CUmemAllocationProp& properties) {
   CUmemGenericAllocationHandle handle = 0;
   const CUresult result = driver.cuda.cuMemCreate(&handle, bytes, &properties, 0);
-  Status status = CheckCuda(driver, result, SiteAt("cuMemCreate", properties.location, bytes));
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, result, SiteAt("cuMemCreate", properties.location, bytes)));
   return PhysicalMemory(driver, {handle, bytes});
 }
-
-CUresult PhysicalMemoryTraits::Release(const CudaDriver& cuda, const Value& memory) {
-  return cuda.cuMemRelease(memory.handle);
-}
-
-CallSite PhysicalMemoryTraits::Site(const Value& memory) { return {.call = "cuMemRelease", .bytes = memory.bytes}; }
 
 Result<AddressRange> AddressRange::Reserve(const Driver& driver, uint64_t bytes, uint64_t alignment) {
   CUdeviceptr address = 0;
   const CUresult result = driver.cuda.cuMemAddressReserve(&address, bytes, alignment, 0, 0);
-  Status status = CheckCuda(driver, result, {.call = "cuMemAddressReserve", .bytes = bytes});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuMemAddressReserve", .bytes = bytes}));
   return AddressRange(driver, {address, bytes});
 }
-
-CUresult AddressRangeTraits::Release(const CudaDriver& cuda, const Value& range) {
-  return cuda.cuMemAddressFree(range.address, range.bytes);
-}
-
-CallSite AddressRangeTraits::Site(const Value& range) { return {.call = "cuMemAddressFree", .bytes = range.bytes}; }
 
 Result<Mapping> Mapping::Map(const Driver& driver, CUdeviceptr address, const PhysicalMemory& memory) {
   // Offset 0: cuMemMap takes no other.
   const CUresult result = driver.cuda.cuMemMap(address, memory.bytes(), 0, memory.get(), 0);
-  Status status = CheckCuda(driver, result, {.call = "cuMemMap", .bytes = memory.bytes()});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuMemMap", .bytes = memory.bytes()}));
   return Mapping(driver, {address, memory.bytes()});
 }
 
@@ -57,38 +44,42 @@ Status Mapping::SetAccess(CUmemLocation location, CUmemAccess_flags flags) {
                    SiteAt("cuMemSetAccess", location, bytes()));
 }
 
-CUresult MappingTraits::Release(const CudaDriver& cuda, const Value& range) {
-  return cuda.cuMemUnmap(range.address, range.bytes);
-}
-
-CallSite MappingTraits::Site(const Value& range) { return {.call = "cuMemUnmap", .bytes = range.bytes}; }
-
 Result<Event> Event::Create(const Driver& driver) {
   CUevent event = nullptr;
-  Status status =
-      CheckCuda(driver, driver.cuda.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), {.call = "cuEventCreate"});
-  if (!status.ok()) return status;
+  const CUresult result = driver.cuda.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuEventCreate"}));
   return Event(driver, event);
 }
 
-CUresult EventTraits::Release(const CudaDriver& cuda, const Value& event) { return cuda.cuEventDestroy(event); }
+Result<PinnedMemory> PinnedMemory::Make(const Driver& driver, uint64_t bytes) {
+  void* address = nullptr;
+  const CUresult result = driver.cuda.cuMemAllocHost(&address, bytes);
+  COMMPOOL_TRY(CheckCuda(
+      driver, result, {.call = "cuMemAllocHost", .bytes = bytes, .likely_cause = "the host has not so much to pin"}));
+  return PinnedMemory(driver, {address, bytes});
+}
 
-CallSite EventTraits::Site(const Value&) { return {.call = "cuEventDestroy"}; }
+Result<CopyStream> CopyStream::Make(const Driver& driver) {
+  CUstream stream = nullptr;
+  const CUresult result = driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuStreamCreate"}));
+  return CopyStream(driver, stream);
+}
+
+Status CopyStream::Copy(CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {
+  return CheckCuda(driver(), driver().cuda.cuMemcpyAsync(to, from, bytes, value()),
+                   {.call = "cuMemcpyAsync", .bytes = bytes});
+}
+
+Status CopyStream::Await() {
+  return CheckCuda(driver(), driver().cuda.cuStreamSynchronize(value()), {.call = "cuStreamSynchronize"});
+}
 
 Result<PrimaryContext> PrimaryContext::Retain(const Driver& driver, int device) {
   CUcontext context = nullptr;
-  Status status = CheckCuda(driver, driver.cuda.cuDevicePrimaryCtxRetain(&context, device),
-                            {.call = "cuDevicePrimaryCtxRetain", .device = device});
-  if (!status.ok()) return status;
+  const CUresult result = driver.cuda.cuDevicePrimaryCtxRetain(&context, device);
+  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuDevicePrimaryCtxRetain", .device = device}));
   return PrimaryContext(driver, {context, device});
-}
-
-CUresult PrimaryContextTraits::Release(const CudaDriver& cuda, const Value& retained) {
-  return cuda.cuDevicePrimaryCtxRelease(retained.device);
-}
-
-CallSite PrimaryContextTraits::Site(const Value& retained) {
-  return {.call = "cuDevicePrimaryCtxRelease", .device = retained.device};
 }
 
 ContextGuard::ContextGuard(const Driver& driver, CUcontext context) : ContextGuard(driver) {

@@ -22,9 +22,8 @@ struct PhysicalMemoryTraits {
     CUmemGenericAllocationHandle handle = 0;
     uint64_t bytes = 0;
   };
-  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
-  static CUresult Release(const CudaDriver& cuda, const Value& memory);
-  static CallSite Site(const Value& memory);
+  static constexpr CallSite kRelease{.call = "cuMemRelease"};
+  static CUresult Release(const CudaDriver& cuda, const Value& memory) { return cuda.cuMemRelease(memory.handle); }
 };
 
 // Physical memory (cuMemCreate): exists while owned or mapped.
@@ -43,9 +42,10 @@ struct AddressRangeTraits {
     CUdeviceptr address = 0;
     uint64_t bytes = 0;
   };
-  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
-  static CUresult Release(const CudaDriver& cuda, const Value& range);
-  static CallSite Site(const Value& range);
+  static constexpr CallSite kRelease{.call = "cuMemAddressFree"};
+  static CUresult Release(const CudaDriver& cuda, const Value& range) {
+    return cuda.cuMemAddressFree(range.address, range.bytes);
+  }
 };
 
 // A reserved range of addresses (cuMemAddressReserve) with nothing mapped of its own.
@@ -60,10 +60,12 @@ class AddressRange : public Handle<AddressRangeTraits> {
 
 struct MappingTraits {
   using Value = AddressRangeTraits::Value;
+  static constexpr CallSite kRelease{.call = "cuMemUnmap"};
+  static CUresult Release(const CudaDriver& cuda, const Value& range) {
+    return cuda.cuMemUnmap(range.address, range.bytes);
+  }
   // The memory is still mapped: neither it nor the addresses may serve anybody else.
-  static constexpr AfterFailure kAfterFailure = AfterFailure::kKept;
-  static CUresult Release(const CudaDriver& cuda, const Value& range);
-  static CallSite Site(const Value& range);
+  static constexpr bool kKeptAfterFailure = true;
 };
 
 // Physical memory mapped to addresses (cuMemMap). Access is granted separately. Unmaps the whole mapping.
@@ -80,9 +82,8 @@ class Mapping : public Handle<MappingTraits> {
 
 struct EventTraits {
   using Value = CUevent;
-  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
-  static CUresult Release(const CudaDriver& cuda, const Value& event);
-  static CallSite Site(const Value& event);
+  static constexpr CallSite kRelease{.call = "cuEventDestroy"};
+  static CUresult Release(const CudaDriver& cuda, const Value& event) { return cuda.cuEventDestroy(event); }
 };
 
 // An event without timing (cuEventCreate): the cheapest order between streams. Made in the current context.
@@ -94,14 +95,52 @@ class Event : public Handle<EventTraits> {
   CUevent get() const { return value(); }
 };
 
+struct PinnedMemoryTraits {
+  struct Value {
+    void* address = nullptr;
+    uint64_t bytes = 0;
+  };
+  static constexpr CallSite kRelease{.call = "cuMemFreeHost"};
+  static CUresult Release(const CudaDriver& cuda, const Value& memory) { return cuda.cuMemFreeHost(memory.address); }
+};
+
+// Memory of the host that the system may not move (cuMemAllocHost): copies run at the link's speed, and beside others.
+class PinnedMemory : public Handle<PinnedMemoryTraits> {
+ public:
+  // A context must be current.
+  static Result<PinnedMemory> Make(const Driver& driver, uint64_t bytes);
+
+  using Handle::Handle;
+  // As copies name it.
+  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(value().address); }
+};
+
+struct CopyStreamTraits {
+  using Value = CUstream;
+  static constexpr CallSite kRelease{.call = "cuStreamDestroy"};
+  static CUresult Release(const CudaDriver& cuda, const Value& stream) { return cuda.cuStreamDestroy(stream); }
+};
+
+// A stream that waits for no other (cuStreamCreate), for copies between device memory and pinned memory. Made in the
+// current context.
+class CopyStream : public Handle<CopyStreamTraits> {
+ public:
+  static Result<CopyStream> Make(const Driver& driver);
+
+  using Handle::Handle;
+  Status Copy(CUdeviceptr to, CUdeviceptr from, uint64_t bytes);
+  Status Await();
+};
+
 struct PrimaryContextTraits {
   struct Value {
     CUcontext context = nullptr;
     int device = -1;
   };
-  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
-  static CUresult Release(const CudaDriver& cuda, const Value& retained);
-  static CallSite Site(const Value& retained);
+  static constexpr CallSite kRelease{.call = "cuDevicePrimaryCtxRelease"};
+  static CUresult Release(const CudaDriver& cuda, const Value& retained) {
+    return cuda.cuDevicePrimaryCtxRelease(retained.device);
+  }
 };
 
 // A device's primary context, retained: it makes our memory usable by the runtime API, PyTorch and NCCL.

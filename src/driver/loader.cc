@@ -5,6 +5,7 @@
 #include "src/base/environment.h"
 #include "src/base/interface.h"
 #include "src/base/log.h"
+#include "src/base/try.h"
 #include "src/driver/emulator_files.h"
 #include "src/driver/emulator_symbols.h"
 #include "src/driver/resolve.h"
@@ -74,33 +75,26 @@ Result<std::shared_ptr<const Driver>> LoadReal(const LoaderOptions& options) {
     return Status(StatusCode::kNotFound, "there is no CUDA driver here (" + library->file() +
                                              " is commpool's emulator and was not asked for)" + hint);
   }
-  Result<CudaDriver> cuda = ResolveCuda(*library);
-  if (!cuda.ok()) return cuda.status();
   auto driver = std::make_shared<Driver>();
   driver->kind = DriverChoice::kCuda;
-  driver->cuda = *cuda;
+  driver->cuda = COMMPOOL_TRY(ResolveCuda(*library));
   driver->nccl = OpenRealNccl(options.nccl_file);
   return Initialise(std::move(driver));
 }
 
 Result<std::shared_ptr<const Driver>> LoadEmulator(const LoaderOptions& options) {
-  Result<EmulatorFiles> files = FindEmulator(options.emulator_folder);
-  if (!files.ok()) return files.status();
+  const EmulatorFiles files = COMMPOOL_TRY(FindEmulator(options.emulator_folder));
   // Shared, so that the emulated NCCL finds it also where a real driver without a device was opened before.
-  Result<SharedLibrary> library = SharedLibrary::Open(files->cuda, SharedLibrary::Symbols::kShared);
-  if (!library.ok()) return library.status();
-  if (library->Symbol(kEmulatorLaunch) == nullptr) {
-    return Status(StatusCode::kNotFound, library->file() + " is not commpool's emulator");
+  const SharedLibrary library = COMMPOOL_TRY(SharedLibrary::Open(files.cuda, SharedLibrary::Symbols::kShared));
+  if (library.Symbol(kEmulatorLaunch) == nullptr) {
+    return Status(StatusCode::kNotFound, library.file() + " is not commpool's emulator");
   }
-  Result<CudaDriver> cuda = ResolveCuda(*library);
-  if (!cuda.ok()) return cuda.status();
-  Result<SharedLibrary> nccl = SharedLibrary::Open(files->nccl);
-  if (!nccl.ok()) return nccl.status();
   auto driver = std::make_shared<Driver>();
   driver->kind = DriverChoice::kEmulated;
-  driver->cuda = *cuda;
-  driver->extension = [symbols = *library](const char* name) { return symbols.Symbol(name); };
-  driver->nccl = ResolveNccl(*nccl);
+  driver->cuda = COMMPOOL_TRY(ResolveCuda(library));
+  driver->extension = [library](const char* name) { return library.Symbol(name); };
+  const SharedLibrary nccl = COMMPOOL_TRY(SharedLibrary::Open(files.nccl));
+  driver->nccl = ResolveNccl(nccl);
   return Initialise(std::move(driver));
 }
 
@@ -129,16 +123,10 @@ Result<DriverChoice> ParseDriverChoice(const std::string& text) {
 Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback) {
   const Environment& environment = Environment::Get();
   // Nothing reads the level before there is something to log: a wrong one would pass in silence.
-  const Result<LogLevel> level = ParseLogLevel(environment.log_level);
-  if (!level.ok()) return level.status();
-  const Status interface = CheckInterface(environment.interface);
-  if (!interface.ok()) return interface;
+  COMMPOOL_TRY(ParseLogLevel(environment.log_level));
+  COMMPOOL_TRY(CheckInterface(environment.interface));
   LoaderOptions options{fallback, environment.emulator_libraries, environment.nccl};
-  if (!environment.driver.empty()) {
-    Result<DriverChoice> choice = ParseDriverChoice(environment.driver);
-    if (!choice.ok()) return choice.status();
-    options.choice = *choice;
-  }
+  if (!environment.driver.empty()) options.choice = COMMPOOL_TRY(ParseDriverChoice(environment.driver));
   return options;
 }
 

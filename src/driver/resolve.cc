@@ -6,63 +6,37 @@ namespace commpool::internal {
 
 namespace {
 
-// Looks names up in a driver. cuGetProcAddress picks the variant that a CUDA version means; dlsym would pick the
-// oldest.
-class DriverSymbols {
- public:
-  using GetProcAddress = decltype(&::cuGetProcAddress);
-
-  explicit DriverSymbols(GetProcAddress get) : get_(get) {}
-
-  template <typename Function>
-  void Require(Function*& function, const char* name, int version) {
-    function = reinterpret_cast<Function*>(FindRequired(name, version));
-  }
-
-  template <typename... Arguments>
-  void FindOptional(CUresult (*&function)(Arguments...), const char* name, int version) {
-    function = reinterpret_cast<CUresult (*)(Arguments...)>(Find(name, version));
-    if (function == nullptr) function = [](Arguments...) { return CUDA_ERROR_NOT_SUPPORTED; };
-  }
-
-  // The required functions that were not found, separated by commas.
-  const std::string& missing() const { return missing_; }
-
- private:
-  void* FindRequired(const char* name, int version) {
-    void* function = Find(name, version);
-    if (function == nullptr) missing_ += (missing_.empty() ? "" : ", ") + std::string(name);
-    return function;
-  }
-
-  void* Find(const char* name, int version) const {
-    void* function = nullptr;
-    CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    const CUresult result = get_(name, &function, version, CU_GET_PROC_ADDRESS_DEFAULT, &found);
-    return result == CUDA_SUCCESS && found == CU_GET_PROC_ADDRESS_SUCCESS ? function : nullptr;
-  }
-
-  GetProcAddress get_;
-  std::string missing_;
-};
+template <typename... Arguments>
+auto OrUnsupported(CUresult (*function)(Arguments...)) {
+  return function != nullptr ? function : [](Arguments...) { return CUDA_ERROR_NOT_SUPPORTED; };
+}
 
 }  // namespace
 
 Result<CudaDriver> ResolveCuda(const SharedLibrary& library) {
-  const auto get = reinterpret_cast<DriverSymbols::GetProcAddress>(library.Symbol("cuGetProcAddress_v2"));
+  const auto get = reinterpret_cast<decltype(&::cuGetProcAddress)>(library.Symbol("cuGetProcAddress_v2"));
   if (get == nullptr) {
     return Status(StatusCode::kNotSupported,
                   library.file() + " has no cuGetProcAddress_v2: commpool needs a driver of CUDA 12 or newer");
   }
-  DriverSymbols symbols(get);
+  std::string missing;
+  // cuGetProcAddress picks the variant that a CUDA version means; dlsym would pick the oldest.
+  const auto find = [&](const char* name, int version, bool required) {
+    void* function = nullptr;
+    CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    const CUresult result = get(name, &function, version, CU_GET_PROC_ADDRESS_DEFAULT, &found);
+    if (result != CUDA_SUCCESS || found != CU_GET_PROC_ADDRESS_SUCCESS) function = nullptr;
+    if (function == nullptr && required) missing += (missing.empty() ? "" : ", ") + std::string(name);
+    return function;
+  };
   CudaDriver cuda;
-#define COMMPOOL_CUDA(name, version) symbols.Require(cuda.name, #name, version);
-#define COMMPOOL_CUDA_OPTIONAL(name, version) symbols.FindOptional(cuda.name, #name, version);
+#define COMMPOOL_CUDA(name, version) cuda.name = reinterpret_cast<decltype(cuda.name)>(find(#name, version, true));
+#define COMMPOOL_CUDA_OPTIONAL(name, version) \
+  cuda.name = OrUnsupported(reinterpret_cast<decltype(cuda.name)>(find(#name, version, false)));
 #include "src/driver/cuda_functions.inc"
 #undef COMMPOOL_CUDA
-  if (symbols.missing().empty()) return cuda;
-  return Status(StatusCode::kNotSupported,
-                library.file() + " lacks " + symbols.missing() + ": commpool needs a newer driver");
+  if (missing.empty()) return cuda;
+  return Status(StatusCode::kNotSupported, library.file() + " lacks " + missing + ": commpool needs a newer driver");
 }
 
 NcclLibrary ResolveNccl(const SharedLibrary& library) {

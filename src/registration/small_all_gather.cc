@@ -24,9 +24,8 @@ constexpr std::chrono::milliseconds kLook{10};
 
 struct ScratchMemoryTraits {
   using Value = CUdeviceptr;
-  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
+  static constexpr CallSite kRelease{.call = "cuMemFree", .purpose = "address exchange"};
   static CUresult Release(const CudaDriver& cuda, const Value& memory) { return cuda.cuMemFree(memory); }
-  static CallSite Site(const Value&) { return {.call = "cuMemFree", .purpose = "address exchange"}; }
 };
 
 struct ScratchMemory : Handle<ScratchMemoryTraits> {
@@ -36,9 +35,8 @@ struct ScratchMemory : Handle<ScratchMemoryTraits> {
 
 struct ScratchStreamTraits {
   using Value = CUstream;
-  static constexpr AfterFailure kAfterFailure = AfterFailure::kEmpty;
+  static constexpr CallSite kRelease{.call = "cuStreamDestroy", .purpose = "address exchange"};
   static CUresult Release(const CudaDriver& cuda, const Value& stream) { return cuda.cuStreamDestroy(stream); }
-  static CallSite Site(const Value&) { return {.call = "cuStreamDestroy", .purpose = "address exchange"}; }
 };
 
 struct ScratchStream : Handle<ScratchStreamTraits> {

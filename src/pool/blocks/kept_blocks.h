@@ -11,7 +11,7 @@
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
-#include "src/driver/host_transfer.h"
+#include "src/driver/handles.h"
 #include "src/engine/types.h"
 #include "src/pool/blocks/block_store.h"
 

@@ -14,9 +14,8 @@ namespace commpool::cli {
 
 struct AsyncPoolTraits {
   using Value = CUmemoryPool;
-  static constexpr internal::AfterFailure kAfterFailure = internal::AfterFailure::kEmpty;
+  static constexpr internal::CallSite kRelease{.call = "cuMemPoolDestroy"};
   static CUresult Release(const internal::CudaDriver& cuda, const Value& pool) { return cuda.cuMemPoolDestroy(pool); }
-  static internal::CallSite Site(const Value&) { return {.call = "cuMemPoolDestroy"}; }
 };
 
 class AsyncPool : public internal::Handle<AsyncPoolTraits> {

@@ -15,7 +15,7 @@
 #include "commpool/runtime.h"
 #include "src/base/bytes.h"
 #include "src/driver/diagnosis.h"
-#include "src/driver/host_transfer.h"
+#include "src/driver/handles.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/library_calls.h"
