@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/try.h"
+
 namespace commpool::internal {
 
 Result<FenceTable::SharedEvent> FenceTable::MakeEvent() const {
-  Result<Event> event = Event::Create(driver_);
-  if (!event.ok()) return event.status();
-  return std::allocate_shared<Event>(ReservedAllocator<Event>(), std::move(*event));
+  Event event = COMMPOOL_TRY(Event::Create(driver_));
+  return std::allocate_shared<Event>(ReservedAllocator<Event>(), std::move(event));
 }
 
 Result<FenceTable::SharedEvent> FenceTable::TakeSpareEvent() {
@@ -32,17 +33,15 @@ FenceTable::Recorded FenceTable::RecordOf(FenceId fence) const {
 Result<FenceId> FenceTable::Record(StreamKey stream) {
   if (!IsReachable(stream)) {
     // Only its own thread can record on it: wait for its work on the host, and let any fence stand for it.
-    Status status = SynchronizeDevice();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(SynchronizeDevice());
     stream = KeyOfStream(CU_STREAM_LEGACY);
   }
-  Result<SharedEvent> event = TakeSpareEvent();
-  if (!event.ok()) return event.status();
-  const CUresult result = driver_.cuda.cuEventRecord((*event)->get(), StreamOfKey(stream));
-  if (result == CUDA_SUCCESS) return Keep({std::move(*event), stream});
+  SharedEvent event = COMMPOOL_TRY(TakeSpareEvent());
+  const CUresult result = driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream));
+  if (result == CUDA_SUCCESS) return Keep({std::move(event), stream});
   {
     MutexLock lock(mutex_);
-    spare_.push_back(std::move(*event));
+    spare_.push_back(std::move(event));
   }
   // An event and a stream of different contexts; asking for the stream's context each time would be dearer.
   if (result == CUDA_ERROR_INVALID_HANDLE) return RecordOnAnotherDevice(stream);
@@ -53,18 +52,15 @@ Result<FenceId> FenceTable::Record(StreamKey stream) {
 Result<FenceId> FenceTable::RecordOnAnotherDevice(StreamKey stream) {
   // A failure here is the other device's and says nothing of this one's health.
   CUcontext context = nullptr;
-  Status status = CheckCuda(driver_, driver_.cuda.cuStreamGetCtx(StreamOfKey(stream), &context),
-                            {.call = "cuStreamGetCtx",
-                             .purpose = "fence of a freed block",
-                             .likely_cause = "the stream was destroyed without release_stream"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuStreamGetCtx(StreamOfKey(stream), &context),
+                         {.call = "cuStreamGetCtx",
+                          .purpose = "fence of a freed block",
+                          .likely_cause = "the stream was destroyed without release_stream"}));
   ContextGuard guard(driver_, context);
-  Result<SharedEvent> event = MakeEvent();
-  if (!event.ok()) return event.status();
-  status = CheckCuda(driver_, driver_.cuda.cuEventRecord((*event)->get(), StreamOfKey(stream)),
-                     {.call = "cuEventRecord", .purpose = "fence of a block that another device used"});
-  if (!status.ok()) return status;
-  return Keep({std::move(*event), stream, true});
+  SharedEvent event = COMMPOOL_TRY(MakeEvent());
+  COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream)),
+                         {.call = "cuEventRecord", .purpose = "fence of a block that another device used"}));
+  return Keep({std::move(event), stream, true});
 }
 
 FenceId FenceTable::Keep(Recorded recorded) {
@@ -86,11 +82,10 @@ Status FenceTable::MakeWait(StreamKey waiter, FenceId fence) {
 Status FenceTable::MakeWaitForStream(StreamKey waiter, StreamKey stream) {
   if (waiter == stream) return Status();
   if (!IsReachable(waiter) || !IsReachable(stream)) return SynchronizeDevice();
-  Result<FenceId> fence = Record(stream);
-  if (!fence.ok()) return fence.status();
+  const FenceId fence = COMMPOOL_TRY(Record(stream));
   // The wait keeps the state of the event at the call, so the event is free for others at once.
-  Status status = MakeWait(waiter, *fence);
-  Retire(*fence);
+  Status status = MakeWait(waiter, fence);
+  Retire(fence);
   return status;
 }
 
@@ -100,10 +95,16 @@ Result<bool> FenceTable::Passed(FenceId fence) {
 }
 
 Result<bool> FenceTable::Ask(const Event& event) {
-  const CUresult result = driver_.cuda.cuEventQuery(event.get());
-  if (result == CUDA_ERROR_NOT_READY) return false;
-  Status status = health_.Check(driver_, result, {.call = "cuEventQuery", .device = device_});
-  if (!status.ok()) return status;
+  return IsDone(driver_.cuda.cuEventQuery(event.get()), "cuEventQuery");
+}
+
+Result<bool> FenceTable::IsIdle(StreamKey stream) {
+  return IsDone(driver_.cuda.cuStreamQuery(StreamOfKey(stream)), "cuStreamQuery");
+}
+
+Result<bool> FenceTable::IsDone(CUresult answer, const char* call) {
+  if (answer == CUDA_ERROR_NOT_READY) return false;
+  COMMPOOL_TRY(health_.Check(driver_, answer, {.call = call, .device = device_}));
   return true;
 }
 
@@ -124,14 +125,6 @@ ReservedVector<FenceId> FenceTable::PassedOf(const ReservedVector<FenceId>& fenc
     over.push_back(fence);
   }
   return over;
-}
-
-Result<bool> FenceTable::IsIdle(StreamKey stream) {
-  const CUresult result = driver_.cuda.cuStreamQuery(StreamOfKey(stream));
-  if (result == CUDA_ERROR_NOT_READY) return false;
-  Status status = health_.Check(driver_, result, {.call = "cuStreamQuery", .device = device_});
-  if (!status.ok()) return status;
-  return true;
 }
 
 void FenceTable::Retire(FenceId fence) {

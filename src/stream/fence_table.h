@@ -75,6 +75,8 @@ class FenceTable {
   Result<SharedEvent> TakeSpareEvent();
   Recorded RecordOf(FenceId fence) const;  // without an event once retired
   Result<bool> Ask(const Event& event);
+  // What a query's answer means.
+  Result<bool> IsDone(CUresult answer, const char* call);
 
   const Driver& driver_;
   const int device_;
