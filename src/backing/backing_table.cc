@@ -1,6 +1,11 @@
 #include "src/backing/backing_table.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
+
+#include "src/base/try.h"
+#include "src/driver/device_info.h"
 
 namespace commpool::internal {
 
@@ -16,6 +21,44 @@ template <typename Predicate>
 const BackingRow* FindRow(Predicate fits) {
   const auto* const found = std::find_if(std::begin(kRows), std::end(kRows), fits);
   return found == std::end(kRows) ? nullptr : *found;
+}
+
+// What excludes itself on every machine.
+Status CheckPlacement(const BackingRow& row, const Placement& placement) {
+  if (placement.kind == Placement::Kind::kHostNuma && row.places == Places::kDevice) {
+    const auto makes_host_memory = [](const BackingRow& other) { return other.places == Places::kDeviceAndHostNuma; };
+    return Status(StatusCode::kInvalidArgument,
+                  std::string("the ") + row.name +
+                      " backing makes device memory only: a host NUMA location needs the " +
+                      NamesOfBackings(makes_host_memory) + " backing");
+  }
+  if (placement.numa_node < -1) {
+    return Status(StatusCode::kInvalidArgument,
+                  "there is no host NUMA node " + std::to_string(placement.numa_node) + ": -1 means the nearest");
+  }
+  if (placement.kind == Placement::Kind::kDevice && placement.numa_node != -1) {
+    return Status(StatusCode::kInvalidArgument,
+                  "host NUMA node " + std::to_string(placement.numa_node) + " was named for device memory");
+  }
+  return Status();
+}
+
+// A backing that can be made here, and the device that it is for.
+struct Choice {
+  const BackingRow& row;
+  DeviceInfo info;
+};
+
+Result<Choice> Choose(const Driver& driver, BackingKind kind, const Placement& placement) {
+  const BackingRow* const row = FindBacking(kind);
+  if (row == nullptr) {
+    return Status(StatusCode::kNotSupported, "there is no backing " + std::to_string(static_cast<int>(kind)));
+  }
+  DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, placement.device));
+  COMMPOOL_TRY(CheckPlacement(*row, placement));
+  const Capability capability = row->can_make(driver, info, placement);
+  if (!capability.available) return Status(StatusCode::kNotSupported, capability.reason);
+  return Choice{*row, std::move(info)};
 }
 
 }  // namespace
@@ -41,6 +84,22 @@ std::string NamesOfBackings(bool (*fits)(const BackingRow& row)) {
 const char* Name(BackingKind kind) {
   const BackingRow* const row = FindBacking(kind);
   return row == nullptr ? "unknown" : row->name;
+}
+
+BackingDescription DescribeBacking(const Driver& driver, BackingKind kind, const Placement& placement) {
+  const Result<Choice> choice = Choose(driver, kind, placement);
+  if (!choice.ok()) {
+    const Capability none = Capability::No(choice.status().message());
+    return {none, none, none};
+  }
+  const MemoryKind memory = choice->row.memory(choice->info, placement);
+  return {Capability::Yes(), CanRegisterLocalMemory(driver.nccl, memory), CanRegisterWindowMemory(driver.nccl, memory)};
+}
+
+Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request) {
+  const Choice choice = COMMPOOL_TRY(Choose(driver, request.kind, request.placement));
+  std::shared_ptr<DeviceContext> context = COMMPOOL_TRY(DeviceContext::Retain(driver, request.placement.device));
+  return choice.row.make({driver, choice.info, request.placement, std::move(context)}, request);
 }
 
 }  // namespace commpool::internal

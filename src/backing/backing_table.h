@@ -1,12 +1,14 @@
-// The table of backings: all there are, found by number or name. Constants: any thread.
+// The table of backings: all there are, found by number or name, and made from what a pool asks for. Any thread.
 #ifndef COMMPOOL_SRC_BACKING_BACKING_TABLE_H_
 #define COMMPOOL_SRC_BACKING_BACKING_TABLE_H_
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "src/backing/backing_row.h"
+#include "commpool/status.h"
+#include "src/backing/backing.h"
 
 namespace commpool::internal {
 
@@ -23,6 +25,19 @@ std::string NamesOfBackings(bool (*fits)(const BackingRow& row));
 
 // "vmm"; "unknown" where there is no such backing.
 const char* Name(BackingKind kind);
+
+// What such a backing could do here, asked without making one: for `commpool info`.
+struct BackingDescription {
+  Capability make;
+  Capability register_local;   // of what it makes, with NCCL
+  Capability register_window;  // likewise
+};
+BackingDescription DescribeBacking(const Driver& driver, BackingKind kind, const Placement& placement);
+
+// kInvalidArgument for a device or NUMA node that there is not, for a host NUMA node with a backing of device memory
+// and for missing user functions; kNotSupported, with the reason, for what this driver, device or NCCL cannot do. The
+// driver must outlive the backing and its segments.
+Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request);
 
 }  // namespace commpool::internal
 

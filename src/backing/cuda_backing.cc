@@ -5,28 +5,18 @@
 #include <utility>
 #include <vector>
 
-#include "src/backing/backing_row.h"
-#include "src/backing/device_context.h"
-#include "src/backing/nccl_support.h"
+#include "src/backing/backing.h"
 #include "src/backing/owned_segment.h"
-#include "src/backing/peer_access.h"
-#include "src/backing/segment_size.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::internal {
 
 namespace {
 
-Capability CanRevokeLinear() {
-  return Capability::No(
-      "cuCtxEnablePeerAccess opened all cudaMalloc memory of the device to the peer, and closing it would take it from "
-      "others too");
-}
-
 class CudaSegment : public OwnedSegment {
  public:
-  CudaSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, CUdeviceptr address, uint64_t bytes)
-      : OwnedSegment(driver, std::move(context), address, bytes) {}
+  using OwnedSegment::OwnedSegment;
   ~CudaSegment() override { ReleaseAndLog(); }
 
   void Abandon() override {
@@ -37,21 +27,18 @@ class CudaSegment : public OwnedSegment {
  private:
   // The peer's context is what gets the access, and loses it when its last owner lets go: so it is retained here.
   Status GrantPeer(int peer) override {
-    Status status = RefuseUnless(CanReach(driver(), {.device = context().device()}, peer), "granting access");
-    if (!status.ok()) return status;
-    Result<PrimaryContext> accessor = PrimaryContext::Retain(driver(), peer);
-    if (!accessor.ok()) return accessor.status();
+    COMMPOOL_TRY(RefuseUnless(CanReach(driver(), {.device = context().device()}, peer), "granting access"));
+    PrimaryContext accessor = COMMPOOL_TRY(PrimaryContext::Retain(driver(), peer));
     {
-      ContextGuard guard(driver(), *accessor);
+      ContextGuard guard(driver(), accessor);
       const CUresult result = driver().cuda.cuCtxEnablePeerAccess(context().get(), 0);
       if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
-        status = CheckCuda(driver(), result, {.call = "cuCtxEnablePeerAccess", .device = peer});
+        COMMPOOL_TRY(CheckCuda(driver(), result, {.call = "cuCtxEnablePeerAccess", .device = peer}));
       }
     }
-    if (status.ok()) peers_.push_back(std::move(*accessor));
-    return status;
+    peers_.push_back(std::move(accessor));
+    return Status();
   }
-  Capability CanRevoke() const override { return CanRevokeLinear(); }
   Status ReleaseMemory() override {
     return CheckCuda(driver(), driver().cuda.cuMemFree(address()),
                      {.call = "cuMemFree", .device = context().device(), .bytes = bytes()});
@@ -62,40 +49,19 @@ class CudaSegment : public OwnedSegment {
 
 class CudaBacking : public Backing {
  public:
-  CudaBacking(const Driver& driver, const Placement& placement, std::shared_ptr<DeviceContext> context)
-      : driver_(driver), placement_(placement), context_(std::move(context)) {}
-
-  const char* name() const override { return kCudaBacking.name; }
-  const Placement& placement() const override { return placement_; }
-  uint64_t granularity() const override { return kDevicePageBytes; }
-
-  Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) override {
-    Result<uint64_t> rounded = RoundToGranularity(request.bytes, granularity());
-    if (!rounded.ok()) return rounded.status();
-    ContextGuard guard(driver_, context_->get());
-    CUdeviceptr address = 0;
-    Status status = CheckCuda(driver_, driver_.cuda.cuMemAlloc(&address, *rounded),
-                              {.call = "cuMemAlloc", .device = placement_.device, .bytes = *rounded});
-    if (!status.ok()) return status;
-    return std::unique_ptr<Segment>(std::make_unique<CudaSegment>(driver_, context_, address, *rounded));
-  }
-
-  Capability CanGrant(int peer) const override { return CanReach(driver_, placement_, peer); }
-  Capability CanRevoke() const override { return CanRevokeLinear(); }
-  Capability CanRegisterLocal() const override { return CanRegisterLocalMemory(driver_.nccl, MemoryKind::kLinear); }
-  Capability CanRegisterWindow() const override { return CanRegisterWindowMemory(driver_.nccl, MemoryKind::kLinear); }
+  explicit CudaBacking(const BackingBasis& basis) : Backing(kCudaBacking, basis, kDevicePageBytes) {}
 
  private:
-  const Driver& driver_;
-  const Placement placement_;
-  const std::shared_ptr<DeviceContext> context_;
+  Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest&) override {
+    CUdeviceptr address = 0;
+    COMMPOOL_TRY(CheckCuda(driver(), driver().cuda.cuMemAlloc(&address, bytes),
+                           {.call = "cuMemAlloc", .device = placement().device, .bytes = bytes}));
+    return std::unique_ptr<Segment>(std::make_unique<CudaSegment>(*this, address, bytes));
+  }
 };
 
-Result<std::unique_ptr<Backing>> MakeCudaBacking(const Driver& driver, const DeviceInfo&,
-                                                 const BackingRequest& request) {
-  Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Retain(driver, request.placement.device);
-  if (!context.ok()) return context.status();
-  return std::unique_ptr<Backing>(std::make_unique<CudaBacking>(driver, request.placement, std::move(*context)));
+Result<std::unique_ptr<Backing>> MakeCudaBacking(BackingBasis basis, const BackingRequest&) {
+  return std::unique_ptr<Backing>(std::make_unique<CudaBacking>(basis));
 }
 
 }  // namespace
@@ -109,6 +75,9 @@ constinit const BackingRow kCudaBacking = {
     .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Capability::Yes(); },
     .make = MakeCudaBacking,
     .memory = [](const DeviceInfo&, const Placement&) { return MemoryKind::kLinear; },
+    .why_no_revoke =
+        "cuCtxEnablePeerAccess opened all cudaMalloc memory of the device to the peer, and closing it would take it "
+        "from others too",
 };
 
 }  // namespace commpool::internal

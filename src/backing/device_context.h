@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "commpool/status.h"
+#include "src/base/try.h"
 #include "src/driver/handles.h"
 
 namespace commpool::internal {
@@ -16,9 +17,8 @@ namespace commpool::internal {
 class DeviceContext {
  public:
   static Result<std::shared_ptr<DeviceContext>> Retain(const Driver& driver, int device) {
-    Result<PrimaryContext> context = PrimaryContext::Retain(driver, device);
-    if (!context.ok()) return context.status();
-    return std::make_shared<DeviceContext>(std::move(*context));
+    PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver, device));
+    return std::make_shared<DeviceContext>(std::move(context));
   }
 
   explicit DeviceContext(PrimaryContext context) : context_(std::move(context)) {}

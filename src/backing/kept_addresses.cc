@@ -1,29 +1,22 @@
 #include "src/backing/kept_addresses.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace commpool::internal {
 
 AddressRange KeptAddresses::Find(uint64_t bytes) {
   MutexLock lock(mutex_);
-  for (size_t place = count_; place-- > 0;) {
-    if (ranges_[place].bytes() != bytes) continue;
-    AddressRange found = std::move(ranges_[place]);
-    std::move(ranges_.begin() + place + 1, ranges_.begin() + count_, ranges_.begin() + place);
-    --count_;
-    bytes_ -= bytes;
-    return found;
+  for (size_t place = ranges_.size(); place-- > 0;) {
+    if (ranges_[place].bytes() == bytes) return TakeAt(place);
   }
   return AddressRange();
 }
 
-AddressRange KeptAddresses::TakeFirst() {
-  AddressRange first = std::move(ranges_.front());
-  std::move(ranges_.begin() + 1, ranges_.begin() + count_, ranges_.begin());
-  --count_;
-  bytes_ -= first.bytes();
-  return first;
+AddressRange KeptAddresses::TakeAt(size_t place) {
+  AddressRange taken = std::move(ranges_[place]);
+  ranges_.erase(ranges_.begin() + place);
+  bytes_ -= taken.bytes();
+  return taken;
 }
 
 void KeptAddresses::SegmentBegins() {
@@ -49,32 +42,31 @@ Result<AddressRange> KeptAddresses::Take(uint64_t bytes) {
 
 Status KeptAddresses::Keep(AddressRange range) {
   if (!range.valid()) return Status();
-  Ranges over;  // freed without the lock
-  size_t over_count = 0;
+  ReservedVector<AddressRange> over;  // freed without the lock
   {
     MutexLock lock(mutex_);
     if (ended_ || range.bytes() > kMostBytes) {
-      over[over_count++] = std::move(range);
+      over.push_back(std::move(range));
     } else {
-      while (count_ == kMostRanges || bytes_ + range.bytes() > kMostBytes) over[over_count++] = TakeFirst();
+      while (ranges_.size() == kMostRanges || bytes_ + range.bytes() > kMostBytes) over.push_back(TakeAt(0));
       bytes_ += range.bytes();
-      ranges_[count_++] = std::move(range);
+      ranges_.push_back(std::move(range));
     }
   }
   Status first;
-  for (size_t place = 0; place < over_count; ++place) {
-    Status status = over[place].Release();
+  for (AddressRange& gone : over) {
+    Status status = gone.Release();
     if (first.ok()) first = std::move(status);
   }
   return first;
 }
 
 bool KeptAddresses::FreeAll() {
-  Ranges all;  // freed at the end of this function
+  ReservedVector<AddressRange> all;  // freed at the end of this function
   MutexLock lock(mutex_);
   std::swap(all, ranges_);
   bytes_ = 0;
-  return std::exchange(count_, 0) > 0;
+  return !all.empty();
 }
 
 void KeptAddresses::End() {
@@ -88,7 +80,7 @@ void KeptAddresses::End() {
 void KeptAddresses::Abandon() {
   MutexLock lock(mutex_);
   for (AddressRange& range : ranges_) range.Abandon();
-  count_ = 0;
+  ranges_.clear();
   bytes_ = 0;
 }
 

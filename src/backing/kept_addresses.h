@@ -9,11 +9,11 @@
 #ifndef COMMPOOL_SRC_BACKING_KEPT_ADDRESSES_H_
 #define COMMPOOL_SRC_BACKING_KEPT_ADDRESSES_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
 
@@ -44,20 +44,16 @@ class KeptAddresses {
   void Abandon();
 
  private:
-  using Ranges = std::array<AddressRange, kMostRanges>;
-
   AddressRange Find(uint64_t bytes);
-  // The one that was kept longest. REQUIRES: there is one.
-  AddressRange TakeFirst() COMMPOOL_REQUIRES(mutex_);
+  AddressRange TakeAt(size_t place) COMMPOOL_REQUIRES(mutex_);
   // Whether there were some.
   bool FreeAll();
 
   const Driver& driver_;
   const uint64_t alignment_;
   Mutex mutex_{LockRank::kLeaf};
-  Ranges ranges_ COMMPOOL_GUARDED_BY(mutex_);  // the first `count_`, in the order in which they came
+  ReservedVector<AddressRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);  // in the order in which they came
   size_t segments_ COMMPOOL_GUARDED_BY(mutex_) = 0;
-  size_t count_ COMMPOOL_GUARDED_BY(mutex_) = 0;
   uint64_t bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
   bool ended_ COMMPOOL_GUARDED_BY(mutex_) = false;
 };

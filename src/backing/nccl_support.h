@@ -2,8 +2,9 @@
 #ifndef COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_
 #define COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_
 
-#include "src/backing/backing.h"
+#include "src/backing/placement.h"
 #include "src/driver/device_info.h"
+#include "src/driver/nccl_library.h"
 
 namespace commpool::internal {
 

@@ -1,6 +1,9 @@
 #include "src/backing/owned_segment.h"
 
+#include <string>
+
 #include "src/base/log.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -10,19 +13,18 @@ Status OwnedSegment::CheckLive(const char* what) const {
 }
 
 Status OwnedSegment::Grant(std::span<const int> peers) {
-  Status status = CheckLive("granting access");
+  COMMPOOL_TRY(CheckLive("granting access"));
   ContextGuard guard(driver_, context_->get());
-  for (auto peer = peers.begin(); status.ok() && peer != peers.end(); ++peer) {
-    if (*peer != context_->device()) status = GrantPeer(*peer);
+  for (const int peer : peers) {
+    if (peer != context_->device()) COMMPOOL_TRY(GrantPeer(peer));
   }
-  return status;
+  return Status();
 }
 
 Status OwnedSegment::Revoke(int peer) {
-  Status status = CheckLive("revoking access");
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckLive("revoking access"));
   return Status(StatusCode::kFailedPrecondition,
-                "revoking the access of device " + std::to_string(peer) + ": " + CanRevoke().reason);
+                "revoking the access of device " + std::to_string(peer) + ": " + row_.why_no_revoke);
 }
 
 Status OwnedSegment::Release() {

@@ -6,15 +6,16 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "src/backing/backing.h"
-#include "src/backing/device_context.h"
 
 namespace commpool::internal {
 
 class OwnedSegment : public Segment {
  public:
+  OwnedSegment(const Backing& backing, CUdeviceptr address, uint64_t bytes)
+      : row_(backing.row()), driver_(backing.driver()), context_(backing.context()), address_(address), bytes_(bytes) {}
+
   CUdeviceptr address() const final { return address_; }
   uint64_t bytes() const final { return bytes_; }
 
@@ -25,17 +26,12 @@ class OwnedSegment : public Segment {
   void Abandon() override;
 
  protected:
-  OwnedSegment(const Driver& driver, std::shared_ptr<DeviceContext> context, CUdeviceptr address, uint64_t bytes)
-      : driver_(driver), context_(std::move(context)), address_(address), bytes_(bytes) {}
-
   const Driver& driver() const { return driver_; }
   const DeviceContext& context() const { return *context_; }
 
   // The parts that differ, called with the device's context current, on live memory and for other devices only.
   virtual Status GrantPeer(int peer) = 0;
   virtual Status ReleaseMemory() = 0;
-  // Why access cannot be taken back.
-  virtual Capability CanRevoke() const = 0;
 
   // For the destructors of derived classes, whose functions are gone in ours.
   void ReleaseAndLog();
@@ -43,8 +39,9 @@ class OwnedSegment : public Segment {
  private:
   Status CheckLive(const char* what) const;
 
+  const BackingRow& row_;
   const Driver& driver_;
-  const std::shared_ptr<DeviceContext> context_;
+  const std::shared_ptr<DeviceContext> context_;  // a segment may outlive its backing
   const CUdeviceptr address_;
   const uint64_t bytes_;
   bool owned_ = true;

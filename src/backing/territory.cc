@@ -1,36 +1,45 @@
 #include "src/backing/territory.h"
 
+#include <string>
 #include <utility>
 
-#include "src/backing/peer_access.h"
-#include "src/backing/segment_size.h"
 #include "src/base/check.h"
 #include "src/base/log.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::internal {
 
-Result<std::unique_ptr<Territory>> Territory::Reserve(Backing& backing, uint64_t bytes) {
-  PageSource* const source = backing.pages();
-  COMMPOOL_CHECK(source != nullptr, "a backing without pages has no territory");
-  ContextGuard guard(source->driver(), source->context()->get());
-  Result<AddressRange> range = AddressRange::Reserve(source->driver(), bytes, backing.granularity());
-  if (!range.ok()) return range.status();
-  return std::make_unique<Territory>(*source, backing.placement(), std::move(*range));
+Result<std::unique_ptr<Territory>> Territory::Reserve(const Backing& backing, uint64_t bytes) {
+  COMMPOOL_CHECK(backing.row().movement == Movement::kInPages, "a backing without pages has no territory");
+  ContextGuard guard(backing.driver(), backing.context()->get());
+  AddressRange range = COMMPOOL_TRY(AddressRange::Reserve(backing.driver(), bytes, backing.granularity()));
+  return std::make_unique<Territory>(backing, std::move(range));
 }
 
-Territory::Territory(PageSource& source, const Placement& placement, AddressRange range)
-    : source_(source),
-      driver_(source.driver()),
-      context_(source.context()),
-      placement_(placement),
+Territory::Territory(const Backing& backing, AddressRange range, std::span<const int> peers,
+                     std::shared_ptr<KeptAddresses> kept)
+    : driver_(backing.driver()),
+      context_(backing.context()),
+      kept_(std::move(kept)),
+      placement_(backing.placement()),
       range_(std::move(range)),
-      range_address_(range_.address()),
-      range_bytes_(range_.bytes()) {}
+      address_(range_.address()),
+      bytes_(range_.bytes()),
+      peers_(peers.begin(), peers.end()) {
+  peers_.erase(placement_.device);
+  if (kept_ != nullptr) kept_->SegmentBegins();
+}
 
 Territory::~Territory() {
-  Status status = Release();
+  Status status = GiveBack(nullptr);
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
+}
+
+const PhysicalMemory* Territory::memory() const {
+  const auto page = pages_.begin();
+  return page != pages_.end() && page->second.bytes == bytes_ && page->second.memory.valid() ? &page->second.memory
+                                                                                             : nullptr;
 }
 
 Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
@@ -38,37 +47,46 @@ Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
     return Status(StatusCode::kDriverError,
                   "a page that could not be unmapped is still at these addresses of an expandable pool");
   }
-  Result<Mapping> mapping = Mapping::Map(driver_, at, memory);
-  if (!mapping.ok()) return mapping.status();
+  Mapping mapping = COMMPOOL_TRY(Mapping::Map(driver_, at, memory));
   const uint64_t bytes = memory.bytes();
-  pages_.emplace(at, Page{bytes, std::move(memory), std::move(*mapping)});
+  pages_.emplace(at, Page{bytes, std::move(memory), std::move(mapping)});
   return Status();
 }
 
-Result<PhysicalMemory> Territory::Unmap(CUdeviceptr at) {
-  const auto found = pages_.find(at);
-  COMMPOOL_CHECK(found != pages_.end(), "a page is unmapped that is not there");
-  Status status = found->second.mapping.Release();
-  if (!status.ok()) return status;
-  PhysicalMemory memory = std::move(found->second.memory);
-  pages_.erase(found);
-  return memory;
+template <typename Step>
+Status Territory::ForEachRow(Pages::iterator first, Pages::iterator last, Step step) {
+  while (first != last) {
+    uint64_t bytes = 0;
+    auto end = first;
+    for (; end != last && end->first == first->first + bytes && end->second.mapping.valid(); ++end) {
+      bytes += end->second.bytes;
+    }
+    if (bytes > 0) COMMPOOL_TRY(step(first, end, bytes));
+    first = bytes > 0 ? end : std::next(first);
+  }
+  return Status();
+}
+
+Status Territory::UnmapPages(Pages::iterator first, Pages::iterator last) {
+  return ForEachRow(first, last, [this](Pages::iterator begin, Pages::iterator end, uint64_t bytes) {
+    COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuMemUnmap(begin->first, bytes),
+                           {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes}));
+    for (auto page = begin; page != end; ++page) page->second.mapping.Abandon();
+    return Status();
+  });
 }
 
 Result<ReservedVector<PhysicalMemory>> Territory::UnmapRow(CUdeviceptr at, uint64_t bytes) {
   const auto first = pages_.find(at);
   const auto end = pages_.lower_bound(at + bytes);
-  uint64_t covered = 0;
-  if (first != pages_.end()) EndOfRow(first, end, &covered);
-  COMMPOOL_CHECK(covered == bytes, "a row of pages is unmapped that is not there");
-  Status status = CheckCuda(driver_, driver_.cuda.cuMemUnmap(at, bytes),
-                            {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(UnmapPages(first, end));
   ReservedVector<PhysicalMemory> row;
+  uint64_t covered = 0;
   for (auto page = first; page != end; ++page) {
-    page->second.mapping.Abandon();
+    covered += page->second.bytes;
     row.push_back(std::move(page->second.memory));
   }
+  COMMPOOL_CHECK(covered == bytes, "a row of pages is unmapped that is not there");
   pages_.erase(first, end);
   return row;
 }
@@ -76,76 +94,74 @@ Result<ReservedVector<PhysicalMemory>> Territory::UnmapRow(CUdeviceptr at, uint6
 Status Territory::Drop(CUdeviceptr at, uint64_t bytes) {
   Status first;
   for (auto page = pages_.lower_bound(at); page != pages_.end() && page->first < at + bytes;) {
-    const CUdeviceptr address = (page++)->first;
-    Result<PhysicalMemory> memory = Unmap(address);
-    Status status = memory.ok() ? memory->Release() : memory.status();
+    Status status = page->second.mapping.Release();
+    if (status.ok()) status = page->second.memory.Release();
     if (first.ok()) first = status;
+    page = page->second.mapping.valid() ? std::next(page) : pages_.erase(page);
   }
   return first;
 }
 
+Status Territory::SetAccess(CUdeviceptr at, uint64_t bytes, const Locations& locations, CUmemAccess_flags flags) {
+  ReservedVector<CUmemAccessDesc> access;
+  for (const CUmemLocation& location : locations) access.push_back({.location = location, .flags = flags});
+  const CUresult result = driver_.cuda.cuMemSetAccess(at, bytes, access.data(), access.size());
+  if (result == CUDA_SUCCESS) return Status();
+  std::string all = "access for devices";
+  for (const CUmemLocation& location : locations) {
+    all +=
+        (location.type == CU_MEM_LOCATION_TYPE_DEVICE ? " " : " and the CPUs of node ") + std::to_string(location.id);
+  }
+  return CheckCuda(driver_, result,
+                   {.call = "cuMemSetAccess", .device = locations[0].id, .bytes = bytes, .purpose = all.c_str()});
+}
+
 Status Territory::Open(CUdeviceptr at, uint64_t bytes) {
-  ReservedVector<int> devices(peers_.begin(), peers_.end());
-  devices.insert(devices.begin(), placement_.device);
-  return SetAccess(driver_, at, bytes, devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  Locations all = {LocationOf({.device = placement_.device})};
+  for (const int peer : peers_) all.push_back(LocationOf({.device = peer}));
+  if (placement_.kind == Placement::Kind::kHostNuma) all.push_back(LocationOf(placement_));
+  return SetAccess(at, bytes, all, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
 Status Territory::ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags) {
-  ContextGuard guard(driver_, context_->get());
-  for (auto page = pages_.begin(); page != pages_.end();) {
-    const CUdeviceptr begin = page->first;
-    CUdeviceptr end = begin;
-    for (; page != pages_.end() && page->first == end; ++page) end += page->second.mapping.bytes();
-    Status status = SetAccess(driver_, begin, end - begin, devices, flags);
-    if (!status.ok()) return status;
+  if (!lives_) return Status(StatusCode::kFailedPrecondition, "changing access: the segment was freed");
+  Locations locations;
+  for (const int device : devices) {
+    COMMPOOL_TRY(RefuseUnless(CanReach(driver_, placement_, device), "changing access"));
+    locations.push_back(LocationOf({.device = device}));
   }
-  return Status();
+  if (locations.empty()) return Status();
+  ContextGuard guard(driver_, context_->get());
+  return ForEachRow(pages_.begin(), pages_.end(), [&](Pages::iterator first, Pages::iterator, uint64_t bytes) {
+    return SetAccess(first->first, bytes, locations, flags);
+  });
 }
 
 Status Territory::Grant(std::span<const int> peers) {
-  const ReservedVector<int> others = OthersThan(placement_, peers);
-  Status status = CheckReach(driver_, placement_, others);
-  if (status.ok()) status = ChangeAccess(others, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  if (status.ok()) peers_.insert(others.begin(), others.end());
-  return status;
+  ReservedVector<int> joining;
+  for (const int peer : peers) {
+    if (peer != placement_.device && !peers_.contains(peer)) joining.push_back(peer);
+  }
+  COMMPOOL_TRY(ChangeAccess(joining, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  peers_.insert(joining.begin(), joining.end());
+  return Status();
 }
 
 Status Territory::Revoke(int peer) {
   if (peer == placement_.device) {
     return Status(StatusCode::kInvalidArgument,
-                  "the access of the pool's own device " + std::to_string(peer) + " cannot be taken back");
+                  "the access of the memory's own device " + std::to_string(peer) + " cannot be taken back");
   }
-  Status status = ChangeAccess(std::span<const int>(&peer, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
-  if (status.ok()) peers_.erase(peer);
-  return status;
+  COMMPOOL_TRY(ChangeAccess(std::span<const int>(&peer, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE));
+  peers_.erase(peer);
+  return Status();
 }
 
-Territory::Pages::iterator Territory::EndOfRow(Pages::iterator first, Pages::iterator last, uint64_t* bytes) {
-  *bytes = 0;
-  auto page = first;
-  for (; page != last && page->first == first->first + *bytes; ++page) {
-    if (page->second.mapping.valid() != first->second.mapping.valid()) break;
-    *bytes += page->second.bytes;
-  }
-  return page;
-}
-
-// One call for each row of pages: the driver takes any number of whole mappings.
 Status Territory::UnmapAll() {
   ContextGuard guard(driver_, context_->get());
-  uint64_t bytes = 0;
-  for (auto first = pages_.begin(), end = first; first != pages_.end(); first = end) {
-    end = EndOfRow(first, pages_.end(), &bytes);
-    if (!first->second.mapping.valid()) continue;
-    Status status = CheckCuda(driver_, driver_.cuda.cuMemUnmap(first->first, bytes),
-                              {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes});
-    if (!status.ok()) {
-      static_cast<void>(MapAll(peers_));
-      return status;
-    }
-    for (auto page = first; page != end; ++page) page->second.mapping.Abandon();
-  }
-  return Status();
+  Status status = UnmapPages(pages_.begin(), pages_.end());
+  if (!status.ok()) static_cast<void>(MapAll());
+  return status;
 }
 
 void Territory::ReleaseUnmapped() {
@@ -157,20 +173,14 @@ void Territory::ReleaseUnmapped() {
 Status Territory::MapPages(Pages::iterator first, Pages::iterator last) {
   for (auto page = first; page != last; ++page) {
     if (page->second.mapping.valid()) continue;
-    Result<Mapping> mapping = Mapping::Map(driver_, page->first, page->second.memory);
-    if (!mapping.ok()) return mapping.status();
-    page->second.mapping = std::move(*mapping);
+    page->second.mapping = COMMPOOL_TRY(Mapping::Map(driver_, page->first, page->second.memory));
   }
-  uint64_t bytes = 0;
-  for (auto row = first, end = row; row != last; row = end) {
-    end = EndOfRow(row, last, &bytes);
-    Status status = Open(row->first, bytes);
-    if (!status.ok()) return status;
-  }
-  return Status();
+  return ForEachRow(first, last, [this](Pages::iterator begin, Pages::iterator, uint64_t bytes) {
+    return Open(begin->first, bytes);
+  });
 }
 
-Status Territory::MapAll(const ReservedSet<int>&) {
+Status Territory::MapAll() {
   ContextGuard guard(driver_, context_->get());
   Status status = MapPages(pages_.begin(), pages_.end());
   if (status.ok()) return status;
@@ -178,19 +188,14 @@ Status Territory::MapAll(const ReservedSet<int>&) {
   return status;
 }
 
-Result<CUdeviceptr> Territory::WakeFrom(CUdeviceptr from, uint64_t at_least, PageSource& source,
-                                        const ReservedSet<int>&) {
+Result<CUdeviceptr> Territory::WakeFrom(CUdeviceptr from, uint64_t at_least, Backing& backing) {
   const auto first = pages_.lower_bound(from);
   auto page = first;
   for (uint64_t bytes = 0; page != pages_.end() && bytes < at_least; bytes += page->second.bytes, ++page) {
-    if (page->second.memory.valid()) continue;
-    Result<PhysicalMemory> memory = source.MakePage(page->second.bytes);
-    if (!memory.ok()) return memory.status();
-    page->second.memory = std::move(*memory);
+    if (!page->second.memory.valid()) page->second.memory = COMMPOOL_TRY(backing.MakePage(page->second.bytes));
   }
-  Status status = MapPages(first, page);
-  if (!status.ok()) return status;
-  return page == pages_.end() ? range_address_ + range_bytes_ : page->first;
+  COMMPOOL_TRY(MapPages(first, page));
+  return page == pages_.end() ? address_ + bytes_ : page->first;
 }
 
 uint64_t Territory::missing_bytes() const {
@@ -199,20 +204,22 @@ uint64_t Territory::missing_bytes() const {
   return bytes;
 }
 
-Status Territory::Release() {
-  if (!range_.valid()) return Status();
+Status Territory::GiveBack(KeptAddresses* kept) {
+  if (!lives_) return Status();
   ContextGuard guard(driver_, context_->get());
+  Status first = UnmapPages(pages_.begin(), pages_.end());
+  if (!first.ok()) {
+    Abandon();  // still mapped: nothing else can be given back
+    return first;
+  }
   for (auto& [at, page] : pages_) {
-    Status status = page.mapping.Release();
-    if (!status.ok()) {
-      Abandon();  // still mapped: nothing else can be given back
-      return status;
-    }
-    status = page.memory.Release();
-    if (!status.ok()) return status;
+    Status released = page.memory.Release();
+    if (first.ok()) first = std::move(released);
   }
   pages_.clear();
-  return range_.Release();
+  Status freed = kept != nullptr ? kept->Keep(std::move(range_)) : range_.Release();
+  End();
+  return first.ok() ? freed : first;
 }
 
 void Territory::Abandon() {
@@ -221,7 +228,13 @@ void Territory::Abandon() {
     page.memory.Abandon();
   }
   range_.Abandon();
+  if (kept_ != nullptr) kept_->Abandon();
+  End();
   context_->Abandon();
+}
+
+void Territory::End() {
+  if (std::exchange(lives_, false) && kept_ != nullptr) kept_->SegmentEnded();
 }
 
 }  // namespace commpool::internal

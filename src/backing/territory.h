@@ -1,8 +1,9 @@
-// The addresses of an expandable pool: a reserved range in which pages, one physical handle each, come, move and go.
+// Memory of the vmm backing: a reserved range of addresses in which pages, one physical handle each, come, move and go.
 //
-// As a Segment it is granted to peers, freed and abandoned as a whole: pages that come later are granted to the same
-// peers. Threads: as Segment says. Work that uses a page must have ended before it moves or goes: unmapping needs a
-// wait on the host, even behind work of the same stream.
+// An expandable pool has a few large ones and moves pages in them. A segment of any other pool is one with a single
+// page that covers it. As a Segment it is granted to peers, freed and abandoned as a whole: pages that come later are
+// granted to the same peers. Threads: as Segment says. Work that uses a page must have ended before it moves or goes:
+// unmapping needs a wait on the host, even behind work of the same stream.
 #ifndef COMMPOOL_SRC_BACKING_TERRITORY_H_
 #define COMMPOOL_SRC_BACKING_TERRITORY_H_
 
@@ -12,33 +13,38 @@
 #include <set>
 
 #include "src/backing/backing.h"
+#include "src/backing/kept_addresses.h"
 #include "src/base/host_reserve.h"
 
 namespace commpool::internal {
 
 class Territory : public Segment, public Sleeper {
  public:
-  static Result<std::unique_ptr<Territory>> Reserve(Backing& backing, uint64_t bytes);
+  // For the pages of an expandable pool, which the backing makes. REQUIRES: its memory comes in pages.
+  static Result<std::unique_ptr<Territory>> Reserve(const Backing& backing, uint64_t bytes);
 
-  Territory(PageSource& source, const Placement& placement, AddressRange range);
+  // `kept` gets the addresses when the territory is released; without it the driver does.
+  Territory(const Backing& backing, AddressRange range, std::span<const int> peers = {},
+            std::shared_ptr<KeptAddresses> kept = nullptr);
+  // Where nobody released it a growth is taken back, which keeps no addresses.
   ~Territory() override;
 
-  CUdeviceptr address() const override { return range_address_; }
-  uint64_t bytes() const override { return range_bytes_; }
+  CUdeviceptr address() const override { return address_; }
+  uint64_t bytes() const override { return bytes_; }
+  const PhysicalMemory* memory() const override;
   using Segment::Grant;
   Status Grant(std::span<const int> peers) override;
   Status Revoke(int peer) override;
-  Status Release() override;
+  void KeepAddresses() override { range_.Abandon(); }
+  Status Release() override { return GiveBack(kept_.get()); }
   void Abandon() override;
 
   Sleeper* sleeper() override { return this; }
   Status UnmapAll() override;
   void ReleaseUnmapped() override;
-  // For the peers that it was granted to.
-  Status MapAll(const ReservedSet<int>& peers) override;
+  Status MapAll() override;
   // Whole pages.
-  Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, PageSource& source,
-                               const ReservedSet<int>& peers) override;
+  Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, Backing& backing) override;
   uint64_t missing_bytes() const override;
 
   // The pages. REQUIRES: the context of the pool's device is current: a growth has many, and asking for it takes the
@@ -47,14 +53,14 @@ class Territory : public Segment, public Sleeper {
   // Maps a page to free addresses of the territory. Nobody has access yet. kDriverError where a page could not be
   // unmapped before.
   Status Map(PhysicalMemory memory, CUdeviceptr at);
-  // Takes a page out of its addresses. REQUIRES: one is mapped at `at`. Where it fails the page is there as before.
-  Result<PhysicalMemory> Unmap(CUdeviceptr at);
-  // The same for pages that lie in a row, in one call: by address. REQUIRES: whole pages cover the range.
+  // Takes pages that lie in a row out of their addresses, in one call: by address. Where it fails they are there as
+  // before. REQUIRES: whole pages cover the range, all mapped.
   Result<ReservedVector<PhysicalMemory>> UnmapRow(CUdeviceptr at, uint64_t bytes);
   // Unmaps and releases the pages in the range, after a failure. A page that cannot be unmapped stays, and no other
   // takes its place.
   Status Drop(CUdeviceptr at, uint64_t bytes);
-  // Lets the pool's device and peers use pages that were mapped, all in one call. REQUIRES: pages cover the range.
+  // Lets the pool's device and peers use pages that were mapped, and the CPU those on the host, all in one call.
+  // REQUIRES: pages cover the range.
   Status Open(CUdeviceptr at, uint64_t bytes);
 
  private:
@@ -64,26 +70,33 @@ class Territory : public Segment, public Sleeper {
     Mapping mapping;
   };
   using Pages = ReservedMap<CUdeviceptr, Page>;
+  using Locations = ReservedVector<CUmemLocation>;
 
-  // In one call for each run of pages without a gap.
-  Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
+  // `step(first, last, bytes)` for each row of mapped pages without a gap: a driver's call takes any number of whole
+  // mappings, and costs what it costs.
+  template <typename Step>
+  static Status ForEachRow(Pages::iterator first, Pages::iterator last, Step step);
 
+  Status UnmapPages(Pages::iterator first, Pages::iterator last);
   // Maps those of the pages that are mapped nowhere, and lets the pool's device and peers use them.
   Status MapPages(Pages::iterator first, Pages::iterator last);
+  Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
+  // REQUIRES: whole mappings cover the range; the device's context is current.
+  Status SetAccess(CUdeviceptr at, uint64_t bytes, const Locations& locations, CUmemAccess_flags flags);
+  // `kept` gets the addresses; null: the driver.
+  Status GiveBack(KeptAddresses* kept);
+  void End();
 
-  // The first page after those that lie next to each other from `first` to `last`, mapped or not as that is; and their
-  // bytes.
-  Pages::iterator EndOfRow(Pages::iterator first, Pages::iterator last, uint64_t* bytes);
-
-  PageSource& source_;
   const Driver& driver_;
   const std::shared_ptr<DeviceContext> context_;
+  const std::shared_ptr<KeptAddresses> kept_;
   const Placement placement_;
   AddressRange range_;
-  const CUdeviceptr range_address_;
-  const uint64_t range_bytes_;
+  const CUdeviceptr address_;
+  const uint64_t bytes_;
   Pages pages_;
   ReservedSet<int> peers_;
+  bool lives_ = true;
 };
 
 }  // namespace commpool::internal

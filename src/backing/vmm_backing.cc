@@ -9,14 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "src/backing/backing_row.h"
-#include "src/backing/device_context.h"
+#include "src/backing/backing.h"
 #include "src/backing/kept_addresses.h"
-#include "src/backing/nccl_support.h"
-#include "src/backing/peer_access.h"
-#include "src/backing/segment_size.h"
-#include "src/backing/vmm_segment.h"
-#include "src/driver/handles.h"
+#include "src/backing/territory.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -39,63 +35,20 @@ std::vector<unsigned> HandleTypes(const Driver& driver, const DeviceInfo& info) 
   return types;
 }
 
-class VmmBacking : public Backing, public PageSource {
+class VmmBacking : public Backing {
  public:
-  VmmBacking(const Driver& driver, const DeviceInfo& info, const Placement& placement,
-             std::shared_ptr<DeviceContext> context, uint64_t granularity)
-      : driver_(driver),
-        placement_(placement),
-        context_(std::move(context)),
-        granularity_(granularity),
-        addresses_(std::make_shared<KeptAddresses>(driver, granularity)),
-        rdma_(info.gpu_direct_rdma && placement.kind == Placement::Kind::kDevice),
-        handle_types_(HandleTypes(driver, info)) {}
+  VmmBacking(const BackingBasis& basis, uint64_t granularity)
+      : Backing(kVmmBacking, basis, granularity),
+        addresses_(std::make_shared<KeptAddresses>(basis.driver, granularity)),
+        rdma_(basis.info.gpu_direct_rdma && basis.placement.kind == Placement::Kind::kDevice),
+        handle_types_(HandleTypes(basis.driver, basis.info)) {}
   ~VmmBacking() override { addresses_->End(); }  // segments may outlive it
-
-  const char* name() const override { return kVmmBacking.name; }
-  const Placement& placement() const override { return placement_; }
-  uint64_t granularity() const override { return granularity_; }
-
-  Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request) override {
-    Result<uint64_t> rounded = RoundToGranularity(request.bytes, granularity_);
-    if (!rounded.ok()) return rounded.status();
-    ContextGuard guard(driver_, context_->get());
-    // Physical memory first: it is what runs out, and its failure names the location.
-    Result<PhysicalMemory> memory = Create(*rounded);
-    if (!memory.ok()) return memory.status();
-    return VmmSegment::Map({driver_, context_, addresses_, placement_}, std::move(*memory), request.peers);
-  }
-
-  bool grants_when_made() const override { return true; }
-
-  PageSource* pages() override { return this; }
-  const Driver& driver() const override { return driver_; }
-  const std::shared_ptr<DeviceContext>& context() const override { return context_; }
-  // Its caller has made the context current, once for all pages of a growth.
-  Result<PhysicalMemory> MakePage(uint64_t bytes) override { return Create(bytes); }
-
-  // Makes and gives back the least that there is: the driver knows a granularity even for nodes that are not there.
-  Status Probe() {
-    ContextGuard guard(driver_, context_->get());
-    return Create(granularity_).status();
-  }
-
-  Capability CanGrant(int peer) const override { return CanReach(driver_, placement_, peer); }
-  Capability CanRevoke() const override { return Capability::Yes(); }
-  Capability CanRegisterLocal() const override { return CanRegisterLocalMemory(driver_.nccl, Memory()); }
-  Capability CanRegisterWindow() const override { return CanRegisterWindowMemory(driver_.nccl, Memory()); }
-
- private:
-  MemoryKind Memory() const {
-    if (handle_types_[accepted_] == CU_MEM_HANDLE_TYPE_NONE) return MemoryKind::kUnshareable;
-    return placement_.kind == Placement::Kind::kHostNuma ? MemoryKind::kHostVirtual : MemoryKind::kVirtual;
-  }
 
   // A refused handle type shows as one of several errors, so whatever is not a lack of memory tries the next. Later
   // segments begin with what was accepted. The last failure has the fewest wishes in it, and so names the cause.
-  Result<PhysicalMemory> Create(uint64_t bytes) {
+  Result<PhysicalMemory> MakePage(uint64_t bytes) override {
     for (size_t choice = accepted_;; ++choice) {
-      Result<PhysicalMemory> memory = PhysicalMemory::Create(driver_, bytes, Properties(handle_types_[choice]));
+      Result<PhysicalMemory> memory = PhysicalMemory::Create(driver(), bytes, Properties(handle_types_[choice]));
       if (memory.ok()) accepted_ = choice;
       const bool refused = !memory.ok() && memory.status().code() != StatusCode::kOutOfMemory;
       if (!refused || choice + 1 == handle_types_.size()) return memory;
@@ -103,26 +56,45 @@ class VmmBacking : public Backing, public PageSource {
     }
   }
 
+  // Makes and gives back the least that there is: the driver knows a granularity even for nodes that are not there.
+  Status Probe() {
+    ContextGuard guard(driver(), context()->get());
+    return MakePage(granularity()).status();
+  }
+
+ private:
+  // A segment is a territory of one page.
+  Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) override {
+    // Physical memory first: it is what runs out, and its failure names the location.
+    PhysicalMemory memory = COMMPOOL_TRY(MakePage(bytes));
+    AddressRange range = COMMPOOL_TRY(addresses_->Take(bytes));
+    auto segment = std::make_unique<Territory>(*this, std::move(range), request.peers, addresses_);
+    COMMPOOL_TRY(segment->Map(std::move(memory), segment->address()));
+    COMMPOOL_TRY(segment->Open(segment->address(), bytes));
+    return std::unique_ptr<Segment>(std::move(segment));
+  }
+
+  MemoryKind memory() const override {
+    if (handle_types_[accepted_] == CU_MEM_HANDLE_TYPE_NONE) return MemoryKind::kUnshareable;
+    return placement().kind == Placement::Kind::kHostNuma ? MemoryKind::kHostVirtual : MemoryKind::kVirtual;
+  }
+
   // Fabric handles that are denied on a device are denied to every pool. Host memory may be refused for itself.
   void LearnRefusal(unsigned handle_types) {
-    if ((handle_types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && placement_.kind == Placement::Kind::kDevice) {
-      driver_.refusals->fabric_handles = true;
+    if ((handle_types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && placement().kind == Placement::Kind::kDevice) {
+      driver().refusals->fabric_handles = true;
     }
   }
 
   CUmemAllocationProp Properties(unsigned handle_types) const {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = LocationOf(placement_);
+    properties.location = LocationOf(placement());
     properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(handle_types);
     properties.allocFlags.gpuDirectRDMACapable = rdma_ ? 1 : 0;
     return properties;
   }
 
-  const Driver& driver_;
-  const Placement placement_;
-  const std::shared_ptr<DeviceContext> context_;
-  const uint64_t granularity_;
   const std::shared_ptr<KeptAddresses> addresses_;
   const bool rdma_;
   const std::vector<unsigned> handle_types_;
@@ -144,18 +116,15 @@ Capability CanMakeVmm(const Driver&, const DeviceInfo& info, const Placement& pl
 }
 
 // A numa_node of -1 becomes the node nearest to the device. kInvalidArgument where there is no such node.
-Result<std::unique_ptr<Backing>> MakeVmmBacking(const Driver& driver, const DeviceInfo& info,
-                                                const BackingRequest& request) {
-  Placement placement = request.placement;
+Result<std::unique_ptr<Backing>> MakeVmmBacking(BackingBasis basis, const BackingRequest&) {
+  Placement& placement = basis.placement;
   const bool on_host = placement.kind == Placement::Kind::kHostNuma;
   if (on_host && placement.numa_node < 0) {
-    placement.numa_node = std::max(info.host_numa_node, 0);  // the driver says -1 where there is one node only
+    placement.numa_node = std::max(basis.info.host_numa_node, 0);  // the driver says -1 where there is one node only
   }
-  Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Retain(driver, placement.device);
-  if (!context.ok()) return context.status();
-  Result<uint64_t> granularity = FindGranularity(driver, info, placement);
+  const Result<uint64_t> granularity = FindGranularity(basis.driver, basis.info, placement);
   if (!granularity.ok()) return on_host ? NoSuchNode(placement, granularity.status()) : granularity.status();
-  auto backing = std::make_unique<VmmBacking>(driver, info, placement, std::move(*context), *granularity);
+  auto backing = std::make_unique<VmmBacking>(basis, *granularity);
   if (on_host) {
     Status probed = backing->Probe();
     if (!probed.ok() && probed.code() != StatusCode::kOutOfMemory) return NoSuchNode(placement, probed);
@@ -174,6 +143,7 @@ constinit const BackingRow kVmmBacking = {
     .can_make = CanMakeVmm,
     .make = MakeVmmBacking,
     .memory = KindOfVirtualMemory,
+    .why_no_revoke = nullptr,
 };
 
 }  // namespace commpool::internal

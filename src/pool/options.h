@@ -11,7 +11,7 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/backing/backing_factory.h"
+#include "src/backing/backing_table.h"
 #include "src/engine/symmetric_engine.h"
 
 namespace commpool::internal {

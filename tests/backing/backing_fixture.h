@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "src/backing/backing_factory.h"
+#include "src/backing/backing_table.h"
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 

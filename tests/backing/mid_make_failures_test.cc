@@ -13,12 +13,9 @@ struct Step {
   const char* call;
   int result;
   StatusCode code;
-  int skip = 0;
 };
 
-void PrintTo(const Step& step, std::ostream* stream) {
-  *stream << Name(step.kind) << ' ' << step.call << ", call " << step.skip + 1;
-}
+void PrintTo(const Step& step, std::ostream* stream) { *stream << Name(step.kind) << ' ' << step.call; }
 
 class FailingStep : public BackingTest, public ::testing::WithParamInterface<Step> {
  protected:
@@ -26,7 +23,7 @@ class FailingStep : public BackingTest, public ::testing::WithParamInterface<Ste
   BackingRequest request() const {
     return {.kind = GetParam().kind, .placement = GetParam().placement, .user = WorkingUserAllocator()};
   }
-  Fault fault() const { return {.call = GetParam().call, .result = GetParam().result, .skip = GetParam().skip}; }
+  Fault fault() const { return {.call = GetParam().call, .result = GetParam().result}; }
 };
 
 class FailingMake : public FailingStep {};
@@ -61,8 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Step{BackingKind::kVmm, OnHost(), "cuMemCreate", kNoMemory, StatusCode::kOutOfMemory},
                       Step{BackingKind::kVmm, OnHost(), "cuMemAddressReserve", kNoMemory, StatusCode::kOutOfMemory},
                       Step{BackingKind::kVmm, OnHost(), "cuMemMap", kNoMemory, StatusCode::kOutOfMemory},
-                      Step{BackingKind::kVmm, OnHost(), "cuMemSetAccess", kNoMemory, StatusCode::kOutOfMemory},
-                      Step{BackingKind::kVmm, OnHost(), "cuMemSetAccess", kNoMemory, StatusCode::kOutOfMemory, 1}));
+                      Step{BackingKind::kVmm, OnHost(), "cuMemSetAccess", kNoMemory, StatusCode::kOutOfMemory}));
 
 INSTANTIATE_TEST_SUITE_P(
     Others, FailingMake,

@@ -1,7 +1,6 @@
 // Which devices get access, and what the driver is asked for.
-#include "src/backing/peer_access.h"
-
 #include <array>
+#include <span>
 
 #include "src/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"
@@ -12,20 +11,24 @@ namespace {
 class PeerAccess : public BackingTest {};
 
 TEST_F(PeerAccess, IsForOtherDevicesThanTheMemorysOwn) {
-  EXPECT_EQ(OthersThan(OnDevice(1), std::array{0, 1, 2}), (ReservedVector<int>{0, 2}));
-}
-
-TEST_F(PeerAccess, OfNobodyAsksNothingOfTheDriver) {
-  const uint64_t calls = CallCount("*");
-  EXPECT_TRUE(SetAccess(driver(), 0, 4096, {}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
-  EXPECT_EQ(CallCount("*"), calls);
+  if (ReachablePeer() < 0) GTEST_SKIP() << "no other device reaches device 0's memory";
+  const std::unique_ptr<Segment> segment = Make({.kind = BackingKind::kVmm})->Make({.bytes = 1}).value();
+  const uint64_t calls = CallCount("cuMemSetAccess");
+  EXPECT_TRUE(segment->Grant(0).ok());
+  EXPECT_TRUE(segment->Grant(std::span<const int>()).ok());
+  EXPECT_EQ(CallCount("cuMemSetAccess"), calls) << "nobody else asks";
+  EXPECT_TRUE(segment->Grant(std::array{0, ReachablePeer()}).ok());
+  EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 1);
+  EXPECT_EQ(Fill(ReachablePeer(), segment->address(), 1, 4096), CUDA_SUCCESS);
 }
 
 TEST_F(PeerAccess, ThatIsRefusedNamesEveryDevice) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  COMMPOOL_REQUIRE_DEVICES(3);
+  const std::unique_ptr<Segment> segment = Make({.kind = BackingKind::kVmm})->Make({.bytes = 1}).value();
   const InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN});
-  const Status status = SetAccess(driver(), 0, 4096, std::array{0, 3}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  EXPECT_NE(status.message().find("devices 0 3"), std::string::npos) << status.message();
+  const Status status = segment->Grant(std::array{1, 2});
+  EXPECT_NE(status.message().find("devices 1 2"), std::string::npos) << status.message();
 }
 
 TEST_F(PeerAccess, ThatTheDriverCannotTellOfIsNone) {

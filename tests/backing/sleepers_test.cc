@@ -29,7 +29,7 @@ class Sleepers : public BackingTest, public ::testing::WithParamInterface<Kind> 
     rows_ = 2;
     for (const uint64_t place : places_) {
       const CUdeviceptr at = territory->address() + place * page_;
-      ASSERT_TRUE(territory->Map(backing_->pages()->MakePage(page_).value(), at).ok());
+      ASSERT_TRUE(territory->Map(backing_->MakePage(page_).value(), at).ok());
       ASSERT_TRUE(territory->Open(at, page_).ok());
     }
     segment_ = std::move(territory);
@@ -52,8 +52,8 @@ class Sleepers : public BackingTest, public ::testing::WithParamInterface<Kind> 
   bool NothingIsMapped() {
     return std::none_of(places_.begin(), places_.end(), [&](uint64_t place) { return IsMapped(place); });
   }
-  Status Wake(const ReservedSet<int>& peers = {}) {
-    const Result<CUdeviceptr> rest = sleeper().WakeFrom(segment_->address(), UINT64_MAX, *backing_->pages(), peers);
+  Status Wake() {
+    const Result<CUdeviceptr> rest = sleeper().WakeFrom(segment_->address(), UINT64_MAX, *backing_);
     if (!rest.ok()) return rest.status();
     EXPECT_EQ(*rest, segment_->address() + segment_->bytes());
     return Status();
@@ -119,7 +119,7 @@ TEST_P(Sleepers, LetTheirPeersInAgain) {
   if (peer < 0) GTEST_SKIP() << "no other device reaches device 0's memory";
   ASSERT_TRUE(segment_->Grant(peer).ok());
   ASSERT_TRUE(sleeper().UnmapAll().ok());
-  ASSERT_TRUE(Wake({peer}).ok());
+  ASSERT_TRUE(Wake().ok());
   EXPECT_TRUE(Works(0));
   EXPECT_TRUE(Works(peer));
 }
@@ -137,11 +137,11 @@ TEST_P(Sleepers, AreMappedNowhereWhereMappingThemAgainFails) {
   ASSERT_TRUE(sleeper().UnmapAll().ok());
   for (const auto& [call, calls] : {std::pair("cuMemMap", handles()), std::pair("cuMemSetAccess", rows_)}) {
     for (uint64_t skip = 0; skip < calls; ++skip) {
-      ExpectFailure(call, skip, [&] { return sleeper().MapAll({}); });
+      ExpectFailure(call, skip, [&] { return sleeper().MapAll(); });
       EXPECT_TRUE(NothingIsMapped()) << call << ", call " << skip + 1;
     }
   }
-  ASSERT_TRUE(sleeper().MapAll({}).ok());
+  ASSERT_TRUE(sleeper().MapAll().ok());
   EXPECT_TRUE(Works());
 }
 
@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SleepingTerritory, ::testing::Values(Kind::kTerr
 TEST_P(SleepingTerritory, WakesNoMorePagesThanItIsAskedFor) {
   ASSERT_TRUE(sleeper().UnmapAll().ok());
   sleeper().ReleaseUnmapped();
-  EXPECT_EQ(sleeper().WakeFrom(At(0), page_, *backing_->pages(), {}).value(), At(1));
+  EXPECT_EQ(sleeper().WakeFrom(At(0), page_, *backing_).value(), At(1));
   EXPECT_EQ(sleeper().missing_bytes(), AllBytes() - page_);
   ASSERT_TRUE(Wake().ok());
   EXPECT_TRUE(Works());

@@ -14,7 +14,7 @@ class Territories : public BackingTest {
  protected:
   Territories() : context_(PrimaryContext::Retain(driver(), 0).value()), current_(driver(), context_) {}
 
-  PhysicalMemory MakePage() { return backing_->pages()->MakePage(page_bytes_).value(); }
+  PhysicalMemory MakePage() { return backing_->MakePage(page_bytes_).value(); }
   CUdeviceptr At(uint64_t page) const { return territory_->address() + page * page_bytes_; }
   // Pages that the territory's devices may use.
   void Put(std::initializer_list<uint64_t> pages) {
@@ -57,9 +57,9 @@ TEST_F(Territories, HandAPageOverToAnotherPlace) {
   const CUdeviceptr from = territory_->address();
   const CUdeviceptr to = from + 4 * page_bytes_;
   ASSERT_TRUE(territory_->Map(MakePage(), from).ok());
-  Result<PhysicalMemory> page = territory_->Unmap(from);
-  ASSERT_TRUE(page.ok());
-  ASSERT_TRUE(territory_->Map(std::move(*page), to).ok());
+  Result<ReservedVector<PhysicalMemory>> row = territory_->UnmapRow(from, page_bytes_);
+  ASSERT_TRUE(row.ok());
+  ASSERT_TRUE(territory_->Map(std::move(row->front()), to).ok());
   EXPECT_TRUE(territory_->Open(to, page_bytes_).ok());
   EXPECT_TRUE(territory_->Drop(to, page_bytes_).ok());
   EXPECT_TRUE(territory_->Map(MakePage(), from).ok()) << "the place that it left is free";
@@ -89,7 +89,7 @@ TEST_F(Territories, WakePieceByPiece) {
   territory_->ReleaseUnmapped();
   ASSERT_EQ(territory_->missing_bytes(), 4 * page_bytes_);
   const auto wake = [&](CUdeviceptr from, uint64_t at_least) {
-    return territory_->WakeFrom(from, at_least, *backing_->pages(), {}).value() - territory_->address();
+    return territory_->WakeFrom(from, at_least, *backing_).value() - territory_->address();
   };
   EXPECT_EQ(wake(territory_->address(), 1), page_bytes_);
   EXPECT_EQ(territory_->missing_bytes(), 3 * page_bytes_);
@@ -130,7 +130,7 @@ TEST_F(Territories, KeepARowThatTheDriverDoesNotUnmap) {
     EXPECT_NE(status.message().find("cuMemUnmap"), std::string::npos) << status.message();
   }
   EXPECT_TRUE(IsThere(1) && IsThere(2));
-  EXPECT_TRUE(territory_->Unmap(At(1)).ok());
+  EXPECT_TRUE(territory_->UnmapRow(At(1), page_bytes_).ok());
   EXPECT_TRUE(territory_->UnmapRow(At(2), page_bytes_).ok());
 }
 

@@ -236,7 +236,7 @@ TEST_F(VmmHostMemory, IsOnTheNodeThatWasNamed) {
 TEST_F(VmmHostMemory, IsTheCpusAgainWhenItWasMappedAgain) {
   std::unique_ptr<Segment> segment = MakeVmm(OnHost(0))->Make({.bytes = 1}).value();
   ASSERT_TRUE(segment->sleeper()->UnmapAll().ok());
-  ASSERT_TRUE(segment->sleeper()->MapAll({}).ok());
+  ASSERT_TRUE(segment->sleeper()->MapAll().ok());
   EXPECT_EQ(AccessOf(*segment, CU_MEM_LOCATION_TYPE_HOST_NUMA, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 

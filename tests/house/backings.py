@@ -8,7 +8,7 @@ import tree
 
 LIST = pathlib.Path("src/backing/backings.inc")
 # What a pool has where nobody says, and what the default pool falls back to on a device without virtual memory.
-DEFAULTS = {"src/backing/backing_row.h", "src/pool/runtime.cc"}
+DEFAULTS = {"src/backing/backing.h", "src/pool/runtime.cc"}
 _LINE = re.compile(r"^COMMPOOL_BACKING\((\w+), (\w+)\)$", re.MULTILINE)
 
 

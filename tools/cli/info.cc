@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commpool/configuration.h"
-#include "src/backing/backing_factory.h"
+#include "src/backing/backing_table.h"
 #include "src/base/bytes.h"
 #include "src/driver/device_info.h"
 #include "tools/cli/command.h"

@@ -105,16 +105,17 @@ Status ExpandableGrower::Grow(uint64_t bytes, StreamKey stream, Effort effort, e
 Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>& pages) {
   const ContextGuard current = basis_.MakeCurrent();
   for (size_t index = 0; index < pages.size(); ++index) {
-    Result<PhysicalMemory> memory = territories_.Of(pages[index].address).Unmap(pages[index].address);
-    Status status = memory.ok() ? memory->Release() : memory.status();
+    Result<ReservedVector<PhysicalMemory>> row =
+        territories_.Of(pages[index].address).UnmapRow(pages[index].address, pages[index].bytes);
+    Status status = row.ok() ? row->front().Release() : row.status();
     MutexLock lock(blocks_.mutex());
-    if (memory.ok()) engine().RemovePage(pages[index]);
+    if (row.ok()) engine().RemovePage(pages[index]);
     if (status.ok()) {
       segments_.ReturnRoom(pages[index].bytes);
       continue;
     }
     // What could not be unmapped serves on, where it is.
-    for (size_t rest = memory.ok() ? index + 1 : index; rest < pages.size(); ++rest) engine().UnclaimPage(pages[rest]);
+    for (size_t rest = row.ok() ? index + 1 : index; rest < pages.size(); ++rest) engine().UnclaimPage(pages[rest]);
     return status;
   }
   return Status();

@@ -26,7 +26,7 @@ Status PageGrowth::Make() {
 
 Status PageGrowth::MakePages() {
   for (const engine::SegmentRange& page : plan_.made) {
-    Result<PhysicalMemory> memory = segments_.backing().pages()->MakePage(page.bytes);
+    Result<PhysicalMemory> memory = segments_.backing().MakePage(page.bytes);
     if (!memory.ok()) return basis_.Named(memory.status());
     made_.push_back(std::move(*memory));
   }

@@ -101,12 +101,7 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
   const Status added = addresses.Add(address, (*segment)->bytes(), basis_.owner.lock());
   if (!added.ok())
     return added.under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
-  NewSegment made(std::move(room), std::move(*segment), AddressClaim(addresses, address));
-  if (!backing_->grants_when_made() && !peers_.empty()) {
-    Status status = made->Grant(ReservedVector<int>(peers_.begin(), peers_.end()));
-    if (!status.ok()) return status;
-  }
-  return made;
+  return NewSegment(std::move(room), std::move(*segment), AddressClaim(addresses, address));
 }
 
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space, engine::Part part) {

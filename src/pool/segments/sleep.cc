@@ -21,7 +21,7 @@ void Tell(const PoolBasis& basis, const SegmentStore& segments,
 Status CheckMaySleep(const PoolBasis& basis, SegmentStore& segments, const SleepRequest& request) {
   Status status = basis.CheckOpen();
   if (!status.ok()) return status;
-  if (segments.backing().pages() == nullptr) {
+  if (segments.backing().row().movement != Movement::kInPages) {
     const auto sleeps = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
     status = Status(StatusCode::kNotSupported, std::string("memory of the ") + segments.backing().name() +
                                                    " backing cannot leave its addresses and come back: that of " +

@@ -32,7 +32,7 @@ Status SegmentStore::UnmapAll() {
 
 Status SegmentStore::MapAll() {
   for (Segment* segment : Pointers()) {
-    Status status = segment->sleeper()->MapAll(peers_);
+    Status status = segment->sleeper()->MapAll();
     if (!status.ok()) return status;
   }
   return Status();
@@ -53,7 +53,7 @@ Status SegmentStore::WakeSegment(Segment& segment) {
   const uint64_t at_least = kept_.bytes() == 0 ? segment.bytes() : kPieceBytes;
   const CUdeviceptr end = segment.address() + segment.bytes();
   for (CUdeviceptr from = segment.address(); from != end;) {
-    const Result<CUdeviceptr> next = segment.sleeper()->WakeFrom(from, at_least, *backing_->pages(), peers_);
+    const Result<CUdeviceptr> next = segment.sleeper()->WakeFrom(from, at_least, *backing_);
     if (!next.ok()) return next.status();
     Status status = kept_.StartRestoring({from, *next - from});
     if (!status.ok()) return status;

@@ -1,11 +1,28 @@
-#include "src/backing/segment_size.h"
+#include "src/backing/placement.h"
 
 #include <algorithm>
-#include <optional>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::internal {
+
+Status RefuseUnless(const Capability& capability, const std::string& what) {
+  if (capability.available) return Status();
+  return Status(StatusCode::kNotSupported, what + ": " + capability.reason);
+}
+
+Capability CanReach(const Driver& driver, const Placement& placement, int peer) {
+  if (placement.kind == Placement::Kind::kHostNuma) {
+    Result<DeviceInfo> info = DescribeDevice(driver, peer);
+    if (!info.ok()) return Capability::No(info.status().message());
+    if (info->host_numa_memory) return Capability::Yes();
+    return Capability::No("device " + std::to_string(peer) + " cannot map memory of a host NUMA node");
+  }
+  Result<std::string> reason = WhyUnreachable(driver, peer, placement.device);
+  if (!reason.ok()) return Capability::No(reason.status().message());
+  return reason->empty() ? Capability::Yes() : Capability::No(*reason);
+}
 
 CUmemLocation LocationOf(const Placement& placement) {
   CUmemLocation location = {};
@@ -20,11 +37,9 @@ Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, c
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = LocationOf(placement);
   size_t recommended = 0;
-  Status status = CheckCuda(
-      driver,
-      driver.cuda.cuMemGetAllocationGranularity(&recommended, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-      {.call = "cuMemGetAllocationGranularity", .device = placement.device});
-  if (!status.ok()) return status;
+  const CUresult answer =
+      driver.cuda.cuMemGetAllocationGranularity(&recommended, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  COMMPOOL_TRY(CheckCuda(driver, answer, {.call = "cuMemGetAllocationGranularity", .device = placement.device}));
   if (!info.multicast || placement.kind == Placement::Kind::kHostNuma) return uint64_t{recommended};
 
   CUmulticastObjectProp multicast = {};
@@ -35,15 +50,6 @@ Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, c
   const CUresult result = driver.cuda.cuMulticastGetGranularity(&least, &multicast, CU_MULTICAST_GRANULARITY_MINIMUM);
   // Without an answer nothing can be bound, and the recommended one serves.
   return uint64_t{result == CUDA_SUCCESS ? std::max(recommended, least) : recommended};
-}
-
-Result<uint64_t> RoundToGranularity(uint64_t bytes, uint64_t granularity) {
-  if (bytes == 0) return Status(StatusCode::kInvalidArgument, "a segment of 0 bytes cannot be made");
-  const std::optional<uint64_t> rounded = CheckedRoundUp(bytes, granularity);
-  if (rounded) return *rounded;
-  return Status(StatusCode::kInvalidArgument, "a segment of " + std::to_string(bytes) +
-                                                  " bytes cannot be made: rounded up to " + FormatBytes(granularity) +
-                                                  " it overflows 64 bits");
 }
 
 }  // namespace commpool::internal
