@@ -97,20 +97,17 @@ Status DeadlinePassed(const char* action, const std::string& address) {
 
 // One direction of a transfer, as far as it has come.
 struct Transfer {
-  enum class Direction { kSend, kReceive };
-
-  const Direction direction;
+  const bool sends;
   const int descriptor;
   char* data;
   size_t left;
   const std::string& peer;
 
-  const char* action() const { return direction == Direction::kSend ? "sending to" : "receiving from"; }
+  const char* action() const { return sends ? "sending to" : "receiving from"; }
 
   // Moves what the socket takes or has now.
   Status MoveSome() {
     while (left > 0) {
-      const bool sends = direction == Direction::kSend;
       const ssize_t count = sends ? send(descriptor, data, left, MSG_NOSIGNAL) : recv(descriptor, data, left, 0);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
@@ -123,14 +120,6 @@ struct Transfer {
   }
 };
 
-Transfer Sending(const Connection& to, const void* data, size_t bytes) {
-  return {Transfer::Direction::kSend, to.descriptor(), static_cast<char*>(const_cast<void*>(data)), bytes, to.peer()};
-}
-
-Transfer Receiving(const Connection& from, void* data, size_t bytes) {
-  return {Transfer::Direction::kReceive, from.descriptor(), static_cast<char*>(data), bytes, from.peer()};
-}
-
 // Moves all that is left of two transfers at most, side by side.
 Status MoveAll(std::span<Transfer> transfers, Deadline deadline) {
   while (true) {
@@ -142,7 +131,7 @@ Status MoveAll(std::span<Transfer> transfers, Deadline deadline) {
       if (transfer.left > 0) unfinished = &transfer;
       // A negative descriptor is one that poll skips.
       waits.at(index) = {transfer.left > 0 ? transfer.descriptor : -1,
-                         static_cast<short>(transfer.direction == Transfer::Direction::kSend ? POLLOUT : POLLIN), 0};
+                         static_cast<short>(transfer.sends ? POLLOUT : POLLIN), 0};
     }
     if (unfinished == nullptr) return Status();
     if (WaitReady(std::span(waits).first(transfers.size()), deadline)) continue;
@@ -192,18 +181,19 @@ Connection::Connection(PrivateSocket socket) : socket_(std::move(socket)) {
 }
 
 Status Connection::Send(const void* data, size_t bytes, Deadline deadline) {
-  Transfer transfer = Sending(*this, data, bytes);
+  Transfer transfer{true, descriptor(), static_cast<char*>(const_cast<void*>(data)), bytes, peer_};
   return MoveAll(std::span(&transfer, 1), deadline);
 }
 
 Status Connection::Receive(void* data, size_t bytes, Deadline deadline) {
-  Transfer transfer = Receiving(*this, data, bytes);
+  Transfer transfer{false, descriptor(), static_cast<char*>(data), bytes, peer_};
   return MoveAll(std::span(&transfer, 1), deadline);
 }
 
 Status Connection::Exchange(Connection& to, const void* sent, size_t sent_bytes, Connection& from, void* received,
                             size_t received_bytes, Deadline deadline) {
-  Transfer both[] = {Sending(to, sent, sent_bytes), Receiving(from, received, received_bytes)};
+  Transfer both[] = {{true, to.descriptor(), static_cast<char*>(const_cast<void*>(sent)), sent_bytes, to.peer_},
+                     {false, from.descriptor(), static_cast<char*>(received), received_bytes, from.peer_}};
   return MoveAll(both, deadline);
 }
 

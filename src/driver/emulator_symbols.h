@@ -20,8 +20,8 @@ inline constexpr const char* kEmulatorSegmentSleeps = "commpoolEmulatorSegmentSl
 inline constexpr const char* kEmulatorNow = "commpoolEmulatorNow";
 
 struct EmulatorRange {
-  CUdeviceptr address;
-  size_t bytes;
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
 };
 
 struct EmulatorAccess {

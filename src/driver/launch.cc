@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/emulator_symbols.h"
 #include "src/driver/graph_handles.h"
@@ -13,15 +14,6 @@
 namespace commpool::internal {
 
 namespace {
-
-Status CheckRanges(const std::vector<DeviceRange>& ranges) {
-  for (const DeviceRange& range : ranges) {
-    if (range.address == 0 || range.bytes == 0) {
-      return Status(StatusCode::kInvalidArgument, "launch: an empty range is declared");
-    }
-  }
-  return Status();
-}
 
 // `end(owned)` runs when the graph is gone; soon where this fails.
 Status GiveToGraph(const Driver& driver, CUgraph graph, CUhostFn end, void* owned) {
@@ -41,18 +33,9 @@ Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstr
     size_t writes;
     bool captured;  // the graph owns it, and it runs at each replay
   };
-  const auto convert = [](const std::vector<DeviceRange>& ranges) {
-    std::vector<EmulatorRange> converted;
-    for (const DeviceRange& range : ranges) converted.push_back({range.address, range.bytes});
-    return converted;
-  };
-  const std::vector<EmulatorRange> read_ranges = convert(reads);
-  const std::vector<EmulatorRange> write_ranges = convert(writes);
-  const EmulatorAccess access{
-      "launch", read_ranges.data(), read_ranges.size(), write_ranges.data(), write_ranges.size(), 5.0};
-  const Result<CUgraph> graph = GraphInCapture(driver, stream);
-  if (!graph.ok()) return graph.status();
-  auto job = std::make_unique<Job>(Job{std::move(function), reads.size(), writes.size(), *graph != nullptr});
+  const EmulatorAccess access{"launch", reads.data(), reads.size(), writes.data(), writes.size(), 5.0};
+  const CUgraph graph = COMMPOOL_TRY(GraphInCapture(driver, stream));
+  auto job = std::make_unique<Job>(Job{std::move(function), reads.size(), writes.size(), graph != nullptr});
   const auto kernel = [](void* context, const void* const* read_data, void* const* write_data) {
     auto* const running = static_cast<Job*>(context);
     const std::unique_ptr<Job> owned(running->captured ? nullptr : running);
@@ -61,15 +44,14 @@ Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstr
     const std::vector<void*> write_copies(write_data, write_data + running->writes);
     running->function(read_copies, write_copies);
   };
-  if (*graph != nullptr) {
-    Job* const captured = job.release();
+  Job* const launched = job.get();
+  if (graph != nullptr) {
     const auto end = [](void* context) { delete static_cast<Job*>(context); };
-    Status status = GiveToGraph(driver, *graph, end, captured);
-    return status.ok() ? CheckCuda(driver, launch(stream, &access, kernel, captured), {.call = "launch"}) : status;
+    COMMPOOL_TRY(GiveToGraph(driver, graph, end, job.release()));
   }
-  Status status = CheckCuda(driver, launch(stream, &access, kernel, job.get()), {.call = "launch"});
-  if (status.ok()) static_cast<void>(job.release());  // the kernel owns it now
-  return status;
+  COMMPOOL_TRY(CheckCuda(driver, launch(stream, &access, kernel, launched), {.call = "launch"}));
+  static_cast<void>(job.release());  // the kernel owns it now
+  return Status();
 }
 
 // Pinned host copies of the declared ranges for one launch on a real device. Copies from pageable memory would be taken
@@ -94,9 +76,8 @@ struct Staging {
   static Status Allocate(const Driver& driver, const std::vector<DeviceRange>& ranges, std::vector<void*>& copies) {
     for (const DeviceRange& range : ranges) {
       void* copy = nullptr;
-      Status status = CheckCuda(driver, driver.cuda.cuMemAllocHost(&copy, range.bytes),
-                                {.call = "cuMemAllocHost", .bytes = range.bytes, .purpose = "copy of a launch"});
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemAllocHost(&copy, range.bytes),
+                             {.call = "cuMemAllocHost", .bytes = range.bytes, .purpose = "copy of a launch"}));
       copies.push_back(copy);
     }
     return Status();
@@ -104,33 +85,23 @@ struct Staging {
 };
 
 // A host function may call no CUDA, so what has run is freed by the next launch, and the last at exit.
-class FinishedStagings {
- public:
+struct FinishedStagings {
   static FinishedStagings& Get() {
-    static FinishedStagings* const finished = Make();
+    // Not destroyed: host functions may run until the process ends. The driver was loaded before the first launch, so
+    // it shuts down after this function.
+    static auto* const finished = (std::atexit(FreeFinishedLaunches), new FinishedStagings());
     return *finished;
   }
-  void Add(std::unique_ptr<Staging> staging) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    finished_.push_back(std::move(staging));
-  }
-  std::vector<std::unique_ptr<Staging>> Take() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(finished_, {});
-  }
 
- private:
-  static FinishedStagings* Make() {
-    // The driver was loaded before the first launch, so it shuts down after this function.
-    std::atexit(FreeFinishedLaunches);
-    return new FinishedStagings();  // not destroyed: host functions may run until the process ends
-  }
-
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Staging>> finished_;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Staging>> stagings;
 };
 
-void Finish(void* staging) { FinishedStagings::Get().Add(std::unique_ptr<Staging>(static_cast<Staging*>(staging))); }
+void Finish(void* staging) {
+  FinishedStagings& finished = FinishedStagings::Get();
+  std::lock_guard<std::mutex> lock(finished.mutex);
+  finished.stagings.emplace_back(static_cast<Staging*>(staging));
+}
 
 // Copies out, runs and copies back, in stream order.
 Status Enqueue(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
@@ -138,45 +109,39 @@ Status Enqueue(const Driver& driver, CUstream stream, const std::vector<DeviceRa
   const CudaDriver& cuda = driver.cuda;
   for (size_t index = 0; index < reads.size(); ++index) {
     const DeviceRange& range = reads[index];
-    Status status = CheckCuda(driver, cuda.cuMemcpyDtoHAsync(staging->reads[index], range.address, range.bytes, stream),
-                              {.call = "cuMemcpyDtoHAsync", .bytes = range.bytes, .purpose = "launch"});
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(CheckCuda(driver, cuda.cuMemcpyDtoHAsync(staging->reads[index], range.address, range.bytes, stream),
+                           {.call = "cuMemcpyDtoHAsync", .bytes = range.bytes, .purpose = "launch"}));
   }
   const auto run = [](void* context) {
     const auto* staged = static_cast<const Staging*>(context);
     staged->function(std::vector<const void*>(staged->reads.begin(), staged->reads.end()), staged->writes);
   };
-  Status status = CheckCuda(driver, cuda.cuLaunchHostFunc(stream, run, staging), {.call = "cuLaunchHostFunc"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, cuda.cuLaunchHostFunc(stream, run, staging), {.call = "cuLaunchHostFunc"}));
   for (size_t index = 0; index < writes.size(); ++index) {
     const DeviceRange& range = writes[index];
-    status = CheckCuda(driver, cuda.cuMemcpyHtoDAsync(range.address, staging->writes[index], range.bytes, stream),
-                       {.call = "cuMemcpyHtoDAsync", .bytes = range.bytes, .purpose = "launch"});
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(CheckCuda(driver, cuda.cuMemcpyHtoDAsync(range.address, staging->writes[index], range.bytes, stream),
+                           {.call = "cuMemcpyHtoDAsync", .bytes = range.bytes, .purpose = "launch"}));
   }
-  return status;
+  return Status();
 }
 
 Status LaunchStaged(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
                     const std::vector<DeviceRange>& writes, KernelFunction function) {
-  const Result<CUgraph> graph = GraphInCapture(driver, stream);
-  if (!graph.ok()) return graph.status();
+  const CUgraph graph = COMMPOOL_TRY(GraphInCapture(driver, stream));
   const RelaxedCapture relaxed(driver);  // a replay uses the same copies
-  FinishedStagings::Get().Take().clear();
+  FreeFinishedLaunches();
   auto staging = std::make_unique<Staging>();
   staging->cuda = driver.cuda;
-  Status status = CheckCuda(driver, driver.cuda.cuCtxGetCurrent(&staging->context), {.call = "cuCtxGetCurrent"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuCtxGetCurrent(&staging->context), {.call = "cuCtxGetCurrent"}));
   staging->function = std::move(function);
-  status = Staging::Allocate(driver, reads, staging->reads);
-  if (status.ok()) status = Staging::Allocate(driver, writes, staging->writes);
-  if (!status.ok()) return status;
-  if (*graph != nullptr) {
+  COMMPOOL_TRY(Staging::Allocate(driver, reads, staging->reads));
+  COMMPOOL_TRY(Staging::Allocate(driver, writes, staging->writes));
+  if (graph != nullptr) {
     Staging* const captured = staging.release();
-    status = GiveToGraph(driver, *graph, &Finish, captured);
-    return status.ok() ? Enqueue(driver, stream, reads, writes, captured) : status;
+    COMMPOOL_TRY(GiveToGraph(driver, graph, &Finish, captured));
+    return Enqueue(driver, stream, reads, writes, captured);
   }
-  status = Enqueue(driver, stream, reads, writes, staging.get());
+  Status status = Enqueue(driver, stream, reads, writes, staging.get());
   if (status.ok()) {
     status =
         CheckCuda(driver, driver.cuda.cuLaunchHostFunc(stream, &Finish, staging.get()), {.call = "cuLaunchHostFunc"});
@@ -189,13 +154,20 @@ Status LaunchStaged(const Driver& driver, CUstream stream, const std::vector<Dev
 
 }  // namespace
 
-void FreeFinishedLaunches() { FinishedStagings::Get().Take().clear(); }
+void FreeFinishedLaunches() {
+  FinishedStagings& finished = FinishedStagings::Get();
+  std::vector<std::unique_ptr<Staging>> gone;  // freed without the lock
+  std::lock_guard<std::mutex> lock(finished.mutex);
+  gone.swap(finished.stagings);
+}
 
 Status Launch(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
               const std::vector<DeviceRange>& writes, KernelFunction function) {
   for (const std::vector<DeviceRange>* ranges : {&reads, &writes}) {
-    Status status = CheckRanges(*ranges);
-    if (!status.ok()) return status;
+    for (const DeviceRange& range : *ranges) {
+      if (range.address != 0 && range.bytes != 0) continue;
+      return Status(StatusCode::kInvalidArgument, "launch: an empty range is declared");
+    }
   }
   const auto emulated = reinterpret_cast<EmulatorLaunchFunction>(driver.extension(kEmulatorLaunch));
   if (emulated != nullptr) return LaunchEmulated(driver, emulated, stream, reads, writes, std::move(function));

@@ -11,19 +11,16 @@
 
 #include <cuda.h>
 
-#include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/driver/emulator_symbols.h"
 #include "src/driver/loader.h"
 
 namespace commpool::internal {
 
-struct DeviceRange {
-  CUdeviceptr address = 0;
-  uint64_t bytes = 0;
-};
+using DeviceRange = EmulatorRange;
 
 // Host pointers to the declared ranges, in the order declared. A range both read and written appears in both lists; on
 // entry the written copy holds the device's bytes only if it is also declared as read.

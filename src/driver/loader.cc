@@ -131,15 +131,8 @@ Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback) {
 }
 
 Result<std::shared_ptr<const Driver>> LoadDriver(const LoaderOptions& options) {
-  switch (options.choice) {
-    case DriverChoice::kCuda:
-      return LoadReal(options);
-    case DriverChoice::kEmulated:
-      return LoadEmulator(options);
-    case DriverChoice::kAuto:
-      return LoadEither(options);
-  }
-  return Status(StatusCode::kInvalidArgument, "an unknown choice of driver");
+  if (options.choice == DriverChoice::kCuda) return LoadReal(options);
+  return options.choice == DriverChoice::kEmulated ? LoadEmulator(options) : LoadEither(options);
 }
 
 }  // namespace commpool::internal

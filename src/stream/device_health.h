@@ -20,10 +20,22 @@ class DeviceHealth {
   const std::atomic<bool>& broken_flag() const { return broken_; }
 
   // The first sticky error, or OK.
-  Status first_error() const;
+  Status first_error() const {
+    if (!broken()) return Status();
+    MutexLock lock(mutex_);
+    return first_error_;
+  }
 
   // CheckCuda, and remembers the first sticky error.
-  Status Check(const Driver& driver, CUresult result, const CallSite& site);
+  Status Check(const Driver& driver, CUresult result, const CallSite& site) {
+    Status status = CheckCuda(driver, result, site);
+    if (!status.ok() && IsSticky(result)) {
+      MutexLock lock(mutex_);
+      if (first_error_.ok()) first_error_ = status;
+      broken_.store(true, std::memory_order_release);
+    }
+    return status;
+  }
 
  private:
   std::atomic<bool> broken_{false};
