@@ -26,9 +26,10 @@ auto Attempt(Step step) -> decltype(step()) {
   }
 }
 
-// For what follows a change that is done already, and may as well be done later: it must not fail the call.
+// Best effort: for what follows a change that is done already, and may as well be done later. A failure is dropped, for
+// it must not fail the call.
 template <typename Step>
-void AttemptInVain(Step step) noexcept {
+void BestEffort(Step step) noexcept {
   try {
     step();
   } catch (...) {  // NOLINT: the next call does what is left

@@ -98,7 +98,7 @@ Status Runtime::DestroyPool(PoolHandle handle) {
   if (!status.ok()) return status;
   pool = parts_.pools.Remove(handle);
   if (!pool.ok()) return pool.status();  // another thread was faster
-  AttemptInVain([&] { (*pool)->Destroy(); });
+  BestEffort([&] { (*pool)->Destroy(); });
   return Status();
 }
 
@@ -254,7 +254,7 @@ Status Runtime::EndCapture(CaptureHandle capture) {
   if (!announced.TakePostponed()) return Status();
   announced.Postpone();
   // The program may end the stream's own capture later: then a later call sees to it.
-  AttemptInVain([&] {
+  BestEffort([&] {
     if (CheckNotCaptured(*driver_, ended.stream).ok()) search_.ReleaseDestroyed();
   });
   return Status();

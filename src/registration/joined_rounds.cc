@@ -61,7 +61,7 @@ void JoinedRounds::Run(size_t place, const std::function<Status()>& part) {
   Status status = Attempt(part);
   own_part = {};
   Part& own = parts_[place];
-  if (ended_.ok() && own.heard == Heard::kNothing) AttemptInVain([&] { Insist([&] { ended_ = status; }); });
+  if (ended_.ok() && own.heard == Heard::kNothing) BestEffort([&] { Insist([&] { ended_ = status; }); });
   lock.lock();
   own.status = std::move(status);
   own.state = State::kEnded;

@@ -71,7 +71,7 @@ void LinkWatcher::RemoveWork(uint64_t channel) {
 void LinkWatcher::Run() {
   // Where the host has no memory for long nothing is watched any more: rounds still read what comes, and end at their
   // deadlines.
-  AttemptInVain([&] { WatchUntilTheEnd(); });
+  BestEffort([&] { WatchUntilTheEnd(); });
 }
 
 void LinkWatcher::WatchUntilTheEnd() {
@@ -92,7 +92,7 @@ void LinkWatcher::WatchUntilTheEnd() {
     }
     {
       const std::lock_guard lock(mutex_);
-      for (const auto& [channel, work] : work_) AttemptInVain(work);
+      for (const auto& [channel, work] : work_) BestEffort(work);
     }
     link_.lost_ranks()->CallListeners();
   }

@@ -60,7 +60,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   }
   const Status status = RecordFences(address, streams);
   recording.End();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
-  AttemptInVain([&] { rules.AfterFree(); });
+  BestEffort([&] { rules.AfterFree(); });
   return status;
 }
 

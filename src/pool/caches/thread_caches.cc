@@ -41,7 +41,7 @@ bool ThreadCaches::Give(CUdeviceptr address, BlockOwner& owner) const {
   if (word == nullptr) return false;
   const engine::BlockWord block(word->load(std::memory_order_acquire));
   if (block.state() != State::kCacheable) return false;
-  AttemptInVain([&] { registry_->Open(block.lane()); });  // without a cache the pool frees the block
+  BestEffort([&] { registry_->Open(block.lane()); });  // without a cache the pool frees the block
   // Where the cache refuses, the owner's own free tells observers again.
   const auto tell = [&] { observers_.Tell(&MemoryObserver::BlockFreed, address); };
   if (Push(address, tell)) return true;
@@ -56,7 +56,7 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
   if (word == nullptr) return;
   engine::BlockWord value = engine::BlockWord::Live(pool.handle);
   if (caching == Caching::kYes && HasClass(range.bytes)) {
-    AttemptInVain([&] {
+    BestEffort([&] {
       const engine::ThreadCache* const own = registry_->Find(pool.handle, stream);
       const bool open = own != nullptr && !own->closed();
       const engine::Lane lane = open ? own->lane() : registry_->LaneOf(pool, stream);
