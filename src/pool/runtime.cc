@@ -74,11 +74,11 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   const std::vector<SettingSource> sources = Insist([&] { return configuration.sources; });  // other ranks may wait
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
   if (!pool.ok()) return WithSources(pool.status(), sources);
-  const PoolHandle handle = parts_.pools.NextHandle();
+  const PoolHandle handle = pools_.NextHandle();
   (*pool)->SetHandle(handle);
   const int device = (*pool)->device();
   std::string title = (*pool)->title();
-  parts_.pools.Add(handle, std::move(*pool), {device, std::move(title)});
+  pools_.Add(handle, std::move(*pool), {device, std::move(title)});
   return handle;
 }
 
@@ -92,11 +92,11 @@ Status Runtime::DestroyPool(PoolHandle handle) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
   search_.ReleaseDestroyed();
-  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(handle);
+  Result<std::shared_ptr<Pool>> pool = pools_.Find(handle);
   if (!pool.ok()) return pool.status();
   status = (*pool)->CheckMayEnd();
   if (!status.ok()) return status;
-  pool = parts_.pools.Remove(handle);
+  pool = pools_.Remove(handle);
   if (!pool.ok()) return pool.status();  // another thread was faster
   BestEffort([&] { (*pool)->Destroy(); });
   return Status();
@@ -155,7 +155,7 @@ Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream strea
   if (auto caught = AllocateCaught(request, passed)) return std::move(*caught);
   Result<PoolHandle> fallback = DefaultPool(device);
   if (!fallback.ok()) return fallback.status();
-  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(*fallback);
+  Result<std::shared_ptr<Pool>> pool = pools_.Find(*fallback);
   if (!pool.ok()) return pool.status();
   return NamePassed(AllocateFrom(**pool, bytes, request.stream), passed);
 }
@@ -171,9 +171,9 @@ std::optional<Result<CUdeviceptr>> Runtime::AllocateCaught(const RoutedRequest& 
   WayOut way;
   std::optional<CaughtBy> caught = scopes_.Route(request);
   for (; caught; caught = scopes_.Route(request, caught->place)) {
-    const Result<std::shared_ptr<Pool>> found = parts_.pools.Find(caught->pool);
+    const Result<std::shared_ptr<Pool>> found = pools_.Find(caught->pool);
     if (!found.ok()) {
-      return RefuseScope(parts_.pools.TitleOfRemoved(caught->pool) + " is closed: it was destroyed", caught->scope);
+      return RefuseScope(pools_.TitleOfRemoved(caught->pool) + " is closed: it was destroyed", caught->scope);
     }
     Pool& pool = **found;
     if (way.PassesBy(pool.symmetric())) continue;
@@ -193,7 +193,7 @@ std::optional<Result<CUdeviceptr>> Runtime::AllocateCaught(const RoutedRequest& 
 Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(handle);
+  Result<std::shared_ptr<Pool>> pool = pools_.Find(handle);
   if (!pool.ok()) return pool.status();
   return AllocateFrom(**pool, bytes, KeyOfStream(stream));
 }
@@ -222,7 +222,7 @@ Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
 Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> pool = parts_.pools.Find(handle);
+  Result<std::shared_ptr<Pool>> pool = pools_.Find(handle);
   if (!pool.ok()) return pool.status();
   Result<int> stream_device = stream_devices_.DeviceOf(stream);
   if (!stream_device.ok()) return stream_device.status();
@@ -274,7 +274,7 @@ Status Runtime::ReleaseStream(CUstream stream) {
   if (!status.ok()) return status;
   const StreamKey key = KeyOfStream(stream);
   for (const ReturnedBlocks& returned : parts_.caches.ForgetStream(key)) returned.owner->TakeBack(returned.blocks);
-  for (const std::shared_ptr<Pool>& pool : parts_.pools.All()) pool->ForgetStream(key);
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->ForgetStream(key);
   parts_.observers.Tell(&MemoryObserver::StreamReleased, stream);
   stream_devices_.Forget(stream);
   return Status();

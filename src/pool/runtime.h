@@ -39,7 +39,7 @@ class Runtime {
 
   const Driver& driver() const { return *driver_; }
   const Settings& settings() const { return settings_; }
-  PoolTable& pools() { return parts_.pools; }
+  PoolTable& pools() { return pools_; }
   const AddressTable& addresses() const { return parts_.addresses; }
   const ThreadCaches& caches() const { return parts_.caches; }
   MemoryHolders& holders() { return parts_.holders; }
@@ -122,7 +122,8 @@ class Runtime {
   const ForkGuard forked_;  // CUDA does not survive fork()
   DeviceTable devices_;
   RuntimeParts parts_;
-  MemorySearch search_{parts_.pools, parts_.holders, devices_.captures()};
+  PoolTable pools_;  // goes first: its pools use the rest
+  MemorySearch search_{pools_, parts_.holders, devices_.captures()};
   ScopeTable scopes_;
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one
@@ -150,7 +151,7 @@ inline CUdeviceptr Runtime::AllocateAtOnceFrom(PoolHandle handle, uint64_t bytes
     if (cached != 0 || parts_.observers.watching_blocks()) return cached;
   }
   if (!MayServeAtOnce()) return 0;
-  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(parts_.pools, handle);
+  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(pools_, handle);
   return pool == nullptr ? 0 : pool->AllocateAtOnce(bytes, KeyOfStream(stream));
 }
 
@@ -160,7 +161,7 @@ inline bool Runtime::FreeAtOnce(CUdeviceptr address) {
     return !forked_.InChild() && parts_.caches.GiveAtOnce(address);
   }
   if (word.owner() == 0 || !MayServeAtOnce()) return false;
-  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(parts_.pools, word.owner());
+  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(pools_, word.owner());
   return pool != nullptr && pool->FreeAtOnce(address);
 }
 
@@ -170,7 +171,7 @@ inline bool Runtime::FreeAtOnce(CUdeviceptr address) {
 
 [[gnu::always_inline]] inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes,
                                                                     Exhaustion exhaustion) {
-  const std::optional<int> device = parts_.pools.DeviceAtOnce(pool);
+  const std::optional<int> device = pools_.DeviceAtOnce(pool);
   return device && !forked_.InChild() ? scopes_.BeginAtOnce({pool, sizes, *device, exhaustion}) : ScopeHandle{0};
 }
 

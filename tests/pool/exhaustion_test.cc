@@ -7,11 +7,11 @@
 namespace commpool::internal {
 namespace {
 
-const Exhaustion kSome{.requested_bytes = kMiB,
-                       .needed_bytes = kMiB,
-                       .reserved_bytes = 6 * kMiB,
-                       .largest_free_block = 512 * kKiB,
-                       .largest_segment = 4 * kMiB};
+const ExhaustedPool kSome{.requested_bytes = kMiB,
+                          .needed_bytes = kMiB,
+                          .reserved_bytes = 6 * kMiB,
+                          .largest_free_block = 512 * kKiB,
+                          .largest_segment = 4 * kMiB};
 
 TEST(Exhaustion, SaysWhatToReserveAndWhatReclaimNeeds) {
   EXPECT_EQ(Describe(kSome),
@@ -20,7 +20,7 @@ TEST(Exhaustion, SaysWhatToReserveAndWhatReclaimNeeds) {
 }
 
 TEST(Exhaustion, PromisesNothingOfReclaimWhereNoSegmentIsLargeEnough) {
-  Exhaustion exhaustion = kSome;
+  ExhaustedPool exhaustion = kSome;
   exhaustion.largest_segment = kMiB - 512;
   EXPECT_EQ(Describe(exhaustion).find("reclaim"), std::string::npos) << Describe(exhaustion);
   exhaustion.largest_segment = kMiB;
@@ -28,7 +28,7 @@ TEST(Exhaustion, PromisesNothingOfReclaimWhereNoSegmentIsLargeEnough) {
 }
 
 TEST(Exhaustion, OfOrderedFreesHasNothingToReclaim) {
-  Exhaustion exhaustion = kSome;
+  ExhaustedPool exhaustion = kSome;
   exhaustion.frees = engine::FreeOrder::kOrdered;
   EXPECT_EQ(Describe(exhaustion).find("reclaim"), std::string::npos) << Describe(exhaustion);
 }

@@ -335,7 +335,8 @@ class SymmetricScopes : public Scopes {
  private:
   DeviceTable devices_{driver()};
   RuntimeParts runtime_parts_{driver(), search_};
-  MemorySearch search_{runtime_parts_.pools, runtime_parts_.holders, devices_.captures()};
+  PoolTable pools_;
+  MemorySearch search_{pools_, runtime_parts_.holders, devices_.captures()};
 };
 
 TEST_F(SymmetricScopes, OfTheProcessAreRefused) {

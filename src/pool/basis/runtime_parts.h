@@ -1,5 +1,5 @@
-// What the pools of one runtime share: who owns an address, which pool a handle means, where windows are, the threads'
-// caches, other allocators of the process, and who watches. Any thread.
+// What the pools of one runtime share: who owns an address, where windows are, the threads' caches, what they may ask
+// of each other and of other allocators of the process, and who watches. Any thread.
 #ifndef COMMPOOL_SRC_POOL_BASIS_RUNTIME_PARTS_H_
 #define COMMPOOL_SRC_POOL_BASIS_RUNTIME_PARTS_H_
 
@@ -8,7 +8,6 @@
 #include "src/pool/shared/memory_holders.h"
 #include "src/pool/shared/memory_observer.h"
 #include "src/pool/shared/other_pools.h"
-#include "src/pool/shared/pool_table.h"
 #include "src/registration/home_links.h"
 #include "src/registration/window_index.h"
 
@@ -23,8 +22,7 @@ struct RuntimeParts {
   WindowIndex windows;
   HomeLinks links;
   ThreadCaches caches{observers};
-  PoolTable pools;  // the tables go first: their pools use the rest
-  AddressTable addresses;
+  AddressTable addresses;  // goes first: its pools use the rest
 };
 
 }  // namespace commpool::internal

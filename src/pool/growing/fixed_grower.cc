@@ -146,17 +146,7 @@ Result<uint64_t> FixedGrower::Release(uint64_t keep_bytes, Wait wait) {
   MutexLock growth(segments_.growth());
   CountReserved(0);
   blocks_.PollFences();  // a block that owes one is not free
-  std::vector<engine::SegmentIndex> chosen;
-  {
-    MutexLock lock(blocks_.mutex());
-    uint64_t reserved = engine().counters().reserved_bytes.current;
-    std::vector<engine::SegmentIndex> free = engine().WhollyFreeSegments();
-    for (; reserved > keep_bytes && !free.empty(); free.pop_back()) {
-      if (segments_.IsPinned(free.back())) continue;
-      chosen.push_back(free.back());
-      reserved -= segments_.BytesOf(free.back());
-    }
-  }
+  const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kStay);
   if (chosen.empty()) return uint64_t{0};
 
   // Wholly free now need not mean so after the wait, for other threads allocate meanwhile: only what still is goes.

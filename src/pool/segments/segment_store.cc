@@ -128,6 +128,19 @@ Status SegmentStore::CheckMayUnmap(Unmapped unmapped) const {
   return graphs_use_it ? captures_.CheckNoneLive() : Status();
 }
 
+std::vector<engine::SegmentIndex> SegmentStore::ChooseFree(uint64_t keep_bytes, Pinned pinned) const {
+  std::vector<engine::SegmentIndex> chosen;
+  MutexLock lock(blocks_.mutex());
+  uint64_t reserved = blocks_.engine().counters().reserved_bytes.current;
+  std::vector<engine::SegmentIndex> free = blocks_.engine().WhollyFreeSegments();
+  for (; reserved > keep_bytes && !free.empty(); free.pop_back()) {
+    if (pinned == Pinned::kStay && IsPinned(free.back())) continue;
+    chosen.push_back(free.back());
+    reserved -= BytesOf(free.back());
+  }
+  return chosen;
+}
+
 Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addresses, uint64_t* released) {
   {
     MutexLock lock(blocks_.mutex());

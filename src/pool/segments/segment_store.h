@@ -95,6 +95,10 @@ class SegmentStore {
 
   // Giving back. Calls the driver.
   //
+  // Wholly free segments, the largest index first, until the pool would reserve no more than so much; pinned ones where
+  // the caller deregisters them before.
+  enum class Pinned { kStay, kGo };
+  std::vector<engine::SegmentIndex> ChooseFree(uint64_t keep_bytes, Pinned pinned) const;
   // Frees those of the segments that are wholly free and used by no stream any more; returns their bytes. Deregistered
   // before.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(growth_);

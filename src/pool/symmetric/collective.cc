@@ -7,7 +7,6 @@
 #include "src/base/host_patience.h"
 #include "src/driver/graph_handles.h"
 #include "src/pool/pool_group.h"
-#include "src/pool/symmetric/engine_history.h"
 
 namespace commpool::internal {
 
@@ -21,6 +20,64 @@ Status WithWayOut(const Status& status) {
                                    ". If the rank is lost: abandon every communicator while it is alive, abort them, "
                                    "then close() or rehome()");
 }
+
+// What placement and growth depend on: where it differed, the ranks' offsets and decisions would part.
+std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
+  return std::string("backing ") + Name(configuration.backing.kind) + ", alignment_bytes " +
+         std::to_string(configuration.alignment_bytes) + ", granularity_bytes " +
+         std::to_string(configuration.granularity_bytes) + ", segment_bytes " +
+         std::to_string(configuration.segment_bytes) + ", limit_bytes " + std::to_string(configuration.limit_bytes) +
+         ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred") +
+         ", placement rules " + std::to_string(engine::kPlacementRules);
+}
+
+// The entry of the sequence that a collective call leaves.
+engine::SequenceCall SequenceCallOf(CollectiveCall call) {
+  switch (call) {
+    case CollectiveCall::kReserve:
+      return engine::SequenceCall::kReserve;
+    case CollectiveCall::kReclaim:
+    case CollectiveCall::kVerify:  // never noted
+      return engine::SequenceCall::kReclaim;
+    case CollectiveCall::kTrim:
+    case CollectiveCall::kClose:
+      return engine::SequenceCall::kTrim;
+    case CollectiveCall::kCreate:
+    case CollectiveCall::kRegister:
+      return engine::SequenceCall::kRegister;
+    case CollectiveCall::kDeregister:
+      return engine::SequenceCall::kDeregister;
+    case CollectiveCall::kSleep:
+      return engine::SequenceCall::kSleep;
+    case CollectiveCall::kWake:
+      return engine::SequenceCall::kWake;
+  }
+  return engine::SequenceCall::kReserve;
+}
+
+// The last of an engine's first `count` calls, for a rank that differs.
+class EngineHistory final : public CallHistory {
+ public:
+  EngineHistory(const BlockStore& blocks, uint64_t count, Divergence& divergence)
+      : blocks_(blocks), count_(count), divergence_(divergence) {}
+  std::vector<engine::SequenceEntry> LastCalls() const override {
+    MutexLock lock(blocks_.mutex());
+    const engine::SequenceLog& log = blocks_.engine<engine::SymmetricEngine>().log();
+    const uint64_t first = count_ > engine::SequenceLog::kKept ? count_ - engine::SequenceLog::kKept : 0;
+    std::vector<engine::SequenceEntry> calls;
+    for (uint64_t number = first; number < count_; ++number) {
+      const auto entry = log.Entry(number);
+      if (entry) calls.push_back(*entry);
+    }
+    return calls;
+  }
+  void NoteDivergence(const Status& difference) const override { divergence_.Note(difference); }
+
+ private:
+  const BlockStore& blocks_;
+  const uint64_t count_;
+  Divergence& divergence_;
+};
 
 }  // namespace
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "src/base/host_patience.h"
-#include "src/pool/symmetric/engine_history.h"
 
 namespace commpool::internal {
 
@@ -76,7 +75,7 @@ void Epoch::Adopt() {
   }
   {
     MutexLock lock(blocks_.mutex());
-    engine().NoteCollective(SequenceCallOf(CollectiveCall::kCreate), 0);
+    engine().NoteCollective(engine::SequenceCall::kRegister, 0);
   }
   collective_.StartPublishing();
 }

@@ -4,7 +4,7 @@
 
 namespace commpool::internal {
 
-std::string Describe(const Exhaustion& exhaustion) {
+std::string Describe(const ExhaustedPool& exhaustion) {
   const std::string needed = std::to_string(exhaustion.needed_bytes);
   std::string text = "has no free block of " + FormatBytes(exhaustion.requested_bytes) + ": " +
                      FormatBytes(exhaustion.reserved_bytes) + " are reserved, the largest free block is " +

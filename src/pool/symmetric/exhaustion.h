@@ -10,7 +10,7 @@
 
 namespace commpool::internal {
 
-struct Exhaustion {
+struct ExhaustedPool {
   uint64_t requested_bytes = 0;
   uint64_t needed_bytes = 0;  // the block that would serve the request: what a reserve must ask for
   uint64_t reserved_bytes = 0;
@@ -20,7 +20,7 @@ struct Exhaustion {
 };
 
 // "has no free block of 3 MiB: ... On every rank: reserve(3145728)", and reclaim() where one could ever do.
-std::string Describe(const Exhaustion& exhaustion);
+std::string Describe(const ExhaustedPool& exhaustion);
 
 }  // namespace commpool::internal
 

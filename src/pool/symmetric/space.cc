@@ -136,17 +136,8 @@ Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
   Result<Agreed> agreed =
       collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = basis_.CheckOpen()});
   if (!agreed.ok()) return agreed.status();
-  const std::vector<engine::SegmentIndex> chosen = Insist([&] {
-    std::vector<engine::SegmentIndex> segments;
-    MutexLock lock(blocks_.mutex());
-    uint64_t reserved = engine().counters().reserved_bytes.current;
-    std::vector<engine::SegmentIndex> free = engine().WhollyFreeSegments();
-    for (; reserved > keep_bytes && !free.empty(); free.pop_back()) {
-      segments.push_back(free.back());
-      reserved -= segments_.BytesOf(free.back());
-    }
-    return segments;
-  });
+  const std::vector<engine::SegmentIndex> chosen =
+      Insist([&] { return segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kGo); });
   return Release(chosen, UnmatchedFrees::kKeep);
 }
 

@@ -100,13 +100,13 @@ void SymmetricMode::TakeBackUnserved(const engine::Served& served) {
   COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
 }
 
-Exhaustion SymmetricMode::WhyExhausted(uint64_t requested, uint64_t needed) const {
+ExhaustedPool SymmetricMode::WhyExhausted(uint64_t requested, uint64_t needed) const {
   const engine::Counters counters = engine().counters();
-  Exhaustion exhaustion{.requested_bytes = requested,
-                        .needed_bytes = needed,
-                        .reserved_bytes = counters.reserved_bytes.current,
-                        .largest_free_block = counters.largest_free_block,
-                        .frees = basis_.configuration.frees};
+  ExhaustedPool exhaustion{.requested_bytes = requested,
+                           .needed_bytes = needed,
+                           .reserved_bytes = counters.reserved_bytes.current,
+                           .largest_free_block = counters.largest_free_block,
+                           .frees = basis_.configuration.frees};
   for (const SegmentToRegister& segment : segments_.List()) {
     exhaustion.largest_segment = std::max(exhaustion.largest_segment, segment.bytes);
   }

@@ -110,7 +110,7 @@ class SymmetricMode final : public PoolMode {
       COMMPOOL_EXCLUDES(segments_.growth());
   // A block of a capture that could not be waited for: it is freed again, and goes the way of the graph's others.
   void TakeBackUnserved(const engine::Served& served) COMMPOOL_EXCLUDES(blocks_.mutex());
-  Exhaustion WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(blocks_.mutex());
+  ExhaustedPool WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(blocks_.mutex());
 
   engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
     return blocks_.engine<engine::SymmetricEngine>();
