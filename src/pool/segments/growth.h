@@ -1,7 +1,6 @@
-// The one growth, in every mode: make memory, prepare it for use, and only then let anybody be served from it. A step
-// that fails takes back the ones before it, and the pool is as before.
-//
-// Symmetric pools agree with the other ranks after each step; pools of one rank agree with themselves.
+// The growth of fixed and expandable pools: make memory, prepare it for use, and only then let anybody be served from
+// it. A step that fails takes back the ones before it, and the pool is as before. Symmetric pools grow in the steps of
+// a collective call (symmetric/collective.h).
 #ifndef COMMPOOL_SRC_POOL_SEGMENTS_GROWTH_H_
 #define COMMPOOL_SRC_POOL_SEGMENTS_GROWTH_H_
 
