@@ -5,6 +5,7 @@ A folder is private where nobody else can put a binary into it: `COMMPOOL_CACHE`
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
 import shutil
@@ -12,7 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Callable
+from typing import Callable, Iterable, Sequence
+
+from . import _flags
 
 _SECONDS = 300  # beyond it the compiler counts as broken
 
@@ -75,25 +78,67 @@ def try_out(made: pathlib.Path, program: str, variable: str) -> None:
                           f"({said[0][:200]}): CXX may name another compiler")
 
 
-def once(kept: pathlib.Path, command: Callable[[pathlib.Path], list[str]],
-         trial: Callable[[pathlib.Path], None]) -> pathlib.Path:
-    """`kept`, compiled by `command(output)` where it is not there yet, and tried by `trial(output)`.
+def _cuda_includes(packages: pathlib.Path, major: str) -> list[pathlib.Path]:
+    """Wheels beside the framework first, since they are of its version, then toolkits."""
+    toolkits = [pathlib.Path(os.environ[variable]) / "include" for variable in ("CUDA_HOME", "CUDA_PATH")
+                if os.environ.get(variable)]
+    return [*packages.glob(f"nvidia/cu{major}/include"), packages / "nvidia/cuda_runtime/include", *toolkits,
+            pathlib.Path("/usr/local/cuda/include"), packages / "triton/backends/nvidia/include"]
+
+
+def cuda_headers(packages: pathlib.Path, major: str = "1*") -> pathlib.Path:
+    """The first folder with all that CUDA's runtime header includes: the compiler's part may be a wheel that is not
+    here.
+
+    Raises:
+      CannotBuild: there is none.
+    """
+    return first_with("install the package nvidia-cuda-runtime with nvidia-cuda-crt, or set CUDA_HOME",
+                      _cuda_includes(packages, major), "cuda_runtime_api.h", "crt/host_config.h")
+
+
+def first_with(otherwise: str, folders: Sequence[pathlib.Path], *headers: str) -> pathlib.Path:
+    """The first of folders that has all the headers.
+
+    Raises:
+      CannotBuild: there is none, and what to do `otherwise`.
+    """
+    for folder in folders:
+        if all((folder / header).exists() for header in headers):
+            return folder
+    raise CannotBuild(f"no folder has {' and '.join(headers)}: {otherwise}")
+
+
+def built(name: str, sources: Iterable[pathlib.Path], command: Callable[[], list[str]], program: str,
+          variable: str) -> pathlib.Path:
+    """The binary of sources, below the cache as `name` and a hash: compiled where it is not kept already, and tried.
+
+    Args:
+      name: says what it was compiled for.
+      sources: what it is compiled of, for the hash.
+      command: the compiler's command line, without its beginning and its end.
+      program: what a process of its own runs, as `try_out` has it.
+      variable: names the binary there.
 
     Raises:
       CannotBuild: with the reason.
     """
+    digest = hashlib.sha256(" ".join((*_flags.CXX, *_flags.LINK)).encode())
+    for path in sources:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    kept = cache() / f"{name}-{digest.hexdigest()[:16]}.so"
     make_private(kept.parent)
     if kept.exists():
         return kept
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         made = pathlib.Path(folder) / kept.name
-        line = command(made)
+        line = [compiler(), *_flags.CXX, *command(), "-o", str(made), *_flags.LINK]
         try:
             run = subprocess.run(line, capture_output=True, text=True, timeout=_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CannotBuild(f"{line[0]}: {error}") from error
         if run.returncode:
             raise CannotBuild(f"{line[0]} failed: {run.stderr.strip()[:2000]}")
-        trial(made)
+        try_out(made, program, variable)
         os.replace(made, kept)  # several processes may build it at once: each finds a whole file
     return kept

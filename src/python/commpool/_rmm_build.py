@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import importlib
 import os
 import pathlib
-from typing import Any, Iterator
+from typing import Any
 
-from . import _compile, _flags
+from . import _compile
 from ._compile import CannotBuild
 from ._library import library
 
@@ -76,38 +75,6 @@ def _check_member(rmm: Any) -> None:
             raise CannotBuild(f"RMM {rmm.__version__} declares DeviceMemoryResource in another way than is known")
 
 
-def _includes() -> Iterator[pathlib.Path]:
-    """Our own headers: of the wheel, or of a checkout."""
-    here = pathlib.Path(__file__).resolve().parent
-    yield here / "include"
-    yield from (parent / "include" for parent in here.parents[2:3])
-
-
-def _cuda_includes(packages: pathlib.Path) -> Iterator[pathlib.Path]:
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(variable):
-            yield pathlib.Path(os.environ[variable]) / "include"
-    yield from packages.glob("nvidia/cu1*/include")
-    yield packages / "nvidia/cuda_runtime/include"
-    yield pathlib.Path("/usr/local/cuda/include")
-
-
-def _first(folders: Iterator[pathlib.Path], *headers: str) -> pathlib.Path:
-    for folder in folders:
-        if all((folder / header).exists() for header in headers):
-            return folder
-    raise CannotBuild(f"no folder has {' and '.join(headers)}")
-
-
-def _command(source: pathlib.Path, output: pathlib.Path) -> list[str]:
-    librmm = pathlib.Path(importlib.import_module("librmm").__file__ or "").parent
-    ours = _first(_includes(), "commpool/mr.h")
-    cuda = _first(_cuda_includes(librmm.parent), "cuda_runtime_api.h", "crt/host_config.h")
-    return [_compile.compiler(), *_flags.CXX, f"-I{ours}", "-isystem", str(librmm / "include/rapids"), "-isystem",
-            str(librmm / "include"), "-isystem", str(cuda), str(source), "-o", str(output), _ours(),
-            f"-L{librmm / 'lib64'}", "-l:librmm.so", *_flags.LINK]
-
-
 def _ours() -> str:
     """libcommpool for the linker. It is loaded already when the binary is, and found by its soname."""
     return library.path if os.path.isabs(library.path) or "/" in library.path else f"-l:{library.path}"
@@ -116,12 +83,18 @@ def _ours() -> str:
 def _build() -> pathlib.Path:
     if _TRIED in os.environ:
         return pathlib.Path(os.environ[_TRIED])
-    source = pathlib.Path(__file__).resolve().parent / _SOURCE
+    here, librmm = pathlib.Path(__file__).resolve().parent, importlib.import_module("librmm")
+    source, installed = here / _SOURCE, pathlib.Path(librmm.__file__ or "").parent
     if not source.exists():
         raise CannotBuild(f"this package has no {_SOURCE}")
-    digest = hashlib.sha256(" ".join((*_flags.CXX, *_flags.LINK)).encode() + source.read_bytes() +
-                            (_first(_includes(), "commpool/mr.h") / "commpool/mr.h").read_bytes())
-    version = importlib.import_module("librmm").__version__
-    return _compile.once(_compile.cache() / "rmm" / f"resource-{version}-{digest.hexdigest()[:16]}.so",
-                         lambda output: _command(source, output),
-                         lambda made: _compile.try_out(made, _THROWS, _TRIED))
+    # Our own headers: of the wheel, or of a checkout.
+    ours = _compile.first_with("the package is not whole", [here / "include", *(parent / "include" for parent in
+                                                                                here.parents[2:3])], "commpool/mr.h")
+
+    def command() -> list[str]:
+        system = (installed / "include/rapids", installed / "include", _compile.cuda_headers(installed.parent))
+        return [f"-I{ours}", *(f"-isystem{path}" for path in system), str(source), _ours(),
+                f"-L{installed / 'lib64'}", "-l:librmm.so"]
+
+    return _compile.built(f"rmm/resource-{librmm.__version__}", [source, ours / "commpool/mr.h"], command, _THROWS,
+                          _TRIED)

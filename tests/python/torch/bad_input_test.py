@@ -209,18 +209,18 @@ class Routers(unittest.TestCase):
                 _compile.make_private(pathlib.Path(__file__, "torch"))
 
     def test_are_compiled_with_cuda_headers_that_are_whole(self):
-        from commpool.torch import _build
+        from commpool import _compile
 
         with tempfile.TemporaryDirectory() as folder:
             part, whole = pathlib.Path(folder, "part"), pathlib.Path(folder, "whole")
             for path in (part / "cuda_runtime_api.h", whole / "cuda_runtime_api.h", whole / "crt/host_config.h"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
-            with mock.patch.object(_build, "_cuda_includes", lambda: [part, whole]):
-                self.assertEqual(_build._cuda_headers(), whole)
-            with mock.patch.object(_build, "_cuda_includes", lambda: [part]):
-                with self.assertRaisesRegex(_build.CannotBuild, "nvidia-cuda-crt, or set CUDA_HOME"):
-                    _build._cuda_headers()
+            with mock.patch.object(_compile, "_cuda_includes", lambda *_: [part, whole]):
+                self.assertEqual(_compile.cuda_headers(pathlib.Path()), whole)
+            with mock.patch.object(_compile, "_cuda_includes", lambda *_: [part]):
+                with self.assertRaisesRegex(_compile.CannotBuild, "nvidia-cuda-crt, or set CUDA_HOME"):
+                    _compile.cuda_headers(pathlib.Path())
 
     def test_keep_a_compiler_s_own_library_to_themselves(self):
         from commpool import _flags

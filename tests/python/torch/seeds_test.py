@@ -9,7 +9,7 @@ import unittest
 
 import torch
 
-from commpool.torch import _build
+from commpool import _compile
 from routed import MIB, MakeInBackward, RoutedCase, commpool, pool_of
 
 _ALLOCATOR = """
@@ -46,7 +46,7 @@ def build_allocator(folder):
     """alloc.so with functions of any name."""
     source, library = pathlib.Path(folder, "alloc.cc"), pathlib.Path(folder, "alloc.so")
     source.write_text(_ALLOCATOR, encoding="utf-8")
-    include = _build._cuda_headers()
+    include = _compile.cuda_headers(pathlib.Path(torch.__file__).resolve().parent.parent)
     runtime = _cuda_folder("lib*/libcudart.so.1*")
     subprocess.run(["g++", str(source), "-o", str(library), f"-I{include}", "-shared", "-fPIC", str(runtime)],
                    check=True)
