@@ -40,7 +40,7 @@ class Names(unittest.TestCase):
 
     def test_of_enumerators_are_the_headers(self):
         found = enumerations(header())
-        self.assertEqual({word.name: int(word) for word in _abi.StatusCode}, found.pop("commpool_status"))
+        self.assertEqual({word.name: int(word) for word in commpool.StatusCode}, found.pop("commpool_status"))
         short = {}
         for name, words in found.items():
             prefix = name.replace("commpool_", "").replace("block_state", "block").upper() + "_"

@@ -11,7 +11,7 @@ This package imports no framework; commpool.torch routes torch's tensors too. An
 fork() the child must not.
 """
 
-from ._abi import MAJOR, MINOR, PATCH, StatusCode
+from ._abi import MAJOR, MINOR, PATCH
 from ._library import fast as _fast_module
 from .agreement import Agreement, RankMissing
 from .arrays import Array, empty
@@ -20,7 +20,7 @@ from .blocks import Buffer, allocate, allocate_in_scope, block_of, free, record_
 from .configuration import Configuration, Setting, config
 from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagreement, DriverError, Exhausted,
                      FailedPrecondition, InternalError, InvalidArgument, NotFound, NotSupported, OutOfMemory,
-                     RemoteFailure)
+                     RemoteFailure, StatusCode)
 from .figures import Block, Counter, Segment, Snapshot, Statistics
 from .handles import add_communicator_source
 from .pool import PlainFunctions, Pool

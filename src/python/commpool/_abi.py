@@ -6,8 +6,9 @@ A test reads commpool.h and holds every name, size and offset of this file again
 from __future__ import annotations
 
 import ctypes
-import enum
 from typing import Any
+
+from .figures import Block, Counter, Statistics
 
 # The version of commpool.h that this file was written from: the library may be newer, of the same major.
 MAJOR, MINOR, PATCH = 0, 4, 0
@@ -15,25 +16,6 @@ VERSION = MAJOR * 10000 + MINOR * 100 + PATCH
 
 CURRENT_DEVICE = -1
 MOST_BYTES = 2**64 - 1
-
-
-class StatusCode(enum.IntEnum):
-    """What kind of failure it was."""
-
-    OK = 0
-    INVALID_ARGUMENT = 1
-    OUT_OF_MEMORY = 2
-    EXHAUSTED = 3
-    NOT_SUPPORTED = 4
-    FAILED_PRECONDITION = 5
-    NOT_FOUND = 6
-    DEADLINE_EXCEEDED = 7
-    DISAGREEMENT = 8
-    REMOTE_FAILURE = 9
-    DRIVER_ERROR = 10
-    COMMUNICATOR_ERROR = 11
-    INTERNAL = 12
-    NOT_CAUGHT = 13
 
 
 # Enumerations, by the words that options take: {"commpool_backing": {"vmm": 0, ...}}.
@@ -98,25 +80,38 @@ class CHolderOptions(ctypes.Structure):
 class CCounter(ctypes.Structure):
     """commpool_counter"""
 
-    _fields_ = [("current", _u64), ("peak", _u64), ("total", _u64)]
+    _fields_ = [(name, _u64) for name in Counter._fields]
 
 
 class CStatistics(ctypes.Structure):
-    """commpool_statistics"""
+    """commpool_statistics: of the figures that Statistics lists."""
 
-    _fields_ = [("struct_bytes", _size), ("requested_bytes", CCounter), ("allocated_bytes", CCounter),
-                ("allocated_blocks", CCounter), ("reserved_bytes", CCounter), ("reserved_segments", CCounter),
-                ("free_bytes", _u64), ("pending_bytes", _u64), ("largest_free_block_bytes", _u64),
-                ("registered_segments", _u64), ("pending_segments", _u64), ("failed_allocations", _u64),
-                ("cached_bytes", _u64), ("moved_bytes", _u64), ("host_waits", _u64), ("held_bytes", _u64),
-                ("asleep_bytes", _u64), ("kept_bytes", _u64)]
+    _fields_ = [("struct_bytes", _size), *((name, CCounter if words == "Counter" else _u64)
+                                           for name, words in Statistics.__annotations__.items())]
+
+    def value(self) -> Statistics:
+        """The figures."""
+        figures: dict[str, Any] = {name: getattr(self, name) for name in Statistics.__annotations__}
+        for name, of in figures.items():
+            figures[name] = Counter(of.current, of.peak, of.total) if isinstance(of, CCounter) else of
+        return Statistics(**figures)
+
+
+_OF_BLOCKS: dict[str, Any] = {"pointer": _pointer, "device": _device, "state": _word}
 
 
 class CBlock(ctypes.Structure):
     """commpool_block"""
 
-    _fields_ = [("pointer", _pointer), ("bytes", _u64), ("requested_bytes", _u64), ("segment", _u64),
-                ("stream", _u64), ("pool", _u64), ("device", _device), ("state", _word)]
+    _fields_ = [(name, _OF_BLOCKS.get(name, _u64)) for name in Block._fields]
+
+    def value(self) -> Block:
+        """Its fields, the state as a word."""
+        found = Block._make(getattr(self, name) or 0 for name in Block._fields)
+        return found._replace(state=_STATES.get(self.state, str(self.state)))
+
+
+_STATES = {number: word for word, number in WORDS["commpool_block_state"].items()}
 
 
 class CSetting(ctypes.Structure):

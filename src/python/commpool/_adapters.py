@@ -7,7 +7,7 @@ import importlib
 import sys
 from typing import Any, Optional
 
-from . import _abi, errors
+from . import errors
 from ._library import library
 from .blocks import block_of
 from .pool import Pool
@@ -70,6 +70,6 @@ def allocate(pool: Optional[Pool], device: int, nbytes: int, stream: int) -> int
     errors.forget_raised()
     status = (library.commpool_pool_allocate(pool.handle, nbytes, stream, ctypes.byref(block)) if pool is not None else
               library.commpool_allocate(device, nbytes, stream, ctypes.byref(block)))
-    if status != _abi.StatusCode.OK:
+    if status != errors.StatusCode.OK:
         raise errors.failure(status, last_error())
     return block.value or 0

@@ -5,6 +5,7 @@ The driver is the one that the library has opened, the emulator's included.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from typing import Any
@@ -30,21 +31,16 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
     """Work that stream `waiting` gets from now on begins after what stream `awaited` has now."""
     driver = _driver()
     context, before, event = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), ctypes.c_int(device))
-    try:
+    with contextlib.ExitStack() as undo:
+        _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), ctypes.c_int(device))
+        undo.callback(_call, driver, "cuDevicePrimaryCtxRelease_v2", ctypes.c_int(device))
         _call(driver, "cuCtxGetCurrent", ctypes.byref(before))
         _call(driver, "cuCtxSetCurrent", context)
-        try:
-            _call(driver, "cuEventCreate", ctypes.byref(event), ctypes.c_uint(_EVENT_WITHOUT_TIMING))
-            try:
-                _call(driver, "cuEventRecord", event, ctypes.c_void_p(awaited))
-                _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting), event, ctypes.c_uint(0))
-            finally:
-                _call(driver, "cuEventDestroy_v2", event)
-        finally:
-            _call(driver, "cuCtxSetCurrent", before)
-    finally:
-        _call(driver, "cuDevicePrimaryCtxRelease_v2", ctypes.c_int(device))
+        undo.callback(_call, driver, "cuCtxSetCurrent", before)
+        _call(driver, "cuEventCreate", ctypes.byref(event), ctypes.c_uint(_EVENT_WITHOUT_TIMING))
+        undo.callback(_call, driver, "cuEventDestroy_v2", event)
+        _call(driver, "cuEventRecord", event, ctypes.c_void_p(awaited))
+        _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting), event, ctypes.c_uint(0))
 
 
 def unused_bytes(pool: int) -> int:

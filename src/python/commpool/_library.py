@@ -88,3 +88,14 @@ def check(status: int) -> None:
     """Raises the exception of a status that this thread's last call returned."""
     if status != 0:
         raise errors.failure(status, library.commpool_last_error().decode("utf-8", "replace"))
+
+
+def listed(call: Callable[..., int], kind: Any) -> list[Any]:
+    """The structs that `call(entries, entry_bytes, capacity, count)` lists: asked again until all have room."""
+    capacity, count = 0, ctypes.c_size_t()
+    while True:
+        entries = (kind * capacity)()
+        check(call(entries, ctypes.sizeof(kind), capacity, ctypes.byref(count)))
+        if count.value <= capacity:
+            return list(entries[:count.value])
+        capacity = count.value

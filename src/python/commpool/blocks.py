@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from types import TracebackType
 from typing import Any, Callable, Optional
 
 from . import _abi, errors
 from ._library import check, library
-from .figures import Block, block_from_c
+from .figures import Block
 from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_handle
 from .sizes import Size, format_size, parse_size
 
@@ -49,8 +48,7 @@ class Buffer:
     def __enter__(self) -> Buffer:
         return self
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.free()
 
     def __del__(self, _free: Callable[[int], int] = library.commpool_free) -> None:
@@ -101,7 +99,7 @@ def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Bu
     nbytes = parse_size(size)
     errors.forget_raised()
     status = library.commpool_allocate_in_scope(number, nbytes, handle, ctypes.byref(block))
-    if status == _abi.StatusCode.NOT_CAUGHT:
+    if status == errors.StatusCode.NOT_CAUGHT:
         return None
     check(status)
     return Buffer(block.value or 0, block.value or 0, nbytes, handle)
@@ -126,4 +124,4 @@ def block_of(pointer: Pointer) -> Optional[Block]:
     """The live block that holds a pointer; None for one that is in no block."""
     block = _abi.CBlock()
     found = library.commpool_block_of(pointer_of(pointer), ctypes.byref(block), ctypes.sizeof(block))
-    return block_from_c(block) if found == 0 else None
+    return block.value() if found == 0 else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
+import functools
 from typing import NamedTuple
 
 from . import _abi
-from ._library import check, library
+from ._library import library, listed
 from .figures import table
 
 
@@ -37,17 +37,9 @@ class Configuration(tuple[Setting, ...]):
 
 def of(pool: int) -> Configuration:
     """Of the pool with a handle; 0: of pools to be made."""
-    capacity, count, entry = 0, ctypes.c_size_t(), ctypes.sizeof(_abi.CSetting)
-    while True:
-        settings = (_abi.CSetting * capacity)()
-        check(library.commpool_configuration(pool, settings, entry, capacity, ctypes.byref(count)))
-        if count.value <= capacity:
-            return Configuration(_setting(settings[place]) for place in range(count.value))
-        capacity = count.value
-
-
-def _setting(setting: _abi.CSetting) -> Setting:
-    return Setting(*(getattr(setting, field).decode("utf-8", "replace") for field in Setting._fields))
+    settings = listed(functools.partial(library.commpool_configuration, pool), _abi.CSetting)
+    return Configuration(Setting(*(getattr(setting, field).decode("utf-8", "replace") for field in Setting._fields))
+                         for setting in settings)
 
 
 def config() -> Configuration:

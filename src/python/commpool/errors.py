@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import enum
 import threading
 from typing import Optional
 
-from ._abi import StatusCode
+
+class StatusCode(enum.IntEnum):
+    """What kind of failure it was."""
+
+    OK = 0
+    INVALID_ARGUMENT = 1
+    OUT_OF_MEMORY = 2
+    EXHAUSTED = 3
+    NOT_SUPPORTED = 4
+    FAILED_PRECONDITION = 5
+    NOT_FOUND = 6
+    DEADLINE_EXCEEDED = 7
+    DISAGREEMENT = 8
+    REMOTE_FAILURE = 9
+    DRIVER_ERROR = 10
+    COMMUNICATOR_ERROR = 11
+    INTERNAL = 12
+    NOT_CAUGHT = 13
 
 
 class CommpoolError(Exception):
@@ -17,84 +35,61 @@ class CommpoolError(Exception):
         super().__init__(message)
         self.message = message
 
+    def __init_subclass__(cls, code: Optional[StatusCode] = None) -> None:
+        """A class is that of a status."""
+        if code is not None:
+            cls.code, _KINDS[code] = code, cls
 
-class InvalidArgument(CommpoolError, ValueError):
+
+_KINDS: dict[int, type[CommpoolError]] = {}
+
+
+class InvalidArgument(CommpoolError, ValueError, code=StatusCode.INVALID_ARGUMENT):
     """The caller's values are wrong: nothing was done."""
 
-    code = StatusCode.INVALID_ARGUMENT
 
-
-class OutOfMemory(CommpoolError, MemoryError):
+class OutOfMemory(CommpoolError, MemoryError, code=StatusCode.OUT_OF_MEMORY):
     """The device, the pool's limit or the system has no more."""
 
-    code = StatusCode.OUT_OF_MEMORY
 
-
-class Exhausted(OutOfMemory):
+class Exhausted(OutOfMemory, code=StatusCode.EXHAUSTED):
     """A symmetric pool is full: reserve or reclaim."""
 
-    code = StatusCode.EXHAUSTED
 
-
-class NotSupported(CommpoolError, NotImplementedError):
+class NotSupported(CommpoolError, NotImplementedError, code=StatusCode.NOT_SUPPORTED):
     """This driver, NCCL or device cannot do it."""
 
-    code = StatusCode.NOT_SUPPORTED
 
-
-class FailedPrecondition(CommpoolError, RuntimeError):
+class FailedPrecondition(CommpoolError, RuntimeError, code=StatusCode.FAILED_PRECONDITION):
     """Not in this state, or not on this thread."""
 
-    code = StatusCode.FAILED_PRECONDITION
 
-
-class NotFound(CommpoolError, LookupError):
+class NotFound(CommpoolError, LookupError, code=StatusCode.NOT_FOUND):
     """No such pool, pointer, registration or library."""
 
-    code = StatusCode.NOT_FOUND
 
-
-class DeadlineExceeded(CommpoolError, TimeoutError):
+class DeadlineExceeded(CommpoolError, TimeoutError, code=StatusCode.DEADLINE_EXCEEDED):
     """A rank or the device did not answer in time."""
 
-    code = StatusCode.DEADLINE_EXCEEDED
 
-
-class Disagreement(CommpoolError, RuntimeError):
+class Disagreement(CommpoolError, RuntimeError, code=StatusCode.DISAGREEMENT):
     """Ranks asked for different things."""
 
-    code = StatusCode.DISAGREEMENT
 
-
-class RemoteFailure(CommpoolError, RuntimeError):
+class RemoteFailure(CommpoolError, RuntimeError, code=StatusCode.REMOTE_FAILURE):
     """Another rank failed: the message names it."""
 
-    code = StatusCode.REMOTE_FAILURE
 
-
-class DriverError(CommpoolError, RuntimeError):
+class DriverError(CommpoolError, RuntimeError, code=StatusCode.DRIVER_ERROR):
     """A call of the CUDA driver failed."""
 
-    code = StatusCode.DRIVER_ERROR
 
-
-class CommunicatorError(CommpoolError, RuntimeError):
+class CommunicatorError(CommpoolError, RuntimeError, code=StatusCode.COMMUNICATOR_ERROR):
     """A call of NCCL failed, or a communicator is unusable."""
 
-    code = StatusCode.COMMUNICATOR_ERROR
 
-
-class InternalError(CommpoolError, RuntimeError):
+class InternalError(CommpoolError, RuntimeError, code=StatusCode.INTERNAL):
     """An exception reached the C ABI: please report it."""
-
-    code = StatusCode.INTERNAL
-
-
-_KINDS: dict[int, type[CommpoolError]] = {
-    int(kind.code): kind
-    for kind in (InvalidArgument, OutOfMemory, Exhausted, NotSupported, FailedPrecondition, NotFound, DeadlineExceeded,
-                 Disagreement, RemoteFailure, DriverError, CommunicatorError, InternalError)
-}
 
 
 class _Raised(threading.local):

@@ -6,7 +6,6 @@ import dataclasses
 import html
 from typing import Any, NamedTuple
 
-from . import _abi
 from .sizes import format_size
 
 
@@ -104,24 +103,6 @@ class Snapshot:
         rows = [(str(block.segment), hex(block.pointer), format_size(block.bytes), block.state,
                  format_size(block.requested_bytes) if block.state == "live" else "") for block in self.blocks]
         return table(("segment", "address", "size", "state", "requested"), rows)
-
-
-_STATES = {number: word for word, number in _abi.WORDS["commpool_block_state"].items()}
-
-
-def block_from_c(block: Any) -> Block:
-    """A CBlock's value."""
-    return Block(block.pointer or 0, block.bytes, block.requested_bytes, block.segment, block.stream, block.pool,
-                 block.device, _STATES.get(block.state, str(block.state)))
-
-
-def statistics_from_c(figures: Any) -> Statistics:
-    """A CStatistics' value."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(Statistics):
-        value = getattr(figures, field.name)
-        values[field.name] = value if isinstance(value, int) else Counter(value.current, value.peak, value.total)
-    return Statistics(**values)
 
 
 def table(heads: tuple[str, ...], rows: Any) -> str:

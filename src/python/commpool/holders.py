@@ -15,20 +15,47 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib
+import pathlib
 import sys
 import threading
-from types import TracebackType
 from typing import Any, Callable, Optional
 
 from . import _abi, _driver, errors
-from ._kept import for_ever
-from ._library import check, library
+from .runtime import MemoryHolder
 
 _BEGIN_MS = 100
 _DONE_MS = 10000
 
 
-class LibraryHolder:
+def _desks() -> Any:
+    """The part in C: functions of `_holder.c`, of which one waits without the GIL.
+
+    Raises:
+      NotSupported: it is not built.
+    """
+    path = str(pathlib.Path(__file__).parent / "_holder.abi3.so")
+    try:
+        waiting, quick = (kind(path) for kind in (ctypes.CDLL, ctypes.PyDLL))  # without the GIL, and with it
+    except OSError as error:
+        raise errors.NotSupported(f"{path} is not built: {error}") from error
+    desk, number = ctypes.POINTER(Desk), ctypes.c_uint64
+    waiting.commpool_desk_take.argtypes, waiting.commpool_desk_take.restype = [desk], ctypes.c_int
+    for name, result, arguments in (("new", desk, [number, number]), ("begin", ctypes.c_int, [desk]),
+                                    ("finish", None, [desk, number]), ("close", None, [desk])):
+        function = getattr(quick, f"commpool_desk_{name}")
+        function.restype, function.argtypes = result, arguments
+    setattr(quick, "commpool_desk_take", waiting.commpool_desk_take)
+    return quick
+
+
+class Desk(ctypes.Structure):
+    """Where requests are put, as `_holder.c` has it: this much of it Python reads."""
+
+    _fields_ = [("release", ctypes.c_int), ("device", ctypes.c_int), ("bytes", ctypes.c_uint64),
+                ("skipped", ctypes.c_uint64), ("overtime", ctypes.c_uint64)]
+
+
+class LibraryHolder(MemoryHolder):
     """Another library's cache as a memory holder, whose functions may need the GIL and the library's locks."""
 
     def __init__(self, name: str, cached_bytes: Callable[[int], int], release: Callable[[int], Any], *,
@@ -43,58 +70,38 @@ class LibraryHolder:
           begin_ms: how long an allocation waits for Python and for cached_bytes.
           done_ms: how long it then waits for release.
         """
-        try:
-            from . import _holder
-        except ImportError as error:
-            raise errors.NotSupported(f"the module commpool._holder is not built: {error}") from error
-        self.name, self.asked, self.released_bytes = name, 0, 0
-        self._module, self._cached_bytes, self._release = _holder, cached_bytes, release
-        self._desk, context, cached_function, release_function = _holder.desk(begin_ms, done_ms)
-        options = _abi.sized(_abi.CHolderOptions())
-        options.name, options.context = name.encode(), context
-        options.cached_bytes = for_ever(_abi.CachedBytes(cached_function))
-        options.release = for_ever(_abi.Release(release_function))
-        holder = ctypes.c_uint64()
-        check(library.commpool_add_holder(ctypes.byref(options), ctypes.byref(holder)))
-        self._holder = holder.value
+        self._desks = _desks()
+        self.asked, self.released_bytes = 0, 0
+        self._cached_bytes, self._release = cached_bytes, release
+        self._desk = self._desks.commpool_desk_new(begin_ms, done_ms)
+        self._add(name, _abi.CachedBytes(("commpool_desk_cached_bytes", self._desks)),
+                  _abi.Release(("commpool_desk_release", self._desks)), ctypes.addressof(self._desk.contents))
         threading.Thread(target=self._serve, name=f"commpool holder of {name}", daemon=True).start()
         atexit.register(self.remove)
 
     @property
     def skipped(self) -> int:
         """Requests that Python or the library could not begin at once."""
-        return self._module.counts(self._desk)[0]
+        return int(self._desk.contents.skipped)
 
     @property
     def overtime(self) -> int:
         """Requests that were begun, and took longer than an allocation waits."""
-        return self._module.counts(self._desk)[1]
+        return int(self._desk.contents.overtime)
 
     def remove(self) -> None:
         """Ends it: the library is not asked any more."""
-        if self._holder:
-            self._module.close(self._desk)
-            check(library.commpool_remove_holder(self._holder))
-            self._holder = 0
-            atexit.unregister(self.remove)
-
-    def __enter__(self) -> LibraryHolder:
-        return self
-
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        self.remove()
+        self._desks.commpool_desk_close(self._desk)
+        super().remove()
+        atexit.unregister(self.remove)
 
     def _serve(self) -> None:
-        while True:
-            request = self._module.take(self._desk)
-            if request is None:
-                return
-            release, device, _ = request
-            before = self._ask(self._cached_bytes, device)
-            if not self._module.begin(self._desk):
-                continue
-            self._module.finish(self._desk, self._give(device, before) if release else before)
+        while self._desks.commpool_desk_take(self._desk):
+            request = self._desk.contents
+            before = self._ask(self._cached_bytes, request.device)
+            if self._desks.commpool_desk_begin(self._desk):
+                given = self._give(request.device, before) if request.release else before
+                self._desks.commpool_desk_finish(self._desk, given)
 
     def _give(self, device: int, before: int) -> int:
         self.asked += 1

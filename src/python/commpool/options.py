@@ -44,40 +44,30 @@ def default_pool_options() -> Any:
     return options
 
 
-def _give(options: Any, field: str, option: str, value: int) -> None:
-    """Sets a field that the program gave: COMMPOOL_CONF leaves it alone, also where it is the default's."""
-    setattr(options, field, value)
-    options.given |= number_of("option", option)
-
-
-def set_words(options: Any, **words: Optional[str]) -> None:
-    """Sets the words that are given; None leaves what COMMPOOL_CONF says, or the library's default."""
-    for name, word in words.items():
-        if word is not None:
-            _give(options, name, name, number_of(name, word))
-
-
-def set_sizes(options: Any, **sizes: Optional[Size]) -> None:
-    """The same of sizes."""
-    for name, size in sizes.items():
-        if size is not None:
-            _give(options, f"{name}_bytes", name, parse_size(size, name))
-
-
-def set_deadline(options: Any, deadline_ms: Optional[int]) -> None:
-    """The same of the deadline."""
-    if deadline_ms is not None:
-        _give(options, "deadline_ms", "deadline", index_of(deadline_ms, "deadline_ms"))
+def give(options: Any, **given: Union[None, str, int]) -> None:
+    """Sets what the program gave: COMMPOOL_CONF leaves it alone, also where it is the default's. None leaves what that
+    says, or the library's default.
+    """
+    for name, value in given.items():
+        if value is None:
+            continue
+        if hasattr(options, f"{name}_bytes"):
+            setattr(options, f"{name}_bytes", parse_size(value, name))
+        elif name == "deadline":
+            options.deadline_ms = index_of(value, "deadline_ms")
+        else:
+            setattr(options, name, number_of(name, str(value)))
+        options.given |= number_of("option", name)
 
 
 def set_backing(options: Any, backing: Union[None, BackingWord, UserBacking]) -> None:
-    """The same of a backing by its word, or a user's with its functions."""
+    """A backing by its word, or a user's with its functions."""
     if isinstance(backing, UserBacking):
         options.user_allocate, options.user_free = backing.allocate, backing.free
         backing = "user"
     elif backing == "user":
         raise InvalidArgument("backing \"user\" needs functions: pass a commpool.UserBacking")
-    set_words(options, backing=backing)
+    give(options, backing=backing)
 
 
 def set_peers(options: Any, devices: list[int]) -> None:

@@ -6,20 +6,20 @@ Each method documents only what commpool.h does not say of the function that it 
 from __future__ import annotations
 
 import ctypes
+import functools
 import weakref
-from types import TracebackType
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Union
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Union
 
 from . import _abi, agreement, configuration, options, windows
-from ._library import check, library
+from ._library import check, library, listed
 from .backings import UserBacking
 from .blocks import Buffer, allocated
 from .errors import CommpoolError
-from .figures import Snapshot, Statistics, block_from_c, statistics_from_c
+from .figures import Snapshot, Statistics
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_number, device_numbers
 from .handles import stream_handle
 from .sizes import Size, format_size, parse_size
-from .sleeping import woken
+from .together import Together
 
 
 class PlainFunctions(NamedTuple):
@@ -29,7 +29,7 @@ class PlainFunctions(NamedTuple):
     free: int
 
 
-class Pool:
+class Pool(Together):
     """Memory of one device for what is routed to it (`use_pool`) or asked of it (`allocate`).
 
         pool = commpool.Pool("activations", limit="2GiB")
@@ -78,32 +78,27 @@ class Pool:
         """
         self.handle, self.name, self.device = 0, name, device_number(device)
         c_options = options.default_pool_options()
-        c_options.name, c_options.device = name.encode(), self.device
+        c_options.name, c_options.tag, c_options.device = name.encode(), tag.encode() or None, self.device
         c_options.symmetric_across = communicator_handle(symmetric_across, self.device)
         options.set_backing(c_options, backing)
         c_options.location = options.number_of("location", location)
         c_options.numa_node = -1 if numa_node is None else numa_node
         c_options.frees = options.number_of("frees", frees)
-        options.set_words(c_options, mode=mode, moves=moves)
         options.set_peers(c_options, device_numbers(tuple(peers) if isinstance(peers, Iterable) else peers))
-        options.set_sizes(c_options, limit=limit, alignment=alignment, segment=segment, granularity=granularity,
-                          release_threshold=release_threshold)
-        options.set_deadline(c_options, deadline_ms)
+        options.give(c_options, mode=mode, moves=moves, limit=limit, alignment=alignment, segment=segment,
+                     granularity=granularity, release_threshold=release_threshold, deadline=deadline_ms)
         if all_gather is not None:
             c_options.all_gather = all_gather.as_c()
         if on_lost_rank is not None:
             c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
-        c_options.tag = tag.encode() or None
         self._create(c_options)
-        self._learn("symmetric" if c_options.symmetric_across else None)
         if reserve is not None:
             self._reserve_or_destroy(reserve)
 
+    _finalizer: Any
+
     def _create(self, c_options: Any) -> None:
-        handle = ctypes.c_uint64()
-        check(library.commpool_pools_create(ctypes.byref(c_options), 1, ctypes.byref(handle)))
-        self.handle = handle.value
-        self._finalizer = weakref.finalize(self, library.commpool_pool_destroy, self.handle)
+        make([self], [c_options])
 
     def _learn(self, mode: Optional[str] = None) -> None:
         """COMMPOOL_CONF may have said what the program did not."""
@@ -131,41 +126,16 @@ class Pool:
 
     # Space.
 
-    def reserve(self, size: Size) -> None:
-        """Makes free memory for at least `size` in one piece."""
-        check(library.commpool_pools_reserve(self._one(), 1, parse_size(size)))
+    def _members(self) -> Sequence[Pool]:
+        return (self,)
 
     def reclaim(self) -> int:
         """Lets deferred frees take effect that every rank has made; returns the bytes."""
-        return self._counted(lambda count: int(library.commpool_pools_reclaim(self._one(), 1, count)))
+        return self._counted(library.commpool_pools_reclaim)[0]
 
     def trim(self, keep: Size = 0) -> int:
         """Gives free segments back to the driver until at most `keep` stay reserved; returns the bytes."""
-        kept = parse_size(keep, "keep")
-        return self._counted(lambda count: int(library.commpool_pools_trim(self._one(), 1, kept, count)))
-
-    def verify(self) -> None:
-        """Compares the calls so far between the ranks; raises Disagreement, which names the first that differs."""
-        check(library.commpool_pools_verify(self._one(), 1))
-
-    def sleep(self, keep: options.KeepWord = "discard", *, graphs: options.GraphsWord = "refused") -> None:
-        """Gives the physical memory back; addresses and blocks stay, and blocks may be freed at any time.
-
-        Args:
-          keep: "host" copies what live blocks hold to pinned memory of the host, and `wake` copies it back.
-          graphs: live CUDA graphs that captured with the pool are a reason to refuse, unless they hold
-            "no_collectives": NCCL registers the buffers of captured ones by itself.
-        """
-        check(library.commpool_pools_sleep(self._one(), 1, options.number_of("keep", keep),
-                                           options.number_of("graphs", graphs)))
-
-    def wake(self) -> None:
-        """Makes memory at the same addresses, with what was kept; OutOfMemory leaves the pool asleep, as it was."""
-        woken(library.commpool_pools_wake(self._one(), 1))
-
-    def close(self) -> None:
-        """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools."""
-        check(library.commpool_pools_close(self._one(), 1))
+        return self._counted(library.commpool_pools_trim, parse_size(keep, "keep"))[0]
 
     def destroy(self) -> None:
         """Ends the handle, on this rank alone; segments live until their last block is freed."""
@@ -202,15 +172,17 @@ class Pool:
 
     def register_with(self, communicator: Communicator) -> None:
         """Registers the segments, those to come included; None on ranks that the communicator does not have."""
-        check(library.commpool_pools_register_with(self._one(), self._communicator(communicator), 1))
+        self._collective(library.commpool_pools_register_with, communicators=[communicator])
 
     def register_pending(self) -> int:
         """Registers segments that a fixed pool has grown since; returns how many, over all communicators."""
-        return self._counted(lambda count: int(library.commpool_pool_register_pending(self.handle, count)))
+        count = ctypes.c_uint64()
+        check(library.commpool_pool_register_pending(self.handle, ctypes.byref(count)))
+        return count.value
 
     def deregister(self, communicator: Communicator) -> None:
         """Ends the registrations with a communicator, before it is destroyed."""
-        check(library.commpool_pools_deregister(self._one(), self._communicator(communicator), 1))
+        self._collective(library.commpool_pools_deregister, communicators=[communicator])
 
     def abandon(self, communicator: Communicator, *, alive: bool = True) -> None:
         """After a loss, before the communicator is aborted: ends this rank's registrations, without any other rank.
@@ -222,7 +194,7 @@ class Pool:
 
     def rehome(self, communicator: Communicator) -> None:
         """Moves a symmetric pool to another home: after a loss, or when ranks join."""
-        check(library.commpool_pools_rehome(self._one(), self._communicator(communicator), 1))
+        self._collective(library.commpool_pools_rehome, communicators=[communicator])
 
     def lost_rank(self) -> Optional[int]:
         """The first rank of home that is known to be lost; None where there is none. Takes some nanoseconds in C."""
@@ -244,7 +216,7 @@ class Pool:
         """What the pool has and did, now."""
         figures = _abi.sized(_abi.CStatistics())
         check(library.commpool_pool_statistics(self.handle, ctypes.byref(figures)))
-        return statistics_from_c(figures)
+        return figures.value()  # type: ignore[no-any-return]
 
     def reset_peaks(self) -> None:
         """Starts the peaks anew at the current figures."""
@@ -256,35 +228,8 @@ class Pool:
 
     def snapshot(self) -> Snapshot:
         """All segments and blocks. Other threads go on: it shows one moment."""
-        capacity, count, entry = 0, ctypes.c_size_t(), ctypes.sizeof(_abi.CBlock)
-        while True:
-            blocks = (_abi.CBlock * capacity)()
-            check(library.commpool_pool_blocks(self.handle, blocks, entry, capacity, ctypes.byref(count)))
-            if count.value <= capacity:
-                return Snapshot(tuple(block_from_c(block) for block in blocks[:count.value]))
-            capacity = count.value
-
-    def _one(self) -> Any:
-        return ctypes.byref(ctypes.c_uint64(self.handle))
-
-    def _communicator(self, communicator: Communicator) -> Any:
-        return ctypes.byref(ctypes.c_void_p(communicator_handle(communicator, self.device)))
-
-    def _counted(self, call: Callable[[Any], int]) -> int:
-        count = ctypes.c_uint64()
-        check(call(ctypes.byref(count)))
-        return count.value
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        try:
-            if kind is None:
-                self.close()
-        finally:
-            self.destroy()
+        blocks = listed(functools.partial(library.commpool_pool_blocks, self.handle), _abi.CBlock)
+        return Snapshot(tuple(block.value() for block in blocks))
 
     def __repr__(self) -> str:
         head = f"<commpool.Pool {self.name!r}, device {self.device}, {self.backing} {self.mode}"
@@ -304,3 +249,14 @@ class Pool:
         except CommpoolError:
             figures = ""
         return f"<b>{html.escape(repr(self)[1:-1])}</b>{figures}"
+
+
+def make(pools: Sequence[Pool], all_options: Sequence[Any]) -> None:
+    """Makes pools by the C ABI's options, in one call: their objects are the handles' from then on."""
+    handles = (ctypes.c_uint64 * len(pools))()
+    given = (_abi.CPoolOptions * len(pools))(*all_options)
+    check(library.commpool_pools_create(given, len(pools), handles))
+    for pool, c_options, handle in zip(pools, all_options, handles):
+        pool.handle = handle
+        pool._finalizer = weakref.finalize(pool, library.commpool_pool_destroy, handle)
+        pool._learn("symmetric" if c_options.symmetric_across else None)

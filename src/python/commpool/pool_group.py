@@ -5,18 +5,14 @@ Each method documents only what commpool.h does not say of the function that it 
 
 from __future__ import annotations
 
-import ctypes
-import weakref
-from types import TracebackType
 from typing import Any, Iterator, Optional, Sequence
 
-from . import options
-from ._library import check, library
+from ._library import library
 from .errors import CommpoolError, InvalidArgument
-from .handles import Communicator, Device, communicator_handle
-from .pool import Pool
+from .handles import Communicator, Device
+from .pool import Pool, make
 from .sizes import Size, parse_size
-from .sleeping import woken
+from .together import Together
 
 
 class _Member(Pool):
@@ -27,17 +23,8 @@ class _Member(Pool):
     def _create(self, c_options: Any) -> None:
         self.c_options = c_options
 
-    def _learn(self, mode: Optional[str] = None) -> None:
-        pass
 
-    def made(self, handle: int) -> None:
-        """The group has made it."""
-        self.handle = handle
-        self._finalizer = weakref.finalize(self, library.commpool_pool_destroy, handle)
-        super()._learn("symmetric" if self.c_options.symmetric_across else None)
-
-
-class PoolGroup:
+class PoolGroup(Together):
     """The pools of several ranks of one thread, as ncclCommInitAll makes their communicators.
 
         with commpool.PoolGroup("gradients", devices=[0, 1], symmetric_across=communicators, reserve="1GiB") as pools:
@@ -62,12 +49,7 @@ class PoolGroup:
         self._refuse_other_count("devices", len(devices), symmetric_across)
         self._pools = [_Member(name, device=device, symmetric_across=communicator, **words)
                        for device, communicator in zip(devices, symmetric_across)]
-        handles = self._numbers()
-        kind = type(self._pools[0].c_options) if self._pools else type(options.default_pool_options())
-        many = (kind * len(self._pools))(*(pool.c_options for pool in self._pools))
-        check(library.commpool_pools_create(many, len(self._pools), handles))
-        for pool, handle in zip(self._pools, handles):
-            pool.made(handle)
+        make(self._pools, [pool.c_options for pool in self._pools])
         if reserve is not None:
             try:
                 self.reserve(reserve)
@@ -84,34 +66,16 @@ class PoolGroup:
     def __iter__(self) -> Iterator[Pool]:
         return iter(self._pools)
 
-    def reserve(self, size: Size) -> None:
-        """Makes free memory for at least `size` in one piece, in each pool."""
-        check(library.commpool_pools_reserve(*self._all(), parse_size(size)))
+    def _members(self) -> Sequence[Pool]:
+        return self._pools
 
     def reclaim(self) -> list[int]:
         """Lets deferred frees take effect that every rank has made; returns the bytes of each pool."""
-        counts = self._numbers()
-        check(library.commpool_pools_reclaim(*self._all(), counts))
-        return list(counts)
+        return self._counted(library.commpool_pools_reclaim)
 
     def trim(self, keep: Size = 0) -> list[int]:
         """Gives free segments back until at most `keep` stay reserved; returns the bytes of each pool."""
-        counts = self._numbers()
-        check(library.commpool_pools_trim(*self._all(), parse_size(keep, "keep"), counts))
-        return list(counts)
-
-    def verify(self) -> None:
-        """Compares the calls so far between the ranks."""
-        check(library.commpool_pools_verify(*self._all()))
-
-    def sleep(self, keep: options.KeepWord = "discard", *, graphs: options.GraphsWord = "refused") -> None:
-        """As `Pool.sleep`."""
-        check(library.commpool_pools_sleep(*self._all(), options.number_of("keep", keep),
-                                           options.number_of("graphs", graphs)))
-
-    def wake(self) -> None:
-        """As `Pool.wake`."""
-        woken(library.commpool_pools_wake(*self._all()))
+        return self._counted(library.commpool_pools_trim, parse_size(keep, "keep"))
 
     def register_with(self, communicators: Sequence[Communicator]) -> None:
         """As `Pool.register_with`: one for each pool, of its rank, or None."""
@@ -125,43 +89,19 @@ class PoolGroup:
         """As `Pool.rehome`."""
         self._with(library.commpool_pools_rehome, communicators)
 
-    def close(self) -> None:
-        """As `Pool.close`."""
-        check(library.commpool_pools_close(*self._all()))
-
     def destroy(self) -> None:
         """As `Pool.destroy`, of each."""
         for pool in self._pools:
             pool.destroy()
 
-    def _all(self) -> tuple[Any, int]:
-        return (ctypes.c_uint64 * len(self._pools))(*(pool.handle for pool in self._pools)), len(self._pools)
-
-    def _numbers(self) -> Any:
-        return (ctypes.c_uint64 * len(self._pools))()
-
     def _with(self, call: Any, communicators: Sequence[Communicator]) -> None:
         self._refuse_other_count("pools", len(self._pools), communicators)
-        handles, count = self._all()
-        joined = (ctypes.c_void_p * count)(*(communicator_handle(communicator, pool.device)
-                                             for communicator, pool in zip(communicators, self._pools)))
-        check(call(handles, joined, count))
+        self._collective(call, communicators=communicators)
 
     @staticmethod
     def _refuse_other_count(what: str, count: int, communicators: Sequence[Communicator]) -> None:
         if len(communicators) != count:
             raise InvalidArgument(f"a group of {count} {what} and {len(communicators)} communicators")
-
-    def __enter__(self) -> PoolGroup:
-        return self
-
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        try:
-            if kind is None:
-                self.close()
-        finally:
-            self.destroy()
 
     def __repr__(self) -> str:
         return f"<commpool.PoolGroup of {', '.join(repr(pool) for pool in self._pools)}>"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from types import TracebackType
-from typing import Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from . import _abi
 from ._kept import for_ever
-from ._library import check, library
+from ._library import check, library, listed
 from .handles import Device, device_number
 from .options import DriverWord, number_of
 from .sizes import Size, parse_size
+
+
+_Holder = TypeVar("_Holder", bound="MemoryHolder")
 
 
 class DriverCall(NamedTuple):
@@ -50,12 +52,8 @@ def measure_driver() -> None:
 
 def driver_calls() -> list[DriverCall]:
     """The functions of the driver that were called so far, the dearest first."""
-    count = ctypes.c_size_t()
-    entry = ctypes.sizeof(_abi.CDriverCall)
-    check(library.commpool_driver_calls(None, entry, 0, ctypes.byref(count)))
-    calls = (_abi.CDriverCall * count.value)()
-    check(library.commpool_driver_calls(calls, entry, len(calls), ctypes.byref(count)))
-    return [DriverCall(call.name.decode(), call.count, call.microseconds) for call in calls[:count.value]]
+    return [DriverCall(call.name.decode(), call.count, call.microseconds)
+            for call in listed(library.commpool_driver_calls, _abi.CDriverCall)]
 
 
 def set_device_limit(device: Device, limit: Optional[Size]) -> None:
@@ -80,12 +78,17 @@ class MemoryHolder:
           cached_bytes: `cached_bytes(device)` is what it holds and does not use.
           release: `release(device, bytes)` gives at least as much back to the driver, if it can; returns how many.
         """
+        cached = None if cached_bytes is None else for_ever(_abi.CachedBytes(_without_context(cached_bytes)))
+        self._add(name, cached, None if release is None else for_ever(_abi.Release(_without_context(release))))
+
+    def _add(self, name: str, cached_bytes: Any, release: Any, context: Optional[int] = None) -> None:
+        """By functions of C."""
         options = _abi.sized(_abi.CHolderOptions())
-        options.name = name.encode()
+        options.name, options.context = name.encode(), context
         if cached_bytes is not None:
-            options.cached_bytes = for_ever(_abi.CachedBytes(_without_context(cached_bytes)))
+            options.cached_bytes = cached_bytes
         if release is not None:
-            options.release = for_ever(_abi.Release(_without_context(release)))
+            options.release = release
         holder = ctypes.c_uint64()
         check(library.commpool_add_holder(ctypes.byref(options), ctypes.byref(holder)))
         self.name = name
@@ -97,11 +100,10 @@ class MemoryHolder:
             check(library.commpool_remove_holder(self._holder))
             self._holder = 0
 
-    def __enter__(self) -> MemoryHolder:
+    def __enter__(self: _Holder) -> _Holder:
         return self
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.remove()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+import contextlib
+from typing import Any, Callable, Iterator
 
 from . import options
 from ._library import check, library
@@ -16,10 +17,11 @@ def tell_when_awake(act: Callable[[], Any]) -> None:
         _told.append(act)
 
 
-def woken(result: int) -> None:
-    """Checks what waking answered. Where it failed, others of its pools may be awake."""
+@contextlib.contextmanager
+def waking() -> Iterator[None]:
+    """Around a call that wakes pools. Where it fails, others of its pools may be awake."""
     try:
-        check(result)
+        yield
     finally:
         for act in _told:
             act()
@@ -35,4 +37,5 @@ def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.Graph
 
 def wake(*, tag: str) -> None:
     """`Pool.wake` of all pools of the process that have the tag and are asleep."""
-    woken(library.commpool_wake(tag.encode()))
+    with waking():
+        check(library.commpool_wake(tag.encode()))

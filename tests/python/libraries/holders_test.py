@@ -12,7 +12,7 @@ from unittest import mock
 import emulated
 
 import commpool
-from commpool import _abi, _holder, holders
+from commpool import _abi, holders
 
 MIB = emulated.MIB
 
@@ -212,18 +212,19 @@ class Desks(unittest.TestCase):
     """The part in C, by itself: what its two functions answer to threads without the GIL."""
 
     def test_answer_each_request_for_itself_however_they_meet(self):
-        desk, context, cached_bytes, release = _holder.desk(1, 1)
-        ask_cached, ask_release = _abi.CachedBytes(cached_bytes), _abi.Release(release)
+        desks = holders._desks()
+        desk = desks.commpool_desk_new(1, 1)
+        context = ctypes.addressof(desk.contents)
+        ask_cached = _abi.CachedBytes(("commpool_desk_cached_bytes", desks))
+        ask_release = _abi.Release(("commpool_desk_release", desks))
         wrong = []
 
         def serve():
-            while True:
-                request = _holder.take(desk)
-                if request is None:
-                    return
-                asked_to_release, device, nbytes = request
-                if _holder.begin(desk):
-                    _holder.finish(desk, nbytes * 8 + device if asked_to_release else device + 1)
+            while desks.commpool_desk_take(desk):
+                request = desk.contents
+                answer = request.bytes * 8 + request.device if request.release else request.device + 1
+                if desks.commpool_desk_begin(desk):
+                    desks.commpool_desk_finish(desk, answer)
 
         def ask(first):
             for number in range(first, first + 300):
@@ -240,7 +241,7 @@ class Desks(unittest.TestCase):
             thread.start()
         for thread in threads:
             thread.join()
-        _holder.close(desk)
+        desks.commpool_desk_close(desk)
         server.join()
         self.assertEqual(wrong, [])
         self.assertEqual(ask_cached(0, context), 0)  # closed

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Iterator, Literal, Optional
+from typing import Any, Literal, Optional, Sequence
 
 import torch
 
 import commpool
 from commpool import errors
+from commpool._library import library
 from commpool.handles import Communicator, Device
 from commpool.sizes import Size, parse_size
 
@@ -17,6 +18,7 @@ from . import _beside, _call_lines, _group, _router
 from ._install import ensure_installed
 
 AgreementWord = Literal["tcp", "store"]
+_OUTSIDE_OF_THE_SEQUENCE = (library.commpool_pools_verify, library.commpool_pools_rehome, library.commpool_pools_close)
 
 
 class Pool(commpool.Pool):
@@ -51,7 +53,7 @@ class Pool(commpool.Pool):
         over_group = _group.is_group(symmetric_across)
         if device is None:
             device = _group.device_of(symmetric_across) if over_group else torch.cuda.current_device()
-        if symmetric_across is dist_non_member():
+        if over_group and _group.or_none(symmetric_across) is None:
             raise errors.InvalidArgument("this rank is not in the group: a symmetric pool is made by its members alone")
         if agreement not in ("tcp", "store"):
             raise errors.InvalidArgument(f"agreement {agreement!r} is none of tcp, store")
@@ -80,30 +82,27 @@ class Pool(commpool.Pool):
             _call_lines.watch(self.handle)
             weakref.finalize(self, _call_lines.forget, self.handle)
 
-    @contextlib.contextmanager
-    def _compared(self) -> Iterator[None]:
-        """A call that the ranks compare: counted, and where they differ the error says which line was the first."""
+    def _collective(self, call: Any, *arguments: Any,
+                    communicators: Optional[Sequence[Communicator]] = None) -> None:
+        """Counts what the ranks compare; where they differ the error says which line was the first."""
+        own = None if communicators is None else [_group.or_none(communicator) for communicator in communicators]
         try:
-            yield
-            _call_lines.called(self.handle)
+            super()._collective(call, *arguments, communicators=own)
         except errors.Disagreement as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: errors.Disagreement) -> errors.Disagreement:
-        said = _call_lines.explanation(self.handle, error.message)
-        return errors.Disagreement(f"{error.message}. {said}" if said else error.message)
+            said = _call_lines.explanation(self.handle, error.message)
+            raise errors.Disagreement(f"{error.message}. {said}" if said else error.message) from error
+        if call not in _OUTSIDE_OF_THE_SEQUENCE:
+            _call_lines.called(self.handle)
 
     def reserve(self, size: Size) -> None:
         """Makes free memory for at least `size` in one piece; torch.cuda.empty_cache leaves the pool what it has then.
         """
-        with self._compared():
-            super().reserve(size)
+        super().reserve(size)
         self._keep(self.stats().reserved_bytes.current)
 
     def trim(self, keep: Size = 0) -> int:
         """Gives free segments back to the driver until at most `keep` stay reserved; returns the bytes."""
-        with self._compared():
-            released = super().trim(keep)
+        released = super().trim(keep)
         self._keep(self.stats().reserved_bytes.current if parse_size(keep, "keep") else 0)
         return released
 
@@ -113,21 +112,6 @@ class Pool(commpool.Pool):
         if router is not None:
             router.check(router.keep(self.handle, nbytes))
 
-    def reclaim(self) -> int:
-        """Lets deferred frees take effect that every rank has made; returns the bytes."""
-        with self._compared():
-            return super().reclaim()
-
-    def register_with(self, communicator: Communicator) -> None:
-        """Registers the segments, those to come included, with a group; None on ranks that are not in it."""
-        with self._compared():
-            super().register_with(_group.or_none(communicator))
-
-    def deregister(self, communicator: Communicator) -> None:
-        """Ends the registrations with a group, before it is destroyed; None on ranks that are not in it."""
-        with self._compared():
-            super().deregister(_group.or_none(communicator))
-
     def abandon(self, communicator: Communicator, *, alive: bool = True) -> None:
         """After a loss, before a group is aborted: ends this rank's registrations with it, and with the communicators
         that `fsdp` and `ddp` made beside it, whose ranks are the same.
@@ -135,13 +119,6 @@ class Pool(commpool.Pool):
         super().abandon(communicator, alive=alive)
         for made in _beside.take_from(self, communicator):
             super().abandon(made, alive=alive)
-
-    def verify(self) -> None:
-        """Compares the calls so far between the ranks; raises Disagreement, which names the first that differs."""
-        try:
-            super().verify()
-        except errors.Disagreement as error:
-            raise self._explained(error) from error
 
     def close(self) -> None:
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools.
@@ -156,14 +133,6 @@ class Pool(commpool.Pool):
             super().close()
         except errors.FailedPrecondition as error:
             raise errors.FailedPrecondition(error.message + _kept_by_torch(self)) from error
-
-
-def dist_non_member() -> Any:
-    """What torch gives ranks that are not in a group; an object that nothing is where there is no torch.distributed."""
-    return torch.distributed.GroupMember.NON_GROUP_MEMBER if torch.distributed.is_available() else _NOBODY
-
-
-_NOBODY = object()
 
 
 def _kept_by_torch(pool: commpool.Pool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import pathlib
 from typing import Any, Optional
@@ -107,25 +108,6 @@ def _find() -> pathlib.Path:
     return _prebuilt() or _build.build()
 
 
-class _Loaded:
-    """At most one router a process; None where there is none, with the reason."""
-
-    def __init__(self) -> None:
-        self.router: Optional[Router] = None
-        self.reason = ""
-        self.tried = False
-
-    def get(self) -> Optional[Router]:
-        if not self.tried:
-            _refuse_unknown_torch()
-            try:
-                self.router = Router(_find())
-            except _compile.CannotBuild as error:
-                self.reason = str(error)
-            self.tried = True
-        return self.router
-
-
 def _refuse_unknown_torch() -> None:
     if tuple(map(int, version_of_torch().split("."))) < _OLDEST:
         raise errors.NotSupported(f"commpool.torch knows torch from 2.9 on, and {torch.__version__} is installed")
@@ -133,22 +115,29 @@ def _refuse_unknown_torch() -> None:
         raise errors.NotSupported(f"torch {torch.__version__} was built without CUDA")
 
 
-_loaded = _Loaded()
+@functools.lru_cache(maxsize=None)
+def _load() -> tuple[Optional[Router], str]:
+    """At most one router a process; None where there is none, with the reason."""
+    _refuse_unknown_torch()
+    try:
+        return Router(_find()), ""
+    except _compile.CannotBuild as error:
+        return None, str(error)
 
 
 def router() -> Optional[Router]:
     """The router's functions; None where there is no binary and no compiler (`reason` says more)."""
-    return _loaded.get()
+    return _load()[0]
 
 
 def loaded() -> Optional[Router]:
     """The router where it was asked for before: nothing is compiled for this question."""
-    return _loaded.router
+    return _load()[0] if _load.cache_info().currsize else None
 
 
 def reason() -> str:
-    """Why there is no router."""
-    return _loaded.reason
+    """Why there is no router, which was asked for."""
+    return _load()[1]
 
 
 def libcommpool() -> bytes:

@@ -1,0 +1,79 @@
+"""The calls that take one pool, or several of one thread: COLLECTIVE where these are symmetric."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Optional, Sequence, TypeVar
+
+from . import options
+from ._library import check, library
+from .handles import Communicator, communicator_handle
+from .sizes import Size, parse_size
+from .sleeping import waking
+
+_Self = TypeVar("_Self", bound="Together")
+
+
+class Together:
+    """What Pool and PoolGroup have alike. As a context manager they are closed and destroyed at the end."""
+
+    __slots__ = ()
+
+    def _members(self) -> Sequence[Any]:
+        raise NotImplementedError
+
+    def _collective(self, call: Any, *arguments: Any,
+                    communicators: Optional[Sequence[Communicator]] = None) -> None:
+        members = self._members()
+        handles = (ctypes.c_uint64 * len(members))(*(pool.handle for pool in members))
+        joined = [] if communicators is None else [(ctypes.c_void_p * len(members))(
+            *(communicator_handle(communicator, pool.device) for communicator, pool in zip(communicators, members)))]
+        check(call(handles, *joined, len(members), *arguments))
+
+    def _counted(self, call: Any, *arguments: Any) -> list[int]:
+        """A call that tells a figure of each pool."""
+        counts = (ctypes.c_uint64 * len(self._members()))()
+        self._collective(call, *arguments, counts)
+        return list(counts)
+
+    def reserve(self, size: Size) -> None:
+        """Makes free memory for at least `size` in one piece, in each pool."""
+        self._collective(library.commpool_pools_reserve, parse_size(size))
+
+    def verify(self) -> None:
+        """Compares the calls so far between the ranks; raises Disagreement, which names the first that differs."""
+        self._collective(library.commpool_pools_verify)
+
+    def sleep(self, keep: options.KeepWord = "discard", *, graphs: options.GraphsWord = "refused") -> None:
+        """Gives the physical memory back; addresses and blocks stay, and blocks may be freed at any time.
+
+        Args:
+          keep: "host" copies what live blocks hold to pinned memory of the host, and `wake` copies it back.
+          graphs: live CUDA graphs that captured with the pool are a reason to refuse, unless they hold
+            "no_collectives": NCCL registers the buffers of captured ones by itself.
+        """
+        self._collective(library.commpool_pools_sleep, options.number_of("keep", keep),
+                         options.number_of("graphs", graphs))
+
+    def wake(self) -> None:
+        """Makes memory at the same addresses, with what was kept; OutOfMemory leaves the pool asleep, as it was."""
+        with waking():
+            self._collective(library.commpool_pools_wake)
+
+    def close(self) -> None:
+        """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools."""
+        self._collective(library.commpool_pools_close)
+
+    def destroy(self) -> None:
+        """Ends the handles, on this rank alone; segments live until their last block is freed."""
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], *_: Any) -> None:
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            self.destroy()
