@@ -7,6 +7,7 @@ from typing import Any, Sequence
 
 import torch.distributed as dist
 
+import commpool
 from commpool import errors
 
 from . import _group
@@ -27,6 +28,12 @@ def checked_group(group: Any) -> Any:
     if not _group.is_group(group) or _group.or_none(group) is None:
         raise errors.InvalidArgument(f"{group!r} is no process group that this rank is in")
     return group
+
+
+def check_windows(pool: commpool.Pool, across: str = "group") -> None:
+    """Raises InvalidArgument where a pool is not symmetric, and says across what it is to be."""
+    if pool.mode != "symmetric":
+        raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across={across}")
 
 
 def gathered(group: Any, said: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from commpool.sizes import Size, format_size, parse_size
 from . import _beside, _group
 from ._advice import SizeRange, lies_in
 from ._advise import advise
-from ._agreed import checked_group, same_everywhere
+from ._agreed import check_windows, checked_group, same_everywhere
 from ._buckets import Buckets, best, in_windows
 from ._windowed_ddp import WindowedDDP
 
@@ -54,8 +54,7 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
       FailedPrecondition: the group has no communicator, or the pool is not registered with it.
       Disagreement: the ranks' models or options differ: it names the first parameter. Nothing was changed.
     """
-    if pool.mode != "symmetric":
-        raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across=group")
+    check_windows(pool)
     if options.get("lazy_bucket_allocation"):
         raise errors.InvalidArgument("lazy_bucket_allocation makes buckets anew in each backward: they would not stay "
                                      "in windows")

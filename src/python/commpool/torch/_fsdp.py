@@ -13,7 +13,7 @@ from commpool import errors
 from commpool.sizes import format_size
 
 from . import _zero_sm
-from ._agreed import same_everywhere
+from ._agreed import check_windows, same_everywhere
 from ._fsdp_shards import Before, Shards, comm_of, live_at_once, sharded_modules, shards_of
 from ._ring import Ring
 
@@ -97,8 +97,7 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
       Disagreement: the ranks' models differ; nothing was changed.
     A module that is sharded later makes the model's next forward a FailedPrecondition.
     """
-    if pool.mode != "symmetric":
-        raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across=group")
+    check_windows(pool)
     if reduce_scatters not in ("torch", "pool"):
         raise errors.InvalidArgument(f"reduce_scatters {reduce_scatters!r} is none of torch, pool")
     modules = shards_of(model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from types import TracebackType
 from typing import Any, Optional, Sequence
 
 import commpool
@@ -69,9 +68,8 @@ class MemPoolAllocatorWithoutRegistration:
     def __enter__(self) -> None:
         self._scope.__enter__()
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        self._scope.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._scope.__exit__(*error)
 
 
 class MultiGroupMemPoolAllocator(MemPoolAllocatorWithoutRegistration):
@@ -85,10 +83,9 @@ class MultiGroupMemPoolAllocator(MemPoolAllocatorWithoutRegistration):
         super().__init__(pool)
         self.groups, self.symmetric = list(groups), symmetric
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        super().__exit__(kind, error, trace)
-        if error is None:
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        if error[0] is None:
             for group in self.groups:
                 register_mem_pool(self.pool, group, self.symmetric)
 

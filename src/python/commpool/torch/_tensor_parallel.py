@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Any, Optional
 
 import commpool
-from commpool import errors, options
+from commpool import options
 
 from . import _group
 from ._advise import advise
-from ._agreed import checked_group, same_everywhere
+from ._agreed import check_windows, checked_group, same_everywhere
 from ._scope import use_pool
 
 
@@ -58,8 +57,7 @@ class tp:
           FailedPrecondition: the group has no communicator.
           Disagreement: the ranks gave different ranges, named for both.
         """
-        if pool.mode != "symmetric":
-            raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across=group")
+        check_windows(pool)
         group = checked_group(group)
         _group.communicator_of(group, pool.device)
         given = None if sizes is None else options.size_range(sizes)
@@ -76,7 +74,6 @@ class tp:
             self._open.scopes.append(scope)
         return self.pool
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._scope is not None:
-            self._open.scopes.pop().__exit__(kind, error, trace)
+            self._open.scopes.pop().__exit__(*error)

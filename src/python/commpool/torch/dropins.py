@@ -11,7 +11,6 @@ Nothing is compiled at start, nothing is registered while tensors are made: the 
 from __future__ import annotations
 
 import contextlib
-from types import TracebackType
 from typing import Any, Optional
 
 import commpool
@@ -19,7 +18,7 @@ from commpool import errors, options
 from commpool.handles import communicator_handle
 
 from . import _group
-from ._agreed import same_everywhere
+from ._agreed import check_windows, same_everywhere
 from ._megatron import (MemPoolAllocatorWithoutRegistration, MultiGroupMemPoolAllocator, create_nccl_mem_pool,
                         deregister_mem_pool, init, nccl_mem, register_mem_pool)
 from ._scope import use_pool
@@ -64,8 +63,7 @@ def serve(communicator: Any, pool: commpool.Pool, *, sizes: Optional[options.Siz
       FailedPrecondition: the group has no communicator.
       Disagreement: the ranks gave different ranges, named for both.
     """
-    if pool.mode != "symmetric":
-        raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across=communicator")
+    check_windows(pool, "communicator")
     handle, group = _handle(communicator), _group_of(communicator)
     if group is not None:
         same_everywhere(group, "ranges of sizes", [size_words(sizes)])
@@ -95,9 +93,8 @@ class nccl_symm_mem_context:
         self._scope.__enter__()
         return self
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        self._scope.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._scope.__exit__(*error)
 
 
 class SymmetricMemoryContext(nccl_symm_mem_context):
