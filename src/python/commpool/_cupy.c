@@ -1,5 +1,5 @@
-// CuPy's allocator in C: two functions of cupy.cuda.CFunctionAllocator over a pool, with no Python on the way. Python's
-// limited API of 3.9, as `_fast.c`. CuPy calls them with the GIL; they wait for memory without it.
+// CuPy's allocator in C: two functions of cupy.cuda.CFunctionAllocator over a pool, with no Python on the way. A part
+// of the module of `_fast.c`. CuPy calls them with the GIL; they wait for memory without it.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03090000
 #include <Python.h>
@@ -16,7 +16,7 @@ typedef struct {
   int device;          // the pool's
   CurrentStream current_stream;
 } Source;
-static const char source_name[] = "commpool._cupy.source";
+static const char source_name[] = "commpool._fast.cupy_source";
 
 // Why an allocation inside the thread's innermost Call() returned null; its sentence is commpool_last_error's.
 static _Thread_local int last_status = COMMPOOL_OK;
@@ -52,12 +52,12 @@ static void Free(void* context, void* pointer, int device) {
 
 static void DeleteSource(PyObject* capsule) { free(PyCapsule_GetPointer(capsule, source_name)); }
 
-static PyObject* MakeSource(PyObject* module, PyObject* arguments) {
+PyObject* CupySource(PyObject* module, PyObject* arguments) {
   (void)module;
   unsigned long long pool = 0;
   int device = 0;
   PyObject* stream = NULL;
-  if (!PyArg_ParseTuple(arguments, "KiO:source", &pool, &device, &stream)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "KiO:cupy_source", &pool, &device, &stream)) return NULL;
   // Another signature has another name, and raises.
   const CurrentStream current_stream = (CurrentStream)PyCapsule_GetPointer(stream, stream_signature);
   if (current_stream == NULL) return NULL;
@@ -96,31 +96,9 @@ static PyObject* Call(PyObject* self, PyObject* bytes) {
 
 static PyMethodDef call_definition = {"malloc", Call, METH_O, "Memory of a commpool pool for so many bytes."};
 
-static PyObject* Allocator(PyObject* module, PyObject* arguments) {
+PyObject* CupyAllocator(PyObject* module, PyObject* arguments) {
   (void)module;
   PyObject *malloc_method = NULL, *fail = NULL;
-  if (!PyArg_ParseTuple(arguments, "OO:allocator", &malloc_method, &fail)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "OO:cupy_allocator", &malloc_method, &fail)) return NULL;
   return PyCFunction_New(&call_definition, arguments);
 }
-
-static PyObject* Address(PyObject* module, PyObject* ignored) {
-  (void)module;
-  (void)ignored;
-  return PyLong_FromVoidPtr((void*)(uintptr_t)&commpool_free);
-}
-
-static PyMethodDef module_methods[] = {
-    {"source", MakeSource, METH_VARARGS, "(parameter, allocate, free, owner) of a CFunctionAllocator."},
-    {"allocator", Allocator, METH_VARARGS, "A CFunctionAllocator's malloc whose failures raise."},
-    {"address", Address, METH_NOARGS, "Of commpool_free: which library this module calls."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyModuleDef module_definition = {
-    .m_base = PyModuleDef_HEAD_INIT,
-    .m_name = "_cupy",
-    .m_doc = "CuPy's allocator in C.",
-    .m_methods = module_methods,
-};
-
-PyMODINIT_FUNC PyInit__cupy(void) { return PyModuleDef_Init(&module_definition); }

@@ -1,5 +1,6 @@
 // What programs call often, in C over the C ABI: a scope's begin and end, and record_stream. Python's limited API
-// of 3.9: one binary for every CPython since. The package does the same by ctypes where this module is not there.
+// of 3.9: one binary for every CPython since. The package does the same by ctypes where this module is not there. Other
+// parts of the binary: what CuPy calls (_cupy.c), and what an allocation that runs out calls (_holder.c).
 //
 // It is linked with libcommpool.so.0, which `_library` has loaded by the time: the names are of that one.
 #define PY_SSIZE_T_CLEAN
@@ -232,9 +233,15 @@ static PyObject* Address(PyObject* module, PyObject* ignored) {
   return PyLong_FromVoidPtr((void*)(uintptr_t)&commpool_scope_begin);
 }
 
+// _cupy.c
+__attribute__((visibility("hidden"))) PyObject* CupySource(PyObject* module, PyObject* arguments);
+__attribute__((visibility("hidden"))) PyObject* CupyAllocator(PyObject* module, PyObject* arguments);
+
 static PyMethodDef module_methods[] = {
     {"record_stream", RecordStream, METH_VARARGS, "Notes that a stream uses a block, too."},
     {"route_by", RouteBy, METH_VARARGS, "Where a router's functions are, which begin and end a RoutedScope."},
+    {"cupy_source", CupySource, METH_VARARGS, "(parameter, allocate, free, owner) of a CFunctionAllocator."},
+    {"cupy_allocator", CupyAllocator, METH_VARARGS, "A CFunctionAllocator's malloc whose failures raise."},
     {"address", Address, METH_NOARGS, "Of commpool_scope_begin: which library this module calls."},
     {NULL, NULL, 0, NULL},
 };

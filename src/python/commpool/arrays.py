@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 from . import _dlpack, _driver
 from ._library import library
@@ -138,6 +138,12 @@ def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device:
       stream: as of `allocate`.
       pool: whose memory to take, whatever scopes are open.
     """
+    return made(allocate, shape, dtype, device, stream, pool)
+
+
+def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dtype: Any, device: Optional[Device],
+         stream: Stream, pool: Optional[Pool]) -> Array:
+    """An array whose memory is the pool's, or what a function gives that takes bytes, a stream and a device."""
     lengths = tuple(index_of(length, "shape") for length in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     name = _type_name(dtype)
     nbytes = math.prod(lengths) * _TYPES[name].bits // 8

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, Callable, Literal, Optional
 
 from . import _adapters, errors
-from ._library import library
+from ._library import fast
 from .pool import Pool
 
 _cupy = _adapters.needed("cupy")
@@ -58,19 +58,11 @@ def allocator(pool: Optional[Pool] = None, *, path: PathWord = "auto") -> Alloca
 
 def why_not_c() -> str:
     """Why allocators are Python's here; empty where they are C's."""
-    if _module() is None:
-        return "the module commpool._cupy is not built, or is of another library than the one that is loaded"
+    if fast is None:
+        return "the module commpool._fast is not built, or is of another library than the one that is loaded"
     if _current_stream() is None:
         return f"CuPy {_cupy.__version__} has no get_current_stream_ptr in C"
     return ""
-
-
-def _module() -> Any:
-    try:
-        from . import _cupy as module
-    except ImportError:
-        return None
-    return module if module.address() == library.address("commpool_free") else None
 
 
 def _current_stream() -> Any:
@@ -84,9 +76,8 @@ def _current_stream() -> Any:
 
 
 def _c_allocator(pool: Optional[Pool]) -> Allocator:
-    module = _module()
-    parameter, allocate, free, owner = module.source(pool.handle if pool else 0, pool.device if pool else 0,
-                                                     _current_stream())
+    parameter, allocate, free, owner = fast.cupy_source(pool.handle if pool else 0, pool.device if pool else 0,
+                                                        _current_stream())
     malloc = _cupy.cuda.CFunctionAllocator(parameter, allocate, free, (owner, pool)).malloc
 
     def fail(status: int) -> None:
@@ -94,7 +85,7 @@ def _c_allocator(pool: Optional[Pool]) -> Allocator:
         _check_device(pool)
         raise _failure(failure)
 
-    return module.allocator(malloc, fail)  # type: ignore[no-any-return]
+    return fast.cupy_allocator(malloc, fail)  # type: ignore[no-any-return]
 
 
 def _python_allocator(pool: Optional[Pool]) -> Allocator:

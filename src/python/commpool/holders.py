@@ -33,7 +33,7 @@ def _desks() -> Any:
     Raises:
       NotSupported: it is not built.
     """
-    path = str(pathlib.Path(__file__).parent / "_holder.abi3.so")
+    path = str(pathlib.Path(__file__).parent / "_fast.abi3.so")
     try:
         waiting, quick = (kind(path) for kind in (ctypes.CDLL, ctypes.PyDLL))  # without the GIL, and with it
     except OSError as error:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Adds what the hardware checks of several libraries on one pool need to a bundle of commpool.torch's checks
-# (tests/adapters/torch/hardware_bundle.sh), which it makes first: the adapters' modules in C, commpool/mr.h with its
-# programs, and the wheels of RMM and CCCL for the machine's Python. There, `DIR/run_libraries` runs them.
+# (tests/adapters/torch/hardware_bundle.sh), which it makes first: commpool/mr.h with its programs, and the wheels of
+# RMM and CCCL for the machine's Python. There, `DIR/run_libraries` runs them.
 # usage: tests/adapters/libraries/hardware_bundle.sh DIR [PYTHON_VERSION [TORCH...]]
 #   PYTHON_VERSION  of that machine (default 3.12)
 #   TORCH           as of the other script
@@ -18,13 +18,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 tests/adapters/torch/hardware_bundle.sh "$folder" "${torches[@]}"
 source tools/common.sh
 source tools/torch_environment.sh
-outputs=$("${bazel[@]}" info -c opt bazel-bin 2>/dev/null)
-readonly modules=(_cupy.abi3.so _holder.abi3.so) wheels=(rmm-cu13 librmm-cu13 rapids-logger cuda-bindings
-  cuda-pathfinder)
+readonly wheels=(rmm-cu13 librmm-cu13 rapids-logger cuda-bindings cuda-pathfinder)
 
-for module in "${modules[@]}"; do
-  cp --dereference "$outputs/src/python/commpool/$module" "$folder/python/commpool/$module"
-done
 chmod -R u+w "$folder"
 mkdir -p "$folder/libraries" "$folder/wheels" "$folder/python/commpool/include/commpool"
 cp src/python/commpool/_rmm_resource.cc "$folder/python/commpool/"
