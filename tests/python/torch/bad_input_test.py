@@ -84,6 +84,12 @@ class Scopes(RoutedCase):
         with commpool.use_pool(pool):
             self.assert_native(tensor(MIB))
 
+    def test_refuse_sizes_whose_least_is_above_the_most(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "least size, 2097152 bytes, is above its most, 1"):
+            with commpool.use_pool(self.pool(), sizes=("2MiB", 1)):
+                self.fail("it began")
+        self.assert_native(tensor(MIB))
+
     def test_of_a_pool_that_has_ended_say_so(self):
         pool = commpool.Pool("gone")
         with commpool.use_pool(pool):
