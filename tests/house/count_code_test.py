@@ -44,7 +44,3 @@ class CountCode(unittest.TestCase):
         self.assertEqual(count.touched["a statistic"], [pathlib.Path("src/a.cc")])
         self.assertEqual(count.touched["a subcommand"], [pathlib.Path("tools/c/BUILD")])
         self.assertIn("     1 files name a statistic: held_bytes\n         src/a.cc\n", count.report(files=True))
-
-
-if __name__ == "__main__":
-    unittest.main()

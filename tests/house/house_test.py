@@ -4,6 +4,7 @@ import unittest
 
 import backings
 import count_code
+import definitions
 import faults
 import known
 import layers
@@ -21,6 +22,10 @@ class House(unittest.TestCase):
 
     def test_backings_are_known_to_one_list(self):
         found = backings.problems(tree.workspace())
+        self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_no_name_is_defined_twice_in_a_name_space(self):
+        found = definitions.problems(tree.workspace())
         self.assertFalse(found, "\n" + "\n".join(found))
 
     def test_every_file_is_tidy(self):
