@@ -95,31 +95,11 @@ struct PoolOptions {
 };
 
 // A figure of a pool: now, at most since the peaks were reset, and all told.
-struct Counter {
-  std::uint64_t current = 0;
-  std::uint64_t peak = 0;
-  std::uint64_t total = 0;
-};
+using Counter = commpool_counter;
 
 // What each figure counts: commpool_statistics in commpool.h.
-struct Statistics {
-  Counter requested_bytes;
-  Counter allocated_bytes;
-  Counter allocated_blocks;
-  Counter reserved_bytes;
-  Counter reserved_segments;
-  std::uint64_t free_bytes = 0;
-  std::uint64_t pending_bytes = 0;
-  std::uint64_t largest_free_block_bytes = 0;
-  std::uint64_t registered_segments = 0;
-  std::uint64_t pending_segments = 0;
-  std::uint64_t failed_allocations = 0;
-  std::uint64_t cached_bytes = 0;
-  std::uint64_t moved_bytes = 0;
-  std::uint64_t host_waits = 0;
-  std::uint64_t held_bytes = 0;
-  std::uint64_t asleep_bytes = 0;
-  std::uint64_t kept_bytes = 0;
+struct Statistics : commpool_statistics {
+  Statistics() { commpool_statistics_init(this); }
 };
 
 struct WindowPlace {
@@ -218,11 +198,10 @@ class Pool {
 
   // Figures.
   Result<Statistics> stats() const {
-    commpool_statistics statistics;
-    commpool_statistics_init(&statistics);
+    Statistics statistics;
     Status status = detail::FromC(commpool_pool_statistics(pool_, &statistics));
     if (!status.ok()) return status;
-    return FromC(statistics);
+    return statistics;
   }
   Status reset_peaks() { return detail::FromC(commpool_pool_reset_peaks(pool_)); }
 
@@ -271,30 +250,6 @@ class Pool {
     c_options.lost_rank_context = options.lost_rank_context;
     if (!options.tag.empty()) c_options.tag = options.tag.c_str();
     return c_options;
-  }
-
-  static Counter FromC(const commpool_counter& counter) { return {counter.current, counter.peak, counter.total}; }
-
-  static Statistics FromC(const commpool_statistics& figures) {
-    Statistics statistics;
-    statistics.requested_bytes = FromC(figures.requested_bytes);
-    statistics.allocated_bytes = FromC(figures.allocated_bytes);
-    statistics.allocated_blocks = FromC(figures.allocated_blocks);
-    statistics.reserved_bytes = FromC(figures.reserved_bytes);
-    statistics.reserved_segments = FromC(figures.reserved_segments);
-    statistics.free_bytes = figures.free_bytes;
-    statistics.pending_bytes = figures.pending_bytes;
-    statistics.largest_free_block_bytes = figures.largest_free_block_bytes;
-    statistics.registered_segments = figures.registered_segments;
-    statistics.pending_segments = figures.pending_segments;
-    statistics.failed_allocations = figures.failed_allocations;
-    statistics.cached_bytes = figures.cached_bytes;
-    statistics.moved_bytes = figures.moved_bytes;
-    statistics.host_waits = figures.host_waits;
-    statistics.held_bytes = figures.held_bytes;
-    statistics.asleep_bytes = figures.asleep_bytes;
-    statistics.kept_bytes = figures.kept_bytes;
-    return statistics;
   }
 
   Result<std::uint64_t> Counted(commpool_status (*call)(commpool_pool, std::uint64_t*)) {

@@ -38,32 +38,6 @@ Result<std::vector<int>> Devices(const int* devices, size_t count) {
 // Of every pool's pair: the block says which pool it is of.
 void FreeBlock(void* pointer, size_t, int, CUstream_st*) { commpool_free(pointer); }
 
-commpool_counter CounterOf(const engine::Counter& counter) { return {counter.current, counter.peak, counter.total}; }
-
-commpool_statistics StatisticsOf(const PoolStatistics& figures) {
-  const engine::Counters& counters = figures.counters;
-  commpool_statistics statistics;
-  commpool_statistics_init(&statistics);
-  statistics.requested_bytes = CounterOf(counters.requested_bytes);
-  statistics.allocated_bytes = CounterOf(counters.allocated_bytes);
-  statistics.allocated_blocks = CounterOf(counters.allocated_blocks);
-  statistics.reserved_bytes = CounterOf(counters.reserved_bytes);
-  statistics.reserved_segments = CounterOf(counters.reserved_segments);
-  statistics.free_bytes = counters.free_bytes;
-  statistics.pending_bytes = counters.pending_bytes;
-  statistics.largest_free_block_bytes = counters.largest_free_block;
-  statistics.registered_segments = figures.registered_segments;
-  statistics.pending_segments = figures.pending_segments;
-  statistics.failed_allocations = figures.failed_allocations;
-  statistics.cached_bytes = figures.cached_bytes;
-  statistics.moved_bytes = figures.moved_bytes;
-  statistics.host_waits = figures.host_waits;
-  statistics.held_bytes = figures.held_bytes;
-  statistics.asleep_bytes = figures.asleep_bytes;
-  statistics.kept_bytes = figures.kept_bytes;
-  return statistics;
-}
-
 }  // namespace
 
 commpool_status commpool_pool_destroy(commpool_pool pool) {
@@ -142,7 +116,7 @@ commpool_status commpool_window_of(const void* pointer, ncclComm* communicator, 
 commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics) {
   return WithPool(pool, [&](Pool& found) -> Status {
     if (statistics == nullptr) return NullOutput();
-    return WriteStruct(kStatistics, StatisticsOf(found.Statistics()), statistics);
+    return WriteStruct(kStatistics, found.Statistics(), statistics);
   });
 }
 

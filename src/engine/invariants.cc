@@ -104,7 +104,8 @@ void CheckLedger(const Ledger& ledger) {
   COMMPOOL_CHECK(counters.reserved_bytes.current == sums.reserved_bytes, "reserved bytes do not add up");
   COMMPOOL_CHECK(counters.reserved_segments.current == ledger.segment_count(), "segments do not add up");
   COMMPOOL_CHECK(counters.free_bytes == sums.reserved_bytes - sums.live_bytes, "free bytes do not add up");
-  COMMPOOL_CHECK(counters.largest_free_block >= sums.largest_free_block, "the largest free block is smaller than one");
+  COMMPOOL_CHECK(counters.largest_free_block_bytes >= sums.largest_free_block,
+                 "the largest free block is smaller than one");
   COMMPOOL_CHECK(counters.pending_bytes == sums.pending_bytes, "pending bytes do not add up");
   COMMPOOL_CHECK(ledger.heap().free_index().count() == sums.free_blocks, "the free index has blocks that are not free");
   const RestingBlocks& resting = ledger.heap().resting();

@@ -9,6 +9,14 @@
 namespace commpool::internal::engine {
 namespace {
 
+void Add(Counter& counter, uint64_t amount) {
+  counter.current += amount;
+  counter.total += amount;
+  if (counter.current > counter.peak) counter.peak = counter.current;
+}
+
+void Subtract(Counter& counter, uint64_t amount) { counter.current -= amount; }
+
 BlockView ViewOf(const Block& block) {
   BlockView view;
   view.segment = block.segment->index;
@@ -69,15 +77,15 @@ void Ledger::Begin(Block* block, const Request& request) {
   block->stream_over = false;
   block->requested = request.requested;
   block->sequence = request.sequence;
-  counters_.requested_bytes.Add(block->requested);
-  counters_.allocated_bytes.Add(block->bytes);
-  counters_.allocated_blocks.Add(1);
+  Add(counters_.requested_bytes, block->requested);
+  Add(counters_.allocated_bytes, block->bytes);
+  Add(counters_.allocated_blocks, 1);
 }
 
 void Ledger::End(Block* block) {
-  counters_.requested_bytes.Subtract(block->requested);
-  counters_.allocated_bytes.Subtract(block->bytes);
-  counters_.allocated_blocks.Subtract(1);
+  Subtract(counters_.requested_bytes, block->requested);
+  Subtract(counters_.allocated_bytes, block->bytes);
+  Subtract(counters_.allocated_blocks, 1);
   block->requested = 0;
   block->freed_at = ++clock_;
 }
@@ -177,7 +185,7 @@ void Ledger::ForgetStream(StreamKey stream) {
 
 SegmentIndex Ledger::AddSegment(const SegmentRange& range, Space space, Part part) {
   const SegmentIndex index = heap_.AddSegment(range, space, BlockState::kFree, part);
-  counters_.reserved_bytes.Add(range.bytes);
+  Add(counters_.reserved_bytes, range.bytes);
   CountSegment(1);
   return index;
 }
@@ -185,7 +193,7 @@ SegmentIndex Ledger::AddSegment(const SegmentRange& range, Space space, Part par
 SegmentRange Ledger::RemoveSegment(SegmentIndex segment) {
   COMMPOOL_CHECK(IsIdle(segment), "a segment is removed that is unknown, or that a stream may still use");
   const SegmentRange range = heap_.RemoveSegment(segment);
-  counters_.reserved_bytes.Subtract(range.bytes);
+  Subtract(counters_.reserved_bytes, range.bytes);
   CountSegment(-1);
   return range;
 }
@@ -199,8 +207,8 @@ void Ledger::Convert(const SegmentRange& range, BlockState from, BlockState to, 
     return state != BlockState::kUnmapped && state != BlockState::kArriving;
   };
   heap_.Convert(range, from, to, claimant);
-  if (has_memory(to) && !has_memory(from)) counters_.reserved_bytes.Add(range.bytes);
-  if (has_memory(from) && !has_memory(to)) counters_.reserved_bytes.Subtract(range.bytes);
+  if (has_memory(to) && !has_memory(from)) Add(counters_.reserved_bytes, range.bytes);
+  if (has_memory(from) && !has_memory(to)) Subtract(counters_.reserved_bytes, range.bytes);
 }
 
 void Ledger::MovePage(const SegmentRange& from, Address to, const Claimant& claimant) {
@@ -210,10 +218,10 @@ void Ledger::MovePage(const SegmentRange& from, Address to, const Claimant& clai
 
 void Ledger::CountSegment(int change) {
   if (change > 0) {
-    counters_.reserved_segments.Add(1);
+    Add(counters_.reserved_segments, 1);
     ++segment_count_;
   } else {
-    counters_.reserved_segments.Subtract(1);
+    Subtract(counters_.reserved_segments, 1);
     --segment_count_;
   }
 }
@@ -241,7 +249,7 @@ Result<BlockView> Ledger::Find(Address address) const {
 Counters Ledger::counters() const {
   Counters counters = counters_;
   counters.free_bytes = counters.reserved_bytes.current - counters.allocated_bytes.current;
-  counters.largest_free_block = heap_.LargestFree();
+  counters.largest_free_block_bytes = heap_.LargestFree();
   counters.pending_bytes = heap_.pending_bytes();
   return counters;
 }
@@ -249,7 +257,7 @@ Counters Ledger::counters() const {
 void Ledger::ResetPeaks() {
   for (Counter* counter : {&counters_.requested_bytes, &counters_.allocated_bytes, &counters_.allocated_blocks,
                            &counters_.reserved_bytes, &counters_.reserved_segments}) {
-    counter->ResetPeak();
+    counter->peak = counter->current;
   }
 }
 

@@ -128,7 +128,7 @@ class Ledger {
   Heap heap_;
   Moment clock_ = 0;
   uint64_t segment_count_ = 0;  // physical handles
-  Counters counters_;
+  Counters counters_{};
 };
 
 }  // namespace commpool::internal::engine

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "commpool/commpool.h"
 #include "src/base/host_reserve.h"
 
 namespace commpool::internal::engine {
@@ -97,31 +98,9 @@ struct Freed {
   ReservedVector<StreamKey> streams_to_fence;
 };
 
-// Current, highest and all-time figures of one quantity.
-struct Counter {
-  uint64_t current = 0;
-  uint64_t peak = 0;
-  uint64_t total = 0;
-
-  void Add(uint64_t amount) {
-    current += amount;
-    total += amount;
-    if (current > peak) peak = current;
-  }
-  void Subtract(uint64_t amount) { current -= amount; }
-  void ResetPeak() { peak = current; }
-};
-
-struct Counters {
-  Counter requested_bytes;  // as asked for
-  Counter allocated_bytes;  // of blocks, rounded up
-  Counter allocated_blocks;
-  Counter reserved_bytes;  // of segments
-  Counter reserved_segments;
-  uint64_t free_bytes = 0;          // in segments, not in live blocks
-  uint64_t largest_free_block = 0;  // what can be served now without growth
-  uint64_t pending_bytes = 0;       // of blocks freed that a fence still guards, or (deferred) another rank
-};
+// A pool's figures, of which an engine counts what it knows: of blocks and segments. The rest it leaves at 0.
+using Counter = commpool_counter;
+using Counters = commpool_statistics;
 
 // One block of a snapshot.
 struct BlockView {

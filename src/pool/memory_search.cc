@@ -28,27 +28,27 @@ void MemorySearch::ReleaseDestroyed() {
 std::string MemorySearch::DescribeHolders(int device) {
   struct Row {
     std::string name;
-    engine::Counters counters;
+    commpool_statistics statistics;
   };
   std::vector<Row> rows;
   for (const std::shared_ptr<Pool>& holder : pools_.All()) {
     if (holder->device() != device) continue;
-    const PoolStatistics statistics = holder->Statistics();
-    Row row{holder->name(), statistics.counters};
-    row.counters.reserved_bytes.current -= statistics.asleep_bytes;
+    Row row{holder->name(), holder->Statistics()};
+    row.statistics.reserved_bytes.current -= row.statistics.asleep_bytes;
     // A pool without a handle is of interest as long as live blocks keep its memory.
-    if (holder->has_handle() || row.counters.reserved_bytes.current != 0) rows.push_back(std::move(row));
+    if (holder->has_handle() || row.statistics.reserved_bytes.current != 0) rows.push_back(std::move(row));
   }
   std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return a.counters.reserved_bytes.current > b.counters.reserved_bytes.current;
+    return a.statistics.reserved_bytes.current > b.statistics.reserved_bytes.current;
   });
   std::string text = "\n  pool                    reserved      in use      cached  largest free";
   for (const Row& row : rows) {
     char line[160];
     std::snprintf(line, sizeof(line), "\n  %-20.20s %11s %11s %11s %13s", row.name.c_str(),
-                  FormatBytes(row.counters.reserved_bytes.current).c_str(),
-                  FormatBytes(row.counters.allocated_bytes.current).c_str(),
-                  FormatBytes(row.counters.free_bytes).c_str(), FormatBytes(row.counters.largest_free_block).c_str());
+                  FormatBytes(row.statistics.reserved_bytes.current).c_str(),
+                  FormatBytes(row.statistics.allocated_bytes.current).c_str(),
+                  FormatBytes(row.statistics.free_bytes).c_str(),
+                  FormatBytes(row.statistics.largest_free_block_bytes).c_str());
     text += line;
   }
   for (const MemoryHolders::Held& held : holders_.Describe(device)) {

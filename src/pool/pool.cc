@@ -125,11 +125,8 @@ void Pool::Abandon() {
   segments_.Abandon();
 }
 
-PoolStatistics Pool::Statistics() const {
-  const BlockStatistics blocks = blocks_.Statistics();
-  PoolStatistics statistics;
-  statistics.counters = blocks.counters;
-  statistics.cached_bytes = blocks.cached_bytes;
+commpool_statistics Pool::Statistics() const {
+  commpool_statistics statistics = blocks_.Statistics();
   statistics.registered_segments = segments_.registrations().registrations();
   statistics.pending_segments = segments_.registrations().pending(segments_.count());
   statistics.held_bytes = segments_.registrations().held_bytes();

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/pool/basis/pool_statistics.h"
+#include "src/pool/basis/pool_events.h"
 #include "src/pool/pool_mode.h"
 #include "src/pool/segments/segment_store.h"
 
@@ -117,7 +117,7 @@ class Pool final : public BlockOwner {
   }
 
   // Statistics.
-  PoolStatistics Statistics() const;
+  commpool_statistics Statistics() const;
   void ResetPeaks() { blocks_.ResetPeaks(); }
   void CheckInvariants() const { blocks_.CheckInvariants(); }
 

@@ -60,7 +60,7 @@ class Twins {
     EXPECT_EQ(quick.requested_bytes.total, usual.requested_bytes.total);
     EXPECT_EQ(quick.allocated_bytes.peak, usual.allocated_bytes.peak);
     EXPECT_EQ(quick.allocated_blocks.total, usual.allocated_blocks.total);
-    EXPECT_EQ(quick.largest_free_block, usual.largest_free_block);
+    EXPECT_EQ(quick.largest_free_block_bytes, usual.largest_free_block_bytes);
     EXPECT_EQ(quick.pending_bytes, usual.pending_bytes);
   }
   CachingEngine& quick() { return quick_; }

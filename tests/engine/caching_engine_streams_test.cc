@@ -69,7 +69,7 @@ TEST_F(CachingEngineStreams, ForgetsUsesThatTheNewOwnerWaitsFor) {
 TEST_F(CachingEngineStreams, ClosesABlockUntilEveryFenceHasCome) {
   UseAndFree({kOther, kThird});
   EXPECT_EQ(engine_.counters().pending_bytes, kWhole);
-  EXPECT_EQ(engine_.counters().largest_free_block, 0u);
+  EXPECT_EQ(engine_.counters().largest_free_block_bytes, 0u);
   EXPECT_TRUE(engine_.WhollyFreeSegments().empty());
   EXPECT_EQ(engine_.Free(kBase).status().code(), StatusCode::kNotFound);
   EXPECT_NE(engine_.Free(kBase).status().message().find("freed already"), std::string::npos);

@@ -98,7 +98,7 @@ TEST(CachingEngine, CountsBytesAndBlocks) {
   EXPECT_EQ(counters.reserved_bytes.current, 2 * kMiB);
   EXPECT_EQ(counters.reserved_segments.current, 1u);
   EXPECT_EQ(counters.free_bytes, 2 * kMiB - 512);
-  EXPECT_EQ(counters.largest_free_block, 2 * kMiB - 1536);
+  EXPECT_EQ(counters.largest_free_block_bytes, 2 * kMiB - 1536);
   EXPECT_EQ(counters.pending_bytes, 0u);
   engine.ResetPeaks();
   EXPECT_EQ(engine.counters().allocated_bytes.peak, 512u);

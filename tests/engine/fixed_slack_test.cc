@@ -12,7 +12,7 @@ constexpr uint64_t kNeeded = 64 * kGiB;
 
 // Of a pool that needed so much once, and holds as much as it ever did.
 Counters Holding(uint64_t bytes) {
-  Counters counters;
+  Counters counters{};
   counters.requested_bytes.peak = kNeeded;
   counters.reserved_bytes.current = bytes;
   counters.reserved_bytes.peak = bytes + kGiB;

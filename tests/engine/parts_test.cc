@@ -72,7 +72,7 @@ TEST_F(Parts, CountTheirFreeMemoryAsNobodys) {
   const Counters counters = engine_.counters();
   EXPECT_EQ(counters.allocated_bytes.current, 0u);
   EXPECT_EQ(counters.free_bytes, 2 * kMiB);
-  EXPECT_EQ(counters.largest_free_block, kMiB);
+  EXPECT_EQ(counters.largest_free_block_bytes, kMiB);
   EXPECT_FALSE(engine_.IsWhollyFree(segment_));
   EXPECT_TRUE(engine_.StreamsInUse().empty()) << "waiting for a stream would not help";
 }
@@ -90,7 +90,7 @@ TEST_F(Parts, MergeTheirOwnFreeMemoryAndNoOthers) {
   FreeInPart(low);
   FreeInPart(others);
   FreeInPart(high);
-  EXPECT_EQ(engine_.counters().largest_free_block, 512 * kKiB);
+  EXPECT_EQ(engine_.counters().largest_free_block_bytes, 512 * kKiB);
   EXPECT_EQ(Allocate(kMiB, kOtherGraph), 0u);
   EXPECT_EQ(Allocate(kMiB, kGraph), low);
 }
@@ -116,7 +116,7 @@ TEST_F(Parts, BecomeThePoolsWhenTheirGraphIsGone) {
   FreeInPart(Allocate(512 * kKiB, kGraph));
   FreeInPart(Allocate(512 * kKiB, kOtherGraph));
   ReleasePart(kGraph);
-  EXPECT_EQ(engine_.counters().largest_free_block, kMiB) << "the other graph's lies between";
+  EXPECT_EQ(engine_.counters().largest_free_block_bytes, kMiB) << "the other graph's lies between";
   ReleasePart(kOtherGraph);
   EXPECT_TRUE(engine_.IsIdle(segment_)) << "a graph that is gone uses nothing";
   EXPECT_EQ(Allocate(2 * kMiB), kBase);

@@ -300,7 +300,7 @@ TEST_P(RestingPlaces, AreThoseThatASearchWouldFind) {
     } else if (choice == 98) {
       AddSegment(8 * kMiB);
     } else {
-      ASSERT_EQ(resting_.counters().largest_free_block, restless_.counters().largest_free_block);
+      ASSERT_EQ(resting_.counters().largest_free_block_bytes, restless_.counters().largest_free_block_bytes);
     }
     ASSERT_FALSE(HasFatalFailure()) << "step " << step;
   }

@@ -198,7 +198,8 @@ TEST_P(SymmetricRanks, PlaceEquallyWhateverDiffersBetweenThem) {
     Step();
     for (Rank& rank : ranks_) {
       ASSERT_EQ(rank.engine().log().hash(), ranks_[0].engine().log().hash()) << "step " << step;
-      ASSERT_EQ(rank.engine().counters().largest_free_block, ranks_[0].engine().counters().largest_free_block);
+      ASSERT_EQ(rank.engine().counters().largest_free_block_bytes,
+                ranks_[0].engine().counters().largest_free_block_bytes);
     }
     ASSERT_FALSE(HasFailure()) << "step " << step;
   }

@@ -96,7 +96,7 @@ TEST_F(ForumThread, EmptiesTheCacheInsideAScope) {
   const CUdeviceptr large = recording_->Allocate(0, 60 * kGiB, nullptr).value();
   ASSERT_TRUE(recording_->Free(large).ok());
   EXPECT_EQ(pool->Trim(0).value(), 60 * kGiB);
-  EXPECT_EQ(pool->Statistics().counters.reserved_bytes.current, 0u);
+  EXPECT_EQ(pool->Statistics().reserved_bytes.current, 0u);
   const CUdeviceptr again = recording_->Allocate(0, 70 * kGiB, nullptr).value();
   ASSERT_TRUE(recording_->Free(again).ok());
   EXPECT_TRUE(recording_->scopes().End(scope).ok());

@@ -56,7 +56,7 @@ class InterruptedGrowth : public PoolTest {
     bool came = false;
     const std::function<void()> serve_another = [&] {
       came = true;
-      if (CountersOf(pool_).largest_free_block >= kPage) blocks.push_back(Allocate(kPage));
+      if (CountersOf(pool_).largest_free_block_bytes >= kPage) blocks.push_back(Allocate(kPage));
     };
     interruption = {nth, &serve_another};
     const CUdeviceptr large = Allocate(4 * kPage);

@@ -50,7 +50,7 @@ class PoolTest : public DriverTest {
   static PoolConfiguration Configured(const char* name, int device = 0);
   PoolHandle Create(PoolConfiguration configuration) { return runtime().CreatePool(std::move(configuration)).value(); }
   Pool& Get(PoolHandle handle) { return *runtime().pools().Find(handle).value(); }
-  engine::Counters CountersOf(PoolHandle handle) { return Get(handle).Statistics().counters; }
+  commpool_statistics CountersOf(PoolHandle handle) { return Get(handle).Statistics(); }
 
  private:
   PrimaryContext context_;

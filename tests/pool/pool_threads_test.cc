@@ -68,7 +68,7 @@ TEST_F(PoolThreads, ReadNoMoreLiveBlocksThanThereAre) {
   uint64_t most_blocks = 0;
   uint64_t most_bytes = 0;
   for (int reading = 0; reading < kReadings; ++reading) {
-    const engine::Counters counters = CountersOf(pool);
+    const commpool_statistics counters = CountersOf(pool);
     most_blocks = std::max(most_blocks, counters.allocated_blocks.current);
     most_bytes = std::max(most_bytes, counters.allocated_bytes.current);
   }

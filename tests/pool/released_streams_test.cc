@@ -123,7 +123,7 @@ TEST_F(ReleasedStreams, AreReleasedWhileManyThreadsFree) {
   EXPECT_EQ(recorded_too_late.load(), 0);
   Pool& pool = *runtime_.pools().Find(pool_).value();
   pool.CheckInvariants();
-  EXPECT_EQ(pool.Statistics().counters.allocated_blocks.current, 0u);
+  EXPECT_EQ(pool.Statistics().allocated_blocks.current, 0u);
 }
 
 }  // namespace

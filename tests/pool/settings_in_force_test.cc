@@ -48,7 +48,7 @@ class SettingsInForce : public DriverTest {
     std::erase(blocks_, block);
     EXPECT_TRUE(runtime().Free(block).ok());
   }
-  uint64_t ReservedBy(PoolHandle pool) { return Get(pool).Statistics().counters.reserved_bytes.current; }
+  uint64_t ReservedBy(PoolHandle pool) { return Get(pool).Statistics().reserved_bytes.current; }
 
  private:
   std::unique_ptr<Runtime> runtime_;

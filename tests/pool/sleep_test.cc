@@ -32,7 +32,7 @@ class SleepInMode : public PoolTest, public ::testing::WithParamInterface<Mode> 
   ~SleepInMode() override { static_cast<void>(runtime().DestroyPool(pool_)); }
 
   Pool& pool() { return Get(pool_); }
-  PoolStatistics statistics() { return pool().Statistics(); }
+  commpool_statistics statistics() { return pool().Statistics(); }
   CUdeviceptr Allocate(uint64_t bytes, CUstream stream = nullptr) {
     return runtime().AllocateFrom(pool_, bytes, stream).value();
   }
@@ -57,12 +57,12 @@ INSTANTIATE_TEST_SUITE_P(Modes, SleepInMode, ::testing::Values(Mode::kFixed, Mod
 TEST_P(SleepInMode, GivesTheMemoryBackAndKeepsAddressesAndBlocks) {
   const CUdeviceptr large = Allocate(96 * kMiB);
   const CUdeviceptr small = Allocate(1000);
-  const uint64_t reserved = statistics().counters.reserved_bytes.current;
+  const uint64_t reserved = statistics().reserved_bytes.current;
   const uint64_t free_before = FreeMemory(cuda());
   ExpectOk(pool().Sleep(kDiscarding));
   EXPECT_GE(FreeMemory(cuda()), free_before + reserved);
   EXPECT_EQ(statistics().asleep_bytes, reserved);
-  EXPECT_EQ(statistics().counters.reserved_bytes.current, reserved);
+  EXPECT_EQ(statistics().reserved_bytes.current, reserved);
   EXPECT_EQ(statistics().kept_bytes, 0u);
   ExpectOk(pool().Wake());
   EXPECT_LE(FreeMemory(cuda()), free_before + 2 * kMiB);
@@ -113,7 +113,7 @@ TEST_P(SleepInMode, TakesFreesFromAnyThreadMeanwhile) {
   ExpectOk(runtime().Free(shared));
   ExpectOk(runtime().Free(large));
   EXPECT_EQ(runtime().Free(large).code(), StatusCode::kNotFound);
-  EXPECT_EQ(statistics().counters.allocated_blocks.current, 0u);
+  EXPECT_EQ(statistics().allocated_blocks.current, 0u);
   pool().CheckInvariants();
   ExpectOk(pool().Wake());
   const CUdeviceptr again = Allocate(32 * kMiB);
@@ -165,7 +165,7 @@ TEST_P(SleepInMode, ClosesAsleepAndGivesItsAddressesBack) {
   ExpectOk(pool().Sleep(kKeeping));
   ExpectOk(runtime().Free(block));
   ExpectOk(pool().Close());
-  EXPECT_EQ(statistics().counters.reserved_bytes.current, 0u);
+  EXPECT_EQ(statistics().reserved_bytes.current, 0u);
   EXPECT_EQ(statistics().asleep_bytes, 0u);
   EXPECT_EQ(pool().Wake().code(), StatusCode::kFailedPrecondition);
 }
@@ -205,7 +205,7 @@ TEST_P(SleepInMode, AsksTheDriverNothingForAFreeWhateverItsThreshold) {
 TEST_P(SleepInMode, LeavesItsRoomToOthers) {
   const uint64_t bytes = 64 * kMiB;
   const CUdeviceptr block = Allocate(bytes);
-  const uint64_t reserved = statistics().counters.reserved_bytes.current;
+  const uint64_t reserved = statistics().reserved_bytes.current;
   runtime().devices().Get(0).value()->account().SetLimit(reserved);
   ExpectOk(pool().Sleep(kDiscarding));
   const PoolHandle other = Create(Configured("other"));

@@ -54,7 +54,7 @@ TEST_F(ThreadCaches, TakeBlocksThatAnotherThreadAllocated) {
     for (int block = 0; block < 100; ++block) blocks.push_back(Allocate(pool, 4096));
   }).join();
   for (const CUdeviceptr block : blocks) Free(block);
-  const engine::Counters counters = CountersOf(pool);
+  const commpool_statistics counters = CountersOf(pool);
   EXPECT_EQ(counters.allocated_blocks.current, 0u);
   EXPECT_EQ(counters.allocated_blocks.total, 100u);
   EXPECT_EQ(Get(pool).Trim(0).value(), counters.reserved_bytes.current);
@@ -67,7 +67,7 @@ TEST_F(ThreadCaches, GiveTheirBlocksBackWithTheirThread) {
     EXPECT_EQ(CachedBytes(pool), 4096u);
   }).join();
   EXPECT_EQ(CachedBytes(pool), 0u);
-  const engine::Counters counters = CountersOf(pool);
+  const commpool_statistics counters = CountersOf(pool);
   EXPECT_EQ(counters.allocated_blocks.current, 0u);
   EXPECT_EQ(counters.requested_bytes.current, 0u);
   EXPECT_EQ(counters.free_bytes, counters.reserved_bytes.current);
@@ -106,11 +106,11 @@ class SlowOwner : public BlockOwner {
   Status Free(CUdeviceptr address) override { return pool_.Free(address); }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override { return pool_.RecordStream(address, stream); }
   void TakeBack(const ReservedVector<engine::CachedBlock>& blocks) override {
-    on_their_way = pool_.Statistics().counters;
+    on_their_way = pool_.Statistics();
     pool_.TakeBack(blocks);
   }
 
-  engine::Counters on_their_way;
+  commpool_statistics on_their_way{};
 
  private:
   Pool& pool_;
@@ -189,7 +189,7 @@ TEST_F(ThreadCaches, CountForNothingInTheStatistics) {
   const CUdeviceptr small = Allocate(pool, 100);
   Free(large);
   EXPECT_EQ(Allocate(pool, 2900), large);  // of the same class, with another request
-  engine::Counters counters = CountersOf(pool);
+  commpool_statistics counters = CountersOf(pool);
   EXPECT_EQ(counters.requested_bytes.current, 3000u);
   EXPECT_EQ(counters.allocated_blocks.current, 2u);
   EXPECT_EQ(counters.allocated_blocks.total, 3u);
@@ -208,7 +208,7 @@ TEST_F(ThreadCaches, CountEachPairInTheTotals) {
   Get(pool).ResetPeaks();
   for (int pair = 0; pair < 4; ++pair) Free(Allocate(pool, 2900));
   const CUdeviceptr live = Allocate(pool, 2800);
-  const engine::Counters counters = CountersOf(pool);
+  const commpool_statistics counters = CountersOf(pool);
   EXPECT_EQ(counters.requested_bytes.total, 3000u + 4 * 2900 + 2800);
   EXPECT_EQ(counters.allocated_bytes.total, 6 * block_bytes);
   EXPECT_EQ(counters.allocated_blocks.total, 6u);

@@ -59,11 +59,11 @@ Status Make(Pool& pool, Call call) {
 }
 
 Account AccountOf(const Pool& pool, const Status& status) {
-  const PoolStatistics statistics = pool.Statistics();
+  const commpool_statistics statistics = pool.Statistics();
   return {.succeeded = status.ok(),
-          .reserved = statistics.counters.reserved_bytes.current,
+          .reserved = statistics.reserved_bytes.current,
           .registered = statistics.registered_segments,
-          .pending = statistics.counters.pending_bytes};
+          .pending = statistics.pending_bytes};
 }
 
 [[noreturn]] void LiveAsRank(int number, const Pipe& pipe_of_id, const Pipe& accounts, Call call, int round) {

@@ -28,7 +28,7 @@ constexpr int kDead = 2;
   const bool named = status.message().find("rank 2 was lost ") != std::string::npos;
   const bool expected = status.code() == StatusCode::kRemoteFailure && named;
   if (!expected) std::fprintf(stderr, "rank %d: %s\n", number, status.message().c_str());
-  _exit(expected && pool.Statistics().counters.reserved_bytes.current == 0 ? 0 : 1);
+  _exit(expected && pool.Statistics().reserved_bytes.current == 0 ? 0 : 1);
 }
 
 TEST(DeadRank, IsNamedByTheOthers) {

@@ -98,7 +98,7 @@ class Life {
     pool_->Sleep({}).or_throw();
     pool_->Wake().or_throw();
     pool_->Close().or_throw();
-    Check(pool_->Statistics().counters.reserved_bytes.current == 0, "all is given back");
+    Check(pool_->Statistics().reserved_bytes.current == 0, "all is given back");
   }
 
   void CheckNames(const Status& status) const {

@@ -136,11 +136,11 @@ State World::Look() const {
   state.books.assign(10, 0);
   for (const std::shared_ptr<Pool>& pool : {pool_, beside_}) {
     if (pool == nullptr) continue;
-    const PoolStatistics statistics = pool->Statistics();
-    const std::vector<uint64_t> own = {statistics.counters.reserved_bytes.current,
-                                       statistics.counters.reserved_segments.current,
-                                       statistics.counters.allocated_blocks.current,
-                                       statistics.counters.free_bytes,
+    const commpool_statistics statistics = pool->Statistics();
+    const std::vector<uint64_t> own = {statistics.reserved_bytes.current,
+                                       statistics.reserved_segments.current,
+                                       statistics.allocated_blocks.current,
+                                       statistics.free_bytes,
                                        statistics.registered_segments,
                                        statistics.pending_segments,
                                        statistics.asleep_bytes,

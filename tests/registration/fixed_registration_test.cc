@@ -58,7 +58,7 @@ TEST_F(FixedRegistration, ThatFailsInWakingLeavesThePoolAsleep) {
     ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
   }
   EXPECT_TRUE(pool().asleep());
-  EXPECT_EQ(pool().Statistics().asleep_bytes, pool().Statistics().counters.reserved_bytes.current);
+  EXPECT_EQ(pool().Statistics().asleep_bytes, pool().Statistics().reserved_bytes.current);
   ExpectOk({pool().Wake()});
   EXPECT_EQ(registered(), 1u);
   ExpectOk({pool().Free(block)});
@@ -77,7 +77,7 @@ TEST_F(FixedRegistration, TrimKeepsRegisteredSegments) {
   ExpectOk({pool().Free(Allocate(64 * kMiB))});
   EXPECT_EQ(pool().Trim(0).value(), 64 * kMiB);
   EXPECT_EQ(pool().ReleaseUnused(), 0u);
-  EXPECT_EQ(pool().Statistics().counters.reserved_bytes.current, 32 * kMiB);
+  EXPECT_EQ(pool().Statistics().reserved_bytes.current, 32 * kMiB);
   ExpectOk({pool().Deregister(communicator())});
   EXPECT_EQ(registered(), 0u);
   EXPECT_EQ(pool().Trim(0).value(), 32 * kMiB);

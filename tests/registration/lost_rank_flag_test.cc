@@ -33,7 +33,7 @@ enum class Moment { kBetweenCollectives, kInsideAWindowCollective };
 bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
   if (!pool.AbandonCommunicator(communicator, CommunicatorLife::kAlive).ok()) return false;
   if (driver.nccl.ncclCommAbort(communicator) != ncclSuccess) return false;
-  return pool.Close().ok() && pool.Statistics().counters.reserved_bytes.current == 0;
+  return pool.Close().ok() && pool.Statistics().reserved_bytes.current == 0;
 }
 
 // The others are inside their collective before a rank dies that will never come to it.

@@ -110,7 +110,7 @@ class ProcessRanks : public DriverTest {
       const uint64_t offset = pool->WindowOf(block, communicator_).value().offset;
       ExpectOk({pool->Sleep({.keep = keep})});
       EXPECT_EQ(pool->WindowOf(block, communicator_).status().code(), StatusCode::kNotFound) << "an old window";
-      EXPECT_EQ(pool->Statistics().asleep_bytes, pool->Statistics().counters.reserved_bytes.current);
+      EXPECT_EQ(pool->Statistics().asleep_bytes, pool->Statistics().reserved_bytes.current);
       ExpectOk({pool->Wake()});
       EXPECT_EQ(pool->WindowOf(block, communicator_).value().offset, offset);
       ExpectWindowAtEqualOffsets(*pool, block);

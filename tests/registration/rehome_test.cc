@@ -117,7 +117,7 @@ TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
   }));
   const std::shared_ptr<Pool> pool = runtime().pools().Find(*joined).value();
   const auto mine = [&](Rank& rank) -> Pool& { return rank.number == 0 ? *pool : PoolOf(rank); };
-  EXPECT_EQ(pool->Statistics().counters.reserved_bytes.current, ReservedBytes(1));
+  EXPECT_EQ(pool->Statistics().reserved_bytes.current, ReservedBytes(1));
   EXPECT_EQ(pool->Statistics().registered_segments, RegisteredSegments(1));
   std::vector<uint64_t> offsets(static_cast<size_t>(group().size()));
   ExpectOk(Run([&](Rank& rank) {

@@ -97,8 +97,8 @@ class SeveralPools : public SymmetricTest {
   void ExpectAll(const Names& names, uint64_t reserved, uint64_t windows) {
     for (int number = 0; number <= last(); ++number) {
       for (const std::string& name : names) {
-        const PoolStatistics statistics = Named(group()[number], name).Statistics();
-        EXPECT_EQ(statistics.counters.reserved_bytes.current, reserved) << name << " on rank " << number;
+        const commpool_statistics statistics = Named(group()[number], name).Statistics();
+        EXPECT_EQ(statistics.reserved_bytes.current, reserved) << name << " on rank " << number;
         EXPECT_EQ(statistics.registered_segments, windows) << name << " on rank " << number;
       }
     }

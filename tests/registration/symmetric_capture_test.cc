@@ -219,7 +219,7 @@ TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
     return status.ok() ? End(rank) : status;
   }));
   ExpectOk(Reclaim());
-  EXPECT_EQ(PoolOf(group()[0]).Statistics().counters.pending_bytes, 2 * kMiB);
+  EXPECT_EQ(PoolOf(group()[0]).Statistics().pending_bytes, 2 * kMiB);
   ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
   ExpectOk(Trim(0));
   EXPECT_EQ(ReservedBytes(0), 0u);

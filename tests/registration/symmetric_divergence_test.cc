@@ -47,7 +47,7 @@ TEST_F(SymmetricDivergence, VerifyLeavesFreesPending) {
   ExpectOk(Reserve(2 * kMiB));
   Free(Allocate(2 * kMiB));
   ExpectOk(Verify());
-  EXPECT_EQ(PoolOf(group()[0]).Statistics().counters.pending_bytes, 2 * kMiB);
+  EXPECT_EQ(PoolOf(group()[0]).Statistics().pending_bytes, 2 * kMiB);
 }
 
 TEST_F(SymmetricDivergence, VerifyNamesTheFirstDifferingCallAndTheRanks) {

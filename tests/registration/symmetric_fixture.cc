@@ -89,9 +89,7 @@ std::vector<uint64_t> SymmetricTest::OffsetsOf(const std::vector<CUdeviceptr>& b
   return offsets;
 }
 
-uint64_t SymmetricTest::ReservedBytes(int rank) {
-  return PoolOf((*group_)[rank]).Statistics().counters.reserved_bytes.current;
-}
+uint64_t SymmetricTest::ReservedBytes(int rank) { return PoolOf((*group_)[rank]).Statistics().reserved_bytes.current; }
 
 uint64_t SymmetricTest::RegisteredSegments(int rank) {
   return PoolOf((*group_)[rank]).Statistics().registered_segments;

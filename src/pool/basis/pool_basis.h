@@ -8,8 +8,8 @@
 #include <string>
 
 #include "src/driver/handles.h"
+#include "src/pool/basis/pool_events.h"
 #include "src/pool/basis/pool_life.h"
-#include "src/pool/basis/pool_statistics.h"
 #include "src/pool/basis/runtime_parts.h"
 #include "src/pool/options.h"
 #include "src/pool/pool_group.h"

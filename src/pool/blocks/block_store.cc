@@ -281,9 +281,8 @@ engine::Counters BlockStore::counters() const {
   return engine_->counters();
 }
 
-BlockStatistics BlockStore::Statistics() const {
-  BlockStatistics statistics;
-  engine::Counters& counters = statistics.counters;
+engine::Counters BlockStore::Statistics() const {
+  engine::Counters counters;
   int64_t correction = 0;
   uint64_t taken_back_bytes = 0;
   uint64_t taken_back_blocks = 0;
@@ -309,8 +308,8 @@ BlockStatistics BlockStore::Statistics() const {
   for (engine::Counter* counter : {&counters.requested_bytes, &counters.allocated_bytes, &counters.allocated_blocks}) {
     counter->peak = std::max(counter->peak, counter->current);
   }
-  statistics.cached_bytes = cached_bytes;
-  return statistics;
+  counters.cached_bytes = cached_bytes;
+  return counters;
 }
 
 void BlockStore::ResetPeaks() {

@@ -22,12 +22,6 @@
 
 namespace commpool::internal {
 
-// A pool's counters, and what of them lies in threads' caches.
-struct BlockStatistics {
-  engine::Counters counters;
-  uint64_t cached_bytes = 0;
-};
-
 class BlockStore {
  public:
   BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine);
@@ -85,7 +79,7 @@ class BlockStore {
 
   uint64_t ReservedBytes() const;
   engine::Counters counters() const;  // as the engine knows them: cached blocks count as allocated
-  BlockStatistics Statistics() const;
+  engine::Counters Statistics() const;
   void ResetPeaks();
   void CheckInvariants() const;
 

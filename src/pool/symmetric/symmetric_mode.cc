@@ -105,7 +105,7 @@ ExhaustedPool SymmetricMode::WhyExhausted(uint64_t requested, uint64_t needed) c
   ExhaustedPool exhaustion{.requested_bytes = requested,
                            .needed_bytes = needed,
                            .reserved_bytes = counters.reserved_bytes.current,
-                           .largest_free_block = counters.largest_free_block,
+                           .largest_free_block = counters.largest_free_block_bytes,
                            .frees = basis_.configuration.frees};
   for (const SegmentToRegister& segment : segments_.List()) {
     exhaustion.largest_segment = std::max(exhaustion.largest_segment, segment.bytes);

@@ -295,9 +295,9 @@ class RankLife {
     closing_ = true;
     while (!late_.empty()) FreeLate();
     Expect(pool_->Close());
-    const internal::PoolStatistics figures = pool_->Statistics();
+    const commpool_statistics figures = pool_->Statistics();
     if (figures.registered_segments != 0) Violate("windows are left");
-    if (figures.counters.reserved_bytes.current != 0) Violate("segments are left");
+    if (figures.reserved_bytes.current != 0) Violate("segments are left");
     pool_.reset();
     Expect(run_.runtime.DestroyPool(handle_));
     handle_ = 0;
@@ -315,7 +315,7 @@ class RankLife {
     }
     for (const auto& [pool, handle] : {std::pair{&pool_, handle_}, std::pair{&other_, other_handle_}}) {
       if (*pool == nullptr) continue;
-      outcome_.left_bytes += (*pool)->Statistics().counters.reserved_bytes.current;
+      outcome_.left_bytes += (*pool)->Statistics().reserved_bytes.current;
       (*pool)->Abandon();
       pool->reset();
       static_cast<void>(run_.runtime.DestroyPool(handle));

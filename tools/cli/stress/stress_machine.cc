@@ -89,7 +89,7 @@ void StressMachine::TrimAll(internal::Pool& pool) {
   for (;;) {
     Result<uint64_t> trimmed = pool.Trim(0);
     if (!trimmed.ok()) return Violate(trimmed.status().message());
-    const internal::engine::Counters counters = pool.Statistics().counters;
+    const commpool_statistics counters = pool.Statistics();
     const bool done = counters.reserved_bytes.current == 0 || counters.allocated_blocks.current != 0;
     if (done || std::chrono::steady_clock::now() > deadline) return;
     std::this_thread::yield();
@@ -98,7 +98,7 @@ void StressMachine::TrimAll(internal::Pool& pool) {
 
 std::vector<std::string> StressMachine::Finish() {
   for (size_t pool = 0; pool < pools_.size(); ++pool) {
-    const internal::engine::Counters counters = Get(pool).Statistics().counters;
+    const commpool_statistics counters = Get(pool).Statistics();
     if (counters.allocated_blocks.current != 0) {
       Violate("leak: pool " + Get(pool).name() + " still holds " + std::to_string(counters.allocated_blocks.current) +
               " blocks, " + internal::FormatBytes(counters.allocated_bytes.current));
