@@ -18,8 +18,8 @@
  *  9. struct_bytes, first in a struct that a program fills, is the program's sizeof; the struct's init function sets
  * it. The library touches no more. `entry_bytes` is the program's sizeof of an array's entries.
  * 10. After fork() the child must not call commpool: CUDA itself does not survive it.
- * 11. A program runs on the library of its own version and on every later one of the same major. What an older library
- *     does not know is NOT_SUPPORTED (a field), INVALID_ARGUMENT (a value) or 0 (a figure).
+ * 11. Until 1.0 a program runs on the minor version that it was built with. Another refuses it in words: where it is
+ *     loaded, by the version of the symbols, and where sizes of structs differ, by INVALID_ARGUMENT.
  * 12. COMMPOOL_CONF in the environment, read once, changes defaults of pools (README.md has its keys). What a program
  *     gives wins: options that differ from what the init function sets, and those that `given` names.
  */
@@ -68,7 +68,7 @@ typedef enum commpool_status {
 
 /* The sentence of this thread's last failed call; empty before the first. Valid until its next failed call. */
 COMMPOOL_API const char* commpool_last_error(void);
-/* COMMPOOL_VERSION of the library that runs: a plugin that may meet an older one asks before it uses what is newer. */
+/* COMMPOOL_VERSION of the library that runs: a plugin that opens it by its file asks for its own minor one. */
 COMMPOOL_API int commpool_version(void);
 
 /* ---- The runtime ------------------------------------------------------------------------------------------------ */

@@ -211,13 +211,11 @@ class Pool {
 
   Pool(commpool_pool pool, Owner owner) : pool_(pool), owner_(owner) {}
 
-  // A value that the program gave and that is the default's is named in `given`. Others tell by themselves, and then
-  // an older library need not know of `given`.
+  // A value that the program gave is named in `given`, also where it is the default's.
   template <typename Value, typename Field>
   static void Set(const Option<Value>& option, commpool_option bit, Field& field, std::uint64_t& given) {
-    const Field value = static_cast<Field>(static_cast<Value>(option));
-    if (option.given() && value == field) given |= bit;
-    field = value;
+    if (option.given()) given |= bit;
+    field = static_cast<Field>(static_cast<Value>(option));
   }
 
   static commpool_pool_options ToC(const PoolOptions& options) {

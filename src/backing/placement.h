@@ -16,7 +16,7 @@ namespace commpool::internal {
 
 // Where a segment's physical memory is, and for whom it is made.
 struct Placement {
-  enum class Kind { kDevice, kHostNuma };
+  enum class Kind { kDevice = COMMPOOL_LOCATION_DEVICE, kHostNuma = COMMPOOL_LOCATION_HOST_NUMA };
   Kind kind = Kind::kDevice;
   int device = 0;      // whose allocations it serves; its own memory where kind is kDevice
   int numa_node = -1;  // of kHostNuma

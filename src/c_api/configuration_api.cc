@@ -1,5 +1,4 @@
 // The C ABI: what is in force and where it came from.
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,29 +16,19 @@ using namespace commpool::internal;
 
 namespace {
 
-constexpr size_t kFirstSettingBytes = 32;  // of 0.3
-
 struct LastLines {};  // the thread's last answer, which its texts are of
 
-Status Write(std::vector<SettingLine> lines, commpool_setting* settings, size_t entry_bytes, size_t capacity,
-             size_t* count) {
-  if (settings == nullptr && count == nullptr) return NullOutput();
-  if (settings != nullptr && entry_bytes < kFirstSettingBytes) {
-    return Status(StatusCode::kInvalidArgument,
-                  "entry_bytes is " + std::to_string(entry_bytes) + ": pass sizeof(commpool_setting)");
-  }
+Status Write(std::vector<SettingLine> lines, const EntryArray<commpool_setting>& output) {
+  Status status = output.Check("setting");
+  if (!status.ok()) return status;
   auto* const last = OfThisThread<std::vector<SettingLine>, LastLines>();
   if (last == nullptr) {
     return Status(StatusCode::kFailedPrecondition, "the thread is ending, and keeps no text any more");
   }
   *last = std::move(lines);
-  const size_t written = settings == nullptr ? 0 : std::min(capacity, last->size());
-  for (size_t place = 0; place < written; ++place) {
-    const SettingLine& line = (*last)[place];
-    const commpool_setting entry = {line.pool.c_str(), line.key.c_str(), line.value.c_str(), line.source.c_str()};
-    WriteBytes(&entry, sizeof(entry), EntryAt(settings, entry_bytes, place), entry_bytes);
-  }
-  if (count != nullptr) *count = last->size();
+  output.Write(*last, [](const SettingLine& line) {
+    return commpool_setting{line.pool.c_str(), line.key.c_str(), line.value.c_str(), line.source.c_str()};
+  });
   return Status();
 }
 
@@ -47,14 +36,13 @@ Status Write(std::vector<SettingLine> lines, commpool_setting* settings, size_t 
 
 commpool_status commpool_configuration(commpool_pool pool, commpool_setting* settings, size_t entry_bytes,
                                        size_t capacity, size_t* count) {
+  const EntryArray<commpool_setting> output = {settings, entry_bytes, capacity, count};
   if (pool != 0) {
-    return WithPool(pool, [&](Pool& found) {
-      return Write(DescribePool(found.configuration()), settings, entry_bytes, capacity, count);
-    });
+    return WithPool(pool, [&](Pool& found) { return Write(DescribePool(found.configuration()), output); });
   }
   return Guarded([&]() -> Status {
     const Result<Settings> said = SettingsFromEnvironment();
     if (!said.ok()) return said.status();
-    return Write(said->Describe(), settings, entry_bytes, capacity, count);
+    return Write(said->Describe(), output);
   });
 }

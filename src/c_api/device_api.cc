@@ -1,7 +1,7 @@
 // The C ABI: the memory of a device, beyond one pool.
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
-#include "src/c_api/options.h"
+#include "src/c_api/structs.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;
@@ -22,9 +22,9 @@ commpool_status commpool_add_holder(const commpool_holder_options* options, comm
     if (options == nullptr || holder == nullptr) {
       return Status(StatusCode::kInvalidArgument, "options or the output pointer is null");
     }
-    const Result<commpool_holder_options> read = ParseHolderOptions(*options);
-    if (read.ok()) *holder = runtime.holders().Add(*read);
-    return read.status();
+    Status status = CheckStructBytes("holder_options", options->struct_bytes, sizeof(*options));
+    if (status.ok()) *holder = runtime.holders().Add(*options);
+    return status;
   });
 }
 

@@ -1,8 +1,5 @@
 // The C ABI: which block holds a pointer, and what lies where in a pool.
-#include <algorithm>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
@@ -14,8 +11,6 @@ using namespace commpool::internal;
 // NOLINTEND
 
 namespace {
-
-constexpr size_t kFirstBlockBytes = 56;  // of 0.1
 
 void* PointerTo(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
@@ -46,31 +41,20 @@ commpool_block EntryOf(const BlockDescription& block) {
           StateOf(block.state)};
 }
 
-Status CheckEntryBytes(size_t entry_bytes) {
-  if (entry_bytes >= kFirstBlockBytes) return Status();
-  return Status(StatusCode::kInvalidArgument,
-                "entry_bytes is " + std::to_string(entry_bytes) + ": pass sizeof(commpool_block)");
-}
-
-void Write(const BlockDescription& description, commpool_block* block, size_t entry_bytes) {
-  const commpool_block entry = EntryOf(description);
-  WriteBytes(&entry, sizeof(entry), block, entry_bytes);
-}
-
 }  // namespace
 
 commpool_status commpool_block_of(const void* pointer, commpool_block* block, size_t entry_bytes) {
   bool found = true;
   const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {
     if (block == nullptr) return NullOutput();
-    Status fits = CheckEntryBytes(entry_bytes);
+    Status fits = CheckEntryBytes("block", entry_bytes, sizeof(*block));
     if (!fits.ok()) return fits;
     const Result<std::shared_ptr<BlockOwner>> owner = runtime.addresses().OwnerOf(AddressOf(pointer));
     found = owner.ok();
     if (!found) return Status();
     const Result<BlockDescription> description = (*owner)->FindBlock(AddressOf(pointer));
     found = description.ok();
-    if (found) Write(*description, block, entry_bytes);
+    if (found) *block = EntryOf(*description);
     return Status();
   });
   return found ? status : COMMPOOL_NOT_FOUND;
@@ -78,16 +62,10 @@ commpool_status commpool_block_of(const void* pointer, commpool_block* block, si
 
 commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks, size_t entry_bytes, size_t capacity,
                                      size_t* count) {
-  return WithPool(pool, [&](Pool& found) -> Status {
-    if (blocks == nullptr && count == nullptr) return NullOutput();
-    Status fits = blocks == nullptr ? Status() : CheckEntryBytes(entry_bytes);
-    if (!fits.ok()) return fits;
-    const std::vector<BlockDescription> list = found.Blocks();
-    const size_t written = blocks == nullptr ? 0 : std::min(capacity, list.size());
-    for (size_t place = 0; place < written; ++place) {
-      Write(list[place], EntryAt(blocks, entry_bytes, place), entry_bytes);
-    }
-    if (count != nullptr) *count = list.size();
-    return Status();
+  const EntryArray<commpool_block> output = {blocks, entry_bytes, capacity, count};
+  return WithPool(pool, [&](Pool& found) {
+    Status status = output.Check("block");
+    if (status.ok()) output.Write(found.Blocks(), EntryOf);
+    return status;
   });
 }

@@ -1,8 +1,7 @@
-// The option structs of the C ABI, of any version, checked and in the library's own types. Units, defaults and reasons:
+// The option structs of the C ABI, checked and in the library's own types. Units, defaults and reasons:
 // include/commpool/commpool.h. Any thread.
 //
-// Whatever is wrong is kInvalidArgument and names the option, its value and what it may be; what only a newer library
-// knows is kNotSupported.
+// Whatever is wrong is kInvalidArgument and names the option, its value and what it may be.
 #ifndef COMMPOOL_SRC_C_API_OPTIONS_H_
 #define COMMPOOL_SRC_C_API_OPTIONS_H_
 
@@ -27,8 +26,6 @@ Result<SleepRequest> ParseSleep(commpool_keep keep, commpool_graphs graphs);
 
 // Null is the defaults. The pool is the caller's to set.
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given);
-
-Result<commpool_holder_options> ParseHolderOptions(const commpool_holder_options& given);
 
 }  // namespace commpool::internal
 

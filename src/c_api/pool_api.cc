@@ -14,8 +14,6 @@ using namespace commpool::internal;
 
 namespace {
 
-constexpr StructName kStatistics = {"statistics", "commpool_statistics_init", 200};  // of 0.1
-
 Result<std::vector<int>> Devices(const int* devices, size_t count) {
   if (count != 0 && devices == nullptr)
     return Status(StatusCode::kInvalidArgument, "devices is null and count is not 0");
@@ -116,7 +114,11 @@ commpool_status commpool_window_of(const void* pointer, ncclComm* communicator, 
 commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics) {
   return WithPool(pool, [&](Pool& found) -> Status {
     if (statistics == nullptr) return NullOutput();
-    return WriteStruct(kStatistics, found.Statistics(), statistics);
+    Status status = CheckStructBytes("statistics", statistics->struct_bytes, sizeof(*statistics));
+    if (!status.ok()) return status;
+    *statistics = found.Statistics();
+    statistics->struct_bytes = sizeof(*statistics);
+    return status;
   });
 }
 

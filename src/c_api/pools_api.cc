@@ -82,13 +82,10 @@ Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, siz
   if (pools == nullptr) return NullOptions();
   std::vector<PoolRequest> requests;
   for (size_t place = 0; place < count; ++place) {
-    const commpool_pool_options& one = *EntryAt(options, options->struct_bytes, place);
-    if (one.struct_bytes != options->struct_bytes) {
-      return Status(StatusCode::kInvalidArgument, "pool options: struct_bytes of place " + std::to_string(place) +
-                                                      " is " + std::to_string(one.struct_bytes) + ", of place 0 " +
-                                                      std::to_string(options->struct_bytes) +
-                                                      ": call commpool_pool_options_init for each");
-    }
+    const commpool_pool_options& one = options[place];
+    // Of another size it does not say where the next one lies.
+    Status fits = CheckStructBytes("pool_options", one.struct_bytes, sizeof(one));
+    if (!fits.ok()) return fits;
     requests.push_back({.configuration = ParsePoolOptions(one, runtime.settings()), .home = ParseHome(one)});
   }
   Result<std::vector<PoolHandle>> made = CreatePools(runtime, std::move(requests));

@@ -1,6 +1,4 @@
 // The C ABI: errors, the runtime and what its driver calls cost.
-#include <algorithm>
-
 #include "commpool/commpool.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
@@ -14,19 +12,10 @@ using namespace commpool::internal;
 
 namespace {
 
-constexpr size_t kFirstDriverCallBytes = 24;  // of 0.1
-
 Status Open(commpool_driver driver) {
-  switch (driver) {
-    case COMMPOOL_DRIVER_CUDA:
-      return OpenProcessRuntime(DriverChoice::kCuda);
-    case COMMPOOL_DRIVER_EMULATED:
-      return OpenProcessRuntime(DriverChoice::kEmulated);
-    case COMMPOOL_DRIVER_AUTO:
-      return OpenProcessRuntime(DriverChoice::kAuto);
-  }
-  return Status(StatusCode::kInvalidArgument,
-                "driver " + std::to_string(driver) + " is none of CUDA, EMULATED and AUTO");
+  DriverChoice choice = DriverChoice::kCuda;
+  Status status = ReadWord("driver", driver, {"CUDA", "EMULATED", "AUTO"}, &choice);
+  return status.ok() ? OpenProcessRuntime(choice) : status;
 }
 
 }  // namespace
@@ -55,25 +44,16 @@ commpool_status commpool_measure_driver(void) {
 }
 
 commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_bytes, size_t capacity, size_t* count) {
+  const EntryArray<commpool_driver_call> output = {calls, entry_bytes, capacity, count};
   return Guarded([&]() -> Status {
-    if (calls == nullptr && count == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "calls and count are null: there is nothing to answer");
-    }
-    if (calls != nullptr && entry_bytes < kFirstDriverCallBytes) {
-      return Status(StatusCode::kInvalidArgument,
-                    "entry_bytes is " + std::to_string(entry_bytes) + ": pass sizeof(commpool_driver_call)");
-    }
+    Status status = output.Check("driver_call");
+    if (!status.ok()) return status;
     if (!DriverIsMeasured()) {
       return Status(StatusCode::kFailedPrecondition, "no driver call is measured: commpool_measure_driver comes first");
     }
-    const std::vector<MeteredFunction> functions = MeteredFunctions();
-    const size_t written = calls == nullptr ? 0 : std::min(capacity, functions.size());
-    for (size_t index = 0; index < written; ++index) {
-      const MeteredFunction& function = functions[index];
-      const commpool_driver_call call = {function.name, function.calls, function.microseconds};
-      WriteBytes(&call, sizeof(call), EntryAt(calls, entry_bytes, index), entry_bytes);
-    }
-    if (count != nullptr) *count = functions.size();
+    output.Write(MeteredFunctions(), [](const MeteredFunction& function) {
+      return commpool_driver_call{function.name, function.calls, function.microseconds};
+    });
     return Status();
   });
 }

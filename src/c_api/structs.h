@@ -1,62 +1,63 @@
-// Structs across versions (conventions 9 and 11 of commpool.h): a program says how long the struct is that it was
-// compiled with; whichever of program and library is newer, both keep to what the other has. Any thread.
+// Structs, arrays and enumerations of programs. Until 1.0 their sizes are this library's, or the program was built with
+// another minor version and is refused (conventions 9 and 11 of commpool.h). Any thread.
 #ifndef COMMPOOL_SRC_C_API_STRUCTS_H_
 #define COMMPOOL_SRC_C_API_STRUCTS_H_
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
+#include <initializer_list>
+#include <string>
 
 #include "commpool/status.h"
 
 namespace commpool::internal {
 
-// A struct of commpool.h as messages name it, and what its first version had.
-struct StructName {
-  const char* what;  // "pool options"
-  const char* init;  // the function that sets struct_bytes
-  size_t first_bytes;
-};
+// Whether a program's commpool_`name` has the size of ours. kInvalidArgument names both sizes, and our version.
+Status CheckStructBytes(const std::string& name, size_t given_bytes, size_t own_bytes);
 
-// Whether `given_bytes` can be the size of that struct, in this version or another.
-Status CheckStructBytes(const StructName& name, size_t given_bytes);
+// The same of an entry of an array, whose size a call is given.
+Status CheckEntryBytes(const std::string& name, size_t given_bytes, size_t own_bytes);
 
-// Whether what a newer program's struct has beyond the `known_bytes` of this library is left at 0, its default.
-Status CheckUnknownBytes(const StructName& name, const void* given, size_t given_bytes, size_t known_bytes);
+// Whether the number of a word is below that of the words that there are. kInvalidArgument names them.
+Status CheckWord(const std::string& what, int64_t number, std::initializer_list<const char*> words);
 
-// What the program has set, over `defaults`.
-template <typename Struct>
-Result<Struct> ReadStruct(const StructName& name, const Struct* given, const Struct& defaults) {
-  Status status = CheckStructBytes(name, given->struct_bytes);
-  if (status.ok()) status = CheckUnknownBytes(name, given, given->struct_bytes, sizeof(Struct));
-  if (!status.ok()) return status;
-  Struct read = defaults;
-  std::memcpy(&read, given, std::min(given->struct_bytes, sizeof(Struct)));
-  read.struct_bytes = sizeof(Struct);
-  return read;
+// A word of a program's, by our own enumeration, which has the same numbers.
+template <typename Word, typename OwnWord>
+Status ReadWord(const std::string& what, Word given, std::initializer_list<const char*> words, OwnWord* own) {
+  Status status = CheckWord(what, static_cast<int64_t>(given), words);
+  if (status.ok()) *own = static_cast<OwnWord>(given);
+  return status;
 }
 
-// Writes `bytes` of an answer of `known_bytes` to a program's struct or array entry: what the program does not know
-// stays away, and what this library does not know is 0.
-void WriteBytes(const void* answer, size_t known_bytes, void* given, size_t bytes);
-
-// The answer in a struct whose struct_bytes the program has set, and keeps.
-template <typename Struct>
-Status WriteStruct(const StructName& name, Struct answer, Struct* given) {
-  const size_t bytes = given->struct_bytes;
-  Status status = CheckStructBytes(name, bytes);
-  if (!status.ok()) return status;
-  answer.struct_bytes = bytes;
-  WriteBytes(&answer, sizeof(answer), given, bytes);
+inline Status FirstFailure(std::initializer_list<Status> statuses) {
+  for (const Status& status : statuses) {
+    if (!status.ok()) return status;
+  }
   return Status();
 }
 
-// An entry of a program's array, indexed by the program's size of one.
-template <typename Struct>
-Struct* EntryAt(Struct* array, size_t entry_bytes, size_t place) {
-  using Byte = std::conditional_t<std::is_const_v<Struct>, const char, char>;
-  return reinterpret_cast<Struct*>(reinterpret_cast<Byte*>(array) + entry_bytes * place);
-}
+// Where a call that lists things writes them: `entries` or `count` may be null.
+template <typename Entry>
+struct EntryArray {
+  Entry* entries;
+  size_t entry_bytes;
+  size_t capacity;
+  size_t* count;
+
+  Status Check(const std::string& name) const {
+    if (entries != nullptr) return CheckEntryBytes(name, entry_bytes, sizeof(Entry));
+    if (count != nullptr) return Status();
+    return Status(StatusCode::kInvalidArgument, "the output pointers are null: there is nothing to answer");
+  }
+
+  // As many as there is room for, of what `entry_of` makes of them, and how many there are.
+  template <typename List, typename EntryOf>
+  void Write(const List& list, EntryOf entry_of) const {
+    const size_t written = entries == nullptr ? 0 : std::min(capacity, list.size());
+    std::transform(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(written), entries, entry_of);
+    if (count != nullptr) *count = list.size();
+  }
+};
 
 }  // namespace commpool::internal
 

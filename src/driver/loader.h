@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "commpool/commpool.h"
 #include "commpool/status.h"
 #include "src/driver/cuda_driver.h"
 #include "src/driver/nccl_library.h"
@@ -18,9 +19,9 @@
 namespace commpool::internal {
 
 enum class DriverChoice {
-  kCuda,      // the real driver, or a clear error
-  kEmulated,  // the emulator
-  kAuto,      // the real driver where it finds a device, else the emulator
+  kCuda = COMMPOOL_DRIVER_CUDA,          // the real driver, or a clear error
+  kEmulated = COMMPOOL_DRIVER_EMULATED,  // the emulator
+  kAuto = COMMPOOL_DRIVER_AUTO,          // the real driver where it finds a device, else the emulator
 };
 
 // "cuda", "emulated" or "auto". Errors name the text.

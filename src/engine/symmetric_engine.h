@@ -10,6 +10,7 @@
 #include <map>
 #include <vector>
 
+#include "commpool/commpool.h"
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/engine/engine.h"
@@ -21,8 +22,10 @@
 namespace commpool::internal::engine {
 
 enum class FreeOrder {
-  kDeferred,  // a free takes effect at the next collective call, once every rank has freed the block
-  kOrdered,   // ranks free in lockstep: a free is part of the sequence and takes effect at once
+  // A free takes effect at the next collective call, once every rank has freed the block.
+  kDeferred = COMMPOOL_FREES_DEFERRED,
+  // Ranks free in lockstep: a free is part of the sequence and takes effect at once.
+  kOrdered = COMMPOOL_FREES_ORDERED,
 };
 
 // Raised whenever equal calls begin to place blocks otherwise: ranks whose libraries differ in it refuse each other

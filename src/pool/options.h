@@ -17,8 +17,8 @@
 namespace commpool::internal {
 
 // Of a pool that is not symmetric.
-enum class Mode { kFixed, kExpandable };
-enum class Moves { kEager, kUnderPressure };
+enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
+enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
 
 // Longer deadlines count as this one, 24 days: sums of clock readings and waits stay far from overflowing.
 inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
@@ -27,8 +27,8 @@ inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
 enum class Keeper { kProgram, kLibrary };
 
 // How a pool shall sleep.
-enum class Keep { kDiscard, kHost };
-enum class LiveGraphs { kRefused, kNoCollectives };
+enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
+enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES };
 struct SleepRequest {
   Keep keep = Keep::kDiscard;
   LiveGraphs graphs = LiveGraphs::kRefused;

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/pool/basis/pool_events.h"
 #include "src/pool/pool_mode.h"
 #include "src/pool/segments/segment_store.h"
 

@@ -51,11 +51,9 @@ TEST(TheConfiguration, YieldsToValuesInCodeThatAreTheDefaults) {
   EXPECT_TRUE(pool.reserve(MiB(4)).ok());
 }
 
-TEST(TheConfiguration, TakesADefaultOfAnOlderProgramForUnset) {
+TEST(TheConfiguration, TakesADefaultThatNobodyGaveForUnset) {
   commpool_pool_options options;
   commpool_pool_options_init(&options);
-  options.struct_bytes = offsetof(commpool_pool_options, given);  // as 0.2 had it
-  options.given = COMMPOOL_OPTION_ALIGNMENT;                      // beyond its struct
   commpool_pool pool = 0;
   ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
   std::array<commpool_setting, 64> settings;

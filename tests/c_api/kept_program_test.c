@@ -1,4 +1,4 @@
-/* A program that was built against a kept header (tests/data/abi), on today's library: it works as it did, and the
+/* A program that was built against the kept header (tests/data/abi), on today's library: it works as it did, and the
  * library writes nothing behind the structs that the program knows. The library comes without today's headers. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,9 +77,8 @@ static void ReadStatistics(commpool_pool pool) {
   EXPECT(GuardHolds(statistics, sizeof(*statistics)));
   EXPECT(commpool_free(pointer) == COMMPOOL_OK);
 
-  /* The guard can tell: a struct that says that it is larger is written further. */
-  statistics->struct_bytes += 8;
-  EXPECT(commpool_pool_statistics(pool, statistics) == COMMPOOL_OK);
+  /* The guard can tell. */
+  ((unsigned char*)statistics)[sizeof(*statistics)] = 0;
   EXPECT(!GuardHolds(statistics, sizeof(*statistics)));
   free(statistics);
 }
@@ -114,17 +113,12 @@ static void MakeSeveralPools(void) {
 }
 
 static void AskForALostRank(commpool_pool pool) {
-#if COMMPOOL_VERSION >= 200
   int rank = 7;
   EXPECT(commpool_pool_lost_rank(pool, &rank) == COMMPOOL_OK);
   EXPECT(rank == -1);
-#else
-  (void)pool;
-#endif
 }
 
 static void ReadTheConfiguration(commpool_pool pool) {
-#if COMMPOOL_VERSION >= 300
   commpool_setting* const settings = Guarded(2 * sizeof(*settings));
   size_t count = 0;
   EXPECT(commpool_configuration(pool, settings, sizeof(*settings), 2, &count) == COMMPOOL_OK);
@@ -132,34 +126,25 @@ static void ReadTheConfiguration(commpool_pool pool) {
   EXPECT(strcmp(settings[0].pool, "kept") == 0);
   EXPECT(GuardHolds(settings, 2 * sizeof(*settings)));
   free(settings);
-#else
-  (void)pool;
-#endif
 }
 
 static void SleepAndWake(commpool_pool pool) {
-#if COMMPOOL_VERSION >= 400
   EXPECT(commpool_pool_sleep(pool, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_NO_COLLECTIVES) == COMMPOOL_OK);
   EXPECT(commpool_pool_reserve(pool, 4 << 20) == COMMPOOL_FAILED_PRECONDITION);
   EXPECT(commpool_pool_wake(pool) == COMMPOOL_OK);
   EXPECT(commpool_sleep("kept", COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED) == COMMPOOL_OK);
   EXPECT(commpool_wake("kept") == COMMPOOL_OK);
-#else
-  (void)pool;
-#endif
 }
 
 int main(void) {
   commpool_pool_options* const options = Guarded(sizeof(*options));
   commpool_pool pool = 0;
-  EXPECT(commpool_version() >= COMMPOOL_VERSION);
+  EXPECT(commpool_version() / 100 == COMMPOOL_VERSION / 100);
   EXPECT(commpool_measure_driver() == COMMPOOL_OK);
   commpool_pool_options_init(options);
   EXPECT(GuardHolds(options, sizeof(*options)));
   options->name = "kept";
-#if COMMPOOL_VERSION >= 400
   options->tag = "kept";
-#endif
   EXPECT(commpool_pool_create(options, &pool) == COMMPOOL_OK);
   EXPECT(GuardHolds(options, sizeof(*options)));
   EXPECT(commpool_pool_reserve(pool, 4 << 20) == COMMPOOL_OK);

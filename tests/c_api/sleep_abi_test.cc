@@ -47,9 +47,9 @@ TEST(SleepAbi, SaysWhatSleepsAndWhatIsKept) {
 TEST(SleepAbi, RefusesWhatItDoesNotKnow) {
   Pool pool = Make("pool", "");
   Expect(commpool_pool_sleep(pool.handle(), As<commpool_keep>(7), COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT,
-         "keep 7 is neither DISCARD nor HOST");
+         "keep 7 is none of DISCARD, HOST");
   Expect(commpool_pool_sleep(pool.handle(), COMMPOOL_KEEP_DISCARD, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
-         "graphs 7 is neither REFUSED nor NO_COLLECTIVES");
+         "graphs 7 is none of REFUSED, NO_COLLECTIVES");
   Expect(commpool_pool_wake(pool.handle()), COMMPOOL_FAILED_PRECONDITION, "it is not asleep");
   Expect(commpool_pools_wake(nullptr, 2), COMMPOOL_INVALID_ARGUMENT, "pools is null");
   Expect(commpool_sleep(nullptr, COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "tag");

@@ -1,110 +1,106 @@
-// Structs of older and newer programs: each side keeps to what the other has.
+// Structs, arrays and words of programs: those of this minor version are read and written, others refused in words.
 #include "src/c_api/structs.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <string>
+#include <vector>
+
+#include "commpool/commpool.h"
 
 namespace commpool::internal {
 namespace {
 
-// A struct of three versions: the first had `first`, this library's has `second` too.
-struct First {
-  size_t struct_bytes = sizeof(First);
-  uint64_t first = 1;
-};
-struct Known {
-  size_t struct_bytes = sizeof(Known);
-  uint64_t first = 1;
-  uint64_t second = 2;
-};
-struct Newer {
-  Known known = {sizeof(Newer), 1, 2};
-  uint64_t third = 0;
-};
+enum class Colour { kRed, kGreen, kBlue };
 
-constexpr StructName kName = {"test options", "test_options_init", sizeof(First)};
-constexpr uint64_t kGuard = 0xa5a5a5a5a5a5a5a5;
-
-const Known* AsKnown(const void* given) { return static_cast<const Known*>(given); }
-
-TEST(Structs, OfThisVersionArriveAsTheyWereSet) {
-  const Known given = {sizeof(Known), 10, 20};
-  const Result<Known> read = ReadStruct(kName, &given, Known());
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->first, 10u);
-  EXPECT_EQ(read->second, 20u);
-}
-
-TEST(Structs, OfAnOlderProgramGetTheDefaultsOfWhatItDoesNotKnow) {
-  struct {
-    First given = {sizeof(First), 10};
-    uint64_t beyond = 99;  // the program's own: not read
-  } older;
-  const Result<Known> read = ReadStruct(kName, AsKnown(&older), Known());
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->first, 10u);
-  EXPECT_EQ(read->second, 2u);
-  EXPECT_EQ(read->struct_bytes, sizeof(Known));
-}
-
-TEST(Structs, OfANewerProgramAreReadWhereItLeavesTheRestAtZero) {
-  Newer newer;
-  newer.known.second = 20;
-  const Result<Known> read = ReadStruct(kName, &newer.known, Known());
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->second, 20u);
-}
-
-TEST(Structs, OfANewerProgramThatSetsTheRestAreRefusedWithASentence) {
-  Newer newer;
-  newer.third = 1;
-  const Status status = ReadStruct(kName, &newer.known, Known()).status();
-  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-  for (const char* part : {"test options", "newer commpool", "has 32 bytes", "byte 24", "first 24", "version 0."}) {
+void ExpectInvalid(const Status& status, const std::vector<std::string>& parts) {
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  for (const std::string& part : parts) {
     EXPECT_NE(status.message().find(part), std::string::npos) << part << " is not in: " << status.message();
   }
 }
 
-TEST(Structs, ThatWereNeverInitialisedAreRefused) {
-  for (const size_t bytes : {size_t{0}, sizeof(First) - 1, size_t{4097}, SIZE_MAX}) {
-    Known given;
-    given.struct_bytes = bytes;
-    const Status status = ReadStruct(kName, &given, Known()).status();
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bytes;
-    EXPECT_NE(status.message().find("test_options_init"), std::string::npos) << status.message();
-    EXPECT_EQ(WriteStruct(kName, Known(), &given).code(), StatusCode::kInvalidArgument) << bytes;
+std::string OurVersion() {
+  return "commpool " + std::to_string(COMMPOOL_VERSION_MAJOR) + "." + std::to_string(COMMPOOL_VERSION_MINOR) + ".";
+}
+
+TEST(Structs, OfThisVersionAreTaken) { EXPECT_TRUE(CheckStructBytes("test_options", 24, 24).ok()); }
+
+TEST(Structs, OfAnotherVersionOrNeverInitialisedAreRefusedInWords) {
+  for (const size_t bytes : {size_t{0}, size_t{16}, size_t{32}, SIZE_MAX}) {
+    ExpectInvalid(CheckStructBytes("test_options", bytes, 24),
+                  {"test options: struct_bytes is " + std::to_string(bytes), OurVersion(), "has 24",
+                   "call commpool_test_options_init", "build the program with this version"});
   }
 }
 
-TEST(Structs, AreWrittenNoFurtherThanTheProgramKnows) {
-  struct {
-    First given;
-    uint64_t guard = kGuard;
-  } older;
-  ASSERT_TRUE(WriteStruct(kName, Known{0, 10, 20}, reinterpret_cast<Known*>(&older)).ok());
-  EXPECT_EQ(older.given.first, 10u);
-  EXPECT_EQ(older.given.struct_bytes, sizeof(First)) << "the program's size stays";
-  EXPECT_EQ(older.guard, kGuard);
+TEST(Entries, OfAnotherSizeAreRefusedInWords) {
+  EXPECT_TRUE(CheckEntryBytes("test", 24, 24).ok());
+  for (const size_t bytes : {16, 32}) {
+    ExpectInvalid(CheckEntryBytes("test", bytes, 24),
+                  {"entry_bytes is " + std::to_string(bytes), OurVersion(), "sizeof(commpool_test)"});
+  }
 }
 
-TEST(Structs, AreZeroWhereTheLibraryHasNoAnswer) {
-  struct {
-    Newer given;
-    uint64_t guard = kGuard;
-  } newer;
-  newer.given.third = 99;
-  ASSERT_TRUE(WriteStruct(kName, Known{0, 10, 20}, &newer.given.known).ok());
-  EXPECT_EQ(newer.given.known.second, 20u);
-  EXPECT_EQ(newer.given.third, 0u);
-  EXPECT_EQ(newer.guard, kGuard);
+TEST(Words, ArriveByTheirNumbers) {
+  Colour colour = Colour::kRed;
+  EXPECT_TRUE(ReadWord("colour", 2, {"RED", "GREEN", "BLUE"}, &colour).ok());
+  EXPECT_EQ(colour, Colour::kBlue);
 }
 
-TEST(Structs, LieInArraysAtTheProgramsOwnDistance) {
-  std::array<Newer, 3> array;
-  array[2].known.first = 30;
-  EXPECT_EQ(EntryAt(AsKnown(&array), sizeof(Newer), 2)->first, 30u);
+TEST(Words, ThatNobodyKnowsAreRefusedWithTheKnownOnes) {
+  for (const int number : {-1, 3, 99}) {
+    Colour colour = Colour::kGreen;
+    ExpectInvalid(ReadWord("colour", number, {"RED", "GREEN", "BLUE"}, &colour),
+                  {"colour " + std::to_string(number) + " is none of RED, GREEN, BLUE"});
+    EXPECT_EQ(colour, Colour::kGreen) << "as it was";
+  }
+}
+
+TEST(Failures, OfSeveralTheFirstCounts) {
+  const Status first(StatusCode::kNotFound, "first"), second(StatusCode::kInternal, "second");
+  EXPECT_TRUE(FirstFailure({Status(), Status()}).ok());
+  EXPECT_EQ(FirstFailure({Status(), first, second}).message(), "first");
+}
+
+class Arrays : public ::testing::Test {
+ protected:
+  EntryArray<int> Of(int* entries, size_t* count) const { return {entries, sizeof(int), entries_.size(), count}; }
+
+  std::array<int, 2> entries_ = {7, 7};
+  size_t count_ = 7;
+};
+
+TEST_F(Arrays, AreWrittenAsFarAsTheyGoAndTellHowManyThereAre) {
+  const EntryArray<int> array = Of(entries_.data(), &count_);
+  ASSERT_TRUE(array.Check("int").ok());
+  array.Write(std::vector<int>{1, 2, 3}, [](int value) { return 10 * value; });
+  EXPECT_EQ(entries_, (std::array{10, 20}));
+  EXPECT_EQ(count_, 3u);
+  array.Write(std::vector<int>{4}, [](int value) { return value; });
+  EXPECT_EQ(entries_, (std::array{4, 20})) << "no further than the list goes";
+  EXPECT_EQ(count_, 1u);
+}
+
+TEST_F(Arrays, OrTheirCountMayBeMissingButNotBoth) {
+  const std::vector<int> list = {1, 2, 3};
+  const auto itself = [](int value) { return value; };
+  ASSERT_TRUE(Of(nullptr, &count_).Check("int").ok());
+  Of(nullptr, &count_).Write(list, itself);
+  EXPECT_EQ(count_, 3u);
+  ASSERT_TRUE(Of(entries_.data(), nullptr).Check("int").ok());
+  Of(entries_.data(), nullptr).Write(list, itself);
+  EXPECT_EQ(entries_, (std::array{1, 2}));
+  ExpectInvalid(Of(nullptr, nullptr).Check("int"), {"null"});
+}
+
+TEST_F(Arrays, OfAnotherEntrySizeAreRefusedWhereTheyAreWritten) {
+  EntryArray<int> array = Of(entries_.data(), &count_);
+  array.entry_bytes = 2;
+  ExpectInvalid(array.Check("int"), {"entry_bytes is 2", "sizeof(commpool_int)"});
+  array.entries = nullptr;
+  EXPECT_TRUE(array.Check("int").ok()) << "nothing is written";
 }
 
 }  // namespace

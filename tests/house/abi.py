@@ -1,7 +1,7 @@
 """What programs are built against: functions, structs, enumerations and types of a commpool.h, and how two differ.
 
-A program built against a kept header must run on today's library: so functions stay as they are, structs grow at their
-end, enumerators keep their values; and whatever differs comes with a higher version.
+Until 1.0 a program runs on the minor version that it was built with: so whatever differs comes with a higher minor
+version, whose header is then the one that is kept.
 """
 
 import re
@@ -46,55 +46,22 @@ class Abi:
         self.types = {_words(declaration) for declaration in _TYPE.findall(text)}
 
     def content(self):
-        return self.functions, self.structs, self.enums, self.types
-
-    def inner_structs(self):
-        """Structs that lie in others, which could not grow without moving what follows."""
-        fields = [field for struct in self.structs.values() for field in struct]
-        return {name for name in self.structs if any(field.startswith(name + " ") for field in fields)}
-
-
-def _struct_problems(kept, today):
-    inner = kept.inner_structs()
-    for name, fields in kept.structs.items():
-        now = today.structs.get(name)
-        if now is None:
-            yield f"struct {name} is gone"
-        elif now[:len(fields)] != fields:
-            at = next(place for place, field in enumerate(fields) if now[place:place + 1] != [field])
-            yield f"struct {name} has another field in place {at}: {now[at] if at < len(now) else 'none'}"
-        elif name in inner and len(now) > len(fields):
-            yield f"struct {name} lies in another struct, and has grown"
+        """What each name means to a program: {"function commpool_free": ...}."""
+        values = {f"{word} of {name}": value for name, words in self.enums.items() for word, value in words.items()}
+        return {**{f"function {name}": signature for name, signature in self.functions.items()},
+                **{f"struct {name}": fields for name, fields in self.structs.items()},
+                **values, **{f"type {declaration}": "as it is" for declaration in self.types}}
 
 
-def compatibility_problems(kept, today):
-    """Why a program that was built against `kept` may not run on a library of `today`."""
-    for name, signature in kept.functions.items():
-        if name not in today.functions:
-            yield f"function {name} is gone"
-        elif today.functions[name] != signature:
-            yield f"function {name} has another signature: {today.functions[name]}"
-    yield from _struct_problems(kept, today)
-    for name, values in kept.enums.items():
-        for enumerator, value in values.items():
-            now = today.enums.get(name, {}).get(enumerator)
-            if now != value:
-                yield f"{enumerator} of {name} was {value} and is {now}"
-    yield from (f"type `{declaration}` is gone, or another" for declaration in sorted(kept.types - today.types))
+def _minor(abi):
+    return f"{abi.version[0]}.{abi.version[1]}"
 
 
-def problems(kept_headers, header):
-    """Of today's header, beside those that are kept from earlier versions."""
-    today = Abi(header)
-    kept = sorted((Abi(text) for text in kept_headers), key=lambda abi: abi.version)
-    found = [] if kept else ["no header is kept"]
-    for older in kept:
-        if older.version[0] == today.version[0]:
-            name = ".".join(map(str, older.version))
-            found += [f"{problem} (since {name})" for problem in compatibility_problems(older, today)]
-    newest = kept[-1] if kept else today
-    if newest.content() != today.content() and today.version <= newest.version:
-        found.append("commpool.h differs from the one that is kept of its version: raise COMMPOOL_VERSION")
-    if today.version < newest.version:
-        found.append("COMMPOOL_VERSION has gone back")
-    return found
+def problems(kept_header, header):
+    """Of today's header, beside the one that is kept of its minor version."""
+    kept, today = Abi(kept_header), Abi(header)
+    if kept.version[:2] != today.version[:2]:
+        return [f"the kept header is of {_minor(kept)}, and commpool.h of {_minor(today)}: keep that one instead"]
+    old, new = kept.content(), today.content()
+    return [f"{name} was {old.get(name, 'not there')} and is {new.get(name, 'not there')}: raise the minor version"
+            for name in sorted({*old, *new}) if old.get(name) != new.get(name)]

@@ -1,22 +1,38 @@
 """libcommpool.so exports the C ABI alone, each function under its version, and is linked with no CUDA and no NCCL."""
 
 import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
 
 import abi
 import symbols
 
-LIBRARY, HEADER, KEPT = sys.argv[1], sys.argv[2], sys.argv[3:]
+LIBRARY, HEADER = sys.argv[1:]
 
 
-def functions_by_version(headers):
-    """The node of each version -> the functions that came with it."""
-    seen, found = set(), {}
-    for each in sorted(map(abi.Abi, headers), key=lambda one: one.version):
-        found.setdefault(f"COMMPOOL_{each.version[0]}.{each.version[1]}", set()).update(set(each.functions) - seen)
-        seen |= set(each.functions)
-    return found
+def node(version):
+    """The version of the symbols of a library."""
+    return f"COMMPOOL_{version[0]}.{version[1]}"
+
+
+def run_program_built_with(version):
+    """A program that was linked with a library of that version, run with ours."""
+    with tempfile.TemporaryDirectory() as folder:
+        library, program = f"{folder}/libcommpool.so.0", f"{folder}/program"
+        script = pathlib.Path(folder, "exports.lds")
+        script.write_text(node(version) + " { global: commpool_version; local: *; };")
+        compile_c("int commpool_version(void) { return 0; }", "-shared", "-fPIC", "-o", library,
+                  "-Wl,-soname,libcommpool.so.0", f"-Wl,--version-script,{script}")
+        compile_c("int commpool_version(void); int main(void) { return commpool_version() == 0; }", "-o", program,
+                  "-x", "none", library)
+        return subprocess.run([program], env={"LD_LIBRARY_PATH": str(pathlib.Path(LIBRARY).parent.absolute())},
+                              capture_output=True, text=True, check=False)
+
+
+def compile_c(text, *arguments):
+    subprocess.run(["gcc", "-x", "c", "-", *arguments], input=text, text=True, check=True)
 
 
 class ExportedSymbols(unittest.TestCase):
@@ -31,11 +47,19 @@ class ExportedSymbols(unittest.TestCase):
                                  symbols.declared(self.header))
         self.assertFalse(found, "\n" + "\n".join(found))
 
-    def test_each_function_has_the_version_that_it_came_with(self):
-        headers = [pathlib.Path(path).read_text() for path in KEPT] + [self.header]
-        found = list(symbols.version_problems(symbols.versions(self.nm), {**functions_by_version(headers),
+    def test_each_function_has_the_minor_version_of_the_header(self):
+        expected = {node(abi.Abi(self.header).version): symbols.declared(self.header)}
+        found = list(symbols.version_problems(symbols.versions(self.nm), {**expected,
                                                                             **symbols.OF_ADAPTERS_BY_VERSION}))
         self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_a_program_of_another_minor_version_is_refused_in_words(self):
+        major, minor, _ = abi.Abi(self.header).version
+        self.assertEqual(run_program_built_with((major, minor)).returncode, 0, "it is ours")
+        for other in ((major, minor - 1), (major, minor + 1)):
+            result = run_program_built_with(other)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(f"libcommpool.so.0: version `{node(other)}' not found", result.stderr)
 
     def test_programs_load_it_by_its_major_version(self):
         major = abi.Abi(self.header).version[0]

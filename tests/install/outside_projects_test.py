@@ -50,14 +50,15 @@ class CMake(Outside):
             result = self.must(build / program, COMMPOOL_DRIVER="emulated")
             self.assertIn(f"{words} {_ON}", result.stdout)
 
-    def test_refuses_another_major_version(self):
-        project = self.folder("demanding")
-        (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.18)\nproject(demanding NONE)\n"
-                                                "find_package(commpool 77.0 REQUIRED)\n", encoding="utf-8")
-        result = installed.run("cmake", "-S", project, "-B", project / "build",
-                               f"-DCMAKE_PREFIX_PATH={installed.prefix()}")
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn("77.0", result.stderr)
+    def test_refuses_another_major_or_minor_version(self):
+        for version in ("77.0", "0.1", "0.99"):
+            project = self.folder(f"demanding-{version}")
+            (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.18)\nproject(demanding NONE)\n"
+                                                    f"find_package(commpool {version} REQUIRED)\n", encoding="utf-8")
+            result = installed.run("cmake", "-S", project, "-B", project / "build",
+                                   f"-DCMAKE_PREFIX_PATH={installed.prefix()}")
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(version, result.stderr)
 
     def test_builds_the_installed_examples_alone_and_all_run(self):
         build = self.cmake(installed.prefix() / "share/commpool/examples", f"-DCUDA_INCLUDE={_CUDA_HEADERS}",

@@ -159,13 +159,15 @@ class Installed(unittest.TestCase):
             self.assertEqual(result.returncode, 1)
             self.assertIn(f"ImportError: {reason}" if library.startswith("/no") else reason, result.stderr)
 
-    def test_refuses_an_older_library_with_a_sentence(self):
-        file = installed.WORK / "older.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(file)], text=True, check=True,
-                       input="int commpool_version(void) { return 100; }\n")
-        result = self.python("import commpool", COMMPOOL_LIBRARY=str(file))
-        version = made().name.split("-")[1]
-        self.assertIn(f"{file} is commpool 0.1.0, and this package needs {version} or a later", result.stderr)
+    def test_refuses_a_library_of_another_minor_version_with_a_sentence(self):
+        for number, words in ((100, "0.1.0"), (9900, "0.99.0")):
+            file = installed.WORK / f"{number}.so"
+            subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(file)], text=True, check=True,
+                           input=f"int commpool_version(void) {{ return {number}; }}\n")
+            result = self.python("import commpool", COMMPOOL_LIBRARY=str(file))
+            version = made().name.split("-")[1]
+            self.assertIn(f"{file} is commpool {words}, and this package is of {version}, which needs the same minor",
+                          result.stderr)
 
     def test_programs_in_c_build_against_it(self):
         prefix = next((environment() / "lib").glob("python*/site-packages/commpool"))

@@ -112,7 +112,7 @@ def install(options, kind=Tree):
     set_runpath(tree.put_binary(options.cli, "bin/commpool"), RUNPATH)
     install_emulator(tree, options.cuda, options.cudart, options.nccl, options.nvml)
     install_sources(tree, options.source)
-    values = {"VERSION": version, "MAJOR": version.split(".", maxsplit=1)[0], "LIBRARY": library, "SONAME": name}
+    values = {"VERSION": version, "MINOR": version.rsplit(".", maxsplit=1)[0], "LIBRARY": library, "SONAME": name}
     tree.fill_in(_HERE / "commpool.pc.in", "lib/pkgconfig/commpool.pc", values)
     for file in ("commpoolConfig.cmake", "commpoolConfigVersion.cmake"):
         tree.fill_in(_HERE / f"{file}.in", f"lib/cmake/commpool/{file}", values)

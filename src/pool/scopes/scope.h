@@ -13,7 +13,11 @@ namespace commpool::internal {
 
 using ScopeHandle = uint64_t;
 
-enum class ScopeFilter { kThread, kStream, kProcess };
+enum class ScopeFilter {
+  kThread = COMMPOOL_FILTER_THREAD,
+  kStream = COMMPOOL_FILTER_STREAM,
+  kProcess = COMMPOOL_FILTER_PROCESS
+};
 
 // In place of a pool's handle, where only ScopeTable::Route can tell which pool it is.
 inline constexpr PoolHandle kOnlyTheTableKnows = UINT64_MAX;

@@ -10,7 +10,7 @@ from typing import Any
 
 from .figures import Block, Counter, Statistics
 
-# The version of commpool.h that this file was written from: the library may be newer, of the same major.
+# The version of commpool.h that this file was written from: the library is of the same minor version.
 MAJOR, MINOR, PATCH = 0, 4, 0
 VERSION = MAJOR * 10000 + MINOR * 100 + PATCH
 

@@ -48,9 +48,10 @@ def _check_version(path: str, library: ctypes.PyDLL) -> None:
     if not hasattr(library, "commpool_version"):
         raise ImportError(f"{path} is no commpool library, or older than 0.2: it does not tell its version")
     version = int(library.commpool_version())
-    if version < _abi.VERSION or version // 10000 != _abi.MAJOR:
-        raise ImportError(f"{path} is commpool {_text(version)}, and this package needs {_text(_abi.VERSION)} or a "
-                          f"later {_abi.MAJOR}.x: install both from one wheel, or name another library in {_VARIABLE}")
+    if version // 100 != _abi.VERSION // 100:
+        raise ImportError(f"{path} is commpool {_text(version)}, and this package is of {_text(_abi.VERSION)}, which "
+                          "needs the same minor version: install both from one wheel, or name another library in "
+                          f"{_VARIABLE}")
 
 
 def _candidates() -> list[str]:

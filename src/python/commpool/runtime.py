@@ -35,7 +35,7 @@ def initialize(driver: DriverWord = "cuda") -> None:
 
 
 def library_version() -> str:
-    """Of the library that runs, "0.2.0": it may be newer than this package."""
+    """Of the library that runs, "0.4.0": of this package's minor version."""
     version = int(library.commpool_version())
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
