@@ -10,39 +10,6 @@ using namespace commpool;
 using namespace commpool::internal;
 // NOLINTEND
 
-namespace {
-
-void* PointerTo(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
-
-commpool_block_state StateOf(BlockState state) {
-  switch (state) {
-    case BlockState::kLive:
-      return COMMPOOL_BLOCK_LIVE;
-    case BlockState::kFree:
-      return COMMPOOL_BLOCK_FREE;
-    case BlockState::kPending:
-      return COMMPOOL_BLOCK_PENDING;
-    case BlockState::kCached:
-      return COMMPOOL_BLOCK_CACHED;
-    case BlockState::kUnmapped:
-      break;
-  }
-  return COMMPOOL_BLOCK_UNMAPPED;
-}
-
-commpool_block EntryOf(const BlockDescription& block) {
-  return {PointerTo(block.range.address),
-          block.range.bytes,
-          block.requested_bytes,
-          block.segment,
-          block.stream,
-          block.pool,
-          block.device,
-          StateOf(block.state)};
-}
-
-}  // namespace
-
 commpool_status commpool_block_of(const void* pointer, commpool_block* block, size_t entry_bytes) {
   bool found = true;
   const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {
@@ -52,9 +19,9 @@ commpool_status commpool_block_of(const void* pointer, commpool_block* block, si
     const Result<std::shared_ptr<BlockOwner>> owner = runtime.addresses().OwnerOf(AddressOf(pointer));
     found = owner.ok();
     if (!found) return Status();
-    const Result<BlockDescription> description = (*owner)->FindBlock(AddressOf(pointer));
-    found = description.ok();
-    if (found) *block = EntryOf(*description);
+    const Result<commpool_block> holder = (*owner)->FindBlock(AddressOf(pointer));
+    found = holder.ok();
+    if (found) *block = *holder;
     return Status();
   });
   return found ? status : COMMPOOL_NOT_FOUND;
@@ -65,7 +32,7 @@ commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks,
   const EntryArray<commpool_block> output = {blocks, entry_bytes, capacity, count};
   return WithPool(pool, [&](Pool& found) {
     Status status = output.Check("block");
-    if (status.ok()) output.Write(found.Blocks(), EntryOf);
+    if (status.ok()) output.Write(found.Blocks());
     return status;
   });
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <initializer_list>
 #include <string>
 
@@ -51,8 +52,8 @@ struct EntryArray {
   }
 
   // As many as there is room for, of what `entry_of` makes of them, and how many there are.
-  template <typename List, typename EntryOf>
-  void Write(const List& list, EntryOf entry_of) const {
+  template <typename List, typename EntryOf = std::identity>
+  void Write(const List& list, EntryOf entry_of = {}) const {
     const size_t written = entries == nullptr ? 0 : std::min(capacity, list.size());
     std::transform(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(written), entries, entry_of);
     if (count != nullptr) *count = list.size();

@@ -22,8 +22,8 @@ std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<en
   return pool;
 }
 
-Result<BlockDescription> Pool::FindBlock(CUdeviceptr address) const {
-  Result<BlockDescription> block = blocks_.Find(address);
+Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
+  Result<commpool_block> block = blocks_.Find(address);
   if (block.ok() && !has_handle()) block->pool = 0;
   return block;
 }

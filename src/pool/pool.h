@@ -59,8 +59,8 @@ class Pool final : public BlockOwner {
   void Join(std::shared_ptr<const PoolGroup> group) { basis_->group = std::move(group); }
 
   // Blocks.
-  Result<BlockDescription> FindBlock(CUdeviceptr address) const override;
-  std::vector<BlockDescription> Blocks() const { return blocks_.List(); }
+  Result<commpool_block> FindBlock(CUdeviceptr address) const override;
+  std::vector<commpool_block> Blocks() const { return blocks_.List(); }
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   // Large blocks where nothing is unusual; 0, or false, where Allocate or Free have to.
   CUdeviceptr AllocateAtOnce(uint64_t bytes, StreamKey stream) { return mode_->AllocateAtOnce(bytes, stream); }

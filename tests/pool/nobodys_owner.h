@@ -15,7 +15,7 @@ class NobodysOwner final : public BlockOwner {
 
   const std::string& name() const override { return name_; }
   bool symmetric() const override { return false; }
-  Result<BlockDescription> FindBlock(CUdeviceptr) const override {
+  Result<commpool_block> FindBlock(CUdeviceptr) const override {
     return Status(StatusCode::kNotFound, "it has no blocks");
   }
   Status Free(CUdeviceptr) override { return Status(); }

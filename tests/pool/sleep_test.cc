@@ -68,7 +68,7 @@ TEST_P(SleepInMode, GivesTheMemoryBackAndKeepsAddressesAndBlocks) {
   EXPECT_LE(FreeMemory(cuda()), free_before + 2 * kMiB);
   EXPECT_EQ(statistics().asleep_bytes, 0u);
   for (const CUdeviceptr block : {large, small}) {
-    EXPECT_EQ(pool().FindBlock(block)->range.address, block);
+    EXPECT_EQ(pool().FindBlock(block)->pointer, reinterpret_cast<void*>(block));
     Fill(stream_.get(), block, 1000, 7);
     EXPECT_EQ(WrongBytes(block, 1000, 7), 0u);
     ExpectOk(runtime().Free(block));
@@ -146,8 +146,8 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   EXPECT_EQ(awake.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(awake.message().find("it is not asleep"), std::string::npos) << awake.message();
   EXPECT_NE(Allocate(1000), 0u);
-  for (const BlockDescription& live : pool().Blocks()) {
-    if (live.state == BlockState::kLive) ExpectOk(runtime().Free(live.range.address));
+  for (const commpool_block& live : pool().Blocks()) {
+    if (live.state == COMMPOOL_BLOCK_LIVE) ExpectOk(runtime().Free(reinterpret_cast<CUdeviceptr>(live.pointer)));
   }
   EXPECT_EQ(pool().FindBlock(block).status().code(), StatusCode::kNotFound);
 }

@@ -102,7 +102,7 @@ class SlowOwner : public BlockOwner {
   explicit SlowOwner(Pool& pool) : pool_(pool) {}
   const std::string& name() const override { return pool_.name(); }
   bool symmetric() const override { return false; }
-  Result<BlockDescription> FindBlock(CUdeviceptr address) const override { return pool_.FindBlock(address); }
+  Result<commpool_block> FindBlock(CUdeviceptr address) const override { return pool_.FindBlock(address); }
   Status Free(CUdeviceptr address) override { return pool_.Free(address); }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override { return pool_.RecordStream(address, stream); }
   void TakeBack(const ReservedVector<engine::CachedBlock>& blocks) override {

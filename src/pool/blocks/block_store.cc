@@ -226,10 +226,11 @@ void BlockStore::ForgetStream(StreamKey stream) {
   std::erase_if(owed_, [&](const OwedFence& fence) { return fence.stream == stream; });
 }
 
-BlockDescription BlockStore::Describe(const engine::BlockView& view) const {
+commpool_block BlockStore::Describe(const engine::BlockView& view) const {
   using View = engine::BlockView::State;
-  BlockDescription block;
-  block.range = {view.address, view.bytes};
+  commpool_block block = {};
+  block.pointer = reinterpret_cast<void*>(view.address);
+  block.bytes = view.bytes;
   block.segment = view.segment;
   block.stream = view.stream;
   block.pool = basis_.handle;
@@ -237,39 +238,41 @@ BlockDescription BlockStore::Describe(const engine::BlockView& view) const {
   switch (view.state) {
     case View::kLive: {
       const engine::BlockWord word = basis_.runtime.caches.WordOf(view.address);
-      block.state = word.state() == engine::BlockWord::State::kCached ? BlockState::kCached : BlockState::kLive;
+      block.state = word.state() == engine::BlockWord::State::kCached ? COMMPOOL_BLOCK_CACHED : COMMPOOL_BLOCK_LIVE;
       const bool word_says = word.state() == engine::BlockWord::State::kCacheable;
-      if (block.state == BlockState::kLive) block.requested_bytes = word_says ? word.requested() : view.requested_bytes;
+      if (block.state == COMMPOOL_BLOCK_LIVE) {
+        block.requested_bytes = word_says ? word.requested() : view.requested_bytes;
+      }
       break;
     }
     case View::kFree:
-      block.state = BlockState::kFree;
+      block.state = COMMPOOL_BLOCK_FREE;
       break;
     case View::kDeferred:
-      block.state = BlockState::kPending;
+      block.state = COMMPOOL_BLOCK_PENDING;
       break;
     case View::kUnmapped:
-      block.state = BlockState::kUnmapped;
+      block.state = COMMPOOL_BLOCK_UNMAPPED;
       break;
   }
   return block;
 }
 
-Result<BlockDescription> BlockStore::Find(CUdeviceptr address) const {
+Result<commpool_block> BlockStore::Find(CUdeviceptr address) const {
   MutexLock lock(mutex_);
   const Result<engine::BlockView> view = engine_->Find(address);
   if (!view.ok()) return view.status();
-  const BlockDescription block = Describe(*view);
-  if (block.state == BlockState::kLive) return block;
+  const commpool_block block = Describe(*view);
+  if (block.state == COMMPOOL_BLOCK_LIVE) return block;
   return Status(StatusCode::kNotFound, "the block was freed");
 }
 
-std::vector<BlockDescription> BlockStore::List() const {
+std::vector<commpool_block> BlockStore::List() const {
   MutexLock lock(mutex_);
-  std::vector<BlockDescription> blocks;
+  std::vector<commpool_block> blocks;
   for (const engine::BlockView& view : engine_->Snapshot()) blocks.push_back(Describe(view));
-  std::sort(blocks.begin(), blocks.end(), [](const BlockDescription& a, const BlockDescription& b) {
-    return std::tie(a.segment, a.range.address) < std::tie(b.segment, b.range.address);
+  std::sort(blocks.begin(), blocks.end(), [](const commpool_block& a, const commpool_block& b) {
+    return std::tie(a.segment, a.pointer) < std::tie(b.segment, b.pointer);
   });
   return blocks;
 }

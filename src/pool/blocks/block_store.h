@@ -18,7 +18,6 @@
 #include "src/pool/basis/pool_basis.h"
 #include "src/pool/blocks/block_rules.h"
 #include "src/pool/blocks/recording_streams.h"
-#include "src/pool/shared/block_description.h"
 
 namespace commpool::internal {
 
@@ -73,9 +72,9 @@ class BlockStore {
   void ForgetStream(StreamKey stream);
 
   // The live block that holds the address; kNotFound where none does, or it lies in a thread's cache.
-  Result<BlockDescription> Find(CUdeviceptr address) const;
+  Result<commpool_block> Find(CUdeviceptr address) const;
   // Every block, in the order of segments and addresses. What threads' caches do meanwhile may be in it or not.
-  std::vector<BlockDescription> List() const;
+  std::vector<commpool_block> List() const;
 
   uint64_t ReservedBytes() const;
   engine::Counters counters() const;  // as the engine knows them: cached blocks count as allocated
@@ -96,7 +95,7 @@ class BlockStore {
   // Whether a fence recorded now would break no capture: the stream is in none, and can be reached by this thread.
   bool MayRecordOn(StreamKey stream) const;
   CachedPool AsCachedPool() const;
-  BlockDescription Describe(const engine::BlockView& view) const;
+  commpool_block Describe(const engine::BlockView& view) const;
 
   const PoolBasis& basis_;
   RecordingStreams recording_;

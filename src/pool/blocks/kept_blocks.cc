@@ -16,16 +16,17 @@ constexpr uint64_t kPartBytes = 64 * kMiB;
 
 ReservedVector<KeptBlocks::Range> KeptBlocks::LiveRanges(const BlockStore& blocks, uint64_t* bytes) {
   ReservedVector<Range> ranges;
-  engine::SegmentIndex segment = 0;
-  for (const BlockDescription& block : blocks.List()) {
-    if (block.state != BlockState::kLive) continue;
+  uint64_t segment = 0;
+  for (const commpool_block& block : blocks.List()) {
+    if (block.state != COMMPOOL_BLOCK_LIVE) continue;
+    const engine::Address address = reinterpret_cast<engine::Address>(block.pointer);
     const bool follows = !ranges.empty() && segment == block.segment &&
-                         ranges.back().device.address + ranges.back().device.bytes == block.range.address;
+                         ranges.back().device.address + ranges.back().device.bytes == address;
     segment = block.segment;
     if (follows) {
-      ranges.back().device.bytes += block.range.bytes;
+      ranges.back().device.bytes += block.bytes;
     } else {
-      ranges.push_back({.device = block.range});
+      ranges.push_back({.device = {address, block.bytes}});
     }
   }
   std::sort(ranges.begin(), ranges.end(),

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "commpool/commpool.h"
 #include "commpool/status.h"
 #include "src/engine/thread_cache.h"
-#include "src/pool/shared/block_description.h"
 #include "src/stream/stream_key.h"
 
 namespace commpool::internal {
@@ -26,7 +26,7 @@ class BlockOwner {
   virtual bool symmetric() const = 0;
 
   // The live block that holds the address; kNotFound where none does.
-  virtual Result<BlockDescription> FindBlock(CUdeviceptr address) const = 0;
+  virtual Result<commpool_block> FindBlock(CUdeviceptr address) const = 0;
 
   virtual Status Free(CUdeviceptr address) = 0;
   // Another stream uses the block too: it is not reused before that stream's work is over.
