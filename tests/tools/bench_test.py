@@ -24,8 +24,8 @@ class Hot(unittest.TestCase):
 
     def test_replaces_large_blocks_at_random_on_one_stream_and_on_two(self):
         for mode in ("fixed", "expandable"):
-            result = cli.run("bench", "hot", "--json", "--sizes", "512", "--live", "1", "--threads", "1", "--mode", mode,
-                             *_QUICK)
+            result = cli.run("bench", "hot", "--json", "--sizes", "512", "--live", "1", "--threads", "1",
+                             "--mode", mode, *_QUICK)
             self.assertEqual(result.returncode, 0, result.stderr)
             report = json.loads(result.stdout)
             for contender in (report, report["mimalloc"], report["ratio_to"]["mimalloc"]):
@@ -77,7 +77,8 @@ class Hot(unittest.TestCase):
 
     def test_bad_arguments_are_errors(self):
         for arguments in (["--sizes", "much"], ["--sizes", "0"], ["--threads", "0"], ["--live", "0"],
-                          ["--live-bytes", "-1"], ["--rounds", "0"], ["--mix", "0"], ["--mode", "symmetric"], ["--sizes", "200G", "--threads", "1"]):
+                          ["--live-bytes", "-1"], ["--rounds", "0"], ["--mix", "0"], ["--mode", "symmetric"],
+                          ["--sizes", "200G", "--threads", "1"]):
             self.assertEqual(cli.run("bench", "hot", *arguments, *_QUICK[2:]).returncode, 4, arguments)
 
     def test_pytorch_without_a_gpu_is_refused(self):
