@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "src/base/bytes.h"
 #include "src/base/check.h"
 #include "src/engine/invariants.h"
 
@@ -12,50 +13,26 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// Segments that stand free are cut until the free memory of partly used ones is this part of the most that was ever
-// asked for at once. Found by replaying traces (README.md).
-constexpr uint64_t kHoleShare = 32;
-
-// What may be left over in any case: a segment is cut for whatever request it could have been made for.
-uint64_t LeastLeft(const EngineOptions& options) {
-  return std::max({*SegmentBytes(2 * kSmallBytes, options.granularity, 0), options.segment_bytes, options.granularity});
-}
-
-bool CutsSparingly(Reuse reuse, Part part) { return reuse == Reuse::kSameStream && part == kCommonPart; }
+// A segment is at least this part of the pool, so that few are made however many blocks a program has.
+constexpr uint64_t kPoolShare = 256;
 
 }  // namespace
 
 CachingEngine::CachingEngine(const EngineOptions& options) : options_(options), ledger_(options) {
   CheckOptions(options);
-  cuts_ = {LeastLeft(options), kHoleShare, nullptr};
-  SetCutting(Cutting::kSparingly);
-}
-
-void CachingEngine::SetCutting(Cutting cutting) {
-  cuts_sparingly_ = cutting == Cutting::kSparingly && options_.choice == Choice::kPartlyUsedFirst;
-}
-
-std::optional<Served> CachingEngine::Serve(const Request& request) {
-  if (request.reuse == Reuse::kAnyStream && request.choice == Choice::kPartlyUsedFirst) {
-    Request own = request;
-    own.reuse = Reuse::kSameStream;
-    if (std::optional<Served> served = ledger().Serve(own)) return served;
-  }
-  return ledger().Serve(request);
 }
 
 Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   Result<RequestSizes> sizes = SizesOf(bytes, options_);
   if (!sizes.ok()) return sizes.status();
   Request request{bytes, sizes->block_bytes, stream, reuse, sizes->space, part, ChoiceFor(sizes->space)};
-  if (CutsSparingly(reuse, part)) request.cuts = LimitsFor(sizes->space);
-  std::optional<Served> served = Serve(request);
+  std::optional<Served> served = ledger().Serve(request);
   if (!served) {
     ledger().Unify(stream, part);
-    served = Serve(request);
+    served = ledger().Serve(request);
   }
   const bool spares_growth = reuse == Reuse::kAnyStream || part != kCommonPart;
-  if (!served && sizes->space == Space::kSmall && (spares_growth || small_blocks_ == SmallBlocks::kWhereTheyFit)) {
+  if (!served && sizes->space == Space::kSmall && (spares_growth || reserved_)) {
     request.space = Space::kLarge;
     served = ledger().Serve(request);
   }
@@ -72,7 +49,6 @@ SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
   request.stream = stream;
   request.space = options_.spaces == Spaces::kApart && *block_bytes <= kSmallBytes ? Space::kSmall : Space::kLarge;
   request.choice = ChoiceFor(request.space);
-  request.cuts = LimitsFor(request.space);
   return ledger().ServeAtOnce(request);
 }
 
@@ -81,12 +57,45 @@ Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse re
   if (!sizes.ok()) return sizes.status();
   ledger().Wake();
   Fit fit{sizes->block_bytes, stream, reuse, sizes->space, part};
-  if (CutsSparingly(reuse, part)) fit.cuts = LimitsFor(sizes->space);
   if (ledger().CanServe(fit)) return Grow{};
   ledger().Unify(stream, part);
   if (ledger().CanServe(fit)) return Grow{};
-  if (part != kCommonPart || small_blocks_ == SmallBlocks::kWhereTheyFit) fit.space = Space::kLarge;
+  if (part != kCommonPart || reserved_) fit.space = Space::kLarge;
   return ledger().CanServe(fit) ? Grow{} : Grow{sizes->segment_bytes, sizes->space, part};
+}
+
+Result<GrowthPlan> CachingEngine::PlanGrowth(GrowthRequest& request) {
+  using Kind = GrowthStep::Kind;
+  const Result<Grow> grow = GrowthFor(request.bytes, request.stream, Reuse::kSameStream, request.part);
+  if (!grow.ok()) return grow.status();
+  if (grow->bytes == 0) return GrowthPlan();
+  const bool makes_way = request.effort != Effort::kReserve && request.part == kCommonPart && !request.capturing;
+  if (makes_way && !std::exchange(request.asked, true)) return GrowthPlan({Kind::kAsk});
+  GrowthPlan plan;
+  GrowthStep make{Kind::kMakeSegment, {0, grow->bytes}, 1, grow->space, request.part};
+  make.least_bytes = RoundUp(std::max(request.bytes, options_.segment_bytes), options_.granularity);
+  if (options_.segment_bytes == 0) {
+    const uint64_t share = ledger().sums().reserved_bytes.current / kPoolShare;
+    make.range.bytes = std::max(make.range.bytes, RoundDown(share, options_.granularity));
+  }
+  if (makes_way) plan.steps = MakeWay(request, make.range.bytes);
+  plan.steps.push_back(make);
+  return plan;
+}
+
+std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uint64_t bytes) {
+  std::vector<GrowthStep> steps;
+  uint64_t room = reserved_ ? 0 : bytes;
+  uint64_t excess = request.Excess(bytes);
+  for (const SegmentIndex index : LongestUnusedSegments()) {
+    if (!IsIdle(index) || (request.pinned != nullptr && request.pinned(index))) continue;
+    const uint64_t gone = ledger().heap().segments().at(index)->range.bytes;
+    if (gone > room && excess == 0) continue;
+    room -= std::min(room, gone);
+    excess -= std::min(excess, gone);
+    steps.push_back({.kind = GrowthStep::Kind::kRelease, .range = {0, gone}, .segment = index});
+  }
+  return steps;
 }
 
 Result<Freed> CachingEngine::Free(Address address) {

@@ -18,6 +18,7 @@
 #include "src/base/host_reserve.h"
 #include "src/engine/engine.h"
 #include "src/engine/free_index.h"
+#include "src/engine/growth_plan.h"
 #include "src/engine/ledger.h"
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
@@ -36,19 +37,22 @@ class CachingEngine : public Engine {
   // be asked or memory to be made first; then Allocate does it.
   SegmentRange AllocateAtOnce(uint64_t bytes, StreamKey stream);
 
-  // Whether small blocks may lie among large ones while the pool could still grow. Where it should not grow, as in a
-  // capture, they may in any case.
-  enum class SmallBlocks { kApart, kWhereTheyFit };
-  void SetSmallBlocks(SmallBlocks place) { small_blocks_ = place; }
-
-  // Whether segments that stand free are kept whole for requests of their size where holes in others are many: what is
-  // cut out of one for a small block keeps it from the large one that comes back. A request that welcomes any stream's
-  // memory, and one of a graph's part, cuts freely in any case.
-  enum class Cutting { kSparingly, kFreely };
-  void SetCutting(Cutting cutting);
+  // Whether memory was made by name: it serves blocks of every size, and makes no way. Elsewhere small blocks lie among
+  // large ones only where the pool should not grow, as in a capture.
+  void SetReserved(bool reserved) { reserved_ = reserved; }
 
   // The segment that Allocate would ask for; 0 bytes where free memory suffices.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
+
+  // How to make room for a request that Allocate answered with Grow: by a segment, in whose place free ones go that are
+  // no larger together. So what is reserved never falls by that, and a program whose steps are alike comes to rest.
+  // Notes in the request what the pool was told to ask.
+  virtual Result<GrowthPlan> PlanGrowth(GrowthRequest& request);
+  // Before the steps of a plan, unless it is planned again after them. False where something that it counts on was
+  // served to somebody else since: then plan again.
+  virtual bool Claim(const GrowthPlan&) { return true; }
+  // After them.
+  virtual void Settle(const GrowthPlan&) {}
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   Result<Freed> Free(Address address) override;
@@ -113,19 +117,11 @@ class CachingEngine : public Engine {
  private:
   Choice ChoiceFor(Space space) const { return space == Space::kLarge ? options_.choice : Choice::kBestFit; }
 
-  // For a request of the common part on memory of its own stream.
-  const CutLimits* LimitsFor(Space space) {
-    if (!cuts_sparingly_ || space != Space::kLarge) return nullptr;
-    cuts_.asked = &ledger_.sums().requested_bytes;  // an engine may have moved
-    return &cuts_;
-  }
-  // Where any stream's memory is welcome, what needs no wait goes first.
-  std::optional<Served> Serve(const Request& request);
+  // The segments that go for one of so many bytes.
+  std::vector<GrowthStep> MakeWay(const GrowthRequest& request, uint64_t bytes);
 
   EngineOptions options_;
-  CutLimits cuts_;
-  bool cuts_sparingly_ = false;
-  SmallBlocks small_blocks_ = SmallBlocks::kApart;
+  bool reserved_ = false;
   Ledger ledger_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
@@ -21,6 +22,8 @@ constexpr uint64_t kCallsAtOnce = 2048;
 constexpr uint64_t kAllocationsForCall = 256;
 // A program is steady once it has asked for its peak so many times over without a higher one.
 constexpr uint64_t kSteadyTimes = 2;
+
+constexpr uint64_t kMostMilliseconds = 100;  // that the host waits for pages
 
 }  // namespace
 
@@ -82,6 +85,55 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
   ledger().UnifyAll(sizes->space);
   ++spent_;
   return Grow{};
+}
+
+Result<GrowthPlan> ExpandableEngine::PlanPages(const GrowthRequest& request, Donors donors) {
+  // No wait can be recorded for the work of a captured stream, and which those are the engine does not know.
+  const Reuse reuse = request.capturing ? Reuse::kSameStream : Reuse::kAnyStream;
+  const Result<Grow> grow = GrowthFor(request.bytes, request.stream, reuse, request.part);
+  if (!grow.ok()) return grow.status();
+  if (grow->bytes == 0) return GrowthPlan();
+  Result<Expansion> pages = Plan(request.bytes, request.stream, donors, request.part, reuse);
+  if (!pages.ok()) return pages.status();
+  if (pages->needs_territory) {
+    return GrowthPlan({.kind = GrowthStep::Kind::kAddAddresses, .range = {0, grow->bytes}, .space = grow->space});
+  }
+  // What merges with memory that a captured stream used serves nobody before the capture's end.
+  if (request.part == kCommonPart && request.capturing) pages->claimant.stream = request.stream;
+  return GrowthPlan(std::move(*pages), ledger().heap());
+}
+
+Result<GrowthPlan> ExpandableEngine::PlanGrowth(GrowthRequest& request) {
+  using Kind = GrowthStep::Kind;
+  if (request.part != kCommonPart) return PlanPages(request, Donors::kNone);
+  const bool asked = request.asked;
+  if (request.effort == Effort::kPressure) {
+    request.asked = true;
+    return asked ? PlanPages(request, Donors::kAll) : GrowthPlan({Kind::kAwaitDevice});
+  }
+  if (!asked) {
+    Result<GrowthPlan> plan = PlanPages(request, Donors::kNone);
+    if (!plan.ok() || plan->again || plan->steps.empty()) return plan;
+    const uint64_t made = plan->pages.made_bytes();
+    const bool collects = request.Excess(made) > 0;
+    const auto cheap = [&] { return made <= request.room && GrowsCheaply(request.bytes, made); };
+    if (!collects && (!request.moves_eagerly || cheap())) return plan;
+  }
+  Result<GrowthPlan> plan = PlanPages(request, Donors::kWhole);
+  if (!plan.ok() || asked || plan->again || plan->pages.busy_bytes == 0 || plan->pages.made_bytes() == 0) return plan;
+  request.asked = true;
+  const uint64_t made = plan->pages.made_bytes();
+  if (request.capturing || !GrowsTooFar(request.bytes, made)) return GrowthPlan({Kind::kAsk});
+  // A millisecond a MiB: as memory is worth it that a pool would hold too much ever after. Bounded, for the work may
+  // depend on what this host has yet to do.
+  const uint64_t milliseconds = std::min(RoundUp(made, kMiB) / kMiB, kMostMilliseconds);
+  return GrowthPlan({.kind = Kind::kAwait, .microseconds = 1000 * milliseconds});
+}
+
+bool ExpandableEngine::Claim(const GrowthPlan& plan) {
+  if (!CanClaim(plan.pages)) return false;
+  Claim(plan.pages);
+  return true;
 }
 
 Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part, Reuse reuse) {

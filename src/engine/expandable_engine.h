@@ -1,8 +1,9 @@
 // The engine of expandable pools: a CachingEngine whose memory is pages among the addresses of territories, which move
 // to where they are needed.
 //
-// Growth has four steps, so that the pool may call the driver outside its lock: Plan, Claim, the calls, then Settle (or
-// Unclaim where one failed). Claimed pages and addresses serve nobody. One growth at a time: the pool's growth lock.
+// Growth has four steps, so that the pool may call the driver outside its lock: PlanGrowth, Claim, the calls, then
+// Settle (or Unclaim where one failed). Claimed pages and addresses serve nobody. One growth at a time: the pool's
+// growth lock.
 #ifndef COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 #define COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 
@@ -28,6 +29,12 @@ class ExpandableEngine final : public CachingEngine {
   // The segment that Allocate would ask for; 0 bytes where free memory suffices. With kAnyStream also where memory that
   // other streams used does and the pool has more than enough: then kAnyStream serves, with waits on the device.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
+
+  // The plan that costs least: new pages while the pool stays within its slack, else pages that move, after a wait
+  // where the excess is worth one.
+  Result<GrowthPlan> PlanGrowth(GrowthRequest& request) override;
+  bool Claim(const GrowthPlan& plan) override;
+  void Settle(const GrowthPlan& plan) override { Settle(plan.pages); }
 
   // Whether making so many bytes for the request is better than moving pages.
   bool GrowsCheaply(uint64_t requested, uint64_t made);
@@ -61,6 +68,8 @@ class ExpandableEngine final : public CachingEngine {
   void CheckInvariants() const override;
 
  private:
+  // With such donors; addresses to add where it lacks some.
+  Result<GrowthPlan> PlanPages(const GrowthRequest& request, Donors donors);
   // The most that was ever asked for at once, with a request that is about to come.
   uint64_t NeededWith(uint64_t requested) const;
   // Whether holding less memory has cost what it may: from now on the pool rather grows.

@@ -11,7 +11,6 @@ FreeRank FreeIndex::RankOf(const Block& block) { return {block.bytes, block.segm
 
 UseClass FreeIndex::ClassOf(const Block& block) {
   UseClass use_class{block.part, block.segment->space};
-  if (block.bytes == block.segment->range.bytes) use_class.extent = UseClass::Extent::kWholeSegment;
   if (block.uses.empty()) return use_class;
   const StreamKey stream = block.uses.front().stream;
   const bool one =
@@ -94,52 +93,27 @@ const FreeIndex::Entry* FreeIndex::ChooseFrom(const FreeList* list, const Fit& f
 const FreeIndex::Lists& FreeIndex::ListsFor(const Fit& fit) const {
   Lists& lists = last_lists_[static_cast<size_t>(fit.space)];
   if (lists.known && lists.part == fit.part && lists.stream == fit.stream) return lists;
-  lists = {fit.part, fit.stream, true, {}};
-  for (const auto extent : {UseClass::Extent::kPart, UseClass::Extent::kWholeSegment}) {
-    lists.by_extent[static_cast<size_t>(extent)] = {
-        ListOf({fit.part, fit.space, extent}),
-        ListOf({fit.part, fit.space, extent, UseClass::Kind::kOneStream, fit.stream})};
-  }
+  lists = {fit.part, fit.stream, true, ListOf({fit.part, fit.space}),
+           ListOf({fit.part, fit.space, UseClass::Kind::kOneStream, fit.stream})};
   return lists;
 }
 
-const FreeIndex::Entry* FreeIndex::FindIn(UseClass::Extent extent, const Fit& fit) const {
-  if (fit.reuse == Reuse::kAnyStream) return FindInAny(extent, fit);
-  const auto [idle, own] = ListsFor(fit).by_extent[static_cast<size_t>(extent)];
-  const Entry* const found = ChooseFrom(idle, fit);
-  return fit.reuse == Reuse::kIdle ? found : Better(ChooseFrom(own, fit), found, fit.choice);
-}
-
-const FreeIndex::Entry* FreeIndex::FindInAny(UseClass::Extent extent, const Fit& fit) const {
+const FreeIndex::Entry* FreeIndex::FindEntry(const Fit& fit) const {
+  if (fit.reuse != Reuse::kAnyStream) {
+    const Lists& lists = ListsFor(fit);
+    const Entry* const idle = ChooseFrom(lists.idle, fit);
+    return fit.reuse == Reuse::kIdle ? idle : Better(ChooseFrom(lists.own, fit), idle, fit.choice);
+  }
   const Entry* best = nullptr;
   for (const auto& [use_class, list] : classes_) {
-    if (use_class.part != fit.part || use_class.space != fit.space || use_class.extent != extent) continue;
+    if (use_class.part != fit.part || use_class.space != fit.space) continue;
     best = Better(best, ChooseFrom(list.get(), fit), fit.choice);
   }
   return best;
 }
 
-inline bool FreeIndex::MayCut(const Entry& whole, const Fit& fit) const {
-  return fit.cuts == nullptr || whole.key.bytes - fit.bytes <= fit.cuts->most_left || LeavesFewHoles(whole, fit);
-}
-
-bool FreeIndex::LeavesFewHoles(const Entry& whole, const Fit& fit) const {
-  uint64_t holes = whole.key.bytes - fit.bytes;
-  for (const auto& [use_class, list] : classes_) {
-    const bool partly_used = use_class.extent == UseClass::Extent::kPart;
-    if (!partly_used || use_class.part != fit.part || use_class.space != fit.space) continue;
-    list->blocks.VisitFrom({}, [&](const Entry& entry) { holes += entry.key.bytes; });
-  }
-  const Counter& asked = *fit.cuts->asked;
-  return holes <= std::max(asked.peak, asked.current + fit.bytes) / fit.cuts->hole_share;
-}
-
 Block* FreeIndex::Find(const Fit& fit) const {
-  const Entry* found = FindIn(UseClass::Extent::kPart, fit);
-  if (found == nullptr || fit.choice != Choice::kPartlyUsedFirst) {
-    const Entry* const whole = FindIn(UseClass::Extent::kWholeSegment, fit);
-    if (whole != nullptr && MayCut(*whole, fit)) found = Better(found, whole, fit.choice);
-  }
+  const Entry* const found = FindEntry(fit);
   return found == nullptr ? nullptr : found->block;
 }
 

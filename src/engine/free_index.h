@@ -22,14 +22,6 @@ enum class Reuse {
   kAnyStream,   // also blocks that other streams used: the caller waits for them on the device
 };
 
-// When a segment that stands free may be cut: where little of it is left over, or where all that is then free in partly
-// used segments is little.
-struct CutLimits {
-  uint64_t most_left = 0;
-  uint64_t hole_share = 1;         // holes are at most this part of the most that was ever asked for, with the request
-  const Counter* asked = nullptr;  // in bytes
-};
-
 // What free memory is looked for.
 struct Fit {
   uint64_t bytes = 0;
@@ -38,7 +30,6 @@ struct Fit {
   Space space = Space::kLarge;
   Part part = kCommonPart;
   Choice choice = Choice::kBestFit;
-  const CutLimits* cuts = nullptr;  // of segments that stand free; null where there are none
 };
 
 // The order of the best fit: by size, then by place and never by address, so that every rank of a symmetric pool finds
@@ -58,13 +49,10 @@ struct FreeRank {
 struct UseClass {
   Part part = kCommonPart;
   Space space = Space::kLarge;
-  enum class Extent : uint8_t { kPart, kWholeSegment } extent = Extent::kPart;
   enum class Kind : uint8_t { kIdle, kOneStream, kSeveral } kind = Kind::kIdle;
   StreamKey stream = 0;
   // All but the stream in two words: classes are compared in every search.
-  uint64_t bits() const {
-    return static_cast<uint64_t>(space) << 16 | static_cast<uint64_t>(extent) << 8 | static_cast<uint64_t>(kind);
-  }
+  uint64_t bits() const { return static_cast<uint64_t>(space) << 8 | static_cast<uint64_t>(kind); }
   friend bool operator<(const UseClass& a, const UseClass& b) {
     if (a.bits() != b.bits()) return a.bits() < b.bits();
     return a.part != b.part ? a.part < b.part : a.stream < b.stream;
@@ -109,13 +97,13 @@ class FreeIndex {
   };
   using Classes = ReservedVector<Class>;  // ascending, few
 
-  // What a search for a stream looks at: idle memory and its own, in segments that are partly used and in whole ones.
-  // Null where there is none.
+  // What a search for a stream looks at: idle memory and its own. Null where there is none.
   struct Lists {
     Part part = kCommonPart;
     StreamKey stream = 0;
     bool known = false;
-    std::array<std::array<FreeList*, 2>, 2> by_extent = {};
+    FreeList* idle = nullptr;
+    FreeList* own = nullptr;
   };
 
   static UseClass ClassOf(const Block& block);
@@ -127,12 +115,7 @@ class FreeIndex {
   static const Entry* Better(const Entry* a, const Entry* b, Choice choice);
   static const Entry* ChooseFrom(const FreeList* list, const Fit& fit);
   const Lists& ListsFor(const Fit& fit) const;
-  const Entry* FindIn(UseClass::Extent extent, const Fit& fit) const;
-  const Entry* FindInAny(UseClass::Extent extent, const Fit& fit) const;
-  // Whether the segment, which stands free, may be cut for it.
-  bool MayCut(const Entry& whole, const Fit& fit) const;
-  // Apart, for searches seldom come so far. REQUIRES: it has limits.
-  [[gnu::noinline]] bool LeavesFewHoles(const Entry& whole, const Fit& fit) const;
+  const Entry* FindEntry(const Fit& fit) const;
   void ForgetPlaces();
 
   // The class that was last found at its place: its number in classes_, from 1.

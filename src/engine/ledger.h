@@ -28,9 +28,8 @@ struct Request {
   Part part = kCommonPart;
   Choice choice = Choice::kBestFit;
   uint64_t sequence = 0;
-  const CutLimits* cuts = nullptr;
 
-  Fit fit() const { return {block_bytes, stream, reuse, space, part, choice, cuts}; }
+  Fit fit() const { return {block_bytes, stream, reuse, space, part, choice}; }
 };
 
 // What becomes of a block that its allocation gives back.

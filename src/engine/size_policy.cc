@@ -15,6 +15,20 @@ constexpr uint64_t kMediumSegment = 8 * kMiB;
 
 }  // namespace
 
+EngineOptions FixedOptions() {
+  EngineOptions options;
+  options.rounding = Rounding::kClasses;
+  options.spaces = Spaces::kApart;
+  options.merge = MergePolicy::kCompatible;
+  return options;
+}
+
+EngineOptions ExpandableOptions() {
+  EngineOptions options = FixedOptions();
+  options.choice = Choice::kFirstFit;
+  return options;
+}
+
 void CheckOptions(const EngineOptions& options) {
   COMMPOOL_CHECK(IsPowerOfTwo(options.alignment), "the alignment of blocks is no power of two");
   COMMPOOL_CHECK(options.granularity > 0 && options.granularity % options.alignment == 0,

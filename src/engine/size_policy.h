@@ -43,6 +43,12 @@ struct EngineOptions {
   uint64_t segment_bytes = 0;   // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };
 
+// What the engines of pools that grow inside an allocation decide by. Whichever parts of free memory are known to be
+// idle are one block with the others, so that what is taken from it does not depend on when the pool asked.
+EngineOptions FixedOptions();
+// Large blocks towards one end: the other end then has whole pages that can move.
+EngineOptions ExpandableOptions();
+
 // Aborts where the options contradict themselves: pools check what users set.
 void CheckOptions(const EngineOptions& options);
 

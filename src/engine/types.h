@@ -38,10 +38,9 @@ enum class Spaces { kOne, kApart };
 
 // Which of the free blocks that are large enough.
 enum class Choice {
-  kBestFit,          // the smallest, the first segment's and lowest of equals
-  kFirstFit,         // the first segment's, the lowest
-  kPartlyUsedFirst,  // the best fit, in a segment that is wholly free only where no other has one
-  kBesideItsLike,    // the best fit, cut from the end that cut_side.h says
+  kBestFit,        // the smallest, the first segment's and lowest of equals
+  kFirstFit,       // the first segment's, the lowest
+  kBesideItsLike,  // the best fit, cut from the end that cut_side.h says
 };
 
 // When free neighbours become one block.

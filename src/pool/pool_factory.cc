@@ -8,8 +8,8 @@
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/driver/device_info.h"
-#include "src/pool/growing/expandable_grower.h"
-#include "src/pool/growing/fixed_grower.h"
+#include "src/engine/expandable_engine.h"
+#include "src/pool/growing/grower.h"
 #include "src/pool/growing/growing_mode.h"
 #include "src/pool/symmetric/open_channel.h"
 #include "src/pool/symmetric/symmetric_mode.h"
@@ -67,12 +67,12 @@ uint64_t GranularityOf(const PoolIngredients& ingredients) {
 
 std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
   const PoolConfiguration& configuration = ingredients.basis->configuration;
-  const uint64_t granularity = GranularityOf(ingredients);
+  const engine::EngineOptions options = GrowingEngineOptions(configuration, GranularityOf(ingredients));
   std::unique_ptr<engine::Engine> engine;
   if (configuration.mode == Mode::kExpandable) {
-    engine = MakeExpandableEngine(configuration, granularity);
+    engine = std::make_unique<engine::ExpandableEngine>(options);
   } else {
-    engine = MakeFixedEngine(configuration, granularity);
+    engine = std::make_unique<engine::CachingEngine>(options);
   }
   return Pool::Make(std::move(ingredients), std::move(engine),
                     [](auto&... parts) { return std::make_unique<GrowingMode>(parts...); });

@@ -198,7 +198,7 @@ TEST_P(AtOnce, ServesNothingWhileFencesArePending) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, AtOnce,
                          ::testing::Values(OptionsOf(Choice::kBestFit, MergePolicy::kSameUses),
-                                           OptionsOf(Choice::kPartlyUsedFirst, MergePolicy::kSameUses),
+                                           OptionsOf(Choice::kBestFit, MergePolicy::kCompatible),
                                            OptionsOf(Choice::kFirstFit, MergePolicy::kCompatible)));
 
 }  // namespace

@@ -198,59 +198,19 @@ TEST(CachingEngine, LeavesMemoryAsItIsWhereARequestNeedsNoGrowth) {
 
 TEST(CachingEngine, NeedsNoGrowthForSmallBlocksThatFitIntoUnitedOnes) {
   CachingEngine engine({.spaces = Spaces::kApart});
-  engine.SetSmallBlocks(CachingEngine::SmallBlocks::kWhereTheyFit);
+  engine.SetReserved(true);
   engine.AddSegment({kBase, kMiB}, Space::kSmall);
   GiveBack(engine, Serve(engine, kMiB / 2));
   EXPECT_EQ(engine.GrowthFor(kMiB, kStream, Reuse::kSameStream)->bytes, 0u);
 }
 
-TEST(CachingEngine, KeepsFreeSegmentsWholeForRequestsOfTheirSize) {
-  CachingEngine engine({.choice = Choice::kPartlyUsedFirst});
+TEST(CachingEngine, CutsFreeSegmentsForWhateverFits) {
+  CachingEngine engine(FixedOptions());
   engine.AddSegment({kBase, kGiB});
-  GiveBack(engine, Serve(engine, kGiB));
-  EXPECT_EQ(BytesToGrow(engine.Allocate(16 * kMiB, kStream, Reuse::kSameStream)), 16 * kMiB);
-  EXPECT_EQ(engine.GrowthFor(16 * kMiB, kStream, Reuse::kSameStream)->bytes, 16 * kMiB);
-  EXPECT_EQ(engine.AllocateAtOnce(16 * kMiB, kStream).bytes, 0u);
-  GiveBack(engine, Serve(engine, kGiB - 8 * kMiB));
-  EXPECT_EQ(engine.GrowthFor(16 * kMiB, kStream, Reuse::kAnyStream)->bytes, 0u) << "rather than to grow too far";
-  EXPECT_TRUE(std::holds_alternative<Served>(*engine.Allocate(16 * kMiB, kStream, Reuse::kAnyStream)));
-  EXPECT_EQ(Serve(engine, 16 * kMiB), kBase + 16 * kMiB) << "it is partly used now";
-}
-
-TEST(CachingEngine, CutsFreeSegmentsWhileHolesAreFew) {
-  CachingEngine engine({.choice = Choice::kPartlyUsedFirst});
-  engine.AddSegment({kBase, 3200 * kMiB});
-  GiveBack(engine, Serve(engine, 3200 * kMiB));  // holes may be 100 MiB from now on
-  for (uint64_t segment = 2; segment < 5; ++segment) engine.AddSegment({segment * kBase, 80 * kMiB});
-  EXPECT_EQ(Serve(engine, 30 * kMiB), 2 * kBase) << "50 MiB are left over";
-  EXPECT_EQ(Serve(engine, 52 * kMiB), 3 * kBase) << "78 MiB are holes";
-  EXPECT_EQ(BytesToGrow(engine.Allocate(55 * kMiB, kStream, Reuse::kSameStream)), 56 * kMiB) << "25 MiB too many";
-  EXPECT_EQ(Serve(engine, 50 * kMiB), 2 * kBase + 30 * kMiB) << "a hole is filled";
-  EXPECT_EQ(Serve(engine, 55 * kMiB), 4 * kBase);
-}
-
-TEST(CachingEngine, CutsFreeSegmentsWhereItIsTold) {
-  CachingEngine engine({.choice = Choice::kPartlyUsedFirst});
-  engine.AddSegment({kBase, kGiB});
-  engine.SetCutting(CachingEngine::Cutting::kFreely);
-  EXPECT_EQ(engine.GrowthFor(16 * kMiB, kStream, Reuse::kSameStream)->bytes, 0u);
-  EXPECT_EQ(Serve(engine, 16 * kMiB), kBase);
-}
-
-TEST(CachingEngine, CutsFreeSegmentsForWhateverTheyCouldHaveBeenMadeFor) {
-  CachingEngine engine({.choice = Choice::kPartlyUsedFirst, .segment_bytes = kGiB});
-  engine.AddSegment({kBase, kGiB});
-  EXPECT_EQ(Serve(engine, 2 * kMiB), kBase);
-}
-
-TEST(CachingEngine, OfAnyStreamsMemoryTakesWhatNeedsNoWaitFirst) {
-  CachingEngine engine({.choice = Choice::kPartlyUsedFirst});
-  engine.AddSegment({kBase, 16 * kMiB});
   engine.AddSegment({2 * kBase, 64 * kMiB});
-  GiveBack(engine, Serve(engine, 16 * kMiB, kStream + 1));
-  const Result<Outcome> outcome = engine.Allocate(16 * kMiB, kStream, Reuse::kAnyStream);
-  EXPECT_EQ(std::get<Served>(*outcome).address, 2 * kBase) << "though the other's would be the tighter fit";
-  EXPECT_TRUE(std::get<Served>(*outcome).waits.empty());
+  EXPECT_EQ(engine.GrowthFor(16 * kMiB, kStream, Reuse::kSameStream)->bytes, 0u);
+  EXPECT_EQ(Serve(engine, 16 * kMiB), 2 * kBase) << "the tightest fit";
+  EXPECT_EQ(Serve(engine, 49 * kMiB), kBase);
 }
 
 TEST(CachingEngine, NamesTheStreamsThatMayUseFreeMemory) {

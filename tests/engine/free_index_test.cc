@@ -84,23 +84,6 @@ TEST_F(FreeIndexTest, TakesTheFirstOfOwnAndIdleBlocksAlike) {
   EXPECT_EQ(index_.Find(fit), others);
 }
 
-TEST_F(FreeIndexTest, LeavesWholeSegmentsAloneWhereAPartlyUsedOneFits) {
-  Block* whole = Add(second_, 0, second_.range.bytes);
-  Block* part = Add(first_, 0, first_.range.bytes - 512);
-  Add(first_, 4096, 512);
-  Fit fit{1024, 1, Reuse::kSameStream, Space::kLarge, kCommonPart, Choice::kPartlyUsedFirst};
-  EXPECT_EQ(index_.Find(fit), part);
-  index_.Erase(part);
-  EXPECT_EQ(index_.Find(fit), whole);
-}
-
-TEST_F(FreeIndexTest, TakesTheBestFitOfPartlyUsedSegments) {
-  Add(first_, 0, 8192);
-  Block* best = Add(second_, 0, 4096);
-  Add(second_, 65536, 1024);
-  EXPECT_EQ(index_.Find({2048, 1, Reuse::kIdle, Space::kLarge, kCommonPart, Choice::kPartlyUsedFirst}), best);
-}
-
 TEST_F(FreeIndexTest, TakesTheBestFitWhetherItsSegmentIsWholeOrNot) {
   Block* whole = Add(second_, 0, second_.range.bytes);
   second_.range.bytes *= 2;  // the next block is no whole segment

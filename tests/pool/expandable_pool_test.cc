@@ -145,6 +145,22 @@ TEST_F(ExpandablePools, GrowAroundMemoryThatAnotherStreamUses) {
   Free(second);
 }
 
+TEST_F(ExpandablePools, CountAWaitForBusyPagesOnceAndGiveItUp) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  const PoolHandle pool = Create(Expandable());
+  const TestStream stream;
+  const CUdeviceptr busy = Allocate(pool, 8 * kPage, stream.get());
+  const CUdeviceptr behind = Allocate(pool, kPage, stream.get());
+  HeldWork work(driver(), stream.get(), busy);
+  Free(busy);
+  const uint64_t waits = Get(pool).Statistics().host_waits;
+  const CUdeviceptr larger = Allocate(pool, 12 * kPage, stream.get());
+  EXPECT_EQ(Get(pool).Statistics().host_waits, waits + 1);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 21 * kPage);
+  work.End();
+  for (const CUdeviceptr block : {behind, larger}) Free(block);
+}
+
 TEST_F(ExpandablePools, WaitAndMoveWhereTheyMayNotGrow) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   PoolConfiguration configuration = Expandable();

@@ -22,6 +22,8 @@ class PendingFences : public PoolTest {
       made.push_back(runtime().AllocateFrom(pool, 2 * kMiB, nullptr).value());
       EXPECT_TRUE(runtime().RecordStream(made.back(), user.get()).ok());
     }
+    // What is free behind them stays idle: it does not merge with what they leave.
+    between_.push_back(runtime().AllocateFrom(pool, 2 * kMiB, nullptr).value());
     for (const CUdeviceptr block : made) EXPECT_TRUE(runtime().Free(block).ok());
   }
   // Calls of cuEventQuery that one more allocation makes.
@@ -33,6 +35,7 @@ class PendingFences : public PoolTest {
     return questions;
   }
 
+  std::vector<CUdeviceptr> between_;
   std::promise<void> gate_;
   const std::shared_future<void> opened_ = gate_.get_future().share();
 };
@@ -55,6 +58,7 @@ TEST_F(PendingFences, AreAskedOnceAStreamWhileItWorks) {
   EXPECT_EQ(Questions(pool), 9u) << "all have passed";
   EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
   EXPECT_EQ(Questions(pool), 0u);
+  for (const CUdeviceptr block : between_) EXPECT_TRUE(runtime().Free(block).ok());
 }
 
 }  // namespace

@@ -137,9 +137,11 @@ TEST_F(SettingsInForce, GiveBackWhatLiesUnusedBeyondTheCollectionThreshold) {
   Open("device_limit:128MiB,collects.garbage_collection_threshold:0.5");
   for (const char* const name : {"collects", "keeps"}) {
     const PoolHandle pool = Create(name);
-    Free(Allocate(pool, 32 * kMiB));
-    const CUdeviceptr used = Allocate(pool, 40 * kMiB);  // 72 MiB would be more than half of 128
-    EXPECT_EQ(ReservedBy(pool), (name == std::string("collects") ? 40 : 72) * kMiB) << name;
+    const CUdeviceptr first = Allocate(pool, 30 * kMiB);
+    const CUdeviceptr second = Allocate(pool, 30 * kMiB);
+    for (const CUdeviceptr block : {first, second}) Free(block);
+    const CUdeviceptr used = Allocate(pool, 40 * kMiB);  // one makes way; 70 MiB would be more than half of 128
+    EXPECT_EQ(ReservedBy(pool), (name == std::string("collects") ? 40 : 70) * kMiB) << name;
     Free(used);
     EXPECT_TRUE(Get(pool).Trim(0).ok());
   }

@@ -5,15 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "src/base/bytes.h"
-
 namespace commpool::internal {
-
-namespace {
-
-constexpr uint64_t kMostMilliseconds = 100;
-
-}  // namespace
 
 Status StreamProgress::Poll() {
   blocks_.PollFences();
@@ -78,16 +70,7 @@ Status StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpo
   return Status();
 }
 
-Status StreamProgress::AwaitFor(uint64_t bytes) {
-  // Making memory takes 50 us and 2.5 us a MiB on an H200 (tools/bench/results): waiting longer would be dearer.
-  return Await(std::chrono::microseconds(50 + bytes * 5 / 2 / kMiB));
-}
-
-Status StreamProgress::AwaitLong(uint64_t bytes) {
-  return Await(std::chrono::milliseconds(std::min(RoundUp(bytes, kMiB) / kMiB, kMostMilliseconds)));
-}
-
-Status StreamProgress::Await(Clock::duration limit) {
+Status StreamProgress::Await(std::chrono::microseconds limit) {
   const Clock::time_point begin = Clock::now();
   for (int polls = 0;; ++polls) {
     Status status = Poll();

@@ -1,7 +1,7 @@
 // Learns which streams are done with the free memory of a growing pool, so that it can be merged, moved or given back.
 //
 // A stream that stands still says so at once; behind one that goes on an event is recorded and asked about later. Never
-// waits, except in AwaitFor and AwaitLong. One thread at a time, under the pool's growth lock or where nobody grows.
+// waits, except in Await. One thread at a time, under the pool's growth lock or where nobody grows.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 
@@ -22,11 +22,8 @@ class StreamProgress {
 
   // Asks about every stream that may still use free memory.
   Status Poll();
-  // Asks until no stream uses free memory any more, but no longer than making `bytes` anew would take.
-  Status AwaitFor(uint64_t bytes);
-  // The same for longer, a millisecond a MiB: as memory is worth it that a pool would hold too much ever after.
-  // Bounded, for the work may depend on what this host has yet to do.
-  Status AwaitLong(uint64_t bytes);
+  // Asks until no stream uses free memory any more, or so long.
+  Status Await(std::chrono::microseconds limit);
   // The stream's handle will be recycled.
   void ForgetStream(StreamKey stream);
 
@@ -39,8 +36,6 @@ class StreamProgress {
     FenceId fence = 0;
   };
 
-  // Asks until no stream uses free memory any more, or so long.
-  Status Await(Clock::duration limit);
   // Asks the stream; where it goes on, adds a checkpoint unless one of this moment is there.
   Status PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints);
   // Those that have passed are the engine's to know; the others are kept.

@@ -56,12 +56,15 @@ bool SegmentStore::FitsOwnLimit(uint64_t bytes) const {
   return after && *after <= basis_.configuration.limit_bytes;
 }
 
-uint64_t SegmentStore::BeyondCollection(uint64_t bytes) const {
+uint64_t SegmentStore::RoomLeft() const {
+  const uint64_t limit = basis_.configuration.limit_bytes;
+  return std::min(limit - std::min(limit, blocks_.ReservedBytes()), account_->Room());
+}
+
+uint64_t SegmentStore::CollectionBytes() const {
   const double share = basis_.configuration.collection_share;
   const uint64_t limit = std::min(account_->limit(), account_->capacity());
-  if (share == 1.0 || limit == UINT64_MAX) return 0;
-  const uint64_t after = CheckedAdd(account_->taken(), bytes).value_or(UINT64_MAX);
-  return after - std::min(after, static_cast<uint64_t>(share * static_cast<double>(limit)));
+  return share == 1.0 || limit == UINT64_MAX ? UINT64_MAX : static_cast<uint64_t>(share * static_cast<double>(limit));
 }
 
 Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {

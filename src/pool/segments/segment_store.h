@@ -59,11 +59,12 @@ class SegmentStore {
   Status CheckPossible(uint64_t bytes) const;
   // Whether the device's limit would allow the request if no pool held anything.
   bool FitsEmptyPlacement(uint64_t bytes) const { return bytes <= account_->limit(); }
-  // Whether the pools of the placement may reserve so much more.
-  bool FitsPlacementLimit(uint64_t bytes) const { return account_->Room() >= bytes; }
-  // By how much so many more bytes go beyond the share of the placement's limit (of its memory, where it has none) that
-  // the pool may fill before it gives back what lies unused.
-  uint64_t BeyondCollection(uint64_t bytes) const;
+  // What the limits of the pool and of its placement leave.
+  uint64_t RoomLeft() const;
+  // What the pools of the placement have reserved, and the share of its limit (of its memory, where it has none) beyond
+  // which the pool gives back what lies unused; UINT64_MAX where it never does.
+  uint64_t HeldBytes() const { return account_->taken(); }
+  uint64_t CollectionBytes() const;
   // The address table knows the memory before the engine does: once the engine knows it another thread may be handed a
   // block of it and free it. kInvalidArgument for memory that lies in a pool's already.
   // `room`: taken for it. `stream`: uses the memory first, null for nobody; the memory is ready for every stream when

@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "src/engine/expandable_engine.h"
 #include "src/engine/size_classes.h"
 #include "src/engine/thread_cache.h"
 
@@ -29,6 +30,56 @@ ModelledPool::Address ModelledPool::Allocate(uint64_t bytes, uint32_t stream) {
   return ServeSlowly(bytes, stream);
 }
 
+void ModelledPool::Grow(uint64_t bytes, uint32_t stream) {
+  engine::GrowthRequest request{.bytes = bytes, .stream = stream};
+  for (bool again = true; again;) {
+    const engine::GrowthPlan plan = engine_->PlanGrowth(request).value();
+    again = plan.again;
+    if (!again) engine_->Claim(plan);
+    for (const engine::GrowthStep& step : plan.steps) Do(step);
+    if (!again) engine_->Settle(plan);
+  }
+}
+
+void ModelledPool::Do(const engine::GrowthStep& step) {
+  using Kind = engine::GrowthStep::Kind;
+  const uint64_t bytes = step.range.bytes;
+  switch (step.kind) {
+    case Kind::kAsk:
+      PollFences();
+      return progress_.Poll();
+    case Kind::kAwait:
+    case Kind::kAwaitDevice:
+      waits_ += progress_.Await(static_cast<double>(step.microseconds), [this] { PollFences(); }) ? 1 : 0;
+      return;
+    case Kind::kAddAddresses:
+      static_cast<engine::ExpandableEngine&>(*engine_).AddTerritory({next_range_, kApart}, step.space);
+      next_range_ += 2 * kApart;
+      return;
+    case Kind::kRelease:
+      engine_->RemoveSegment(step.segment);
+      device_.Unmap(1, bytes);
+      device_.Call("cuMemRelease", bytes);
+      return device_.Call("cuMemAddressFree", bytes);
+    case Kind::kMakeSegment:
+      device_.Call("cuMemAddressReserve", bytes);
+      device_.Call("cuMemCreate", bytes);
+      device_.Call("cuMemMap", bytes);
+      device_.Open(1, bytes);
+      engine_->AddSegment({next_range_, bytes}, step.space);
+      next_range_ += kApart;
+      return;
+    case Kind::kMakePage:
+      return device_.Call("cuMemCreate", bytes);
+    case Kind::kUnmap:
+      return device_.Unmap(step.pages, bytes);
+    case Kind::kMap:
+      return device_.Call("cuMemMap", bytes);
+    case Kind::kOpen:
+      return device_.Open(step.pages, bytes);
+  }
+}
+
 ModelledPool::Address ModelledPool::ServeSlowly(uint64_t bytes, uint32_t stream) {
   std::optional<Address> served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
   if (!served && DrainCaches()) served = ServeFrom(bytes, stream, engine::Reuse::kSameStream);
@@ -41,7 +92,7 @@ ModelledPool::Address ModelledPool::ServeSlowly(uint64_t bytes, uint32_t stream)
 }
 
 std::optional<ModelledPool::Address> ModelledPool::ServeFrom(uint64_t bytes, uint32_t stream, engine::Reuse reuse) {
-  const engine::Outcome outcome = engine().Allocate(bytes, stream, reuse).value();
+  const engine::Outcome outcome = engine_->Allocate(bytes, stream, reuse).value();
   const auto* const served = std::get_if<engine::Served>(&outcome);
   return served == nullptr ? std::nullopt : std::optional(HandOut(*served, bytes, stream));
 }
@@ -69,12 +120,12 @@ void ModelledPool::Free(Address address) {
     cacheable_.erase(found);
     if (Give(address, block)) return;
   }
-  const internal::engine::Freed freed = engine().Free(address).value();
+  const internal::engine::Freed freed = engine_->Free(address).value();
   for (const engine::StreamKey stream : freed.streams_to_fence) {
     device_.Call("cuEventRecord");
     const auto on = static_cast<uint32_t>(stream);
     fences_[next_fence_] = {on, device_.Record(on)};
-    engine().AttachFence(address, stream, next_fence_++);
+    engine_->AttachFence(address, stream, next_fence_++);
   }
 }
 
@@ -91,7 +142,7 @@ bool ModelledPool::Give(Address address, const Cacheable& block) {
 void ModelledPool::TakeDownTo(Cache& cache, uint64_t keep_bytes) {
   for (auto& [size_class, blocks] : cache.bins) {
     while (!blocks.empty() && cache.bytes > keep_bytes) {
-      static_cast<void>(engine().Free(blocks.back()).value());
+      static_cast<void>(engine_->Free(blocks.back()).value());
       blocks.pop_back();
       cache.bytes -= engine::ClassBytes(size_class);
     }
@@ -109,12 +160,12 @@ bool ModelledPool::DrainCaches() {
 
 void ModelledPool::RecordStream(Address address, uint32_t stream) {
   cacheable_.erase(address);
-  static_cast<void>(engine().RecordStream(address, stream));
+  static_cast<void>(engine_->RecordStream(address, stream));
 }
 
 void ModelledPool::PollFences() {
   std::set<uint32_t> at_work;  // behind a stream's first that has not passed no other is asked
-  for (const engine::Fence fence : engine().PendingFences()) {
+  for (const engine::Fence fence : engine_->PendingFences()) {
     const auto found = fences_.find(fence);
     if (found == fences_.end() || at_work.contains(found->second.stream)) continue;
     device_.Call("cuEventQuery");
@@ -123,7 +174,7 @@ void ModelledPool::PollFences() {
       continue;
     }
     fences_.erase(found);
-    engine().FencePassed(fence);
+    engine_->FencePassed(fence);
   }
 }
 

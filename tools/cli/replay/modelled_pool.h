@@ -1,5 +1,5 @@
-// A pool in modelled time: the engine that a real pool has, asked in the same order, where calls of the driver cost
-// what the emulator says and change nothing.
+// A pool in modelled time: the engine that a real pool has, asked in the same order. The plans of its growth are
+// carried out by calls of the driver that cost what the emulator says and change nothing.
 //
 // What `commpool replay --sweep` needs a thousand times over, with constants that no option of a pool sets. That it
 // reserves what the real pool reserves, sweep_test says. One thread.
@@ -11,11 +11,13 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "src/engine/caching_engine.h"
 #include "src/engine/size_policy.h"
 #include "tools/cli/replay/modelled_device.h"
+#include "tools/cli/replay/modelled_progress.h"
 
 namespace commpool::cli {
 
@@ -23,30 +25,20 @@ class ModelledPool {
  public:
   using Address = internal::engine::Address;
 
-  virtual ~ModelledPool() = default;
+  ModelledPool(ModelledDevice& device, std::unique_ptr<internal::engine::CachingEngine> engine)
+      : device_(device), engine_(std::move(engine)), progress_(device, *engine_) {}
 
   Address Allocate(uint64_t bytes, uint32_t stream);
   void Free(Address address);
   void RecordStream(Address address, uint32_t stream);
 
-  uint64_t peak_reserved_bytes() const { return engine().counters().reserved_bytes.peak; }
+  uint64_t peak_reserved_bytes() const { return engine_->counters().reserved_bytes.peak; }
   uint64_t waits() const { return waits_; }
   uint64_t device_waits() const { return device_waits_; }
 
-  virtual const internal::engine::CachingEngine& engine() const = 0;
-  virtual internal::engine::CachingEngine& engine() = 0;
-
- protected:
-  explicit ModelledPool(ModelledDevice& device) : device_(device) {}
-
-  // What can be done for a request that free memory does not serve.
-  virtual void Grow(uint64_t bytes, uint32_t stream) = 0;
-
-  void PollFences();
-  void CountWait() { ++waits_; }
-  ModelledDevice& device() { return device_; }
-
  private:
+  static constexpr uint64_t kApart = uint64_t{512} << 30;  // ranges never touch
+
   // A small block that a thread's cache may take.
   struct Cacheable {
     uint32_t stream = 0;
@@ -58,6 +50,10 @@ class ModelledPool {
     uint64_t bytes = 0;
   };
 
+  // What can be done for a request that free memory does not serve.
+  void Grow(uint64_t bytes, uint32_t stream);
+  void Do(const internal::engine::GrowthStep& step);
+  void PollFences();
   Address ServeSlowly(uint64_t bytes, uint32_t stream);
   std::optional<Address> ServeFrom(uint64_t bytes, uint32_t stream, internal::engine::Reuse reuse);
   // The stream waits for what the block is still used by.
@@ -67,6 +63,9 @@ class ModelledPool {
   void TakeDownTo(Cache& cache, uint64_t keep_bytes);
 
   ModelledDevice& device_;
+  const std::unique_ptr<internal::engine::CachingEngine> engine_;
+  ModelledProgress progress_;
+  Address next_range_ = kApart;
   std::unordered_map<Address, Cacheable> cacheable_;
   std::map<uint32_t, Cache> caches_;
   struct Recorded {
@@ -78,9 +77,6 @@ class ModelledPool {
   uint64_t waits_ = 0;
   uint64_t device_waits_ = 0;
 };
-
-std::unique_ptr<ModelledPool> MakeExpandablePool(ModelledDevice& device, const internal::engine::Slack& slack);
-std::unique_ptr<ModelledPool> MakeFixedPool(ModelledDevice& device);
 
 }  // namespace commpool::cli
 

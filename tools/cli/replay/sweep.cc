@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "src/engine/expandable_engine.h"
 #include "tools/cli/replay/modelled_pool.h"
 
 namespace commpool::cli {
 
-using internal::engine::Slack;
+namespace engine = internal::engine;
+using engine::Slack;
 
 namespace {
 
@@ -150,18 +152,17 @@ SweepFigures Run(const Trace& trace, ModelledDevice& device, ModelledPool* pool)
   return figures;
 }
 
-// With a pool that `make` makes on the device.
-template <typename Make>
-SweepFigures RunWith(const Trace& trace, ModelledWork work, Make make) {
+// With a pool over the engine.
+SweepFigures RunWith(const Trace& trace, ModelledWork work, std::unique_ptr<engine::CachingEngine> engine) {
   ModelledDevice ideal(trace, work);
   const double ideal_us = Run(trace, ideal, nullptr).critical_us;
   ModelledDevice device(trace, work);
-  const std::unique_ptr<ModelledPool> pool = make(device);
-  SweepFigures figures = Run(trace, device, pool.get());
+  ModelledPool pool(device, std::move(engine));
+  SweepFigures figures = Run(trace, device, &pool);
   figures.ideal_us = ideal_us;
-  figures.peak_reserved_bytes = pool->peak_reserved_bytes();
-  figures.host_waits = pool->waits();
-  figures.device_waits = pool->device_waits();
+  figures.peak_reserved_bytes = pool.peak_reserved_bytes();
+  figures.host_waits = pool.waits();
+  figures.device_waits = pool.device_waits();
   return figures;
 }
 
@@ -174,10 +175,14 @@ double SweepFigures::utilisation() const {
 double SweepFigures::cost() const { return 100 * (1 - utilisation()) + 100 * (critical_us / ideal_us - 1); }
 
 SweepFigures ReplayModelled(const Trace& trace, const Slack& slack, ModelledWork work) {
-  return RunWith(trace, work, [&](ModelledDevice& device) { return MakeExpandablePool(device, slack); });
+  engine::EngineOptions options = engine::ExpandableOptions();
+  options.slack = slack;
+  return RunWith(trace, work, std::make_unique<engine::ExpandableEngine>(options));
 }
 
-SweepFigures ReplayModelledFixed(const Trace& trace, ModelledWork work) { return RunWith(trace, work, MakeFixedPool); }
+SweepFigures ReplayModelledFixed(const Trace& trace, ModelledWork work) {
+  return RunWith(trace, work, std::make_unique<engine::CachingEngine>(engine::FixedOptions()));
+}
 
 Sweep RunSweep(const std::vector<Trace>& traces, const std::function<void(size_t, size_t)>& progress) {
   Sweep sweep{{std::begin(kScales), std::end(kScales)}, Settings(), {}};

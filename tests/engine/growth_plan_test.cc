@@ -1,0 +1,280 @@
+// Growth as a plan: which steps, in which order, and what is asked before.
+#include "src/engine/growth_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "src/base/bytes.h"
+#include "src/engine/expandable_engine.h"
+
+namespace commpool::internal::engine {
+namespace {
+
+using Kind = GrowthStep::Kind;
+
+constexpr Address kBase = 0x7f0000000000;
+constexpr StreamKey kStream = 1;
+constexpr StreamKey kOther = 2;
+
+std::vector<Kind> KindsOf(const GrowthPlan& plan) {
+  std::vector<Kind> kinds;
+  for (const GrowthStep& step : plan.steps) kinds.push_back(step.kind);
+  return kinds;
+}
+
+class FixedPlans : public ::testing::Test {
+ protected:
+  explicit FixedPlans(EngineOptions options = FixedOptions()) : engine_(options) {}
+  ~FixedPlans() override { engine_.CheckInvariants(); }
+
+  // Every stream is done when it is asked.
+  GrowthPlan PlanFor(GrowthRequest request) {
+    GrowthPlan plan = engine_.PlanGrowth(request).value();
+    if (!plan.again) return plan;
+    EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kAsk}));
+    EXPECT_TRUE(request.asked);
+    engine_.DeviceIdle(engine_.Now());
+    return engine_.PlanGrowth(request).value();
+  }
+  GrowthPlan PlanFor(uint64_t bytes) { return PlanFor({.bytes = bytes, .stream = kStream}); }
+  void CarryOut(const GrowthPlan& plan) {
+    for (const GrowthStep& step : plan.steps) {
+      if (step.kind == Kind::kRelease) {
+        EXPECT_EQ(engine_.RemoveSegment(step.segment).bytes, step.range.bytes);
+      } else {
+        engine_.AddSegment({next_, step.range.bytes}, step.space, step.part);
+        next_ += uint64_t{1} << 40;
+      }
+    }
+  }
+  Address Allocate(uint64_t bytes) {
+    Result<Outcome> outcome = engine_.Allocate(bytes, kStream, Reuse::kSameStream);
+    if (std::holds_alternative<Grow>(*outcome)) {
+      CarryOut(PlanFor(bytes));
+      outcome = engine_.Allocate(bytes, kStream, Reuse::kSameStream);
+    }
+    return std::get<Served>(*outcome).address;
+  }
+  void Free(Address address) { ASSERT_TRUE(engine_.Free(address).ok()); }
+  uint64_t Reserved() const { return engine_.counters().reserved_bytes.current; }
+
+  CachingEngine engine_;
+  Address next_ = kBase;
+};
+
+TEST_F(FixedPlans, AskWhichStreamsAreDoneBeforeASegmentIsMade) {
+  engine_.AddSegment({kBase, 8 * kMiB});
+  const Result<Outcome> served = engine_.Allocate(8 * kMiB, kOther, Reuse::kSameStream);
+  Free(std::get<Served>(*served).address);
+  GrowthRequest request{.bytes = 8 * kMiB, .stream = kStream};
+  EXPECT_EQ(KindsOf(engine_.PlanGrowth(request).value()), (std::vector<Kind>{Kind::kAsk}));
+  engine_.StreamIdle(kOther, engine_.Now());
+  const GrowthPlan plan = engine_.PlanGrowth(request).value();
+  EXPECT_TRUE(plan.steps.empty() && !plan.again) << "free memory serves now";
+}
+
+TEST_F(FixedPlans, AskNobodyInACaptureAndForReserve) {
+  for (const GrowthRequest& request : {GrowthRequest{.bytes = kMiB, .stream = kStream, .capturing = true},
+                                       GrowthRequest{.bytes = kMiB, .stream = kStream, .effort = Effort::kReserve},
+                                       GrowthRequest{.bytes = kMiB, .stream = kStream, .part = 7}}) {
+    GrowthRequest asking = request;
+    const GrowthPlan plan = engine_.PlanGrowth(asking).value();
+    EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kMakeSegment}));
+    EXPECT_EQ(plan.steps[0].part, request.part);
+    EXPECT_EQ(plan.steps[0].range.bytes, 2 * kMiB);
+  }
+}
+
+TEST_F(FixedPlans, PutASegmentInThePlaceOfFreeOnesThatAreNoLargerTogether) {
+  std::vector<Address> blocks;
+  for (const uint64_t bytes : {10 * kMiB, 12 * kMiB, 20 * kMiB, 8 * kMiB}) blocks.push_back(Allocate(bytes));
+  for (const size_t block : {1, 0, 2}) Free(blocks[block]);
+  const GrowthPlan plan = PlanFor(30 * kMiB);
+  EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kRelease, Kind::kRelease, Kind::kMakeSegment}));
+  EXPECT_EQ(plan.steps[0].segment, 1u) << "left alone for longest";
+  EXPECT_EQ(plan.steps[1].segment, 0u);
+  EXPECT_EQ(plan.steps[2].range.bytes, 30 * kMiB);
+}
+
+TEST_F(FixedPlans, LeaveSegmentsThatStreamsMayUseAndThoseThatArePinned) {
+  const Address pinned = Allocate(10 * kMiB);
+  const Address busy = Allocate(12 * kMiB);
+  Free(pinned);
+  GrowthRequest request{.bytes = 30 * kMiB, .stream = kStream};
+  request.pinned = [](SegmentIndex segment) { return segment == 0; };
+  EXPECT_TRUE(engine_.PlanGrowth(request)->again);
+  engine_.DeviceIdle(engine_.Now());
+  Free(busy);
+  EXPECT_EQ(KindsOf(engine_.PlanGrowth(request).value()), (std::vector<Kind>{Kind::kMakeSegment}));
+}
+
+TEST_F(FixedPlans, LeaveWhatReserveMade) {
+  Free(Allocate(10 * kMiB));
+  engine_.SetReserved(true);
+  EXPECT_EQ(KindsOf(PlanFor(30 * kMiB)), (std::vector<Kind>{Kind::kMakeSegment}));
+  engine_.SetReserved(false);
+  EXPECT_EQ(KindsOf(PlanFor(30 * kMiB)), (std::vector<Kind>{Kind::kRelease, Kind::kMakeSegment}));
+}
+
+TEST_F(FixedPlans, GiveBackMoreWhereTheDevicesPoolsHoldTooMuch) {
+  std::vector<Address> blocks;
+  for (int block = 0; block < 3; ++block) blocks.push_back(Allocate(20 * kMiB));
+  for (const Address block : blocks) Free(block);
+  GrowthRequest request{.bytes = 22 * kMiB, .stream = kStream, .held_bytes = 60 * kMiB, .most_unused = 50 * kMiB};
+  EXPECT_EQ(request.Excess(22 * kMiB), 32 * kMiB);
+  EXPECT_EQ(KindsOf(PlanFor(request)), (std::vector<Kind>{Kind::kRelease, Kind::kRelease, Kind::kMakeSegment}));
+  request.most_unused = UINT64_MAX;
+  EXPECT_EQ(request.Excess(22 * kMiB), 0u);
+  EXPECT_EQ(KindsOf(PlanFor(request)), (std::vector<Kind>{Kind::kRelease, Kind::kMakeSegment}));
+}
+
+TEST_F(FixedPlans, MakeSegmentsOfAPartOfThePoolAndLessWhereThereIsNoRoom) {
+  Allocate(2 * kGiB);
+  const GrowthPlan plan = PlanFor(3 * kMiB);
+  EXPECT_EQ(plan.steps[0].range.bytes, 8 * kMiB) << "a 256th, as it happens";
+  EXPECT_EQ(plan.steps[0].least_bytes, 4 * kMiB);
+  Allocate(2 * kGiB);
+  EXPECT_EQ(PlanFor(3 * kMiB).steps[0].range.bytes, 16 * kMiB);
+  EXPECT_EQ(PlanFor(kKiB).steps[0].range.bytes, 16 * kMiB);
+  EXPECT_EQ(PlanFor(kKiB).steps[0].least_bytes, 2 * kMiB);
+}
+
+EngineOptions SegmentsAskedFor() {
+  EngineOptions options = FixedOptions();
+  options.segment_bytes = 4 * kMiB;
+  return options;
+}
+class FixedPlansOfOneSize : public FixedPlans {
+ protected:
+  FixedPlansOfOneSize() : FixedPlans(SegmentsAskedFor()) {}
+};
+
+TEST_F(FixedPlansOfOneSize, MakeTheSegmentsThatTheProgramAskedFor) {
+  Allocate(4 * kGiB);
+  EXPECT_EQ(PlanFor(kKiB).steps[0].range.bytes, 4 * kMiB);
+  EXPECT_EQ(PlanFor(kKiB).steps[0].least_bytes, 4 * kMiB);
+}
+
+// Segments go only for one that is as large together: what is reserved never falls, so that it ends to rise.
+TEST_F(FixedPlans, ComeToRestWhereStepsAreAlike) {
+  const auto step = [&](uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<Address> live;
+    for (int call = 0; call < 400; ++call) {
+      if (live.size() > 40 || (!live.empty() && random() % 3 == 0)) {
+        const size_t place = random() % live.size();
+        Free(live[place]);
+        live.erase(live.begin() + static_cast<long>(place));
+      } else {
+        live.push_back(Allocate((1 + random() % 64) << (10 + random() % 12)));
+      }
+    }
+    for (const Address address : live) Free(address);
+  };
+  for (const uint64_t seed : {1, 2, 3, 4, 5}) {
+    uint64_t segments = 0;
+    int steps = 0;
+    for (; steps < 200 && segments != engine_.counters().reserved_segments.total; ++steps) {
+      const uint64_t reserved = Reserved();
+      segments = engine_.counters().reserved_segments.total;
+      step(seed);
+      EXPECT_GE(Reserved(), reserved);
+    }
+    EXPECT_LT(steps, 200) << "seed " << seed;
+  }
+}
+
+class PagePlans : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kPage = 2 * kMiB;
+
+  static EngineOptions Options() {
+    EngineOptions options = ExpandableOptions();
+    options.page_bytes = kPage;
+    return options;
+  }
+  // With addresses, where it lacks some.
+  GrowthPlan PlanFor(GrowthRequest& request) {
+    GrowthPlan plan = engine_.PlanGrowth(request).value();
+    if (KindsOf(plan) != std::vector<Kind>{Kind::kAddAddresses}) return plan;
+    EXPECT_TRUE(plan.again && !request.asked);
+    engine_.AddTerritory({next_, uint64_t{1} << 40}, plan.steps[0].space);
+    next_ += uint64_t{2} << 40;
+    return engine_.PlanGrowth(request).value();
+  }
+  Address Allocate(uint64_t bytes, StreamKey stream = kStream) {
+    GrowthRequest request{.bytes = bytes, .stream = stream};
+    const GrowthPlan plan = PlanFor(request);
+    EXPECT_FALSE(plan.again);
+    EXPECT_TRUE(engine_.Claim(plan));
+    engine_.Settle(plan);
+    return std::get<Served>(*engine_.Allocate(bytes, stream, Reuse::kSameStream)).address;
+  }
+  void Free(Address address) { ASSERT_TRUE(engine_.Free(address).ok()); }
+
+  ExpandableEngine engine_{Options()};
+  Address next_ = kBase;
+};
+
+TEST_F(PagePlans, MakeMemoryBeforeAnythingChanges) {
+  GrowthRequest request{.bytes = 2 * kPage, .stream = kStream};
+  const GrowthPlan plan = PlanFor(request);
+  EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kMakePage, Kind::kMakePage, Kind::kMap, Kind::kMap, Kind::kOpen}));
+  EXPECT_EQ(plan.steps[3].range.address, kBase + kPage);
+  EXPECT_EQ(plan.steps[4].range.bytes, 2 * kPage);
+  EXPECT_EQ(plan.steps[4].pages, 2u);
+}
+
+TEST_F(PagePlans, MoveARowOfPagesOutInOneStep) {
+  const Address idle = Allocate(3 * kPage);
+  Allocate(kPage);
+  Free(idle);
+  engine_.DeviceIdle(engine_.Now());
+  GrowthRequest request{.bytes = 4 * kPage, .stream = kStream};
+  const GrowthPlan plan = PlanFor(request);
+  EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kMakePage, Kind::kMap, Kind::kUnmap, Kind::kMap, Kind::kMap,
+                                              Kind::kMap, Kind::kOpen}));
+  EXPECT_EQ(plan.steps[2].range.address, idle);
+  EXPECT_EQ(plan.steps[2].pages, 3u);
+  EXPECT_EQ(plan.steps[6].pages, 4u);
+}
+
+TEST_F(PagePlans, WaitAMillisecondForEachMebibyteOfAGrowthThatBusyPagesWouldSpare) {
+  const Address busy = Allocate(8 * kPage);
+  Allocate(kPage);
+  Free(busy);
+  GrowthRequest request{.bytes = 12 * kPage, .stream = kStream};
+  const GrowthPlan plan = PlanFor(request);
+  EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kAwait}));
+  EXPECT_EQ(plan.steps[0].microseconds, 24'000u);
+  EXPECT_EQ(engine_.PlanGrowth(request)->pages.made_bytes(), 12 * kPage) << "asked once, it grows";
+  GrowthRequest huge{.bytes = kGiB, .stream = kStream};
+  EXPECT_EQ(PlanFor(huge).steps[0].microseconds, 100'000u) << "the work may depend on this host";
+  GrowthRequest captured{.bytes = 12 * kPage, .stream = kStream, .capturing = true};
+  EXPECT_EQ(KindsOf(PlanFor(captured)), (std::vector<Kind>{Kind::kAsk}));
+}
+
+TEST_F(PagePlans, WaitForTheDeviceUnderPressure) {
+  Allocate(kPage);
+  GrowthRequest request{.bytes = 4 * kPage, .stream = kStream, .effort = Effort::kPressure};
+  EXPECT_EQ(KindsOf(PlanFor(request)), (std::vector<Kind>{Kind::kAwaitDevice}));
+  EXPECT_EQ(PlanFor(request).pages.made_bytes(), 4 * kPage);
+}
+
+TEST_F(PagePlans, MovePagesWhereTheLimitsLeaveNoRoomAndGrowWhereThePoolIsLazy) {
+  const Address idle = Allocate(8 * kPage);
+  Allocate(512 * kPage);
+  Free(idle);
+  engine_.DeviceIdle(engine_.Now());
+  GrowthRequest request{.bytes = 8 * kPage + kMiB, .stream = kStream, .room = kPage};
+  EXPECT_EQ(PlanFor(request).pages.moved_bytes(), 8 * kPage);
+  request.moves_eagerly = false;
+  EXPECT_EQ(PlanFor(request).pages.moved_bytes(), 0u);
+  request.held_bytes = 600 * kPage;
+  request.most_unused = 600 * kPage;
+  EXPECT_EQ(PlanFor(request).pages.moved_bytes(), 8 * kPage) << "what lies unused goes before more is held";
+}
+
+}  // namespace
+}  // namespace commpool::internal::engine
