@@ -32,6 +32,8 @@ class BlockWord {
   static constexpr BlockWord Cacheable(Lane lane, SizeClass size_class, uint64_t requested) {
     return CacheableWithSlack(lane, size_class, ClassBytes(size_class) - requested);
   }
+  // The same as a word without slack, but for that.
+  constexpr BlockWord WithSlack(uint64_t slack) const { return BlockWord(bits_ | slack << 12); }
   // `slack`: by how much the class is larger than what was asked for.
   static constexpr BlockWord CacheableWithSlack(Lane lane, SizeClass size_class, uint64_t slack) {
     return BlockWord(static_cast<uint64_t>(State::kCacheable) | uint64_t{size_class} << 2 | slack << 12 |

@@ -40,16 +40,18 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
   return Outcome(std::move(*served));
 }
 
-SegmentRange CachingEngine::AllocateAtOnce(uint64_t bytes, StreamKey stream) {
-  const std::optional<uint64_t> block_bytes = BlockBytes(bytes, options_.alignment, options_.rounding);
-  if (!block_bytes || bytes == 0) return {};
-  Request request;
-  request.requested = bytes;
-  request.block_bytes = *block_bytes;
-  request.stream = stream;
-  request.space = options_.spaces == Spaces::kApart && *block_bytes <= kSmallBytes ? Space::kSmall : Space::kLarge;
-  request.choice = ChoiceFor(request.space);
-  return ledger().ServeAtOnce(request);
+Result<SegmentRange> CachingEngine::AllocateOwn(uint64_t bytes, StreamKey stream) {
+  const Result<RequestSizes> sizes = SizesOf(bytes, options_);
+  if (!sizes.ok()) return sizes.status();
+  Request request{bytes, sizes->block_bytes, stream, Reuse::kSameStream, sizes->space};
+  request.choice = ChoiceFor(sizes->space);
+  SegmentRange served = ledger().ServeOwn(request);
+  if (served.bytes != 0) return served;
+  ledger().Unify(stream, kCommonPart);
+  served = ledger().ServeOwn(request);
+  if (served.bytes != 0 || sizes->space == Space::kLarge || !reserved_) return served;
+  request.space = Space::kLarge;
+  return ledger().ServeOwn(request);
 }
 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {

@@ -33,9 +33,9 @@ class CachingEngine : public Engine {
   // free memory, then from idle memory of the pool.
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
-  // The same on the stream's own memory, where that is one step: no bytes where free memory has to be united, fences to
-  // be asked or memory to be made first; then Allocate does it.
-  SegmentRange AllocateAtOnce(uint64_t bytes, StreamKey stream);
+  // The same for Reuse::kSameStream and the common part, without a list of waits, for there are none: what most
+  // allocations ask. No bytes where the pool has to grow.
+  Result<SegmentRange> AllocateOwn(uint64_t bytes, StreamKey stream);
 
   // Whether memory was made by name: it serves blocks of every size, and makes no way. Elsewhere small blocks lie among
   // large ones only where the pool should not grow, as in a capture.
@@ -56,8 +56,6 @@ class CachingEngine : public Engine {
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   Result<Freed> Free(Address address) override;
-  // The same for a live block that its own stream alone used; false for all others: then Free does it.
-  bool FreeAtOnce(Address address) { return ledger_.CloseAtOnce(address); }
   // The same for a block of a graph's part: it stays the part's, and is reused in its own stream's order alone.
   Result<Freed> FreeInPart(Address address);
   void ReleasePart(Part part) { ledger().ReleasePart(part); }
@@ -103,6 +101,7 @@ class CachingEngine : public Engine {
   Part PartOf(Address address) const;
 
   Counters counters() const override;
+  void NoteHolding(const Holding& holding) override { ledger().NoteHolding(holding); }
   void ResetPeaks() override;
   std::vector<BlockView> Snapshot() const override;
 

@@ -49,6 +49,9 @@ class Engine {
   virtual std::vector<BlockView> Snapshot() const = 0;
 
   virtual Counters counters() const = 0;
+  // Blocks that threads' caches hold are live to the engine, but not in use: peaks leave them out. They held `least` at
+  // every moment since the last call that changed what is live; until the next call they hold `now`.
+  virtual void NoteHolding(const Holding& holding) = 0;
   virtual void ResetPeaks() = 0;
   // Aborts with a reason where the books do not balance.
   virtual void CheckInvariants() const = 0;

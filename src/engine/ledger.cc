@@ -9,10 +9,15 @@
 namespace commpool::internal::engine {
 namespace {
 
-void Add(Counter& counter, uint64_t amount) {
+// `apart`: what the peak leaves out.
+void RaisePeak(Counter& counter, int64_t apart) {
+  counter.peak = std::max(counter.peak, counter.current - static_cast<uint64_t>(apart));
+}
+
+void Add(Counter& counter, uint64_t amount, int64_t apart = 0) {
   counter.current += amount;
   counter.total += amount;
-  if (counter.current > counter.peak) counter.peak = counter.current;
+  RaisePeak(counter, apart);
 }
 
 void Subtract(Counter& counter, uint64_t amount) { counter.current -= amount; }
@@ -63,8 +68,7 @@ std::optional<Served> Ledger::Serve(const Request& request) {
   return served;
 }
 
-SegmentRange Ledger::ServeAtOnce(const Request& request) {
-  if (HasPendingFences()) return {};
+SegmentRange Ledger::ServeOwn(const Request& request) {
   Block* const block = heap_.Take(request.fit());
   if (block == nullptr) return {};
   block->uses.clear();
@@ -77,9 +81,9 @@ void Ledger::Begin(Block* block, const Request& request) {
   block->stream_over = false;
   block->requested = request.requested;
   block->sequence = request.sequence;
-  Add(counters_.requested_bytes, block->requested);
-  Add(counters_.allocated_bytes, block->bytes);
-  Add(counters_.allocated_blocks, 1);
+  Add(counters_.requested_bytes, block->requested, apart_.requested);
+  Add(counters_.allocated_bytes, block->bytes, apart_.bytes);
+  Add(counters_.allocated_blocks, 1, apart_.blocks);
 }
 
 void Ledger::End(Block* block) {
@@ -88,17 +92,6 @@ void Ledger::End(Block* block) {
   Subtract(counters_.allocated_blocks, 1);
   block->requested = 0;
   block->freed_at = ++clock_;
-}
-
-bool Ledger::CloseAtOnce(Address address) {
-  Block* const block = heap_.FindStart(address);
-  const bool usual = block != nullptr && block->state == BlockState::kLive && block->uses.empty() &&
-                     !block->stream_over && block->part == kCommonPart;
-  if (!usual) return false;
-  block->uses.push_back({block->stream, kNoFence, kNobody});
-  End(block);
-  heap_.Close(block, BlockState::kFree);
-  return true;
 }
 
 Result<Closed> Ledger::Close(Address address, Disposal disposal) {
@@ -254,11 +247,21 @@ Counters Ledger::counters() const {
   return counters;
 }
 
+void Ledger::NoteHolding(const Holding& holding) {
+  RaisePeak(counters_.requested_bytes, holding.least.requested);
+  RaisePeak(counters_.allocated_bytes, holding.least.bytes);
+  RaisePeak(counters_.allocated_blocks, holding.least.blocks);
+  apart_ = holding.now;
+}
+
 void Ledger::ResetPeaks() {
   for (Counter* counter : {&counters_.requested_bytes, &counters_.allocated_bytes, &counters_.allocated_blocks,
                            &counters_.reserved_bytes, &counters_.reserved_segments}) {
     counter->peak = counter->current;
   }
+  counters_.requested_bytes.peak -= static_cast<uint64_t>(apart_.requested);
+  counters_.allocated_bytes.peak -= static_cast<uint64_t>(apart_.bytes);
+  counters_.allocated_blocks.peak -= static_cast<uint64_t>(apart_.blocks);
 }
 
 std::vector<BlockView> Ledger::Snapshot() const {

@@ -51,9 +51,8 @@ class Ledger {
       : heap_(options.alignment, policy, options.resting_blocks, options.spaces) {}
 
   std::optional<Served> Serve(const Request& request);
-  // The same on the stream's own memory, so that nothing is waited for. No bytes while fences are pending, which may
-  // free better memory: they are asked first.
-  SegmentRange ServeAtOnce(const Request& request);
+  // The same on the stream's own memory, so that nothing is waited for. No bytes where there is none.
+  SegmentRange ServeOwn(const Request& request);
   // Whether Serve would find a block. What rests is not looked at.
   bool CanServe(const Fit& fit) const { return heap_.FindFree(fit) != nullptr; }
   // What rests merges with its neighbours.
@@ -63,8 +62,6 @@ class Ledger {
   // All free neighbours become one, whoever uses them.
   void UnifyAll(Space space) { heap_.UnifyAll(space); }
   Result<Closed> Close(Address address, Disposal disposal);
-  // The same for a live block of the common part that its own stream alone used; false for all others.
-  bool CloseAtOnce(Address address);
   void ReleaseDeferred(Block* block) { heap_.Open(block); }
 
   // Whether the free at `address` owed a fence for `stream`. The fence is pending until it passes in any case.
@@ -110,6 +107,7 @@ class Ledger {
   Counters counters() const;
   // The same without what has to be looked for: free, largest and pending bytes.
   const Counters& sums() const { return counters_; }
+  void NoteHolding(const Holding& holding);
   void ResetPeaks();
   std::vector<BlockView> Snapshot() const;
 
@@ -128,6 +126,7 @@ class Ledger {
   Moment clock_ = 0;
   uint64_t segment_count_ = 0;  // physical handles
   Counters counters_{};
+  Tally apart_;  // of what is live, what threads' caches hold
 };
 
 }  // namespace commpool::internal::engine

@@ -89,6 +89,7 @@ class SymmetricEngine final : public Engine {
   void NoteCollective(SequenceCall call, uint64_t value);
 
   Counters counters() const override;
+  void NoteHolding(const Holding& holding) override { ledger_.NoteHolding(holding); }
   void ResetPeaks() override;
   std::vector<BlockView> Snapshot() const override;
   void CheckInvariants() const override;

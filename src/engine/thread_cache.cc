@@ -5,36 +5,26 @@
 
 namespace commpool::internal::engine {
 
-void CacheStatistics::operator+=(const CacheStatistics& other) {
-  cached_bytes += other.cached_bytes;
-  cached_blocks += other.cached_blocks;
-  taken_blocks += other.taken_blocks;
-  taken_bytes += other.taken_bytes;
-  taken_requested += other.taken_requested;
-  given_requested += other.given_requested;
-  left_bytes += other.left_bytes;
-  left_blocks += other.left_blocks;
-}
-
 ThreadCache::ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken, Freers freers)
     : broken_(broken), lane_(lane), freers_(freers), alignment_(alignment) {
   for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
-    bins_[size_class].block_bytes = ClassBytes(size_class);
+    bins_[size_class].live = BlockWord::CacheableWithSlack(lane, size_class, 0);
+    bins_[size_class].block_bytes = static_cast<uint32_t>(ClassBytes(size_class));
   }
 }
 
 bool ThreadCache::MakeRoom(SizeClass size_class) {
-  constexpr uint32_t kLeastRoom = 16;
+  constexpr size_t kLeastRoom = 16;
   if (!lock_.TryLockAsOwner()) return false;
   Bin& bin = bins_[size_class];
-  const uint32_t room = std::max(2 * bin.room, kLeastRoom);
+  const size_t room = std::max(2 * size_t{bin.room}, kLeastRoom);
   std::unique_ptr<CachedBlock[]> blocks;
   if (bin.count == bin.room && room <= kMostBlocks) blocks.reset(new (std::nothrow) CachedBlock[room]);
   const bool made = blocks != nullptr;
   if (made) {
     std::copy_n(bin.blocks.get(), bin.count, blocks.get());
     bin.blocks.swap(blocks);
-    bin.room = room;
+    bin.room = static_cast<uint16_t>(room);
   }
   lock_.UnlockAsOwner();
   return made;
@@ -53,47 +43,44 @@ void ThreadCache::SetFreers(Freers freers) {
   lock_.Unlock();
 }
 
-ReservedVector<CachedBlock> ThreadCache::Remove(uint64_t keep_bytes) {
+ReservedVector<CachedBlock> ThreadCache::Remove(int64_t keep_bytes) {
   ReservedVector<CachedBlock> removed;
   for (SizeClass size_class = kSizeClasses; size_class-- > 0;) {
     Bin& bin = bins_[size_class];
-    while (bin.count > 0 && cached_bytes_ > keep_bytes) {
-      removed.push_back(bin.blocks[bin.count - 1]);
-      --bin.count;
-      cached_bytes_ -= bin.block_bytes;
-      left_bytes_ += bin.block_bytes;
+    while (bin.count > 0 && cached_.bytes > keep_bytes) {
+      const CachedBlock& block = bin.blocks[--bin.count];
+      const Tally tally = TallyOf(BlockWord(block.word->load(std::memory_order_relaxed)));
+      cached_ -= tally;
+      least_ -= tally;
+      left_ += tally;
+      removed.push_back(block);
     }
   }
-  left_blocks_ += removed.size();
   return removed;
 }
 
-ReservedVector<CachedBlock> ThreadCache::TakeDownTo(uint64_t share) {
+ReservedVector<CachedBlock> ThreadCache::TakeDownTo(int64_t share) {
   if (!lock_.Lock()) return {};
-  ReservedVector<CachedBlock> removed = Remove(share == 0 ? 0 : cached_bytes_ / share);
+  ReservedVector<CachedBlock> removed = Remove(share == 0 ? 0 : cached_.bytes / share);
   lock_.Unlock();
   return removed;
 }
 
-ReservedVector<CachedBlock> ThreadCache::Close() {
-  if (!lock_.Lock()) return {};
-  ReservedVector<CachedBlock> removed = Remove(0);
+std::optional<ReturnedBlocks> ThreadCache::Close() {
+  if (!lock_.Lock()) return std::nullopt;
+  ReturnedBlocks returned{Remove(0), {}, 0};
+  returned.requested_more = std::exchange(cached_.requested, 0);
+  least_ = cached_;
   lock_.Close();
-  return removed;
+  return returned;
 }
 
 CacheStatistics ThreadCache::Pause::Statistics() const {
-  CacheStatistics figures;
-  figures.cached_bytes = cache_->cached_bytes_;
-  figures.taken_requested = cache_->taken_requested_;
-  figures.given_requested = cache_->given_requested_;
-  figures.left_bytes = cache_->left_bytes_;
-  figures.left_blocks = cache_->left_blocks_;
-  for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
-    const Bin& bin = cache_->bins_[size_class];
-    figures.cached_blocks += bin.count;
-    figures.taken_blocks += bin.taken;
-    figures.taken_bytes += bin.taken * ClassBytes(size_class);
+  CacheStatistics figures{{cache_->least_, cache_->cached_}, {}, cache_->left_};
+  figures.taken.requested = static_cast<int64_t>(cache_->taken_requested_);
+  for (const Bin& bin : cache_->bins_) {
+    figures.taken.blocks += static_cast<int64_t>(bin.taken);
+    figures.taken.bytes += static_cast<int64_t>(bin.taken * bin.block_bytes);
   }
   return figures;
 }

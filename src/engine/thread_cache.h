@@ -26,18 +26,31 @@ struct CachedBlock {
   AtomicWord* word = nullptr;
 };
 
-// What went through a cache since it was made: added to the pool's own figures when they are read.
-struct CacheStatistics {
-  uint64_t cached_bytes = 0;
-  uint64_t cached_blocks = 0;
-  uint64_t taken_blocks = 0;     // all-time
-  uint64_t taken_bytes = 0;      // all-time
-  uint64_t taken_requested = 0;  // all-time, as asked for
-  uint64_t given_requested = 0;  // all-time, as was asked for
-  uint64_t left_bytes = 0;       // all-time, taken out to go back to the pool
-  uint64_t left_blocks = 0;      // all-time, likewise
+// Of a small block that was asked for as its word says.
+inline Tally TallyOf(BlockWord word) {
+  return {static_cast<int64_t>(word.requested()), static_cast<int64_t>(ClassBytes(word.size_class())), 1};
+}
 
-  void operator+=(const CacheStatistics& other);
+// Blocks on their way to their pool.
+struct ReturnedBlocks {
+  ReservedVector<CachedBlock> blocks;
+  // What the caches of the thread that takes them out had held till then.
+  Tally held;
+  // Of a cache that has ended: what was asked for its blocks when they came, less what was when they went.
+  int64_t requested_more = 0;
+};
+
+// What a cache holds, and what went through it since it was made: added to the pool's own figures when they are read.
+struct CacheStatistics {
+  Holding holding;
+  Tally taken;  // all-time
+  Tally left;   // all-time, taken out to go back to the pool
+
+  void operator+=(const CacheStatistics& other) {
+    holding += other.holding;
+    taken += other.taken;
+    left += other.left;
+  }
 };
 
 // Who may free the same block at the same moment, of those that have caches of its lane.
@@ -48,8 +61,8 @@ enum class Freers {
 
 class alignas(128) ThreadCache {
  public:
-  static constexpr uint64_t kMostBytes = 8 << 20;  // 8 blocks of the largest class
-  static constexpr size_t kMostBlocks = 4096;      // of one class
+  static constexpr int64_t kMostBytes = 8 << 20;  // 8 blocks of the largest class
+  static constexpr size_t kMostBlocks = 4096;     // of one class
 
   // `broken`: no block is handed out while it is true; it must live until the cache is closed.
   ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken, Freers freers = Freers::kOwner);
@@ -71,11 +84,12 @@ class alignas(128) ThreadCache {
       return 0;
     }
     const CachedBlock block = bin.blocks[--bin.count];
-    const uint64_t block_bytes = bin.block_bytes;
+    const int64_t block_bytes = bin.block_bytes;
     ++bin.taken;
-    cached_bytes_ -= block_bytes;
     taken_requested_ += requested;
-    block.word->store(BlockWord::CacheableWithSlack(lane_, size_class, block_bytes - requested).bits(),
+    cached_ -= Tally{static_cast<int64_t>(requested), block_bytes, 1};
+    least_.LowerTo(cached_);
+    block.word->store(bin.live.WithSlack(static_cast<uint64_t>(block_bytes) - requested).bits(),
                       std::memory_order_relaxed);
     lock_.UnlockAsOwner();
     return block.address;
@@ -86,15 +100,14 @@ class alignas(128) ThreadCache {
   [[gnu::always_inline]] bool GiveAtOnce(const CachedBlock& block, BlockWord word) {
     if (!lock_.TryLockAsOwner()) return false;
     Bin& bin = bins_[word.size_class()];
-    const uint32_t count = bin.count;
-    const uint64_t block_bytes = bin.block_bytes;
-    const uint64_t cached_bytes = cached_bytes_ + block_bytes;
-    const bool kept = count < bin.room && cached_bytes <= kMostBytes && Exchange(*block.word, word, word.Cached());
+    const uint16_t count = bin.count;
+    const int64_t block_bytes = bin.block_bytes;
+    const bool room = count < bin.room && cached_.bytes + block_bytes <= kMostBytes;
+    const bool kept = room && Exchange(*block.word, word, word.Cached());
     if (kept) {
       bin.blocks[count] = block;
-      bin.count = count + 1;
-      cached_bytes_ = cached_bytes;
-      given_requested_ += block_bytes - word.slack();
+      bin.count = static_cast<uint16_t>(count + 1);
+      cached_ += Tally{block_bytes - static_cast<int64_t>(word.slack()), block_bytes, 1};
     }
     lock_.UnlockAsOwner();
     return kept;
@@ -111,17 +124,26 @@ class alignas(128) ThreadCache {
   ReservedVector<CachedBlock> TakeAll() { return TakeDownTo(0); }
   // Half of what there is, the largest first: what a full cache gives back to its pool.
   ReservedVector<CachedBlock> TakeHalf() { return TakeDownTo(2); }
-  // Takes all and refuses everything from now on.
-  ReservedVector<CachedBlock> Close();
+  // Takes all and refuses everything from now on. Null where somebody has before.
+  std::optional<ReturnedBlocks> Close();
   bool closed() const { return lock_.closed(); }
   // Before a second thread gets a cache of the lane, and when it has none any more.
   void SetFreers(Freers freers);
-  CacheStatistics Statistics() const { return Pause(*this).Statistics(); }
+  CacheStatistics Statistics() { return Pause(*this).Statistics(); }
+
+  // The owner's. What it holds, as the owner's pool is about to change; nothing while another thread is at the cache.
+  Holding Look() {
+    if (!lock_.TryLockAsOwner()) return {};
+    const Holding holding{least_, cached_};
+    least_ = cached_;
+    lock_.UnlockAsOwner();
+    return holding;
+  }
 
   // While it lives, nothing enters or leaves the cache: the owner goes to the pool.
   class [[nodiscard]] Pause {
    public:
-    explicit Pause(const ThreadCache& cache) : cache_(&cache), open_(cache.lock_.Lock()) {}
+    explicit Pause(ThreadCache& cache) : cache_(&cache), open_(cache.lock_.Lock()) {}
     Pause(Pause&& other) noexcept : cache_(other.cache_), open_(std::exchange(other.open_, false)) {}
     Pause& operator=(Pause&&) = delete;
     ~Pause() {
@@ -129,9 +151,11 @@ class alignas(128) ThreadCache {
     }
 
     CacheStatistics Statistics() const;
+    // The peaks of before are of no interest any more.
+    void ForgetLeast() { cache_->least_ = cache_->cached_; }
 
    private:
-    const ThreadCache* const cache_;
+    ThreadCache* const cache_;
     bool open_;  // not for a closed cache, which stands still for ever
   };
 
@@ -139,10 +163,12 @@ class alignas(128) ThreadCache {
   // The blocks of one size class: the last that came goes first.
   struct Bin {
     std::unique_ptr<CachedBlock[]> blocks;  // an array of `room`, of which `count` are here
-    uint32_t count = 0;
-    uint32_t room = 0;
-    uint64_t taken = 0;        // all-time
-    uint64_t block_bytes = 0;  // of the class: computing it costs more than reading it
+    uint64_t taken = 0;                     // all-time
+    // Of the class: computing them costs more than reading them.
+    BlockWord live;  // without slack
+    uint32_t block_bytes = 0;
+    uint16_t count = 0;
+    uint16_t room = 0;
   };
 
   // The owner's. Whether there is more room now: not where there was enough, beyond kMostBlocks, where the host has no
@@ -159,20 +185,21 @@ class alignas(128) ThreadCache {
     return true;
   }
 
-  // What is beyond cached_bytes_ / share, the largest first; everything where share is 0.
-  ReservedVector<CachedBlock> TakeDownTo(uint64_t share);
-  ReservedVector<CachedBlock> Remove(uint64_t keep_bytes);
+  // What is beyond the share of what is here, the largest first; everything where share is 0.
+  ReservedVector<CachedBlock> TakeDownTo(int64_t share);
+  ReservedVector<CachedBlock> Remove(int64_t keep_bytes);
 
   mutable OwnerLock lock_;
   const std::atomic<bool>& broken_;
   const Lane lane_;
   Freers freers_;
   const uint64_t alignment_;
-  uint64_t cached_bytes_ = 0;
   uint64_t taken_requested_ = 0;
-  uint64_t given_requested_ = 0;
-  uint64_t left_bytes_ = 0;
-  uint64_t left_blocks_ = 0;
+  // What is here; and the least since the owner's pool last changed, which is when most was in use. Requests that come
+  // may be larger than those that went.
+  Tally cached_;
+  Tally least_;
+  Tally left_;
   std::array<Bin, kSizeClasses> bins_;
 };
 

@@ -97,6 +97,44 @@ struct Freed {
   ReservedVector<StreamKey> streams_to_fence;
 };
 
+// What blocks amount to, or the difference that some make.
+struct Tally {
+  int64_t requested = 0;  // bytes as asked for
+  int64_t bytes = 0;      // rounded up
+  int64_t blocks = 0;
+
+  void operator+=(const Tally& other) {
+    requested += other.requested;
+    bytes += other.bytes;
+    blocks += other.blocks;
+  }
+  void operator-=(const Tally& other) {
+    requested -= other.requested;
+    bytes -= other.bytes;
+    blocks -= other.blocks;
+  }
+  // Of each figure the lower one. Stores seldom: what calls it has mostly been there before.
+  void LowerTo(const Tally& other) {
+    if (other.requested < requested) [[unlikely]]
+      requested = other.requested;
+    if (other.bytes < bytes) [[unlikely]]
+      bytes = other.bytes;
+    if (other.blocks < blocks) [[unlikely]]
+      blocks = other.blocks;
+  }
+};
+
+// What a thread's caches hold of the blocks that an engine takes for live: `least` since somebody last looked, and now.
+struct Holding {
+  Tally least;
+  Tally now;
+
+  void operator+=(const Holding& other) {
+    least += other.least;
+    now += other.now;
+  }
+};
+
 // A pool's figures, of which an engine counts what it knows: of blocks and segments. The rest it leaves at 0.
 using Counter = commpool_counter;
 using Counters = commpool_statistics;

@@ -47,9 +47,9 @@ Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
   }
 }
 
-void Pool::TakeBack(const ReservedVector<engine::CachedBlock>& blocks) {
-  if (blocks.empty()) return;
-  blocks_.TakeBack(blocks);
+void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
+  blocks_.TakeBack(returned);
+  if (returned.blocks.empty()) return;
   mode_->AfterFree();
 }
 

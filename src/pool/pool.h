@@ -62,12 +62,9 @@ class Pool final : public BlockOwner {
   Result<commpool_block> FindBlock(CUdeviceptr address) const override;
   std::vector<commpool_block> Blocks() const { return blocks_.List(); }
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
-  // Large blocks where nothing is unusual; 0, or false, where Allocate or Free have to.
-  CUdeviceptr AllocateAtOnce(uint64_t bytes, StreamKey stream) { return mode_->AllocateAtOnce(bytes, stream); }
-  bool FreeAtOnce(CUdeviceptr address) { return mode_->FreeAtOnce(address); }
   Status Free(CUdeviceptr address) override { return blocks_.Free(address, *mode_); }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override { return blocks_.RecordStream(address, stream); }
-  void TakeBack(const ReservedVector<engine::CachedBlock>& blocks) override;
+  void TakeBack(const engine::ReturnedBlocks& returned) override;
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
   Status WaitForDevice() { return blocks_.WaitForDevice(); }
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.

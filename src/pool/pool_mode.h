@@ -27,9 +27,6 @@ class PoolMode : public BlockRules {
   virtual ncclComm_t home() const { return nullptr; }
 
   virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
-  // The short ways, of what can be done in one step; 0, or false, where the calls that stand for all have to.
-  virtual CUdeviceptr AllocateAtOnce(uint64_t /*bytes*/, StreamKey) { return 0; }
-  virtual bool FreeAtOnce(CUdeviceptr) { return false; }
   virtual void ForgetStream(StreamKey stream) = 0;
 
   // Space.

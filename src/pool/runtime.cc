@@ -126,89 +126,117 @@ Result<PoolHandle> Runtime::DefaultPool(int device) {
   return pool;
 }
 
-CUdeviceptr Runtime::AllocateAtOnce(int device, uint64_t bytes, CUstream stream) {
-  if (static_cast<size_t>(device) >= kMostDevices) return 0;
-  const RouteKey key = RouteKeyOf(device, stream);
-  PoolHandle pool = scopes_.RouteAtOnce(device, bytes, stream);
-  if (pool == 0) pool = default_pools_[static_cast<size_t>(device)].load(std::memory_order_acquire);
-  if (pool == 0 || pool == kOnlyTheTableKnows) return 0;
-  const CUdeviceptr address = AllocateAtOnceFrom(pool, bytes, stream);
-  if (address == 0 || bytes > engine::kSmallBytes) return address;
-  SizeRange alike{1, engine::kSmallBytes};
-  scopes_.Narrow(alike, bytes);
-  if (key.shared_changes % 2 == 0 && key.shared_changes == scopes_.shared_changes()) {
-    parts_.caches.Remember(key, alike.least, alike.most, pool, KeyOfStream(stream));
+CaughtBy Runtime::WhoServes(Target target, uint64_t bytes, StreamKey stream, const ScopePlace& inner) const {
+  CaughtBy server;
+  if (target.kind() == Target::Kind::kPool) {
+    server.pool = target.pool();
+  } else if (const std::optional<CaughtBy> caught = scopes_.Route({target.device(), stream, bytes}, inner)) {
+    server = *caught;
+  } else if (target.kind() == Target::Kind::kDevice && static_cast<size_t>(target.device()) < kMostDevices) {
+    server.pool = default_pools_[static_cast<size_t>(target.device())].load(std::memory_order_acquire);
   }
-  return address;
+  return server;
 }
 
-Result<CUdeviceptr> Runtime::Allocate(int device, uint64_t bytes, CUstream stream) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
-  if (device < 0) {
+Slot& Runtime::SlotOf(Target target, uint64_t bytes, CUstream stream, Slot& unkept) const {
+  const Route route = RouteOf(target, stream);
+  if (Slot* const known = parts_.caches.FindSlot(route, bytes)) return *known;
+  const uint64_t changes = scopes_.shared_changes();
+  unkept.server = WhoServes(target, bytes, KeyOfStream(stream), kInnermost).pool;
+  SizeRange alike{1, UINT64_MAX};
+  if (target.kind() != Target::Kind::kPool) scopes_.Narrow(alike, bytes);
+  const bool unchanged = changes % 2 == 0 && RouteOf(target, stream) == route;
+  const bool keeps = unchanged && bytes != 0;
+  Slot* const kept = keeps ? parts_.caches.Remember(route, alike.least, alike.most, unkept.server) : nullptr;
+  return kept == nullptr ? unkept : *kept;
+}
+
+Result<std::shared_ptr<Pool>> Runtime::PoolOf(Slot& slot, Target target) {
+  if (std::shared_ptr<Pool> pool = slot.pool.lock(); pool != nullptr && pool->has_handle()) return pool;
+  if (slot.server == 0 && target.kind() != Target::Kind::kPool) {
+    if (target.kind() == Target::Kind::kScopes) return Status(StatusCode::kNotCaught, "no scope catches it");
+    const Result<PoolHandle> made = DefaultPool(target.device());
+    if (!made.ok()) return made.status();
+    slot.server = *made;
+  }
+  Result<std::shared_ptr<Pool>> pool = pools_.Find(slot.server);
+  if (pool.ok()) slot.pool = *pool;
+  return pool;
+}
+
+Result<CUdeviceptr> Runtime::AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream) {
+  const CUdeviceptr cached = parts_.caches.TakeFor(slot, pool.name(), bytes, stream);
+  return cached != 0 ? Result<CUdeviceptr>(cached) : pool.Allocate(bytes, stream);
+}
+
+bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
+  Slot unkept;
+  const bool caught = SlotOf(Target::ScopesOf(device), bytes, stream, unkept).server != 0;
+  if (!caught) scopes_.NoteUncaught();
+  return caught;
+}
+
+Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream stream) {
+  const Status possible = RefuseForkedChild();
+  if (!possible.ok()) return possible;
+  if (target == Target::Device(-1)) {
     Result<int> found = stream_devices_.DeviceOf(stream);
     if (!found.ok()) return found.status();
-    device = *found;
+    target = Target::Device(*found);
   }
-  const RoutedRequest request = {device, KeyOfStream(stream), bytes};
-  std::string passed;
-  if (auto caught = AllocateCaught(request, passed)) return std::move(*caught);
-  Result<PoolHandle> fallback = DefaultPool(device);
-  if (!fallback.ok()) return fallback.status();
-  Result<std::shared_ptr<Pool>> pool = pools_.Find(*fallback);
-  if (!pool.ok()) return pool.status();
-  return NamePassed(AllocateFrom(**pool, bytes, request.stream), passed);
-}
-
-std::optional<Result<CUdeviceptr>> Runtime::AllocateInScope(int device, uint64_t bytes, CUstream stream) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
-  std::string passed;
-  return AllocateCaught({device, KeyOfStream(stream), bytes}, passed);
-}
-
-std::optional<Result<CUdeviceptr>> Runtime::AllocateCaught(const RoutedRequest& request, std::string& passed) {
+  const StreamKey key = KeyOfStream(stream);
+  std::string passed;  // the pools that handed it on
   WayOut way;
-  std::optional<CaughtBy> caught = scopes_.Route(request);
-  for (; caught; caught = scopes_.Route(request, caught->place)) {
-    const Result<std::shared_ptr<Pool>> found = pools_.Find(caught->pool);
-    if (!found.ok()) {
-      return RefuseScope(pools_.TitleOfRemoved(caught->pool) + " is closed: it was destroyed", caught->scope);
+  ScopePlace inner = kInnermost;
+  Slot unkept;
+  for (Slot* slot = &SlotOf(target, bytes, stream, unkept);;) {
+    const Result<std::shared_ptr<Pool>> pool = PoolOf(*slot, target);
+    const bool asks = pool.ok() && !way.PassesBy((*pool)->symmetric());
+    Result<CUdeviceptr> address = pool.status();
+    if (asks) address = AllocateFrom(*slot, **pool, bytes, key);
+    if (address.ok()) return address;
+    const CaughtBy caught = WhoServes(target, bytes, key, inner);  // the scope matters to failures alone
+    if (!pool.ok()) {
+      if (caught.scope == 0) return address;
+      return RefuseScope(pools_.TitleOfRemoved(caught.pool) + " is closed: it was destroyed", caught.scope);
     }
-    Pool& pool = **found;
-    if (way.PassesBy(pool.symmetric())) continue;
-    Result<CUdeviceptr> address = AllocateFrom(pool, request.bytes, request.stream);
-    if (address.status().code() == StatusCode::kFailedPrecondition && !pool.open()) {
-      return RefuseScope(address.status().message(), caught->scope);
+    if (asks) {
+      const StatusCode code = address.status().code();
+      if (caught.scope != 0 && code == StatusCode::kFailedPrecondition && !(*pool)->open()) {
+        return RefuseScope(address.status().message(), caught.scope);
+      }
+      const auto failure = static_cast<commpool_status>(code);
+      if (caught.scope == 0 || !way.HandsOn(caught.exhaustion, (*pool)->symmetric(), failure)) {
+        return NamePassed(std::move(address), passed);
+      }
+      passed += (passed.empty() ? "" : ", ") + (*pool)->name();
     }
-    const auto failure = static_cast<commpool_status>(address.status().code());
-    if (address.ok() || !way.HandsOn(caught->exhaustion, pool.symmetric(), failure)) {
-      return NamePassed(std::move(address), passed);
-    }
-    passed += (passed.empty() ? "" : ", ") + pool.name();
+    inner = caught.place;
+    slot = &(unkept = {});
+    slot->server = WhoServes(target, bytes, key, inner).pool;
   }
-  return std::nullopt;
 }
 
-Result<CUdeviceptr> Runtime::AllocateFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> pool = pools_.Find(handle);
-  if (!pool.ok()) return pool.status();
-  return AllocateFrom(**pool, bytes, KeyOfStream(stream));
-}
-
-Result<CUdeviceptr> Runtime::AllocateFrom(Pool& pool, uint64_t bytes, StreamKey stream) {
-  const CUdeviceptr cached = parts_.caches.Take(pool.handle(), pool.name(), bytes, stream);
-  return cached != 0 ? Result<CUdeviceptr>(cached) : pool.Allocate(bytes, stream);
+Result<std::shared_ptr<BlockOwner>> Runtime::OwnerOf(CUdeviceptr address) const {
+  const engine::BlockWord word = parts_.caches.WordOf(address);
+  if (word.state() == engine::BlockWord::State::kLive && word.owner() != 0) {
+    Slot unkept;
+    Slot& slot = SlotOf(Target::Pool(word.owner()), 1, nullptr, unkept);
+    if (std::shared_ptr<Pool> pool = slot.pool.lock()) return std::shared_ptr<BlockOwner>(std::move(pool));
+    if (Result<std::shared_ptr<Pool>> pool = pools_.Find(word.owner()); pool.ok()) {
+      slot.pool = *pool;
+      return std::shared_ptr<BlockOwner>(std::move(*pool));
+    }
+  }
+  return parts_.addresses.OwnerOf(address);
 }
 
 Status Runtime::Free(CUdeviceptr address) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<BlockOwner>> owner = parts_.addresses.OwnerOf(address);
+  Result<std::shared_ptr<BlockOwner>> owner = OwnerOf(address);
   if (!owner.ok()) return owner.status();
-  return parts_.caches.Give(address, **owner) ? Status() : (*owner)->Free(address);
+  return parts_.caches.GiveOrMakeRoom(address, **owner) ? Status() : (*owner)->Free(address);
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
@@ -273,7 +301,6 @@ Status Runtime::ReleaseStream(CUstream stream) {
                      {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"});
   if (!status.ok()) return status;
   const StreamKey key = KeyOfStream(stream);
-  for (const ReturnedBlocks& returned : parts_.caches.ForgetStream(key)) returned.owner->TakeBack(returned.blocks);
   for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->ForgetStream(key);
   parts_.observers.Tell(&MemoryObserver::StreamReleased, stream);
   stream_devices_.Forget(stream);

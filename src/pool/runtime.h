@@ -19,7 +19,6 @@
 #include "src/base/mutex.h"
 #include "src/driver/graph_handles.h"
 #include "src/driver/loader.h"
-#include "src/engine/size_classes.h"
 #include "src/pool/basis/runtime_parts.h"
 #include "src/pool/memory_search.h"
 #include "src/pool/options.h"
@@ -27,7 +26,6 @@
 #include "src/pool/scope_table.h"
 #include "src/pool/settings/settings.h"
 #include "src/pool/shared/device_state.h"
-#include "src/pool/shared/own_pools.h"
 #include "src/stream/stream_devices.h"
 
 namespace commpool::internal {
@@ -56,25 +54,24 @@ class Runtime {
   // Made at its first use: vmm where the device has it, else cuda.
   Result<PoolHandle> DefaultPool(int device);
 
-  // Routed: the innermost scope that catches it, else the device's default pool; scopes whose pools are exhausted may
-  // hand it on outwards. A negative device is the stream's.
-  Result<CUdeviceptr> Allocate(int device, uint64_t bytes, CUstream stream);
-  // Nothing where no scope catches it, or all that do hand it on: the default pool is not asked.
-  std::optional<Result<CUdeviceptr>> AllocateInScope(int device, uint64_t bytes, CUstream stream);
-  Result<CUdeviceptr> AllocateFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
+  // From whoever serves what the allocation names: a pool; or the innermost scope that catches it, else the device's
+  // default pool. Scopes whose pools are exhausted may hand it on outwards. A negative device is the stream's.
+  // kNotCaught where scopes alone are asked, and none catches it, or all that do hand it on.
+  Result<CUdeviceptr> Allocate(Target target, uint64_t bytes, CUstream stream);
+  Result<CUdeviceptr> Allocate(int device, uint64_t bytes, CUstream stream) {
+    return Allocate(Target::Device(device), bytes, stream);
+  }
+  Result<CUdeviceptr> AllocateFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
+    return Allocate(Target::Pool(pool), bytes, stream);
+  }
   Status Free(CUdeviceptr address);
 
-  // The fast path: from and to the caches that this thread used lately, without a lock or a call of any function. 0, or
-  // false, where they cannot serve, or somebody listens to what is allocated and freed: the calls below do then.
-  CUdeviceptr AllocateCached(int device, uint64_t bytes, CUstream stream);
-  CUdeviceptr AllocateCachedFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
+  // The first rung: from and to the caches that this thread used lately, without a lock or a call of any function. 0,
+  // or false, where they cannot serve, or somebody listens to what is allocated and freed: the calls above do then.
+  CUdeviceptr AllocateCached(Target target, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
-
-  // From and to all caches of this thread; then blocks of the pool, where nothing about it or the block is unusual: at
-  // most one hold of the pool's lock and no driver call. 0, or false, where the calls above have to serve.
-  CUdeviceptr AllocateAtOnce(int device, uint64_t bytes, CUstream stream);
-  CUdeviceptr AllocateAtOnceFrom(PoolHandle pool, uint64_t bytes, CUstream stream);
-  bool FreeAtOnce(CUdeviceptr address);
+  // Whether a scope catches it. No lock, in user functions and forked children too.
+  bool Catches(int device, uint64_t bytes, CUstream stream);
 
   // A scope of this thread begins, or ends, without a lock. 0, or false, where that cannot be: ScopeTable's calls do.
   ScopeHandle BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion);
@@ -102,20 +99,25 @@ class Runtime {
     CUstream stream = nullptr;
   };
 
-  // No capture, user's function or fork asks for the long way.
-  bool MayServeAtOnce() const {
-    return !forked_.InChild() && !own_state.in_user_function && !devices_.captures().any();
+  // By which way this thread finds who serves, as its scopes and those of all stand now. Both counts only rise, so
+  // their sum stays the same where both do.
+  Route RouteOf(Target target, CUstream stream) const {
+    const bool scoped = target.kind() != Target::Kind::kPool;
+    return {nullptr, target, reinterpret_cast<uint64_t>(stream),
+            scoped ? own_state.scope_changes + scopes_.shared_changes() : 0};
   }
-
-  // How this thread's scopes, and those of all, stand now.
-  RouteKey RouteKeyOf(int device, CUstream stream) const {
-    return {nullptr, own_state.scope_changes, scopes_.shared_changes(), reinterpret_cast<uint64_t>(stream), device};
-  }
-
-  // From the scopes that catch the request. `passed` gets the names of the pools that had no memory.
-  std::optional<Result<CUdeviceptr>> AllocateCaught(const RoutedRequest& request, std::string& passed);
-  // This thread's cache, then the pool.
-  Result<CUdeviceptr> AllocateFrom(Pool& pool, uint64_t bytes, StreamKey stream);
+  // Who serves the request: as the thread knows it, else as WhoServes says, and the thread knows from then on. What it
+  // cannot keep is put into `unkept`.
+  Slot& SlotOf(Target target, uint64_t bytes, CUstream stream, Slot& unkept) const;
+  // The one decision: the pool that is named; or of the scopes that began before `inner` and catch the request the one
+  // begun last; or the device's default pool. No pool where scopes alone are asked, or it is not made yet.
+  CaughtBy WhoServes(Target target, uint64_t bytes, StreamKey stream, const ScopePlace& inner) const;
+  // The pool that serves, made where it is a default one.
+  Result<std::shared_ptr<Pool>> PoolOf(Slot& slot, Target target);
+  // What this thread's caches have of the pool, else the pool.
+  Result<CUdeviceptr> AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream);
+  // Whoever has the block there.
+  Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
 
   const std::shared_ptr<const Driver> driver_;
   const Settings settings_;
@@ -133,40 +135,12 @@ class Runtime {
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };
 
-[[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateCachedFrom(PoolHandle pool, uint64_t bytes,
-                                                                      CUstream stream) {
-  // Which stream this thread's default one is, takes a call: no cache has the key 0.
-  const StreamKey key = stream == CU_STREAM_PER_THREAD ? 0 : KeyOfStream(stream);
-  return forked_.InChild() ? 0 : parts_.caches.TakeRecent(pool, bytes, key);
-}
-
-[[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateCached(int device, uint64_t bytes, CUstream stream) {
-  return forked_.InChild() ? 0 : parts_.caches.TakeRouted(RouteKeyOf(device, stream), bytes);
-}
-
-inline CUdeviceptr Runtime::AllocateAtOnceFrom(PoolHandle handle, uint64_t bytes, CUstream stream) {
-  if (bytes <= engine::kSmallBytes) {
-    const CUdeviceptr cached = forked_.InChild() ? 0 : parts_.caches.TakeAtOnce(handle, bytes, KeyOfStream(stream));
-    // Observers hear of what caches serve by the long way, which asks the caches first.
-    if (cached != 0 || parts_.observers.watching_blocks()) return cached;
-  }
-  if (!MayServeAtOnce()) return 0;
-  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(pools_, handle);
-  return pool == nullptr ? 0 : pool->AllocateAtOnce(bytes, KeyOfStream(stream));
-}
-
-inline bool Runtime::FreeAtOnce(CUdeviceptr address) {
-  const engine::BlockWord word = parts_.caches.WordOf(address);
-  if (word.state() != engine::BlockWord::State::kLive) {
-    return !forked_.InChild() && parts_.caches.GiveAtOnce(address);
-  }
-  if (word.owner() == 0 || !MayServeAtOnce()) return false;
-  const std::shared_ptr<Pool> pool = OwnPools::FindAtOnce(pools_, word.owner());
-  return pool != nullptr && pool->FreeAtOnce(address);
+[[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateCached(Target target, uint64_t bytes, CUstream stream) {
+  return forked_.InChild() ? 0 : parts_.caches.Take(RouteOf(target, stream), bytes);
 }
 
 [[gnu::always_inline]] inline bool Runtime::FreeCached(CUdeviceptr address) {
-  return !forked_.InChild() && parts_.caches.GiveRecent(address);
+  return !forked_.InChild() && parts_.caches.Give(address);
 }
 
 [[gnu::always_inline]] inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes,

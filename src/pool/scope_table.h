@@ -54,14 +54,6 @@ class ScopeTable {
            own_state.scopes->PopAtOnce(board_.get(), scope);
   }
 
-  // The pool that an allocation is routed to, 0 for none; kOnlyTheTableKnows where only Route can tell. No lock.
-  PoolHandle RouteAtOnce(int device, uint64_t bytes, CUstream stream) const {
-    const OwnScopes* const stack = own_state.scopes;
-    const OwnScope* const own = stack == nullptr ? nullptr : stack->Catching(board_.get(), device, bytes);
-    if (shared_.empty()) return own == nullptr ? PoolHandle{0} : own->plan.pool;
-    const RoutedRequest request{device, KeyOfStream(stream), bytes};
-    return own == nullptr ? shared_.PoolOf(request, 0, 0) : shared_.PoolOf(request, own->shared_before, own->plan.pool);
-  }
   // While this stays the same, and even, and own_state.scope_changes does too, this thread's allocations are routed as
   // before.
   uint64_t shared_changes() const { return shared_.changes(); }

@@ -48,7 +48,7 @@ class ThreadCacheTest : public ::testing::Test {
 TEST_F(ThreadCacheTest, HasNothingAtFirst) {
   EXPECT_EQ(cache_.Take(1), 0u);
   EXPECT_EQ(cache_.lane(), kLane);
-  EXPECT_EQ(cache_.Statistics().cached_blocks, 0u);
+  EXPECT_EQ(cache_.Statistics().holding.now.blocks, 0);
   EXPECT_TRUE(cache_.TakeAll().empty());
 }
 
@@ -103,7 +103,7 @@ TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreed) {
   recorded.word->store(BlockWord::Live().bits());
   EXPECT_FALSE(cache_.Give(recorded, before));
   EXPECT_EQ(WordOf(recorded).state(), BlockWord::State::kLive);
-  EXPECT_EQ(cache_.Statistics().cached_blocks, 1u);
+  EXPECT_EQ(cache_.Statistics().holding.now.blocks, 1);
 }
 
 TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreedWhereSeveralMayToo) {
@@ -112,7 +112,7 @@ TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreedWhereSeveralMayToo) {
   const BlockWord live = WordOf(block);
   ASSERT_TRUE(cache_.Give(block, live));
   EXPECT_FALSE(cache_.Give(block, live));
-  EXPECT_EQ(cache_.Statistics().cached_blocks, 1u);
+  EXPECT_EQ(cache_.Statistics().holding.now.blocks, 1);
   EXPECT_EQ(cache_.Take(512), block.address);
 }
 
@@ -180,11 +180,11 @@ TEST_F(ThreadCacheTest, ClaimsALiveBlockOnce) {
 }
 
 TEST_F(ThreadCacheTest, KeepsNoMoreBytesThanItsMost) {
-  for (uint64_t bytes = 0; bytes < ThreadCache::kMostBytes; bytes += kSmallBytes) Given(kSmallBytes);
+  for (int64_t bytes = 0; bytes < ThreadCache::kMostBytes; bytes += kSmallBytes) Given(kSmallBytes);
   const CachedBlock one_more = Make(512);
   EXPECT_FALSE(Give(one_more));
   EXPECT_EQ(WordOf(one_more).state(), BlockWord::State::kCacheable) << "the pool may still free it";
-  EXPECT_EQ(cache_.Statistics().cached_bytes, ThreadCache::kMostBytes);
+  EXPECT_EQ(cache_.Statistics().holding.now.bytes, ThreadCache::kMostBytes);
   EXPECT_NE(cache_.Take(kSmallBytes), 0u);
   EXPECT_TRUE(Give(one_more));
 }
@@ -214,7 +214,7 @@ TEST_F(ThreadCacheTest, GivesAllItHasToWhoeverEmptiesIt) {
     taken.insert(block.address);
   }
   EXPECT_EQ(taken, given);
-  EXPECT_EQ(cache_.Statistics().cached_bytes, 0u);
+  EXPECT_EQ(cache_.Statistics().holding.now.bytes, 0);
   EXPECT_FALSE(cache_.closed());
   EXPECT_TRUE(Give(Make(512))) << "it goes on";
 }
@@ -225,13 +225,13 @@ TEST_F(ThreadCacheTest, GivesTheLargestOfItsHalfBack) {
   const ReservedVector<CachedBlock> half = cache_.TakeHalf();
   ASSERT_EQ(half.size(), 1u);
   EXPECT_EQ(half[0].address, large);
-  EXPECT_EQ(cache_.Statistics().cached_bytes, uint64_t{256} << 10);
+  EXPECT_EQ(cache_.Statistics().holding.now.bytes, 256 << 10);
   EXPECT_EQ(cache_.TakeHalf().size(), 2u);
 }
 
 TEST_F(ThreadCacheTest, RefusesEverythingOnceItIsClosed) {
   const CachedBlock block = Given(512);
-  const ReservedVector<CachedBlock> left = cache_.Close();
+  const ReservedVector<CachedBlock> left = cache_.Close()->blocks;
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].address, block.address);
   EXPECT_TRUE(cache_.closed());
@@ -239,7 +239,7 @@ TEST_F(ThreadCacheTest, RefusesEverythingOnceItIsClosed) {
   EXPECT_EQ(cache_.Take(512), 0u);
   EXPECT_EQ(cache_.Take(kSmallBytes), 0u);
   EXPECT_TRUE(cache_.closed()) << "whatever is asked of it";
-  EXPECT_TRUE(cache_.Close().empty());
+  EXPECT_FALSE(cache_.Close().has_value());
   EXPECT_TRUE(cache_.TakeAll().empty());
   EXPECT_TRUE(cache_.closed()) << "whoever empties it again";
   cache_.SetFreers(Freers::kSeveral);
@@ -250,25 +250,47 @@ TEST_F(ThreadCacheTest, CountsWhatWentThroughIt) {
   Given(1000);
   Given(300);
   ASSERT_NE(cache_.Take(700), 0u);
-  cache_.Close();
+  EXPECT_EQ(cache_.Statistics().holding.now.requested, 600);
+  EXPECT_EQ(cache_.Close()->requested_more, 300) << "1,000 came, 700 went";
   const CacheStatistics figures = cache_.Statistics();
-  EXPECT_EQ(figures.cached_blocks, 0u);
-  EXPECT_EQ(figures.given_requested, 1300u);
-  EXPECT_EQ(figures.taken_blocks, 1u);
-  EXPECT_EQ(figures.taken_bytes, 1024u);
-  EXPECT_EQ(figures.taken_requested, 700u);
-  EXPECT_EQ(figures.left_bytes, 512u);
-  EXPECT_EQ(figures.left_blocks, 1u);
+  EXPECT_EQ(figures.holding.now.requested, 0);
+  EXPECT_EQ(figures.holding.now.blocks, 0);
+  EXPECT_EQ(figures.taken.blocks, 1);
+  EXPECT_EQ(figures.taken.bytes, 1024);
+  EXPECT_EQ(figures.taken.requested, 700);
+  EXPECT_EQ(figures.left.requested, 300);
+  EXPECT_EQ(figures.left.bytes, 512);
+  EXPECT_EQ(figures.left.blocks, 1);
   CacheStatistics sum = figures;
-  sum += {10, 1, 2, 2048, 900, 100, 64, 8};
-  EXPECT_EQ(sum.cached_bytes, 10u);
-  EXPECT_EQ(sum.cached_blocks, 1u);
-  EXPECT_EQ(sum.taken_blocks, 3u);
-  EXPECT_EQ(sum.taken_bytes, 3072u);
-  EXPECT_EQ(sum.taken_requested, 1600u);
-  EXPECT_EQ(sum.given_requested, 1400u);
-  EXPECT_EQ(sum.left_bytes, 576u);
-  EXPECT_EQ(sum.left_blocks, 9u);
+  sum += {{{1, 2, 3}, {10, 11, 12}}, {900, 2048, 2}, {60, 64, 8}};
+  EXPECT_EQ(sum.holding.least.blocks, 3);
+  EXPECT_EQ(sum.holding.now.bytes, 11);
+  EXPECT_EQ(sum.taken.requested, 1600);
+  EXPECT_EQ(sum.taken.bytes, 3072);
+  EXPECT_EQ(sum.taken.blocks, 3);
+  EXPECT_EQ(sum.left.requested, 360);
+  EXPECT_EQ(sum.left.bytes, 576);
+  EXPECT_EQ(sum.left.blocks, 9);
+}
+
+TEST_F(ThreadCacheTest, KnowsTheLeastThatItHeldSinceItsOwnerLooked) {
+  Given(512);
+  Given(1000);
+  EXPECT_EQ(cache_.Look().now.bytes, 1536);
+  ASSERT_NE(cache_.Take(600), 0u);
+  ASSERT_NE(cache_.Take(512), 0u);
+  Given(2048);
+  const Holding holding = cache_.Look();
+  EXPECT_EQ(holding.least.blocks, 0);
+  EXPECT_EQ(holding.least.bytes, 0);
+  EXPECT_EQ(holding.least.requested, 400) << "what was given for 1,000 went for 600";
+  EXPECT_EQ(holding.now.bytes, 2048);
+  EXPECT_EQ(cache_.Look().least.bytes, 2048);
+  cache_.TakeAll();
+  EXPECT_EQ(cache_.Look().least.bytes, 0) << "what leaves counts no more";
+  Given(512);
+  const ThreadCache::Pause pause(cache_);
+  EXPECT_EQ(cache_.Look().now.bytes, 0) << "another thread is at it";
 }
 
 TEST_F(ThreadCacheTest, LosesNoBlockToAThreadThatEmptiesIt) {
@@ -291,7 +313,7 @@ TEST_F(ThreadCacheTest, LosesNoBlockToAThreadThatEmptiesIt) {
   done = true;
   other.join();
   for (const CachedBlock& block : emptied) own.insert(block.address);
-  for (const CachedBlock& block : cache_.Close()) own.insert(block.address);
+  for (const CachedBlock& block : cache_.Close()->blocks) own.insert(block.address);
   EXPECT_EQ(own.size(), kBlocks);
   for (const CachedBlock& block : blocks) EXPECT_EQ(own.count(block.address), 1u);
 }

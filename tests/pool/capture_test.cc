@@ -173,8 +173,7 @@ TEST_F(Captures, AreReportedWhereABlockIsServedAtOnce) {
   COMMPOOL_REQUIRE_EMULATOR("nobody else reports it");
   ASSERT_TRUE(runtime().Free(Allocate(stream_).value()).ok());  // the thread knows the pool
   ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  const CUdeviceptr block = runtime().AllocateAtOnceFrom(pool_, kBytes, stream_.get());
-  ASSERT_NE(block, 0u);
+  const CUdeviceptr block = runtime().AllocateFrom(pool_, kBytes, stream_.get()).value();
   EXPECT_EQ(TakeReports().size(), 1u);
   CUgraph graph = nullptr;
   EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
@@ -228,7 +227,7 @@ TEST_F(Captures, LeaveTheirMemoryToTheNextAllocationOnceTheirGraphIsGone) {
   EXPECT_EQ(again, block);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, reserved);
   EXPECT_TRUE(runtime().Free(again).ok());
-  const CUdeviceptr at_once = runtime().AllocateAtOnceFrom(pool_, 32 * kMiB, stream_.get());
+  const CUdeviceptr at_once = runtime().AllocateFrom(pool_, 32 * kMiB, stream_.get()).value();
   EXPECT_EQ(at_once, block) << "no graph is known any more";
   EXPECT_TRUE(runtime().Free(at_once).ok());
 }

@@ -51,7 +51,7 @@ TEST_F(ForkedChild, IsRefusedInAScopeToo) {
   const PoolHandle pool = Create(Configured("parent's"));
   const ScopeHandle scope = runtime().scopes().Begin({.pool = runtime().pools().Find(pool).value()}).value();
   ExpectRefused([&] { return runtime().Allocate(0, kMiB, nullptr).status(); });
-  ExpectRefused([&] { return runtime().AllocateInScope(0, kMiB, nullptr).value().status(); });
+  ExpectRefused([&] { return runtime().Allocate(Target::ScopesOf(0), kMiB, nullptr).status(); });
   EXPECT_TRUE(runtime().scopes().End(scope).ok());
 }
 

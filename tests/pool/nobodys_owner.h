@@ -20,7 +20,7 @@ class NobodysOwner final : public BlockOwner {
   }
   Status Free(CUdeviceptr) override { return Status(); }
   Status RecordStream(CUdeviceptr, StreamKey) override { return Status(); }
-  void TakeBack(const ReservedVector<engine::CachedBlock>&) override {}
+  void TakeBack(const engine::ReturnedBlocks&) override {}
 
  private:
   const std::string name_;

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "src/pool/shared/own_pools.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -32,16 +31,6 @@ TEST_F(Tables, HandlesFindTheirPools) {
   const PoolHandle second = Add(second_);
   EXPECT_EQ(pools_.Find(first).value(), first_);
   EXPECT_EQ(pools_.Find(second).value(), second_);
-}
-
-// A thread that has met a pool finds it again without the table; another table's pool of the same handle is another.
-TEST_F(Tables, AreAskedOnceByAThreadThatMeetsAPool) {
-  const PoolHandle handle = Add(first_);
-  EXPECT_EQ(OwnPools::FindAtOnce(pools_, handle), first_);
-  EXPECT_EQ(OwnPools::FindAtOnce(pools_, handle), first_);
-  EXPECT_EQ(OwnPools::FindAtOnce(pools_, handle + 1), nullptr);
-  const PoolTable others;
-  EXPECT_EQ(OwnPools::FindAtOnce(others, handle), nullptr) << "another runtime's";
 }
 
 TEST_F(Tables, HandlesAreNeverZeroAndNeverReused) {

@@ -35,9 +35,8 @@ class RememberedRoutes : public PoolTest {
     if (const auto caught = runtime().scopes().Route({0, KeyOfStream(stream), bytes}))
       server = Get(caught->pool).name();
     for (int time = 0; time < 3; ++time) {
-      CUdeviceptr address = runtime().AllocateCached(0, bytes, stream);
+      CUdeviceptr address = runtime().AllocateCached(Target::Device(0), bytes, stream);
       served_at_once_ += address != 0 ? 1 : 0;
-      if (address == 0) address = runtime().AllocateAtOnce(0, bytes, stream);
       if (address == 0) address = runtime().Allocate(0, bytes, stream).value();
       EXPECT_EQ(NameOf(address), server);
       EXPECT_TRUE(runtime().Free(address).ok());
@@ -59,10 +58,10 @@ TEST_F(RememberedRoutes, ServeTheNextAllocation) {
   ServedBy(512, first_.get());
   EXPECT_EQ(served_at_once_, 6) << "sizes that no scope tells apart are alike";
   const ScopeHandle scope = Begin(one_);
-  EXPECT_EQ(runtime().AllocateCached(0, 4096, first_.get()), 0u) << "a scope has begun";
+  EXPECT_EQ(runtime().AllocateCached(Target::Device(0), 4096, first_.get()), 0u) << "a scope has begun";
   EXPECT_EQ(ServedBy(4096, first_.get()), "one");
   End(scope);
-  EXPECT_EQ(runtime().AllocateCached(0, 4096, first_.get()), 0u) << "it has ended";
+  EXPECT_EQ(runtime().AllocateCached(Target::Device(0), 4096, first_.get()), 0u) << "it has ended";
   EXPECT_EQ(ServedBy(4096, first_.get()), "default");
 }
 
@@ -70,11 +69,11 @@ TEST_F(RememberedRoutes, ServeTheLargestSizeOfCachesAndNoLarger) {
   ServedBy(engine::kSmallBytes, first_.get());
   EXPECT_GE(served_at_once_, 1);
   for (const uint64_t bytes : {uint64_t{0}, engine::kSmallBytes + 1}) {
-    EXPECT_EQ(runtime().AllocateCached(0, bytes, first_.get()), 0u) << bytes;
-    EXPECT_EQ(runtime().AllocateCachedFrom(one_, bytes, first_.get()), 0u) << bytes;
+    EXPECT_EQ(runtime().AllocateCached(Target::Device(0), bytes, first_.get()), 0u) << bytes;
+    EXPECT_EQ(runtime().AllocateCached(Target::Pool(one_), bytes, first_.get()), 0u) << bytes;
   }
   EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(one_, engine::kSmallBytes, first_.get()).value()).ok());
-  const CUdeviceptr cached = runtime().AllocateCachedFrom(one_, engine::kSmallBytes, first_.get());
+  const CUdeviceptr cached = runtime().AllocateCached(Target::Pool(one_), engine::kSmallBytes, first_.get());
   EXPECT_NE(cached, 0u);
   EXPECT_TRUE(runtime().Free(cached).ok());
 }
@@ -106,8 +105,7 @@ TEST_F(RememberedRoutes, EndWithTheirPool) {
   const ScopeHandle scope = Begin(brief);
   EXPECT_EQ(ServedBy(4096, nullptr), "brief");
   ASSERT_TRUE(runtime().DestroyPool(brief).ok());
-  EXPECT_EQ(runtime().AllocateCached(0, 4096, nullptr), 0u);
-  EXPECT_EQ(runtime().AllocateAtOnce(0, 4096, nullptr), 0u);
+  EXPECT_EQ(runtime().AllocateCached(Target::Device(0), 4096, nullptr), 0u);
   EXPECT_EQ(runtime().Allocate(0, 4096, nullptr).status().code(), StatusCode::kFailedPrecondition);
   End(scope);
 }

@@ -75,10 +75,10 @@ TEST_F(RuntimeFacts, UnknownDevicesAreRefusedWithTheirNumber) {
   EXPECT_TRUE(runtime().pools().All().empty());
 }
 
-TEST_F(RuntimeFacts, TheShortWaysServeNoDeviceBeyondTheTableOfDefaultPools) {
-  for (const int device : {-1, 64, 1000}) {
-    EXPECT_EQ(runtime().AllocateCached(device, 512, nullptr), 0u) << device;
-    EXPECT_EQ(runtime().AllocateAtOnce(device, 4 * kMiB, nullptr), 0u) << device;
+TEST_F(RuntimeFacts, CachesServeNoDeviceBeyondTheTableOfDefaultPools) {
+  for (const int device : {-2, 64, 1000}) {
+    Expect(runtime().Allocate(device, 512, nullptr).status(), StatusCode::kInvalidArgument, std::to_string(device));
+    EXPECT_EQ(runtime().AllocateCached(Target::Device(device), 512, nullptr), 0u) << device;
   }
 }
 

@@ -22,10 +22,8 @@ class Scopes : public PoolTest {
                     StreamKey stream = 0) {
     return table_.Begin({pool, filter, stream}).value();
   }
-  // Both ways to ask have to agree.
   std::shared_ptr<Pool> RouteOn(int device, StreamKey stream = kStream) {
     const std::optional<CaughtBy> caught = table_.Route({device, stream, 1});
-    EXPECT_EQ(table_.RouteAtOnce(device, 1, reinterpret_cast<CUstream>(stream)), caught ? caught->pool : PoolHandle{0});
     if (!caught) return nullptr;
     return caught->pool == kSymmetric ? symmetric_ : runtime().pools().Find(caught->pool).value();
   }
@@ -197,14 +195,16 @@ TEST_F(Scopes, OfAThreadThatEndedHaveEnded) {
   EXPECT_EQ(table_.End(scope).code(), StatusCode::kNotFound);
 }
 
-// More than are published for reading without a lock: then RouteAtOnce leaves the answer to Route.
+// More than are published for reading without a lock: then no other size is known to be routed alike.
 TEST_F(Scopes, OfTheProcessMayBeMany) {
   std::vector<ScopeHandle> open;
   for (size_t count = 0; count < 3 * SharedScopes::kMostPublished; ++count) {
     open.push_back(Begin(count % 2 == 0 ? first_ : second_, ScopeFilter::kProcess));
     EXPECT_EQ(runtime().pools().Find(table_.Route({0, kStream, 1})->pool).value(), count % 2 == 0 ? first_ : second_);
   }
-  EXPECT_EQ(table_.RouteAtOnce(0, 1, nullptr), kOnlyTheTableKnows);
+  SizeRange alike{1, UINT64_MAX};
+  table_.Narrow(alike, 7);
+  EXPECT_TRUE(alike.least == 7 && alike.most == 7);
   for (const ScopeHandle scope : open) EXPECT_TRUE(table_.End(scope).ok());
   EXPECT_EQ(Route(), nullptr);
 }
@@ -271,7 +271,7 @@ TEST_F(Scopes, OfManyThreadsRouteTheirOwn) {
   std::thread second(use_own, second_);
   for (int time = 0; time < kTimes; ++time) {
     const ScopeHandle process = table.Begin({.pool = first_, .filter = ScopeFilter::kProcess, .sizes = {1, 1}}).value();
-    EXPECT_NE(table.RouteAtOnce(0, 1, nullptr), PoolHandle{0});
+    EXPECT_TRUE(table.Route({0, kStream, 1}).has_value());
     const StatusCode foreign = table.End(last).code();
     EXPECT_TRUE(foreign == StatusCode::kNotFound || foreign == StatusCode::kFailedPrecondition);
     EXPECT_TRUE(table.End(process).ok());

@@ -105,9 +105,9 @@ class SlowOwner : public BlockOwner {
   Result<commpool_block> FindBlock(CUdeviceptr address) const override { return pool_.FindBlock(address); }
   Status Free(CUdeviceptr address) override { return pool_.Free(address); }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override { return pool_.RecordStream(address, stream); }
-  void TakeBack(const ReservedVector<engine::CachedBlock>& blocks) override {
+  void TakeBack(const engine::ReturnedBlocks& returned) override {
     on_their_way = pool_.Statistics();
-    pool_.TakeBack(blocks);
+    pool_.TakeBack(returned);
   }
 
   commpool_statistics on_their_way{};
@@ -124,7 +124,7 @@ TEST_F(ThreadCaches, CountAsFreeWhatIsOnItsWayToThePool) {
   for (uint64_t block = 0; block <= blocks; ++block) live.push_back(Allocate(pool, engine::kSmallBytes));
   for (uint64_t block = 0; block < blocks; ++block) Free(live[block]);
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 1u);
-  EXPECT_TRUE(runtime().caches().Give(live.back(), slow)) << "a full cache gives half of what it has back";
+  EXPECT_TRUE(runtime().caches().GiveOrMakeRoom(live.back(), slow)) << "a full cache gives half of what it has back";
   EXPECT_EQ(slow.on_their_way.allocated_blocks.current, 1u) << "only the one that is about to be freed";
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
 }
@@ -239,7 +239,7 @@ TEST_F(ThreadCaches, ServeNoForkedChild) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const bool served = runtime().AllocateCachedFrom(pool, 4096, nullptr) != 0 || runtime().FreeCached(live);
+    const bool served = runtime().AllocateCached(Target::Pool(pool), 4096, nullptr) != 0 || runtime().FreeCached(live);
     _exit(served ? 1 : 0);
   }
   int result = -1;

@@ -52,6 +52,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   RecordingStreams::Scope recording;
   {
     MutexLock lock(mutex_);
+    NoteHolding();
     Result<engine::Freed> freed = rules.FreeInEngine(address);
     if (!freed.ok()) return basis_.Named(freed.status());
     if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
@@ -115,6 +116,7 @@ bool BlockStore::MayWaitFor(const engine::Served& served) const {
 
 void BlockStore::TakeBackUnserved(const engine::Served& served) {
   MutexLock lock(mutex_);
+  NoteHolding();
   for (const engine::StreamUse& use : served.waits) {
     const Status noted = engine_->RecordStream(served.address, use.stream);
     COMMPOOL_CHECK(noted.ok(), "a block that was just served is not live");
@@ -124,23 +126,30 @@ void BlockStore::TakeBackUnserved(const engine::Served& served) {
   for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({served.address, stream});
 }
 
-void BlockStore::TakeBack(const ReservedVector<engine::CachedBlock>& blocks) {
+void BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
   MutexLock lock(mutex_);
-  for (const engine::CachedBlock& block : blocks) {
-    taken_back_bytes_ +=
-        engine::ClassBytes(engine::BlockWord(block.word->load(std::memory_order_relaxed)).size_class());
-    ++taken_back_blocks_;
+  Note({returned.held, returned.held});
+  for (const engine::CachedBlock& block : returned.blocks) {
+    const engine::Tally tally = engine::TallyOf(engine::BlockWord(block.word->load(std::memory_order_relaxed)));
+    taken_back_ += tally;
     block.word->store(0, std::memory_order_release);
     Result<engine::Freed> freed = engine_->Free(block.address);
     COMMPOOL_CHECK(freed.ok(), "a cache held a block that its pool does not know");
-    requested_correction_ += static_cast<int64_t>(freed->requested);
+    requested_correction_ += static_cast<int64_t>(freed->requested) - tally.requested;
   }
+  requested_correction_ -= returned.requested_more;
+}
+
+void BlockStore::Note(engine::Holding holding) const {
+  holding.least.requested -= requested_correction_;
+  holding.now.requested -= requested_correction_;
+  engine_->NoteHolding(holding);
 }
 
 bool BlockStore::DrainCaches() {
-  const ReservedVector<engine::CachedBlock> drained = basis_.runtime.caches.Drain(basis_.handle);
+  const engine::ReturnedBlocks drained = basis_.runtime.caches.Drain(basis_.handle);
   TakeBack(drained);
-  return !drained.empty();
+  return !drained.blocks.empty();
 }
 
 void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
@@ -215,6 +224,7 @@ Status BlockStore::WaitForDevice() {
 }
 
 void BlockStore::ForgetStream(StreamKey stream) {
+  TakeBack(basis_.runtime.caches.ForgetStream(basis_.handle, stream));
   {
     MutexLock lock(mutex_);
     engine_->ForgetStream(stream);  // no later call records on it
@@ -286,40 +296,32 @@ engine::Counters BlockStore::counters() const {
 
 engine::Counters BlockStore::Statistics() const {
   engine::Counters counters;
-  int64_t correction = 0;
-  uint64_t taken_back_bytes = 0;
-  uint64_t taken_back_blocks = 0;
-  const engine::CacheStatistics caches = basis_.runtime.caches.Statistics(basis_.handle, [&] {
+  basis_.runtime.caches.Statistics(basis_.handle, [&](const engine::CacheStatistics& caches) {
     MutexLock lock(mutex_);
+    Note(caches.holding);
     counters = engine_->counters();
-    correction = requested_correction_;
-    taken_back_bytes = taken_back_bytes_;
-    taken_back_blocks = taken_back_blocks_;
+    engine::Tally cached = caches.holding.now;  // in a cache, or on the way from one to the pool
+    cached += caches.left;
+    cached -= taken_back_;
+    counters.cached_bytes = static_cast<uint64_t>(cached.bytes);
+    cached.requested -= requested_correction_;
+    counters.requested_bytes.current -= static_cast<uint64_t>(cached.requested);
+    counters.allocated_bytes.current -= static_cast<uint64_t>(cached.bytes);
+    counters.allocated_blocks.current -= static_cast<uint64_t>(cached.blocks);
+    counters.requested_bytes.total += static_cast<uint64_t>(caches.taken.requested);
+    counters.allocated_bytes.total += static_cast<uint64_t>(caches.taken.bytes);
+    counters.allocated_blocks.total += static_cast<uint64_t>(caches.taken.blocks);
+    counters.free_bytes += counters.cached_bytes;
   });
-  // In a cache, or on the way from one to the pool.
-  const uint64_t cached_bytes = caches.cached_bytes + caches.left_bytes - taken_back_bytes;
-  const uint64_t cached_blocks = caches.cached_blocks + caches.left_blocks - taken_back_blocks;
-  // The engine takes what is in threads' caches for allocated; its peaks keep that.
-  counters.requested_bytes.current +=
-      static_cast<uint64_t>(correction) + caches.taken_requested - caches.given_requested;
-  counters.requested_bytes.total += caches.taken_requested;
-  counters.allocated_bytes.current -= cached_bytes;
-  counters.allocated_bytes.total += caches.taken_bytes;
-  counters.allocated_blocks.current -= cached_blocks;
-  counters.allocated_blocks.total += caches.taken_blocks;
-  counters.free_bytes += cached_bytes;
-  for (engine::Counter* counter : {&counters.requested_bytes, &counters.allocated_bytes, &counters.allocated_blocks}) {
-    counter->peak = std::max(counter->peak, counter->current);
-  }
-  counters.cached_bytes = cached_bytes;
   return counters;
 }
 
 void BlockStore::ResetPeaks() {
-  // The engine takes what is in threads' caches for allocated: it would stay in the new peaks.
-  DrainCaches();
-  MutexLock lock(mutex_);
-  engine_->ResetPeaks();
+  basis_.runtime.caches.Statistics(basis_.handle, [&](const engine::CacheStatistics& caches) {
+    MutexLock lock(mutex_);
+    Note(caches.holding);
+    engine_->ResetPeaks();
+  });
 }
 
 void BlockStore::CheckInvariants() const {

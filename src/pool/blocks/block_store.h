@@ -40,6 +40,9 @@ class BlockStore {
   }
   RecordingStreams& recording() { return recording_; }
 
+  // Before the engine is asked for a block, or given one: its peaks leave out what this thread's caches hold.
+  void NoteHolding() COMMPOOL_REQUIRES(mutex_) { Note(basis_.runtime.caches.OwnHolding(basis_.handle)); }
+
   // Makes the stream wait for the uses that a served block still has, and publishes the block. Where a wait fails the
   // block is quarantined: it stays live in nobody's hands. REQUIRES: no stream in `served.waits` is forgotten
   // meanwhile: it came with a RecordingStreams::Scope, or the pool's growth lock is held.
@@ -58,7 +61,7 @@ class BlockStore {
   void TakeBackUnserved(const engine::Served& served);
 
   // Blocks that threads' caches held.
-  void TakeBack(const ReservedVector<engine::CachedBlock>& blocks);
+  void TakeBack(const engine::ReturnedBlocks& returned);
   // Takes back what the caches of all threads hold. Whether that was anything.
   bool DrainCaches();
   // Nothing is served without the pool's lock from now on.
@@ -94,6 +97,7 @@ class BlockStore {
   void RecordOwedFences();
   // Whether a fence recorded now would break no capture: the stream is in none, and can be reached by this thread.
   bool MayRecordOn(StreamKey stream) const;
+  void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
   CachedPool AsCachedPool() const;
   commpool_block Describe(const engine::BlockView& view) const;
 
@@ -103,8 +107,7 @@ class BlockStore {
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
   ReservedVector<OwedFence> owed_ COMMPOOL_GUARDED_BY(mutex_);
   // All-time, from threads' caches: what has left them and is not here yet is on its way.
-  uint64_t taken_back_bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
-  uint64_t taken_back_blocks_ COMMPOOL_GUARDED_BY(mutex_) = 0;
+  engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);
   // What was asked for and what the engine knows of it differ for blocks that went through a cache.
   int64_t requested_correction_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };

@@ -59,34 +59,35 @@ bool CacheRegistry::Claim(engine::AtomicWord& word, engine::BlockWord from, engi
   return word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
-ReservedVector<engine::CachedBlock> CacheRegistry::Drain(PoolHandle pool) {
-  ReservedVector<engine::CachedBlock> drained;
+engine::ReturnedBlocks CacheRegistry::Drain(PoolHandle pool) {
+  engine::ReturnedBlocks drained{{}, OwnHolding(pool).least};
   MutexLock lock(mutex_);
   for (auto& [lane, entry] : lanes_) {
     if (entry.pool.handle != pool) continue;
-    for (const auto& cache : entry.caches) Append(&drained, cache->TakeAll());
+    for (const auto& cache : entry.caches) Append(&drained.blocks, cache->TakeAll());
   }
   return drained;
 }
 
-ReservedVector<engine::CachedBlock> CacheRegistry::CloseLane(LaneEntry& entry) {
-  ReservedVector<engine::CachedBlock> closed;
+void CacheRegistry::CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) {
   for (const auto& cache : entry.caches) {
-    Append(&closed, cache->Close());
+    if (const auto closed = cache->Close()) {
+      Append(&returned.blocks, closed->blocks);
+      returned.requested_more += closed->requested_more;
+    }
     past_[entry.pool.handle] += cache->Statistics();
   }
   entry.caches.clear();
-  return closed;
 }
 
-ReservedVector<engine::CachedBlock> CacheRegistry::Close(PoolHandle pool, Reopen reopen) {
-  ReservedVector<engine::CachedBlock> closed;
+engine::ReturnedBlocks CacheRegistry::Close(PoolHandle pool, Reopen reopen) {
+  engine::ReturnedBlocks returned{{}, OwnHolding(pool).least};
   MutexLock lock(mutex_);
   if (reopen == Reopen::kNever) closed_.insert(pool);
   for (auto& [lane, entry] : lanes_) {
-    if (entry.pool.handle == pool) Append(&closed, CloseLane(entry));
+    if (entry.pool.handle == pool) CloseLane(entry, returned);
   }
-  return closed;
+  return returned;
 }
 
 void CacheRegistry::LetReopen(PoolHandle pool) {
@@ -94,33 +95,27 @@ void CacheRegistry::LetReopen(PoolHandle pool) {
   closed_.erase(pool);
 }
 
-ReservedVector<ReturnedBlocks> CacheRegistry::ForgetStream(StreamKey stream) {
-  ReservedVector<ReturnedBlocks> returned;
+engine::ReturnedBlocks CacheRegistry::ForgetStream(PoolHandle pool, StreamKey stream) {
+  engine::ReturnedBlocks returned{{}, OwnHolding(pool).least};
   MutexLock lock(mutex_);
-  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
-    LaneEntry& entry = lane->second;
-    if (entry.stream != stream) {
-      ++lane;
-      continue;
-    }
-    ReservedVector<engine::CachedBlock> blocks = CloseLane(entry);
-    if (std::shared_ptr<BlockOwner> owner = entry.pool.owner.lock()) {
-      returned.push_back({std::move(owner), std::move(blocks)});
-    }
-    by_key_.erase({entry.pool.handle, stream});
-    lane = lanes_.erase(lane);
-  }
+  const auto key = by_key_.find({pool, stream});
+  if (key == by_key_.end()) return returned;
+  const auto lane = lanes_.find(key->second);
+  CloseLane(lane->second, returned);
+  lanes_.erase(lane);
+  by_key_.erase(key);
   return returned;
 }
 
 void CacheRegistry::ForgetPool(PoolHandle pool) {
+  engine::ReturnedBlocks gone;
   MutexLock lock(mutex_);
   for (auto lane = lanes_.begin(); lane != lanes_.end();) {
     if (lane->second.pool.handle != pool) {
       ++lane;
       continue;
     }
-    CloseLane(lane->second);
+    CloseLane(lane->second, gone);
     by_key_.erase({pool, lane->second.stream});
     lane = lanes_.erase(lane);
   }
@@ -129,14 +124,15 @@ void CacheRegistry::ForgetPool(PoolHandle pool) {
 }
 
 void CacheRegistry::CloseAll() {
+  engine::ReturnedBlocks staying;
   MutexLock lock(mutex_);
   for (auto& [lane, entry] : lanes_) {
     closed_.insert(entry.pool.handle);
-    CloseLane(entry);
+    CloseLane(entry, staying);
   }
 }
 
-engine::CacheStatistics CacheRegistry::Statistics(PoolHandle pool, const std::function<void()>& meanwhile) const {
+void CacheRegistry::Statistics(PoolHandle pool, const Meanwhile& meanwhile) const {
   engine::CacheStatistics statistics;
   MutexLock lock(mutex_);
   std::vector<engine::ThreadCache::Pause> pauses;
@@ -147,8 +143,8 @@ engine::CacheStatistics CacheRegistry::Statistics(PoolHandle pool, const std::fu
     for (const auto& cache : entry.caches) pauses.emplace_back(*cache);
   }
   for (const engine::ThreadCache::Pause& pause : pauses) statistics += pause.Statistics();
-  meanwhile();
-  return statistics;
+  meanwhile(statistics);
+  for (engine::ThreadCache::Pause& pause : pauses) pause.ForgetLeast();
 }
 
 size_t CacheRegistry::lanes() const {
@@ -157,7 +153,7 @@ size_t CacheRegistry::lanes() const {
 }
 
 void CacheRegistry::End(engine::ThreadCache* cache) {
-  ReservedVector<engine::CachedBlock> blocks;
+  engine::ReturnedBlocks returned;
   std::shared_ptr<BlockOwner> owner;
   {
     MutexLock lock(mutex_);
@@ -167,13 +163,15 @@ void CacheRegistry::End(engine::ThreadCache* cache) {
     const auto own =
         std::find_if(entry.caches.begin(), entry.caches.end(), [&](const auto& other) { return other.get() == cache; });
     if (own == entry.caches.end()) return;  // closed before
-    blocks = cache->Close();
+    const engine::Tally held = cache->Look().least;
+    if (auto closed = cache->Close()) returned = std::move(*closed);
+    returned.held = held;
     past_[entry.pool.handle] += cache->Statistics();
     entry.caches.erase(own);
     if (entry.caches.size() == 1) entry.caches.front()->SetFreers(engine::Freers::kOwner);
     owner = entry.pool.owner.lock();
   }
-  if (owner != nullptr) owner->TakeBack(blocks);
+  if (owner != nullptr) owner->TakeBack(returned);
 }
 
 }  // namespace commpool::internal

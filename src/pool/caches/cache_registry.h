@@ -31,20 +31,11 @@ struct CachedPool {
   const std::atomic<bool>* broken = nullptr;  // the device is lost: lives as long as the owner
 };
 
-// Blocks on their way back to their owner.
-struct ReturnedBlocks {
-  std::shared_ptr<BlockOwner> owner;
-  ReservedVector<engine::CachedBlock> blocks;
-};
-
 class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
  public:
   engine::BlockMap& blocks() { return blocks_; }
 
   // This thread's cache, where it was found lately; no lock, and no call of a function.
-  engine::ThreadCache* FindAtOnce(PoolHandle pool, StreamKey stream) const {
-    return own_state.caches == nullptr ? nullptr : own_state.caches->FindAtOnce(this, pool, stream);
-  }
   engine::ThreadCache* FindAtOnce(engine::Lane lane) const {
     return own_state.caches == nullptr ? nullptr : own_state.caches->FindAtOnce(this, lane);
   }
@@ -54,6 +45,10 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
   }
   engine::ThreadCache* Find(engine::Lane lane) const {
     return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, lane);
+  }
+  // What this thread's caches of the pool hold.
+  engine::Holding OwnHolding(PoolHandle pool) const {
+    return own_state.caches == nullptr ? engine::Holding() : own_state.caches->HoldingOf(this, pool);
   }
 
   // The lane of a pool and stream, made at its first use.
@@ -66,22 +61,23 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
   bool Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
 
   // What all caches of a pool hold, taken out.
-  ReservedVector<engine::CachedBlock> Drain(PoolHandle pool);
+  engine::ReturnedBlocks Drain(PoolHandle pool);
   // The same, and the caches end; kNever: blocks freed from now on go to the pool.
   enum class Reopen { kAtNextUse, kNever };
-  ReservedVector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen);
+  engine::ReturnedBlocks Close(PoolHandle pool, Reopen reopen);
   // After kNever: caches may open again.
   void LetReopen(PoolHandle pool);
-  // The stream's handle will mean another stream: its lanes end and are forgotten, in every pool.
-  ReservedVector<ReturnedBlocks> ForgetStream(StreamKey stream);
+  // The stream's handle will mean another stream: the pool's lane of it ends and is forgotten.
+  engine::ReturnedBlocks ForgetStream(PoolHandle pool, StreamKey stream);
   // The pool is gone: nothing is kept of it. What its caches held goes with its memory.
   void ForgetPool(PoolHandle pool);
   // Every cache ends; what they hold stays where it is.
   void CloseAll();
 
-  // Of all the pool's caches at one moment: `meanwhile`, which may take the pool's lock, reads the pool's own figures
-  // at that same moment.
-  engine::CacheStatistics Statistics(PoolHandle pool, const std::function<void()>& meanwhile) const;
+  // Of all the pool's caches at one moment, which is told to `meanwhile`: it may take the pool's lock, and reads the
+  // pool's own figures at that same moment. What the caches held at least counts from now on.
+  using Meanwhile = std::function<void(const engine::CacheStatistics&)>;
+  void Statistics(PoolHandle pool, const Meanwhile& meanwhile) const;
   // Lanes that are not forgotten.
   size_t lanes() const;
 
@@ -95,7 +91,7 @@ class CacheRegistry : public std::enable_shared_from_this<CacheRegistry> {
     ReservedVector<std::shared_ptr<engine::ThreadCache>> caches;
   };
 
-  ReservedVector<engine::CachedBlock> CloseLane(LaneEntry& entry) COMMPOOL_REQUIRES(mutex_);
+  void CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
 
   engine::BlockMap blocks_;
   mutable Mutex mutex_{LockRank::kCaches};

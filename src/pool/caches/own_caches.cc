@@ -1,12 +1,16 @@
 #include "src/pool/caches/own_caches.h"
 
+#include <algorithm>
+
 #include "src/base/of_this_thread.h"
 #include "src/pool/caches/cache_registry.h"
 
 namespace commpool::internal {
 
 OwnCaches* MakeOwnCaches() {
-  if (own_state.caches == nullptr) own_state.caches = OfThisThread<OwnCaches, CacheRegistry>();
+  if (own_state.caches == nullptr && !own_state.in_user_function) {
+    own_state.caches = OfThisThread<OwnCaches, CacheRegistry>();
+  }
   return own_state.caches;
 }
 
@@ -15,22 +19,28 @@ OwnCaches::~OwnCaches() {
   for (auto& [registry, cache] : owners_) registry->End(cache.get());
 }
 
-engine::ThreadCache* OwnCaches::Search(const CacheRegistry* registry, PoolHandle pool, StreamKey stream) {
-  for (const OwnCache& own : caches_) {
-    if (own.pool != pool || own.stream != stream || own.registry != registry) continue;
-    recent_by_key_[Hash(pool, stream)] = own;
-    return own.cache;
-  }
-  return nullptr;
+engine::ThreadCache* OwnCaches::Find(const CacheRegistry* registry, PoolHandle pool, StreamKey stream) const {
+  const auto own = std::find_if(caches_.begin(), caches_.end(), [&](const OwnCache& one) {
+    return one.pool == pool && one.stream == stream && one.registry == registry;
+  });
+  return own == caches_.end() ? nullptr : own->cache;
 }
 
-engine::ThreadCache* OwnCaches::Search(const CacheRegistry* registry, engine::Lane lane) {
+engine::ThreadCache* OwnCaches::Find(const CacheRegistry* registry, engine::Lane lane) {
+  if (engine::ThreadCache* const recent = FindAtOnce(registry, lane)) return recent;
+  const auto own =
+      std::find_if(caches_.begin(), caches_.end(), [&](const OwnCache& one) { return one.IsOf(registry, lane); });
+  if (own == caches_.end()) return nullptr;
+  recent_[lane % kRecent] = *own;
+  return own->cache;
+}
+
+engine::Holding OwnCaches::HoldingOf(const CacheRegistry* registry, PoolHandle pool) const {
+  engine::Holding holding;
   for (const OwnCache& own : caches_) {
-    if (!own.IsOf(registry, lane)) continue;
-    recent_by_lane_[lane % kRecent] = own;
-    return own.cache;
+    if (own.pool == pool && own.registry == registry) holding += own.cache->Look();
   }
-  return nullptr;
+  return holding;
 }
 
 void OwnCaches::Add(const OwnCache& own, std::shared_ptr<CacheRegistry> registry,
@@ -42,12 +52,14 @@ void OwnCaches::Add(const OwnCache& own, std::shared_ptr<CacheRegistry> registry
 
 void OwnCaches::DropClosed() {
   for (size_t index = caches_.size(); index-- > 0;) {
-    if (!caches_[index].cache->closed()) continue;
+    const engine::ThreadCache* const cache = caches_[index].cache;
+    if (!cache->closed()) continue;
+    for (Slot& slot : slots_) {
+      if (slot.cache == cache) slot.cache = nullptr;
+    }
     caches_.erase(caches_.begin() + static_cast<long>(index));
     owners_.erase(owners_.begin() + static_cast<long>(index));
-    recent_by_key_ = {};
-    recent_by_lane_ = {};
-    routed_ = {};
+    recent_ = {};
   }
 }
 

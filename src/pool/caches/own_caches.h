@@ -1,5 +1,5 @@
-// The caches of one thread, as it finds them: few, and mostly the same one again, so that what was found last is kept
-// by its hash. Its own thread only.
+// What one thread knows of its allocations: its caches, and which of them and which pool serve a request. Mostly it is
+// the same request again, so what was found last is kept at the place of its hash. Its own thread only.
 #ifndef COMMPOOL_SRC_POOL_CACHES_OWN_CACHES_H_
 #define COMMPOOL_SRC_POOL_CACHES_OWN_CACHES_H_
 
@@ -19,6 +19,57 @@ namespace commpool::internal {
 
 class CacheRegistry;
 
+// What an allocation names.
+class Target {
+ public:
+  enum class Kind : uint64_t {
+    kDevice,  // its scopes, else its default pool
+    kScopes,  // its scopes alone
+    kPool,
+  };
+
+  constexpr Target() = default;
+  static constexpr Target Device(int device) { return {static_cast<uint64_t>(int64_t{device}), Kind::kDevice}; }
+  static constexpr Target ScopesOf(int device) { return {static_cast<uint64_t>(int64_t{device}), Kind::kScopes}; }
+  static constexpr Target Pool(PoolHandle pool) { return {pool, Kind::kPool}; }
+
+  constexpr Kind kind() const { return static_cast<Kind>(word_ & 3); }
+  // Of those that name one; negative for the stream's own.
+  constexpr int device() const { return static_cast<int>(static_cast<int64_t>(word_) >> 2); }
+  constexpr PoolHandle pool() const { return word_ >> 2; }
+  constexpr uint64_t word() const { return word_; }
+
+  friend constexpr bool operator==(const Target&, const Target&) = default;
+
+ private:
+  constexpr Target(uint64_t value, Kind kind) : word_(value << 2 | static_cast<uint64_t>(kind)) {}
+
+  uint64_t word_ = 0;
+};
+
+// What decides who serves an allocation, but for its size.
+struct Route {
+  const CacheRegistry* registry = nullptr;
+  Target target;
+  uint64_t stream = 0;  // a handle, as this thread means it
+  uint64_t scopes = 0;  // how often scopes have begun and ended that may matter to it
+
+  friend bool operator==(const Route&, const Route&) = default;
+};
+
+// Who serves what comes by a route, in sizes of `least` to `span` bytes more.
+struct alignas(64) Slot {
+  Route route;
+  uint64_t least = 0;
+  uint64_t span = 0;
+  engine::ThreadCache* cache = nullptr;        // null where there is none, or none may serve unseen
+  std::shared_ptr<const CacheRegistry> owner;  // of the route: kept, so that no other gets its address
+  std::weak_ptr<Pool> pool;                    // none is kept alive: it may have lost its handle since
+  PoolHandle server = 0;                       // its handle; 0 where nobody serves
+
+  bool Has(const Route& asked, uint64_t bytes) const { return route == asked && bytes - least <= span; }
+};
+
 struct OwnCache {
   const CacheRegistry* registry = nullptr;
   PoolHandle pool = 0;
@@ -30,79 +81,49 @@ struct OwnCache {
   }
 };
 
-// What decides where an allocation without a pool's name goes, but for its size.
-struct RouteKey {
-  const CacheRegistry* registry = nullptr;
-  uint64_t own_changes = 0;     // of the thread's scopes
-  uint64_t shared_changes = 0;  // of those of streams and of the process
-  uint64_t stream = 0;          // a handle, as this thread means it
-  int device = 0;
-
-  friend bool operator==(const RouteKey&, const RouteKey&) = default;
-};
-
-// The cache that serves it, for so many bytes more than the least.
-struct RoutedCache {
-  RouteKey key;
-  uint64_t least = 0;
-  uint64_t span = 0;
-  engine::ThreadCache* cache = nullptr;
-};
-
 class OwnCaches {
  public:
   ~OwnCaches();
 
-  // Where it was found lately; else null, and Find finds it.
-  engine::ThreadCache* FindAtOnce(const CacheRegistry* registry, PoolHandle pool, StreamKey stream) const {
-    const OwnCache& recent = recent_by_key_[Hash(pool, stream)];
-    return recent.pool == pool && recent.stream == stream && recent.registry == registry ? recent.cache : nullptr;
+  // Null where the thread does not know who serves it.
+  Slot* FindSlot(const Route& route, uint64_t bytes) {
+    Slot& slot = slots_[PlaceOf(route)];
+    return slot.Has(route, bytes) ? &slot : nullptr;
   }
+  // The place of a route, whoever has it now.
+  Slot& SlotFor(const Route& route) { return slots_[PlaceOf(route)]; }
+
+  // Where it was found lately; else null, and Find finds it.
   engine::ThreadCache* FindAtOnce(const CacheRegistry* registry, engine::Lane lane) const {
-    const OwnCache& recent = recent_by_lane_[lane % kRecent];
+    const OwnCache& recent = recent_[lane % kRecent];
     return recent.IsOf(registry, lane) ? recent.cache : nullptr;
   }
+  engine::ThreadCache* Find(const CacheRegistry* registry, engine::Lane lane);
+  engine::ThreadCache* Find(const CacheRegistry* registry, PoolHandle pool, StreamKey stream) const;
 
-  engine::ThreadCache* Find(const CacheRegistry* registry, PoolHandle pool, StreamKey stream) {
-    engine::ThreadCache* const recent = FindAtOnce(registry, pool, stream);
-    return recent != nullptr ? recent : Search(registry, pool, stream);
-  }
-  engine::ThreadCache* Find(const CacheRegistry* registry, engine::Lane lane) {
-    engine::ThreadCache* const recent = FindAtOnce(registry, lane);
-    return recent != nullptr ? recent : Search(registry, lane);
-  }
-
-  // The cache that served such a request lately; else null.
-  engine::ThreadCache* FindRouted(const RouteKey& key, uint64_t bytes) const {
-    const RoutedCache& routed = routed_[PlaceOf(key)];
-    return routed.key == key && bytes - routed.least <= routed.span ? routed.cache : nullptr;
-  }
-  void Remember(const RoutedCache& routed) { routed_[PlaceOf(routed.key)] = routed; }
+  // What the caches of a pool hold.
+  engine::Holding HoldingOf(const CacheRegistry* registry, PoolHandle pool) const;
 
   void Add(const OwnCache& own, std::shared_ptr<CacheRegistry> registry, std::shared_ptr<engine::ThreadCache> cache);
 
  private:
+  static constexpr size_t kSlots = 64;
   static constexpr size_t kRecent = 64;
-  using Recent = std::array<OwnCache, kRecent>;
 
-  static constexpr size_t kRouted = 8;
-  static size_t PlaceOf(const RouteKey& key) { return ((key.stream >> 4) + (key.stream >> 9)) % kRouted; }
+  static size_t PlaceOf(const Route& route) {
+    return (route.target.word() * 31 + route.stream + (route.stream >> 4)) % kSlots;
+  }
 
-  static size_t Hash(PoolHandle pool, StreamKey stream) { return (pool * 31 + (stream >> 4) + stream) % kRecent; }
-
-  engine::ThreadCache* Search(const CacheRegistry* registry, PoolHandle pool, StreamKey stream);
-  engine::ThreadCache* Search(const CacheRegistry* registry, engine::Lane lane);
   // Forgets those of pools, streams and runtimes that are gone.
   void DropClosed();
 
-  alignas(sizeof(OwnCache)) Recent recent_by_key_;
-  Recent recent_by_lane_;
-  std::array<RoutedCache, kRouted> routed_;
+  std::array<Slot, kSlots> slots_;
+  std::array<OwnCache, kRecent> recent_;  // by lane
   ReservedVector<OwnCache> caches_;
   ReservedVector<std::pair<std::shared_ptr<CacheRegistry>, std::shared_ptr<engine::ThreadCache>>> owners_;
 };
 
-// Makes this thread's where there are none yet. Null while the thread ends: it gets no cache any more.
+// Makes this thread's where there are none yet. Null while the thread ends, or runs a user's function.
 OwnCaches* MakeOwnCaches();
 
 }  // namespace commpool::internal

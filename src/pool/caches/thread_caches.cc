@@ -20,33 +20,43 @@ bool HasClass(uint64_t bytes) {
 
 }  // namespace
 
-CUdeviceptr ThreadCaches::Take(PoolHandle pool, const std::string& name, uint64_t bytes, StreamKey stream) const {
-  const CUdeviceptr address = Pop(pool, bytes, stream);
-  if (address == 0 || !observers_.watching_blocks()) return address;
-  const engine::AtomicWord* const word = registry_->blocks().Find(address);
-  const engine::BlockWord block(word->load(std::memory_order_relaxed));
+Slot* ThreadCaches::Remember(Route route, uint64_t least, uint64_t most, PoolHandle server) const {
+  OwnCaches* const own = MakeOwnCaches();
+  if (own == nullptr) return nullptr;
+  route.registry = registry_.get();
+  Slot& slot = own->SlotFor(route);
+  slot = {route, least, most - least, nullptr, registry_, {}, server};
+  return &slot;
+}
+
+CUdeviceptr ThreadCaches::TakeFor(Slot& slot, const std::string& pool_name, uint64_t bytes, StreamKey stream) const {
+  if (bytes > engine::kSmallBytes) return 0;
+  engine::ThreadCache* const cache = registry_->Find(slot.server, stream);
+  if (!watched_) slot.cache = cache;
+  const CUdeviceptr address = cache == nullptr ? 0 : cache->Take(bytes);
+  if (address == 0 || !watched_) return address;
+  const engine::BlockWord block(registry_->blocks().Find(address)->load(std::memory_order_relaxed));
   observers_.Tell(&MemoryObserver::BlockAllocated,
-                  engine::SegmentRange{address, engine::ClassBytes(block.size_class())}, stream, name);
+                  engine::SegmentRange{address, engine::ClassBytes(block.size_class())}, stream, pool_name);
   return address;
 }
 
-void ThreadCaches::Remember(RouteKey key, uint64_t least, uint64_t most, PoolHandle pool, StreamKey stream) const {
-  if (own_state.caches == nullptr) return;
-  key.registry = registry_.get();
-  own_state.caches->Remember({key, least, most - least, registry_->Find(pool, stream)});
-}
-
-bool ThreadCaches::Give(CUdeviceptr address, BlockOwner& owner) const {
-  const engine::AtomicWord* const word = registry_->blocks().Find(address);
-  if (word == nullptr) return false;
-  const engine::BlockWord block(word->load(std::memory_order_acquire));
+bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) const {
+  engine::AtomicWord* const word = registry_->blocks().Find(address);
+  const engine::BlockWord block(word == nullptr ? 0 : word->load(std::memory_order_acquire));
   if (block.state() != State::kCacheable) return false;
   BestEffort([&] { registry_->Open(block.lane()); });  // without a cache the pool frees the block
-  // Where the cache refuses, the owner's own free tells observers again.
-  const auto tell = [&] { observers_.Tell(&MemoryObserver::BlockFreed, address); };
-  if (Push(address, tell)) return true;
-  if (engine::ThreadCache* const cache = registry_->Find(block.lane())) owner.TakeBack(cache->TakeHalf());
-  return Push(address, tell);
+  engine::ThreadCache* const cache = registry_->Find(block.lane());
+  if (cache == nullptr) return false;
+  const auto give = [&] {
+    // Told before the block can be served again. Where the cache refuses, the owner's own free tells once more.
+    observers_.Tell(&MemoryObserver::BlockFreed, address);
+    return cache->Give({address, word}, block);
+  };
+  if (give()) return true;
+  const engine::Tally held = cache->Look().least;
+  owner.TakeBack({cache->TakeHalf(), held});
+  return give();
 }
 
 void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested,

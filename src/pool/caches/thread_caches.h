@@ -1,7 +1,9 @@
-// The threads' caches as pools and the runtime use them: the one way down to a cached block, and the one way back.
+// The threads' caches as pools and the runtime use them: the first rung of an allocation, and of a free.
 //
-//   down:  TakeRecent (fast path) -> TakeAtOnce (searches) -> Take (told to observers) -> the pool
-//   back:  GiveRecent (fast path) -> GiveAtOnce (searches, makes room) -> Give (makes a cache) -> the owner's Free
+//   down:  Take, from the cache in the thread's slot  -> TakeFor, which looks for the cache -> the pool
+//   back:  Give, to the cache that the block's word names -> GiveOrMakeRoom -> the owner's Free
+//
+// What is left of the arrows takes no lock, calls nobody, and serves nobody where somebody watches blocks.
 //
 // A block of a size that caches keep says so in its word, which its address finds without a lock: Publish writes it
 // when a pool serves the block, Withdraw ends it when the block is freed to the pool. Any thread.
@@ -34,32 +36,26 @@ class ThreadCaches {
   explicit ThreadCaches(const MemoryObservers& observers)
       : observers_(observers), watched_(observers.watching_blocks()) {}
 
-  // Down. A block from a cache that this thread used lately, without a lock, a driver call or any other; 0 where there
-  // is none, or somebody watches blocks: then Take does it.
-  [[gnu::always_inline]] CUdeviceptr TakeRecent(PoolHandle pool, uint64_t bytes, StreamKey stream) const {
-    if (watched_ || bytes - 1 >= engine::kSmallBytes) return 0;
-    engine::ThreadCache* const cache = registry_->FindAtOnce(pool, stream);
-    return cache == nullptr ? 0 : cache->Take(bytes);
+  // The slot of such a request; null where this thread does not know who serves it.
+  [[gnu::always_inline]] Slot* FindSlot(Route route, uint64_t bytes) const {
+    if (own_state.caches == nullptr) return nullptr;
+    route.registry = registry_.get();
+    return own_state.caches->FindSlot(route, bytes);
   }
-  // The same of the cache that such a request was routed to lately.
-  [[gnu::always_inline]] CUdeviceptr TakeRouted(RouteKey key, uint64_t bytes) const {
-    if (own_state.caches == nullptr) return 0;
-    key.registry = registry_.get();
-    engine::ThreadCache* const cache = own_state.caches->FindRouted(key, bytes);
-    return cache == nullptr ? 0 : cache->Take(bytes);
-  }
-  // The pool's cache served such a request, and serves those of `least` to `most` bytes too while the key is the same.
-  // REQUIRES: 0 < least and most <= kSmallBytes.
-  void Remember(RouteKey key, uint64_t least, uint64_t most, PoolHandle pool, StreamKey stream) const;
-  // The same from any cache of this thread.
-  CUdeviceptr TakeAtOnce(PoolHandle pool, uint64_t bytes, StreamKey stream) const {
-    return watched_ ? 0 : Pop(pool, bytes, stream);
-  }
-  // The same, and observers are told. 0 where there is none.
-  CUdeviceptr Take(PoolHandle pool, const std::string& name, uint64_t bytes, StreamKey stream) const;
+  // Such requests of `least` to `most` bytes are served by the pool as long as the route stays the same. Null where the
+  // thread can keep nothing.
+  Slot* Remember(Route route, uint64_t least, uint64_t most, PoolHandle server) const;
 
-  // Back. Whether a cache that this thread used lately has the block now; no lock. Not where somebody watches blocks.
-  [[gnu::always_inline]] bool GiveRecent(CUdeviceptr address) const {
+  // Down. 0 where the slot has no cache, or that has no such block.
+  [[gnu::always_inline]] CUdeviceptr Take(const Route& route, uint64_t bytes) const {
+    const Slot* const slot = FindSlot(route, bytes);
+    return slot == nullptr || slot->cache == nullptr ? 0 : slot->cache->Take(bytes);
+  }
+  // The same from whatever cache this thread has of the slot's pool; observers are told.
+  CUdeviceptr TakeFor(Slot& slot, const std::string& pool_name, uint64_t bytes, StreamKey stream) const;
+
+  // Back. Whether a cache that this thread used lately has the block now.
+  [[gnu::always_inline]] bool Give(CUdeviceptr address) const {
     engine::AtomicWord* const word = watched_ ? nullptr : registry_->blocks().Find(address);
     if (word == nullptr) return false;
     const engine::BlockWord block(word->load(std::memory_order_acquire));
@@ -67,13 +63,9 @@ class ThreadCaches {
     engine::ThreadCache* const cache = registry_->FindAtOnce(block.lane());
     return cache != nullptr && cache->GiveAtOnce({address, word}, block);
   }
-  // The same of any cache of this thread.
-  bool GiveAtOnce(CUdeviceptr address) const {
-    return !watched_ && Push(address, [] {});
-  }
-  // The same; where the thread has no cache of the block's lane it gets one, and a full one gives half of what it has
-  // back to the owner.
-  bool Give(CUdeviceptr address, BlockOwner& owner) const;
+  // The same of any cache of this thread. Where it has none of the block's lane it gets one, and a full one gives half
+  // of what it has back to the owner; observers are told.
+  bool GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) const;
 
   // A block that a pool serves: `range` is the block, `requested` what was asked for.
   // Where the thread's cache, or the block's word, cannot be made the block is not cached.
@@ -102,24 +94,22 @@ class ThreadCaches {
   }
 
   // Of one pool, all threads: see CacheRegistry.
-  ReservedVector<engine::CachedBlock> Drain(PoolHandle pool) { return registry_->Drain(pool); }
-  ReservedVector<engine::CachedBlock> Close(PoolHandle pool, Reopen reopen) { return registry_->Close(pool, reopen); }
+  engine::ReturnedBlocks Drain(PoolHandle pool) { return registry_->Drain(pool); }
+  engine::ReturnedBlocks Close(PoolHandle pool, Reopen reopen) { return registry_->Close(pool, reopen); }
   void LetReopen(PoolHandle pool) { registry_->LetReopen(pool); }
   void ForgetPool(PoolHandle pool) { registry_->ForgetPool(pool); }
-  ReservedVector<ReturnedBlocks> ForgetStream(StreamKey stream) { return registry_->ForgetStream(stream); }
-  void CloseAll() { registry_->CloseAll(); }
-  engine::CacheStatistics Statistics(PoolHandle pool, const std::function<void()>& meanwhile) const {
-    return registry_->Statistics(pool, meanwhile);
+  engine::ReturnedBlocks ForgetStream(PoolHandle pool, StreamKey stream) {
+    return registry_->ForgetStream(pool, stream);
   }
+  void CloseAll() { registry_->CloseAll(); }
+  void Statistics(PoolHandle pool, const CacheRegistry::Meanwhile& meanwhile) const {
+    registry_->Statistics(pool, meanwhile);
+  }
+  // Of this thread.
+  engine::Holding OwnHolding(PoolHandle pool) const { return registry_->OwnHolding(pool); }
   size_t lanes() const { return registry_->lanes(); }
 
  private:
-  CUdeviceptr Pop(PoolHandle pool, uint64_t bytes, StreamKey stream) const {
-    if (bytes - 1 >= engine::kSmallBytes) return 0;
-    engine::ThreadCache* const cache = registry_->Find(pool, stream);
-    return cache == nullptr ? 0 : cache->Take(bytes);
-  }
-
   engine::LargeWord LargeWordOf(CUdeviceptr address) const {
     const engine::AtomicWord* const word = registry_->blocks().FindLarge(address);
     return engine::LargeWord(word == nullptr ? 0 : word->load(std::memory_order_acquire));
@@ -128,19 +118,6 @@ class ThreadCaches {
   // Of a live block: whether its word was `from`, and is `to` now. False for one in a cache.
   bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
   Result<uint64_t> WithdrawLarge(CUdeviceptr address);
-
-  // `tell` is called before the block can be served again.
-  template <typename Tell>
-  bool Push(CUdeviceptr address, Tell tell) const {
-    engine::AtomicWord* const word = registry_->blocks().Find(address);
-    if (word == nullptr) return false;
-    const engine::BlockWord block(word->load(std::memory_order_acquire));
-    if (block.state() != engine::BlockWord::State::kCacheable) return false;
-    engine::ThreadCache* const cache = registry_->Find(block.lane());
-    if (cache == nullptr) return false;
-    tell();
-    return cache->Give({address, word}, block);
-  }
 
   const MemoryObservers& observers_;
   const bool watched_;  // a copy: the fast path reads it

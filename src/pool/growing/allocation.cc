@@ -16,6 +16,34 @@ constexpr int kMostRequests = 8;  // to the other allocators of the process, for
 }  // namespace
 
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
+  bool asked = false;
+  const bool chores = captures_.any_known() || basis_.device->captures().any() ||
+                      basis_.configuration.release_threshold_bytes != UINT64_MAX;
+  if (!chores) {
+    Address served = ServeAtOnce(bytes, stream, asked);
+    if (!served.ok()) return served.status();
+    if (served->has_value()) return **served;
+  }
+  return AllocateSlowly(bytes, stream, asked);
+}
+
+GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked) {
+  engine::SegmentRange block;
+  {
+    MutexLock lock(blocks_.mutex());
+    asked = !engine().HasPendingFences();
+    if (!asked) return std::optional<CUdeviceptr>();
+    blocks_.NoteHolding();
+    const Result<engine::SegmentRange> served = engine().AllocateOwn(bytes, stream);
+    if (!served.ok()) return basis_.Named(served.status());
+    block = *served;
+  }
+  if (block.bytes == 0) return std::optional<CUdeviceptr>();
+  blocks_.Announce(block, bytes, stream, Caching::kYes);
+  return std::optional<CUdeviceptr>(block.address);
+}
+
+Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked) {
   graphs_.Collect();
   std::optional<RelaxedCapture> relaxed;
   if (basis_.device->captures().any()) {  // of this pool or another: the stream may be in it
@@ -26,7 +54,7 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   }
   blocks_.PollFences();
   KeepToThreshold();
-  Address served = Serve(bytes, stream);
+  Address served = Serve(bytes, stream, asked);
   if (!served.ok()) return served.status();
   if (served->has_value()) return **served;
   const Status possible = segments_.CheckPossible(bytes);
@@ -62,8 +90,9 @@ Status GrowingMode::GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part
   return grower_->Grow(bytes, stream, Effort::kUsual, part);
 }
 
-GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream) {
-  Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
+GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream, bool asked) {
+  Address served = std::optional<CUdeviceptr>();
+  if (!asked) served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
   if (!served.ok() || served->has_value() || !blocks_.DrainCaches()) return served;
   return ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
 }
@@ -73,6 +102,7 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
   for (;;) {
     {
       MutexLock lock(blocks_.mutex());
+      blocks_.NoteHolding();
       Result<engine::Outcome> outcome = engine().Allocate(bytes, stream, reuse);
       if (!outcome.ok()) return basis_.Named(outcome.status());
       if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();

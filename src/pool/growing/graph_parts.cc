@@ -8,6 +8,7 @@ Result<std::optional<CUdeviceptr>> GraphParts::Serve(uint64_t bytes, StreamKey s
   engine::Served served;
   {
     MutexLock lock(blocks_.mutex());
+    blocks_.NoteHolding();
     Result<engine::Outcome> outcome = engine().Allocate(bytes, stream, engine::Reuse::kSameStream, part);
     if (!outcome.ok()) return basis_.Named(outcome.status());
     if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();

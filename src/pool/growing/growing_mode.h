@@ -21,8 +21,6 @@ class GrowingMode final : public PoolMode {
 
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
-  CUdeviceptr AllocateAtOnce(uint64_t bytes, StreamKey stream) override;
-  bool FreeAtOnce(CUdeviceptr address) override;
   bool EndsWithItsFree(CUdeviceptr address) const override;
   void AfterFree() override;
   void ForgetStream(StreamKey stream) override;
@@ -48,7 +46,13 @@ class GrowingMode final : public PoolMode {
   using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory for it
 
   // The steps of a request, cheapest first.
-  Address Serve(uint64_t bytes, StreamKey stream);
+  //
+  // One hold of the pool's lock: memory that is free now, for the stream to use at once. Nothing where there is none,
+  // or fences are pending, which may free better memory (`asked` is false then).
+  Address ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked);
+  Result<CUdeviceptr> AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked);
+  // `asked`: whether free memory does not do, but for what the threads' caches hold.
+  Address Serve(uint64_t bytes, StreamKey stream, bool asked);
   Address ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse);
   // Also memory that other streams used: a device-side wait.
   Address ServeFromAnyStream(uint64_t bytes, StreamKey stream);
@@ -61,8 +65,6 @@ class GrowingMode final : public PoolMode {
   // The last part of it: memory that others give back.
   Result<CUdeviceptr> SearchElsewhere(uint64_t bytes, StreamKey stream);
 
-  // Whether no capture, threshold, end or failure asks for the long way.
-  bool MayServeAtOnce() const;
   // Without waiting for the news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may keep the blocks that are served now.

@@ -78,13 +78,6 @@ class OwnScopes {
   // REQUIRES: it is in the stack, and the board's lock is held.
   void Erase(const ScopeBoard* board, ScopeHandle scope);
 
-  // The innermost that catches the request; null where none does.
-  const OwnScope* Catching(const ScopeBoard* board, int device, uint64_t bytes) const {
-    for (const OwnScope* scope = end(); scope != begin();) {
-      if ((--scope)->Catches(board, device, bytes)) return scope;
-    }
-    return nullptr;
-  }
   // Leaves in `alike` the sizes around `bytes` that no scope of the stack tells from it.
   void Narrow(SizeRange& alike, uint64_t bytes) const {
     for (const OwnScope* scope = begin(); scope != end(); ++scope) alike.Narrow(scope->plan.sizes, bytes);

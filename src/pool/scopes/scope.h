@@ -1,4 +1,4 @@
-// What a scope is: plain values that all parts of the scopes share.
+// What a scope is: plain values that the scopes and the threads' slots share.
 #ifndef COMMPOOL_SRC_POOL_SCOPES_SCOPE_H_
 #define COMMPOOL_SRC_POOL_SCOPES_SCOPE_H_
 
@@ -19,9 +19,6 @@ enum class ScopeFilter {
   kProcess = COMMPOOL_FILTER_PROCESS
 };
 
-// In place of a pool's handle, where only ScopeTable::Route can tell which pool it is.
-inline constexpr PoolHandle kOnlyTheTableKnows = UINT64_MAX;
-
 // An allocation as scopes see it.
 struct RoutedRequest {
   int device = 0;
@@ -41,9 +38,9 @@ struct ScopePlace {
 inline constexpr ScopePlace kOutermost = {};
 inline constexpr ScopePlace kInnermost = {UINT64_MAX, UINT64_MAX};
 
-// A scope that catches an allocation.
+// Who serves an allocation: the pool of a scope that catches it, or one without a scope.
 struct CaughtBy {
-  ScopeHandle scope = 0;
+  ScopeHandle scope = 0;  // 0 for none
   ScopePlace place;
   PoolHandle pool = 0;
   Exhaustion exhaustion = Exhaustion::kError;

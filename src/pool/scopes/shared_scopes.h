@@ -16,18 +16,15 @@
 
 namespace commpool::internal {
 
-// Whether a request is for the stream of a scope; 0: every stream's.
-inline bool IsFor(StreamKey stream, const RoutedRequest& request) { return stream == 0 || stream == request.stream; }
-
 struct SharedScope {
   ScopeHandle handle = 0;
-  uint64_t number = 0;  // the so-manieth of streams and of the process that began
-  StreamKey stream = 0;
+  uint64_t number = 0;   // the so-manieth of streams and of the process that began
+  StreamKey stream = 0;  // 0: every stream's
   ScopePlan plan;
 
   ScopePlace place() const { return {number, 0}; }
   bool Catches(const RoutedRequest& request) const {
-    return IsFor(stream, request) && plan.Catches(request.device, request.bytes);
+    return (stream == 0 || stream == request.stream) && plan.Catches(request.device, request.bytes);
   }
   CaughtBy caught() const { return {handle, place(), plan.pool, plan.exhaustion}; }
 };
@@ -41,27 +38,36 @@ class SharedScopes {
 
   // A number that is even, and the same again, while nothing changes.
   uint64_t changes() const { return sequence_.load(std::memory_order_acquire); }
-  // Leaves in `alike` the sizes around `bytes` that no published scope tells from it. Right where changes() is even and
-  // the same before and after.
+  // Leaves in `alike` the sizes around `bytes` that no scope tells from it. Right where changes() is even and the same
+  // before and after.
   void Narrow(SizeRange& alike, uint64_t bytes) const {
-    const size_t count = std::min(count_.load(std::memory_order_acquire), kMostPublished);
+    const size_t count = count_.load(std::memory_order_acquire);
+    if (count > kMostPublished) {
+      alike = {bytes, bytes};
+      return;
+    }
     for (size_t place = 0; place < count; ++place) alike.Narrow(scopes_[place].sizes(), bytes);
   }
 
   enum class Found { kNone, kCaught, kAskTheTable };
   // The one begun last of those between `outer` and `inner` that catch the request.
   Found Find(const RoutedRequest& request, const ScopePlace& outer, const ScopePlace& inner, CaughtBy* caught) const {
-    return Search(request, outer.shared, inner, [&](const Words& scope, const ScopePlan& plan) {
-      *caught = SharedScope{scope.handle(), scope.number(), 0, plan}.caught();
-    });
-  }
-
-  // Its pool alone, of those begun after `outer` of them: what an allocation asks. `otherwise` where there is none.
-  [[gnu::always_inline]] PoolHandle PoolOf(const RoutedRequest& request, uint64_t outer, PoolHandle otherwise) const {
-    PoolHandle pool = otherwise;
-    const Found found =
-        Search(request, outer, kInnermost, [&](const Words&, const ScopePlan& plan) { pool = plan.pool; });
-    return found == Found::kNone ? otherwise : found == Found::kCaught ? pool : kOnlyTheTableKnows;
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      const uint64_t before = sequence_.load(std::memory_order_acquire);
+      const size_t count = count_.load(std::memory_order_acquire);
+      if (count > kMostPublished) return Found::kAskTheTable;
+      Found found = Found::kNone;
+      for (size_t place = count; place-- > 0;) {
+        const SharedScope scope = scopes_[place].Load();
+        if (scope.number <= outer.shared) break;
+        if (!scope.Catches(request) || scope.place() >= inner) continue;
+        *caught = scope.caught();
+        found = Found::kCaught;
+        break;
+      }
+      if (before % 2 == 0 && sequence_.load(std::memory_order_relaxed) == before) return found;
+    }
+    return Found::kAskTheTable;
   }
 
   // Replaces the list, which is in the order of beginning. REQUIRES: no other thread publishes.
@@ -85,14 +91,11 @@ class SharedScopes {
   // A scope in words that are read and written one by one.
   class Words {
    public:
-    uint64_t number() const { return At(1); }
-    StreamKey stream() const { return At(5); }
     SizeRange sizes() const { return {At(3), At(4)}; }
-    ScopePlan plan() const {
+    SharedScope Load() const {
       const uint64_t kind = At(6);
-      return {At(2), sizes(), static_cast<int>(kind >> 1), static_cast<Exhaustion>(kind & 1)};
+      return {At(0), At(1), At(5), {At(2), sizes(), static_cast<int>(kind >> 1), static_cast<Exhaustion>(kind & 1)}};
     }
-    ScopeHandle handle() const { return At(0); }
     void Store(const SharedScope& scope) {
       const ScopePlan& plan = scope.plan;
       const uint64_t kind = static_cast<uint64_t>(plan.device) << 1 | static_cast<uint64_t>(plan.exhaustion);
@@ -107,31 +110,6 @@ class SharedScopes {
 
     std::array<std::atomic<uint64_t>, kWords> words_ = {};
   };
-
-  // `use` is called with the scope that is found and its plan, perhaps again where the list changes meanwhile.
-  template <typename Use>
-  [[gnu::always_inline]] Found Search(const RoutedRequest& request, uint64_t outer, const ScopePlace& inner,
-                                      Use use) const {
-    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-      const uint64_t before = sequence_.load(std::memory_order_acquire);
-      const size_t count = count_.load(std::memory_order_acquire);
-      if (count > kMostPublished) return Found::kAskTheTable;
-      Found found = Found::kNone;
-      for (size_t place = count; place-- > 0;) {
-        const Words& scope = scopes_[place];
-        const uint64_t number = scope.number();
-        if (number <= outer) break;
-        if (!IsFor(scope.stream(), request)) continue;
-        const ScopePlan plan = scope.plan();
-        if (!plan.Catches(request.device, request.bytes) || ScopePlace{number, 0} >= inner) continue;
-        use(scope, plan);
-        found = Found::kCaught;
-        break;
-      }
-      if (before % 2 == 0 && sequence_.load(std::memory_order_relaxed) == before) return found;
-    }
-    return Found::kAskTheTable;
-  }
 
   std::atomic<uint64_t> sequence_{0};  // odd while the list changes
   std::atomic<size_t> count_{0};       // of all that are open

@@ -32,7 +32,7 @@ class BlockOwner {
   // Another stream uses the block too: it is not reused before that stream's work is over.
   virtual Status RecordStream(CUdeviceptr address, StreamKey stream) = 0;
   // Blocks that were freed into threads' caches.
-  virtual void TakeBack(const ReservedVector<engine::CachedBlock>& blocks) = 0;
+  virtual void TakeBack(const engine::ReturnedBlocks& returned) = 0;
 };
 
 }  // namespace commpool::internal

@@ -8,13 +8,11 @@
 namespace commpool::internal {
 
 class OwnCaches;
-class OwnPools;
 class OwnScopes;
 
 struct OwnState {
   OwnCaches* caches = nullptr;  // null before the first, and while the thread ends
   OwnScopes* scopes = nullptr;  // likewise
-  OwnPools* pools = nullptr;    // likewise
   uint64_t scope_changes = 0;   // scopes of this thread that have begun, and that have ended, all-time
   // Allocations that asked whether a scope catches them, and none did: see ScopeTable::NoteUncaught.
   uint32_t uncaught = 0;

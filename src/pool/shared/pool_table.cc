@@ -34,12 +34,6 @@ Result<std::shared_ptr<Pool>> PoolTable::Find(PoolHandle handle) const {
   return found->second.pool;
 }
 
-std::shared_ptr<Pool> PoolTable::Meet(PoolHandle handle) const {
-  MutexLock lock(mutex_);
-  const auto found = pools_.find(handle);
-  return found == pools_.end() ? nullptr : found->second.pool;
-}
-
 Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle) {
   MutexLock lock(mutex_);
   const auto found = pools_.find(handle);

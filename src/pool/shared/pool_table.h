@@ -37,12 +37,6 @@ class PoolTable {
   Result<std::shared_ptr<Pool>> Find(PoolHandle handle) const;
   Result<std::shared_ptr<Pool>> Remove(PoolHandle handle);
 
-  // The same without a failure; null where there is none.
-  std::shared_ptr<Pool> Meet(PoolHandle handle) const;
-
-  // No other table has it while somebody keeps it.
-  const std::shared_ptr<const char>& identity() const { return identity_; }
-
   // The device of a pool that has its handle, without a lock. Nothing where there is none, or only Find can tell.
   std::optional<int> DeviceAtOnce(PoolHandle handle) const {
     const uint64_t word = devices_[handle % kDevices].load(std::memory_order_acquire);
@@ -72,7 +66,6 @@ class PoolTable {
     std::string text;
   };
 
-  const std::shared_ptr<const char> identity_ = std::make_shared<const char>();
   mutable Mutex mutex_{LockRank::kPoolTable};
   PoolHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedMap<PoolHandle, Entry> pools_ COMMPOOL_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// The short way of blocks places, counts and closes as the long one does, after whatever calls.
+// A request on the stream's own memory, without a list of waits, is placed, counted and closed as any other.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,7 +14,7 @@ constexpr Address kBase = 0x7f0000000000;
 constexpr StreamKey kStream = 1;
 constexpr StreamKey kOther = 2;
 
-// Two engines that hear the same calls, one of them by the short way wherever it goes.
+// Two engines that hear the same calls, one of them asked for the stream's own memory.
 class Twins {
  public:
   explicit Twins(const EngineOptions& options) : usual_(options), quick_(options) {}
@@ -22,7 +22,8 @@ class Twins {
   // The address, the same in both; 0 where both ask for more memory, and have it then.
   Address Allocate(uint64_t bytes, StreamKey stream) {
     const Address usual = AllocateUsually(usual_, bytes, stream);
-    EXPECT_EQ(AllocateQuickly(bytes, stream), usual);
+    const Result<SegmentRange> own = quick_.AllocateOwn(bytes, stream);
+    EXPECT_EQ(own.ok() ? own->address : 0, usual);
     if (usual != 0) return usual;
     const SegmentRange segment{kBase + segments_++ * (uint64_t{1} << 32), RoundUp(bytes, 64 * kMiB)};
     usual_.AddSegment(segment);
@@ -32,9 +33,6 @@ class Twins {
   void Free(Address address) {
     const Result<Freed> freed = usual_.Free(address);
     ASSERT_TRUE(freed.ok());
-    const bool at_once = quick_.FreeAtOnce(address);
-    ASSERT_EQ(at_once, freed->streams_to_fence.empty());
-    if (at_once) return;
     ASSERT_EQ(quick_.Free(address)->streams_to_fence, freed->streams_to_fence);
     for (const StreamKey stream : freed->streams_to_fence) {
       usual_.AttachFence(address, stream, ++fence_);
@@ -63,16 +61,8 @@ class Twins {
     EXPECT_EQ(quick.largest_free_block_bytes, usual.largest_free_block_bytes);
     EXPECT_EQ(quick.pending_bytes, usual.pending_bytes);
   }
-  CachingEngine& quick() { return quick_; }
-  int short_ways() const { return short_ways_; }
 
  private:
-  Address AllocateQuickly(uint64_t bytes, StreamKey stream) {
-    const SegmentRange at_once = quick_.AllocateAtOnce(bytes, stream);
-    if (at_once.bytes == 0) return AllocateUsually(quick_, bytes, stream);
-    ++short_ways_;
-    return at_once.address;
-  }
   static Address AllocateUsually(CachingEngine& engine, uint64_t bytes, StreamKey stream) {
     const Result<Outcome> outcome = engine.Allocate(bytes, stream, Reuse::kSameStream);
     const Served* const served = outcome.ok() ? std::get_if<Served>(&*outcome) : nullptr;
@@ -83,7 +73,6 @@ class Twins {
   CachingEngine quick_;
   Fence fence_ = kNoFence;
   uint64_t segments_ = 0;
-  int short_ways_ = 0;
 };
 
 EngineOptions OptionsOf(Choice choice, MergePolicy merge) {
@@ -94,9 +83,9 @@ EngineOptions OptionsOf(Choice choice, MergePolicy merge) {
   return options;
 }
 
-class AtOnce : public ::testing::TestWithParam<EngineOptions> {};
+class OwnMemory : public ::testing::TestWithParam<EngineOptions> {};
 
-TEST_P(AtOnce, PlacesAsTheLongWay) {
+TEST_P(OwnMemory, IsPlacedAsWithWaits) {
   constexpr uint64_t kSizes[] = {2 * kMiB, 8 * kMiB, 8 * kMiB - 3, 11 * kMiB, 64 * kMiB, 3 * kMiB, 512};
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
@@ -120,12 +109,11 @@ TEST_P(AtOnce, PlacesAsTheLongWay) {
       if (call % 50 == 0) twins.Check();
     }
     twins.Check();
-    EXPECT_GT(twins.short_ways(), 100);
   }
 }
 
 // Pairs of one block among all other calls.
-TEST_P(AtOnce, PairsAreBookedAsTheLongWayBooksThem) {
+TEST_P(OwnMemory, IsBookedAsWithWaits) {
   constexpr uint64_t kSizes[] = {2 * kMiB, 8 * kMiB, 8 * kMiB - 3, 24 * kMiB};
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
@@ -151,52 +139,40 @@ TEST_P(AtOnce, PairsAreBookedAsTheLongWayBooksThem) {
       if (round % 20 == 0) twins.Check();
     }
     twins.Check();
-    EXPECT_GT(twins.short_ways(), 100);
   }
 }
 
-TEST_P(AtOnce, LeavesImpossibleRequestsToTheLongWay) {
+TEST_P(OwnMemory, IsNotAskedForWhatIsImpossible) {
   CachingEngine engine(GetParam());
   engine.AddSegment({kBase, 64 * kMiB});
-  for (const uint64_t bytes : {uint64_t{0}, 65 * kMiB, UINT64_MAX - 1, UINT64_MAX}) {
-    EXPECT_EQ(engine.AllocateAtOnce(bytes, kStream).bytes, 0u) << bytes;
+  for (const uint64_t bytes : {uint64_t{0}, UINT64_MAX - 1, UINT64_MAX}) {
+    EXPECT_EQ(engine.AllocateOwn(bytes, kStream).status().code(), StatusCode::kInvalidArgument) << bytes;
   }
-  const SegmentRange block = engine.AllocateAtOnce(kMiB + 1, kStream);
+  EXPECT_EQ(engine.AllocateOwn(65 * kMiB, kStream)->bytes, 0u) << "the pool has to grow";
+  const SegmentRange block = *engine.AllocateOwn(kMiB + 1, kStream);
   EXPECT_EQ(block.bytes, kMiB + 512);
-  EXPECT_FALSE(engine.FreeAtOnce(block.address + 512)) << "no block begins there";
-  EXPECT_TRUE(engine.FreeAtOnce(block.address));
-  EXPECT_FALSE(engine.FreeAtOnce(block.address)) << "it was freed";
+  EXPECT_FALSE(engine.Free(block.address + 512).ok()) << "no block begins there";
+  EXPECT_TRUE(engine.Free(block.address).ok());
+  EXPECT_FALSE(engine.Free(block.address).ok()) << "it was freed";
   engine.CheckInvariants();
 }
 
-TEST_P(AtOnce, PlacesSmallBlocksAmongSmallOnes) {
+TEST_P(OwnMemory, OfSmallBlocksLiesAmongSmallOnes) {
   EngineOptions options = GetParam();
   options.spaces = Spaces::kApart;
   CachingEngine engine(options);
   engine.AddSegment({kBase, 64 * kMiB});
-  EXPECT_EQ(engine.AllocateAtOnce(512, kStream).bytes, 0u) << "there is large memory alone";
-  const SegmentRange large = engine.AllocateAtOnce(8 * kMiB, kStream);
-  EXPECT_TRUE(engine.FreeAtOnce(large.address));
+  EXPECT_EQ(engine.AllocateOwn(512, kStream)->bytes, 0u) << "there is large memory alone";
+  const SegmentRange large = *engine.AllocateOwn(8 * kMiB, kStream);
+  EXPECT_TRUE(engine.Free(large.address).ok());
   engine.AddSegment({kBase + 64 * kMiB, 2 * kMiB}, Space::kSmall);
-  EXPECT_EQ(engine.AllocateAtOnce(512, kStream).address, kBase + 64 * kMiB);
-  EXPECT_EQ(engine.AllocateAtOnce(kMiB, kStream).address, kBase + 64 * kMiB + 512);
-  EXPECT_EQ(engine.AllocateAtOnce(8 * kMiB, kStream).address, large.address);
+  EXPECT_EQ(engine.AllocateOwn(512, kStream)->address, kBase + 64 * kMiB);
+  EXPECT_EQ(engine.AllocateOwn(kMiB, kStream)->address, kBase + 64 * kMiB + 512);
+  EXPECT_EQ(engine.AllocateOwn(8 * kMiB, kStream)->address, large.address);
   engine.CheckInvariants();
 }
 
-// A fence may free better memory than what is free now: it is asked first.
-TEST_P(AtOnce, ServesNothingWhileFencesArePending) {
-  Twins twins(GetParam());
-  EXPECT_EQ(twins.Allocate(64 * kMiB, kStream), 0u);
-  const Address block = twins.Allocate(8 * kMiB, kStream);
-  twins.Record(block, kOther);
-  twins.Free(block);
-  EXPECT_EQ(twins.quick().AllocateAtOnce(8 * kMiB, kStream).bytes, 0u);
-  twins.PassFirstFence();
-  EXPECT_NE(twins.quick().AllocateAtOnce(8 * kMiB, kStream).bytes, 0u);
-}
-
-INSTANTIATE_TEST_SUITE_P(Policies, AtOnce,
+INSTANTIATE_TEST_SUITE_P(Policies, OwnMemory,
                          ::testing::Values(OptionsOf(Choice::kBestFit, MergePolicy::kSameUses),
                                            OptionsOf(Choice::kBestFit, MergePolicy::kCompatible),
                                            OptionsOf(Choice::kFirstFit, MergePolicy::kCompatible)));

@@ -1,0 +1,160 @@
+// Peaks of what is in use: what lies in threads' caches is not. Exact where one thread allocates and frees; over
+// several threads too high by at most what their caches hold.
+#include <atomic>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class Peaks : public PoolTest {
+ protected:
+  CUdeviceptr Allocate(uint64_t bytes, CUstream stream = nullptr) {
+    CUdeviceptr address = runtime().AllocateCached(Target::Pool(pool_), bytes, stream);
+    return address != 0 ? address : runtime().AllocateFrom(pool_, bytes, stream).value();
+  }
+  void Free(CUdeviceptr address) {
+    if (runtime().FreeCached(address)) return;
+    EXPECT_TRUE(runtime().Free(address).ok());
+  }
+
+  const PoolHandle pool_ = Create(Configured("peaks"));
+};
+
+TEST_F(Peaks, LeaveOutWhatTheCachesHold) {
+  Free(Allocate(100000));
+  Free(Allocate(99000));
+  const commpool_statistics counters = CountersOf(pool_);
+  EXPECT_EQ(counters.requested_bytes.peak, 100000u);
+  EXPECT_EQ(counters.allocated_bytes.peak, 100352u);
+  EXPECT_EQ(counters.allocated_blocks.peak, 1u);
+}
+
+TEST_F(Peaks, AreThoseOfPairsThatCachesServe) {
+  Free(Allocate(1000));
+  Free(Allocate(100000));
+  Get(pool_).ResetPeaks();
+  const CUdeviceptr first = Allocate(1000);
+  const CUdeviceptr second = Allocate(100000);
+  Free(first);
+  Free(second);
+  Free(Allocate(4 * kMiB));  // the pool's
+  Get(pool_).ResetPeaks();
+  Free(Allocate(1024));
+  const commpool_statistics counters = CountersOf(pool_);
+  EXPECT_EQ(counters.requested_bytes.peak, 1024u);
+  EXPECT_EQ(counters.allocated_bytes.peak, 1024u);
+  EXPECT_EQ(counters.allocated_blocks.peak, 1u);
+}
+
+TEST_F(Peaks, AreKeptWhateverEmptiesTheCaches) {
+  const TestStream stream;
+  const CUdeviceptr first = Allocate(100000, stream.get());
+  Free(first);
+  ASSERT_NE(Allocate(100000, stream.get()), 0u);
+  Free(first);
+  std::thread([&] { Free(Allocate(90000)); }).join();
+  Get(pool_).Trim(0).value();
+  Free(Allocate(99000, stream.get()));
+  ASSERT_TRUE(runtime().ReleaseStream(stream.get()).ok());
+  EXPECT_LE(CountersOf(pool_).requested_bytes.peak, 100000u + 90000);
+  EXPECT_GE(CountersOf(pool_).requested_bytes.peak, 100000u);
+  EXPECT_EQ(CountersOf(pool_).requested_bytes.current, 0u);
+}
+
+// Blocks of any size, from caches and from the pool, and all that is free given back in between.
+TEST_F(Peaks, OfOneThreadAreExact) {
+  constexpr uint64_t kSizes[] = {1, 512, 513, 1000, 1024, 4096, 50000, 100000, 131072, 600000, 3 * kMiB, 5 * kMiB};
+  struct Block {
+    CUdeviceptr address = 0;
+    uint64_t requested = 0;
+    uint64_t bytes = 0;
+  };
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    std::mt19937_64 random(seed);
+    std::vector<Block> live;
+    Get(pool_).ResetPeaks();
+    Block now = {};
+    Block peak = {};
+    for (int call = 0; call < 3000; ++call) {
+      const uint64_t choice = random() % 100;
+      if (choice < 52 && live.size() < 40) {
+        Block block{0, kSizes[random() % std::size(kSizes)], 0};
+        block.address = Allocate(block.requested);
+        block.bytes = Get(pool_).FindBlock(block.address)->bytes;
+        live.push_back(block);
+        now.requested += block.requested;
+        now.bytes += block.bytes;
+      } else if (!live.empty() && choice < 97) {
+        const size_t place = random() % live.size();
+        Free(live[place].address);
+        now.requested -= live[place].requested;
+        now.bytes -= live[place].bytes;
+        live.erase(live.begin() + static_cast<int64_t>(place));
+      } else if (choice == 97) {
+        Get(pool_).Trim(0).value();
+      } else if (random() % 4 == 0) {
+        Get(pool_).ResetPeaks();
+        peak = {0, now.requested, now.bytes};
+      }
+      peak.requested = std::max(peak.requested, now.requested);
+      peak.bytes = std::max(peak.bytes, now.bytes);
+      peak.address = std::max<uint64_t>(peak.address, live.size());
+      if (random() % 50 != 0) continue;
+      const commpool_statistics counters = CountersOf(pool_);
+      ASSERT_EQ(counters.requested_bytes.current, now.requested) << seed << ", " << call;
+      ASSERT_EQ(counters.requested_bytes.peak, peak.requested) << seed << ", " << call;
+      ASSERT_EQ(counters.allocated_bytes.peak, peak.bytes) << seed << ", " << call;
+    }
+    for (const Block& block : live) Free(block.address);
+  }
+}
+
+TEST_F(Peaks, OfSeveralThreadsAreNeverTooLowAndTooHighByWhatTheirCachesHoldAtMost) {
+  constexpr int kThreads = 4;
+  constexpr size_t kMostLive = 12;
+  constexpr uint64_t kMost = 64 * kKiB;
+  std::atomic<uint64_t> at_least{0};  // counted while a block is surely in use
+  std::atomic<uint64_t> at_most{0};   // while it may be
+  std::atomic<uint64_t> least_peak{0};
+  std::atomic<uint64_t> most_peak{0};
+  const auto raise = [](std::atomic<uint64_t>& peak, uint64_t to) {
+    for (uint64_t was = peak; was < to && !peak.compare_exchange_weak(was, to);) {
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      std::mt19937_64 random(thread);
+      std::vector<std::pair<CUdeviceptr, uint64_t>> live;
+      for (int call = 0; call < 4000; ++call) {
+        if (random() % 2 == 0 && live.size() < kMostLive) {
+          const uint64_t bytes = (random() % (kMost / 512) + 1) * 512;
+          raise(most_peak, at_most += bytes);
+          live.emplace_back(Allocate(bytes), bytes);
+          raise(least_peak, at_least += bytes);
+        } else if (!live.empty()) {
+          const auto [address, bytes] = live.back();
+          live.pop_back();
+          at_least -= bytes;
+          Free(address);
+          at_most -= bytes;
+        }
+        if (random() % 500 == 0) Get(pool_).Trim(0).value();
+      }
+      for (const auto& [address, bytes] : live) Free(address);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const commpool_statistics counters = CountersOf(pool_);
+  EXPECT_EQ(counters.allocated_bytes.current, 0u);
+  EXPECT_GE(counters.allocated_bytes.peak, least_peak);
+  EXPECT_LE(counters.allocated_bytes.peak, most_peak + kThreads * engine::ThreadCache::kMostBytes);
+  EXPECT_GE(counters.requested_bytes.peak, least_peak);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
