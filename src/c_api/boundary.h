@@ -46,13 +46,17 @@ Status RefuseUserFunction();
 template <typename Body>
 commpool_status WithRuntime(Body body) noexcept {
   return Guarded([&]() -> Status {
-    Result<Runtime*> runtime = ProcessRuntime();
-    if (!runtime.ok()) return runtime.status();
-    Status status = (*runtime)->RefuseForkedChild();
+    Runtime* runtime = OpenedProcessRuntime();
+    if (runtime == nullptr) {
+      const Result<Runtime*> opened = ProcessRuntime();
+      if (!opened.ok()) return opened.status();
+      runtime = *opened;
+    }
+    Status status = runtime->RefuseForkedChild();
     if (status.ok()) status = RefuseUserFunction();
     if (!status.ok()) return status;
-    const std::optional<RelaxedCapture> relaxed = (*runtime)->Relax();
-    return body(**runtime);
+    const std::optional<RelaxedCapture> relaxed = runtime->Relax();
+    return body(*runtime);
   });
 }
 

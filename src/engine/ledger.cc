@@ -11,7 +11,8 @@ namespace {
 
 // `apart`: what the peak leaves out.
 void RaisePeak(Counter& counter, int64_t apart) {
-  counter.peak = std::max(counter.peak, counter.current - static_cast<uint64_t>(apart));
+  const int64_t in_use = static_cast<int64_t>(counter.current) - apart;
+  if (in_use > static_cast<int64_t>(counter.peak)) counter.peak = static_cast<uint64_t>(in_use);
 }
 
 void Add(Counter& counter, uint64_t amount, int64_t apart = 0) {

@@ -34,7 +34,7 @@ inline Tally TallyOf(BlockWord word) {
 // Blocks on their way to their pool.
 struct ReturnedBlocks {
   ReservedVector<CachedBlock> blocks;
-  // What the caches of the thread that takes them out had held till then.
+  // Of what they leave, what the caches of the thread that takes them out had held at least.
   Tally held;
   // Of a cache that has ended: what was asked for its blocks when they came, less what was when they went.
   int64_t requested_more = 0;

@@ -55,8 +55,7 @@ Runtime::~Runtime() {
   parts_.links.StopWatching();
 }
 
-Status Runtime::RefuseForkedChild() const {
-  if (!forked_.InChild()) return Status();
+Status Runtime::RefuseChild() {
   return Status(StatusCode::kFailedPrecondition,
                 "commpool was opened in process " + std::to_string(getppid()) +
                     " or before and is used in a forked child: CUDA does not survive fork(); start workers by spawn, "
@@ -192,8 +191,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
   for (Slot* slot = &SlotOf(target, bytes, stream, unkept);;) {
     const Result<std::shared_ptr<Pool>> pool = PoolOf(*slot, target);
     const bool asks = pool.ok() && !way.PassesBy((*pool)->symmetric());
-    Result<CUdeviceptr> address = pool.status();
-    if (asks) address = AllocateFrom(*slot, **pool, bytes, key);
+    Result<CUdeviceptr> address = asks ? AllocateFrom(*slot, **pool, bytes, key) : pool.status();
     if (address.ok()) return address;
     const CaughtBy caught = WhoServes(target, bytes, key, inner);  // the scope matters to failures alone
     if (!pool.ok()) {

@@ -89,9 +89,10 @@ class Runtime {
   std::optional<RelaxedCapture> Relax() const;
 
   // kFailedPrecondition in a forked child: every call's first question.
-  Status RefuseForkedChild() const;
+  Status RefuseForkedChild() const { return forked_.InChild() ? RefuseChild() : Status(); }
 
  private:
+  static Status RefuseChild();
   static constexpr size_t kMostDevices = 64;
 
   struct OpenCapture {

@@ -128,7 +128,9 @@ void BlockStore::TakeBackUnserved(const engine::Served& served) {
 
 void BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
   MutexLock lock(mutex_);
-  Note({returned.held, returned.held});
+  engine::Tally held = basis_.runtime.caches.OwnHolding(basis_.handle).least;
+  held += returned.held;
+  Note({held, held});
   for (const engine::CachedBlock& block : returned.blocks) {
     const engine::Tally tally = engine::TallyOf(engine::BlockWord(block.word->load(std::memory_order_relaxed)));
     taken_back_ += tally;

@@ -60,12 +60,14 @@ bool CacheRegistry::Claim(engine::AtomicWord& word, engine::BlockWord from, engi
 }
 
 engine::ReturnedBlocks CacheRegistry::Drain(PoolHandle pool) {
-  engine::ReturnedBlocks drained{{}, OwnHolding(pool).least};
+  engine::ReturnedBlocks drained;
   MutexLock lock(mutex_);
+  drained.held = OwnHolding(pool).least;
   for (auto& [lane, entry] : lanes_) {
     if (entry.pool.handle != pool) continue;
     for (const auto& cache : entry.caches) Append(&drained.blocks, cache->TakeAll());
   }
+  drained.held -= OwnHolding(pool).least;
   return drained;
 }
 
@@ -81,12 +83,14 @@ void CacheRegistry::CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned
 }
 
 engine::ReturnedBlocks CacheRegistry::Close(PoolHandle pool, Reopen reopen) {
-  engine::ReturnedBlocks returned{{}, OwnHolding(pool).least};
+  engine::ReturnedBlocks returned;
   MutexLock lock(mutex_);
+  returned.held = OwnHolding(pool).least;
   if (reopen == Reopen::kNever) closed_.insert(pool);
   for (auto& [lane, entry] : lanes_) {
     if (entry.pool.handle == pool) CloseLane(entry, returned);
   }
+  returned.held -= OwnHolding(pool).least;
   return returned;
 }
 
@@ -96,14 +100,16 @@ void CacheRegistry::LetReopen(PoolHandle pool) {
 }
 
 engine::ReturnedBlocks CacheRegistry::ForgetStream(PoolHandle pool, StreamKey stream) {
-  engine::ReturnedBlocks returned{{}, OwnHolding(pool).least};
+  engine::ReturnedBlocks returned;
   MutexLock lock(mutex_);
   const auto key = by_key_.find({pool, stream});
   if (key == by_key_.end()) return returned;
+  returned.held = OwnHolding(pool).least;
   const auto lane = lanes_.find(key->second);
   CloseLane(lane->second, returned);
   lanes_.erase(lane);
   by_key_.erase(key);
+  returned.held -= OwnHolding(pool).least;
   return returned;
 }
 

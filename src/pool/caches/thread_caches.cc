@@ -54,8 +54,11 @@ bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) const 
     return cache->Give({address, word}, block);
   };
   if (give()) return true;
-  const engine::Tally held = cache->Look().least;
-  owner.TakeBack({cache->TakeHalf(), held});
+  engine::ReturnedBlocks half{cache->TakeHalf(), {}};
+  for (const engine::CachedBlock& one : half.blocks) {
+    half.held += engine::TallyOf(engine::BlockWord(one.word->load(std::memory_order_relaxed)));
+  }
+  owner.TakeBack(half);
   return give();
 }
 
