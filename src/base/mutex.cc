@@ -11,6 +11,10 @@ namespace {
 // The ranks that this thread holds, a bit each: an inner rank's is higher.
 thread_local constinit uint32_t held = 0;
 
+// Of the pools of one call: how many kCollective this thread holds, and the last.
+thread_local constinit uint32_t collectives = 0;
+thread_local constinit const Mutex* last_collective = nullptr;
+
 constexpr uint32_t BitOf(LockRank rank) { return uint32_t{1} << (static_cast<int>(rank) / 5); }
 constexpr uint32_t kOrderEffects = BitOf(LockRank::kCollective) | BitOf(LockRank::kGrowth);
 
@@ -18,16 +22,20 @@ constexpr uint32_t kOrderEffects = BitOf(LockRank::kCollective) | BitOf(LockRank
 
 void Mutex::Lock() {
 #ifndef NDEBUG
-  COMMPOOL_CHECK(held < BitOf(rank_), "locks are taken out of order");
+  const bool of_one_call = rank_ == LockRank::kCollective && collectives > 0 && last_collective < this;
+  COMMPOOL_CHECK(held < BitOf(rank_) || (of_one_call && held < 2 * BitOf(rank_)), "locks are taken out of order");
 #endif
   mutex_.lock();
   held |= BitOf(rank_);
+  if (rank_ != LockRank::kCollective) return;
+  ++collectives;
+  last_collective = this;
 }
 
 void Mutex::Unlock() {
   const uint32_t bit = BitOf(rank_);
   COMMPOOL_CHECK(held >= bit && held < 2 * bit, "locks are released out of order");
-  held ^= bit;
+  if (rank_ != LockRank::kCollective || --collectives == 0) held ^= bit;
   mutex_.unlock();
 }
 

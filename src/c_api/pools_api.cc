@@ -24,22 +24,28 @@ namespace {
 using PoolCall = std::function<Status(Pool&, size_t place)>;
 
 // A call for one pool runs here, on the caller's thread; one for several on a thread for each.
-commpool_status ForPools(const commpool_pool* pools, size_t count, Rounds rounds, const PoolCall& call,
-                         ncclComm* const* passed = nullptr) {
+commpool_status ForPools(const commpool_pool* pools, size_t count, const PoolCall& call,
+                         const std::function<Status(Runtime&, const std::vector<PoolHandle>&)>& for_several) {
   if (count == 1 && pools != nullptr) return WithPool(*pools, [&](Pool& pool) { return call(pool, 0); });
   return WithRuntime([&](Runtime& runtime) {
     if (pools == nullptr) return Status(StatusCode::kInvalidArgument, "pools is null");
-    return OnEach(runtime, std::vector<PoolHandle>(pools, pools + count), rounds, call, passed);
+    return for_several(runtime, std::vector<PoolHandle>(pools, pools + count));
   });
 }
 
-// The counts are written where every pool's call succeeded.
-commpool_status CountForPools(const commpool_pool* pools, size_t count, Rounds rounds,
-                              const std::function<Result<uint64_t>(Pool&)>& call, uint64_t* output) {
+commpool_status ForPools(const commpool_pool* pools, size_t count, const PoolCall& call,
+                         ncclComm* const* passed = nullptr) {
+  return ForPools(pools, count, call, [&](Runtime& runtime, const std::vector<PoolHandle>& handles) {
+    return OnEach(runtime, handles, call, passed);
+  });
+}
+
+// The counts are written where every pool's call succeeded: `call` fills them in.
+commpool_status CountForPools(size_t count, uint64_t* output,
+                              const std::function<commpool_status(uint64_t* counts)>& call) {
   const std::unique_ptr<uint64_t[]> counts(new (std::nothrow) uint64_t[count]());
   if (counts == nullptr) return Report(Status(StatusCode::kOutOfMemory, kNoHostMemory));
-  const commpool_status status = ForPools(
-      pools, count, rounds, [&](Pool& pool, size_t place) -> Status { return Store(call(pool), &counts[place]); });
+  const commpool_status status = call(counts.get());
   if (status == COMMPOOL_OK && output != nullptr) std::copy_n(counts.get(), count, output);
   return status;
 }
@@ -50,8 +56,7 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
     return Report(Status(StatusCode::kInvalidArgument, "communicators is null: there is one a pool, each may be null"));
   }
   return ForPools(
-      pools, count, Rounds::kOwn, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); },
-      communicators);
+      pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators);
 }
 
 // A wrong value is one of the program's, the same on every rank.
@@ -103,18 +108,30 @@ commpool_status commpool_pools_create(const commpool_pool_options* options, size
 }
 
 commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes) {
-  return ForPools(pools, count, Rounds::kJoined, [&](Pool& pool, size_t) { return pool.Reserve(bytes); });
+  return ForPools(
+      pools, count, [&](Pool& pool, size_t) { return pool.Reserve(bytes); },
+      [&](Runtime& runtime, const std::vector<PoolHandle>& handles) { return ReservePools(runtime, handles, bytes); });
 }
 
 commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count, uint64_t* reclaimed_bytes) {
-  return CountForPools(
-      pools, count, Rounds::kJoined, [](Pool& pool) { return pool.Reclaim(); }, reclaimed_bytes);
+  return CountForPools(count, reclaimed_bytes, [&](uint64_t* counts) {
+    return ForPools(
+        pools, count, [&](Pool& pool, size_t) -> Status { return Store(pool.Reclaim(), counts); },
+        [&](Runtime& runtime, const std::vector<PoolHandle>& handles) {
+          const Result<std::vector<uint64_t>> reclaimed = ReclaimPools(runtime, handles);
+          if (reclaimed.ok()) std::copy(reclaimed->begin(), reclaimed->end(), counts);
+          return reclaimed.status();
+        });
+  });
 }
 
 commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
                                     uint64_t* released_bytes) {
-  return CountForPools(
-      pools, count, Rounds::kOwn, [&](Pool& pool) { return pool.Trim(keep_bytes); }, released_bytes);
+  return CountForPools(count, released_bytes, [&](uint64_t* counts) {
+    return ForPools(pools, count, [&](Pool& pool, size_t place) -> Status {
+      return Store(pool.Trim(keep_bytes), &counts[place]);
+    });
+  });
 }
 
 commpool_status commpool_pools_register_with(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
@@ -131,11 +148,11 @@ commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* cons
 
 commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
                                      commpool_graphs graphs) {
-  return ForPools(pools, count, Rounds::kOwn, [&](Pool& pool, size_t) { return SleepAs(pool, keep, graphs); });
+  return ForPools(pools, count, [&](Pool& pool, size_t) { return SleepAs(pool, keep, graphs); });
 }
 
 commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count) {
-  return ForPools(pools, count, Rounds::kOwn, [](Pool& pool, size_t) { return pool.Wake(); });
+  return ForPools(pools, count, [](Pool& pool, size_t) { return pool.Wake(); });
 }
 
 commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
@@ -147,9 +164,10 @@ commpool_status commpool_wake(const char* tag) {
 }
 
 commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {
-  return ForPools(pools, count, Rounds::kJoined, [](Pool& pool, size_t) { return pool.Verify(); });
+  return ForPools(
+      pools, count, [](Pool& pool, size_t) { return pool.Verify(); }, VerifyPools);
 }
 
 commpool_status commpool_pools_close(const commpool_pool* pools, size_t count) {
-  return ForPools(pools, count, Rounds::kOwn, [](Pool& pool, size_t) { return pool.Close(); });
+  return ForPools(pools, count, [](Pool& pool, size_t) { return pool.Close(); });
 }

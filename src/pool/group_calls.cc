@@ -14,7 +14,7 @@
 #include "src/base/host_reserve.h"
 #include "src/base/printable.h"
 #include "src/driver/handles.h"
-#include "src/registration/joined_rounds.h"
+#include "src/pool/symmetric/several_pools.h"
 
 namespace commpool::internal {
 
@@ -32,10 +32,7 @@ Status RunOn(Runtime& runtime, int device, Part part) {
 
 // Places of one rank: their pools call NCCL with a communicator that each has in common with another of them, which
 // takes one thread at a time, and in one order on all ranks.
-struct Lane {
-  std::vector<size_t> places;
-  std::unique_ptr<JoinedRounds> rounds;  // null: one part after another, each with rounds of its own
-};
+using Lane = std::vector<size_t>;
 
 // Each task on a thread of its own.
 Status RunSideBySide(const std::vector<std::function<void()>>& tasks) {
@@ -58,35 +55,30 @@ Status RunSideBySide(const std::vector<std::function<void()>>& tasks) {
   return started;
 }
 
-// All lanes at the same time. A part that fails keeps none of the others back: its failure is all ranks'.
-Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(size_t)>& part) {
+// All lanes at the same time, each with the place of its first pool. A lane that fails keeps none of the others back:
+// its failure is all ranks'.
+Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(const Lane&)>& of_lane) {
+  std::vector<Status> statuses(lanes.size());
   std::vector<std::function<void()>> tasks;
-  size_t count = 0;
-  for (const Lane& lane : lanes) count += lane.places.size();
-  std::vector<Status> statuses(count);
-  for (const Lane& lane : lanes) {
-    if (lane.rounds == nullptr) {
-      tasks.push_back([&] {
-        for (const size_t place : lane.places) statuses[place] = Attempt([&] { return part(place); });
-      });
-      continue;
-    }
-    for (size_t turn = 0; turn < lane.places.size(); ++turn) {
-      tasks.push_back([&, turn] {
-        const auto own = [&] { return part(lane.places[turn]); };
-        lane.rounds->Run(turn, std::ref(own));  // asks the host for nothing: the other parts wait for this one
-      });
-    }
+  for (size_t number = 0; number < lanes.size(); ++number) {
+    tasks.push_back([&, number] { statuses[number] = Attempt([&] { return of_lane(lanes[number]); }); });
   }
   const Status ran = RunSideBySide(tasks);
   if (!ran.ok()) return ran;
-  for (const Lane& lane : lanes) {
-    if (lane.rounds != nullptr) statuses[lane.places.front()] = lane.rounds->Outcome();
-  }
   for (Status& status : statuses) {
     if (!status.ok()) return std::move(status);
   }
   return Status();
+}
+
+// One pool after the other, each to its end. The first failure.
+Status OneByOne(const Lane& lane, const std::function<Status(size_t place)>& part) {
+  Status first;
+  for (const size_t place : lane) {
+    Status status = Attempt([&] { return part(place); });
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
 }
 
 // What only one thread at a time may use: communicators and, for all fixed pools of a device, the device.
@@ -114,19 +106,21 @@ Used UsedBy(const Pool& pool, ncclComm_t passed) {
   return used;
 }
 
+// In the order of their first pools.
 std::vector<Lane> LanesOf(const ReservedVector<Used>& used) {
   std::vector<Lane> lanes;
   for (size_t place = 0; place < used.size(); ++place) {
-    Lane mine{.places = {place}, .rounds = nullptr};
+    Lane mine{place};
     std::erase_if(lanes, [&](const Lane& lane) {
-      const bool joins = std::any_of(lane.places.begin(), lane.places.end(),
-                                     [&](size_t other) { return used[place].Meets(used[other]); });
-      if (joins) mine.places.insert(mine.places.end(), lane.places.begin(), lane.places.end());
+      const bool joins =
+          std::any_of(lane.begin(), lane.end(), [&](size_t other) { return used[place].Meets(used[other]); });
+      if (joins) mine.insert(mine.end(), lane.begin(), lane.end());
       return joins;
     });
-    std::sort(mine.places.begin(), mine.places.end());
+    std::sort(mine.begin(), mine.end());
     lanes.push_back(std::move(mine));
   }
+  std::sort(lanes.begin(), lanes.end());
   return lanes;
 }
 
@@ -143,16 +137,16 @@ void Bind(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   }
 }
 
-// Gives several pools that reach the other ranks over one home their rounds in common.
-void Join(Lane& lane, const ReservedVector<std::shared_ptr<Pool>>& pools) {
-  if (lane.places.size() < 2) return;
-  const ncclComm_t home = pools[lane.places.front()]->home();
-  std::vector<std::string> names;
-  for (const size_t place : lane.places) {
-    if (home == nullptr || pools[place]->home() != home) return;
-    names.push_back(pools[place]->name());
+// The modes of a lane's pools where they can agree in the same rounds: they reach the other ranks over one home. None
+// where they cannot.
+SymmetricModes ModesOf(const Lane& lane, const ReservedVector<std::shared_ptr<Pool>>& pools) {
+  const ncclComm_t home = pools[lane.front()]->home();
+  SymmetricModes modes;
+  for (const size_t place : lane) {
+    if (home == nullptr || pools[place]->home() != home) return {};
+    modes.push_back(pools[place]->AsSymmetric());
   }
-  lane.rounds = std::make_unique<JoinedRounds>(names);
+  return modes;
 }
 
 Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
@@ -185,6 +179,41 @@ Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, const std::
   return pools;
 }
 
+// The pools of a call, and which of them take turns.
+struct PoolsOfCall {
+  ReservedVector<std::shared_ptr<Pool>> pools;
+  std::vector<Lane> lanes;
+};
+
+Result<PoolsOfCall> FindAll(Runtime& runtime, const std::vector<PoolHandle>& handles, ncclComm* const* passed) {
+  Result<ReservedVector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
+  if (!pools.ok()) return pools.status();
+  if (Status status = CheckComplete(*pools); !status.ok()) return status;
+  ReservedVector<Used> used;
+  for (size_t place = 0; place < pools->size(); ++place) {
+    used.push_back(UsedBy(*(*pools)[place], passed == nullptr ? nullptr : passed[place]));
+  }
+  return PoolsOfCall{std::move(*pools), LanesOf(used)};
+}
+
+// `together` for the pools of one home, where there are several of them, else `alone` for one after the other.
+Status OnHomes(Runtime& runtime, const std::vector<PoolHandle>& handles,
+               const std::function<Status(const SymmetricModes&, const Lane&)>& together,
+               const std::function<Status(Pool&, size_t place)>& alone) {
+  const Result<PoolsOfCall> call = FindAll(runtime, handles, nullptr);
+  if (!call.ok()) return call.status();
+  const auto of_lane = [&](const Lane& lane) {
+    return RunOn(runtime, call->pools[lane.front()]->device(), [&] {
+      const SymmetricModes modes = Insist([&] { return ModesOf(lane, call->pools); });
+      if (modes.size() > 1) return together(modes, lane);
+      return OneByOne(lane, [&](size_t place) { return alone(*call->pools[place], place); });
+    });
+  };
+  // The pools of one rank need no thread of their own.
+  const bool one_rank = call->lanes.size() == 1 && ModesOf(call->lanes.front(), call->pools).size() > 1;
+  return one_rank ? of_lane(call->lanes.front()) : RunTogether(call->lanes, of_lane);
+}
+
 }  // namespace
 
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests) {
@@ -199,7 +228,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
     homes.emplace_back();
     if (home != nullptr) homes.back().communicators.push_back(home);
   }
-  status = RunTogether(LanesOf(homes), [&](size_t place) -> Status {
+  const auto create = [&](size_t place) -> Status {
     PoolRequest& request = requests[place];
     if (!request.configuration.ok()) {
       const Status& why = request.configuration.status();
@@ -211,7 +240,8 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
       if (made.ok()) handles[place] = *made;
       return made.status();
     });
-  });
+  };
+  status = RunTogether(LanesOf(homes), [&](const Lane& lane) { return OneByOne(lane, create); });
   if (!status.ok()) {
     for (const PoolHandle handle : handles) {
       if (handle != 0) static_cast<void>(runtime.DestroyPool(handle));
@@ -224,24 +254,42 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   return handles;
 }
 
-Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles, Rounds rounds,
+Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
               const std::function<Status(Pool&, size_t)>& call, ncclComm* const* passed) {
-  Result<ReservedVector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
-  if (!pools.ok()) return pools.status();
-  Status status = CheckComplete(*pools);
-  if (!status.ok()) return status;
-  ReservedVector<Used> used;
-  for (size_t place = 0; place < pools->size(); ++place) {
-    used.push_back(UsedBy(*(*pools)[place], passed == nullptr ? nullptr : passed[place]));
-  }
-  std::vector<Lane> lanes = LanesOf(used);
-  for (Lane& lane : lanes) {
-    if (rounds == Rounds::kJoined) Join(lane, *pools);
-  }
-  return RunTogether(lanes, [&](size_t place) {
-    Pool& pool = *(*pools)[place];
+  const Result<PoolsOfCall> all = FindAll(runtime, handles, passed);
+  if (!all.ok()) return all.status();
+  const auto part = [&](size_t place) {
+    Pool& pool = *all->pools[place];
     return RunOn(runtime, pool.device(), [&] { return call(pool, place); });
+  };
+  return RunTogether(all->lanes, [&](const Lane& lane) { return OneByOne(lane, part); });
+}
+
+Status ReservePools(Runtime& runtime, const std::vector<PoolHandle>& pools, uint64_t bytes) {
+  return OnHomes(
+      runtime, pools, [&](const SymmetricModes& modes, const Lane&) { return ReserveTogether(modes, bytes); },
+      [&](Pool& pool, size_t) { return pool.Reserve(bytes); });
+}
+
+Result<std::vector<uint64_t>> ReclaimPools(Runtime& runtime, const std::vector<PoolHandle>& pools) {
+  std::vector<uint64_t> reclaimed(pools.size());
+  const auto together = [&](const SymmetricModes& modes, const Lane& lane) {
+    const Result<std::vector<uint64_t>> bytes = ReclaimTogether(modes);
+    for (size_t place = 0; bytes.ok() && place < lane.size(); ++place) reclaimed[lane[place]] = (*bytes)[place];
+    return bytes.status();
+  };
+  const Status status = OnHomes(runtime, pools, together, [&](Pool& pool, size_t place) {
+    const Result<uint64_t> bytes = pool.Reclaim();
+    if (bytes.ok()) reclaimed[place] = *bytes;
+    return bytes.status();
   });
+  return status.ok() ? std::move(reclaimed) : Result<std::vector<uint64_t>>(status);
+}
+
+Status VerifyPools(Runtime& runtime, const std::vector<PoolHandle>& pools) {
+  return OnHomes(
+      runtime, pools, [](const SymmetricModes& modes, const Lane&) { return VerifyTogether(modes); },
+      [](Pool& pool, size_t) { return pool.Verify(); });
 }
 
 Status OnTagged(Runtime& runtime, const std::string& tag, const std::function<Status(Pool&)>& call) {
@@ -258,9 +306,8 @@ Status OnTagged(Runtime& runtime, const std::string& tag, const std::function<St
       if (joins) together.push_back(pool->handle());
       return joins;
     });
-    Status status = together.size() == 1
-                        ? call(*next)
-                        : OnEach(runtime, together, Rounds::kOwn, [&](Pool& pool, size_t) { return call(pool); });
+    Status status =
+        together.size() == 1 ? call(*next) : OnEach(runtime, together, [&](Pool& pool, size_t) { return call(pool); });
     if (first.ok()) first = status;
   }
   return first;

@@ -1,7 +1,7 @@
 // Several pools in one collective call: of the ranks that a thread owns (ncclCommInitAll), or of one rank.
 //
 // A rank's part of a collective call waits for the other ranks, so one thread cannot make the parts one after another.
-// Each gets a short-lived thread, with its rank's device current, while the caller waits: NCCL allows one thread a
+// Each rank gets a short-lived thread, with its device current, while the caller waits: NCCL allows one thread a
 // communicator at a time, and different threads for different ones. So pools of one home, those that the call brings to
 // one communicator, and fixed pools of one device take turns, in the order in which they are passed, the same on every
 // rank. Pools of different homes do not, though they may be registered with a third communicator: a program passes such
@@ -32,16 +32,19 @@ struct PoolRequest {
 // same thread makes for only some of them is refused.
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests);
 
-// How pools of one rank, with one home, agree with the other ranks: each by itself, one pool's call after the other's;
-// or all in the same rounds, all of them or none, which is for calls that a later failure can take back.
-enum class Rounds { kOwn, kJoined };
-
 // Runs call(pool, its place) for each pool, for those of several ranks at the same time. Returns the first failure in
 // the order of the pools. kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that
 // belongs to one of them. `passed`: the communicators that the call gives to the pools, one each; null where it gives
 // none.
-Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, Rounds rounds,
-              const std::function<Status(Pool&, size_t)>& call, ncclComm* const* passed = nullptr);
+Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, const std::function<Status(Pool&, size_t)>& call,
+              ncclComm* const* passed = nullptr);
+
+// The same for calls that a later failure can take back: pools of one rank, with one home, agree in the same rounds,
+// and all go or none.
+Status ReservePools(Runtime& runtime, const std::vector<PoolHandle>& pools, uint64_t bytes);
+// What each reclaimed.
+Result<std::vector<uint64_t>> ReclaimPools(Runtime& runtime, const std::vector<PoolHandle>& pools);
+Status VerifyPools(Runtime& runtime, const std::vector<PoolHandle>& pools);
 
 // Runs call(pool) for each pool with the tag, in the order of their creation; for those of one home at the same time.
 // Goes on where one fails, for other ranks may wait in the next, and returns the first failure. kNotFound for no pool.

@@ -54,6 +54,7 @@ class Pool final : public BlockOwner {
   bool symmetric() const override { return basis_->configuration.symmetric(); }
   uint64_t home_id() const { return mode_->home_id(); }
   ncclComm_t home() const { return mode_->home(); }
+  SymmetricMode* AsSymmetric() const { return mode_->AsSymmetric(); }
   // The pools that the same thread made with it; null where there are none. Joined once, at creation.
   const PoolGroup* group() const { return basis_->group.get(); }
   void Join(std::shared_ptr<const PoolGroup> group) { basis_->group = std::move(group); }

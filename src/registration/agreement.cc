@@ -5,7 +5,6 @@
 #include "src/base/host_patience.h"
 #include "src/registration/divergence.h"
 #include "src/registration/intent_comparison.h"
-#include "src/registration/joined_message.h"
 #include "src/registration/rank_names.h"
 #include "src/registration/sequence_comparison.h"
 
@@ -26,7 +25,6 @@ void Judge(const ClaimJudge& judge, std::vector<Intent>& intents, Agreed& agreed
 }
 
 CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::vector<PoolInCall>& mine) {
-  if (Status same = CheckSamePools(contents); !same.ok()) return {{{.failure = same}}};
   Result<std::vector<CallIntents>> calls = DecodeAll<CallIntents>(contents);
   Status same = calls.status();
   if (same.ok()) same = CheckSamePools(*calls);
@@ -42,16 +40,13 @@ CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::v
   return verdict;
 }
 
-Status RefusalOf(const IntentVerdict& verdict) {
-  if (verdict.traced_rank == 0) return verdict.failure;
-  return Status(StatusCode::kDisagreement, "its ranks made different calls before");
-}
-
 // One more round: rank 0 and the rank that differs from it send their last calls, and all hear the first difference.
-Status TraceDisagreement(AgreementChannel& channel, uint64_t other_rank, const CallHistory& history) {
+Status TraceDisagreement(AgreementChannel& channel, uint64_t other_rank, const PoolInCall& pool) {
   const auto rank = static_cast<uint64_t>(channel.rank());
-  const std::string mine =
-      Insist([&] { return Encode(PublishedCalls{rank == 0 || rank == other_rank ? history.LastCalls() : Calls()}); });
+  const std::string mine = Insist([&] {
+    const bool asked = rank == 0 || rank == other_rank;
+    return Encode(PublishedCalls{asked ? pool.history->LastCalls(pool.intent.sequence_count) : Calls()});
+  });
   const Result<Verdict> verdict = channel.Decide(
       mine, "tracing the first differing call", [&](const std::vector<std::string>& contents) -> Decision {
         const Result<std::vector<PublishedCalls>> all = DecodeAll<PublishedCalls>(contents);
@@ -60,7 +55,7 @@ Status TraceDisagreement(AgreementChannel& channel, uint64_t other_rank, const C
       });
   if (!verdict.ok()) return verdict.status();
   const Status difference = SequencesDiffer(verdict->common);
-  history.NoteDivergence(difference);
+  pool.history->NoteDivergence(difference);
   return difference;
 }
 
@@ -83,8 +78,8 @@ Result<Outcomes> Combine(const std::vector<std::string>& contents, const std::ve
 
 Decision DecideOnOutcomes(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
   const Result<Outcomes> combined = Combine(contents, steps);
-  const Outcomes outcomes = combined.ok() ? *combined : Outcomes{std::vector<Status>(steps.size(), combined.status())};
-  return {.common = Encode(outcomes), .refusal = outcomes.pools.front()};
+  return {.common = Encode(combined.ok() ? *combined
+                                         : Outcomes{std::vector<Status>(steps.size(), combined.status())})};
 }
 
 }  // namespace
@@ -98,8 +93,7 @@ Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& 
   const Result<Verdict> heard =
       channel.Decide(mine, Insist([&] { return Name(pools.front().intent.call); }),
                      [&](const std::vector<std::string>& contents) -> Decision {
-                       const CallVerdict verdict = DecideOnCalls(contents, pools);
-                       return {.common = Encode(verdict), .refusal = RefusalOf(verdict.pools.back())};
+                       return {.common = Encode(DecideOnCalls(contents, pools))};
                      });
   if (!heard.ok()) return {.status = heard.status()};
   Result<CallVerdict> verdict = Insist([&] { return Decode<CallVerdict>(heard->common, 0); });
@@ -109,10 +103,10 @@ Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& 
   for (IntentVerdict& pool : verdict->pools) {
     agreement.refused = agreement.pools.size();
     if (pool.refused() && agreement.refused < pools.size()) {
-      const CallHistory& history = *pools[agreement.refused].history;
-      if (pool.diverged) history.NoteDivergence(pool.failure);
+      const PoolInCall& own = pools[agreement.refused];
+      if (pool.diverged) own.history->NoteDivergence(pool.failure);
       agreement.status =
-          pool.traced_rank != 0 ? TraceDisagreement(channel, pool.traced_rank, history) : std::move(pool.failure);
+          pool.traced_rank != 0 ? TraceDisagreement(channel, pool.traced_rank, own) : std::move(pool.failure);
       return agreement;
     }
     agreement.pools.push_back(std::move(pool.agreed));
@@ -130,7 +124,7 @@ Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, cons
 
 Status TellRefusal(AgreementChannel& channel, const Intent& mine) {
   class NoHistory : public CallHistory {
-    std::vector<engine::SequenceEntry> LastCalls() const override { return {}; }
+    std::vector<engine::SequenceEntry> LastCalls(uint64_t) const override { return {}; }
   };
   return AgreeOnIntent(channel, mine, NoHistory()).status();
 }
@@ -150,7 +144,6 @@ std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector
 }
 
 Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step) {
-  if (!mine.ok()) channel.NoteFailure(mine);
   const auto alone = [](const auto& one) { return std::vector{one}; };
   return AgreeOnOutcomes(channel, Insist([&] { return alone(mine); }), Insist([&] { return alone(step); })).front();
 }

@@ -24,8 +24,8 @@ namespace commpool::internal {
 class CallHistory {
  public:
   virtual ~CallHistory() = default;
-  // Called only where the sequences differ, to name the first call that does. Ascending.
-  virtual std::vector<engine::SequenceEntry> LastCalls() const = 0;
+  // Called only where the sequences differ, to name the first call that does: the last of the first `count`, ascending.
+  virtual std::vector<engine::SequenceEntry> LastCalls(uint64_t count) const = 0;
   // The sequences differ, and every rank hears of it in this round.
   virtual void NoteDivergence(const Status&) const {}
 };

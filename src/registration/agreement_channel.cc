@@ -78,7 +78,26 @@ class CallerChannel : public AgreementChannel {
   bool broken_ = false;
 };
 
+AgreementChannel& LowestOf(const ReservedVector<AgreementChannel*>& channels) {
+  return **std::min_element(
+      channels.begin(), channels.end(),
+      [](const AgreementChannel* one, const AgreementChannel* other) { return one->number() < other->number(); });
+}
+
 }  // namespace
+
+JoinedChannels::JoinedChannels(ReservedVector<AgreementChannel*> pools)
+    : AgreementChannel(LowestOf(pools).lost_ranks()), channels_(std::move(pools)), carrier_(LowestOf(channels_)) {}
+
+Result<Verdict> JoinedChannels::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
+  Result<Verdict> verdict = carrier_.Decide(mine, step, decide);
+  if (!verdict.ok()) Break(verdict.status());
+  return verdict;
+}
+
+void JoinedChannels::Break(const Status& why) {
+  for (AgreementChannel* const channel : channels_) channel->Break(why);
+}
 
 std::unique_ptr<AgreementChannel> MakeSelfChannel() { return std::make_unique<SelfChannel>(); }
 

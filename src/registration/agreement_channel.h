@@ -16,6 +16,7 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/registration/lost_ranks.h"
 
 namespace commpool::internal {
@@ -24,7 +25,6 @@ namespace commpool::internal {
 struct Decision {
   std::string common = {};
   std::vector<std::string> single = {};  // empty: nobody gets any
-  Status refusal = {};                   // why the ranks do not go on, where `common` says that
 };
 
 // A decision as one rank gets it.
@@ -77,11 +77,6 @@ class AgreementChannel {
   // it. kDeadlineExceeded, naming the ranks that are missing and `step`, where they do not come in time;
   // kRemoteFailure where one has gone.
   virtual Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) = 0;
-  // Where several pools of this rank take a step side by side: this one has failed in it, and says so in the next
-  // round.
-  virtual void NoteFailure(const Status& /*mine*/) {}
-  // And why one before it has: what other ranks wait in, such as a call of NCCL, is not begun then.
-  virtual Status FailureBefore() const { return Status(); }
   // A round that was held for this channel over another has failed: the ranks are out of step here too.
   virtual void Break(const Status& why) = 0;
 
@@ -97,6 +92,25 @@ class AgreementChannel {
 
  private:
   const std::shared_ptr<LostRanks> lost_ranks_;
+};
+
+// Several pools' channels of one home as one, for a call for all of these pools. A round goes over the channel with the
+// lowest number, the same one on every rank, also where ranks pass their pools in different orders: so they hear of it.
+// Where it fails the ranks are out of step with every one of the pools.
+class JoinedChannels final : public AgreementChannel {
+ public:
+  // REQUIRES: at least one; they outlive this.
+  explicit JoinedChannels(ReservedVector<AgreementChannel*> channels);
+
+  int rank() const override { return carrier_.rank(); }
+  int ranks() const override { return carrier_.ranks(); }
+  uint64_t number() const override { return carrier_.number(); }
+  Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
+  void Break(const Status& why) override;
+
+ private:
+  const ReservedVector<AgreementChannel*> channels_;
+  AgreementChannel& carrier_;
 };
 
 // For a home communicator of one rank.

@@ -50,7 +50,7 @@ class MeetingChannel : public AgreementChannel {
 class History : public CallHistory {
  public:
   explicit History(std::vector<engine::SequenceEntry> calls = {}) : calls_(std::move(calls)) {}
-  std::vector<engine::SequenceEntry> LastCalls() const override { return calls_; }
+  std::vector<engine::SequenceEntry> LastCalls(uint64_t) const override { return calls_; }
 
  private:
   std::vector<engine::SequenceEntry> calls_;
@@ -312,7 +312,7 @@ TEST(AgreementOnIntent, ACloseEndsADivergedPoolWhereAllHaveHeardOfIt) {
 TEST(AgreementOnIntent, TellsTheHistoryOfADifference) {
   class NotedHistory : public CallHistory {
    public:
-    std::vector<engine::SequenceEntry> LastCalls() const override { return {}; }
+    std::vector<engine::SequenceEntry> LastCalls(uint64_t) const override { return {}; }
     void NoteDivergence(const Status& difference) const override { noted = difference; }
     mutable Status noted;
   };

@@ -159,12 +159,9 @@ Status Create(World& world) { return world.Create(); }
 Status Reserve(World& world) { return world.pool().Reserve(kHalf); }
 Status CreateBoth(World& world) { return world.CreateBoth(); }
 Status RegisterBoth(World& world) {
-  return OnEach(world.runtime(), world.both(), Rounds::kOwn,
-                [&](Pool& pool, size_t) { return pool.RegisterWith(world.second()); });
+  return OnEach(world.runtime(), world.both(), [&](Pool& pool, size_t) { return pool.RegisterWith(world.second()); });
 }
-Status ReserveBoth(World& world) {
-  return OnEach(world.runtime(), world.both(), Rounds::kJoined, [](Pool& pool, size_t) { return pool.Reserve(kHalf); });
-}
+Status ReserveBoth(World& world) { return ReservePools(world.runtime(), world.both(), kHalf); }
 Status Register(World& world) { return world.pool().RegisterWith(world.second()); }
 
 // One after the other until one fails.

@@ -81,16 +81,19 @@ class SeveralPools : public SymmetricTest {
   }
 
   // One call of each rank for these pools.
-  Status CallOn(const Rank& rank, const Names& names, const std::function<Status(Pool&)>& call) {
+  std::vector<PoolHandle> HandlesOf(const Rank& rank, const Names& names) {
     std::vector<PoolHandle> handles;
     for (const std::string& name : names) handles.push_back(HandlesOf(rank).at(name));
-    return OnEach(runtime(), handles, Rounds::kJoined, [&](Pool& pool, size_t) { return call(pool); });
-  }
-  Statuses Call(const Names& names, const std::function<Status(Pool&)>& call) {
-    return Run([&](Rank& rank) { return CallOn(rank, names, call); });
+    return handles;
   }
   Statuses ReserveTogether(const Names& names, uint64_t bytes = 4 * kMiB) {
-    return Call(names, [&](Pool& pool) { return pool.Reserve(bytes); });
+    return Run([&](Rank& rank) { return ReservePools(runtime(), HandlesOf(rank, names), bytes); });
+  }
+  Statuses ReclaimTogether(const Names& names) {
+    return Run([&](Rank& rank) { return ReclaimPools(runtime(), HandlesOf(rank, names)).status(); });
+  }
+  Statuses VerifyTogether(const Names& names) {
+    return Run([&](Rank& rank) { return VerifyPools(runtime(), HandlesOf(rank, names)); });
   }
 
   // Of each pool on each rank: all of them the same.
@@ -133,8 +136,8 @@ TEST_F(SeveralPools, AgreeInTheRoundsOfOne) {
   EXPECT_EQ(rounds_of([&] { ExpectOk(ReserveTogether({"weights"})); }), 3);
   EXPECT_EQ(rounds_of([&] { ExpectOk(ReserveTogether(kThree)); }), 3) << "one of them has free memory already";
   EXPECT_EQ(rounds_of([&] { ExpectOk(ReserveTogether(kThree)); }), 1) << "all have";
-  EXPECT_EQ(rounds_of([&] { ExpectOk(Call(kThree, [](Pool& pool) { return pool.Reclaim().status(); })); }), 1);
-  EXPECT_EQ(rounds_of([&] { ExpectOk(Call(kThree, [](Pool& pool) { return pool.Verify(); })); }), 1);
+  EXPECT_EQ(rounds_of([&] { ExpectOk(ReclaimTogether(kThree)); }), 1);
+  EXPECT_EQ(rounds_of([&] { ExpectOk(VerifyTogether(kThree)); }), 1);
   ExpectAll(kThree, 4 * kMiB, 1);
   EXPECT_EQ(rounds_of([&] {
               ExpectOk(Run([&](Rank& rank) {
@@ -163,14 +166,10 @@ TEST_F(SeveralPools, HaveEqualOffsetsAndTheirOwnFrees) {
       offsets[place].insert(pool.WindowOf(block, rank.communicator).value().offset);
       ExpectOk({pool.Free(block)});
     }
-    return CallOn(rank, kThree, [&](Pool& pool) {
-      const Result<uint64_t> bytes = pool.Reclaim();
-      const std::lock_guard lock(mutex);
-      for (size_t place = 0; place < kThree.size() && bytes.ok(); ++place) {
-        if (pool.name() == kThree[place]) reclaimed[place] += *bytes;
-      }
-      return bytes.status();
-    });
+    const Result<std::vector<uint64_t>> bytes = ReclaimPools(runtime(), HandlesOf(rank, kThree));
+    const std::lock_guard lock(mutex);
+    for (size_t place = 0; place < kThree.size() && bytes.ok(); ++place) reclaimed[place] += (*bytes)[place];
+    return bytes.status();
   }));
   const auto ranks = static_cast<uint64_t>(group().size());
   for (const std::set<uint64_t>& of_pool : offsets) EXPECT_EQ(of_pool.size(), 1u);
@@ -185,7 +184,7 @@ TEST_F(SeveralPools, GetNothingWhereOneOfThemFindsNoMemoryOnOneRank) {
                   "making a segment of 6 MiB failed on " + LastRank());
   ExpectAll(kThree, 4 * kMiB, 1);
   Account(last()).SetLimit(UINT64_MAX);
-  ExpectOk(Call(kThree, [](Pool& pool) { return pool.Verify(); }));
+  ExpectOk(VerifyTogether(kThree));
   ExpectOk(ReserveTogether(kThree, 6 * kMiB));
   ExpectAll(kThree, 10 * kMiB, 2);
 }
@@ -226,7 +225,7 @@ TEST_F(SeveralPools, AreTheSameOnEveryRank) {
   ExpectOk(CreatePools(kThree));
   const auto call = [&](const Names& first, const Names& others) {
     return Run([&](Rank& rank) {
-      return CallOn(rank, rank.number == 0 ? first : others, [](Pool& pool) { return pool.Reserve(4 * kMiB); });
+      return ReservePools(runtime(), HandlesOf(rank, rank.number == 0 ? first : others), 4 * kMiB);
     });
   };
   const auto of_home = [&](const std::string& name, int number) {
@@ -256,8 +255,7 @@ TEST_F(SeveralPools, DivergeAlone) {
     return block.ok() ? pool.Free(*block) : block.status();
   };
   ExpectOk({allocate(group()[0], "weights")});
-  ExpectFailureOf("weights", Call(kThree, [](Pool& pool) { return pool.Verify(); }), StatusCode::kDisagreement,
-                  "rank 0 also made allocate");
+  ExpectFailureOf("weights", VerifyTogether(kThree), StatusCode::kDisagreement, "rank 0 also made allocate");
   ExpectFailure(Run([&](Rank& rank) { return allocate(rank, "weights"); }), StatusCode::kDisagreement, "weights");
   for (const std::string name : {"gradients", "moments"}) {
     ExpectOk(Run([&](Rank& rank) { return allocate(rank, name); }));
@@ -270,11 +268,12 @@ TEST_F(SeveralPools, DivergeAlone) {
 TEST_F(SeveralPools, OfAnotherHomeAgreeByThemselves) {
   std::vector<ncclComm_t> other = group().ConnectFrom(0);
   ExpectOk(CreatePools(kThree, [&](const Rank& rank, PoolConfiguration& configuration) {
-    if (configuration.name == "moments") configuration.home = other[static_cast<size_t>(rank.number)];
+    if (configuration.name != "moments") return;
+    configuration.home = other[static_cast<size_t>(rank.number)];
+    configuration.limit_bytes = 2 * kMiB;
   }));
-  const Statuses statuses =
-      Call(kThree, [](Pool& pool) { return pool.Reserve(pool.name() == "moments" ? 0 : 4 * kMiB); });
-  ExpectFailureOf("moments", statuses, StatusCode::kInvalidArgument, "reserve of 0 bytes");
+  ExpectFailureOf("moments", ReserveTogether(kThree), StatusCode::kOutOfMemory,
+                  "reserve of 4 MiB would exceed its limit");
   ExpectAll({"gradients", "weights"}, 4 * kMiB, 1);
   ExpectAll({"moments"}, 0, 0);
   ExpectOk(Run([&](Rank& rank) { return Named(rank, "moments").Close(); }));

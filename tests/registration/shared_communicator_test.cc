@@ -51,7 +51,7 @@ class SharedCommunicator : public SymmetricTest {
       std::vector<ncclComm_t> each;
       if (!passed.empty()) each.assign(HandlesOf(rank).size(), passed[static_cast<size_t>(rank.number)]);
       return OnEach(
-          runtime(), HandlesOf(rank), Rounds::kOwn,
+          runtime(), HandlesOf(rank),
           [&](Pool& pool, size_t place) {
             if (rank.number == 0) {
               const std::lock_guard lock(mutex);

@@ -1,5 +1,6 @@
 #include "src/pool/symmetric/collective.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -55,17 +56,16 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
   return engine::SequenceCall::kReserve;
 }
 
-// The last of an engine's first `count` calls, for a rank that differs.
+// The last calls of an engine, for a rank that differs.
 class EngineHistory final : public CallHistory {
  public:
-  EngineHistory(const BlockStore& blocks, uint64_t count, Divergence& divergence)
-      : blocks_(blocks), count_(count), divergence_(divergence) {}
-  std::vector<engine::SequenceEntry> LastCalls() const override {
+  EngineHistory(const BlockStore& blocks, Divergence& divergence) : blocks_(blocks), divergence_(divergence) {}
+  std::vector<engine::SequenceEntry> LastCalls(uint64_t count) const override {
     MutexLock lock(blocks_.mutex());
     const engine::SequenceLog& log = blocks_.engine<engine::SymmetricEngine>().log();
-    const uint64_t first = count_ > engine::SequenceLog::kKept ? count_ - engine::SequenceLog::kKept : 0;
+    const uint64_t first = count > engine::SequenceLog::kKept ? count - engine::SequenceLog::kKept : 0;
     std::vector<engine::SequenceEntry> calls;
-    for (uint64_t number = first; number < count_; ++number) {
+    for (uint64_t number = first; number < count; ++number) {
       const auto entry = log.Entry(number);
       if (entry) calls.push_back(*entry);
     }
@@ -75,11 +75,14 @@ class EngineHistory final : public CallHistory {
 
  private:
   const BlockStore& blocks_;
-  const uint64_t count_;
   Divergence& divergence_;
 };
 
 }  // namespace
+
+std::unique_ptr<const CallHistory> Collective::MakeHistory(const BlockStore& blocks, Divergence& divergence) {
+  return std::make_unique<EngineHistory>(blocks, divergence);
+}
 
 Status Collective::CheckTakesPart(CollectiveCall call) const {
   const bool between_ranks_alone =
@@ -106,8 +109,8 @@ Intent Collective::Observe(const Proposal& proposal) const {
   const bool counts = segments_.backing().placement().kind == Placement::Kind::kDevice &&
                       basis_.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
   intent.memory_left = counts ? free_bytes : UINT64_MAX;
+  intent.pool = basis_.name();
   if (proposal.call == CollectiveCall::kCreate) {  // a new sequence, of which no rank has made a call
-    intent.pool = basis_.name();
     intent.options = DescribeSharedOptions(basis_.configuration);
     for (const SegmentToRegister& segment : segments_.List()) intent.segments.push_back(segment.bytes);
     return intent;
@@ -126,16 +129,20 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   Intent intent = Observe(proposal);
   intent.readiness = readiness;
   intent.divergence = divergence_.status();
+  intent.channel = channel_->number();
   intent.claim = proposal.claim;
   for (const Communicator& held : segments_.registrations().Communicators()) intent.claim.held.push_back(held.number);
   return intent;
 }
 
-Result<Agreed> Collective::Agree(const Proposal& proposal) {
-  if (basis_.life.closed()) {  // on every rank
-    return Status(StatusCode::kFailedPrecondition, basis_.title + " is closed");
-  }
-  if (basis_.group != nullptr && basis_.group->IsOfThisThread()) return basis_.group->Incomplete(basis_.name(), 1);
+Status Collective::CheckCalled(size_t present) const {
+  if (basis_.life.closed()) return Status(StatusCode::kFailedPrecondition, basis_.title + " is closed");
+  const PoolGroup* const group = basis_.group.get();
+  const bool incomplete = group != nullptr && group->IsOfThisThread() && present != group->size();
+  return incomplete ? group->Incomplete(basis_.name(), static_cast<long>(present)) : Status();
+}
+
+PoolInCall Collective::Ask(const Proposal& proposal) {
   const std::optional<RelaxedCapture> relaxed =
       captures_.any_open() ? std::make_optional<RelaxedCapture>(basis_.driver) : std::nullopt;
   // Waits for the word of graphs that were destroyed just now: what they held counts as freed in this call.
@@ -143,29 +150,88 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) {
       Insist([&] { return proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness; });
   graph_blocks_.Collect();
   blocks_.PollFences();
-  const Intent intent = Insist([&] {
+  return Insist([&]() -> PoolInCall {
     segments_.collective().AssertHeld();
-    return MakeIntent(proposal, readiness);
+    return {MakeIntent(proposal, readiness), history_.get(), proposal.judge};
   });
-  const EngineHistory history(blocks_, intent.sequence_count, divergence_);
-  Result<Agreed> agreed = AgreeOnIntent(*channel_, intent, history, proposal.judge);
-  if (!agreed.ok()) return basis_.Named(WithWayOut(agreed.status()));
-  return agreed;
+}
+
+Result<Agreed> Collective::Agree(const Proposal& proposal) {
+  Result<std::vector<Agreed>> agreed = Agree(Insist([&] { return std::vector<PoolProposal>{{*this, proposal}}; }));
+  return agreed.ok() ? std::move(agreed->front()) : Result<Agreed>(agreed.status());
 }
 
 Result<Agreed> Collective::Begin(const Proposal& proposal) {
-  Result<Agreed> agreed = Agree(proposal);
-  if (!agreed.ok()) return agreed;
-  MutexLock lock(blocks_.mutex());
-  engine().ApplyFrees(agreed->freed);
-  engine().NoteCollective(SequenceCallOf(proposal.call), proposal.bytes);
-  Publish();
+  Result<std::vector<Agreed>> agreed = Begin(Insist([&] { return std::vector<PoolProposal>{{*this, proposal}}; }));
+  return agreed.ok() ? std::move(agreed->front()) : Result<Agreed>(agreed.status());
+}
+
+Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& pools) {
+  for (const auto& [pool, proposal] : pools) {
+    const auto together = std::count_if(pools.begin(), pools.end(), [&pool = pool](const PoolProposal& other) {
+      return other.pool.basis_.group == pool.basis_.group;
+    });
+    if (Status status = pool.CheckCalled(static_cast<size_t>(together)); !status.ok()) return status;
+  }
+  std::vector<PoolInCall> asked;
+  Insist([&] { asked.reserve(pools.size()); });
+  ReservedVector<AgreementChannel*> channels;
+  for (const auto& [pool, proposal] : pools) {
+    pool.segments_.collective().AssertHeld();
+    asked.push_back(pool.Ask(proposal));
+    channels.push_back(pool.channel_.get());
+  }
+  JoinedChannels joined(std::move(channels));
+  Agreement agreement = AgreeOnCall(joined, asked);
+  if (!agreement.status.ok()) return pools[agreement.refused].pool.Told(agreement.status);
+  return std::move(agreement.pools);
+}
+
+Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& pools) {
+  Result<std::vector<Agreed>> agreed = Agree(pools);
+  for (size_t place = 0; agreed.ok() && place < pools.size(); ++place) {
+    pools[place].pool.Note(pools[place].proposal, (*agreed)[place]);
+  }
   return agreed;
 }
 
+void Collective::Note(const Proposal& proposal, const Agreed& agreed) {
+  MutexLock lock(blocks_.mutex());
+  engine().ApplyFrees(agreed.freed);
+  engine().NoteCollective(SequenceCallOf(proposal.call), proposal.bytes);
+  Publish();
+}
+
+Status Collective::Told(const Status& status) const { return basis_.Named(WithWayOut(status)); }
+
 Status Collective::AgreeOn(const Status& mine, const char* step) {
-  const std::string name = Insist([&] { return std::string(step); });
-  return basis_.Named(WithWayOut(AgreeOnOutcome(*channel_, mine, name)));
+  ReservedVector<PoolOutcome> alone;
+  Insist([&] { alone.push_back({*this, step, mine}); });
+  return AgreeOn(alone);
+}
+
+Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
+  ReservedVector<AgreementChannel*> channels;
+  for (const PoolOutcome& one : pools) {
+    one.pool.segments_.collective().AssertHeld();
+    channels.push_back(one.pool.channel_.get());
+  }
+  JoinedChannels joined(std::move(channels));
+  const auto each = [&](auto part) {
+    return Insist([&] {
+      std::vector<std::decay_t<decltype(part(pools.front()))>> parts;
+      for (const PoolOutcome& one : pools) parts.push_back(part(one));
+      return parts;
+    });
+  };
+  std::vector<Status> all = AgreeOnOutcomes(joined, each([](const PoolOutcome& one) { return one.status; }),
+                                            each([](const PoolOutcome& one) { return one.step; }));
+  const PoolOutcome* failed = nullptr;
+  for (size_t place = 0; place < pools.size(); ++place) {
+    pools[place].status = std::move(all[place]);
+    if (failed == nullptr && !pools[place].status.ok()) failed = &pools[place];
+  }
+  return failed == nullptr ? Status() : failed->pool.Told(failed->status);
 }
 
 Status Collective::Run(const CollectiveStep& step) {

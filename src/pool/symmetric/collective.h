@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "commpool/status.h"
 #include "src/base/function_ref.h"
@@ -38,6 +39,19 @@ struct CollectiveStep {
   FunctionRef<void(const Status& mine)> undo = {};  // on every rank, where one failed
 };
 
+class Collective;
+// What one pool of this rank brings to a call, which may be for several: they agree in the same rounds.
+struct PoolProposal {
+  Collective& pool;
+  Proposal proposal;
+};
+// How one pool of a call fared in a step.
+struct PoolOutcome {
+  Collective& pool;
+  std::string step;
+  Status status;
+};
+
 class Collective {
  public:
   Collective(const PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
@@ -55,6 +69,12 @@ class Collective {
   Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
   Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
+  // The same for several pools of this rank, one home and one device. All go on, or none: the failure is that of the
+  // first pool that does not. REQUIRES: their collective locks.
+  static Result<std::vector<Agreed>> Agree(const std::vector<PoolProposal>& pools);
+  static Result<std::vector<Agreed>> Begin(const std::vector<PoolProposal>& pools);
+  // Each pool's outcome of all ranks, from this one's, and the first failure.
+  static Status AgreeOn(ReservedVector<PoolOutcome>& pools);
   // The outcome of all ranks of a step, from this one's.
   Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
   Status Run(const CollectiveStep& step) COMMPOOL_REQUIRES(segments_.collective());
@@ -81,6 +101,14 @@ class Collective {
   Status CheckAlike() const;
 
  private:
+  // Why there is nothing to agree on, on every rank alike. `present`: how many of the pools that this thread made
+  // together with this one are in the call.
+  Status CheckCalled(size_t present) const;
+  PoolInCall Ask(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
+  // A failure of a round, of which this pool is told.
+  Status Told(const Status& status) const;
+  void Note(const Proposal& proposal, const Agreed& agreed);
+  static std::unique_ptr<const CallHistory> MakeHistory(const BlockStore& blocks, Divergence& divergence);
   Status CheckTakesPart(CollectiveCall call) const;
   // What this rank says to the call. Changes nothing.
   Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(segments_.collective());
@@ -99,6 +127,7 @@ class Collective {
   GraphBlocks& graph_blocks_;
   int rank_ COMMPOOL_GUARDED_BY(segments_.collective());  // of home
   Divergence divergence_;
+  const std::unique_ptr<const CallHistory> history_ = MakeHistory(blocks_, divergence_);
   std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(blocks_.mutex());  // null: nothing is published
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(segments_.collective());
 };

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "src/registration/home_channel.h"
-#include "src/registration/joined_rounds.h"
 
 namespace commpool::internal {
 
@@ -11,13 +10,12 @@ Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, cons
                                                       HomeLinks& links, const Communicator& home,
                                                       const PoolConfiguration& configuration) {
   if (configuration.all_gather != nullptr) {
-    return MakeJoinable(
-        MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context));
+    return MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context);
   }
   const ContextGuard current(driver, context);
   Result<std::unique_ptr<AgreementChannel>> channel = OpenHomeChannel(driver, home, configuration.deadline_ms, links);
   if (!channel.ok()) return channel.status().under("pool " + configuration.name);
-  return MakeJoinable(std::move(*channel));
+  return channel;
 }
 
 }  // namespace commpool::internal

@@ -1,10 +1,13 @@
 // The space of a symmetric pool: reserve, reclaim, trim and close, each a collective call.
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/pool/symmetric/symmetric_growth.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
@@ -22,85 +25,95 @@ Status SymmetricMode::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) co
                                               FormatBytes(basis_.configuration.limit_bytes));
 }
 
-Status SymmetricMode::MakeSegment(uint64_t bytes, NewSegments* made) {
-  segments_.collective().AssertHeld();
-  const Status before = collective_.channel().FailureBefore();
-  if (!before.ok()) return before;
-  MutexLock growth(segments_.growth());
-  Result<Room> room = segments_.TakeRoom(bytes);
-  if (!room.ok()) return room.status();
-  Result<NewSegment> segment = segments_.Make(bytes, std::move(*room));
-  if (!segment.ok()) return segment.status();
-  made->push_back(std::move(*segment));
-  return Status();
+// The collective locks of a call's pools, in the order of their addresses (mutex.cc).
+ReservedDeque<MutexLock> LockAll(SymmetricModes pools) {
+  std::sort(pools.begin(), pools.end(), [](const SymmetricMode* one, const SymmetricMode* other) {
+    return std::less<>()(&one->segments_.collective(), &other->segments_.collective());
+  });
+  ReservedDeque<MutexLock> locks;
+  for (const SymmetricMode* const pool : pools) locks.emplace_back(pool->segments_.collective());
+  return locks;
 }
 
-Status SymmetricMode::AddSegment(uint64_t bytes, const Agreed& agreed) {
+std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools, FunctionRef<Proposal(SymmetricMode& pool)> of_pool) {
+  return Insist([&] {
+    std::vector<PoolProposal> proposals;
+    for (SymmetricMode* const pool : pools) proposals.push_back({pool->collective_, of_pool(*pool)});
+    return proposals;
+  });
+}
+
+Proposal SymmetricMode::ProposeToReserve(uint64_t bytes) {
+  Status readiness = basis_.CheckOpen();
+  if (readiness.ok() && bytes == 0) {
+    readiness = Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
+  }
+  return {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = registrar_.JudgeHeld()};
+}
+
+Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agreed) const {
+  {
+    MutexLock lock(blocks_.mutex());
+    if (engine().CanServe(bytes)) return uint64_t{0};
+  }
+  if (!agreed.claims.ok()) return basis_.Named(agreed.claims);
   const uint64_t least = std::max(bytes, basis_.configuration.segment_bytes);
   const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);
   if (!segment_bytes) {
     return Status(StatusCode::kInvalidArgument,
                   basis_.title + ": reserve of " + std::to_string(bytes) + " bytes overflows");
   }
-  Status status = CheckRoom(*segment_bytes, agreed);
-  if (!status.ok()) return status;
-  const ContextGuard current = basis_.MakeCurrent();
-  const std::string what = Insist([&] { return " a segment of " + FormatBytes(*segment_bytes); });
-  NewSegments made;
-  status = collective_.Run({.name = Insist([&] { return "making" + what; }).c_str(),
-                            .act = [&] { return MakeSegment(*segment_bytes, &made); }});
-  if (!status.ok()) return status;
-  engine::SegmentIndex index = 0;
-  {
-    MutexLock lock(blocks_.mutex());
-    index = engine().SegmentsEver();
-  }
-  status = collective_.Run(
-      {.name = Insist([&] { return "registering" + what; }).c_str(),
-       // Windows with every communicator.
-       .act =
-           [&] {
-             segments_.collective().AssertHeld();
-             const Status before = collective_.channel().FailureBefore();
-             if (!before.ok()) return before;
-             return segments_.registrations().RegisterSegment({index, made.front()->address(), made.front()->bytes()});
-           },
-       // This rank's windows go again, and all ranks' have before any unmaps.
-       .undo =
-           [&](const Status&) {
-             segments_.collective().AssertHeld();
-             const Status undone = Attempt([&] { return segments_.registrations().DeregisterSegment(index); });
-             if (!collective_.AllUndone(undone)) segments_.SetAside(std::move(made));
-           }});
-  if (!status.ok()) return status;
-  MutexLock growth(segments_.growth());
-  segments_.Adopt(std::move(made.front()));
-  return Status();
+  const Status room = CheckRoom(*segment_bytes, agreed);
+  return room.ok() ? *segment_bytes : Result<uint64_t>(room);
 }
 
-Status SymmetricMode::Reserve(uint64_t bytes) {
-  MutexLock collective(segments_.collective());
-  Status readiness = basis_.CheckOpen();
-  if (readiness.ok() && bytes == 0) {
-    readiness = Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
-  }
-  Result<Agreed> agreed = collective_.Begin(
-      {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = registrar_.JudgeHeld()});
+Status ReserveTogether(const SymmetricModes& pools, uint64_t bytes) {
+  const ReservedDeque<MutexLock> locks = LockAll(pools);
+  const Result<std::vector<Agreed>> agreed = Collective::Begin(ProposalsOf(pools, [&](SymmetricMode& pool) {
+    pool.segments_.collective().AssertHeld();
+    return pool.ProposeToReserve(bytes);
+  }));
   if (!agreed.ok()) return agreed.status();
-  {
-    MutexLock lock(blocks_.mutex());
-    if (engine().CanServe(bytes)) return Status();  // the same answer on every rank
+  ReservedVector<SymmetricGrowth::OfPool> growing;
+  for (size_t place = 0; place < pools.size(); ++place) {
+    SymmetricMode& pool = *pools[place];
+    const Result<uint64_t> missing = pool.MissingBytes(bytes, (*agreed)[place]);
+    if (!missing.ok()) return missing.status();
+    if (*missing > 0) growing.push_back({pool.blocks_, pool.segments_, pool.collective_, *missing});
   }
-  if (!agreed->claims.ok()) return basis_.Named(agreed->claims);
-  return AddSegment(bytes, *agreed);
+  if (growing.empty()) return Status();
+  const ContextGuard current = pools.front()->basis_.MakeCurrent();
+  return SymmetricGrowth(std::move(growing)).Run();
+}
+
+Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools) {
+  const ReservedDeque<MutexLock> locks = LockAll(pools);
+  std::vector<uint64_t> pending = Insist([&] { return std::vector<uint64_t>(pools.size()); });
+  for (size_t place = 0; place < pools.size(); ++place) {
+    pending[place] = pools[place]->blocks_.counters().pending_bytes;
+  }
+  const Result<std::vector<Agreed>> agreed = Collective::Begin(ProposalsOf(pools, [](SymmetricMode& pool) -> Proposal {
+    return {.call = CollectiveCall::kReclaim, .readiness = pool.basis_.CheckOpen()};
+  }));
+  if (!agreed.ok()) return agreed.status();
+  for (size_t place = 0; place < pools.size(); ++place) {
+    pending[place] -= std::min(pending[place], pools[place]->blocks_.counters().pending_bytes);
+  }
+  return pending;
 }
 
 Result<uint64_t> SymmetricMode::Reclaim() {
-  MutexLock collective(segments_.collective());
-  const uint64_t before = blocks_.counters().pending_bytes;
-  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kReclaim, .readiness = basis_.CheckOpen()});
-  if (!agreed.ok()) return agreed.status();
-  return before - std::min(before, blocks_.counters().pending_bytes);
+  const Result<std::vector<uint64_t>> reclaimed = ReclaimTogether({this});
+  return reclaimed.ok() ? reclaimed->front() : Result<uint64_t>(reclaimed.status());
+}
+
+Status VerifyTogether(const SymmetricModes& pools) {
+  const ReservedDeque<MutexLock> locks = LockAll(pools);
+  return Collective::Agree(ProposalsOf(pools,
+                                       [](SymmetricMode& pool) -> Proposal {
+                                         return {.call = CollectiveCall::kVerify, .readiness = pool.basis_.CheckOpen()};
+                                       }))
+      .status();
 }
 
 Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses,

@@ -49,11 +49,6 @@ Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Stat
   return BeginEpoch(readiness);
 }
 
-Status SymmetricMode::Verify() {
-  MutexLock collective(segments_.collective());
-  return collective_.Agree({.call = CollectiveCall::kVerify, .readiness = basis_.CheckOpen()}).status();
-}
-
 Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   const Status alike = collective_.CheckAlike();
   if (!alike.ok()) return basis_.Named(alike);

@@ -16,6 +16,7 @@
 #include "src/pool/symmetric/exhaustion.h"
 #include "src/pool/symmetric/graph_blocks.h"
 #include "src/pool/symmetric/loss_watch.h"
+#include "src/pool/symmetric/several_pools.h"
 #include "src/pool/symmetric/symmetric_registrar.h"
 
 namespace commpool::internal {
@@ -44,11 +45,13 @@ class SymmetricMode final : public PoolMode {
   void AfterFree() override {}  // shrinking is collective
   void ForgetStream(StreamKey stream) override;
 
-  Status Reserve(uint64_t bytes) override;
+  SymmetricMode* AsSymmetric() override { return this; }
+
+  Status Reserve(uint64_t bytes) override { return ReserveTogether({this}, bytes); }
   Result<uint64_t> Reclaim() override;
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
   uint64_t ReleaseUnused() override { return 0; }
-  Status Verify() override;
+  Status Verify() override { return VerifyTogether({this}); }
   Status Close() override;
   Status Sleep(const SleepRequest& request) override;
   Status Wake() override;
@@ -96,9 +99,15 @@ class SymmetricMode final : public PoolMode {
   Status RegisterSegments();
   void UndoRegistration();
   void ReleaseAgain() COMMPOOL_EXCLUDES(segments_.growth());
-  // The rest of reserve, where free memory does not suffice.
-  Status AddSegment(uint64_t bytes, const Agreed& agreed) COMMPOOL_REQUIRES(segments_.collective());
-  Status MakeSegment(uint64_t bytes, NewSegments* made);
+  friend ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
+  friend std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
+                                               FunctionRef<Proposal(SymmetricMode& pool)> of_pool);
+  friend Status ReserveTogether(const SymmetricModes& pools, uint64_t bytes);
+  friend Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools);
+  friend Status VerifyTogether(const SymmetricModes& pools);
+  Proposal ProposeToReserve(uint64_t bytes) COMMPOOL_REQUIRES(segments_.collective());
+  // Of the segment that a reserve needs, the same on every rank; 0 where free memory does.
+  Result<uint64_t> MissingBytes(uint64_t bytes, const Agreed& agreed) const;
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
   // Frees that not every rank has made, or that waited for the device: they count at the pool's end, when no rank has a
   // live block.

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "src/registration/agreement.h"
-#include "src/registration/joined_rounds.h"
 #include "src/registration/link_channel.h"
 #include "tools/cli/median.h"
 
@@ -66,7 +65,7 @@ Status FirstFailure(const std::vector<Status>& statuses) {
 }
 
 class NoHistory : public internal::CallHistory {
-  std::vector<internal::engine::SequenceEntry> LastCalls() const override { return {}; }
+  std::vector<internal::engine::SequenceEntry> LastCalls(uint64_t) const override { return {}; }
 };
 
 internal::Intent IntentOfReserve() {
@@ -97,8 +96,8 @@ class SimulatedRanks {
     for (const std::shared_ptr<HomeLink>& link : links_) {
       std::vector<std::unique_ptr<AgreementChannel>>& of_rank = channels_.emplace_back();
       for (int pool = 0; pool < pools; ++pool) {
-        of_rank.push_back(internal::MakeJoinable(std::make_unique<internal::LinkChannel>(
-            link, internal::kFirstChannel + static_cast<uint64_t>(pool), kDeadline)));
+        of_rank.push_back(std::make_unique<internal::LinkChannel>(
+            link, internal::kFirstChannel + static_cast<uint64_t>(pool), kDeadline));
       }
     }
     return Status();
@@ -113,14 +112,15 @@ class SimulatedRanks {
     return status;
   }
   Status InOneCall(size_t rank) {
-    const size_t pools = channels_[rank].size();
-    internal::JoinedRounds rounds(std::vector<std::string>(pools, "pool"));
-    std::vector<std::thread> threads;
-    for (size_t pool = 0; pool < pools; ++pool) {
-      threads.emplace_back([&, pool] { rounds.Run(pool, [&] { return OfOnePool(rank, pool); }); });
+    const NoHistory none;
+    internal::ReservedVector<AgreementChannel*> channels;
+    std::vector<internal::PoolInCall> pools;
+    for (const std::unique_ptr<AgreementChannel>& channel : channels_[rank]) {
+      channels.push_back(channel.get());
+      pools.push_back({IntentOfReserve(), &none});
     }
-    for (std::thread& thread : threads) thread.join();
-    return rounds.Outcome();
+    internal::JoinedChannels joined(std::move(channels));
+    return internal::AgreeOnCall(joined, pools).status;
   }
 
   // The figures of so many calls, after some that do not count.

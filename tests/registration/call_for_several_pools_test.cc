@@ -1,0 +1,184 @@
+// One agreement for several pools of each rank, over home links between threads that stand for ranks.
+#include <algorithm>
+
+#include "src/registration/agreement.h"
+#include "tests/registration/link_fixture.h"
+
+namespace commpool::internal {
+namespace {
+
+// The pools of a call, by their places in home.
+using Places = std::vector<size_t>;
+
+// One call, of a value of the rank's own.
+class RankHistory : public CallHistory {
+ public:
+  explicit RankHistory(int rank) : rank_(static_cast<uint64_t>(rank)) {}
+  std::vector<engine::SequenceEntry> LastCalls(uint64_t) const override {
+    return {{.call = engine::SequenceCall::kFree, .value = rank_, .hash_after = rank_}};
+  }
+
+ private:
+  const uint64_t rank_;
+};
+
+class SeveralInACall : public LinkTest {
+ protected:
+  void Open(int ranks, size_t pools, std::chrono::milliseconds deadline = kLong) {
+    links_ = OpenAll(ranks, deadline);
+    for (const auto& link : links_) link->StopWatching();  // heartbeats would be counted
+    for (uint64_t number = 1; number <= pools; ++number) channels_.push_back(ChannelsOf(links_, number, deadline));
+  }
+  HomeLink& LinkOf(int rank) { return *links_[static_cast<size_t>(rank)]; }
+  JoinedChannels Joined(int rank, const Places& pools) {
+    ReservedVector<AgreementChannel*> channels;
+    for (const size_t pool : pools) channels.push_back(channels_[pool][static_cast<size_t>(rank)].get());
+    return JoinedChannels(std::move(channels));
+  }
+
+  // `adjust` the intent of each pool.
+  Agreement Call(int rank, const Places& pools, const std::function<void(size_t pool, Intent&)>& adjust = nullptr) {
+    const RankHistory history(rank);
+    std::vector<PoolInCall> asked;
+    for (const size_t pool : pools) {
+      Intent intent{.pool = std::to_string(pool), .bytes = 1, .channel = pool + 1};
+      if (adjust) adjust(pool, intent);
+      asked.push_back({intent, &history});
+    }
+    JoinedChannels channels = Joined(rank, pools);
+    return AgreeOnCall(channels, asked);
+  }
+  std::vector<Status> Outcome(int rank, const Places& pools, std::vector<Status> mine = {}) {
+    mine.resize(pools.size());
+    JoinedChannels channels = Joined(rank, pools);
+    return AgreeOnOutcomes(channels, mine, std::vector<std::string>(pools.size(), "making"));
+  }
+
+ private:
+  Links links_;
+  std::vector<Channels> channels_;
+};
+
+TEST_F(SeveralInACall, SendAsManyMessagesAsOnePool) {
+  constexpr int kRanks = 3;
+  Open(kRanks, 5);
+  std::vector<uint64_t> alone(kRanks);
+  std::vector<uint64_t> together(kRanks);
+  ForEachRank(kRanks, [&](int rank) {
+    const auto count = [&](const Places& pools) {
+      const uint64_t before = LinkOf(rank).traffic().messages;
+      EXPECT_TRUE(Call(rank, pools).status.ok());
+      EXPECT_TRUE(Outcome(rank, pools)[0].ok());
+      return LinkOf(rank).traffic().messages - before;
+    };
+    EXPECT_TRUE(Call(rank, {0}).status.ok());  // what the watchers sent before has come
+    alone[static_cast<size_t>(rank)] = count({0});
+    together[static_cast<size_t>(rank)] = count({0, 1, 2, 3, 4});
+  });
+  EXPECT_EQ(alone, (std::vector<uint64_t>{8, 4, 4}));
+  EXPECT_EQ(together, alone);
+}
+
+TEST_F(SeveralInACall, HearWhatFollowsForEachOfThem) {
+  Open(2, 3);
+  ForEachRank(2, [&](int rank) {
+    const Agreement agreement = Call(rank, {0, 1, 2}, [](size_t pool, Intent& intent) { intent.freed = {pool}; });
+    ASSERT_EQ(agreement.pools.size(), 3u) << agreement.status.message();
+    for (size_t pool = 0; pool < 3; ++pool) EXPECT_EQ(agreement.pools[pool].freed, std::vector<uint64_t>{pool});
+  });
+}
+
+TEST_F(SeveralInACall, AllStopWhereOneRankIsNotReadyForOneOfThem) {
+  Open(3, 3);
+  ForEachRank(3, [&](int rank) {
+    const Agreement agreement = Call(rank, {0, 1, 2}, [&](size_t pool, Intent& intent) {
+      if (rank == 2 && pool == 1) intent.readiness = Status(StatusCode::kOutOfMemory, "no room");
+    });
+    EXPECT_EQ(agreement.refused, 1u);
+    EXPECT_EQ(agreement.status.code(), StatusCode::kOutOfMemory);
+    EXPECT_EQ(agreement.status.message(), "rank 2 cannot reserve: no room");
+    EXPECT_TRUE(Call(rank, {0, 1, 2}).status.ok()) << "every channel is in step";
+  });
+}
+
+TEST_F(SeveralInACall, HaveAnOutcomeEach) {
+  Open(3, 3);
+  ForEachRank(3, [&](int rank) {
+    std::vector<Status> mine(3);
+    if (rank == 2) mine[1] = Status(StatusCode::kOutOfMemory, "no room");
+    if (rank == 1) mine[2] = Status(StatusCode::kInternal, "it stays");
+    const std::vector<Status> all = Outcome(rank, {0, 1, 2}, mine);
+    EXPECT_TRUE(all[0].ok());
+    EXPECT_EQ(all[1].message(), "making failed on rank 2: no room");
+    EXPECT_EQ(all[2].message(), "making failed on rank 1: it stays");
+    EXPECT_TRUE(Call(rank, {0, 1, 2}).status.ok()) << "every channel is in step";
+  });
+}
+
+TEST_F(SeveralInACall, TraceWhatOneOfThemDidDifferently) {
+  Open(2, 2);
+  ForEachRank(2, [&](int rank) {
+    const Agreement agreement = Call(rank, {0, 1}, [&](size_t pool, Intent& intent) {
+      intent.sequence_count = 1;
+      if (pool == 1) intent.sequence_hash = static_cast<uint64_t>(rank);
+    });
+    EXPECT_EQ(agreement.refused, 1u);
+    EXPECT_EQ(agreement.status.code(), StatusCode::kDisagreement);
+    ExpectMessage(agreement.status, "rank 0 made free of block 0 (call 0), rank 1 made free of block 1 (call 0)");
+  });
+}
+
+// Which pools a rank passes, and in which order.
+struct Passed {
+  std::vector<Places> by_rank;
+  std::string difference;
+};
+class DifferentPools : public SeveralInACall, public ::testing::WithParamInterface<Passed> {};
+
+TEST_P(DifferentPools, AreNamedAndLeaveEveryChannelInStep) {
+  const auto& [by_rank, difference] = GetParam();
+  Open(2, 3);
+  ForEachRank(2, [&](int rank) {
+    const Status status = Call(rank, by_rank[static_cast<size_t>(rank)]).status;
+    EXPECT_EQ(status.code(), StatusCode::kDisagreement) << status.message();
+    ExpectMessage(status, "ranks disagree on the pools of one call: " + difference);
+    EXPECT_TRUE(Call(rank, {0, 1, 2}).status.ok());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, DifferentPools,
+    ::testing::Values(
+        Passed{{{0, 1}, {1, 0}},
+               "rank 0: 0 (pool 1 of home), 1 (pool 2 of home); rank 1: 1 (pool 2 of home), 0 (pool 1 of home)"},
+        Passed{{{0, 1}, {0, 2}},
+               "rank 0: 0 (pool 1 of home), 1 (pool 2 of home); rank 1: 0 (pool 1 of home), 2 (pool 3 of home)"},
+        Passed{{{0, 1, 2}, {0, 1}}, "rank 0: 0 (pool 1 of home), 1 (pool 2 of home), 2 (pool 3 of home); rank 1: "},
+        Passed{{{0, 1}, {0}}, "rank 0: 0 (pool 1 of home), 1 (pool 2 of home); rank 1: one pool alone"},
+        Passed{{{0}, {1, 0}}, "rank 0: one pool alone; rank 1: 1 (pool 2 of home), 0 (pool 1 of home)"}));
+
+TEST_F(SeveralInACall, HearOfARankThatDiedInTheRoundAndEverAfter) {
+  Open(3, 2);
+  LinkOf(2).Break();
+  ForEachRank(2, [&](int rank) {
+    const Status status = Call(rank, {0, 1}).status;
+    EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
+    ExpectMessage(status, "rank 2 was lost ");
+    for (const size_t pool : {0, 1}) ExpectMessage(Call(rank, {pool}).status, "the channel failed before");
+  });
+}
+
+// A rank that gave up is out of step with every pool of the call, and the others hear of it for each.
+TEST_F(SeveralInACall, AreAllOutOfStepWhereARankGaveTheirRoundUp) {
+  Open(2, 2, kShort);
+  const Status gave_up = Call(1, {0, 1}).status;
+  EXPECT_EQ(gave_up.code(), StatusCode::kDeadlineExceeded);
+  ExpectMessage(gave_up, "missing: rank 0: no answer before the deadline");
+  for (const size_t pool : {0, 1}) {
+    ExpectMessage(Call(0, {pool}).status, "missing: rank ");
+    ExpectMessage(Call(1, {pool}).status, "the channel failed before");
+  }
+}
+
+}  // namespace
+}  // namespace commpool::internal
