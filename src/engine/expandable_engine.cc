@@ -15,11 +15,6 @@ namespace {
 // make, and more with each move.
 constexpr uint64_t kRequestShare = 64;
 constexpr uint64_t kSmallRequestShare = 128;  // of small pages
-// What moving pages and waiting for other streams may cost a program: 2,048 driver calls, and one more for so many
-// allocations. A page that moves costs the driver 31 us, so that in the long run an allocation pays an eighth of one.
-// Programs whose blocks come and go at random would move pages for ever; others never come to this limit.
-constexpr uint64_t kCallsAtOnce = 2048;
-constexpr uint64_t kAllocationsForCall = 256;
 // A program is steady once it has asked for its peak so many times over without a higher one.
 constexpr uint64_t kSteadyTimes = 2;
 
@@ -56,13 +51,9 @@ uint64_t ExpandableEngine::NeededWith(uint64_t requested) const {
   return std::max(asked.peak, asked.current + requested);
 }
 
-bool ExpandableEngine::HasSpentEnough() const {
-  return spent_ > kCallsAtOnce + ledger().sums().allocated_blocks.total / kAllocationsForCall;
-}
-
 bool ExpandableEngine::IsWithin(uint64_t share, uint64_t requested, uint64_t made) const {
   const uint64_t needed = NeededWith(requested);
-  return share == 0 || HasSpentEnough() || ledger().sums().reserved_bytes.current + made <= needed + needed / share;
+  return share == 0 || ledger().sums().reserved_bytes.current + made <= needed + needed / share;
 }
 
 bool ExpandableEngine::GrowsCheaply(uint64_t requested, uint64_t made) {
@@ -83,7 +74,6 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
   if (IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) return growth;
   if (ledger().heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
   ledger().UnifyAll(sizes->space);
-  ++spent_;
   return Grow{};
 }
 
@@ -169,7 +159,6 @@ bool ExpandableEngine::CanClaim(const Expansion& expansion) {
 }
 
 void ExpandableEngine::Claim(const Expansion& expansion) {
-  spent_ += expansion.moves.size();
   for (const SegmentRange& range : expansion.arriving) {
     ledger().Convert(range, BlockState::kUnmapped, BlockState::kArriving);
   }

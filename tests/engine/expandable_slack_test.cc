@@ -70,40 +70,6 @@ TEST_F(SlackTest, IsThatOfASteadyProgramWhoseHighestNeedIsLongAgo) {
   ExpectMostToMake(8 * kMiB, 16 * kMiB);  // more was never needed: it is not steady any more
 }
 
-TEST_F(SlackTest, HasNoEndOnceWaitsForOtherStreamsHaveCostEnough) {
-  Free(Make(16 * kMiB));
-  for (int wait = 0; wait <= 2048; ++wait) {
-    ASSERT_EQ(engine_.GrowthFor(16 * kMiB, kOther, Reuse::kAnyStream)->bytes, 0u) << wait;
-  }
-  EXPECT_NE(engine_.GrowthFor(16 * kMiB, kOther, Reuse::kAnyStream)->bytes, 0u) << "it rather grows";
-}
-
-TEST_F(SlackTest, HasNoEndOncePagesThatMoveHaveCostEnough) {
-  const Address below = Make(2 * kMiB);
-  const Address block = Make(2 * kMiB);
-  Free(below);
-  engine_.StreamIdle(kStream, engine_.Now());
-  const auto move_a_page = [&] {
-    const Expansion plan = engine_.Plan(4 * kMiB, kStream, Donors::kAll).value();
-    ASSERT_EQ(plan.moves.size(), 1u);
-    engine_.Claim(plan);
-    engine_.Unclaim(plan);
-  };
-  for (int page = 0; page <= 2048; ++page) {
-    ASSERT_FALSE(engine_.GrowsCheaply(4 * kMiB, kGiB)) << page;
-    ASSERT_TRUE(engine_.GrowsTooFar(4 * kMiB, kGiB)) << page;
-    move_a_page();
-  }
-  EXPECT_TRUE(engine_.GrowsCheaply(4 * kMiB, kGiB));
-  EXPECT_FALSE(engine_.GrowsTooFar(4 * kMiB, kGiB));
-  for (int allocation = 0; allocation < 256; ++allocation) Free(Make(2 * kMiB));
-  engine_.StreamIdle(kStream, engine_.Now());
-  EXPECT_FALSE(engine_.GrowsCheaply(4 * kMiB, kGiB)) << "each 256 allocations pay for one more";
-  move_a_page();
-  EXPECT_TRUE(engine_.GrowsCheaply(4 * kMiB, kGiB));
-  Free(block);
-}
-
 TEST_F(SlackTest, IsNoneOfAGraphs) {
   const Address block = Make(16 * kMiB);
   Free(block);
