@@ -2,6 +2,7 @@
 #include <string>
 
 #include "commpool/commpool.h"
+#include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/open_scopes.h"
 #include "src/c_api/process_runtime.h"
@@ -29,8 +30,7 @@ Status CheckTarget(Target target) {
   bool caught = true;
   const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {
     if (pointer == nullptr) return NullOutput();
-    const Status valid = CheckTarget(target);
-    if (!valid.ok()) return valid;
+    COMMPOOL_TRY(CheckTarget(target));
     const Result<CUdeviceptr> address = runtime.Allocate(target, bytes, stream);
     if (address.ok()) {
       *pointer = reinterpret_cast<void*>(*address);

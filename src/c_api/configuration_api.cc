@@ -5,6 +5,7 @@
 
 #include "commpool/commpool.h"
 #include "src/base/of_this_thread.h"
+#include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
 #include "src/c_api/structs.h"
@@ -19,8 +20,7 @@ namespace {
 struct LastLines {};  // the thread's last answer, which its texts are of
 
 Status Write(std::vector<SettingLine> lines, const EntryArray<commpool_setting>& output) {
-  Status status = output.Check("setting");
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(output.Check("setting"));
   auto* const last = OfThisThread<std::vector<SettingLine>, LastLines>();
   if (last == nullptr) {
     return Status(StatusCode::kFailedPrecondition, "the thread is ending, and keeps no text any more");
@@ -41,8 +41,7 @@ commpool_status commpool_configuration(commpool_pool pool, commpool_setting* set
     return WithPool(pool, [&](Pool& found) { return Write(DescribePool(found.configuration()), output); });
   }
   return Guarded([&]() -> Status {
-    const Result<Settings> said = SettingsFromEnvironment();
-    if (!said.ok()) return said.status();
-    return Write(said->Describe(), output);
+    const Settings said = COMMPOOL_TRY(SettingsFromEnvironment());
+    return Write(said.Describe(), output);
   });
 }

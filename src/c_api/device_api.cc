@@ -1,5 +1,6 @@
 // The C ABI: the memory of a device, beyond one pool.
 #include "commpool/commpool.h"
+#include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/structs.h"
 
@@ -10,9 +11,8 @@ using namespace commpool::internal;
 
 commpool_status commpool_set_device_limit(int device, uint64_t bytes) {
   return WithRuntime([&](Runtime& runtime) -> Status {
-    Result<std::shared_ptr<DeviceState>> state = runtime.devices().Get(device);
-    if (!state.ok()) return state.status();
-    (*state)->account().SetLimit(bytes);
+    std::shared_ptr<DeviceState> state = COMMPOOL_TRY(runtime.devices().Get(device));
+    state->account().SetLimit(bytes);
     return Status();
   });
 }

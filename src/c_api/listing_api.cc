@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "commpool/commpool.h"
+#include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/structs.h"
 
@@ -14,8 +15,7 @@ commpool_status commpool_block_of(const void* pointer, commpool_block* block, si
   bool found = true;
   const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {
     if (block == nullptr) return NullOutput();
-    Status fits = CheckEntryBytes("block", entry_bytes, sizeof(*block));
-    if (!fits.ok()) return fits;
+    COMMPOOL_TRY(CheckEntryBytes("block", entry_bytes, sizeof(*block)));
     const Result<std::shared_ptr<BlockOwner>> owner = runtime.addresses().OwnerOf(AddressOf(pointer));
     found = owner.ok();
     if (!found) return Status();

@@ -4,6 +4,7 @@
 
 #include "commpool/commpool.h"
 #include "src/base/of_this_thread.h"
+#include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
 #include "src/pool/nvls_eligibility.h"
@@ -23,12 +24,12 @@ commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, nccl
                                        const char** reason) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (eligible == nullptr) return NullOutput();
-    Result<std::string> why = WhyNoNvls(runtime.driver(), runtime.addresses(), runtime.windows(),
-                                        {.address = AddressOf(pointer), .bytes = bytes, .communicator = communicator});
-    if (!why.ok()) return why.status();
-    *eligible = why->empty() ? 1 : 0;
+    std::string why =
+        COMMPOOL_TRY(WhyNoNvls(runtime.driver(), runtime.addresses(), runtime.windows(),
+                               {.address = AddressOf(pointer), .bytes = bytes, .communicator = communicator}));
+    *eligible = why.empty() ? 1 : 0;
     std::string* const last = OfThisThread<std::string, LastReason>();
-    if (last != nullptr) *last = std::move(*why);
+    if (last != nullptr) *last = std::move(why);
     if (reason != nullptr) *reason = last == nullptr ? "" : last->c_str();  // the thread is ending
     return Status();
   });

@@ -6,6 +6,7 @@
 
 #include "src/backing/backing_table.h"
 #include "src/base/printable.h"
+#include "src/base/try.h"
 #include "src/c_api/structs.h"
 #include "src/pool/settings/setting_table.h"
 #include "src/stream/stream_key.h"
@@ -76,11 +77,9 @@ uint64_t OptionsThatDiffer(const PoolConfiguration& configuration) {
 }  // namespace
 
 Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, const Settings& settings) {
-  Status status = CheckBytes(given);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckBytes(given));
   PoolConfiguration configuration = HomeOf(given);
-  status = FirstFailure({ReadWords(given, &configuration), CheckValues(given)});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(FirstFailure({ReadWords(given, &configuration), CheckValues(given)}));
   if (given.name != nullptr) configuration.name = Printable(given.name);
   if (given.tag != nullptr) configuration.tag = given.tag;
   configuration.backing.placement.device = given.device;
@@ -96,8 +95,7 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
   configuration.release_threshold_bytes = given.release_threshold_bytes;
   configuration.limit_bytes = given.limit_bytes;
   configuration.given = given.given | OptionsThatDiffer(configuration);
-  status = settings.ApplyTo(configuration);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(settings.ApplyTo(configuration));
   configuration.deadline_ms = std::min(configuration.deadline_ms, kLongestDeadlineMs);
   return configuration;
 }
@@ -111,21 +109,18 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
 
 Result<SleepRequest> ParseSleep(commpool_keep keep, commpool_graphs graphs) {
   SleepRequest request;
-  Status status = FirstFailure({ReadWord("keep", keep, {"DISCARD", "HOST"}, &request.keep),
-                                ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES"}, &request.graphs)});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(FirstFailure({ReadWord("keep", keep, {"DISCARD", "HOST"}, &request.keep),
+                             ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES"}, &request.graphs)}));
   return request;
 }
 
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given) {
   ScopeRequest request;
   if (given == nullptr) return request;
-  Status status = CheckStructBytes("scope_options", given->struct_bytes, sizeof(*given));
-  if (!status.ok()) return status;
-  status = FirstFailure(
+  COMMPOOL_TRY(CheckStructBytes("scope_options", given->struct_bytes, sizeof(*given)));
+  COMMPOOL_TRY(FirstFailure(
       {ReadWord("scope options: filter", given->filter, {"THREAD", "STREAM", "PROCESS"}, &request.filter),
-       ReadWord("scope options: exhaustion", given->exhaustion, {"ERROR", "NEXT_SCOPE"}, &request.exhaustion)});
-  if (!status.ok()) return status;
+       ReadWord("scope options: exhaustion", given->exhaustion, {"ERROR", "NEXT_SCOPE"}, &request.exhaustion)}));
   if (request.filter == ScopeFilter::kStream) request.stream = KeyOfStream(given->stream);
   request.sizes = {given->min_bytes, given->max_bytes};
   return request;

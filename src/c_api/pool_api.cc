@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "commpool/commpool.h"
+#include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/pool_functions.h"
 #include "src/c_api/process_runtime.h"
@@ -26,10 +27,9 @@ Result<std::vector<int>> Devices(const int* devices, size_t count) {
     if (window == nullptr || offset == nullptr) {
       return Status(StatusCode::kInvalidArgument, "window or offset is null");
     }
-    Result<std::shared_ptr<BlockOwner>> owner = runtime.addresses().OwnerOf(AddressOf(pointer));
-    if (!owner.ok()) return owner.status();
+    std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(runtime.addresses().OwnerOf(AddressOf(pointer)));
     return Status(StatusCode::kNotFound,
-                  "pool " + (*owner)->name() + " has no window on this communicator that holds the pointer");
+                  "pool " + owner->name() + " has no window on this communicator that holds the pointer");
   });
 }
 
@@ -53,9 +53,8 @@ commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_alloc
                                         commpool_plain_free* release) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (allocate == nullptr || release == nullptr) return NullOutput();
-    Result<std::shared_ptr<Pool>> found = runtime.pools().Find(pool);
-    if (!found.ok()) return found.status();
-    Status status = Store(FunctionOf(runtime, **found), allocate);
+    std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
+    Status status = Store(FunctionOf(runtime, *found), allocate);
     if (status.ok()) *release = FreeBlock;
     return status;
   });
@@ -63,17 +62,15 @@ commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_alloc
 
 commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count) {
   return WithPool(pool, [&](Pool& found) -> Status {
-    Result<std::vector<int>> peers = Devices(devices, count);
-    if (!peers.ok()) return peers.status();
-    return found.Grant(*peers);
+    std::vector<int> peers = COMMPOOL_TRY(Devices(devices, count));
+    return found.Grant(peers);
   });
 }
 
 commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, size_t count) {
   return WithPool(pool, [&](Pool& found) -> Status {
-    Result<std::vector<int>> peers = Devices(devices, count);
-    if (!peers.ok()) return peers.status();
-    return found.Revoke(*peers);
+    std::vector<int> peers = COMMPOOL_TRY(Devices(devices, count));
+    return found.Revoke(peers);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/options.h"
 #include "src/c_api/structs.h"
@@ -89,8 +90,7 @@ Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, siz
   for (size_t place = 0; place < count; ++place) {
     const commpool_pool_options& one = options[place];
     // Of another size it does not say where the next one lies.
-    Status fits = CheckStructBytes("pool_options", one.struct_bytes, sizeof(one));
-    if (!fits.ok()) return fits;
+    COMMPOOL_TRY(CheckStructBytes("pool_options", one.struct_bytes, sizeof(one)));
     requests.push_back({.configuration = ParsePoolOptions(one, runtime.settings()), .home = ParseHome(one)});
   }
   Result<std::vector<PoolHandle>> made = CreatePools(runtime, std::move(requests));
@@ -128,9 +128,8 @@ commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count,
 commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
                                     uint64_t* released_bytes) {
   return CountForPools(count, released_bytes, [&](uint64_t* counts) {
-    return ForPools(pools, count, [&](Pool& pool, size_t place) -> Status {
-      return Store(pool.Trim(keep_bytes), &counts[place]);
-    });
+    return ForPools(pools, count,
+                    [&](Pool& pool, size_t place) -> Status { return Store(pool.Trim(keep_bytes), &counts[place]); });
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "src/base/environment.h"
 #include "src/base/mutex.h"
+#include "src/base/try.h"
 #include "src/c_api/open_scopes.h"
 #include "src/driver/metering.h"
 
@@ -26,8 +27,7 @@ Opening& TheOpening() {
 
 Result<std::shared_ptr<const Driver>> Metered(const Driver& driver) {
   auto metered = std::make_shared<Driver>(driver);
-  Status status = MeterDriver(*metered);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(MeterDriver(*metered));
   return std::shared_ptr<const Driver>(std::move(metered));
 }
 
@@ -38,12 +38,11 @@ Status OpenWith(const LoaderOptions& options) {
     return Status(StatusCode::kFailedPrecondition, "another driver is open already: " + runtime->driver().description +
                                                        "; call commpool_initialize first");
   }
-  Result<Settings> settings = SettingsFromEnvironment();
-  if (!settings.ok()) return settings.status();
+  Settings settings = COMMPOOL_TRY(SettingsFromEnvironment());
   Result<std::shared_ptr<const Driver>> driver = LoadDriver(options);
   if (driver.ok() && DriverIsMeasured()) driver = Metered(**driver);
   if (!driver.ok()) return driver.status();
-  auto* const opened = new Runtime(std::move(*driver), std::move(*settings));
+  auto* const opened = new Runtime(std::move(*driver), std::move(settings));
   opened->scopes().ShowIn(open_scopes);
   process_runtime.store(opened, std::memory_order_release);
   return Status();
@@ -66,18 +65,15 @@ Status MeasureDriver() {
 bool DriverIsMeasured() { return TheOpening().measured; }
 
 Status OpenProcessRuntime(DriverChoice choice) {
-  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(choice);
-  if (!options.ok()) return options.status();
-  if (options->choice == DriverChoice::kAuto) options->choice = choice;
-  return OpenWith(*options);
+  LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(choice));
+  if (options.choice == DriverChoice::kAuto) options.choice = choice;
+  return OpenWith(options);
 }
 
 Result<Runtime*> ProcessRuntime() {
   if (Runtime* runtime = OpenedProcessRuntime()) return runtime;
-  Result<LoaderOptions> options = LoaderOptionsFromEnvironment(DriverChoice::kCuda);
-  if (!options.ok()) return options.status();
-  Status status = OpenWith(*options);
-  if (!status.ok()) return status;
+  LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(DriverChoice::kCuda));
+  COMMPOOL_TRY(OpenWith(options));
   return OpenedProcessRuntime();
 }
 

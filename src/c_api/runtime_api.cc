@@ -1,5 +1,6 @@
 // The C ABI: errors, the runtime and what its driver calls cost.
 #include "commpool/commpool.h"
+#include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
 #include "src/c_api/structs.h"
@@ -46,8 +47,7 @@ commpool_status commpool_measure_driver(void) {
 commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_bytes, size_t capacity, size_t* count) {
   const EntryArray<commpool_driver_call> output = {calls, entry_bytes, capacity, count};
   return Guarded([&]() -> Status {
-    Status status = output.Check("driver_call");
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(output.Check("driver_call"));
     if (!DriverIsMeasured()) {
       return Status(StatusCode::kFailedPrecondition, "no driver call is measured: commpool_measure_driver comes first");
     }

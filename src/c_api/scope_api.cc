@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "commpool/commpool.h"
+#include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/open_scopes.h"
 #include "src/c_api/options.h"
@@ -36,12 +37,10 @@ ScopeHandle BeginAtOnce(commpool_pool pool, const commpool_scope_options* option
                                         commpool_scope* scope) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (scope == nullptr) return NullOutput();
-    Result<ScopeRequest> request = ParseScopeOptions(options);
-    if (!request.ok()) return request.status();
-    Result<std::shared_ptr<Pool>> found = runtime.pools().Find(pool);
-    if (!found.ok()) return found.status();
-    request->pool = std::move(*found);
-    return Store(runtime.scopes().Begin(*request), scope);
+    ScopeRequest request = COMMPOOL_TRY(ParseScopeOptions(options));
+    std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
+    request.pool = std::move(found);
+    return Store(runtime.scopes().Begin(request), scope);
   });
 }
 

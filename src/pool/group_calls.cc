@@ -13,6 +13,7 @@
 #include "src/base/host_patience.h"
 #include "src/base/host_reserve.h"
 #include "src/base/printable.h"
+#include "src/base/try.h"
 #include "src/driver/handles.h"
 #include "src/pool/symmetric/several_pools.h"
 
@@ -63,8 +64,7 @@ Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(co
   for (size_t number = 0; number < lanes.size(); ++number) {
     tasks.push_back([&, number] { statuses[number] = Attempt([&] { return of_lane(lanes[number]); }); });
   }
-  const Status ran = RunSideBySide(tasks);
-  if (!ran.ok()) return ran;
+  COMMPOOL_TRY(RunSideBySide(tasks));
   for (Status& status : statuses) {
     if (!status.ok()) return std::move(status);
   }
@@ -172,9 +172,8 @@ Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, const std::
   if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
   ReservedVector<std::shared_ptr<Pool>> pools;
   for (const PoolHandle handle : handles) {
-    Result<std::shared_ptr<Pool>> pool = runtime.pools().Find(handle);
-    if (!pool.ok()) return pool.status();
-    pools.push_back(std::move(*pool));
+    std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handle));
+    pools.push_back(std::move(pool));
   }
   return pools;
 }
@@ -186,32 +185,30 @@ struct PoolsOfCall {
 };
 
 Result<PoolsOfCall> FindAll(Runtime& runtime, const std::vector<PoolHandle>& handles, ncclComm* const* passed) {
-  Result<ReservedVector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
-  if (!pools.ok()) return pools.status();
-  if (Status status = CheckComplete(*pools); !status.ok()) return status;
+  ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  if (Status status = CheckComplete(pools); !status.ok()) return status;
   ReservedVector<Used> used;
-  for (size_t place = 0; place < pools->size(); ++place) {
-    used.push_back(UsedBy(*(*pools)[place], passed == nullptr ? nullptr : passed[place]));
+  for (size_t place = 0; place < pools.size(); ++place) {
+    used.push_back(UsedBy(*pools[place], passed == nullptr ? nullptr : passed[place]));
   }
-  return PoolsOfCall{std::move(*pools), LanesOf(used)};
+  return PoolsOfCall{std::move(pools), LanesOf(used)};
 }
 
 // `together` for the pools of one home, where there are several of them, else `alone` for one after the other.
 Status OnHomes(Runtime& runtime, const std::vector<PoolHandle>& handles,
                const std::function<Status(const SymmetricModes&, const Lane&)>& together,
                const std::function<Status(Pool&, size_t place)>& alone) {
-  const Result<PoolsOfCall> call = FindAll(runtime, handles, nullptr);
-  if (!call.ok()) return call.status();
+  const PoolsOfCall call = COMMPOOL_TRY(FindAll(runtime, handles, nullptr));
   const auto of_lane = [&](const Lane& lane) {
-    return RunOn(runtime, call->pools[lane.front()]->device(), [&] {
-      const SymmetricModes modes = Insist([&] { return ModesOf(lane, call->pools); });
+    return RunOn(runtime, call.pools[lane.front()]->device(), [&] {
+      const SymmetricModes modes = Insist([&] { return ModesOf(lane, call.pools); });
       if (modes.size() > 1) return together(modes, lane);
-      return OneByOne(lane, [&](size_t place) { return alone(*call->pools[place], place); });
+      return OneByOne(lane, [&](size_t place) { return alone(*call.pools[place], place); });
     });
   };
   // The pools of one rank need no thread of their own.
-  const bool one_rank = call->lanes.size() == 1 && ModesOf(call->lanes.front(), call->pools).size() > 1;
-  return one_rank ? of_lane(call->lanes.front()) : RunTogether(call->lanes, of_lane);
+  const bool one_rank = call.lanes.size() == 1 && ModesOf(call.lanes.front(), call.pools).size() > 1;
+  return one_rank ? of_lane(call.lanes.front()) : RunTogether(call.lanes, of_lane);
 }
 
 }  // namespace
@@ -248,21 +245,19 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
     }
     return status;
   }
-  Result<ReservedVector<std::shared_ptr<Pool>>> pools = Find(runtime, handles);
-  if (!pools.ok()) return pools.status();
-  Bind(*pools);
+  ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  Bind(pools);
   return handles;
 }
 
 Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
               const std::function<Status(Pool&, size_t)>& call, ncclComm* const* passed) {
-  const Result<PoolsOfCall> all = FindAll(runtime, handles, passed);
-  if (!all.ok()) return all.status();
+  const PoolsOfCall all = COMMPOOL_TRY(FindAll(runtime, handles, passed));
   const auto part = [&](size_t place) {
-    Pool& pool = *all->pools[place];
+    Pool& pool = *all.pools[place];
     return RunOn(runtime, pool.device(), [&] { return call(pool, place); });
   };
-  return RunTogether(all->lanes, [&](const Lane& lane) { return OneByOne(lane, part); });
+  return RunTogether(all.lanes, [&](const Lane& lane) { return OneByOne(lane, part); });
 }
 
 Status ReservePools(Runtime& runtime, const std::vector<PoolHandle>& pools, uint64_t bytes) {

@@ -4,6 +4,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/environment.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/registration/communicator.h"
 
@@ -85,8 +86,7 @@ std::string WhyNotThisPlace(const Driver& driver, const OwnedRange& segment, int
 Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowIndex& windows,
                               const NvlsQuestion& question) {
   if (question.bytes == 0) return Status(StatusCode::kInvalidArgument, "a range of 0 bytes is asked about");
-  const Result<OwnedRange> segment = addresses.RangeOf(question.address);
-  if (!segment.ok()) return segment.status();
+  const OwnedRange segment = COMMPOOL_TRY(addresses.RangeOf(question.address));
   const Result<Communicator> communicator = DescribeCommunicator(driver, question.communicator);
   if (!communicator.ok()) return communicator.status();
 
@@ -97,19 +97,19 @@ Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresse
   }
   std::string reason = WhyNotOnDevice(driver, *communicator);
   if (!reason.empty()) return reason;
-  const BlockOwner& pool = *segment->owner;
+  const BlockOwner& pool = *segment.owner;
   if (!pool.symmetric()) {
     return "pool " + pool.name() + " is not symmetric: ranks must have the range at equal offsets";
   }
-  if (question.bytes > segment->bytes - (question.address - segment->address)) {
+  if (question.bytes > segment.bytes - (question.address - segment.address)) {
     return "the range leaves its segment: " + FormatBytes(question.bytes) + " are asked about, " +
-           FormatBytes(segment->bytes - (question.address - segment->address)) + " follow";
+           FormatBytes(segment.bytes - (question.address - segment.address)) + " follow";
   }
   if (!windows.Find(question.communicator, question.address)) {
     return "pool " + pool.name() + " is not registered with this communicator: register_with() it";
   }
-  reason = WhyNotThisMemory(driver, segment->address);
-  if (reason.empty()) reason = WhyNotThisPlace(driver, *segment, communicator->ranks);
+  reason = WhyNotThisMemory(driver, segment.address);
+  if (reason.empty()) reason = WhyNotThisPlace(driver, segment, communicator->ranks);
   return reason;
 }
 

@@ -4,6 +4,7 @@
 
 #include "src/backing/backing_table.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -52,8 +53,7 @@ Status WhyNotExpandable(const PoolConfiguration& options) {
 }
 
 Status CheckConfiguration(const PoolConfiguration& options) {
-  Status sizes = CheckSizes(options);
-  if (!sizes.ok()) return sizes;
+  COMMPOOL_TRY(CheckSizes(options));
   return options.mode == Mode::kExpandable ? WhyNotExpandable(options) : Status();
 }
 

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/try.h"
+
 namespace commpool::internal {
 
 Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode)
@@ -89,8 +91,7 @@ Status Pool::CheckMayEnd() const {
 }
 
 Status Pool::Close() {
-  const Status may_end = CheckMayEnd();
-  if (!may_end.ok()) return may_end;
+  COMMPOOL_TRY(CheckMayEnd());
   basis_->runtime.others.ReleaseDestroyed();
   Status status = mode_->Close();
   if (status.ok()) DropKept();

@@ -7,6 +7,7 @@
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/driver/device_info.h"
 #include "src/engine/expandable_engine.h"
 #include "src/pool/growing/grower.h"
@@ -24,12 +25,11 @@ Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const P
                   "pool options: alignment_bytes " + FormatBytes(configuration.alignment_bytes) + " is more than the " +
                       backing.name() + " backing's granularity of " + FormatBytes(backing.granularity()));
   }
-  const Result<int> devices = DeviceCount(driver);
-  if (!devices.ok()) return devices.status();
-  if (configuration.peers.size() > static_cast<size_t>(*devices)) {
+  const int devices = COMMPOOL_TRY(DeviceCount(driver));
+  if (configuration.peers.size() > static_cast<size_t>(devices)) {
     return Status(StatusCode::kInvalidArgument, "pool options: " + std::to_string(configuration.peers.size()) +
                                                     " peers are named, and this process sees " +
-                                                    std::to_string(*devices) + " devices");
+                                                    std::to_string(devices) + " devices");
   }
   for (const int peer : configuration.peers) {
     if (peer == configuration.backing.placement.device) continue;
@@ -54,11 +54,10 @@ Result<PoolIngredients> Gather(const Driver& driver, DeviceTable& devices, Runti
   if (!backing.ok()) return backing.status();
   Status status = CheckAgainstMachine(driver, **backing, configuration);
   if (!status.ok()) return status;
-  Result<std::shared_ptr<MemoryAccount>> account = devices.AccountOf(placement);
-  if (!account.ok()) return account.status();
+  std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(devices.AccountOf(placement));
   const std::string title = TitleOf(configuration, **backing);
   std::unique_ptr<PoolBasis> basis(new PoolBasis{driver, runtime, std::move(*device), std::move(configuration), title});
-  return PoolIngredients{std::move(basis), std::move(*backing), std::move(*account)};
+  return PoolIngredients{std::move(basis), std::move(*backing), std::move(account)};
 }
 
 uint64_t GranularityOf(const PoolIngredients& ingredients) {
@@ -96,13 +95,12 @@ struct UnopenedPool {
 
 Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                   PoolConfiguration configuration, const Communicator& home) {
-  Result<PoolIngredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
-  if (!ingredients.ok()) return ingredients.status();
-  Status readiness = WhyNotSymmetric(*ingredients->backing, home, ingredients->basis->device->device());
+  PoolIngredients ingredients = COMMPOOL_TRY(Gather(driver, devices, runtime, std::move(configuration)));
+  Status readiness = WhyNotSymmetric(*ingredients.backing, home, ingredients.basis->device->device());
   std::unique_ptr<engine::SymmetricEngine> engine =
-      MakeSymmetricEngine(ingredients->basis->configuration, GranularityOf(*ingredients));
+      MakeSymmetricEngine(ingredients.basis->configuration, GranularityOf(ingredients));
   SymmetricMode* symmetric = nullptr;
-  std::shared_ptr<Pool> pool = Pool::Make(std::move(*ingredients), std::move(engine), [&](auto&... parts) {
+  std::shared_ptr<Pool> pool = Pool::Make(std::move(ingredients), std::move(engine), [&](auto&... parts) {
     auto mode = std::make_unique<SymmetricMode>(parts..., home);
     symmetric = mode.get();
     return mode;
@@ -118,10 +116,9 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
   Result<Communicator> home =
       Insist([&] { return DescribeCommunicator(driver, configuration.home, configuration.deadline_ms); });
   if (!home.ok()) return home.status();
-  Result<std::shared_ptr<DeviceState>> home_device = Insist([&] { return devices.Get(home->device); });
-  if (!home_device.ok()) return home_device.status();
+  std::shared_ptr<DeviceState> home_device = COMMPOOL_TRY(Insist([&] { return devices.Get(home->device); }));
   Result<std::unique_ptr<AgreementChannel>> channel =
-      OpenChannel(driver, (*home_device)->context(), runtime.links, *home, configuration);
+      OpenChannel(driver, home_device->context(), runtime.links, *home, configuration);
   if (channel.ok()) home->lost = (*channel)->lost_ranks();
   if (!channel.ok()) return channel.status();
 
@@ -132,8 +129,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
     refusal.readiness = made.status();
     return TellRefusal(**channel, refusal);
   }
-  Status opened = made->symmetric->Open(std::move(*channel), made->readiness);
-  if (!opened.ok()) return opened;
+  COMMPOOL_TRY(made->symmetric->Open(std::move(*channel), made->readiness));
   return std::move(made->pool);
 }
 
@@ -142,9 +138,8 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
 Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                        PoolConfiguration configuration) {
   if (configuration.symmetric()) return MakeSymmetricPool(driver, devices, runtime, std::move(configuration));
-  Result<PoolIngredients> ingredients = Gather(driver, devices, runtime, std::move(configuration));
-  if (!ingredients.ok()) return ingredients.status();
-  return MakeGrowingPool(std::move(*ingredients));
+  PoolIngredients ingredients = COMMPOOL_TRY(Gather(driver, devices, runtime, std::move(configuration)));
+  return MakeGrowingPool(std::move(ingredients));
 }
 
 Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,

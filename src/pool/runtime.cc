@@ -7,6 +7,7 @@
 
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/graph_handles.h"
@@ -82,8 +83,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
 }
 
 Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(RefuseForkedChild());
   return internal::RefusePool(*driver_, devices_, parts_, home, why);
 }
 
@@ -111,15 +111,13 @@ Result<PoolHandle> Runtime::DefaultPool(int device) {
   if (const PoolHandle handle = made.load(std::memory_order_acquire)) return handle;
   MutexLock lock(mutex_);
   if (const PoolHandle handle = made.load(std::memory_order_acquire)) return handle;
-  Result<DeviceInfo> info = DescribeDevice(*driver_, device);
-  if (!info.ok()) return info.status();
+  DeviceInfo info = COMMPOOL_TRY(DescribeDevice(*driver_, device));
   PoolConfiguration configuration;
   configuration.name = "default";
   configuration.keeper = Keeper::kLibrary;
-  configuration.backing.kind = info->virtual_memory ? BackingKind::kVmm : BackingKind::kCuda;
+  configuration.backing.kind = info.virtual_memory ? BackingKind::kVmm : BackingKind::kCuda;
   configuration.backing.placement.device = device;
-  status = settings_.ApplyTo(configuration);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(settings_.ApplyTo(configuration));
   Result<PoolHandle> pool = CreatePool(std::move(configuration));
   if (pool.ok()) made.store(*pool, std::memory_order_release);
   return pool;
@@ -154,9 +152,8 @@ Result<std::shared_ptr<Pool>> Runtime::PoolOf(Slot& slot, Target target) {
   if (std::shared_ptr<Pool> pool = slot.pool.lock(); pool != nullptr && pool->has_handle()) return pool;
   if (slot.server == 0 && target.kind() != Target::Kind::kPool) {
     if (target.kind() == Target::Kind::kScopes) return Status(StatusCode::kNotCaught, "no scope catches it");
-    const Result<PoolHandle> made = DefaultPool(target.device());
-    if (!made.ok()) return made.status();
-    slot.server = *made;
+    const PoolHandle made = COMMPOOL_TRY(DefaultPool(target.device()));
+    slot.server = made;
   }
   Result<std::shared_ptr<Pool>> pool = pools_.Find(slot.server);
   if (pool.ok()) slot.pool = *pool;
@@ -176,12 +173,10 @@ bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
 }
 
 Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream stream) {
-  const Status possible = RefuseForkedChild();
-  if (!possible.ok()) return possible;
+  COMMPOOL_TRY(RefuseForkedChild());
   if (target == Target::Device(-1)) {
-    Result<int> found = stream_devices_.DeviceOf(stream);
-    if (!found.ok()) return found.status();
-    target = Target::Device(*found);
+    int found = COMMPOOL_TRY(stream_devices_.DeviceOf(stream));
+    target = Target::Device(found);
   }
   const StreamKey key = KeyOfStream(stream);
   std::string passed;  // the pools that handed it on
@@ -232,35 +227,30 @@ Result<std::shared_ptr<BlockOwner>> Runtime::OwnerOf(CUdeviceptr address) const 
 Status Runtime::Free(CUdeviceptr address) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<BlockOwner>> owner = OwnerOf(address);
-  if (!owner.ok()) return owner.status();
-  return parts_.caches.GiveOrMakeRoom(address, **owner) ? Status() : (*owner)->Free(address);
+  std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(OwnerOf(address));
+  return parts_.caches.GiveOrMakeRoom(address, *owner) ? Status() : owner->Free(address);
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<BlockOwner>> owner = parts_.addresses.OwnerOf(address);
-  if (!owner.ok()) return owner.status();
-  return (*owner)->RecordStream(address, KeyOfStream(stream));
+  std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(parts_.addresses.OwnerOf(address));
+  return owner->RecordStream(address, KeyOfStream(stream));
 }
 
 Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
   Status status = RefuseForkedChild();
   if (!status.ok()) return status;
-  Result<std::shared_ptr<Pool>> pool = pools_.Find(handle);
-  if (!pool.ok()) return pool.status();
-  Result<int> stream_device = stream_devices_.DeviceOf(stream);
-  if (!stream_device.ok()) return stream_device.status();
+  std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
+  int stream_device = COMMPOOL_TRY(stream_devices_.DeviceOf(stream));
   CaptureHandle capture = 0;
   {
     MutexLock lock(mutex_);
     capture = next_capture_++;
   }
-  status = (*pool)->BeginCapture(capture, stream, *stream_device);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(pool->BeginCapture(capture, stream, stream_device));
   MutexLock lock(mutex_);
-  captures_.emplace(capture, OpenCapture{std::move(*pool), stream});
+  captures_.emplace(capture, OpenCapture{std::move(pool), stream});
   return capture;
 }
 
@@ -287,17 +277,14 @@ Status Runtime::EndCapture(CaptureHandle capture) {
 }
 
 Status Runtime::ReleaseStream(CUstream stream) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(RefuseForkedChild());
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
     return Status(StatusCode::kInvalidArgument, "a default stream is never destroyed, so it is never released");
   }
-  status = CheckNotCaptured(*driver_, stream);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckNotCaptured(*driver_, stream));
   const std::optional<RelaxedCapture> relaxed = Relax();
-  status = CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),
-                     {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),
+                         {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"}));
   const StreamKey key = KeyOfStream(stream);
   for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->ForgetStream(key);
   parts_.observers.Tell(&MemoryObserver::StreamReleased, stream);

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "src/base/try.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -33,8 +35,7 @@ ScopePlan PlanOf(const ScopeRequest& request) {
 }  // namespace
 
 Result<ScopeHandle> ScopeTable::Begin(const ScopeRequest& request) {
-  const Status valid = CheckRequest(request);
-  if (!valid.ok()) return valid;
+  COMMPOOL_TRY(CheckRequest(request));
   if (request.filter != ScopeFilter::kThread) return BeginShared(request);
   OwnScopes* const own = OwnScopes::Join(board_);
   if (own == nullptr) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/registration/divergence.h"
 #include "src/registration/intent_comparison.h"
 #include "src/registration/rank_names.h"
@@ -61,11 +62,10 @@ Status TraceDisagreement(AgreementChannel& channel, uint64_t other_rank, const P
 
 // The first rank's failure of each pool.
 Result<Outcomes> Combine(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
-  const Result<std::vector<Outcomes>> all = DecodeAll<Outcomes>(contents);
-  if (!all.ok()) return all.status();
+  const std::vector<Outcomes> all = COMMPOOL_TRY(DecodeAll<Outcomes>(contents));
   Outcomes first{std::vector<Status>(steps.size())};
-  for (size_t rank = 0; rank < all->size(); ++rank) {
-    const std::vector<Status>& pools = (*all)[rank].pools;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const std::vector<Status>& pools = all[rank].pools;
     if (pools.size() != steps.size()) return Unreadable(rank, "outcome");
     for (size_t place = 0; place < steps.size(); ++place) {
       if (pools[place].ok() || !first.pools[place].ok()) continue;
@@ -78,8 +78,7 @@ Result<Outcomes> Combine(const std::vector<std::string>& contents, const std::ve
 
 Decision DecideOnOutcomes(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
   const Result<Outcomes> combined = Combine(contents, steps);
-  return {.common = Encode(combined.ok() ? *combined
-                                         : Outcomes{std::vector<Status>(steps.size(), combined.status())})};
+  return {.common = Encode(combined.ok() ? *combined : Outcomes{std::vector<Status>(steps.size(), combined.status())})};
 }
 
 }  // namespace
@@ -90,11 +89,10 @@ Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& 
     for (const PoolInCall& pool : pools) call.pools.push_back(pool.intent);
     return Encode(call);
   });
-  const Result<Verdict> heard =
-      channel.Decide(mine, Insist([&] { return Name(pools.front().intent.call); }),
-                     [&](const std::vector<std::string>& contents) -> Decision {
-                       return {.common = Encode(DecideOnCalls(contents, pools))};
-                     });
+  const Result<Verdict> heard = channel.Decide(mine, Insist([&] { return Name(pools.front().intent.call); }),
+                                               [&](const std::vector<std::string>& contents) -> Decision {
+                                                 return {.common = Encode(DecideOnCalls(contents, pools))};
+                                               });
   if (!heard.ok()) return {.status = heard.status()};
   Result<CallVerdict> verdict = Insist([&] { return Decode<CallVerdict>(heard->common, 0); });
   if (!verdict.ok()) return {.status = verdict.status()};

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::internal {
@@ -11,9 +12,8 @@ namespace {
 
 Status CheckState(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms) {
   ncclResult_t state = ncclSuccess;
-  Status status = CheckNccl(driver, driver.nccl.ncclCommGetAsyncError(handle, &state),
-                            {.call = "ncclCommGetAsyncError", .likely_cause = "the communicator was destroyed"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckNccl(driver, driver.nccl.ncclCommGetAsyncError(handle, &state),
+                         {.call = "ncclCommGetAsyncError", .likely_cause = "the communicator was destroyed"}));
   if (state == ncclInProgress) {
     return AwaitCommunicator(driver, {.handle = handle}, state, "an earlier operation of the communicator", 0,
                              deadline_ms);
@@ -31,16 +31,14 @@ Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handl
     return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
   }
   if (handle == nullptr) return Status(StatusCode::kInvalidArgument, "the communicator is null");
-  Status status = CheckState(driver, handle, deadline_ms);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckState(driver, handle, deadline_ms));
 
   Communicator communicator{.handle = handle};
-  status = CheckNccl(driver, driver.nccl.ncclCommUserRank(handle, &communicator.rank), {.call = "ncclCommUserRank"});
-  if (!status.ok()) return status;
-  status = CheckNccl(driver, driver.nccl.ncclCommCount(handle, &communicator.ranks), {.call = "ncclCommCount"});
-  if (!status.ok()) return status;
-  status = CheckNccl(driver, driver.nccl.ncclCommCuDevice(handle, &communicator.device), {.call = "ncclCommCuDevice"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(
+      CheckNccl(driver, driver.nccl.ncclCommUserRank(handle, &communicator.rank), {.call = "ncclCommUserRank"}));
+  COMMPOOL_TRY(CheckNccl(driver, driver.nccl.ncclCommCount(handle, &communicator.ranks), {.call = "ncclCommCount"}));
+  COMMPOOL_TRY(
+      CheckNccl(driver, driver.nccl.ncclCommCuDevice(handle, &communicator.device), {.call = "ncclCommCuDevice"}));
   return communicator;
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "src/base/try.h"
 #include "src/registration/rank_names.h"
 #include "src/registration/small_all_gather.h"
 
@@ -145,8 +146,7 @@ Status DomainTable::CheckPassedByAll(const std::vector<DomainClaim>& claims) con
     }
   }
   for (const int size : sizes) {
-    Status status = CheckNewOfSize(claims, size);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(CheckNewOfSize(claims, size));
   }
   return Status();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/registration/introduction.h"
 #include "src/registration/link_channel.h"
 #include "src/registration/small_all_gather.h"
@@ -57,13 +58,12 @@ Result<std::unique_ptr<AgreementChannel>> OpenHomeChannel(const Driver& driver, 
     mine.link = existing->id();
     mine.next_channel = existing->next_channel();
   }
-  Result<std::vector<Introduction>> all = ExchangeOverHome(driver, home, mine, deadline_ms);
-  if (!all.ok()) return all.status();
-  if (AllHaveTheLink(*all)) return channel_of(existing, NextChannel(*all));
-  if (Status status = CheckReach(*all); !status.ok()) return status;
-  const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all->front().key};
+  std::vector<Introduction> all = COMMPOOL_TRY(ExchangeOverHome(driver, home, mine, deadline_ms));
+  if (AllHaveTheLink(all)) return channel_of(existing, NextChannel(all));
+  if (Status status = CheckReach(all); !status.ok()) return status;
+  const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all.front().key};
   Result<std::shared_ptr<HomeLink>> link =
-      listener ? HomeLink::Accept(options, std::move(*listener)) : HomeLink::Join(options, all->front().address);
+      listener ? HomeLink::Accept(options, std::move(*listener)) : HomeLink::Join(options, all.front().address);
   if (!link.ok()) return link.status();
   links.Keep(home, *link);
   return channel_of(*link, kFirstChannel);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/registration/link_watcher.h"
 
 namespace commpool::internal {
@@ -38,35 +39,29 @@ Result<std::shared_ptr<HomeLink>> HomeLink::Accept(const LinkOptions& options, L
 }
 
 Result<std::shared_ptr<HomeLink>> HomeLink::Join(const LinkOptions& options, const std::string& address) {
-  Result<Connection> connection = JoinRankZero(options, address);
-  if (!connection.ok()) return connection.status();
+  Connection connection = COMMPOOL_TRY(JoinRankZero(options, address));
   std::vector<Connection> one;
-  one.push_back(std::move(*connection));
+  one.push_back(std::move(connection));
   return Make(options, std::move(one));
 }
 
 Result<std::shared_ptr<HomeLink>> HomeLink::Make(const LinkOptions& options, std::vector<Connection> connections) {
-  Result<ReadinessSet> input = ReadinessSet::Make();
-  if (!input.ok()) return input.status();
-  std::shared_ptr<HomeLink> link(new HomeLink(options, std::move(*input)));
+  ReadinessSet input = COMMPOOL_TRY(ReadinessSet::Make());
+  std::shared_ptr<HomeLink> link(new HomeLink(options, std::move(input)));
   for (Connection& connection : connections) {
     const size_t index = link->peers_.size();
     Peer& peer = link->peers_.emplace_back();
     peer.stream = FrameStream(std::move(connection));
     peer.heard = Clock::now();
     if (options.rank != 0) peer.patience = kUntilTheFirstWord;
-    Status status = link->input_.Add(peer.stream.descriptor(), Interest::kInput, index);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(link->input_.Add(peer.stream.descriptor(), Interest::kInput, index));
   }
-  Result<std::unique_ptr<LinkWatcher>> watcher = LinkWatcher::Make(*link);
-  if (!watcher.ok()) return watcher.status();
-  link->watcher_ = std::move(*watcher);
+  std::unique_ptr<LinkWatcher> watcher = COMMPOOL_TRY(LinkWatcher::Make(*link));
+  link->watcher_ = std::move(watcher);
   for (size_t index = 0; index < link->peers_.size(); ++index) {
-    Status status = link->watcher_->Watch(link->peers_[index].stream.descriptor(), index);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(link->watcher_->Watch(link->peers_[index].stream.descriptor(), index));
   }
-  Status started = link->watcher_->Start();
-  if (!started.ok()) return started;
+  COMMPOOL_TRY(link->watcher_->Start());
   return link;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/host_identity.h"
+#include "src/base/try.h"
 #include "src/registration/rank_names.h"
 
 namespace commpool::internal {
@@ -13,12 +14,11 @@ namespace {
 Status Listen(Introduction& mine, std::optional<Listener>& listener) {
   Result<HashKey> key = RandomKey();
   if (!key.ok()) return key.status();
-  Result<Listener> opened = Listener::Open();
-  if (!opened.ok()) return opened.status();
+  Listener opened = COMMPOOL_TRY(Listener::Open());
   mine.key = *key;
-  mine.address = opened->address();
-  mine.why = opened->why_local();
-  listener = std::move(*opened);
+  mine.address = opened.address();
+  mine.why = opened.why_local();
+  listener = std::move(opened);
   return Status();
 }
 

@@ -7,6 +7,7 @@
 
 #include "src/base/host_failure.h"
 #include "src/base/host_reserve.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -37,9 +38,8 @@ class SignalsBlocked {
 }  // namespace
 
 Result<std::unique_ptr<LinkWatcher>> LinkWatcher::Make(HomeLink& link) {
-  Result<ReadinessSet> ends = ReadinessSet::Make();
-  if (!ends.ok()) return ends.status();
-  return std::unique_ptr<LinkWatcher>(new LinkWatcher(link, std::move(*ends)));
+  ReadinessSet ends = COMMPOOL_TRY(ReadinessSet::Make());
+  return std::unique_ptr<LinkWatcher>(new LinkWatcher(link, std::move(ends)));
 }
 
 Status LinkWatcher::Start() {

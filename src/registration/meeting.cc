@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/registration/domain.h"
 #include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
@@ -116,9 +117,8 @@ Result<std::optional<uint64_t>> AgreeOnMembers(AgreementChannel& channel, const 
                      [&](const std::vector<std::string>& contents) { return Decide(contents, domains); });
   if (!verdict.ok()) return verdict.status();
   return Insist([&]() -> Result<std::optional<uint64_t>> {
-    const Result<MeetingDecision> decision = Decode<MeetingDecision>(verdict->common, 0);
-    if (!decision.ok()) return decision.status();
-    if (!decision->status.ok()) return decision->status;
+    const MeetingDecision decision = COMMPOOL_TRY(Decode<MeetingDecision>(verdict->common, 0));
+    if (!decision.status.ok()) return decision.status;
     const Result<OwnNumber> own = Decode<OwnNumber>(verdict->single, 0);
     return own.ok() ? own->number : Result<std::optional<uint64_t>>(own.status());
   });

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/reception.h"
+#include "src/base/try.h"
 #include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
@@ -110,10 +111,9 @@ Result<std::optional<Connection>> TryToJoin(const LinkOptions& options, const st
     if (status.code() == StatusCode::kRemoteFailure) return std::optional<Connection>();
     return status;
   };
-  Result<Connection> connection = Connect(address, deadline);
-  if (!connection.ok()) return connection.status();
+  Connection connection = COMMPOOL_TRY(Connect(address, deadline));
   Challenge challenge;
-  if (Status status = connection->Receive(&challenge, sizeof(challenge), deadline); !status.ok()) return again(status);
+  if (Status status = connection.Receive(&challenge, sizeof(challenge), deadline); !status.ok()) return again(status);
   Result<HashKey> nonce = RandomKey();
   if (!nonce.ok()) return nonce.status();
   if (challenge.magic == WireHello::kMagic && challenge.version != kWireVersion) {
@@ -121,13 +121,13 @@ Result<std::optional<Connection>> TryToJoin(const LinkOptions& options, const st
   }
   Hello hello{.nonce = *nonce, .rank = static_cast<uint64_t>(options.rank)};
   hello.proof = Proof(options.key, Prover::kRank, challenge, hello);
-  if (Status status = connection->Send(&hello, sizeof(hello), deadline); !status.ok()) return again(status);
+  if (Status status = connection.Send(&hello, sizeof(hello), deadline); !status.ok()) return again(status);
   uint64_t welcome = 0;
-  if (Status status = connection->Receive(&welcome, sizeof(welcome), deadline); !status.ok()) return again(status);
+  if (Status status = connection.Receive(&welcome, sizeof(welcome), deadline); !status.ok()) return again(status);
   if (challenge.magic != WireHello::kMagic || welcome != Proof(options.key, Prover::kRankZero, challenge, hello)) {
     return Status(StatusCode::kDisagreement, "what listens at " + address + " is not rank 0 of this pool");
   }
-  return std::optional<Connection>(std::move(*connection));
+  return std::optional<Connection>(std::move(connection));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/log.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -135,8 +136,7 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
 Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
   for (const Communicator& communicator : Communicators()) {
     if (!Lacks(communicator.handle, segment.index)) continue;
-    Status status = Attempt([&] { return RegisterOne(communicator, segment); });
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(Attempt([&] { return RegisterOne(communicator, segment); }));
   }
   return Status();
 }

@@ -9,6 +9,7 @@
 
 #include "src/base/check.h"
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 
@@ -59,14 +60,12 @@ struct Scratch {
 Result<Scratch> MakeScratch(const Driver& driver, uint64_t bytes) {
   Scratch scratch;
   CUdeviceptr memory = 0;
-  Status status = CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, bytes),
-                            {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, bytes),
+                         {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"}));
   scratch.memory = ScratchMemory(driver, memory);
   CUstream stream = nullptr;
-  status = CheckCuda(driver, driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-                     {.call = "cuStreamCreate", .purpose = "address exchange"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                         {.call = "cuStreamCreate", .purpose = "address exchange"}));
   scratch.stream = ScratchStream(driver, stream);
   return scratch;
 }
@@ -131,17 +130,15 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
   COMMPOOL_CHECK(mine.size() % sizeof(int32_t) == 0, "a gather of half a word");
   const Moment deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
   const uint64_t all_bytes = mine.size() * static_cast<uint64_t>(communicator.ranks);
-  Result<Scratch> scratch = MakeScratch(driver, mine.size() + all_bytes);
-  if (!scratch.ok()) return scratch.status();
-  const CUdeviceptr received = scratch->memory.address();
+  Scratch scratch = COMMPOOL_TRY(MakeScratch(driver, mine.size() + all_bytes));
+  const CUdeviceptr received = scratch.memory.address();
   const CUdeviceptr sent = received + all_bytes;
-  Status status =
-      CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch->stream.get()),
-                {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()});
+  Status status = CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch.stream.get()),
+                            {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()});
   if (!status.ok()) return status;
 
   const ncclResult_t result =
-      Launch(driver, communicator, sent, received, mine.size() / sizeof(int32_t), scratch->stream.get(), deadline);
+      Launch(driver, communicator, sent, received, mine.size() / sizeof(int32_t), scratch.stream.get(), deadline);
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   status = communicator.CheckNoneLost(purpose.call);
   if (status.ok() && result == ncclInProgress && left.count() <= 0) {
@@ -151,16 +148,15 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                                static_cast<uint64_t>(left.count()));
     if (status.code() == StatusCode::kDeadlineExceeded) status = Missing(communicator, purpose, deadline_ms);
   }
-  if (status.ok()) status = AwaitStream(driver, scratch->stream.get(), communicator, purpose, deadline_ms, deadline);
+  if (status.ok()) status = AwaitStream(driver, scratch.stream.get(), communicator, purpose, deadline_ms, deadline);
   if (!status.ok()) {
-    scratch->LeaveToProcess();
+    scratch.LeaveToProcess();
     return status;
   }
 
   std::string all = Insist([&] { return std::string(all_bytes, '\0'); });
-  status = CheckCuda(driver, driver.cuda.cuMemcpyDtoH(all.data(), received, all_bytes),
-                     {.call = "cuMemcpyDtoH", .device = communicator.device, .bytes = all_bytes});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemcpyDtoH(all.data(), received, all_bytes),
+                         {.call = "cuMemcpyDtoH", .device = communicator.device, .bytes = all_bytes}));
   return Insist([&] {
     std::vector<std::string> parts;
     for (uint64_t offset = 0; offset < all_bytes; offset += mine.size()) {

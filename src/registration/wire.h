@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -184,12 +185,11 @@ std::string Encode(const Message& message) {
 
 template <typename Message>
 Result<Message> Decode(std::string_view bytes, size_t sender, const std::string& reader = "this rank") {
-  const Result<std::string_view> contents = OpenMessage(bytes, Message::kName, sender, reader);
-  if (!contents.ok()) return contents.status();
+  const std::string_view contents = COMMPOOL_TRY(OpenMessage(bytes, Message::kName, sender, reader));
   Message message;
-  WireReader fields(*contents);
+  WireReader fields(contents);
   fields.Read(message);
-  if (!fields.complete()) return FieldsDiffer(fields, *contents, Message::kName, sender, reader);
+  if (!fields.complete()) return FieldsDiffer(fields, contents, Message::kName, sender, reader);
   return message;
 }
 
@@ -199,9 +199,8 @@ Result<std::vector<Message>> DecodeAll(const std::vector<std::string>& messages)
   if (Status status = CheckVersions(messages, Message::kName); !status.ok()) return status;
   std::vector<Message> all;
   for (const std::string& bytes : messages) {
-    Result<Message> one = Decode<Message>(bytes, all.size(), "rank 0");
-    if (!one.ok()) return one.status();
-    all.push_back(std::move(*one));
+    Message one = COMMPOOL_TRY(Decode<Message>(bytes, all.size(), "rank 0"));
+    all.push_back(std::move(one));
   }
   return all;
 }

@@ -6,6 +6,7 @@
 
 #include "src/base/check.h"
 #include "src/base/host_failure.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -211,11 +212,9 @@ Status BlockStore::WaitForDevice() {
     over = engine_->PendingFences();
     moment = engine_->Now();
   }
-  Status status = basis_.device->Quiesce(basis_.deadline_ms());
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
   for (const engine::Fence fence : over) {
-    status = basis_.device->Await(fence, basis_.deadline_ms());
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(basis_.device->Await(fence, basis_.deadline_ms()));
   }
   {
     MutexLock lock(mutex_);
@@ -272,9 +271,8 @@ commpool_block BlockStore::Describe(const engine::BlockView& view) const {
 
 Result<commpool_block> BlockStore::Find(CUdeviceptr address) const {
   MutexLock lock(mutex_);
-  const Result<engine::BlockView> view = engine_->Find(address);
-  if (!view.ok()) return view.status();
-  const commpool_block block = Describe(*view);
+  const engine::BlockView view = COMMPOOL_TRY(engine_->Find(address));
+  const commpool_block block = Describe(view);
   if (block.state == COMMPOOL_BLOCK_LIVE) return block;
   return Status(StatusCode::kNotFound, "the block was freed");
 }

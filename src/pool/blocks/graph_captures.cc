@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
@@ -36,11 +37,9 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   capture.origin = origin;
   capture.graph = *graph;
   auto flag = std::make_unique<Flag>(capture.gone);
-  Result<UserObject> object = UserObject::Create(basis_.driver, SetFlag, flag.get());
-  if (!object.ok()) return object.status();
+  UserObject object = COMMPOOL_TRY(UserObject::Create(basis_.driver, SetFlag, flag.get()));
   static_cast<void>(flag.release());  // the callback's
-  Status status = object->MoveTo(*graph);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(object.MoveTo(*graph));
   MutexLock lock(mutex_);
   captures_.emplace(handle, std::move(capture));
   known_.store(captures_.size(), std::memory_order_release);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -44,9 +45,8 @@ Status KeptBlocks::Keep(const BlockStore& blocks) {
   ReservedVector<Range> ranges = LiveRanges(blocks, &bytes);
   if (bytes == 0) return Status();
   const ContextGuard current = basis_.MakeCurrent();
-  Result<PinnedMemory> memory = PinnedMemory::Make(basis_.driver, bytes);
-  if (!memory.ok()) return memory.status();
-  memory_ = std::move(*memory);
+  PinnedMemory memory = COMMPOOL_TRY(PinnedMemory::Make(basis_.driver, bytes));
+  memory_ = std::move(memory);
   ranges_ = std::move(ranges);
   bytes_.store(bytes, std::memory_order_relaxed);
   Status status = Await(Start({.address = 0, .bytes = UINT64_MAX}, Direction::kToHost));
@@ -61,9 +61,8 @@ Status KeptBlocks::AwaitRestoring() { return Await(Status()); }
 Status KeptBlocks::MakeStreams() {
   for (CopyStream& stream : streams_) {
     if (stream.valid()) continue;
-    Result<CopyStream> made = CopyStream::Make(basis_.driver);
-    if (!made.ok()) return made.status();
-    stream = std::move(*made);
+    CopyStream made = COMMPOOL_TRY(CopyStream::Make(basis_.driver));
+    stream = std::move(made);
   }
   return Status();
 }

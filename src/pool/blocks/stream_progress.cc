@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/try.h"
+
 namespace commpool::internal {
 
 Status StreamProgress::Poll() {
@@ -21,8 +23,7 @@ Status StreamProgress::Poll() {
     streams = engine().StreamsInUse();
   }
   for (const StreamKey stream : streams) {
-    Status status = PollStream(stream, now, &checkpoints);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(PollStream(stream, now, &checkpoints));
   }
   return PollCheckpoints(checkpoints);
 }
@@ -31,9 +32,8 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, Reserved
   if (!IsReachable(stream)) return Status();  // only its own thread can record on it
   FenceTable& fences = basis_.device->fences();
   if (basis_.device->capturing()) return Status();  // since this poll began
-  Result<bool> idle = fences.IsIdle(stream);
-  if (!idle.ok()) return idle.status();
-  if (*idle) {
+  bool idle = COMMPOOL_TRY(fences.IsIdle(stream));
+  if (idle) {
     MutexLock lock(blocks_.mutex());
     engine().StreamIdle(stream, now);
     return Status();
@@ -42,9 +42,8 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, Reserved
     return checkpoint.stream == stream && checkpoint.moment == now;
   });
   if (recorded) return Status();
-  Result<FenceId> fence = fences.Record(stream);
-  if (!fence.ok()) return fence.status();
-  checkpoints->push_back({stream, now, *fence});
+  FenceId fence = COMMPOOL_TRY(fences.Record(stream));
+  checkpoints->push_back({stream, now, fence});
   return Status();
 }
 
@@ -54,9 +53,8 @@ Status StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpo
   for (const Checkpoint& checkpoint : checkpoints) {
     bool passed = false;
     if (std::find(at_work.begin(), at_work.end(), checkpoint.stream) == at_work.end()) {
-      Result<bool> asked = fences.Passed(checkpoint.fence);
-      if (!asked.ok()) return asked.status();
-      passed = *asked;
+      bool asked = COMMPOOL_TRY(fences.Passed(checkpoint.fence));
+      passed = asked;
       if (!passed) at_work.push_back(checkpoint.stream);
     }
     if (passed) fences.Retire(checkpoint.fence);
@@ -73,8 +71,7 @@ Status StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpo
 Status StreamProgress::Await(std::chrono::microseconds limit) {
   const Clock::time_point begin = Clock::now();
   for (int polls = 0;; ++polls) {
-    Status status = Poll();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(Poll());
     {
       MutexLock lock(blocks_.mutex());
       if (engine().StreamsInUse().empty()) return Status();

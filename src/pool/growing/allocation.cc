@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 #include "src/pool/growing/growing_mode.h"
 
@@ -47,9 +48,8 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
   graphs_.Collect();
   std::optional<RelaxedCapture> relaxed;
   if (basis_.device->captures().any()) {  // of this pool or another: the stream may be in it
-    const Result<engine::Part> part = captures_.PartOf(stream);
-    if (!part.ok()) return part.status();
-    if (*part != engine::kCommonPart) return AllocateInCapture(bytes, stream, *part);
+    const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
+    if (part != engine::kCommonPart) return AllocateInCapture(bytes, stream, part);
     relaxed.emplace(basis_.driver);  // what this thread asks the driver for is no part of anybody's capture
   }
   blocks_.PollFences();
@@ -84,8 +84,7 @@ Status GrowingMode::GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part
   if (!segments_.registrations().empty()) {
     return Status(StatusCode::kOutOfMemory, basis_.title + ", which is registered, does not grow there");
   }
-  const Status possible = segments_.CheckPossible(bytes);
-  if (!possible.ok()) return possible;
+  COMMPOOL_TRY(segments_.CheckPossible(bytes));
   const RelaxedCapture relaxed(basis_.driver);
   return grower_->Grow(bytes, stream, Effort::kUsual, part);
 }
@@ -111,9 +110,8 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
     if (blocks_.MayWaitFor(served)) break;
     blocks_.TakeBackUnserved(served);  // closed from now on: the next try finds other memory, or none
   }
-  Result<CUdeviceptr> address = blocks_.HandOut(served, bytes, stream, CachingNow());
-  if (!address.ok()) return address.status();
-  return std::optional<CUdeviceptr>(*address);
+  CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, CachingNow()));
+  return std::optional<CUdeviceptr>(address);
 }
 
 GrowingMode::Address GrowingMode::ServeFromAnyStream(uint64_t bytes, StreamKey stream) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/log.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -23,10 +24,9 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
     return territory.Map(std::move(page), step.range.address);
   }
   // One call unmaps a row of pages; where it fails they serve on where they are.
-  Result<ReservedVector<PhysicalMemory>> row = territory.UnmapRow(step.range.address, step.range.bytes);
-  if (!row.ok()) return row.status();
+  ReservedVector<PhysicalMemory> row = COMMPOOL_TRY(territory.UnmapRow(step.range.address, step.range.bytes));
   growth.unmapped += step.pages;
-  for (PhysicalMemory& page : *row) growth.in_hand.push_back(std::move(page));
+  for (PhysicalMemory& page : row) growth.in_hand.push_back(std::move(page));
   return Status();
 }
 
@@ -71,8 +71,7 @@ Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>
 Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
   const std::shared_ptr<BlockOwner> alive = basis_.owner.lock();  // its last territory may hold the last reference
   MutexLock growth(segments_.growth());
-  Status status = wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
   ReservedVector<engine::SegmentRange> pages;
   {
     MutexLock lock(blocks_.mutex());
@@ -81,7 +80,7 @@ Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
   }
   uint64_t released = 0;
   for (const engine::SegmentRange& page : pages) released += page.bytes;
-  status = ReleasePages(pages);
+  Status status = ReleasePages(pages);
   if (status.ok() && !basis_.life.open()) status = territories_.ReleaseEmpty();
   if (!status.ok()) return status;
   return released;

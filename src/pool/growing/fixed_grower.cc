@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/try.h"
+
 namespace commpool::internal {
 
 Status FixedGrower::Do(const engine::GrowthStep& step, Growth& growth) {
@@ -17,9 +19,8 @@ Status FixedGrower::Do(const engine::GrowthStep& step, Growth& growth) {
 }
 
 Status FixedGrower::MakeSegment(const engine::GrowthStep& step, uint64_t bytes, std::optional<StreamKey> stream) {
-  Result<Room> room = segments_.TakeRoom(bytes);
-  if (!room.ok()) return room.status();
-  Result<NewSegment> made = segments_.Make(bytes, std::move(*room), stream);
+  Room room = COMMPOOL_TRY(segments_.TakeRoom(bytes));
+  Result<NewSegment> made = segments_.Make(bytes, std::move(room), stream);
   if (!made.ok()) return basis_.Named(made.status());
   segments_.Adopt(std::move(*made), step.space, step.part);
   return Status();
@@ -38,8 +39,7 @@ Result<uint64_t> FixedGrower::Release(uint64_t keep_bytes, Wait wait) {
   if (chosen.empty()) return uint64_t{0};
 
   // Wholly free now need not mean so after the wait, for other threads allocate meanwhile: only what still is goes.
-  Status status = wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
   return segments_.Release(chosen);
 }
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "src/base/try.h"
+
 namespace commpool::internal {
 
 Result<std::optional<CUdeviceptr>> GraphParts::Serve(uint64_t bytes, StreamKey stream, engine::Part part) {
@@ -15,9 +17,8 @@ Result<std::optional<CUdeviceptr>> GraphParts::Serve(uint64_t bytes, StreamKey s
     served = std::move(std::get<engine::Served>(*outcome));
   }
   // No cache may keep a graph's block.
-  Result<CUdeviceptr> address = blocks_.HandOut(served, bytes, stream, Caching::kNo);
-  if (!address.ok()) return address.status();
-  return std::optional<CUdeviceptr>(*address);
+  CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, Caching::kNo));
+  return std::optional<CUdeviceptr>(address);
 }
 
 Result<engine::Freed> GraphParts::Free(CUdeviceptr address) {

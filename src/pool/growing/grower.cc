@@ -4,6 +4,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -22,9 +23,8 @@ Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Par
   if (!awake.ok()) return awake;
   Growth growth{{.bytes = bytes, .stream = stream, .effort = effort, .part = part}};
   for (;;) {
-    Result<bool> done = GrowOnce(growth);
-    if (!done.ok()) return done.status();
-    if (*done) return Status();
+    bool done = COMMPOOL_TRY(GrowOnce(growth));
+    if (done) return Status();
   }
 }
 
@@ -39,8 +39,7 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   const engine::GrowthPlan& plan = growth.plan;
   if (plan.steps.empty()) return true;  // another thread's growth made room, or streams are done
   const uint64_t made = plan.pages.made_bytes();
-  Result<Room> room = made == 0 ? Result<Room>(Room()) : segments_.TakeRoom(made);
-  if (!room.ok()) return room.status();
+  Room room = COMMPOOL_TRY(made == 0 ? Result<Room>(Room()) : segments_.TakeRoom(made));
   if (!plan.again) {
     MutexLock lock(blocks_.mutex());
     if (!engine().Claim(plan)) {
@@ -54,7 +53,7 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
     return carried_out;
   }
   if (plan.again) return false;
-  room->Keep();
+  room.Keep();
   PoolEvents::Count(basis_.events.moved_bytes, plan.pages.moved_bytes());
   MutexLock lock(blocks_.mutex());
   engine().Settle(plan);

@@ -6,6 +6,7 @@
 #include "src/base/bytes.h"
 #include "src/base/host_patience.h"
 #include "src/base/log.h"
+#include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 #include "src/pool/growing/expandable_grower.h"
 #include "src/pool/growing/fixed_grower.h"
@@ -69,11 +70,9 @@ void GrowingMode::KeepToThreshold() {
 }
 
 Status GrowingMode::Reserve(uint64_t bytes) {
-  Status open = basis_.CheckOpen();
-  if (!open.ok()) return open;
+  COMMPOOL_TRY(basis_.CheckOpen());
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
-  const Status possible = segments_.CheckPossible(bytes);
-  if (!possible.ok()) return possible;
+  COMMPOOL_TRY(segments_.CheckPossible(bytes));
   blocks_.DrainCaches();
   // What a block of the calling thread's legacy stream could be served with counts as there.
   const StreamKey stream = KeyOfStream(nullptr);
@@ -85,8 +84,7 @@ Status GrowingMode::Reserve(uint64_t bytes) {
 }
 
 Result<uint64_t> GrowingMode::Reclaim() {
-  const Status awake = basis_.CheckAwake();
-  if (!awake.ok()) return awake;
+  COMMPOOL_TRY(basis_.CheckAwake());
   const uint64_t before = blocks_.ReservedBytes();
   blocks_.PollFences();
   KeepToThreshold();
@@ -94,8 +92,7 @@ Result<uint64_t> GrowingMode::Reclaim() {
 }
 
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
-  const Status awake = basis_.CheckAwake();
-  if (!awake.ok()) return awake;
+  COMMPOOL_TRY(basis_.CheckAwake());
   const size_t graphs = blocks_.ReservedBytes() > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
   Result<uint64_t> released = TrimNow(keep_bytes);
   if (graphs > 0 && blocks_.ReservedBytes() > keep_bytes && LogEnabled(LogLevel::kInfo)) {
@@ -128,12 +125,10 @@ Status GrowingMode::Close() {
   if (!quiet.ok()) return basis_.Named(quiet);
   basis_.life.BeginClose();
   if (basis_.device->health().broken()) return basis_.device->health().first_error();
-  Status status = blocks_.WaitForDevice();
-  if (!status.ok()) return status;
-  status = segments_.registrations().RemoveAll();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(blocks_.WaitForDevice());
+  COMMPOOL_TRY(segments_.registrations().RemoveAll());
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
-  status = Trim(0).status();
+  Status status = Trim(0).status();
   if (status.ok()) basis_.life.EndClose();
   return status;
 }
@@ -152,24 +147,21 @@ Status GrowingMode::RegisterWith(ncclComm_t communicator) {
     return WithSources(Status(StatusCode::kNotSupported, basis_.title + why), basis_.configuration.sources);
   }
   MutexLock collective(segments_.collective());
-  Status open = basis_.CheckOpen();
-  if (!open.ok()) return open;
+  COMMPOOL_TRY(basis_.CheckOpen());
   const Capability capability = segments_.backing().CanRegisterLocal();
   if (!capability.available) return Status(StatusCode::kNotSupported, basis_.title + ": " + capability.reason);
-  Result<Communicator> described = DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms());
-  if (!described.ok()) return described.status();
-  if (described->device != basis_.device->device()) {
+  Communicator described = COMMPOOL_TRY(DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms()));
+  if (described.device != basis_.device->device()) {
     return Status(StatusCode::kInvalidArgument, basis_.title + " cannot be registered with a communicator of device " +
-                                                    std::to_string(described->device));
+                                                    std::to_string(described.device));
   }
   MutexLock growth(segments_.growth());
-  return segments_.registrations().Add(*described, segments_.List());
+  return segments_.registrations().Add(described, segments_.List());
 }
 
 Result<uint64_t> GrowingMode::RegisterPending() {
   MutexLock collective(segments_.collective());
-  Status open = basis_.CheckOpen();
-  if (!open.ok()) return open;
+  COMMPOOL_TRY(basis_.CheckOpen());
   MutexLock growth(segments_.growth());
   return segments_.registrations().RegisterPending(segments_.List());
 }

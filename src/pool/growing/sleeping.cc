@@ -1,5 +1,6 @@
 // Fixed and expandable pools that sleep: without the other ranks, with local registrations.
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/pool/growing/growing_mode.h"
 #include "src/pool/segments/sleep.h"
 
@@ -7,19 +8,17 @@ namespace commpool::internal {
 
 Status GrowingMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
-  Status status = CheckMaySleep(basis_, segments_, request);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckMaySleep(basis_, segments_, request));
   BeginSleep(basis_, blocks_, segments_);
-  status = FallAsleep(request);
+  Status status = FallAsleep(request);
   if (!status.ok() && StayAwake()) EndSleep(basis_, segments_);
   return basis_.Named(status.under("sleep"));
 }
 
 Status GrowingMode::FallAsleep(const SleepRequest& request) {
   MutexLock growth(segments_.growth());
-  Status status = QuiesceAndKeep(blocks_, segments_, request);
-  if (!status.ok()) return status;
-  status = segments_.Deregister(Insist([&] { return segments_.Indexes(); }));
+  COMMPOOL_TRY(QuiesceAndKeep(blocks_, segments_, request));
+  Status status = segments_.Deregister(Insist([&] { return segments_.Indexes(); }));
   if (status.ok()) status = segments_.UnmapAll();
   if (status.ok()) {
     segments_.ReleaseUnmapped();
@@ -41,9 +40,8 @@ bool GrowingMode::StayAwake() {
 
 Status GrowingMode::Wake() {
   MutexLock collective(segments_.collective());
-  Status status = CheckMayWake(basis_);
-  if (!status.ok()) return status;
-  status = WakeUp();
+  COMMPOOL_TRY(CheckMayWake(basis_));
+  Status status = WakeUp();
   if (status.code() == StatusCode::kOutOfMemory) {
     basis_.ReleaseOtherPools();
     basis_.runtime.holders.Release(basis_.device->device(), segments_.asleep_bytes());
@@ -55,9 +53,8 @@ Status GrowingMode::Wake() {
 
 Status GrowingMode::WakeUp() {
   MutexLock growth(segments_.growth());
-  Status status = segments_.Wake();
-  if (!status.ok()) return status;
-  status = segments_.registrations().RegisterPending(segments_.List()).status();
+  COMMPOOL_TRY(segments_.Wake());
+  Status status = segments_.registrations().RegisterPending(segments_.List()).status();
   if (status.ok()) {
     segments_.kept().Drop();
     return status;

@@ -6,6 +6,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -33,17 +34,14 @@ Territory& Territories::Of(CUdeviceptr address) {
 
 Status Territories::Add(engine::Space space, uint64_t least_bytes) {
   const uint64_t bytes = std::max(usual_bytes_, least_bytes);
-  Result<std::unique_ptr<Territory>> territory = Territory::Reserve(segments_.backing(), bytes);
-  if (!territory.ok()) return territory.status();
+  std::unique_ptr<Territory> territory = COMMPOOL_TRY(Territory::Reserve(segments_.backing(), bytes));
   const ReservedSet<int>& peers = segments_.peers();
-  Status granted = (*territory)->Grant(ReservedVector<int>(peers.begin(), peers.end()));
-  if (!granted.ok()) return granted;
-  const engine::SegmentRange range{(*territory)->address(), (*territory)->bytes()};
-  Status added = basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock());
-  if (!added.ok()) return added;
+  COMMPOOL_TRY(territory->Grant(ReservedVector<int>(peers.begin(), peers.end())));
+  const engine::SegmentRange range{territory->address(), territory->bytes()};
+  COMMPOOL_TRY(basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock()));
   MutexLock lock(blocks_.mutex());
   const engine::SegmentIndex index = blocks_.engine<engine::ExpandableEngine>().AddTerritory(range, space);
-  segments_.Put(index, std::move(*territory));
+  segments_.Put(index, std::move(territory));
   by_address_.emplace(range.address, index);
   return Status();
 }
@@ -67,8 +65,7 @@ Status Territories::ReleaseEmpty() {
     }
     basis_.runtime.addresses.Remove(taken->address());
     territory = by_address_.erase(territory);
-    Status status = taken->Release();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(taken->Release());
   }
   return Status();
 }

@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/pool/segments/segment_store.h"
 
@@ -34,11 +35,10 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
 
 // What a peer has submitted may use the pool: access ends behind it.
 Status SegmentStore::WaitForPeer(int peer) const {
-  Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, peer);
-  if (!context.ok()) return context.status();
-  const std::optional<CUresult> result = SynchroniseWithin(basis_.driver, context->get(), basis_.deadline_ms());
+  PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(basis_.driver, peer));
+  const std::optional<CUresult> result = SynchroniseWithin(basis_.driver, context.get(), basis_.deadline_ms());
   if (!result) {
-    context->Abandon();  // the wait goes on
+    context.Abandon();  // the wait goes on
     return Status(StatusCode::kDeadlineExceeded, basis_.title + ": device " + std::to_string(peer) +
                                                      " is still busy after " + std::to_string(basis_.deadline_ms()) +
                                                      " ms, nothing was changed: a collective waits for a rank?");
@@ -67,8 +67,7 @@ Status SegmentStore::Revoke(const std::vector<int>& peers) {
   if (!status.ok()) return status;
   for (const int peer : peers) {
     for (Segment* segment : Pointers()) {
-      status = segment->Revoke(peer);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(segment->Revoke(peer));
     }
     peers_.erase(peer);
   }

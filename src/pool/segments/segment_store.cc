@@ -6,6 +6,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -82,29 +83,27 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
   FenceTable& fences = basis_.device->fences();
   Result<bool> idle = fences.IsIdle(*stream);
   if (idle.ok() && *idle) return segment;
-  Result<FenceId> fence = fences.Record(*stream);
-  if (!fence.ok()) return fence.status();
-  const Status status = basis_.device->Await(*fence, basis_.deadline_ms());
-  fences.Retire(*fence);
+  FenceId fence = COMMPOOL_TRY(fences.Record(*stream));
+  const Status status = basis_.device->Await(fence, basis_.deadline_ms());
+  fences.Retire(fence);
   if (!status.ok()) return status;
   return segment;
 }
 
 Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<StreamKey> stream) {
-  Result<std::unique_ptr<Segment>> segment = MakeFor(stream, bytes);
-  if (!segment.ok()) return segment.status();
-  if ((*segment)->address() % basis_.configuration.alignment_bytes != 0) {
+  std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeFor(stream, bytes));
+  if (segment->address() % basis_.configuration.alignment_bytes != 0) {
     return Status(StatusCode::kInvalidArgument, std::string("the ") + backing_->name() +
                                                     " backing returned an address that is no multiple of the pool's "
                                                     "alignment of " +
                                                     std::to_string(basis_.configuration.alignment_bytes) + " bytes");
   }
   AddressTable& addresses = basis_.runtime.addresses;
-  const CUdeviceptr address = (*segment)->address();
-  const Status added = addresses.Add(address, (*segment)->bytes(), basis_.owner.lock());
+  const CUdeviceptr address = segment->address();
+  const Status added = addresses.Add(address, segment->bytes(), basis_.owner.lock());
   if (!added.ok())
     return added.under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
-  return NewSegment(std::move(room), std::move(*segment), AddressClaim(addresses, address));
+  return NewSegment(std::move(room), std::move(segment), AddressClaim(addresses, address));
 }
 
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space, engine::Part part) {
@@ -158,8 +157,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
   ReturnRoom(range.bytes);
   if (addresses == Addresses::kKeep) segment->KeepAddresses();
   const WithoutFastPaths uncached;  // a user's function may run
-  Status status = segment->Release();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(segment->Release());
   return true;
 }
 
@@ -174,8 +172,7 @@ Result<uint64_t> SegmentStore::Release(const std::vector<engine::SegmentIndex>& 
   uint64_t released = 0;
   const ContextGuard current = basis_.MakeCurrent();
   for (const engine::SegmentIndex index : segments) {
-    Result<bool> gone = ReleaseOne(index, Addresses::kFree, &released);
-    if (!gone.ok()) return gone.status();
+    COMMPOOL_TRY(ReleaseOne(index, Addresses::kFree, &released));
   }
   return released;
 }

@@ -1,5 +1,6 @@
 // Segments that sleep: their memory goes, and comes back under the same addresses.
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/pool/segments/segment_store.h"
 
 namespace commpool::internal {
@@ -32,8 +33,7 @@ Status SegmentStore::UnmapAll() {
 
 Status SegmentStore::MapAll() {
   for (Segment* segment : Pointers()) {
-    Status status = segment->sleeper()->MapAll();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(segment->sleeper()->MapAll());
   }
   return Status();
 }
@@ -53,11 +53,9 @@ Status SegmentStore::WakeSegment(Segment& segment) {
   const uint64_t at_least = kept_.bytes() == 0 ? segment.bytes() : kPieceBytes;
   const CUdeviceptr end = segment.address() + segment.bytes();
   for (CUdeviceptr from = segment.address(); from != end;) {
-    const Result<CUdeviceptr> next = segment.sleeper()->WakeFrom(from, at_least, *backing_);
-    if (!next.ok()) return next.status();
-    Status status = kept_.StartRestoring({from, *next - from});
-    if (!status.ok()) return status;
-    from = *next;
+    const CUdeviceptr next = COMMPOOL_TRY(segment.sleeper()->WakeFrom(from, at_least, *backing_));
+    COMMPOOL_TRY(kept_.StartRestoring({from, next - from}));
+    from = next;
   }
   return Status();
 }

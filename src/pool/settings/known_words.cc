@@ -4,6 +4,7 @@
 
 #include "src/base/nearest.h"
 #include "src/base/printable.h"
+#include "src/base/try.h"
 #include "src/pool/settings/setting_table.h"
 
 namespace commpool::internal {
@@ -83,15 +84,14 @@ Result<bool> ReadSwitch(const SettingEntry& entry) {
 }
 
 Result<std::vector<SettingEntry>> Switched(const SettingEntry& entry) {
-  const Result<bool> on = ReadSwitch(entry);
-  if (!on.ok()) return on.status();
+  const bool on = COMMPOOL_TRY(ReadSwitch(entry));
   if (entry.key == "expandable_segments") {
     SettingEntry mode = entry;
     mode.key = "mode";
-    mode.value = *on ? "expandable" : "fixed";
+    mode.value = on ? "expandable" : "fixed";
     return std::vector<SettingEntry>{mode};
   }
-  if (*on) return std::vector<SettingEntry>();  // release_lock_on_cudamalloc: no pool holds a lock there
+  if (on) return std::vector<SettingEntry>();  // release_lock_on_cudamalloc: no pool holds a lock there
   return WrongSetting(entry, "commpool holds no lock while the driver makes memory, always");
 }
 

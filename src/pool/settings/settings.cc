@@ -1,5 +1,6 @@
 #include "src/pool/settings/settings.h"
 
+#include "src/base/try.h"
 #include "src/pool/settings/known_words.h"
 #include "src/pool/settings/setting_table.h"
 
@@ -45,11 +46,9 @@ std::string ValueIn(const Strategy& strategy, const std::string& key) {
 Result<Settings> Settings::Parse(const std::string& text) {
   Settings settings;
   for (const SettingEntry& written : SplitSettings(text)) {
-    Result<std::vector<SettingEntry>> own = InOwnWords(written);
-    if (!own.ok()) return own.status();
-    for (const SettingEntry& entry : *own) {
-      Status status = settings.Add(entry);
-      if (!status.ok()) return status;
+    std::vector<SettingEntry> own = COMMPOOL_TRY(InOwnWords(written));
+    for (const SettingEntry& entry : own) {
+      COMMPOOL_TRY(settings.Add(entry));
     }
   }
   return settings;

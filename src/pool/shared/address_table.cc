@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/engine/messages.h"
 
 namespace commpool::internal {
@@ -38,9 +39,8 @@ void AddressTable::Remove(CUdeviceptr address) {
 }
 
 Result<std::shared_ptr<BlockOwner>> AddressTable::OwnerOf(CUdeviceptr address) const {
-  Result<OwnedRange> range = RangeOf(address);
-  if (!range.ok()) return range.status();
-  return std::move(range->owner);
+  OwnedRange range = COMMPOOL_TRY(RangeOf(address));
+  return std::move(range.owner);
 }
 
 Result<OwnedRange> AddressTable::RangeOf(CUdeviceptr address) const {

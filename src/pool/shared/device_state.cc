@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/driver/device_info.h"
 
 namespace commpool::internal {
@@ -44,8 +45,7 @@ Status DeviceState::CheckNotCapturing(int device) const {
 
 Status DeviceState::Quiesce(uint64_t deadline_ms) {
   if (health_.broken()) return health_.first_error();
-  const Status quiet = CheckNotCapturing();
-  if (!quiet.ok()) return quiet;
+  COMMPOOL_TRY(CheckNotCapturing());
   const std::optional<CUresult> result = SynchroniseWithin(driver_, context_.get(), deadline_ms);
   if (!result) {
     return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(device()) + " is still busy after " +
@@ -59,9 +59,8 @@ Status DeviceState::Await(FenceId fence, uint64_t deadline_ms) {
   ContextGuard guard(driver_, context_);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
   for (;;) {
-    Result<bool> passed = fences_.Passed(fence);
-    if (!passed.ok()) return passed.status();
-    if (*passed) return Status();
+    bool passed = COMMPOOL_TRY(fences_.Passed(fence));
+    if (passed) return Status();
     if (std::chrono::steady_clock::now() > deadline) {
       return Status(StatusCode::kDeadlineExceeded, "another device still uses memory of device " +
                                                        std::to_string(device()) + " after " +
@@ -77,21 +76,18 @@ Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
     const auto found = devices_.find(device);
     if (found != devices_.end()) return found->second;
   }
-  Result<DeviceInfo> info = DescribeDevice(driver_, device);
-  if (!info.ok()) return info.status();
-  Result<PrimaryContext> context = PrimaryContext::Retain(driver_, device);
-  if (!context.ok()) return context.status();
-  auto state = std::make_shared<DeviceState>(driver_, std::move(*context), info->total_bytes, captures_);
-  state->account().SetLimit(limit_.For(info->total_bytes));
+  DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver_, device));
+  PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver_, device));
+  auto state = std::make_shared<DeviceState>(driver_, std::move(context), info.total_bytes, captures_);
+  state->account().SetLimit(limit_.For(info.total_bytes));
   MutexLock lock(mutex_);
   return devices_.emplace(device, std::move(state)).first->second;  // another thread may have been faster
 }
 
 Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& placement) {
   if (placement.kind == Placement::Kind::kDevice) {
-    Result<std::shared_ptr<DeviceState>> state = Get(placement.device);
-    if (!state.ok()) return state.status();
-    return std::shared_ptr<MemoryAccount>(*state, &(*state)->account());
+    std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(placement.device));
+    return std::shared_ptr<MemoryAccount>(state, &state->account());
   }
   MutexLock lock(mutex_);
   std::shared_ptr<MemoryAccount>& account = host_accounts_[placement.numa_node];

@@ -6,6 +6,7 @@
 
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 #include "src/pool/pool_group.h"
 
@@ -243,11 +244,9 @@ Status Collective::Run(const CollectiveStep& step) {
 
 Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap) {
   // NCCL drains nothing when it deregisters, and beside a running collective it can deadlock: quiesce first.
-  Status status = Run({"waiting for the device", [&] { return blocks_.WaitForDevice(); }});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(Run({"waiting for the device", [&] { return blocks_.WaitForDevice(); }}));
   // Every rank has quiesced. Deregister on every communicator, before the caller destroys any.
-  status = Run({"deregistering", deregister});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(Run({"deregistering", deregister}));
   // Every rank has deregistered: until then peers' imports keep the memory alive, and an address that is given out
   // again would be another block under an old window.
   return unmap();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -51,11 +52,9 @@ Status Epoch::MakeMissing(const std::vector<uint64_t>& all) {
   const ContextGuard current = basis_.MakeCurrent();
   MutexLock growth(segments_.growth());
   for (size_t place = segments_.count(); place < all.size(); ++place) {
-    Result<Room> room = segments_.TakeRoom(all[place]);
-    if (!room.ok()) return room.status();
-    Result<NewSegment> made = segments_.Make(all[place], std::move(*room));
-    if (!made.ok()) return made.status();
-    made_.push_back(std::move(*made));
+    Room room = COMMPOOL_TRY(segments_.TakeRoom(all[place]));
+    NewSegment made = COMMPOOL_TRY(segments_.Make(all[place], std::move(room)));
+    made_.push_back(std::move(made));
   }
   return Status();
 }
@@ -81,16 +80,14 @@ void Epoch::Adopt() {
 }
 
 Result<uint64_t> Epoch::Begin(const Status& readiness) {
-  const Result<Agreed> agreed = collective_.Agree({.call = CollectiveCall::kCreate,
-                                                   .readiness = readiness,
-                                                   .claim = {.number = RandomNumber()},
-                                                   .judge = FindHomeNumber});
-  if (!agreed.ok()) return agreed.status();
-  if (!agreed->claims.ok()) return basis_.Named(agreed->claims);
-  const Status status = agreed->segments.empty() ? BeginEmpty() : MakeAndRegister(agreed->segments);
-  if (!status.ok()) return status;
+  const Agreed agreed = COMMPOOL_TRY(collective_.Agree({.call = CollectiveCall::kCreate,
+                                                        .readiness = readiness,
+                                                        .claim = {.number = RandomNumber()},
+                                                        .judge = FindHomeNumber}));
+  if (!agreed.claims.ok()) return basis_.Named(agreed.claims);
+  COMMPOOL_TRY(agreed.segments.empty() ? BeginEmpty() : MakeAndRegister(agreed.segments));
   Adopt();
-  return agreed->findings.home_id;
+  return agreed.findings.home_id;
 }
 
 // No rank has memory: nothing is made and NCCL is not called, so no rank can fail.
@@ -101,8 +98,7 @@ Status Epoch::BeginEmpty() {
 
 Status Epoch::MakeAndRegister(const std::vector<uint64_t>& all) {
   const std::string name = Insist([&] { return "making the pool's " + std::to_string(all.size()) + " segments"; });
-  Status status = collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all); }});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all); }}));
   return collective_.Run({.name = "registering with home",
                           .act =
                               [&] {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
@@ -15,10 +16,9 @@ Status GraphBlocks::Await(const engine::StreamUse& use) const {
                   "the block was used on another thread's default stream, which a capture cannot wait for: synchronise "
                   "the device before the capture and reclaim()");
   }
-  Result<FenceId> fence = device.fences().Record(use.stream);
-  if (!fence.ok()) return fence.status();
-  Status status = device.Await(*fence, basis_.deadline_ms());
-  device.fences().Retire(*fence);
+  FenceId fence = COMMPOOL_TRY(device.fences().Record(use.stream));
+  Status status = device.Await(fence, basis_.deadline_ms());
+  device.fences().Retire(fence);
   return status;
 }
 
@@ -29,13 +29,12 @@ Status GraphBlocks::AwaitOutside(engine::Part part, ReservedVector<engine::Strea
   PoolEvents::Count(basis_.events.host_waits);
   ReservedVector<engine::StreamUse> inside;
   for (const engine::StreamUse& use : *waits) {
-    const Result<engine::Part> user = captures_.PartOf(use.stream);
-    if (!user.ok()) return user.status();
-    if (use.fence == engine::kNoFence && *user == part) {
+    const engine::Part user = COMMPOOL_TRY(captures_.PartOf(use.stream));
+    if (use.fence == engine::kNoFence && user == part) {
       inside.push_back(use);
       continue;
     }
-    if (use.fence == engine::kNoFence && *user != engine::kCommonPart) {
+    if (use.fence == engine::kNoFence && user != engine::kCommonPart) {
       return Status(
           StatusCode::kFailedPrecondition,
           basis_.title + ": the block was used on a stream of another capture, which this one cannot wait for");

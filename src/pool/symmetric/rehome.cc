@@ -1,4 +1,5 @@
 // A symmetric pool and its home: the beginning with one, and the way to another.
+#include "src/base/try.h"
 #include "src/pool/symmetric/epoch.h"
 #include "src/pool/symmetric/open_channel.h"
 #include "src/pool/symmetric/symmetric_mode.h"
@@ -7,9 +8,8 @@ namespace commpool::internal {
 
 Status SymmetricMode::BeginEpoch(const Status& readiness) {
   Epoch epoch(basis_, blocks_, segments_, collective_, registrar_);
-  const Result<uint64_t> home_id = epoch.Begin(readiness);
-  if (!home_id.ok()) return home_id.status();
-  home_id_.store(*home_id, std::memory_order_release);
+  const uint64_t home_id = COMMPOOL_TRY(epoch.Begin(readiness));
+  home_id_.store(home_id, std::memory_order_release);
   losses_.Follow(collective_.channel().lost_ranks());
   ties_.store(Ties::kHome, std::memory_order_release);
   return Status();

@@ -1,6 +1,7 @@
 // Symmetric pools that sleep: every rank falls asleep and wakes in the same call, or none does.
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/pool/segments/sleep.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
@@ -71,8 +72,7 @@ Status SymmetricMode::RegisterSegments() {
   segments_.collective().AssertHeld();
   const ContextGuard current = basis_.MakeCurrent();
   for (const SegmentToRegister& segment : Insist([&] { return segments_.List(); })) {
-    Status status = segments_.registrations().RegisterSegment(segment);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(segments_.registrations().RegisterSegment(segment));
   }
   return Status();
 }
@@ -96,9 +96,8 @@ Status SymmetricMode::MakeAndRestore() {
 
 // With nobody to agree with, and no communicator to register with: the way to what was kept.
 Status SymmetricMode::WakeAlone() {
-  Status status = CheckMayWake(basis_);
-  if (!status.ok()) return status;
-  status = Attempt([&] { return MakeAndRestore(); });
+  COMMPOOL_TRY(CheckMayWake(basis_));
+  Status status = Attempt([&] { return MakeAndRestore(); });
   if (!status.ok()) {
     ReleaseAgain();
     return basis_.Named(status.under("wake"));
@@ -116,13 +115,12 @@ void SymmetricMode::EndWake() {
 }
 
 Status SymmetricMode::WakeUp() {
-  Status status = collective_.Run({.name = "making memory to wake",
-                                   .act = [&] { return MakeAndRestore(); },
-                                   .undo = [&](const Status&) { ReleaseAgain(); }});
-  if (!status.ok()) return status;
-  status = collective_.Run({.name = "registering",
-                            .act = [&] { return RegisterSegments(); },
-                            .undo = [&](const Status&) { UndoRegistration(); }});
+  COMMPOOL_TRY(collective_.Run({.name = "making memory to wake",
+                                .act = [&] { return MakeAndRestore(); },
+                                .undo = [&](const Status&) { ReleaseAgain(); }}));
+  Status status = collective_.Run({.name = "registering",
+                                   .act = [&] { return RegisterSegments(); },
+                                   .undo = [&](const Status&) { UndoRegistration(); }});
   if (status.ok()) EndWake();
   return status;
 }

@@ -7,6 +7,7 @@
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 #include "src/pool/symmetric/symmetric_growth.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
@@ -77,9 +78,8 @@ Status ReserveTogether(const SymmetricModes& pools, uint64_t bytes) {
   ReservedVector<SymmetricGrowth::OfPool> growing;
   for (size_t place = 0; place < pools.size(); ++place) {
     SymmetricMode& pool = *pools[place];
-    const Result<uint64_t> missing = pool.MissingBytes(bytes, (*agreed)[place]);
-    if (!missing.ok()) return missing.status();
-    if (*missing > 0) growing.push_back({pool.blocks_, pool.segments_, pool.collective_, *missing});
+    const uint64_t missing = COMMPOOL_TRY(pool.MissingBytes(bytes, (*agreed)[place]));
+    if (missing > 0) growing.push_back({pool.blocks_, pool.segments_, pool.collective_, missing});
   }
   if (growing.empty()) return Status();
   const ContextGuard current = pools.front()->basis_.MakeCurrent();
@@ -121,9 +121,8 @@ Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, A
   const ContextGuard current = basis_.MakeCurrent();
   MutexLock growth(segments_.growth());
   for (const engine::SegmentIndex index : segments) {
-    Result<bool> gone = segments_.ReleaseOne(index, addresses, released);
-    if (!gone.ok()) return gone.status();
-    if (!*gone) {
+    bool gone = COMMPOOL_TRY(segments_.ReleaseOne(index, addresses, released));
+    if (!gone) {
       return Status(StatusCode::kFailedPrecondition,
                     basis_.title + ": another thread allocated during a collective call");
     }
@@ -206,12 +205,10 @@ Status SymmetricMode::Close() {
     return CloseAlone();
   Status readiness = basis_.device->health().first_error();
   if (readiness.ok()) readiness = CheckNoLiveBlocks("close()");
-  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness});
-  if (!agreed.ok()) return agreed.status();
+  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));
   basis_.life.BeginClose();
   const std::vector<engine::SegmentIndex> all = Insist([&] { return segments_.Indexes(); });
-  Result<uint64_t> released = Release(all, UnmatchedFrees::kApply);
-  if (!released.ok()) return released.status();
+  COMMPOOL_TRY(Release(all, UnmatchedFrees::kApply));
   Status status = segments_.registrations().RemoveAll();
   EndClose();
   return status;

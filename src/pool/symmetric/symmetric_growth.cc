@@ -5,6 +5,7 @@
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -13,10 +14,9 @@ Status SymmetricGrowth::Run() {
     return [what](const OfPool& pool) { return std::string(what) + " a segment of " + FormatBytes(pool.bytes); };
   };
   Make();
-  Status status = AgreeOn(named("making"));
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(AgreeOn(named("making")));
   Register();
-  status = AgreeOn(named("registering"));
+  Status status = AgreeOn(named("registering"));
   if (!status.ok()) {
     Undo();
     return status;
@@ -38,9 +38,8 @@ void SymmetricGrowth::OneByOne(Status (*act)(OfPool& pool)) {
 void SymmetricGrowth::Make() {
   OneByOne([](OfPool& pool) {
     MutexLock growth(pool.segments.growth());
-    Result<Room> room = pool.segments.TakeRoom(pool.bytes);
-    if (!room.ok()) return room.status();
-    Result<NewSegment> made = pool.segments.Make(pool.bytes, std::move(*room));
+    Room room = COMMPOOL_TRY(pool.segments.TakeRoom(pool.bytes));
+    Result<NewSegment> made = pool.segments.Make(pool.bytes, std::move(room));
     if (!made.ok()) return made.status();
     pool.made.push_back(std::move(*made));
     return Status();

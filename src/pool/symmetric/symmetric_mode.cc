@@ -6,6 +6,7 @@
 #include "src/base/check.h"
 #include "src/base/host_failure.h"
 #include "src/base/log.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -52,8 +53,7 @@ Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Stat
 Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   const Status alike = collective_.CheckAlike();
   if (!alike.ok()) return basis_.Named(alike);
-  const Result<engine::Part> part = captures_.PartOf(stream);
-  if (!part.ok()) return part.status();
+  const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
   engine::Served served;
   RecordingStreams::Scope recording;
   {
@@ -73,10 +73,10 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     }
     served = std::move(std::get<engine::Served>(*outcome));
     recording = blocks_.recording().Begin(StreamsOf(served.waits));
-    if (*part != engine::kCommonPart) graph_blocks_.Add(served.address, sequence, *part);
+    if (part != engine::kCommonPart) graph_blocks_.Add(served.address, sequence, part);
   }
-  if (*part != engine::kCommonPart) {
-    Status status = graph_blocks_.AwaitOutside(*part, &served.waits);
+  if (part != engine::kCommonPart) {
+    Status status = graph_blocks_.AwaitOutside(part, &served.waits);
     if (!status.ok()) {
       TakeBackUnserved(served);
       return status;

@@ -6,6 +6,7 @@
 
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -97,11 +98,10 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
     if (described.ok()) communicator = *described;
   }
   const DomainClaim claim = ClaimOf(communicator);
-  Result<Agreed> agreed = collective_.Begin(
-      {.call = CollectiveCall::kRegister, .readiness = readiness, .claim = claim, .judge = JudgePassedByAll()});
-  if (!agreed.ok()) return agreed.status();
-  if (!agreed->claims.ok()) return basis_.Named(agreed->claims);
-  const Findings& passed = agreed->findings;
+  Agreed agreed = COMMPOOL_TRY(collective_.Begin(
+      {.call = CollectiveCall::kRegister, .readiness = readiness, .claim = claim, .judge = JudgePassedByAll()}));
+  if (!agreed.claims.ok()) return basis_.Named(agreed.claims);
+  const Findings& passed = agreed.findings;
   const uint64_t first_new = domains_.next();
   Status status = passed.any_new ? Meet(claim, &communicator) : Status();
   if (!status.ok()) return basis_.Named(status.under("register_with"));
@@ -138,12 +138,12 @@ Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
     ended = NumbersPassed(claims);
     return {domains_.CheckPassedByHolders(claims).under("deregister")};
   };
-  Result<Agreed> agreed = collective_.Begin({.call = CollectiveCall::kDeregister,
-                                             .readiness = basis_.device->health().first_error(),
-                                             .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim(),
-                                             .judge = judge});
-  if (!agreed.ok()) return agreed.status();
-  if (!agreed->claims.ok()) return basis_.Named(agreed->claims);
+  Agreed agreed =
+      COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kDeregister,
+                                      .readiness = basis_.device->health().first_error(),
+                                      .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim(),
+                                      .judge = judge}));
+  if (!agreed.claims.ok()) return basis_.Named(agreed.claims);
   return collective_.TearDown(
       [&] {
         segments_.collective().AssertHeld();
