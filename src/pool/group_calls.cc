@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/function_ref.h"
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/host_reserve.h"
@@ -71,8 +72,8 @@ Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(co
   return Status();
 }
 
-// One pool after the other, each to its end. The first failure.
-Status OneByOne(const Lane& lane, const std::function<Status(size_t place)>& part) {
+// One pool after the other, each to its end. The first failure. Asks the host for nothing: the other ranks have begun.
+Status OneByOne(const Lane& lane, FunctionRef<Status(size_t place)> part) {
   Status first;
   for (const size_t place : lane) {
     Status status = Attempt([&] { return part(place); });
