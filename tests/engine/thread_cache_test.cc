@@ -313,7 +313,8 @@ TEST_F(ThreadCacheTest, LosesNoBlockToAThreadThatEmptiesIt) {
   done = true;
   other.join();
   for (const CachedBlock& block : emptied) own.insert(block.address);
-  for (const CachedBlock& block : cache_.Close()->blocks) own.insert(block.address);
+  const auto left = cache_.Close();
+  for (const CachedBlock& block : left->blocks) own.insert(block.address);
   EXPECT_EQ(own.size(), kBlocks);
   for (const CachedBlock& block : blocks) EXPECT_EQ(own.count(block.address), 1u);
 }
