@@ -12,6 +12,8 @@
 #ifndef COMMPOOL_STATUS_H_
 #define COMMPOOL_STATUS_H_
 
+#include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -42,24 +44,38 @@ enum class StatusCode : int {
 };
 
 // The failure of a call: its code, and a sentence that names the call, the device, the bytes and the likely cause.
+// Copies share the sentence, so a copy asks the host for no memory. Where the host has none for the sentence itself,
+// the code stays and the sentence says so.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message) : code_(code), message_(Shared(std::move(message))) {}
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
-  const std::string& message() const { return message_; }
+  const std::string& message() const {
+    static const std::string none;
+    return message_ ? *message_ : none;
+  }
 
   // The same failure, told by a caller that knows more: "prefix: message". OK stays OK.
-  Status under(const std::string& prefix) const { return ok() ? *this : Status(code_, prefix + ": " + message_); }
+  Status under(const std::string& prefix) const { return ok() ? *this : Status(code_, prefix + ": " + message()); }
 
   // Throws commpool::Error unless ok.
   void or_throw() const;
 
  private:
+  static std::shared_ptr<const std::string> Shared(std::string message) noexcept {
+    try {
+      return std::make_shared<const std::string>(std::move(message));
+    } catch (const std::bad_alloc&) {
+      static const std::string refused = "no host memory";
+      return {std::shared_ptr<void>(), &refused};
+    }
+  }
+
   StatusCode code_ = StatusCode::kOk;
-  std::string message_;
+  std::shared_ptr<const std::string> message_;
 };
 
 // What is thrown.
@@ -84,7 +100,8 @@ class [[nodiscard]] Result {
   Result(Status failure) : failure_(std::move(failure)) {}  // NOLINT: so is a failure; it must not be ok
 
   bool ok() const { return held_.has_value(); }
-  Status status() const { return failure_; }
+  const Status& status() const& { return failure_; }
+  Status status() && { return std::move(failure_); }
 
   // The value; throws commpool::Error where there is none.
   T& value() & { return require(), *held_; }

@@ -19,7 +19,7 @@ inline void ValueOf(Status&&) {}
 
 template <typename T>
 Status FailureOf(Result<T>&& tried) {
-  return tried.status();
+  return std::move(tried).status();
 }
 template <typename T>
 T ValueOf(Result<T>&& tried) {

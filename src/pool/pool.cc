@@ -43,8 +43,7 @@ Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
   std::chrono::milliseconds pause(10);
   for (uint32_t attempt = 1;; ++attempt) {
     Result<CUdeviceptr> address = mode_->Allocate(bytes, stream);
-    const StatusCode code = Insist([&] { return address.status().code(); });  // the pool's sequence has the call
-    if (code != StatusCode::kOutOfMemory || attempt == configuration().attempts) return address;
+    if (address.status().code() != StatusCode::kOutOfMemory || attempt == configuration().attempts) return address;
     // Memory of other processes, and what other threads still use, comes back without a word.
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);

@@ -194,8 +194,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
       return RefuseScope(pools_.TitleOfRemoved(caught.pool) + " is closed: it was destroyed", caught.scope);
     }
     if (asks) {
-      // The pool has counted the refusal: a host without memory for a copy of its words must not change the answer.
-      const StatusCode code = Insist([&] { return address.status().code(); });
+      const StatusCode code = address.status().code();
       if (caught.scope != 0 && code == StatusCode::kFailedPrecondition && !(*pool)->open()) {
         return RefuseScope(address.status().message(), caught.scope);
       }
