@@ -15,6 +15,7 @@ import portability
 import wheel
 
 _MODULES = sorted((installed.REPOSITORY / "src/python/commpool").rglob("*.abi3.so"))
+_ABI = installed.REPOSITORY / "src/python/commpool/_abi.py"
 _PROGRAM = """
 import commpool, sys
 pool = commpool.Pool("in a venv")
@@ -34,7 +35,8 @@ print(importlib.resources.files(point.value))
 
 @functools.lru_cache(maxsize=None)
 def made(folder="wheel", router=()):
-    file, found = wheel.make(installed.built(output=installed.WORK / folder, module=_MODULES, router=list(router)))
+    file, found = wheel.make(installed.built(output=installed.WORK / folder, module=[*_MODULES, _ABI],
+                                             router=list(router)))
     assert found == [] or all("bytes, over" in line for line in found), found  # no optimised build is judged here
     return file
 

@@ -9,7 +9,7 @@ import unittest
 
 import emulated
 import commpool
-from commpool import _abi
+from commpool import _abi, _library
 
 _HEADERS = os.path.join(emulated.REPOSITORY, "include")
 _SCALARS = {ctypes.c_size_t: "size_t", ctypes.c_int: "int", ctypes.c_uint64: "uint64_t", ctypes.c_double: "double"}
@@ -32,11 +32,12 @@ class Names(unittest.TestCase):
     def test_of_functions_are_the_headers(self):
         declared = {name: "".join(arguments.split())
                     for name, arguments in re.findall(r"COMMPOOL_API[^;]*?\b(commpool_\w+)\(([^;]*)\);", header())}
-        bound = {**_abi.WAITING, **_abi.QUICK}
+        bound = _abi.FUNCTIONS
         self.assertEqual(sorted(bound), sorted(declared))
         for name, (_, arguments) in bound.items():
             expected = 0 if declared[name] == "void" else declared[name].count(",") + 1
             self.assertEqual(len(arguments), expected, name)
+        self.assertLessEqual(_library.QUICK, set(bound))
 
     def test_of_enumerators_are_the_headers(self):
         found = enumerations(header())
@@ -123,7 +124,7 @@ int main(void) {
             subprocess.run(["gcc", "-O1", f"-I{_HEADERS}", "-x", "c", "-", "-o", binary], input=program, text=True,
                            check=True)
             expected = subprocess.run([binary], capture_output=True, check=True).stdout
-        pool = options.default_pool_options()
+        pool = _abi.CPoolOptions()
         pool.name = None
         self.assertEqual(bytes(pool) + bytes(options.scope_options("thread", "error", 0, None)), expected)
 

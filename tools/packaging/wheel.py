@@ -3,7 +3,7 @@
 
 usage: wheel.py --output DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
                 --nvml FILE [--module FILE]... [--router VERSION=FILE]... [--strict]
-  --module   a module in C: its place in the package is that of its path below src/python/commpool
+  --module   a module that was built: its place in the package is that of its path below src/python/commpool
   --router   a binary of commpool.torch for a version of torch
   --strict   fails where something would not load on the oldest supported system, or the library is too large
 
@@ -69,12 +69,14 @@ def tag(folder):
 
 
 def put_module(tree, file):
-    """A module in C: the library, where it needs that, is the wheel's."""
+    """A module of Python; or one in C: the library, where it needs that, is the wheel's."""
     place = str(file).rpartition(f"{_PACKAGE}/")[2]
+    if file.suffix == ".py":
+        tree.put(file, place)
+        return
     module = tree.put_binary(file, place)
     if portability.runpath(module):
         install_tree.set_runpath(module, "$ORIGIN/" + "../" * place.count("/") + "lib")
-    return module
 
 
 def lay_out(options, folder):
@@ -85,7 +87,8 @@ def lay_out(options, folder):
     for pattern in _PACKAGED:
         for file in sorted((options.source / _PACKAGE).rglob(pattern)):
             tree.put(file, file.relative_to(options.source / _PACKAGE))
-    modules = [put_module(tree, file) for file in options.module]
+    for module in options.module:
+        put_module(tree, module)
     for router in options.router:
         version, _, file = router.partition("=")
         tree.put_binary(file, f"torch/lib/libcommpool_torch_{version}.so")
@@ -95,7 +98,7 @@ def lay_out(options, folder):
     if options.router or (package / "torch/router").exists():
         for header in sorted((options.source / "include/commpool").glob("*.h")):
             tree.put(header, f"torch/router/include/commpool/{header.name}")
-    more = [*modules, *(package / "torch/lib").glob("*.so")]
+    more = [*package.rglob("*.abi3.so"), *(package / "torch/lib").glob("*.so")]
     return found + [line for file in more for line in portability.too_new(file) + portability.misplaced(file)]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import sys
 from typing import Any, Optional
 
 from . import errors
-from ._library import library
+from ._library import last_error, library
 from .blocks import block_of
 from .pool import Pool
 
@@ -59,17 +58,7 @@ def _refused(pointer: int, pool: Optional[Pool], stream: Optional[int]) -> str:
     return last_error() if library.commpool_free(pointer) else ""
 
 
-def last_error() -> str:
-    """The sentence of this thread's last failed call."""
-    return str(library.commpool_last_error().decode("utf-8", "replace"))
-
-
 def allocate(pool: Optional[Pool], device: int, nbytes: int, stream: int) -> int:
     """The start of a block of the pool, or of what the thread's scopes catch."""
-    block = ctypes.c_void_p()
-    errors.forget_raised()
-    status = (library.commpool_pool_allocate(pool.handle, nbytes, stream, ctypes.byref(block)) if pool is not None else
-              library.commpool_allocate(device, nbytes, stream, ctypes.byref(block)))
-    if status != errors.StatusCode.OK:
-        raise errors.failure(status, last_error())
-    return block.value or 0
+    return (library.pool_allocate(pool.handle, nbytes, stream) if pool is not None else
+            library.allocate(device, nbytes, stream)) or 0

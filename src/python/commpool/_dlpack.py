@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable
 
-from ._kept import for_ever
+from ._library import for_ever
 
 CUDA = 2  # kDLCUDA
 

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import pathlib
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from . import _abi, errors
 
 _SONAME = "libcommpool.so.0"
 _VARIABLE = "COMMPOOL_LIBRARY"
+# Functions of some nanoseconds, which neither wait nor call back, are called with the GIL held. All others may wait for
+# ranks, the device or a lock whose holder runs a Python function.
+QUICK = frozenset({"commpool_last_error", "commpool_version", "commpool_driver_description", "commpool_record_stream",
+                   "commpool_scope_begin", "commpool_scope_end", "commpool_pool_lost_rank", "commpool_window_of",
+                   "commpool_block_of"})
+
+_Function = TypeVar("_Function")
+
+_keep = ctypes.PyDLL(None).Py_IncRef
+_keep.argtypes, _keep.restype = [ctypes.py_object], None
+
+
+def for_ever(function: _Function) -> _Function:
+    """Keeps a function of ctypes, which C may call as late as the end of the process, with what it refers to.
+
+    A name in a module would not do: those go, in no order that one could rely on, while the interpreter ends, and
+    blocks that are freed after them would call what is gone.
+    """
+    _keep(function)
+    return function
 
 
 class Library:
-    """The library's functions, by their names in commpool.h."""
+    """The library's functions: `commpool_pool_destroy`, as commpool.h has it, returns a status; `pool_destroy` raises
+    what that says, and returns what the function writes to the outputs that lie behind the arguments given.
+    """
 
     def __init__(self, path: str) -> None:
         """Loads the library at a path, or by its name where the system finds it.
@@ -26,21 +49,22 @@ class Library:
         waiting, quick = ctypes.CDLL(path), ctypes.PyDLL(path)
         _check_version(path, quick)
         self.path = path
-        for handle, functions in ((waiting, _abi.WAITING), (quick, _abi.QUICK)):
-            for name, (result, arguments) in functions.items():
-                function = getattr(handle, name)
-                function.restype, function.argtypes = result, arguments
-                setattr(self, name, function)
+        for name, (result, arguments) in _abi.FUNCTIONS.items():
+            function = getattr(quick if name in QUICK else waiting, name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+            setattr(self, name[len("commpool_"):], functools.partial(called, function))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        raise AttributeError(f"commpool.h has no {name}, or this package does not bind it")
+        raise AttributeError(f"commpool.h has no {name}")
 
     def address(self, name: str) -> int:
         """Where a function is, for code in C."""
         return ctypes.cast(getattr(self, name), ctypes.c_void_p).value or 0
 
 
-def _text(version: int) -> str:
+def version_text(version: int) -> str:
+    """ "0.4.0", of what commpool_version returns."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
@@ -49,9 +73,9 @@ def _check_version(path: str, library: ctypes.PyDLL) -> None:
         raise ImportError(f"{path} is no commpool library, or older than 0.2: it does not tell its version")
     version = int(library.commpool_version())
     if version // 100 != _abi.VERSION // 100:
-        raise ImportError(f"{path} is commpool {_text(version)}, and this package is of {_text(_abi.VERSION)}, which "
-                          "needs the same minor version: install both from one wheel, or name another library in "
-                          f"{_VARIABLE}")
+        raise ImportError(f"{path} is commpool {version_text(version)}, and this package is of "
+                          f"{version_text(_abi.VERSION)}, which needs the same minor version: install both from one "
+                          f"wheel, or name another library in {_VARIABLE}")
 
 
 def _candidates() -> list[str]:
@@ -81,22 +105,55 @@ def _load_fast(loaded: Library) -> Any:
     return _fast if _fast.address() == loaded.address("commpool_scope_begin") else None
 
 
-library = _load()
-fast: Any = _load_fast(library)
+def text_of(text: Any) -> str:
+    """Of a C string; empty for none."""
+    return (text or b"").decode("utf-8", "replace")
+
+
+def last_error() -> str:
+    """The sentence of this thread's last failed call."""
+    return text_of(library.commpool_last_error())
 
 
 def check(status: int) -> None:
     """Raises the exception of a status that this thread's last call returned."""
     if status != 0:
-        raise errors.failure(status, library.commpool_last_error().decode("utf-8", "replace"))
+        raise errors.failure(status, last_error())
 
 
-def listed(call: Callable[..., int], kind: Any) -> list[Any]:
-    """The structs that `call(entries, entry_bytes, capacity, count)` lists: asked again until all have room."""
-    capacity, count = 0, ctypes.c_size_t()
+def called(function: Any, *arguments: Any) -> Any:
+    """What a function of the library writes to the outputs that lie behind the arguments given: one value, or several.
+
+    Raises:
+      CommpoolError: it failed.
+    """
+    outputs = [kind._type_() for kind in function.argtypes[len(arguments):]]
+    errors.forget_raised()
+    check(function(*arguments, *map(ctypes.byref, outputs)))
+    return outputs[0].value if len(outputs) == 1 else tuple(output.value for output in outputs)
+
+
+def listed(function: Any, *arguments: Any) -> list[Any]:
+    """The structs that a function lists behind its arguments: asked again until all have room."""
+    kind, capacity = function.argtypes[len(arguments)]._type_, 0
     while True:
         entries = (kind * capacity)()
-        check(call(entries, ctypes.sizeof(kind), capacity, ctypes.byref(count)))
-        if count.value <= capacity:
-            return list(entries[:count.value])
-        capacity = count.value
+        count = called(function, *arguments, entries, ctypes.sizeof(kind), capacity)
+        if count <= capacity:
+            return list(entries[:count])
+        capacity = count
+
+
+def value_of(kind: Any, struct: Any) -> Any:
+    """A struct that the library filled as a value of Python's, of a kind that has its fields in their order."""
+
+    def plain(field: Any) -> Any:
+        if isinstance(field, _abi.CCounter):
+            return value_of(_abi.Counter, field)
+        return text_of(field) if isinstance(field, bytes) else 0 if field is None else field  # None: a null pointer
+
+    return kind(*(plain(getattr(struct, name)) for name, *_ in struct._fields_ if name != "struct_bytes"))
+
+
+library = _load()
+fast: Any = _load_fast(library)

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any, Callable, Sequence, Union
 
 from . import _abi, errors
-from ._kept import for_ever
+from ._library import for_ever
 
 Bytes = Union[bytes, bytearray, memoryview]
 

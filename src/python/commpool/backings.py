@@ -18,7 +18,7 @@ import os
 from typing import Any, Callable, Union
 
 from . import _abi, errors
-from ._kept import for_ever
+from ._library import for_ever
 
 Function = Union[Callable[..., Any], int]
 

@@ -7,10 +7,11 @@ from typing import Any, Callable, Optional
 
 from . import _abi, errors
 from ._library import check, library
-from .figures import Block
+from .figures import Block, block_of_struct
 from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_handle
-from .sizes import Size, format_size, parse_size
+from .sizes import MOST_BYTES, Size, format_size, parse_size
 
+_CURRENT_DEVICE = -1  # COMMPOOL_CURRENT_DEVICE
 _MOST_ALIGNMENT = 2 << 20
 _BLOCK_ALIGNMENT = 512  # every block begins at a multiple of it
 
@@ -34,7 +35,7 @@ class Buffer:
     def free(self) -> None:
         """Frees it now, and raises what failed."""
         if self._block:
-            check(library.commpool_free(self.release()))
+            library.free(self.release())
 
     def release(self) -> int:
         """Hands the block over to the caller, who gives it to `commpool.free`; returns its start."""
@@ -65,16 +66,13 @@ class Buffer:
         return f"<commpool.Buffer {format_size(self.nbytes)} at {self.pointer:#x}>"
 
 
-def allocated(call: Callable[[int, Any], int], size: Size, alignment: Size, stream: int) -> Buffer:
-    """The buffer that `call(bytes, output)` allocates, beginning at a multiple of `alignment`."""
+def allocated(call: Callable[[int], Any], size: Size, alignment: Size, stream: int) -> Buffer:
+    """The buffer that `call(bytes)` allocates, beginning at a multiple of `alignment`."""
     nbytes, wanted = parse_size(size), parse_size(alignment, "alignment")
     if wanted & (wanted - 1) or not 1 <= wanted <= _MOST_ALIGNMENT:
         raise errors.InvalidArgument(f"alignment {wanted} is no power of two from 1 to 2 MiB")
     padding = max(wanted - _BLOCK_ALIGNMENT, 0) if nbytes else 0
-    block = ctypes.c_void_p()
-    errors.forget_raised()
-    check(call(min(nbytes + padding, _abi.MOST_BYTES), ctypes.byref(block)))
-    start = block.value or 0
+    start = call(min(nbytes + padding, MOST_BYTES)) or 0
     return Buffer(start, (start + wanted - 1) & -wanted, nbytes, stream)
 
 
@@ -88,9 +86,8 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
       alignment: of the address, a power of two up to 2 MiB; above 512 it costs as much of the pool.
     """
     handle = stream_handle(stream)
-    number = _abi.CURRENT_DEVICE if device is None else device_number(device)
-    return allocated(lambda count, block: int(library.commpool_allocate(number, count, handle, block)), size, alignment,
-                     handle)
+    number = _CURRENT_DEVICE if device is None else device_number(device)
+    return allocated(lambda count: library.allocate(number, count, handle), size, alignment, handle)
 
 
 def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Buffer]:
@@ -107,21 +104,21 @@ def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Bu
 
 def free(block: int) -> None:
     """Gives back a block that `Buffer.release` or a C function handed out, by its start; 0 is nothing."""
-    check(library.commpool_free(block))
+    library.free(block)
 
 
 def record_stream(pointer: Pointer, stream: Stream) -> None:
     """Notes that a stream uses a block, too: after submitting that work, before the free."""
-    check(library.commpool_record_stream(pointer_of(pointer), stream_handle(stream)))
+    library.record_stream(pointer_of(pointer), stream_handle(stream))
 
 
 def release_stream(stream: Stream) -> None:
     """Forgets a stream, after waiting for its work: call it before the stream is destroyed."""
-    check(library.commpool_release_stream(stream_handle(stream)))
+    library.release_stream(stream_handle(stream))
 
 
 def block_of(pointer: Pointer) -> Optional[Block]:
     """The live block that holds a pointer; None for one that is in no block."""
     block = _abi.CBlock()
     found = library.commpool_block_of(pointer_of(pointer), ctypes.byref(block), ctypes.sizeof(block))
-    return block.value() if found == 0 else None
+    return block_of_struct(block) if found == 0 else None

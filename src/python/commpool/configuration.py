@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from typing import NamedTuple
-
-from . import _abi
-from ._library import library, listed
+from ._abi import Setting as Setting
+from ._library import library, listed, value_of
 from .figures import table
-
-
-class Setting(NamedTuple):
-    """An option: `pool` is empty for every pool; `source` is "default", "code", or what COMMPOOL_CONF says."""
-
-    pool: str
-    key: str
-    value: str
-    source: str
 
 
 class Configuration(tuple[Setting, ...]):
@@ -37,9 +25,7 @@ class Configuration(tuple[Setting, ...]):
 
 def of(pool: int) -> Configuration:
     """Of the pool with a handle; 0: of pools to be made."""
-    settings = listed(functools.partial(library.commpool_configuration, pool), _abi.CSetting)
-    return Configuration(Setting(*(getattr(setting, field).decode("utf-8", "replace") for field in Setting._fields))
-                         for setting in settings)
+    return Configuration(value_of(Setting, setting) for setting in listed(library.commpool_configuration, pool))
 
 
 def config() -> Configuration:

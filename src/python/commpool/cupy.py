@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, Callable, Literal, Optional
 
 from . import _adapters, errors
-from ._library import fast
+from ._library import fast, last_error
 from .pool import Pool
 
 _cupy = _adapters.needed("cupy")
@@ -81,7 +81,7 @@ def _c_allocator(pool: Optional[Pool]) -> Allocator:
     malloc = _cupy.cuda.CFunctionAllocator(parameter, allocate, free, (owner, pool)).malloc
 
     def fail(status: int) -> None:
-        failure = errors.failure(status, _adapters.last_error())
+        failure = errors.failure(status, last_error())
         _check_device(pool)
         raise _failure(failure)
 

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import threading
 from typing import Optional
 
-
-class StatusCode(enum.IntEnum):
-    """What kind of failure it was."""
-
-    OK = 0
-    INVALID_ARGUMENT = 1
-    OUT_OF_MEMORY = 2
-    EXHAUSTED = 3
-    NOT_SUPPORTED = 4
-    FAILED_PRECONDITION = 5
-    NOT_FOUND = 6
-    DEADLINE_EXCEEDED = 7
-    DISAGREEMENT = 8
-    REMOTE_FAILURE = 9
-    DRIVER_ERROR = 10
-    COMMUNICATOR_ERROR = 11
-    INTERNAL = 12
-    NOT_CAUGHT = 13
+from ._abi import StatusCode as StatusCode
 
 
 class CommpoolError(Exception):

@@ -6,42 +6,21 @@ import dataclasses
 import html
 from typing import Any, NamedTuple
 
+from . import _abi
+from ._abi import Block as Block
+from ._abi import Counter as Counter
+from ._library import value_of
 from .sizes import format_size
 
-
-class Counter(NamedTuple):
-    """A figure of a pool: now, at most since the peaks were reset, and all told."""
-
-    current: int
-    peak: int
-    total: int
-
+_STATES = {number: word for word, number in _abi.WORDS["commpool_block_state"].items()}
 
 def _shown(name: str, figure: int) -> str:
     return format_size(figure) if name.endswith("bytes") else f"{figure:,}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Statistics:
+class Statistics(_abi.Statistics):
     """A pool's figures at one moment; commpool_statistics in commpool.h says what each counts."""
-
-    requested_bytes: Counter
-    allocated_bytes: Counter
-    allocated_blocks: Counter
-    reserved_bytes: Counter
-    reserved_segments: Counter
-    free_bytes: int
-    pending_bytes: int
-    largest_free_block_bytes: int
-    registered_segments: int
-    pending_segments: int
-    failed_allocations: int
-    cached_bytes: int
-    moved_bytes: int
-    host_waits: int
-    held_bytes: int
-    asleep_bytes: int
-    kept_bytes: int
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Name, now, peak and total of each figure, as text; those that have one figure have no peak and total."""
@@ -61,17 +40,10 @@ class Statistics:
         return table(("", "now", "peak", "total"), self.rows())
 
 
-class Block(NamedTuple):
-    """A block of a pool: what each field tells says commpool_block in commpool.h."""
-
-    pointer: int
-    bytes: int
-    requested_bytes: int
-    segment: int
-    stream: int
-    pool: int
-    device: int
-    state: str
+def block_of_struct(struct: Any) -> Block:
+    """A commpool_block, its state as a word."""
+    block: Block = value_of(Block, struct)
+    return block._replace(state=_STATES.get(struct.state, str(struct.state)))
 
 
 class Segment(NamedTuple):

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Literal, Optional, Union
+from typing import Any, Optional, Union
 
 from . import _abi
+from ._abi import (BackingWord as BackingWord, DriverWord as DriverWord, ExhaustionWord as ExhaustionWord,
+                   FilterWord as FilterWord, FreesWord as FreesWord, GraphsWord as GraphsWord, KeepWord as KeepWord,
+                   LocationWord as LocationWord, ModeWord as ModeWord, MovesWord as MovesWord)
 from .backings import UserBacking
 from .errors import InvalidArgument
-from .sizes import Size, index_of, parse_size
+from .sizes import MOST_BYTES, Size, index_of, parse_size
 
-BackingWord = Literal["vmm", "cuda", "nccl", "user"]
-LocationWord = Literal["device", "host_numa"]
-FreesWord = Literal["deferred", "ordered"]
-ModeWord = Literal["fixed", "expandable"]
-MovesWord = Literal["eager", "under_pressure"]
-KeepWord = Literal["discard", "host"]
-GraphsWord = Literal["refused", "no_collectives"]
-FilterWord = Literal["thread", "stream", "process"]
-ExhaustionWord = Literal["error", "next_scope"]
-DriverWord = Literal["cuda", "emulated", "auto"]
 # Both ends are in; None is no limit. A size alone is the least.
 SizeRange = Union[Size, tuple[Optional[Size], Optional[Size]]]
 
@@ -34,14 +27,6 @@ def number_of(enumeration: str, word: str) -> int:
     if word not in words:
         raise InvalidArgument(f"{enumeration} {word!r} is none of {', '.join(words)}")
     return words[word]
-
-
-def default_pool_options() -> Any:
-    """commpool_pool_options_init."""
-    options = _abi.sized(_abi.CPoolOptions())
-    options.name, options.numa_node, options.deadline_ms, options.alignment_bytes = b"pool", -1, 60000, 512
-    options.release_threshold_bytes = options.limit_bytes = _abi.MOST_BYTES
-    return options
 
 
 def give(options: Any, **given: Union[None, str, int]) -> None:
@@ -79,12 +64,12 @@ def size_range(sizes: Optional[SizeRange]) -> tuple[int, int]:
     """The least and the most of what a scope catches."""
     least, most = sizes if isinstance(sizes, tuple) else (sizes, None)
     return (parse_size(least, "sizes") if least is not None else 0,
-            parse_size(most, "sizes") if most is not None else _abi.MOST_BYTES)
+            parse_size(most, "sizes") if most is not None else MOST_BYTES)
 
 
 def scope_options(filter: FilterWord, exhaustion: ExhaustionWord, stream: int, sizes: Optional[SizeRange]) -> Any:
     """commpool_scope_options of words."""
-    options = _abi.sized(_abi.CScopeOptions())
+    options = _abi.CScopeOptions()
     options.filter, options.exhaustion = number_of("filter", filter), number_of("exhaustion", exhaustion)
     options.stream = stream
     options.min_bytes, options.max_bytes = size_range(sizes)

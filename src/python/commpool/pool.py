@@ -6,16 +6,15 @@ Each method documents only what commpool.h does not say of the function that it 
 from __future__ import annotations
 
 import ctypes
-import functools
 import weakref
 from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Union
 
 from . import _abi, agreement, configuration, options, windows
-from ._library import check, library, listed
+from ._library import library, listed, value_of
 from .backings import UserBacking
 from .blocks import Buffer, allocated
 from .errors import CommpoolError
-from .figures import Snapshot, Statistics
+from .figures import Snapshot, Statistics, block_of_struct
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_number, device_numbers
 from .handles import stream_handle
 from .sizes import Size, format_size, parse_size
@@ -77,7 +76,7 @@ class Pool(Together):
           tag: names pools that `commpool.sleep(tag=...)` and `commpool.wake` take together.
         """
         self.handle, self.name, self.device = 0, name, device_number(device)
-        c_options = options.default_pool_options()
+        c_options = _abi.CPoolOptions()
         c_options.name, c_options.tag, c_options.device = name.encode(), tag.encode() or None, self.device
         c_options.symmetric_across = communicator_handle(symmetric_across, self.device)
         options.set_backing(c_options, backing)
@@ -92,8 +91,7 @@ class Pool(Together):
         if on_lost_rank is not None:
             c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
         self._create(c_options)
-        if reserve is not None:
-            self._reserve_or_destroy(reserve)
+        self._reserve_at_once(reserve)
 
     _finalizer: Any
 
@@ -105,21 +103,12 @@ class Pool(Together):
         words = {setting.key: setting.value for setting in self.config()}
         self.backing, self.mode = words["backing"], mode or words["mode"]
 
-    def _reserve_or_destroy(self, size: Size) -> None:
-        try:
-            self.reserve(size)
-        except CommpoolError:
-            self.destroy()
-            raise
-
     @classmethod
     def default(cls, device: Device = 0) -> Pool:
         """The pool that serves a device's allocations outside of every scope: the library's own, which stays."""
         pool = cls.__new__(cls)
         pool.name, pool.device = "default", device_number(device)
-        handle = ctypes.c_uint64()
-        check(library.commpool_default_pool(pool.device, ctypes.byref(handle)))
-        pool.handle = handle.value
+        pool.handle = library.default_pool(pool.device)
         pool._finalizer = weakref.finalize(pool, int)
         pool._learn()
         return pool
@@ -131,70 +120,65 @@ class Pool(Together):
 
     def reclaim(self) -> int:
         """Lets deferred frees take effect that every rank has made; returns the bytes."""
-        return self._counted(library.commpool_pools_reclaim)[0]
+        return self._counted(library.pools_reclaim)[0]
 
     def trim(self, keep: Size = 0) -> int:
         """Gives free segments back to the driver until at most `keep` stay reserved; returns the bytes."""
-        return self._counted(library.commpool_pools_trim, parse_size(keep, "keep"))[0]
+        return self._counted(library.pools_trim, parse_size(keep, "keep"))[0]
 
     def destroy(self) -> None:
         """Ends the handle, on this rank alone; segments live until their last block is freed."""
         if self._finalizer.detach() is not None:
-            check(library.commpool_pool_destroy(self.handle))
+            library.pool_destroy(self.handle)
 
     # Blocks.
 
     def allocate(self, size: Size, stream: Stream = None, *, alignment: Size = 1) -> Buffer:
         """Allocates from this pool, whatever scopes are open."""
         pool, handle = self.handle, stream_handle(stream)
-        return allocated(lambda count, block: int(library.commpool_pool_allocate(pool, count, handle, block)), size,
-                         alignment, handle)
+        return allocated(lambda count: library.pool_allocate(pool, count, handle), size, alignment, handle)
 
     def functions(self) -> PlainFunctions:
         """A pair of C functions that allocates from this pool, whatever scopes are open."""
-        allocate, free = ctypes.c_void_p(), ctypes.c_void_p()
-        check(library.commpool_pool_functions(self.handle, ctypes.byref(allocate), ctypes.byref(free)))
-        return PlainFunctions(allocate.value or 0, free.value or 0)
+        return PlainFunctions(*library.pool_functions(self.handle))
 
     # Peers.
 
     def grant(self, devices: Union[Device, Iterable[Device]]) -> None:
         """Lets other devices of this process access the pool's segments, those to come included."""
         numbers = device_numbers(devices)
-        check(library.commpool_pool_grant(self.handle, (ctypes.c_int * len(numbers))(*numbers), len(numbers)))
+        library.pool_grant(self.handle, (ctypes.c_int * len(numbers))(*numbers), len(numbers))
 
     def revoke(self, devices: Union[Device, Iterable[Device]]) -> None:
         """Takes it back."""
         numbers = device_numbers(devices)
-        check(library.commpool_pool_revoke(self.handle, (ctypes.c_int * len(numbers))(*numbers), len(numbers)))
+        library.pool_revoke(self.handle, (ctypes.c_int * len(numbers))(*numbers), len(numbers))
 
     # Registration.
 
     def register_with(self, communicator: Communicator) -> None:
         """Registers the segments, those to come included; None on ranks that the communicator does not have."""
-        self._collective(library.commpool_pools_register_with, communicators=[communicator])
+        self._collective(library.pools_register_with, communicators=[communicator])
 
     def register_pending(self) -> int:
         """Registers segments that a fixed pool has grown since; returns how many, over all communicators."""
-        count = ctypes.c_uint64()
-        check(library.commpool_pool_register_pending(self.handle, ctypes.byref(count)))
-        return count.value
+        return int(library.pool_register_pending(self.handle))
 
     def deregister(self, communicator: Communicator) -> None:
         """Ends the registrations with a communicator, before it is destroyed."""
-        self._collective(library.commpool_pools_deregister, communicators=[communicator])
+        self._collective(library.pools_deregister, communicators=[communicator])
 
     def abandon(self, communicator: Communicator, *, alive: bool = True) -> None:
         """After a loss, before the communicator is aborted: ends this rank's registrations, without any other rank.
 
         `alive=False` is for a communicator that was aborted before: NCCL cannot be asked about it.
         """
-        call = library.commpool_pool_abandon_live if alive else library.commpool_pool_abandon
-        check(call(self.handle, communicator_handle(communicator, self.device)))
+        call = library.pool_abandon_live if alive else library.pool_abandon
+        call(self.handle, communicator_handle(communicator, self.device))
 
     def rehome(self, communicator: Communicator) -> None:
         """Moves a symmetric pool to another home: after a loss, or when ranks join."""
-        self._collective(library.commpool_pools_rehome, communicators=[communicator])
+        self._collective(library.pools_rehome, communicators=[communicator])
 
     def lost_rank(self) -> Optional[int]:
         """The first rank of home that is known to be lost; None where there is none. Takes some nanoseconds in C."""
@@ -214,13 +198,13 @@ class Pool(Together):
 
     def stats(self) -> Statistics:
         """What the pool has and did, now."""
-        figures = _abi.sized(_abi.CStatistics())
-        check(library.commpool_pool_statistics(self.handle, ctypes.byref(figures)))
-        return figures.value()  # type: ignore[no-any-return]
+        figures = _abi.CStatistics()
+        library.pool_statistics(self.handle, ctypes.byref(figures))
+        return value_of(Statistics, figures)  # type: ignore[no-any-return]
 
     def reset_peaks(self) -> None:
         """Starts the peaks anew at the current figures."""
-        check(library.commpool_pool_reset_peaks(self.handle))
+        library.pool_reset_peaks(self.handle)
 
     def config(self) -> configuration.Configuration:
         """What is in force for this pool, and where it came from."""
@@ -228,8 +212,7 @@ class Pool(Together):
 
     def snapshot(self) -> Snapshot:
         """All segments and blocks. Other threads go on: it shows one moment."""
-        blocks = listed(functools.partial(library.commpool_pool_blocks, self.handle), _abi.CBlock)
-        return Snapshot(tuple(block.value() for block in blocks))
+        return Snapshot(tuple(map(block_of_struct, listed(library.commpool_pool_blocks, self.handle))))
 
     def __repr__(self) -> str:
         head = f"<commpool.Pool {self.name!r}, device {self.device}, {self.backing} {self.mode}"
@@ -255,7 +238,7 @@ def make(pools: Sequence[Pool], all_options: Sequence[Any]) -> None:
     """Makes pools by the C ABI's options, in one call: their objects are the handles' from then on."""
     handles = (ctypes.c_uint64 * len(pools))()
     given = (_abi.CPoolOptions * len(pools))(*all_options)
-    check(library.commpool_pools_create(given, len(pools), handles))
+    library.pools_create(given, len(pools), handles)
     for pool, c_options, handle in zip(pools, all_options, handles):
         pool.handle = handle
         pool._finalizer = weakref.finalize(pool, library.commpool_pool_destroy, handle)

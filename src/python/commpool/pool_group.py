@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Optional, Sequence
 
 from ._library import library
-from .errors import CommpoolError, InvalidArgument
+from .errors import InvalidArgument
 from .handles import Communicator, Device
 from .pool import Pool, make
 from .sizes import Size, parse_size
@@ -50,12 +50,7 @@ class PoolGroup(Together):
         self._pools = [_Member(name, device=device, symmetric_across=communicator, **words)
                        for device, communicator in zip(devices, symmetric_across)]
         make(self._pools, [pool.c_options for pool in self._pools])
-        if reserve is not None:
-            try:
-                self.reserve(reserve)
-            except CommpoolError:
-                self.destroy()
-                raise
+        self._reserve_at_once(reserve)
 
     def __len__(self) -> int:
         return len(self._pools)
@@ -71,23 +66,23 @@ class PoolGroup(Together):
 
     def reclaim(self) -> list[int]:
         """Lets deferred frees take effect that every rank has made; returns the bytes of each pool."""
-        return self._counted(library.commpool_pools_reclaim)
+        return self._counted(library.pools_reclaim)
 
     def trim(self, keep: Size = 0) -> list[int]:
         """Gives free segments back until at most `keep` stay reserved; returns the bytes of each pool."""
-        return self._counted(library.commpool_pools_trim, parse_size(keep, "keep"))
+        return self._counted(library.pools_trim, parse_size(keep, "keep"))
 
     def register_with(self, communicators: Sequence[Communicator]) -> None:
         """As `Pool.register_with`: one for each pool, of its rank, or None."""
-        self._with(library.commpool_pools_register_with, communicators)
+        self._with(library.pools_register_with, communicators)
 
     def deregister(self, communicators: Sequence[Communicator]) -> None:
         """As `Pool.deregister`."""
-        self._with(library.commpool_pools_deregister, communicators)
+        self._with(library.pools_deregister, communicators)
 
     def rehome(self, communicators: Sequence[Communicator]) -> None:
         """As `Pool.rehome`."""
-        self._with(library.commpool_pools_rehome, communicators)
+        self._with(library.pools_rehome, communicators)
 
     def destroy(self) -> None:
         """As `Pool.destroy`, of each."""

@@ -6,12 +6,10 @@ import ctypes
 from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from . import _abi
-from ._kept import for_ever
-from ._library import check, library, listed
+from ._library import for_ever, library, listed, text_of, value_of, version_text
 from .handles import Device, device_number
 from .options import DriverWord, number_of
-from .sizes import Size, parse_size
-
+from .sizes import MOST_BYTES, Size, parse_size
 
 _Holder = TypeVar("_Holder", bound="MemoryHolder")
 
@@ -31,35 +29,32 @@ def initialize(driver: DriverWord = "cuda") -> None:
       NotFound: there is none.
       FailedPrecondition: another one is open already.
     """
-    check(library.commpool_initialize(number_of("driver", driver)))
+    library.initialize(number_of("driver", driver))
 
 
 def library_version() -> str:
     """Of the library that runs, "0.4.0": of this package's minor version."""
-    version = int(library.commpool_version())
-    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+    return version_text(library.commpool_version())
 
 
 def driver_description() -> str:
     """"CUDA driver 13.0, 4 devices, NCCL 2.28.9"; empty before the first call that needs the driver."""
-    return str(library.commpool_driver_description().decode())
+    return text_of(library.commpool_driver_description())
 
 
 def measure_driver() -> None:
     """Counts and times the library's driver calls: before anything else."""
-    check(library.commpool_measure_driver())
+    library.measure_driver()
 
 
 def driver_calls() -> list[DriverCall]:
     """The functions of the driver that were called so far, the dearest first."""
-    return [DriverCall(call.name.decode(), call.count, call.microseconds)
-            for call in listed(library.commpool_driver_calls, _abi.CDriverCall)]
+    return [value_of(DriverCall, call) for call in listed(library.commpool_driver_calls)]
 
 
 def set_device_limit(device: Device, limit: Optional[Size]) -> None:
     """The most that all pools of a device may reserve together; None for no limit."""
-    check(library.commpool_set_device_limit(device_number(device),
-                                            _abi.MOST_BYTES if limit is None else parse_size(limit, "limit")))
+    library.set_device_limit(device_number(device), MOST_BYTES if limit is None else parse_size(limit, "limit"))
 
 
 class MemoryHolder:
@@ -83,21 +78,18 @@ class MemoryHolder:
 
     def _add(self, name: str, cached_bytes: Any, release: Any, context: Optional[int] = None) -> None:
         """By functions of C."""
-        options = _abi.sized(_abi.CHolderOptions())
+        options = _abi.CHolderOptions()
         options.name, options.context = name.encode(), context
         if cached_bytes is not None:
             options.cached_bytes = cached_bytes
         if release is not None:
             options.release = release
-        holder = ctypes.c_uint64()
-        check(library.commpool_add_holder(ctypes.byref(options), ctypes.byref(holder)))
-        self.name = name
-        self._holder = holder.value
+        self.name, self._holder = name, library.add_holder(ctypes.byref(options))
 
     def remove(self) -> None:
         """Ends it, once no call of its functions is running any more."""
         if self._holder:
-            check(library.commpool_remove_holder(self._holder))
+            library.remove_holder(self._holder)
             self._holder = 0
 
     def __enter__(self: _Holder) -> _Holder:

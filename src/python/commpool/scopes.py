@@ -157,9 +157,8 @@ def capture(pool: Pool, stream: Stream) -> Iterator[Pool]:
     It begins after the capture of the stream does. Registered and symmetric pools serve what was reserved before;
     others grow.
     """
-    announced = ctypes.c_uint64()
-    check(library.commpool_capture_begin(pool.handle, stream_handle(stream), ctypes.byref(announced)))
+    announced = library.capture_begin(pool.handle, stream_handle(stream))
     try:
         yield pool
     finally:
-        check(library.commpool_capture_end(announced))
+        library.capture_end(announced)

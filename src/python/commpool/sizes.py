@@ -10,6 +10,7 @@ from .errors import InvalidArgument
 
 Size = Union[int, str]
 
+MOST_BYTES = 2**64 - 1
 _UNITS = "KMGTP"
 # The library's command line takes the same; every unit is binary: "2GB" is "2GiB".
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGTP])(?:i?B)?|B)?\s*", re.IGNORECASE)
@@ -39,7 +40,7 @@ def index_of(value: Any, what: str) -> int:
         number = operator.index(value)
     except TypeError:
         raise InvalidArgument(f"{what} {value!r} is no integer") from None
-    if not 0 <= number < 2**64:
+    if not 0 <= number <= MOST_BYTES:
         raise InvalidArgument(f"{what} {number} is not between 0 and 2^64 - 1")
     return number
 

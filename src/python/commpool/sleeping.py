@@ -6,7 +6,7 @@ import contextlib
 from typing import Any, Callable, Iterator
 
 from . import options
-from ._library import check, library
+from ._library import library
 
 _told: list[Callable[[], Any]] = []
 
@@ -32,10 +32,10 @@ def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.Graph
 
     Pools that are asleep already are passed by. Where one fails the others sleep, and the first failure is raised.
     """
-    check(library.commpool_sleep(tag.encode(), options.number_of("keep", keep), options.number_of("graphs", graphs)))
+    library.sleep(tag.encode(), options.number_of("keep", keep), options.number_of("graphs", graphs))
 
 
 def wake(*, tag: str) -> None:
     """`Pool.wake` of all pools of the process that have the tag and are asleep."""
     with waking():
-        check(library.commpool_wake(tag.encode()))
+        library.wake(tag.encode())

@@ -6,7 +6,8 @@ import ctypes
 from typing import Any, Optional, Sequence, TypeVar
 
 from . import options
-from ._library import check, library
+from ._library import library
+from .errors import CommpoolError
 from .handles import Communicator, communicator_handle
 from .sizes import Size, parse_size
 from .sleeping import waking
@@ -28,7 +29,7 @@ class Together:
         handles = (ctypes.c_uint64 * len(members))(*(pool.handle for pool in members))
         joined = [] if communicators is None else [(ctypes.c_void_p * len(members))(
             *(communicator_handle(communicator, pool.device) for communicator, pool in zip(communicators, members)))]
-        check(call(handles, *joined, len(members), *arguments))
+        call(handles, *joined, len(members), *arguments)
 
     def _counted(self, call: Any, *arguments: Any) -> list[int]:
         """A call that tells a figure of each pool."""
@@ -38,11 +39,20 @@ class Together:
 
     def reserve(self, size: Size) -> None:
         """Makes free memory for at least `size` in one piece, in each pool."""
-        self._collective(library.commpool_pools_reserve, parse_size(size))
+        self._collective(library.pools_reserve, parse_size(size))
+
+    def _reserve_at_once(self, size: Optional[Size]) -> None:
+        """What was asked for where the pools were made, which are not to be had without it."""
+        try:
+            if size is not None:
+                self.reserve(size)
+        except CommpoolError:
+            self.destroy()
+            raise
 
     def verify(self) -> None:
         """Compares the calls so far between the ranks; raises Disagreement, which names the first that differs."""
-        self._collective(library.commpool_pools_verify)
+        self._collective(library.pools_verify)
 
     def sleep(self, keep: options.KeepWord = "discard", *, graphs: options.GraphsWord = "refused") -> None:
         """Gives the physical memory back; addresses and blocks stay, and blocks may be freed at any time.
@@ -52,17 +62,16 @@ class Together:
           graphs: live CUDA graphs that captured with the pool are a reason to refuse, unless they hold
             "no_collectives": NCCL registers the buffers of captured ones by itself.
         """
-        self._collective(library.commpool_pools_sleep, options.number_of("keep", keep),
-                         options.number_of("graphs", graphs))
+        self._collective(library.pools_sleep, options.number_of("keep", keep), options.number_of("graphs", graphs))
 
     def wake(self) -> None:
         """Makes memory at the same addresses, with what was kept; OutOfMemory leaves the pool asleep, as it was."""
         with waking():
-            self._collective(library.commpool_pools_wake)
+            self._collective(library.pools_wake)
 
     def close(self) -> None:
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools."""
-        self._collective(library.commpool_pools_close)
+        self._collective(library.pools_close)
 
     def destroy(self) -> None:
         """Ends the handles, on this rank alone; segments live until their last block is freed."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import NamedTuple
 
-from ._library import check, library
+from ._library import library, text_of
 from .handles import Communicator, Pointer, communicator_handle, pointer_of
 from .sizes import Size, parse_size
 
@@ -33,15 +32,11 @@ def window_of(pointer: Pointer, communicator: Communicator) -> Window:
     Raises:
       NotFound: there is none.
     """
-    window, offset = ctypes.c_void_p(), ctypes.c_uint64()
-    check(library.commpool_window_of(pointer_of(pointer), communicator_handle(communicator), ctypes.byref(window),
-                                     ctypes.byref(offset)))
-    return Window(window.value or 0, offset.value)
+    window, offset = library.window_of(pointer_of(pointer), communicator_handle(communicator))
+    return Window(window or 0, offset)
 
 
 def nvls_eligible(pointer: Pointer, size: Size, communicator: Communicator) -> NvlsEligibility:
     """Whether NCCL can use NVLink multicast for `size` at a pointer. A yes is no proof: NCCL chooses by size."""
-    eligible, reason = ctypes.c_int(), ctypes.c_char_p()
-    check(library.commpool_nvls_eligible(pointer_of(pointer), parse_size(size), communicator_handle(communicator),
-                                         ctypes.byref(eligible), ctypes.byref(reason)))
-    return NvlsEligibility(eligible.value != 0, (reason.value or b"").decode("utf-8", "replace"))
+    eligible, reason = library.nvls_eligible(pointer_of(pointer), parse_size(size), communicator_handle(communicator))
+    return NvlsEligibility(eligible != 0, text_of(reason))

@@ -24,7 +24,7 @@ outputs=$("${bazel[@]}" info -c opt bazel-bin 2>/dev/null)
 rm -rf "$folder"
 mkdir -p "$package/lib" "$package/torch/router/"{src/adapters/torch,src/pool/scopes,include/commpool}
 (cd src/python && find commpool \( -name '*.py' -o -name py.typed \) -exec cp --parents '{}' "$folder/python/" ';')
-cp --dereference "$outputs/src/python/commpool/_fast.abi3.so" "$package/"
+cp --dereference "$outputs/src/python/commpool/"{_abi.py,_fast.abi3.so} "$package/"
 cp --dereference "$(built "$library")" "$package/lib/"
 chmod -R u+w "$folder"
 strip --strip-unneeded "$package/lib/libcommpool.so.0"

@@ -30,10 +30,9 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
     """
     (number, handle), router = _place(device, stream), _router.loaded()
 
-    def call(count: int, block: Any) -> int:
+    def call(count: int) -> Any:
         pool = router.caught_by(number, count) if router is not None else 0
-        return int(library.commpool_pool_allocate(pool, count, handle, block) if pool else
-                   library.commpool_allocate(number, count, handle, block))
+        return library.pool_allocate(pool, count, handle) if pool else library.allocate(number, count, handle)
 
     return blocks.allocated(call, size, alignment, handle)
 

@@ -18,7 +18,7 @@ from . import _beside, _call_lines, _group, _router
 from ._install import ensure_installed
 
 AgreementWord = Literal["tcp", "store"]
-_OUTSIDE_OF_THE_SEQUENCE = (library.commpool_pools_verify, library.commpool_pools_rehome, library.commpool_pools_close)
+_OUTSIDE_OF_THE_SEQUENCE = (library.pools_verify, library.pools_rehome, library.pools_close)
 
 
 class Pool(commpool.Pool):

@@ -34,8 +34,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "set_default": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint64]),
     "bind_next": (None, [ctypes.c_uint64]),
     "watch_calls": (None, [ctypes.c_void_p, ctypes.c_void_p]),
-    "scope_begin": _abi.QUICK["commpool_scope_begin"],
-    "scope_end": _abi.QUICK["commpool_scope_end"],
+    "scope_begin": _abi.FUNCTIONS["commpool_scope_begin"],
+    "scope_end": _abi.FUNCTIONS["commpool_scope_end"],
     "caught_by": (ctypes.c_uint64, [ctypes.c_int, ctypes.c_uint64]),
 }
 
