@@ -18,6 +18,10 @@ constexpr uint64_t kSmallRequestShare = 128;  // of small pages
 // A program is steady once it has asked for its peak so many times over without a higher one.
 constexpr uint64_t kSteadyTimes = 2;
 
+// Blocks that come and go at random would move pages for ever: once as many bytes have moved as the program needs, the
+// pool may exceed that by this part of what moves further.
+constexpr uint64_t kMovedShare = 16;
+
 constexpr uint64_t kMostMilliseconds = 100;  // that the host waits for pages
 
 }  // namespace
@@ -53,7 +57,8 @@ uint64_t ExpandableEngine::NeededWith(uint64_t requested) const {
 
 bool ExpandableEngine::IsWithin(uint64_t share, uint64_t requested, uint64_t made) const {
   const uint64_t needed = NeededWith(requested);
-  return share == 0 || ledger().sums().reserved_bytes.current + made <= needed + needed / share;
+  const uint64_t earned = moved_bytes_ > needed ? (moved_bytes_ - needed) / kMovedShare : 0;
+  return share == 0 || ledger().sums().reserved_bytes.current + made <= needed + needed / share + earned;
 }
 
 bool ExpandableEngine::GrowsCheaply(uint64_t requested, uint64_t made) {
@@ -74,6 +79,7 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
   if (IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) return growth;
   if (ledger().heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
   ledger().UnifyAll(sizes->space);
+  moved_bytes_ += RoundUp(sizes->block_bytes, options().granularity);  // what it saved
   return Grow{};
 }
 
@@ -159,6 +165,7 @@ bool ExpandableEngine::CanClaim(const Expansion& expansion) {
 }
 
 void ExpandableEngine::Claim(const Expansion& expansion) {
+  moved_bytes_ += expansion.moved_bytes();
   for (const SegmentRange& range : expansion.arriving) {
     ledger().Convert(range, BlockState::kUnmapped, BlockState::kArriving);
   }

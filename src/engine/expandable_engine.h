@@ -72,13 +72,15 @@ class ExpandableEngine final : public CachingEngine {
   Result<GrowthPlan> PlanPages(const GrowthRequest& request, Donors donors);
   // The most that was ever asked for at once, with a request that is about to come.
   uint64_t NeededWith(uint64_t requested) const;
-  // Whether the pool, with what is made for the request, exceeds what it needs by no more than this part of it.
+  // Whether the pool, with what is made for the request, exceeds what it needs by no more than this part of it, and
+  // what it has earned by moving pages.
   bool IsWithin(uint64_t share, uint64_t requested, uint64_t made) const;
   // The largest page to make for a request: while the pool is within its slack, and beyond.
   uint64_t PageBytes(const RequestSizes& sizes) const;
   uint64_t SmallPageBytes(const RequestSizes& sizes) const;
 
   Pages pages_;
+  uint64_t moved_bytes_ = 0;  // ever, with what waits for other streams saved
   uint64_t highest_needed_ = 0;
   uint64_t total_at_highest_ = 0;  // bytes requested ever, when more was last needed
 };

@@ -70,6 +70,36 @@ TEST_F(SlackTest, IsThatOfASteadyProgramWhoseHighestNeedIsLongAgo) {
   ExpectMostToMake(8 * kMiB, 16 * kMiB);  // more was never needed: it is not steady any more
 }
 
+TEST_F(SlackTest, WidensByASixteenthOfWhatWaitsForOtherStreamsSavedBeyondTheNeed) {
+  Free(Make(16 * kMiB));
+  for (int wait = 1; wait <= 9; ++wait) {  // 9 x 16 MiB: the need, and 16 times the 8 MiB that lack for a second block
+    ASSERT_EQ(engine_.GrowthFor(16 * kMiB, kOther, Reuse::kAnyStream)->bytes, 0u) << wait;
+  }
+  EXPECT_NE(engine_.GrowthFor(16 * kMiB, kOther, Reuse::kAnyStream)->bytes, 0u) << "it rather grows";
+}
+
+TEST_F(SlackTest, WidensByASixteenthOfWhatMovedBeyondTheNeed) {
+  const Address below = Make(2 * kMiB);
+  const Address block = Make(2 * kMiB);
+  Free(below);
+  engine_.StreamIdle(kStream, engine_.Now());
+  const auto move_pages = [&](int pages) {
+    for (int page = 0; page < pages; ++page) {
+      const Expansion plan = engine_.Plan(4 * kMiB, kStream, Donors::kAll).value();
+      ASSERT_EQ(plan.moves.size(), 1u);
+      engine_.Claim(plan);
+      engine_.Unclaim(plan);
+    }
+  };
+  move_pages(3);  // 6 MiB: what is needed
+  ExpectMostToMake(4 * kMiB, 5 * kMiB);
+  move_pages(8);
+  ExpectMostToMake(4 * kMiB, 6 * kMiB);
+  move_pages(8);
+  ExpectMostToMake(4 * kMiB, 7 * kMiB);
+  Free(block);
+}
+
 TEST_F(SlackTest, IsNoneOfAGraphs) {
   const Address block = Make(16 * kMiB);
   Free(block);

@@ -1,5 +1,7 @@
 // Expandable pools: free pages move to where they are needed, never under work that may still use them.
+#include <cmath>
 #include <future>
+#include <random>
 
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
@@ -73,6 +75,27 @@ TEST_F(ExpandablePools, ServeWhateverFitsIntoFreeMemoryWithoutMakingMore) {
   Fill(nullptr, large, 8 * kPage, 99);
   CheckAndFree(live);
   Free(large);
+}
+
+TEST_F(ExpandablePools, ComeToRestWhereBlocksAreReplacedAtRandom) {
+  PoolConfiguration configuration = Expandable();
+  configuration.segment_bytes = 0;
+  const PoolHandle pool = Create(configuration);
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> doublings(0, 6);
+  std::vector<CUdeviceptr> blocks(16);
+  const auto replace = [&](int times) {
+    for (int time = 0; time < times; ++time) {
+      CUdeviceptr& block = blocks[random() % blocks.size()];
+      if (block != 0) Free(block);
+      block = Allocate(pool, static_cast<uint64_t>(kMiB * std::exp2(doublings(random))));
+    }
+  };
+  replace(8000);
+  const uint64_t calls = CallCount("cuMemMap");
+  replace(2000);
+  EXPECT_LE(CallCount("cuMemMap") - calls, 2000u / 50) << "117 where the slack never widens";
+  for (const CUdeviceptr block : blocks) Free(block);
 }
 
 TEST_F(ExpandablePools, UnmapPagesThatLieInARowInOneCall) {
