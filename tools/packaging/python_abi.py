@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes what commpool.h declares as a module of Python: versions, enumerations, structs and functions for ctypes.
 
-usage: python_abi.py COMMPOOL_H INLINE_H > _abi.py
+usage: python_abi.py COMMPOOL_H INLINE_H SURFACE_H > _abi.py
 
 The build makes `commpool._abi` so. A struct with an init function is made as that one sets it. One that the library
-fills has a class of values beside it, of the same fields.
+fills has a class of values beside it, of the same fields. SURFACE_H is that of PyTorch's router.
 """
 
 import os.path
@@ -30,6 +30,7 @@ _DECLARATION = re.compile(
 _INIT = re.compile(r"\bcommpool_(?P<struct>\w+)_init\([^)]*\) \{(?P<body>.*?)\n\}", re.DOTALL)
 _DEFAULTS = {"UINT64_MAX": "2**64 - 1"}
 _CALLBACK_FIELD = re.compile(r"(.*)\(\*(\w+)\)\((.*)\)", re.DOTALL)
+_ROUTERS = "commpool_torch_"
 _NAME = re.compile(r"\w+$")
 _SCALARS = {"size_t": "ctypes.c_size_t", "ptrdiff_t": "ctypes.c_ssize_t", "int": "ctypes.c_int",
             "uint64_t": "ctypes.c_uint64", "double": "ctypes.c_double"}
@@ -46,13 +47,13 @@ def camel(name):
 class Module:
     """The text of the module, declaration by declaration: each uses those before it."""
 
-    def __init__(self, header, inline):
+    def __init__(self, header, inline, surface):
         self.lines = [_HEAD]
         self.inits = {f"commpool_{found['struct']}": re.findall(r"->(\w+) = ([^;]+);", found["body"])
                       for found in _INIT.finditer(inline)}
         self.enums, self.types, self.callbacks, self.values = {}, dict(_SCALARS), set(), {}
         self.structs, self.functions = {}, {}
-        text = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header + surface, flags=re.DOTALL)
         version = dict(re.findall(r"#define COMMPOOL_VERSION_(\w+) (\d+)", text))
         self.lines.append("MAJOR, MINOR, PATCH = {MAJOR}, {MINOR}, {PATCH}".format(**version))
         self.lines.append("VERSION = MAJOR * 10000 + MINOR * 100 + PATCH")
@@ -60,7 +61,10 @@ class Module:
             self._add(found)
         self._table("WORDS: dict[str, dict[str, int]]", {name: repr(words) for name, words in self.enums.items()})
         self._table("STRUCTS: dict[str, type[ctypes.Structure]]", self.structs)
-        self._table("FUNCTIONS: dict[str, tuple[Any, list[Any]]]", self.functions)
+        routers = {name: of for name, of in self.functions.items() if name.startswith(_ROUTERS)}
+        librarys = {name: of for name, of in self.functions.items() if name not in routers}
+        self._table("FUNCTIONS: dict[str, tuple[Any, list[Any]]]", librarys)
+        self._table("ROUTERS_FUNCTIONS: dict[str, tuple[Any, list[Any]]]", routers)
 
     def _add(self, found):
         if found["enum"]:
@@ -127,7 +131,7 @@ class Module:
         self.callbacks.add(name)
 
     def _listed(self, parameters):
-        return "" if parameters.strip() == "void" else ", ".join(map(self._type, parameters.split(",")))
+        return "" if parameters.strip() in ("", "void") else ", ".join(map(self._type, parameters.split(",")))
 
     @staticmethod
     def _base(declared):
@@ -140,7 +144,7 @@ class Module:
             return self.types.get(base, "None")
         known = "ctypes.c_void_p" if base in self.callbacks else self.types.get(base)
         if known is None:  # of what Python knows the address alone
-            known, stars = "ctypes.c_char_p" if base == "char" else "ctypes.c_void_p", stars - 1
+            known, stars = "ctypes.c_char_p" if "const char" in declared else "ctypes.c_void_p", stars - 1
         return f"ctypes.POINTER({known})" if stars else known
 
     def _class(self, head, says, lines, decorators=()):
@@ -155,7 +159,7 @@ class Module:
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
     print(Module(*(pathlib.Path(header).read_text(encoding="utf-8") for header in sys.argv[1:])).text(), end="")
 

@@ -3,7 +3,6 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/GPUTrace.h>
 
-#include "src/adapters/torch/call_lines.h"
 #include "src/adapters/torch/captures.h"
 #include "src/adapters/torch/commpool_calls.h"
 #include "src/adapters/torch/failures.h"

@@ -10,6 +10,11 @@ CommpoolCalls& Table() {
   return calls;
 }
 
+std::string Text(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 }  // namespace
 
 const CommpoolCalls& Commpool() { return Table(); }
@@ -17,6 +22,11 @@ const CommpoolCalls& Commpool() { return Table(); }
 std::string OpenCommpool(const char* path) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return std::string("cannot open libcommpool: ") + dlerror();
+  const auto version = reinterpret_cast<decltype(&::commpool_version)>(dlsym(library, "commpool_version"));
+  if (version == nullptr) return std::string(path) + " is no commpool library: it does not tell its version";
+  if (version() / 100 != COMMPOOL_VERSION / 100)
+    return std::string(path) + " is commpool " + Text(version()) + ", and this router is of " + Text(COMMPOOL_VERSION) +
+           ", which needs the same minor version";
   CommpoolCalls calls;
 #define COMMPOOL_TORCH_FIND(name)                                                         \
   calls.name = reinterpret_cast<decltype(calls.name)>(dlsym(library, "commpool_" #name)); \

@@ -99,13 +99,6 @@ void TakeOverFraction(int device) try {
   // PyTorch has not begun with this device: it has no fraction yet.
 }
 
-bool& RecordsOursOnly() {
-  static thread_local bool ours_only = false;
-  return ours_only;
-}
-
-bool MissesHistory() { return Native()->initialized() && Native()->isHistoryEnabled() && !TorchHistory().Wanted(); }
-
 void TakeOver() {
   if (!Native()->initialized()) return;  // nothing was set, and it answers nothing of devices that it has not yet
   if (!Native()->isHistoryEnabled()) TorchHistory().Record({}, true);  // it ended while the router was away

@@ -14,13 +14,6 @@ void TakeOverFraction(int device);
 // Holds our pools of the device to the fraction of its memory. Throws where the library refuses.
 void LimitPools(int device, double fraction);
 
-// PyTorch records history of its own blocks, and of ours nobody does.
-bool MissesHistory();
-
-// While true, what this thread asks PyTorch to record is for our pools alone, and the call fails where PyTorch would
-// begin anew: its own goes on as it was set.
-bool& RecordsOursOnly();
-
 }  // namespace commpool::torch_adapter
 
 #endif  // COMMPOOL_SRC_ADAPTERS_TORCH_EARLIER_H_

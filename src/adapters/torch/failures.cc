@@ -2,10 +2,12 @@
 
 #include <c10/util/Exception.h>
 
+#include <mutex>
 #include <sstream>
+#include <vector>
 
-#include "src/adapters/torch/call_lines.h"
 #include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/forever.h"
 #include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/native.h"
@@ -20,10 +22,7 @@ struct Observers {
   std::vector<Observer> all;
 };
 
-Observers& OutOfMemoryObservers() {
-  static Observers* observers = new Observers;
-  return *observers;
-}
+constinit Forever<Observers> of_out_of_memory;
 
 std::string Bytes(uint64_t bytes) {
   std::ostringstream text;
@@ -46,13 +45,22 @@ std::string NativeTable(int device) {
          Bytes(static_cast<uint64_t>(allocated.current)) + " of it allocated.";
 }
 
+// A sentence with what Python knows of it: where the call that it names was made, what a user's function raised.
+std::string Explained(commpool_pool pool, const std::string& sentence) {
+  const commpool_torch_explain explainer = call_explainer.load(std::memory_order_relaxed);
+  if (explainer == nullptr) return sentence;
+  char text[1024] = "";
+  explainer(pool, sentence.c_str(), text, sizeof(text));
+  return text[0] == '\0' ? sentence : sentence + ". " + text;
+}
+
 void TellObservers(const Request& request) {
   const DeviceMemory memory = MemoryOf(request.device);
   TorchHistory().OutOfMemory(request.device, request.bytes, memory.free);
   std::vector<Observer> observers;
   {
-    const std::lock_guard lock(OutOfMemoryObservers().mutex);
-    observers = OutOfMemoryObservers().all;
+    const std::lock_guard lock(of_out_of_memory.object.mutex);
+    observers = of_out_of_memory.object.all;
   }
   for (const Observer& observer : observers) observer(request.device, request.bytes, memory.total, memory.free);
 }
@@ -60,8 +68,8 @@ void TellObservers(const Request& request) {
 }  // namespace
 
 void ObserveOutOfMemory(const Observer& observer) {
-  const std::lock_guard lock(OutOfMemoryObservers().mutex);
-  OutOfMemoryObservers().all.push_back(observer);
+  const std::lock_guard lock(of_out_of_memory.object.mutex);
+  of_out_of_memory.object.all.push_back(observer);
 }
 
 std::string PoolTable(int device) {

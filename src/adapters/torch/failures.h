@@ -4,14 +4,24 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
-#include <mutex>
+#include <atomic>
 #include <string>
-#include <vector>
 
 #include "commpool/commpool.h"
 #include "src/adapters/torch/allocation.h"
+#include "src/adapters/torch/surface.h"
 
 namespace commpool::torch_adapter {
+
+// Who made the calls that a symmetric pool compares between ranks: a Python function is told of each allocation of the
+// pools that it watches, and says later which line made one. Null where nobody watches: a load for each routed
+// allocation.
+inline constinit std::atomic<commpool_torch_on_call> call_watcher{nullptr};
+inline constinit std::atomic<commpool_torch_explain> call_explainer{nullptr};
+
+inline void TellWatcher(commpool_pool pool, uint64_t bytes) {
+  if (const commpool_torch_on_call watcher = call_watcher.load(std::memory_order_relaxed)) watcher(pool, bytes);
+}
 
 // Of the call of ours that failed on this thread just now; 0 where the pool is not known.
 [[noreturn]] void ThrowFailure(commpool_status status, commpool_pool pool, const Request& request);

@@ -13,12 +13,13 @@ namespace {
 using Action = History::Entry::Action;
 
 History::Entry MakeEntry(Action action, const commpool_block& block, uint64_t bytes, History::Context context) {
+  const std::optional<KnownPool> known = Pools().Of(block.pool);
   return {action,
           static_cast<c10::DeviceIndex>(block.device),
           reinterpret_cast<size_t>(block.pointer),
           bytes,
           ShownStream(block),
-          Pools().IdOf(block.pool),
+          known ? known->id : kEverything,
           c10::getApproximateTime(),
           std::move(context)};
 }
@@ -33,6 +34,11 @@ cudaStream_t ShownStream(const commpool_block& block) {
 History& TorchHistory() {
   static History* history = new History;
   return *history;
+}
+
+bool& History::OursOnly() {
+  static thread_local bool ours_only = false;
+  return ours_only;
 }
 
 void History::Record(const Wish& wish, bool clear) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "src/adapters/torch/native.h"
 
 namespace commpool::torch_adapter {
 
@@ -33,7 +34,13 @@ class History {
   };
   void Record(const Wish& wish, bool clear);
 
+  // While true, what this thread asks PyTorch to record is for our pools alone, and the call fails where PyTorch would
+  // begin anew: its own goes on as it was set.
+  static bool& OursOnly();
+
   static bool Wanted() { return wanted_.load(std::memory_order_relaxed); }
+  // PyTorch records history of its own blocks, and of ours nobody does.
+  static bool Misses() { return Native()->initialized() && Native()->isHistoryEnabled() && !Wanted(); }
   void Allocated(const commpool_block& block);
   void Freed(const commpool_block& block);
   void OutOfMemory(int device, uint64_t bytes, uint64_t device_free);

@@ -4,7 +4,7 @@
 
 #include "src/adapters/torch/commpool_calls.h"
 #include "src/adapters/torch/earlier.h"
-#include "src/adapters/torch/hot_line.h"
+#include "src/adapters/torch/native.h"
 
 namespace commpool::torch_adapter {
 namespace {
@@ -12,12 +12,29 @@ namespace {
 // PyTorch counts its pools' ids from 1 on; ours begin where it will not come.
 constexpr uint64_t kFirstId = uint64_t{1} << 62;
 
+// Each pool by itself: one that cannot be granted keeps no other from it. A grant that holds already calls no driver.
+void Grant(const std::vector<KnownPool>& pools, int peer) {
+  for (const KnownPool& known : pools) Commpool().pool_grant(known.pool, &peer, 1);
+}
+
 }  // namespace
 
 bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics) {
   *statistics = {};
   statistics->struct_bytes = sizeof(*statistics);
   return Commpool().pool_statistics(pool, statistics) == COMMPOOL_OK;
+}
+
+std::vector<commpool_block> BlocksOf(commpool_pool pool) {
+  std::vector<commpool_block> blocks;
+  size_t count = 0;
+  // Other threads allocate meanwhile: asked again until all fit.
+  while (Commpool().pool_blocks(pool, blocks.data(), sizeof(commpool_block), blocks.size(), &count) == COMMPOOL_OK) {
+    const bool all = count <= blocks.size();
+    blocks.resize(all ? count : count + count / 8 + 16);
+    if (all) return blocks;
+  }
+  return {};
 }
 
 uint64_t TrimKnownPool(const KnownPool& known) {
@@ -57,11 +74,10 @@ void KnownPools::Add(commpool_pool pool, int device, PoolKind kind) {
   for (const int peer : peers) Commpool().pool_grant(pool, &peer, 1);
 }
 
-std::optional<KnownPools::OfScope> KnownPools::ForScope(commpool_pool pool) {
+std::optional<KnownPool> KnownPools::Of(commpool_pool pool) {
   const std::lock_guard lock(mutex_);
   const KnownPool* const known = Find(pool);
-  if (known == nullptr || known->kind == PoolKind::kUnknown) return std::nullopt;
-  return OfScope{known->device, known->kind == PoolKind::kSymmetric};
+  return known == nullptr ? std::nullopt : std::optional(*known);
 }
 
 void KnownPools::Keep(commpool_pool pool, uint64_t bytes) {
@@ -85,12 +101,6 @@ std::vector<KnownPool> KnownPools::Named(const MempoolId_t& id) {
   return Those([&id](const KnownPool& known) { return id == kEverything || known.id == id; });
 }
 
-MempoolId_t KnownPools::IdOf(commpool_pool pool) {
-  const std::lock_guard lock(mutex_);
-  const KnownPool* const known = Find(pool);
-  return known != nullptr ? known->id : MempoolId_t{0, 0};
-}
-
 void KnownPools::Rename(commpool_pool pool, const MempoolId_t& id) {
   const std::lock_guard lock(mutex_);
   if (KnownPool* const known = Find(pool)) known->id = id;
@@ -111,7 +121,7 @@ void KnownPools::AllowPeer(int device, int owner) {
     if (std::find(peers_.begin(), peers_.end(), std::pair(device, owner)) != peers_.end()) return;
     peers_.emplace_back(device, owner);
   }
-  for (const KnownPool& known : OfDevice(owner)) Commpool().pool_grant(known.pool, &device, 1);
+  Grant(OfDevice(owner), device);
 }
 
 void KnownPools::GrantAgain() {
@@ -120,9 +130,7 @@ void KnownPools::GrantAgain() {
     const std::lock_guard lock(mutex_);
     peers = peers_;
   }
-  // Each by itself, as in Add. A grant that holds already calls no driver.
-  for (const auto& [peer, owner] : peers)
-    for (const KnownPool& known : OfDevice(owner)) Commpool().pool_grant(known.pool, &peer, 1);
+  for (const auto& [peer, owner] : peers) Grant(OfDevice(owner), peer);
 }
 
 void KnownPools::SetDefault(int device, commpool_pool pool) {

@@ -41,21 +41,14 @@ class KnownPools {
 
   // Adds it, or learns what kind it is of; grants it, once, to the devices that PyTorch made peers of its own.
   void Add(commpool_pool pool, int device, PoolKind kind);
-  // What a scope has to know of its pool; nothing of a pool of unknown kind.
-  struct OfScope {
-    int device = 0;
-    bool symmetric = false;
-  };
-  std::optional<OfScope> ForScope(commpool_pool pool);
-
+  std::optional<KnownPool> Of(commpool_pool pool);
   void Keep(commpool_pool pool, uint64_t bytes);
+  void Rename(commpool_pool pool, const MempoolId_t& id);
 
   // Of one device, in the order in which they were made.
   std::vector<KnownPool> OfDevice(int device);
   // The pool that PyTorch's snapshots name so, or all of them; nothing where the id is none of ours.
   std::vector<KnownPool> Named(const MempoolId_t& id);
-  MempoolId_t IdOf(commpool_pool pool);
-  void Rename(commpool_pool pool, const MempoolId_t& id);
 
   // From now on accumulated statistics of the device begin at zero.
   void ResetTotals(int device);
@@ -90,6 +83,9 @@ inline KnownPools& Pools() { return known_pools.object; }
 
 // False where the pool is gone.
 bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics);
+
+// All of a pool's, by their addresses.
+std::vector<commpool_block> BlocksOf(commpool_pool pool);
 
 // Gives a pool's free segments back to the driver, but what the program reserved; never a symmetric pool's. Returns the
 // bytes.

@@ -13,6 +13,4 @@
 #include "src/adapters/torch/router_pools.cc"
 #include "src/adapters/torch/routings.cc"
 #include "src/adapters/torch/scopes.cc"
-#include "src/adapters/torch/snapshot.cc"
-#include "src/adapters/torch/statistics.cc"
 #include "src/adapters/torch/surface.cc"

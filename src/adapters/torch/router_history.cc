@@ -1,52 +1,133 @@
 // The router's part that is about snapshots, recorded history and observers.
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
+#include <vector>
 
-#include "src/adapters/torch/earlier.h"
 #include "src/adapters/torch/failures.h"
 #include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"
-#include "src/adapters/torch/snapshot.h"
 
 namespace commpool::torch_adapter {
 namespace {
 
-// Ends what PyTorch was asked for here: of what it would do else, as record pinned memory no more, nothing was meant.
-[[noreturn]] void RecordOursOnly(const History::Wish& wish) {
-  TorchHistory().Record(wish, false);
-  TORCH_CHECK(false, "recorded for commpool's pools alone");
+using torch_names::BlockInfo;
+using torch_names::SegmentInfo;
+using torch_names::SnapshotInfo;
+using torch_names::TraceEntry;
+
+constexpr uint64_t kLargeBlock = 1 << 20;  // PyTorch's border between its small and its large pool
+
+BlockInfo ToBlock(const commpool_block& block) {
+  BlockInfo info;
+  info.size = block.bytes;
+  info.allocated = block.state == COMMPOOL_BLOCK_LIVE;
+  info.active = info.allocated || block.state == COMMPOOL_BLOCK_PENDING;
+  info.requested_size = info.active ? block.requested_bytes : 0;
+  if (info.allocated) info.context_when_allocated = TorchHistory().ContextOf(block.pointer);
+  return info;
 }
 
-}  // namespace
+void AddBlock(const commpool_block& block, SegmentInfo* segment) {
+  const BlockInfo info = ToBlock(block);
+  segment->total_size += block.bytes;
+  segment->requested_size += info.requested_size;
+  if (info.allocated) segment->allocated_size += block.bytes;
+  if (info.active) segment->active_size += block.bytes;
+  if (info.allocated && segment->stream == nullptr) segment->stream = ShownStream(block);
+  segment->is_large = segment->total_size > kLargeBlock;
+  segment->blocks.push_back(info);
+}
 
-// PyTorch's own allocator knows none of our ids: asked for one it has settings and traces, and no segment.
+// Unmapped addresses of an expandable pool are no memory: they end one segment, and the next mapped block begins
+// another.
+bool Continues(const commpool_block& before, const commpool_block& block) {
+  return before.segment == block.segment && before.state != COMMPOOL_BLOCK_UNMAPPED &&
+         static_cast<std::byte*>(before.pointer) + before.bytes == block.pointer;
+}
+
+int32_t NextCounter([[maybe_unused]] const SnapshotInfo& snapshot) {
 #if COMMPOOL_TORCH_AT_LEAST(11)
-torch_names::SnapshotInfo Router::snapshot(MempoolId_t id, bool include_traces) {
-  torch_names::SnapshotInfo found = Native()->snapshot(id, include_traces);
+  int32_t next = 0;
+  for (const SegmentInfo& segment : snapshot.segments) next = std::max(next, segment.registration_counter + 1);
+  return next;
+#else
+  return 0;
+#endif
+}
+
+// Behind PyTorch's own segments, and numbered on from theirs: a snapshot is in the order of registration_counter.
+void AddPoolSegments(const KnownPool& known, SnapshotInfo* snapshot) {
+  const std::vector<commpool_block> blocks = BlocksOf(known.pool);
+  [[maybe_unused]] int32_t counter = NextCounter(*snapshot);
+  for (size_t place = 0; place < blocks.size(); ++place) {
+    const commpool_block& block = blocks[place];
+    if (block.state == COMMPOOL_BLOCK_UNMAPPED) continue;
+    if (place == 0 || !Continues(blocks[place - 1], block)) {
+      SegmentInfo segment;
+      segment.device = static_cast<c10::DeviceIndex>(block.device);
+      segment.address = reinterpret_cast<size_t>(block.pointer);
+      segment.owner_private_pool_id = known.id;
+#if COMMPOOL_TORCH_AT_LEAST(11)
+      segment.registration_counter = counter++;
+#endif
+      snapshot->segments.push_back(segment);
+    }
+    AddBlock(block, &snapshot->segments.back());
+  }
+}
+
+// Merged into the devices' traces, in the order of time.
+void AddPoolTraces(SnapshotInfo* snapshot) {
+  for (size_t device = 0; device < snapshot->device_traces.size(); ++device) {
+    std::vector<TraceEntry>& trace = snapshot->device_traces[device];
+    std::vector<TraceEntry> ours = TorchHistory().TraceOf(static_cast<int>(device));
+    const auto middle = static_cast<std::ptrdiff_t>(trace.size());
+    std::move(ours.begin(), ours.end(), std::back_inserter(trace));
+    std::inplace_merge(trace.begin(), trace.begin() + middle, trace.end(),
+                       [](const TraceEntry& one, const TraceEntry& other) { return one.time_.t_ < other.time_.t_; });
+  }
+}
+
+// What PyTorch's own allocator found, with ours: it knows none of our ids, and asked for one it has settings and
+// traces, and no segment.
+SnapshotInfo WithOurs(SnapshotInfo found, const MempoolId_t& id, bool include_traces) {
   for (const KnownPool& known : Pools().Named(id)) AddPoolSegments(known, &found);
   if (include_traces) AddPoolTraces(&found);
   return found;
 }
 
-void Router::recordHistory(bool enabled, torch_names::CreateContextFn recorder, size_t entries,
-                           torch_names::RecordContext when, bool clear, const std::vector<std::string>& skipped) {
-  if (RecordsOursOnly()) RecordOursOnly({enabled, recorder, entries, when, skipped});
-  Native()->recordHistory(enabled, recorder, entries, when, clear, skipped);
-  TorchHistory().Record({enabled, recorder, entries, when, skipped}, clear);
+// Where a thread records ours alone this ends what PyTorch was asked for: of what it would do else, as record pinned
+// memory no more, nothing was meant.
+template <typename AskNative>
+void Record(const History::Wish& wish, bool clear, const AskNative& ask_native) {
+  const bool ours_only = History::OursOnly();
+  if (!ours_only) ask_native();
+  TorchHistory().Record(wish, clear && !ours_only);
+  TORCH_CHECK(!ours_only, "recorded for commpool's pools alone");
 }
-#else
-torch_names::SnapshotInfo Router::snapshot(MempoolId_t id) {
-  torch_names::SnapshotInfo found = Native()->snapshot(id);
-  for (const KnownPool& known : Pools().Named(id)) AddPoolSegments(known, &found);
-  AddPoolTraces(&found);
-  return found;
+
+}  // namespace
+
+#if COMMPOOL_TORCH_AT_LEAST(11)
+torch_names::SnapshotInfo Router::snapshot(MempoolId_t id, bool include_traces) {
+  return WithOurs(Native()->snapshot(id, include_traces), id, include_traces);
 }
 
 void Router::recordHistory(bool enabled, torch_names::CreateContextFn recorder, size_t entries,
+                           torch_names::RecordContext when, bool clear, const std::vector<std::string>& skipped) {
+  Record({enabled, recorder, entries, when, skipped}, clear,
+         [&] { Native()->recordHistory(enabled, recorder, entries, when, clear, skipped); });
+}
+#else
+torch_names::SnapshotInfo Router::snapshot(MempoolId_t id) { return WithOurs(Native()->snapshot(id), id, true); }
+
+void Router::recordHistory(bool enabled, torch_names::CreateContextFn recorder, size_t entries,
                            torch_names::RecordContext when, bool clear) {
-  if (RecordsOursOnly()) RecordOursOnly({enabled, recorder, entries, when, {}});
-  Native()->recordHistory(enabled, recorder, entries, when, clear);
-  TorchHistory().Record({enabled, recorder, entries, when, {}}, clear);
+  Record({enabled, recorder, entries, when, {}}, clear,
+         [&] { Native()->recordHistory(enabled, recorder, entries, when, clear); });
 }
 #endif
 

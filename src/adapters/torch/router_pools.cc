@@ -6,7 +6,6 @@
 #include "src/adapters/torch/allocation.h"
 #include "src/adapters/torch/captures.h"
 #include "src/adapters/torch/router.h"
-#include "src/adapters/torch/snapshot.h"
 
 namespace commpool::torch_adapter {
 
@@ -44,9 +43,15 @@ bool Router::checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
                  [](void* address) { return !OurBlock(address); });
     return Native()->checkPoolLiveAllocations(device, id, theirs);
   }
-  const std::vector<void*> live = LiveAddresses(Pools().Named(id));
-  return live.size() == expected.size() &&
-         std::all_of(live.begin(), live.end(), [&](void* address) { return expected.count(address) != 0; });
+  size_t live = 0;
+  for (const KnownPool& known : Pools().Named(id)) {
+    for (const commpool_block& block : BlocksOf(known.pool)) {
+      if (block.state != COMMPOOL_BLOCK_LIVE) continue;
+      if (expected.count(block.pointer) == 0) return false;
+      ++live;
+    }
+  }
+  return live == expected.size();
 }
 
 std::shared_ptr<torch_names::AllocatorState> Router::getCheckpointState(c10::DeviceIndex device, MempoolId_t id) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/adapters/torch/hot_line.h"
+#include "src/adapters/torch/native.h"
 #include "src/adapters/torch/scopes.h"
 
 namespace commpool::torch_adapter {

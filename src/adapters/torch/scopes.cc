@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "src/adapters/torch/hot_line.h"
+#include "src/adapters/torch/native.h"
 #include "src/adapters/torch/versions.h"
 
 namespace commpool::torch_adapter {

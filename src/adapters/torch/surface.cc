@@ -6,9 +6,10 @@
 #include <string>
 #include <type_traits>
 
-#include "src/adapters/torch/call_lines.h"
 #include "src/adapters/torch/commpool_calls.h"
 #include "src/adapters/torch/earlier.h"
+#include "src/adapters/torch/failures.h"
+#include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"
 #include "src/adapters/torch/routings.h"
@@ -106,10 +107,10 @@ int commpool_torch_uninstall() {
 int commpool_torch_installed() { return IsInPlace() && TheRouter().Routes() ? 1 : 0; }
 
 int commpool_torch_misses_history() {
-  return Guarded([] { return MissesHistory() ? 1 : 0; });
+  return Guarded([] { return History::Misses() ? 1 : 0; });
 }
 
-void commpool_torch_record_ours_only(int ours_only) { RecordsOursOnly() = ours_only != 0; }
+void commpool_torch_record_ours_only(int ours_only) { History::OursOnly() = ours_only != 0; }
 
 int commpool_torch_know_pool(commpool_pool pool, int device, int symmetric) {
   return Guarded([=] { Pools().Add(pool, device, symmetric != 0 ? PoolKind::kSymmetric : PoolKind::kOfOneRank); });
@@ -133,8 +134,8 @@ int commpool_torch_set_default(int device, commpool_pool pool) {
 void commpool_torch_bind_next(commpool_pool pool) { TorchRoutings().BindNext(pool); }
 
 void commpool_torch_watch_calls(commpool_torch_on_call on_call, commpool_torch_explain explain) {
-  CallWatcher().store(on_call, std::memory_order_relaxed);
-  CallExplainer().store(explain, std::memory_order_relaxed);
+  call_watcher.store(on_call, std::memory_order_relaxed);
+  call_explainer.store(explain, std::memory_order_relaxed);
 }
 
 commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_scope_options* options,
@@ -144,11 +145,12 @@ commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_sc
   if (options == nullptr) options = &kUsual;
   if (!TheRouter().Routes()) return COMMPOOL_NOT_CAUGHT;
   if (!IsOwn(*options)) return BeginPlain(pool, options, scope);
-  const std::optional<KnownPools::OfScope> known = Pools().ForScope(pool);
-  if (!known) return COMMPOOL_NOT_CAUGHT;
+  const std::optional<KnownPool> known = Pools().Of(pool);
+  if (!known || known->kind == PoolKind::kUnknown) return COMMPOOL_NOT_CAUGHT;
   const internal::SizeRange sizes = {options->min_bytes, options->max_bytes};
   const auto exhaustion = static_cast<internal::Exhaustion>(options->exhaustion);
-  *scope = reinterpret_cast<uint64_t>(EnterScope({pool, sizes, known->device, exhaustion}, known->symmetric));
+  const bool symmetric = known->kind == PoolKind::kSymmetric;
+  *scope = reinterpret_cast<uint64_t>(EnterScope({pool, sizes, known->device, exhaustion}, symmetric));
   return COMMPOOL_OK;
 } catch (const std::bad_alloc&) {
   return COMMPOOL_OUT_OF_MEMORY;  // the host has no room for a scope

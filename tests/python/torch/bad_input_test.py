@@ -201,6 +201,25 @@ class Routers(unittest.TestCase):
         self.assertIn(f"is the router for torch 2.8, and torch {version} is installed", said)
         self.assertIn("torch.Size([1])", said)
 
+    def test_refuse_a_library_of_another_minor_version(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, library = os.path.join(folder, "other.c"), os.path.join(folder, "libcommpool.so.0")
+            with open(source, "w", encoding="utf-8") as file:
+                file.write("int commpool_version(void) { return 1 << 20; }\n")
+            subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", library], check=True)
+            said = python(f"""
+                import torch, commpool.torch as commpool, commpool.torch._router as router
+                router.libcommpool = lambda: {os.fsencode(library)!r}
+                try:
+                    commpool.install()
+                except commpool.FailedPrecondition as error:
+                    print(error)
+                print(torch.empty(1, device="cuda").shape, commpool.installed())
+                """)
+        self.assertIn(f"{library} is commpool 104.85.76, and this router is of {commpool.library_version()}, which "
+                      "needs the same minor version", said)
+        self.assertIn("torch.Size([1]) False", said)
+
     def test_are_kept_where_nobody_else_writes(self):
         from commpool import _compile
 

@@ -16,7 +16,7 @@ import threading
 from types import FrameType
 from typing import NamedTuple, Optional
 
-from commpool import errors
+from commpool import _abi, errors
 
 from . import _router
 
@@ -24,8 +24,6 @@ _VARIABLE = "COMMPOOL_TORCH_CALL_LINES"
 _KEPT = 512
 _USERS = "the user's allocate function"  # as the library calls that of a UserBacking
 _CALL = re.compile(r"allocate ([\d,]+) bytes?[^(]*\(call (\d+)\)")
-_OnCall = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
-_Explain = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint64)
 
 
 class Call(NamedTuple):
@@ -74,7 +72,7 @@ def watch(pool: int) -> None:
 
 def attach(router: _router.Router) -> None:
     """The router asks this module where a call was made, and tells of calls once a pool is watched."""
-    router.watch_calls(_on_call if _watched else None, _explain)
+    router.watch_calls(_on_call if _watched else _abi.TorchOnCall(), _explain)
 
 
 def forget(pool: int) -> None:
@@ -135,4 +133,4 @@ def _write_explanation(pool: int, sentence: bytes, text: int, room: int) -> None
     ctypes.memmove(text, said + b"\0", len(said) + 1)
 
 
-_on_call, _explain = _OnCall(_note), _Explain(_write_explanation)
+_on_call, _explain = _abi.TorchOnCall(_note), _abi.TorchExplain(_write_explanation)

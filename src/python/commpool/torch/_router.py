@@ -16,28 +16,9 @@ from commpool._library import fast, library
 from . import _build
 
 _VARIABLE = "COMMPOOL_TORCH_ROUTER"
+_PREFIX = "commpool_torch_"  # of the functions of surface.h
 _OLDEST = (2, 9)
 _TORCHS_FOLDER = pathlib.Path(torch.__file__).resolve().parent / "lib"
-
-
-_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
-    "built_for": (ctypes.c_char_p, []),
-    "last_error": (ctypes.c_char_p, []),
-    "install": (ctypes.c_int, [ctypes.c_char_p]),
-    "uninstall": (ctypes.c_int, []),
-    "installed": (ctypes.c_int, []),
-    "misses_history": (ctypes.c_int, []),
-    "record_ours_only": (None, [ctypes.c_int]),
-    "know_pool": (ctypes.c_int, [ctypes.c_uint64, ctypes.c_int, ctypes.c_int]),
-    "grant_again": (ctypes.c_int, []),
-    "keep": (ctypes.c_int, [ctypes.c_uint64, ctypes.c_uint64]),
-    "set_default": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint64]),
-    "bind_next": (None, [ctypes.c_uint64]),
-    "watch_calls": (None, [ctypes.c_void_p, ctypes.c_void_p]),
-    "scope_begin": _abi.FUNCTIONS["commpool_scope_begin"],
-    "scope_end": _abi.FUNCTIONS["commpool_scope_end"],
-    "caught_by": (ctypes.c_uint64, [ctypes.c_int, ctypes.c_uint64]),
-}
 
 
 def version_of_torch() -> str:
@@ -61,7 +42,7 @@ class Router:
             for name in _flags.TORCHS:
                 ctypes.CDLL(str(_TORCHS_FOLDER / name), mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL | os.RTLD_NOW)
             self._binary = ctypes.PyDLL(str(path))
-            built_for = self._bind("built_for")
+            built_for = self._bind(f"{_PREFIX}built_for")
         except (OSError, AttributeError) as error:
             raise errors.NotSupported(f"{path} is no router for this torch ({needed}): {error}") from error
         self.built_for = built_for().decode()
@@ -69,16 +50,16 @@ class Router:
             raise errors.NotSupported(f"{path} is the router for torch {self.built_for}, and {needed}: its allocator "
                                       "class changes with each minor version. Remove the file, or set "
                                       f"{_VARIABLE} to one that was built for {version_of_torch()}")
-        for name in _FUNCTIONS:
-            setattr(self, name, self._bind(name))
+        for name in _abi.ROUTERS_FUNCTIONS:
+            setattr(self, name[len(_PREFIX):], self._bind(name))
         if fast:
             fast.route_by(*(ctypes.cast(function, ctypes.c_void_p).value
                             for function in (self.scope_begin, self.scope_end)))
         self.path = path
 
     def _bind(self, name: str) -> Any:
-        function = getattr(self._binary, f"commpool_torch_{name}")
-        function.restype, function.argtypes = _FUNCTIONS[name]
+        function = getattr(self._binary, name)
+        function.restype, function.argtypes = _abi.ROUTERS_FUNCTIONS[name]
         return function
 
     def __getattr__(self, name: str) -> Any:
