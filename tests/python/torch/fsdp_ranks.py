@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 import copies
 from routed import commpool
 
-from commpool.torch import _zero_sm
+from commpool.torch import _beside
 
 from rank_cases import DEVICE, RANK, end, leave, run_cases
 
@@ -114,14 +114,14 @@ def prefetches_further(group):
 def gathered_by_hand(group):
     """On the legacy default stream, before the first step, where NCCL has no copy engines; then more than fit."""
     pool, model = windowed(group)
-    streams, policies, gather = [], [], getattr(dist, _zero_sm._GATHER)
+    streams, policies, gather = [], [], getattr(dist, _beside._GATHER)
 
     def noted(*tensors, group, **words):
         streams.append(torch.cuda.current_stream().cuda_stream)
         policies.append(group._get_backend(DEVICE).options.config.cta_policy)
         return gather(*tensors, group=group, **words)
 
-    with unittest.mock.patch.object(dist, _zero_sm._GATHER, noted):
+    with unittest.mock.patch.object(dist, _beside._GATHER, noted):
         model.layers[0].unshard()
     said = [policies[0], len(streams), 0 in streams, model.layers[0].weight.sum().item()]
     model.layers[0].reshard()
@@ -192,7 +192,7 @@ def sharded_later(group):
 def abandoned(group):
     """After a loss the communicator that was made beside the group's is abandoned with it."""
     pool, model = windowed(group)
-    beside, ring = _zero_sm.beside(group, pool), commpool.all_gather_ring(model)
+    beside, ring = _beside.with_copy_engines(group, pool), commpool.all_gather_ring(model)
     tensor, said = ring.take(WIDTH, torch.float32), []
     for when in ("before", "after"):
         for over in (group, beside):
@@ -215,7 +215,7 @@ def without_copy_engines(_group):
         backend.Options.return_value.config = object()
         warnings.simplefilter("always")
         for _ in range(2):
-            _zero_sm._options()
+            _beside._copy_engines()
     return [commpool.fallbacks(), [str(warning.message) for warning in said]]
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from routed import MIB, MakeInBackward, commpool, pool_of, tensor
 
-from commpool.torch import _group, _stashed
+from commpool.torch import _group, _windowed_ddp
 
 import commpool as plain
 
@@ -318,7 +318,7 @@ def unawaited(group):
         pool.close()
     except commpool.FailedPrecondition as error:
         said.append(str(error))
-    _stashed.let_go(group, DEVICE)  # the later collective
+    _windowed_ddp.let_go(group, DEVICE)  # the later collective
     return [*said, end(pool)]
 
 

@@ -23,7 +23,7 @@ from ._fsdp import all_gather_ring, fsdp, fsdp_release
 from ._install import install, installed, uninstall
 from ._mem_pool import mem_pool
 from ._pool import Pool
-from ._scope import use_pool  # type: ignore[assignment]
+from ._scope import use_pool
 from ._tensor_parallel import tp
 
 __all__ = sorted({*_all_of_commpool, "Advice", "advise", "all_gather_ring", "ddp", "ddp_release", "fallbacks", "fsdp",

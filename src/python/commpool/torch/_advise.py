@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -25,12 +25,8 @@ _ROUNDS, _REPLAYS, _IN_A_GRAPH = 5, 3, 8
 logger = logging.getLogger("commpool.torch")
 
 
-class _Asked(NamedTuple):
-    group: str
-    blocks: int
-
-
-_advice: dict[_Asked, Advice] = {}
+# By the group's name, and the least number of blocks.
+_advice: dict[tuple[str, int], Advice] = {}
 
 
 def advise(group: Any = None, *, sizes: Sequence[int] = _SIZES, blocks: int = 0) -> Advice:
@@ -50,13 +46,11 @@ def advise(group: Any = None, *, sizes: Sequence[int] = _SIZES, blocks: int = 0)
         as `ddp` uses it. 0: over the group's own.
     """
     group = checked_group(group)
-    asked = _Asked(group.group_name, blocks)
-    known = _advice.get(asked)
-    if known is None:
-        known = agreed(group.size(), gathered(group, _measured(group, sorted(sizes), blocks)), blocks)
-        _advice[asked] = known
-        logger.info("%s", known)
-    return known
+    asked = group.group_name, blocks
+    if asked not in _advice:
+        _advice[asked] = agreed(group.size(), gathered(group, _measured(group, sorted(sizes), blocks)), blocks)
+        logger.info("%s", _advice[asked])
+    return _advice[asked]
 
 
 def agreed(ranks: int, everywhere: Sequence[Sequence[Sequence[float]]], blocks: int = 0) -> Advice:

@@ -25,7 +25,7 @@ def checked_group(group: Any) -> Any:
         if not dist.is_available() or not dist.is_initialized():
             raise errors.FailedPrecondition("there is no process group: call torch.distributed.init_process_group(...)")
         return dist.group.WORLD
-    if not _group.is_group(group) or _group.or_none(group) is None:
+    if not _group.is_member(group):
         raise errors.InvalidArgument(f"{group!r} is no process group that this rank is in")
     return group
 

@@ -14,6 +14,9 @@ from . import _group
 from ._fallback import fell_back
 
 _MOST_BLOCKS = 64  # NCCL's own limit
+_ZERO = 2  # NCCL_CTA_POLICY_ZERO
+_GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"  # its older name
+_LEGACY_STREAMS = (0, 1)
 
 # By group, then by purpose: a second model uses the first one's.
 _made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
@@ -47,7 +50,7 @@ def group_beside(group: Any, pool: commpool.Pool, purpose: str, options: Any) ->
 def take_from(pool: commpool.Pool, group: Any) -> list[Any]:
     """The groups beside a group that a pool was registered with, which it forgets: their ranks are lost as well."""
     known = _registered.get(pool, set())
-    if not _group.is_group(group) or _group.or_none(group) is None:
+    if not _group.is_member(group):
         return []
     taken = [made for made in _made.get(group, {}).values() if made.group_name in known]
     known.difference_update(made.group_name for made in taken)
@@ -67,3 +70,38 @@ def with_blocks(group: Any, pool: commpool.Pool, blocks: int) -> Any:
         fell_back("a communicator with NCCL's number of blocks",
                   f"NCCL made no communicator whose kernels have at least {blocks} blocks: {error}")
         return group
+
+
+def with_copy_engines(group: Any, pool: commpool.Pool) -> Any:
+    """A group on whose communicator NCCL gathers with copy engines: no SM is taken from the computation beside it.
+
+    COLLECTIVE over the group. The other collectives of the group keep their own communicator: reductions are slower
+    where copy engines are preferred.
+    """
+    return group_beside(group, pool, "all-gathers by copy engines", _copy_engines())
+
+
+def _copy_engines() -> Any:
+    options = dist.ProcessGroupNCCL.Options()
+    if hasattr(options.config, "cta_policy"):
+        options.config.cta_policy = getattr(dist.ProcessGroupNCCL, "NCCL_CTA_POLICY_ZERO", _ZERO)
+    else:
+        fell_back("all-gathers with SMs",
+                  f"torch {torch.__version__} knows no CTA policy of NCCL: all-gathers in windows run as kernels")
+    return options
+
+
+def all_gather(output: torch.Tensor, shard: torch.Tensor, group: Any, asynchronous: bool) -> Any:
+    """Gathers over such a group; on a stream of its own where the current one is the legacy default stream.
+
+    NCCL cannot run copy engines there: cudaMemcpyBatchAsync refuses that stream.
+    """
+    if asynchronous or torch._C._cuda_getCurrentRawStream(output.get_device()) not in _LEGACY_STREAMS:
+        return getattr(dist, _GATHER)(output, shard, group=group, async_op=asynchronous)
+    current = torch.cuda.current_stream(output.device)
+    side = torch.cuda.Stream(output.device)  # type: ignore[no-untyped-call]
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
+        getattr(dist, _GATHER)(output, shard, group=group)
+    current.wait_stream(side)
+    return None

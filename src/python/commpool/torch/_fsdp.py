@@ -12,7 +12,7 @@ import commpool
 from commpool import errors
 from commpool.sizes import format_size
 
-from . import _zero_sm
+from . import _beside
 from ._agreed import check_windows, same_everywhere
 from ._fsdp_shards import Before, Shards, comm_of, live_at_once, sharded_modules, shards_of
 from ._ring import Ring
@@ -42,7 +42,7 @@ class WindowedAllGather:
         if beside is None or not self.ring.holds(output_tensor):
             raise errors.FailedPrecondition(f"an all-gather over group {group.group_name} was not there when the model "
                                             "was wrapped: wrap it again after changing its meshes")
-        return _zero_sm.all_gather(output_tensor, input_tensor, beside, async_op)
+        return _beside.all_gather(output_tensor, input_tensor, beside, async_op)
 
 
 class WindowedReduceScatter:
@@ -112,7 +112,7 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
     _make_room(pool, [gathers] * depth + [reduces] * (_INPUTS_AT_ONCE if reduces else 0))
     with torch.cuda.device(pool.device):
         comm = WindowedAllGather(Ring(pool, "an FSDP all-gather", depth, gathers),
-                                 {name: _zero_sm.beside(group, pool) for name, group in groups.items()})
+                                 {name: _beside.with_copy_engines(group, pool) for name, group in groups.items()})
         inputs = Ring(pool, "an FSDP reduce-scatter", _INPUTS_AT_ONCE, reduces) if reduces else None
     reduce = WindowedReduceScatter(inputs) if inputs is not None else None
     _set(modules, comm, reduce)

@@ -15,10 +15,14 @@ from commpool import Agreement, RankMissing, add_communicator_source, errors
 _pools_over: collections.Counter[str] = collections.Counter()
 
 
+def is_member(communicator: Any) -> bool:
+    """Whether it is a process group that this rank is in."""
+    return dist.is_available() and isinstance(communicator, dist.ProcessGroup)
+
+
 def is_group(communicator: Any) -> bool:
     """Whether it is a process group, or what torch gives ranks that are not in one."""
-    return dist.is_available() and (isinstance(communicator, dist.ProcessGroup) or
-                                    communicator is dist.GroupMember.NON_GROUP_MEMBER)
+    return is_member(communicator) or (communicator is not None and or_none(communicator) is None)
 
 
 def backend_of(group: Any, device: int) -> Any:
@@ -48,9 +52,7 @@ def communicator_of(group: Any, device: Optional[int]) -> int:
     """
     number = device_of(group) if device is None else device
     backend = backend_of(group, number)
-    ask = getattr(backend, "comm_ptr", None)
-    if ask is None:
-        ask = getattr(backend, "_comm_ptr", None)
+    ask = getattr(backend, "comm_ptr", getattr(backend, "_comm_ptr", None))
     if ask is None:
         raise errors.FailedPrecondition(f"{type(backend).__name__} of process group {group.group_name} has no NCCL "
                                         "communicator: make the group with backend \"nccl\"")
@@ -76,9 +78,7 @@ def or_none(communicator: Any) -> Any:
 
 
 def _source(communicator: Any, device: Optional[int]) -> Optional[int]:
-    if not is_group(communicator) or or_none(communicator) is None:
-        return None
-    return communicator_of(communicator, device)
+    return communicator_of(communicator, device) if is_member(communicator) else None
 
 
 def learn_groups() -> None:

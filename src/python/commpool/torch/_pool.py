@@ -53,7 +53,7 @@ class Pool(commpool.Pool):
         over_group = _group.is_group(symmetric_across)
         if device is None:
             device = _group.device_of(symmetric_across) if over_group else torch.cuda.current_device()
-        if over_group and _group.or_none(symmetric_across) is None:
+        if over_group and not _group.is_member(symmetric_across):
             raise errors.InvalidArgument("this rank is not in the group: a symmetric pool is made by its members alone")
         if agreement not in ("tcp", "store"):
             raise errors.InvalidArgument(f"agreement {agreement!r} is none of tcp, store")

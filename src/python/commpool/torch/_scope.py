@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import torch
 
 import commpool
-from commpool import StatusCode, errors, options, scopes
+from commpool import StatusCode, errors, scopes
 from commpool._library import check, fast
-from commpool.handles import Device, Stream
 
 from ._fallback import fell_back
 from ._install import ensure_installed, introduce
@@ -82,7 +81,7 @@ class _Words(scopes.Words):
 
 
 if TYPE_CHECKING:
-    Scope = PlainScope
+    Scope = scopes.use_pool
 else:
     Scope = fast.RoutedScope if fast else PlainScope
 
@@ -112,9 +111,3 @@ class use_pool(Scope, _Words):
     """
 
     __slots__ = ()
-
-    if TYPE_CHECKING:
-
-        def __init__(self, pool: commpool.Pool, *, device: Optional[Device] = None, stream: Stream = None,
-                     sizes: Optional[options.SizeRange] = None, exhaustion: options.ExhaustionWord = "error",
-                     filter: Optional[options.FilterWord] = None) -> None: ...

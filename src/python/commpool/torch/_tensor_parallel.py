@@ -22,13 +22,6 @@ def size_words(sizes: Optional[options.SizeRange]) -> str:
     return f"{least} to {most} bytes"
 
 
-class _Open(threading.local):
-    """The scopes that a thread has entered, the innermost last."""
-
-    def __init__(self) -> None:
-        self.scopes: list[Any] = []
-
-
 class tp:
     """Routes the outputs of row-parallel layers into windows of a pool: a context manager to enter for each.
 
@@ -65,13 +58,13 @@ class tp:
         self.pool = pool
         self.sizes = advise(group).sizes if given is None else given
         self._scope = use_pool(pool, sizes=self.sizes) if self.sizes is not None else None
-        self._open = _Open()
+        self._open = threading.local()  # the scopes that a thread has entered, the innermost last
 
     def __enter__(self) -> commpool.Pool:
         if self._scope is not None:
             scope = self._scope.again()
             scope.__enter__()
-            self._open.scopes.append(scope)
+            self._open.__dict__.setdefault("scopes", []).append(scope)
         return self.pool
 
     def __exit__(self, *error: Any) -> None:

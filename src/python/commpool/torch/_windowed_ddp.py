@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 import commpool
 from commpool import errors
 
 from ._buckets import Buckets, Placed, placed
 from ._scope import use_pool
-from ._stashed import let_go
+
+_SECONDS = 60
+_BETWEEN_LOOKS = 0.01
 
 
 class WindowedDDP(torch.nn.parallel.DistributedDataParallel):
@@ -94,3 +98,31 @@ def _lies_in(pool: commpool.Pool, tensor: torch.Tensor) -> bool:
 
 def _parameters(net: torch.nn.Module) -> dict[str, tuple[int, bool]]:
     return {name: (id(parameter), parameter.requires_grad) for name, parameter in net.named_parameters()}
+
+
+def let_go(group: Any, device: torch.device) -> None:
+    """Waits until the group keeps no tensor of the collectives so far. COLLECTIVE over it.
+
+    ProcessGroupNCCL keeps what an asynchronous collective works on until somebody waits for it; where nobody does, as
+    in DDP, until its watchdog has seen the end and a later collective comes. It goes through them in order: so one more
+    is made that nobody waits for, and when its tensor is gone, all are.
+
+    Raises:
+      DeadlineExceeded: it did not let go.
+    """
+    witness = torch.zeros(1, device=device)
+    storage = witness.untyped_storage()
+    users = torch._C._storage_Use_Count(storage._cdata)
+    dist.all_reduce(witness, group=group, async_op=True)
+    del witness
+    torch.cuda.synchronize(device)
+    end = time.monotonic() + _SECONDS
+    while True:
+        kept = torch.full((1,), float(torch._C._storage_Use_Count(storage._cdata) >= users), device=device)
+        dist.all_reduce(kept, group=group)  # the later collective, and the ranks stop together
+        if not kept.item():
+            return
+        if time.monotonic() > end:
+            raise errors.DeadlineExceeded(f"process group {group.group_name} still keeps tensors of its collectives "
+                                          f"{_SECONDS} s after their end")
+        time.sleep(_BETWEEN_LOOKS)  # the watchdog looks every 100 ms, and tells nobody

@@ -42,10 +42,8 @@ def _handle(communicator: Any) -> int:
 
 def _group_of(communicator: Any) -> Any:
     """The process group that belongs to a communicator, where it tells one."""
-    for candidate in (communicator, *(getattr(communicator, name, None) for name in ("device_group", "group"))):
-        if _group.is_group(candidate) and _group.or_none(candidate) is not None:
-            return candidate
-    return None
+    candidates = (communicator, *(getattr(communicator, name, None) for name in ("device_group", "group")))
+    return next(filter(_group.is_member, candidates), None)
 
 
 def serve(communicator: Any, pool: commpool.Pool, *, sizes: Optional[options.SizeRange] = None) -> None:
