@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Callable, Iterable, Sequence
+from typing import Callable, Iterable, Optional, Sequence
 
 from . import _flags
 
@@ -58,6 +58,15 @@ def make_private(folder: pathlib.Path) -> None:
                           "folder")
 
 
+def _run(what: str, line: list[str],
+         environment: Optional[dict[str, str]] = None) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(line, env=environment, capture_output=True, text=True, errors="replace", timeout=_SECONDS,
+                              check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotBuild(f"{what}: {error}") from error
+
+
 def try_out(made: pathlib.Path, program: str, variable: str) -> None:
     """Refuses a binary that ends a process of its own, in which `variable` names it; what else fails there is no fault
     of the compiler's. A compiler whose libraries are not those of the process may make one that cannot throw.
@@ -67,13 +76,9 @@ def try_out(made: pathlib.Path, program: str, variable: str) -> None:
     """
     environment = {**os.environ, variable: str(made), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     by = f"what {compiler()} made"
-    try:
-        run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=_SECONDS,
-                             check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotBuild(f"{by} could not be tried: {error}") from error
+    run = _run(f"{by} could not be tried", [sys.executable, "-c", program], environment)
     if run.returncode < 0:
-        said = run.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["without a word"]
+        said = run.stderr.strip().splitlines()[-1:] or ["without a word"]
         raise CannotBuild(f"{by} ended a process by {signal.Signals(-run.returncode).name} where it had to throw "
                           f"({said[0][:200]}): CXX may name another compiler")
 
@@ -133,10 +138,7 @@ def built(name: str, sources: Iterable[pathlib.Path], command: Callable[[], list
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         made = pathlib.Path(folder) / kept.name
         line = [compiler(), *_flags.CXX, *command(), "-o", str(made), *_flags.LINK]
-        try:
-            run = subprocess.run(line, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CannotBuild(f"{line[0]}: {error}") from error
+        run = _run(line[0], line)
         if run.returncode:
             raise CannotBuild(f"{line[0]} failed: {run.stderr.strip()[:2000]}")
         try_out(made, program, variable)

@@ -20,15 +20,6 @@ static void Replace(PyObject** place, PyObject* value) {
   Py_XDECREF(before);
 }
 
-// What a function of one of the package's modules returns; null with an exception set.
-static PyObject* CallPackage(const char* module_name, const char* function_name, PyObject* argument) {
-  PyObject* module = PyImport_ImportModule(module_name);
-  if (module == NULL) return NULL;
-  PyObject* result = PyObject_CallMethod(module, function_name, "(O)", argument);
-  Py_DECREF(module);
-  return result;
-}
-
 static int ReadAddress(PyObject* number, uint64_t* address) {
   *address = PyLong_AsUnsignedLongLong(number);
   return *address == UINT64_MAX && PyErr_Occurred() != NULL ? -1 : 0;
@@ -42,16 +33,9 @@ typedef struct {
   commpool_status (*end)(commpool_scope scope);
 } Way;
 
-static commpool_status NotYet(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope) {
-  (void)pool;
-  (void)options;
-  (void)scope;
-  return COMMPOOL_NOT_CAUGHT;
-}
-
 static const Way library_way = {commpool_scope_begin, commpool_scope_end};
-static Way router_way = {NotYet, commpool_scope_end};
-static PyObject* routed_type = NULL;  // whose subtypes go by the router
+static Way router_way = {NULL, NULL};  // before a router is there it begins nothing
+static PyObject* routed_type = NULL;   // whose subtypes go by the router
 
 typedef struct {
   PyObject_HEAD PyObject* pool;
@@ -101,7 +85,8 @@ static PyObject* ScopeEnter(PyObject* object, PyObject* ignored) {
   if (self->pool == NULL || self->scope != 0 || self->instead != NULL) {
     return PyObject_CallMethod(object, "_refuse", NULL);
   }
-  const commpool_status status = self->way->begin(self->handle, self->c_options, &self->scope);
+  const commpool_status status =
+      self->way->begin == NULL ? COMMPOOL_NOT_CAUGHT : self->way->begin(self->handle, self->c_options, &self->scope);
   if (status != COMMPOOL_OK) {
     self->instead = PyObject_CallMethod(object, "_otherwise", "i", (int)status);
     if (self->instead == NULL) return NULL;
@@ -189,31 +174,25 @@ static PyType_Spec routed_spec = COMMPOOL_SCOPE_SPEC("RoutedScope", routed_slots
 
 // ---- The module -----------------------------------------------------------------------------------------------------
 
-// An address as it is, or what a function of commpool.handles makes of an object, which refuses what is none.
-static int Convert(const char* function_name, PyObject* value, uint64_t* address) {
-  if (PyLong_CheckExact(value)) {
-    if (ReadAddress(value, address) == 0) return 0;
-    PyErr_Clear();
-  }
-  PyObject* number = CallPackage("commpool.handles", function_name, value);
-  if (number == NULL) return -1;
-  const int result = ReadAddress(number, address);
-  Py_DECREF(number);
-  return result;
+static int ReadExactly(PyObject* number, uint64_t* address) {
+  return PyLong_CheckExact(number) ? ReadAddress(number, address) : -1;
 }
 
+// Of addresses as they are. What else says where it lies the package's own record_stream takes; it also raises what
+// fails.
 static PyObject* RecordStream(PyObject* module, PyObject* arguments) {
   (void)module;
   PyObject *pointer = NULL, *stream = NULL;
   if (!PyArg_ParseTuple(arguments, "OO:record_stream", &pointer, &stream)) return NULL;
   uint64_t address = 0, handle = 0;
-  if (Convert("pointer_of", pointer, &address) != 0 || Convert("stream_handle", stream, &handle) != 0) return NULL;
-  const commpool_status status =
-      commpool_record_stream((void*)(uintptr_t)address, (struct CUstream_st*)(uintptr_t)handle);
-  if (status == COMMPOOL_OK) Py_RETURN_NONE;
-  PyObject* number = PyLong_FromLong((long)status);
-  PyObject* none = number == NULL ? NULL : CallPackage("commpool._library", "check", number);
-  Py_XDECREF(number);
+  if (ReadExactly(pointer, &address) == 0 && ReadExactly(stream, &handle) == 0 &&
+      commpool_record_stream((void*)(uintptr_t)address, (struct CUstream_st*)(uintptr_t)handle) == COMMPOOL_OK) {
+    Py_RETURN_NONE;
+  }
+  PyErr_Clear();
+  PyObject* blocks = PyImport_ImportModule("commpool.blocks");
+  PyObject* none = blocks == NULL ? NULL : PyObject_CallMethod(blocks, "record_stream", "OO", pointer, stream);
+  Py_XDECREF(blocks);
   return none;
 }
 

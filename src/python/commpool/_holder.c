@@ -71,13 +71,11 @@ static void GiveUp(Desk* desk) {
 
 // Once a request is posted. REQUIRES: the mutex. Its place is free again unless Python is still at it.
 static uint64_t Answer(Desk* desk) {
-  if (!Await(desk, BEGUN, desk->begin_ms)) {
-    ++desk->skipped;
-    GiveUp(desk);
-    return 0;
-  }
-  if (!Await(desk, DONE, desk->done_ms)) {
-    ++desk->overtime;
+  uint64_t* missed = !Await(desk, BEGUN, desk->begin_ms) ? &desk->skipped
+                     : !Await(desk, DONE, desk->done_ms) ? &desk->overtime
+                                                         : NULL;
+  if (missed != NULL) {
+    ++*missed;
     GiveUp(desk);
     return 0;
   }

@@ -21,22 +21,18 @@ _LEGACY_STREAM = 1  # of both protocols; 0 is ambiguous there
 class _Type(NamedTuple):
     code: int  # DLDataTypeCode
     bits: int
-    typestr: str  # NumPy's; empty where it has none
+    letter: str = ""  # NumPy's; empty where it has none
 
 
-_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
 _TYPES = {
-    **{f"int{bits}": _Type(_INT, bits, f"<i{bits // 8}") for bits in (16, 32, 64)},
-    **{f"uint{bits}": _Type(_UINT, bits, f"<u{bits // 8}") for bits in (16, 32, 64)},
-    **{f"float{bits}": _Type(_FLOAT, bits, f"<f{bits // 8}") for bits in (16, 32, 64)},
-    "int8": _Type(_INT, 8, "|i1"),
-    "uint8": _Type(_UINT, 8, "|u1"),
-    "bool": _Type(_BOOL, 8, "|b1"),
-    "bfloat16": _Type(_BFLOAT, 16, ""),
-    "complex64": _Type(_COMPLEX, 64, "<c8"),
-    "complex128": _Type(_COMPLEX, 128, "<c16"),
-    "float8_e4m3fn": _Type(10, 8, ""),
-    "float8_e5m2": _Type(12, 8, ""),
+    **{f"int{bits}": _Type(0, bits, "i") for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": _Type(1, bits, "u") for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": _Type(2, bits, "f") for bits in (16, 32, 64)},
+    **{f"complex{bits}": _Type(5, bits, "c") for bits in (64, 128)},
+    "bool": _Type(6, 8, "b"),
+    "bfloat16": _Type(4, 16),
+    "float8_e4m3fn": _Type(10, 8),
+    "float8_e5m2": _Type(12, 8),
 }
 
 
@@ -82,9 +78,10 @@ class Array:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3. Types that NumPy does not have are refused: they go by DLPack."""
-        typestr = _TYPES[self.dtype].typestr
-        if not typestr:
+        _, bits, letter = _TYPES[self.dtype]
+        if not letter:
             raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}: use DLPack")
+        typestr = f"{'<' if bits > 8 else '|'}{letter}{bits // 8}"
         return {"shape": self.shape, "typestr": typestr, "data": (self.pointer, False), "strides": None,
                 "stream": self.stream or _LEGACY_STREAM, "version": 3}
 

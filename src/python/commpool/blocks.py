@@ -109,7 +109,7 @@ def free(block: int) -> None:
 
 def record_stream(pointer: Pointer, stream: Stream) -> None:
     """Notes that a stream uses a block, too: after submitting that work, before the free."""
-    library.record_stream(pointer_of(pointer), stream_handle(stream))
+    check(library.commpool_record_stream(pointer_of(pointer), stream_handle(stream)))
 
 
 def release_stream(stream: Stream) -> None:

@@ -53,9 +53,7 @@ def add_communicator_source(source: CommunicatorSource) -> None:
 
 
 def _attribute_of_communicator(communicator: Any) -> Any:
-    if hasattr(communicator, "_comm_ptr"):  # torch's backend
-        return communicator._comm_ptr()
-    for name in ("comm_ptr", "ptr"):  # torch 2.15's backend; nccl4py's Communicator
+    for name in ("_comm_ptr", "comm_ptr", "ptr"):  # torch's backend, that of 2.15; nccl4py's Communicator
         if hasattr(communicator, name):
             pointer = getattr(communicator, name)
             return pointer() if callable(pointer) else pointer

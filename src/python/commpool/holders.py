@@ -18,6 +18,7 @@ import importlib
 import pathlib
 import sys
 import threading
+import types
 from typing import Any, Callable, Optional
 
 from . import _abi, _driver, errors
@@ -116,20 +117,14 @@ class LibraryHolder(MemoryHolder):
         try:
             return max(0, int(function(device) or 0))
         except BaseException as error:
-            sys.unraisablehook(_Unraisable(error, function))  # type: ignore[arg-type]
+            sys.unraisablehook(types.SimpleNamespace(
+                exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, object=function,
+                err_msg="Exception ignored in a function of a memory holder"))
             return 0
 
     def __repr__(self) -> str:
         return (f"<commpool.holders.LibraryHolder {self.name!r}: asked {self.asked}, gave {self.released_bytes} bytes, "
                 f"skipped {self.skipped}, overtime {self.overtime}>")
-
-
-class _Unraisable:
-    """What sys.unraisablehook takes."""
-
-    def __init__(self, error: BaseException, function: Any) -> None:
-        self.exc_type, self.exc_value, self.exc_traceback = type(error), error, error.__traceback__
-        self.err_msg, self.object = "Exception ignored in a function of a memory holder", function
 
 
 def add_torch() -> Optional[LibraryHolder]:

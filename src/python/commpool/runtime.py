@@ -73,17 +73,13 @@ class MemoryHolder:
           cached_bytes: `cached_bytes(device)` is what it holds and does not use.
           release: `release(device, bytes)` gives at least as much back to the driver, if it can; returns how many.
         """
-        cached = None if cached_bytes is None else for_ever(_abi.CachedBytes(_without_context(cached_bytes)))
-        self._add(name, cached, None if release is None else for_ever(_abi.Release(_without_context(release))))
+        self._add(name, _without_context(_abi.CachedBytes, cached_bytes), _without_context(_abi.Release, release))
 
     def _add(self, name: str, cached_bytes: Any, release: Any, context: Optional[int] = None) -> None:
         """By functions of C."""
         options = _abi.CHolderOptions()
-        options.name, options.context = name.encode(), context
-        if cached_bytes is not None:
-            options.cached_bytes = cached_bytes
-        if release is not None:
-            options.release = release
+        options.name, options.cached_bytes, options.release = name.encode(), cached_bytes, release
+        options.context = context
         self.name, self._holder = name, library.add_holder(ctypes.byref(options))
 
     def remove(self) -> None:
@@ -99,5 +95,6 @@ class MemoryHolder:
         self.remove()
 
 
-def _without_context(function: Callable[..., int]) -> Callable[..., int]:
-    return lambda *arguments: int(function(*arguments[:-1]))
+def _without_context(kind: Any, function: Optional[Callable[..., int]]) -> Any:
+    """For C; a null pointer for None."""
+    return kind() if function is None else for_ever(kind(lambda *arguments: int(function(*arguments[:-1]))))
