@@ -36,11 +36,6 @@ History& TorchHistory() {
   return *history;
 }
 
-bool& History::OursOnly() {
-  static thread_local bool ours_only = false;
-  return ours_only;
-}
-
 void History::Record(const Wish& wish, bool clear) {
   const std::lock_guard lock(mutex_);
   wish_ = wish;
@@ -60,12 +55,8 @@ History::Context History::Gather(RecordContext level) {
   return recorder == nullptr ? nullptr : recorder();  // it may take Python's lock: never under ours
 }
 
-bool History::Skips(const char* action) const {
-  return std::find(wish_.skipped.begin(), wish_.skipped.end(), action) != wish_.skipped.end();
-}
-
 void History::Append(const char* name, Entry entry) {
-  if (Skips(name)) return;
+  if (std::count(wish_.skipped.begin(), wish_.skipped.end(), name) != 0) return;
   std::deque<Entry>& trace = traces_[entry.device_];
   trace.push_back(std::move(entry));
   while (trace.size() > wish_.entries) trace.pop_front();

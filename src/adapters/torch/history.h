@@ -36,7 +36,7 @@ class History {
 
   // While true, what this thread asks PyTorch to record is for our pools alone, and the call fails where PyTorch would
   // begin anew: its own goes on as it was set.
-  static bool& OursOnly();
+  static inline thread_local bool ours_only = false;
 
   static bool Wanted() { return wanted_.load(std::memory_order_relaxed); }
   // PyTorch records history of its own blocks, and of ours nobody does.
@@ -52,7 +52,6 @@ class History {
 
  private:
   Context Gather(RecordContext level);
-  bool Skips(const char* action) const;        // under the mutex
   void Append(const char* name, Entry entry);  // under the mutex
 
   static inline constinit std::atomic<bool> wanted_{false};  // of the one history: asked for each allocation

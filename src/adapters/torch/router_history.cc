@@ -20,18 +20,13 @@ using torch_names::TraceEntry;
 
 constexpr uint64_t kLargeBlock = 1 << 20;  // PyTorch's border between its small and its large pool
 
-BlockInfo ToBlock(const commpool_block& block) {
+void AddBlock(const commpool_block& block, SegmentInfo* segment) {
   BlockInfo info;
   info.size = block.bytes;
   info.allocated = block.state == COMMPOOL_BLOCK_LIVE;
   info.active = info.allocated || block.state == COMMPOOL_BLOCK_PENDING;
   info.requested_size = info.active ? block.requested_bytes : 0;
   if (info.allocated) info.context_when_allocated = TorchHistory().ContextOf(block.pointer);
-  return info;
-}
-
-void AddBlock(const commpool_block& block, SegmentInfo* segment) {
-  const BlockInfo info = ToBlock(block);
   segment->total_size += block.bytes;
   segment->requested_size += info.requested_size;
   if (info.allocated) segment->allocated_size += block.bytes;
@@ -48,20 +43,13 @@ bool Continues(const commpool_block& before, const commpool_block& block) {
          static_cast<std::byte*>(before.pointer) + before.bytes == block.pointer;
 }
 
-int32_t NextCounter([[maybe_unused]] const SnapshotInfo& snapshot) {
-#if COMMPOOL_TORCH_AT_LEAST(11)
-  int32_t next = 0;
-  for (const SegmentInfo& segment : snapshot.segments) next = std::max(next, segment.registration_counter + 1);
-  return next;
-#else
-  return 0;
-#endif
-}
-
 // Behind PyTorch's own segments, and numbered on from theirs: a snapshot is in the order of registration_counter.
 void AddPoolSegments(const KnownPool& known, SnapshotInfo* snapshot) {
   const std::vector<commpool_block> blocks = BlocksOf(known.pool);
-  [[maybe_unused]] int32_t counter = NextCounter(*snapshot);
+#if COMMPOOL_TORCH_AT_LEAST(11)
+  int32_t counter = 0;
+  for (const SegmentInfo& other : snapshot->segments) counter = std::max(counter, other.registration_counter + 1);
+#endif
   for (size_t place = 0; place < blocks.size(); ++place) {
     const commpool_block& block = blocks[place];
     if (block.state == COMMPOOL_BLOCK_UNMAPPED) continue;
@@ -103,10 +91,9 @@ SnapshotInfo WithOurs(SnapshotInfo found, const MempoolId_t& id, bool include_tr
 // memory no more, nothing was meant.
 template <typename AskNative>
 void Record(const History::Wish& wish, bool clear, const AskNative& ask_native) {
-  const bool ours_only = History::OursOnly();
-  if (!ours_only) ask_native();
-  TorchHistory().Record(wish, clear && !ours_only);
-  TORCH_CHECK(!ours_only, "recorded for commpool's pools alone");
+  if (!History::ours_only) ask_native();
+  TorchHistory().Record(wish, clear && !History::ours_only);
+  TORCH_CHECK(!History::ours_only, "recorded for commpool's pools alone");
 }
 
 }  // namespace

@@ -7,16 +7,6 @@
 #include "src/adapters/torch/scopes.h"
 
 namespace commpool::torch_adapter {
-namespace {
-
-commpool_pool& NextBound() {
-  static thread_local commpool_pool pool = 0;
-  return pool;
-}
-
-}  // namespace
-
-void Routings::BindNext(commpool_pool pool) { NextBound() = pool; }
 
 Routings::Bound* Routings::Find(const MempoolId_t& id) {
   const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& bound) { return bound.id == id; });
@@ -24,7 +14,7 @@ Routings::Bound* Routings::Find(const MempoolId_t& id) {
 }
 
 bool Routings::CreateOrIncrease(int device, const MempoolId_t& id) {
-  const commpool_pool next = std::exchange(NextBound(), 0);
+  const commpool_pool next = std::exchange(next_bound_, 0);
   const std::lock_guard lock(mutex_);
   if (Bound* bound = Find(id)) {
     ++bound->users;

@@ -27,7 +27,7 @@ struct Routing {
 class Routings {
  public:
   // The next private pool that this thread makes is `pool`; 0 takes it back.
-  void BindNext(commpool_pool pool);
+  static void BindNext(commpool_pool pool) { next_bound_ = pool; }
   // Binds, or counts one more user of, `id`. False: the id is PyTorch's own.
   bool CreateOrIncrease(int device, const MempoolId_t& id);
   // The users of a pool of ours; none for an id of PyTorch's own.
@@ -62,6 +62,7 @@ class Routings {
   Routing InnermostOpen(int device, cudaStream_t stream);
   Bound* Find(const MempoolId_t& id);  // under the mutex
 
+  static inline thread_local commpool_pool next_bound_ = 0;
   std::mutex mutex_;
   std::vector<Bound> bound_;
   std::vector<Open> open_;

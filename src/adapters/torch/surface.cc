@@ -110,7 +110,7 @@ int commpool_torch_misses_history() {
   return Guarded([] { return History::Misses() ? 1 : 0; });
 }
 
-void commpool_torch_record_ours_only(int ours_only) { History::OursOnly() = ours_only != 0; }
+void commpool_torch_record_ours_only(int ours_only) { History::ours_only = ours_only != 0; }
 
 int commpool_torch_know_pool(commpool_pool pool, int device, int symmetric) {
   return Guarded([=] { Pools().Add(pool, device, symmetric != 0 ? PoolKind::kSymmetric : PoolKind::kOfOneRank); });
