@@ -15,9 +15,9 @@ _HEADERS = os.path.join(emulated.REPOSITORY, "include")
 _SCALARS = {ctypes.c_size_t: "size_t", ctypes.c_int: "int", ctypes.c_uint64: "uint64_t", ctypes.c_double: "double"}
 
 
-def header():
-    with open(os.path.join(_HEADERS, "commpool/commpool.h"), encoding="utf-8") as file:
-        return re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)
+def header(path="include/commpool/commpool.h"):
+    with open(os.path.join(emulated.REPOSITORY, path), encoding="utf-8") as file:
+        return re.sub(r"/\*.*?\*/|//[^\n]*", "", file.read(), flags=re.DOTALL)
 
 
 def enumerations(text):
@@ -29,15 +29,20 @@ def enumerations(text):
 class Names(unittest.TestCase):
     maxDiff = None
 
-    def test_of_functions_are_the_headers(self):
+    def check_functions(self, text, bound):
         declared = {name: "".join(arguments.split())
-                    for name, arguments in re.findall(r"COMMPOOL_API[^;]*?\b(commpool_\w+)\(([^;]*)\);", header())}
-        bound = _abi.FUNCTIONS
+                    for name, arguments in re.findall(r"COMMPOOL_API[^;]*?\b(commpool_\w+)\(([^;]*)\);", text)}
         self.assertEqual(sorted(bound), sorted(declared))
         for name, (_, arguments) in bound.items():
-            expected = 0 if declared[name] == "void" else declared[name].count(",") + 1
+            expected = 0 if declared[name] in ("", "void") else declared[name].count(",") + 1
             self.assertEqual(len(arguments), expected, name)
-        self.assertLessEqual(_library.QUICK, set(bound))
+
+    def test_of_functions_are_the_headers(self):
+        self.check_functions(header(), _abi.FUNCTIONS)
+        self.assertLessEqual(_library.QUICK, set(_abi.FUNCTIONS))
+
+    def test_of_the_router_s_functions_are_its_header_s(self):
+        self.check_functions(header("src/adapters/torch/surface.h"), _abi.ROUTER_FUNCTIONS)
 
     def test_of_enumerators_are_the_headers(self):
         found = enumerations(header())

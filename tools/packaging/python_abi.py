@@ -30,7 +30,7 @@ _DECLARATION = re.compile(
 _INIT = re.compile(r"\bcommpool_(?P<struct>\w+)_init\([^)]*\) \{(?P<body>.*?)\n\}", re.DOTALL)
 _DEFAULTS = {"UINT64_MAX": "2**64 - 1"}
 _CALLBACK_FIELD = re.compile(r"(.*)\(\*(\w+)\)\((.*)\)", re.DOTALL)
-_ROUTERS = "commpool_torch_"
+_ROUTER = "commpool_torch_"  # of the functions of SURFACE_H
 _NAME = re.compile(r"\w+$")
 _SCALARS = {"size_t": "ctypes.c_size_t", "ptrdiff_t": "ctypes.c_ssize_t", "int": "ctypes.c_int",
             "uint64_t": "ctypes.c_uint64", "double": "ctypes.c_double"}
@@ -61,10 +61,9 @@ class Module:
             self._add(found)
         self._table("WORDS: dict[str, dict[str, int]]", {name: repr(words) for name, words in self.enums.items()})
         self._table("STRUCTS: dict[str, type[ctypes.Structure]]", self.structs)
-        routers = {name: of for name, of in self.functions.items() if name.startswith(_ROUTERS)}
-        librarys = {name: of for name, of in self.functions.items() if name not in routers}
-        self._table("FUNCTIONS: dict[str, tuple[Any, list[Any]]]", librarys)
-        self._table("ROUTERS_FUNCTIONS: dict[str, tuple[Any, list[Any]]]", routers)
+        for table, of_router in (("FUNCTIONS", False), ("ROUTER_FUNCTIONS", True)):
+            self._table(f"{table}: dict[str, tuple[Any, list[Any]]]", {
+                name: of for name, of in self.functions.items() if name.startswith(_ROUTER) == of_router})
 
     def _add(self, found):
         if found["enum"]:

@@ -50,7 +50,7 @@ class Router:
             raise errors.NotSupported(f"{path} is the router for torch {self.built_for}, and {needed}: its allocator "
                                       "class changes with each minor version. Remove the file, or set "
                                       f"{_VARIABLE} to one that was built for {version_of_torch()}")
-        for name in _abi.ROUTERS_FUNCTIONS:
+        for name in _abi.ROUTER_FUNCTIONS:
             setattr(self, name[len(_PREFIX):], self._bind(name))
         if fast:
             fast.route_by(*(ctypes.cast(function, ctypes.c_void_p).value
@@ -59,7 +59,7 @@ class Router:
 
     def _bind(self, name: str) -> Any:
         function = getattr(self._binary, name)
-        function.restype, function.argtypes = _abi.ROUTERS_FUNCTIONS[name]
+        function.restype, function.argtypes = _abi.ROUTER_FUNCTIONS[name]
         return function
 
     def __getattr__(self, name: str) -> Any:
