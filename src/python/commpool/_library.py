@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import pathlib
 from typing import Any, Callable, TypeVar
@@ -53,7 +52,7 @@ class Library:
             function = getattr(quick if name in QUICK else waiting, name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
-            setattr(self, name[len("commpool_"):], functools.partial(called, function))
+            setattr(self, name[len("commpool_"):], _raising(function))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         raise AttributeError(f"commpool.h has no {name}")
@@ -121,24 +120,25 @@ def check(status: int) -> None:
         raise errors.failure(status, last_error())
 
 
-def called(function: Any, *arguments: Any) -> Any:
-    """What a function of the library writes to the outputs that lie behind the arguments given: one value, or several.
+def _raising(function: Any) -> Callable[..., Any]:
+    """Calls a function with as many arguments as are given, and returns what it writes behind them, if anything."""
+    kinds: list[Any] = [getattr(kind, "_type_", None) for kind in function.argtypes]
 
-    Raises:
-      CommpoolError: it failed.
-    """
-    outputs = [kind._type_() for kind in function.argtypes[len(arguments):]]
-    errors.forget_raised()
-    check(function(*arguments, *map(ctypes.byref, outputs)))
-    return outputs[0].value if len(outputs) == 1 else tuple(output.value for output in outputs)
+    def call(*arguments: Any) -> Any:
+        outputs = [kind() for kind in kinds[len(arguments):]]
+        errors.forget_raised()
+        check(function(*arguments, *map(ctypes.byref, outputs)))
+        return outputs[0].value if len(outputs) == 1 else [output.value for output in outputs]
+
+    return call
 
 
-def listed(function: Any, *arguments: Any) -> list[Any]:
-    """The structs that a function lists behind its arguments: asked again until all have room."""
-    kind, capacity = function.argtypes[len(arguments)]._type_, 0
+def listed(kind: Any, call: Callable[..., int], *arguments: Any) -> list[Any]:
+    """The structs that a call lists behind its arguments: asked again until all have room."""
+    capacity = 0
     while True:
         entries = (kind * capacity)()
-        count = called(function, *arguments, entries, ctypes.sizeof(kind), capacity)
+        count = call(*arguments, entries, ctypes.sizeof(kind), capacity)
         if count <= capacity:
             return list(entries[:count])
         capacity = count
@@ -146,13 +146,13 @@ def listed(function: Any, *arguments: Any) -> list[Any]:
 
 def value_of(kind: Any, struct: Any) -> Any:
     """A struct that the library filled as a value of Python's, of a kind that has its fields in their order."""
+    return kind(*[_plain(getattr(struct, field[0])) for field in struct._fields_ if field[0] != "struct_bytes"])
 
-    def plain(field: Any) -> Any:
-        if isinstance(field, _abi.CCounter):
-            return value_of(_abi.Counter, field)
-        return text_of(field) if isinstance(field, bytes) else 0 if field is None else field  # None: a null pointer
 
-    return kind(*(plain(getattr(struct, name)) for name, *_ in struct._fields_ if name != "struct_bytes"))
+def _plain(field: Any) -> Any:
+    if isinstance(field, _abi.CCounter):
+        return value_of(_abi.Counter, field)
+    return text_of(field) if isinstance(field, bytes) else 0 if field is None else field  # None: a null pointer
 
 
 library = _load()

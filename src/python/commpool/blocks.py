@@ -35,7 +35,7 @@ class Buffer:
     def free(self) -> None:
         """Frees it now, and raises what failed."""
         if self._block:
-            library.free(self.release())
+            check(library.commpool_free(self.release()))
 
     def release(self) -> int:
         """Hands the block over to the caller, who gives it to `commpool.free`; returns its start."""

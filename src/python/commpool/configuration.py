@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import _abi
 from ._abi import Setting as Setting
 from ._library import library, listed, value_of
 from .figures import table
@@ -25,7 +26,7 @@ class Configuration(tuple[Setting, ...]):
 
 def of(pool: int) -> Configuration:
     """Of the pool with a handle; 0: of pools to be made."""
-    return Configuration(value_of(Setting, setting) for setting in listed(library.commpool_configuration, pool))
+    return Configuration(value_of(Setting, each) for each in listed(_abi.CSetting, library.configuration, pool))
 
 
 def config() -> Configuration:

@@ -212,7 +212,7 @@ class Pool(Together):
 
     def snapshot(self) -> Snapshot:
         """All segments and blocks. Other threads go on: it shows one moment."""
-        return Snapshot(tuple(map(block_of_struct, listed(library.commpool_pool_blocks, self.handle))))
+        return Snapshot(tuple(map(block_of_struct, listed(_abi.CBlock, library.pool_blocks, self.handle))))
 
     def __repr__(self) -> str:
         head = f"<commpool.Pool {self.name!r}, device {self.device}, {self.backing} {self.mode}"

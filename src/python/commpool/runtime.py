@@ -49,7 +49,7 @@ def measure_driver() -> None:
 
 def driver_calls() -> list[DriverCall]:
     """The functions of the driver that were called so far, the dearest first."""
-    return [value_of(DriverCall, call) for call in listed(library.commpool_driver_calls)]
+    return [value_of(DriverCall, call) for call in listed(_abi.CDriverCall, library.driver_calls)]
 
 
 def set_device_limit(device: Device, limit: Optional[Size]) -> None:
