@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 import commpool.torch as commpool
-from commpool.torch._agreed import gathered
+from commpool.torch._group import gathered
 
 from hardware_measure import in_turn, quietest_cores, ratio, report, until_narrow
 from rank_processes import unused_port

@@ -13,7 +13,6 @@ import commpool
 
 from . import _beside, _group
 from ._advice import Advice, Row
-from ._agreed import checked_group, gathered
 from ._pool import Pool
 from ._ring import bytes_of
 
@@ -45,10 +44,10 @@ def advise(group: Any = None, *, sizes: Sequence[int] = _SIZES, blocks: int = 0)
       blocks: those in windows go over a communicator beside the group's, whose kernels have at least so many blocks,
         as `ddp` uses it. 0: over the group's own.
     """
-    group = checked_group(group)
+    group = _group.checked_group(group)
     asked = group.group_name, blocks
     if asked not in _advice:
-        _advice[asked] = agreed(group.size(), gathered(group, _measured(group, sorted(sizes), blocks)), blocks)
+        _advice[asked] = agreed(group.size(), _group.gathered(group, _measured(group, sorted(sizes), blocks)), blocks)
         logger.info("%s", _advice[asked])
     return _advice[asked]
 

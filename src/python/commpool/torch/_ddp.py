@@ -14,7 +14,6 @@ from commpool.sizes import Size, format_size, parse_size
 from . import _beside, _group
 from ._advice import SizeRange, lies_in
 from ._advise import advise
-from ._agreed import check_windows, checked_group, same_everywhere
 from ._buckets import Buckets, best, in_windows
 from ._windowed_ddp import WindowedDDP
 
@@ -54,14 +53,15 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
       FailedPrecondition: the group has no communicator, or the pool is not registered with it.
       Disagreement: the ranks' models or options differ: it names the first parameter. Nothing was changed.
     """
-    check_windows(pool)
+    _group.check_windows(pool)
     if options.get("lazy_bucket_allocation"):
         raise errors.InvalidArgument("lazy_bucket_allocation makes buckets anew in each backward: they would not stay "
                                      "in windows")
-    group = checked_group(options.get("process_group"))
+    group = _group.checked_group(options.get("process_group"))
     _group.communicator_of(group, pool.device)
     words = [f"{name}={value}" for name, value in sorted(options.items()) if isinstance(value, (bool, int, float, str))]
-    same_everywhere(group, "models or options", [*words, f"a bucket of {bucket}", f"{blocks} blocks", *_described(net)])
+    _group.same_everywhere(group, "models or options",
+                           [*words, f"a bucket of {bucket}", f"{blocks} blocks", *_described(net)])
     buckets = _buckets(net, group, bucket, blocks, options)
     options.setdefault("gradient_as_bucket_view", True)
     gradients = sum(_rounded(parameter) for parameter in net.parameters() if parameter.requires_grad and

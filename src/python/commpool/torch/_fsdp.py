@@ -12,8 +12,7 @@ import commpool
 from commpool import errors
 from commpool.sizes import format_size
 
-from . import _beside
-from ._agreed import check_windows, same_everywhere
+from . import _beside, _group
 from ._fsdp_shards import Before, Shards, comm_of, live_at_once, sharded_modules, shards_of
 from ._ring import Ring
 
@@ -97,7 +96,7 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
       Disagreement: the ranks' models differ; nothing was changed.
     A module that is sharded later makes the model's next forward a FailedPrecondition.
     """
-    check_windows(pool)
+    _group.check_windows(pool)
     if reduce_scatters not in ("torch", "pool"):
         raise errors.InvalidArgument(f"reduce_scatters {reduce_scatters!r} is none of torch, pool")
     modules = shards_of(model)
@@ -105,7 +104,8 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
     if depth < 1:
         raise errors.InvalidArgument(f"buffers {buffers!r} is less than 1")
     home = modules[0].groups[0]
-    same_everywhere(home, "models or settings", [*map(str, modules), f"{depth} buffers", f"{reduce_scatters} memory"])
+    _group.same_everywhere(home, "models or settings",
+                           [*map(str, modules), f"{depth} buffers", f"{reduce_scatters} memory"])
     groups = {group.group_name: group for module in modules for group in module.groups}
     gathers = max(module.gathered_bytes for module in modules)
     reduces = max(module.reduced_bytes for module in modules) if reduce_scatters == "pool" else 0

@@ -10,7 +10,6 @@ from commpool import errors
 from commpool.sizes import Size
 
 from . import _group
-from ._agreed import checked_group
 from ._fallback import fell_back
 from ._install import ensure_installed
 from ._pool import Pool
@@ -32,7 +31,7 @@ def create_nccl_mem_pool(symmetric: Optional[bool] = None, group: Any = None, de
       device: None is the group's.
       reserve: what a symmetric pool has at once; it grows in agreement only.
     """
-    group = checked_group(group)
+    group = _group.checked_group(group)
     if symmetric:
         return Pool("nccl_ub", device=device, symmetric_across=group, reserve=reserve)
     return Pool("nccl_ub", device=device, reserve=reserve)
@@ -96,5 +95,5 @@ class nccl_mem(MultiGroupMemPoolAllocator):
     def __init__(self, pool: commpool.Pool, enabled: bool = True, device: Any = None, group: Any = None,
                  symmetric: bool = True) -> None:
         """`enabled=False` catches nothing."""
-        super().__init__(pool, [checked_group(group)] if enabled else [], symmetric)
+        super().__init__(pool, [_group.checked_group(group)] if enabled else [], symmetric)
         self._scope = use_pool(pool, device=device) if enabled else contextlib.nullcontext()

@@ -1,4 +1,9 @@
-"""The router's binary: found or compiled, refused where it is for another torch, and its functions bound."""
+"""The router's binary: found or compiled, refused where it is for another torch, and its functions bound.
+
+Where the wheel has none for the torch that is installed it is compiled, in seconds, once. It is kept in a private
+folder (`COMMPOOL_CACHE`, else ~/.cache/commpool) under a name that holds torch's version, its C++ ABI and a hash of the
+router's sources.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,22 @@ import torch
 from commpool import _abi, _compile, _flags, errors
 from commpool._library import fast, library
 
-from . import _build
-
 _VARIABLE = "COMMPOOL_TORCH_ROUTER"
 _PREFIX = "commpool_torch_"  # of the functions of surface.h
 _OLDEST = (2, 9)
-_TORCHS_FOLDER = pathlib.Path(torch.__file__).resolve().parent / "lib"
+_TORCH = pathlib.Path(torch.__file__).resolve().parent
+_SEVERAL = "src/adapters/torch/router_all.cc"
+_HEADER = "include/commpool/commpool.h"
+# A router has to throw what torch catches.
+_THROWS = """
+import torch, commpool.torch as commpool
+pool = commpool.Pool("trial", limit="2MiB")
+try:
+    with commpool.use_pool(pool):
+        torch.empty(64 << 20, dtype=torch.uint8, device=f"cuda:{pool.device}")
+except torch.OutOfMemoryError:
+    pass
+"""
 
 
 def version_of_torch() -> str:
@@ -40,7 +55,7 @@ class Router:
             # It asks for no library of torch's (_flags.py): those that torch has loaded are found by their names from
             # now on. Itself with RTLD_LOCAL: nothing else is to bind its names.
             for name in _flags.TORCHS:
-                ctypes.CDLL(str(_TORCHS_FOLDER / name), mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL | os.RTLD_NOW)
+                ctypes.CDLL(str(_TORCH / "lib" / name), mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL | os.RTLD_NOW)
             self._binary = ctypes.PyDLL(str(path))
             built_for = self._bind(f"{_PREFIX}built_for")
         except (OSError, AttributeError) as error:
@@ -72,6 +87,38 @@ class Router:
         return result
 
 
+def _sources() -> Optional[pathlib.Path]:
+    """The folder below which the router's sources lie: the wheel's or a checkout's; None where there are none."""
+    here = pathlib.Path(__file__).resolve()
+    return next((root for root in (here.parent / "router", *here.parents[4:5])
+                 if (root / _SEVERAL).exists() and (root / _HEADER).exists()), None)
+
+
+def _files(root: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(path for pattern in ("src/adapters/torch/*.cc", "src/adapters/torch/*.h", "src/pool/scopes/plan.h",
+                                       "include/commpool/*.h") for path in root.glob(pattern))
+
+
+def _build() -> pathlib.Path:
+    """The binary for this torch, compiled where it is not kept already.
+
+    Raises:
+      CannotBuild: with the reason.
+    """
+    root = _sources()
+    if root is None:
+        raise _compile.CannotBuild("this package has no sources of the router")
+    cxx11_abi = int(torch.compiled_with_cxx11_abi())
+
+    def command() -> list[str]:
+        cuda = _compile.cuda_headers(_TORCH.parent, (torch.version.cuda or "13").partition(".")[0])
+        system = (_TORCH / "include", _TORCH / "include/torch/csrc/api/include", cuda)
+        return [f"-D_GLIBCXX_USE_CXX11_ABI={cxx11_abi}", f"-I{root}", f"-I{root / 'include'}",
+                *(f"-isystem{path}" for path in system), str(root / _SEVERAL)]
+
+    return _compile.built(f"torch/router-{torch.__version__}-abi{cxx11_abi}", _files(root), command, _THROWS, _VARIABLE)
+
+
 def _prebuilt() -> Optional[pathlib.Path]:
     path = pathlib.Path(__file__).parent / "lib" / f"libcommpool_torch_{version_of_torch()}.so"
     return path if path.exists() else None
@@ -86,7 +133,7 @@ def _find() -> pathlib.Path:
     asked = os.environ.get(_VARIABLE)
     if asked:
         return pathlib.Path(asked)
-    return _prebuilt() or _build.build()
+    return _prebuilt() or _build()
 
 
 def _refuse_unknown_torch() -> None:

@@ -10,7 +10,6 @@ from commpool import options
 
 from . import _group
 from ._advise import advise
-from ._agreed import check_windows, checked_group, same_everywhere
 from ._scope import use_pool
 
 
@@ -50,11 +49,11 @@ class tp:
           FailedPrecondition: the group has no communicator.
           Disagreement: the ranks gave different ranges, named for both.
         """
-        check_windows(pool)
-        group = checked_group(group)
+        _group.check_windows(pool)
+        group = _group.checked_group(group)
         _group.communicator_of(group, pool.device)
         given = None if sizes is None else options.size_range(sizes)
-        same_everywhere(group, "ranges of sizes", ["as advised" if given is None else size_words(given)])
+        _group.same_everywhere(group, "ranges of sizes", ["as advised" if given is None else size_words(given)])
         self.pool = pool
         self.sizes = advise(group).sizes if given is None else given
         self._scope = use_pool(pool, sizes=self.sizes) if self.sizes is not None else None

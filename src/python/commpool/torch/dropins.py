@@ -18,7 +18,6 @@ from commpool import errors, options
 from commpool.handles import communicator_handle
 
 from . import _group
-from ._agreed import check_windows, same_everywhere
 from ._megatron import (MemPoolAllocatorWithoutRegistration, MultiGroupMemPoolAllocator, create_nccl_mem_pool,
                         deregister_mem_pool, init, nccl_mem, register_mem_pool)
 from ._scope import use_pool
@@ -61,10 +60,10 @@ def serve(communicator: Any, pool: commpool.Pool, *, sizes: Optional[options.Siz
       FailedPrecondition: the group has no communicator.
       Disagreement: the ranks gave different ranges, named for both.
     """
-    check_windows(pool, "communicator")
+    _group.check_windows(pool, "communicator")
     handle, group = _handle(communicator), _group_of(communicator)
     if group is not None:
-        same_everywhere(group, "ranges of sizes", [size_words(sizes)])
+        _group.same_everywhere(group, "ranges of sizes", [size_words(sizes)])
     _served[handle] = pool, use_pool(pool, sizes=sizes)
 
 
