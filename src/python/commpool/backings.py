@@ -11,6 +11,7 @@ commpool.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import operator
@@ -69,23 +70,19 @@ def _first_values(function: Callable[..., Any], names: str) -> int:
     """How many of a call's values the function takes, the first ones: as many as it has places for.
 
     Raises:
-      InvalidArgument: it cannot be called with them.
+      InvalidArgument: it cannot be called with any of them.
     """
     most = len(names.split(", "))
     try:
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return most  # written in C: nobody can tell
-    places = [parameter for parameter in parameters if parameter.kind in (parameter.POSITIONAL_ONLY,
-                                                                          parameter.POSITIONAL_OR_KEYWORD)]
-    several = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
-    count = most if several else min(most, len(places))
-    try:
-        inspect.signature(function).bind(*range(count))
-    except TypeError as error:
-        raise errors.InvalidArgument(f"{function!r} of a user backing cannot be called with {names}, nor with the "
-                                     f"first of them: {error}") from None
-    return count
+    for count in range(most, -1, -1):
+        with contextlib.suppress(TypeError):
+            signature.bind(*range(count))
+            return count
+    raise errors.InvalidArgument(f"{function!r} of a user backing cannot be called with {names}, nor with the first of "
+                                 f"them: it takes {signature}")
 
 
 def _guarded_allocate(function: Callable[..., Any]) -> Callable[..., int]:

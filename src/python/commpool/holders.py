@@ -39,13 +39,13 @@ def _desks() -> Any:
         waiting, quick = (kind(path) for kind in (ctypes.CDLL, ctypes.PyDLL))  # without the GIL, and with it
     except OSError as error:
         raise errors.NotSupported(f"{path} is not built: {error}") from error
+    setattr(quick, "commpool_desk_take", waiting.commpool_desk_take)
     desk, number = ctypes.POINTER(Desk), ctypes.c_uint64
-    waiting.commpool_desk_take.argtypes, waiting.commpool_desk_take.restype = [desk], ctypes.c_int
-    for name, result, arguments in (("new", desk, [number, number]), ("begin", ctypes.c_int, [desk]),
-                                    ("finish", None, [desk, number]), ("close", None, [desk])):
+    for name, result, arguments in (("new", desk, [number, number]), ("take", ctypes.c_int, [desk]),
+                                    ("begin", ctypes.c_int, [desk]), ("finish", None, [desk, number]),
+                                    ("close", None, [desk])):
         function = getattr(quick, f"commpool_desk_{name}")
         function.restype, function.argtypes = result, arguments
-    setattr(quick, "commpool_desk_take", waiting.commpool_desk_take)
     return quick
 
 
