@@ -1,13 +1,12 @@
 #include "src/engine/caching_engine.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
-#include "src/engine/invariants.h"
+#include "src/base/try.h"
 
 namespace commpool::internal::engine {
 
@@ -18,67 +17,55 @@ constexpr uint64_t kPoolShare = 256;
 
 }  // namespace
 
-CachingEngine::CachingEngine(const EngineOptions& options) : options_(options), ledger_(options) {
-  CheckOptions(options);
+Block* CachingEngine::Take(Fit fit) {
+  Block* block = heap().Take(fit);
+  if (block == nullptr) {
+    heap().Unify(fit.stream, fit.part);
+    block = heap().Take(fit);
+  }
+  const bool spares_growth = fit.reuse == Reuse::kAnyStream || fit.part != kCommonPart;
+  if (block != nullptr || fit.space == Space::kLarge || !(spares_growth || reserved_)) return block;
+  fit.space = Space::kLarge;
+  return heap().Take(fit);
 }
 
 Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
-  Result<RequestSizes> sizes = SizesOf(bytes, options_);
-  if (!sizes.ok()) return sizes.status();
-  Request request{bytes, sizes->block_bytes, stream, reuse, sizes->space, part, ChoiceFor(sizes->space)};
-  std::optional<Served> served = ledger().Serve(request);
-  if (!served) {
-    ledger().Unify(stream, part);
-    served = ledger().Serve(request);
-  }
-  const bool spares_growth = reuse == Reuse::kAnyStream || part != kCommonPart;
-  if (!served && sizes->space == Space::kSmall && (spares_growth || reserved_)) {
-    request.space = Space::kLarge;
-    served = ledger().Serve(request);
-  }
-  if (!served) return Outcome(Grow{sizes->segment_bytes, sizes->space, part});
-  return Outcome(std::move(*served));
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
+  Block* const block = Take({sizes.block_bytes, stream, reuse, sizes.space, part, ChoiceFor(sizes.space)});
+  if (block == nullptr) return Outcome(Grow{sizes.segment_bytes, sizes.space, part});
+  return Outcome(Serve(block, stream, bytes));
 }
 
 Result<SegmentRange> CachingEngine::AllocateOwn(uint64_t bytes, StreamKey stream) {
-  const Result<RequestSizes> sizes = SizesOf(bytes, options_);
-  if (!sizes.ok()) return sizes.status();
-  Request request{bytes, sizes->block_bytes, stream, Reuse::kSameStream, sizes->space};
-  request.choice = ChoiceFor(sizes->space);
-  SegmentRange served = ledger().ServeOwn(request);
-  if (served.bytes != 0) return served;
-  ledger().Unify(stream, kCommonPart);
-  served = ledger().ServeOwn(request);
-  if (served.bytes != 0 || sizes->space == Space::kLarge || !reserved_) return served;
-  request.space = Space::kLarge;
-  return ledger().ServeOwn(request);
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
+  Block* const block =
+      Take({sizes.block_bytes, stream, Reuse::kSameStream, sizes.space, kCommonPart, ChoiceFor(sizes.space)});
+  return block == nullptr ? SegmentRange() : ServeOwn(block, stream, bytes);
 }
 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
-  Result<RequestSizes> sizes = SizesOf(bytes, options_);
-  if (!sizes.ok()) return sizes.status();
-  ledger().Wake();
-  Fit fit{sizes->block_bytes, stream, reuse, sizes->space, part};
-  if (ledger().CanServe(fit)) return Grow{};
-  ledger().Unify(stream, part);
-  if (ledger().CanServe(fit)) return Grow{};
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
+  heap().Wake();
+  Fit fit{sizes.block_bytes, stream, reuse, sizes.space, part};
+  if (heap().FindFree(fit) != nullptr) return Grow{};
+  heap().Unify(stream, part);
+  if (heap().FindFree(fit) != nullptr) return Grow{};
   if (part != kCommonPart || reserved_) fit.space = Space::kLarge;
-  return ledger().CanServe(fit) ? Grow{} : Grow{sizes->segment_bytes, sizes->space, part};
+  return heap().FindFree(fit) != nullptr ? Grow{} : Grow{sizes.segment_bytes, sizes.space, part};
 }
 
 Result<GrowthPlan> CachingEngine::PlanGrowth(GrowthRequest& request) {
   using Kind = GrowthStep::Kind;
-  const Result<Grow> grow = GrowthFor(request.bytes, request.stream, Reuse::kSameStream, request.part);
-  if (!grow.ok()) return grow.status();
-  if (grow->bytes == 0) return GrowthPlan();
+  const Grow grow = COMMPOOL_TRY(GrowthFor(request.bytes, request.stream, Reuse::kSameStream, request.part));
+  if (grow.bytes == 0) return GrowthPlan();
   const bool makes_way = request.effort != Effort::kReserve && request.part == kCommonPart && !request.capturing;
   if (makes_way && !std::exchange(request.asked, true)) return GrowthPlan({Kind::kAsk});
   GrowthPlan plan;
-  GrowthStep make{Kind::kMakeSegment, {0, grow->bytes}, 1, grow->space, request.part};
-  make.least_bytes = RoundUp(std::max(request.bytes, options_.segment_bytes), options_.granularity);
-  if (options_.segment_bytes == 0) {
-    const uint64_t share = ledger().sums().reserved_bytes.current / kPoolShare;
-    make.range.bytes = std::max(make.range.bytes, RoundDown(share, options_.granularity));
+  GrowthStep make{Kind::kMakeSegment, {0, grow.bytes}, 1, grow.space, request.part};
+  make.least_bytes = RoundUp(std::max(request.bytes, options().segment_bytes), options().granularity);
+  if (options().segment_bytes == 0) {
+    const uint64_t share = sums().reserved_bytes.current / kPoolShare;
+    make.range.bytes = std::max(make.range.bytes, RoundDown(share, options().granularity));
   }
   if (makes_way) plan.steps = MakeWay(request, make.range.bytes);
   plan.steps.push_back(make);
@@ -91,7 +78,7 @@ std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uin
   uint64_t excess = request.Excess(bytes);
   for (const SegmentIndex index : LongestUnusedSegments()) {
     if (!IsIdle(index) || (request.pinned != nullptr && request.pinned(index))) continue;
-    const uint64_t gone = ledger().heap().segments().at(index)->range.bytes;
+    const uint64_t gone = heap().segments().at(index)->range.bytes;
     if (gone > room && excess == 0) continue;
     room -= std::min(room, gone);
     excess -= std::min(excess, gone);
@@ -101,63 +88,39 @@ std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uin
 }
 
 Result<Freed> CachingEngine::Free(Address address) {
-  Result<Closed> closed = ledger().Close(address, Disposal::kAwaitFences);
-  if (!closed.ok()) return closed.status();
-  return std::move(closed->freed);
+  Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
+  return Close(block, Disposal::kAwaitFences);
 }
 
 Result<Freed> CachingEngine::FreeInPart(Address address) {
   // Nothing may be recorded on streams that are captured: what several streams used stays with the graph, unused.
-  Result<Closed> closed = ledger().Close(address, Disposal::kFreeAtOnce);
-  if (!closed.ok()) return closed.status();
-  return std::move(closed->freed);
+  Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
+  return Close(block, Disposal::kFreeAtOnce);
 }
 
-void CachingEngine::AttachFence(Address address, StreamKey stream, Fence fence) {
-  COMMPOOL_CHECK(ledger().AttachFence(address, stream, fence), "a fence is attached that no free asked for");
+bool CachingEngine::AttachFence(Address address, StreamKey stream, Fence fence) {
+  const bool owed = Engine::AttachFence(address, stream, fence);
+  COMMPOOL_CHECK(owed, "a fence is attached that no free asked for");
+  return owed;
 }
-
-Status CachingEngine::RecordStream(Address address, StreamKey stream) { return ledger().RecordStream(address, stream); }
-
-void CachingEngine::FencePassed(Fence fence) { ledger().FencePassed(fence); }
-
-void CachingEngine::DeviceIdle(Moment moment) { ledger().DeviceIdle(moment); }
-
-void CachingEngine::ForgetStream(StreamKey stream) { ledger().ForgetStream(stream); }
-
-ReservedVector<Fence> CachingEngine::PendingFences() const { return ledger().PendingFences(); }
-
-SegmentIndex CachingEngine::AddSegment(const SegmentRange& range, Space space, Part part) {
-  return ledger().AddSegment(range, space, part);
-}
-
-SegmentRange CachingEngine::RemoveSegment(SegmentIndex segment) { return ledger().RemoveSegment(segment); }
-
-std::vector<SegmentIndex> CachingEngine::WhollyFreeSegments() const { return ledger().heap().WhollyFreeSegments(); }
 
 std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
   std::vector<SegmentIndex> unused = WhollyFreeSegments();
-  const auto& segments = ledger().heap().segments();
+  const auto& segments = heap().segments();
   std::stable_sort(unused.begin(), unused.end(), [&](SegmentIndex a, SegmentIndex b) {
     return segments.at(a)->last_touched < segments.at(b)->last_touched;
   });
   return unused;
 }
 
-bool CachingEngine::IsWhollyFree(SegmentIndex segment) const { return ledger().heap().IsWhollyFree(segment); }
-
-bool CachingEngine::IsIdle(SegmentIndex segment) const { return ledger().IsIdle(segment); }
-
-Result<BlockView> CachingEngine::Find(Address address) const { return ledger().Find(address); }
-
 Part CachingEngine::PartOf(Address address) const {
-  const Block* const block = ledger().heap().Find(address);
+  const Block* const block = heap().Find(address);
   return block == nullptr || block->state != BlockState::kLive ? kCommonPart : block->part;
 }
 
 ReservedVector<StreamKey> CachingEngine::StreamsInUse() const {
   std::set<StreamKey> streams;
-  for (const auto& [index, segment] : ledger().heap().segments()) {
+  for (const auto& [index, segment] : heap().segments()) {
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
       if (!IsFreeMemory(*block) || block->part != kCommonPart) continue;
       for (const Use& use : block->uses) streams.insert(use.stream);
@@ -165,13 +128,5 @@ ReservedVector<StreamKey> CachingEngine::StreamsInUse() const {
   }
   return {streams.begin(), streams.end()};
 }
-
-Counters CachingEngine::counters() const { return ledger().counters(); }
-
-void CachingEngine::ResetPeaks() { ledger().ResetPeaks(); }
-
-std::vector<BlockView> CachingEngine::Snapshot() const { return ledger().Snapshot(); }
-
-void CachingEngine::CheckInvariants() const { CheckLedger(ledger_); }
 
 }  // namespace commpool::internal::engine

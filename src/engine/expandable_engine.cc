@@ -36,34 +36,34 @@ uint64_t ExpandableEngine::PageBytes(const RequestSizes& sizes) const {
 uint64_t ExpandableEngine::SmallPageBytes(const RequestSizes& sizes) const {
   const uint64_t usual = PageBytes(sizes);
   if (options().segment_bytes != 0 || options().slack.page_share == 0) return usual;
-  const uint64_t memory = ledger().sums().reserved_bytes.current + sizes.block_bytes;
+  const uint64_t memory = sums().reserved_bytes.current + sizes.block_bytes;
   const uint64_t most = std::max(memory / options().slack.page_share, sizes.block_bytes / kSmallRequestShare);
   return std::min(usual, std::max(RoundDown(most, options().granularity), options().granularity));
 }
 
 SegmentIndex ExpandableEngine::AddTerritory(const SegmentRange& range, Space space) {
-  return ledger().AddTerritory(range, space);
+  return heap().AddSegment(range, space, BlockState::kUnmapped);
 }
 
 bool ExpandableEngine::IsEmptyTerritory(SegmentIndex index) const {
-  const Block* const first = ledger().heap().segments().at(index)->first;
+  const Block* const first = heap().segments().at(index)->first;
   return first->next == nullptr && first->state == BlockState::kUnmapped;
 }
 
 uint64_t ExpandableEngine::NeededWith(uint64_t requested) const {
-  const Counter& asked = ledger().sums().requested_bytes;
+  const Counter& asked = sums().requested_bytes;
   return std::max(asked.peak, asked.current + requested);
 }
 
 bool ExpandableEngine::IsWithin(uint64_t share, uint64_t requested, uint64_t made) const {
   const uint64_t needed = NeededWith(requested);
   const uint64_t earned = moved_bytes_ > needed ? (moved_bytes_ - needed) / kMovedShare : 0;
-  return share == 0 || ledger().sums().reserved_bytes.current + made <= needed + needed / share + earned;
+  return share == 0 || sums().reserved_bytes.current + made <= needed + needed / share + earned;
 }
 
 bool ExpandableEngine::GrowsCheaply(uint64_t requested, uint64_t made) {
   const uint64_t needed = NeededWith(requested);
-  const uint64_t total = ledger().sums().requested_bytes.total;
+  const uint64_t total = sums().requested_bytes.total;
   if (needed > highest_needed_) {
     highest_needed_ = needed;
     total_at_highest_ = total;
@@ -77,8 +77,8 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
   if (!growth.ok() || growth->bytes == 0 || reuse != Reuse::kAnyStream || part != kCommonPart) return growth;
   const Result<RequestSizes> sizes = SizesOf(bytes, options());
   if (IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) return growth;
-  if (ledger().heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
-  ledger().UnifyAll(sizes->space);
+  if (heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
+  heap().UnifyAll(sizes->space);
   moved_bytes_ += RoundUp(sizes->block_bytes, options().granularity);  // what it saved
   return Grow{};
 }
@@ -96,7 +96,7 @@ Result<GrowthPlan> ExpandableEngine::PlanPages(const GrowthRequest& request, Don
   }
   // What merges with memory that a captured stream used serves nobody before the capture's end.
   if (request.part == kCommonPart && request.capturing) pages->claimant.stream = request.stream;
-  return GrowthPlan(std::move(*pages), ledger().heap());
+  return GrowthPlan(std::move(*pages), heap());
 }
 
 Result<GrowthPlan> ExpandableEngine::PlanGrowth(GrowthRequest& request) {
@@ -135,20 +135,20 @@ bool ExpandableEngine::Claim(const GrowthPlan& plan) {
 Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part, Reuse reuse) {
   Result<RequestSizes> sizes = SizesOf(bytes, options());
   if (!sizes.ok()) return sizes.status();
-  ledger().Wake();
+  heap().Wake();
   ExpansionRequest request{sizes->block_bytes, stream, sizes->space, donors};
   request.granularity = options().granularity;
   request.page_bytes = PageBytes(*sizes);
   request.part = part;
-  Expansion plan = PlanExpansion(ledger().heap(), pages_, request);
+  Expansion plan = PlanExpansion(heap(), pages_, request);
   if (plan.made_bytes() == 0 || part != kCommonPart) return plan;
   if (reuse == Reuse::kAnyStream && !IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) {
     request.reuse = reuse;
-    plan = PlanExpansion(ledger().heap(), pages_, request);
+    plan = PlanExpansion(heap(), pages_, request);
   }
   if (donors == Donors::kWhole && !IsWithin(options().slack.splinter_share, bytes, plan.made_bytes())) {
     request.donors = Donors::kAll;
-    plan = PlanExpansion(ledger().heap(), pages_, request);
+    plan = PlanExpansion(heap(), pages_, request);
   }
   if (!IsWithin(options().slack.small_page_share, bytes, plan.made_bytes())) CutPages(SmallPageBytes(*sizes), plan);
   if (request.reuse == Reuse::kAnyStream) plan.unites = sizes->space;
@@ -156,9 +156,9 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
 }
 
 bool ExpandableEngine::CanClaim(const Expansion& expansion) {
-  ledger().Wake();
+  heap().Wake();
   return std::all_of(expansion.moves.begin(), expansion.moves.end(), [&](const PageMove& move) {
-    const Block* const block = ledger().heap().Find(move.from);
+    const Block* const block = heap().Find(move.from);
     return block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
            AddressOf(*block) + block->bytes >= move.from + move.bytes;
   });
@@ -167,10 +167,10 @@ bool ExpandableEngine::CanClaim(const Expansion& expansion) {
 void ExpandableEngine::Claim(const Expansion& expansion) {
   moved_bytes_ += expansion.moved_bytes();
   for (const SegmentRange& range : expansion.arriving) {
-    ledger().Convert(range, BlockState::kUnmapped, BlockState::kArriving);
+    Convert(range, BlockState::kUnmapped, BlockState::kArriving);
   }
   for (const PageMove& move : expansion.moves) {
-    ledger().Convert({move.from, move.bytes}, BlockState::kFree, BlockState::kLeaving);
+    Convert({move.from, move.bytes}, BlockState::kFree, BlockState::kLeaving);
   }
 }
 
@@ -180,47 +180,47 @@ void ExpandableEngine::Settle(const Expansion& expansion) {
   const auto settle_made = [&](Address end) {
     for (; page != expansion.made.end() && page->address < end; ++page) {
       pages_.emplace(page->address, page->bytes);
-      ledger().AddPage();
-      ledger().Convert(*page, BlockState::kArriving, BlockState::kFree, expansion.claimant);
+      AddPage();
+      Convert(*page, BlockState::kArriving, BlockState::kFree, expansion.claimant);
     }
   };
   for (const PageMove& move : expansion.moves) {
     settle_made(move.to);
     COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page moves that there is not");
     pages_.emplace(move.to, move.bytes);
-    ledger().MovePage({move.from, move.bytes}, move.to, expansion.claimant);
+    MovePage({move.from, move.bytes}, move.to, expansion.claimant);
   }
   settle_made(std::numeric_limits<Address>::max());
-  if (expansion.unites) ledger().UnifyAll(*expansion.unites);
+  if (expansion.unites) heap().UnifyAll(*expansion.unites);
 }
 
 void ExpandableEngine::Unclaim(const Expansion& expansion, size_t first_move) {
   for (size_t index = first_move; index < expansion.moves.size(); ++index) {
     const PageMove& move = expansion.moves[index];
-    ledger().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kFree);
+    Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kFree);
   }
   for (const SegmentRange& range : expansion.arriving) {
-    ledger().Convert(range, BlockState::kArriving, BlockState::kUnmapped);
+    Convert(range, BlockState::kArriving, BlockState::kUnmapped);
   }
 }
 
 void ExpandableEngine::Lose(const PageMove& move) {
   COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page is lost that there was not");
-  ledger().RemovePage();
-  ledger().Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
+  Engine::RemovePage();
+  Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
 }
 
 ReservedVector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
-  ledger().Wake();
+  heap().Wake();
   ReservedVector<SegmentRange> claimed;
   uint64_t together = 0;
   for (auto page = pages_.rbegin(); page != pages_.rend() && together < bytes; ++page) {
     const SegmentRange range{page->first, page->second};
-    const Block* const block = ledger().heap().Find(range.address);
+    const Block* const block = heap().Find(range.address);
     const bool idle = block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
                       AddressOf(*block) + block->bytes >= range.address + range.bytes;
     if (!idle) continue;
-    ledger().Convert(range, BlockState::kFree, BlockState::kLeaving);
+    Convert(range, BlockState::kFree, BlockState::kLeaving);
     claimed.push_back(range);
     together += range.bytes;
   }
@@ -229,12 +229,12 @@ ReservedVector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
 
 void ExpandableEngine::RemovePage(const SegmentRange& page) {
   COMMPOOL_CHECK(pages_.erase(page.address) == 1, "a page is removed that there is not");
-  ledger().RemovePage();
-  ledger().Convert(page, BlockState::kLeaving, BlockState::kUnmapped);
+  Engine::RemovePage();
+  Convert(page, BlockState::kLeaving, BlockState::kUnmapped);
 }
 
 void ExpandableEngine::UnclaimPage(const SegmentRange& page) {
-  ledger().Convert(page, BlockState::kLeaving, BlockState::kFree);
+  Convert(page, BlockState::kLeaving, BlockState::kFree);
 }
 
 void ExpandableEngine::CheckInvariants() const {
@@ -246,7 +246,7 @@ void ExpandableEngine::CheckInvariants() const {
     end = address + size;
     bytes += size;
     for (Address at = address; at < end;) {
-      const Block* const block = ledger().heap().Find(at);
+      const Block* const block = heap().Find(at);
       COMMPOOL_CHECK(block != nullptr && !IsHole(*block), "a page lies where the pool has no memory");
       at = AddressOf(*block) + block->bytes;
     }

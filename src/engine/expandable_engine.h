@@ -23,7 +23,7 @@ class ExpandableEngine final : public CachingEngine {
   // Addresses for small or for large blocks. No memory yet.
   SegmentIndex AddTerritory(const SegmentRange& range, Space space);
   // REQUIRES: no page lies in it.
-  void RemoveTerritory(SegmentIndex index) { ledger().RemoveTerritory(index); }
+  void RemoveTerritory(SegmentIndex index) { heap().RemoveSegment(index); }
   bool IsEmptyTerritory(SegmentIndex index) const;
 
   // The segment that Allocate would ask for; 0 bytes where free memory suffices. With kAnyStream also where memory that

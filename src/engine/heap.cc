@@ -83,7 +83,8 @@ Block* Heap::Take(const Fit& fit) {
   if (fit.space == Space::kLarge) Wake();
   Block* block = FindFree(fit);
   if (block == nullptr) return nullptr;
-  if (CutsRemainder(block->bytes, fit.bytes, alignment_)) {
+  // Every remainder is cut off, however small: it merges when its neighbour is freed.
+  if (block->bytes > fit.bytes) {
     block =
         CutFree(block, fit.bytes, fit.choice == Choice::kBesideItsLike ? CutSideFor(fit.bytes, *block) : CutSide::kLow);
   } else {
@@ -214,8 +215,7 @@ bool Heap::Mergeable(const Block& a, const Block& b) const {
 
 bool Heap::UsesMerge(const Block& a, const Block& b) const {
   if (a.part != b.part) return false;
-  const bool compatible = policy_ == MergePolicy::kCompatible && (a.uses.empty() || b.uses.empty());
-  return policy_ == MergePolicy::kAlways || compatible || a.uses == b.uses;
+  return policy_ == MergePolicy::kAlways || a.uses.empty() || b.uses.empty() || a.uses == b.uses;
 }
 
 bool Heap::Holds(const Block& block) {
@@ -226,7 +226,6 @@ bool Heap::Holds(const Block& block) {
 void Heap::Enter(Block* block) {
   if (block->state == BlockState::kFree) free_index_.Insert(block);
   if (IsPending(*block)) pending_bytes_ += block->bytes;
-  if (IsHole(*block)) unmapped_bytes_ += block->bytes;
   if (Holds(*block)) ++block->segment->held_blocks;
   fences_.Link(block);
 }
@@ -234,7 +233,6 @@ void Heap::Enter(Block* block) {
 void Heap::Leave(Block* block) {
   if (block->state == BlockState::kFree) free_index_.Erase(block);
   if (IsPending(*block)) pending_bytes_ -= block->bytes;
-  if (IsHole(*block)) unmapped_bytes_ -= block->bytes;
   if (Holds(*block)) --block->segment->held_blocks;
   fences_.Unlink(block);
 }

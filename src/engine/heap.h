@@ -90,7 +90,6 @@ class Heap {
   uint64_t LargestFree() const;
 
   uint64_t alignment() const { return alignment_; }
-  MergePolicy policy() const { return policy_; }
   uint64_t pending_bytes() const { return pending_bytes_; }
   using Segments = ReservedMap<SegmentIndex, std::unique_ptr<HeapSegment>>;
   const Segments& segments() const { return segments_; }
@@ -99,8 +98,6 @@ class Heap {
   const RestingBlocks& resting() const { return resting_; }
   const FenceBook& fences() const { return fences_; }
   FenceBook& fences() { return fences_; }
-
-  uint64_t unmapped_bytes() const { return unmapped_bytes_; }
 
   // Whether a block that is not live keeps its segment from being given back.
   static bool Holds(const Block& block);
@@ -160,7 +157,6 @@ class Heap {
   FenceBook fences_;
   SegmentIndex next_index_ = 0;
   uint64_t pending_bytes_ = 0;
-  uint64_t unmapped_bytes_ = 0;
   uint64_t touches_ = 0;
 };
 

@@ -1,8 +1,7 @@
-#include "src/engine/invariants.h"
-
 #include <algorithm>
 
 #include "src/base/check.h"
+#include "src/engine/engine.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -63,8 +62,7 @@ void AddBlock(Block* block, const Heap& heap, Sums& sums) {
   if (IsPending(*block)) sums.pending_bytes += block->bytes;
 }
 
-void CheckSegment(const HeapSegment& segment, const Ledger& ledger, Sums& sums) {
-  const Heap& heap = ledger.heap();
+void CheckSegment(const HeapSegment& segment, const Heap& heap, Moment now, Sums& sums) {
   uint64_t offset = 0;
   uint64_t blocks = 0;
   uint64_t held = 0;
@@ -75,7 +73,7 @@ void CheckSegment(const HeapSegment& segment, const Ledger& ledger, Sums& sums) 
     COMMPOOL_CHECK(block->bytes > 0 && block->bytes % heap.alignment() == 0, "a block's size is not aligned");
     COMMPOOL_CHECK(heap.Find(AddressOf(*block)) == block, "the page map does not find a block");
     COMMPOOL_CHECK(previous == nullptr || !heap.Mergeable(*previous, *block), "free neighbours were not merged");
-    CheckUses(*block, heap, ledger.Now(), sums);
+    CheckUses(*block, heap, now, sums);
     AddBlock(block, heap, sums);
     offset += block->bytes;
     held += block->state == BlockState::kLive || Heap::Holds(*block) ? 1 : 0;
@@ -91,27 +89,26 @@ void CheckSegment(const HeapSegment& segment, const Ledger& ledger, Sums& sums) 
 
 }  // namespace
 
-void CheckLedger(const Ledger& ledger) {
+void Engine::CheckInvariants() const {
   Sums sums;
-  for (const auto& [index, segment] : ledger.heap().segments()) {
+  for (const auto& [index, segment] : heap_.segments()) {
     COMMPOOL_CHECK(segment->index == index, "a segment was renumbered");
-    CheckSegment(*segment, ledger, sums);
+    CheckSegment(*segment, heap_, clock_, sums);
   }
-  const Counters counters = ledger.counters();
+  const Counters counters = this->counters();
   COMMPOOL_CHECK(counters.requested_bytes.current == sums.requested_bytes, "requested bytes do not add up");
   COMMPOOL_CHECK(counters.allocated_bytes.current == sums.live_bytes, "allocated bytes do not add up");
   COMMPOOL_CHECK(counters.allocated_blocks.current == sums.live_blocks, "allocated blocks do not add up");
   COMMPOOL_CHECK(counters.reserved_bytes.current == sums.reserved_bytes, "reserved bytes do not add up");
-  COMMPOOL_CHECK(counters.reserved_segments.current == ledger.segment_count(), "segments do not add up");
   COMMPOOL_CHECK(counters.free_bytes == sums.reserved_bytes - sums.live_bytes, "free bytes do not add up");
   COMMPOOL_CHECK(counters.largest_free_block_bytes >= sums.largest_free_block,
                  "the largest free block is smaller than one");
   COMMPOOL_CHECK(counters.pending_bytes == sums.pending_bytes, "pending bytes do not add up");
-  COMMPOOL_CHECK(ledger.heap().free_index().count() == sums.free_blocks, "the free index has blocks that are not free");
-  const RestingBlocks& resting = ledger.heap().resting();
+  COMMPOOL_CHECK(heap_.free_index().count() == sums.free_blocks, "the free index has blocks that are not free");
+  const RestingBlocks& resting = heap_.resting();
   COMMPOOL_CHECK(static_cast<uint64_t>(resting.end() - resting.begin()) == sums.resting_blocks,
                  "a block rests that is not among those that do");
-  COMMPOOL_CHECK(ledger.heap().fences().links() == sums.fence_links, "a fence guards a block that does not name it");
+  COMMPOOL_CHECK(heap_.fences().links() == sums.fence_links, "a fence guards a block that does not name it");
 }
 
 }  // namespace commpool::internal::engine

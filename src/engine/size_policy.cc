@@ -17,9 +17,7 @@ constexpr uint64_t kMediumSegment = 8 * kMiB;
 
 EngineOptions FixedOptions() {
   EngineOptions options;
-  options.rounding = Rounding::kClasses;
   options.spaces = Spaces::kApart;
-  options.merge = MergePolicy::kCompatible;
   return options;
 }
 
@@ -35,9 +33,9 @@ void CheckOptions(const EngineOptions& options) {
                  "the granularity of segments is no multiple of the alignment of blocks");
 }
 
-std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Rounding rounding) {
+std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Spaces spaces) {
   const std::optional<uint64_t> aligned = CheckedRoundUp(requested, alignment);
-  if (rounding == Rounding::kAlignment || !aligned || *aligned > kSmallBytes) return aligned;
+  if (spaces == Spaces::kOne || !aligned || *aligned > kSmallBytes) return aligned;
   // A class is a multiple of every alignment that its size can be a multiple of.
   return CheckedRoundUp(ClassBytes(ClassOf(*aligned)), alignment);
 }
@@ -54,7 +52,7 @@ std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity,
 
 Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options) {
   if (requested == 0) return ZeroBytes();
-  const std::optional<uint64_t> block = BlockBytes(requested, options.alignment, options.rounding);
+  const std::optional<uint64_t> block = BlockBytes(requested, options.alignment, options.spaces);
   if (!block) return TooManyBytes(requested, options.alignment);
   const std::optional<uint64_t> segment = SegmentBytes(*block, options.granularity, options.segment_bytes);
   if (!segment) return TooManyBytes(requested, options.granularity);

@@ -11,12 +11,6 @@
 
 namespace commpool::internal::engine {
 
-// How a request is rounded up to a block.
-enum class Rounding {
-  kAlignment,  // to the alignment
-  kClasses,    // small ones further to a size class (size_classes.h), so that threads' caches can keep them
-};
-
 // What an expandable pool trades memory for, each one part in so many; 0 is no limit. `commpool replay --sweep` draws
 // what each is worth. All but the last: by which part of the most that was ever asked for at once it may exceed that.
 struct Slack {
@@ -33,9 +27,7 @@ struct Slack {
 struct EngineOptions {
   uint64_t alignment = 512;                // of every block, a power of two
   uint64_t granularity = 2 * 1024 * 1024;  // segments are multiples of it; a multiple of the alignment
-  Rounding rounding = Rounding::kAlignment;
   Spaces spaces = Spaces::kOne;
-  MergePolicy merge = MergePolicy::kSameUses;
   Choice choice = Choice::kBestFit;        // of large blocks
   uint64_t page_bytes = 32 * 1024 * 1024;  // of an expandable pool: the largest page
   Slack slack = {};
@@ -43,8 +35,7 @@ struct EngineOptions {
   uint64_t segment_bytes = 0;   // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };
 
-// What the engines of pools that grow inside an allocation decide by. Whichever parts of free memory are known to be
-// idle are one block with the others, so that what is taken from it does not depend on when the pool asked.
+// What the engines of pools that grow inside an allocation decide by.
 EngineOptions FixedOptions();
 // Large blocks towards one end: the other end then has whole pages that can move.
 EngineOptions ExpandableOptions();
@@ -52,9 +43,9 @@ EngineOptions ExpandableOptions();
 // Aborts where the options contradict themselves: pools check what users set.
 void CheckOptions(const EngineOptions& options);
 
-// The bytes of the block that serves a request: a multiple of the alignment, so that every block starts at one. Nothing
-// on overflow. REQUIRES: alignment > 0.
-std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Rounding rounding = Rounding::kAlignment);
+// The bytes of the block that serves a request: a multiple of the alignment, so that every block starts at one, and of
+// a size class where it is small and lies apart. Nothing on overflow. REQUIRES: alignment > 0.
+std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Spaces spaces = Spaces::kOne);
 
 // The bytes of the segment to make when no free block holds `block_bytes`: few large segments, for their cost follows
 // their number. Up to 1 MiB asks for 2 MiB, less than 4 MiB for 8 MiB, more for itself; at least `minimum`; rounded up
@@ -68,12 +59,6 @@ struct RequestSizes {
   Space space = Space::kLarge;
 };
 Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options);
-
-// Whether a free block is cut when `block_bytes` of it are asked for. Every remainder is a multiple of the alignment,
-// and is cut off: waste inside a block stays below the alignment, and a small tail merges when its neighbour is freed.
-constexpr bool CutsRemainder(uint64_t free_bytes, uint64_t block_bytes, uint64_t alignment) {
-  return free_bytes - block_bytes >= alignment;
-}
 
 }  // namespace commpool::internal::engine
 

@@ -14,7 +14,6 @@
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/engine/engine.h"
-#include "src/engine/ledger.h"
 #include "src/engine/sequence_log.h"
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
@@ -37,7 +36,8 @@ using Sequence = uint64_t;
 
 class SymmetricEngine final : public Engine {
  public:
-  SymmetricEngine(const EngineOptions& options, FreeOrder order);
+  SymmetricEngine(const EngineOptions& options, FreeOrder order)
+      : Engine(options, MergePolicy::kAlways), order_(order) {}
 
   // Any free block may serve: the caller waits on the device for the uses returned. Grow is final until `reserve`:
   // its bytes are what a reserve must ask for. A request that is refused is part of the sequence too; one for zero or
@@ -50,16 +50,6 @@ class SymmetricEngine final : public Engine {
   // kNotFound where no live block starts at `address` (foreign, or freed already). Ordered, the block is free memory at
   // once, and until its fences come whoever takes it waits for all work of their streams.
   Result<Freed> Free(Address address) override;
-  void AttachFence(Address address, StreamKey stream, Fence fence) override;
-  Status RecordStream(Address address, StreamKey stream) override;
-  void FencePassed(Fence fence) override;
-  Moment Now() const override { return ledger_.Now(); }
-  void DeviceIdle(Moment moment) override;
-  // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
-  void ForgetStream(StreamKey stream) override;
-  ReservedVector<Fence> PendingFences() const override;
-  // Whether there are any: one load.
-  bool HasPendingFences() const override { return ledger_.HasPendingFences(); }
 
   // Deferred frees of this rank whose fences have all come, ascending: what the ranks exchange. The blocks of
   // `sequences`, which every rank has freed, become free memory, in ascending order. REQUIRES: each is in
@@ -67,37 +57,22 @@ class SymmetricEngine final : public Engine {
   std::vector<Sequence> LocallyFreed() const;
   void ApplyFrees(const std::vector<Sequence>& sequences);
 
-  // Blocks of all sizes and graphs share segments.
-  SegmentIndex AddSegment(const SegmentRange& range, Space = Space::kLarge, Part = kCommonPart) override;
-  bool IsIdle(SegmentIndex segment) const override;
-  SegmentRange RemoveSegment(SegmentIndex segment) override;
-  // Segments of nothing but free memory, smallest index first: the same on every rank.
-  std::vector<SegmentIndex> WhollyFreeSegments() const override;
-  bool IsWhollyFree(SegmentIndex segment) const;
-  uint32_t SegmentsEver() const;  // the index that the next segment gets
+  uint32_t SegmentsEver() const { return heap().segments_ever(); }  // the index that the next segment gets
 
   // The sequence and the numbers of segments begin anew: from here on equal calls place equally on this rank and on one
   // that has just begun. REQUIRES: there is no segment.
   void BeginEpoch();
 
-  Result<BlockView> Find(Address address) const override;
-
   // The rolling hash and the calls that it covers; the last calls are kept so that ranks which differ can name the
   // first difference.
   const SequenceLog& log() const { return log_; }
   // Collective calls are part of the sequence.
-  void NoteCollective(SequenceCall call, uint64_t value);
+  void NoteCollective(SequenceCall call, uint64_t value) { log_.Append(call, value); }
 
-  Counters counters() const override;
-  void NoteHolding(const Holding& holding) override { ledger_.NoteHolding(holding); }
-  void ResetPeaks() override;
-  std::vector<BlockView> Snapshot() const override;
   void CheckInvariants() const override;
 
  private:
-  EngineOptions options_;
   FreeOrder order_;
-  Ledger ledger_;
   SequenceLog log_;
   Sequence next_sequence_ = 0;
   ReservedMap<Sequence, Block*> deferred_;  // this rank's frees that wait for the others

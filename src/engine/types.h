@@ -33,7 +33,8 @@ using SegmentIndex = uint32_t;
 // Small and large blocks lie apart: a small one that lives long would keep a large block, or a page, from being whole.
 enum class Space : uint8_t { kSmall, kLarge };
 
-// Whether small blocks have segments of their own.
+// Whether small blocks have segments of their own. Those are rounded up to size classes (size_classes.h), so that
+// threads' caches can keep them.
 enum class Spaces { kOne, kApart };
 
 // Which of the free blocks that are large enough.
@@ -45,8 +46,8 @@ enum class Choice {
 
 // When free neighbours become one block.
 enum class MergePolicy {
-  kSameUses,    // where the same streams may still use both, or nobody uses either: no stream inherits a wait
-  kCompatible,  // also where nobody uses one of them: it becomes the other's streams'
+  kCompatible,  // where the same streams may still use both, or nobody uses one of them: it becomes the other's
+                // streams'
   kAlways,      // uses are united: the free memory's shape depends on the calls alone
 };
 

@@ -17,9 +17,7 @@ namespace {
 
 EngineOptions OptionsFrom(uint8_t bits) {
   EngineOptions options;
-  if (bits & 1) options.rounding = Rounding::kClasses;
   if (bits & 2) options.spaces = Spaces::kApart;
-  if (bits & 4) options.merge = MergePolicy::kCompatible;
   options.choice = static_cast<Choice>((bits >> 3) % 3);
   options.page_bytes = (bits & 32) ? 2 * kMiB : 8 * kMiB;
   return options;

@@ -19,9 +19,7 @@ constexpr StreamKey kOther = 2;
 
 EngineOptions Options() {
   EngineOptions options;
-  options.rounding = Rounding::kClasses;
   options.spaces = Spaces::kApart;
-  options.merge = MergePolicy::kCompatible;
   options.choice = Choice::kFirstFit;
   options.page_bytes = 4 * kPage;
   options.slack.page_share = 0;  // expandable_policy_test.cc has these

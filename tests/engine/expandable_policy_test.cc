@@ -20,9 +20,7 @@ class ExpandablePolicyTest : public ::testing::Test {
 
   static EngineOptions Options(uint64_t segment_bytes) {
     EngineOptions options;
-    options.rounding = Rounding::kClasses;
     options.spaces = Spaces::kApart;
-    options.merge = MergePolicy::kCompatible;
     options.choice = Choice::kFirstFit;
     options.segment_bytes = segment_bytes;
     options.slack.page_share = 1024;

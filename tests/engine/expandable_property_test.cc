@@ -20,9 +20,7 @@ constexpr uint64_t kTerritoryPages = 48;
 
 EngineOptions OptionsOf(uint64_t seed) {
   EngineOptions options;
-  options.rounding = Rounding::kClasses;
   options.spaces = Spaces::kApart;
-  options.merge = seed % 4 == 0 ? MergePolicy::kSameUses : MergePolicy::kCompatible;
   options.choice = seed % 3 == 0 ? Choice::kBestFit : Choice::kFirstFit;
   options.page_bytes = (uint64_t{1} << seed % 3) * kPage;
   return options;

@@ -14,7 +14,6 @@ constexpr StreamKey kOther = 2;
 EngineOptions OptionsWith(const Slack& slack) {
   EngineOptions options;
   options.spaces = Spaces::kApart;
-  options.merge = MergePolicy::kCompatible;
   options.choice = Choice::kFirstFit;
   options.page_bytes = 2 * kMiB;
   options.slack = slack;

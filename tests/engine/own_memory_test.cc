@@ -75,10 +75,9 @@ class Twins {
   uint64_t segments_ = 0;
 };
 
-EngineOptions OptionsOf(Choice choice, MergePolicy merge) {
+EngineOptions OptionsOf(Choice choice) {
   EngineOptions options;
   options.choice = choice;
-  options.merge = merge;
   options.segment_bytes = 64 * kMiB;  // cut for blocks of any size
   return options;
 }
@@ -173,9 +172,7 @@ TEST_P(OwnMemory, OfSmallBlocksLiesAmongSmallOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, OwnMemory,
-                         ::testing::Values(OptionsOf(Choice::kBestFit, MergePolicy::kSameUses),
-                                           OptionsOf(Choice::kBestFit, MergePolicy::kCompatible),
-                                           OptionsOf(Choice::kFirstFit, MergePolicy::kCompatible)));
+                         ::testing::Values(OptionsOf(Choice::kBestFit), OptionsOf(Choice::kFirstFit)));
 
 }  // namespace
 }  // namespace commpool::internal::engine

@@ -36,7 +36,7 @@ class PartGrowth : public ::testing::Test {
   }
   void Free(Address address) { ASSERT_TRUE(engine_.Free(address).ok()); }
 
-  ExpandableEngine engine_{{.merge = MergePolicy::kCompatible, .choice = Choice::kFirstFit, .page_bytes = kPage}};
+  ExpandableEngine engine_{{.choice = Choice::kFirstFit, .page_bytes = kPage}};
 };
 
 TEST_F(PartGrowth, MakesPagesThatAreThePartsAlone) {

@@ -308,10 +308,7 @@ TEST_P(RestingPlaces, AreThoseThatASearchWouldFind) {
 }
 
 // The best fit may differ: free memory that lost bytes meanwhile can fit better.
-INSTANTIATE_TEST_SUITE_P(FirstFit, RestingPlaces,
-                         ::testing::Values(EngineOptions{.choice = Choice::kFirstFit},
-                                           EngineOptions{.merge = MergePolicy::kCompatible,
-                                                         .choice = Choice::kFirstFit}));
+INSTANTIATE_TEST_SUITE_P(FirstFit, RestingPlaces, ::testing::Values(EngineOptions{.choice = Choice::kFirstFit}));
 
 // Ranks whose programs ask their pools for figures, or whose fences pass, at different moments.
 TEST(SymmetricEngine, PlacesEquallyWhateverARankLooksAt) {

@@ -72,11 +72,6 @@ TEST(SizePolicy, PutsBlocksUpToAMebibyteIntoTheirOwnSpace) {
   EXPECT_EQ(SizesOf(kMiB, {})->space, Space::kLarge);
 }
 
-TEST(SizePolicy, CutsEveryRemainderOfAtLeastTheAlignment) {
-  EXPECT_TRUE(CutsRemainder(1024, 512, 512));
-  EXPECT_FALSE(CutsRemainder(512, 512, 512));
-}
-
 TEST(SizePolicyDeathTest, AbortsOnOptionsThatContradictThemselves) {
   EXPECT_DEATH(CheckOptions({.alignment = 48, .granularity = kGranularity}), "power of two");
   EXPECT_DEATH(CheckOptions({.alignment = 4096, .granularity = 512}), "multiple of the alignment");

@@ -1,9 +1,10 @@
-#include "src/engine/ledger.h"
+#include "src/engine/engine.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "src/base/check.h"
+#include "src/base/try.h"
 #include "src/engine/messages.h"
 
 namespace commpool::internal::engine {
@@ -50,67 +51,58 @@ BlockView ViewOf(const Block& block) {
   return view;
 }
 
-BlockState StateAfter(Disposal disposal, bool owes_fence) {
-  if (disposal == Disposal::kDefer) return BlockState::kDeferred;
-  return disposal == Disposal::kAwaitFences && owes_fence ? BlockState::kAwaitingFences : BlockState::kFree;
-}
-
 }  // namespace
 
-std::optional<Served> Ledger::Serve(const Request& request) {
-  Block* block = heap_.Take(request.fit());
-  if (block == nullptr) return std::nullopt;
+Engine::Engine(const EngineOptions& options, MergePolicy policy)
+    : options_(options), heap_(options.alignment, policy, options.resting_blocks, options.spaces) {
+  CheckOptions(options);
+}
+
+Served Engine::Serve(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence) {
   Served served{AddressOf(*block), block->bytes, {}};
   if (!block->uses.empty()) {
-    served.waits = WaitsOf(block->uses, request.stream);
+    served.waits = WaitsOf(block->uses, stream);
     block->uses.clear();
   }
-  Begin(block, request);
+  Begin(block, stream, requested, sequence);
   return served;
 }
 
-SegmentRange Ledger::ServeOwn(const Request& request) {
-  Block* const block = heap_.Take(request.fit());
-  if (block == nullptr) return {};
+SegmentRange Engine::ServeOwn(Block* block, StreamKey stream, uint64_t requested) {
   block->uses.clear();
-  Begin(block, request);
+  Begin(block, stream, requested, 0);
   return {AddressOf(*block), block->bytes};
 }
 
-void Ledger::Begin(Block* block, const Request& request) {
-  block->stream = request.stream;
+void Engine::Begin(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence) {
+  block->stream = stream;
   block->stream_over = false;
-  block->requested = request.requested;
-  block->sequence = request.sequence;
+  block->requested = requested;
+  block->sequence = sequence;
   Add(counters_.requested_bytes, block->requested, apart_.requested);
   Add(counters_.allocated_bytes, block->bytes, apart_.bytes);
   Add(counters_.allocated_blocks, 1, apart_.blocks);
 }
 
-void Ledger::End(Block* block) {
+Freed Engine::Close(Block* block, Disposal disposal) {
+  Freed freed{block->bytes, block->requested, {}};
+  for (Use& use : block->uses) {
+    use.owed_to = AddressOf(*block);
+    freed.streams_to_fence.push_back(use.stream);
+  }
+  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, kNobody});
   Subtract(counters_.requested_bytes, block->requested);
   Subtract(counters_.allocated_bytes, block->bytes);
   Subtract(counters_.allocated_blocks, 1);
   block->requested = 0;
   block->freed_at = ++clock_;
+  const bool awaits = disposal == Disposal::kAwaitFences && !freed.streams_to_fence.empty();
+  const BlockState open = awaits ? BlockState::kAwaitingFences : BlockState::kFree;
+  heap_.Close(block, disposal == Disposal::kDefer ? BlockState::kDeferred : open);
+  return freed;
 }
 
-Result<Closed> Ledger::Close(Address address, Disposal disposal) {
-  Result<Block*> found = LiveBlock("free", address);
-  if (!found.ok()) return found.status();
-  Block* block = *found;
-  Closed closed{{block->bytes, block->requested, {}}, block};
-  for (Use& use : block->uses) {
-    use.owed_to = address;
-    closed.freed.streams_to_fence.push_back(use.stream);
-  }
-  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, kNobody});
-  End(block);
-  heap_.Close(block, StateAfter(disposal, !closed.freed.streams_to_fence.empty()));
-  return closed;
-}
-
-bool Ledger::AttachFence(Address address, StreamKey stream, Fence fence) {
+bool Engine::AttachFence(Address address, StreamKey stream, Fence fence) {
   heap_.fences().Add(fence, ++clock_);
   Block* block = heap_.Find(address);
   if (block == nullptr || block->state == BlockState::kLive) return false;
@@ -124,15 +116,14 @@ bool Ledger::AttachFence(Address address, StreamKey stream, Fence fence) {
   return true;
 }
 
-Status Ledger::RecordStream(Address address, StreamKey stream) {
-  Result<Block*> block = LiveBlock("record_stream", address);
-  if (!block.ok()) return block.status();
-  const bool own = stream == (*block)->stream && !(*block)->stream_over;
-  if (!own) AddUse((*block)->uses, {stream, kNoFence, kNobody});
+Status Engine::RecordStream(Address address, StreamKey stream) {
+  Block* const block = COMMPOOL_TRY(LiveBlock("record_stream", address));
+  const bool own = stream == block->stream && !block->stream_over;
+  if (!own) AddUse(block->uses, {stream, kNoFence, kNobody});
   return Status();
 }
 
-void Ledger::FencePassed(Fence fence) {
+void Engine::FencePassed(Fence fence) {
   // Each change takes one block out of the fence's list, and may merge it with others of the list.
   while (Block* block = heap_.fences().AnyBlock(fence)) {
     heap_.ChangeUses(block, [&](Uses& uses) { uses.EraseIf([&](const Use& use) { return use.fence == fence; }); });
@@ -141,7 +132,7 @@ void Ledger::FencePassed(Fence fence) {
 }
 
 template <typename Over>
-void Ledger::DropUses(Over over) {
+void Engine::DropUses(Over over) {
   for (const auto& [index, segment] : heap_.segments()) {
     for (Block* block = segment->first; block != nullptr;) {
       const bool closed = !IsFreeMemory(*block);
@@ -157,16 +148,16 @@ void Ledger::DropUses(Over over) {
   heap_.free_index().DropEmptyClasses();
 }
 
-void Ledger::DeviceIdle(Moment moment) {
+void Engine::DeviceIdle(Moment moment) {
   for (const Fence fence : heap_.fences().Pending(moment)) FencePassed(fence);
   DropUses([&](const Block& block, const Use&) { return block.freed_at <= moment; });
 }
 
-void Ledger::StreamIdle(StreamKey stream, Moment moment) {
+void Engine::StreamIdle(StreamKey stream, Moment moment) {
   DropUses([&](const Block& block, const Use& use) { return use.stream == stream && block.freed_at <= moment; });
 }
 
-void Ledger::ForgetStream(StreamKey stream) {
+void Engine::ForgetStream(StreamKey stream) {
   DropUses([&](const Block&, const Use& use) { return use.stream == stream; });
   for (const auto& [index, segment] : heap_.segments()) {
     for (Block* block = segment->first; block != nullptr; block = block->next) {
@@ -177,26 +168,22 @@ void Ledger::ForgetStream(StreamKey stream) {
   }
 }
 
-SegmentIndex Ledger::AddSegment(const SegmentRange& range, Space space, Part part) {
+SegmentIndex Engine::AddSegment(const SegmentRange& range, Space space, Part part) {
   const SegmentIndex index = heap_.AddSegment(range, space, BlockState::kFree, part);
   Add(counters_.reserved_bytes, range.bytes);
-  CountSegment(1);
+  AddPage();
   return index;
 }
 
-SegmentRange Ledger::RemoveSegment(SegmentIndex segment) {
+SegmentRange Engine::RemoveSegment(SegmentIndex segment) {
   COMMPOOL_CHECK(IsIdle(segment), "a segment is removed that is unknown, or that a stream may still use");
   const SegmentRange range = heap_.RemoveSegment(segment);
   Subtract(counters_.reserved_bytes, range.bytes);
-  CountSegment(-1);
+  RemovePage();
   return range;
 }
 
-SegmentIndex Ledger::AddTerritory(const SegmentRange& range, Space space) {
-  return heap_.AddSegment(range, space, BlockState::kUnmapped);
-}
-
-void Ledger::Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant) {
+void Engine::Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant) {
   const auto has_memory = [](BlockState state) {
     return state != BlockState::kUnmapped && state != BlockState::kArriving;
   };
@@ -205,22 +192,16 @@ void Ledger::Convert(const SegmentRange& range, BlockState from, BlockState to, 
   if (has_memory(from) && !has_memory(to)) Subtract(counters_.reserved_bytes, range.bytes);
 }
 
-void Ledger::MovePage(const SegmentRange& from, Address to, const Claimant& claimant) {
+void Engine::MovePage(const SegmentRange& from, Address to, const Claimant& claimant) {
   heap_.Convert(from, BlockState::kLeaving, BlockState::kUnmapped);
   heap_.Convert({to, from.bytes}, BlockState::kArriving, BlockState::kFree, claimant);
 }
 
-void Ledger::CountSegment(int change) {
-  if (change > 0) {
-    Add(counters_.reserved_segments, 1);
-    ++segment_count_;
-  } else {
-    Subtract(counters_.reserved_segments, 1);
-    --segment_count_;
-  }
-}
+void Engine::AddPage() { Add(counters_.reserved_segments, 1); }
 
-bool Ledger::IsIdle(SegmentIndex segment) const {
+void Engine::RemovePage() { Subtract(counters_.reserved_segments, 1); }
+
+bool Engine::IsIdle(SegmentIndex segment) const {
   if (!heap_.IsWhollyFree(segment)) return false;
   for (const Block* block = heap_.segments().at(segment)->first; block != nullptr; block = block->next) {
     if (!block->uses.empty()) return false;
@@ -228,19 +209,19 @@ bool Ledger::IsIdle(SegmentIndex segment) const {
   return true;
 }
 
-Result<Block*> Ledger::LiveBlock(const char* call, Address address) const {
+Result<Block*> Engine::LiveBlock(const char* call, Address address) const {
   Block* block = heap_.FindStart(address);
   if (block != nullptr && block->state == BlockState::kLive) return block;
   return NoLiveBlock(call, address, heap_.Find(address));
 }
 
-Result<BlockView> Ledger::Find(Address address) const {
+Result<BlockView> Engine::Find(Address address) const {
   const Block* block = heap_.Find(address);
   if (block == nullptr || block->state != BlockState::kLive) return NoLiveBlock("find", address, block);
   return ViewOf(*block);
 }
 
-Counters Ledger::counters() const {
+Counters Engine::counters() const {
   Counters counters = counters_;
   counters.free_bytes = counters.reserved_bytes.current - counters.allocated_bytes.current;
   counters.largest_free_block_bytes = heap_.LargestFree();
@@ -248,14 +229,14 @@ Counters Ledger::counters() const {
   return counters;
 }
 
-void Ledger::NoteHolding(const Holding& holding) {
+void Engine::NoteHolding(const Holding& holding) {
   RaisePeak(counters_.requested_bytes, holding.least.requested);
   RaisePeak(counters_.allocated_bytes, holding.least.bytes);
   RaisePeak(counters_.allocated_blocks, holding.least.blocks);
   apart_ = holding.now;
 }
 
-void Ledger::ResetPeaks() {
+void Engine::ResetPeaks() {
   for (Counter* counter : {&counters_.requested_bytes, &counters_.allocated_bytes, &counters_.allocated_blocks,
                            &counters_.reserved_bytes, &counters_.reserved_segments}) {
     counter->peak = counter->current;
@@ -265,7 +246,7 @@ void Ledger::ResetPeaks() {
   counters_.allocated_blocks.peak -= static_cast<uint64_t>(apart_.blocks);
 }
 
-std::vector<BlockView> Ledger::Snapshot() const {
+std::vector<BlockView> Engine::Snapshot() const {
   std::vector<BlockView> views;
   for (const auto& [index, segment] : heap_.segments()) {
     for (const Block* block = segment->first; block != nullptr; block = block->next) views.push_back(ViewOf(*block));
