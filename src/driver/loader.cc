@@ -7,7 +7,6 @@
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/emulator_files.h"
-#include "src/driver/emulator_symbols.h"
 #include "src/driver/resolve.h"
 #include "src/driver/shared_library.h"
 
@@ -71,7 +70,7 @@ Result<std::shared_ptr<const Driver>> LoadReal(const LoaderOptions& options) {
     return Status(StatusCode::kNotFound, "there is no CUDA driver here (" + library.status().message() + ")" + hint);
   }
   // The name finds the emulator where it is loaded already, or lies on the library path.
-  if (library->Symbol(kEmulatorLaunch) != nullptr) {
+  if (library->Symbol(kEmulatorNow) != nullptr) {
     return Status(StatusCode::kNotFound, "there is no CUDA driver here (" + library->file() +
                                              " is commpool's emulator and was not asked for)" + hint);
   }
@@ -86,7 +85,7 @@ Result<std::shared_ptr<const Driver>> LoadEmulator(const LoaderOptions& options)
   const EmulatorFiles files = COMMPOOL_TRY(FindEmulator(options.emulator_folder));
   // Shared, so that the emulated NCCL finds it also where a real driver without a device was opened before.
   const SharedLibrary library = COMMPOOL_TRY(SharedLibrary::Open(files.cuda, SharedLibrary::Symbols::kShared));
-  if (library.Symbol(kEmulatorLaunch) == nullptr) {
+  if (library.Symbol(kEmulatorNow) == nullptr) {
     return Status(StatusCode::kNotFound, library.file() + " is not commpool's emulator");
   }
   auto driver = std::make_shared<Driver>();

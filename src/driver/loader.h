@@ -39,6 +39,10 @@ struct LastWords {
   std::atomic<size_t> call{0};  // the failed call that it was told of; 0 where the call had succeeded
 };
 
+// A symbol that only the emulator's driver has: its clock, in microseconds.
+inline constexpr const char* kEmulatorNow = "commpoolEmulatorNow";
+using EmulatorNowFunction = double (*)();
+
 // What was opened. The libraries stay open for the life of the process: other code holds pointers into them.
 struct Driver {
   CudaDriver cuda;

@@ -4,8 +4,6 @@
 #include <atomic>
 #include <chrono>
 
-#include "src/driver/emulator_symbols.h"
-
 namespace commpool::internal {
 
 namespace {

@@ -4,9 +4,9 @@
 #include <future>
 #include <utility>
 
-#include "src/driver/launch.h"
 #include "tests/driver/capturing.h"
 #include "tests/driver/conformance/conformance_fixture.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal {
 namespace {

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "src/driver/emulator_files.h"
-#include "src/driver/emulator_symbols.h"
 
 namespace commpool::internal {
 namespace {
@@ -147,7 +146,7 @@ TEST(LoaderOfTheEmulator, FillsBothTables) {
 #include "src/driver/nccl_functions.inc"
 #undef COMMPOOL_NCCL
   EXPECT_NE(driver->description.find("emulated CUDA driver "), std::string::npos) << driver->description;
-  EXPECT_NE(driver->extension(kEmulatorLaunch), nullptr);
+  EXPECT_NE(driver->extension(kEmulatorNow), nullptr);
   EXPECT_EQ(driver->extension("commpoolEmulatorHasNoSuchFunction"), nullptr);
 }
 

@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "src/driver/emulator_symbols.h"
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 

@@ -6,7 +6,7 @@
 
 #include <future>
 
-#include "src/driver/launch.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal::testing {
 

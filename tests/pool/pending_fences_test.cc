@@ -2,8 +2,8 @@
 #include <future>
 #include <vector>
 
-#include "src/driver/launch.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

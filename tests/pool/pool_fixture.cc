@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "src/driver/launch.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal::testing {
 

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <vector>
 
-#include "src/driver/launch.h"
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

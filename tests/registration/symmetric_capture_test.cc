@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "src/driver/graph_handles.h"
-#include "src/driver/launch.h"
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

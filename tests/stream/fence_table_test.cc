@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "src/driver/launch.h"
 #include "tests/driver/emulator_fixture.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

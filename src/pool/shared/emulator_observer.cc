@@ -1,7 +1,7 @@
 // Tells the emulator.
 #include <cstring>
 
-#include "src/driver/emulator_symbols.h"
+#include "src/emulator/extension.h"
 #include "src/pool/shared/memory_observer.h"
 
 namespace commpool::internal {
@@ -10,13 +10,13 @@ namespace {
 
 // The functions that the emulator exports for this. All are there, or it is an older emulator and some are null.
 struct Functions {
-  void (*block_allocated)(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool) = nullptr;
-  void (*block_freed)(CUdeviceptr address) = nullptr;
-  void (*block_recorded)(CUdeviceptr address, CUstream stream) = nullptr;
-  void (*segment_sleeps)(CUdeviceptr address, size_t bytes, int asleep) = nullptr;
-  void (*stream_released)(CUstream stream) = nullptr;
-  void (*capture_announced)(CUstream stream, int announced) = nullptr;
-  const char* (*setting)(const char* key) = nullptr;
+  decltype(&commpoolEmulatorBlockAllocated) block_allocated = nullptr;
+  decltype(&commpoolEmulatorBlockFreed) block_freed = nullptr;
+  decltype(&commpoolEmulatorBlockRecorded) block_recorded = nullptr;
+  decltype(&commpoolEmulatorSegmentSleeps) segment_sleeps = nullptr;
+  decltype(&commpoolEmulatorStreamReleased) stream_released = nullptr;
+  decltype(&commpoolEmulatorCaptureAnnounced) capture_announced = nullptr;
+  decltype(&commpoolEmulatorSetting) setting = nullptr;
 };
 
 template <typename Function>
@@ -73,13 +73,13 @@ class EmulatorObserver final : public MemoryObserver {
 
 std::unique_ptr<MemoryObserver> MakeEmulatorObserver(const Driver& driver) {
   Functions functions;
-  Find(driver, kEmulatorBlockAllocated, &functions.block_allocated);
-  Find(driver, kEmulatorBlockFreed, &functions.block_freed);
-  Find(driver, kEmulatorBlockRecorded, &functions.block_recorded);
-  Find(driver, kEmulatorSegmentSleeps, &functions.segment_sleeps);
-  Find(driver, kEmulatorStreamReleased, &functions.stream_released);
-  Find(driver, kEmulatorCaptureAnnounced, &functions.capture_announced);
-  Find(driver, kEmulatorSetting, &functions.setting);
+  Find(driver, "commpoolEmulatorBlockAllocated", &functions.block_allocated);
+  Find(driver, "commpoolEmulatorBlockFreed", &functions.block_freed);
+  Find(driver, "commpoolEmulatorBlockRecorded", &functions.block_recorded);
+  Find(driver, "commpoolEmulatorSegmentSleeps", &functions.segment_sleeps);
+  Find(driver, "commpoolEmulatorStreamReleased", &functions.stream_released);
+  Find(driver, "commpoolEmulatorCaptureAnnounced", &functions.capture_announced);
+  Find(driver, "commpoolEmulatorSetting", &functions.setting);
   if (functions.setting == nullptr && functions.stream_released == nullptr) return nullptr;
   return std::make_unique<EmulatorObserver>(functions);
 }

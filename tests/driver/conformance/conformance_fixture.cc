@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "src/driver/launch.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal::testing {
 

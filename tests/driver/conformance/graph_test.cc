@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "src/driver/graph_handles.h"
-#include "src/driver/launch.h"
 #include "tests/driver/capturing.h"
 #include "tests/driver/conformance/conformance_fixture.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

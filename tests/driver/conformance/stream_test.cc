@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include "src/driver/launch.h"
 #include "tests/driver/conformance/conformance_fixture.h"
+#include "tools/cli/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

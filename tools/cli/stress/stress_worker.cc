@@ -5,7 +5,7 @@
 #include <shared_mutex>
 
 #include "src/base/bytes.h"
-#include "src/driver/launch.h"
+#include "tools/cli/launch.h"
 #include "tools/cli/stress/stress_capture.h"
 
 namespace commpool::cli {

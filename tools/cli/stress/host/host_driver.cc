@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "src/driver/emulator_symbols.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/stress/host/host_faults.h"
 
@@ -57,12 +56,12 @@ void* Keep(void* found, Function* Original::*) {
 void* ExtensionOutside(const char* name, void* found) {
 #define COMMPOOL_EXTENSION(symbol, member) \
   if (std::strcmp(name, symbol) == 0) return Keep<&Original::member>(found, &Original::member)
-  COMMPOOL_EXTENSION(internal::kEmulatorBlockAllocated, block_allocated);
-  COMMPOOL_EXTENSION(internal::kEmulatorBlockFreed, block_freed);
-  COMMPOOL_EXTENSION(internal::kEmulatorBlockRecorded, block_recorded);
-  COMMPOOL_EXTENSION(internal::kEmulatorStreamReleased, stream_released);
-  COMMPOOL_EXTENSION(internal::kEmulatorCaptureAnnounced, capture_announced);
-  COMMPOOL_EXTENSION(internal::kEmulatorSetting, setting);
+  COMMPOOL_EXTENSION("commpoolEmulatorBlockAllocated", block_allocated);
+  COMMPOOL_EXTENSION("commpoolEmulatorBlockFreed", block_freed);
+  COMMPOOL_EXTENSION("commpoolEmulatorBlockRecorded", block_recorded);
+  COMMPOOL_EXTENSION("commpoolEmulatorStreamReleased", stream_released);
+  COMMPOOL_EXTENSION("commpoolEmulatorCaptureAnnounced", capture_announced);
+  COMMPOOL_EXTENSION("commpoolEmulatorSetting", setting);
 #undef COMMPOOL_EXTENSION
   return nullptr;
 }

@@ -1,4 +1,4 @@
-// A "kernel" that is a host function over declared ranges, for examples, the CLI and tests.
+// A "kernel" that is a host function over declared ranges, for the CLI and tests.
 //
 // On the emulator it runs on the device's worker and sees only what it declared. On a real device `Launch` copies the
 // ranges out, runs a stream-ordered host function and copies back what it wrote: slow, but with the same result. Work
@@ -6,8 +6,8 @@
 //
 // On a stream that captures, the launch becomes part of the graph, which owns the function and its copies: only one
 // executable graph at a time may replay it.
-#ifndef COMMPOOL_SRC_DRIVER_LAUNCH_H_
-#define COMMPOOL_SRC_DRIVER_LAUNCH_H_
+#ifndef COMMPOOL_TOOLS_CLI_LAUNCH_H_
+#define COMMPOOL_TOOLS_CLI_LAUNCH_H_
 
 #include <cuda.h>
 
@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/driver/emulator_symbols.h"
 #include "src/driver/loader.h"
+#include "src/emulator/extension.h"
 
 namespace commpool::internal {
 
-using DeviceRange = EmulatorRange;
+using DeviceRange = commpoolEmulatorRange;
 
 // Host pointers to the declared ranges, in the order declared. A range both read and written appears in both lists; on
 // entry the written copy holds the device's bytes only if it is also declared as read.
@@ -37,4 +37,4 @@ void FreeFinishedLaunches();
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_DRIVER_LAUNCH_H_
+#endif  // COMMPOOL_TOOLS_CLI_LAUNCH_H_

@@ -1,4 +1,4 @@
-#include "src/driver/launch.h"
+#include "tools/cli/launch.h"
 
 #include <cstdlib>
 #include <memory>
@@ -8,7 +8,6 @@
 
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
-#include "src/driver/emulator_symbols.h"
 #include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
@@ -24,7 +23,7 @@ Status GiveToGraph(const Driver& driver, CUgraph graph, CUhostFn end, void* owne
 }
 
 // On the emulator: a declared operation of the stream.
-Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstream stream,
+Status LaunchEmulated(const Driver& driver, decltype(&commpoolEmulatorLaunch) launch, CUstream stream,
                       const std::vector<DeviceRange>& reads, const std::vector<DeviceRange>& writes,
                       KernelFunction function) {
   struct Job {
@@ -33,7 +32,7 @@ Status LaunchEmulated(const Driver& driver, EmulatorLaunchFunction launch, CUstr
     size_t writes;
     bool captured;  // the graph owns it, and it runs at each replay
   };
-  const EmulatorAccess access{"launch", reads.data(), reads.size(), writes.data(), writes.size(), 5.0};
+  const commpoolEmulatorAccess access{"launch", reads.data(), reads.size(), writes.data(), writes.size(), 5.0};
   const CUgraph graph = COMMPOOL_TRY(GraphInCapture(driver, stream));
   auto job = std::make_unique<Job>(Job{std::move(function), reads.size(), writes.size(), graph != nullptr});
   const auto kernel = [](void* context, const void* const* read_data, void* const* write_data) {
@@ -169,7 +168,7 @@ Status Launch(const Driver& driver, CUstream stream, const std::vector<DeviceRan
       return Status(StatusCode::kInvalidArgument, "launch: an empty range is declared");
     }
   }
-  const auto emulated = reinterpret_cast<EmulatorLaunchFunction>(driver.extension(kEmulatorLaunch));
+  const auto emulated = reinterpret_cast<decltype(&commpoolEmulatorLaunch)>(driver.extension("commpoolEmulatorLaunch"));
   if (emulated != nullptr) return LaunchEmulated(driver, emulated, stream, reads, writes, std::move(function));
   return LaunchStaged(driver, stream, reads, writes, std::move(function));
 }

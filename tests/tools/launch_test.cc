@@ -1,5 +1,5 @@
 // `Launch` as it works on a real device, tried on the emulator: a Driver without the emulator's own launch.
-#include "src/driver/launch.h"
+#include "tools/cli/launch.h"
 
 #include <cstring>
 
