@@ -72,11 +72,6 @@ inline bool IsPending(const Block& block) {
   return false;
 }
 
-// Whether the free index is the only book that has the block: free memory of the whole pool that no fence guards.
-inline bool IsPlain(const Block& block) {
-  return block.state == BlockState::kFree && block.part == kCommonPart && !IsPending(block);
-}
-
 // Keep `uses` ascending and without duplicates.
 void AddUse(Uses& uses, const Use& use);
 void UniteUses(Uses& uses, const Uses& others);

@@ -19,7 +19,7 @@ void FenceBook::Remove(Fence fence) {
   fences_.erase(found);
 }
 
-void FenceBook::LinkAll(Block* block) {
+void FenceBook::Link(Block* block) {
   for (const Use& use : block->uses) {
     if (use.fence == kNoFence) continue;
     const auto found = fences_.find(use.fence);
@@ -28,7 +28,7 @@ void FenceBook::LinkAll(Block* block) {
   }
 }
 
-void FenceBook::UnlinkAll(Block* block) {
+void FenceBook::Unlink(Block* block) {
   for (const Use& use : block->uses) {
     if (use.fence == kNoFence) continue;
     links_ -= fences_.at(use.fence).blocks.erase(block);

@@ -26,12 +26,8 @@ class FenceBook {
   bool Contains(Fence fence) const { return fences_.contains(fence); }
 
   // Notes, or forgets, the block under every fence among its uses. REQUIRES: these are in the book.
-  void Link(Block* block) {
-    if (HasFence(*block)) LinkAll(block);
-  }
-  void Unlink(Block* block) {
-    if (HasFence(*block)) UnlinkAll(block);
-  }
+  void Link(Block* block);
+  void Unlink(Block* block);
 
   // A block that the fence guards; null where there is none left.
   Block* AnyBlock(Fence fence) const;
@@ -42,16 +38,6 @@ class FenceBook {
   ReservedVector<Fence> Pending(Moment until = kAllTime) const;
 
  private:
-  // Most blocks were used by their own stream alone, which needs none.
-  static bool HasFence(const Block& block) {
-    for (const Use& use : block.uses) {
-      if (use.fence != kNoFence) return true;
-    }
-    return false;
-  }
-  void LinkAll(Block* block);
-  void UnlinkAll(Block* block);
-
   struct Entry {
     Moment added = 0;
     ReservedSet<Block*> blocks;

@@ -225,72 +225,62 @@ bool Heap::Holds(const Block& block) {
 
 void Heap::Enter(Block* block) {
   if (block->state == BlockState::kFree) free_index_.Insert(block);
-  if (IsPending(*block)) pending_bytes_ += block->bytes;
-  if (Holds(*block)) ++block->segment->held_blocks;
-  fences_.Link(block);
+  EnterCounts(block);
 }
 
 void Heap::Leave(Block* block) {
   if (block->state == BlockState::kFree) free_index_.Erase(block);
-  if (IsPending(*block)) pending_bytes_ -= block->bytes;
+  LeaveCounts(block);
+}
+
+void Heap::EnterCounts(Block* block) {
+  if (Holds(*block)) ++block->segment->held_blocks;
+  if (!IsPending(*block)) return;
+  pending_bytes_ += block->bytes;
+  fences_.Link(block);
+}
+
+void Heap::LeaveCounts(Block* block) {
   if (Holds(*block)) --block->segment->held_blocks;
+  if (!IsPending(*block)) return;
+  pending_bytes_ -= block->bytes;
   fences_.Unlink(block);
 }
 
 Block* Heap::CutFree(Block* block, uint64_t bytes, CutSide side) {
   const uint64_t lower_bytes = side == CutSide::kLow ? bytes : block->bytes - bytes;
-  const bool plain = IsPlain(*block);
   const FreeRank was = FreeIndex::RankOf(*block);
-  FreeList* const list = plain ? std::exchange(block->free_list, nullptr) : nullptr;
-  if (!plain) Leave(block);
+  FreeList* const list = std::exchange(block->free_list, nullptr);
+  LeaveCounts(block);
   Block* const upper = Split(block, lower_bytes);
   Block* const left = side == CutSide::kLow ? upper : block;
-  if (plain) {
-    free_index_.Replace(list, was, left);
-  } else {
-    Enter(left);
-  }
+  free_index_.Replace(list, was, left);
+  EnterCounts(left);
   return side == CutSide::kLow ? block : upper;
 }
 
-Block* Heap::SettlePlain(Block* block, Block* lower, Block* upper) {
+Block* Heap::Settle(Block* block) {
+  Block* const lower = block->previous != nullptr && Mergeable(*block->previous, *block) ? block->previous : nullptr;
+  // The lower one first: what both have together meets the upper one.
+  const Block& together = lower != nullptr && block->uses.empty() ? *lower : *block;
+  Block* const upper = block->next != nullptr && Mergeable(together, *block->next) ? block->next : nullptr;
   if (lower == nullptr && upper == nullptr) {
-    free_index_.Insert(block);
+    Enter(block);
     return block;
   }
-  if (lower != nullptr && upper != nullptr) free_index_.Erase(upper);
+  // Where a neighbour stands in the free index the whole comes to stand, in most cases: it does not leave and come
+  // back.
+  if (lower != nullptr && upper != nullptr) Leave(upper);
   Block* const before = lower != nullptr ? lower : upper;
   const FreeRank was = FreeIndex::RankOf(*before);
   FreeList* const list = before->free_list;
+  LeaveCounts(before);
   if (upper != nullptr) Absorb(block, upper);
   if (lower != nullptr) Absorb(lower, block);
   Block* const whole = lower != nullptr ? lower : block;
-  free_index_.Replace(list, was, whole);
+  if (list != nullptr) free_index_.Replace(list, was, whole);
+  EnterCounts(whole);
   return whole;
-}
-
-Block* Heap::Settle(Block* block) {
-  if (IsPlain(*block)) {
-    Block* const lower = block->previous != nullptr && Mergeable(*block->previous, *block) ? block->previous : nullptr;
-    // The lower one first: what both have together meets the upper one.
-    const Block& together = lower != nullptr && block->uses.empty() ? *lower : *block;
-    Block* const upper = block->next != nullptr && Mergeable(together, *block->next) ? block->next : nullptr;
-    if ((lower == nullptr || IsPlain(*lower)) && (upper == nullptr || IsPlain(*upper))) {
-      return SettlePlain(block, lower, upper);
-    }
-  }
-  if (block->previous != nullptr && Mergeable(*block->previous, *block)) {
-    Block* lower = block->previous;
-    Leave(lower);
-    Absorb(lower, block);
-    block = lower;
-  }
-  if (block->next != nullptr && Mergeable(*block, *block->next)) {
-    Leave(block->next);
-    Absorb(block, block->next);
-  }
-  Enter(block);
-  return block;
 }
 
 void Heap::Absorb(Block* lower, Block* upper) {

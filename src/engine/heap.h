@@ -124,6 +124,9 @@ class Heap {
   // one of these takes it out first.
   void Enter(Block* block);
   void Leave(Block* block);
+  // The same but for the free index.
+  void EnterCounts(Block* block);
+  void LeaveCounts(Block* block);
   // The two halves of ChangeUses.
   void LeaveToChange(Block* block);
   Block* EnterChanged(Block* block);
@@ -141,8 +144,6 @@ class Heap {
   Block* Split(Block* block, uint64_t bytes);
   // So many bytes of a free block leave the books, while what is left of it stays in them. Returns what leaves.
   Block* CutFree(Block* block, uint64_t bytes, CutSide side);
-  // What Settle does where the free index is the only book that has the blocks.
-  Block* SettlePlain(Block* block, Block* lower, Block* upper);
 
   uint64_t alignment_;
   MergePolicy policy_;

@@ -21,31 +21,27 @@ std::string WithSeparators(uint64_t value) {
   return text;
 }
 
+// What a call is named, and what follows its number; null where it has none.
+struct Words {
+  const char* name;
+  const char* unit;
+};
+
+constexpr std::array kWords = {
+    // as SequenceCall counts them
+    Words{"allocate", " bytes"}, Words{"refused allocation of", " bytes"},
+    Words{"free of block", ""},  Words{"reserve", " bytes"},
+    Words{"reclaim", ""},        Words{"trim to", " bytes"},
+    Words{"registration", ""},   Words{"deregistration", ""},
+    Words{"sleep", nullptr},     Words{"wake", nullptr},
+};
+
 std::string DescribeCall(SequenceCall call, uint64_t value) {
-  const std::string number = WithSeparators(value);
-  switch (call) {
-    case SequenceCall::kAllocate:
-      return "allocate " + number + " bytes";
-    case SequenceCall::kRefused:
-      return "refused allocation of " + number + " bytes";
-    case SequenceCall::kFree:
-      return "free of block " + number;
-    case SequenceCall::kReserve:
-      return "reserve " + number + " bytes";
-    case SequenceCall::kReclaim:
-      return value == 0 ? "reclaim" : "reclaim " + number;
-    case SequenceCall::kTrim:
-      return "trim to " + number + " bytes";
-    case SequenceCall::kRegister:
-      return "registration " + number;
-    case SequenceCall::kDeregister:
-      return "deregistration " + number;
-    case SequenceCall::kSleep:
-      return "sleep";
-    case SequenceCall::kWake:
-      return "wake";
-  }
-  return "unknown call";
+  const auto place = static_cast<size_t>(call);
+  if (place >= kWords.size()) return "unknown call";
+  const Words& words = kWords[place];
+  if (words.unit == nullptr || (call == SequenceCall::kReclaim && value == 0)) return words.name;
+  return std::string(words.name) + " " + WithSeparators(value) + words.unit;
 }
 
 }  // namespace
