@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -52,24 +51,6 @@ std::optional<int> UnitShift(std::string_view unit) {
   return static_cast<int>(letter + 1) * 10;
 }
 
-// The value of digits with a point among them. (std::from_chars for doubles alone would be 40 KB of the library.)
-std::optional<double> Decimal(std::string_view number) {
-  constexpr double kFinest = 1e18;  // of a byte's part no more is worth reading, and both numbers stay finite
-  double digits = 0;
-  double unit = 1;
-  size_t points = 0;
-  for (const char letter : number) {
-    if (letter == '.') {
-      ++points;
-    } else if (unit < kFinest) {
-      digits = digits * 10 + (letter - '0');
-      if (points > 0) unit *= 10;
-    }
-  }
-  if (points > 1 || number.size() == points) return std::nullopt;
-  return digits / unit;
-}
-
 }  // namespace
 
 Result<uint64_t> ParseBytes(std::string_view text) {
@@ -84,17 +65,25 @@ Result<uint64_t> ParseBytes(std::string_view text) {
   const std::optional<int> shift = UnitShift(unit);
   if (!shift) return bad("unknown unit");
 
-  uint64_t whole = 0;
-  const auto exact = std::from_chars(number.data(), number.data() + number.size(), whole);
-  if (exact.ec == std::errc() && exact.ptr == number.data() + number.size()) {
-    const std::optional<uint64_t> bytes = CheckedMultiply(whole, uint64_t{1} << *shift);
-    if (!bytes) return bad("more than 64 bits hold");
-    return *bytes;
+  constexpr uint64_t kFinest = 1000000000000000000;  // of a byte's part no more is worth reading
+  unsigned __int128 whole = 0;
+  unsigned __int128 part = 0;  // in `scale`ths
+  uint64_t scale = 1;
+  size_t points = 0;
+  for (const char letter : number) {
+    const auto digit = static_cast<unsigned>(letter - '0');
+    if (letter == '.') {
+      ++points;
+    } else if (points == 0) {
+      if (whole >> 64 == 0) whole = whole * 10 + digit;
+    } else if (scale < kFinest) {
+      part = part * 10 + digit;
+      scale *= 10;
+    }
   }
-  const std::optional<double> fraction = Decimal(number);
-  if (!fraction) return bad("no number");
-  const double bytes = std::ldexp(*fraction, *shift);
-  if (bytes >= std::ldexp(1.0, 64)) return bad("more than 64 bits hold");
+  if (points > 1 || number.size() == points) return bad("no number");
+  const unsigned __int128 bytes = (whole << *shift) + (part << *shift) / scale;
+  if (whole >> 64 != 0 || bytes >> 64 != 0) return bad("more than 64 bits hold");
   return static_cast<uint64_t>(bytes);
 }
 

@@ -7,15 +7,18 @@
 namespace commpool::internal {
 
 struct Environment {
-  const std::string driver;              // COMMPOOL_DRIVER: cuda, emulated or auto
-  const std::string emulator_libraries;  // COMMPOOL_EMULATOR_LIBRARIES: folder of the emulator's two libraries
-  const std::string nccl;                // COMMPOOL_NCCL: file of the NCCL library
-  const std::string log_level;           // COMMPOOL_LOG: error, warning (default), info or debug
-  const std::string nccl_nvls_enable;    // NCCL_NVLS_ENABLE, NCCL's own: 0 switches multicast off
-  const std::string configuration;       // COMMPOOL_CONF: defaults of pools (src/pool/settings)
-  const std::string interface;           // COMMPOOL_INTERFACE: network interface or address of the agreement channel
-
   static const Environment& Get();
+  // Empty where it is not set.
+  static std::string Variable(const char* name);
+
+  const std::string driver = Variable("COMMPOOL_DRIVER");  // cuda, emulated or auto
+  // The folder of the emulator's two libraries.
+  const std::string emulator_libraries = Variable("COMMPOOL_EMULATOR_LIBRARIES");
+  const std::string nccl = Variable("COMMPOOL_NCCL");                 // file of the NCCL library
+  const std::string log_level = Variable("COMMPOOL_LOG");             // error, warning (default), info or debug
+  const std::string nccl_nvls_enable = Variable("NCCL_NVLS_ENABLE");  // NCCL's own: 0 switches multicast off
+  const std::string configuration = Variable("COMMPOOL_CONF");        // defaults of pools (src/pool/settings)
+  const std::string interface = Variable("COMMPOOL_INTERFACE");       // network interface or address of agreements
 };
 
 }  // namespace commpool::internal
