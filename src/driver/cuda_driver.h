@@ -7,6 +7,9 @@
 
 #include <cuda.h>
 
+#include "commpool/status.h"
+#include "src/driver/shared_library.h"
+
 namespace commpool::internal {
 
 struct CudaDriver {
@@ -14,6 +17,9 @@ struct CudaDriver {
 #include "src/driver/cuda_functions.inc"
 #undef COMMPOOL_CUDA
 };
+
+// kNotSupported names every required function that the driver lacks. Optional ones answer CUDA_ERROR_NOT_SUPPORTED.
+Result<CudaDriver> ResolveCuda(const SharedLibrary& library);
 
 }  // namespace commpool::internal
 

@@ -17,6 +17,25 @@ std::string NcclLibrary::WhyNoLocalRegistration() const {
 
 std::string NcclLibrary::WhyNoWindows() const { return has_windows() ? "" : WhyMissing(*this, "windows", "2.27"); }
 
+NcclLibrary ResolveNccl(const SharedLibrary& library) {
+  NcclLibrary nccl;
+#define COMMPOOL_NCCL(name, version) nccl.name = reinterpret_cast<decltype(nccl.name)>(library.Symbol(#name));
+#include "src/driver/nccl_functions.inc"
+#undef COMMPOOL_NCCL
+  nccl.path = library.file();
+  if (nccl.ncclGetVersion == nullptr || nccl.ncclGetVersion(&nccl.version) != ncclSuccess) {
+    nccl = NcclLibrary();
+    nccl.why_missing = library.file() + " does not answer ncclGetVersion";
+    return nccl;
+  }
+  // The emulator has every symbol, whatever release it poses as.
+#define COMMPOOL_NCCL(name, first) \
+  if (nccl.version < first) nccl.name = nullptr;
+#include "src/driver/nccl_functions.inc"
+#undef COMMPOOL_NCCL
+  return nccl;
+}
+
 std::string FormatNcclVersion(int version) {
   // Since 2.9 the code is major * 10000 + minor * 100 + patch; before, major * 1000.
   const int major_unit = version >= 10000 ? 10000 : 1000;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "src/driver/newer_nccl.h"
+#include "src/driver/shared_library.h"
 
 namespace commpool::internal {
 
@@ -35,6 +36,9 @@ struct NcclLibrary {
   std::string WhyNoLocalRegistration() const;
   std::string WhyNoWindows() const;
 };
+
+// What the library lacks is null; a library that does not tell its version is as good as none.
+NcclLibrary ResolveNccl(const SharedLibrary& library);
 
 // "2.28.9".
 std::string FormatNcclVersion(int version);

@@ -7,8 +7,8 @@
 
 #include <optional>
 
+#include "src/driver/cuda_driver.h"
 #include "src/driver/loader.h"
-#include "src/driver/resolve.h"
 #include "src/driver/shared_library.h"
 
 namespace commpool::internal {

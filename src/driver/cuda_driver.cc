@@ -1,4 +1,4 @@
-#include "src/driver/resolve.h"
+#include "src/driver/cuda_driver.h"
 
 #include <string>
 
@@ -37,25 +37,6 @@ Result<CudaDriver> ResolveCuda(const SharedLibrary& library) {
 #undef COMMPOOL_CUDA
   if (missing.empty()) return cuda;
   return Status(StatusCode::kNotSupported, library.file() + " lacks " + missing + ": commpool needs a newer driver");
-}
-
-NcclLibrary ResolveNccl(const SharedLibrary& library) {
-  NcclLibrary nccl;
-#define COMMPOOL_NCCL(name, version) nccl.name = reinterpret_cast<decltype(nccl.name)>(library.Symbol(#name));
-#include "src/driver/nccl_functions.inc"
-#undef COMMPOOL_NCCL
-  nccl.path = library.file();
-  if (nccl.ncclGetVersion == nullptr || nccl.ncclGetVersion(&nccl.version) != ncclSuccess) {
-    nccl = NcclLibrary();
-    nccl.why_missing = library.file() + " does not answer ncclGetVersion";
-    return nccl;
-  }
-  // The emulator has every symbol, whatever release it poses as.
-#define COMMPOOL_NCCL(name, first) \
-  if (nccl.version < first) nccl.name = nullptr;
-#include "src/driver/nccl_functions.inc"
-#undef COMMPOOL_NCCL
-  return nccl;
 }
 
 }  // namespace commpool::internal

@@ -1,6 +1,8 @@
-#include "src/driver/resolve.h"
-
 #include <gtest/gtest.h>
+
+#include "src/driver/cuda_driver.h"
+#include "src/driver/nccl_library.h"
+#include "src/driver/shared_library.h"
 
 namespace commpool::internal {
 namespace {
