@@ -36,9 +36,8 @@ Status CheckTarget(Target target) {
       *pointer = reinterpret_cast<void*>(*address);
       return Status();
     }
-    Status why = StatusOf(address);
-    caught = why.code() != StatusCode::kNotCaught;
-    return caught ? why : Status();
+    caught = address.status().code() != StatusCode::kNotCaught;
+    return caught ? address.status() : Status();
   });
   return caught ? status : COMMPOOL_NOT_CAUGHT;
 }

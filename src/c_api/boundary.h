@@ -8,7 +8,6 @@
 #include "commpool/commpool.h"
 #include "commpool/status.h"
 #include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/host_reserve.h"
 #include "src/c_api/process_runtime.h"
 
@@ -70,17 +69,11 @@ commpool_status WithPool(commpool_pool handle, Body body) noexcept {
   });
 }
 
-// A result's failure as it is: a sequence of calls may have noted it by now.
-template <typename Value>
-Status StatusOf(const Result<Value>& result) {
-  return Insist([&] { return result.status(); });
-}
-
 // Writes a result's value, where there is one, to a caller's place.
 template <typename Value, typename Output>
 Status Store(const Result<Value>& result, Output* output) {
   if (result.ok()) *output = *result;
-  return StatusOf(result);
+  return result.status();
 }
 
 }  // namespace commpool::internal

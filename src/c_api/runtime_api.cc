@@ -1,5 +1,11 @@
-// The C ABI: errors, the runtime and what its driver calls cost.
+// The C ABI: errors, the runtime, what is in force and where it came from, what driver calls cost, and the memory of
+// devices beyond one pool.
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "commpool/commpool.h"
+#include "src/base/of_this_thread.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/process_runtime.h"
@@ -17,6 +23,21 @@ Status Open(commpool_driver driver) {
   DriverChoice choice = DriverChoice::kCuda;
   Status status = ReadWord("driver", driver, {"CUDA", "EMULATED", "AUTO"}, &choice);
   return status.ok() ? OpenProcessRuntime(choice) : status;
+}
+
+struct LastLines {};  // the thread's last answer, which its texts are of
+
+Status Write(std::vector<SettingLine> lines, const EntryArray<commpool_setting>& output) {
+  COMMPOOL_TRY(output.Check("setting"));
+  auto* const last = OfThisThread<std::vector<SettingLine>, LastLines>();
+  if (last == nullptr) {
+    return Status(StatusCode::kFailedPrecondition, "the thread is ending, and keeps no text any more");
+  }
+  *last = std::move(lines);
+  output.Write(*last, [](const SettingLine& line) {
+    return commpool_setting{line.pool.c_str(), line.key.c_str(), line.value.c_str(), line.source.c_str()};
+  });
+  return Status();
 }
 
 }  // namespace
@@ -56,4 +77,39 @@ commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_
     });
     return Status();
   });
+}
+
+commpool_status commpool_configuration(commpool_pool pool, commpool_setting* settings, size_t entry_bytes,
+                                       size_t capacity, size_t* count) {
+  const EntryArray<commpool_setting> output = {settings, entry_bytes, capacity, count};
+  if (pool != 0) {
+    return WithPool(pool, [&](Pool& found) { return Write(DescribePool(found.configuration()), output); });
+  }
+  return Guarded([&]() -> Status {
+    const Settings said = COMMPOOL_TRY(SettingsFromEnvironment());
+    return Write(said.Describe(), output);
+  });
+}
+
+commpool_status commpool_set_device_limit(int device, uint64_t bytes) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    std::shared_ptr<DeviceState> state = COMMPOOL_TRY(runtime.devices().Get(device));
+    state->account().SetLimit(bytes);
+    return Status();
+  });
+}
+
+commpool_status commpool_add_holder(const commpool_holder_options* options, commpool_holder* holder) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (options == nullptr || holder == nullptr) {
+      return Status(StatusCode::kInvalidArgument, "options or the output pointer is null");
+    }
+    Status status = CheckStructBytes("holder_options", options->struct_bytes, sizeof(*options));
+    if (status.ok()) *holder = runtime.holders().Add(*options);
+    return status;
+  });
+}
+
+commpool_status commpool_remove_holder(commpool_holder holder) {
+  return WithRuntime([&](Runtime& runtime) { return runtime.holders().Remove(holder); });
 }

@@ -1,4 +1,4 @@
-// The C ABI: scopes.
+// The C ABI: scopes and captures, which a program begins and ends.
 #include <utility>
 
 #include "commpool/commpool.h"
@@ -61,4 +61,15 @@ commpool_status commpool_scope_end(commpool_scope scope) {
   Runtime* const runtime = OpenedProcessRuntime();
   if (runtime != nullptr && runtime->EndScopeAtOnce(scope)) return COMMPOOL_OK;
   return End(scope);
+}
+
+commpool_status commpool_capture_begin(commpool_pool pool, CUstream_st* stream, commpool_capture* capture) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (capture == nullptr) return NullOutput();
+    return Store(runtime.BeginCapture(pool, stream), capture);
+  });
+}
+
+commpool_status commpool_capture_end(commpool_capture capture) {
+  return WithRuntime([&](Runtime& runtime) { return runtime.EndCapture(capture); });
 }
