@@ -79,7 +79,6 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
   if (IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) return growth;
   if (heap().LargestUnited(sizes->space) < sizes->block_bytes) return growth;
   heap().UnifyAll(sizes->space);
-  moved_bytes_ += RoundUp(sizes->block_bytes, options().granularity);  // what it saved
   return Grow{};
 }
 

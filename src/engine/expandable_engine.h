@@ -80,7 +80,7 @@ class ExpandableEngine final : public CachingEngine {
   uint64_t SmallPageBytes(const RequestSizes& sizes) const;
 
   Pages pages_;
-  uint64_t moved_bytes_ = 0;  // ever, with what waits for other streams saved
+  uint64_t moved_bytes_ = 0;  // ever
   uint64_t highest_needed_ = 0;
   uint64_t total_at_highest_ = 0;  // bytes requested ever, when more was last needed
 };

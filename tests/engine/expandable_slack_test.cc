@@ -69,14 +69,6 @@ TEST_F(SlackTest, IsThatOfASteadyProgramWhoseHighestNeedIsLongAgo) {
   ExpectMostToMake(8 * kMiB, 16 * kMiB);  // more was never needed: it is not steady any more
 }
 
-TEST_F(SlackTest, WidensByASixteenthOfWhatWaitsForOtherStreamsSavedBeyondTheNeed) {
-  Free(Make(16 * kMiB));
-  for (int wait = 1; wait <= 9; ++wait) {  // 9 x 16 MiB: the need, and 16 times the 8 MiB that lack for a second block
-    ASSERT_EQ(engine_.GrowthFor(16 * kMiB, kOther, Reuse::kAnyStream)->bytes, 0u) << wait;
-  }
-  EXPECT_NE(engine_.GrowthFor(16 * kMiB, kOther, Reuse::kAnyStream)->bytes, 0u) << "it rather grows";
-}
-
 TEST_F(SlackTest, WidensByASixteenthOfWhatMovedBeyondTheNeed) {
   const Address below = Make(2 * kMiB);
   const Address block = Make(2 * kMiB);
