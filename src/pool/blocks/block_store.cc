@@ -179,13 +179,13 @@ Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
   return status;
 }
 
-void BlockStore::PollFences() {
+bool BlockStore::PollFences() {
   ReservedVector<engine::Fence> pending;
   bool owing = false;
   {
     MutexLock lock(mutex_);
     owing = !owed_.empty();
-    if (!owing && !engine_->HasPendingFences()) return;
+    if (!owing && !engine_->HasPendingFences()) return false;
     pending = engine_->PendingFences();
   }
   if (owing) RecordOwedFences();
@@ -195,12 +195,13 @@ void BlockStore::PollFences() {
     const ContextGuard current = basis_.MakeCurrent();
     passed = fences.PassedOf(pending);  // of a sticky error the next call tells
   }
-  if (passed.empty()) return;
+  if (passed.empty()) return false;
   {
     MutexLock lock(mutex_);
     for (const engine::Fence fence : passed) engine_->FencePassed(fence);
   }
   for (const engine::Fence fence : passed) fences.Retire(fence);
+  return true;
 }
 
 Status BlockStore::WaitForDevice() {

@@ -67,8 +67,8 @@ class BlockStore {
   // Nothing is served without the pool's lock from now on.
   void CloseCaches(ThreadCaches::Reopen reopen);
 
-  // Lets the engine know of fences that have passed. Never waits.
-  void PollFences();
+  // Lets the engine know of fences that have passed. Whether any has. Never waits.
+  bool PollFences();
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
   Status WaitForDevice();
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.

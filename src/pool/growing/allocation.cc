@@ -12,6 +12,10 @@ namespace commpool::internal {
 
 namespace {
 
+// While fences are pending each so many allocations ask which have passed: that costs the driver a call for each
+// stream.
+constexpr uint32_t kAllocationsForPoll = 4;
+
 constexpr int kMostRequests = 8;  // to the other allocators of the process, for one allocation
 
 }  // namespace
@@ -32,7 +36,9 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
   engine::SegmentRange block;
   {
     MutexLock lock(blocks_.mutex());
-    asked = !engine().HasPendingFences();
+    if (engine().HasPendingFences()) ++since_poll_;
+    asked = since_poll_ < kAllocationsForPoll;
+    if (!asked) since_poll_ = 0;
     if (!asked) return std::optional<CUdeviceptr>();
     blocks_.NoteHolding();
     const Result<engine::SegmentRange> served = engine().AllocateOwn(bytes, stream);
@@ -52,7 +58,7 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
     if (part != engine::kCommonPart) return AllocateInCapture(bytes, stream, part);
     relaxed.emplace(basis_.driver);  // what this thread asks the driver for is no part of anybody's capture
   }
-  blocks_.PollFences();
+  if (blocks_.PollFences()) asked = false;
   KeepToThreshold();
   Address served = Serve(bytes, stream, asked);
   if (!served.ok()) return served.status();

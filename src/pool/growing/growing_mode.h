@@ -48,7 +48,7 @@ class GrowingMode final : public PoolMode {
   // The steps of a request, cheapest first.
   //
   // One hold of the pool's lock: memory that is free now, for the stream to use at once. Nothing where there is none,
-  // or fences are pending, which may free better memory (`asked` is false then).
+  // or it is time to look which fences have passed, for they may free better memory (`asked` is false then).
   Address ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked);
   Result<CUdeviceptr> AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked);
   // `asked`: whether free memory does not do, but for what the threads' caches hold.
@@ -86,6 +86,7 @@ class GrowingMode final : public PoolMode {
   StreamProgress progress_;
   GraphParts graphs_;
   const std::unique_ptr<Grower> grower_;
+  uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations with fences pending
 };
 
 }  // namespace commpool::internal
