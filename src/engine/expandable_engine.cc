@@ -232,9 +232,7 @@ void ExpandableEngine::RemovePage(const SegmentRange& page) {
   Convert(page, BlockState::kLeaving, BlockState::kUnmapped);
 }
 
-void ExpandableEngine::UnclaimPage(const SegmentRange& page) {
-  Convert(page, BlockState::kLeaving, BlockState::kFree);
-}
+void ExpandableEngine::UnclaimPage(const SegmentRange& page) { Convert(page, BlockState::kLeaving, BlockState::kFree); }
 
 void ExpandableEngine::CheckInvariants() const {
   CachingEngine::CheckInvariants();
