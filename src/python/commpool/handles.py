@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import re
 from typing import Any, Callable, Iterable, Optional, Protocol, Union
@@ -97,11 +98,11 @@ def device_number(device: Device) -> int:
         raise InvalidArgument(f"device {device!r} is none: write 1 or \"cuda:1\"") from None
 
 
-def device_numbers(devices: Union[Device, Iterable[Device]]) -> list[int]:
-    """Those of one device, or of several."""
-    if isinstance(devices, (list, tuple, set, frozenset, range)):
-        return [device_number(device) for device in devices]
-    return [device_number(devices)]
+def device_array(devices: Union[Device, Iterable[Device]]) -> tuple[Any, int]:
+    """Those of one device, or of several, as an array of C's, and how many they are."""
+    several = isinstance(devices, (list, tuple, set, frozenset, range))
+    numbers = [device_number(device) for device in (devices if several else [devices])]
+    return (ctypes.c_int * len(numbers))(*numbers), len(numbers)
 
 
 def pointer_of(pointer: Pointer) -> int:

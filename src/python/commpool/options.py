@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, Optional, Union
 
 from . import _abi
@@ -53,11 +52,6 @@ def set_backing(options: Any, backing: Union[None, BackingWord, UserBacking]) ->
     elif backing == "user":
         raise InvalidArgument("backing \"user\" needs functions: pass a commpool.UserBacking")
     give(options, backing=backing)
-
-
-def set_peers(options: Any, devices: list[int]) -> None:
-    """Sets the peers; the struct keeps them alive."""
-    options.peers, options.peer_count = (ctypes.c_int * len(devices))(*devices), len(devices)
 
 
 def size_range(sizes: Optional[SizeRange]) -> tuple[int, int]:

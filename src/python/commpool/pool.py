@@ -15,7 +15,7 @@ from .backings import UserBacking
 from .blocks import Buffer, allocated
 from .errors import CommpoolError
 from .figures import Snapshot, Statistics, block_of_struct
-from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_number, device_numbers
+from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import stream_handle
 from .sizes import Size, format_size, parse_size
 from .together import Together
@@ -83,7 +83,7 @@ class Pool(Together):
         c_options.location = options.number_of("location", location)
         c_options.numa_node = -1 if numa_node is None else numa_node
         c_options.frees = options.number_of("frees", frees)
-        options.set_peers(c_options, device_numbers(tuple(peers) if isinstance(peers, Iterable) else peers))
+        c_options.peers, c_options.peer_count = device_array(tuple(peers) if isinstance(peers, Iterable) else peers)
         options.give(c_options, mode=mode, moves=moves, limit=limit, alignment=alignment, segment=segment,
                      granularity=granularity, release_threshold=release_threshold, deadline=deadline_ms)
         if all_gather is not None:
@@ -146,13 +146,11 @@ class Pool(Together):
 
     def grant(self, devices: Union[Device, Iterable[Device]]) -> None:
         """Lets other devices of this process access the pool's segments, those to come included."""
-        numbers = device_numbers(devices)
-        library.pool_grant(self.handle, (ctypes.c_int * len(numbers))(*numbers), len(numbers))
+        library.pool_grant(self.handle, *device_array(devices))
 
     def revoke(self, devices: Union[Device, Iterable[Device]]) -> None:
         """Takes it back."""
-        numbers = device_numbers(devices)
-        library.pool_revoke(self.handle, (ctypes.c_int * len(numbers))(*numbers), len(numbers))
+        library.pool_revoke(self.handle, *device_array(devices))
 
     # Registration.
 
