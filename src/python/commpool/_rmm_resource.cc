@@ -29,19 +29,16 @@ using Member = std::optional<Reference>;
 using Synchronise = int (*)(cudaStream_t);
 
 // As PoolResource, with RMM's own exception and without the runtime.
-class Resource {
+class Resource : public commpool::PoolResource {
  public:
-  explicit Resource(commpool::PoolResource pool) : pool_(pool) {}
+  explicit Resource(commpool::PoolResource pool) : PoolResource(pool) {}
 
   void* allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t alignment) const {
     try {
-      return pool_.allocate(stream, bytes, alignment);
+      return PoolResource::allocate(stream, bytes, alignment);
     } catch (const commpool::BadAlloc& error) {
       throw rmm::out_of_memory(std::string(error.what()));  // what RMM's adaptors catch
     }
-  }
-  void deallocate(cuda::stream_ref stream, void* pointer, std::size_t bytes, std::size_t alignment) const noexcept {
-    pool_.deallocate(stream, pointer, bytes, alignment);
   }
   // On the current device, as RMM demands of its callers.
   void* allocate_sync(std::size_t bytes, std::size_t alignment) const {
@@ -52,16 +49,6 @@ class Resource {
     deallocate_sync(pointer, bytes, alignment);
     throw rmm::cuda_error("commpool: waiting for the legacy stream failed");
   }
-  void deallocate_sync(void* pointer, std::size_t bytes, std::size_t alignment) const noexcept {
-    deallocate(cuda::stream_ref(cudaStreamLegacy), pointer, bytes, alignment);
-  }
-
-  friend bool operator==(const Resource& left, const Resource& right) { return left.pool_ == right.pool_; }
-  friend bool operator!=(const Resource& left, const Resource& right) { return !(left == right); }
-  friend constexpr void get_property(const Resource&, cuda::mr::device_accessible) noexcept {}
-
- private:
-  commpool::PoolResource pool_;
 };
 
 }  // namespace
