@@ -80,11 +80,11 @@ def forget(pool: int) -> None:
     _watched.pop(pool, None)
 
 
-def called(pool: int) -> None:
-    """A collective call of the pool's was made."""
+def called(pool: int, nbytes: int = 0) -> None:
+    """A call of the pool's was made: an allocation, or a collective one."""
     calls = _watched.get(pool)
     if calls is not None:
-        calls.add(0, _line(sys._getframe(1), calls.owner))
+        calls.add(nbytes, _line(sys._getframe().f_back, calls.owner))
 
 
 def _of_the_program(frame: Optional[FrameType]) -> Optional[FrameType]:
@@ -115,22 +115,15 @@ def explanation(pool: int, sentence: str) -> str:
     return f"This rank allocated {nearest.nbytes:,} bytes at {nearest.line}"
 
 
-def _of_a_backing() -> str:
-    said = errors.what_was_raised()
-    errors.forget_raised()  # torch raises what it is told; nobody else asks for the cause
-    return said
-
-
-def _note(pool: int, nbytes: int) -> None:
-    calls = _watched.get(pool)
-    if calls is not None:
-        calls.add(nbytes, _line(sys._getframe(0).f_back, calls.owner))
-
-
 def _write_explanation(pool: int, sentence: bytes, text: int, room: int) -> None:
     words = sentence.decode("utf-8", "replace")
-    said = (_of_a_backing() if _USERS in words else explanation(pool, words)).encode()[:room - 1]
-    ctypes.memmove(text, said + b"\0", len(said) + 1)
+    if _USERS in words:
+        said = errors.what_was_raised()
+        errors.forget_raised()  # torch raises what it is told; nobody else asks for the cause
+    else:
+        said = explanation(pool, words)
+    written = said.encode()[:room - 1] + b"\0"
+    ctypes.memmove(text, written, len(written))
 
 
-_on_call, _explain = _abi.TorchOnCall(_note), _abi.TorchExplain(_write_explanation)
+_on_call, _explain = _abi.TorchOnCall(called), _abi.TorchExplain(_write_explanation)
