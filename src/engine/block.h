@@ -47,9 +47,8 @@ struct Block {
 };
 
 // Whether the block's addresses have no memory.
-inline bool IsHole(const Block& block) {
-  return block.state == BlockState::kUnmapped || block.state == BlockState::kArriving;
-}
+constexpr bool IsHole(BlockState state) { return state == BlockState::kUnmapped || state == BlockState::kArriving; }
+inline bool IsHole(const Block& block) { return IsHole(block.state); }
 
 // Whether the block is free memory: merged and in the index, or resting.
 inline bool IsFreeMemory(const Block& block) {

@@ -24,31 +24,14 @@ void Add(Counter& counter, uint64_t amount, int64_t apart = 0) {
 
 void Subtract(Counter& counter, uint64_t amount) { counter.current -= amount; }
 
+BlockView::State StateOf(const Block& block) {
+  if (block.state == BlockState::kLive) return BlockView::State::kLive;
+  if (IsFreeMemory(block)) return BlockView::State::kFree;
+  return IsHole(block) ? BlockView::State::kUnmapped : BlockView::State::kDeferred;
+}
+
 BlockView ViewOf(const Block& block) {
-  BlockView view;
-  view.segment = block.segment->index;
-  view.address = AddressOf(block);
-  view.bytes = block.bytes;
-  view.requested_bytes = block.requested;
-  view.stream = block.stream;
-  switch (block.state) {
-    case BlockState::kLive:
-      view.state = BlockView::State::kLive;
-      break;
-    case BlockState::kFree:
-    case BlockState::kResting:
-      break;  // as it was made
-    case BlockState::kAwaitingFences:
-    case BlockState::kDeferred:
-    case BlockState::kLeaving:
-      view.state = BlockView::State::kDeferred;
-      break;
-    case BlockState::kUnmapped:
-    case BlockState::kArriving:
-      view.state = BlockView::State::kUnmapped;
-      break;
-  }
-  return view;
+  return {block.segment->index, AddressOf(block), block.bytes, block.requested, StateOf(block), block.stream};
 }
 
 }  // namespace
@@ -184,12 +167,9 @@ SegmentRange Engine::RemoveSegment(SegmentIndex segment) {
 }
 
 void Engine::Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant) {
-  const auto has_memory = [](BlockState state) {
-    return state != BlockState::kUnmapped && state != BlockState::kArriving;
-  };
   heap_.Convert(range, from, to, claimant);
-  if (has_memory(to) && !has_memory(from)) Add(counters_.reserved_bytes, range.bytes);
-  if (has_memory(from) && !has_memory(to)) Subtract(counters_.reserved_bytes, range.bytes);
+  if (IsHole(from) && !IsHole(to)) Add(counters_.reserved_bytes, range.bytes);
+  if (IsHole(to) && !IsHole(from)) Subtract(counters_.reserved_bytes, range.bytes);
 }
 
 void Engine::MovePage(const SegmentRange& from, Address to, const Claimant& claimant) {

@@ -23,7 +23,6 @@ class FenceBook {
   // REQUIRES: it guards no block.
   void Remove(Fence fence);
   bool empty() const { return fences_.empty(); }
-  bool Contains(Fence fence) const { return fences_.contains(fence); }
 
   // Notes, or forgets, the block under every fence among its uses. REQUIRES: these are in the book.
   void Link(Block* block);

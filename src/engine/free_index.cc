@@ -20,30 +20,17 @@ UseClass FreeIndex::ClassOf(const Block& block) {
   return use_class;
 }
 
-FreeIndex::Classes::const_iterator FreeIndex::FindClass(const UseClass& use_class) const {
-  return std::lower_bound(classes_.begin(), classes_.end(), use_class,
-                          [](const Class& entry, const UseClass& wanted) { return entry.use_class < wanted; });
-}
-
-FreeList* FreeIndex::ListOf(const UseClass& use_class) const {
-  uint32_t& memo = memo_[MemoPlace(use_class)];
-  if (memo != 0 && classes_[memo - 1].use_class == use_class) return classes_[memo - 1].list.get();
-  const auto found = FindClass(use_class);
-  if (found == classes_.end() || !(found->use_class == use_class)) return nullptr;
-  memo = static_cast<uint32_t>(found - classes_.begin()) + 1;
-  return found->list.get();
+const FreeList* FreeIndex::ListOf(const UseClass& use_class) const {
+  const auto found = lists_.find(use_class);
+  return found == lists_.end() ? nullptr : &found->second;
 }
 
 void FreeIndex::Insert(Block* block) {
   const UseClass use_class = ClassOf(*block);
-  FreeList* list = ListOf(use_class);
-  if (list == nullptr) {
-    Class added{use_class, std::make_unique<FreeList>(use_class)};
-    list = classes_.insert(FindClass(use_class), std::move(added))->list.get();
-    ForgetPlaces();
-  }
-  list->blocks.Insert(RankOf(*block), block);
-  block->free_list = list;
+  auto [place, added] = lists_.try_emplace(use_class, use_class);
+  if (added) last_lists_ = {};
+  block->free_list = &place->second;
+  block->free_list->blocks.Insert(RankOf(*block), block);
   ++count_;
 }
 
@@ -62,11 +49,6 @@ void FreeIndex::Replace(FreeList* list, const FreeRank& was, Block* now) {
   COMMPOOL_CHECK(list->blocks.Erase(was), "a free block is missing from the free index");
   --count_;
   Insert(now);
-}
-
-void FreeIndex::ForgetPlaces() {
-  memo_ = {};
-  last_lists_ = {};
 }
 
 bool FreeIndex::Contains(Block* block) const {
@@ -105,9 +87,9 @@ const FreeIndex::Entry* FreeIndex::FindEntry(const Fit& fit) const {
     return fit.reuse == Reuse::kIdle ? idle : Better(ChooseFrom(lists.own, fit), idle, fit.choice);
   }
   const Entry* best = nullptr;
-  for (const auto& [use_class, list] : classes_) {
+  for (const auto& [use_class, list] : lists_) {
     if (use_class.part != fit.part || use_class.space != fit.space) continue;
-    best = Better(best, ChooseFrom(list.get(), fit), fit.choice);
+    best = Better(best, ChooseFrom(&list, fit), fit.choice);
   }
   return best;
 }
@@ -119,16 +101,16 @@ Block* FreeIndex::Find(const Fit& fit) const {
 
 uint64_t FreeIndex::LargestBytes() const {
   uint64_t largest = 0;
-  for (const auto& [use_class, list] : classes_) {
-    if (use_class.part != kCommonPart || list->blocks.empty()) continue;
-    largest = std::max(largest, list->blocks.Last()->key.bytes);
+  for (const auto& [use_class, list] : lists_) {
+    if (use_class.part != kCommonPart || list.blocks.empty()) continue;
+    largest = std::max(largest, list.blocks.Last()->key.bytes);
   }
   return largest;
 }
 
 void FreeIndex::DropEmptyClasses() {
-  std::erase_if(classes_, [](const Class& entry) { return entry.list->blocks.empty(); });
-  ForgetPlaces();
+  std::erase_if(lists_, [](const auto& entry) { return entry.second.blocks.empty(); });
+  last_lists_ = {};
 }
 
 }  // namespace commpool::internal::engine

@@ -6,8 +6,7 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
-#include <vector>
+#include <map>
 
 #include "src/base/host_reserve.h"
 #include "src/engine/sorted_blocks.h"
@@ -61,11 +60,9 @@ struct UseClass {
 };
 
 // The free blocks of a class. A block knows its own: nothing is looked up when it leaves.
-struct FreeList : MadeFromReserve {
-  explicit FreeList(const UseClass& of) : use_class(of) {}
-
+struct FreeList {
   const UseClass use_class;
-  SortedBlocks<FreeRank> blocks;
+  SortedBlocks<FreeRank> blocks = {};
 };
 
 class FreeIndex {
@@ -91,38 +88,24 @@ class FreeIndex {
  private:
   using Entry = SortedBlocks<FreeRank>::Entry;
 
-  struct Class {
-    UseClass use_class;
-    std::unique_ptr<FreeList> list;
-  };
-  using Classes = ReservedVector<Class>;  // ascending, few
-
   // What a search for a stream looks at: idle memory and its own. Null where there is none.
   struct Lists {
     Part part = kCommonPart;
     StreamKey stream = 0;
     bool known = false;
-    FreeList* idle = nullptr;
-    FreeList* own = nullptr;
+    const FreeList* idle = nullptr;
+    const FreeList* own = nullptr;
   };
 
   static UseClass ClassOf(const Block& block);
-  static size_t MemoPlace(const UseClass& use_class) {
-    return (use_class.bits() ^ use_class.bits() >> 6 ^ use_class.stream ^ use_class.stream >> 4) % kMemo;
-  }
-  Classes::const_iterator FindClass(const UseClass& use_class) const;
-  FreeList* ListOf(const UseClass& use_class) const;
+  const FreeList* ListOf(const UseClass& use_class) const;
   static const Entry* Better(const Entry* a, const Entry* b, Choice choice);
   static const Entry* ChooseFrom(const FreeList* list, const Fit& fit);
   const Lists& ListsFor(const Fit& fit) const;
   const Entry* FindEntry(const Fit& fit) const;
-  void ForgetPlaces();
 
-  // The class that was last found at its place: its number in classes_, from 1.
-  static constexpr size_t kMemo = 16;
-  mutable std::array<uint32_t, kMemo> memo_ = {};
-  mutable std::array<Lists, 2> last_lists_ = {};  // by space
-  Classes classes_;
+  ReservedMap<UseClass, FreeList> lists_;         // few
+  mutable std::array<Lists, 2> last_lists_ = {};  // by space: what was last looked at
   uint64_t count_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a caller is told about a bad request or a wrong address. Pure functions: any thread.
+// What a caller is told about a wrong address. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_ENGINE_MESSAGES_H_
 #define COMMPOOL_SRC_ENGINE_MESSAGES_H_
 
@@ -16,10 +16,6 @@ std::string Hexadecimal(Address address);
 // kNotFound for an address at which no live block starts. `holder` is the block that holds the address, null where no
 // segment does.
 Status NoLiveBlock(const std::string& call, Address address, const Block* holder);
-
-// kInvalidArgument for sizes that no block can have.
-Status ZeroBytes();
-Status TooManyBytes(uint64_t bytes, uint64_t unit);
 
 }  // namespace commpool::internal::engine
 

@@ -1,10 +1,10 @@
 #include "src/engine/size_policy.h"
 
 #include <algorithm>
+#include <string>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
-#include "src/engine/messages.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -12,6 +12,12 @@ namespace {
 constexpr uint64_t kSmallSegment = 2 * kMiB;
 constexpr uint64_t kLargeRequest = 4 * kMiB;
 constexpr uint64_t kMediumSegment = 8 * kMiB;
+
+Status TooManyBytes(uint64_t bytes, uint64_t unit) {
+  return Status(StatusCode::kInvalidArgument, "allocate: " + std::to_string(bytes) +
+                                                  " bytes rounded up to a multiple of " + std::to_string(unit) +
+                                                  " exceed 64 bits: probably a negative or uninitialised size");
+}
 
 }  // namespace
 
@@ -51,7 +57,9 @@ std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity,
 }
 
 Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options) {
-  if (requested == 0) return ZeroBytes();
+  if (requested == 0) {
+    return Status(StatusCode::kInvalidArgument, "allocate: 0 bytes asked for; a block has at least 1 byte");
+  }
   const std::optional<uint64_t> block = BlockBytes(requested, options.alignment, options.spaces);
   if (!block) return TooManyBytes(requested, options.alignment);
   const std::optional<uint64_t> segment = SegmentBytes(*block, options.granularity, options.segment_bytes);
