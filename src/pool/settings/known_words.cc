@@ -77,14 +77,9 @@ Status UnknownWord(const SettingEntry& entry) {
 }
 
 // PyTorch's switches are True and False.
-Result<bool> ReadSwitch(const SettingEntry& entry) {
-  if (entry.value == "True" || entry.value == "true") return true;
-  if (entry.value == "False" || entry.value == "false") return false;
-  return WrongSetting(entry, "it may be True or False");
-}
-
 Result<std::vector<SettingEntry>> Switched(const SettingEntry& entry) {
-  const bool on = COMMPOOL_TRY(ReadSwitch(entry));
+  const bool on = entry.value == "True" || entry.value == "true";
+  if (!on && entry.value != "False" && entry.value != "false") return WrongSetting(entry, "it may be True or False");
   if (entry.key == "expandable_segments") {
     SettingEntry mode = entry;
     mode.key = "mode";

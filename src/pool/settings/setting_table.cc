@@ -13,6 +13,21 @@ namespace {
 
 constexpr uint32_t kMostAttempts = 100;
 
+// Exact, and readable by ReadBytes: "2GiB".
+std::string ShowBytes(uint64_t bytes) {
+  if (bytes == UINT64_MAX) return "none";
+  for (const auto& [unit, name] : {std::pair(kGiB, "GiB"), std::pair(kMiB, "MiB"), std::pair(kKiB, "KiB")}) {
+    if (bytes != 0 && bytes % unit == 0) return std::to_string(bytes / unit) + name;
+  }
+  return std::to_string(bytes);
+}
+
+std::string ShowShare(double share) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%g", share);
+  return text.data();
+}
+
 Status May(const std::string& values) { return Status(StatusCode::kInvalidArgument, "it may be " + values); }
 
 Status Fits(const PoolConfiguration&) { return Status(); }
@@ -153,14 +168,6 @@ const SettingRow* FindSettingRow(std::string_view key) {
   return nullptr;
 }
 
-std::string ShowBytes(uint64_t bytes) {
-  if (bytes == UINT64_MAX) return "none";
-  for (const auto& [unit, name] : {std::pair(kGiB, "GiB"), std::pair(kMiB, "MiB"), std::pair(kKiB, "KiB")}) {
-    if (bytes != 0 && bytes % unit == 0) return std::to_string(bytes / unit) + name;
-  }
-  return std::to_string(bytes);
-}
-
 Result<uint64_t> ReadBytes(const std::string& text) {
   if (text == "none") return UINT64_MAX;
   return ParseBytes(text);
@@ -171,12 +178,6 @@ Result<double> ReadShare(const std::string& text) {
   const double share = std::strtod(text.c_str(), &end);
   if (!text.empty() && *end == '\0' && share > 0 && share <= 1) return share;
   return Status(StatusCode::kInvalidArgument, "it may be a share such as 0.8, above 0 and at most 1");
-}
-
-std::string ShowShare(double share) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%g", share);
-  return text.data();
 }
 
 }  // namespace commpool::internal

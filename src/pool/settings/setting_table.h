@@ -29,12 +29,10 @@ std::span<const SettingRow> SettingRows();
 // Null where there is none.
 const SettingRow* FindSettingRow(std::string_view key);
 
-// "2GiB", "none" for no limit: exact, and readable by ReadBytes.
-std::string ShowBytes(uint64_t bytes);
+// "none" for no limit.
 Result<uint64_t> ReadBytes(const std::string& text);
 // A share from 0, without it, to 1.
 Result<double> ReadShare(const std::string& text);
-std::string ShowShare(double share);
 
 }  // namespace commpool::internal
 
