@@ -14,10 +14,9 @@ namespace {
 
 struct LastError {};
 
-// For calls of a thread's last destructors, which come after the text has gone: has no destructor, and is cut short.
+// For calls of a thread's last destructors, which come after its last failure has gone: has no destructor, and is cut
+// short.
 thread_local constinit std::array<char, 512> late_error{};
-// A sentence that needs no memory, where it is the last; else null.
-thread_local constinit const char* last_host_error = nullptr;
 
 constexpr const char* kHostMemoryError =
     "the host is out of memory: commpool could not get what its books need (not the device's memory); nothing has "
@@ -26,23 +25,18 @@ constexpr const char* kHostThreadError =
     "the host refused commpool a thread: a limit on threads (ulimit -u, the cgroup's pids.max) or on memory is "
     "reached; raise it and call again";
 
-std::string* LastErrorText() { return OfThisThread<std::string, LastError>(); }
+const char* SentenceOf(const Status& status) {
+  if (status.message() == kNoHostMemory) return kHostMemoryError;
+  return status.message() == kNoHostThread ? kHostThreadError : status.message().c_str();
+}
 
 }  // namespace
 
 commpool_status Report(const Status& status) noexcept {
-  last_host_error = nullptr;
-  const std::string& message = status.message();
-  if (message == kNoHostMemory) last_host_error = kHostMemoryError;
-  if (message == kNoHostThread) last_host_error = kHostThreadError;
-  try {
-    if (std::string* const text = LastErrorText()) {
-      *text = message;
-    } else {
-      std::strncpy(late_error.data(), message.c_str(), late_error.size() - 1);
-    }
-  } catch (...) {  // the sentence is lost, the code is not
-    last_host_error = kHostMemoryError;
+  if (Status* const last = OfThisThread<Status, LastError>()) {
+    *last = status;
+  } else {
+    std::strncpy(late_error.data(), SentenceOf(status), late_error.size() - 1);
   }
   return static_cast<commpool_status>(status.code());
 }
@@ -65,9 +59,8 @@ commpool_status ReportException() noexcept {
 }
 
 const char* LastErrorMessage() {
-  if (last_host_error != nullptr) return last_host_error;
-  const std::string* const text = LastErrorText();
-  return text == nullptr ? late_error.data() : text->c_str();
+  const Status* const last = OfThisThread<Status, LastError>();
+  return last == nullptr ? late_error.data() : SentenceOf(*last);
 }
 
 }  // namespace commpool::internal

@@ -15,10 +15,12 @@ using namespace commpool::internal;
 
 namespace {
 
-Result<std::vector<int>> Devices(const int* devices, size_t count) {
-  if (count != 0 && devices == nullptr)
+commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
+                          Status (Pool::*call)(const std::vector<int>&)) {
+  return WithPool(pool, [&](Pool& found) {
+    if (count == 0 || devices != nullptr) return (found.*call)(std::vector<int>(devices, devices + count));
     return Status(StatusCode::kInvalidArgument, "devices is null and count is not 0");
-  return std::vector<int>(devices, devices + count);
+  });
 }
 
 // Why there is none. Apart, so that the fast path saves no registers for it.
@@ -61,17 +63,11 @@ commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_alloc
 }
 
 commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count) {
-  return WithPool(pool, [&](Pool& found) -> Status {
-    std::vector<int> peers = COMMPOOL_TRY(Devices(devices, count));
-    return found.Grant(peers);
-  });
+  return WithPeers(pool, devices, count, &Pool::Grant);
 }
 
 commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, size_t count) {
-  return WithPool(pool, [&](Pool& found) -> Status {
-    std::vector<int> peers = COMMPOOL_TRY(Devices(devices, count));
-    return found.Revoke(peers);
-  });
+  return WithPeers(pool, devices, count, &Pool::Revoke);
 }
 
 commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* registered) {

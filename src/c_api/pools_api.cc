@@ -24,20 +24,17 @@ namespace {
 
 using PoolCall = std::function<Status(Pool&, size_t place)>;
 
-// A call for one pool runs here, on the caller's thread; one for several on a thread for each.
+using CallForSeveral = std::function<Status(Runtime&, const std::vector<PoolHandle>&)>;
+
+// A call for one pool runs here, on the caller's thread; one for several on a thread for each, or as `for_several`
+// says.
 commpool_status ForPools(const commpool_pool* pools, size_t count, const PoolCall& call,
-                         const std::function<Status(Runtime&, const std::vector<PoolHandle>&)>& for_several) {
+                         const CallForSeveral& for_several = nullptr) {
   if (count == 1 && pools != nullptr) return WithPool(*pools, [&](Pool& pool) { return call(pool, 0); });
   return WithRuntime([&](Runtime& runtime) {
     if (pools == nullptr) return Status(StatusCode::kInvalidArgument, "pools is null");
-    return for_several(runtime, std::vector<PoolHandle>(pools, pools + count));
-  });
-}
-
-commpool_status ForPools(const commpool_pool* pools, size_t count, const PoolCall& call,
-                         ncclComm* const* passed = nullptr) {
-  return ForPools(pools, count, call, [&](Runtime& runtime, const std::vector<PoolHandle>& handles) {
-    return OnEach(runtime, handles, call, passed);
+    const std::vector<PoolHandle> handles(pools, pools + count);
+    return for_several ? for_several(runtime, handles) : OnEach(runtime, handles, call);
   });
 }
 
@@ -56,8 +53,10 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
   if (communicators == nullptr) {
     return Report(Status(StatusCode::kInvalidArgument, "communicators is null: there is one a pool, each may be null"));
   }
-  return ForPools(
-      pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators);
+  const PoolCall on_one = [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); };
+  return ForPools(pools, count, on_one, [&](Runtime& runtime, const std::vector<PoolHandle>& handles) {
+    return OnEach(runtime, handles, on_one, communicators);
+  });
 }
 
 // A wrong value is one of the program's, the same on every rank.
