@@ -25,12 +25,6 @@ Opening& TheOpening() {
   return *opening;
 }
 
-Result<std::shared_ptr<const Driver>> Metered(const Driver& driver) {
-  auto metered = std::make_shared<Driver>(driver);
-  COMMPOOL_TRY(MeterDriver(*metered));
-  return std::shared_ptr<const Driver>(std::move(metered));
-}
-
 Status OpenWith(const LoaderOptions& options) {
   MutexLock lock(TheOpening().mutex);
   if (const Runtime* runtime = OpenedProcessRuntime()) {
@@ -39,10 +33,13 @@ Status OpenWith(const LoaderOptions& options) {
                                                        "; call commpool_initialize first");
   }
   Settings settings = COMMPOOL_TRY(SettingsFromEnvironment());
-  Result<std::shared_ptr<const Driver>> driver = LoadDriver(options);
-  if (driver.ok() && DriverIsMeasured()) driver = Metered(**driver);
-  if (!driver.ok()) return driver.status();
-  auto* const opened = new Runtime(std::move(*driver), std::move(settings));
+  std::shared_ptr<const Driver> driver = COMMPOOL_TRY(LoadDriver(options));
+  if (DriverIsMeasured()) {
+    const auto metered = std::make_shared<Driver>(*driver);
+    COMMPOOL_TRY(MeterDriver(*metered));
+    driver = metered;
+  }
+  auto* const opened = new Runtime(std::move(driver), std::move(settings));
   opened->scopes().ShowIn(open_scopes);
   process_runtime.store(opened, std::memory_order_release);
   return Status();

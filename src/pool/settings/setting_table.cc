@@ -6,6 +6,7 @@
 
 #include "src/backing/backing_table.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
@@ -70,9 +71,8 @@ Status SetMoves(const std::string& value, PoolConfiguration& pool) {
 
 template <uint64_t PoolConfiguration::*option>
 Status SetBytes(const std::string& value, PoolConfiguration& pool) {
-  Result<uint64_t> bytes = ReadBytes(value);
-  if (bytes.ok()) pool.*option = *bytes;
-  return bytes.status();
+  pool.*option = COMMPOOL_TRY(ReadBytes(value));
+  return Status();
 }
 
 template <uint64_t PoolConfiguration::*option>
@@ -125,9 +125,8 @@ Status SetAttempts(const std::string& value, PoolConfiguration& pool) {
 }
 
 Status SetCollection(const std::string& value, PoolConfiguration& pool) {
-  Result<double> share = ReadShare(value);
-  if (share.ok()) pool.collection_share = *share;
-  return share.status();
+  pool.collection_share = COMMPOOL_TRY(ReadShare(value));
+  return Status();
 }
 
 constexpr auto kAlignment = &PoolConfiguration::alignment_bytes;

@@ -20,16 +20,15 @@ Status CheckAlone(const SettingRow& row, const SettingEntry& entry) {
 
 Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
   if (!entry.pool.empty()) return WrongSetting(entry, "it is for devices, and names no pool");
-  Status status;
-  if (entry.key == kFractionKey) {
-    const Result<double> fraction = ReadShare(entry.value);
-    status = fraction.status();
-    if (fraction.ok()) limit.fraction = *fraction;
-  } else {
-    const Result<uint64_t> bytes = ReadBytes(entry.value);
-    status = bytes.status();
-    if (bytes.ok()) limit.bytes = *bytes;
-  }
+  const auto read = [&]() -> Status {
+    if (entry.key == kFractionKey) {
+      limit.fraction = COMMPOOL_TRY(ReadShare(entry.value));
+    } else {
+      limit.bytes = COMMPOOL_TRY(ReadBytes(entry.value));
+    }
+    return Status();
+  };
+  const Status status = read();
   return status.ok() ? status : WrongSetting(entry, status.message());
 }
 
