@@ -10,6 +10,21 @@
 
 namespace commpool::internal {
 
+namespace {
+
+// The end where it is not known.
+template <typename Members>
+auto MemberOf(Members& members, ncclComm_t communicator) {
+  return std::find_if(members.begin(), members.end(),
+                      [&](const auto& member) { return member.communicator.handle == communicator; });
+}
+
+void Note(Status& first, Status status) {
+  if (first.ok()) first = std::move(status);
+}
+
+}  // namespace
+
 RegistrationSet::~RegistrationSet() {
   // No NCCL call in a destructor (rule 1): what is left stays registered until the process ends.
   if (registrations() != 0) {
@@ -28,8 +43,7 @@ ReservedVector<Communicator> RegistrationSet::Communicators() const {
 
 bool RegistrationSet::Has(ncclComm_t communicator) const {
   MutexLock lock(mutex_);
-  return std::any_of(members_.begin(), members_.end(),
-                     [&](const Member& member) { return member.communicator.handle == communicator; });
+  return MemberOf(members_, communicator) != members_.end();
 }
 
 bool RegistrationSet::empty() const {
@@ -39,10 +53,8 @@ bool RegistrationSet::empty() const {
 
 bool RegistrationSet::Lacks(ncclComm_t communicator, uint32_t index) const {
   MutexLock lock(mutex_);
-  for (const Member& member : members_) {
-    if (member.communicator.handle == communicator) return !member.ranges.contains(index);
-  }
-  return false;
+  const auto member = MemberOf(members_, communicator);
+  return member != members_.end() && !member->ranges.contains(index);
 }
 
 Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
@@ -51,99 +63,26 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
   UnfinishedRange unfinished;
   Result<RegisteredRange> range =
       RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
-  if (unfinished != nullptr) {
-    RememberUnfinished({.communicator = communicator, .segment = segment.index, .range = std::move(unfinished)});
-  }
-  if (!range.ok()) return range.status();
-  if (kind_ == RegistrationKind::kWindow) {
+  // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
+  if (range.ok() && kind_ == RegistrationKind::kWindow) {
     windows_.Add({communicator.handle, range->address, range->bytes, range->window});
   }
-  // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
-  if (!Remember(communicator.handle, segment.index, *range)) HideWindow(communicator.handle, *range);
-  return Status();
-}
-
-bool RegistrationSet::Remember(ncclComm_t communicator, uint32_t index, const RegisteredRange& range) {
-  MutexLock lock(mutex_);
-  for (Member& member : members_) {
-    if (member.communicator.handle != communicator) continue;
-    member.ranges.emplace(index, range);
-    return true;
-  }
-  return false;
-}
-
-void RegistrationSet::RememberUnfinished(UnfinishedRegistration registration) {
-  MutexLock lock(mutex_);
-  const bool known = std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.communicator.handle == registration.communicator.handle;
-  });
-  if (known) unfinished_.Add(std::move(registration));
-}
-
-bool RegistrationSet::HasUnfinished(ncclComm_t communicator) const {
-  MutexLock lock(mutex_);
-  return unfinished_.AnyWith(communicator);
-}
-
-void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
-  if (range.kind == RegistrationKind::kWindow) windows_.Remove(communicator, range.address);
-}
-
-Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t index) {
-  RegisteredRange range;
   {
     MutexLock lock(mutex_);
-    const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& candidate) {
-      return candidate.communicator.handle == communicator.handle;
-    });
-    if (member == members_.end()) return Status();
-    const auto found = member->ranges.find(index);
-    if (found == member->ranges.end()) return Status();
-    range = found->second;
-    member->ranges.erase(found);
+    const auto member = MemberOf(members_, communicator.handle);
+    const bool known = member != members_.end();
+    if (known && unfinished != nullptr) member->unfinished.emplace_back(segment.index, std::move(unfinished));
+    if (known && range.ok()) member->ranges.emplace(segment.index, *range);
+    if (known || !range.ok()) return range.status();
   }
-  HideWindow(communicator.handle, range);
-  Status status = DeregisterRange(driver_, communicator, range, deadline_ms_);
-  if (!status.ok()) held_.Note(range);
-  return status;
-}
-
-Status RegistrationSet::Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments) {
-  const bool known = Has(communicator.handle);
-  if (!known) {
-    MutexLock lock(mutex_);
-    const auto place =
-        std::upper_bound(members_.begin(), members_.end(), communicator.number,
-                         [](uint64_t number, const Member& member) { return number < member.communicator.number; });
-    members_.insert(place, Member{.communicator = communicator});
-  }
-  ReservedVector<uint32_t> made;
-  for (const SegmentToRegister& segment : segments) {
-    if (!Lacks(communicator.handle, segment.index)) continue;
-    Status status = Attempt([&] { return RegisterOne(communicator, segment); });
-    if (!status.ok()) {
-      for (const uint32_t index : made) static_cast<void>(DeregisterOne(communicator, index));
-      // Whoever gives the communicator up ends what NCCL has not finished there.
-      if (!known && !HasUnfinished(communicator.handle)) Forget(communicator.handle);
-      return status;
-    }
-    made.push_back(segment.index);
-  }
+  HideWindow(communicator.handle, *range);  // the communicator was abandoned meanwhile
   return Status();
 }
 
-Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
-  for (const Communicator& communicator : Communicators()) {
-    if (!Lacks(communicator.handle, segment.index)) continue;
-    COMMPOOL_TRY(Attempt([&] { return RegisterOne(communicator, segment); }));
-  }
-  return Status();
-}
-
-Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToRegister>& segments) {
+Result<uint64_t> RegistrationSet::RegisterLacking(const ReservedVector<Communicator>& communicators,
+                                                  const std::vector<SegmentToRegister>& segments) {
   ReservedVector<std::pair<Communicator, uint32_t>> made;
-  for (const Communicator& communicator : Communicators()) {
+  for (const Communicator& communicator : communicators) {
     for (const SegmentToRegister& segment : segments) {
       if (!Lacks(communicator.handle, segment.index)) continue;
       Status status = Attempt([&] { return RegisterOne(communicator, segment); });
@@ -157,15 +96,74 @@ Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToReg
   return uint64_t{made.size()};
 }
 
+void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
+  if (range.kind == RegistrationKind::kWindow) windows_.Remove(communicator, range.address);
+}
+
+uint64_t RegistrationSet::Hold(const RegisteredRange& range) {
+  if (range.kind != RegistrationKind::kWindow || driver_.nccl.ends_windows_in_abort()) return 0;
+  MutexLock lock(mutex_);
+  held_[range.address] = range.bytes;
+  return range.bytes;
+}
+
+Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t index) {
+  RegisteredRange range;
+  {
+    MutexLock lock(mutex_);
+    const auto member = MemberOf(members_, communicator.handle);
+    if (member == members_.end()) return Status();
+    const auto found = member->ranges.extract(index);
+    if (found.empty()) return Status();
+    range = found.mapped();
+  }
+  HideWindow(communicator.handle, range);
+  Status status = DeregisterRange(driver_, communicator, range, deadline_ms_);
+  if (!status.ok()) Hold(range);
+  return status;
+}
+
+Status RegistrationSet::Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments) {
+  const bool known = Has(communicator.handle);
+  if (!known) {
+    MutexLock lock(mutex_);
+    const auto place =
+        std::upper_bound(members_.begin(), members_.end(), communicator.number,
+                         [](uint64_t number, const Member& member) { return number < member.communicator.number; });
+    members_.insert(place, Member{.communicator = communicator});
+  }
+  Status status = RegisterLacking({communicator}, segments).status();
+  // Whoever gives the communicator up ends what NCCL has not finished there.
+  if (!status.ok() && !known && !IsRegisteredWith(communicator.handle)) Forget(communicator.handle);
+  return status;
+}
+
+Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
+  for (const Communicator& communicator : Communicators()) {
+    if (!Lacks(communicator.handle, segment.index)) continue;
+    COMMPOOL_TRY(Attempt([&] { return RegisterOne(communicator, segment); }));
+  }
+  return Status();
+}
+
+Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToRegister>& segments) {
+  return RegisterLacking(Communicators(), segments);
+}
+
 Status RegistrationSet::DeregisterSegment(uint32_t index) {
   Status first;
-  for (const Communicator& communicator : Communicators()) {
-    Status status = DeregisterOne(communicator, index);
-    if (first.ok()) first = status;
-  }
+  for (const Communicator& communicator : Communicators()) Note(first, DeregisterOne(communicator, index));
   if (!first.ok()) return first;
   MutexLock lock(mutex_);
-  return unfinished_.CheckNoneOf(index);
+  for (const Member& member : members_) {
+    for (const auto& [segment, range] : member.unfinished) {
+      if (segment != index) continue;
+      return Status(StatusCode::kDeadlineExceeded, "NCCL has not finished a registration of segment " +
+                                                       std::to_string(index) +
+                                                       ": abandon the communicator, and abort it");
+    }
+  }
+  return Status();
 }
 
 Status RegistrationSet::Remove(ncclComm_t communicator) {
@@ -173,68 +171,60 @@ Status RegistrationSet::Remove(ncclComm_t communicator) {
   Communicator known;
   {
     MutexLock lock(mutex_);
-    for (const Member& member : members_) {
-      if (member.communicator.handle != communicator) continue;
-      known = member.communicator;
-      for (const auto& [index, range] : member.ranges) indexes.push_back(index);
-    }
+    const auto member = MemberOf(members_, communicator);
+    if (member == members_.end()) return Status();
+    known = member->communicator;
+    for (const auto& [index, range] : member->ranges) indexes.push_back(index);
   }
   Status first;
-  for (const uint32_t index : indexes) {
-    Status status = DeregisterOne(known, index);
-    if (first.ok()) first = status;
-  }
+  for (const uint32_t index : indexes) Note(first, DeregisterOne(known, index));
   Forget(communicator);
   return first;
 }
 
 Status RegistrationSet::RemoveAll() {
   Status first;
-  for (const Communicator& communicator : Communicators()) {
-    Status status = Remove(communicator.handle);
-    if (first.ok()) first = status;
-  }
+  for (const Communicator& communicator : Communicators()) Note(first, Remove(communicator.handle));
   return first;
 }
 
 Status RegistrationSet::EndUnfinished(ncclComm_t communicator, uint64_t wait_ms) {
-  ReservedVector<UnfinishedRegistration> unfinished;
+  Member ending;
   {
     MutexLock lock(mutex_);
-    unfinished = unfinished_.Take(communicator);
+    const auto member = MemberOf(members_, communicator);
+    if (member == members_.end()) return Status();
+    ending.communicator = member->communicator;
+    std::swap(ending.unfinished, member->unfinished);
   }
   Status first;
-  for (const UnfinishedRegistration& one : unfinished) {
-    Status status = internal::EndUnfinished(driver_, one.communicator, *one.range, wait_ms);
+  for (const auto& [index, range] : ending.unfinished) {
+    Status status = internal::EndUnfinished(driver_, ending.communicator, *range, wait_ms);
     if (status.code() == StatusCode::kDeadlineExceeded) {
       wait_ms = 0;
       continue;
     }
-    if (!status.ok()) held_.Note(*one.range);
-    if (first.ok()) first = status;
+    if (!status.ok()) Hold(*range);
+    Note(first, std::move(status));
   }
   return first;
 }
 
 uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
-  ReservedMap<uint32_t, RegisteredRange> dropped;
-  ReservedVector<UnfinishedRegistration> unfinished;
+  Member gone;
   {
     MutexLock lock(mutex_);
-    for (Member& member : members_) {
-      if (member.communicator.handle == communicator) dropped = std::move(member.ranges);
-    }
-    unfinished = unfinished_.Take(communicator);
-    std::erase_if(members_, [&](const Member& member) { return member.communicator.handle == communicator; });
+    const auto member = MemberOf(members_, communicator);
+    if (member == members_.end()) return 0;
+    gone = std::move(*member);
+    members_.erase(member);
   }
   uint64_t held = 0;
-  for (const auto& [index, range] : dropped) {
+  for (const auto& [index, range] : gone.ranges) {
     HideWindow(communicator, range);
-    held += held_.Note(range);
+    held += Hold(range);
   }
-  for (const UnfinishedRegistration& one : unfinished) {
-    if (one.range->window != nullptr) held += held_.Note(*one.range);
-  }
+  for (const auto& [index, range] : gone.unfinished) held += range->window == nullptr ? 0 : Hold(*range);
   return held;
 }
 
@@ -251,10 +241,8 @@ bool RegistrationSet::IsRegistered(uint32_t index) const {
 
 bool RegistrationSet::IsRegisteredWith(ncclComm_t communicator) const {
   MutexLock lock(mutex_);
-  if (unfinished_.AnyWith(communicator)) return true;
-  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.communicator.handle == communicator && !member.ranges.empty();
-  });
+  const auto member = MemberOf(members_, communicator);
+  return member != members_.end() && !(member->ranges.empty() && member->unfinished.empty());
 }
 
 uint64_t RegistrationSet::registrations() const {
@@ -262,6 +250,13 @@ uint64_t RegistrationSet::registrations() const {
   uint64_t count = 0;
   for (const Member& member : members_) count += member.ranges.size();
   return count;
+}
+
+uint64_t RegistrationSet::held_bytes() const {
+  MutexLock lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& [address, held] : held_) bytes += held;
+  return bytes;
 }
 
 uint64_t RegistrationSet::pending(uint64_t segments) const {

@@ -3,20 +3,22 @@
 // One thread at a time, which holds the pool's collective lock, changes the set; any thread may forget a communicator
 // and look up meanwhile. It makes no NCCL call under a lock of its own. It serves communicators by their numbers, home
 // first, and those of one number as they were added: every rank registers and deregisters in this order.
+//
+// A registration is made, or unfinished: a call gave it up while a nonblocking communicator went on with it, and NCCL
+// may still come to have the segment, which stays mapped until that was ended or its communicator is. What NCCL was not
+// told the end of it may hold for good.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 
 #include <cstdint>
-#include <map>
+#include <utility>
 #include <vector>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/registration/communicator.h"
-#include "src/registration/held_windows.h"
 #include "src/registration/registered_range.h"
-#include "src/registration/unfinished_registrations.h"
 #include "src/registration/window_index.h"
 
 namespace commpool::internal {
@@ -32,7 +34,7 @@ class RegistrationSet {
  public:
   // Its windows are found in `windows` as long as they are registered.
   RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowIndex& windows)
-      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows), held_(driver) {}
+      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows) {}
   ~RegistrationSet();
 
   bool Has(ncclComm_t communicator) const;
@@ -47,7 +49,8 @@ class RegistrationSet {
   // segment, and so hears whether that worked.
   Status RegisterSegment(const SegmentToRegister& segment);
 
-  // The same for the segments that a communicator lacks. Returns the number of registrations made.
+  // The segments that a communicator lacks, with each. Returns the number of registrations made; where one fails none
+  // is left.
   Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
 
   // Drops every handle, also where NCCL reports an error, and returns the first error. The caller has quiesced. NCCL
@@ -71,26 +74,26 @@ class RegistrationSet {
   // Whether NCCL has any segment there, or may come to have one.
   bool IsRegisteredWith(ncclComm_t communicator) const;
   uint64_t registrations() const;
-  // Of windows that NCCL keeps for good.
-  uint64_t held_bytes() const { return held_.bytes(); }
+  // Of windows that NCCL keeps for good: a segment's once for all communicators.
+  uint64_t held_bytes() const;
   // Pairs of a segment (of `segments` in all) and a communicator that are not registered yet.
   uint64_t pending(uint64_t segments) const;
 
  private:
   struct Member {
     Communicator communicator;
-    ReservedMap<uint32_t, RegisteredRange> ranges = {};  // by segment index
+    ReservedMap<uint32_t, RegisteredRange> ranges = {};                    // by segment index
+    ReservedVector<std::pair<uint32_t, UnfinishedRange>> unfinished = {};  // likewise, the oldest first
   };
 
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
+  Result<uint64_t> RegisterLacking(const ReservedVector<Communicator>& communicators,
+                                   const std::vector<SegmentToRegister>& segments);
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
   bool Lacks(ncclComm_t communicator, uint32_t index) const;
-  bool HasUnfinished(ncclComm_t communicator) const;
-  // False where the communicator was abandoned meanwhile.
-  bool Remember(ncclComm_t communicator, uint32_t index, const RegisteredRange& range);
-  // Nothing where the communicator was abandoned meanwhile.
-  void RememberUnfinished(UnfinishedRegistration registration);
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
+  // NCCL was not told that this one ended. Returns its bytes; 0 where NCCL lets go with the communicator.
+  uint64_t Hold(const RegisteredRange& range);
 
   const Driver& driver_;
   const RegistrationKind kind_;
@@ -98,8 +101,7 @@ class RegistrationSet {
   WindowIndex& windows_;
   mutable Mutex mutex_{LockRank::kLeaf};
   ReservedVector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
-  UnfinishedRegistrations unfinished_ COMMPOOL_GUARDED_BY(mutex_);  // of members alone
-  HeldWindows held_;
+  ReservedMap<CUdeviceptr, uint64_t> held_ COMMPOOL_GUARDED_BY(mutex_);  // bytes, by their segments' addresses
 };
 
 }  // namespace commpool::internal

@@ -1,85 +1,136 @@
-// What NCCL may still make of segments, and what it keeps for good. The communicators are numbers: nothing is called.
-#include "src/registration/unfinished_registrations.h"
-
+// What NCCL may still make of segments, and what it keeps for good. NCCL is a few functions here, the communicators are
+// numbers.
 #include <gtest/gtest.h>
 
-#include <utility>
 #include <vector>
 
-#include "src/registration/held_windows.h"
+#include "src/registration/registration_set.h"
 
 namespace commpool::internal {
 namespace {
 
-ncclComm_t Numbered(uintptr_t number) { return reinterpret_cast<ncclComm_t>(number); }
+constexpr uint64_t kDeadlineMs = 1;
 
-UnfinishedRegistration With(uintptr_t communicator, uint32_t segment) {
-  UnfinishedRegistration registration;
-  registration.communicator.handle = Numbered(communicator);
-  registration.segment = segment;
-  return registration;
+// Of the NCCL of this test: whether its communicators go on, and the addresses of the windows that it has ended.
+bool busy = false;
+std::vector<uintptr_t> ended;
+
+ncclResult_t Register(ncclComm_t, void* address, size_t, ncclWindow_t* window, int) {
+  *window = reinterpret_cast<ncclWindow_t>(address);
+  return busy ? ncclInProgress : ncclSuccess;
 }
-
-std::vector<uint32_t> SegmentsOf(const ReservedVector<UnfinishedRegistration>& registrations) {
-  std::vector<uint32_t> segments;
-  for (const UnfinishedRegistration& one : registrations) segments.push_back(one.segment);
-  return segments;
+ncclResult_t RegisterLocal(const ncclComm_t, void* address, size_t, void** handle) {
+  *handle = address;
+  return ncclSuccess;
 }
-
-TEST(UnfinishedRegistrations, KeepASegmentUntilTheyAreTaken) {
-  UnfinishedRegistrations unfinished;
-  EXPECT_TRUE(unfinished.CheckNoneOf(3).ok());
-  unfinished.Add(With(1, 3));
-  const Status status = unfinished.CheckNoneOf(3);
-  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_NE(status.message().find("of segment 3: abandon"), std::string::npos) << status.message();
-  EXPECT_TRUE(unfinished.CheckNoneOf(2).ok());
-  EXPECT_EQ(SegmentsOf(unfinished.Take(Numbered(1))), std::vector<uint32_t>{3});
-  EXPECT_TRUE(unfinished.CheckNoneOf(3).ok());
+ncclResult_t Deregister(ncclComm_t, ncclWindow_t window) {
+  ended.push_back(reinterpret_cast<uintptr_t>(window));
+  return ncclSuccess;
 }
-
-TEST(UnfinishedRegistrations, AreTakenOfOneCommunicatorInTheOrderInWhichTheyCame) {
-  UnfinishedRegistrations unfinished;
-  for (const uint32_t segment : {5, 2, 9}) {
-    unfinished.Add(With(1, segment));
-    unfinished.Add(With(2, segment));
-  }
-  EXPECT_EQ(SegmentsOf(unfinished.Take(Numbered(1))), (std::vector<uint32_t>{5, 2, 9}));
-  EXPECT_FALSE(unfinished.AnyWith(Numbered(1)));
-  EXPECT_TRUE(unfinished.AnyWith(Numbered(2)));
-  EXPECT_FALSE(unfinished.CheckNoneOf(2).ok()) << "the other communicator's";
-  EXPECT_TRUE(SegmentsOf(unfinished.Take(Numbered(1))).empty());
-  EXPECT_EQ(SegmentsOf(unfinished.Take(Numbered(2))), (std::vector<uint32_t>{5, 2, 9}));
+ncclResult_t GetAsyncError(ncclComm_t, ncclResult_t* state) {
+  *state = busy ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
 }
 
 Driver OfNccl(int version) {
   Driver driver{};
+  driver.cuda.cuCtxGetCurrent = [](CUcontext*) { return CUDA_SUCCESS; };
   driver.nccl.version = version;
+  driver.nccl.ncclCommWindowRegister = Register;
+  driver.nccl.ncclCommWindowDeregister = Deregister;
+  driver.nccl.ncclCommRegister = RegisterLocal;
+  driver.nccl.ncclMemAlloc = [](void**, size_t) { return ncclSuccess; };
+  driver.nccl.ncclCommGetAsyncError = GetAsyncError;
   return driver;
 }
 
-RegisteredRange Window(CUdeviceptr address, uint64_t bytes) {
-  return {.kind = RegistrationKind::kWindow, .address = address, .bytes = bytes};
+Communicator Numbered(uintptr_t number) { return {.handle = reinterpret_cast<ncclComm_t>(number)}; }
+SegmentToRegister Segment(uint32_t index, uint64_t bytes = 100) { return {index, 4096 * (index + 1), bytes}; }
+
+class Registrations : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    busy = false;
+    ended.clear();
+  }
+  RegistrationSet SetOf(const Driver& driver, RegistrationKind kind = RegistrationKind::kWindow) {
+    return RegistrationSet(driver, kind, kDeadlineMs, windows_);
+  }
+  // Begins registrations that NCCL does not finish.
+  static void AddInVain(RegistrationSet& set, const Communicator& communicator, uint32_t segment) {
+    busy = true;
+    EXPECT_EQ(set.Add(communicator, {Segment(segment)}).code(), StatusCode::kDeadlineExceeded);
+    busy = false;
+  }
+
+ private:
+  WindowIndex windows_;
+};
+
+using UnfinishedRegistrations = Registrations;
+
+TEST_F(UnfinishedRegistrations, KeepASegmentUntilTheyAreEnded) {
+  const Driver driver = OfNccl(22809);
+  RegistrationSet set = SetOf(driver);
+  EXPECT_TRUE(set.DeregisterSegment(3).ok());
+  AddInVain(set, Numbered(1), 3);
+  const Status status = set.DeregisterSegment(3);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("of segment 3: abandon"), std::string::npos) << status.message();
+  EXPECT_TRUE(set.DeregisterSegment(2).ok());
+  EXPECT_FALSE(set.IsRegistered(3));
+  EXPECT_TRUE(set.IsRegisteredWith(Numbered(1).handle)) << "NCCL may come to have it";
+  EXPECT_TRUE(set.EndUnfinished(Numbered(1).handle, kDeadlineMs).ok());
+  EXPECT_TRUE(set.DeregisterSegment(3).ok());
+  EXPECT_EQ(ended, std::vector<uintptr_t>{Segment(3).address});
 }
 
-TEST(HeldWindows, CountASegmentOnceForAllCommunicators) {
+TEST_F(UnfinishedRegistrations, AreEndedOfOneCommunicatorInTheOrderInWhichTheyCame) {
+  const Driver driver = OfNccl(22809);
+  RegistrationSet set = SetOf(driver);
+  for (const uint32_t segment : {5, 2, 9}) {
+    AddInVain(set, Numbered(1), segment);
+    AddInVain(set, Numbered(2), segment);
+  }
+  const std::vector<uintptr_t> in_order = {Segment(5).address, Segment(2).address, Segment(9).address};
+  EXPECT_TRUE(set.EndUnfinished(Numbered(1).handle, kDeadlineMs).ok());
+  EXPECT_EQ(ended, in_order);
+  EXPECT_FALSE(set.IsRegisteredWith(Numbered(1).handle));
+  EXPECT_TRUE(set.IsRegisteredWith(Numbered(2).handle));
+  EXPECT_FALSE(set.DeregisterSegment(2).ok()) << "the other communicator's";
+  ended.clear();
+  EXPECT_TRUE(set.EndUnfinished(Numbered(1).handle, kDeadlineMs).ok());
+  EXPECT_TRUE(ended.empty());
+  EXPECT_TRUE(set.EndUnfinished(Numbered(2).handle, kDeadlineMs).ok());
+  EXPECT_EQ(ended, in_order);
+}
+
+using HeldWindows = Registrations;
+
+TEST_F(HeldWindows, CountASegmentOnceForAllCommunicators) {
   const Driver driver = OfNccl(22906);
-  HeldWindows held(driver);
-  EXPECT_EQ(held.Note(Window(4096, 100)), 100u);
-  EXPECT_EQ(held.Note(Window(4096, 100)), 100u);
-  EXPECT_EQ(held.Note(Window(8192, 50)), 50u);
-  EXPECT_EQ(held.bytes(), 150u);
+  RegistrationSet set = SetOf(driver);
+  for (const uintptr_t communicator : {1, 2}) {
+    EXPECT_TRUE(set.Add(Numbered(communicator), {Segment(0)}).ok());
+    EXPECT_EQ(set.Forget(Numbered(communicator).handle), 100u);
+  }
+  EXPECT_TRUE(set.Add(Numbered(3), {Segment(1, 50)}).ok());
+  EXPECT_EQ(set.Forget(Numbered(3).handle), 50u);
+  EXPECT_EQ(set.held_bytes(), 150u);
 }
 
-TEST(HeldWindows, CountWindowsAloneAndNoneWhereNcclEndsThemInAnAbort) {
-  const Driver old = OfNccl(22906);
-  HeldWindows windows(old);
-  EXPECT_EQ(windows.Note({.kind = RegistrationKind::kLocal, .address = 4096, .bytes = 100}), 0u);
-  EXPECT_EQ(windows.bytes(), 0u);
-  const Driver newer = OfNccl(22907);
-  HeldWindows none(newer);
-  EXPECT_EQ(none.Note(Window(4096, 100)), 0u);
-  EXPECT_EQ(none.bytes(), 0u);
+TEST_F(HeldWindows, CountWindowsAloneAndNoneWhereNcclEndsThemInAnAbort) {
+  struct Case {
+    int version;
+    RegistrationKind kind;
+  };
+  for (const Case& one : {Case{22906, RegistrationKind::kLocal}, Case{22907, RegistrationKind::kWindow}}) {
+    const Driver driver = OfNccl(one.version);
+    RegistrationSet set = SetOf(driver, one.kind);
+    EXPECT_TRUE(set.Add(Numbered(1), {Segment(0)}).ok());
+    EXPECT_EQ(set.Forget(Numbered(1).handle), 0u);
+    EXPECT_EQ(set.held_bytes(), 0u);
+  }
 }
 
 }  // namespace
