@@ -1,7 +1,10 @@
 #include "src/registration/agreement_channel.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "src/base/host_patience.h"
 
 namespace commpool::internal {
 
@@ -9,35 +12,17 @@ namespace {
 
 constexpr uint64_t kLongestMessage = uint64_t{1} << 30;
 
-Verdict OfRank(int rank, Decision decision) {
-  const auto place = static_cast<size_t>(rank);
-  return {std::move(decision.common), place < decision.single.size() ? std::move(decision.single[place]) : ""};
-}
-
-class SelfChannel : public AgreementChannel {
- public:
-  int rank() const override { return 0; }
-  int ranks() const override { return 1; }
-  Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
-    return OfRank(0, decide({mine}));
-  }
-  void Break(const Status&) override {}  // one rank is in step
-};
-
 // Every rank hears all and decides alike. The caller's all-gather takes the same number of bytes from every rank:
 // lengths go first, then padded contents.
 class CallerChannel : public AgreementChannel {
  public:
   CallerChannel(int rank, int ranks, commpool_all_gather all_gather, void* context)
-      : rank_(rank), ranks_(ranks), all_gather_(all_gather), context_(context) {}
-
-  int rank() const override { return rank_; }
-  int ranks() const override { return ranks_; }
+      : AgreementChannel(rank, ranks), all_gather_(all_gather), context_(context) {}
 
   Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override {
     if (broken_) return Failure(step + ": an earlier call failed");
     const uint64_t length = mine.size();
-    std::vector<uint64_t> lengths(static_cast<size_t>(ranks_));
+    std::vector<uint64_t> lengths(static_cast<size_t>(ranks()));
     int result = all_gather_(&length, lengths.data(), sizeof(length), context_);
     if (result != 0) return Failure(step, result);
 
@@ -45,7 +30,7 @@ class CallerChannel : public AgreementChannel {
     if (longest > kLongestMessage) return Failure(step + ": a rank announced " + std::to_string(longest) + " bytes");
     std::string padded = mine;
     padded.resize(longest);
-    std::string received(longest * static_cast<uint64_t>(ranks_), '\0');
+    std::string received(longest * static_cast<uint64_t>(ranks()), '\0');
     result = all_gather_(padded.data(), received.data(), longest, context_);
     if (result != 0) return Failure(step, result);
 
@@ -53,26 +38,25 @@ class CallerChannel : public AgreementChannel {
     for (size_t index = 0; index < lengths.size(); ++index) {
       contents.push_back(received.substr(index * longest, lengths[index]));
     }
-    return OfRank(rank_, decide(contents));
+    const Decision decision = decide(contents);
+    return Insist([&] { return decision.Of(rank()); });
   }
   void Break(const Status&) override { broken_ = true; }
 
  private:
   Status Failure(const std::string& step, int result) {
     const int missing = -2 - result;  // include/commpool/README.md
-    if (missing < 0 || missing >= ranks_) return Failure(step);
+    if (missing < 0 || missing >= ranks()) return Failure(step);
     return Failure(step + ", for which rank " + std::to_string(missing) + " did not come");
   }
 
   Status Failure(const std::string& step) {
     broken_ = true;
     return Status(StatusCode::kRemoteFailure, "the all-gather function given for agreement failed at " + step +
-                                                  " (rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) +
-                                                  ")");
+                                                  " (rank " + std::to_string(rank()) + " of " +
+                                                  std::to_string(ranks()) + ")");
   }
 
-  const int rank_;
-  const int ranks_;
   const commpool_all_gather all_gather_;
   void* const context_;
   bool broken_ = false;
@@ -87,7 +71,7 @@ AgreementChannel& LowestOf(const ReservedVector<AgreementChannel*>& channels) {
 }  // namespace
 
 JoinedChannels::JoinedChannels(ReservedVector<AgreementChannel*> pools)
-    : AgreementChannel(LowestOf(pools).lost_ranks()), channels_(std::move(pools)), carrier_(LowestOf(channels_)) {}
+    : AgreementChannel(LowestOf(pools)), channels_(std::move(pools)), carrier_(LowestOf(channels_)) {}
 
 Result<Verdict> JoinedChannels::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
   Result<Verdict> verdict = carrier_.Decide(mine, step, decide);
@@ -99,7 +83,13 @@ void JoinedChannels::Break(const Status& why) {
   for (AgreementChannel* const channel : channels_) channel->Break(why);
 }
 
-std::unique_ptr<AgreementChannel> MakeSelfChannel() { return std::make_unique<SelfChannel>(); }
+std::unique_ptr<AgreementChannel> MakeSelfChannel() {
+  const auto gather = [](const void* mine, void* all, size_t bytes, void*) {
+    std::memcpy(all, mine, bytes);
+    return 0;
+  };
+  return MakeCallerChannel(0, 1, gather, nullptr);
+}
 
 std::unique_ptr<AgreementChannel> MakeCallerChannel(int rank, int ranks, commpool_all_gather all_gather,
                                                     void* context) {

@@ -21,17 +21,22 @@
 
 namespace commpool::internal {
 
-// What follows from what all ranks have said: what every rank gets, and what single ones get beside it, by rank.
-struct Decision {
-  std::string common = {};
-  std::vector<std::string> single = {};  // empty: nobody gets any
-};
-
 // A decision as one rank gets it.
 struct Verdict {
   std::string common = {};
   std::string single = {};
   static constexpr auto Fields() { return std::tuple(&Verdict::common, &Verdict::single); }
+};
+
+// What follows from what all ranks have said: what every rank gets, and what single ones get beside it, by rank.
+struct Decision {
+  std::string common = {};
+  std::vector<std::string> single = {};  // empty: nobody gets any
+
+  Verdict Of(int rank) const {
+    const auto place = static_cast<size_t>(rank);
+    return {common, place < single.size() ? single[place] : ""};
+  }
 };
 
 // Everybody's bytes, rank 0's first, to the decision. The same bytes give the same decision, wherever it is made.
@@ -67,10 +72,10 @@ class AgreementChannel {
  public:
   virtual ~AgreementChannel() = default;
 
-  virtual int rank() const = 0;
-  virtual int ranks() const = 0;
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
   // The channel's place among those of its home, the same on every rank; 0 where it has none.
-  virtual uint64_t number() const { return 0; }
+  uint64_t number() const { return number_; }
 
   // Every rank gives some bytes, of any length, and gets the decision that `decide` makes of all of them: on rank 0,
   // or on every rank where the channel takes all bytes to all. Rank 0 is bound by a decision once it has begun to send
@@ -87,10 +92,16 @@ class AgreementChannel {
   virtual std::unique_ptr<BackgroundLine> OpenBackground() { return nullptr; }
 
  protected:
-  AgreementChannel() : AgreementChannel(std::make_shared<LostRanks>()) {}
-  explicit AgreementChannel(std::shared_ptr<LostRanks> lost_ranks) : lost_ranks_(std::move(lost_ranks)) {}
+  AgreementChannel(int rank, int ranks, uint64_t number = 0,
+                   std::shared_ptr<LostRanks> lost_ranks = std::make_shared<LostRanks>())
+      : rank_(rank), ranks_(ranks), number_(number), lost_ranks_(std::move(lost_ranks)) {}
+  // As the other one is known.
+  AgreementChannel(const AgreementChannel&) = default;
 
  private:
+  const int rank_;
+  const int ranks_;
+  const uint64_t number_;
   const std::shared_ptr<LostRanks> lost_ranks_;
 };
 
@@ -102,9 +113,6 @@ class JoinedChannels final : public AgreementChannel {
   // REQUIRES: at least one; they outlive this.
   explicit JoinedChannels(ReservedVector<AgreementChannel*> channels);
 
-  int rank() const override { return carrier_.rank(); }
-  int ranks() const override { return carrier_.ranks(); }
-  uint64_t number() const override { return carrier_.number(); }
   Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
   void Break(const Status& why) override;
 

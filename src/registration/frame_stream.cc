@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "src/base/host_patience.h"
 
@@ -15,14 +16,28 @@ namespace {
 // At one look: whoever sends more than is read must not keep the reader.
 constexpr size_t kMostAtOnce = size_t{1} << 22;
 
+constexpr uint64_t kLongestContents = uint64_t{1} << 30;
+
+struct Header {
+  uint32_t kind;
+  uint32_t code;
+  uint64_t channel;
+  uint64_t sequence;
+  uint64_t bytes;
+};
+static_assert(sizeof(Header) == kFrameHeaderBytes);
+
 // Whether a transfer that moved nothing may go on later.
 bool MayGoOn(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
 
 void FrameStream::Queue(const Frame& frame) {
-  Insist([&] { unsent_.reserve(unsent_.size() + kFrameHeaderBytes + frame.contents.size()); });
-  AppendTo(unsent_, frame);
+  const Header header{static_cast<uint32_t>(frame.kind), static_cast<uint32_t>(frame.code), frame.channel,
+                      frame.sequence, frame.contents.size()};
+  Insist([&] { unsent_.reserve(unsent_.size() + sizeof(header) + frame.contents.size()); });
+  unsent_.append(reinterpret_cast<const char*>(&header), sizeof(header));
+  unsent_.append(frame.contents);
 }
 
 void FrameStream::SendSome() {
@@ -57,13 +72,18 @@ ReservedVector<Frame> FrameStream::ReceiveSome() {
 ReservedVector<Frame> FrameStream::TakeFrames() {
   ReservedVector<Frame> frames;
   size_t begin = 0;
-  FrameFault fault = FrameFault::kNone;
-  const auto take = [&] { return Insist([&] { return TakeFrame(received_, begin, fault); }); };
-  while (std::optional<Frame> frame = take()) frames.push_back(std::move(*frame));
-  received_.erase(0, begin);
-  if (fault != FrameFault::kNone && ended_.empty()) {
-    Insist([&] { ended_ = "it sent what is no frame"; });
+  for (Header header; received_.size() - begin >= sizeof(header); begin += sizeof(header) + header.bytes) {
+    std::memcpy(&header, received_.data() + begin, sizeof(header));
+    if (header.kind > static_cast<uint32_t>(FrameKind::kGoodbye) || header.bytes > kLongestContents) {
+      if (ended_.empty()) Insist([&] { ended_ = "it sent what is no frame"; });
+      break;
+    }
+    if (received_.size() - begin - sizeof(header) < header.bytes) break;
+    std::string contents = Insist([&] { return received_.substr(begin + sizeof(header), header.bytes); });
+    frames.push_back({static_cast<FrameKind>(header.kind), static_cast<StatusCode>(header.code), header.channel,
+                      header.sequence, std::move(contents)});
   }
+  received_.erase(0, begin);
   return frames;
 }
 

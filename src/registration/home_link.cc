@@ -5,7 +5,6 @@
 
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
-#include "src/registration/link_watcher.h"
 
 namespace commpool::internal {
 
@@ -22,10 +21,11 @@ constexpr std::chrono::milliseconds kLastWords{1000};
 
 // What they read as the decision of their first round.
 void TellThatSomeAreMissing(std::vector<Connection> connections, const Status& why) {
-  std::string bytes;
-  AppendTo(bytes, {FrameKind::kDecision, why.code(), kFirstChannel, 1, why.message()});
   for (Connection& connection : connections) {
-    if (connection.valid()) static_cast<void>(connection.Send(bytes.data(), bytes.size(), DeadlineAfter({})));
+    if (!connection.valid()) continue;
+    FrameStream stream(std::move(connection));
+    stream.Queue({FrameKind::kDecision, why.code(), kFirstChannel, 1, why.message()});
+    stream.SendSome();
   }
 }
 
@@ -47,7 +47,8 @@ Result<std::shared_ptr<HomeLink>> HomeLink::Join(const LinkOptions& options, con
 
 Result<std::shared_ptr<HomeLink>> HomeLink::Make(const LinkOptions& options, std::vector<Connection> connections) {
   ReadinessSet input = COMMPOOL_TRY(ReadinessSet::Make());
-  std::shared_ptr<HomeLink> link(new HomeLink(options, std::move(input)));
+  ReadinessSet ends = COMMPOOL_TRY(ReadinessSet::Make());
+  std::shared_ptr<HomeLink> link(new HomeLink(options, std::move(input), std::move(ends)));
   for (Connection& connection : connections) {
     const size_t index = link->peers_.size();
     Peer& peer = link->peers_.emplace_back();
@@ -55,24 +56,21 @@ Result<std::shared_ptr<HomeLink>> HomeLink::Make(const LinkOptions& options, std
     peer.heard = Clock::now();
     if (options.rank != 0) peer.patience = kUntilTheFirstWord;
     COMMPOOL_TRY(link->input_.Add(peer.stream.descriptor(), Interest::kInput, index));
+    COMMPOOL_TRY(link->ends_.Add(peer.stream.descriptor(), Interest::kEnd, index));
   }
-  std::unique_ptr<LinkWatcher> watcher = COMMPOOL_TRY(LinkWatcher::Make(*link));
-  link->watcher_ = std::move(watcher);
-  for (size_t index = 0; index < link->peers_.size(); ++index) {
-    COMMPOOL_TRY(link->watcher_->Watch(link->peers_[index].stream.descriptor(), index));
-  }
-  COMMPOOL_TRY(link->watcher_->Start());
+  COMMPOOL_TRY(link->StartWatching());
   return link;
 }
 
-HomeLink::HomeLink(const LinkOptions& options, ReadinessSet input)
-    : options_(options), input_(std::move(input)), silence_(std::max(options.deadline, kShortestSilence)) {}
+HomeLink::HomeLink(const LinkOptions& options, ReadinessSet input, ReadinessSet ends)
+    : options_(options),
+      input_(std::move(input)),
+      silence_(std::max(options.deadline, kShortestSilence)),
+      ends_(std::move(ends)) {}
 
 HomeLink::~HomeLink() {
   StopWatching();
-  WithLock([&] {
-    for (size_t index = 0; index < peers_.size(); ++index) QueueFor(index, {.kind = FrameKind::kGoodbye});
-  });
+  Send({.kind = FrameKind::kGoodbye});
   Flush(DeadlineAfter(kLastWords));
   for (Peer& peer : peers_) {
     peer.stream.EndSending();
@@ -87,10 +85,6 @@ uint64_t HomeLink::id() const {
   return KeyedHash(options_.key, kPurpose, sizeof(kPurpose)) | 1;
 }
 
-void HomeLink::StopWatching() {
-  if (watcher_ != nullptr) watcher_->Stop();
-}
-
 void HomeLink::Break() {
   StopWatching();
   const std::lock_guard lock(mutex_);
@@ -100,26 +94,6 @@ void HomeLink::Break() {
     peer.stream.EndSending();
   }
   input_.Wake();
-}
-
-void HomeLink::Beat() {
-  const std::lock_guard lock(mutex_);
-  for (size_t index = 0; index < peers_.size(); ++index) QueueFor(index, {});
-}
-
-void HomeLink::NoteSilentRanks(std::chrono::milliseconds unwatched) {
-  const std::lock_guard lock(mutex_);
-  const Deadline now = Clock::now();
-  for (size_t index = 0; index < peers_.size(); ++index) {
-    Peer& peer = peers_[index];
-    peer.heard += unwatched;
-    const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
-    if (!peer.ended.empty() || peer.goodbye || silent < silence_ + peer.patience) continue;
-    std::string how = Insist([&] { return "it was silent for " + std::to_string(silent.count()) + " ms"; });
-    NoteLost(RankOf(index), how);
-    peer.ended = std::move(how);
-    input_.Remove(peer.stream.descriptor());
-  }
 }
 
 uint64_t HomeLink::next_channel() const {
@@ -144,9 +118,7 @@ Mailbox& HomeLink::MailboxOf(uint64_t channel) {
 void HomeLink::EndChannel(uint64_t number, const std::string& why) {
   const std::lock_guard lock(mutex_);
   mailboxes_.erase(number);
-  for (size_t index = 0; index < peers_.size(); ++index) {
-    QueueFor(index, Insist([&] { return Frame{.kind = FrameKind::kLeft, .channel = number, .contents = why}; }));
-  }
+  QueueForAll(Insist([&] { return Frame{.kind = FrameKind::kLeft, .channel = number, .contents = why}; }));
 }
 
 bool HomeLink::Await(Deadline deadline, const std::function<bool()>& done) {
@@ -243,10 +215,9 @@ void HomeLink::TakeFrame(int from, Frame frame) {
 
 void HomeLink::NoteLost(int lost, const std::string& how) {
   lost_ranks_->Note(lost, how);
-  for (size_t index = 0; rank() == 0 && index < peers_.size(); ++index) {
-    QueueFor(index, Insist([&] {
-               return Frame{.kind = FrameKind::kLost, .sequence = static_cast<uint64_t>(lost), .contents = how};
-             }));
+  if (rank() == 0) {
+    QueueForAll(Insist(
+        [&] { return Frame{.kind = FrameKind::kLost, .sequence = static_cast<uint64_t>(lost), .contents = how}; }));
   }
   WakeWatcher();
   input_.Wake();
@@ -268,9 +239,13 @@ void HomeLink::QueueFor(size_t index, const Frame& frame) {
   input_.Change(peer.stream.descriptor(), waits ? Interest::kInputAndOutput : Interest::kInput, index);
 }
 
-void HomeLink::Send(int to, const Frame& frame) {
+void HomeLink::QueueForAll(const Frame& frame) {
+  for (size_t index = 0; index < peers_.size(); ++index) QueueFor(index, frame);
+}
+
+void HomeLink::Send(const Frame& frame) {
   const std::lock_guard lock(mutex_);
-  QueueFor(IndexOf(to), frame);
+  QueueForAll(frame);
 }
 
 Status HomeLink::SendToAll(const std::vector<Frame>& frames, const std::function<Status()>& objection) {
@@ -296,14 +271,6 @@ std::string HomeLink::WhyGone(int of) const {
   const std::lock_guard lock(mutex_);
   const Peer& peer = peers_[IndexOf(of)];
   return peer.goodbye ? "it has ended its pools" : peer.ended;
-}
-
-void HomeLink::StartWork(uint64_t channel, std::function<void()> work) { watcher_->AddWork(channel, std::move(work)); }
-
-void HomeLink::StopWork(uint64_t channel) { watcher_->RemoveWork(channel); }
-
-void HomeLink::WakeWatcher() {
-  if (watcher_ != nullptr) watcher_->Wake();
 }
 
 LinkTraffic HomeLink::traffic() const {

@@ -2,12 +2,13 @@
 // other rank. Each pool has a channel in it, by number.
 //
 // Whoever waits in a round reads for all: it puts what came for others into their mailboxes, so a round costs no change
-// of threads. A watcher of the link's own reads now and then where nobody waits, sends heartbeats, and notes ranks that
-// are lost: their connection ended without a goodbye, or they are silent past the deadline. Rank 0 tells the others.
-// Any thread.
+// of threads. The link's one thread, the watcher (link_watcher.cc), reads where nobody waits, sends heartbeats, notes
+// ranks that are lost (their connection ended without a goodbye, or they are silent past the deadline), tells who wants
+// to know, and does the channels' work in the background. Rank 0 tells the others. Any thread.
 #ifndef COMMPOOL_SRC_REGISTRATION_HOME_LINK_H_
 #define COMMPOOL_SRC_REGISTRATION_HOME_LINK_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "commpool/status.h"
@@ -27,8 +29,6 @@
 #include "src/registration/readiness_set.h"
 
 namespace commpool::internal {
-
-class LinkWatcher;
 
 // Of the first channel of a link.
 constexpr uint64_t kFirstChannel = 1;
@@ -71,8 +71,8 @@ class HomeLink {
   void ReadNow();
   // Runs `part` under the link's lock.
   void WithLock(const std::function<void()>& part);
-  // To rank 0, or to another rank where this is rank 0. Never waits: the rest goes as the socket takes it.
-  void Send(int rank, const Frame& frame);
+  // To rank 0; of rank 0: to every other rank. Never waits: the rest goes as the socket takes it.
+  void Send(const Frame& frame);
   // Of rank 0: frame i to rank i + 1, to all or to nobody. Nobody gets one where a rank is lost, or `objection`, asked
   // under the lock, says no.
   Status SendToAll(const std::vector<Frame>& frames, const std::function<Status()>& objection);
@@ -82,16 +82,15 @@ class HomeLink {
   // Why nothing more comes from the rank; empty while it is there.
   std::string WhyGone(int rank) const;
 
-  // Of the watcher's thread.
+  // The watcher does a channel's work whenever it wakes.
   void StartWork(uint64_t channel, std::function<void()> work);
+  // Returns when it does not run any more.
   void StopWork(uint64_t channel);
-  void WakeWatcher();
+  void WakeWatcher() { ends_.Wake(); }
 
   LinkTraffic traffic() const;
 
  private:
-  friend class LinkWatcher;
-
   struct Peer {
     FrameStream stream;
     Deadline heard;                         // last
@@ -105,7 +104,7 @@ class HomeLink {
     std::string ended;
   };
 
-  HomeLink(const LinkOptions& options, ReadinessSet input);
+  HomeLink(const LinkOptions& options, ReadinessSet input, ReadinessSet ends);
   // Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0.
   static Result<std::shared_ptr<HomeLink>> Make(const LinkOptions& options, std::vector<Connection> connections);
 
@@ -116,13 +115,15 @@ class HomeLink {
   // As the reader, without the lock: what has come until the deadline.
   ReservedVector<Arrival> Read(Deadline deadline);
   // Of the watcher.
-  void Beat();
+  Status StartWatching();
+  void Watch();
   // Time in which this process did not run itself is no silence of others.
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
   // The rest is under the lock.
   void Take(ReservedVector<Arrival> arrivals);
   void TakeFrame(int rank, Frame frame);
   void QueueFor(size_t index, const Frame& frame);
+  void QueueForAll(const Frame& frame);
   void NoteLost(int rank, const std::string& how);
   Mailbox& MailboxOf(uint64_t channel);
 
@@ -140,7 +141,12 @@ class HomeLink {
   std::chrono::milliseconds silence_;
   LinkTraffic traffic_;
 
-  std::unique_ptr<LinkWatcher> watcher_;
+  ReadinessSet ends_;  // of connections: the watcher wakes for these, and never for the bytes of a round
+  std::atomic<bool> ending_{false};
+  // Held while work runs; not a Mutex of ours, for work takes the link's.
+  std::mutex work_mutex_;
+  std::map<uint64_t, std::function<void()>> work_;
+  std::thread watcher_;
 };
 
 }  // namespace commpool::internal

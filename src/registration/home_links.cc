@@ -1,8 +1,73 @@
 #include "src/registration/home_links.h"
 
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "src/base/host_patience.h"
+#include "src/base/try.h"
+#include "src/registration/introduction.h"
+#include "src/registration/link_channel.h"
+#include "src/registration/small_all_gather.h"
+
 namespace commpool::internal {
+
+namespace {
+
+// Sends `mine` to all and returns everybody's.
+Result<std::vector<Introduction>> ExchangeOverHome(const Driver& driver, const Communicator& home,
+                                                   const Introduction& mine, uint64_t deadline_ms) {
+  Result<std::vector<std::string>> received =
+      GatherOver(driver, home, Insist([&] { return Pad(mine); }),
+                 {.call = "create",
+                  .likely_cause = "not every rank creates the pool, or one has another collective at this place; a "
+                                  "thread that owns several ranks creates their pools in one call"},
+                 deadline_ms);
+  if (!received.ok()) return received.status();
+  return DecodePadded(std::move(*received));
+}
+
+bool AllHaveTheLink(const std::vector<Introduction>& all) {
+  return std::all_of(all.begin(), all.end(),
+                     [&](const Introduction& other) { return other.link != 0 && other.link == all[0].link; });
+}
+
+// Where a create failed on some ranks only they count differently: the highest number is free on all.
+uint64_t NextChannel(const std::vector<Introduction>& all) {
+  uint64_t next = 0;
+  for (const Introduction& one : all) next = std::max(next, one.next_channel);
+  return next;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, const Communicator& home,
+                                                          uint64_t deadline_ms) {
+  if (home.ranks == 1) return MakeSelfChannel();
+  const std::chrono::milliseconds deadline(deadline_ms);
+  const auto channel_of = [&](const std::shared_ptr<HomeLink>& link, uint64_t number) {
+    return std::unique_ptr<AgreementChannel>(std::make_unique<LinkChannel>(link, number, deadline));
+  };
+  const std::shared_ptr<HomeLink> existing = Find(home);
+  std::optional<Listener> listener;  // also where rank 0 has a link: the others may have none
+  // A rank that left here would be waited for in NCCL's call.
+  Introduction mine = Insist([&] { return Introduce(home.rank, listener); });
+  if (existing != nullptr) {
+    mine.link = existing->id();
+    mine.next_channel = existing->next_channel();
+  }
+  std::vector<Introduction> all = COMMPOOL_TRY(ExchangeOverHome(driver, home, mine, deadline_ms));
+  if (AllHaveTheLink(all)) return channel_of(existing, NextChannel(all));
+  if (Status status = CheckReach(all); !status.ok()) return status;
+  const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all.front().key};
+  Result<std::shared_ptr<HomeLink>> link =
+      listener ? HomeLink::Accept(options, std::move(*listener)) : HomeLink::Join(options, all.front().address);
+  if (!link.ok()) return link.status();
+  Keep(home, *link);
+  return channel_of(*link, kFirstChannel);
+}
 
 std::shared_ptr<HomeLink> HomeLinks::Find(const Communicator& home) {
   std::shared_ptr<HomeLink> link;  // ends, where it is the last, after the lock

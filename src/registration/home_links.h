@@ -1,11 +1,18 @@
 // The links of a process, by home communicator, while pools use them: pools of one home share one. Any thread.
+//
+// A channel opens over the link that pools of its home have already, where all ranks have the same one, else over a new
+// one: rank 0 listens, and its address is sent once over the communicator.
 #ifndef COMMPOOL_SRC_REGISTRATION_HOME_LINKS_H_
 #define COMMPOOL_SRC_REGISTRATION_HOME_LINKS_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 
+#include "commpool/status.h"
 #include "src/base/mutex.h"
+#include "src/driver/loader.h"
+#include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
 #include "src/registration/home_link.h"
 
@@ -13,6 +20,11 @@ namespace commpool::internal {
 
 class HomeLinks {
  public:
+  // An agreement channel of a home. Collective over the communicator; its device must be current. Bounded by the
+  // deadline. Where a rank is missing the device may still run NCCL's kernel, so the few hundred bytes that it uses are
+  // left to the process then.
+  Result<std::unique_ptr<AgreementChannel>> Open(const Driver& driver, const Communicator& home, uint64_t deadline_ms);
+
   // The link that pools of this home use on this rank; null where none does, or a rank of it is lost. It may be one of
   // a communicator that had the same address before: the ranks compare the links' numbers.
   std::shared_ptr<HomeLink> Find(const Communicator& home);

@@ -33,11 +33,7 @@ class LinkLine : public BackgroundLine {
   void Wake() override { link_->WakeWatcher(); }
   bool takes_more() override { return !link_->HasUnsent(); }
   void Send(const std::string& message) override {
-    const int last = link_->rank() == 0 ? link_->ranks() - 1 : 0;
-    for (int to = link_->rank() == 0 ? 1 : 0; to <= last; ++to) {
-      link_->Send(
-          to, Insist([&] { return Frame{.kind = FrameKind::kBackground, .channel = number_, .contents = message}; }));
-    }
+    link_->Send(Insist([&] { return Frame{.kind = FrameKind::kBackground, .channel = number_, .contents = message}; }));
   }
   std::vector<BackgroundMessage> Receive() override {
     std::vector<BackgroundMessage> messages;
@@ -65,18 +61,17 @@ class LinkLine : public BackgroundLine {
 }  // namespace
 
 LinkChannel::LinkChannel(std::shared_ptr<HomeLink> link, uint64_t number, milliseconds deadline)
-    : AgreementChannel(link->lost_ranks()),
+    : AgreementChannel(link->rank(), link->ranks(), number, link->lost_ranks()),
       link_(std::move(link)),
-      number_(number),
       deadline_(deadline),
       mailbox_(link_->OpenChannel(number, deadline)) {}
 
 LinkChannel::~LinkChannel() {
-  link_->EndChannel(number_, Insist([] { return std::string("it has ended its pool"); }));
+  link_->EndChannel(number(), Insist([] { return std::string("it has ended its pool"); }));
 }
 
 std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
-  return std::make_unique<LinkLine>(link_, number_, mailbox_);
+  return std::make_unique<LinkLine>(link_, number(), mailbox_);
 }
 
 Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
@@ -99,8 +94,7 @@ void LinkChannel::Break(const Status& why) {
   if (!failure_.ok()) return;
   failure_ = Insist([&] { return why; });
   if (rank() == 0) return;  // the others hear of it where the round was held
-  link_->Send(0,
-              Insist([&] { return Frame{.kind = FrameKind::kLeft, .channel = number_, .contents = why.message()}; }));
+  link_->Send(MakeFrame(FrameKind::kLeft, why.message()));
 }
 
 Status LinkChannel::Trouble() const {
@@ -112,10 +106,13 @@ Status LinkChannel::Trouble() const {
   return Status(StatusCode::kRemoteFailure, "missing: " + RankName(static_cast<size_t>(rank)) + ": " + why);
 }
 
-std::string LinkChannel::Waited() const { return std::to_string(Since(begun_).count()) + " ms"; }
-
 Status LinkChannel::Failure(const std::string& step, const Status& why) const {
-  return why.under(step + " of " + std::to_string(ranks()) + " ranks ended after " + Waited());
+  return why.under(step + " of " + std::to_string(ranks()) + " ranks ended after " +
+                   std::to_string(Since(begun_).count()) + " ms");
+}
+
+Frame LinkChannel::MakeFrame(FrameKind kind, const std::string& contents, StatusCode code) const {
+  return Insist([&] { return Frame{kind, code, number(), sequence_, contents}; });
 }
 
 Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
@@ -165,19 +162,12 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
 
 std::vector<Frame> LinkChannel::FramesOf(const Decision& decision) const {
   std::vector<Frame> frames;
-  for (size_t other = 1; other < static_cast<size_t>(ranks()); ++other) {
+  for (int other = 1; other < ranks(); ++other) {
     WireWriter writer;
-    writer.Write(Verdict{decision.common, other < decision.single.size() ? decision.single[other] : ""});
-    frames.push_back({FrameKind::kDecision, StatusCode::kOk, number_, sequence_, writer.Take()});
+    writer.Write(decision.Of(other));
+    frames.push_back(MakeFrame(FrameKind::kDecision, writer.Take()));
   }
   return frames;
-}
-
-void LinkChannel::TellAll(const Status& failure) {
-  const Frame frame = Insist([&] {
-    return Frame{FrameKind::kDecision, failure.code(), number_, sequence_, failure.message()};
-  });
-  for (int other = 1; other < ranks(); ++other) link_->Send(other, frame);
 }
 
 Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& step, const Decider& decide) {
@@ -191,15 +181,15 @@ Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& st
   }
   if (!failure.ok()) {
     failure = Insist([&] { return Failure(step, failure); });
-    TellAll(failure);
+    link_->Send(MakeFrame(FrameKind::kDecision, failure.message(), failure.code()));
     return failure;
   }
   link_->Flush(begun_ + deadline_);
-  return Verdict{std::move(decision.common), decision.single.empty() ? "" : std::move(decision.single[0])};
+  return Insist([&] { return decision.Of(0); });
 }
 
 Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& step) {
-  link_->Send(0, Insist([&] { return Frame{FrameKind::kSaid, StatusCode::kOk, number_, sequence_, mine}; }));
+  link_->Send(MakeFrame(FrameKind::kSaid, mine));
   std::optional<Frame> frame;
   Status trouble;
   const auto done = [&] {
@@ -213,7 +203,7 @@ Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& 
   const bool heard = link_->Await(begun_ + deadline_ + kVerdictGrace, std::ref(done));
   if (!heard) {
     const std::string why = "rank 0: no answer before the deadline";
-    link_->Send(0, {.kind = FrameKind::kLeft, .channel = number_, .contents = step + " was given up: " + why});
+    link_->Send(MakeFrame(FrameKind::kLeft, step + " was given up: " + why));
     return Failure(step, Status(StatusCode::kDeadlineExceeded, "missing: " + why));
   }
   if (!frame) return Failure(step, trouble);

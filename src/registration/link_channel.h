@@ -22,9 +22,6 @@ class LinkChannel : public AgreementChannel {
   // The others hear that this rank has left.
   ~LinkChannel() override;
 
-  int rank() const override { return link_->rank(); }
-  int ranks() const override { return link_->ranks(); }
-  uint64_t number() const override { return number_; }
   Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
   void Break(const Status& why) override;
   std::unique_ptr<BackgroundLine> OpenBackground() override;
@@ -34,7 +31,6 @@ class LinkChannel : public AgreementChannel {
   Result<Verdict> Lead(const std::string& mine, const std::string& step, const Decider& decide);
   Result<std::vector<std::string>> Gather(const std::string& mine);
   std::vector<Frame> FramesOf(const Decision& decision) const;
-  void TellAll(const Status& failure);
   // Of the others.
   Result<Verdict> Follow(const std::string& mine, const std::string& step);
 
@@ -42,10 +38,10 @@ class LinkChannel : public AgreementChannel {
   Status Trouble() const;
   // `why` under the step and the time that it took.
   Status Failure(const std::string& step, const Status& why) const;
-  std::string Waited() const;
+  // Of this round.
+  Frame MakeFrame(FrameKind kind, const std::string& contents, StatusCode code = StatusCode::kOk) const;
 
   const std::shared_ptr<HomeLink> link_;
-  const uint64_t number_;
   const std::chrono::milliseconds deadline_;
   const std::shared_ptr<Mailbox> mailbox_;
   uint64_t sequence_ = 0;

@@ -1,13 +1,14 @@
-#include "src/registration/link_watcher.h"
-
+// The one thread of a home link. It wakes when a peer's connection ends, when it is woken, and every 50 ms; never for
+// the bytes of a round.
 #include <signal.h>
 
-#include <chrono>
 #include <system_error>
+#include <utility>
 
 #include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
 #include "src/base/host_reserve.h"
-#include "src/base/try.h"
+#include "src/registration/home_link.h"
 
 namespace commpool::internal {
 
@@ -37,64 +38,70 @@ class SignalsBlocked {
 
 }  // namespace
 
-Result<std::unique_ptr<LinkWatcher>> LinkWatcher::Make(HomeLink& link) {
-  ReadinessSet ends = COMMPOOL_TRY(ReadinessSet::Make());
-  return std::unique_ptr<LinkWatcher>(new LinkWatcher(link, std::move(ends)));
-}
-
-Status LinkWatcher::Start() {
+Status HomeLink::StartWatching() {
   const SignalsBlocked in_the_thread;
   try {
-    thread_ = std::thread([this] { Run(); });
+    // Where the host has no memory for long nothing is watched any more: rounds still read what comes, and end at their
+    // deadlines.
+    watcher_ = std::thread([this] { BestEffort([this] { Watch(); }); });
   } catch (const std::system_error& error) {
     return Status(StatusCode::kOutOfMemory, std::string("the watcher of the ranks cannot start: ") + error.what());
   }
   return Status();
 }
 
-void LinkWatcher::Stop() {
+void HomeLink::StopWatching() {
   ending_.store(true, std::memory_order_release);
-  Wake();
-  if (thread_.joinable()) thread_.join();
+  WakeWatcher();
+  if (watcher_.joinable()) watcher_.join();
 }
 
-void LinkWatcher::AddWork(uint64_t channel, std::function<void()> work) {
-  const std::lock_guard lock(mutex_);
+void HomeLink::StartWork(uint64_t channel, std::function<void()> work) {
+  const std::lock_guard lock(work_mutex_);
   work_[channel] = std::move(work);
 }
 
-void LinkWatcher::RemoveWork(uint64_t channel) {
-  const std::lock_guard lock(mutex_);
+void HomeLink::StopWork(uint64_t channel) {
+  const std::lock_guard lock(work_mutex_);
   work_.erase(channel);
 }
 
-void LinkWatcher::Run() {
-  // Where the host has no memory for long nothing is watched any more: rounds still read what comes, and end at their
-  // deadlines.
-  BestEffort([&] { WatchUntilTheEnd(); });
-}
-
-void LinkWatcher::WatchUntilTheEnd() {
-  Clock::time_point looked = Clock::now();
-  Clock::time_point beat = looked - kBeat;
+void HomeLink::Watch() {
+  Deadline looked = Clock::now();
+  Deadline beat = looked - kBeat;
   while (!ending_.load(std::memory_order_acquire)) {
     static_cast<void>(ends_.Wait(Clock::now() + kTick));
     static_cast<void>(HostReserve::Fill());
-    link_.ReadNow();
-    const Clock::time_point now = Clock::now();
+    ReadNow();
+    const Deadline now = Clock::now();
     // A process that was stopped finds its peers silent, and was itself the silent one.
     const auto unwatched = std::chrono::duration_cast<milliseconds>(now - looked);
-    link_.NoteSilentRanks(unwatched > 4 * kTick ? unwatched : milliseconds(0));
+    NoteSilentRanks(unwatched > 4 * kTick ? unwatched : milliseconds(0));
     looked = now;
     if (now - beat >= kBeat) {
-      link_.Beat();
+      Send({.kind = FrameKind::kHeartbeat});
       beat = now;
     }
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(work_mutex_);
       for (const auto& [channel, work] : work_) BestEffort(work);
     }
-    link_.lost_ranks()->CallListeners();
+    lost_ranks_->CallListeners();
+  }
+}
+
+void HomeLink::NoteSilentRanks(std::chrono::milliseconds unwatched) {
+  const std::lock_guard lock(mutex_);
+  const Deadline now = Clock::now();
+  for (size_t index = 0; index < peers_.size(); ++index) {
+    Peer& peer = peers_[index];
+    peer.heard += unwatched;
+    const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
+    if (!peer.ended.empty() || peer.goodbye || silent < silence_ + peer.patience) continue;
+    std::string how = Insist([&] { return "it was silent for " + std::to_string(silent.count()) + " ms"; });
+    NoteLost(RankOf(index), how);
+    peer.ended = std::move(how);
+    input_.Remove(peer.stream.descriptor());
   }
 }
 

@@ -11,7 +11,7 @@
 #include "src/base/host_reserve.h"
 #include "src/base/socket.h"
 #include "src/registration/agreement_channel.h"
-#include "src/registration/frame.h"
+#include "src/registration/frame_stream.h"
 
 namespace commpool::internal {
 

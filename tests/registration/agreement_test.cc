@@ -30,21 +30,17 @@ class Meeting {
 
 class MeetingChannel : public AgreementChannel {
  public:
-  MeetingChannel(Meeting& meeting, int rank, int ranks) : meeting_(meeting), rank_(rank), ranks_(ranks) {}
-  int rank() const override { return rank_; }
-  int ranks() const override { return ranks_; }
+  MeetingChannel(Meeting& meeting, int rank, int ranks) : AgreementChannel(rank, ranks), meeting_(meeting) {}
   void Break(const Status&) override {}
   // On rank 0 alone, as over TCP.
   Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
-    const std::vector<std::string> contents = meeting_.Exchange(rank_, mine);
-    const std::string decision = meeting_.Exchange(rank_, rank_ == 0 ? decide(contents).common : "")[0];
+    const std::vector<std::string> contents = meeting_.Exchange(rank(), mine);
+    const std::string decision = meeting_.Exchange(rank(), rank() == 0 ? decide(contents).common : "")[0];
     return Verdict{decision};
   }
 
  private:
   Meeting& meeting_;
-  const int rank_;
-  const int ranks_;
 };
 
 class History : public CallHistory {

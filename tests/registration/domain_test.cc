@@ -22,25 +22,17 @@ void ExpectDisagreement(const Status& status, const std::string& fragment) {
 // What the ranks of a home send when they have met is kept, and then judged.
 class Recording : public AgreementChannel {
  public:
-  Recording(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
-  int rank() const override { return rank_; }
-  int ranks() const override { return ranks_; }
+  Recording(int rank, int ranks) : AgreementChannel(rank, ranks) {}
   void Break(const Status&) override {}
   Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
     if (contents.empty()) {
       sent = mine;
       return Status(StatusCode::kRemoteFailure, "only recorded");
     }
-    Decision decision = decide(contents);
-    if (decision.single.empty()) return Verdict{decision.common};
-    return Verdict{decision.common, decision.single[static_cast<size_t>(rank_)]};
+    return decide(contents).Of(rank());
   }
   std::string sent;
   std::vector<std::string> contents;
-
- private:
-  const int rank_;
-  const int ranks_;
 };
 
 std::string SentBy(int rank, const Result<Members>& met, int ranks) {

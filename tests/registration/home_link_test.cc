@@ -93,9 +93,9 @@ TEST_F(HomeLinks, EndAWaitWithWhatAnotherThreadRead) {
   while (!wait[0]) std::this_thread::yield();
   std::thread hears([&] { await(mailboxes[1], wait[1]); });
   while (!wait[1]) std::this_thread::yield();
-  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, 2, 1, "to the second"});
+  links[1]->Send({FrameKind::kSaid, StatusCode::kOk, 2, 1, "to the second"});
   hears.join();
-  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, 1, 1, "to the first"});
+  links[1]->Send({FrameKind::kSaid, StatusCode::kOk, 1, 1, "to the first"});
   reads.join();
 }
 
@@ -161,8 +161,8 @@ TEST_F(HomeLinks, KeepNothingThatComesForAChannelAfterItsEnd) {
   links[0]->StopWatching();
   links[0]->OpenChannel(kFirstChannel, kLong);
   links[0]->EndChannel(kFirstChannel, "why");
-  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "too late"});
-  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel + 1, 1, "early"});
+  links[1]->Send({FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "too late"});
+  links[1]->Send({FrameKind::kSaid, StatusCode::kOk, kFirstChannel + 1, 1, "early"});
   const std::shared_ptr<Mailbox> next = links[0]->OpenChannel(kFirstChannel + 1, kLong);
   ASSERT_TRUE(links[0]->Await(DeadlineAfter(kLong), [&] { return next->ranks_heard == 1; }));
   EXPECT_EQ(links[0]->OpenChannel(kFirstChannel, kLong)->ranks_heard, 0u);

@@ -126,7 +126,7 @@ TEST_P(BoundRankZero, ActsByADecisionThatOneRankMissesAndTellsInTheNextRound) {
   const Links links = OpenAll(3);
   const Channels channels = ChannelsOf(links);
   links[0]->StopWatching();  // nobody notices before the decision goes out
-  links[2]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "the last words"});
+  links[2]->Send({FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "the last words"});
   const Decider dying = [&](const std::vector<std::string>& contents) {
     links[2]->Break();  // between its words and the decision
     return Join(contents);
@@ -161,7 +161,7 @@ TEST_F(LinkChannels, LetALateRankZeroWaitForTheRestOfTheDeadlineAlone) {
   const Links links = OpenAll(3);
   LinkChannel late(links[0], kFirstChannel, kLong);
   const std::shared_ptr<Mailbox> mailbox = links[0]->OpenChannel(kFirstChannel, kLong);
-  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "in time"});
+  links[1]->Send({FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "in time"});
   ASSERT_TRUE(links[0]->Await(DeadlineAfter(kLong), [&] { return mailbox->ranks_heard == 1; }));
   links[0]->WithLock([&] { mailbox->first_came -= kLong - kShort; });
   std::mutex mutex;
@@ -170,7 +170,7 @@ TEST_F(LinkChannels, LetALateRankZeroWaitForTheRestOfTheDeadlineAlone) {
   std::thread last([&] {  // rank 2 comes within the deadline as rank 0 would count it, if that still waits
     std::unique_lock lock(mutex);
     if (ended.wait_for(lock, kLong / 2, [&] { return has_ended; })) return;
-    links[2]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "too late"});
+    links[2]->Send({FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "too late"});
   });
   const Status status = JoinOver(late, "mine", "reserve").status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.message();
@@ -186,7 +186,7 @@ TEST_F(LinkChannels, LetALateRankZeroWaitForTheRestOfTheDeadlineAlone) {
 TEST_F(LinkChannels, NameRankZeroWhereItComesTooLate) {
   const Links links = OpenAll(2);
   LinkChannel late(links[0], kFirstChannel, kShort);
-  links[1]->Send(0, {FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "in time"});
+  links[1]->Send({FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "in time"});
   EXPECT_FALSE(links[0]->Await(DeadlineAfter(4 * kShort), [] { return false; }));
   ExpectMessage(JoinOver(late, "mine", "reserve").status(), "missing: rank 0: it came ");
 }

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "src/registration/home_channel.h"
-
 namespace commpool::internal {
 
 Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const PrimaryContext& context,
@@ -13,7 +11,7 @@ Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, cons
     return MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context);
   }
   const ContextGuard current(driver, context);
-  Result<std::unique_ptr<AgreementChannel>> channel = OpenHomeChannel(driver, home, configuration.deadline_ms, links);
+  Result<std::unique_ptr<AgreementChannel>> channel = links.Open(driver, home, configuration.deadline_ms);
   if (!channel.ok()) return channel.status().under("pool " + configuration.name);
   return channel;
 }

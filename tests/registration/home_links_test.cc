@@ -1,4 +1,4 @@
-#include "src/registration/home_channel.h"
+#include "src/registration/home_links.h"
 
 #include <map>
 
@@ -18,7 +18,7 @@ class HomeChannel : public DriverTest {
   Result<std::unique_ptr<AgreementChannel>> Open(const Rank& rank, uint64_t deadline_ms = 20000) {
     Result<Communicator> home = DescribeCommunicator(driver(), rank.communicator);
     if (!home.ok()) return home.status();
-    return OpenHomeChannel(driver(), *home, deadline_ms, links_[rank.number]);
+    return links_[rank.number].Open(driver(), *home, deadline_ms);
   }
 
   std::map<int, HomeLinks> links_;  // each rank's, as of processes of their own
