@@ -3,11 +3,7 @@
 #include <utility>
 
 #include "src/base/host_patience.h"
-#include "src/base/try.h"
-#include "src/registration/divergence.h"
-#include "src/registration/intent_comparison.h"
 #include "src/registration/rank_names.h"
-#include "src/registration/sequence_comparison.h"
 
 namespace commpool::internal {
 
@@ -42,31 +38,28 @@ CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::v
 }
 
 // One more round: rank 0 and the rank that differs from it send their last calls, and all hear the first difference.
-Status TraceDisagreement(AgreementChannel& channel, uint64_t other_rank, const PoolInCall& pool) {
+Result<Verdict> TraceDifference(AgreementChannel& channel, uint64_t other_rank, const PoolInCall& pool) {
   const auto rank = static_cast<uint64_t>(channel.rank());
-  const std::string mine = Insist([&] {
-    const bool asked = rank == 0 || rank == other_rank;
-    return Encode(PublishedCalls{asked ? pool.history->LastCalls(pool.intent.sequence_count) : Calls()});
-  });
-  const Result<Verdict> verdict = channel.Decide(
+  const bool asked = pool.history && (rank == 0 || rank == other_rank);
+  const std::string mine =
+      Insist([&] { return Encode(PublishedCalls{asked ? pool.history(pool.intent.sequence_count) : Calls()}); });
+  return channel.Decide(
       mine, "tracing the first differing call", [&](const std::vector<std::string>& contents) -> Decision {
         const Result<std::vector<PublishedCalls>> all = DecodeAll<PublishedCalls>(contents);
         if (!all.ok()) return {.common = all.status().message()};
         return {.common = NameFirstDifferingCall((*all)[0].calls, (*all)[other_rank].calls, other_rank)};
       });
-  if (!verdict.ok()) return verdict.status();
-  const Status difference = SequencesDiffer(verdict->common);
-  pool.history->NoteDivergence(difference);
-  return difference;
 }
 
 // The first rank's failure of each pool.
-Result<Outcomes> Combine(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
-  const std::vector<Outcomes> all = COMMPOOL_TRY(DecodeAll<Outcomes>(contents));
-  Outcomes first{std::vector<Status>(steps.size())};
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const std::vector<Status>& pools = all[rank].pools;
-    if (pools.size() != steps.size()) return Unreadable(rank, "outcome");
+Outcomes Combine(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
+  const auto of_all_pools = [&](const Status& status) { return Outcomes{std::vector<Status>(steps.size(), status)}; };
+  const Result<std::vector<Outcomes>> all = DecodeAll<Outcomes>(contents);
+  if (!all.ok()) return of_all_pools(all.status());
+  Outcomes first = of_all_pools(Status());
+  for (size_t rank = 0; rank < all->size(); ++rank) {
+    const std::vector<Status>& pools = (*all)[rank].pools;
+    if (pools.size() != steps.size()) return of_all_pools(Unreadable(rank, "outcome"));
     for (size_t place = 0; place < steps.size(); ++place) {
       if (pools[place].ok() || !first.pools[place].ok()) continue;
       first.pools[place] =
@@ -74,11 +67,6 @@ Result<Outcomes> Combine(const std::vector<std::string>& contents, const std::ve
     }
   }
   return first;
-}
-
-Decision DecideOnOutcomes(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
-  const Result<Outcomes> combined = Combine(contents, steps);
-  return {.common = Encode(combined.ok() ? *combined : Outcomes{std::vector<Status>(steps.size(), combined.status())})};
 }
 
 }  // namespace
@@ -101,10 +89,12 @@ Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& 
   for (IntentVerdict& pool : verdict->pools) {
     agreement.refused = agreement.pools.size();
     if (pool.refused() && agreement.refused < pools.size()) {
-      const PoolInCall& own = pools[agreement.refused];
-      if (pool.diverged) own.history->NoteDivergence(pool.failure);
-      agreement.status =
-          pool.traced_rank != 0 ? TraceDisagreement(channel, pool.traced_rank, own) : std::move(pool.failure);
+      agreement.diverged = pool.diverged;
+      agreement.status = std::move(pool.failure);
+      if (pool.traced_rank == 0) return agreement;
+      const Result<Verdict> traced = TraceDifference(channel, pool.traced_rank, pools[agreement.refused]);
+      agreement.diverged = traced.ok();
+      agreement.status = traced.ok() ? SequencesDiffer(traced->common) : traced.status();
       return agreement;
     }
     agreement.pools.push_back(std::move(pool.agreed));
@@ -113,25 +103,17 @@ Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& 
   return agreement;
 }
 
-Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history,
-                             const ClaimJudge& judge) {
-  Agreement agreement = AgreeOnCall(channel, Insist([&] { return std::vector<PoolInCall>{{mine, &history, judge}}; }));
-  if (!agreement.status.ok()) return agreement.status;
-  return std::move(agreement.pools.front());
-}
-
 Status TellRefusal(AgreementChannel& channel, const Intent& mine) {
-  class NoHistory : public CallHistory {
-    std::vector<engine::SequenceEntry> LastCalls(uint64_t) const override { return {}; }
-  };
-  return AgreeOnIntent(channel, mine, NoHistory()).status();
+  return AgreeOnCall(channel, Insist([&] { return std::vector<PoolInCall>{{mine}}; })).status;
 }
 
 std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector<Status>& mine,
                                     const std::vector<std::string>& steps) {
   const std::string told = Insist([&] { return Encode(Outcomes{mine}); });
-  const Result<Verdict> heard = channel.Decide(
-      told, steps.front(), [&](const std::vector<std::string>& contents) { return DecideOnOutcomes(contents, steps); });
+  const Result<Verdict> heard =
+      channel.Decide(told, steps.front(), [&](const std::vector<std::string>& contents) -> Decision {
+        return {.common = Encode(Combine(contents, steps))};
+      });
   return Insist([&] {
     const Result<Outcomes> outcomes = heard.ok() ? Decode<Outcomes>(heard->common, 0) : heard.status();
     Status status = outcomes.status();
@@ -139,11 +121,6 @@ std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector
     if (outcomes.ok()) status = Unreadable(0, "decision");
     return std::vector<Status>(steps.size(), status);
   });
-}
-
-Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step) {
-  const auto alone = [](const auto& one) { return std::vector{one}; };
-  return AgreeOnOutcomes(channel, Insist([&] { return alone(mine); }), Insist([&] { return alone(step); })).front();
 }
 
 }  // namespace commpool::internal

@@ -9,26 +9,21 @@
 #ifndef COMMPOOL_SRC_REGISTRATION_AGREEMENT_H_
 #define COMMPOOL_SRC_REGISTRATION_AGREEMENT_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/engine/sequence_log.h"
 #include "src/registration/agreement_channel.h"
+#include "src/registration/divergence.h"
 #include "src/registration/intent.h"
 
 namespace commpool::internal {
 
-// This rank's sequence, to look for a difference from the others'.
-class CallHistory {
- public:
-  virtual ~CallHistory() = default;
-  // Called only where the sequences differ, to name the first call that does: the last of the first `count`, ascending.
-  virtual std::vector<engine::SequenceEntry> LastCalls(uint64_t count) const = 0;
-  // The sequences differ, and every rank hears of it in this round.
-  virtual void NoteDivergence(const Status&) const {}
-};
+// This rank's calls: the last of the first `count`, ascending. It is asked only where the sequences differ, to name the
+// first call that does. Empty: there are none.
+using CallHistory = std::function<Calls(uint64_t count)>;
 
 // Judges what all ranks say of communicators, rank 0's first, where the ranks agree on all else. It runs where the
 // channel decides; every rank gets its findings.
@@ -38,17 +33,18 @@ struct ClaimFindings {
 };
 using ClaimJudge = std::function<ClaimFindings(const std::vector<DomainClaim>& claims)>;
 
-// What this rank brings to a call for one of its pools. The history must outlive the round.
+// What this rank brings to a call for one of its pools.
 struct PoolInCall {
   Intent intent;
-  const CallHistory* history;
+  CallHistory history = {};
   ClaimJudge judge = {};
 };
 
 // What follows for the pools of a call: all go on, or none.
 struct Agreement {
   Status status = {};
-  size_t refused = 0;  // where the status is not OK: the place of the pool that it is about
+  size_t refused = 0;     // where the status is not OK: the place of the pool that it is about
+  bool diverged = false;  // and whether it says how that pool's sequences differ
   std::vector<Agreed> pools = {};
 };
 
@@ -56,9 +52,6 @@ struct Agreement {
 // rank has heard before that the sequences differ, all ranks get that answer. A close that comes after all have heard
 // compares nothing but the call, and ends the pool.
 Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& pools);
-// Of one pool.
-Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history,
-                             const ClaimJudge& judge = {});
 
 // For a rank that cannot take part at all: round 1 with nothing but the reason, so that the others need not wait for
 // it. Returns what all ranks return.
@@ -68,7 +61,6 @@ Status TellRefusal(AgreementChannel& channel, const Intent& mine);
 // failed, in the step of that place. The round's own failure is every pool's.
 std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector<Status>& mine,
                                     const std::vector<std::string>& steps);
-Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step);
 
 }  // namespace commpool::internal
 

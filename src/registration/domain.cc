@@ -44,15 +44,13 @@ bool Holds(const DomainClaim& claim, uint64_t number) {
   return std::binary_search(claim.held.begin(), claim.held.end(), number);
 }
 
+bool IsNew(const DomainClaim& claim) { return claim.passed && !claim.number; }
+
 // "rank 3 passed null, rank 4 a new communicator of 2 ranks": who might have passed what is missing.
 std::string OthersOf(const std::vector<DomainClaim>& claims, int size) {
-  std::vector<int> null;
-  std::vector<int> different;
-  for (size_t rank = 0; rank < claims.size(); ++rank) {
-    const DomainClaim& claim = claims[rank];
-    if (claim.passed && !claim.number && claim.ranks == size) continue;
-    (claim.passed ? different : null).push_back(static_cast<int>(rank));
-  }
+  const std::vector<int> null = RanksWhere(claims, [](const DomainClaim& claim) { return !claim.passed; });
+  const std::vector<int> different = RanksWhere(
+      claims, [&](const DomainClaim& claim) { return claim.passed && !(IsNew(claim) && claim.ranks == size); });
   std::string others;
   if (!null.empty()) others += RankNames(null) + " passed null";
   if (!different.empty()) others += (others.empty() ? "" : ", ") + RankNames(different) + " another communicator";
@@ -65,8 +63,9 @@ Status CheckNewOfSize(const std::vector<DomainClaim>& claims, int size) {
   std::vector<std::vector<int>> passed_as(static_cast<size_t>(size));
   for (size_t rank = 0; rank < claims.size(); ++rank) {
     const DomainClaim& claim = claims[rank];
-    const bool of_size = claim.passed && !claim.number && claim.ranks == size;
-    if (of_size) passed_as[static_cast<size_t>(claim.rank)].push_back(static_cast<int>(rank));
+    if (IsNew(claim) && claim.ranks == size) {
+      passed_as[static_cast<size_t>(claim.rank)].push_back(static_cast<int>(rank));
+    }
   }
   const auto fewer = [](const std::vector<int>& one, const std::vector<int>& other) {
     return one.size() < other.size();
@@ -90,7 +89,7 @@ Status CheckNewOfSize(const std::vector<DomainClaim>& claims, int size) {
 Findings FindingsOf(const std::vector<DomainClaim>& claims) {
   Findings findings;
   for (const DomainClaim& claim : claims) {
-    findings.any_new = findings.any_new || (claim.passed && !claim.number);
+    findings.any_new = findings.any_new || IsNew(claim);
     findings.home = findings.home || (claim.passed && claim.number == DomainTable::kHome);
   }
   return findings;
@@ -104,7 +103,12 @@ std::vector<uint64_t> NumbersPassed(const std::vector<DomainClaim>& claims) {
   return {numbers.begin(), numbers.end()};
 }
 
-DomainTable::DomainTable(int home_ranks) : home_ranks_(home_ranks) {}
+Members DomainTable::MembersOf(uint64_t number) const {
+  if (const auto found = members_.find(number); found != members_.end()) return found->second;
+  Members all(static_cast<size_t>(home_ranks_));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
 
 Status DomainTable::CheckHeld(const std::vector<DomainClaim>& claims) {
   for (auto entry = members_.begin(); entry != members_.end();) {
@@ -123,47 +127,32 @@ Status DomainTable::CheckHeld(const std::vector<DomainClaim>& claims) {
   return Status();
 }
 
-Status DomainTable::CheckPassedByAll(const std::vector<DomainClaim>& claims) const {
-  std::set<int> sizes;
-  std::set<uint64_t> numbers;
-  for (const DomainClaim& claim : claims) {
-    if (!claim.passed) continue;
-    if (claim.number) {
-      numbers.insert(*claim.number);
-    } else {
-      sizes.insert(claim.ranks);
-    }
-  }
-  for (const uint64_t number : numbers) {
-    Members members(static_cast<size_t>(home_ranks_));
-    std::iota(members.begin(), members.end(), 0);
-    if (const auto found = members_.find(number); found != members_.end()) members = found->second;
-    for (const int rank : members) {
-      const DomainClaim& claim = claims[static_cast<size_t>(rank)];
-      if (claim.passed && claim.number == number) continue;
-      return Disagreement("ranks disagree on the communicator: some passed " + NameOf(number, members) + ", rank " +
-                          std::to_string(rank) + " passed " + Passed(claim));
-    }
-  }
-  for (const int size : sizes) {
-    COMMPOOL_TRY(CheckNewOfSize(claims, size));
+Status DomainTable::CheckPassedBy(const Members& ranks, uint64_t number, const std::vector<DomainClaim>& claims) const {
+  for (const int rank : ranks) {
+    const DomainClaim& claim = claims[static_cast<size_t>(rank)];
+    if (claim.passed && claim.number == number) continue;
+    return Disagreement("ranks disagree on the communicator: some passed " + NameOf(number, MembersOf(number)) +
+                        ", rank " + std::to_string(rank) + " passed " + Passed(claim));
   }
   return Status();
 }
 
+Status DomainTable::CheckPassedByAll(const std::vector<DomainClaim>& claims) const {
+  for (const uint64_t number : NumbersPassed(claims)) {
+    COMMPOOL_TRY(CheckPassedBy(MembersOf(number), number, claims));
+  }
+  std::set<int> sizes;
+  for (const DomainClaim& claim : claims) {
+    if (IsNew(claim)) sizes.insert(claim.ranks);
+  }
+  for (const int size : sizes) COMMPOOL_TRY(CheckNewOfSize(claims, size));
+  return Status();
+}
+
 Status DomainTable::CheckPassedByHolders(const std::vector<DomainClaim>& claims) const {
-  for (const DomainClaim& passed : claims) {
-    if (!passed.passed || !passed.number) continue;
-    const uint64_t number = *passed.number;
-    const std::vector<int> others = RanksWhere(claims, [&](const DomainClaim& claim) {
-      return Holds(claim, number) && !(claim.passed && claim.number == number);
-    });
-    if (others.empty()) continue;
-    const auto found = members_.find(number);
-    return Disagreement("ranks disagree on the communicator: some passed " +
-                        NameOf(number, found == members_.end() ? Members() : found->second) + ", rank " +
-                        std::to_string(others.front()) + " passed " +
-                        Passed(claims[static_cast<size_t>(others.front())]));
+  for (const uint64_t number : NumbersPassed(claims)) {
+    const auto has_it = [&](const DomainClaim& claim) { return Holds(claim, number); };
+    COMMPOOL_TRY(CheckPassedBy(RanksWhere(claims, has_it), number, claims));
   }
   return Status();
 }
@@ -177,11 +166,7 @@ std::vector<std::optional<uint64_t>> DomainTable::Add(const std::vector<Members>
   return numbers;
 }
 
-void DomainTable::AddHome() {
-  Members& members = members_[kHome];
-  members.resize(static_cast<size_t>(home_ranks_));
-  std::iota(members.begin(), members.end(), 0);
-}
+void DomainTable::AddHome() { members_[kHome] = MembersOf(kHome); }
 
 void DomainTable::RemoveFrom(uint64_t first) { members_.erase(members_.lower_bound(first), members_.end()); }
 

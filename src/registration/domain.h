@@ -34,7 +34,7 @@ class DomainTable {
  public:
   static constexpr uint64_t kHome = 0;
 
-  explicit DomainTable(int home_ranks);
+  explicit DomainTable(int home_ranks) : home_ranks_(home_ranks) {}
 
   // Every member of a registration has it still; registrations that no rank has any more are forgotten. kDisagreement
   // where only some ranks have abandoned one: growth would wait for them in NCCL.
@@ -54,6 +54,10 @@ class DomainTable {
   uint64_t next() const { return next_; }
 
  private:
+  // All ranks, of one that is not in the table.
+  Members MembersOf(uint64_t number) const;
+  Status CheckPassedBy(const Members& ranks, uint64_t number, const std::vector<DomainClaim>& claims) const;
+
   int home_ranks_;
   uint64_t next_ = kHome + 1;
   std::map<uint64_t, Members> members_;

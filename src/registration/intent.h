@@ -1,4 +1,5 @@
-// What one rank brings to a collective call, and what follows from the intents of all: values, as they travel.
+// What one rank brings to a collective call, and what follows from the intents of all: values, as they travel, and the
+// one place that compares them. Pure.
 #ifndef COMMPOOL_SRC_REGISTRATION_INTENT_H_
 #define COMMPOOL_SRC_REGISTRATION_INTENT_H_
 
@@ -166,6 +167,13 @@ struct Outcomes {
   std::vector<Status> pools = {};
   static constexpr auto Fields() { return std::tuple(&Outcomes::pools); }
 };
+
+// Intents of one pool, rank 0's first. The claims are not judged yet.
+IntentVerdict CompareIntents(const std::vector<Intent>& intents);
+
+// kDisagreement where the ranks do not call for the same pools, in one order. What each calls for alone has its name
+// compared with the rest of the intent.
+Status CheckSamePools(const std::vector<CallIntents>& calls);
 
 }  // namespace commpool::internal
 

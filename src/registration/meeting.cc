@@ -22,16 +22,12 @@ struct Met {
   static constexpr auto Fields() { return std::tuple(&Met::status, &Met::leader, &Met::hash, &Met::members); }
 };
 
-// What all ranks hear, and what each hears for itself.
-struct MeetingDecision {
-  static constexpr const char* kName = "list of communicators";
-  Status status = {};
-  static constexpr auto Fields() { return std::tuple(&MeetingDecision::status); }
-};
-struct OwnNumber {
+// What each hears for itself.
+struct Placed {
   static constexpr const char* kName = "number of a communicator";
+  Status status = {};
   std::optional<uint64_t> number = {};
-  static constexpr auto Fields() { return std::tuple(&OwnNumber::number); }
+  static constexpr auto Fields() { return std::tuple(&Placed::status, &Placed::number); }
 };
 
 uint64_t HashOf(const Members& members) {
@@ -61,7 +57,8 @@ Result<std::vector<Met>> HearAll(const std::vector<std::string>& contents) {
 }
 
 // The communicators, in the order of their lowest home ranks. kDisagreement where one's members do not all say so.
-Result<std::vector<Members>> CommunicatorsOf(const std::vector<Met>& all) {
+Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& contents) {
+  const std::vector<Met> all = COMMPOOL_TRY(HearAll(contents));
   std::vector<bool> was_met(all.size());
   std::vector<std::pair<int, const Members*>> by_lowest;
   for (size_t leader = 0; leader < all.size(); ++leader) {
@@ -92,17 +89,14 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<Met>& all) {
 
 // Changes nothing where the host has no memory: it is asked again then.
 Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) {
-  Decision decision;
   DomainTable after = domains;
-  const Result<std::vector<Met>> all = HearAll(contents);
-  const Result<std::vector<Members>> communicators =
-      all.ok() ? CommunicatorsOf(*all) : Result<std::vector<Members>>(all.status());
-  if (communicators.ok()) {
-    for (const std::optional<uint64_t>& number : after.Add(*communicators)) {
-      decision.single.push_back(Encode(OwnNumber{number}));
-    }
+  const Result<std::vector<Members>> communicators = CommunicatorsOf(contents);
+  std::vector<std::optional<uint64_t>> numbers(contents.size());
+  if (communicators.ok()) numbers = after.Add(*communicators);
+  Decision decision;
+  for (const std::optional<uint64_t>& number : numbers) {
+    decision.single.push_back(Encode(Placed{communicators.status(), number}));
   }
-  decision.common = Encode(MeetingDecision{communicators.status()});
   domains = std::move(after);
   return decision;
 }
@@ -117,10 +111,9 @@ Result<std::optional<uint64_t>> AgreeOnMembers(AgreementChannel& channel, const 
                      [&](const std::vector<std::string>& contents) { return Decide(contents, domains); });
   if (!verdict.ok()) return verdict.status();
   return Insist([&]() -> Result<std::optional<uint64_t>> {
-    const MeetingDecision decision = COMMPOOL_TRY(Decode<MeetingDecision>(verdict->common, 0));
-    if (!decision.status.ok()) return decision.status;
-    const Result<OwnNumber> own = Decode<OwnNumber>(verdict->single, 0);
-    return own.ok() ? own->number : Result<std::optional<uint64_t>>(own.status());
+    const Placed placed = COMMPOOL_TRY(Decode<Placed>(verdict->single, 0));
+    if (!placed.status.ok()) return placed.status;
+    return placed.number;
   });
 }
 

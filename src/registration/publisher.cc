@@ -16,17 +16,30 @@ std::unique_ptr<Publisher> Publisher::Start(int rank, int ranks, std::unique_ptr
 }
 
 Publisher::Publisher(int rank, int ranks, std::unique_ptr<BackgroundLine> line, Divergence& divergence)
-    : rank_(rank), ranks_(ranks), line_(std::move(line)), divergence_(divergence), comparison_(ranks) {}
+    : rank_(rank), ranks_(ranks), line_(std::move(line)), divergence_(divergence), comparison_(ranks) {
+  MutexLock lock(mutex_);
+  offered_.reserve(kMostOffered);
+}
 
 Publisher::~Publisher() { line_->Stop(); }
 
 void Publisher::Offer(const engine::SequenceLog& log) {
   if (log.count() - offered_count_ < kEvery) return;
-  for (; offered_count_ < log.count(); ++offered_count_) {
-    // A call that finds no room leaves a gap; the hashes of later calls stand for it.
-    if (const std::optional<engine::SequenceEntry> call = log.Entry(offered_count_)) offered_.Push(*call);
+  {
+    MutexLock lock(mutex_);
+    for (; offered_count_ < log.count(); ++offered_count_) {
+      const std::optional<engine::SequenceEntry> call = log.Entry(offered_count_);
+      if (call && offered_.size() < kMostOffered) offered_.push_back(*call);
+    }
   }
   line_->Wake();
+}
+
+Calls Publisher::TakeOffered() {
+  MutexLock lock(mutex_);
+  Calls taken = offered_;  // which keeps its room
+  offered_.clear();
+  return taken;
 }
 
 void Publisher::Work() {
@@ -35,10 +48,10 @@ void Publisher::Work() {
 }
 
 void Publisher::PublishOffered() {
-  if (rank_ == 0) return Compare(0, offered_.TakeAll());
-  // While rank 0 does not take what was sent before, calls stay in the ring: its size is the bound.
+  if (rank_ == 0) return Compare(0, TakeOffered());
+  // While rank 0 does not take what was sent before, calls stay here: their number is bounded.
   if (!line_->takes_more()) return;
-  const PublishedCalls published{offered_.TakeAll()};
+  const PublishedCalls published{TakeOffered()};
   if (!published.calls.empty()) line_->Send(Encode(published));
 }
 

@@ -12,17 +12,19 @@
 #include <string>
 #include <vector>
 
+#include "src/base/mutex.h"
 #include "src/engine/sequence_log.h"
 #include "src/registration/agreement_channel.h"
-#include "src/registration/call_ring.h"
 #include "src/registration/divergence.h"
-#include "src/registration/sequence_comparison.h"
 
 namespace commpool::internal {
 
 class Publisher {
  public:
   static constexpr uint64_t kEvery = 64;
+  // Offered calls that wait to be published. Those that find no room leave a gap; the hashes of later ones stand for
+  // them.
+  static constexpr size_t kMostOffered = 4096;
 
   // `divergence` must outlive the publisher. Null where there is no line: nothing is published then.
   static std::unique_ptr<Publisher> Start(int rank, int ranks, std::unique_ptr<BackgroundLine> line,
@@ -30,14 +32,15 @@ class Publisher {
   // Returns when it does not work any more.
   ~Publisher();
 
-  // Call it after every call that the log took in: it hands over the new ones once there are 64. One thread at a time;
-  // it takes no lock, and makes a system call every 64 calls.
+  // Call it after every call that the log took in: it hands over the new ones once there are 64, and makes a system
+  // call then. One thread at a time.
   void Offer(const engine::SequenceLog& log);
 
  private:
   Publisher(int rank, int ranks, std::unique_ptr<BackgroundLine> line, Divergence& divergence);
 
   void Work();
+  Calls TakeOffered();
   // The calls offered meanwhile: rank 0 compares them, others send them.
   void PublishOffered();
   void Hear();
@@ -47,7 +50,8 @@ class Publisher {
   const int ranks_;
   const std::unique_ptr<BackgroundLine> line_;
   Divergence& divergence_;
-  CallRing offered_;
+  Mutex mutex_{LockRank::kLeaf};
+  Calls offered_ COMMPOOL_GUARDED_BY(mutex_);  // has room for all from the beginning
   uint64_t offered_count_ = 0;
 
   SequenceComparison comparison_;  // the watcher's own

@@ -23,51 +23,36 @@ using Moment = Clock::time_point;
 // How often a wait for NCCL's call looks whether a rank is lost.
 constexpr std::chrono::milliseconds kLook{10};
 
-struct ScratchMemoryTraits {
-  using Value = CUdeviceptr;
-  static constexpr CallSite kRelease{.call = "cuMemFree", .purpose = "address exchange"};
-  static CUresult Release(const CudaDriver& cuda, const Value& memory) { return cuda.cuMemFree(memory); }
-};
-
-struct ScratchMemory : Handle<ScratchMemoryTraits> {
-  using Handle::Handle;
-  CUdeviceptr address() const { return value(); }
-};
-
-struct ScratchStreamTraits {
-  using Value = CUstream;
-  static constexpr CallSite kRelease{.call = "cuStreamDestroy", .purpose = "address exchange"};
-  static CUresult Release(const CudaDriver& cuda, const Value& stream) { return cuda.cuStreamDestroy(stream); }
-};
-
-struct ScratchStream : Handle<ScratchStreamTraits> {
-  using Handle::Handle;
-  CUstream get() const { return value(); }
-};
-
 // Device memory and a stream for one gather.
-struct Scratch {
-  ScratchMemory memory;
-  ScratchStream stream;  // goes first
-
-  // Where the gather may still be running.
-  void LeaveToProcess() {
-    memory.Abandon();
-    stream.Abandon();
+struct ScratchTraits {
+  struct Value {
+    CUdeviceptr memory = 0;
+    CUstream stream = nullptr;
+  };
+  static constexpr CallSite kRelease{.call = "cuStreamDestroy or cuMemFree", .purpose = "address exchange"};
+  static CUresult Release(const CudaDriver& cuda, const Value& scratch) {
+    const CUresult destroyed = scratch.stream == nullptr ? CUDA_SUCCESS : cuda.cuStreamDestroy(scratch.stream);
+    const CUresult freed = cuda.cuMemFree(scratch.memory);
+    return destroyed == CUDA_SUCCESS ? freed : destroyed;
   }
 };
 
+struct Scratch : Handle<ScratchTraits> {
+  using Handle::Handle;
+  CUdeviceptr address() const { return value().memory; }
+  CUstream stream() const { return value().stream; }
+};
+
 Result<Scratch> MakeScratch(const Driver& driver, uint64_t bytes) {
-  Scratch scratch;
   CUdeviceptr memory = 0;
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, bytes),
                          {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"}));
-  scratch.memory = ScratchMemory(driver, memory);
+  Scratch without_stream(driver, {memory, nullptr});
   CUstream stream = nullptr;
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
                          {.call = "cuStreamCreate", .purpose = "address exchange"}));
-  scratch.stream = ScratchStream(driver, stream);
-  return scratch;
+  without_stream.Abandon();
+  return Scratch(driver, {memory, stream});
 }
 
 Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
@@ -128,18 +113,18 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                                             const std::string& mine, const GatherPurpose& purpose,
                                             uint64_t deadline_ms) {
   COMMPOOL_CHECK(mine.size() % sizeof(int32_t) == 0, "a gather of half a word");
-  const Moment deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
+  const Moment deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
   const uint64_t all_bytes = mine.size() * static_cast<uint64_t>(communicator.ranks);
   Scratch scratch = COMMPOOL_TRY(MakeScratch(driver, mine.size() + all_bytes));
-  const CUdeviceptr received = scratch.memory.address();
+  const CUdeviceptr received = scratch.address();
   const CUdeviceptr sent = received + all_bytes;
-  Status status = CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch.stream.get()),
+  Status status = CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch.stream()),
                             {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()});
   if (!status.ok()) return status;
 
   const ncclResult_t result =
-      Launch(driver, communicator, sent, received, mine.size() / sizeof(int32_t), scratch.stream.get(), deadline);
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      Launch(driver, communicator, sent, received, mine.size() / sizeof(int32_t), scratch.stream(), deadline);
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
   status = communicator.CheckNoneLost(purpose.call);
   if (status.ok() && result == ncclInProgress && left.count() <= 0) {
     status = Missing(communicator, purpose, deadline_ms);
@@ -148,9 +133,9 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                                static_cast<uint64_t>(left.count()));
     if (status.code() == StatusCode::kDeadlineExceeded) status = Missing(communicator, purpose, deadline_ms);
   }
-  if (status.ok()) status = AwaitStream(driver, scratch.stream.get(), communicator, purpose, deadline_ms, deadline);
+  if (status.ok()) status = AwaitStream(driver, scratch.stream(), communicator, purpose, deadline_ms, deadline);
   if (!status.ok()) {
-    scratch.LeaveToProcess();
+    scratch.Abandon();  // the gather may still be running
     return status;
   }
 

@@ -43,14 +43,24 @@ class MeetingChannel : public AgreementChannel {
   Meeting& meeting_;
 };
 
-class History : public CallHistory {
- public:
-  explicit History(std::vector<engine::SequenceEntry> calls = {}) : calls_(std::move(calls)) {}
-  std::vector<engine::SequenceEntry> LastCalls(uint64_t) const override { return calls_; }
+CallHistory History(const Calls& calls) {
+  return [calls](uint64_t) { return calls; };
+}
 
- private:
-  std::vector<engine::SequenceEntry> calls_;
-};
+// Of one pool.
+Agreement AgreeAlone(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
+                     const ClaimJudge& judge = {}) {
+  return AgreeOnCall(channel, {{mine, history, judge}});
+}
+Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
+                             const ClaimJudge& judge = {}) {
+  Agreement agreement = AgreeAlone(channel, mine, history, judge);
+  if (!agreement.status.ok()) return agreement.status;
+  return agreement.pools.front();
+}
+Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step) {
+  return AgreeOnOutcomes(channel, {mine}, {step}).front();
+}
 
 void ForEachRank(size_t ranks, const std::function<void(AgreementChannel&)>& body) {
   Meeting meeting(static_cast<int>(ranks));
@@ -65,12 +75,11 @@ void ForEachRank(size_t ranks, const std::function<void(AgreementChannel&)>& bod
 }
 
 // What every rank gets, which has to be the same.
-Result<Agreed> Agree(const std::vector<Intent>& intents, const std::vector<History>& histories = {}) {
+Result<Agreed> Agree(const std::vector<Intent>& intents, const std::vector<CallHistory>& histories = {}) {
   std::vector<Result<Agreed>> results(intents.size(), Status(StatusCode::kInternal, "not run"));
   ForEachRank(intents.size(), [&](AgreementChannel& channel) {
     const auto rank = static_cast<size_t>(channel.rank());
-    const History history = histories.empty() ? History() : histories[rank];
-    results[rank] = AgreeOnIntent(channel, intents[rank], history);
+    results[rank] = AgreeOnIntent(channel, intents[rank], histories.empty() ? CallHistory() : histories[rank]);
   });
   for (const Result<Agreed>& result : results) {
     EXPECT_EQ(result.status().code(), results[0].status().code());
@@ -80,7 +89,7 @@ Result<Agreed> Agree(const std::vector<Intent>& intents, const std::vector<Histo
 }
 
 void ExpectDisagreement(const std::vector<Intent>& intents, const std::string& message,
-                        const std::vector<History>& histories = {}) {
+                        const std::vector<CallHistory>& histories = {}) {
   const Status status = Agree(intents, histories).status();
   EXPECT_EQ(status.code(), StatusCode::kDisagreement);
   EXPECT_EQ(status.message(), message);
@@ -178,7 +187,7 @@ TEST(AgreementOnIntent, TellsEveryRankHowTheClaimsWereJudged) {
       const int ranks = 100 * claims[0].ranks + 10 * claims[1].ranks + claims[2].ranks;
       return {Status(StatusCode::kDisagreement, "they differ"), {.home_id = static_cast<uint64_t>(ranks)}};
     };
-    const Result<Agreed> agreed = AgreeOnIntent(channel, mine, History(), judge);
+    const Result<Agreed> agreed = AgreeOnIntent(channel, mine, {}, judge);
     ASSERT_TRUE(agreed.ok());
     EXPECT_EQ(agreed->claims.message(), "they differ");
     EXPECT_EQ(agreed->findings.home_id, 123u);
@@ -305,29 +314,27 @@ TEST(AgreementOnIntent, ACloseEndsADivergedPoolWhereAllHaveHeardOfIt) {
   EXPECT_EQ(Agree(intents).status().message(), "rank 1 cannot close: a live block");
 }
 
-TEST(AgreementOnIntent, TellsTheHistoryOfADifference) {
-  class NotedHistory : public CallHistory {
-   public:
-    std::vector<engine::SequenceEntry> LastCalls(uint64_t) const override { return {}; }
-    void NoteDivergence(const Status& difference) const override { noted = difference; }
-    mutable Status noted;
-  };
+TEST(AgreementOnIntent, SaysThatItTellsADifferenceOfTheSequences) {
   for (const bool heard_before : {false, true}) {
     ForEachRank(2, [&](AgreementChannel& channel) {
       Intent mine = Reserving(4096);
       mine.sequence_count = static_cast<uint64_t>(channel.rank());
       if (heard_before && channel.rank() == 1) mine.divergence = Status(StatusCode::kDisagreement, "they differ");
-      const NotedHistory history;
-      const Status status = AgreeOnIntent(channel, mine, history).status();
-      EXPECT_EQ(status.code(), StatusCode::kDisagreement);
-      EXPECT_EQ(history.noted.message(), status.message());
+      const Agreement agreement = AgreeAlone(channel, mine);
+      EXPECT_EQ(agreement.status.code(), StatusCode::kDisagreement);
+      EXPECT_TRUE(agreement.diverged);
     });
   }
+  ForEachRank(2, [](AgreementChannel& channel) {
+    const Agreement agreement = AgreeAlone(channel, Reserving(channel.rank() == 0 ? 4096 : 8192));
+    EXPECT_EQ(agreement.status.code(), StatusCode::kDisagreement);
+    EXPECT_FALSE(agreement.diverged);
+  });
 }
 
 TEST(AgreementOnIntent, RefusesWhatItCannotRead) {
   ForEachRank(2, [](AgreementChannel& channel) {
-    const Status status = channel.rank() == 0 ? AgreeOnIntent(channel, Reserving(4096), History()).status()
+    const Status status = channel.rank() == 0 ? AgreeOnIntent(channel, Reserving(4096)).status()
                                               : channel.Decide("what is this", "reserve", {}).status();
     if (channel.rank() != 0) return;
     EXPECT_EQ(status.code(), StatusCode::kDisagreement);
@@ -339,8 +346,7 @@ TEST(AgreementOnIntent, ARefusalIsHeardByAll) {
   ForEachRank(2, [](AgreementChannel& channel) {
     Intent mine{.call = CollectiveCall::kCreate};
     if (channel.rank() == 1) mine.readiness = Status(StatusCode::kInvalidArgument, "no device 9");
-    const Status status =
-        channel.rank() == 1 ? TellRefusal(channel, mine) : AgreeOnIntent(channel, mine, History()).status();
+    const Status status = channel.rank() == 1 ? TellRefusal(channel, mine) : AgreeOnIntent(channel, mine).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(), "rank 1 cannot create: no device 9");
   });

@@ -11,16 +11,11 @@ namespace {
 using Places = std::vector<size_t>;
 
 // One call, of a value of the rank's own.
-class RankHistory : public CallHistory {
- public:
-  explicit RankHistory(int rank) : rank_(static_cast<uint64_t>(rank)) {}
-  std::vector<engine::SequenceEntry> LastCalls(uint64_t) const override {
-    return {{.call = engine::SequenceCall::kFree, .value = rank_, .hash_after = rank_}};
-  }
-
- private:
-  const uint64_t rank_;
-};
+CallHistory HistoryOf(int rank) {
+  return [value = static_cast<uint64_t>(rank)](uint64_t) -> Calls {
+    return {{.call = engine::SequenceCall::kFree, .value = value, .hash_after = value}};
+  };
+}
 
 class SeveralInACall : public LinkTest {
  protected:
@@ -38,12 +33,11 @@ class SeveralInACall : public LinkTest {
 
   // `adjust` the intent of each pool.
   Agreement Call(int rank, const Places& pools, const std::function<void(size_t pool, Intent&)>& adjust = nullptr) {
-    const RankHistory history(rank);
     std::vector<PoolInCall> asked;
     for (const size_t pool : pools) {
       Intent intent{.pool = std::to_string(pool), .bytes = 1, .channel = pool + 1};
       if (adjust) adjust(pool, intent);
-      asked.push_back({intent, &history});
+      asked.push_back({intent, HistoryOf(rank)});
     }
     JoinedChannels channels = Joined(rank, pools);
     return AgreeOnCall(channels, asked);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -113,7 +114,7 @@ TEST_F(Publishers, ThatDieAreComparedNoMore) {
 TEST_F(Publishers, GoOnWithoutRankZeroAndSayNothing) {
   Start(2);
   ranks_[0].publisher.reset();
-  for (uint64_t call = 0; call < 2 * CallRing::kCapacity; ++call) ranks_[1].Allocate(call + 1);
+  for (uint64_t call = 0; call < 2 * Publisher::kMostOffered; ++call) ranks_[1].Allocate(call + 1);
   EXPECT_FALSE(ranks_[1].divergence.known());
 }
 
@@ -132,10 +133,14 @@ struct Told {
 
 class ToldLine : public BackgroundLine {
  public:
-  explicit ToldLine(Told& told) : told_(told) {}
+  enum class Wakes { kAtOnce, kNever };
+  explicit ToldLine(Told& told, Wakes wakes = Wakes::kAtOnce) : told_(told), wakes_(wakes) {}
+  void Work() { work_(); }
   void Start(std::function<void()> work) override { work_ = std::move(work); }
   void Stop() override { told_.stopped = true; }
-  void Wake() override { work_(); }
+  void Wake() override {
+    if (wakes_ == Wakes::kAtOnce) Work();
+  }
   bool takes_more() override { return told_.takes_more; }
   void Send(const std::string& message) override { told_.sent.push_back(message); }
   std::vector<BackgroundMessage> Receive() override {
@@ -147,6 +152,7 @@ class ToldLine : public BackgroundLine {
 
  private:
   Told& told_;
+  const Wakes wakes_;
   std::function<void()> work_;
 };
 
@@ -169,6 +175,50 @@ TEST(Publisher, KeepsItsCallsWhileTheLineTakesNoMore) {
   Make(log, *publisher, Publisher::kEvery, 512);
   ASSERT_EQ(told.sent.size(), 1u) << "all of them at once";
   EXPECT_EQ(told.sent[0].size(), sizeof(WireHello) + (1 + 3 * Publisher::kEvery * 4) * sizeof(uint64_t));
+}
+
+TEST(Publisher, KeepsTheOldestCallsInOrderWhereItHasNoRoomForAll) {
+  Told told{.takes_more = false};
+  Divergence unused;
+  engine::SequenceLog log;
+  const auto publisher = Publisher::Start(1, 2, std::make_unique<ToldLine>(told), unused);
+  Make(log, *publisher, Publisher::kMostOffered + Publisher::kEvery, 512);
+  told.takes_more = true;
+  Make(log, *publisher, Publisher::kEvery, 512);
+  ASSERT_EQ(told.sent.size(), 1u);
+  const Result<PublishedCalls> published = Decode<PublishedCalls>(told.sent[0], 1);
+  ASSERT_TRUE(published.ok()) << published.status().message();
+  ASSERT_EQ(published->calls.size(), Publisher::kMostOffered);
+  for (uint64_t number = 0; number < Publisher::kMostOffered; ++number)
+    EXPECT_EQ(published->calls[number].number, number);
+  Make(log, *publisher, Publisher::kEvery, 512);
+  ASSERT_EQ(told.sent.size(), 2u) << "there is room again";
+}
+
+// The line works on a thread of its own here, as a link's does.
+TEST(Publisher, LosesNothingBetweenTwoThreads) {
+  constexpr uint64_t kCalls = 64 * Publisher::kEvery;
+  Told told{};
+  Divergence unused;
+  engine::SequenceLog log;
+  auto line = std::make_unique<ToldLine>(told, ToldLine::Wakes::kNever);
+  ToldLine& works = *line;
+  const auto publisher = Publisher::Start(1, 2, std::move(line), unused);
+  std::atomic<bool> over{false};
+  std::thread watcher([&] {
+    while (!over) works.Work();
+    works.Work();
+  });
+  Make(log, *publisher, kCalls, 512);
+  over = true;
+  watcher.join();
+  uint64_t next = 0;
+  for (const std::string& message : told.sent) {
+    for (const engine::SequenceEntry& call : Decode<PublishedCalls>(message, 1).value().calls) {
+      ASSERT_EQ(call.number, next++);
+    }
+  }
+  EXPECT_EQ(next, kCalls);
 }
 
 TEST(Publisher, SaysADifferenceOnceAndStopsItsLine) {

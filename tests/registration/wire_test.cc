@@ -5,9 +5,9 @@
 
 #include <random>
 
+#include "src/registration/divergence.h"
 #include "src/registration/intent.h"
 #include "src/registration/introduction.h"
-#include "src/registration/sequence_comparison.h"
 
 namespace commpool::internal {
 namespace {

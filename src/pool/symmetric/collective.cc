@@ -57,32 +57,17 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
   return engine::SequenceCall::kReserve;
 }
 
-// The last calls of an engine, for a rank that differs.
-class EngineHistory final : public CallHistory {
- public:
-  EngineHistory(const BlockStore& blocks, Divergence& divergence) : blocks_(blocks), divergence_(divergence) {}
-  std::vector<engine::SequenceEntry> LastCalls(uint64_t count) const override {
-    MutexLock lock(blocks_.mutex());
-    const engine::SequenceLog& log = blocks_.engine<engine::SymmetricEngine>().log();
-    const uint64_t first = count > engine::SequenceLog::kKept ? count - engine::SequenceLog::kKept : 0;
-    std::vector<engine::SequenceEntry> calls;
-    for (uint64_t number = first; number < count; ++number) {
-      const auto entry = log.Entry(number);
-      if (entry) calls.push_back(*entry);
-    }
-    return calls;
-  }
-  void NoteDivergence(const Status& difference) const override { divergence_.Note(difference); }
-
- private:
-  const BlockStore& blocks_;
-  Divergence& divergence_;
-};
-
 }  // namespace
 
-std::unique_ptr<const CallHistory> Collective::MakeHistory(const BlockStore& blocks, Divergence& divergence) {
-  return std::make_unique<EngineHistory>(blocks, divergence);
+Calls Collective::LastCalls(uint64_t count) const {
+  MutexLock lock(blocks_.mutex());
+  const uint64_t first = count > engine::SequenceLog::kKept ? count - engine::SequenceLog::kKept : 0;
+  Calls calls;
+  for (uint64_t number = first; number < count; ++number) {
+    const auto entry = engine().log().Entry(number);
+    if (entry) calls.push_back(*entry);
+  }
+  return calls;
 }
 
 Status Collective::CheckTakesPart(CollectiveCall call) const {
@@ -153,7 +138,7 @@ PoolInCall Collective::Ask(const Proposal& proposal) {
   blocks_.PollFences();
   return Insist([&]() -> PoolInCall {
     segments_.collective().AssertHeld();
-    return {MakeIntent(proposal, readiness), history_.get(), proposal.judge};
+    return {MakeIntent(proposal, readiness), [this](uint64_t count) { return LastCalls(count); }, proposal.judge};
   });
 }
 
@@ -184,7 +169,11 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   }
   JoinedChannels joined(std::move(channels));
   Agreement agreement = AgreeOnCall(joined, asked);
-  if (!agreement.status.ok()) return pools[agreement.refused].pool.Told(agreement.status);
+  if (!agreement.status.ok()) {
+    Collective& refused = pools[agreement.refused].pool;
+    if (agreement.diverged) refused.divergence_.Note(agreement.status);
+    return refused.Told(agreement.status);
+  }
   return std::move(agreement.pools);
 }
 

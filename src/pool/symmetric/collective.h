@@ -108,7 +108,7 @@ class Collective {
   // A failure of a round, of which this pool is told.
   Status Told(const Status& status) const;
   void Note(const Proposal& proposal, const Agreed& agreed);
-  static std::unique_ptr<const CallHistory> MakeHistory(const BlockStore& blocks, Divergence& divergence);
+  Calls LastCalls(uint64_t count) const;
   Status CheckTakesPart(CollectiveCall call) const;
   // What this rank says to the call. Changes nothing.
   Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(segments_.collective());
@@ -127,7 +127,6 @@ class Collective {
   GraphBlocks& graph_blocks_;
   int rank_ COMMPOOL_GUARDED_BY(segments_.collective());  // of home
   Divergence divergence_;
-  const std::unique_ptr<const CallHistory> history_ = MakeHistory(blocks_, divergence_);
   std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(blocks_.mutex());  // null: nothing is published
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(segments_.collective());
 };

@@ -64,10 +64,6 @@ Status FirstFailure(const std::vector<Status>& statuses) {
   return failed == statuses.end() ? Status() : *failed;
 }
 
-class NoHistory : public internal::CallHistory {
-  std::vector<internal::engine::SequenceEntry> LastCalls(uint64_t) const override { return {}; }
-};
-
 internal::Intent IntentOfReserve() {
   return {.bytes = 1 << 20, .nccl_version = 22809, .memory_left = uint64_t{1} << 36};
 }
@@ -104,7 +100,7 @@ class SimulatedRanks {
   }
 
   Status OfOnePool(size_t rank, size_t pool) {
-    return internal::AgreeOnIntent(*channels_[rank][pool], IntentOfReserve(), NoHistory()).status();
+    return internal::AgreeOnCall(*channels_[rank][pool], {{IntentOfReserve()}}).status;
   }
   Status OneAfterAnother(size_t rank) {
     Status status;
@@ -112,12 +108,11 @@ class SimulatedRanks {
     return status;
   }
   Status InOneCall(size_t rank) {
-    const NoHistory none;
     internal::ReservedVector<AgreementChannel*> channels;
     std::vector<internal::PoolInCall> pools;
     for (const std::unique_ptr<AgreementChannel>& channel : channels_[rank]) {
       channels.push_back(channel.get());
-      pools.push_back({IntentOfReserve(), &none});
+      pools.push_back({IntentOfReserve()});
     }
     internal::JoinedChannels joined(std::move(channels));
     return internal::AgreeOnCall(joined, pools).status;
