@@ -27,8 +27,7 @@ Backing::Backing(const BackingRow& row, const BackingBasis& basis, uint64_t gran
       driver_(basis.driver),
       placement_(basis.placement),
       context_(basis.context),
-      granularity_(granularity),
-      memory_(row.memory(basis.info, basis.placement)) {}
+      granularity_(granularity) {}
 
 Result<std::unique_ptr<Segment>> Backing::Make(const SegmentRequest& request) {
   const uint64_t bytes = COMMPOOL_TRY(RoundToGranularity(request.bytes, granularity_));

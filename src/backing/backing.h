@@ -14,7 +14,6 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/backing/device_context.h"
 #include "src/backing/nccl_support.h"
 #include "src/backing/placement.h"
 #include "src/backing/segment.h"
@@ -70,8 +69,6 @@ struct BackingRow {
   Capability (*can_make)(const Driver& driver, const DeviceInfo& info, const Placement& placement);
   // REQUIRES: can_make() says yes. What the request points to must outlive the backing and its segments.
   Result<std::unique_ptr<Backing>> (*make)(BackingBasis basis, const BackingRequest& request);
-  // The kind of memory that it makes, as far as the device tells.
-  MemoryKind (*memory)(const DeviceInfo& info, const Placement& placement);
   // Why access that was granted cannot be taken back; null where it can.
   const char* why_no_revoke;
 };
@@ -124,7 +121,7 @@ class Backing {
   // `bytes` is what was requested, rounded up; the device's context is current.
   virtual Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) = 0;
   // The kind of memory that it makes, as far as it knows by now.
-  virtual MemoryKind memory() const { return memory_; }
+  virtual MemoryKind memory() const = 0;
 
  private:
   const BackingRow& row_;
@@ -132,7 +129,6 @@ class Backing {
   const Placement placement_;
   const std::shared_ptr<DeviceContext> context_;
   const uint64_t granularity_;
-  const MemoryKind memory_;
 };
 
 }  // namespace commpool::internal

@@ -43,24 +43,6 @@ Status CheckPlacement(const BackingRow& row, const Placement& placement) {
   return Status();
 }
 
-// A backing that can be made here, and the device that it is for.
-struct Choice {
-  const BackingRow& row;
-  DeviceInfo info;
-};
-
-Result<Choice> Choose(const Driver& driver, BackingKind kind, const Placement& placement) {
-  const BackingRow* const row = FindBacking(kind);
-  if (row == nullptr) {
-    return Status(StatusCode::kNotSupported, "there is no backing " + std::to_string(static_cast<int>(kind)));
-  }
-  DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, placement.device));
-  COMMPOOL_TRY(CheckPlacement(*row, placement));
-  const Capability capability = row->can_make(driver, info, placement);
-  if (!capability.available) return Status(StatusCode::kNotSupported, capability.reason);
-  return Choice{*row, std::move(info)};
-}
-
 }  // namespace
 
 std::span<const BackingRow* const> AllBackings() { return kRows; }
@@ -86,20 +68,18 @@ const char* Name(BackingKind kind) {
   return row == nullptr ? "unknown" : row->name;
 }
 
-BackingDescription DescribeBacking(const Driver& driver, BackingKind kind, const Placement& placement) {
-  const Result<Choice> choice = Choose(driver, kind, placement);
-  if (!choice.ok()) {
-    const Capability none = Capability::No(choice.status().message());
-    return {none, none, none};
-  }
-  const MemoryKind memory = choice->row.memory(choice->info, placement);
-  return {Capability::Yes(), CanRegisterLocalMemory(driver.nccl, memory), CanRegisterWindowMemory(driver.nccl, memory)};
-}
-
 Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request) {
-  const Choice choice = COMMPOOL_TRY(Choose(driver, request.kind, request.placement));
-  std::shared_ptr<DeviceContext> context = COMMPOOL_TRY(DeviceContext::Retain(driver, request.placement.device));
-  return choice.row.make({driver, choice.info, request.placement, std::move(context)}, request);
+  const Placement& placement = request.placement;
+  const BackingRow* const row = FindBacking(request.kind);
+  if (row == nullptr) {
+    return Status(StatusCode::kNotSupported, "there is no backing " + std::to_string(static_cast<int>(request.kind)));
+  }
+  const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, placement.device));
+  COMMPOOL_TRY(CheckPlacement(*row, placement));
+  const Capability capability = row->can_make(driver, info, placement);
+  if (!capability.available) return Status(StatusCode::kNotSupported, capability.reason);
+  std::shared_ptr<DeviceContext> context = COMMPOOL_TRY(DeviceContext::Retain(driver, placement.device));
+  return row->make({driver, info, placement, std::move(context)}, request);
 }
 
 }  // namespace commpool::internal

@@ -26,14 +26,6 @@ std::string NamesOfBackings(bool (*fits)(const BackingRow& row));
 // "vmm"; "unknown" where there is no such backing.
 const char* Name(BackingKind kind);
 
-// What such a backing could do here, asked without making one: for `commpool info`.
-struct BackingDescription {
-  Capability make;
-  Capability register_local;   // of what it makes, with NCCL
-  Capability register_window;  // likewise
-};
-BackingDescription DescribeBacking(const Driver& driver, BackingKind kind, const Placement& placement);
-
 // kInvalidArgument for a device or NUMA node that there is not, for a host NUMA node with a backing of device memory
 // and for missing user functions; kNotSupported, with the reason, for what this driver, device or NCCL cannot do. The
 // driver must outlive the backing and its segments.

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "src/backing/backing.h"
-#include "src/backing/owned_segment.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
@@ -14,19 +13,23 @@ namespace commpool::internal {
 
 namespace {
 
-class CudaSegment : public OwnedSegment {
+class CudaSegment : public Segment {
  public:
-  using OwnedSegment::OwnedSegment;
+  CudaSegment(const Backing& backing, CUdeviceptr address, uint64_t bytes) : Segment(backing, address, bytes) {}
   ~CudaSegment() override { ReleaseAndLog(); }
 
   void Abandon() override {
     for (PrimaryContext& peer : peers_) peer.Abandon();
-    OwnedSegment::Abandon();
+    Segment::Abandon();
   }
 
  private:
+  Status GrantPeers(std::span<const int> peers) override {
+    for (const int peer : peers) COMMPOOL_TRY(GrantPeer(peer));
+    return Status();
+  }
   // The peer's context is what gets the access, and loses it when its last owner lets go: so it is retained here.
-  Status GrantPeer(int peer) override {
+  Status GrantPeer(int peer) {
     COMMPOOL_TRY(RefuseUnless(CanReach(driver(), {.device = context().device()}, peer), "granting access"));
     PrimaryContext accessor = COMMPOOL_TRY(PrimaryContext::Retain(driver(), peer));
     {
@@ -58,6 +61,7 @@ class CudaBacking : public Backing {
                            {.call = "cuMemAlloc", .device = placement().device, .bytes = bytes}));
     return std::unique_ptr<Segment>(std::make_unique<CudaSegment>(*this, address, bytes));
   }
+  MemoryKind memory() const override { return MemoryKind::kLinear; }
 };
 
 Result<std::unique_ptr<Backing>> MakeCudaBacking(BackingBasis basis, const BackingRequest&) {
@@ -74,7 +78,6 @@ constinit const BackingRow kCudaBacking = {
     .movement = Movement::kNever,
     .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Capability::Yes(); },
     .make = MakeCudaBacking,
-    .memory = [](const DeviceInfo&, const Placement&) { return MemoryKind::kLinear; },
     .why_no_revoke =
         "cuCtxEnablePeerAccess opened all cudaMalloc memory of the device to the peer, and closing it would take it "
         "from others too",

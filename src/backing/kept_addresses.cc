@@ -19,19 +19,6 @@ AddressRange KeptAddresses::TakeAt(size_t place) {
   return taken;
 }
 
-void KeptAddresses::SegmentBegins() {
-  MutexLock lock(mutex_);
-  ++segments_;
-}
-
-void KeptAddresses::SegmentEnded() {
-  {
-    MutexLock lock(mutex_);
-    if (--segments_ > 0) return;
-  }
-  FreeAll();
-}
-
 Result<AddressRange> KeptAddresses::Take(uint64_t bytes) {
   AddressRange kept = Find(bytes);
   if (kept.valid()) return kept;
@@ -45,7 +32,7 @@ Status KeptAddresses::Keep(AddressRange range) {
   ReservedVector<AddressRange> over;  // freed without the lock
   {
     MutexLock lock(mutex_);
-    if (ended_ || range.bytes() > kMostBytes) {
+    if (range.bytes() > kMostBytes) {
       over.push_back(std::move(range));
     } else {
       while (ranges_.size() == kMostRanges || bytes_ + range.bytes() > kMostBytes) over.push_back(TakeAt(0));
@@ -67,14 +54,6 @@ bool KeptAddresses::FreeAll() {
   std::swap(all, ranges_);
   bytes_ = 0;
   return !all.empty();
-}
-
-void KeptAddresses::End() {
-  {
-    MutexLock lock(mutex_);
-    ended_ = true;
-  }
-  FreeAll();
 }
 
 void KeptAddresses::Abandon() {

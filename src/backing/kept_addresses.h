@@ -1,6 +1,6 @@
 // Addresses of segments that are gone, kept for the backing's next segment of the same size: to reserve and free them
-// takes the driver longer than all that a pool does itself in a growth. Without a segment nothing is kept: who gives
-// back all that it has leaves nothing behind.
+// takes the driver longer than all that a pool does itself in a growth. The segments own what is kept: who gives back
+// all that it has leaves nothing behind.
 //
 // They come here once nothing is known of them any more: what was mapped there is unmapped and given back, as before
 // cuMemAddressFree, after which the driver hands the same addresses to whoever asks next. So nobody who would be misled
@@ -30,16 +30,10 @@ class KeptAddresses {
   KeptAddresses(const KeptAddresses&) = delete;
   KeptAddresses& operator=(const KeptAddresses&) = delete;
 
-  // A segment lives, and lives no longer: its addresses came back before, or never will.
-  void SegmentBegins();
-  void SegmentEnded();
-
   // Addresses that were kept, else new ones. Where the driver has none left those of other sizes go back to it.
   Result<AddressRange> Take(uint64_t bytes);
-  // REQUIRES: nothing is mapped there, nor registered. An empty range is none. After End() it is freed at once.
+  // REQUIRES: nothing is mapped there, nor registered. An empty range is none.
   Status Keep(AddressRange range);
-  // Frees what is kept, and keeps nothing any more: the backing is gone.
-  void End();
   // The driver is called no more for what is kept.
   void Abandon();
 
@@ -53,9 +47,7 @@ class KeptAddresses {
   const uint64_t alignment_;
   Mutex mutex_{LockRank::kLeaf};
   ReservedVector<AddressRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);  // in the order in which they came
-  size_t segments_ COMMPOOL_GUARDED_BY(mutex_) = 0;
   uint64_t bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
-  bool ended_ COMMPOOL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace commpool::internal

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "src/backing/backing.h"
-#include "src/backing/owned_segment.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
@@ -24,15 +23,18 @@ Capability CanGrantNccl(const Driver& driver, int device, MemoryKind memory, int
   return CanReach(driver, {.device = device}, peer);
 }
 
-class NcclSegment : public OwnedSegment {
+class NcclSegment : public Segment {
  public:
   NcclSegment(const Backing& backing, CUdeviceptr address, uint64_t bytes, MemoryKind memory)
-      : OwnedSegment(backing, address, bytes), memory_(memory) {}
+      : Segment(backing, address, bytes), memory_(memory) {}
   ~NcclSegment() override { ReleaseAndLog(); }
 
  private:
-  Status GrantPeer(int peer) override {
-    return RefuseUnless(CanGrantNccl(driver(), context().device(), memory_, peer), "granting access");
+  Status GrantPeers(std::span<const int> peers) override {
+    for (const int peer : peers) {
+      COMMPOOL_TRY(RefuseUnless(CanGrantNccl(driver(), context().device(), memory_, peer), "granting access"));
+    }
+    return Status();
   }
   Status ReleaseMemory() override {
     HearLastWords(driver());
@@ -116,7 +118,6 @@ constinit const BackingRow kNcclBacking = {
     .movement = Movement::kNever,
     .can_make = CanMakeNccl,
     .make = MakeNcclBacking,
-    .memory = KindOfVirtualMemory,
     .why_no_revoke = "ncclMemAlloc grants every reachable device itself, and access is not the pool's to take",
 };
 

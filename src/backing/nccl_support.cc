@@ -2,11 +2,6 @@
 
 namespace commpool::internal {
 
-MemoryKind KindOfVirtualMemory(const DeviceInfo& info, const Placement& placement) {
-  if (!info.file_descriptor_handles && !info.fabric_handles) return MemoryKind::kUnshareable;
-  return placement.kind == Placement::Kind::kHostNuma ? MemoryKind::kHostVirtual : MemoryKind::kVirtual;
-}
-
 Capability CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory) {
   if (!nccl.has_local_registration()) return Capability::No(nccl.WhyNoLocalRegistration());
   if (memory != MemoryKind::kHostVirtual) return Capability::Yes();

@@ -17,9 +17,6 @@ enum class MemoryKind {
   kForeign,      // a user's functions made it
 };
 
-// Of cuMemCreate memory: whether the device makes shareable handles, and where it lies.
-MemoryKind KindOfVirtualMemory(const DeviceInfo& info, const Placement& placement);
-
 // ncclCommRegister. NCCL may take memory and not use it: cudaMalloc memory serves its legacy paths only
 // (NCCL_LEGACY_CUDA_REGISTER=1), and no error tells otherwise.
 Capability CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);

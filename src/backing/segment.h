@@ -7,33 +7,45 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "commpool/status.h"
+#include "src/base/try.h"
 #include "src/driver/handles.h"
 
 namespace commpool::internal {
 
 class Backing;
+struct BackingRow;
+class Territory;
 
-// A segment's physical memory, which can go and come back under its addresses. Each call does what is left to do, and
-// nobody uses the memory: the pool has quiesced the device and deregistered the range before.
-class Sleeper {
+// A device's primary context, which a backing and all its segments retain together, and give up together. Any thread.
+class DeviceContext {
  public:
-  virtual ~Sleeper() = default;
+  static Result<std::shared_ptr<DeviceContext>> Retain(const Driver& driver, int device) {
+    PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver, device));
+    return std::make_shared<DeviceContext>(std::move(context));
+  }
 
-  // Out of its addresses; it is the segment's still. Where that fails it is mapped as before.
-  virtual Status UnmapAll() = 0;
-  // Gives back what is mapped nowhere.
-  virtual void ReleaseUnmapped() = 0;
-  // To its addresses, for the device and its peers. Where it fails nothing is mapped. REQUIRES: nothing is missing.
-  virtual Status MapAll() = 0;
-  // Has the backing make what was given back, and maps it likewise: from an address on, `at_least` bytes where there
-  // are so many. Returns where the rest begins; the end of the range: there is none. Where it fails some of it may be
-  // there, which UnmapAll takes out. REQUIRES: the device's context is current.
-  virtual Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, Backing& backing) = 0;
-  virtual uint64_t missing_bytes() const = 0;
+  explicit DeviceContext(PrimaryContext context) : context_(std::move(context)) {}
+  ~DeviceContext() {
+    if (abandoned_) context_.Abandon();
+  }
+  DeviceContext(const DeviceContext&) = delete;
+  DeviceContext& operator=(const DeviceContext&) = delete;
+
+  CUcontext get() const { return context_.get(); }
+  int device() const { return context_.device(); }
+  // No owner calls the driver any more, the last one included.
+  void Abandon() { abandoned_ = true; }
+
+ private:
+  PrimaryContext context_;
+  std::atomic<bool> abandoned_{false};
 };
 
 // One contiguous range of memory, granted to its own device. Frees itself without waiting for anybody: the pool has
@@ -41,30 +53,53 @@ class Sleeper {
 class Segment {
  public:
   virtual ~Segment() = default;
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
 
-  virtual CUdeviceptr address() const = 0;
-  virtual uint64_t bytes() const = 0;  // of the range: the request, rounded up to the granularity
+  CUdeviceptr address() const { return address_; }
+  uint64_t bytes() const { return bytes_; }  // of the range: the request, rounded up to the granularity
 
-  // The physical memory, which exists apart from the addresses that it is mapped to. Null where the backing has no
-  // single handle of its own for it, and once it was freed.
-  virtual const PhysicalMemory* memory() const { return nullptr; }
-
-  // Null where memory and addresses cannot be parted.
-  virtual Sleeper* sleeper() { return nullptr; }
+  // Itself, where memory and addresses can be parted; else null.
+  virtual Territory* territory() { return nullptr; }
 
   // Lets other devices of this process read and write the range, all of them in one call where the driver takes it so.
   // After a failure any of them may have access. Revoke takes it back.
-  virtual Status Grant(std::span<const int> peers) = 0;
+  Status Grant(std::span<const int> peers);
   Status Grant(int peer) { return Grant(std::span<const int>(&peer, 1)); }
-  virtual Status Revoke(int peer) = 0;
+  Status Revoke(int peer);
 
   // The addresses stay reserved when the memory goes. Does nothing where the backing's own free ends both.
   virtual void KeepAddresses() {}
   // Frees now and says what failed; the destructor does the same and logs. At most one of them calls the driver.
-  virtual Status Release() = 0;
+  Status Release();
   // After a sticky context error, or at exit: the segment calls the driver no more, and its memory ends with the
   // process.
-  virtual void Abandon() = 0;
+  virtual void Abandon();
+
+ protected:
+  Segment(const Backing& backing, CUdeviceptr address, uint64_t bytes);
+
+  const Driver& driver() const { return driver_; }
+  const DeviceContext& context() const { return *context_; }
+
+  // The parts that differ, called with the device's context current, on live memory and for other devices only.
+  virtual Status GrantPeers(std::span<const int> peers) = 0;
+  // Refused, as the backing's row says, but where a backing can do it.
+  virtual Status RevokePeer(int peer);
+  virtual Status ReleaseMemory() = 0;
+
+  // For the destructors of derived classes, whose functions are gone in ours.
+  void ReleaseAndLog();
+
+ private:
+  Status CheckLives(const char* what) const;
+
+  const BackingRow& row_;
+  const Driver& driver_;
+  const std::shared_ptr<DeviceContext> context_;  // a segment may outlive its backing
+  const CUdeviceptr address_;
+  const uint64_t bytes_;
+  bool lives_ = true;
 };
 
 }  // namespace commpool::internal

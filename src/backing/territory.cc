@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "src/base/check.h"
-#include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
@@ -19,27 +18,17 @@ Result<std::unique_ptr<Territory>> Territory::Reserve(const Backing& backing, ui
 
 Territory::Territory(const Backing& backing, AddressRange range, std::span<const int> peers,
                      std::shared_ptr<KeptAddresses> kept)
-    : driver_(backing.driver()),
-      context_(backing.context()),
+    : Segment(backing, range.address(), range.bytes()),
       kept_(std::move(kept)),
       placement_(backing.placement()),
       range_(std::move(range)),
-      address_(range_.address()),
-      bytes_(range_.bytes()),
       peers_(peers.begin(), peers.end()) {
   peers_.erase(placement_.device);
-  if (kept_ != nullptr) kept_->SegmentBegins();
 }
 
 Territory::~Territory() {
-  Status status = GiveBack(nullptr);
-  if (!status.ok()) Log(LogLevel::kWarning, status.message());
-}
-
-const PhysicalMemory* Territory::memory() const {
-  const auto page = pages_.begin();
-  return page != pages_.end() && page->second.bytes == bytes_ && page->second.memory.valid() ? &page->second.memory
-                                                                                             : nullptr;
+  const std::shared_ptr<KeptAddresses> others = std::exchange(kept_, nullptr);
+  ReleaseAndLog();
 }
 
 Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
@@ -47,7 +36,7 @@ Status Territory::Map(PhysicalMemory memory, CUdeviceptr at) {
     return Status(StatusCode::kDriverError,
                   "a page that could not be unmapped is still at these addresses of an expandable pool");
   }
-  Mapping mapping = COMMPOOL_TRY(Mapping::Map(driver_, at, memory));
+  Mapping mapping = COMMPOOL_TRY(Mapping::Map(driver(), at, memory));
   const uint64_t bytes = memory.bytes();
   pages_.emplace(at, Page{bytes, std::move(memory), std::move(mapping)});
   return Status();
@@ -69,7 +58,7 @@ Status Territory::ForEachRow(Pages::iterator first, Pages::iterator last, Step s
 
 Status Territory::UnmapPages(Pages::iterator first, Pages::iterator last) {
   return ForEachRow(first, last, [this](Pages::iterator begin, Pages::iterator end, uint64_t bytes) {
-    COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuMemUnmap(begin->first, bytes),
+    COMMPOOL_TRY(CheckCuda(driver(), driver().cuda.cuMemUnmap(begin->first, bytes),
                            {.call = "cuMemUnmap", .device = placement_.device, .bytes = bytes}));
     for (auto page = begin; page != end; ++page) page->second.mapping.Abandon();
     return Status();
@@ -105,14 +94,14 @@ Status Territory::Drop(CUdeviceptr at, uint64_t bytes) {
 Status Territory::SetAccess(CUdeviceptr at, uint64_t bytes, const Locations& locations, CUmemAccess_flags flags) {
   ReservedVector<CUmemAccessDesc> access;
   for (const CUmemLocation& location : locations) access.push_back({.location = location, .flags = flags});
-  const CUresult result = driver_.cuda.cuMemSetAccess(at, bytes, access.data(), access.size());
+  const CUresult result = driver().cuda.cuMemSetAccess(at, bytes, access.data(), access.size());
   if (result == CUDA_SUCCESS) return Status();
   std::string all = "access for devices";
   for (const CUmemLocation& location : locations) {
     all +=
         (location.type == CU_MEM_LOCATION_TYPE_DEVICE ? " " : " and the CPUs of node ") + std::to_string(location.id);
   }
-  return CheckCuda(driver_, result,
+  return CheckCuda(driver(), result,
                    {.call = "cuMemSetAccess", .device = locations[0].id, .bytes = bytes, .purpose = all.c_str()});
 }
 
@@ -124,41 +113,35 @@ Status Territory::Open(CUdeviceptr at, uint64_t bytes) {
 }
 
 Status Territory::ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags) {
-  if (!lives_) return Status(StatusCode::kFailedPrecondition, "changing access: the segment was freed");
   Locations locations;
   for (const int device : devices) {
-    COMMPOOL_TRY(RefuseUnless(CanReach(driver_, placement_, device), "changing access"));
+    COMMPOOL_TRY(RefuseUnless(CanReach(driver(), placement_, device), "changing access"));
     locations.push_back(LocationOf({.device = device}));
   }
   if (locations.empty()) return Status();
-  ContextGuard guard(driver_, context_->get());
   return ForEachRow(pages_.begin(), pages_.end(), [&](Pages::iterator first, Pages::iterator, uint64_t bytes) {
     return SetAccess(first->first, bytes, locations, flags);
   });
 }
 
-Status Territory::Grant(std::span<const int> peers) {
+Status Territory::GrantPeers(std::span<const int> peers) {
   ReservedVector<int> joining;
   for (const int peer : peers) {
-    if (peer != placement_.device && !peers_.contains(peer)) joining.push_back(peer);
+    if (!peers_.contains(peer)) joining.push_back(peer);
   }
   COMMPOOL_TRY(ChangeAccess(joining, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
   peers_.insert(joining.begin(), joining.end());
   return Status();
 }
 
-Status Territory::Revoke(int peer) {
-  if (peer == placement_.device) {
-    return Status(StatusCode::kInvalidArgument,
-                  "the access of the memory's own device " + std::to_string(peer) + " cannot be taken back");
-  }
+Status Territory::RevokePeer(int peer) {
   COMMPOOL_TRY(ChangeAccess(std::span<const int>(&peer, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE));
   peers_.erase(peer);
   return Status();
 }
 
 Status Territory::UnmapAll() {
-  ContextGuard guard(driver_, context_->get());
+  ContextGuard guard(driver(), context().get());
   Status status = UnmapPages(pages_.begin(), pages_.end());
   if (!status.ok()) static_cast<void>(MapAll());
   return status;
@@ -173,7 +156,7 @@ void Territory::ReleaseUnmapped() {
 Status Territory::MapPages(Pages::iterator first, Pages::iterator last) {
   for (auto page = first; page != last; ++page) {
     if (page->second.mapping.valid()) continue;
-    page->second.mapping = COMMPOOL_TRY(Mapping::Map(driver_, page->first, page->second.memory));
+    page->second.mapping = COMMPOOL_TRY(Mapping::Map(driver(), page->first, page->second.memory));
   }
   return ForEachRow(first, last, [this](Pages::iterator begin, Pages::iterator, uint64_t bytes) {
     return Open(begin->first, bytes);
@@ -181,7 +164,7 @@ Status Territory::MapPages(Pages::iterator first, Pages::iterator last) {
 }
 
 Status Territory::MapAll() {
-  ContextGuard guard(driver_, context_->get());
+  ContextGuard guard(driver(), context().get());
   Status status = MapPages(pages_.begin(), pages_.end());
   if (status.ok()) return status;
   for (auto& [at, page] : pages_) static_cast<void>(page.mapping.Release());
@@ -195,7 +178,7 @@ Result<CUdeviceptr> Territory::WakeFrom(CUdeviceptr from, uint64_t at_least, Bac
     if (!page->second.memory.valid()) page->second.memory = COMMPOOL_TRY(backing.MakePage(page->second.bytes));
   }
   COMMPOOL_TRY(MapPages(first, page));
-  return page == pages_.end() ? address_ + bytes_ : page->first;
+  return page == pages_.end() ? address() + bytes() : page->first;
 }
 
 uint64_t Territory::missing_bytes() const {
@@ -204,9 +187,7 @@ uint64_t Territory::missing_bytes() const {
   return bytes;
 }
 
-Status Territory::GiveBack(KeptAddresses* kept) {
-  if (!lives_) return Status();
-  ContextGuard guard(driver_, context_->get());
+Status Territory::ReleaseMemory() {
   Status first = UnmapPages(pages_.begin(), pages_.end());
   if (!first.ok()) {
     Abandon();  // still mapped: nothing else can be given back
@@ -217,8 +198,9 @@ Status Territory::GiveBack(KeptAddresses* kept) {
     if (first.ok()) first = std::move(released);
   }
   pages_.clear();
-  Status freed = kept != nullptr ? kept->Keep(std::move(range_)) : range_.Release();
-  End();
+  const bool last = kept_.use_count() <= 1;  // and leaves nothing behind
+  Status freed = last ? range_.Release() : kept_->Keep(std::move(range_));
+  kept_ = nullptr;
   return first.ok() ? freed : first;
 }
 
@@ -229,12 +211,8 @@ void Territory::Abandon() {
   }
   range_.Abandon();
   if (kept_ != nullptr) kept_->Abandon();
-  End();
-  context_->Abandon();
-}
-
-void Territory::End() {
-  if (std::exchange(lives_, false) && kept_ != nullptr) kept_->SegmentEnded();
+  kept_ = nullptr;
+  Segment::Abandon();
 }
 
 }  // namespace commpool::internal

@@ -18,7 +18,7 @@
 
 namespace commpool::internal {
 
-class Territory : public Segment, public Sleeper {
+class Territory : public Segment {
  public:
   // For the pages of an expandable pool, which the backing makes. REQUIRES: its memory comes in pages.
   static Result<std::unique_ptr<Territory>> Reserve(const Backing& backing, uint64_t bytes);
@@ -29,23 +29,24 @@ class Territory : public Segment, public Sleeper {
   // Where nobody released it a growth is taken back, which keeps no addresses.
   ~Territory() override;
 
-  CUdeviceptr address() const override { return address_; }
-  uint64_t bytes() const override { return bytes_; }
-  const PhysicalMemory* memory() const override;
-  using Segment::Grant;
-  Status Grant(std::span<const int> peers) override;
-  Status Revoke(int peer) override;
+  Territory* territory() override { return this; }
   void KeepAddresses() override { range_.Abandon(); }
-  Status Release() override { return GiveBack(kept_.get()); }
   void Abandon() override;
 
-  Sleeper* sleeper() override { return this; }
-  Status UnmapAll() override;
-  void ReleaseUnmapped() override;
-  Status MapAll() override;
-  // Whole pages.
-  Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, Backing& backing) override;
-  uint64_t missing_bytes() const override;
+  // Its memory can go and come back under its addresses. Each call does what is left to do, and nobody uses the memory:
+  // the pool has quiesced the device and deregistered the range before.
+  //
+  // Out of its addresses; it is the segment's still. Where that fails it is mapped as before.
+  Status UnmapAll();
+  // Gives back what is mapped nowhere.
+  void ReleaseUnmapped();
+  // To its addresses, for the device and its peers. Where it fails nothing is mapped. REQUIRES: nothing is missing.
+  Status MapAll();
+  // Has the backing make what was given back, and maps it likewise: whole pages from an address on, `at_least` bytes
+  // where there are so many. Returns where the rest begins; the end of the range: there is none. Where it fails some of
+  // it may be there, which UnmapAll takes out. REQUIRES: the device's context is current.
+  Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, Backing& backing);
+  uint64_t missing_bytes() const;
 
   // The pages. REQUIRES: the context of the pool's device is current: a growth has many, and asking for it takes the
   // driver 90 ns each time.
@@ -83,20 +84,15 @@ class Territory : public Segment, public Sleeper {
   Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
   // REQUIRES: whole mappings cover the range; the device's context is current.
   Status SetAccess(CUdeviceptr at, uint64_t bytes, const Locations& locations, CUmemAccess_flags flags);
-  // `kept` gets the addresses; null: the driver.
-  Status GiveBack(KeptAddresses* kept);
-  void End();
+  Status GrantPeers(std::span<const int> peers) override;
+  Status RevokePeer(int peer) override;
+  Status ReleaseMemory() override;
 
-  const Driver& driver_;
-  const std::shared_ptr<DeviceContext> context_;
-  const std::shared_ptr<KeptAddresses> kept_;
+  std::shared_ptr<KeptAddresses> kept_;  // those of all segments live as long as one of them; null: it keeps none
   const Placement placement_;
   AddressRange range_;
-  const CUdeviceptr address_;
-  const uint64_t bytes_;
   Pages pages_;
   ReservedSet<int> peers_;
-  bool lives_ = true;
 };
 
 }  // namespace commpool::internal

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "src/backing/backing.h"
-#include "src/backing/owned_segment.h"
 #include "src/base/bytes.h"
 #include "src/base/try.h"
 #include "src/base/user_function.h"
@@ -48,15 +47,15 @@ Status CallUser(const char* name, const std::string& what, Function function) {
   }
 }
 
-class UserSegment : public OwnedSegment {
+class UserSegment : public Segment {
  public:
   UserSegment(const Backing& backing, CUdeviceptr address, uint64_t bytes, const UserAllocator& user)
-      : OwnedSegment(backing, address, bytes), user_(user) {}
+      : Segment(backing, address, bytes), user_(user) {}
   ~UserSegment() override { ReleaseAndLog(); }
 
  private:
-  Status GrantPeer(int peer) override {
-    return RefuseUnless(Capability::No(kTheirsToShare), "granting access to device " + std::to_string(peer));
+  Status GrantPeers(std::span<const int> peers) override {
+    return RefuseUnless(Capability::No(kTheirsToShare), "granting access to device " + std::to_string(peers.front()));
   }
   Status ReleaseMemory() override {
     const int device = context().device();
@@ -78,6 +77,7 @@ class UserBacking : public Backing {
   }
 
  private:
+  MemoryKind memory() const override { return MemoryKind::kForeign; }
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) override {
     const std::string what = Describe("allocate", bytes, placement().device);
     if (bytes > PTRDIFF_MAX) {
@@ -138,7 +138,6 @@ constinit const BackingRow kUserBacking = {
     .movement = Movement::kNever,
     .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Capability::Yes(); },
     .make = MakeUserBacking,
-    .memory = [](const DeviceInfo&, const Placement&) { return MemoryKind::kForeign; },
     .why_no_revoke = kTheirsToShare,
 };
 

@@ -12,6 +12,7 @@
 #include "src/backing/backing.h"
 #include "src/backing/kept_addresses.h"
 #include "src/backing/territory.h"
+#include "src/base/mutex.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -39,10 +40,8 @@ class VmmBacking : public Backing {
  public:
   VmmBacking(const BackingBasis& basis, uint64_t granularity)
       : Backing(kVmmBacking, basis, granularity),
-        addresses_(std::make_shared<KeptAddresses>(basis.driver, granularity)),
         rdma_(basis.info.gpu_direct_rdma && basis.placement.kind == Placement::Kind::kDevice),
         handle_types_(HandleTypes(basis.driver, basis.info)) {}
-  ~VmmBacking() override { addresses_->End(); }  // segments may outlive it
 
   // A refused handle type shows as one of several errors, so whatever is not a lack of memory tries the next. Later
   // segments begin with what was accepted. The last failure has the fewest wishes in it, and so names the cause.
@@ -67,11 +66,21 @@ class VmmBacking : public Backing {
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) override {
     // Physical memory first: it is what runs out, and its failure names the location.
     PhysicalMemory memory = COMMPOOL_TRY(MakePage(bytes));
-    AddressRange range = COMMPOOL_TRY(addresses_->Take(bytes));
-    auto segment = std::make_unique<Territory>(*this, std::move(range), request.peers, addresses_);
+    std::shared_ptr<KeptAddresses> addresses = Addresses();
+    AddressRange range = COMMPOOL_TRY(addresses->Take(bytes));
+    auto segment = std::make_unique<Territory>(*this, std::move(range), request.peers, std::move(addresses));
     COMMPOOL_TRY(segment->Map(std::move(memory), segment->address()));
     COMMPOOL_TRY(segment->Open(segment->address(), bytes));
     return std::unique_ptr<Segment>(std::move(segment));
+  }
+
+  // The last segment takes them along.
+  std::shared_ptr<KeptAddresses> Addresses() {
+    MutexLock lock(mutex_);
+    std::shared_ptr<KeptAddresses> addresses = addresses_.lock();
+    if (addresses == nullptr) addresses = std::make_shared<KeptAddresses>(driver(), granularity());
+    addresses_ = addresses;
+    return addresses;
   }
 
   MemoryKind memory() const override {
@@ -95,7 +104,8 @@ class VmmBacking : public Backing {
     return properties;
   }
 
-  const std::shared_ptr<KeptAddresses> addresses_;
+  Mutex mutex_{LockRank::kLeaf};
+  std::weak_ptr<KeptAddresses> addresses_ COMMPOOL_GUARDED_BY(mutex_);  // of the segments
   const bool rdma_;
   const std::vector<unsigned> handle_types_;
   std::atomic<size_t> accepted_{0};  // asked about while another thread makes a segment
@@ -142,7 +152,6 @@ constinit const BackingRow kVmmBacking = {
     .movement = Movement::kInPages,
     .can_make = CanMakeVmm,
     .make = MakeVmmBacking,
-    .memory = KindOfVirtualMemory,
     .why_no_revoke = nullptr,
 };
 

@@ -1,4 +1,4 @@
-// Requests that cannot be served are refused with the reason, by the factory and by what describes it.
+// Requests that cannot be served are refused with the reason.
 #include "src/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"
 
@@ -12,17 +12,16 @@ class BackingFactory : public BackingTest {
   static BackingRequest Request(BackingKind kind, const Placement& placement) {
     return {.kind = kind, .placement = placement, .user = WorkingUserAllocator()};
   }
-  // Expects a refusal with `code`, the same from both functions, that contains `part`.
+  // Expects a refusal with `code` that contains `part`, before anything was made.
   static void ExpectRefused(const Driver& driver, BackingKind kind, const Placement& placement, StatusCode code,
                             const std::string& part) {
+    const std::vector<std::string> before = EmulatorLeaks();
+    const uint64_t contexts = CallCount("cuDevicePrimaryCtxRetain");
     Status status = MakeBacking(driver, Request(kind, placement)).status();
+    EXPECT_EQ(EmulatorLeaks(), before);
+    EXPECT_EQ(CallCount("cuDevicePrimaryCtxRetain"), contexts);
     EXPECT_EQ(status.code(), code) << Name(kind) << ": " << status.message();
     EXPECT_NE(status.message().find(part), std::string::npos) << Name(kind) << ": " << status.message();
-    const BackingDescription description = DescribeBacking(driver, kind, placement);
-    EXPECT_FALSE(description.make.available) << Name(kind);
-    EXPECT_EQ(description.make.reason, status.message());
-    EXPECT_FALSE(description.register_local.available);
-    EXPECT_FALSE(description.register_window.available);
   }
 };
 
@@ -60,7 +59,7 @@ TEST_F(BackingFactory, RefusesANumaNodeForDeviceMemory) {
 TEST_F(BackingFactory, NeedsVirtualMemoryForVmm) {
   const Driver driver = DriverWhere(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
   ExpectRefused(driver, BackingKind::kVmm, OnDevice(), StatusCode::kNotSupported, "virtual memory management");
-  EXPECT_TRUE(DescribeBacking(driver, BackingKind::kCuda, OnDevice()).make.available);
+  EXPECT_TRUE(MakeBacking(driver, Request(BackingKind::kCuda, OnDevice())).ok());
 }
 
 TEST_F(BackingFactory, NeedsADeviceThatMapsHostMemoryForHostNuma) {
@@ -73,10 +72,9 @@ TEST_F(BackingFactory, NeedsNcclForNccl) {
   without.nccl = {};
   without.nccl.why_missing = "libnccl.so.2 was not found";
   ExpectRefused(without, BackingKind::kNccl, OnDevice(), StatusCode::kNotSupported, "libnccl.so.2 was not found");
-  const BackingDescription description = DescribeBacking(without, BackingKind::kVmm, OnDevice());
-  EXPECT_TRUE(description.make.available);
-  EXPECT_FALSE(description.register_local.available);
-  EXPECT_FALSE(description.register_window.available);
+  const std::unique_ptr<Backing> backing = MakeBacking(without, Request(BackingKind::kVmm, OnDevice())).value();
+  EXPECT_FALSE(backing->CanRegisterLocal().available);
+  EXPECT_FALSE(backing->CanRegisterWindow().available);
 }
 
 TEST_F(BackingFactory, NamesTheVersionOfAnNcclThatIsTooOld) {
@@ -91,27 +89,17 @@ TEST_F(BackingFactory, SaysWhatEachBackingRegistersWith) {
   COMMPOOL_REQUIRE_NCCL();
   if (!driver().nccl.has_windows()) GTEST_SKIP() << driver().nccl.WhyNoWindows();
   for (const BackingKind kind : kKinds) {
-    const BackingDescription description = DescribeBacking(driver(), kind, OnDevice());
-    EXPECT_TRUE(description.make.available) << Name(kind) << ": " << description.make.reason;
-    EXPECT_TRUE(description.register_local.available) << Name(kind);
-    EXPECT_EQ(description.register_window.available, kind == BackingKind::kVmm || kind == BackingKind::kNccl)
-        << Name(kind) << ": " << description.register_window.reason;
+    const std::unique_ptr<Backing> backing = MakeBacking(driver(), Request(kind, OnDevice())).value();
+    EXPECT_TRUE(backing->CanRegisterLocal().available) << Name(kind);
+    const Capability window = backing->CanRegisterWindow();
+    EXPECT_EQ(window.available, kind == BackingKind::kVmm || kind == BackingKind::kNccl)
+        << Name(kind) << ": " << window.reason;
   }
-}
-
-TEST_F(BackingFactory, DescribingMakesNothing) {
-  const std::vector<std::string> before = EmulatorLeaks();
-  const uint64_t contexts = CallCount("cuDevicePrimaryCtxRetain");
-  for (const BackingKind kind : kKinds) DescribeBacking(driver(), kind, OnDevice());
-  DescribeBacking(driver(), BackingKind::kVmm, OnHost());
-  EXPECT_EQ(EmulatorLeaks(), before);
-  EXPECT_EQ(CallCount("cuDevicePrimaryCtxRetain"), contexts);
 }
 
 TEST_F(BackingFactory, RefusesAKindThatThereIsNot) {
   const auto kind = static_cast<BackingKind>(17);
   EXPECT_EQ(MakeBacking(driver(), {.kind = kind}).status().code(), StatusCode::kNotSupported);
-  EXPECT_FALSE(DescribeBacking(driver(), kind, OnDevice()).make.available);
   EXPECT_STREQ(Name(kind), "unknown");
 }
 

@@ -40,21 +40,5 @@ TEST(BackingTable, NamesThoseThatFit) {
   EXPECT_EQ(NamesOfBackings([](const BackingRow&) { return false; }), "");
 }
 
-TEST(BackingTable, TellsWhatKindOfMemoryABackingMakes) {
-  const DeviceInfo shares_nothing;
-  DeviceInfo shares;
-  shares.file_descriptor_handles = true;
-  const Placement on_host{.kind = Placement::Kind::kHostNuma};
-  EXPECT_EQ(kVmmBacking.memory(shares, {}), MemoryKind::kVirtual);
-  EXPECT_EQ(kVmmBacking.memory(shares, on_host), MemoryKind::kHostVirtual);
-  EXPECT_EQ(kVmmBacking.memory(shares_nothing, {}), MemoryKind::kUnshareable);
-  DeviceInfo shares_fabric;
-  shares_fabric.fabric_handles = true;
-  EXPECT_EQ(kVmmBacking.memory(shares_fabric, {}), MemoryKind::kVirtual);
-  EXPECT_EQ(kNcclBacking.memory(shares, {}), MemoryKind::kVirtual);
-  EXPECT_EQ(kCudaBacking.memory(shares, {}), MemoryKind::kLinear);
-  EXPECT_EQ(kUserBacking.memory(shares, {}), MemoryKind::kForeign);
-}
-
 }  // namespace
 }  // namespace commpool::internal

@@ -29,10 +29,9 @@ inline void PrintTo(const BackingUnderTest& backing, std::ostream* stream) { *st
 class BackingConformance : public BackingTest, public ::testing::WithParamInterface<BackingUnderTest> {
  protected:
   void SetUp() override {
-    const BackingDescription description =
-        DescribeBacking(driver(), GetParam().request.kind, GetParam().request.placement);
-    if (!description.make.available) GTEST_SKIP() << description.make.reason;
-    backing_ = Make(GetParam().request);
+    Result<std::unique_ptr<Backing>> made = MakeBacking(driver(), GetParam().request);
+    if (made.status().code() == StatusCode::kNotSupported) GTEST_SKIP() << made.status().message();
+    backing_ = std::move(made).value();
   }
 
   Backing& backing() { return *backing_; }
@@ -50,7 +49,7 @@ class BackingConformance : public BackingTest, public ::testing::WithParamInterf
 TEST_P(BackingConformance, IsWhatItsRowSays) {
   const BackingRow& row = *FindBacking(GetParam().request.kind);
   EXPECT_STREQ(backing().name(), row.name);
-  EXPECT_EQ(MakeSegment()->sleeper() != nullptr, row.movement == Movement::kInPages);
+  EXPECT_EQ(MakeSegment()->territory() != nullptr, row.movement == Movement::kInPages);
   EXPECT_EQ(GetParam().request.user.allocate != nullptr, row.maker == Maker::kProgram);
 }
 
@@ -175,36 +174,6 @@ TEST_P(BackingConformance, GivesAReasonForWhatItCannotDo) {
                                        backing().CanRegisterLocal(), backing().CanRegisterWindow()}) {
     EXPECT_EQ(capability.available, capability.reason.empty()) << capability.reason;
   }
-}
-
-TEST_P(BackingConformance, SaysWithoutBeingMadeWhatItSaysWhenItIs) {
-  std::unique_ptr<Segment> segment = MakeSegment();
-  const BackingDescription description =
-      DescribeBacking(driver(), GetParam().request.kind, GetParam().request.placement);
-  EXPECT_STREQ(backing().name(), Name(GetParam().request.kind));
-  EXPECT_EQ(description.register_local.reason, backing().CanRegisterLocal().reason);
-  EXPECT_EQ(description.register_window.reason, backing().CanRegisterWindow().reason);
-}
-
-// A backing whose memory moves among addresses has a handle for it, and only such a backing.
-TEST_P(BackingConformance, KnowsItsMemoryApartFromItsAddresses) {
-  std::unique_ptr<Segment> segment = MakeSegment();
-  ASSERT_EQ(segment->memory() != nullptr, backing().row().movement == Movement::kInPages);
-  if (segment->memory() == nullptr) return;
-  EXPECT_EQ(segment->memory()->bytes(), segment->bytes());
-
-  PrimaryContext context = PrimaryContext::Retain(driver(), device()).value();
-  ContextGuard guard(driver(), context);
-  const AddressRange range = AddressRange::Reserve(driver(), segment->bytes(), 0).value();
-  Mapping again = Mapping::Map(driver(), range.address(), *segment->memory()).value();
-  const CUmemLocation place{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device()};
-  ASSERT_TRUE(again.SetAccess(place, CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());
-  ASSERT_EQ(Fill(device(), segment->address(), 0x3c, 4096), CUDA_SUCCESS);
-  EXPECT_EQ(Read(device(), range.address(), 4096), std::vector<uint8_t>(4096, 0x3c));
-
-  ASSERT_TRUE(segment->Release().ok());
-  EXPECT_EQ(segment->memory(), nullptr);
-  EXPECT_EQ(Read(device(), range.address(), 4096), std::vector<uint8_t>(4096, 0x3c)) << "the mapping keeps the memory";
 }
 
 TEST_P(BackingConformance, MakesSegmentsForAStream) {

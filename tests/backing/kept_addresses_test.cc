@@ -2,7 +2,9 @@
 #include "src/backing/kept_addresses.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "tests/backing/backing_fixture.h"
 
@@ -20,18 +22,19 @@ uint64_t Reserved() {
 
 class KeptAddressesTest : public BackingTest {
  protected:
-  KeptAddresses& kept() { return kept_; }
-  AddressRange Take(uint64_t units) { return kept_.Take(units * kUnit).value(); }
+  KeptAddresses& kept() { return *kept_; }
+  AddressRange Take(uint64_t units) { return kept_->Take(units * kUnit).value(); }
+  void End() { kept_.reset(); }
   // The address of a range that was taken and came back.
   CUdeviceptr Keep(uint64_t units) {
     AddressRange range = Take(units);
     const CUdeviceptr address = range.address();
-    EXPECT_TRUE(kept_.Keep(std::move(range)).ok());
+    EXPECT_TRUE(kept_->Keep(std::move(range)).ok());
     return address;
   }
 
  private:
-  KeptAddresses kept_{driver(), kUnit};
+  std::optional<KeptAddresses> kept_{std::in_place, driver(), kUnit};
 };
 
 TEST_F(KeptAddressesTest, ServeTheNextOfTheSameSizeAlone) {
@@ -78,14 +81,12 @@ TEST_F(KeptAddressesTest, GoBackWhereTheDriverHasNoneLeft) {
   EXPECT_EQ(kept().Take(2 * kUnit).status().code(), StatusCode::kOutOfMemory) << "nothing was left to give";
 }
 
-TEST_F(KeptAddressesTest, EndWithTheBacking) {
+TEST_F(KeptAddressesTest, EndWithTheLastWhoUsesThem) {
   const uint64_t before = Reserved();
   AddressRange used = Take(1);
   Keep(2);
-  kept().End();
-  EXPECT_EQ(Reserved() - before, 1u);
-  EXPECT_TRUE(kept().Keep(std::move(used)).ok()) << "a segment that outlives its backing";
-  EXPECT_EQ(Reserved(), before);
+  End();
+  EXPECT_EQ(Reserved() - before, 1u) << "what is in use";
 }
 
 TEST_F(KeptAddressesTest, AreLeftToTheProcessWhereNothingMayCallTheDriver) {
@@ -93,7 +94,7 @@ TEST_F(KeptAddressesTest, AreLeftToTheProcessWhereNothingMayCallTheDriver) {
   Keep(1);
   kept().Abandon();
   const uint64_t calls = CallCount("cuMemAddressFree");
-  kept().End();
+  End();
   EXPECT_EQ(CallCount("cuMemAddressFree"), calls);
 }
 
@@ -126,6 +127,7 @@ class SegmentThatComesAgain : public BackingTest {
   }
   Backing& backing() { return *backing_; }
 
+  void EndBacking() { backing_.reset(); }
   // The backing's last segment goes, but for those that the test has made.
   void ReleaseOther() { other_.reset(); }
 
@@ -138,6 +140,15 @@ TEST_F(SegmentThatComesAgain, IsElsewhereOnceTheBackingHadNone) {
   const uint64_t before = Reserved();
   MakeAndRelease();
   EXPECT_EQ(Reserved(), before + 1);
+  ReleaseOther();
+  EXPECT_EQ(Reserved(), before - 1) << "its own, and what was kept";
+}
+
+TEST_F(SegmentThatComesAgain, LeavesNoAddressesThoughItOutlivesItsBacking) {
+  const uint64_t before = Reserved();
+  std::unique_ptr<Segment> segment = MakeSegment();
+  EndBacking();
+  EXPECT_TRUE(segment->Release().ok());
   ReleaseOther();
   EXPECT_EQ(Reserved(), before - 1) << "its own, and what was kept";
 }

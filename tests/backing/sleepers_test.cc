@@ -35,7 +35,7 @@ class Sleepers : public BackingTest, public ::testing::WithParamInterface<Kind> 
     segment_ = std::move(territory);
   }
 
-  Sleeper& sleeper() { return *segment_->sleeper(); }
+  Territory& sleeper() { return *segment_->territory(); }
   CUdeviceptr At(uint64_t place) const { return segment_->address() + place * page_; }
   uint64_t AllBytes() const { return places_.size() * page_; }
   // Of driver handles, each of which is mapped by itself.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/backing/territory.h"
 #include "src/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"
 
@@ -235,8 +236,8 @@ TEST_F(VmmHostMemory, IsOnTheNodeThatWasNamed) {
 
 TEST_F(VmmHostMemory, IsTheCpusAgainWhenItWasMappedAgain) {
   std::unique_ptr<Segment> segment = MakeVmm(OnHost(0))->Make({.bytes = 1}).value();
-  ASSERT_TRUE(segment->sleeper()->UnmapAll().ok());
-  ASSERT_TRUE(segment->sleeper()->MapAll().ok());
+  ASSERT_TRUE(segment->territory()->UnmapAll().ok());
+  ASSERT_TRUE(segment->territory()->MapAll().ok());
   EXPECT_EQ(AccessOf(*segment, CU_MEM_LOCATION_TYPE_HOST_NUMA, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 

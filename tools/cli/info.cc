@@ -41,21 +41,19 @@ json DescribeRow(const internal::Driver& driver, internal::BackingKind kind, int
   const internal::Placement placement{place, 0, -1};
   json row = {{"backing", Name(kind)},
               {"location", place == internal::Placement::Kind::kDevice ? "device" : "host-numa"}};
-  internal::Capability make = internal::DescribeBacking(driver, kind, placement).make;
-  if (make.available) {
-    Result<std::unique_ptr<internal::Backing>> backing =
-        internal::MakeBacking(driver, {.kind = kind, .placement = placement});
-    if (backing.ok()) {
-      // A segment says more than attributes do: which handle types are denied, whether NCCL falls back.
-      Result<std::unique_ptr<internal::Segment>> segment = (*backing)->Make({.bytes = 1});
-      if (!segment.ok()) make = internal::Capability::No(segment.status().message());
-      row["granularity"] = (*backing)->granularity();
-      row["local"] = ToJson((*backing)->CanRegisterLocal());
-      row["window"] = ToJson((*backing)->CanRegisterWindow());
-      row["revoke_peers"] = ToJson((*backing)->CanRevoke());
-    } else {
-      make = internal::Capability::No(backing.status().message());
-    }
+  internal::Capability make = internal::Capability::Yes();
+  Result<std::unique_ptr<internal::Backing>> backing =
+      internal::MakeBacking(driver, {.kind = kind, .placement = placement});
+  if (backing.ok()) {
+    // A segment says more than attributes do: which handle types are denied, whether NCCL falls back.
+    Result<std::unique_ptr<internal::Segment>> segment = (*backing)->Make({.bytes = 1});
+    if (!segment.ok()) make = internal::Capability::No(segment.status().message());
+    row["granularity"] = (*backing)->granularity();
+    row["local"] = ToJson((*backing)->CanRegisterLocal());
+    row["window"] = ToJson((*backing)->CanRegisterWindow());
+    row["revoke_peers"] = ToJson((*backing)->CanRevoke());
+  } else {
+    make = internal::Capability::No(backing.status().message());
   }
   row["make"] = ToJson(make);
   return row;

@@ -1,4 +1,5 @@
 // Segments that sleep: their memory goes, and comes back under the same addresses.
+#include "src/backing/territory.h"
 #include "src/base/bytes.h"
 #include "src/base/try.h"
 #include "src/pool/segments/segment_store.h"
@@ -23,7 +24,7 @@ Status SegmentStore::AwaitPeers() {
 
 Status SegmentStore::UnmapAll() {
   for (Segment* segment : Pointers()) {
-    Status status = segment->sleeper()->UnmapAll();
+    Status status = segment->territory()->UnmapAll();
     if (status.ok()) continue;
     static_cast<void>(MapAll());
     return status;
@@ -33,7 +34,7 @@ Status SegmentStore::UnmapAll() {
 
 Status SegmentStore::MapAll() {
   for (Segment* segment : Pointers()) {
-    COMMPOOL_TRY(segment->sleeper()->MapAll());
+    COMMPOOL_TRY(segment->territory()->MapAll());
   }
   return Status();
 }
@@ -41,8 +42,8 @@ Status SegmentStore::MapAll() {
 void SegmentStore::ReleaseUnmapped() {
   uint64_t asleep = 0;
   for (Segment* segment : Pointers()) {
-    segment->sleeper()->ReleaseUnmapped();
-    asleep += segment->sleeper()->missing_bytes();
+    segment->territory()->ReleaseUnmapped();
+    asleep += segment->territory()->missing_bytes();
   }
   asleep_bytes_.store(asleep, std::memory_order_relaxed);
   account_->Return(asleep);
@@ -53,7 +54,7 @@ Status SegmentStore::WakeSegment(Segment& segment) {
   const uint64_t at_least = kept_.bytes() == 0 ? segment.bytes() : kPieceBytes;
   const CUdeviceptr end = segment.address() + segment.bytes();
   for (CUdeviceptr from = segment.address(); from != end;) {
-    const CUdeviceptr next = COMMPOOL_TRY(segment.sleeper()->WakeFrom(from, at_least, *backing_));
+    const CUdeviceptr next = COMMPOOL_TRY(segment.territory()->WakeFrom(from, at_least, *backing_));
     COMMPOOL_TRY(kept_.StartRestoring({from, next - from}));
     from = next;
   }
@@ -78,7 +79,7 @@ Status SegmentStore::Wake() {
     asleep_bytes_.store(0, std::memory_order_relaxed);
     return status;
   }
-  for (Segment* segment : Pointers()) static_cast<void>(segment->sleeper()->UnmapAll());
+  for (Segment* segment : Pointers()) static_cast<void>(segment->territory()->UnmapAll());
   ReleaseUnmapped();
   return Status(status.code(), "waking " + FormatBytes(asleep) + ": " + status.message());
 }
