@@ -1,6 +1,5 @@
 #include "src/registration/readiness_set.h"
 
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <array>
@@ -15,20 +14,7 @@ namespace {
 constexpr uint64_t kWakeTag = UINT64_MAX;
 
 epoll_event EventOf(Interest interest, uint64_t tag) {
-  epoll_event event = {};
-  event.data.u64 = tag;
-  switch (interest) {
-    case Interest::kInput:
-      event.events = EPOLLIN;
-      break;
-    case Interest::kInputAndOutput:
-      event.events = EPOLLIN | EPOLLOUT;
-      break;
-    case Interest::kEnd:
-      event.events = EPOLLRDHUP | EPOLLET;
-      break;
-  }
-  return event;
+  return {.events = static_cast<uint32_t>(interest), .data = {.u64 = tag}};
 }
 
 Status SystemFailure(const char* call) {

@@ -4,8 +4,11 @@
 #ifndef COMMPOOL_SRC_REGISTRATION_READINESS_SET_H_
 #define COMMPOOL_SRC_REGISTRATION_READINESS_SET_H_
 
+#include <sys/epoll.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "commpool/status.h"
 #include "src/base/file_descriptor.h"
@@ -14,10 +17,10 @@
 
 namespace commpool::internal {
 
-enum class Interest {
-  kInput,           // bytes to read, or the end
-  kInputAndOutput,  // also room to write
-  kEnd,             // that the peer has ended, and no bytes; told once
+enum class Interest : uint32_t {
+  kInput = EPOLLIN,                       // bytes to read, or the end
+  kInputAndOutput = EPOLLIN | EPOLLOUT,   // also room to write
+  kEnd = uint32_t{EPOLLRDHUP} | EPOLLET,  // that the peer has ended, and no bytes; told once
 };
 
 class ReadinessSet {

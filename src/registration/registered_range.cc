@@ -16,34 +16,30 @@ bool MayGoOn(const Status& status) {
   return status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kRemoteFailure;
 }
 
-Status RegisterLocal(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms,
-                     RegisteredRange& range) {
-  if (!driver.nccl.has_local_registration()) {
-    return Status(StatusCode::kNotSupported, driver.nccl.WhyNoLocalRegistration());
+// NCCL 2.30 returns success without writing the handle for host memory: what is not written stays null.
+ncclResult_t CallNccl(const NcclLibrary& nccl, ncclComm_t communicator, RegisteredRange& range) {
+  void* const memory = reinterpret_cast<void*>(range.address);
+  if (range.kind == RegistrationKind::kLocal) {
+    return nccl.ncclCommRegister(communicator, memory, range.bytes, &range.local_handle);
   }
-  // NCCL 2.30 returns success without writing the handle for host memory: what is not written stays null.
-  const ncclResult_t result = driver.nccl.ncclCommRegister(communicator.handle, reinterpret_cast<void*>(range.address),
-                                                           range.bytes, &range.local_handle);
-  Status status = AwaitCommunicator(driver, communicator, result, "ncclCommRegister", range.bytes, deadline_ms);
-  if (!status.ok() || range.local_handle != nullptr) return status;
-  return Status(StatusCode::kNotSupported,
-                "NCCL " + FormatNcclVersion(driver.nccl.version) +
-                    " accepted ncclCommRegister and registered nothing: host memory, or NCCL_LOCAL_REGISTER=0");
+  return nccl.ncclCommWindowRegister(communicator, memory, range.bytes, &range.window, NCCL_WIN_COLL_SYMMETRIC);
 }
 
-Status RegisterWindow(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms,
-                      RegisteredRange& range) {
-  if (!driver.nccl.has_windows()) {
-    return Status(StatusCode::kNotSupported, driver.nccl.WhyNoWindows());
+Status Register(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms, RegisteredRange& range) {
+  const NcclLibrary& nccl = driver.nccl;
+  const bool window = range.kind == RegistrationKind::kWindow;
+  if (window ? !nccl.has_windows() : !nccl.has_local_registration()) {
+    return Status(StatusCode::kNotSupported, window ? nccl.WhyNoWindows() : nccl.WhyNoLocalRegistration());
   }
-  const ncclResult_t result = driver.nccl.ncclCommWindowRegister(
-      communicator.handle, reinterpret_cast<void*>(range.address), range.bytes, &range.window, NCCL_WIN_COLL_SYMMETRIC);
-  Status status = AwaitCommunicator(driver, communicator, result, "ncclCommWindowRegister", range.bytes, deadline_ms);
-  if (!status.ok() || range.window != nullptr) return status;
+  const char* const call = window ? "ncclCommWindowRegister" : "ncclCommRegister";
+  Status status = AwaitCommunicator(driver, communicator, CallNccl(nccl, communicator.handle, range), call, range.bytes,
+                                    deadline_ms);
+  if (!status.ok() || range.registered()) return status;
   return Status(StatusCode::kNotSupported,
-                "NCCL " + FormatNcclVersion(driver.nccl.version) +
-                    " accepted ncclCommWindowRegister and made no window: not every GPU of the communicator reaches "
-                    "the others (NVLink or PCIe peer access), or NCCL_WIN_ENABLE=0 or NCCL_CUMEM_ENABLE=0");
+                "NCCL " + FormatNcclVersion(nccl.version) + " accepted " + call +
+                    (window ? " and made no window: not every GPU of the communicator reaches the others (NVLink or "
+                              "PCIe peer access), or NCCL_WIN_ENABLE=0 or NCCL_CUMEM_ENABLE=0"
+                            : " and registered nothing: host memory, or NCCL_LOCAL_REGISTER=0"));
 }
 
 }  // namespace
@@ -57,8 +53,7 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
   auto range = Insist([&] {
     return std::make_unique<RegisteredRange>(RegisteredRange{.kind = kind, .address = address, .bytes = bytes});
   });
-  const auto act = kind == RegistrationKind::kWindow ? RegisterWindow : RegisterLocal;
-  const Status status = act(driver, communicator, deadline_ms, *range);
+  const Status status = Register(driver, communicator, deadline_ms, *range);
   if (status.ok()) return *range;
   if (MayGoOn(status)) {
     UnfinishedRange left(range.release());
@@ -74,8 +69,7 @@ Status EndUnfinished(const Driver& driver, const Communicator& communicator, con
   const Status finished =
       AwaitCommunicator(driver, local, ncclInProgress, "a registration that was given up", range.bytes, deadline_ms);
   if (finished.code() == StatusCode::kDeadlineExceeded) return finished;
-  const bool registered = range.window != nullptr || range.local_handle != nullptr;
-  return registered ? DeregisterRange(driver, communicator, range, deadline_ms) : Status();
+  return range.registered() ? DeregisterRange(driver, communicator, range, deadline_ms) : Status();
 }
 
 Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,

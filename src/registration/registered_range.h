@@ -29,6 +29,8 @@ struct RegisteredRange {
   uint64_t bytes = 0;
   void* local_handle = nullptr;
   ncclWindow_t window = nullptr;
+
+  bool registered() const { return local_handle != nullptr || window != nullptr; }
 };
 
 // One that its caller gave up while a nonblocking communicator goes on with it. NCCL writes the handle when it has

@@ -224,7 +224,7 @@ uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
     HideWindow(communicator, range);
     held += Hold(range);
   }
-  for (const auto& [index, range] : gone.unfinished) held += range->window == nullptr ? 0 : Hold(*range);
+  for (const auto& [index, range] : gone.unfinished) held += range->registered() ? Hold(*range) : 0;
   return held;
 }
 
