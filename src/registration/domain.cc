@@ -174,15 +174,14 @@ Result<Members> GatherMembers(const Driver& driver, const Communicator& communic
                               uint64_t deadline_ms) {
   const auto mine = static_cast<int32_t>(home_rank);
   const std::string sent(reinterpret_cast<const char*>(&mine), sizeof(mine));
-  Result<std::vector<std::string>> received =
+  const std::vector<std::string> received = COMMPOOL_TRY(
       GatherOver(driver, communicator, sent,
                  {.call = "register_with",
                   .likely_cause = "ranks passed different communicators (several are registered in one order on every "
                                   "rank), or one has another collective at this place. Abort what was passed"},
-                 deadline_ms);
-  if (!received.ok()) return received.status();
+                 deadline_ms));
   Members members;
-  for (const std::string& part : *received) {
+  for (const std::string& part : received) {
     int32_t rank = 0;
     std::memcpy(&rank, part.data(), sizeof(rank));
     members.push_back(rank);

@@ -185,21 +185,15 @@ void HomeLink::Take(ReservedVector<Arrival> arrivals) {
 void HomeLink::TakeFrame(int from, Frame frame) {
   ++traffic_.messages;
   traffic_.bytes += frame.contents.size() + kFrameHeaderBytes;
-  switch (frame.kind) {
-    case FrameKind::kHeartbeat:
-      return;
-    case FrameKind::kGoodbye:
-      peers_[IndexOf(from)].goodbye = true;
-      return;
-    case FrameKind::kLost:
-      lost_ranks_->Note(static_cast<int>(frame.sequence), frame.contents);
-      WakeWatcher();
-      return;
-    case FrameKind::kSaid:
-    case FrameKind::kDecision:
-    case FrameKind::kBackground:
-    case FrameKind::kLeft:
-      break;
+  if (frame.kind == FrameKind::kHeartbeat) return;
+  if (frame.kind == FrameKind::kGoodbye) {
+    peers_[IndexOf(from)].goodbye = true;
+    return;
+  }
+  if (frame.kind == FrameKind::kLost) {
+    lost_ranks_->Note(static_cast<int>(frame.sequence), frame.contents);
+    WakeWatcher();
+    return;
   }
   const auto found = mailboxes_.find(frame.channel);
   if (found == mailboxes_.end() && frame.channel < next_channel_) return;  // it has ended here

@@ -19,14 +19,13 @@ namespace {
 // Sends `mine` to all and returns everybody's.
 Result<std::vector<Introduction>> ExchangeOverHome(const Driver& driver, const Communicator& home,
                                                    const Introduction& mine, uint64_t deadline_ms) {
-  Result<std::vector<std::string>> received =
+  std::vector<std::string> received = COMMPOOL_TRY(
       GatherOver(driver, home, Insist([&] { return Pad(mine); }),
                  {.call = "create",
                   .likely_cause = "not every rank creates the pool, or one has another collective at this place; a "
                                   "thread that owns several ranks creates their pools in one call"},
-                 deadline_ms);
-  if (!received.ok()) return received.status();
-  return DecodePadded(std::move(*received));
+                 deadline_ms));
+  return DecodePadded(std::move(received));
 }
 
 bool AllHaveTheLink(const std::vector<Introduction>& all) {

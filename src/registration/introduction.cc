@@ -12,10 +12,8 @@ namespace commpool::internal {
 namespace {
 
 Status Listen(Introduction& mine, std::optional<Listener>& listener) {
-  Result<HashKey> key = RandomKey();
-  if (!key.ok()) return key.status();
+  mine.key = COMMPOOL_TRY(RandomKey());
   Listener opened = COMMPOOL_TRY(Listener::Open());
-  mine.key = *key;
   mine.address = opened.address();
   mine.why = opened.why_local();
   listener = std::move(opened);

@@ -79,20 +79,15 @@ Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& 
   Insist([&] { last_step_.reserve(step.size()); });
   ++sequence_;
   begun_ = std::chrono::steady_clock::now();
-  std::optional<Verdict> verdict;
-  failure_ = Attempt([&]() -> Status {
-    Result<Verdict> round = rank() == 0 ? Lead(mine, step, decide) : Follow(mine, step);
-    if (round.ok()) verdict = std::move(*round);
-    return Insist([&] { return round.status(); });
-  });
+  Result<Verdict> round = Attempt([&] { return rank() == 0 ? Lead(mine, step, decide) : Follow(mine, step); });
   last_step_ = step;
-  if (!failure_.ok()) return failure_;
-  return std::move(*verdict);
+  failure_ = round.status();
+  return round;
 }
 
 void LinkChannel::Break(const Status& why) {
   if (!failure_.ok()) return;
-  failure_ = Insist([&] { return why; });
+  failure_ = why;
   if (rank() == 0) return;  // the others hear of it where the round was held
   link_->Send(MakeFrame(FrameKind::kLeft, why.message()));
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -48,9 +47,8 @@ uint64_t Proof(const HashKey& key, Prover prover, const Challenge& challenge, co
 }
 
 Result<std::string> NewChallenge() {
-  Result<HashKey> nonce = RandomKey();
-  if (!nonce.ok()) return nonce.status();
-  const Challenge challenge{.nonce = *nonce};
+  const HashKey nonce = COMMPOOL_TRY(RandomKey());
+  const Challenge challenge{.nonce = nonce};
   return std::string(reinterpret_cast<const char*>(&challenge), sizeof(challenge));
 }
 
@@ -61,99 +59,77 @@ Message ReadAs(const std::string& bytes) {
   return message;
 }
 
-// The connections to rank 0, with the rank that each has proved to be.
-class RanksToCome {
- public:
-  explicit RanksToCome(const LinkOptions& options)
-      : key_(options.key), connections_(static_cast<size_t>(options.ranks - 1)) {}
+// The rank that a caller has proved to be, and was told so; 0 for none: who cannot prove it goes without an answer.
+size_t Welcome(const LinkOptions& options, Caller& caller) {
+  const Challenge challenge = ReadAs<Challenge>(caller.challenge);
+  const Hello hello = ReadAs<Hello>(caller.hello);
+  const bool is_rank = hello.version == kWireVersion && hello.rank >= 1 &&
+                       hello.rank < static_cast<uint64_t>(options.ranks) &&
+                       hello.proof == Proof(options.key, Prover::kRank, challenge, hello);
+  if (!is_rank) return 0;
+  const uint64_t welcome = Proof(options.key, Prover::kRankZero, challenge, hello);
+  return caller.connection.Send(&welcome, sizeof(welcome), DeadlineAfter({})).ok() ? hello.rank : 0;
+}
 
-  bool complete() const { return admitted_ == connections_.size(); }
-  std::vector<Connection> Take() { return std::move(connections_); }
-
-  // "1 3", or "1 3 and 200 others".
-  std::string Missing() const {
-    std::vector<size_t> missing;
-    for (size_t index = 0; index < connections_.size(); ++index) {
-      if (!connections_[index].valid()) missing.push_back(index + 1);
-    }
-    return SomeOf(missing, 16, " ");
+Status NotAllCame(const std::string& address, const std::vector<Connection>& came, const Status& last) {
+  std::vector<size_t> missing;
+  for (size_t index = 0; index < came.size(); ++index) {
+    if (!came[index].valid()) missing.push_back(index + 1);
   }
-
-  // Who cannot prove to be a rank goes without an answer. A rank that comes again has given its first connection up.
-  void Admit(Caller caller) {
-    const Challenge challenge = ReadAs<Challenge>(caller.challenge);
-    const Hello hello = ReadAs<Hello>(caller.hello);
-    const bool is_rank = hello.version == kWireVersion && hello.rank >= 1 && hello.rank <= connections_.size() &&
-                         hello.proof == Proof(key_, Prover::kRank, challenge, hello);
-    if (!is_rank) return;
-    const uint64_t welcome = Proof(key_, Prover::kRankZero, challenge, hello);
-    if (!caller.connection.Send(&welcome, sizeof(welcome), DeadlineAfter({})).ok()) return;
-    Connection& place = connections_[hello.rank - 1];
-    if (!place.valid()) ++admitted_;
-    place = std::move(caller.connection);
-  }
-
- private:
-  const HashKey key_;
-  std::vector<Connection> connections_;
-  size_t admitted_ = 0;
-};
-
-Status NotAllCame(const std::string& address, const std::string& missing, const Status& last) {
-  return Status(last.code(), "agreement channel: these ranks did not connect to " + address + ": " + missing + " (" +
-                                 last.message() +
+  return Status(last.code(), "agreement channel: these ranks did not connect to " + address + ": " +
+                                 SomeOf(missing, 16, " ") + " (" + last.message() +
                                  "): is the network between them open? COMMPOOL_INTERFACE names the interface to use");
 }
 
-// One attempt: the connection, or nothing where rank 0 closed it, which it does with callers that it has no room for.
-Result<std::optional<Connection>> TryToJoin(const LinkOptions& options, const std::string& address, Deadline deadline) {
-  const auto again = [](const Status& status) -> Result<std::optional<Connection>> {
-    if (status.code() == StatusCode::kRemoteFailure) return std::optional<Connection>();
-    return status;
-  };
+// One attempt. kRemoteFailure where rank 0 closed the connection, which it does with callers that it has no room for.
+Result<Connection> TryToJoin(const LinkOptions& options, const std::string& address, Deadline deadline) {
   Connection connection = COMMPOOL_TRY(Connect(address, deadline));
   Challenge challenge;
-  if (Status status = connection.Receive(&challenge, sizeof(challenge), deadline); !status.ok()) return again(status);
-  Result<HashKey> nonce = RandomKey();
-  if (!nonce.ok()) return nonce.status();
+  COMMPOOL_TRY(connection.Receive(&challenge, sizeof(challenge), deadline));
+  const HashKey nonce = COMMPOOL_TRY(RandomKey());
   if (challenge.magic == WireHello::kMagic && challenge.version != kWireVersion) {
     return VersionsDiffer(0, challenge.version, "this rank", kWireVersion);
   }
-  Hello hello{.nonce = *nonce, .rank = static_cast<uint64_t>(options.rank)};
+  Hello hello{.nonce = nonce, .rank = static_cast<uint64_t>(options.rank)};
   hello.proof = Proof(options.key, Prover::kRank, challenge, hello);
-  if (Status status = connection.Send(&hello, sizeof(hello), deadline); !status.ok()) return again(status);
+  COMMPOOL_TRY(connection.Send(&hello, sizeof(hello), deadline));
   uint64_t welcome = 0;
-  if (Status status = connection.Receive(&welcome, sizeof(welcome), deadline); !status.ok()) return again(status);
+  COMMPOOL_TRY(connection.Receive(&welcome, sizeof(welcome), deadline));
   if (challenge.magic != WireHello::kMagic || welcome != Proof(options.key, Prover::kRankZero, challenge, hello)) {
     return Status(StatusCode::kDisagreement, "what listens at " + address + " is not rank 0 of this pool");
   }
-  return std::optional<Connection>(std::move(connection));
+  return connection;
 }
 
 }  // namespace
 
 AdmittedRanks AdmitRanks(const LinkOptions& options, Listener listener) {
   const Deadline deadline = DeadlineAfter(options.deadline);
-  RanksToCome ranks(options);
-  const auto most_silent = static_cast<size_t>(options.ranks - 1) + kStrangers;
-  Reception reception(std::move(listener), {sizeof(Hello), most_silent, NewChallenge});
-  while (!ranks.complete()) {
+  const auto others = static_cast<size_t>(options.ranks - 1);
+  AdmittedRanks admitted{std::vector<Connection>(others), Status()};
+  Reception reception(std::move(listener), {sizeof(Hello), others + kStrangers, NewChallenge});
+  for (size_t missing = others; missing > 0;) {
     Result<Caller> caller = reception.Next(deadline);
     if (!caller.ok()) {
-      Status status = NotAllCame(reception.address(), ranks.Missing(), caller.status());
-      return {ranks.Take(), std::move(status)};
+      admitted.status = NotAllCame(reception.address(), admitted.connections, caller.status());
+      break;
     }
-    ranks.Admit(std::move(*caller));
+    const size_t rank = Welcome(options, *caller);
+    if (rank == 0) continue;
+    // A rank that comes again has given its first connection up.
+    Connection& place = admitted.connections[rank - 1];
+    if (!place.valid()) --missing;
+    place = std::move(caller->connection);
   }
-  return {ranks.Take(), Status()};
+  return admitted;
 }
 
 Result<Connection> JoinRankZero(const LinkOptions& options, const std::string& address) {
   const Deadline deadline = DeadlineAfter(options.deadline);
   for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, std::chrono::milliseconds(50))) {
-    Result<std::optional<Connection>> connection = TryToJoin(options, address, deadline);
-    if (!connection.ok()) return connection.status().under("rank 0");
-    if (*connection) return std::move(**connection);
+    Result<Connection> connection = TryToJoin(options, address, deadline);
+    if (connection.ok()) return connection;
+    if (connection.status().code() != StatusCode::kRemoteFailure) return connection.status().under("rank 0");
     if (DeadlineAfter(pause) >= deadline) {
       return Status(StatusCode::kDeadlineExceeded, "rank 0 let nobody in at " + address + " before the deadline");
     }
