@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <future>
-#include <memory>
-#include <optional>
 #include <set>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -16,7 +13,7 @@
 #include "src/base/printable.h"
 #include "src/base/try.h"
 #include "src/driver/handles.h"
-#include "src/pool/symmetric/several_pools.h"
+#include "src/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
 
@@ -36,36 +33,27 @@ Status RunOn(Runtime& runtime, int device, Part part) {
 // takes one thread at a time, and in one order on all ranks.
 using Lane = std::vector<size_t>;
 
-// Each task on a thread of its own.
-Status RunSideBySide(const std::vector<std::function<void()>>& tasks) {
+// All lanes at the same time, each on a thread of its own. A lane that fails keeps none of the others back: its failure
+// is all ranks'.
+Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(const Lane&)>& of_lane) {
+  std::vector<Status> statuses(lanes.size());
   std::vector<std::thread> threads;
-  threads.reserve(tasks.size());
+  threads.reserve(lanes.size());
   // No rank begins before all have a thread: the others would wait for one that never comes.
   std::promise<bool> ready;
   const std::shared_future<bool> all_here = ready.get_future().share();
   Status started;
-  for (auto task = tasks.begin(); task != tasks.end() && started.ok(); ++task) {
+  for (size_t number = 0; number < lanes.size() && started.ok(); ++number) {
     started = Attempt([&] {
-      threads.emplace_back([&, task] {
-        if (all_here.get()) (*task)();
+      threads.emplace_back([&, number] {
+        if (all_here.get()) statuses[number] = Attempt([&] { return of_lane(lanes[number]); });
       });
       return Status();
     });
   }
   ready.set_value(started.ok());
   for (std::thread& thread : threads) thread.join();
-  return started;
-}
-
-// All lanes at the same time, each with the place of its first pool. A lane that fails keeps none of the others back:
-// its failure is all ranks'.
-Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(const Lane&)>& of_lane) {
-  std::vector<Status> statuses(lanes.size());
-  std::vector<std::function<void()>> tasks;
-  for (size_t number = 0; number < lanes.size(); ++number) {
-    tasks.push_back([&, number] { statuses[number] = Attempt([&] { return of_lane(lanes[number]); }); });
-  }
-  COMMPOOL_TRY(RunSideBySide(tasks));
+  COMMPOOL_TRY(started);
   for (Status& status : statuses) {
     if (!status.ok()) return std::move(status);
   }
@@ -94,11 +82,17 @@ struct Used {
   }
 };
 
+// Null for a pool that is not symmetric, or has given its home up.
+ncclComm_t HomeOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home() : nullptr; }
+
+// 0 for a pool that is not symmetric.
+uint64_t HomeNumberOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home_id() : 0; }
+
 // `passed`: the communicator that the call gives to the pool, null for none.
 Used UsedBy(const Pool& pool, ncclComm_t passed) {
   Used used;
   if (!pool.symmetric()) used.device = pool.device();
-  for (const ncclComm_t communicator : {pool.home(), passed}) {
+  for (const ncclComm_t communicator : {HomeOf(pool), passed}) {
     if (communicator != nullptr) used.communicators.push_back(communicator);
   }
   // One that has left its home, whose address another communicator may have by now, waits for no other rank.
@@ -129,7 +123,7 @@ std::vector<Lane> LanesOf(const ReservedVector<Used>& used) {
 void Bind(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   ReservedMap<uint64_t, ReservedVector<Pool*>> by_home;
   for (const std::shared_ptr<Pool>& pool : pools) {
-    if (pool->home_id() != 0) by_home[pool->home_id()].push_back(pool.get());
+    if (pool->symmetric()) by_home[HomeNumberOf(*pool)].push_back(pool.get());
   }
   for (const auto& [home, members] : by_home) {
     if (members.size() < 2) continue;
@@ -141,10 +135,10 @@ void Bind(const ReservedVector<std::shared_ptr<Pool>>& pools) {
 // The modes of a lane's pools where they can agree in the same rounds: they reach the other ranks over one home. None
 // where they cannot.
 SymmetricModes ModesOf(const Lane& lane, const ReservedVector<std::shared_ptr<Pool>>& pools) {
-  const ncclComm_t home = pools[lane.front()]->home();
+  const ncclComm_t home = HomeOf(*pools[lane.front()]);
   SymmetricModes modes;
   for (const size_t place : lane) {
-    if (home == nullptr || pools[place]->home() != home) return {};
+    if (home == nullptr || HomeOf(*pools[place]) != home) return {};
     modes.push_back(pools[place]->AsSymmetric());
   }
   return modes;
@@ -168,8 +162,7 @@ Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
 }
 
 Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, const std::vector<PoolHandle>& handles) {
-  Status status = runtime.RefuseForkedChild();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(runtime.RefuseForkedChild());
   if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
   ReservedVector<std::shared_ptr<Pool>> pools;
   for (const PoolHandle handle : handles) {
@@ -187,7 +180,7 @@ struct PoolsOfCall {
 
 Result<PoolsOfCall> FindAll(Runtime& runtime, const std::vector<PoolHandle>& handles, ncclComm* const* passed) {
   ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
-  if (Status status = CheckComplete(pools); !status.ok()) return status;
+  COMMPOOL_TRY(CheckComplete(pools));
   ReservedVector<Used> used;
   for (size_t place = 0; place < pools.size(); ++place) {
     used.push_back(UsedBy(*pools[place], passed == nullptr ? nullptr : passed[place]));
@@ -196,29 +189,30 @@ Result<PoolsOfCall> FindAll(Runtime& runtime, const std::vector<PoolHandle>& han
 }
 
 // `together` for the pools of one home, where there are several of them, else `alone` for one after the other.
-Status OnHomes(Runtime& runtime, const std::vector<PoolHandle>& handles,
+Status OnHomes(Runtime& runtime, const std::vector<PoolHandle>& handles, ncclComm* const* passed,
                const std::function<Status(const SymmetricModes&, const Lane&)>& together,
                const std::function<Status(Pool&, size_t place)>& alone) {
-  const PoolsOfCall call = COMMPOOL_TRY(FindAll(runtime, handles, nullptr));
+  const PoolsOfCall call = COMMPOOL_TRY(FindAll(runtime, handles, passed));
+  const auto modes_of = [&](const Lane& lane) { return Insist([&] { return ModesOf(lane, call.pools); }); };
   const auto of_lane = [&](const Lane& lane) {
-    return RunOn(runtime, call.pools[lane.front()]->device(), [&] {
-      const SymmetricModes modes = Insist([&] { return ModesOf(lane, call.pools); });
-      if (modes.size() > 1) return together(modes, lane);
-      return OneByOne(lane, [&](size_t place) { return alone(*call.pools[place], place); });
+    const auto device_of = [&](size_t place) { return call.pools[place]->device(); };
+    const SymmetricModes modes = together ? modes_of(lane) : SymmetricModes();
+    if (modes.size() > 1) return RunOn(runtime, device_of(lane.front()), [&] { return together(modes, lane); });
+    return OneByOne(lane, [&](size_t place) {
+      return RunOn(runtime, device_of(place), [&] { return alone(*call.pools[place], place); });
     });
   };
   // The pools of one rank need no thread of their own.
-  const bool one_rank = call.lanes.size() == 1 && ModesOf(call.lanes.front(), call.pools).size() > 1;
+  const bool one_rank = together && call.lanes.size() == 1 && modes_of(call.lanes.front()).size() > 1;
   return one_rank ? of_lane(call.lanes.front()) : RunTogether(call.lanes, of_lane);
 }
 
 }  // namespace
 
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests) {
+  COMMPOOL_TRY(runtime.RefuseForkedChild());
+  if (requests.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
   std::vector<PoolHandle> handles(requests.size(), 0);
-  Status status = runtime.RefuseForkedChild();
-  if (status.ok() && requests.empty()) status = Status(StatusCode::kInvalidArgument, "a call for no pool");
-  if (!status.ok()) return status;
   ReservedVector<Used> homes;
   for (const PoolRequest& request : requests) {
     const bool asked = request.configuration.ok();
@@ -239,7 +233,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
       return made.status();
     });
   };
-  status = RunTogether(LanesOf(homes), [&](const Lane& lane) { return OneByOne(lane, create); });
+  const Status status = RunTogether(LanesOf(homes), [&](const Lane& lane) { return OneByOne(lane, create); });
   if (!status.ok()) {
     for (const PoolHandle handle : handles) {
       if (handle != 0) static_cast<void>(runtime.DestroyPool(handle));
@@ -253,38 +247,35 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
 
 Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
               const std::function<Status(Pool&, size_t)>& call, ncclComm* const* passed) {
-  const PoolsOfCall all = COMMPOOL_TRY(FindAll(runtime, handles, passed));
-  const auto part = [&](size_t place) {
-    Pool& pool = *all.pools[place];
-    return RunOn(runtime, pool.device(), [&] { return call(pool, place); });
-  };
-  return RunTogether(all.lanes, [&](const Lane& lane) { return OneByOne(lane, part); });
+  return OnHomes(runtime, handles, passed, nullptr, call);
 }
 
 Status ReservePools(Runtime& runtime, const std::vector<PoolHandle>& pools, uint64_t bytes) {
   return OnHomes(
-      runtime, pools, [&](const SymmetricModes& modes, const Lane&) { return ReserveTogether(modes, bytes); },
+      runtime, pools, nullptr,
+      [&](const SymmetricModes& modes, const Lane&) { return SymmetricMode::ReserveTogether(modes, bytes); },
       [&](Pool& pool, size_t) { return pool.Reserve(bytes); });
 }
 
 Result<std::vector<uint64_t>> ReclaimPools(Runtime& runtime, const std::vector<PoolHandle>& pools) {
   std::vector<uint64_t> reclaimed(pools.size());
   const auto together = [&](const SymmetricModes& modes, const Lane& lane) {
-    const Result<std::vector<uint64_t>> bytes = ReclaimTogether(modes);
+    const Result<std::vector<uint64_t>> bytes = SymmetricMode::ReclaimTogether(modes);
     for (size_t place = 0; bytes.ok() && place < lane.size(); ++place) reclaimed[lane[place]] = (*bytes)[place];
     return bytes.status();
   };
-  const Status status = OnHomes(runtime, pools, together, [&](Pool& pool, size_t place) {
+  COMMPOOL_TRY(OnHomes(runtime, pools, nullptr, together, [&](Pool& pool, size_t place) {
     const Result<uint64_t> bytes = pool.Reclaim();
     if (bytes.ok()) reclaimed[place] = *bytes;
     return bytes.status();
-  });
-  return status.ok() ? std::move(reclaimed) : Result<std::vector<uint64_t>>(status);
+  }));
+  return reclaimed;
 }
 
 Status VerifyPools(Runtime& runtime, const std::vector<PoolHandle>& pools) {
   return OnHomes(
-      runtime, pools, [](const SymmetricModes& modes, const Lane&) { return VerifyTogether(modes); },
+      runtime, pools, nullptr,
+      [](const SymmetricModes& modes, const Lane&) { return SymmetricMode::VerifyTogether(modes); },
       [](Pool& pool, size_t) { return pool.Verify(); });
 }
 
@@ -298,7 +289,7 @@ Status OnTagged(Runtime& runtime, const std::string& tag, const std::function<St
     const std::shared_ptr<Pool> next = pools.front();
     std::vector<PoolHandle> together;
     std::erase_if(pools, [&](const auto& pool) {
-      const bool joins = pool == next || (next->home_id() != 0 && pool->home_id() == next->home_id());
+      const bool joins = pool == next || (next->symmetric() && HomeNumberOf(*pool) == HomeNumberOf(*next));
       if (joins) together.push_back(pool->handle());
       return joins;
     });

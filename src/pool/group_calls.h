@@ -10,7 +10,6 @@
 #define COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

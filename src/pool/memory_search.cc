@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "src/base/bytes.h"
@@ -26,37 +28,30 @@ void MemorySearch::ReleaseDestroyed() {
 }
 
 std::string MemorySearch::DescribeHolders(int device) {
-  struct Row {
-    std::string name;
-    commpool_statistics statistics;
-  };
-  std::vector<Row> rows;
+  std::vector<std::pair<std::string, commpool_statistics>> rows;
   for (const std::shared_ptr<Pool>& holder : pools_.All()) {
     if (holder->device() != device) continue;
-    Row row{holder->name(), holder->Statistics()};
-    row.statistics.reserved_bytes.current -= row.statistics.asleep_bytes;
+    commpool_statistics statistics = holder->Statistics();
+    statistics.reserved_bytes.current -= statistics.asleep_bytes;
     // A pool without a handle is of interest as long as live blocks keep its memory.
-    if (holder->has_handle() || row.statistics.reserved_bytes.current != 0) rows.push_back(std::move(row));
+    if (holder->has_handle() || statistics.reserved_bytes.current != 0) rows.emplace_back(holder->name(), statistics);
   }
-  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return a.statistics.reserved_bytes.current > b.statistics.reserved_bytes.current;
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second.reserved_bytes.current > b.second.reserved_bytes.current;
   });
   std::string text = "\n  pool                    reserved      in use      cached  largest free";
-  for (const Row& row : rows) {
+  const auto add = [&](const std::string& name, const std::string& reserved, const std::string& in_use,
+                       uint64_t cached_bytes, const std::string& largest_free) {
     char line[160];
-    std::snprintf(line, sizeof(line), "\n  %-20.20s %11s %11s %11s %13s", row.name.c_str(),
-                  FormatBytes(row.statistics.reserved_bytes.current).c_str(),
-                  FormatBytes(row.statistics.allocated_bytes.current).c_str(),
-                  FormatBytes(row.statistics.free_bytes).c_str(),
-                  FormatBytes(row.statistics.largest_free_block_bytes).c_str());
+    std::snprintf(line, sizeof(line), "\n  %-20.20s %11s %11s %11s %13s", name.c_str(), reserved.c_str(),
+                  in_use.c_str(), FormatBytes(cached_bytes).c_str(), largest_free.c_str());
     text += line;
+  };
+  for (const auto& [name, statistics] : rows) {
+    add(name, FormatBytes(statistics.reserved_bytes.current), FormatBytes(statistics.allocated_bytes.current),
+        statistics.free_bytes, FormatBytes(statistics.largest_free_block_bytes));
   }
-  for (const MemoryHolders::Held& held : holders_.Describe(device)) {
-    char line[160];
-    std::snprintf(line, sizeof(line), "\n  %-20.20s %11s %11s %11s %13s", held.name.c_str(), "?", "?",
-                  FormatBytes(held.cached_bytes).c_str(), "?");
-    text += line;
-  }
+  for (const MemoryHolders::Held& held : holders_.Describe(device)) add(held.name, "?", "?", held.cached_bytes, "?");
   return text;
 }
 

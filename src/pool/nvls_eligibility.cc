@@ -5,7 +5,7 @@
 #include "src/base/bytes.h"
 #include "src/base/environment.h"
 #include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/driver/handles.h"
 #include "src/registration/communicator.h"
 
 namespace commpool::internal {
@@ -14,29 +14,6 @@ namespace {
 
 // NCCL makes no multicast group for fewer GPUs (2.28.9: nvls.cc).
 constexpr int kFewestRanks = 3;
-
-// A reference to the physical memory behind an address.
-class RetainedMemory {
- public:
-  RetainedMemory(const Driver& driver, CUdeviceptr address) : driver_(driver) {
-    result_ = driver.cuda.cuMemRetainAllocationHandle(&handle_, reinterpret_cast<void*>(address));
-  }
-  ~RetainedMemory() {
-    if (result_ == CUDA_SUCCESS) driver_.cuda.cuMemRelease(handle_);
-  }
-  RetainedMemory(const RetainedMemory&) = delete;
-  RetainedMemory& operator=(const RetainedMemory&) = delete;
-
-  bool Describe(CUmemAllocationProp* properties) const {
-    return result_ == CUDA_SUCCESS &&
-           driver_.cuda.cuMemGetAllocationPropertiesFromHandle(properties, handle_) == CUDA_SUCCESS;
-  }
-
- private:
-  const Driver& driver_;
-  CUmemGenericAllocationHandle handle_ = 0;
-  CUresult result_ = CUDA_SUCCESS;
-};
 
 // As NCCL reads its variables: any number, in C's notation.
 bool IsSwitchedOff() {
@@ -56,7 +33,12 @@ std::string WhyNotOnDevice(const Driver& driver, const Communicator& communicato
 
 std::string WhyNotThisMemory(const Driver& driver, CUdeviceptr address) {
   CUmemAllocationProp properties = {};
-  if (!RetainedMemory(driver, address).Describe(&properties)) {
+  CUmemGenericAllocationHandle handle = 0;
+  PhysicalMemory retained;
+  if (driver.cuda.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) == CUDA_SUCCESS) {
+    retained = PhysicalMemory(driver, {.handle = handle});
+  }
+  if (!retained.valid() || driver.cuda.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS) {
     return "the memory has no handle that NCCL could bind: it was not made by cuMemCreate";
   }
   if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return "host memory has no multicast";
@@ -87,15 +69,14 @@ Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresse
                               const NvlsQuestion& question) {
   if (question.bytes == 0) return Status(StatusCode::kInvalidArgument, "a range of 0 bytes is asked about");
   const OwnedRange segment = COMMPOOL_TRY(addresses.RangeOf(question.address));
-  const Result<Communicator> communicator = DescribeCommunicator(driver, question.communicator);
-  if (!communicator.ok()) return communicator.status();
+  const Communicator communicator = COMMPOOL_TRY(DescribeCommunicator(driver, question.communicator));
 
   if (IsSwitchedOff()) return std::string("NCCL_NVLS_ENABLE=0 switches it off");
-  if (communicator->ranks < kFewestRanks) {
-    return "the communicator has " + std::to_string(communicator->ranks) + " ranks: NCCL multicasts among " +
+  if (communicator.ranks < kFewestRanks) {
+    return "the communicator has " + std::to_string(communicator.ranks) + " ranks: NCCL multicasts among " +
            std::to_string(kFewestRanks) + " GPUs or more";
   }
-  std::string reason = WhyNotOnDevice(driver, *communicator);
+  std::string reason = WhyNotOnDevice(driver, communicator);
   if (!reason.empty()) return reason;
   const BlockOwner& pool = *segment.owner;
   if (!pool.symmetric()) {
@@ -109,7 +90,7 @@ Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresse
     return "pool " + pool.name() + " is not registered with this communicator: register_with() it";
   }
   reason = WhyNotThisMemory(driver, segment.address);
-  if (reason.empty()) reason = WhyNotThisPlace(driver, segment, communicator->ranks);
+  if (reason.empty()) reason = WhyNotThisPlace(driver, segment, communicator.ranks);
   return reason;
 }
 

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <thread>
 #include <utility>
 
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -57,25 +55,22 @@ void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
 }
 
 Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_device) {
-  Status status = basis_->CheckOpen();
-  if (status.ok()) status = mode_->CheckCapture();
-  if (!status.ok()) return status;
-  const PoolBasis& basis = *basis_;
-  const ContextGuard current = basis.MakeCurrent();
+  COMMPOOL_TRY(basis_->CheckOpen());
+  COMMPOOL_TRY(mode_->CheckCapture());
+  const ContextGuard current = basis_->MakeCurrent();
   const GraphCaptures::Origin origin{stream, {device(), stream_device}};
-  status = captures_.Begin(capture, origin);
-  if (!status.ok()) return basis.Named(status);
-  basis.device->captures().Begin(origin.devices);
+  COMMPOOL_TRY(basis_->Named(captures_.Begin(capture, origin)));
+  basis_->device->captures().Begin(origin.devices);
   mode_->AfterCaptureBegan();
-  basis.runtime.observers.Tell(&MemoryObserver::CaptureBegun, stream);
+  basis_->runtime.observer.CaptureAnnounced(stream, true);
   return Status();
 }
 
-void Pool::EndCapture(CaptureHandle capture) {
-  const std::optional<GraphCaptures::Origin> origin = captures_.End(capture);
-  if (!origin) return;
-  basis_->device->captures().End(origin->devices);
-  basis_->runtime.observers.Tell(&MemoryObserver::CaptureEnded, origin->stream);
+CUstream Pool::EndCapture(CaptureHandle capture) {
+  const GraphCaptures::Origin origin = captures_.End(capture);
+  basis_->device->captures().End(origin.devices);
+  basis_->runtime.observer.CaptureAnnounced(origin.stream, false);
+  return origin.stream;
 }
 
 Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
@@ -94,19 +89,9 @@ Status Pool::CheckMayEnd() const {
 Status Pool::Close() {
   COMMPOOL_TRY(CheckMayEnd());
   basis_->runtime.others.ReleaseDestroyed();
-  Status status = mode_->Close();
-  if (status.ok()) DropKept();
-  return status;
-}
-
-Status Pool::Grant(const std::vector<int>& peers) {
-  Status awake = basis_->CheckAwake();
-  return awake.ok() ? segments_.Grant(peers) : awake;
-}
-
-Status Pool::Revoke(const std::vector<int>& peers) {
-  Status awake = basis_->CheckAwake();
-  return awake.ok() ? segments_.Revoke(peers) : awake;
+  COMMPOOL_TRY(mode_->Close());
+  DropKept();
+  return Status();
 }
 
 void Pool::Destroy() {

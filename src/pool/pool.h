@@ -52,8 +52,6 @@ class Pool final : public BlockOwner {
   const std::string& title() const { return basis_->title; }
   int device() const { return basis_->device->device(); }
   bool symmetric() const override { return basis_->configuration.symmetric(); }
-  uint64_t home_id() const { return mode_->home_id(); }
-  ncclComm_t home() const { return mode_->home(); }
   SymmetricMode* AsSymmetric() const { return mode_->AsSymmetric(); }
   // The pools that the same thread made with it; null where there are none. Joined once, at creation.
   const PoolGroup* group() const { return basis_->group.get(); }
@@ -74,7 +72,8 @@ class Pool final : public BlockOwner {
   // Captures. `stream`, of the device `stream_device`, is being captured; kNotSupported where the pool cannot serve
   // one.
   Status BeginCapture(CaptureHandle capture, CUstream stream, int stream_device);
-  void EndCapture(CaptureHandle capture);
+  // Returns its stream.
+  CUstream EndCapture(CaptureHandle capture);
   // Whether the memory of a graph that is gone has not come back yet.
   bool HasEndedGraphs() const { return captures_.any_gone(); }
 
@@ -96,8 +95,8 @@ class Pool final : public BlockOwner {
   void Abandon();
 
   // Peers.
-  Status Grant(const std::vector<int>& peers);
-  Status Revoke(const std::vector<int>& peers);
+  Status Grant(const std::vector<int>& peers) { return segments_.Grant(peers); }
+  Status Revoke(const std::vector<int>& peers) { return segments_.Revoke(peers); }
 
   // Registration.
   Status RegisterWith(ncclComm_t communicator) { return mode_->RegisterWith(communicator); }

@@ -12,7 +12,6 @@
 #include "src/engine/expandable_engine.h"
 #include "src/pool/growing/grower.h"
 #include "src/pool/growing/growing_mode.h"
-#include "src/pool/symmetric/open_channel.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
@@ -48,16 +47,13 @@ std::string TitleOf(const PoolConfiguration& configuration, const Backing& backi
 Result<PoolIngredients> Gather(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                PoolConfiguration configuration) {
   const Placement placement = configuration.backing.placement;
-  Result<std::shared_ptr<DeviceState>> device = devices.Get(placement.device);
-  if (!device.ok()) return device.status();
-  Result<std::unique_ptr<Backing>> backing = MakeBacking(driver, configuration.backing);
-  if (!backing.ok()) return backing.status();
-  Status status = CheckAgainstMachine(driver, **backing, configuration);
-  if (!status.ok()) return status;
+  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(devices.Get(placement.device));
+  std::unique_ptr<Backing> backing = COMMPOOL_TRY(MakeBacking(driver, configuration.backing));
+  COMMPOOL_TRY(CheckAgainstMachine(driver, *backing, configuration));
   std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(devices.AccountOf(placement));
-  const std::string title = TitleOf(configuration, **backing);
-  std::unique_ptr<PoolBasis> basis(new PoolBasis{driver, runtime, std::move(*device), std::move(configuration), title});
-  return PoolIngredients{std::move(basis), std::move(*backing), std::move(account)};
+  const std::string title = TitleOf(configuration, *backing);
+  std::unique_ptr<PoolBasis> basis(new PoolBasis{driver, runtime, std::move(device), std::move(configuration), title});
+  return PoolIngredients{std::move(basis), std::move(backing), std::move(account)};
 }
 
 uint64_t GranularityOf(const PoolIngredients& ingredients) {
@@ -108,28 +104,31 @@ Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, Ru
   return UnopenedPool{std::move(pool), symmetric, std::move(readiness)};
 }
 
+// A rank that left here for want of host memory would be waited for by the others.
+Result<std::unique_ptr<AgreementChannel>> ReachHome(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                                                    const PoolConfiguration& configuration, Communicator& home) {
+  home =
+      COMMPOOL_TRY(Insist([&] { return DescribeCommunicator(driver, configuration.home, configuration.deadline_ms); }));
+  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(Insist([&] { return devices.Get(home.device); }));
+  return Collective::OpenChannel(driver, device->context(), runtime.links, home, configuration);
+}
+
+Status Refuse(AgreementChannel& channel, const Status& why) {
+  Intent refusal{.call = CollectiveCall::kCreate};
+  refusal.readiness = why;
+  return TellRefusal(channel, refusal);
+}
+
 // Bad options of one rank must not hang the others, so what can fail is put into the first agreement. Only a rank
 // without a usable communicator has no way to tell the others.
 Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                                 PoolConfiguration configuration) {
-  // A rank that left here would be waited for by the others.
-  Result<Communicator> home =
-      Insist([&] { return DescribeCommunicator(driver, configuration.home, configuration.deadline_ms); });
-  if (!home.ok()) return home.status();
-  std::shared_ptr<DeviceState> home_device = COMMPOOL_TRY(Insist([&] { return devices.Get(home->device); }));
-  Result<std::unique_ptr<AgreementChannel>> channel =
-      OpenChannel(driver, home_device->context(), runtime.links, *home, configuration);
-  if (channel.ok()) home->lost = (*channel)->lost_ranks();
-  if (!channel.ok()) return channel.status();
-
+  Communicator home;
+  std::unique_ptr<AgreementChannel> channel = COMMPOOL_TRY(ReachHome(driver, devices, runtime, configuration, home));
   Result<UnopenedPool> made =
-      Attempt([&] { return MakeUnopened(driver, devices, runtime, std::move(configuration), *home); });
-  if (!made.ok()) {
-    Intent refusal{.call = CollectiveCall::kCreate};
-    refusal.readiness = made.status();
-    return TellRefusal(**channel, refusal);
-  }
-  COMMPOOL_TRY(made->symmetric->Open(std::move(*channel), made->readiness));
+      Attempt([&] { return MakeUnopened(driver, devices, runtime, std::move(configuration), home); });
+  if (!made.ok()) return Refuse(*channel, made.status());
+  COMMPOOL_TRY(made->symmetric->Open(std::move(channel), made->readiness));
   return std::move(made->pool);
 }
 
@@ -144,18 +143,12 @@ Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& device
 
 Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                   const PoolConfiguration& configuration, const Status& why) {
-  Result<Communicator> home = DescribeCommunicator(driver, configuration.home, configuration.deadline_ms);
-  if (!home.ok()) return why;
-  Result<std::shared_ptr<DeviceState>> device = devices.Get(home->device);
-  if (!device.ok()) return why;
-  Result<std::unique_ptr<AgreementChannel>> channel =
-      OpenChannel(driver, (*device)->context(), runtime.links, *home, configuration);
-  if (!channel.ok()) {
-    return Status(why.code(), why.message() + "; the other ranks could not be told: " + channel.status().message());
-  }
-  Intent refusal{.call = CollectiveCall::kCreate};
-  refusal.readiness = why;
-  return TellRefusal(**channel, refusal);
+  Communicator home;
+  const Result<std::unique_ptr<AgreementChannel>> channel = ReachHome(driver, devices, runtime, configuration, home);
+  if (channel.ok()) return Refuse(**channel, why);
+  // Without a communicator to reach them by nobody waits.
+  if (home.handle == nullptr) return why;
+  return Status(why.code(), why.message() + "; the other ranks could not be told: " + channel.status().message());
 }
 
 }  // namespace commpool::internal

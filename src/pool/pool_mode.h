@@ -9,7 +9,6 @@
 #include <nccl.h>
 
 #include <cstdint>
-#include <memory>
 
 #include "commpool/status.h"
 #include "src/pool/blocks/block_rules.h"
@@ -23,10 +22,6 @@ class SymmetricMode;
 
 class PoolMode : public BlockRules {
  public:
-  // A number that the ranks of one home share, this home alone; 0 where the pool is not symmetric.
-  virtual uint64_t home_id() const { return 0; }
-  // The communicator whose ranks its collective calls reach; null where the pool is not symmetric, or has given it up.
-  virtual ncclComm_t home() const { return nullptr; }
   // Itself, for calls that are for several pools of a home (group_calls.h); null where the pool is not symmetric.
   virtual SymmetricMode* AsSymmetric() { return nullptr; }
 

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <optional>
 #include <utility>
 
 #include "src/base/host_failure.h"
@@ -10,7 +9,6 @@
 #include "src/base/try.h"
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
-#include "src/driver/graph_handles.h"
 #include "src/pool/pool_factory.h"
 
 namespace commpool::internal {
@@ -68,8 +66,7 @@ std::optional<RelaxedCapture> Runtime::Relax() const {
 }
 
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
   const std::vector<SettingSource> sources = Insist([&] { return configuration.sources; });  // other ranks may wait
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
@@ -77,8 +74,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   const PoolHandle handle = pools_.NextHandle();
   (*pool)->SetHandle(handle);
   const int device = (*pool)->device();
-  std::string title = (*pool)->title();
-  pools_.Add(handle, std::move(*pool), {device, std::move(title)});
+  pools_.Add(handle, std::move(*pool), device);
   return handle;
 }
 
@@ -88,22 +84,17 @@ Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
 }
 
 Status Runtime::DestroyPool(PoolHandle handle) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
-  Result<std::shared_ptr<Pool>> pool = pools_.Find(handle);
-  if (!pool.ok()) return pool.status();
-  status = (*pool)->CheckMayEnd();
-  if (!status.ok()) return status;
-  pool = pools_.Remove(handle);
-  if (!pool.ok()) return pool.status();  // another thread was faster
-  BestEffort([&] { (*pool)->Destroy(); });
+  std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
+  COMMPOOL_TRY(pool->CheckMayEnd());
+  COMMPOOL_TRY(pools_.Remove(handle, pool->title()));  // unless another thread was faster
+  BestEffort([&] { pool->Destroy(); });
   return Status();
 }
 
 Result<PoolHandle> Runtime::DefaultPool(int device) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(RefuseForkedChild());
   if (device < 0 || static_cast<size_t>(device) >= kMostDevices) {
     return Status(StatusCode::kInvalidArgument, "there is no device " + std::to_string(device));
   }
@@ -225,22 +216,19 @@ Result<std::shared_ptr<BlockOwner>> Runtime::OwnerOf(CUdeviceptr address) const 
 }
 
 Status Runtime::Free(CUdeviceptr address) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(OwnerOf(address));
   return parts_.caches.GiveOrMakeRoom(address, *owner) ? Status() : owner->Free(address);
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(parts_.addresses.OwnerOf(address));
   return owner->RecordStream(address, KeyOfStream(stream));
 }
 
 Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
-  Status status = RefuseForkedChild();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
   int stream_device = COMMPOOL_TRY(stream_devices_.DeviceOf(stream));
   CaptureHandle capture = 0;
@@ -250,28 +238,28 @@ Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) 
   }
   COMMPOOL_TRY(pool->BeginCapture(capture, stream, stream_device));
   MutexLock lock(mutex_);
-  captures_.emplace(capture, OpenCapture{std::move(pool), stream});
+  captures_.emplace(capture, std::move(pool));
   return capture;
 }
 
 Status Runtime::EndCapture(CaptureHandle capture) {
-  OpenCapture ended;
+  std::shared_ptr<Pool> pool;
   {
     MutexLock lock(mutex_);
     const auto found = captures_.find(capture);
     if (found == captures_.end()) {
       return Status(StatusCode::kNotFound, "capture " + std::to_string(capture) + " has ended, or never began");
     }
-    ended = std::move(found->second);
+    pool = std::move(found->second);
     captures_.erase(found);
   }
-  ended.pool->EndCapture(capture);
+  const CUstream stream = pool->EndCapture(capture);
   AnnouncedCaptures& announced = devices_.captures();
   if (!announced.TakePostponed()) return Status();
   announced.Postpone();
   // The program may end the stream's own capture later: then a later call sees to it.
   BestEffort([&] {
-    if (CheckNotCaptured(*driver_, ended.stream).ok()) search_.ReleaseDestroyed();
+    if (CheckNotCaptured(*driver_, stream).ok()) search_.ReleaseDestroyed();
   });
   return Status();
 }
@@ -287,7 +275,7 @@ Status Runtime::ReleaseStream(CUstream stream) {
                          {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"}));
   const StreamKey key = KeyOfStream(stream);
   for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->ForgetStream(key);
-  parts_.observers.Tell(&MemoryObserver::StreamReleased, stream);
+  parts_.observer.StreamReleased(stream);
   stream_devices_.Forget(stream);
   return Status();
 }

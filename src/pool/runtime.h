@@ -8,10 +8,8 @@
 
 #include <array>
 #include <atomic>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "commpool/status.h"
 #include "src/base/fork_guard.h"
@@ -39,7 +37,7 @@ class Runtime {
   const Settings& settings() const { return settings_; }
   PoolTable& pools() { return pools_; }
   const AddressTable& addresses() const { return parts_.addresses; }
-  const ThreadCaches& caches() const { return parts_.caches; }
+  ThreadCaches& caches() { return parts_.caches; }
   MemoryHolders& holders() { return parts_.holders; }
   ScopeTable& scopes() { return scopes_; }
   const WindowIndex& windows() const { return parts_.windows; }
@@ -95,11 +93,6 @@ class Runtime {
   static Status RefuseChild();
   static constexpr size_t kMostDevices = 64;
 
-  struct OpenCapture {
-    std::shared_ptr<Pool> pool;
-    CUstream stream = nullptr;
-  };
-
   // By which way this thread finds who serves, as its scopes and those of all stand now. Both counts only rise, so
   // their sum stays the same where both do.
   Route RouteOf(Target target, CUstream stream) const {
@@ -131,7 +124,7 @@ class Runtime {
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  ReservedMap<CaptureHandle, OpenCapture> captures_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);
   // 0 where there is none yet.
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };

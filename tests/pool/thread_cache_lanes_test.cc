@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/pool/caches/cache_registry.h"
+#include "src/pool/caches/thread_caches.h"
 #include "tests/pool/nobodys_owner.h"
 
 namespace commpool::internal {
@@ -23,76 +23,77 @@ class Lanes : public ::testing::Test {
 
   const std::shared_ptr<BlockOwner> owner_ = std::make_shared<NobodysOwner>();
   const std::atomic<bool> broken_{false};
-  const std::shared_ptr<CacheRegistry> registry_ = std::make_shared<CacheRegistry>();
+  const MemoryObserver observer_;
+  const std::shared_ptr<ThreadCaches> caches_ = std::make_shared<ThreadCaches>(observer_);
 };
 
 TEST_F(Lanes, AreOneForEachPoolAndStream) {
-  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
-  EXPECT_EQ(registry_->LaneOf(Pool(1), kStream), lane);
-  EXPECT_NE(registry_->LaneOf(Pool(1), kOther), lane);
-  EXPECT_NE(registry_->LaneOf(Pool(2), kStream), lane);
-  EXPECT_EQ(registry_->lanes(), 3u);
+  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  EXPECT_EQ(caches_->LaneOf(Pool(1), kStream), lane);
+  EXPECT_NE(caches_->LaneOf(Pool(1), kOther), lane);
+  EXPECT_NE(caches_->LaneOf(Pool(2), kStream), lane);
+  EXPECT_EQ(caches_->lanes(), 3u);
 }
 
 TEST_F(Lanes, AreForgottenWithTheirStream) {
-  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
-  registry_->LaneOf(Pool(1), kOther);
-  registry_->Open(lane);
-  ASSERT_NE(registry_->Find(lane), nullptr);
-  registry_->ForgetStream(1, kStream);
-  EXPECT_EQ(registry_->lanes(), 1u) << "streams that come and go leave nothing behind";
-  EXPECT_TRUE(registry_->Find(lane)->closed());
-  registry_->Open(lane);
-  EXPECT_TRUE(registry_->Find(lane)->closed()) << "a lane that is gone gets no cache";
-  EXPECT_NE(registry_->LaneOf(Pool(1), kStream), lane) << "the handle means another stream now";
+  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  caches_->LaneOf(Pool(1), kOther);
+  caches_->Open(lane);
+  ASSERT_NE(caches_->Find(lane), nullptr);
+  caches_->ForgetStream(1, kStream);
+  EXPECT_EQ(caches_->lanes(), 1u) << "streams that come and go leave nothing behind";
+  EXPECT_TRUE(caches_->Find(lane)->closed());
+  caches_->Open(lane);
+  EXPECT_TRUE(caches_->Find(lane)->closed()) << "a lane that is gone gets no cache";
+  EXPECT_NE(caches_->LaneOf(Pool(1), kStream), lane) << "the handle means another stream now";
 }
 
 TEST_F(Lanes, LeaveTheThreadNothingOfCachesThatEnded) {
-  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
-  registry_->Open(lane);
-  ASSERT_NE(registry_->Find(lane), nullptr);
-  ASSERT_NE(registry_->Find(1, kStream), nullptr);
-  registry_->ForgetStream(1, kStream);
-  registry_->Open(registry_->LaneOf(Pool(1), kOther));  // where the thread drops what has ended
-  EXPECT_EQ(registry_->Find(lane), nullptr);
-  EXPECT_EQ(registry_->Find(1, kStream), nullptr);
+  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  caches_->Open(lane);
+  ASSERT_NE(caches_->Find(lane), nullptr);
+  ASSERT_NE(caches_->Find(1, kStream), nullptr);
+  caches_->ForgetStream(1, kStream);
+  caches_->Open(caches_->LaneOf(Pool(1), kOther));  // where the thread drops what has ended
+  EXPECT_EQ(caches_->Find(lane), nullptr);
+  EXPECT_EQ(caches_->Find(1, kStream), nullptr);
 }
 
 TEST_F(Lanes, AreForgottenWithTheirPool) {
-  registry_->Open(registry_->LaneOf(Pool(1), kStream));
-  registry_->LaneOf(Pool(2), kStream);
-  registry_->ForgetPool(1);
-  EXPECT_EQ(registry_->lanes(), 1u);
+  caches_->Open(caches_->LaneOf(Pool(1), kStream));
+  caches_->LaneOf(Pool(2), kStream);
+  caches_->ForgetPool(1);
+  EXPECT_EQ(caches_->lanes(), 1u);
 }
 
 TEST_F(Lanes, LeaveNothingOfAForgottenPoolBehind) {
-  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
-  registry_->Open(lane);
+  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  caches_->Open(lane);
   const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
   engine::AtomicWord word = live.bits();
-  ASSERT_TRUE(registry_->Find(lane)->Give({4096, &word}, live));
-  EXPECT_EQ(registry_->Close(1, CacheRegistry::Reopen::kNever).blocks.size(), 1u);
+  ASSERT_TRUE(caches_->Find(lane)->Give({4096, &word}, live));
+  EXPECT_EQ(caches_->Close(1, ThreadCaches::Reopen::kNever).blocks.size(), 1u);
   int64_t left = 0;
   const auto read = [&](const engine::CacheStatistics& statistics) { left = statistics.left.requested; };
-  registry_->Statistics(1, read);
+  caches_->Statistics(1, read);
   EXPECT_EQ(left, 512);
-  registry_->ForgetPool(1);
-  registry_->Statistics(1, read);
+  caches_->ForgetPool(1);
+  caches_->Statistics(1, read);
   EXPECT_EQ(left, 0) << "what its caches did is of no interest any more";
-  const engine::Lane again = registry_->LaneOf(Pool(1), kStream);
-  registry_->Open(again);
-  EXPECT_NE(registry_->Find(again), nullptr) << "nor that they were closed";
+  const engine::Lane again = caches_->LaneOf(Pool(1), kStream);
+  caches_->Open(again);
+  EXPECT_NE(caches_->Find(again), nullptr) << "nor that they were closed";
 }
 
 TEST_F(Lanes, OfAClosedPoolGetNoCacheAgain) {
-  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
-  registry_->Open(lane);
-  registry_->Close(1, CacheRegistry::Reopen::kNever);
-  registry_->Open(lane);
-  EXPECT_TRUE(registry_->Find(lane)->closed());
-  const engine::Lane later = registry_->LaneOf(Pool(1), kOther);
-  registry_->Open(later);
-  EXPECT_EQ(registry_->Find(later), nullptr);
+  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  caches_->Open(lane);
+  caches_->Close(1, ThreadCaches::Reopen::kNever);
+  caches_->Open(lane);
+  EXPECT_TRUE(caches_->Find(lane)->closed());
+  const engine::Lane later = caches_->LaneOf(Pool(1), kOther);
+  caches_->Open(later);
+  EXPECT_EQ(caches_->Find(later), nullptr);
 }
 
 constexpr int kRacedBlocks = 4000;  // a cache keeps as many of one class
@@ -127,16 +128,16 @@ void Race(First first, Second second) {
 
 // The owner of an only cache frees without an exchange, so whoever else ends a block has to keep it out meanwhile.
 TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
-  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
   const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
   std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
   for (engine::AtomicWord& word : words) word = live.bits();
-  registry_->Open(lane);
-  engine::ThreadCache& cache = *registry_->Find(lane);
+  caches_->Open(lane);
+  engine::ThreadCache& cache = *caches_->Find(lane);
   std::atomic<int> ended{0};
   const auto claim = [&](int block) {
     engine::AtomicWord& word = words[static_cast<size_t>(block)];
-    if (word == live.bits() && registry_->Claim(word, live, engine::BlockWord())) ++ended;
+    if (word == live.bits() && caches_->Claim(word, live, engine::BlockWord())) ++ended;
   };
   const auto give = [&](int block) {
     if (cache.Give({4096, &words[static_cast<size_t>(block)]}, live)) {
@@ -151,17 +152,17 @@ TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
 
 TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
   constexpr int kRounds = 100;
-  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
   const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
-  registry_->Open(lane);
+  caches_->Open(lane);
   for (int round = 0; round < kRounds; ++round) {
     engine::AtomicWord word = live.bits();
     std::atomic<bool> begun{false};
     bool claimed = false;
-    std::optional<engine::ThreadCache::Pause> pause(*registry_->Find(lane));
+    std::optional<engine::ThreadCache::Pause> pause(*caches_->Find(lane));
     std::thread other([&] {
       begun = true;
-      claimed = registry_->Claim(word, live, engine::BlockWord());
+      claimed = caches_->Claim(word, live, engine::BlockWord());
     });
     while (!begun) std::this_thread::yield();
     for (int turn = 0; turn < 10; ++turn) std::this_thread::yield();
@@ -173,14 +174,14 @@ TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
 }
 
 TEST_F(Lanes, LetOneOfTwoCachesHaveABlockThatBothAreGiven) {
-  const engine::Lane lane = registry_->LaneOf(Pool(1), kStream);
+  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
   const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
   std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
   for (engine::AtomicWord& word : words) word = live.bits();
   std::atomic<int> ended{0};
   const auto give = [&](int block) {
-    registry_->Open(lane);
-    if (registry_->Find(lane)->Give({4096, &words[static_cast<size_t>(block)]}, live)) ++ended;
+    caches_->Open(lane);
+    if (caches_->Find(lane)->Give({4096, &words[static_cast<size_t>(block)]}, live)) ++ended;
   };
   Race(give, give);
   // Before the other thread had its cache, this one's gave way to its making.

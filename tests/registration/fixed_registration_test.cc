@@ -64,6 +64,33 @@ TEST_F(FixedRegistration, ThatFailsInWakingLeavesThePoolAsleep) {
   ExpectOk({pool().Free(block)});
 }
 
+class StayingRegistration : public FixedRegistration {
+ protected:
+  void TearDown() override {
+    FixedRegistration::TearDown();
+    TakeReports();  // what NCCL would not end is there for good
+  }
+};
+
+TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
+  COMMPOOL_REQUIRE_EMULATOR("faults are injected");
+  ExpectOk({pool().Reserve(32 * kMiB), pool().Reserve(64 * kMiB)});
+  ExpectOk({pool().RegisterWith(communicator())});
+  ASSERT_EQ(registered(), 2u);
+  ExpectOk({pool().Sleep({})});
+  {
+    const InjectedFault second({.call = "ncclCommRegister", .result = ncclInternalError, .skip = 1});
+    const InjectedFault undoing({.call = "ncclCommDeregister", .result = ncclInternalError});
+    ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
+  }
+  EXPECT_TRUE(pool().asleep());
+  EXPECT_EQ(pool().Statistics().asleep_bytes, 0u) << "NCCL may still use what it did not deregister";
+  EXPECT_EQ(TakeReports(), std::vector<std::string>()) << "nothing registered was unmapped";
+  ExpectOk({pool().Wake()});
+  EXPECT_EQ(registered(), 2u);
+  AllowLeak("");
+}
+
 TEST_F(FixedRegistration, HasNoWindows) {
   const CUdeviceptr block = Allocate(kMiB);
   ExpectOk({pool().RegisterWith(communicator())});

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "src/pool/group_calls.h"
+#include "src/pool/symmetric/symmetric_mode.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -65,7 +66,7 @@ class SharedCommunicator : public SymmetricTest {
   }
   static Status Reserve(Pool& pool, ncclComm_t) { return pool.Reserve(4 * kMiB); }
   static Status Abandon(Pool& pool, ncclComm_t) {
-    return pool.AbandonCommunicator(pool.home(), CommunicatorLife::kAlive);
+    return pool.AbandonCommunicator(pool.AsSymmetric()->home(), CommunicatorLife::kAlive);
   }
   static Status Rehome(Pool& pool, ncclComm_t communicator) { return pool.Rehome(communicator); }
   static Status RegisterWith(Pool& pool, ncclComm_t communicator) { return pool.RegisterWith(communicator); }

@@ -142,15 +142,27 @@ TEST_F(SymmetricPoolFailure, ExhaustionSaysWhatToReserve) {
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   const Statuses statuses = Run([&](Rank& rank) { return AllocateOn(rank, 3 * kMiB - 1000); });
   const uint64_t needed = 3 * kMiB - 512;  // what the request is rounded to
-  ExpectFailure(
-      statuses, StatusCode::kExhausted,
-      "2 MiB are reserved, the largest free block is 1 MiB. On every rank: reserve(" + std::to_string(needed) + ")");
+  ExpectFailure(statuses, StatusCode::kExhausted,
+                "has no free block of " + FormatBytes(3 * kMiB - 1000) +
+                    ": 2 MiB are reserved, the largest free block is 1 MiB. On every rank: reserve(" +
+                    std::to_string(needed) + ")");
   EXPECT_EQ(statuses[0].message().find("reclaim"), std::string::npos) << "no segment is as large";
   EXPECT_EQ(PoolOf(group()[0]).Statistics().failed_allocations, 1u);
   ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 2 * kMiB); }), StatusCode::kExhausted,
                 "or reclaim() once every rank has freed 2097152 bytes");
   ExpectOk(Reserve(needed));
   Free(Allocate(3 * kMiB - 1000));
+  Free(blocks);
+}
+
+TEST_F(SymmetricPoolFailure, ExhaustionOfOrderedFreesHasNothingToReclaim) {
+  ExpectOk(
+      Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const Statuses statuses = Run([&](Rank& rank) { return AllocateOn(rank, 2 * kMiB); });
+  ExpectFailure(statuses, StatusCode::kExhausted, "On every rank: reserve(2097152)");
+  EXPECT_EQ(statuses[0].message().find("reclaim"), std::string::npos) << statuses[0].message();
   Free(blocks);
 }
 

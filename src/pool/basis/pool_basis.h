@@ -3,12 +3,12 @@
 #ifndef COMMPOOL_SRC_POOL_BASIS_POOL_BASIS_H_
 #define COMMPOOL_SRC_POOL_BASIS_POOL_BASIS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "src/driver/handles.h"
-#include "src/pool/basis/pool_events.h"
 #include "src/pool/basis/pool_life.h"
 #include "src/pool/basis/runtime_parts.h"
 #include "src/pool/options.h"
@@ -16,6 +16,18 @@
 #include "src/pool/shared/device_state.h"
 
 namespace commpool::internal {
+
+// What happened to a pool, counted where it happens: for those of its statistics that no other part of it knows. Any
+// thread.
+struct PoolEvents {
+  std::atomic<uint64_t> failed_allocations{0};
+  std::atomic<uint64_t> moved_bytes{0};
+  std::atomic<uint64_t> host_waits{0};
+
+  static void Count(std::atomic<uint64_t>& event, uint64_t amount = 1) {
+    event.fetch_add(amount, std::memory_order_relaxed);
+  }
+};
 
 struct PoolBasis {
   const Driver& driver;

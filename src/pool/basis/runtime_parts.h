@@ -14,14 +14,15 @@
 namespace commpool::internal {
 
 struct RuntimeParts {
-  RuntimeParts(const Driver& driver, OtherPools& other_pools) : observers(driver), others(other_pools) {}
+  RuntimeParts(const Driver& driver, OtherPools& other_pools) : observer(driver), others(other_pools) {}
 
-  const MemoryObservers observers;
+  const MemoryObserver observer;
   OtherPools& others;  // as one of them sees them
   MemoryHolders holders;
   WindowIndex windows;
   HomeLinks links;
-  ThreadCaches caches{observers};
+  const std::shared_ptr<ThreadCaches> shared_caches = std::make_shared<ThreadCaches>(observer);
+  ThreadCaches& caches = *shared_caches;
   AddressTable addresses;  // goes first: its pools use the rest
 };
 

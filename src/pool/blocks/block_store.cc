@@ -37,7 +37,7 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
 
 void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                           Caching caching) const {
-  basis_.runtime.observers.Tell(&MemoryObserver::BlockAllocated, block, stream, basis_.name());
+  basis_.runtime.observer.BlockAllocated(block, stream, basis_.name());
   ThreadCaches& caches = basis_.runtime.caches;
   if (block.bytes > engine::kSmallBytes) return caches.PublishLarge(block.address, basis_.handle);
   caches.Publish(AsCachedPool(), block, requested, stream, basis_.handle == 0 ? Caching::kNo : caching);
@@ -48,7 +48,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   if (!requested.ok()) {
     return basis_.Named(requested.status().under("free"));
   }
-  if (rules.EndsWithItsFree(address)) basis_.runtime.observers.Tell(&MemoryObserver::BlockFreed, address);
+  if (rules.EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
   ReservedVector<StreamKey> streams;
   RecordingStreams::Scope recording;
   {
@@ -175,7 +175,7 @@ Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
     }
     status = engine_->RecordStream(address, stream);
   }
-  if (status.ok()) basis_.runtime.observers.Tell(&MemoryObserver::BlockRecorded, address, stream);
+  if (status.ok()) basis_.runtime.observer.BlockRecorded(address, stream);
   return status;
 }
 

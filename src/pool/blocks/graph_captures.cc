@@ -1,7 +1,6 @@
 #include "src/pool/blocks/graph_captures.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,19 +26,16 @@ void SetFlag(void* context) {
 }  // namespace
 
 Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
-  Result<CUgraph> graph = GraphInCapture(basis_.driver, origin.stream);
-  if (!graph.ok()) return graph.status();
-  if (*graph == nullptr) {
+  const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, origin.stream));
+  if (graph == nullptr) {
     return Status(StatusCode::kFailedPrecondition,
                   "the stream is not being captured: announce a capture after cuStreamBeginCapture");
   }
-  Capture capture;
-  capture.origin = origin;
-  capture.graph = *graph;
+  Capture capture{.origin = origin, .graph = graph};
   auto flag = std::make_unique<Flag>(capture.gone);
   UserObject object = COMMPOOL_TRY(UserObject::Create(basis_.driver, SetFlag, flag.get()));
   static_cast<void>(flag.release());  // the callback's
-  COMMPOOL_TRY(object.MoveTo(*graph));
+  COMMPOOL_TRY(object.MoveTo(graph));
   MutexLock lock(mutex_);
   captures_.emplace(handle, std::move(capture));
   known_.store(captures_.size(), std::memory_order_release);
@@ -47,13 +43,12 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   return Status();
 }
 
-std::optional<GraphCaptures::Origin> GraphCaptures::End(CaptureHandle handle) {
+GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
   MutexLock lock(mutex_);
-  const auto found = captures_.find(handle);
-  if (found == captures_.end() || found->second.ended) return std::nullopt;
-  found->second.ended = true;
+  Capture& capture = captures_.at(handle);
+  capture.ended = true;
   open_.fetch_sub(1, std::memory_order_release);
-  return std::move(found->second.origin);
+  return std::move(capture.origin);
 }
 
 Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
@@ -70,22 +65,17 @@ Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
                              "the stream is in a capture that this pool was not told of: begin a CaptureScope"));
 }
 
-size_t GraphCaptures::CountLive() const {
-  MutexLock lock(mutex_);
-  size_t live = 0;
-  for (const auto& [handle, capture] : captures_) {
-    live += capture.IsGone() ? 0 : 1;
-  }
-  return live;
-}
-
 size_t GraphCaptures::AwaitNoneLive(std::chrono::milliseconds moment) const {
   const auto limit = std::chrono::steady_clock::now() + moment;
-  size_t live = CountLive();
-  for (; live > 0 && std::chrono::steady_clock::now() < limit; live = CountLive()) {
+  for (;;) {
+    size_t live = 0;
+    {
+      MutexLock lock(mutex_);
+      for (const auto& [handle, capture] : captures_) live += capture.IsGone() ? 0 : 1;
+    }
+    if (live == 0 || std::chrono::steady_clock::now() >= limit) return live;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the driver offers a callback and nothing to wait for
   }
-  return live;
 }
 
 size_t GraphCaptures::AwaitEndedGraphs() const { return any_open() ? 0 : AwaitNoneLive(kShortMoment); }

@@ -10,11 +10,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
 #include <set>
-#include <vector>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
@@ -38,8 +35,8 @@ class GraphCaptures {
 
   // kFailedPrecondition where the stream is not being captured.
   Status Begin(CaptureHandle capture, const Origin& origin);
-  // What it began with; nothing where there is no such capture, or it has ended.
-  std::optional<Origin> End(CaptureHandle capture);
+  // What it began with. REQUIRES: it has begun, and not ended.
+  Origin End(CaptureHandle capture);
 
   // Whether one has begun and not ended: the price that every allocation pays.
   bool any_open() const { return open_.load(std::memory_order_acquire) > 0; }
@@ -73,7 +70,6 @@ class GraphCaptures {
     bool IsGone() const { return ended && gone->load(std::memory_order_acquire); }
   };
 
-  size_t CountLive() const;
   // How many are alive once none is, or the moment is over.
   size_t AwaitNoneLive(std::chrono::milliseconds moment) const;
 

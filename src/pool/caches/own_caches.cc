@@ -3,51 +3,51 @@
 #include <algorithm>
 
 #include "src/base/of_this_thread.h"
-#include "src/pool/caches/cache_registry.h"
+#include "src/pool/caches/thread_caches.h"
 
 namespace commpool::internal {
 
 OwnCaches* MakeOwnCaches() {
   if (own_state.caches == nullptr && !own_state.in_user_function) {
-    own_state.caches = OfThisThread<OwnCaches, CacheRegistry>();
+    own_state.caches = OfThisThread<OwnCaches, ThreadCaches>();
   }
   return own_state.caches;
 }
 
 OwnCaches::~OwnCaches() {
   own_state.caches = nullptr;  // from now on the thread's blocks go to their pools
-  for (auto& [registry, cache] : owners_) registry->End(cache.get());
+  for (auto& [all, cache] : owners_) all->End(cache.get());
 }
 
-engine::ThreadCache* OwnCaches::Find(const CacheRegistry* registry, PoolHandle pool, StreamKey stream) const {
+engine::ThreadCache* OwnCaches::Find(const ThreadCaches* all, PoolHandle pool, StreamKey stream) const {
   const auto own = std::find_if(caches_.begin(), caches_.end(), [&](const OwnCache& one) {
-    return one.pool == pool && one.stream == stream && one.registry == registry;
+    return one.pool == pool && one.stream == stream && one.all == all;
   });
   return own == caches_.end() ? nullptr : own->cache;
 }
 
-engine::ThreadCache* OwnCaches::Find(const CacheRegistry* registry, engine::Lane lane) {
-  if (engine::ThreadCache* const recent = FindAtOnce(registry, lane)) return recent;
+engine::ThreadCache* OwnCaches::Find(const ThreadCaches* all, engine::Lane lane) {
+  if (engine::ThreadCache* const recent = FindAtOnce(all, lane)) return recent;
   const auto own =
-      std::find_if(caches_.begin(), caches_.end(), [&](const OwnCache& one) { return one.IsOf(registry, lane); });
+      std::find_if(caches_.begin(), caches_.end(), [&](const OwnCache& one) { return one.IsOf(all, lane); });
   if (own == caches_.end()) return nullptr;
   recent_[lane % kRecent] = *own;
   return own->cache;
 }
 
-engine::Holding OwnCaches::HoldingOf(const CacheRegistry* registry, PoolHandle pool) const {
+engine::Holding OwnCaches::HoldingOf(const ThreadCaches* all, PoolHandle pool) const {
   engine::Holding holding;
   for (const OwnCache& own : caches_) {
-    if (own.pool == pool && own.registry == registry) holding += own.cache->Look();
+    if (own.pool == pool && own.all == all) holding += own.cache->Look();
   }
   return holding;
 }
 
-void OwnCaches::Add(const OwnCache& own, std::shared_ptr<CacheRegistry> registry,
+void OwnCaches::Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all,
                     std::shared_ptr<engine::ThreadCache> cache) {
   DropClosed();
   caches_.push_back(own);
-  owners_.emplace_back(std::move(registry), std::move(cache));
+  owners_.emplace_back(std::move(all), std::move(cache));
 }
 
 void OwnCaches::DropClosed() {

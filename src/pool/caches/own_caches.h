@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/engine/thread_cache.h"
@@ -17,7 +16,7 @@
 
 namespace commpool::internal {
 
-class CacheRegistry;
+class ThreadCaches;
 
 // What an allocation names.
 class Target {
@@ -49,7 +48,7 @@ class Target {
 
 // What decides who serves an allocation, but for its size.
 struct Route {
-  const CacheRegistry* registry = nullptr;
+  const ThreadCaches* all = nullptr;
   Target target;
   uint64_t stream = 0;  // a handle, as this thread means it
   uint64_t scopes = 0;  // how often scopes have begun and ended that may matter to it
@@ -62,22 +61,22 @@ struct alignas(64) Slot {
   Route route;
   uint64_t least = 0;
   uint64_t span = 0;
-  engine::ThreadCache* cache = nullptr;        // null where there is none, or none may serve unseen
-  std::shared_ptr<const CacheRegistry> owner;  // of the route: kept, so that no other gets its address
-  std::weak_ptr<Pool> pool;                    // none is kept alive: it may have lost its handle since
-  PoolHandle server = 0;                       // its handle; 0 where nobody serves
+  engine::ThreadCache* cache = nullptr;       // null where there is none, or none may serve unseen
+  std::shared_ptr<const ThreadCaches> owner;  // of the route: kept, so that no other gets its address
+  std::weak_ptr<Pool> pool;                   // none is kept alive: it may have lost its handle since
+  PoolHandle server = 0;                      // its handle; 0 where nobody serves
 
   bool Has(const Route& asked, uint64_t bytes) const { return route == asked && bytes - least <= span; }
 };
 
 struct OwnCache {
-  const CacheRegistry* registry = nullptr;
+  const ThreadCaches* all = nullptr;
   PoolHandle pool = 0;
   StreamKey stream = 0;
   engine::ThreadCache* cache = nullptr;
 
-  bool IsOf(const CacheRegistry* asked, engine::Lane lane) const {
-    return cache != nullptr && cache->lane() == lane && registry == asked;
+  bool IsOf(const ThreadCaches* asked, engine::Lane lane) const {
+    return cache != nullptr && cache->lane() == lane && all == asked;
   }
 };
 
@@ -94,17 +93,17 @@ class OwnCaches {
   Slot& SlotFor(const Route& route) { return slots_[PlaceOf(route)]; }
 
   // Where it was found lately; else null, and Find finds it.
-  engine::ThreadCache* FindAtOnce(const CacheRegistry* registry, engine::Lane lane) const {
+  engine::ThreadCache* FindAtOnce(const ThreadCaches* all, engine::Lane lane) const {
     const OwnCache& recent = recent_[lane % kRecent];
-    return recent.IsOf(registry, lane) ? recent.cache : nullptr;
+    return recent.IsOf(all, lane) ? recent.cache : nullptr;
   }
-  engine::ThreadCache* Find(const CacheRegistry* registry, engine::Lane lane);
-  engine::ThreadCache* Find(const CacheRegistry* registry, PoolHandle pool, StreamKey stream) const;
+  engine::ThreadCache* Find(const ThreadCaches* all, engine::Lane lane);
+  engine::ThreadCache* Find(const ThreadCaches* all, PoolHandle pool, StreamKey stream) const;
 
   // What the caches of a pool hold.
-  engine::Holding HoldingOf(const CacheRegistry* registry, PoolHandle pool) const;
+  engine::Holding HoldingOf(const ThreadCaches* all, PoolHandle pool) const;
 
-  void Add(const OwnCache& own, std::shared_ptr<CacheRegistry> registry, std::shared_ptr<engine::ThreadCache> cache);
+  void Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all, std::shared_ptr<engine::ThreadCache> cache);
 
  private:
   static constexpr size_t kSlots = 64;
@@ -120,7 +119,7 @@ class OwnCaches {
   std::array<Slot, kSlots> slots_;
   std::array<OwnCache, kRecent> recent_;  // by lane
   ReservedVector<OwnCache> caches_;
-  ReservedVector<std::pair<std::shared_ptr<CacheRegistry>, std::shared_ptr<engine::ThreadCache>>> owners_;
+  ReservedVector<std::pair<std::shared_ptr<ThreadCaches>, std::shared_ptr<engine::ThreadCache>>> owners_;
 };
 
 // Makes this thread's where there are none yet. Null while the thread ends, or runs a user's function.

@@ -23,34 +23,33 @@ bool HasClass(uint64_t bytes) {
 Slot* ThreadCaches::Remember(Route route, uint64_t least, uint64_t most, PoolHandle server) const {
   OwnCaches* const own = MakeOwnCaches();
   if (own == nullptr) return nullptr;
-  route.registry = registry_.get();
+  route.all = this;
   Slot& slot = own->SlotFor(route);
-  slot = {route, least, most - least, nullptr, registry_, {}, server};
+  slot = {route, least, most - least, nullptr, shared_from_this(), {}, server};
   return &slot;
 }
 
 CUdeviceptr ThreadCaches::TakeFor(Slot& slot, const std::string& pool_name, uint64_t bytes, StreamKey stream) const {
   if (bytes > engine::kSmallBytes) return 0;
-  engine::ThreadCache* const cache = registry_->Find(slot.server, stream);
+  engine::ThreadCache* const cache = Find(slot.server, stream);
   if (!watched_) slot.cache = cache;
   const CUdeviceptr address = cache == nullptr ? 0 : cache->Take(bytes);
   if (address == 0 || !watched_) return address;
-  const engine::BlockWord block(registry_->blocks().Find(address)->load(std::memory_order_relaxed));
-  observers_.Tell(&MemoryObserver::BlockAllocated,
-                  engine::SegmentRange{address, engine::ClassBytes(block.size_class())}, stream, pool_name);
+  const engine::BlockWord block(blocks_.Find(address)->load(std::memory_order_relaxed));
+  observer_.BlockAllocated({address, engine::ClassBytes(block.size_class())}, stream, pool_name);
   return address;
 }
 
-bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) const {
-  engine::AtomicWord* const word = registry_->blocks().Find(address);
+bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) {
+  engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord block(word == nullptr ? 0 : word->load(std::memory_order_acquire));
   if (block.state() != State::kCacheable) return false;
-  BestEffort([&] { registry_->Open(block.lane()); });  // without a cache the pool frees the block
-  engine::ThreadCache* const cache = registry_->Find(block.lane());
+  BestEffort([&] { Open(block.lane()); });  // without a cache the pool frees the block
+  engine::ThreadCache* const cache = Find(block.lane());
   if (cache == nullptr) return false;
   const auto give = [&] {
     // Told before the block can be served again. Where the cache refuses, the owner's own free tells once more.
-    observers_.Tell(&MemoryObserver::BlockFreed, address);
+    observer_.BlockFreed(address);
     return cache->Give({address, word}, block);
   };
   if (give()) return true;
@@ -65,38 +64,29 @@ bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) const 
 void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested,
                            StreamKey stream, Caching caching) {
   if (range.bytes > engine::kSmallBytes) return PublishLarge(range.address, pool.handle);
-  engine::AtomicWord* const word = registry_->blocks().Make(range.address);
+  engine::AtomicWord* const word = blocks_.Make(range.address);
   if (word == nullptr) return;
   engine::BlockWord value = engine::BlockWord::Live(pool.handle);
   if (caching == Caching::kYes && HasClass(range.bytes)) {
     BestEffort([&] {
-      const engine::ThreadCache* const own = registry_->Find(pool.handle, stream);
+      const engine::ThreadCache* const own = Find(pool.handle, stream);
       const bool open = own != nullptr && !own->closed();
-      const engine::Lane lane = open ? own->lane() : registry_->LaneOf(pool, stream);
-      if (!open) registry_->Open(lane);
+      const engine::Lane lane = open ? own->lane() : LaneOf(pool, stream);
+      if (!open) Open(lane);
       value = engine::BlockWord::Cacheable(lane, engine::ClassOf(range.bytes), requested);
     });
   }
   word->store(value.bits(), std::memory_order_release);
 }
 
-void ThreadCaches::Forget(CUdeviceptr address) {
-  engine::AtomicWord* const large = registry_->blocks().FindLarge(address);
-  if (large != nullptr && engine::LargeWord(large->load(std::memory_order_relaxed)).IsOf(address)) {
-    large->store(0, std::memory_order_release);
-  } else if (engine::AtomicWord* const small = registry_->blocks().Find(address)) {
-    small->store(0, std::memory_order_release);
-  }
-}
-
 bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
-  if (from.state() == State::kCacheable) return registry_->Claim(word, from, to);
+  if (from.state() == State::kCacheable) return Claim(word, from, to);
   uint64_t bits = from.bits();
   return from.state() == State::kLive && word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
 Result<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
-  engine::AtomicWord* const word = registry_->blocks().Find(address);
+  engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord value(word == nullptr ? 0 : word->load(std::memory_order_acquire));
   if (value.state() == State::kNone) return WithdrawLarge(address);
   if (!Replace(*word, value, engine::BlockWord())) return FreedAlready(address);
@@ -104,7 +94,7 @@ Result<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
 }
 
 Result<uint64_t> ThreadCaches::WithdrawLarge(CUdeviceptr address) {
-  engine::AtomicWord* const word = registry_->blocks().FindLarge(address);
+  engine::AtomicWord* const word = blocks_.FindLarge(address);
   uint64_t bits = word == nullptr ? 0 : word->load(std::memory_order_acquire);
   if (!engine::LargeWord(bits).IsOf(address)) return uint64_t{0};  // the engine says whether it is live
   if (word->compare_exchange_strong(bits, 0, std::memory_order_acq_rel)) return uint64_t{0};
@@ -113,7 +103,7 @@ Result<uint64_t> ThreadCaches::WithdrawLarge(CUdeviceptr address) {
 }
 
 Result<uint64_t> ThreadCaches::MakeUncacheable(CUdeviceptr address) {
-  engine::AtomicWord* const word = registry_->blocks().Find(address);
+  engine::AtomicWord* const word = blocks_.Find(address);
   if (word == nullptr) return uint64_t{0};
   const engine::BlockWord value(word->load(std::memory_order_acquire));
   if (value.state() == State::kNone || value.state() == State::kLive) return uint64_t{0};

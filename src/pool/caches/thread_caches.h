@@ -6,20 +6,29 @@
 // What is left of the arrows takes no lock, calls nobody, and serves nobody where somebody watches blocks.
 //
 // A block of a size that caches keep says so in its word, which its address finds without a lock: Publish writes it
-// when a pool serves the block, Withdraw ends it when the block is freed to the pool. Any thread.
+// when a pool serves the block, Withdraw ends it when the block is freed to the pool.
+//
+// A lane is one pool's memory as one stream sees it, and a thread has a cache of each lane that it uses. It finds them
+// in a table of its own, without a lock; the lock here is taken when a cache is made, emptied by its pool, or ends with
+// its thread. Any thread.
 #ifndef COMMPOOL_SRC_POOL_CACHES_THREAD_CACHES_H_
 #define COMMPOOL_SRC_POOL_CACHES_THREAD_CACHES_H_
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "commpool/status.h"
-#include "src/pool/caches/cache_registry.h"
+#include "src/base/mutex.h"
+#include "src/engine/block_map.h"
+#include "src/engine/thread_cache.h"
+#include "src/pool/caches/own_caches.h"
+#include "src/pool/shared/block_owner.h"
 #include "src/pool/shared/memory_observer.h"
 
 namespace commpool::internal {
@@ -29,17 +38,24 @@ enum class Caching {
   kYes,  // threads' caches may keep it
 };
 
-class ThreadCaches {
- public:
-  using Reopen = CacheRegistry::Reopen;
+// What a cache has to know of the pool whose blocks it keeps.
+struct CachedPool {
+  PoolHandle handle = 0;
+  std::weak_ptr<BlockOwner> owner;
+  uint64_t alignment = 0;
+  const std::atomic<bool>* broken = nullptr;  // the device is lost: lives as long as the owner
+};
 
-  explicit ThreadCaches(const MemoryObservers& observers)
-      : observers_(observers), watched_(observers.watching_blocks()) {}
+// Shared: threads that end later than the runtime still look at it, and call End.
+class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
+ public:
+  // The observer hears of what a cache serves and takes back, as long as the runtime lives.
+  explicit ThreadCaches(const MemoryObserver& observer) : observer_(observer), watched_(observer.watches_blocks()) {}
 
   // The slot of such a request; null where this thread does not know who serves it.
   [[gnu::always_inline]] Slot* FindSlot(Route route, uint64_t bytes) const {
     if (own_state.caches == nullptr) return nullptr;
-    route.registry = registry_.get();
+    route.all = this;
     return own_state.caches->FindSlot(route, bytes);
   }
   // Such requests of `least` to `most` bytes are served by the pool as long as the route stays the same. Null where the
@@ -51,21 +67,22 @@ class ThreadCaches {
     const Slot* const slot = FindSlot(route, bytes);
     return slot == nullptr || slot->cache == nullptr ? 0 : slot->cache->Take(bytes);
   }
-  // The same from whatever cache this thread has of the slot's pool; observers are told.
+  // The same from whatever cache this thread has of the slot's pool.
   CUdeviceptr TakeFor(Slot& slot, const std::string& pool_name, uint64_t bytes, StreamKey stream) const;
 
   // Back. Whether a cache that this thread used lately has the block now.
   [[gnu::always_inline]] bool Give(CUdeviceptr address) const {
-    engine::AtomicWord* const word = watched_ ? nullptr : registry_->blocks().Find(address);
+    if (watched_ || own_state.caches == nullptr) return false;
+    engine::AtomicWord* const word = blocks_.Find(address);
     if (word == nullptr) return false;
     const engine::BlockWord block(word->load(std::memory_order_acquire));
     if (block.state() != engine::BlockWord::State::kCacheable) return false;
-    engine::ThreadCache* const cache = registry_->FindAtOnce(block.lane());
+    engine::ThreadCache* const cache = own_state.caches->FindAtOnce(this, block.lane());
     return cache != nullptr && cache->GiveAtOnce({address, word}, block);
   }
   // The same of any cache of this thread. Where it has none of the block's lane it gets one, and a full one gives half
-  // of what it has back to the owner; observers are told.
-  bool GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) const;
+  // of what it has back to the owner.
+  bool GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner);
 
   // A block that a pool serves: `range` is the block, `requested` what was asked for.
   // Where the thread's cache, or the block's word, cannot be made the block is not cached.
@@ -73,11 +90,9 @@ class ThreadCaches {
                Caching caching);
   // The same for a large one.
   void PublishLarge(CUdeviceptr address, PoolHandle pool) {
-    engine::AtomicWord* const word = registry_->blocks().MakeLarge(address);
+    engine::AtomicWord* const word = blocks_.MakeLarge(address);
     if (word != nullptr) word->store(engine::LargeWord::Live(address, pool).bits(), std::memory_order_release);
   }
-  // Of a block that its pool has taken back.
-  void Forget(CUdeviceptr address);
   // The end of a block that is freed to its pool; kNotFound where it was freed already. Returns what was asked for it,
   // 0 where the word does not say: then the engine does.
   Result<uint64_t> Withdraw(CUdeviceptr address);
@@ -86,43 +101,81 @@ class ThreadCaches {
 
   // What is known of the block at the address now; kNone where nothing was published.
   engine::BlockWord WordOf(CUdeviceptr address) const {
-    const engine::AtomicWord* const word = registry_->blocks().Find(address);
+    const engine::AtomicWord* const word = blocks_.Find(address);
     const engine::BlockWord small(word == nullptr ? 0 : word->load(std::memory_order_acquire));
     if (small.state() != engine::BlockWord::State::kNone) return small;
-    const engine::LargeWord large = LargeWordOf(address);
+    const engine::AtomicWord* const large_word = blocks_.FindLarge(address);
+    const engine::LargeWord large(large_word == nullptr ? 0 : large_word->load(std::memory_order_acquire));
     return large.IsOf(address) ? engine::BlockWord::Live(large.owner()) : small;
   }
 
-  // Of one pool, all threads: see CacheRegistry.
-  engine::ReturnedBlocks Drain(PoolHandle pool) { return registry_->Drain(pool); }
-  engine::ReturnedBlocks Close(PoolHandle pool, Reopen reopen) { return registry_->Close(pool, reopen); }
-  void LetReopen(PoolHandle pool) { registry_->LetReopen(pool); }
-  void ForgetPool(PoolHandle pool) { registry_->ForgetPool(pool); }
-  engine::ReturnedBlocks ForgetStream(PoolHandle pool, StreamKey stream) {
-    return registry_->ForgetStream(pool, stream);
+  // Of one pool, all threads.
+  //
+  // What its caches hold, taken out.
+  engine::ReturnedBlocks Drain(PoolHandle pool);
+  // The same, and the caches end; kNever: blocks freed from now on go to the pool.
+  enum class Reopen { kAtNextUse, kNever };
+  engine::ReturnedBlocks Close(PoolHandle pool, Reopen reopen);
+  // After kNever: caches may open again.
+  void LetReopen(PoolHandle pool);
+  // The stream's handle will mean another stream: the pool's lane of it ends and is forgotten.
+  engine::ReturnedBlocks ForgetStream(PoolHandle pool, StreamKey stream);
+  // The pool is gone: nothing is kept of it. What its caches held goes with its memory.
+  void ForgetPool(PoolHandle pool);
+  // Of all its caches at one moment, which is told to `meanwhile`: it may take the pool's lock, and reads the pool's
+  // own figures at that same moment. What the caches held at least counts from now on.
+  using Meanwhile = std::function<void(const engine::CacheStatistics&)>;
+  void Statistics(PoolHandle pool, const Meanwhile& meanwhile) const;
+
+  // What this thread's caches of the pool hold.
+  engine::Holding OwnHolding(PoolHandle pool) const {
+    return own_state.caches == nullptr ? engine::Holding() : own_state.caches->HoldingOf(this, pool);
   }
-  void CloseAll() { registry_->CloseAll(); }
-  void Statistics(PoolHandle pool, const CacheRegistry::Meanwhile& meanwhile) const {
-    registry_->Statistics(pool, meanwhile);
+  // Every cache ends; what they hold stays where it is.
+  void CloseAll();
+
+  // Lanes.
+  //
+  // The one of a pool and stream, made at its first use.
+  engine::Lane LaneOf(const CachedPool& pool, StreamKey stream);
+  // Those that are not forgotten.
+  size_t lanes() const;
+  // Gives this thread a cache of the lane, if it has none, the lane still is its stream's and the thread does not end.
+  void Open(engine::Lane lane);
+  // This thread's cache; null where it has none. No lock.
+  engine::ThreadCache* Find(PoolHandle pool, StreamKey stream) const {
+    return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, pool, stream);
   }
-  // Of this thread.
-  engine::Holding OwnHolding(PoolHandle pool) const { return registry_->OwnHolding(pool); }
-  size_t lanes() const { return registry_->lanes(); }
+  engine::ThreadCache* Find(engine::Lane lane) const {
+    return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, lane);
+  }
+  // Of a live block that no cache is to have: whether its word was `from`, and is `to` now. Of all who try, and of the
+  // caches' owners who free the block, one has its way.
+  bool Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
+  // Of a thread that ends: its cache goes, and what it holds goes back.
+  void End(engine::ThreadCache* cache);
 
  private:
-  engine::LargeWord LargeWordOf(CUdeviceptr address) const {
-    const engine::AtomicWord* const word = registry_->blocks().FindLarge(address);
-    return engine::LargeWord(word == nullptr ? 0 : word->load(std::memory_order_acquire));
-  }
+  struct LaneEntry {
+    CachedPool pool;
+    StreamKey stream = 0;
+    ReservedVector<std::shared_ptr<engine::ThreadCache>> caches;
+  };
 
   // Of a live block: whether its word was `from`, and is `to` now. False for one in a cache.
   bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
   Result<uint64_t> WithdrawLarge(CUdeviceptr address);
+  void CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
 
-  const MemoryObservers& observers_;
+  const MemoryObserver& observer_;
   const bool watched_;  // a copy: the fast path reads it
-  // Threads that end later than the runtime still look at it.
-  const std::shared_ptr<CacheRegistry> registry_ = std::make_shared<CacheRegistry>();
+  engine::BlockMap blocks_;
+  mutable Mutex mutex_{LockRank::kCaches};
+  engine::Lane next_lane_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  ReservedHashMap<engine::Lane, LaneEntry> lanes_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<std::pair<PoolHandle, StreamKey>, engine::Lane> by_key_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<PoolHandle, engine::CacheStatistics> past_ COMMPOOL_GUARDED_BY(mutex_);  // of caches that have ended
+  ReservedSet<PoolHandle> closed_ COMMPOOL_GUARDED_BY(mutex_);                         // for good
 };
 
 }  // namespace commpool::internal

@@ -51,7 +51,7 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
 }
 
 Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked) {
-  graphs_.Collect();
+  CollectGraphs();
   std::optional<RelaxedCapture> relaxed;
   if (basis_.device->captures().any()) {  // of this pool or another: the stream may be in it
     const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
@@ -72,7 +72,7 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
 
 Result<CUdeviceptr> GrowingMode::AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part) {
   for (;;) {  // another stream of the capture may take what one growth made
-    Address served = graphs_.Serve(bytes, stream, part);
+    Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream, part);
     if (!served.ok()) return served.status();
     if (served->has_value()) return **served;
     const Status grown = GrowInCapture(bytes, stream, part);
@@ -102,21 +102,24 @@ GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream, bool a
   return ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
 }
 
-GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse) {
+GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse,
+                                                      engine::Part part) {
   engine::Served served;
   for (;;) {
     {
       MutexLock lock(blocks_.mutex());
       blocks_.NoteHolding();
-      Result<engine::Outcome> outcome = engine().Allocate(bytes, stream, reuse);
+      Result<engine::Outcome> outcome = engine().Allocate(bytes, stream, reuse, part);
       if (!outcome.ok()) return basis_.Named(outcome.status());
       if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
       served = std::move(std::get<engine::Served>(*outcome));
     }
-    if (blocks_.MayWaitFor(served)) break;
+    // What a part was served before waits inside its own capture.
+    if (part != engine::kCommonPart || blocks_.MayWaitFor(served)) break;
     blocks_.TakeBackUnserved(served);  // closed from now on: the next try finds other memory, or none
   }
-  CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, CachingNow()));
+  const Caching caching = part == engine::kCommonPart ? CachingNow() : Caching::kNo;
+  CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, caching));
   return std::optional<CUdeviceptr>(address);
 }
 

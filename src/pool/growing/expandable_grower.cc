@@ -1,22 +1,73 @@
-#include "src/pool/growing/expandable_grower.h"
-
+// Grows an expandable pool by pages, which move to where they are needed, so that a request fits whenever free memory
+// suffices.
+//
+// A page moves when the work that used it is over, as an event behind it says; where it is not, the pool grows as long
+// as that takes it little beyond what its program needs, and waits for a while after that.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "src/backing/territory.h"
+#include "src/base/bytes.h"
+#include "src/base/check.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
+#include "src/engine/expandable_engine.h"
+#include "src/pool/growing/grower.h"
 
 namespace commpool::internal {
 
+namespace {
+
+// Addresses cost nothing: room for the device's whole memory twice, so that pages find a place in one piece.
+uint64_t UsualBytes(const PoolBasis& basis, uint64_t granularity) {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  const ContextGuard current = basis.MakeCurrent();
+  const bool known = basis.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
+  return RoundUp(2 * std::max<uint64_t>(known ? total_bytes : 0, 64 * kGiB), granularity);
+}
+
+class ExpandableGrower final : public Grower {
+ public:
+  ExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StreamProgress& progress)
+      : Grower(basis, blocks, segments, progress), usual_bytes_(UsualBytes(basis, segments.granularity())) {}
+
+  bool MovesPages() const override { return true; }
+  Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override;
+
+ private:
+  Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
+  // A driver that cannot map what it has just unmapped is lost or will be: what was touched is not used again.
+  void Undo(Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
+  Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(segments_.growth());
+
+  // Reserves addresses for blocks of a space, at least so many, and lets the engine use them.
+  Status AddAddresses(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(segments_.growth());
+  // The addresses that a page lies in.
+  Territory& TerritoryOf(CUdeviceptr page) COMMPOOL_REQUIRES(segments_.growth());
+  // Takes addresses without pages out of the books; null where pages lie in them.
+  std::unique_ptr<Segment> TakeIfEmpty(engine::SegmentIndex index);
+  Status ReleaseEmptyTerritories() COMMPOOL_REQUIRES(segments_.growth());
+
+  engine::ExpandableEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) {
+    return blocks_.engine<engine::ExpandableEngine>();
+  }
+
+  const uint64_t usual_bytes_;  // of a territory
+  ReservedMap<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(segments_.growth());
+};
+
 Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
   using Kind = engine::GrowthStep::Kind;
-  if (step.kind == Kind::kAddAddresses) return territories_.Add(step.space, step.range.bytes);
+  if (step.kind == Kind::kAddAddresses) return AddAddresses(step.space, step.range.bytes);
   if (step.kind == Kind::kMakePage) {
     Result<PhysicalMemory> memory = segments_.backing().MakePage(step.range.bytes);
     if (!memory.ok()) return basis_.Named(memory.status());
     growth.in_hand.push_back(std::move(*memory));
     return Status();
   }
-  Territory& territory = territories_.Of(step.range.address);
+  Territory& territory = TerritoryOf(step.range.address);
   if (step.kind == Kind::kOpen) return territory.Open(step.range.address, step.range.bytes);
   if (step.kind == Kind::kMap) {
     PhysicalMemory page = std::move(growth.in_hand.front());
@@ -34,7 +85,7 @@ void ExpandableGrower::Undo(Growth& growth) {
   growth.in_hand.clear();
   const engine::Expansion& pages = growth.plan.pages;
   for (const engine::SegmentRange& range : pages.arriving) {
-    const Status dropped = territories_.Of(range.address).Drop(range.address, range.bytes);
+    const Status dropped = TerritoryOf(range.address).Drop(range.address, range.bytes);
     if (!dropped.ok()) {
       Log(LogLevel::kWarning, basis_.title + " keeps pages that it cannot use: " + dropped.message());
     }
@@ -53,7 +104,7 @@ Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>
   const ContextGuard current = basis_.MakeCurrent();
   for (size_t index = 0; index < pages.size(); ++index) {
     Result<ReservedVector<PhysicalMemory>> row =
-        territories_.Of(pages[index].address).UnmapRow(pages[index].address, pages[index].bytes);
+        TerritoryOf(pages[index].address).UnmapRow(pages[index].address, pages[index].bytes);
     Status status = row.ok() ? row->front().Release() : row.status();
     MutexLock lock(blocks_.mutex());
     if (row.ok()) engine().RemovePage(pages[index]);
@@ -80,10 +131,59 @@ Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
   }
   uint64_t released = 0;
   for (const engine::SegmentRange& page : pages) released += page.bytes;
-  Status status = ReleasePages(pages);
-  if (status.ok() && !basis_.life.open()) status = territories_.ReleaseEmpty();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(ReleasePages(pages));
+  if (!basis_.life.open()) COMMPOOL_TRY(ReleaseEmptyTerritories());
   return released;
+}
+
+Territory& ExpandableGrower::TerritoryOf(CUdeviceptr page) {
+  const auto after = territories_.upper_bound(page);
+  COMMPOOL_CHECK(after != territories_.begin(), "a page lies in no territory");
+  return static_cast<Territory&>(segments_.Get(std::prev(after)->second));
+}
+
+Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes) {
+  const uint64_t bytes = std::max(usual_bytes_, least_bytes);
+  std::unique_ptr<Territory> territory = COMMPOOL_TRY(Territory::Reserve(segments_.backing(), bytes));
+  const ReservedSet<int>& peers = segments_.peers();
+  COMMPOOL_TRY(territory->Grant(ReservedVector<int>(peers.begin(), peers.end())));
+  const engine::SegmentRange range{territory->address(), territory->bytes()};
+  COMMPOOL_TRY(basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock()));
+  MutexLock lock(blocks_.mutex());
+  const engine::SegmentIndex index = engine().AddTerritory(range, space);
+  segments_.Put(index, std::move(territory));
+  territories_.emplace(range.address, index);
+  return Status();
+}
+
+std::unique_ptr<Segment> ExpandableGrower::TakeIfEmpty(engine::SegmentIndex index) {
+  {
+    MutexLock lock(blocks_.mutex());
+    if (!engine().IsEmptyTerritory(index)) return nullptr;
+    engine().RemoveTerritory(index);
+  }
+  return segments_.Take(index);
+}
+
+Status ExpandableGrower::ReleaseEmptyTerritories() {
+  for (auto territory = territories_.begin(); territory != territories_.end();) {
+    const std::unique_ptr<Segment> taken = TakeIfEmpty(territory->second);
+    if (taken == nullptr) {
+      ++territory;
+      continue;
+    }
+    basis_.runtime.addresses.Remove(taken->address());
+    territory = territories_.erase(territory);
+    COMMPOOL_TRY(taken->Release());
+  }
+  return Status();
+}
+
+}  // namespace
+
+std::unique_ptr<Grower> MakeExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
+                                             StreamProgress& progress) {
+  return std::make_unique<ExpandableGrower>(basis, blocks, segments, progress);
 }
 
 }  // namespace commpool::internal

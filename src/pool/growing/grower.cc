@@ -19,8 +19,7 @@ void Grower::Describe(engine::GrowthRequest& request) const {
 
 Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
   MutexLock lock(segments_.growth());
-  const Status awake = basis_.CheckAwake();  // since the request was looked at
-  if (!awake.ok()) return awake;
+  COMMPOOL_TRY(basis_.CheckAwake());  // since the request was looked at
   Growth growth{{.bytes = bytes, .stream = stream, .effort = effort, .part = part}};
   for (;;) {
     bool done = COMMPOOL_TRY(GrowOnce(growth));

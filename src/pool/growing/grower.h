@@ -4,6 +4,7 @@
 #define COMMPOOL_SRC_POOL_GROWING_GROWER_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "commpool/status.h"
 #include "src/engine/caching_engine.h"
@@ -62,6 +63,12 @@ class Grower {
   Result<bool> GrowOnce(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
   Status CarryOut(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
 };
+
+// Fixed pools grow by whole segments, expandable ones by pages that move.
+std::unique_ptr<Grower> MakeFixedGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
+                                        StreamProgress& progress);
+std::unique_ptr<Grower> MakeExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
+                                             StreamProgress& progress);
 
 // What the engine of a growing pool decides by; segments and pages are multiples of `granularity`.
 engine::EngineOptions GrowingEngineOptions(const PoolConfiguration& configuration, uint64_t granularity);

@@ -8,23 +8,9 @@
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
-#include "src/pool/growing/expandable_grower.h"
-#include "src/pool/growing/fixed_grower.h"
 #include "src/pool/settings/settings.h"
 
 namespace commpool::internal {
-
-namespace {
-
-std::unique_ptr<Grower> MakeGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
-                                   StreamProgress& progress) {
-  if (basis.configuration.mode == Mode::kFixed) {
-    return std::make_unique<FixedGrower>(basis, blocks, segments, progress);
-  }
-  return std::make_unique<ExpandableGrower>(basis, blocks, segments, progress);
-}
-
-}  // namespace
 
 GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
     : basis_(basis),
@@ -32,12 +18,28 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
       blocks_(blocks),
       segments_(segments),
       progress_(basis, blocks),
-      graphs_(basis, blocks, captures),
-      grower_(MakeGrower(basis, blocks, segments, progress_)) {}
+      grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(
+          basis, blocks, segments, progress_)) {}
 
-Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) { return graphs_.Free(address); }
+Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {
+  if (engine().PartOf(address) == engine::kCommonPart) return engine().Free(address);
+  Result<engine::Freed> freed = engine().FreeInPart(address);
+  if (freed.ok()) freed->streams_to_fence.clear();  // nothing may be recorded for a graph
+  return freed;
+}
 
-bool GrowingMode::EndsWithItsFree(CUdeviceptr address) const { return !graphs_.Has(address); }
+bool GrowingMode::EndsWithItsFree(CUdeviceptr address) const {
+  if (!captures_.any_known()) return true;  // no graph has any
+  MutexLock lock(blocks_.mutex());
+  return blocks_.engine<engine::CachingEngine>().PartOf(address) == engine::kCommonPart;
+}
+
+void GrowingMode::CollectGraphs() {
+  for (const engine::Part part : captures_.TakeGone()) {
+    MutexLock lock(blocks_.mutex());
+    engine().ReleasePart(part);
+  }
+}
 
 void GrowingMode::AfterFree() {
   if (basis_.device->health().broken()) return;  // quarantined: the memory goes with the process
@@ -103,7 +105,7 @@ Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
 }
 
 Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
-  graphs_.Collect();
+  CollectGraphs();
   blocks_.DrainCaches();
   return grower_->Release(keep_bytes, Wait::kYes);
 }

@@ -8,7 +8,6 @@
 
 #include "src/engine/expandable_engine.h"
 #include "src/pool/blocks/stream_progress.h"
-#include "src/pool/growing/graph_parts.h"
 #include "src/pool/growing/grower.h"
 #include "src/pool/pool_mode.h"
 #include "src/pool/segments/segment_store.h"
@@ -53,13 +52,17 @@ class GrowingMode final : public PoolMode {
   Result<CUdeviceptr> AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked);
   // `asked`: whether free memory does not do, but for what the threads' caches hold.
   Address Serve(uint64_t bytes, StreamKey stream, bool asked);
-  Address ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse);
+  // For a graph's part: from the part's free memory, or idle memory of the pool. No cache may keep its blocks.
+  Address ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse,
+                              engine::Part part = engine::kCommonPart);
   // Also memory that other streams used: a device-side wait.
   Address ServeFromAnyStream(uint64_t bytes, StreamKey stream);
   Result<CUdeviceptr> ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort);
   // For a graph that is being captured: what is idle, then growth that waits for nothing, moves and gives back nothing.
   Result<CUdeviceptr> AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
   Status GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
+  // What graphs that are gone had returns to the pool: each has a part of its own, which nobody else is served from.
+  void CollectGraphs();
   // Where neither free memory nor the driver has room: rule 7, in its order.
   Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);
   // The last part of it: memory that others give back.
@@ -69,11 +72,6 @@ class GrowingMode final : public PoolMode {
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may keep the blocks that are served now.
   Caching CachingNow() const;
-  // The steps of sleeping and waking, each of which is taken back where a later one fails.
-  Status FallAsleep(const SleepRequest& request) COMMPOOL_REQUIRES(segments_.collective());
-  Status WakeUp() COMMPOOL_REQUIRES(segments_.collective());
-  // After a failure: whether all of its memory is where it was.
-  bool StayAwake() COMMPOOL_REQUIRES(segments_.collective());
   // What is free beyond the release threshold goes, as far as the device is done with it.
   void KeepToThreshold();
 
@@ -84,7 +82,6 @@ class GrowingMode final : public PoolMode {
   BlockStore& blocks_;
   SegmentStore& segments_;
   StreamProgress progress_;
-  GraphParts graphs_;
   const std::unique_ptr<Grower> grower_;
   uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations with fences pending
 };

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"

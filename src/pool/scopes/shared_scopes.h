@@ -6,7 +6,6 @@
 #ifndef COMMPOOL_SRC_POOL_SCOPES_SHARED_SCOPES_H_
 #define COMMPOOL_SRC_POOL_SCOPES_SHARED_SCOPES_H_
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>

@@ -4,10 +4,10 @@
 // registration without any other rank, but not after its communicator was aborted: then it keeps the memory of windows.
 #include <algorithm>
 #include <chrono>
-#include <string>
 
 #include "src/base/bytes.h"
 #include "src/base/log.h"
+#include "src/base/try.h"
 #include "src/pool/segments/segment_store.h"
 
 namespace commpool::internal {
@@ -36,9 +36,8 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   const auto began = std::chrono::steady_clock::now();
   MutexLock collective(collective_);
   if (!registrations_.Has(communicator)) return Status();
-  Status status = CheckMayUnmap();
-  if (status.ok() && registrations_.IsRegisteredWith(communicator)) status = LetTheDeviceFinish();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckMayUnmap());
+  if (registrations_.IsRegisteredWith(communicator)) COMMPOOL_TRY(LetTheDeviceFinish());
   const ContextGuard current = basis_.MakeCurrent();
   // What is left of the deadline after the device: the call as a whole keeps to one.
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);

@@ -1,6 +1,4 @@
 // Segments and peers: granting access to every segment of a pool, and taking it back.
-#include <optional>
-#include <utility>
 
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
@@ -10,15 +8,13 @@ namespace commpool::internal {
 
 Status SegmentStore::Grant(const std::vector<int>& peers) {
   MutexLock growth(growth_);
-  const int own = basis_.device->device();
-  for (const int peer : peers) {
-    if (peer == own) continue;
-    const Capability capability = backing_->CanGrant(peer);
-    if (!capability.available) return Status(StatusCode::kNotSupported, basis_.title + ": " + capability.reason);
-  }
+  COMMPOOL_TRY(basis_.CheckAwake());  // under the lock: nobody falls asleep meanwhile
   ReservedVector<int> joining;
   for (const int peer : peers) {
-    if (peer != own && !peers_.contains(peer)) joining.push_back(peer);
+    if (peer == basis_.device->device()) continue;
+    const Capability capability = backing_->CanGrant(peer);
+    if (!capability.available) return Status(StatusCode::kNotSupported, basis_.title + ": " + capability.reason);
+    if (!peers_.contains(peer)) joining.push_back(peer);
   }
   const ReservedVector<Segment*> segments = Pointers();
   for (size_t place = 0; place < segments.size() && !joining.empty(); ++place) {
@@ -36,12 +32,10 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
 // What a peer has submitted may use the pool: access ends behind it.
 Status SegmentStore::WaitForPeer(int peer) const {
   PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(basis_.driver, peer));
-  const std::optional<CUresult> result = SynchroniseWithin(basis_.driver, context.get(), basis_.deadline_ms());
-  if (!result) {
+  const Result<CUresult> result = SynchroniseWithin(basis_.driver, context, basis_.deadline_ms());
+  if (!result.ok()) {
     context.Abandon();  // the wait goes on
-    return Status(StatusCode::kDeadlineExceeded, basis_.title + ": device " + std::to_string(peer) +
-                                                     " is still busy after " + std::to_string(basis_.deadline_ms()) +
-                                                     " ms, nothing was changed: a collective waits for a rank?");
+    return basis_.Named(result.status());
   }
   return basis_.Named(
       CheckCuda(basis_.driver, *result, {.call = "cuCtxSynchronize", .device = peer, .purpose = "what a peer does"}));
@@ -49,6 +43,7 @@ Status SegmentStore::WaitForPeer(int peer) const {
 
 Status SegmentStore::Revoke(const std::vector<int>& peers) {
   MutexLock growth(growth_);
+  COMMPOOL_TRY(basis_.CheckAwake());
   const Capability capability = backing_->CanRevoke();
   if (!capability.available) {
     return Status(StatusCode::kFailedPrecondition, basis_.title + ": " + capability.reason);
@@ -58,17 +53,11 @@ Status SegmentStore::Revoke(const std::vector<int>& peers) {
       return Status(StatusCode::kNotFound, basis_.title + " was never granted to device " + std::to_string(peer));
     }
   }
-  Status status;
-  for (auto peer = peers.begin(); status.ok() && peer != peers.end(); ++peer) {
-    status = basis_.device->CheckNotCapturing(*peer);
-  }
-  if (status.ok()) status = basis_.device->Quiesce(basis_.deadline_ms());
-  for (auto peer = peers.begin(); status.ok() && peer != peers.end(); ++peer) status = WaitForPeer(*peer);
-  if (!status.ok()) return status;
+  for (const int peer : peers) COMMPOOL_TRY(basis_.device->CheckNotCapturing(peer));
+  COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
+  for (const int peer : peers) COMMPOOL_TRY(WaitForPeer(peer));
   for (const int peer : peers) {
-    for (Segment* segment : Pointers()) {
-      COMMPOOL_TRY(segment->Revoke(peer));
-    }
+    for (Segment* segment : Pointers()) COMMPOOL_TRY(segment->Revoke(peer));
     peers_.erase(peer);
   }
   return Status();

@@ -1,7 +1,6 @@
 #include "src/pool/segments/segment_store.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "src/base/bytes.h"
@@ -75,9 +74,8 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
       stream && backing_->makes_in_stream_order() && IsReachable(*stream) && !basis_.device->capturing();
   const ReservedVector<int> peers(peers_.begin(), peers_.end());
   if (!ordered) return backing_->Make({.bytes = bytes, .peers = peers});
-  Result<std::unique_ptr<Segment>> segment =
-      backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers});
-  if (!segment.ok()) return segment;
+  std::unique_ptr<Segment> segment =
+      COMMPOOL_TRY(backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers}));
   // Parts of the segment may serve other streams next. Growth is rare: what the backing put on the stream is awaited
   // here, so that free memory never owes a wait to its maker.
   FenceTable& fences = basis_.device->fences();
@@ -100,15 +98,14 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
   }
   AddressTable& addresses = basis_.runtime.addresses;
   const CUdeviceptr address = segment->address();
-  const Status added = addresses.Add(address, segment->bytes(), basis_.owner.lock());
-  if (!added.ok())
-    return added.under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
+  COMMPOOL_TRY(addresses.Add(address, segment->bytes(), basis_.owner.lock())
+                   .under(std::string("the ") + backing_->name() + " backing returned memory that is in use"));
   return NewSegment(std::move(room), std::move(segment), AddressClaim(addresses, address));
 }
 
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space, engine::Part part) {
   const engine::SegmentRange range{segment->address(), segment->bytes()};
-  basis_.runtime.observers.Tell(&MemoryObserver::SegmentAdded, range, basis_.name());
+  basis_.runtime.observer.SegmentAdded(range, basis_.name());
   MutexLock lock(blocks_.mutex());
   const engine::SegmentIndex index = blocks_.engine().AddSegment(range, space, part);
   Put(index, segment.Adopt());
@@ -152,7 +149,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
   const std::unique_ptr<Segment> segment = Take(index);
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   basis_.runtime.addresses.Remove(range.address);
-  basis_.runtime.observers.Tell(&MemoryObserver::SegmentRemoved, range, basis_.name());
+  basis_.runtime.observer.SegmentRemoved(range, basis_.name());
   *released += range.bytes;
   ReturnRoom(range.bytes);
   if (addresses == Addresses::kKeep) segment->KeepAddresses();

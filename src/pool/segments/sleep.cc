@@ -4,23 +4,22 @@
 
 #include "src/backing/backing_table.h"
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
 
 namespace commpool::internal {
 
 namespace {
 
-void Tell(const PoolBasis& basis, const SegmentStore& segments,
-          void (MemoryObserver::*event)(const engine::SegmentRange&)) {
-  for (const SegmentToRegister& segment : Insist([&] { return segments.List(); })) {
-    basis.runtime.observers.Tell(event, engine::SegmentRange{segment.address, segment.bytes});
-  }
+// The way to the other ranks is gone, and no call will reach them any more.
+bool IsBroken(const Status& status) {
+  return status.code() == StatusCode::kRemoteFailure || status.code() == StatusCode::kDeadlineExceeded;
 }
 
 }  // namespace
 
-Status CheckMaySleep(const PoolBasis& basis, SegmentStore& segments, const SleepRequest& request) {
-  Status status = basis.CheckOpen();
-  if (!status.ok()) return status;
+Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request) {
+  COMMPOOL_TRY(basis.CheckOpen());
+  Status status;
   if (segments.backing().row().movement != Movement::kInPages) {
     const auto sleeps = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
     status = Status(StatusCode::kNotSupported, std::string("memory of the ") + segments.backing().name() +
@@ -35,9 +34,9 @@ Status CheckMaySleep(const PoolBasis& basis, SegmentStore& segments, const Sleep
   return basis.Named(status.under("sleep"));
 }
 
-Status CheckMayWake(const PoolBasis& basis) {
-  Status status = basis.device->health().first_error();
-  if (!status.ok()) return status;
+Status Sleeping::CheckMayWake(const PoolBasis& basis) {
+  COMMPOOL_TRY(basis.device->health().first_error());
+  Status status;
   if (!basis.life.asleep()) {
     status = basis.life.open() ? Status(StatusCode::kFailedPrecondition, "it is not asleep") : basis.life.CheckOpen();
   }
@@ -45,24 +44,100 @@ Status CheckMayWake(const PoolBasis& basis) {
   return basis.Named(status.under("wake"));
 }
 
-void BeginSleep(PoolBasis& basis, BlockStore& blocks, const SegmentStore& segments) {
-  basis.life.BeginSleep();
-  blocks.CloseCaches(ThreadCaches::Reopen::kNever);
-  Tell(basis, segments, &MemoryObserver::SegmentSleeps);
+Status Sleeping::FallAsleep(const SleepRequest& request) {
+  basis_.life.BeginSleep();
+  blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
+  Tell(true);
+  Status status = run_({.name = "getting ready to sleep", .act = [&] { return QuiesceAndKeep(request); }});
+  if (status.ok()) {
+    status = run_({.name = "deregistering", .act = [&] { return Deregister(); }});
+  }
+  if (status.ok()) {
+    status = run_({.name = "unmapping", .act = [&] {
+                     MutexLock growth(segments_.growth());
+                     return segments_.UnmapAll();
+                   }});
+  }
+  if (!status.ok()) return StayAwake(status);
+  MutexLock growth(segments_.growth());
+  segments_.ReleaseUnmapped();
+  return Status();
 }
 
-void EndSleep(PoolBasis& basis, const SegmentStore& segments) {
-  Tell(basis, segments, &MemoryObserver::SegmentAwake);
-  basis.life.EndSleep();
+Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
+  MutexLock growth(segments_.growth());
+  COMMPOOL_TRY(blocks_.WaitForDevice());
+  COMMPOOL_TRY(segments_.AwaitPeers());
+  return request.keep == Keep::kHost ? segments_.kept().Keep(blocks_) : Status();
+}
+
+Status Sleeping::StayAwake(const Status& failure) {
+  Status mapped;
+  Status again = run_({.name = "mapping again", .act = [&] {
+                         MutexLock growth(segments_.growth());
+                         return mapped = segments_.MapAll();
+                       }});
+  if (again.ok()) again = run_({.name = "registering again", .act = [&] { return Register(); }});
+  // Without other ranks this one decides alone, and what fails to register again is pending; with them, all are as one.
+  const bool alone = !basis_.configuration.symmetric() || IsBroken(again);
+  if (!again.ok() && !(alone && mapped.ok())) {
+    return Status(failure.code(), failure.message() + "; then " + again.message() + ": the pool is asleep, wake() it");
+  }
+  ServeAgain();
+  return failure;
+}
+
+Status Sleeping::Register() {
+  const ContextGuard current = basis_.MakeCurrent();
+  for (const SegmentToRegister& segment : Insist([&] { return segments_.List(); })) {
+    COMMPOOL_TRY(segments_.registrations().RegisterSegment(segment));
+  }
+  return Status();
+}
+
+Status Sleeping::Deregister() {
+  return segments_.Deregister(Insist([&] { return segments_.Indexes(); }));
+}
+
+Status Sleeping::WakeUp() {
+  COMMPOOL_TRY(run_({.name = "making memory to wake",
+                     .act =
+                         [&] {
+                           MutexLock growth(segments_.growth());
+                           return segments_.Wake();
+                         },
+                     .undo = [&](const Status&) { ReleaseAgain(); }}));
+  COMMPOOL_TRY(run_(
+      {.name = "registering", .act = [&] { return Register(); }, .undo = [&](const Status&) { UndoRegistration(); }}));
+  ServeAgain();
+  return Status();
+}
+
+void Sleeping::UndoRegistration() {
+  const Status undone = run_({.name = "undoing the registration", .act = [&] { return Deregister(); }});
+  if (undone.ok()) ReleaseAgain();  // else it stays, and the pool sleeps
+}
+
+void Sleeping::ReleaseAgain() {
+  MutexLock growth(segments_.growth());
+  if (segments_.asleep_bytes() == 0 && segments_.UnmapAll().ok()) segments_.ReleaseUnmapped();
+}
+
+void Sleeping::ServeAgain() {
+  {
+    MutexLock growth(segments_.growth());
+    segments_.kept().Drop();
+  }
+  Tell(false);
+  basis_.life.EndSleep();
   // A pool that ends meanwhile keeps its caches closed.
-  if (basis.life.open()) basis.runtime.caches.LetReopen(basis.handle);
+  if (basis_.life.open()) basis_.runtime.caches.LetReopen(basis_.handle);
 }
 
-Status QuiesceAndKeep(BlockStore& blocks, SegmentStore& segments, const SleepRequest& request) {
-  Status status = blocks.WaitForDevice();
-  if (status.ok()) status = segments.AwaitPeers();
-  if (status.ok() && request.keep == Keep::kHost) status = segments.kept().Keep(blocks);
-  return status;
+void Sleeping::Tell(bool asleep) const {
+  for (const SegmentToRegister& segment : Insist([&] { return segments_.List(); })) {
+    basis_.runtime.observer.SegmentSleeps({segment.address, segment.bytes}, asleep);
+  }
 }
 
 }  // namespace commpool::internal

@@ -14,12 +14,11 @@ constexpr uint64_t kPieceBytes = 256 * kMiB;
 }  // namespace
 
 Status SegmentStore::AwaitPeers() {
-  Status status;
-  for (auto peer = peers_.begin(); status.ok() && peer != peers_.end(); ++peer) {
-    status = basis_.device->CheckNotCapturing(*peer);
-    if (status.ok()) status = WaitForPeer(*peer);
+  for (const int peer : peers_) {
+    COMMPOOL_TRY(basis_.device->CheckNotCapturing(peer));
+    COMMPOOL_TRY(WaitForPeer(peer));
   }
-  return status;
+  return Status();
 }
 
 Status SegmentStore::UnmapAll() {
@@ -33,9 +32,7 @@ Status SegmentStore::UnmapAll() {
 }
 
 Status SegmentStore::MapAll() {
-  for (Segment* segment : Pointers()) {
-    COMMPOOL_TRY(segment->territory()->MapAll());
-  }
+  for (Segment* segment : Pointers()) COMMPOOL_TRY(segment->territory()->MapAll());
   return Status();
 }
 

@@ -2,7 +2,6 @@
 
 #include <iterator>
 #include <string>
-#include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/try.h"
@@ -21,7 +20,7 @@ Status AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Bl
     } else if (before != ranges_.end() && address - before->first < before->second.bytes) {
       there = before->second.owner->name();
     } else {
-      ranges_.emplace(address, Range{bytes, std::move(owner)});
+      ranges_.emplace(address, OwnedRange{address, bytes, std::move(owner)});
       return Status();
     }
   }
@@ -48,8 +47,8 @@ Result<OwnedRange> AddressTable::RangeOf(CUdeviceptr address) const {
     MutexLock lock(mutex_);
     auto after = ranges_.upper_bound(address);
     if (after != ranges_.begin()) {
-      const auto& [start, range] = *std::prev(after);
-      if (address - start < range.bytes) return OwnedRange{start, range.bytes, range.owner};
+      const OwnedRange& range = std::prev(after)->second;
+      if (address - range.address < range.bytes) return range;
     }
   }
   return Status(StatusCode::kNotFound, engine::Hexadecimal(address) +

@@ -7,14 +7,13 @@
 #include <cuda.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <utility>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/pool/shared/block_owner.h"
+#include "src/pool/shared/taken.h"
 
 namespace commpool::internal {
 
@@ -36,37 +35,12 @@ class AddressTable {
   Result<OwnedRange> RangeOf(CUdeviceptr address) const;
 
  private:
-  struct Range {
-    uint64_t bytes = 0;
-    std::shared_ptr<BlockOwner> owner;
-  };
-
   mutable Mutex mutex_{LockRank::kPoolTable};
-  ReservedMap<CUdeviceptr, Range> ranges_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<CUdeviceptr, OwnedRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-// An entry of the table, removed at the end of its life unless it is kept. Move-only.
-class AddressClaim {
- public:
-  AddressClaim() = default;
-  AddressClaim(AddressTable& table, CUdeviceptr address) : table_(&table), address_(address) {}  // REQUIRES: just added
-  AddressClaim(AddressClaim&& other) noexcept
-      : table_(std::exchange(other.table_, nullptr)), address_(other.address_) {}
-  AddressClaim& operator=(AddressClaim&& other) noexcept {
-    std::swap(table_, other.table_);
-    std::swap(address_, other.address_);
-    return *this;
-  }
-  ~AddressClaim() {
-    if (table_ != nullptr) table_->Remove(address_);
-  }
-
-  void Keep() { table_ = nullptr; }
-
- private:
-  AddressTable* table_ = nullptr;
-  CUdeviceptr address_ = 0;
-};
+// An entry of the table that was just added.
+using AddressClaim = Taken<AddressTable, CUdeviceptr, &AddressTable::Remove>;
 
 }  // namespace commpool::internal
 

@@ -8,7 +8,6 @@
 #include <cuda.h>
 
 #include <string>
-#include <vector>
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"

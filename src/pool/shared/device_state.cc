@@ -10,19 +10,21 @@
 
 namespace commpool::internal {
 
-std::optional<CUresult> SynchroniseWithin(const Driver& driver, CUcontext context, uint64_t deadline_ms) {
+Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
   // A collective whose rank died never ends: so a thread of its own waits, and is left to it where the deadline passes.
-  auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver.cuda, context] {
+  auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver.cuda, handle = context.get()] {
     // On a thread as new as this one a capture anywhere would forbid the wait.
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     cuda.cuThreadExchangeStreamCaptureMode(&mode);
-    const CUresult current = cuda.cuCtxSetCurrent(context);
+    const CUresult current = cuda.cuCtxSetCurrent(handle);
     return current == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : current;
   });
   std::future<CUresult> result = synchronise->get_future();
   Insist([&] { std::thread([synchronise] { (*synchronise)(); }).detach(); });
-  if (result.wait_for(std::chrono::milliseconds(deadline_ms)) != std::future_status::ready) return std::nullopt;
-  return result.get();
+  if (result.wait_for(std::chrono::milliseconds(deadline_ms)) == std::future_status::ready) return result.get();
+  return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(context.device()) + " is still busy after " +
+                                                   std::to_string(deadline_ms) +
+                                                   " ms, nothing was changed: a collective waits for a rank?");
 }
 
 DeviceState::~DeviceState() {
@@ -46,13 +48,8 @@ Status DeviceState::CheckNotCapturing(int device) const {
 Status DeviceState::Quiesce(uint64_t deadline_ms) {
   if (health_.broken()) return health_.first_error();
   COMMPOOL_TRY(CheckNotCapturing());
-  const std::optional<CUresult> result = SynchroniseWithin(driver_, context_.get(), deadline_ms);
-  if (!result) {
-    return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(device()) + " is still busy after " +
-                                                     std::to_string(deadline_ms) +
-                                                     " ms, nothing was released: a collective waits for a rank?");
-  }
-  return health_.Check(driver_, *result, {.call = "cuCtxSynchronize", .device = device()});
+  const CUresult result = COMMPOOL_TRY(SynchroniseWithin(driver_, context_, deadline_ms));
+  return health_.Check(driver_, result, {.call = "cuCtxSynchronize", .device = device()});
 }
 
 Status DeviceState::Await(FenceId fence, uint64_t deadline_ms) {

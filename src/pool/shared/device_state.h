@@ -4,7 +4,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "commpool/status.h"
@@ -19,9 +18,9 @@
 
 namespace commpool::internal {
 
-// What cuCtxSynchronize answered; nothing where the deadline passed. Then the wait goes on in a thread of its own, so
-// the context must stay retained until the process ends. Any thread.
-std::optional<CUresult> SynchroniseWithin(const Driver& driver, CUcontext context, uint64_t deadline_ms);
+// What cuCtxSynchronize answered; kDeadlineExceeded where the deadline passed. Then the wait goes on in a thread of its
+// own, so the context must stay retained until the process ends. Any thread.
+Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
 
 class DeviceState {
  public:

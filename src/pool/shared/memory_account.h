@@ -6,7 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "src/base/check.h"
 #include "src/base/mutex.h"
+#include "src/pool/shared/taken.h"
 
 namespace commpool::internal {
 
@@ -18,15 +20,36 @@ class MemoryAccount {
 
   const std::string& place() const { return place_; }
   uint64_t capacity() const { return capacity_; }
-  void SetLimit(uint64_t bytes);
+  void SetLimit(uint64_t bytes) {
+    MutexLock lock(mutex_);
+    limit_ = bytes;
+  }
 
   // Whether the bytes fit under the limit; then they are taken, until they are returned.
-  bool Take(uint64_t bytes);
-  void Return(uint64_t bytes);
+  bool Take(uint64_t bytes) {
+    MutexLock lock(mutex_);
+    if (taken_ > limit_ || bytes > limit_ - taken_) return false;
+    taken_ += bytes;
+    return true;
+  }
+  void Return(uint64_t bytes) {
+    MutexLock lock(mutex_);
+    COMMPOOL_CHECK(bytes <= taken_, "an account gets more memory back than pools took");
+    taken_ -= bytes;
+  }
   // What Take would still grant.
-  uint64_t Room() const;
-  uint64_t limit() const;
-  uint64_t taken() const;
+  uint64_t Room() const {
+    MutexLock lock(mutex_);
+    return taken_ > limit_ ? 0 : limit_ - taken_;
+  }
+  uint64_t limit() const {
+    MutexLock lock(mutex_);
+    return limit_;
+  }
+  uint64_t taken() const {
+    MutexLock lock(mutex_);
+    return taken_;
+  }
 
  private:
   const std::string place_;
@@ -36,28 +59,8 @@ class MemoryAccount {
   uint64_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 
-// Bytes taken from an account, returned at the end of its life unless they are kept. Move-only.
-class Room {
- public:
-  Room() = default;
-  Room(MemoryAccount& account, uint64_t bytes) : account_(&account), bytes_(bytes) {}  // REQUIRES: just taken
-  Room(Room&& other) noexcept : account_(std::exchange(other.account_, nullptr)), bytes_(other.bytes_) {}
-  Room& operator=(Room&& other) noexcept {
-    std::swap(account_, other.account_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~Room() {
-    if (account_ != nullptr) account_->Return(bytes_);
-  }
-
-  // The memory exists and its owner returns the bytes later.
-  void Keep() { account_ = nullptr; }
-
- private:
-  MemoryAccount* account_ = nullptr;
-  uint64_t bytes_ = 0;
-};
+// Bytes taken from an account; kept once the memory exists, whose owner returns them later.
+using Room = Taken<MemoryAccount, uint64_t, &MemoryAccount::Return>;
 
 }  // namespace commpool::internal
 

@@ -41,21 +41,6 @@ Status MemoryHolders::Remove(commpool_holder handle) {
   return Status();
 }
 
-bool MemoryHolders::Begin(Holder& holder) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (holder.removed) return false;
-  ++holder.running;
-  return true;
-}
-
-void MemoryHolders::End(Holder& holder) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    --holder.running;
-  }
-  ended_.notify_all();
-}
-
 template <typename Ask>
 void MemoryHolders::ForEach(Ask ask) {
   std::vector<std::shared_ptr<Holder>> holders;
@@ -64,7 +49,11 @@ void MemoryHolders::ForEach(Ask ask) {
     for (const auto& [handle, holder] : holders_) holders.push_back(holder);
   }
   for (const std::shared_ptr<Holder>& holder : holders) {
-    if (!Begin(*holder)) continue;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (holder->removed) continue;
+      ++holder->running;
+    }
     const void* const outer = std::exchange(asked_holder, holder.get());
     bool more = true;
     try {
@@ -73,7 +62,11 @@ void MemoryHolders::ForEach(Ask ask) {
       // A program's function: one that throws gave nothing, and the others are asked all the same.
     }
     asked_holder = outer;
-    End(*holder);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      --holder->running;
+    }
+    ended_.notify_all();
     if (!more) return;
   }
 }

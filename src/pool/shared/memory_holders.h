@@ -43,9 +43,6 @@ class MemoryHolders {
     bool removed = false;
   };
 
-  // Around a call of a holder's function. Begin answers false for one that was removed: then nothing is called.
-  bool Begin(Holder& holder);
-  void End(Holder& holder);
   // Calls `ask` for every holder that is there, without the lock, until it answers false.
   template <typename Ask>
   void ForEach(Ask ask);

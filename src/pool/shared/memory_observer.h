@@ -1,19 +1,16 @@
-// Who wants to know of segments and blocks as they come and go: the emulator's race checker, the log; later profilers
-// and snapshots.
+// Who hears of segments and blocks as they come and go: the emulator, which judges how a program uses them, and the
+// log.
 //
-// Pools tell; observers listen and call nothing of the library. Any thread, several at once, no lock held.
+// Any thread, several at once, no lock held. What listens calls nothing of the library.
 #ifndef COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
 #define COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
 
 #include <cuda.h>
 
-#include <cstdint>
-#include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "src/driver/loader.h"
+#include "src/emulator/extension.h"
 #include "src/engine/types.h"
 #include "src/stream/stream_key.h"
 
@@ -21,61 +18,50 @@ namespace commpool::internal {
 
 class MemoryObserver {
  public:
-  virtual ~MemoryObserver() = default;
+  // Without an emulator, as with a real driver.
+  MemoryObserver() = default;
+  explicit MemoryObserver(const Driver& driver);
 
-  // Whether it wants to hear of blocks: then nothing is served by the threads' caches unseen, which costs time.
-  virtual bool watches_blocks() const { return false; }
+  // Whether the emulator wants to hear of blocks: then nothing is served by the threads' caches unseen, which costs
+  // time.
+  bool watches_blocks() const { return watches_blocks_; }
 
-  virtual void SegmentAdded(const engine::SegmentRange&, const std::string& /*pool*/) {}
-  virtual void SegmentRemoved(const engine::SegmentRange&, const std::string& /*pool*/) {}
+  // A line of the log each, where COMMPOOL_LOG=debug asks for it.
+  void SegmentAdded(const engine::SegmentRange& segment, const std::string& pool) const;
+  void SegmentRemoved(const engine::SegmentRange& segment, const std::string& pool) const;
 
-  // Its physical memory goes, and has come back.
-  virtual void SegmentSleeps(const engine::SegmentRange&) {}
-  virtual void SegmentAwake(const engine::SegmentRange&) {}
-
-  virtual void BlockAllocated(const engine::SegmentRange&, StreamKey, const std::string& /*pool*/) {}
+  // The rest is the emulator's. A segment's physical memory goes, or has come back.
+  void SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const {
+    if (segment_sleeps_ != nullptr) segment_sleeps_(segment.address, segment.bytes, asleep ? 1 : 0);
+  }
+  void BlockAllocated(const engine::SegmentRange& block, StreamKey stream, const std::string& pool) const {
+    if (!watches_blocks_ || !IsReachable(stream)) return;
+    block_allocated_(block.address, block.bytes, StreamOfKey(stream), pool.c_str());
+  }
   // Told before it is true: another thread may be served the block at once.
-  virtual void BlockFreed(CUdeviceptr) {}
-  virtual void BlockRecorded(CUdeviceptr, StreamKey) {}
-
-  virtual void StreamReleased(CUstream) {}
-  virtual void CaptureBegun(CUstream) {}
-  virtual void CaptureEnded(CUstream) {}
-};
-
-// Tells the emulator of blocks, streams and captures, so that it can judge how a program uses them. Null where the
-// driver is a real one.
-std::unique_ptr<MemoryObserver> MakeEmulatorObserver(const Driver& driver);
-// Writes a line for each segment that a pool makes or gives back. Null where COMMPOOL_LOG=debug does not ask for it.
-std::unique_ptr<MemoryObserver> MakeSegmentLog();
-
-// The observers of a runtime: fixed when it is made.
-class MemoryObservers {
- public:
-  MemoryObservers() = default;
-  explicit MemoryObservers(const Driver& driver) {
-    Add(MakeEmulatorObserver(driver));
-    Add(MakeSegmentLog());
+  void BlockFreed(CUdeviceptr address) const {
+    if (watches_blocks_) block_freed_(address);
   }
-
-  void Add(std::unique_ptr<MemoryObserver> observer) {
-    if (observer == nullptr) return;
-    watching_blocks_ = watching_blocks_ || observer->watches_blocks();
-    observers_.push_back(std::move(observer));
+  void BlockRecorded(CUdeviceptr address, StreamKey stream) const {
+    if (watches_blocks_ && IsReachable(stream)) block_recorded_(address, StreamOfKey(stream));
   }
-
-  // What the fast path asks.
-  bool watching_blocks() const { return watching_blocks_; }
-
-  // Calls `event` (a method of MemoryObserver) on each of them.
-  template <typename... Parameters, typename... Arguments>
-  void Tell(void (MemoryObserver::*event)(Parameters...), const Arguments&... arguments) const {
-    for (const std::unique_ptr<MemoryObserver>& observer : observers_) (observer.get()->*event)(arguments...);
+  void StreamReleased(CUstream stream) const {
+    if (stream_released_ != nullptr) stream_released_(stream);
+  }
+  // A capture begins with a pool, or has ended.
+  void CaptureAnnounced(CUstream stream, bool open) const {
+    if (capture_announced_ != nullptr) capture_announced_(stream, open ? 1 : 0);
   }
 
  private:
-  std::vector<std::unique_ptr<MemoryObserver>> observers_;
-  bool watching_blocks_ = false;
+  // What the emulator exports for this; null with a real driver, and some with an older emulator.
+  decltype(&commpoolEmulatorSegmentSleeps) segment_sleeps_ = nullptr;
+  decltype(&commpoolEmulatorBlockAllocated) block_allocated_ = nullptr;
+  decltype(&commpoolEmulatorBlockFreed) block_freed_ = nullptr;
+  decltype(&commpoolEmulatorBlockRecorded) block_recorded_ = nullptr;
+  decltype(&commpoolEmulatorStreamReleased) stream_released_ = nullptr;
+  decltype(&commpoolEmulatorCaptureAnnounced) capture_announced_ = nullptr;
+  bool watches_blocks_ = false;
 };
 
 }  // namespace commpool::internal

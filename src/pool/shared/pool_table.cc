@@ -1,6 +1,5 @@
 #include "src/pool/shared/pool_table.h"
 
-#include <string>
 #include <utility>
 
 namespace commpool::internal {
@@ -19,10 +18,9 @@ PoolHandle PoolTable::NextHandle() {
   return next_++;
 }
 
-void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool, PoolFacts facts) {
-  const int device = facts.device;
+void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device) {
   MutexLock lock(mutex_);
-  pools_.emplace(handle, Entry{std::move(pool), std::move(facts)});
+  pools_.emplace(handle, std::move(pool));
   if (static_cast<uint64_t>(device) > kMostDevice) return;
   devices_[handle % kDevices].store(handle << kDeviceBits | static_cast<uint64_t>(device), std::memory_order_release);
 }
@@ -31,17 +29,17 @@ Result<std::shared_ptr<Pool>> PoolTable::Find(PoolHandle handle) const {
   MutexLock lock(mutex_);
   const auto found = pools_.find(handle);
   if (found == pools_.end()) return NoSuchPool(handle);
-  return found->second.pool;
+  return found->second;
 }
 
-Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle) {
+Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle, std::string title) {
   MutexLock lock(mutex_);
   const auto found = pools_.find(handle);
   if (found == pools_.end()) return NoSuchPool(handle);
   std::erase_if(removed_, [](const std::weak_ptr<Pool>& pool) { return pool.expired(); });
-  removed_.push_back(found->second.pool);
-  std::shared_ptr<Pool> pool = std::move(found->second.pool);
-  titles_[titles_ever_++ % kTitlesKept] = {handle, std::move(found->second.facts.title)};
+  std::shared_ptr<Pool> pool = std::move(found->second);
+  removed_.push_back(pool);
+  titles_[titles_ever_++ % kTitlesKept] = {handle, std::move(title)};
   pools_.erase(found);
   std::atomic<uint64_t>& device = devices_[handle % kDevices];
   if (device.load(std::memory_order_relaxed) >> kDeviceBits == handle) device.store(0, std::memory_order_release);
@@ -64,7 +62,7 @@ size_t PoolTable::removed() const {
 ReservedVector<std::shared_ptr<Pool>> PoolTable::All() const {
   ReservedVector<std::shared_ptr<Pool>> all;
   MutexLock lock(mutex_);
-  for (const auto& [handle, entry] : pools_) all.push_back(entry.pool);
+  for (const auto& [handle, pool] : pools_) all.push_back(pool);
   for (const std::weak_ptr<Pool>& removed : removed_) {
     if (std::shared_ptr<Pool> pool = removed.lock()) all.push_back(std::move(pool));
   }

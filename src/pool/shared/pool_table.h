@@ -6,11 +6,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
@@ -22,20 +20,15 @@ class Pool;
 
 using PoolHandle = uint64_t;
 
-// What is known of a pool without asking it.
-struct PoolFacts {
-  int device = 0;
-  std::string title = {};  // for messages when the pool is gone
-};
-
 class PoolTable {
  public:
   // A handle for a pool that is about to be added: it must know its handle before anybody finds it.
   PoolHandle NextHandle();
-  void Add(PoolHandle handle, std::shared_ptr<Pool> pool, PoolFacts facts = {});
+  void Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device = 0);
   // kNotFound for a handle that never was or has ended.
   Result<std::shared_ptr<Pool>> Find(PoolHandle handle) const;
-  Result<std::shared_ptr<Pool>> Remove(PoolHandle handle);
+  // `title`: for messages when the pool is gone.
+  Result<std::shared_ptr<Pool>> Remove(PoolHandle handle, std::string title = {});
 
   // The device of a pool that has its handle, without a lock. Nothing where there is none, or only Find can tell.
   std::optional<int> DeviceAtOnce(PoolHandle handle) const {
@@ -57,10 +50,6 @@ class PoolTable {
   static constexpr uint64_t kMostDevice = (1 << kDeviceBits) - 1;
   static constexpr size_t kTitlesKept = 64;
 
-  struct Entry {
-    std::shared_ptr<Pool> pool;
-    PoolFacts facts;
-  };
   struct Title {
     PoolHandle handle = 0;
     std::string text;
@@ -68,7 +57,7 @@ class PoolTable {
 
   mutable Mutex mutex_{LockRank::kPoolTable};
   PoolHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  ReservedMap<PoolHandle, Entry> pools_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedMap<PoolHandle, std::shared_ptr<Pool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
   // Handle and device of the pool added last of those that share a place.
   std::array<std::atomic<uint64_t>, kDevices> devices_ = {};
   std::array<Title, kTitlesKept> titles_ COMMPOOL_GUARDED_BY(mutex_);  // of those removed last

@@ -73,10 +73,7 @@ Calls Collective::LastCalls(uint64_t count) const {
 Status Collective::CheckTakesPart(CollectiveCall call) const {
   const bool between_ranks_alone =
       call == CollectiveCall::kCreate || call == CollectiveCall::kReclaim || call == CollectiveCall::kVerify;
-  return between_ranks_alone ? Status() : CheckCaptures(call);
-}
-
-Status Collective::CheckCaptures(CollectiveCall call) const {
+  if (between_ranks_alone) return Status();
   if (captures_.any_open()) {
     return Status(StatusCode::kFailedPrecondition,
                   "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
@@ -86,8 +83,13 @@ Status Collective::CheckCaptures(CollectiveCall call) const {
   return ends_registrations ? segments_.CheckMayUnmap() : Status();
 }
 
-Intent Collective::Observe(const Proposal& proposal) const {
+Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
   Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity()};
+  intent.readiness = readiness;
+  intent.divergence = divergence_.status();
+  intent.channel = channel_->number();
+  intent.claim = proposal.claim;
+  for (const Communicator& held : segments_.registrations().Communicators()) intent.claim.held.push_back(held.number);
   intent.nccl_version = basis_.driver.nccl.version;
   size_t free_bytes = 0;
   size_t total_bytes = 0;
@@ -108,16 +110,6 @@ Intent Collective::Observe(const Proposal& proposal) const {
   intent.sequence_hash = engine().log().hash();
   intent.freed = engine().LocallyFreed();
   graph_blocks_.Keep(&intent.freed);
-  return intent;
-}
-
-Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
-  Intent intent = Observe(proposal);
-  intent.readiness = readiness;
-  intent.divergence = divergence_.status();
-  intent.channel = channel_->number();
-  intent.claim = proposal.claim;
-  for (const Communicator& held : segments_.registrations().Communicators()) intent.claim.held.push_back(held.number);
   return intent;
 }
 
@@ -143,13 +135,19 @@ PoolInCall Collective::Ask(const Proposal& proposal) {
 }
 
 Result<Agreed> Collective::Agree(const Proposal& proposal) {
-  Result<std::vector<Agreed>> agreed = Agree(Insist([&] { return std::vector<PoolProposal>{{*this, proposal}}; }));
-  return agreed.ok() ? std::move(agreed->front()) : Result<Agreed>(agreed.status());
+  std::vector<Agreed> agreed = COMMPOOL_TRY(Agree(Insist([&] {
+    return std::vector<PoolProposal>{{*this, proposal}};
+  })));
+  if (!agreed.front().claims.ok()) return basis_.Named(agreed.front().claims);
+  return std::move(agreed.front());
 }
 
 Result<Agreed> Collective::Begin(const Proposal& proposal) {
-  Result<std::vector<Agreed>> agreed = Begin(Insist([&] { return std::vector<PoolProposal>{{*this, proposal}}; }));
-  return agreed.ok() ? std::move(agreed->front()) : Result<Agreed>(agreed.status());
+  std::vector<Agreed> agreed = COMMPOOL_TRY(Begin(Insist([&] {
+    return std::vector<PoolProposal>{{*this, proposal}};
+  })));
+  if (!agreed.front().claims.ok()) return basis_.Named(agreed.front().claims);
+  return std::move(agreed.front());
 }
 
 Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& pools) {
@@ -224,7 +222,7 @@ Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
   return failed == nullptr ? Status() : failed->pool.Told(failed->status);
 }
 
-Status Collective::Run(const CollectiveStep& step) {
+Status Collective::Run(const PoolStep& step) {
   const Status mine = Attempt([&] { return step.act(); });
   Status all = AgreeOn(mine, step.name);
   if (!all.ok() && step.undo) step.undo(mine);
@@ -241,10 +239,25 @@ Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status
   return unmap();
 }
 
-void Collective::MoveTo(int rank, std::unique_ptr<AgreementChannel> channel) {
+Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const Driver& driver, const PrimaryContext& context,
+                                                                  HomeLinks& links, Communicator& home,
+                                                                  const PoolConfiguration& configuration) {
+  const auto open = [&]() -> Result<std::unique_ptr<AgreementChannel>> {
+    if (configuration.all_gather != nullptr) {
+      return MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context);
+    }
+    const ContextGuard current(driver, context);
+    return links.Open(driver, home, configuration.deadline_ms);
+  };
+  Result<std::unique_ptr<AgreementChannel>> channel = open();
+  if (!channel.ok()) return channel.status().under("pool " + configuration.name);
+  home.lost = (*channel)->lost_ranks();
+  return channel;
+}
+
+void Collective::MoveTo(std::unique_ptr<AgreementChannel> channel) {
   StopPublishing();
   divergence_.Forget();
-  rank_ = rank;
   channel_ = std::move(channel);
 }
 
@@ -253,9 +266,9 @@ void Collective::End() {
   StopPublishing();
 }
 
-void Collective::StartPublishing() {
+void Collective::StartPublishing(int rank) {
   std::unique_ptr<Publisher> publisher =
-      Publisher::Start(rank_, channel_->ranks(), channel_->OpenBackground(), divergence_);
+      Publisher::Start(rank, channel_->ranks(), channel_->OpenBackground(), divergence_);
   MutexLock lock(blocks_.mutex());
   publisher_ = std::move(publisher);
 }

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/base/function_ref.h"
 #include "src/engine/symmetric_engine.h"
 #include "src/pool/segments/segment_store.h"
+#include "src/pool/segments/sleep.h"
 #include "src/pool/symmetric/graph_blocks.h"
 #include "src/registration/agreement.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/divergence.h"
-#include "src/registration/domain.h"
+#include "src/registration/home_links.h"
 #include "src/registration/publisher.h"
 
 namespace commpool::internal {
@@ -30,13 +30,6 @@ struct Proposal {
   Status readiness = {};  // why this rank cannot take part
   DomainClaim claim = {};
   ClaimJudge judge = {};  // of all ranks' claims, where the channel decides
-};
-
-// One step of a call after its intent was agreed on.
-struct CollectiveStep {
-  const char* name = nullptr;                       // "registering with a communicator"
-  FunctionRef<Status()> act;                        // this rank's part
-  FunctionRef<void(const Status& mine)> undo = {};  // on every rank, where one failed
 };
 
 class Collective;
@@ -55,17 +48,12 @@ struct PoolOutcome {
 class Collective {
  public:
   Collective(const PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
-             GraphBlocks& graph_blocks, int rank)
-      : basis_(basis),
-        captures_(captures),
-        blocks_(blocks),
-        segments_(segments),
-        graph_blocks_(graph_blocks),
-        rank_(rank) {}
+             GraphBlocks& graph_blocks)
+      : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments), graph_blocks_(graph_blocks) {}
 
   AgreementChannel& channel() COMMPOOL_REQUIRES(segments_.collective()) { return *channel_; }
 
-  // Agrees on a call, and changes nothing.
+  // Agrees on a call, and changes nothing. A failure too where the ranks' claims do not go together.
   Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
   Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
@@ -77,23 +65,23 @@ class Collective {
   static Status AgreeOn(ReservedVector<PoolOutcome>& pools);
   // The outcome of all ranks of a step, from this one's.
   Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
-  Status Run(const CollectiveStep& step) COMMPOOL_REQUIRES(segments_.collective());
-  // Of memory that was made for windows: this rank's are gone again, as `mine` says. Once all ranks' are it may be
-  // unmapped; where one could not, or is lost, a peer or NCCL may still hold it.
-  bool AllUndone(const Status& mine) COMMPOOL_REQUIRES(segments_.collective()) {
-    return AgreeOn(mine, "undoing the registration").ok();
-  }
+  Status Run(const PoolStep& step) COMMPOOL_REQUIRES(segments_.collective());
   // The one order in which registrations, and the memory under them, end on every rank. Graphs that use them are gone:
   // the intent asked for that.
   Status TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap)
       COMMPOOL_REQUIRES(segments_.collective());
+  // The way to the ranks of a home, as a pool's options ask for it: over the caller's all-gather, or over the link that
+  // the pools of this home share, which tells `home` of lost ranks. Collective over home; `context` is of its device.
+  static Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const PrimaryContext& context,
+                                                               HomeLinks& links, Communicator& home,
+                                                               const PoolConfiguration& configuration);
   // To the ranks of home, the first or another, with whom a new sequence of calls begins.
-  void MoveTo(int rank, std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());
+  void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());
   // No call follows.
   void End() COMMPOOL_REQUIRES(segments_.collective());
 
-  // Publication of the sequence in the background.
-  void StartPublishing() COMMPOOL_REQUIRES(segments_.collective());
+  // Publication of the sequence in the background, by this rank of home.
+  void StartPublishing(int rank) COMMPOOL_REQUIRES(segments_.collective());
   // After each call that the engine took into its sequence.
   void Publish() COMMPOOL_REQUIRES(blocks_.mutex());
   void StopPublishing() COMMPOOL_EXCLUDES(blocks_.mutex());
@@ -109,12 +97,10 @@ class Collective {
   Status Told(const Status& status) const;
   void Note(const Proposal& proposal, const Agreed& agreed);
   Calls LastCalls(uint64_t count) const;
+  // Why captures keep this rank from a call, where they do.
   Status CheckTakesPart(CollectiveCall call) const;
   // What this rank says to the call. Changes nothing.
   Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(segments_.collective());
-  Intent Observe(const Proposal& proposal) const;
-  // Why captures keep this rank from a call, where they do.
-  Status CheckCaptures(CollectiveCall call) const;
 
   engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
     return blocks_.engine<engine::SymmetricEngine>();
@@ -125,7 +111,6 @@ class Collective {
   BlockStore& blocks_;
   SegmentStore& segments_;
   GraphBlocks& graph_blocks_;
-  int rank_ COMMPOOL_GUARDED_BY(segments_.collective());  // of home
   Divergence divergence_;
   std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(blocks_.mutex());  // null: nothing is published
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(segments_.collective());

@@ -1,5 +1,6 @@
-#include "src/pool/symmetric/epoch.h"
-
+// The beginning of an epoch of a symmetric pool, and the way to another home: from here on its ranks are those of one
+// home, and its sequence of calls is new. Ranks that create the pool, and have no memory yet, meet in one call those
+// that rehome it and keep theirs: who has fewer segments makes the rest.
 #include <memory>
 #include <random>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
+#include "src/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
 
@@ -24,7 +26,7 @@ ClaimFindings FindHomeNumber(const std::vector<DomainClaim>& claims) {
 
 }  // namespace
 
-Status Epoch::Renumber() {
+Status SymmetricMode::Renumber() {
   MutexLock growth(segments_.growth());
   MutexLock lock(blocks_.mutex());
   const std::vector<SegmentToRegister> kept = segments_.List();
@@ -46,71 +48,99 @@ Status Epoch::Renumber() {
   return Status();
 }
 
-Status Epoch::MakeMissing(const std::vector<uint64_t>& all) {
-  Status status = Renumber();
-  if (!status.ok()) return status;
+Status SymmetricMode::MakeMissing(const std::vector<uint64_t>& all, NewSegments& made) {
+  COMMPOOL_TRY(Renumber());
   const ContextGuard current = basis_.MakeCurrent();
   MutexLock growth(segments_.growth());
   for (size_t place = segments_.count(); place < all.size(); ++place) {
     Room room = COMMPOOL_TRY(segments_.TakeRoom(all[place]));
-    NewSegment made = COMMPOOL_TRY(segments_.Make(all[place], std::move(room)));
-    made_.push_back(std::move(made));
+    NewSegment segment = COMMPOOL_TRY(segments_.Make(all[place], std::move(room)));
+    made.push_back(std::move(segment));
   }
   return Status();
 }
 
-std::vector<SegmentToRegister> Epoch::AllSegments() const {
-  std::vector<SegmentToRegister> segments = segments_.List();
-  for (const NewSegment& made : made_) {
-    segments.push_back({static_cast<uint32_t>(segments.size()), made->address(), made->bytes()});
-  }
-  return segments;
+Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) {
+  const std::string name = Insist([&] { return "making the pool's " + std::to_string(all.size()) + " segments"; });
+  COMMPOOL_TRY(collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all, made); }}));
+  const auto add_home = [&] {
+    segments_.collective().AssertHeld();
+    return registrar_.AddHome(Insist([&] {
+      std::vector<SegmentToRegister> segments = segments_.List();
+      for (const NewSegment& one : made) {
+        segments.push_back({static_cast<uint32_t>(segments.size()), one->address(), one->bytes()});
+      }
+      return segments;
+    }));
+  };
+  const auto undo = [&](const Status& mine) {
+    segments_.collective().AssertHeld();
+    const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
+    const Status all_undone = collective_.AgreeOn(undone, "undoing the registration");
+    // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
+    if (!all_undone.ok()) segments_.SetAside(std::move(made));
+  };
+  return collective_.Run({.name = "registering with home", .act = add_home, .undo = undo});
 }
 
-void Epoch::Adopt() {
+Status SymmetricMode::BeginEpoch(const Status& readiness) {
+  const Agreed agreed = COMMPOOL_TRY(collective_.Agree({.call = CollectiveCall::kCreate,
+                                                        .readiness = readiness,
+                                                        .claim = {.number = RandomNumber()},
+                                                        .judge = FindHomeNumber}));
+  NewSegments made;
+  if (agreed.segments.empty()) {  // no rank has memory: NCCL is not called, so no rank can fail
+    COMMPOOL_TRY(Renumber());
+    COMMPOOL_TRY(registrar_.AddHome({}));
+  } else {
+    COMMPOOL_TRY(MakeAndRegister(agreed.segments, made));
+  }
   {
     MutexLock growth(segments_.growth());
-    for (NewSegment& made : made_) segments_.Adopt(std::move(made));
+    for (NewSegment& segment : made) segments_.Adopt(std::move(segment));
   }
   {
     MutexLock lock(blocks_.mutex());
     engine().NoteCollective(engine::SequenceCall::kRegister, 0);
   }
-  collective_.StartPublishing();
+  collective_.StartPublishing(home_.rank);
+  home_id_.store(agreed.findings.home_id, std::memory_order_release);
+  losses_.Follow(collective_.channel().lost_ranks());
+  home_handle_.store(home_.handle, std::memory_order_release);
+  return Status();
 }
 
-Result<uint64_t> Epoch::Begin(const Status& readiness) {
-  const Agreed agreed = COMMPOOL_TRY(collective_.Agree({.call = CollectiveCall::kCreate,
-                                                        .readiness = readiness,
-                                                        .claim = {.number = RandomNumber()},
-                                                        .judge = FindHomeNumber}));
-  if (!agreed.claims.ok()) return basis_.Named(agreed.claims);
-  COMMPOOL_TRY(agreed.segments.empty() ? BeginEmpty() : MakeAndRegister(agreed.segments));
-  Adopt();
-  return agreed.findings.home_id;
+Status SymmetricMode::LeaveHome() {
+  COMMPOOL_TRY(basis_.CheckOpen());
+  COMMPOOL_TRY(CheckNoLiveBlocks("rehome()"));
+  COMMPOOL_TRY(segments_.CheckMayUnmap());
+  if (!segments_.registrations().empty()) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "it is still registered with " + std::to_string(segments_.registrations().Communicators().size()) +
+                      " communicators: abandon() or deregister() every one before rehome()");
+  }
+  COMMPOOL_TRY(SettleAlone());
+  // Where home was left together with the other ranks it lives on, and may know that memory still.
+  return home() == nullptr ? segments_.ReleaseSetAside() : Status();
 }
 
-// No rank has memory: nothing is made and NCCL is not called, so no rank can fail.
-Status Epoch::BeginEmpty() {
-  Status status = Renumber();
-  return status.ok() ? registrar_.AddHome({}) : status;
-}
-
-Status Epoch::MakeAndRegister(const std::vector<uint64_t>& all) {
-  const std::string name = Insist([&] { return "making the pool's " + std::to_string(all.size()) + " segments"; });
-  COMMPOOL_TRY(collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all); }}));
-  return collective_.Run({.name = "registering with home",
-                          .act =
-                              [&] {
-                                segments_.collective().AssertHeld();
-                                return registrar_.AddHome(Insist([&] { return AllSegments(); }));
-                              },
-                          .undo =
-                              [&](const Status& mine) {
-                                segments_.collective().AssertHeld();
-                                const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
-                                if (!collective_.AllUndone(undone)) segments_.SetAside(std::move(made_));
-                              }});
+Status SymmetricMode::Rehome(ncclComm_t communicator) {
+  MutexLock collective(segments_.collective());
+  Result<Communicator> home = DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms());
+  Status status = home.status();
+  if (home.ok() && home->device != basis_.device->device()) {
+    status = Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(home->device));
+  }
+  if (!status.ok()) return basis_.Named(status.under("rehome"));
+  const Status readiness = LeaveHome();
+  Result<std::unique_ptr<AgreementChannel>> channel = Collective::OpenChannel(
+      basis_.driver, basis_.device->context(), basis_.runtime.links, *home, basis_.configuration);
+  if (!channel.ok()) return basis_.Named(channel.status().under("rehome"));
+  // From here on the pool has no home until all ranks have agreed: where they do not, it is rehomed again or closed.
+  home_handle_.store(nullptr, std::memory_order_release);
+  collective_.MoveTo(std::move(*channel));
+  home_ = *home;
+  return BeginEpoch(readiness);
 }
 
 }  // namespace commpool::internal

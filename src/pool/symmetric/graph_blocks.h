@@ -8,7 +8,6 @@
 
 #include <cuda.h>
 
-#include <map>
 #include <utility>
 #include <vector>
 

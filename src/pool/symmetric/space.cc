@@ -26,8 +26,7 @@ Status SymmetricMode::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) co
                                               FormatBytes(basis_.configuration.limit_bytes));
 }
 
-// The collective locks of a call's pools, in the order of their addresses (mutex.cc).
-ReservedDeque<MutexLock> LockAll(SymmetricModes pools) {
+ReservedDeque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
   std::sort(pools.begin(), pools.end(), [](const SymmetricMode* one, const SymmetricMode* other) {
     return std::less<>()(&one->segments_.collective(), &other->segments_.collective());
   });
@@ -36,7 +35,8 @@ ReservedDeque<MutexLock> LockAll(SymmetricModes pools) {
   return locks;
 }
 
-std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools, FunctionRef<Proposal(SymmetricMode& pool)> of_pool) {
+std::vector<PoolProposal> SymmetricMode::ProposalsOf(const SymmetricModes& pools,
+                                                     FunctionRef<Proposal(SymmetricMode& pool)> of_pool) {
   return Insist([&] {
     std::vector<PoolProposal> proposals;
     for (SymmetricMode* const pool : pools) proposals.push_back({pool->collective_, of_pool(*pool)});
@@ -68,34 +68,32 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
   return room.ok() ? *segment_bytes : Result<uint64_t>(room);
 }
 
-Status ReserveTogether(const SymmetricModes& pools, uint64_t bytes) {
+Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t bytes) {
   const ReservedDeque<MutexLock> locks = LockAll(pools);
-  const Result<std::vector<Agreed>> agreed = Collective::Begin(ProposalsOf(pools, [&](SymmetricMode& pool) {
+  const std::vector<Agreed> agreed = COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [&](SymmetricMode& pool) {
     pool.segments_.collective().AssertHeld();
     return pool.ProposeToReserve(bytes);
-  }));
-  if (!agreed.ok()) return agreed.status();
-  ReservedVector<SymmetricGrowth::OfPool> growing;
+  })));
+  ReservedVector<GrowingPool> growing;
   for (size_t place = 0; place < pools.size(); ++place) {
     SymmetricMode& pool = *pools[place];
-    const uint64_t missing = COMMPOOL_TRY(pool.MissingBytes(bytes, (*agreed)[place]));
+    const uint64_t missing = COMMPOOL_TRY(pool.MissingBytes(bytes, agreed[place]));
     if (missing > 0) growing.push_back({pool.blocks_, pool.segments_, pool.collective_, missing});
   }
   if (growing.empty()) return Status();
   const ContextGuard current = pools.front()->basis_.MakeCurrent();
-  return SymmetricGrowth(std::move(growing)).Run();
+  return GrowTogether(std::move(growing));
 }
 
-Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools) {
+Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricModes& pools) {
   const ReservedDeque<MutexLock> locks = LockAll(pools);
   std::vector<uint64_t> pending = Insist([&] { return std::vector<uint64_t>(pools.size()); });
   for (size_t place = 0; place < pools.size(); ++place) {
     pending[place] = pools[place]->blocks_.counters().pending_bytes;
   }
-  const Result<std::vector<Agreed>> agreed = Collective::Begin(ProposalsOf(pools, [](SymmetricMode& pool) -> Proposal {
+  COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [](SymmetricMode& pool) -> Proposal {
     return {.call = CollectiveCall::kReclaim, .readiness = pool.basis_.CheckOpen()};
-  }));
-  if (!agreed.ok()) return agreed.status();
+  })));
   for (size_t place = 0; place < pools.size(); ++place) {
     pending[place] -= std::min(pending[place], pools[place]->blocks_.counters().pending_bytes);
   }
@@ -103,11 +101,11 @@ Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools) {
 }
 
 Result<uint64_t> SymmetricMode::Reclaim() {
-  const Result<std::vector<uint64_t>> reclaimed = ReclaimTogether({this});
-  return reclaimed.ok() ? reclaimed->front() : Result<uint64_t>(reclaimed.status());
+  const std::vector<uint64_t> reclaimed = COMMPOOL_TRY(ReclaimTogether({this}));
+  return reclaimed.front();
 }
 
-Status VerifyTogether(const SymmetricModes& pools) {
+Status SymmetricMode::VerifyTogether(const SymmetricModes& pools) {
   const ReservedDeque<MutexLock> locks = LockAll(pools);
   return Collective::Agree(ProposalsOf(pools,
                                        [](SymmetricMode& pool) -> Proposal {
@@ -133,21 +131,19 @@ Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, A
 Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
   if (segments.empty()) return uint64_t{0};
   uint64_t released = 0;
-  const Status status = collective_.TearDown(
+  COMMPOOL_TRY(collective_.TearDown(
       [&] {
         if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
         return segments_.Deregister(segments);
       },
-      [&] { return Unmap(segments, Addresses::kFree, &released); });
-  if (!status.ok()) return status;
+      [&] { return Unmap(segments, Addresses::kFree, &released); }));
   return released;
 }
 
 Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
   MutexLock collective(segments_.collective());
-  Result<Agreed> agreed =
-      collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = basis_.CheckOpen()});
-  if (!agreed.ok()) return agreed.status();
+  COMMPOOL_TRY(
+      collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = basis_.CheckOpen()}));
   const std::vector<engine::SegmentIndex> chosen =
       Insist([&] { return segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kGo); });
   return Release(chosen, UnmatchedFrees::kKeep);
@@ -183,17 +179,14 @@ void SymmetricMode::EndClose() {
 }
 
 Status SymmetricMode::CloseAlone() {
-  Status status = basis_.device->health().first_error();
-  if (status.ok()) status = CheckNoLiveBlocks("close()");
-  if (status.ok()) status = segments_.CheckMayUnmap();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(basis_.device->health().first_error());
+  COMMPOOL_TRY(CheckNoLiveBlocks("close()"));
+  COMMPOOL_TRY(segments_.CheckMayUnmap());
   basis_.life.BeginClose();
-  status = SettleAlone();
-  if (!status.ok()) return basis_.Named(status.under("close"));
+  COMMPOOL_TRY(basis_.Named(SettleAlone().under("close")));
   uint64_t released = 0;
-  status = Unmap(segments_.Indexes(), Addresses::kKeep, &released);
-  if (status.ok()) status = segments_.ReleaseSetAside();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(Unmap(segments_.Indexes(), Addresses::kKeep, &released));
+  COMMPOOL_TRY(segments_.ReleaseSetAside());
   EndClose();
   return Status();
 }
@@ -201,8 +194,7 @@ Status SymmetricMode::CloseAlone() {
 Status SymmetricMode::Close() {
   MutexLock collective(segments_.collective());
   if (basis_.life.closed()) return Status();
-  if (ties_.load(std::memory_order_acquire) == Ties::kAbandoned && segments_.registrations().empty())
-    return CloseAlone();
+  if (IsAlone()) return CloseAlone();
   Status readiness = basis_.device->health().first_error();
   if (readiness.ok()) readiness = CheckNoLiveBlocks("close()");
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));

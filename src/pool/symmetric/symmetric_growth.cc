@@ -1,6 +1,7 @@
 #include "src/pool/symmetric/symmetric_growth.h"
 
 #include <string>
+#include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
@@ -9,73 +10,78 @@
 
 namespace commpool::internal {
 
-Status SymmetricGrowth::Run() {
-  const auto named = [](const char* what) {
-    return [what](const OfPool& pool) { return std::string(what) + " a segment of " + FormatBytes(pool.bytes); };
-  };
-  Make();
-  COMMPOOL_TRY(AgreeOn(named("making")));
-  Register();
-  Status status = AgreeOn(named("registering"));
-  if (!status.ok()) {
-    Undo();
-    return status;
-  }
-  for (OfPool& pool : pools_) {
-    MutexLock growth(pool.segments.growth());
-    pool.segments.Adopt(std::move(pool.made.front()));
-  }
-  return Status();
-}
+namespace {
 
-void SymmetricGrowth::OneByOne(Status (*act)(OfPool& pool)) {
-  for (OfPool& pool : pools_) {
+using GrowingPools = ReservedVector<GrowingPool>;
+
+// One pool after the other. Those behind one that fails are left out: they would call NCCL at a place where the other
+// ranks call it for that one.
+void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
+  for (GrowingPool& pool : pools) {
     pool.status = Attempt([&] { return act(pool); });
     if (!pool.status.ok()) return;
   }
 }
 
-void SymmetricGrowth::Make() {
-  OneByOne([](OfPool& pool) {
-    MutexLock growth(pool.segments.growth());
-    Room room = COMMPOOL_TRY(pool.segments.TakeRoom(pool.bytes));
-    Result<NewSegment> made = pool.segments.Make(pool.bytes, std::move(room));
-    if (!made.ok()) return made.status();
-    pool.made.push_back(std::move(*made));
-    return Status();
-  });
+// The outcomes of all ranks.
+Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& pool)> step) {
+  ReservedVector<PoolOutcome> outcomes;
+  for (GrowingPool& pool : pools) Insist([&] { outcomes.push_back({pool.collective, step(pool), pool.status}); });
+  const Status all = Collective::AgreeOn(outcomes);
+  for (size_t place = 0; place < pools.size(); ++place) pools[place].status = std::move(outcomes[place].status);
+  return all;
 }
 
-void SymmetricGrowth::Register() {
-  for (OfPool& pool : pools_) {
-    MutexLock lock(pool.blocks.mutex());
-    pool.index = pool.blocks.engine<engine::SymmetricEngine>().SegmentsEver();
-  }
-  OneByOne([](OfPool& pool) {
-    const NewSegment& made = pool.made.front();
-    return pool.segments.registrations().RegisterSegment({pool.index, made->address(), made->bytes()});
-  });
+Status Make(GrowingPool& pool) {
+  MutexLock growth(pool.segments.growth());
+  Room room = COMMPOOL_TRY(pool.segments.TakeRoom(pool.bytes));
+  NewSegment made = COMMPOOL_TRY(pool.segments.Make(pool.bytes, std::move(room)));
+  pool.made.push_back(std::move(made));
+  return Status();
 }
 
-void SymmetricGrowth::Undo() {
-  for (OfPool& pool : pools_) {
+// Windows with every communicator.
+Status Register(GrowingPool& pool) {
+  const NewSegment& made = pool.made.front();
+  return pool.segments.registrations().RegisterSegment({pool.index, made->address(), made->bytes()});
+}
+
+// This rank's windows go again, and all ranks' have before any unmaps. Each pool by itself: whether the undoing of one
+// works is nothing to the others.
+void UndoRegistrations(GrowingPools& pools) {
+  for (GrowingPool& pool : pools) {
     pool.status = Attempt([&] { return pool.segments.registrations().DeregisterSegment(pool.index); });
   }
-  static_cast<void>(AgreeOn([](const OfPool&) { return std::string("undoing the registration"); }));
+  static_cast<void>(AgreeOn(pools, [](const GrowingPool&) { return std::string("undoing the registration"); }));
   // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
-  for (OfPool& pool : pools_) {
+  for (GrowingPool& pool : pools) {
     if (!pool.status.ok()) pool.segments.SetAside(std::move(pool.made));
   }
 }
 
-Status SymmetricGrowth::AgreeOn(FunctionRef<std::string(const OfPool& pool)> step) {
-  ReservedVector<PoolOutcome> outcomes;
-  for (OfPool& pool : pools_) {
-    Insist([&] { outcomes.push_back({pool.collective, step(pool), pool.status}); });
+}  // namespace
+
+Status GrowTogether(GrowingPools pools) {
+  const auto named = [](const char* what) {
+    return [what](const GrowingPool& pool) { return std::string(what) + " a segment of " + FormatBytes(pool.bytes); };
+  };
+  OneByOne(pools, Make);
+  COMMPOOL_TRY(AgreeOn(pools, named("making")));
+  for (GrowingPool& pool : pools) {
+    MutexLock lock(pool.blocks.mutex());
+    pool.index = pool.blocks.engine<engine::SymmetricEngine>().SegmentsEver();
   }
-  const Status all = Collective::AgreeOn(outcomes);
-  for (size_t place = 0; place < pools_.size(); ++place) pools_[place].status = std::move(outcomes[place].status);
-  return all;
+  OneByOne(pools, Register);
+  const Status registered = AgreeOn(pools, named("registering"));
+  if (!registered.ok()) {
+    UndoRegistrations(pools);
+    return registered;
+  }
+  for (GrowingPool& pool : pools) {
+    MutexLock growth(pool.segments.growth());
+    pool.segments.Adopt(std::move(pool.made.front()));
+  }
+  return Status();
 }
 
 }  // namespace commpool::internal

@@ -1,5 +1,6 @@
 #include "src/pool/symmetric/symmetric_mode.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "src/base/bytes.h"
@@ -40,13 +41,13 @@ SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockSto
       home_(home),
       home_handle_(home.handle),
       graph_blocks_(basis, captures, blocks),
-      collective_(basis, captures, blocks, segments, graph_blocks_, home.rank),
+      collective_(basis, captures, blocks, segments, graph_blocks_),
       registrar_(basis, segments, collective_, home_),
       losses_(basis, segments.registrations()) {}
 
 Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
   MutexLock collective(segments_.collective());
-  collective_.MoveTo(home_.rank, std::move(channel));
+  collective_.MoveTo(std::move(channel));
   return BeginEpoch(readiness);
 }
 
@@ -66,7 +67,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
       // Noted in the sequence by now: without memory for the sentence the answer stays what it is on every rank.
       Status why = Attempt([&] {
         blocks_.mutex().AssertHeld();
-        return Status(StatusCode::kExhausted, basis_.title + " " + Describe(WhyExhausted(bytes, grow->bytes)));
+        return Status(StatusCode::kExhausted, basis_.title + " " + DescribeExhaustion(bytes, grow->bytes));
       });
       if (why.code() == StatusCode::kExhausted) return why;
       return Status(StatusCode::kExhausted, kNoHostMemory);
@@ -95,17 +96,17 @@ void SymmetricMode::TakeBackUnserved(const engine::Served& served) {
   COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
 }
 
-ExhaustedPool SymmetricMode::WhyExhausted(uint64_t requested, uint64_t needed) const {
+std::string SymmetricMode::DescribeExhaustion(uint64_t requested, uint64_t needed) const {
   const engine::Counters counters = engine().counters();
-  ExhaustedPool exhaustion{.requested_bytes = requested,
-                           .needed_bytes = needed,
-                           .reserved_bytes = counters.reserved_bytes.current,
-                           .largest_free_block = counters.largest_free_block_bytes,
-                           .frees = basis_.configuration.frees};
-  for (const SegmentToRegister& segment : segments_.List()) {
-    exhaustion.largest_segment = std::max(exhaustion.largest_segment, segment.bytes);
-  }
-  return exhaustion;
+  const std::string bytes = std::to_string(needed);
+  const std::string text = "has no free block of " + FormatBytes(requested) + ": " +
+                           FormatBytes(counters.reserved_bytes.current) + " are reserved, the largest free block is " +
+                           FormatBytes(counters.largest_free_block_bytes) + ". On every rank: reserve(" + bytes + ")";
+  const std::vector<SegmentToRegister> segments = segments_.List();
+  const bool frees_could_do =
+      basis_.configuration.frees == engine::FreeOrder::kDeferred &&
+      std::any_of(segments.begin(), segments.end(), [&](const auto& segment) { return segment.bytes >= needed; });
+  return frees_could_do ? text + ", or reclaim() once every rank has freed " + bytes + " bytes in one piece" : text;
 }
 
 Result<engine::Freed> SymmetricMode::FreeInEngine(CUdeviceptr address) {
@@ -156,7 +157,7 @@ Status SymmetricMode::Deregister(ncclComm_t communicator) {
 Status SymmetricMode::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
   Status status = segments_.AbandonCommunicator(communicator, life);
   if (communicator != home_handle_.load(std::memory_order_acquire) || !status.ok()) return status;
-  ties_.store(Ties::kAbandoned, std::memory_order_release);
+  home_handle_.store(nullptr, std::memory_order_release);
   collective_.StopPublishing();
   return Status();
 }

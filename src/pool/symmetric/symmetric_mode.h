@@ -7,19 +7,21 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "src/engine/symmetric_engine.h"
 #include "src/pool/pool_mode.h"
 #include "src/pool/segments/segment_store.h"
 #include "src/pool/symmetric/collective.h"
-#include "src/pool/symmetric/exhaustion.h"
 #include "src/pool/symmetric/graph_blocks.h"
 #include "src/pool/symmetric/loss_watch.h"
-#include "src/pool/symmetric/several_pools.h"
 #include "src/pool/symmetric/symmetric_registrar.h"
 
 namespace commpool::internal {
+
+class SymmetricMode;
+using SymmetricModes = ReservedVector<SymmetricMode*>;
 
 std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfiguration& configuration,
                                                              uint64_t granularity);
@@ -33,11 +35,10 @@ class SymmetricMode final : public PoolMode {
   // and home is the first to be registered with.
   Status Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness);
 
-  uint64_t home_id() const override { return home_id_.load(std::memory_order_acquire); }
-  ncclComm_t home() const override {
-    const bool reached = ties_.load(std::memory_order_acquire) == Ties::kHome;
-    return reached ? home_handle_.load(std::memory_order_acquire) : nullptr;
-  }
+  // A number that the ranks of one home share, this home alone.
+  uint64_t home_id() const { return home_id_.load(std::memory_order_acquire); }
+  // The communicator whose ranks its collective calls reach; null where the pool has given it up.
+  ncclComm_t home() const { return home_handle_.load(std::memory_order_acquire); }
 
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
@@ -46,6 +47,13 @@ class SymmetricMode final : public PoolMode {
   void ForgetStream(StreamKey stream) override;
 
   SymmetricMode* AsSymmetric() override { return this; }
+
+  // Calls for several symmetric pools of a rank, of one home and one device: they agree in the same rounds, and all go
+  // on or none. The failure is that of the first pool that does not.
+  static Status ReserveTogether(const SymmetricModes& pools, uint64_t bytes);
+  // What each reclaimed.
+  static Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools);
+  static Status VerifyTogether(const SymmetricModes& pools);
 
   Status Reserve(uint64_t bytes) override { return ReserveTogether({this}, bytes); }
   Result<uint64_t> Reclaim() override;
@@ -68,9 +76,8 @@ class SymmetricMode final : public PoolMode {
   Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) override;
 
  private:
-  // Whether calls can still reach the other ranks.
-  enum class Ties { kHome, kAbandoned };
-
+  // After every communicator was abandoned: no call reaches another rank.
+  bool IsAlone() const { return home() == nullptr && segments_.registrations().empty(); }
   // The clean end without the other ranks: memory goes back, addresses stay out of use, for a rank that lives on may
   // not have let go of what was there.
   Status CloseAlone() COMMPOOL_REQUIRES(segments_.collective());
@@ -84,27 +91,18 @@ class SymmetricMode final : public PoolMode {
   void StopListening();
   // Nothing ties the memory to its old home: frees take effect that no other rank will confirm any more.
   Status LeaveHome() COMMPOOL_REQUIRES(segments_.collective());
-  // With the ranks of home, to whom the channel leads by now.
+  // With the ranks of home, to whom the channel leads by now. Where it fails this rank's memory is as before, and
+  // registered with nobody.
   Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(segments_.collective());
-  // The steps of sleeping and waking after their intent, agreed one by one. Where a rank fails all are as before.
-  Status FallAsleep(const SleepRequest& request) COMMPOOL_REQUIRES(segments_.collective());
-  Status WakeUp() COMMPOOL_REQUIRES(segments_.collective());
-  // After every communicator was abandoned: this rank's pool serves on, without windows.
-  Status WakeAlone() COMMPOOL_REQUIRES(segments_.collective());
-  Status MakeAndRestore() COMMPOOL_EXCLUDES(segments_.growth());
-  // What was kept is in place again, or never left.
-  void EndWake() COMMPOOL_EXCLUDES(segments_.growth());
-  // After a failure in the middle of falling asleep.
-  Status StayAwake(const Status& failure) COMMPOOL_REQUIRES(segments_.collective());
-  Status RegisterSegments();
-  void UndoRegistration();
-  void ReleaseAgain() COMMPOOL_EXCLUDES(segments_.growth());
-  friend ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
-  friend std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
+  // The segments, smallest number first, get the numbers that they have on a rank that makes them now.
+  Status Renumber();
+  // `all`: the bytes of every segment of the pool, in order.
+  Status MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) COMMPOOL_REQUIRES(segments_.collective());
+  Status MakeMissing(const std::vector<uint64_t>& all, NewSegments& made);
+  // The collective locks of a call's pools, in the order of their addresses (mutex.cc).
+  static ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
+  static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
                                                FunctionRef<Proposal(SymmetricMode& pool)> of_pool);
-  friend Status ReserveTogether(const SymmetricModes& pools, uint64_t bytes);
-  friend Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools);
-  friend Status VerifyTogether(const SymmetricModes& pools);
   Proposal ProposeToReserve(uint64_t bytes) COMMPOOL_REQUIRES(segments_.collective());
   // Of the segment that a reserve needs, the same on every rank; 0 where free memory does.
   Result<uint64_t> MissingBytes(uint64_t bytes, const Agreed& agreed) const;
@@ -119,7 +117,10 @@ class SymmetricMode final : public PoolMode {
       COMMPOOL_EXCLUDES(segments_.growth());
   // A block of a capture that could not be waited for: it is freed again, and goes the way of the graph's others.
   void TakeBackUnserved(const engine::Served& served) COMMPOOL_EXCLUDES(blocks_.mutex());
-  ExhaustedPool WhyExhausted(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(blocks_.mutex());
+  // "has no free block of 3 MiB: ... On every rank: reserve(3145728)", and reclaim() where one could ever do. Only what
+  // follows from the pool's sequence of calls: the same on every rank, so nothing of frees, which happen at rank-local
+  // moments. `needed`: the block that would serve the request, which a reserve must ask for.
+  std::string DescribeExhaustion(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(blocks_.mutex());
 
   engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
     return blocks_.engine<engine::SymmetricEngine>();
@@ -130,9 +131,8 @@ class SymmetricMode final : public PoolMode {
   BlockStore& blocks_;
   SegmentStore& segments_;
   Communicator home_ COMMPOOL_GUARDED_BY(segments_.collective());
-  std::atomic<ncclComm_t> home_handle_;  // home_'s, for those who may not wait for a collective call
+  std::atomic<ncclComm_t> home_handle_;  // home_'s, while calls can reach its ranks; read without a lock
   std::atomic<uint64_t> home_id_{0};     // agreed on by the ranks of home
-  std::atomic<Ties> ties_{Ties::kHome};
   GraphBlocks graph_blocks_;
   Collective collective_;
   SymmetricRegistrar registrar_;

@@ -82,9 +82,8 @@ Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communica
     });
     if (!gathered.ok()) met = gathered;
   }
-  Result<std::optional<uint64_t>> number = AgreeOnMembers(collective_.channel(), met, domains_);
-  if (!number.ok()) return number.status();
-  communicator->number = number->value_or(communicator->number);
+  const std::optional<uint64_t> number = COMMPOOL_TRY(AgreeOnMembers(collective_.channel(), met, domains_));
+  communicator->number = number.value_or(communicator->number);
   return Status();
 }
 
@@ -100,7 +99,6 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
   const DomainClaim claim = ClaimOf(communicator);
   Agreed agreed = COMMPOOL_TRY(collective_.Begin(
       {.call = CollectiveCall::kRegister, .readiness = readiness, .claim = claim, .judge = JudgePassedByAll()}));
-  if (!agreed.claims.ok()) return basis_.Named(agreed.claims);
   const Findings& passed = agreed.findings;
   const uint64_t first_new = domains_.next();
   Status status = passed.any_new ? Meet(claim, &communicator) : Status();
@@ -138,12 +136,10 @@ Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
     ended = NumbersPassed(claims);
     return {domains_.CheckPassedByHolders(claims).under("deregister")};
   };
-  Agreed agreed =
-      COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kDeregister,
-                                      .readiness = basis_.device->health().first_error(),
-                                      .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim(),
-                                      .judge = judge}));
-  if (!agreed.claims.ok()) return basis_.Named(agreed.claims);
+  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kDeregister,
+                                  .readiness = basis_.device->health().first_error(),
+                                  .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim(),
+                                  .judge = judge}));
   return collective_.TearDown(
       [&] {
         segments_.collective().AssertHeld();

@@ -1,6 +1,7 @@
-#include "src/pool/caches/cache_registry.h"
-
+// Which thread has a cache of which lane.
 #include <algorithm>
+
+#include "src/pool/caches/thread_caches.h"
 
 namespace commpool::internal {
 
@@ -12,7 +13,7 @@ void Append(ReservedVector<engine::CachedBlock>* all, const ReservedVector<engin
 
 }  // namespace
 
-engine::Lane CacheRegistry::LaneOf(const CachedPool& pool, StreamKey stream) {
+engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream) {
   MutexLock lock(mutex_);
   engine::Lane& lane = by_key_[{pool.handle, stream}];
   if (lane == 0) {
@@ -22,7 +23,7 @@ engine::Lane CacheRegistry::LaneOf(const CachedPool& pool, StreamKey stream) {
   return lane;
 }
 
-void CacheRegistry::Open(engine::Lane lane) {
+void ThreadCaches::Open(engine::Lane lane) {
   if (const engine::ThreadCache* const own = Find(lane); own != nullptr && !own->closed()) return;
   OwnCaches* const caches = MakeOwnCaches();
   if (caches == nullptr) return;
@@ -46,7 +47,7 @@ void CacheRegistry::Open(engine::Lane lane) {
   caches->Add(own, shared_from_this(), std::move(cache));
 }
 
-bool CacheRegistry::Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
+bool ThreadCaches::Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
   if (engine::ThreadCache* const own = Find(from.lane())) {
     if (const std::optional<bool> claimed = own->Claim(word, from, to)) return *claimed;
   }
@@ -59,7 +60,7 @@ bool CacheRegistry::Claim(engine::AtomicWord& word, engine::BlockWord from, engi
   return word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
-engine::ReturnedBlocks CacheRegistry::Drain(PoolHandle pool) {
+engine::ReturnedBlocks ThreadCaches::Drain(PoolHandle pool) {
   engine::ReturnedBlocks drained;
   MutexLock lock(mutex_);
   drained.held = OwnHolding(pool).least;
@@ -71,7 +72,7 @@ engine::ReturnedBlocks CacheRegistry::Drain(PoolHandle pool) {
   return drained;
 }
 
-void CacheRegistry::CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) {
+void ThreadCaches::CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) {
   for (const auto& cache : entry.caches) {
     if (const auto closed = cache->Close()) {
       Append(&returned.blocks, closed->blocks);
@@ -82,7 +83,7 @@ void CacheRegistry::CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned
   entry.caches.clear();
 }
 
-engine::ReturnedBlocks CacheRegistry::Close(PoolHandle pool, Reopen reopen) {
+engine::ReturnedBlocks ThreadCaches::Close(PoolHandle pool, Reopen reopen) {
   engine::ReturnedBlocks returned;
   MutexLock lock(mutex_);
   returned.held = OwnHolding(pool).least;
@@ -94,12 +95,12 @@ engine::ReturnedBlocks CacheRegistry::Close(PoolHandle pool, Reopen reopen) {
   return returned;
 }
 
-void CacheRegistry::LetReopen(PoolHandle pool) {
+void ThreadCaches::LetReopen(PoolHandle pool) {
   MutexLock lock(mutex_);
   closed_.erase(pool);
 }
 
-engine::ReturnedBlocks CacheRegistry::ForgetStream(PoolHandle pool, StreamKey stream) {
+engine::ReturnedBlocks ThreadCaches::ForgetStream(PoolHandle pool, StreamKey stream) {
   engine::ReturnedBlocks returned;
   MutexLock lock(mutex_);
   const auto key = by_key_.find({pool, stream});
@@ -113,7 +114,7 @@ engine::ReturnedBlocks CacheRegistry::ForgetStream(PoolHandle pool, StreamKey st
   return returned;
 }
 
-void CacheRegistry::ForgetPool(PoolHandle pool) {
+void ThreadCaches::ForgetPool(PoolHandle pool) {
   engine::ReturnedBlocks gone;
   MutexLock lock(mutex_);
   for (auto lane = lanes_.begin(); lane != lanes_.end();) {
@@ -129,7 +130,7 @@ void CacheRegistry::ForgetPool(PoolHandle pool) {
   closed_.erase(pool);
 }
 
-void CacheRegistry::CloseAll() {
+void ThreadCaches::CloseAll() {
   engine::ReturnedBlocks staying;
   MutexLock lock(mutex_);
   for (auto& [lane, entry] : lanes_) {
@@ -138,7 +139,7 @@ void CacheRegistry::CloseAll() {
   }
 }
 
-void CacheRegistry::Statistics(PoolHandle pool, const Meanwhile& meanwhile) const {
+void ThreadCaches::Statistics(PoolHandle pool, const Meanwhile& meanwhile) const {
   engine::CacheStatistics statistics;
   MutexLock lock(mutex_);
   std::vector<engine::ThreadCache::Pause> pauses;
@@ -153,12 +154,12 @@ void CacheRegistry::Statistics(PoolHandle pool, const Meanwhile& meanwhile) cons
   for (engine::ThreadCache::Pause& pause : pauses) pause.ForgetLeast();
 }
 
-size_t CacheRegistry::lanes() const {
+size_t ThreadCaches::lanes() const {
   MutexLock lock(mutex_);
   return lanes_.size();
 }
 
-void CacheRegistry::End(engine::ThreadCache* cache) {
+void ThreadCaches::End(engine::ThreadCache* cache) {
   engine::ReturnedBlocks returned;
   std::shared_ptr<BlockOwner> owner;
   {

@@ -1,0 +1,48 @@
+#include "src/pool/shared/memory_observer.h"
+
+#include <cstring>
+
+#include "src/base/bytes.h"
+#include "src/base/log.h"
+#include "src/engine/messages.h"
+
+namespace commpool::internal {
+
+namespace {
+
+template <typename Function>
+void Find(const Driver& driver, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(driver.extension(name));
+}
+
+void LogSegment(const engine::SegmentRange& segment, const std::string& pool, const char* verb) {
+  if (!LogEnabled(LogLevel::kDebug)) return;
+  Log(LogLevel::kDebug, "pool " + pool + " " + verb + " a segment of " + FormatBytes(segment.bytes) + " at " +
+                            engine::Hexadecimal(segment.address));
+}
+
+}  // namespace
+
+MemoryObserver::MemoryObserver(const Driver& driver) {
+  Find(driver, "commpoolEmulatorSegmentSleeps", segment_sleeps_);
+  Find(driver, "commpoolEmulatorBlockAllocated", block_allocated_);
+  Find(driver, "commpoolEmulatorBlockFreed", block_freed_);
+  Find(driver, "commpoolEmulatorBlockRecorded", block_recorded_);
+  Find(driver, "commpoolEmulatorStreamReleased", stream_released_);
+  Find(driver, "commpoolEmulatorCaptureAnnounced", capture_announced_);
+  decltype(&commpoolEmulatorSetting) setting = nullptr;
+  Find(driver, "commpoolEmulatorSetting", setting);
+  const char* const races = setting == nullptr ? nullptr : setting("races");
+  watches_blocks_ = races != nullptr && std::strcmp(races, "yes") == 0 && block_allocated_ != nullptr &&
+                    block_freed_ != nullptr && block_recorded_ != nullptr;
+}
+
+void MemoryObserver::SegmentAdded(const engine::SegmentRange& segment, const std::string& pool) const {
+  LogSegment(segment, pool, "makes");
+}
+
+void MemoryObserver::SegmentRemoved(const engine::SegmentRange& segment, const std::string& pool) const {
+  LogSegment(segment, pool, "gives back");
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,35 @@
+// What was taken from somebody, and goes back at the end of its life unless it is kept: bytes from an account, an entry
+// of a table. Move-only.
+#ifndef COMMPOOL_SRC_POOL_SHARED_TAKEN_H_
+#define COMMPOOL_SRC_POOL_SHARED_TAKEN_H_
+
+#include <utility>
+
+namespace commpool::internal {
+
+template <typename Owner, typename What, void (Owner::*give_back)(What)>
+class Taken {
+ public:
+  Taken() = default;
+  Taken(Owner& owner, What what) : owner_(&owner), what_(what) {}  // REQUIRES: just taken
+  Taken(Taken&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)), what_(other.what_) {}
+  Taken& operator=(Taken&& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(what_, other.what_);
+    return *this;
+  }
+  ~Taken() {
+    if (owner_ != nullptr) (owner_->*give_back)(what_);
+  }
+
+  // Whoever has it now gives it back later.
+  void Keep() { owner_ = nullptr; }
+
+ private:
+  Owner* owner_ = nullptr;
+  What what_ = {};
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_SHARED_TAKEN_H_
