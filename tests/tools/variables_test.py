@@ -6,8 +6,10 @@ import re
 import unittest
 
 _ROOT = pathlib.Path(os.path.realpath("WORKSPACE")).parent
+_IN_CPP = re.compile(r'(?:getenv|Variable)\("(COMMPOOL_[A-Z0-9_]+)"')
 _READS = {
-    "*.cc": re.compile(r'(?:getenv|Variable)\("(COMMPOOL_[A-Z0-9_]+)"'),
+    "*.cc": _IN_CPP,
+    "*.h": _IN_CPP,
     "*.py": re.compile(r'_VARIABLE = "(COMMPOOL_[A-Z0-9_]+)"'),
     "*.bzl": re.compile(r'variable = "(COMMPOOL_[A-Z0-9_]+)"'),
     "": re.compile(r"\$\{?!?(COMMPOOL_[A-Z0-9_]+)"),  # shell
