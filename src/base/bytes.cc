@@ -7,22 +7,10 @@
 
 namespace commpool::internal {
 
-std::optional<uint64_t> CheckedAdd(uint64_t a, uint64_t b) {
-  uint64_t sum = 0;
-  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
-  return sum;
-}
-
 std::optional<uint64_t> CheckedMultiply(uint64_t a, uint64_t b) {
   uint64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
   return product;
-}
-
-std::optional<uint64_t> CheckedRoundUp(uint64_t bytes, uint64_t unit) {
-  std::optional<uint64_t> padded = CheckedAdd(bytes, unit - 1);
-  if (!padded) return std::nullopt;
-  return RoundDown(*padded, unit);
 }
 
 std::string FormatBytes(uint64_t bytes) {

@@ -6,6 +6,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/base/try.h"
 
 namespace commpool::internal::engine {
 
@@ -85,17 +86,15 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
 Result<GrowthPlan> ExpandableEngine::PlanPages(const GrowthRequest& request, Donors donors) {
   // No wait can be recorded for the work of a captured stream, and which those are the engine does not know.
   const Reuse reuse = request.capturing ? Reuse::kSameStream : Reuse::kAnyStream;
-  const Result<Grow> grow = GrowthFor(request.bytes, request.stream, reuse, request.part);
-  if (!grow.ok()) return grow.status();
-  if (grow->bytes == 0) return GrowthPlan();
-  Result<Expansion> pages = Plan(request.bytes, request.stream, donors, request.part, reuse);
-  if (!pages.ok()) return pages.status();
-  if (pages->needs_territory) {
-    return GrowthPlan({.kind = GrowthStep::Kind::kAddAddresses, .range = {0, grow->bytes}, .space = grow->space});
+  const Grow grow = COMMPOOL_TRY(GrowthFor(request.bytes, request.stream, reuse, request.part));
+  if (grow.bytes == 0) return GrowthPlan();
+  Expansion pages = COMMPOOL_TRY(Plan(request.bytes, request.stream, donors, request.part, reuse));
+  if (pages.needs_territory) {
+    return GrowthPlan({.kind = GrowthStep::Kind::kAddAddresses, .range = {0, grow.bytes}, .space = grow.space});
   }
   // What merges with memory that a captured stream used serves nobody before the capture's end.
-  if (request.part == kCommonPart && request.capturing) pages->claimant.stream = request.stream;
-  return GrowthPlan(std::move(*pages), heap());
+  if (request.part == kCommonPart && request.capturing) pages.claimant.stream = request.stream;
+  return GrowthPlan(std::move(pages), heap());
 }
 
 Result<GrowthPlan> ExpandableEngine::PlanGrowth(GrowthRequest& request) {
@@ -132,16 +131,15 @@ bool ExpandableEngine::Claim(const GrowthPlan& plan) {
 }
 
 Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part, Reuse reuse) {
-  Result<RequestSizes> sizes = SizesOf(bytes, options());
-  if (!sizes.ok()) return sizes.status();
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
   heap().Wake();
-  ExpansionRequest request{sizes->block_bytes, stream, sizes->space, donors};
+  ExpansionRequest request{sizes.block_bytes, stream, sizes.space, donors};
   request.granularity = options().granularity;
-  request.page_bytes = PageBytes(*sizes);
+  request.page_bytes = PageBytes(sizes);
   request.part = part;
   Expansion plan = PlanExpansion(heap(), pages_, request);
   if (plan.made_bytes() == 0 || part != kCommonPart) return plan;
-  if (reuse == Reuse::kAnyStream && !IsWithin(options().slack.wait_share, bytes, sizes->block_bytes)) {
+  if (reuse == Reuse::kAnyStream && !IsWithin(options().slack.wait_share, bytes, sizes.block_bytes)) {
     request.reuse = reuse;
     plan = PlanExpansion(heap(), pages_, request);
   }
@@ -149,8 +147,8 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
     request.donors = Donors::kAll;
     plan = PlanExpansion(heap(), pages_, request);
   }
-  if (!IsWithin(options().slack.small_page_share, bytes, plan.made_bytes())) CutPages(SmallPageBytes(*sizes), plan);
-  if (request.reuse == Reuse::kAnyStream) plan.unites = sizes->space;
+  if (!IsWithin(options().slack.small_page_share, bytes, plan.made_bytes())) CutPages(SmallPageBytes(sizes), plan);
+  if (request.reuse == Reuse::kAnyStream) plan.unites = sizes.space;
   return plan;
 }
 

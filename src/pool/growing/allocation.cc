@@ -25,9 +25,8 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   const bool chores = captures_.any_known() || basis_.device->captures().any() ||
                       basis_.configuration.release_threshold_bytes != UINT64_MAX;
   if (!chores) {
-    Address served = ServeAtOnce(bytes, stream, asked);
-    if (!served.ok()) return served.status();
-    if (served->has_value()) return **served;
+    std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeAtOnce(bytes, stream, asked));
+    if (served) return *served;
   }
   return AllocateSlowly(bytes, stream, asked);
 }
@@ -60,9 +59,8 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
   }
   if (blocks_.PollFences()) asked = false;
   KeepToThreshold();
-  Address served = Serve(bytes, stream, asked);
-  if (!served.ok()) return served.status();
-  if (served->has_value()) return **served;
+  std::optional<CUdeviceptr> served = COMMPOOL_TRY(Serve(bytes, stream, asked));
+  if (served) return *served;
   const Status possible = segments_.CheckPossible(bytes);
   if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());
   Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kUsual);
@@ -72,9 +70,9 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
 
 Result<CUdeviceptr> GrowingMode::AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part) {
   for (;;) {  // another stream of the capture may take what one growth made
-    Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream, part);
-    if (!served.ok()) return served.status();
-    if (served->has_value()) return **served;
+    std::optional<CUdeviceptr> served =
+        COMMPOOL_TRY(ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream, part));
+    if (served) return *served;
     const Status grown = GrowInCapture(bytes, stream, part);
     if (grown.ok()) continue;
     if (grown.code() != StatusCode::kOutOfMemory) return grown;
@@ -96,9 +94,9 @@ Status GrowingMode::GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part
 }
 
 GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream, bool asked) {
-  Address served = std::optional<CUdeviceptr>();
-  if (!asked) served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
-  if (!served.ok() || served->has_value() || !blocks_.DrainCaches()) return served;
+  std::optional<CUdeviceptr> served;
+  if (!asked) served = COMMPOOL_TRY(ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream));
+  if (served || !blocks_.DrainCaches()) return served;
   return ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
 }
 
@@ -131,29 +129,24 @@ GrowingMode::Address GrowingMode::ServeFromAnyStream(uint64_t bytes, StreamKey s
 Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort) {
   // Other threads may take what one growth made, so it can need more than one; each makes room for somebody.
   for (;;) {
-    Status status = grower_->Grow(bytes, stream, effort);
-    if (!status.ok()) return status;
-    Address served = ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
+    COMMPOOL_TRY(grower_->Grow(bytes, stream, effort));
+    std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream));
     // What came may have merged with neighbours that another stream used: growing again would not help.
-    if (served.ok() && !served->has_value()) served = ServeFromAnyStream(bytes, stream);
-    if (!served.ok()) return served.status();
-    if (served->has_value()) return **served;
+    if (!served) served = COMMPOOL_TRY(ServeFromAnyStream(bytes, stream));
+    if (served) return *served;
   }
 }
 
 Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const Status& growth_failure) {
   // Memory that other streams used last: a device-side wait is cheaper than a host one.
-  Address served = ServeFromAnyStream(bytes, stream);
-  if (!served.ok()) return served.status();
-  if (served->has_value()) return **served;
+  std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeFromAnyStream(bytes, stream));
+  if (served) return *served;
 
   // After a host wait free neighbours merge, whichever streams used them.
   PoolEvents::Count(basis_.events.host_waits);
-  Status status = blocks_.WaitForDevice();
-  if (!status.ok()) return status;
-  served = ServeFromAnyStream(bytes, stream);
-  if (!served.ok()) return served.status();
-  if (served->has_value()) return **served;
+  COMMPOOL_TRY(blocks_.WaitForDevice());
+  served = COMMPOOL_TRY(ServeFromAnyStream(bytes, stream));
+  if (served) return *served;
 
   Status failure = growth_failure;
   if (bytes <= basis_.configuration.limit_bytes && segments_.FitsEmptyPlacement(bytes)) {
