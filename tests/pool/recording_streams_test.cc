@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <thread>
+#include <utility>
 
 namespace commpool::internal {
 namespace {
@@ -14,19 +16,16 @@ constexpr StreamKey kOther = 128;
 TEST(RecordingStreams, AreAwaitedByNobodyWhereThereAreNone) {
   RecordingStreams recording;
   recording.AwaitEnd(kStream);
-  const RecordingStreams::Scope nothing = recording.Begin({});
-  const RecordingStreams::Scope other = recording.Begin({kOther});
+  const RecordingStreams::Scope nothing(recording, {});
+  const RecordingStreams::Scope other(recording, {kOther});
   recording.AwaitEnd(kStream);
 }
 
-TEST(RecordingStreams, EndWithTheirScopeOrBefore) {
+TEST(RecordingStreams, EndWithTheirScope) {
   RecordingStreams recording;
-  { const RecordingStreams::Scope scope = recording.Begin({kStream, kOther}); }
+  { const RecordingStreams::Scope scope(recording, {kStream, kOther}); }
   recording.AwaitEnd(kStream);
-  RecordingStreams::Scope scope = recording.Begin({kStream, kStream});
-  RecordingStreams::Scope moved = std::move(scope);
-  moved.End();
-  moved.End();
+  { const RecordingStreams::Scope twice(recording, {kStream, kStream}); }
   recording.AwaitEnd(kStream);
 }
 
@@ -35,10 +34,11 @@ TEST(RecordingStreams, AreAwaitedUntilTheLastHasEnded) {
   std::atomic<int> open{2};
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 2; ++thread) {
-    threads.emplace_back([&open, scope = recording.Begin({kStream, kOther})]() mutable {
+    auto scope = std::make_unique<RecordingStreams::Scope>(recording, ReservedVector<StreamKey>{kStream, kOther});
+    threads.emplace_back([&open, scope = std::move(scope)]() mutable {
       std::this_thread::yield();
       --open;
-      scope.End();
+      scope.reset();
     });
   }
   recording.AwaitEnd(kStream);

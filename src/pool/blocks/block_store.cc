@@ -1,6 +1,7 @@
 #include "src/pool/blocks/block_store.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -50,7 +51,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   }
   if (rules.EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
   ReservedVector<StreamKey> streams;
-  RecordingStreams::Scope recording;
+  std::optional<RecordingStreams::Scope> recording;  // where the block owes fences
   {
     MutexLock lock(mutex_);
     NoteHolding();
@@ -58,16 +59,16 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
     if (!freed.ok()) return basis_.Named(freed.status());
     if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
     streams = std::move(freed->streams_to_fence);
-    recording = recording_.Begin(streams);
+    if (!streams.empty()) recording.emplace(recording_, streams);
   }
-  const Status status = RecordFences(address, streams);
-  recording.End();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
+  const Status status = recording ? RecordFences(address, streams) : Status();
+  recording.reset();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
   BestEffort([&] { rules.AfterFree(); });
   return status;
 }
 
 Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams) {
-  if (streams.empty() || basis_.device->health().broken()) return Status();
+  if (basis_.device->health().broken()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
   for (const StreamKey stream : streams) {
     if (!MayRecordOn(stream)) {
@@ -94,14 +95,14 @@ bool BlockStore::MayRecordOn(StreamKey stream) const {
 
 void BlockStore::RecordOwedFences() {
   ReservedVector<OwedFence> owed;
-  RecordingStreams::Scope recording;
+  std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(mutex_);
     if (owed_.empty()) return;
     owed = std::exchange(owed_, {});
     ReservedVector<StreamKey> streams;
     for (const OwedFence& fence : owed) streams.push_back(fence.stream);
-    recording = recording_.Begin(streams);
+    recording.emplace(recording_, std::move(streams));
   }
   // One that fails leaves its block closed for ever, as RecordFences says.
   for (const OwedFence& fence : owed) static_cast<void>(RecordFences(fence.address, {fence.stream}));

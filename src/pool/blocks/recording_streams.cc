@@ -1,23 +1,22 @@
 #include "src/pool/blocks/recording_streams.h"
 
+#include <utility>
+
 namespace commpool::internal {
 
-RecordingStreams::Scope RecordingStreams::Begin(const ReservedVector<StreamKey>& streams) {
-  if (streams.empty()) return Scope();
-  MutexLock lock(mutex_);
-  streams_.insert(streams.begin(), streams.end());
-  return Scope(this, streams);
+RecordingStreams::Scope::Scope(RecordingStreams& owner, ReservedVector<StreamKey> streams)
+    : owner_(owner), streams_(std::move(streams)) {
+  MutexLock lock(owner_.mutex_);
+  owner_.streams_.insert(streams_.begin(), streams_.end());
 }
 
-void RecordingStreams::Scope::End() {
-  if (owner_ == nullptr) return;
-  RecordingStreams& owner = *std::exchange(owner_, nullptr);
+RecordingStreams::Scope::~Scope() {
   {
-    MutexLock lock(owner.mutex_);
-    for (const StreamKey stream : streams_) owner.streams_.erase(owner.streams_.find(stream));
+    MutexLock lock(owner_.mutex_);
+    for (const StreamKey stream : streams_) owner_.streams_.erase(owner_.streams_.find(stream));
   }
-  owner.ended_.fetch_add(1, std::memory_order_release);
-  owner.ended_.notify_all();
+  owner_.ended_.fetch_add(1, std::memory_order_release);
+  owner_.ended_.notify_all();
 }
 
 void RecordingStreams::AwaitEnd(StreamKey stream) {

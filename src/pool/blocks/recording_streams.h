@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstdint>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "src/base/host_reserve.h"
@@ -19,32 +18,19 @@ namespace commpool::internal {
 
 class RecordingStreams {
  public:
-  // Some streams, until the end of its life.
+  // Some streams, until the end of its life. Begin it under the pool's lock, in the same hold that found the streams:
+  // ForgetStream takes that lock too and waits for the end afterwards, so it misses no recording.
   class Scope {
    public:
-    Scope() = default;
-    Scope(Scope&& other) noexcept { *this = std::move(other); }
-    Scope& operator=(Scope&& other) noexcept {
-      std::swap(owner_, other.owner_);
-      std::swap(streams_, other.streams_);
-      return *this;
-    }
-    ~Scope() { End(); }
-
-    // Early; once.
-    void End();
+    Scope(RecordingStreams& owner, ReservedVector<StreamKey> streams);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
 
    private:
-    friend class RecordingStreams;
-    Scope(RecordingStreams* owner, const ReservedVector<StreamKey>& streams) : owner_(owner), streams_(streams) {}
-
-    RecordingStreams* owner_ = nullptr;
-    ReservedVector<StreamKey> streams_;
+    RecordingStreams& owner_;
+    const ReservedVector<StreamKey> streams_;
   };
-
-  // Call it under the pool's lock, in the same hold that found the streams. ForgetStream takes that lock too and waits
-  // for the end afterwards, so it misses no recording.
-  Scope Begin(const ReservedVector<StreamKey>& streams);
 
   // Waits until nobody is about to record on the stream. REQUIRES: no new scope names it.
   void AwaitEnd(StreamKey stream);

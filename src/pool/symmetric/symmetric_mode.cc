@@ -1,6 +1,7 @@
 #include "src/pool/symmetric/symmetric_mode.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "src/base/bytes.h"
@@ -56,7 +57,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   if (!alike.ok()) return basis_.Named(alike);
   const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
   engine::Served served;
-  RecordingStreams::Scope recording;
+  std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(blocks_.mutex());
     const engine::Sequence sequence = engine().NextSequence();
@@ -73,7 +74,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
       return Status(StatusCode::kExhausted, kNoHostMemory);
     }
     served = std::move(std::get<engine::Served>(*outcome));
-    recording = blocks_.recording().Begin(StreamsOf(served.waits));
+    if (!served.waits.empty()) recording.emplace(blocks_.recording(), StreamsOf(served.waits));
     if (part != engine::kCommonPart) graph_blocks_.Add(served.address, sequence, part);
   }
   if (part != engine::kCommonPart) {
