@@ -47,6 +47,11 @@ struct BackgroundMessage {
   std::string contents;
 };
 
+// Whether a call that failed so has broken its channel. It does not come back, whether a rank is dead or late.
+inline bool BreaksChannel(const Status& status) {
+  return status.code() == StatusCode::kRemoteFailure || status.code() == StatusCode::kDeadlineExceeded;
+}
+
 // What the ranks of a channel tell each other between rounds. Nothing here waits for a peer.
 class BackgroundLine {
  public:

@@ -5,17 +5,9 @@
 #include "src/backing/backing_table.h"
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
+#include "src/registration/agreement_channel.h"
 
 namespace commpool::internal {
-
-namespace {
-
-// The way to the other ranks is gone, and no call will reach them any more.
-bool IsBroken(const Status& status) {
-  return status.code() == StatusCode::kRemoteFailure || status.code() == StatusCode::kDeadlineExceeded;
-}
-
-}  // namespace
 
 Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request) {
   COMMPOOL_TRY(basis.CheckOpen());
@@ -79,7 +71,7 @@ Status Sleeping::StayAwake(const Status& failure) {
                        }});
   if (again.ok()) again = run_({.name = "registering again", .act = [&] { return Register(); }});
   // Without other ranks this one decides alone, and what fails to register again is pending; with them, all are as one.
-  const bool alone = !basis_.configuration.symmetric() || IsBroken(again);
+  const bool alone = !basis_.configuration.symmetric() || BreaksChannel(again);
   if (!again.ok() && !(alone && mapped.ok())) {
     return Status(failure.code(), failure.message() + "; then " + again.message() + ": the pool is asleep, wake() it");
   }

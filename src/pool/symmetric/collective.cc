@@ -14,10 +14,8 @@ namespace commpool::internal {
 
 namespace {
 
-// A channel that has failed does not come back, whether its rank is dead or late.
 Status WithWayOut(const Status& status) {
-  const bool broken = status.code() == StatusCode::kRemoteFailure || status.code() == StatusCode::kDeadlineExceeded;
-  if (!broken) return status;
+  if (!BreaksChannel(status)) return status;
   return Status(status.code(), status.message() +
                                    ". If the rank is lost: abandon every communicator while it is alive, abort them, "
                                    "then close() or rehome()");
