@@ -132,18 +132,12 @@ PoolInCall Collective::Ask(const Proposal& proposal) {
   });
 }
 
-Result<Agreed> Collective::Agree(const Proposal& proposal) {
-  std::vector<Agreed> agreed = COMMPOOL_TRY(Agree(Insist([&] {
-    return std::vector<PoolProposal>{{*this, proposal}};
-  })));
-  if (!agreed.front().claims.ok()) return basis_.Named(agreed.front().claims);
-  return std::move(agreed.front());
-}
+Result<Agreed> Collective::Agree(const Proposal& proposal) { return Alone(proposal, Agree); }
 
-Result<Agreed> Collective::Begin(const Proposal& proposal) {
-  std::vector<Agreed> agreed = COMMPOOL_TRY(Begin(Insist([&] {
-    return std::vector<PoolProposal>{{*this, proposal}};
-  })));
+Result<Agreed> Collective::Begin(const Proposal& proposal) { return Alone(proposal, Begin); }
+
+Result<Agreed> Collective::Alone(const Proposal& proposal, CallOfSeveral call) {
+  std::vector<Agreed> agreed = COMMPOOL_TRY(call(Insist([&] { return std::vector<PoolProposal>{{*this, proposal}}; })));
   if (!agreed.front().claims.ok()) return basis_.Named(agreed.front().claims);
   return std::move(agreed.front());
 }

@@ -66,6 +66,13 @@ class Collective {
   // The outcome of all ranks of a step, from this one's.
   Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
   Status Run(const PoolStep& step) COMMPOOL_REQUIRES(segments_.collective());
+  // The same as a function, to be called under that lock.
+  auto Runner() {
+    return [this](const PoolStep& step) {
+      segments_.collective().AssertHeld();
+      return Run(step);
+    };
+  }
   // The one order in which registrations, and the memory under them, end on every rank. Graphs that use them are gone:
   // the intent asked for that.
   Status TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap)
@@ -89,6 +96,10 @@ class Collective {
   Status CheckAlike() const;
 
  private:
+  using CallOfSeveral = Result<std::vector<Agreed>> (*)(const std::vector<PoolProposal>& pools);
+
+  // A call of several pools for this one.
+  Result<Agreed> Alone(const Proposal& proposal, CallOfSeveral call) COMMPOOL_REQUIRES(segments_.collective());
   // Why there is nothing to agree on, on every rank alike. `present`: how many of the pools that this thread made
   // together with this one are in the call.
   Status CheckCalled(size_t present) const;

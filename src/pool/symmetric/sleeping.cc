@@ -19,10 +19,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
   const Status readiness = Insist([&] { return Sleeping::CheckMaySleep(basis_, segments_, request); });
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kSleep, .bytes = NumberOf(request), .readiness = readiness}));
-  const auto together = [this](const PoolStep& step) {
-    segments_.collective().AssertHeld();
-    return collective_.Run(step);
-  };
+  const auto together = collective_.Runner();
   return Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
 }
 
@@ -35,10 +32,7 @@ Status SymmetricMode::Wake() {
   const Status readiness = Insist([&] { return Sleeping::CheckMayWake(basis_); });
   COMMPOOL_TRY(
       collective_.Begin({.call = CollectiveCall::kWake, .readiness = readiness, .judge = registrar_.JudgeHeld()}));
-  const auto together = [this](const PoolStep& step) {
-    segments_.collective().AssertHeld();
-    return collective_.Run(step);
-  };
+  const auto together = collective_.Runner();
   return Sleeping(basis_, blocks_, segments_, together).WakeUp();
 }
 
