@@ -24,6 +24,12 @@ def python(program, **environment):
     return run.stdout
 
 
+def made_library(path, source):
+    """The path of a shared library of that C."""
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=source, text=True, check=True)
+    return path
+
+
 class Scopes(RoutedCase):
     def test_end_where_an_exception_leaves(self):
         pool = self.pool()
@@ -185,10 +191,8 @@ class Routers(unittest.TestCase):
 
     def test_of_another_torch_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
-            source, router = os.path.join(folder, "other.c"), os.path.join(folder, "other.so")
-            with open(source, "w", encoding="utf-8") as file:
-                file.write('const char* commpool_torch_built_for(void) { return "2.8"; }\n')
-            subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", router], check=True)
+            router = made_library(os.path.join(folder, "other.so"),
+                                  'const char* commpool_torch_built_for(void) { return "2.8"; }')
             said = python("""
                 import torch, commpool.torch as commpool
                 try:
@@ -203,10 +207,8 @@ class Routers(unittest.TestCase):
 
     def test_refuse_a_library_of_another_minor_version(self):
         with tempfile.TemporaryDirectory() as folder:
-            source, library = os.path.join(folder, "other.c"), os.path.join(folder, "libcommpool.so.0")
-            with open(source, "w", encoding="utf-8") as file:
-                file.write("int commpool_version(void) { return 1 << 20; }\n")
-            subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", library], check=True)
+            library = made_library(os.path.join(folder, "libcommpool.so.0"),
+                                   "int commpool_version(void) { return 1 << 20; }")
             said = python(f"""
                 import torch, commpool.torch as commpool, commpool.torch._router as router
                 router.libcommpool = lambda: {os.fsencode(library)!r}
