@@ -14,9 +14,8 @@ Status FreedAlready(CUdeviceptr address) {
                 "no live block at " + engine::Hexadecimal(address) + ": freed already (it is in a thread's cache)");
 }
 
-bool HasClass(uint64_t bytes) {
-  return bytes <= engine::kSmallBytes && engine::ClassBytes(engine::ClassOf(bytes)) == bytes;
-}
+// REQUIRES: the block is small.
+bool HasClass(uint64_t bytes) { return engine::ClassBytes(engine::ClassOf(bytes)) == bytes; }
 
 }  // namespace
 
@@ -63,7 +62,6 @@ bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) {
 
 void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested,
                            StreamKey stream, Caching caching) {
-  if (range.bytes > engine::kSmallBytes) return PublishLarge(range.address, pool.handle);
   engine::AtomicWord* const word = blocks_.Make(range.address);
   if (word == nullptr) return;
   engine::BlockWord value = engine::BlockWord::Live(pool.handle);

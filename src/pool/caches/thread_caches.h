@@ -84,7 +84,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // of what it has back to the owner.
   bool GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner);
 
-  // A block that a pool serves: `range` is the block, `requested` what was asked for.
+  // A small block that a pool serves: `range` is the block, `requested` what was asked for.
   // Where the thread's cache, or the block's word, cannot be made the block is not cached.
   void Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested, StreamKey stream,
                Caching caching);

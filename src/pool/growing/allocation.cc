@@ -37,8 +37,10 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
     MutexLock lock(blocks_.mutex());
     if (engine().HasPendingFences()) ++since_poll_;
     asked = since_poll_ < kAllocationsForPoll;
-    if (!asked) since_poll_ = 0;
-    if (!asked) return std::optional<CUdeviceptr>();
+    if (!asked) {
+      since_poll_ = 0;
+      return std::optional<CUdeviceptr>();
+    }
     blocks_.NoteHolding();
     const Result<engine::SegmentRange> served = engine().AllocateOwn(bytes, stream);
     if (!served.ok()) return basis_.Named(served.status());
