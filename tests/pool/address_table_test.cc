@@ -13,7 +13,11 @@ constexpr uint64_t kBytes = 512;
 
 class Addresses : public ::testing::Test {
  protected:
-  Status Add(CUdeviceptr address, uint64_t bytes = kBytes) { return table_.Add(address, bytes, owner_); }
+  Status Add(CUdeviceptr address, uint64_t bytes = kBytes) {
+    Result<AddressTable::Claim> claim = table_.Add(address, bytes, owner_);
+    if (claim.ok()) claim->Keep();
+    return claim.status();
+  }
   void ExpectTaken(const Status& status) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find("lie in memory of pool first already"), std::string::npos) << status.message();
@@ -63,12 +67,12 @@ TEST_F(Addresses, ThatWereRemovedAreFree) {
 }
 
 TEST_F(Addresses, AreClaimedUntilAClaimEndsOrIsKept) {
-  ASSERT_TRUE(Add(kBase).ok() && Add(2 * kBase).ok());
   {
-    AddressClaim ends(table_, kBase);
-    AddressClaim kept(table_, 2 * kBase);
+    AddressTable::Claim ends = table_.Add(kBase, kBytes, owner_).value();
+    AddressTable::Claim kept = table_.Add(2 * kBase, kBytes, owner_).value();
     kept.Keep();
-    const AddressClaim moved = std::move(ends);
+    const AddressTable::Claim moved = std::move(ends);
+    EXPECT_TRUE(table_.OwnerOf(kBase).ok());
   }
   EXPECT_FALSE(table_.OwnerOf(kBase).ok());
   EXPECT_TRUE(table_.OwnerOf(2 * kBase).ok());

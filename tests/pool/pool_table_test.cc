@@ -20,6 +20,12 @@ class Tables : public PoolTest {
     return handle;
   }
 
+  void Claim(CUdeviceptr address, std::shared_ptr<BlockOwner> owner) {
+    Result<AddressTable::Claim> claim = addresses_.Add(address, 0x1000, std::move(owner));
+    ASSERT_TRUE(claim.ok()) << claim.status().message();
+    claim->Keep();
+  }
+
   std::shared_ptr<Pool> first_ = Make("first");
   std::shared_ptr<Pool> second_ = Make("second");
   PoolTable pools_;
@@ -47,8 +53,8 @@ TEST_F(Tables, HandlesAreNeverZeroAndNeverReused) {
 }
 
 TEST_F(Tables, AnAddressFindsTheOwnerOfItsRange) {
-  EXPECT_TRUE(addresses_.Add(0x1000, 0x1000, first_).ok());
-  EXPECT_TRUE(addresses_.Add(0x3000, 0x1000, second_).ok());
+  Claim(0x1000, first_);
+  Claim(0x3000, second_);
   EXPECT_EQ(addresses_.OwnerOf(0x1000).value(), first_);
   EXPECT_EQ(addresses_.OwnerOf(0x1fff).value(), first_);
   EXPECT_EQ(addresses_.OwnerOf(0x3800).value(), second_);
@@ -59,7 +65,7 @@ TEST_F(Tables, AnAddressFindsTheOwnerOfItsRange) {
 }
 
 TEST_F(Tables, ARemovedRangeIsForeign) {
-  EXPECT_TRUE(addresses_.Add(0x1000, 0x1000, first_).ok());
+  Claim(0x1000, first_);
   addresses_.Remove(0x1000);
   addresses_.Remove(0x1000);
   EXPECT_EQ(addresses_.OwnerOf(0x1000).status().code(), StatusCode::kNotFound);
@@ -85,7 +91,7 @@ TEST_F(Tables, ForgetRemovedPoolsThatAreGone) {
 TEST_F(Tables, ARangeKeepsItsPoolAlive) {
   std::shared_ptr<Pool> pool = Make("third");
   const std::weak_ptr<Pool> observer = pool;
-  EXPECT_TRUE(addresses_.Add(0x1000, 0x1000, std::move(pool)).ok());
+  Claim(0x1000, std::move(pool));
   EXPECT_FALSE(observer.expired());
   addresses_.Remove(0x1000);
   EXPECT_TRUE(observer.expired());

@@ -29,6 +29,11 @@ class StressHost(unittest.TestCase):
     def test_pools_survive_a_sample_of_refused_allocations(self):
         self.survive(60, "--fault", "allocation")
 
+    def test_fixed_pools_survive_each_refused_allocation(self):
+        result = self.stress("--program", "fixed", "--fault", "allocation")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"\d{3,} runs, 0 failures\n$")
+
     def test_pools_survive_a_sample_of_refused_threads_and_descriptors(self):
         self.survive(24, "--fault", "thread", "--fault", "descriptor")
 

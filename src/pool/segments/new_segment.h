@@ -17,7 +17,7 @@ namespace commpool::internal {
 class NewSegment {
  public:
   NewSegment() = default;
-  NewSegment(Room room, std::unique_ptr<Segment> segment, AddressClaim claim)
+  NewSegment(Room room, std::unique_ptr<Segment> segment, AddressTable::Claim claim)
       : room_(std::move(room)), segment_(std::move(segment)), claim_(std::move(claim)) {}
 
   explicit operator bool() const { return segment_ != nullptr; }
@@ -47,7 +47,7 @@ class NewSegment {
  private:
   Room room_;  // returned after the segment is gone
   std::unique_ptr<Segment> segment_;
-  AddressClaim claim_;  // ends first: the driver may give the addresses to others once the segment is gone
+  AddressTable::Claim claim_;  // ends first: the driver may give the addresses to others once the segment is gone
 };
 
 // In nodes, which move from list to list without an allocation: an undo cannot run short of memory.

@@ -96,11 +96,12 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
                                                     "alignment of " +
                                                     std::to_string(basis_.configuration.alignment_bytes) + " bytes");
   }
-  AddressTable& addresses = basis_.runtime.addresses;
-  const CUdeviceptr address = segment->address();
-  COMMPOOL_TRY(addresses.Add(address, segment->bytes(), basis_.owner.lock())
-                   .under(std::string("the ") + backing_->name() + " backing returned memory that is in use"));
-  return NewSegment(std::move(room), std::move(segment), AddressClaim(addresses, address));
+  Result<AddressTable::Claim> claim =
+      basis_.runtime.addresses.Add(segment->address(), segment->bytes(), basis_.owner.lock());
+  if (!claim.ok()) {
+    return claim.status().under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
+  }
+  return NewSegment(std::move(room), std::move(segment), std::move(*claim));
 }
 
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space, engine::Part part) {

@@ -9,7 +9,7 @@
 
 namespace commpool::internal {
 
-Status AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner) {
+Result<AddressTable::Claim> AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner) {
   std::string there;
   {
     MutexLock lock(mutex_);
@@ -21,7 +21,7 @@ Status AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Bl
       there = before->second.owner->name();
     } else {
       ranges_.emplace(address, OwnedRange{address, bytes, std::move(owner)});
-      return Status();
+      return Claim(*this, address);
     }
   }
   return Status(StatusCode::kInvalidArgument, FormatBytes(bytes) + " at " + engine::Hexadecimal(address) +

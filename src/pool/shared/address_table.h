@@ -26,9 +26,12 @@ struct OwnedRange {
 
 class AddressTable {
  public:
-  // kInvalidArgument, with the owner's name, where part of the range is somebody's already.
-  Status Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
   void Remove(CUdeviceptr address);
+  using Claim = Taken<AddressTable, CUdeviceptr, &AddressTable::Remove>;
+
+  // The entry goes at the end of the claim's life unless that is kept. kInvalidArgument, with the owner's name, where
+  // part of the range is somebody's already.
+  Result<Claim> Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
 
   // The owner of the segment that holds the address, and that segment; kNotFound for foreign pointers.
   Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
@@ -38,9 +41,6 @@ class AddressTable {
   mutable Mutex mutex_{LockRank::kPoolTable};
   ReservedMap<CUdeviceptr, OwnedRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);
 };
-
-// An entry of the table that was just added.
-using AddressClaim = Taken<AddressTable, CUdeviceptr, &AddressTable::Remove>;
 
 }  // namespace commpool::internal
 
