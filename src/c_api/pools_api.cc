@@ -1,6 +1,5 @@
 // The C ABI: calls for one pool, or for the pools of several ranks at once.
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "src/base/function_ref.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/options.h"
@@ -22,14 +22,13 @@ using namespace commpool::internal;
 
 namespace {
 
-using PoolCall = std::function<Status(Pool&, size_t place)>;
+using PoolCall = FunctionRef<Status(Pool&, size_t place)>;
 
-using CallForSeveral = std::function<Status(Runtime&, const std::vector<PoolHandle>&)>;
+using CallForSeveral = FunctionRef<Status(Runtime&, const std::vector<PoolHandle>&)>;
 
 // A call for one pool runs here, on the caller's thread; one for several on a thread for each, or as `for_several`
 // says.
-commpool_status ForPools(const commpool_pool* pools, size_t count, const PoolCall& call,
-                         const CallForSeveral& for_several = nullptr) {
+commpool_status ForPools(const commpool_pool* pools, size_t count, PoolCall call, CallForSeveral for_several = {}) {
   if (count == 1 && pools != nullptr) return WithPool(*pools, [&](Pool& pool) { return call(pool, 0); });
   return WithRuntime([&](Runtime& runtime) {
     if (pools == nullptr) return Status(StatusCode::kInvalidArgument, "pools is null");
@@ -39,8 +38,7 @@ commpool_status ForPools(const commpool_pool* pools, size_t count, const PoolCal
 }
 
 // The counts are written where every pool's call succeeded: `call` fills them in.
-commpool_status CountForPools(size_t count, uint64_t* output,
-                              const std::function<commpool_status(uint64_t* counts)>& call) {
+commpool_status CountForPools(size_t count, uint64_t* output, FunctionRef<commpool_status(uint64_t* counts)> call) {
   const std::unique_ptr<uint64_t[]> counts(new (std::nothrow) uint64_t[count]());
   if (counts == nullptr) return Report(Status(StatusCode::kOutOfMemory, kNoHostMemory));
   const commpool_status status = call(counts.get());
@@ -53,7 +51,7 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
   if (communicators == nullptr) {
     return Report(Status(StatusCode::kInvalidArgument, "communicators is null: there is one a pool, each may be null"));
   }
-  const PoolCall on_one = [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); };
+  const auto on_one = [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); };
   return ForPools(pools, count, on_one, [&](Runtime& runtime, const std::vector<PoolHandle>& handles) {
     return OnEach(runtime, handles, on_one, communicators);
   });
@@ -65,7 +63,7 @@ Status SleepAs(Pool& pool, commpool_keep keep, commpool_graphs graphs) {
   return request.ok() ? pool.Sleep(*request) : request.status();
 }
 
-commpool_status ForTagged(const char* tag, const std::function<Status(Pool&)>& call) {
+commpool_status ForTagged(const char* tag, FunctionRef<Status(Pool&)> call) {
   return WithRuntime([&](Runtime& runtime) {
     if (tag == nullptr || *tag == 0) return Status(StatusCode::kInvalidArgument, "the tag is null or empty");
     return OnTagged(runtime, tag, call);
@@ -163,7 +161,8 @@ commpool_status commpool_wake(const char* tag) {
 
 commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {
   return ForPools(
-      pools, count, [](Pool& pool, size_t) { return pool.Verify(); }, VerifyPools);
+      pools, count, [](Pool& pool, size_t) { return pool.Verify(); },
+      [](Runtime& runtime, const std::vector<PoolHandle>& handles) { return VerifyPools(runtime, handles); });
 }
 
 commpool_status commpool_pools_close(const commpool_pool* pools, size_t count) {

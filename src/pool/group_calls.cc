@@ -35,7 +35,7 @@ using Lane = std::vector<size_t>;
 
 // All lanes at the same time, each on a thread of its own. A lane that fails keeps none of the others back: its failure
 // is all ranks'.
-Status RunTogether(const std::vector<Lane>& lanes, const std::function<Status(const Lane&)>& of_lane) {
+Status RunTogether(const std::vector<Lane>& lanes, FunctionRef<Status(const Lane&)> of_lane) {
   std::vector<Status> statuses(lanes.size());
   std::vector<std::thread> threads;
   threads.reserve(lanes.size());
@@ -190,8 +190,8 @@ Result<PoolsOfCall> FindAll(Runtime& runtime, const std::vector<PoolHandle>& han
 
 // `together` for the pools of one home, where there are several of them, else `alone` for one after the other.
 Status OnHomes(Runtime& runtime, const std::vector<PoolHandle>& handles, ncclComm* const* passed,
-               const std::function<Status(const SymmetricModes&, const Lane&)>& together,
-               const std::function<Status(Pool&, size_t place)>& alone) {
+               FunctionRef<Status(const SymmetricModes&, const Lane&)> together,
+               FunctionRef<Status(Pool&, size_t place)> alone) {
   const PoolsOfCall call = COMMPOOL_TRY(FindAll(runtime, handles, passed));
   const auto modes_of = [&](const Lane& lane) { return Insist([&] { return ModesOf(lane, call.pools); }); };
   const auto of_lane = [&](const Lane& lane) {
@@ -245,9 +245,9 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   return handles;
 }
 
-Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles,
-              const std::function<Status(Pool&, size_t)>& call, ncclComm* const* passed) {
-  return OnHomes(runtime, handles, passed, nullptr, call);
+Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles, FunctionRef<Status(Pool&, size_t)> call,
+              ncclComm* const* passed) {
+  return OnHomes(runtime, handles, passed, {}, call);
 }
 
 Status ReservePools(Runtime& runtime, const std::vector<PoolHandle>& pools, uint64_t bytes) {
@@ -279,7 +279,7 @@ Status VerifyPools(Runtime& runtime, const std::vector<PoolHandle>& pools) {
       [](Pool& pool, size_t) { return pool.Verify(); });
 }
 
-Status OnTagged(Runtime& runtime, const std::string& tag, const std::function<Status(Pool&)>& call) {
+Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Pool&)> call) {
   ReservedVector<std::shared_ptr<Pool>> pools = runtime.pools().All();
   std::erase_if(pools, [&](const auto& pool) { return !pool->has_handle() || pool->configuration().tag != tag; });
   if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");

@@ -9,12 +9,12 @@
 #ifndef COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 #define COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/function_ref.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
 #include "src/pool/runtime.h"
@@ -35,7 +35,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
 // the order of the pools. kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that
 // belongs to one of them. `passed`: the communicators that the call gives to the pools, one each; null where it gives
 // none.
-Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, const std::function<Status(Pool&, size_t)>& call,
+Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, FunctionRef<Status(Pool&, size_t)> call,
               ncclComm* const* passed = nullptr);
 
 // The same for calls that a later failure can take back: pools of one rank, with one home, agree in the same rounds,
@@ -47,7 +47,7 @@ Status VerifyPools(Runtime& runtime, const std::vector<PoolHandle>& pools);
 
 // Runs call(pool) for each pool with the tag, in the order of their creation; for those of one home at the same time.
 // Goes on where one fails, for other ranks may wait in the next, and returns the first failure. kNotFound for no pool.
-Status OnTagged(Runtime& runtime, const std::string& tag, const std::function<Status(Pool&)>& call);
+Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Pool&)> call);
 
 }  // namespace commpool::internal
 
