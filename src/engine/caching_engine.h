@@ -55,6 +55,8 @@ class CachingEngine : public Engine {
   Result<Freed> Free(Address address) override;
   // The same for a block of a graph's part: it stays the part's, and is reused in its own stream's order alone.
   Result<Freed> FreeInPart(Address address);
+  // Once the capture has ended, and once its graph is gone.
+  void ClosePart(Part part) { heap().ClosePart(part); }
   void ReleasePart(Part part) { heap().ReleasePart(part); }
 
   // The block serves nobody until every stream has its fence: each was owed.

@@ -360,6 +360,17 @@ uint64_t Heap::LargestUnited(Space space) const {
   return largest;
 }
 
+void Heap::ClosePart(Part part) {
+  for (const auto& [index, segment] : segments_) {
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->part != part || block->state != BlockState::kFree || block->uses.empty()) continue;
+      Leave(block);
+      block->uses.clear();
+      block = Settle(block);
+    }
+  }
+}
+
 void Heap::ReleasePart(Part part) {
   Wake();
   for (PlacementHistory& history : histories_) history.NoteOther();
@@ -372,7 +383,6 @@ void Heap::ReleasePart(Part part) {
       }
       Leave(block);
       block->part = kCommonPart;
-      block->uses.clear();
       block = Settle(block);
     }
   }

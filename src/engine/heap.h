@@ -73,6 +73,9 @@ class Heap {
   // The largest block that UnifyAll would make.
   uint64_t LargestUnited(Space space) const;
 
+  // The capture has ended: what was freed in it owes nothing to its streams, and serves nobody until ReleasePart. What
+  // is freed afterwards was used outside of the graph, and keeps its uses.
+  void ClosePart(Part part);
   // The free memory of a graph becomes the whole pool's.
   void ReleasePart(Part part);
 

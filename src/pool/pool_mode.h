@@ -43,9 +43,10 @@ class PoolMode : public BlockRules {
   virtual void AfterDestroy() = 0;
   virtual void BeforeAbandon() {}
 
-  // Captures: whether one may begin, and what follows once it has.
+  // Captures: whether one may begin, what follows once it has, and what precedes its end.
   virtual Status CheckCapture() const { return Status(); }
   virtual void AfterCaptureBegan() {}
+  virtual void BeforeCaptureEnds(engine::Part) {}
 
   // Registration.
   virtual Status RegisterWith(ncclComm_t communicator) = 0;

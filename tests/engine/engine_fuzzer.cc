@@ -45,7 +45,11 @@ class FuzzedStreams : public FuzzedEngine<Engine> {
   }
 
   void PlayOwn(uint8_t call) override {
-    if (call % 4 == 0) return this->engine_.ReleasePart(Part{1} + this->bytes_.Next() % 2);
+    if (call % 4 == 0) {
+      const Part part = Part{1} + this->bytes_.Next() % 2;
+      this->engine_.ClosePart(part);
+      return this->engine_.ReleasePart(part);
+    }
     if (call % 4 == 1) return this->engine_.StreamIdle(this->bytes_.Stream(), this->engine_.Now());
     PlayGrowth(call / 4);
   }

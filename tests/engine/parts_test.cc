@@ -32,7 +32,10 @@ class Parts : public ::testing::Test {
     engine_.CheckInvariants();
     return freed->streams_to_fence;
   }
+  // The capture has ended, and its graph is gone.
   void ReleasePart(Part part) {
+    engine_.ClosePart(part);
+    engine_.CheckInvariants();
     engine_.ReleasePart(part);
     engine_.CheckInvariants();
   }
@@ -129,6 +132,22 @@ TEST_F(Parts, LeaveLiveBlocksToThePoolWhenTheirGraphIsGone) {
   ASSERT_TRUE(engine_.Free(address).ok());
   EXPECT_EQ(Allocate(2 * kMiB, kCommonPart, kOther), 0u) << "the first stream may still use it";
   EXPECT_EQ(Allocate(2 * kMiB), address);
+}
+
+TEST_F(Parts, KeepTheUsesOfWhatIsFreedOnceTheCaptureHasEnded) {
+  const Address freed_in_it = Allocate(512 * kKiB, kGraph);
+  Allocate(512 * kKiB);  // lies between
+  const Address freed_later = Allocate(kMiB, kGraph);
+  FreeInPart(freed_in_it);
+  engine_.ClosePart(kGraph);
+  FreeInPart(freed_later);
+  engine_.ReleasePart(kGraph);
+  engine_.CheckInvariants();
+  EXPECT_FALSE(engine_.IsIdle(segment_)) << "the stream may use the later one outside of the graph";
+  EXPECT_EQ(Allocate(512 * kKiB, kCommonPart, kOther), freed_in_it);
+  EXPECT_EQ(Allocate(kMiB, kCommonPart, kOther), 0u);
+  engine_.StreamIdle(kStream, engine_.Now());
+  EXPECT_EQ(Allocate(kMiB, kCommonPart, kOther), freed_later);
 }
 
 TEST_F(Parts, LeaveTheStreamsOfALiveBlockKnownWhenTheirGraphIsGone) {

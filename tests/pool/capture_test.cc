@@ -1,8 +1,11 @@
 // Captures that a pool is told of: the graph's memory is its own until the graph is gone.
+#include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "src/driver/graph_handles.h"
 #include "tests/pool/announced_capture.h"
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -106,6 +109,25 @@ TEST_F(Captures, RecordNoFenceForAGraphsBlock) {
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   AwaitGraphsEnd();
   Get(pool_).CheckInvariants();
+}
+
+TEST_F(Captures, GiveNobodyABlockThatAStreamUsesOutsideOfTheGraph) {
+  COMMPOOL_REQUIRE_EMULATOR("a host function holds the stream");
+  BeginCapture();
+  const CUdeviceptr block = Allocate(stream_).value();
+  EXPECT_NE(EndCapture(), nullptr);
+  HeldWork work(driver(), stream_.get(), block);
+  EXPECT_TRUE(runtime().Free(block).ok());
+  capture_.DestroyGraph();
+  while (!Get(pool_).HasEndedGraphs()) std::this_thread::yield();
+  // All that nobody uses, and more: the block is not among it.
+  std::vector<CUdeviceptr> others;
+  for (int number = 0; number < 9; ++number) others.push_back(Allocate(other_).value());
+  EXPECT_EQ(std::count(others.begin(), others.end(), block), 0);
+  for (const CUdeviceptr other : others) EXPECT_TRUE(runtime().Free(other).ok());
+  work.End();
+  EXPECT_TRUE(Get(pool_).Trim(0).ok());
+  EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 0u);
 }
 
 TEST_F(Captures, AreNotBrokenByAFreeOfABlockThatTheirStreamsShare) {

@@ -143,6 +143,11 @@ void GrowingMode::AfterDestroy() {
 
 void GrowingMode::AfterCaptureBegan() { blocks_.CloseCaches(ThreadCaches::Reopen::kAtNextUse); }
 
+void GrowingMode::BeforeCaptureEnds(engine::Part part) {
+  MutexLock lock(blocks_.mutex());
+  engine().ClosePart(part);
+}
+
 Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   if (grower_->MovesPages()) {
     const std::string why = " is expandable: its pages move, and what NCCL has registered may not. Make a fixed pool";

@@ -33,6 +33,7 @@ class GrowingMode final : public PoolMode {
   Status Wake() override;
   void AfterDestroy() override;
   void AfterCaptureBegan() override;
+  void BeforeCaptureEnds(engine::Part part) override;
 
   // Pages that move cannot be registered: kNotSupported for expandable pools.
   Status RegisterWith(ncclComm_t communicator) override;
