@@ -2,6 +2,8 @@
 #include "src/registration/home_link.h"
 
 #include <atomic>
+#include <future>
+#include <utility>
 
 #include "tests/registration/link_fixture.h"
 
@@ -55,6 +57,32 @@ TEST_F(HomeLinks, CountARankThatIsSilentAsLost) {
   links[1]->StopWatching();  // it sends no heartbeats, as if it were stopped
   for (const int rank : {0, 2}) AwaitLoss(*links[static_cast<size_t>(rank)], 1);
   ExpectMessage(links[2]->lost_ranks()->status(), "it was silent for ");
+}
+
+// As where all processes of a host are stopped for a while, and one of them goes on first.
+TEST_F(HomeLinks, HoldNobodySilentWhileTheyDidNotListenThemselves) {
+  const Links links = OpenAll(2, kShort);
+  std::promise<void> stopped;
+  std::promise<void> go_on;
+  const std::shared_future<void> told = go_on.get_future().share();
+  bool first = true;
+  links[1]->StartWork(kFirstChannel, [&, told] {
+    if (std::exchange(first, false)) stopped.set_value();
+    told.wait();
+  });
+  stopped.get_future().wait();
+  // Passes of the watcher: one hears the last of rank 1, one lasts longer than a silence that counts, one looks.
+  std::promise<void> looked;
+  int passes = 0;
+  links[0]->StartWork(kFirstChannel, [&] {
+    if (++passes == 4) looked.set_value();
+    const Deadline end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+    while (passes == 3 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  });
+  looked.get_future().wait();
+  EXPECT_FALSE(links[0]->lost_ranks()->any()) << links[0]->lost_ranks()->status().message();
+  go_on.set_value();
+  for (const auto& link : links) link->StopWork(kFirstChannel);
 }
 
 // Nothing comes from a silent rank that could wake who waits: the watcher does.

@@ -49,7 +49,7 @@ TEST(LostRanks, CallNoListenerThatWasRemoved) {
   lost.CallListeners();
 }
 
-TEST(LostRanks, RemoveAListenerWhenItHasEnded) {
+void RemoveWhileItRuns() {
   LostRanks lost;
   lost.Note(1, "gone");
   std::promise<void> begun;
@@ -58,17 +58,23 @@ TEST(LostRanks, RemoveAListenerWhenItHasEnded) {
   const LostRanks::ListenerNumber number = lost.AddListener([&](int) {
     begun.set_value();
     go_on.get_future().wait();
+    for (int turn = 0; turn < 100; ++turn) std::this_thread::yield();
     ended = true;
   });
   std::thread watcher([&] { lost.CallListeners(); });
   begun.get_future().wait();
   std::thread remover([&] {
+    go_on.set_value();
     lost.RemoveListener(number);
     EXPECT_TRUE(ended);
   });
-  go_on.set_value();
   remover.join();
   watcher.join();
+}
+
+// Each time, whether the remover waits already when the listener ends or comes to it afterwards.
+TEST(LostRanks, RemoveAListenerWhenItHasEnded) {
+  for (int time = 0; time < 100; ++time) RemoveWhileItRuns();
 }
 
 }  // namespace

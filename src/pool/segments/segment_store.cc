@@ -79,8 +79,6 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
   // Parts of the segment may serve other streams next. Growth is rare: what the backing put on the stream is awaited
   // here, so that free memory never owes a wait to its maker.
   FenceTable& fences = basis_.device->fences();
-  Result<bool> idle = fences.IsIdle(*stream);
-  if (idle.ok() && *idle) return segment;
   FenceId fence = COMMPOOL_TRY(fences.Record(*stream));
   const Status status = basis_.device->Await(fence, basis_.deadline_ms());
   fences.Retire(fence);

@@ -1,0 +1,69 @@
+// A segment that no pool has adopted yet: what becomes of its memory, its room and its addresses.
+#include "src/pool/segments/new_segment.h"
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class NewSegments : public PoolTest {
+ protected:
+  NewSegments() : backing_(MakeBacking(driver(), {}).value()) {}
+
+  NewSegment Make() {
+    EXPECT_TRUE(account_.Take(kBytes));
+    std::unique_ptr<Segment> segment = backing_->Make({.bytes = kBytes}).value();
+    address_ = segment->address();
+    AddressTable::Claim claim = addresses_.Add(address_, kBytes, nullptr).value();
+    return NewSegment(Room(account_, kBytes), std::move(segment), std::move(claim));
+  }
+  bool Claimed() const { return addresses_.RangeOf(address_).ok(); }
+
+  static constexpr uint64_t kBytes = 4 * kMiB;
+  const std::unique_ptr<Backing> backing_;
+  MemoryAccount account_;
+  AddressTable addresses_;
+  CUdeviceptr address_ = 0;
+};
+
+TEST_F(NewSegments, GiveAllBackAtTheirEnd) {
+  { const NewSegment unused = Make(); }
+  EXPECT_EQ(account_.taken(), 0u);
+  EXPECT_FALSE(Claimed());
+}
+
+// Another rank may still know what was at the addresses: nobody gets them again.
+TEST_F(NewSegments, KeepTheirAddressesReservedWhereTheyAreReleased) {
+  AllowLeak("reserved addresses");
+  {
+    NewSegment segment = Make();
+    EXPECT_TRUE(segment.Release().ok());
+  }
+  EXPECT_EQ(account_.taken(), 0u);
+  EXPECT_FALSE(Claimed());
+}
+
+TEST_F(NewSegments, KeepTheirRoomWhereTheirMemoryStaysMapped) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  {
+    NewSegment segment = Make();
+    const InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
+    EXPECT_EQ(segment.Release().code(), StatusCode::kDriverError);
+  }
+  EXPECT_EQ(account_.taken(), kBytes) << "the device has so much less";
+  for (const char* part : {"reserved addresses", "mapping", "physical memory", "primary context"}) AllowLeak(part);
+}
+
+TEST_F(NewSegments, BelongToThePoolThatAdoptsThem) {
+  {
+    NewSegment segment = Make();
+    const std::unique_ptr<Segment> adopted = segment.Adopt();
+    EXPECT_EQ(adopted->address(), address_);
+    EXPECT_FALSE(segment);
+  }
+  EXPECT_EQ(account_.taken(), kBytes) << "the pool returns it";
+  EXPECT_TRUE(Claimed());
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
