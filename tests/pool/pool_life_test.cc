@@ -120,6 +120,19 @@ TEST_F(PoolLife, ABlockFreedAfterDestroyMayStillBeInUse) {
   EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
+TEST_F(PoolLife, ALaterCallGivesBackWhatDestroyCouldNot) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
+  ASSERT_TRUE(Get(pool_).Reserve(8 * kMiB).ok());
+  const std::shared_ptr<Pool> pool = runtime().pools().Find(pool_).value();
+  {
+    const InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_UNKNOWN});
+    EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+  }
+  EXPECT_EQ(pool->Statistics().reserved_bytes.current, 8 * kMiB);
+  Create(Configured("next"));
+  EXPECT_EQ(pool->Statistics().reserved_bytes.current, 0u);
+}
+
 TEST_F(PoolLife, CloseRefusesAllocationsAndKeepsLiveBlocks) {
   const CUdeviceptr live = Allocate(30 * kMiB).value();
   ASSERT_TRUE(runtime().Free(Allocate(40 * kMiB).value()).ok());

@@ -79,6 +79,31 @@ TEST_F(PoolThreads, ReadNoMoreLiveBlocksThanThereAre) {
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
 }
 
+// At any moment of the other's call: each round a little later.
+TEST_F(PoolThreads, LeaveNothingWhereOneReservesAndOneDestroys) {
+  PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  for (int round = 0; round < 500; ++round) {
+    const PoolHandle handle = Create(Configured("short-lived"));
+    const std::shared_ptr<Pool> pool = runtime().pools().Find(handle).value();
+    std::atomic<int> ready{0};
+    const auto meet = [&] {
+      ++ready;
+      while (ready < 2) {
+      }
+    };
+    std::thread other([&] {
+      ContextGuard guard(driver(), context);
+      meet();
+      static_cast<void>(pool->Reserve(8 * kMiB));
+    });
+    meet();
+    for (std::atomic<int> turn = 0; turn < 20 * round;) ++turn;
+    EXPECT_TRUE(runtime().DestroyPool(handle).ok());
+    other.join();
+    ASSERT_EQ(pool->Statistics().reserved_bytes.current, 0u) << round;
+  }
+}
+
 TEST_F(PoolThreads, ScopesRouteEachThreadToItsOwnPool) {
   std::vector<PoolHandle> pools;
   for (int thread = 0; thread < kThreads; ++thread) pools.push_back(Create(Configured("own")));

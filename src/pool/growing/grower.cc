@@ -19,7 +19,7 @@ void Grower::Describe(engine::GrowthRequest& request) const {
 
 Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
   MutexLock lock(segments_.growth());
-  COMMPOOL_TRY(basis_.CheckAwake());  // since the request was looked at
+  COMMPOOL_TRY(basis_.CheckOpen());  // under the lock: whoever ends the pool releases what is made before
   Growth growth{{.bytes = bytes, .stream = stream, .effort = effort, .part = part}};
   for (;;) {
     bool done = COMMPOOL_TRY(GrowOnce(growth));

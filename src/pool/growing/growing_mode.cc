@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
-#include "src/base/host_patience.h"
+#include "src/base/host_failure.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
@@ -44,7 +44,7 @@ void GrowingMode::CollectGraphs() {
 void GrowingMode::AfterFree() {
   if (basis_.device->health().broken()) return;  // quarantined: the memory goes with the process
   if (basis_.life.destroyed()) {
-    Insist([&] { ReleaseUnused(); });  // nobody comes again for a destroyed pool's memory
+    ReleaseUnused();
   } else {
     KeepToThreshold();
   }
@@ -111,12 +111,16 @@ Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
 }
 
 uint64_t GrowingMode::ReleaseUnused() {
+  DeviceState& device = *basis_.device;
+  if (device.health().broken()) return 0;
   // A capture, on another device too, keeps fences from being recorded.
-  if (basis_.life.destroyed() && basis_.device->captures().any()) basis_.device->captures().Postpone();
-  if (basis_.device->capturing() || basis_.life.asleep()) return 0;
-  Result<uint64_t> released = TrimNow(0);
-  if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
-  return released.ok() ? *released : 0;
+  Result<uint64_t> released = uint64_t{0};
+  if (!device.capturing() && !basis_.life.asleep()) released = Attempt([&] { return TrimNow(0); });
+  // Nobody asks for a destroyed pool's memory: a later call sees to it.
+  if (basis_.life.destroyed() && (device.captures().any() || !released.ok())) device.captures().Postpone();
+  if (released.ok()) return *released;
+  Log(LogLevel::kWarning, basis_.Named(released.status()).message());
+  return 0;
 }
 
 Status GrowingMode::Close() {
