@@ -37,9 +37,8 @@ Buffer Step(const Buffer& input, CUstream stream) {
 }
 }  // namespace library
 
-void Fill(const Buffer& buffer, float value) {
-  const std::vector<float> values(buffer.bytes() / sizeof(float), value);
-  examples::Check(cuMemcpyHtoD(examples::AddressOf(buffer.data()), values.data(), buffer.bytes()));
+void Fill(const Buffer& buffer, float value, CUstream stream) {
+  examples::Upload(std::vector<float>(buffer.bytes() / sizeof(float), value), buffer, stream);
 }
 
 void ExpectAll(const Buffer& buffer, float expected, CUstream stream) {
@@ -80,11 +79,11 @@ int main() try {
   Buffer input = pool.allocate(kBytes, device.stream).value();
   Captured captured = Capture(pool, input, device.stream);
   for (int replay = 1; replay <= 3; ++replay) {
-    Fill(input, static_cast<float>(replay));
+    Fill(input, static_cast<float>(replay), device.stream);
     examples::Check(cuGraphLaunch(captured.executable, device.stream));
     const Buffer other = pool.allocate(kBytes, device.stream).value();  // never the graph's memory
     examples::Check(cuStreamSynchronize(device.stream));
-    Fill(other, -1);
+    Fill(other, -1, device.stream);
     ExpectAll(captured.output, static_cast<float>(replay), device.stream);
   }
   pool.trim().value();

@@ -34,6 +34,10 @@ Device::~Device() {
 
 void Device::MakeCurrent() const { Check(cuCtxSetCurrent(context_)); }
 
+void Upload(const std::vector<float>& values, const commpool::Buffer& buffer, CUstream stream) {
+  Check(cuMemcpyHtoDAsync(AddressOf(buffer.data()), values.data(), values.size() * sizeof(float), stream));
+}
+
 std::vector<float> Download(const commpool::Buffer& buffer, CUstream stream) {
   std::vector<float> values(buffer.bytes() / sizeof(float));
   Check(cuStreamSynchronize(stream));

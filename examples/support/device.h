@@ -33,6 +33,10 @@ void Check(CUresult result);
 
 inline CUdeviceptr AddressOf(const void* data) { return reinterpret_cast<CUdeviceptr>(data); }
 
+// Copies on the stream: cuMemcpyHtoD from ordinary memory may return before the copy ends, and only the legacy default
+// stream would wait for it.
+void Upload(const std::vector<float>& values, const commpool::Buffer& buffer, CUstream stream);
+
 // What a buffer of floats holds once the stream's work is done.
 std::vector<float> Download(const commpool::Buffer& buffer, CUstream stream);
 

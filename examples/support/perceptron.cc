@@ -54,7 +54,7 @@ Perceptron::Perceptron(const std::vector<Sample>& samples, CUstream stream) : sa
   std::vector<float> initial(kParameters);
   for (float& value : initial) value = uniform(generator);
   parameters_ = commpool::allocate(kParameters * sizeof(float), stream).value();
-  Check(cuMemcpyHtoD(AddressOf(parameters_.data()), initial.data(), parameters_.bytes()));
+  Upload(initial, parameters_, stream_);
 }
 
 commpool::Buffer Perceptron::backward() {
@@ -63,7 +63,7 @@ commpool::Buffer Perceptron::backward() {
   std::vector<float> sums(gradient_count(), 0.0f);
   const float share = 1.0f / static_cast<float>(samples_.size());
   for (const Sample& sample : samples_) AddSample(sample, share, parameters.data(), sums.data());
-  Check(cuMemcpyHtoD(AddressOf(gradients.data()), sums.data(), gradients.bytes()));
+  Upload(sums, gradients, stream_);
   return gradients;
 }
 
@@ -71,7 +71,7 @@ void Perceptron::update(const commpool::Buffer& gradients, float factor) {
   const std::vector<float> slopes = Download(gradients, stream_);
   std::vector<float> parameters = Download(parameters_, stream_);
   for (size_t index = 0; index < parameters.size(); ++index) parameters[index] -= factor * slopes[index];
-  Check(cuMemcpyHtoD(AddressOf(parameters_.data()), parameters.data(), parameters_.bytes()));
+  Upload(parameters, parameters_, stream_);
 }
 
 size_t Perceptron::gradient_count() const { return kParameters + 1; }

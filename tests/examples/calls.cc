@@ -59,8 +59,8 @@ CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t count, CUs
   return TheDriver().cuda.cuMemsetD32Async(address, value, count, stream);
 }
 
-CUresult cuMemcpyHtoD(CUdeviceptr destination, const void* source, size_t bytes) {
-  return TheDriver().cuda.cuMemcpyHtoD(destination, source, bytes);
+CUresult cuMemcpyHtoDAsync(CUdeviceptr destination, const void* source, size_t bytes, CUstream stream) {
+  return TheDriver().cuda.cuMemcpyHtoDAsync(destination, source, bytes, stream);
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {

@@ -258,7 +258,7 @@ class RankOfJob {
     pool.WindowOf(block, home_).value();  // or it is not of the pool
     std::vector<float> values(count);
     for (size_t index = 0; index < count; ++index) values[index] = static_cast<float>(index % 16 + rank_);
-    cuda.cuMemcpyHtoD(block, values.data(), bytes);
+    cuda.cuMemcpyHtoDAsync(block, values.data(), bytes, stream_);
     void* const data = reinterpret_cast<void*>(block);
     CheckNccl(driver_->nccl.ncclAllReduce(data, data, count, ncclFloat, ncclSum, home_, stream_));
     cuda.cuStreamSynchronize(stream_);

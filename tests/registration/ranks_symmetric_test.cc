@@ -57,7 +57,7 @@ class ProcessRanks : public DriverTest {
   void ExpectSum(CUdeviceptr block, size_t count) {
     const CudaDriver& cuda = driver().cuda;
     std::vector<float> values(count, static_cast<float>(rank_ + 1));
-    EXPECT_EQ(cuda.cuMemcpyHtoD(block, values.data(), count * sizeof(float)), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuMemcpyHtoDAsync(block, values.data(), count * sizeof(float), stream_), CUDA_SUCCESS);
     EXPECT_EQ(driver().nccl.ncclAllReduce(reinterpret_cast<void*>(block), reinterpret_cast<void*>(block), count,
                                           ncclFloat, ncclSum, communicator_, stream_),
               ncclSuccess);
@@ -106,7 +106,7 @@ class ProcessRanks : public DriverTest {
     const std::vector<float> kept(kCount, static_cast<float>(rank_ + 10));
     for (const Keep keep : {Keep::kHost, Keep::kDiscard}) {
       ExpectSum(block, kCount);
-      EXPECT_EQ(driver().cuda.cuMemcpyHtoD(block, kept.data(), kCount * sizeof(float)), CUDA_SUCCESS);
+      EXPECT_EQ(driver().cuda.cuMemcpyHtoDAsync(block, kept.data(), kCount * sizeof(float), stream_), CUDA_SUCCESS);
       const uint64_t offset = pool->WindowOf(block, communicator_).value().offset;
       ExpectOk({pool->Sleep({.keep = keep})});
       EXPECT_EQ(pool->WindowOf(block, communicator_).status().code(), StatusCode::kNotFound) << "an old window";

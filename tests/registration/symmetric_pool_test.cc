@@ -11,6 +11,7 @@ class SymmetricPoolLife : public SymmetricTest {
   template <typename T>
   static void Upload(CUdeviceptr address, const std::vector<T>& values) {
     EXPECT_EQ(SharedDriver()->cuda.cuMemcpyHtoD(address, values.data(), values.size() * sizeof(T)), CUDA_SUCCESS);
+    EXPECT_EQ(SharedDriver()->cuda.cuStreamSynchronize(nullptr), CUDA_SUCCESS);  // a pageable copy may still run
   }
   template <typename T>
   static std::vector<T> Download(CUdeviceptr address, size_t count) {

@@ -49,9 +49,10 @@ class Measurement {
   Status FillInput(const Buffer& buffer) {
     std::vector<float> values(buffer.bytes() / sizeof(float));
     for (size_t index = 0; index < values.size(); ++index) values[index] = ValueOf(ranks_.rank(), index);
-    return internal::CheckCuda(
-        driver_, driver_.cuda.cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(buffer.data()), values.data(), buffer.bytes()),
-        {.call = "cuMemcpyHtoD", .device = device_.device, .bytes = buffer.bytes()});
+    const auto address = reinterpret_cast<CUdeviceptr>(buffer.data());
+    return internal::CheckCuda(driver_,
+                               driver_.cuda.cuMemcpyHtoDAsync(address, values.data(), buffer.bytes(), device_.stream),
+                               {.call = "cuMemcpyHtoDAsync", .device = device_.device, .bytes = buffer.bytes()});
   }
 
   Status AllReduce(const Buffer& sent, const Buffer& received) {
