@@ -73,11 +73,13 @@ CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle,
       }
       (end == &to ? operation->writes : operation->reads).push_back(range);
     }
-    // The program may change pageable memory when the call returns: the driver copies a little of it first, and waits
-    // for more. A captured copy takes what is there at each replay.
+    // The program may change pageable memory when the call returns: the driver has copied it elsewhere then, and what
+    // brings it to the device may still run, behind other streams' backs. Where the call is asynchronous the driver
+    // copies a little, and waits for more. A captured copy takes what is there at each replay.
     const bool captured = machine.captures.Of(stream) != nullptr;
-    const bool staged = from.host != nullptr && bytes <= kStagedBytes && !captured;
-    const bool waits = to.host != nullptr || (from.host != nullptr && !staged) || when == Return::kWhenDone;
+    const bool pageable = from.host != nullptr && to.host == nullptr && !captured;
+    const bool staged = pageable && (bytes <= kStagedBytes || when == Return::kWhenDone);
+    const bool waits = !staged && (to.host != nullptr || from.host != nullptr || when == Return::kWhenDone);
     operation->run = Move(to, from, bytes, staged);
     return Submit(machine, lock, stream, std::move(operation), waits ? Return::kWhenDone : Return::kAtOnce);
   });

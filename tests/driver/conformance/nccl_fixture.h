@@ -45,6 +45,7 @@ class NcclTest : public DriverTest {
   template <typename T>
   void Upload(CUdeviceptr address, const std::vector<T>& values) {
     EXPECT_EQ(cuda().cuMemcpyHtoD(address, values.data(), values.size() * sizeof(T)), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuStreamSynchronize(nullptr), CUDA_SUCCESS);  // a pageable copy may still run
   }
   template <typename T>
   std::vector<T> Download(CUdeviceptr address, size_t count) {

@@ -36,6 +36,25 @@ TEST_F(Races, TwoWritesOnTwoStreamsAreOne) {
   EXPECT_EQ(RacesReported(), 1u);
 }
 
+// The call returns when the driver has its own copy of pageable memory: what writes the device may still run.
+TEST_F(Races, ACopyFromPageableMemoryIsOrderedWithItsOwnStreamAlone) {
+  for (const uint64_t bytes : {uint64_t{512}, kUnit}) {
+    const std::vector<uint8_t> values(bytes, 7);
+    ASSERT_EQ(cuda().cuMemcpyHtoD(memory_, values.data(), bytes), CUDA_SUCCESS);
+    Read(first_);
+    cuda().cuCtxSynchronize();
+    EXPECT_EQ(RacesReported(), 1u) << bytes;
+    ASSERT_EQ(cuda().cuMemcpyHtoDAsync(memory_, values.data(), bytes, first_), CUDA_SUCCESS);
+    Read(first_);
+    cuda().cuCtxSynchronize();
+    ASSERT_EQ(cuda().cuMemcpyHtoD(memory_, values.data(), bytes), CUDA_SUCCESS);
+    ASSERT_EQ(cuda().cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+    Read(second_);
+    cuda().cuCtxSynchronize();
+    EXPECT_EQ(RacesReported(), 0u) << bytes;
+  }
+}
+
 TEST_F(Races, AReportNamesBothOperationsAndWhereTheyWereIssued) {
   ASSERT_EQ(cuda().cuMemsetD8Async(memory_, 1, 100, first_), CUDA_SUCCESS);
   Read(second_, 50, 100);

@@ -136,6 +136,7 @@ template <typename T>
 void Upload(void* target, const std::vector<T>& values) {
   ASSERT_EQ(Api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(target), values.data(), values.size() * sizeof(T)),
             CUDA_SUCCESS);
+  ASSERT_EQ(Api().cuStreamSynchronize(nullptr), CUDA_SUCCESS);  // a pageable copy may still run
 }
 
 template <typename T>
