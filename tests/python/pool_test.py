@@ -158,7 +158,7 @@ class Errors(unittest.TestCase):
     def test_name_the_call_and_the_likely_cause(self):
         for wrong, words in ((lambda: commpool.Pool(backing="mmap"), "backing 'mmap' is none of vmm, cuda, nccl, user"),
                              (lambda: commpool.Pool(backing="user"), "pass a commpool.UserBacking"),
-                             (lambda: commpool.Pool(device="gpu"), "device 'gpu' is none"),
+                             (lambda: commpool.Pool(device="gpu"), "device 'gpu' is no CUDA device"),
                              (lambda: commpool.Pool(limit="1 parsec"), "limit '1 parsec' is no size"),
                              (lambda: commpool.Pool(limit=-1), "limit -1 is not between 0"),
                              (lambda: commpool.Pool(limit=2.5), "limit 2.5 is no integer"),

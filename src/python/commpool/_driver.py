@@ -1,4 +1,5 @@
-"""The few calls of CUDA's driver that the package makes itself: one stream waits for another; a memory pool is trimmed.
+"""The few calls of CUDA's driver that the package makes itself: one stream waits for another; a memory pool is trimmed;
+which device is current.
 
 The driver is the one that the library has opened, the emulator's included.
 """
@@ -41,6 +42,14 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
         undo.callback(_call, driver, "cuEventDestroy_v2", event)
         _call(driver, "cuEventRecord", event, ctypes.c_void_p(awaited))
         _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting), event, ctypes.c_uint(0))
+
+
+def current_device() -> int:
+    """That of this thread's current context; 0 where there is none, as CUDA's runtime has it."""
+    device = ctypes.c_int()
+    with contextlib.suppress(OSError):  # no driver was opened so far
+        _driver().cuCtxGetDevice(ctypes.byref(device))  # what fails writes nothing
+    return device.value
 
 
 def unused_bytes(pool: int) -> int:

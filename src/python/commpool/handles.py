@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import operator
 import re
+import sys
 from typing import Any, Callable, Iterable, Optional, Protocol, Union
 
+from . import _driver
 from .errors import FailedPrecondition, InvalidArgument
 
 
@@ -20,7 +22,7 @@ class HasCudaStream(Protocol):
 Stream = Union[None, int, HasCudaStream]
 # An ncclComm_t as an integer, or an object that tells it; adapters add others (add_communicator_source).
 Communicator = Any
-# A CUDA ordinal, "cuda:1", or an object with `index` or `device_id`.
+# A CUDA ordinal, "cuda:1", or an object with `index` or `device_id`; "cuda" is the current one.
 Device = Any
 # An address, or an object that tells its own: a Buffer, an Array, a tensor.
 Pointer = Any
@@ -28,7 +30,8 @@ Pointer = Any
 CommunicatorSource = Callable[[Any, Optional[int]], Optional[int]]
 _communicator_sources: list[CommunicatorSource] = []
 
-_DEVICE = re.compile(r"cuda(?::(\d+))?")
+_DEVICE = re.compile(r"cuda(?::(\d{1,10}))?")
+_DEVICES = 2**31  # a C int numbers them
 _POINTERS = 2**64
 
 
@@ -82,26 +85,43 @@ def _made(handle: Any, communicator: Any) -> int:
     return number
 
 
-def device_number(device: Device) -> int:
-    """The CUDA ordinal of a device."""
+def device_number(device: Device, option: str = "device") -> int:
+    """The CUDA ordinal of a device that an option names."""
+    try:
+        number = operator.index(_ordinal(device))
+    except TypeError:
+        number = _DEVICES
+    if not -_DEVICES <= number < _DEVICES:
+        raise InvalidArgument(f"{option} {device!r} is no CUDA device: write 1, \"cuda:1\", or \"cuda\" for the current "
+                              "one")
+    return number
+
+
+def _ordinal(device: Device) -> Any:
+    """What a device tells as its ordinal, the current one's where it tells none; itself where it tells of no CUDA."""
     if isinstance(device, str):
         match = _DEVICE.fullmatch(device)
-        if not match:
-            raise InvalidArgument(f"device {device!r} is none: write 1 or \"cuda:1\"")
-        return int(match.group(1) or 0)
-    for name in ("index", "device_id"):
-        if hasattr(device, name) and not isinstance(device, int):
-            return device_number(getattr(device, name) or 0)
-    try:
-        return operator.index(device)
-    except TypeError:
-        raise InvalidArgument(f"device {device!r} is none: write 1 or \"cuda:1\"") from None
+        return int(match.group(1) or _current_device()) if match else device
+    if getattr(device, "type", "cuda") == "cuda":  # torch's says which kind it is
+        for name in ("index", "device_id"):
+            told = getattr(device, name, "")
+            if told is None or isinstance(told, int):
+                return _current_device() if told is None else told
+    return device
 
 
-def device_array(devices: Union[Device, Iterable[Device]]) -> tuple[Any, int]:
+def _current_device() -> int:
+    """As torch has it, where it is in use; else that of the driver's current context. 0 is CUDA's before either is."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return int(torch.cuda.current_device())
+    return _driver.current_device()
+
+
+def device_array(devices: Union[Device, Iterable[Device]], option: str = "device") -> tuple[Any, int]:
     """Those of one device, or of several, as an array of C's, and how many they are."""
-    several = isinstance(devices, (list, tuple, set, frozenset, range))
-    numbers = [device_number(device) for device in (devices if several else [devices])]
+    several = isinstance(devices, Iterable) and not isinstance(devices, str)
+    numbers = [device_number(device, option) for device in (devices if several else [devices])]
     return (ctypes.c_int * len(numbers))(*numbers), len(numbers)
 
 

@@ -17,7 +17,7 @@ from .errors import CommpoolError
 from .figures import Snapshot, Statistics, block_of_struct
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import stream_handle
-from .sizes import Size, format_size, parse_size
+from .sizes import Size, format_size, index_of, parse_size
 from .together import Together
 
 
@@ -59,7 +59,7 @@ class Pool(Together):
 
         Args:
           name: for messages and statistics.
-          device: whose allocations it serves.
+          device: whose allocations it serves; "cuda" is torch's current one, or that of the driver's current context.
           symmetric_across: home communicator of a symmetric pool.
           reserve: free memory to make at once.
           backing: "vmm", the default, can do everything that NCCL asks for; "cuda" is cudaMalloc, "nccl" ncclMemAlloc.
@@ -81,9 +81,9 @@ class Pool(Together):
         c_options.symmetric_across = communicator_handle(symmetric_across, self.device)
         options.set_backing(c_options, backing)
         c_options.location = options.number_of("location", location)
-        c_options.numa_node = -1 if numa_node is None else numa_node
+        c_options.numa_node = -1 if numa_node in (None, -1) else index_of(numa_node, "numa_node", 31)
         c_options.frees = options.number_of("frees", frees)
-        c_options.peers, c_options.peer_count = device_array(tuple(peers) if isinstance(peers, Iterable) else peers)
+        c_options.peers, c_options.peer_count = device_array(peers, "peers")
         options.give(c_options, mode=mode, moves=moves, limit=limit, alignment=alignment, segment=segment,
                      granularity=granularity, release_threshold=release_threshold, deadline=deadline_ms)
         if all_gather is not None:
@@ -146,11 +146,11 @@ class Pool(Together):
 
     def grant(self, devices: Union[Device, Iterable[Device]]) -> None:
         """Lets other devices of this process access the pool's segments, those to come included."""
-        library.pool_grant(self.handle, *device_array(devices))
+        library.pool_grant(self.handle, *device_array(devices, "devices"))
 
     def revoke(self, devices: Union[Device, Iterable[Device]]) -> None:
         """Takes it back."""
-        library.pool_revoke(self.handle, *device_array(devices))
+        library.pool_revoke(self.handle, *device_array(devices, "devices"))
 
     # Registration.
 

@@ -34,14 +34,14 @@ def parse_size(size: Size, what: str = "size") -> int:
     return index_of(size, what)
 
 
-def index_of(value: Any, what: str) -> int:
-    """An integer that fits 64 bits without a sign, of anything that is an index (a NumPy integer is)."""
+def index_of(value: Any, what: str, bits: int = 64) -> int:
+    """An integer that fits so many bits without a sign, of anything that is an index (a NumPy integer is)."""
     try:
         number = operator.index(value)
     except TypeError:
         raise InvalidArgument(f"{what} {value!r} is no integer") from None
-    if not 0 <= number <= MOST_BYTES:
-        raise InvalidArgument(f"{what} {number} is not between 0 and 2^64 - 1")
+    if not 0 <= number < 2**bits:
+        raise InvalidArgument(f"{what} {number} is not between 0 and 2^{bits} - 1")
     return number
 
 

@@ -1,0 +1,99 @@
+"""What programs call devices: numbers, texts and objects, as the ordinals that the library takes."""
+
+import threading
+import unittest
+
+import emulated
+import commpool
+
+
+class Index:
+    """An integer of NumPy's, for one."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+class TorchsDevice:
+    def __init__(self, kind, index=None):
+        self.type, self.index = kind, index
+
+
+class NumbasDevice:
+    device_id = 2
+
+
+class Devices(unittest.TestCase):
+    def setUp(self):
+        emulated.make_current(0)
+
+    def test_without_a_number_are_the_current_one(self):
+        emulated.make_current(2)
+        for device in ("cuda", TorchsDevice("cuda")):
+            pool = commpool.Pool(device=device)
+            self.assertEqual(pool.device, 2)
+            self.assertEqual(commpool.Pool.default(device).device, 2)
+            self.assertEqual(commpool.empty(4, device=device).device, 2)
+            with commpool.use_pool(pool, device=device):
+                self.assertEqual(commpool.block_of(commpool.allocate(512, device=device)).pool, pool.handle)
+
+    def test_without_a_number_nor_a_context_are_the_first(self):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(commpool.Pool(device="cuda").device))
+        thread.start()
+        thread.join()
+        self.assertEqual(found, [0])
+
+    def test_tell_their_numbers_as_their_libraries_do(self):
+        emulated.make_current(1)
+        for device in (2, "cuda:2", Index(2), TorchsDevice("cuda", 2), NumbasDevice()):
+            self.assertEqual(commpool.Pool(device=device).device, 2)
+        self.assertEqual(commpool.Pool(device=TorchsDevice("cuda", 0)).device, 0)
+
+    def test_that_are_no_cuda_devices_are_refused(self):
+        for device in ("cpu", "meta", "cuda:", "cuda:x", "", TorchsDevice("cpu"), TorchsDevice("meta"),
+                       TorchsDevice("xpu", 0), 1.0, None, [0], object()):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "^device .* is no CUDA device: write 1"):
+                commpool.Pool(device=device)
+
+    def test_beyond_what_the_driver_numbers_are_refused(self):
+        for device in (2**31, 2**32, 2**32 + 1, -2**32, f"cuda:{2**32}", Index(2**32), TorchsDevice("cuda", 2**32)):
+            for call in (lambda device=device: commpool.Pool(device=device), lambda: commpool.allocate(512, 0, device),
+                         lambda: commpool.set_device_limit(device, None), lambda: commpool.Pool.default(device)):
+                with self.assertRaisesRegex(commpool.InvalidArgument, "is no CUDA device"):
+                    call()
+
+    def test_are_named_by_the_option(self):
+        pool = commpool.Pool()
+        for option, call in (("peers", lambda: commpool.Pool(peers=[0, "cpu"])), ("devices", lambda: pool.grant("cpu")),
+                             ("devices", lambda: pool.revoke(["cpu"]))):
+            with self.assertRaisesRegex(commpool.InvalidArgument, f"^{option} 'cpu' is no CUDA device"):
+                call()
+
+
+class Peers(unittest.TestCase):
+    def test_are_one_or_several_however_they_are_written(self):
+        for peers in ("cuda:1", Index(1), TorchsDevice("cuda", 1), [1], {1, 2}, (peer for peer in (1, 2)),
+                      dict.fromkeys((1, 2)), iter(["cuda:1"])):
+            pool = commpool.Pool(peers=peers)
+            pool.revoke(1)
+        for devices in ("cuda:1", (device for device in (1, Index(2))), range(1, 3)):
+            pool.grant(devices)
+        with self.assertRaisesRegex(commpool.NotSupported, "there is no device 77"):
+            pool.grant(device for device in (1, 77))
+
+
+class NumaNodes(unittest.TestCase):
+    def test_are_numbers_of_the_host(self):
+        self.assertEqual(commpool.Pool(location="host_numa", numa_node=Index(0)).device, 0)
+        for node, why in ((2**32, r"4294967296 is not between 0 and 2\^31 - 1"), (-2, "-2 is not between"),
+                          ("0", "'0' is no integer")):
+            with self.assertRaisesRegex(commpool.InvalidArgument, f"numa_node {why}"):
+                commpool.Pool(location="host_numa", numa_node=node)
+
+
+if __name__ == "__main__":
+    unittest.main()
