@@ -9,6 +9,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 
 from . import _dlpack, _driver
 from ._library import library
+from ._owners import Owner
 from .blocks import Buffer, allocate, block_of
 from .errors import InvalidArgument
 from .handles import Device, Stream, device_number
@@ -45,7 +46,7 @@ def _type_name(dtype: Any) -> str:
     return name
 
 
-class Array:
+class Array(Owner):
     """A contiguous array of device memory, with nothing written to it; its memory lives as long as it or a consumer.
 
     What consumers do on another stream than the array's is ordered behind what that stream has when they take it.

@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional
 
 from . import _abi, errors
 from ._library import check, library
+from ._owners import Owner
 from .figures import Block, block_of_struct
 from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_handle
 from .sizes import MOST_BYTES, Size, format_size, parse_size
@@ -16,7 +17,7 @@ _MOST_ALIGNMENT = 2 << 20
 _BLOCK_ALIGNMENT = 512  # every block begins at a multiple of it
 
 
-class Buffer:
+class Buffer(Owner):
     """A block of device memory; it goes back to its pool with `free()`, at the end of a `with`, or with its last name.
 
     `pointer` is a device address: the host must not read through it. Work already submitted to the stream of the

@@ -7,6 +7,7 @@ from typing import Any, Optional, Sequence, TypeVar
 
 from . import options
 from ._library import library
+from ._owners import Owner
 from .errors import CommpoolError
 from .handles import Communicator, communicator_handle
 from .sizes import Size, parse_size
@@ -15,10 +16,17 @@ from .sleeping import waking
 _Self = TypeVar("_Self", bound="Together")
 
 
-class Together:
+class Together(Owner):
     """What Pool and PoolGroup have alike. As a context manager they are closed and destroyed at the end."""
 
     __slots__ = ()
+
+    def __copy__(self: _Self) -> _Self:
+        return self
+
+    def __deepcopy__(self: _Self, _memo: Any) -> _Self:
+        """Itself: a copy of a model that holds a pool holds the same one."""
+        return self
 
     def _members(self) -> Sequence[Any]:
         raise NotImplementedError
