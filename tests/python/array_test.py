@@ -120,6 +120,14 @@ class DLPack(unittest.TestCase):
             gc.collect()
             self.assertEqual(pool.stats().allocated_blocks.current, 0)
 
+    def test_that_a_consumer_refuses_lets_go_and_leaves_the_consumers_error(self):
+        pool = commpool.Pool()
+        for version in (None, (1, 0)):
+            with self.assertRaises(ZeroDivisionError) as raised:
+                (commpool.empty(MIB, "uint8", pool=pool).__dlpack__(max_version=version), 1 // 0)
+            self.assertIsNone(raised.exception.__cause__)
+            self.assertEqual(pool.stats().allocated_blocks.current, 0)
+
     def test_orders_the_consumers_stream_behind_the_arrays(self):
         own, consumer = Stream(), Stream()
         array = commpool.empty(MIB, "uint8", stream=own)

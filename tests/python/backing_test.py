@@ -6,6 +6,7 @@ import os
 import sys
 import unittest
 import weakref
+from unittest import mock
 
 import emulated
 import commpool
@@ -119,6 +120,14 @@ class Callables(unittest.TestCase):
         with self.assertRaises(commpool.NotFound) as later:
             commpool.free(64)
         self.assertIsNone(later.exception.__cause__)
+
+    def test_that_are_interrupted_end_the_program_as_ever(self):
+        for exception in (KeyboardInterrupt, SystemExit):
+            function = mock.Mock(side_effect=exception)
+            pool = commpool.Pool(backing=commpool.UserBacking(function, lambda *_: None))
+            with self.assertRaises(exception):
+                pool.allocate(MIB)
+            self.assertEqual(pool.stats().reserved_bytes.current, 0)
 
     def test_that_raised_once_are_not_the_cause_of_what_follows(self):
         answers = [RuntimeError("only once")]

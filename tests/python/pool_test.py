@@ -59,6 +59,19 @@ class Pools(unittest.TestCase):
         gc.collect()
         self.assertEqual(pool.stats().allocated_blocks, commpool.Counter(0, 1, 1))
 
+    def test_a_buffer_goes_without_a_line_that_could_be_interrupted(self):
+        pool = commpool.Pool()
+        buffer = pool.allocate(MIB)
+
+        def interrupt(frame, event, argument):
+            if event == "call":
+                raise KeyboardInterrupt
+
+        sys.setprofile(interrupt)
+        del buffer
+        sys.setprofile(None)
+        self.assertEqual(pool.stats().allocated_blocks.current, 0)
+
     def test_a_buffer_begins_where_it_is_asked_to(self):
         pool = commpool.Pool()
         buffers = [pool.allocate(1000, alignment=4096) for _ in range(3)]

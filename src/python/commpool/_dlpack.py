@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable
 
+from . import _capsules
 from ._library import for_ever
 
 CUDA = 2  # kDLCUDA
@@ -32,7 +33,7 @@ class DLTensor(ctypes.Structure):
                 ("byte_offset", ctypes.c_uint64)]
 
 
-Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+Deleter = _capsules.Destructor
 
 
 class DLManagedTensor(ctypes.Structure):
@@ -53,42 +54,37 @@ _NAMES = {DLManagedTensor: b"dltensor", DLManagedTensorVersioned: b"dltensor_ver
 # Structs that consumers hold, by address, with what they keep alive and what is done when they are let go.
 _held: dict[int, tuple[Any, Callable[[], object]]] = {}
 
-_python = ctypes.PyDLL(None)  # not ctypes.pythonapi, whose functions others give types of their own
-_new_capsule = _python.PyCapsule_New
-_new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_is_valid = _python.PyCapsule_IsValid
-_is_valid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-_get_pointer = _python.PyCapsule_GetPointer
-_get_pointer.restype = ctypes.c_void_p
-_get_pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 
+def _make_functions() -> tuple[Any, Any, Any]:
+    """What lets go of a struct, and what does both for a capsule, where there is no C. They use no name of the module:
+    those go before the last capsules.
+    """
+    held, names, is_valid, pointer_of = _held, tuple(_NAMES.values()), _capsules.is_valid, _capsules.pointer_of
 
-def _make_deleters() -> tuple[Any, Any]:
-    """That of the struct and that of the capsule. They use no name of the module: those go before the last capsules."""
-    held, names, is_valid, get_pointer = _held, tuple(_NAMES.values()), _is_valid, _get_pointer
-
-    def delete(managed: int) -> None:
+    def let_go(managed: int) -> None:
         _, done = held.pop(managed)
         done()
 
-    def destroy_capsule(capsule: int) -> None:
+    def destroy(capsule: int) -> None:
         for name in names:
             if is_valid(capsule, name):  # a consumer that took the struct renames the capsule
-                delete(get_pointer(capsule, name))
+                let_go(pointer_of(capsule, name))
 
-    return for_ever(Deleter(delete)), for_ever(Deleter(destroy_capsule))
+    deleters = {kind: _capsules.in_c(Deleter, name, let_go) for kind, name in (
+        (DLManagedTensor, "commpool_dlpack_delete"), (DLManagedTensorVersioned, "commpool_dlpack_delete_versioned"))}
+    return for_ever(Deleter(let_go)), deleters, _capsules.in_c(Deleter, "commpool_dlpack_destroy", destroy)
 
 
-_deleter, _destructor = _make_deleters()
+_let_go, _deleters, _destructor = _make_functions()
 
 
 def capsule(tensor: DLTensor, versioned: bool, kept: Any, done: Callable[[], object]) -> Any:
     """A capsule with the tensor. `kept` lives until the consumer lets go, which calls `done`."""
     managed: Any = DLManagedTensorVersioned() if versioned else DLManagedTensor()
-    managed.dl_tensor, managed.deleter = tensor, _deleter
+    managed.dl_tensor, managed.deleter = tensor, _deleters[type(managed)]
+    managed.manager_ctx = ctypes.cast(_let_go, ctypes.c_void_p)
     if versioned:
         managed.major, managed.minor = VERSION
     address = ctypes.addressof(managed)
     _held[address] = ((managed, tensor, kept), done)
-    return _new_capsule(address, _NAMES[type(managed)], _destructor)
+    return _capsules.new(address, _NAMES[type(managed)], _destructor)

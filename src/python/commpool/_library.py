@@ -11,6 +11,8 @@ from . import _abi, errors
 
 _SONAME = "libcommpool.so.0"
 _VARIABLE = "COMMPOOL_LIBRARY"
+# The module in C, for ctypes.
+FAST = str(pathlib.Path(__file__).parent / "_fast.abi3.so")
 # Functions of some nanoseconds, which neither wait nor call back, are called with the GIL held. All others may wait for
 # ranks, the device or a lock whose holder runs a Python function.
 QUICK = frozenset({"commpool_last_error", "commpool_version", "commpool_driver_description", "commpool_record_stream",

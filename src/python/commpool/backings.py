@@ -35,7 +35,7 @@ class UserBacking:
         Args:
           allocate: returns the address of memory of the device, aligned to 512 bytes, as an integer or a ctypes
             pointer; None or 0: out of memory. So is an exception; it becomes the cause of the OutOfMemory that the
-            program sees.
+            program sees. KeyboardInterrupt and SystemExit reach the program themselves.
           free: what it raises is reported as sys.unraisablehook does, and the memory counts as freed.
         """
         self.allocate = for_ever(_function(_abi.UserAllocate, allocate, _guarded_allocate))
@@ -89,8 +89,8 @@ def _guarded_allocate(function: Callable[..., Any]) -> Callable[..., int]:
     taken = _first_values(function, "bytes, device, stream")
 
     def allocate(count: int, device: int, stream: Any, _context: Any) -> int:
-        errors.forget_raised()  # what an earlier attempt raised says nothing of this one
         try:
+            errors.forget_raised()  # what an earlier attempt raised says nothing of this one
             made = function(*(count, device, stream or 0)[:taken])
             return operator.index(getattr(made, "value", made) or 0)  # a ctypes pointer has a value, which may be None
         except BaseException as error:  # nothing may pass through C

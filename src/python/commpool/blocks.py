@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Optional
 
-from . import _abi, errors
+from . import _abi, _capsules, errors
 from ._library import check, library
 from ._owners import Owner
 from .figures import Block, block_of_struct
@@ -15,6 +15,28 @@ from .sizes import MOST_BYTES, Size, format_size, parse_size
 _CURRENT_DEVICE = -1  # COMMPOOL_CURRENT_DEVICE
 _MOST_ALIGNMENT = 2 << 20
 _BLOCK_ALIGNMENT = 512  # every block begins at a multiple of it
+_FREE = library.address("commpool_free")
+
+
+def _make_functions() -> tuple[Any, Any]:
+    """What frees a capsule's block, and its destructor, which does it too; neither uses a name of the module."""
+    free, context_of, set_context, pointer_of = (library.commpool_free, _capsules.context_of, _capsules.set_context,
+                                                 _capsules.pointer_of)
+
+    def free_block(capsule: int) -> int:
+        owned = context_of(capsule)
+        set_context(capsule, None)
+        return int(free(pointer_of(capsule, None))) if owned else 0
+
+    def destroy(capsule: int) -> None:
+        free_block(capsule)
+
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    return (_capsules.in_c(kind, "commpool_block_free", free_block),
+            _capsules.in_c(_capsules.Destructor, "commpool_block_destroy", destroy))
+
+
+_free_block, _destroy = _make_functions()
 
 
 class Buffer(Owner):
@@ -24,10 +46,13 @@ class Buffer(Owner):
     allocation, and to streams given to `record_stream`, may still use the memory after it was freed.
     """
 
-    __slots__ = ("_block", "pointer", "nbytes", "stream", "__weakref__")
+    __slots__ = ("_block", "_owned", "pointer", "nbytes", "stream", "__weakref__")
 
     def __init__(self, block: int, pointer: int, nbytes: int, stream: int) -> None:
         """Takes over a block that commpool allocated."""
+        self._owned = _capsules.new(block, None, _destroy) if block else None
+        if block:
+            _capsules.set_context(id(self._owned), _FREE)
         self._block = block
         self.pointer = pointer
         self.nbytes = nbytes
@@ -35,12 +60,17 @@ class Buffer(Owner):
 
     def free(self) -> None:
         """Frees it now, and raises what failed."""
-        if self._block:
-            check(library.commpool_free(self.release()))
+        if self._owned is not None:
+            status = _free_block(id(self._owned))
+            self.release()
+            check(status)
 
     def release(self) -> int:
         """Hands the block over to the caller, who gives it to `commpool.free`; returns its start."""
         block, self._block, self.pointer, self.nbytes = self._block, 0, 0, 0
+        if self._owned is not None:
+            _capsules.set_context(id(self._owned), None)
+            self._owned = None
         return block
 
     def record_stream(self, stream: Stream) -> None:
@@ -52,10 +82,6 @@ class Buffer(Owner):
 
     def __exit__(self, *error: Any) -> None:
         self.free()
-
-    def __del__(self, _free: Callable[[int], int] = library.commpool_free) -> None:
-        if getattr(self, "_block", 0):
-            _free(self._block)  # a failure has nobody to hear of it: a forked child must not free, for one
 
     def __int__(self) -> int:
         return self.pointer

@@ -109,7 +109,7 @@ def _check_device(pool: Optional[Pool]) -> None:
         raise errors.InvalidArgument(f"pool {pool.name} is of device {pool.device}, and CuPy's current one is {device}")
 
 
-def _failure(error: errors.CommpoolError) -> errors.CommpoolError:
+def _failure(error: BaseException) -> BaseException:
     if not isinstance(error, errors.OutOfMemory):
         return error
     failure = OutOfMemory(error.message)

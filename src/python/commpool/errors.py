@@ -98,10 +98,19 @@ def what_was_raised() -> str:
     return f"a Python function raised {type(cause).__name__}: {cause}" if cause is not None else ""
 
 
-def failure(code: int, message: str) -> CommpoolError:
-    """The exception of a status, with what a Python function raised on the way as its cause."""
+def was_interrupted() -> bool:
+    """Whether Ctrl-C ended the Python function that this failure comes of."""
+    return isinstance(_raised.exception, KeyboardInterrupt)
+
+
+def failure(code: int, message: str) -> BaseException:
+    """The exception of a status, with what a Python function raised on the way as its cause. What is to end the
+    program, as Ctrl-C's is, goes on as it is.
+    """
     said, cause = what_was_raised(), _raised.exception
     forget_raised()
+    if cause is not None and not isinstance(cause, Exception):
+        return cause
     if said:
         message = f"{message} ({said})"
     error = _KINDS.get(code, CommpoolError)(message)

@@ -92,8 +92,8 @@ def device_number(device: Device, option: str = "device") -> int:
     except TypeError:
         number = _DEVICES
     if not -_DEVICES <= number < _DEVICES:
-        raise InvalidArgument(f"{option} {device!r} is no CUDA device: write 1, \"cuda:1\", or \"cuda\" for the current "
-                              "one")
+        raise InvalidArgument(f"{option} {device!r} is no CUDA device: write 1, \"cuda:1\", or \"cuda\" for the "
+                              "current one")
     return number
 
 

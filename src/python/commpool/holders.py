@@ -15,15 +15,15 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib
-import pathlib
 import sys
 import threading
-import types
 from typing import Any, Callable, Optional
 
 from . import _abi, _driver, errors
+from ._library import FAST
 from .runtime import MemoryHolder
 
+_RUN = ctypes.CFUNCTYPE(None)
 _BEGIN_MS = 100
 _DONE_MS = 10000
 
@@ -34,11 +34,10 @@ def _desks() -> Any:
     Raises:
       NotSupported: it is not built.
     """
-    path = str(pathlib.Path(__file__).parent / "_fast.abi3.so")
     try:
-        waiting, quick = (kind(path) for kind in (ctypes.CDLL, ctypes.PyDLL))  # without the GIL, and with it
+        waiting, quick = (kind(FAST) for kind in (ctypes.CDLL, ctypes.PyDLL))  # without the GIL, and with it
     except OSError as error:
-        raise errors.NotSupported(f"{path} is not built: {error}") from error
+        raise errors.NotSupported(f"{FAST} is not built: {error}") from error
     setattr(quick, "commpool_desk_take", waiting.commpool_desk_take)
     desk, number = ctypes.POINTER(Desk), ctypes.c_uint64
     for name, result, arguments in (("new", desk, [number, number]), ("take", ctypes.c_int, [desk]),
@@ -113,14 +112,17 @@ class LibraryHolder(MemoryHolder):
         return given
 
     def _ask(self, function: Callable[[int], Any], device: int) -> int:
-        """A function that raises has nothing, and says so as any thread's does."""
-        try:
-            return max(0, int(function(device) or 0))
-        except BaseException as error:
-            sys.unraisablehook(types.SimpleNamespace(
-                exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, object=function,
-                err_msg="Exception ignored in a function of a memory holder"))
-            return 0
+        """A function that raises has nothing. It runs as C calls one: what it raises goes to sys.unraisablehook, and
+        what that raises nowhere.
+        """
+        answer = 0
+
+        def run() -> None:
+            nonlocal answer
+            answer = max(0, int(function(device) or 0))
+
+        _RUN(run)()
+        return answer
 
     def __repr__(self) -> str:
         return (f"<commpool.holders.LibraryHolder {self.name!r}: asked {self.asked}, gave {self.released_bytes} bytes, "

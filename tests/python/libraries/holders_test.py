@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import functools
+import io
 import sys
 import threading
 import types
@@ -116,6 +117,30 @@ class Holders(FullDevice):
         go_on.set()
         self.assertTrue(done.wait(60))
         self.pool.allocate(120 * MIB).free()
+
+    def test_that_raised_are_asked_again(self):
+        release, answers = self.cache.release, [ZeroDivisionError, SystemExit]
+
+        def raising(device):
+            if answers:
+                raise answers.pop()
+            release(device)
+
+        self.cache.release = raising
+        holder = self.holder(begin_ms=60000, done_ms=60000)
+        hook, said = sys.unraisablehook, io.StringIO()
+        with contextlib.redirect_stderr(said):
+            with self.assertRaises(commpool.OutOfMemory):
+                self.pool.allocate(120 * MIB)
+            sys.unraisablehook = lambda error: 1 // 0
+            try:
+                with self.assertRaises(commpool.OutOfMemory):
+                    self.pool.allocate(120 * MIB)
+            finally:
+                sys.unraisablehook = hook
+        self.assertRegex(said.getvalue(), "Exception ignored (.|\n)*SystemExit")
+        self.pool.allocate(120 * MIB).free()
+        self.assertEqual((holder.released_bytes, holder.skipped, holder.overtime), (100 * MIB, 0, 0))
 
     def test_that_raise_give_nothing(self):
         self.cache.release = lambda device: 1 // 0

@@ -1,6 +1,7 @@
 """Arrays of commpool as the real PyTorch's tensors, without a copy and without commpool.torch."""
 
 import gc
+import importlib.util
 import os
 import unittest
 
@@ -42,6 +43,14 @@ class Exchange(EmulatorCase):
             self.assertEqual(self.live(), 1)
             del tensor
             self.assertEqual(self.live(), 0)
+
+    @unittest.skipUnless(importlib.util.find_spec("numpy"), "this environment has no NumPy")
+    def test_by_dlpack_to_numpy_is_refused_and_loses_nothing(self):
+        import numpy
+
+        with self.assertRaisesRegex((BufferError, RuntimeError), "[Dd]evice"):
+            numpy.from_dlpack(commpool.empty(1 << 20, "uint8", pool=self.pool))
+        self.assertEqual(self.live(), 0)
 
     def test_by_cuda_array_interface_keeps_place_and_content(self):
         array = commpool.empty(5, "float64", pool=self.pool)

@@ -7,6 +7,7 @@ number and bytes; what is kept here says where this rank made it.
 
 from __future__ import annotations
 
+import _thread
 import collections
 import ctypes
 import os
@@ -119,6 +120,8 @@ def _write_explanation(pool: int, sentence: bytes, text: int, room: int) -> None
     words = sentence.decode("utf-8", "replace")
     if _USERS in words:
         said = errors.what_was_raised()
+        if errors.was_interrupted():
+            _thread.interrupt_main()  # once more, since torch raises its own error of this one
         errors.forget_raised()  # torch raises what it is told; nobody else asks for the cause
     else:
         said = explanation(pool, words)
