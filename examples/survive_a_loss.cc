@@ -269,14 +269,18 @@ int Look(const Options& options) {
   return 0;
 }
 
-// What is free while no rank is there: in a process of its own, for the launcher uses no GPU.
-void LookAtMemory(const Options& options, const std::string& when) {
+// What is free while no rank is there: in a process of its own, for the launcher uses no GPU. Whether each rank has
+// one.
+bool LookAtMemory(const Options& options, const std::string& when) {
+  bool all_there = true;
   for (int rank = 0; rank < options.places.ranks; ++rank) {
-    examples::AwaitRank(examples::StartRank(
+    const int state = examples::AwaitRank(examples::StartRank(
         options.places, rank,
         {"--ranks", std::to_string(options.places.ranks), "--hosts", std::to_string(options.places.hosts), "--rank",
          std::to_string(rank), "--folder", options.folder, "--look", when}));
+    all_there = all_there && WIFEXITED(state) && WEXITSTATUS(state) == 0;
   }
+  return all_there;
 }
 
 // Also as a shell between hands it on.
@@ -316,7 +320,11 @@ int Launch(Options options) {
   std::string folder = "/tmp/survive_a_loss.XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder can be made in /tmp");
   options.folder = folder;
-  LookAtMemory(options, "before");
+  // Ranks wait for each other: none starts where one has no GPU, which that one has said.
+  if (!LookAtMemory(options, "before")) {
+    std::filesystem::remove_all(folder);
+    return 1;
+  }
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < options.places.ranks; ++rank) ranks.push_back(Start(options, rank, 0));
   bool as_expected = WasKilled(examples::AwaitRank(ranks.back()));

@@ -55,5 +55,15 @@ class Record(unittest.TestCase):
         self.assertTrue(any(each["noticed_after_ms"] is not None for each in line["each_rank"][:2]))
 
 
+class FewerGpus(unittest.TestCase):
+
+    def test_no_rank_starts_where_one_has_no_gpu(self):
+        result = subprocess.run([_PROGRAM, "--ranks", "3"], capture_output=True, text=True, check=False, timeout=60,
+                                env={**os.environ, "COMMPOOL_DRIVER": "emulated", "COMMPOOL_EMULATOR": "devices=2"})
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertIn("device 2 was asked for and there are 2: start one rank a GPU", result.stderr)
+        self.assertNotIn("step ", result.stdout)
+
+
 if __name__ == "__main__":
     unittest.main()
