@@ -61,6 +61,13 @@ uint64_t CallCount(const char* call) {
   return count == nullptr ? 0 : count(call);
 }
 
+void ExpectCalls(const char* call, uint64_t before, uint64_t expected, std::source_location from) {
+  const uint64_t made = CallCount(call) - before;
+  if (!OnEmulator() || made == expected) return;
+  ADD_FAILURE_AT(from.file_name(), static_cast<int>(from.line()))
+      << call << " was called " << made << " times, not " << expected;
+}
+
 std::string EmulatorSetting(const char* key) {
   const auto setting = COMMPOOL_EXTENSION(commpoolEmulatorSetting);
   const char* value = setting == nullptr ? nullptr : setting(key);

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,10 @@ int DeviceCountOfTests();
 std::vector<std::string> EmulatorLeaks();    // live resources, one a line
 std::vector<std::string> EmulatorReports();  // broken rules since the last ClearEmulatorReports
 void ClearEmulatorReports();
-uint64_t CallCount(const char* call);          // of a driver or NCCL function in this process; "*" for all
+uint64_t CallCount(const char* call);  // of a driver or NCCL function in this process; "*" for all
+// So many calls since `before`, a CallCount; hardware counts none, and nothing is expected there.
+void ExpectCalls(const char* call, uint64_t before, uint64_t expected,
+                 std::source_location from = std::source_location::current());
 std::string EmulatorSetting(const char* key);  // of COMMPOOL_EMULATOR, defaults included
 
 // After `skip` more calls of `call` the next `count` answer `result` (a CUresult or an ncclResult_t) and do nothing.
