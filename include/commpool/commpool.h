@@ -121,7 +121,8 @@ typedef enum commpool_moves {
 } commpool_moves;
 
 /* A caller's all-gather (MPI, a torch store) of `bytes` bytes of every rank, rank 0's first. Returns 0, or non-zero
- * where it failed. Called in COLLECTIVE calls alone, on their thread. */
+ * where it failed, as where it throws. Called in COLLECTIVE calls alone, on their thread; of commpool it may call
+ * commpool_free alone. */
 typedef int (*commpool_all_gather)(const void* sent, void* received, size_t bytes, void* context);
 
 /* A rank of home is lost: called once a home, on a thread of the library's; it may call NCCL, not commpool. Where

@@ -7,8 +7,6 @@
 // commpool.
 #include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "src/backing/backing.h"
@@ -20,8 +18,8 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr const char* kAllocateName = "a user backing's allocate function";
-constexpr const char* kFreeName = "a user backing's free function";
+constexpr UserFunctionKind kAllocate = {"a user backing's allocate function"};
+constexpr UserFunctionKind kFree = {"a user backing's free function"};
 constexpr uint64_t kAlignment = 512;  // the least that blocks of a pool have
 constexpr const char* kTheirsToShare = "access to a user backing's memory is given and taken by the user's functions";
 
@@ -29,22 +27,6 @@ constexpr const char* kTheirsToShare = "access to a user backing's memory is giv
 std::string Describe(const char* function, uint64_t bytes, int device) {
   return std::string("the user's ") + function + " function (" + FormatBytes(bytes) + " on device " +
          std::to_string(device) + ")";
-}
-
-// Runs a function of the user's: what it throws stops here, and what it asks of the library is refused.
-template <typename Function>
-Status CallUser(const char* name, const std::string& what, Function function) {
-  const UserFunction running(name);
-  try {
-    function();
-    return Status();
-  } catch (const std::bad_alloc& exception) {
-    return Status(StatusCode::kOutOfMemory, what + " threw std::bad_alloc: " + exception.what());
-  } catch (const std::exception& exception) {
-    return Status(StatusCode::kInvalidArgument, what + " threw an exception, which it may not: " + exception.what());
-  } catch (...) {
-    return Status(StatusCode::kInvalidArgument, what + " threw something, which it may not");
-  }
 }
 
 class UserSegment : public Segment {
@@ -59,7 +41,7 @@ class UserSegment : public Segment {
   }
   Status ReleaseMemory() override {
     const int device = context().device();
-    return CallUser(kFreeName, Describe("free", bytes(), device), [&] {
+    return CallUserFunction(kFree, Describe("free", bytes(), device), [&] {
       user_.free(reinterpret_cast<void*>(address()), static_cast<ptrdiff_t>(bytes()), device, nullptr, user_.context);
     });
   }
@@ -84,7 +66,7 @@ class UserBacking : public Backing {
       return Status(StatusCode::kInvalidArgument, what + " takes no size over " + std::to_string(PTRDIFF_MAX));
     }
     void* pointer = nullptr;
-    COMMPOOL_TRY(CallUser(kAllocateName, what, [&] {
+    COMMPOOL_TRY(CallUserFunction(kAllocate, what, [&] {
       pointer = user_.allocate(static_cast<ptrdiff_t>(bytes), placement().device, request.stream, user_.context);
     }));
     if (pointer == nullptr) return Status(StatusCode::kOutOfMemory, what + " returned null");

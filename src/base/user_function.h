@@ -1,29 +1,55 @@
-// Whether this thread runs a function of the program's that the library calls: a user backing's. What such a function
-// asks of the library is refused, for it could wait for locks that its own caller holds.
+// Functions of the program's that the library calls: what they throw stops here, and what they ask of the library is
+// refused, for it could wait for locks that their own caller holds.
 #ifndef COMMPOOL_SRC_BASE_USER_FUNCTION_H_
 #define COMMPOOL_SRC_BASE_USER_FUNCTION_H_
 
+#include <exception>
+#include <new>
+#include <string>
 #include <utility>
+
+#include "commpool/status.h"
 
 namespace commpool::internal {
 
-// While it lives, this thread runs the function. They may nest.
+struct UserFunctionKind {
+  const char* name;       // for messages: "a pool's all_gather"
+  bool may_free = false;  // its caller holds nothing that a free takes: a garbage collector that runs in it may free
+};
+
+// While it lives, this thread runs a function of the kind. They may nest.
 class [[nodiscard]] UserFunction {
  public:
-  // `name` is for messages and lives as long as the process: "a user backing's allocate function".
-  explicit UserFunction(const char* name) : outer_(std::exchange(running_, name)) {}
+  // `kind` lives as long as the process.
+  explicit UserFunction(const UserFunctionKind& kind) : outer_(std::exchange(running_, &kind)) {}
   ~UserFunction() { running_ = outer_; }
   UserFunction(const UserFunction&) = delete;
   UserFunction& operator=(const UserFunction&) = delete;
 
-  // The name of the innermost that this thread runs; null for none.
-  static const char* Running() { return running_; }
+  // The innermost that this thread runs; null for none.
+  static const UserFunctionKind* Running() { return running_; }
 
  private:
-  static inline thread_local constinit const char* running_ = nullptr;
+  static inline thread_local constinit const UserFunctionKind* running_ = nullptr;
 
-  const char* const outer_;
+  const UserFunctionKind* const outer_;
 };
+
+// Runs a function of the program's. `what` begins the sentence of a failure.
+template <typename Function>
+Status CallUserFunction(const UserFunctionKind& kind, const std::string& what, Function function) {
+  const UserFunction running(kind);
+  try {
+    function();
+    return Status();
+  } catch (const std::bad_alloc& exception) {
+    return Status(StatusCode::kOutOfMemory, what + " threw std::bad_alloc: " + exception.what());
+  } catch (const std::exception& exception) {
+    return Status(StatusCode::kInvalidArgument, what + " threw an exception, which it may not: " + exception.what());
+  } catch (...) {
+    return Status(StatusCode::kInvalidArgument, what + " threw something, which it may not");
+  }
+}
 
 }  // namespace commpool::internal
 

@@ -53,7 +53,7 @@ Status CheckTarget(Target target) {
 
 [[gnu::noinline]] commpool_status FreeSlowly(void* pointer) {
   if (pointer == nullptr) return COMMPOOL_OK;
-  return WithRuntime([&](Runtime& runtime) { return runtime.Free(AddressOf(pointer)); });
+  return WithRuntime([&](Runtime& runtime) { return runtime.Free(AddressOf(pointer)); }, CallKind::kFree);
 }
 
 }  // namespace

@@ -41,11 +41,11 @@ commpool_status Report(const Status& status) noexcept {
   return static_cast<commpool_status>(status.code());
 }
 
-Status RefuseUserFunction() {
-  const char* const name = UserFunction::Running();
-  if (name == nullptr) return Status();
+Status RefuseUserFunction(CallKind call) {
+  const UserFunctionKind* const running = UserFunction::Running();
+  if (running == nullptr || (call == CallKind::kFree && running->may_free)) return Status();
   return Status(StatusCode::kFailedPrecondition,
-                std::string("commpool was called by ") + name +
+                std::string("commpool was called by ") + running->name +
                     ", which it may not be: the call that runs this function holds what this one would wait for. Take "
                     "the memory from CUDA or another allocator");
 }

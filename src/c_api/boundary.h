@@ -37,13 +37,16 @@ commpool_status Guarded(Body body) noexcept {
   }
 }
 
-// OK unless this thread runs a function of the program's that the library has called.
-Status RefuseUserFunction();
+// What functions of the program's that the library calls may call of it, where their kind says so.
+enum class CallKind { kAny, kFree };
+
+// OK unless this thread runs a function of the program's that the library has called, and that may not make the call.
+Status RefuseUserFunction(CallKind call = CallKind::kAny);
 
 // The one way into the library: opens the runtime where nobody has, refuses a forked child and a user's function, and
 // runs `body(runtime)`.
 template <typename Body>
-commpool_status WithRuntime(Body body) noexcept {
+commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny) noexcept {
   return Guarded([&]() -> Status {
     Runtime* runtime = OpenedProcessRuntime();
     if (runtime == nullptr) {
@@ -52,7 +55,7 @@ commpool_status WithRuntime(Body body) noexcept {
       runtime = *opened;
     }
     Status status = runtime->RefuseForkedChild();
-    if (status.ok()) status = RefuseUserFunction();
+    if (status.ok()) status = RefuseUserFunction(call);
     if (!status.ok()) return status;
     const std::optional<RelaxedCapture> relaxed = runtime->Relax();
     return body(*runtime);

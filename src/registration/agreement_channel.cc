@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "src/base/host_patience.h"
+#include "src/base/try.h"
+#include "src/base/user_function.h"
 
 namespace commpool::internal {
 
 namespace {
 
 constexpr uint64_t kLongestMessage = uint64_t{1} << 30;
+constexpr UserFunctionKind kAllGather = {.name = "a pool's all_gather", .may_free = true};
 
 // Every rank hears all and decides alike. The caller's all-gather takes the same number of bytes from every rank:
 // lengths go first, then padded contents.
@@ -23,16 +26,14 @@ class CallerChannel : public AgreementChannel {
     if (broken_) return Failure(step + ": an earlier call failed");
     const uint64_t length = mine.size();
     std::vector<uint64_t> lengths(static_cast<size_t>(ranks()));
-    int result = all_gather_(&length, lengths.data(), sizeof(length), context_);
-    if (result != 0) return Failure(step, result);
+    COMMPOOL_TRY(Gather(&length, lengths.data(), sizeof(length), step));
 
     const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
     if (longest > kLongestMessage) return Failure(step + ": a rank announced " + std::to_string(longest) + " bytes");
     std::string padded = mine;
     padded.resize(longest);
     std::string received(longest * static_cast<uint64_t>(ranks()), '\0');
-    result = all_gather_(padded.data(), received.data(), longest, context_);
-    if (result != 0) return Failure(step, result);
+    COMMPOOL_TRY(Gather(padded.data(), received.data(), longest, step));
 
     std::vector<std::string> contents;
     for (size_t index = 0; index < lengths.size(); ++index) {
@@ -44,8 +45,14 @@ class CallerChannel : public AgreementChannel {
   void Break(const Status&) override { broken_ = true; }
 
  private:
-  Status Failure(const std::string& step, int result) {
-    const int missing = -2 - result;  // include/commpool/README.md
+  // One that throws has left the ranks out of step, as one that says that it failed.
+  Status Gather(const void* sent, void* received, uint64_t bytes, const std::string& step) {
+    int result = 0;
+    const Status called =
+        CallUserFunction(kAllGather, "it", [&] { result = all_gather_(sent, received, bytes, context_); });
+    if (!called.ok()) return Failure(step + ", where " + called.message());
+    if (result == 0) return Status();
+    const int64_t missing = -2 - int64_t{result};  // include/commpool/README.md
     if (missing < 0 || missing >= ranks()) return Failure(step);
     return Failure(step + ", for which rank " + std::to_string(missing) + " did not come");
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/log.h"
+#include "src/base/user_function.h"
 
 namespace commpool::internal {
 
@@ -12,6 +13,8 @@ namespace {
 
 // Long enough for what is no collective, or has all its ranks; short beside a program's own watchdogs.
 constexpr uint64_t kPatienceMilliseconds = 200;
+
+constexpr UserFunctionKind kOnLostRank = {.name = "a pool's on_lost_rank", .may_free = true};
 
 }  // namespace
 
@@ -59,7 +62,10 @@ void LossWatch::Tell(int rank) const {
   Log(configuration.on_lost_rank == nullptr ? LogLevel::kWarning : LogLevel::kInfo,
       basis_.title + ": rank " + std::to_string(rank) + " of its home is lost: " + way_out);
   if (configuration.on_lost_rank == nullptr) return;
-  configuration.on_lost_rank(rank, in_flight == InFlight::kMaybe ? 1 : 0, configuration.lost_rank_context);
+  const Status told = CallUserFunction(kOnLostRank, "on_lost_rank", [&] {
+    configuration.on_lost_rank(rank, in_flight == InFlight::kMaybe ? 1 : 0, configuration.lost_rank_context);
+  });
+  if (!told.ok()) Log(LogLevel::kError, basis_.title + ": " + told.message());
 }
 
 }  // namespace commpool::internal
