@@ -25,17 +25,19 @@ Status CheckBytes(const commpool_pool_options& given) {
 
 // What is one of several words.
 Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
-  const BackingRow* const backing = FindBacking(static_cast<int>(given.backing));
+  const int32_t number = NumberOf(given.backing);
+  const BackingRow* const backing = FindBacking(number);
   if (backing == nullptr) {
-    return Invalid("backing " + std::to_string(given.backing) + " is none of " +
+    return Invalid("backing " + std::to_string(number) + " is none of " +
                    NamesOfBackings([](const BackingRow&) { return true; }));
   }
   read->backing.kind = backing->kind;
   Placement& placement = read->backing.placement;
-  return FirstFailure({ReadWord("pool options: location", given.location, {"DEVICE", "HOST_NUMA"}, &placement.kind),
-                       ReadWord("pool options: frees", given.frees, {"DEFERRED", "ORDERED"}, &read->frees),
-                       ReadWord("pool options: mode", given.mode, {"FIXED", "EXPANDABLE"}, &read->mode),
-                       ReadWord("pool options: moves", given.moves, {"EAGER", "UNDER_PRESSURE"}, &read->moves)});
+  return FirstFailure(
+      {ReadWord("pool options: location", NumberOf(given.location), {"DEVICE", "HOST_NUMA"}, &placement.kind),
+       ReadWord("pool options: frees", NumberOf(given.frees), {"DEFERRED", "ORDERED"}, &read->frees),
+       ReadWord("pool options: mode", NumberOf(given.mode), {"FIXED", "EXPANDABLE"}, &read->mode),
+       ReadWord("pool options: moves", NumberOf(given.moves), {"EAGER", "UNDER_PRESSURE"}, &read->moves)});
 }
 
 // What no other option has to be known for.
@@ -107,7 +109,7 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
   return configuration;
 }
 
-Result<SleepRequest> ParseSleep(commpool_keep keep, commpool_graphs graphs) {
+Result<SleepRequest> ParseSleep(int32_t keep, int32_t graphs) {
   SleepRequest request;
   COMMPOOL_TRY(FirstFailure({ReadWord("keep", keep, {"DISCARD", "HOST"}, &request.keep),
                              ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES"}, &request.graphs)}));
@@ -119,8 +121,9 @@ Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given) {
   if (given == nullptr) return request;
   COMMPOOL_TRY(CheckStructBytes("scope_options", given->struct_bytes, sizeof(*given)));
   COMMPOOL_TRY(FirstFailure(
-      {ReadWord("scope options: filter", given->filter, {"THREAD", "STREAM", "PROCESS"}, &request.filter),
-       ReadWord("scope options: exhaustion", given->exhaustion, {"ERROR", "NEXT_SCOPE"}, &request.exhaustion)}));
+      {ReadWord("scope options: filter", NumberOf(given->filter), {"THREAD", "STREAM", "PROCESS"}, &request.filter),
+       ReadWord("scope options: exhaustion", NumberOf(given->exhaustion), {"ERROR", "NEXT_SCOPE"},
+                &request.exhaustion)}));
   if (request.filter == ScopeFilter::kStream) request.stream = KeyOfStream(given->stream);
   request.sizes = {given->min_bytes, given->max_bytes};
   return request;

@@ -5,6 +5,7 @@
 #ifndef COMMPOOL_SRC_C_API_OPTIONS_H_
 #define COMMPOOL_SRC_C_API_OPTIONS_H_
 
+#include <cstdint>
 #include <optional>
 
 #include "commpool/commpool.h"
@@ -22,7 +23,8 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
 // home, or are no such struct. The rest are defaults.
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
 
-Result<SleepRequest> ParseSleep(commpool_keep keep, commpool_graphs graphs);
+// By the numbers of a commpool_keep and a commpool_graphs (NumberOf).
+Result<SleepRequest> ParseSleep(int32_t keep, int32_t graphs);
 
 // Null is the defaults. The pool is the caller's to set.
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given);

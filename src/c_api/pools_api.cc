@@ -58,8 +58,8 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
 }
 
 // A wrong value is one of the program's, the same on every rank.
-Status SleepAs(Pool& pool, commpool_keep keep, commpool_graphs graphs) {
-  const Result<SleepRequest> request = ParseSleep(keep, graphs);
+Status SleepAs(Pool& pool, const commpool_keep& keep, const commpool_graphs& graphs) {
+  const Result<SleepRequest> request = ParseSleep(NumberOf(keep), NumberOf(graphs));
   return request.ok() ? pool.Sleep(*request) : request.status();
 }
 

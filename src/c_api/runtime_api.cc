@@ -19,7 +19,7 @@ using namespace commpool::internal;
 
 namespace {
 
-Status Open(commpool_driver driver) {
+Status Open(int32_t driver) {
   DriverChoice choice = DriverChoice::kCuda;
   Status status = ReadWord("driver", driver, {"CUDA", "EMULATED", "AUTO"}, &choice);
   return status.ok() ? OpenProcessRuntime(choice) : status;
@@ -49,7 +49,7 @@ int commpool_version(void) { return COMMPOOL_VERSION; }
 commpool_status commpool_initialize(commpool_driver driver) {
   return Guarded([&] {
     Status status = RefuseUserFunction();
-    return status.ok() ? Open(driver) : status;
+    return status.ok() ? Open(NumberOf(driver)) : status;
   });
 }
 

@@ -6,6 +6,7 @@
 #include "src/c_api/boundary.h"
 #include "src/c_api/open_scopes.h"
 #include "src/c_api/options.h"
+#include "src/c_api/structs.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;
@@ -24,10 +25,11 @@ ScopeHandle BeginAtOnce(commpool_pool pool, const commpool_scope_options* option
   Runtime* const runtime = OpenedProcessRuntime();
   if (runtime == nullptr) return 0;
   if (options == nullptr) options = &kUsual;
-  const bool usual = options->struct_bytes == sizeof(*options) && options->filter == COMMPOOL_FILTER_THREAD &&
+  const int32_t exhaustion = NumberOf(options->exhaustion);
+  const bool usual = options->struct_bytes == sizeof(*options) && NumberOf(options->filter) == COMMPOOL_FILTER_THREAD &&
                      options->min_bytes <= options->max_bytes;
-  const bool hands_on = options->exhaustion == COMMPOOL_EXHAUSTION_NEXT_SCOPE;
-  if (!usual || (!hands_on && options->exhaustion != COMMPOOL_EXHAUSTION_ERROR)) return 0;
+  const bool hands_on = exhaustion == COMMPOOL_EXHAUSTION_NEXT_SCOPE;
+  if (!usual || (!hands_on && exhaustion != COMMPOOL_EXHAUSTION_ERROR)) return 0;
   return runtime->BeginScopeAtOnce(pool, {options->min_bytes, options->max_bytes},
                                    hands_on ? Exhaustion::kNextScope : Exhaustion::kError);
 }

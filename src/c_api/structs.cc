@@ -28,8 +28,8 @@ Status CheckEntryBytes(const std::string& name, size_t given_bytes, size_t own_b
   return Check("entry_bytes", given_bytes, own_bytes, "pass sizeof(commpool_" + name + ")");
 }
 
-Status CheckWord(const std::string& what, int64_t number, std::initializer_list<const char*> words) {
-  if (number >= 0 && number < static_cast<int64_t>(words.size())) return Status();
+Status CheckWord(const std::string& what, int32_t number, std::initializer_list<const char*> words) {
+  if (number >= 0 && number < static_cast<int32_t>(words.size())) return Status();
   std::string known;
   for (const char* const word : words) known += (known.empty() ? "" : ", ") + std::string(word);
   return Status(StatusCode::kInvalidArgument, what + " " + std::to_string(number) + " is none of " + known);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -19,14 +21,24 @@ Status CheckStructBytes(const std::string& name, size_t given_bytes, size_t own_
 // The same of an entry of an array, whose size a call is given.
 Status CheckEntryBytes(const std::string& name, size_t given_bytes, size_t own_bytes);
 
-// Whether the number of a word is below that of the words that there are. kInvalidArgument names them.
-Status CheckWord(const std::string& what, int64_t number, std::initializer_list<const char*> words);
+// The number in a program's enumeration, which may be none of its enumerators: C++ lets nobody read such a one, so a
+// place that holds one is read by this alone, also where it is an argument.
+template <typename Word>
+int32_t NumberOf(const Word& word) {
+  static_assert(sizeof(Word) == sizeof(int32_t));
+  int32_t number = 0;
+  std::memcpy(&number, &word, sizeof(number));
+  return number;
+}
 
-// A word of a program's, by our own enumeration, which has the same numbers.
-template <typename Word, typename OwnWord>
-Status ReadWord(const std::string& what, Word given, std::initializer_list<const char*> words, OwnWord* own) {
-  Status status = CheckWord(what, static_cast<int64_t>(given), words);
-  if (status.ok()) *own = static_cast<OwnWord>(given);
+// Whether the number of a word is below that of the words that there are. kInvalidArgument names them.
+Status CheckWord(const std::string& what, int32_t number, std::initializer_list<const char*> words);
+
+// A word of a program's by its number, in our own enumeration, which has the same numbers.
+template <typename OwnWord>
+Status ReadWord(const std::string& what, int32_t number, std::initializer_list<const char*> words, OwnWord* own) {
+  Status status = CheckWord(what, number, words);
+  if (status.ok()) *own = static_cast<OwnWord>(number);
   return status;
 }
 

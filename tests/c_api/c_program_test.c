@@ -19,29 +19,55 @@ static void ExpectRefused(commpool_status status, const char* named, int line) {
 }
 #define EXPECT_REFUSED(call, named) ExpectRefused((call), (named), __LINE__)
 
-static void UnknownEnumerations(void) {
-  commpool_pool_options options;
-  commpool_scope_options scope_options;
-  commpool_pool pool = 0;
-  commpool_scope scope = 0;
-  EXPECT_REFUSED(commpool_initialize((commpool_driver)99), "driver 99");
-  commpool_pool_options_init(&options);
-  options.backing = (commpool_backing)99;
-  EXPECT_REFUSED(commpool_pool_create(&options, &pool), "backing 99");
-  commpool_pool_options_init(&options);
-  options.location = (commpool_location)99;
-  EXPECT_REFUSED(commpool_pool_create(&options, &pool), "location 99");
-  commpool_pool_options_init(&options);
-  options.frees = (commpool_frees)99;
-  EXPECT_REFUSED(commpool_pool_create(&options, &pool), "frees 99");
-  EXPECT(pool == 0);
+/* "filter 99" */
+static const char* Named(const char* what, int number) {
+  static char text[64];
+  snprintf(text, sizeof(text), "%s %d", what, number);
+  return text;
+}
 
-  commpool_pool_options_init(&options);
-  EXPECT(commpool_pool_create(&options, &pool) == COMMPOOL_OK);
-  commpool_scope_options_init(&scope_options);
-  scope_options.filter = (commpool_filter)99;
-  EXPECT_REFUSED(commpool_scope_begin(pool, &scope_options, &scope), "filter 99");
-  EXPECT(scope == 0);
+#define EXPECT_REFUSED_OPTION(type, option, number)                                \
+  do {                                                                             \
+    commpool_pool pool = 0;                                                        \
+    commpool_pool_options options;                                                 \
+    commpool_pool_options_init(&options);                                          \
+    options.option = (type)(number);                                               \
+    EXPECT_REFUSED(commpool_pool_create(&options, &pool), Named(#option, number)); \
+    EXPECT(pool == 0);                                                             \
+  } while (0)
+
+#define EXPECT_REFUSED_SCOPE(type, option, number)                                        \
+  do {                                                                                    \
+    commpool_scope scope = 0;                                                             \
+    commpool_scope_options options;                                                       \
+    commpool_scope_options_init(&options);                                                \
+    options.option = (type)(number);                                                      \
+    EXPECT_REFUSED(commpool_scope_begin(pool, &options, &scope), Named(#option, number)); \
+    EXPECT(scope == 0);                                                                   \
+  } while (0)
+
+/* Each enumeration of the ABI that a program passes, with a number that it does not have. */
+static void UnknownEnumerators(int number) {
+  const commpool_keep no_keep = (commpool_keep)number;
+  const commpool_graphs no_graphs = (commpool_graphs)number;
+  commpool_pool_options with_tag;
+  commpool_pool pool = 0;
+  EXPECT_REFUSED(commpool_initialize((commpool_driver)number), Named("driver", number));
+  EXPECT_REFUSED_OPTION(commpool_backing, backing, number);
+  EXPECT_REFUSED_OPTION(commpool_location, location, number);
+  EXPECT_REFUSED_OPTION(commpool_frees, frees, number);
+  EXPECT_REFUSED_OPTION(commpool_mode, mode, number);
+  EXPECT_REFUSED_OPTION(commpool_moves, moves, number);
+
+  commpool_pool_options_init(&with_tag);
+  with_tag.tag = "tagged";
+  EXPECT(commpool_pool_create(&with_tag, &pool) == COMMPOOL_OK);
+  EXPECT_REFUSED_SCOPE(commpool_filter, filter, number);
+  EXPECT_REFUSED_SCOPE(commpool_exhaustion, exhaustion, number);
+  EXPECT_REFUSED(commpool_pool_sleep(pool, no_keep, COMMPOOL_GRAPHS_REFUSED), Named("keep", number));
+  EXPECT_REFUSED(commpool_pool_sleep(pool, COMMPOOL_KEEP_HOST, no_graphs), Named("graphs", number));
+  EXPECT_REFUSED(commpool_sleep("tagged", no_keep, COMMPOOL_GRAPHS_REFUSED), Named("keep", number));
+  EXPECT_REFUSED(commpool_sleep("tagged", COMMPOOL_KEEP_HOST, no_graphs), Named("graphs", number));
   EXPECT(commpool_pool_destroy(pool) == COMMPOOL_OK);
 }
 
@@ -69,7 +95,8 @@ static void AllocateInAScope(void) {
 }
 
 int main(void) {
-  UnknownEnumerations();
+  UnknownEnumerators(99);
+  UnknownEnumerators(-1);
   AllocateInAScope();
   if (failures == 0) printf("the C ABI serves a C program: %s\n", commpool_driver_description());
   return failures == 0 ? 0 : 1;
