@@ -1,5 +1,7 @@
 #include "src/base/environment.h"
 
+#include <sys/auxv.h>
+
 #include <cstdlib>
 
 namespace commpool::internal {
@@ -9,8 +11,10 @@ const Environment& Environment::Get() {
   return *environment;
 }
 
+bool Environment::Trusted() { return getauxval(AT_SECURE) == 0; }
+
 std::string Environment::Variable(const char* name) {
-  const char* const value = std::getenv(name);
+  const char* const value = Trusted() ? std::getenv(name) : nullptr;
   return value == nullptr ? "" : value;
 }
 

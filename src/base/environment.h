@@ -1,4 +1,5 @@
-// Every environment variable that commpool reads, read once at first use.
+// Every environment variable that commpool reads, read once at first use. A process with more rights than who started
+// it (setuid, capabilities of its file) reads none: the variables name libraries to be opened.
 #ifndef COMMPOOL_SRC_BASE_ENVIRONMENT_H_
 #define COMMPOOL_SRC_BASE_ENVIRONMENT_H_
 
@@ -8,7 +9,9 @@ namespace commpool::internal {
 
 struct Environment {
   static const Environment& Get();
-  // Empty where it is not set.
+  // Whether whoever wrote the environment has this process's rights.
+  static bool Trusted();
+  // Empty where it is not set or not trusted.
   static std::string Variable(const char* name);
 
   const std::string driver = Variable("COMMPOOL_DRIVER");  // cuda, emulated or auto

@@ -81,6 +81,11 @@ Result<std::shared_ptr<const Driver>> LoadReal(const LoaderOptions& options) {
 }
 
 Result<std::shared_ptr<const Driver>> LoadEmulator(const LoaderOptions& options) {
+  if (!Environment::Trusted()) {  // it is looked for also where who started the process may have put a file
+    return Status(
+        StatusCode::kNotSupported,
+        "a process with more rights than who started it (setuid) opens no emulator: it takes the real driver");
+  }
   const EmulatorFiles files = COMMPOOL_TRY(FindEmulator(options.emulator_folder));
   // Shared, so that the emulated NCCL finds it also where a real driver without a device was opened before.
   const SharedLibrary library = COMMPOOL_TRY(SharedLibrary::Open(files.cuda, SharedLibrary::Symbols::kShared));

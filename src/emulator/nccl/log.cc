@@ -28,8 +28,9 @@ constexpr std::array<std::pair<std::string_view, Subject>, 8> kSubjectNames = {{
     {"ALL", Subject::kAll},
 }};
 
+// One of them names a file.
 const char* Variable(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = secure_getenv(name);
   return value != nullptr ? value : "";
 }
 

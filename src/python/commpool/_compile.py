@@ -5,11 +5,13 @@ A folder is private where nobody else can put a binary into it: `COMMPOOL_CACHE`
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -42,20 +44,37 @@ def compiler() -> str:
     raise CannotBuild("there is no C++ compiler (g++, or what CXX names)")
 
 
-def make_private(folder: pathlib.Path) -> None:
-    """Makes a folder that nobody else can put a binary into.
+def _check_nobody_else_writes(folder: pathlib.Path, within: bool) -> None:
+    """`within`: whether it is enough that nobody else changes what is ours in it, as in /tmp.
 
     Raises:
-      CannotBuild: it cannot be made, or others may write to it.
+      CannotBuild: others may.
     """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise CannotBuild(f"{folder}: {error.strerror}; COMMPOOL_CACHE may name another folder") from error
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    found = folder.stat()
+    ours = (os.getuid(), 0, os.stat("/").st_uid) if within else (os.getuid(),)  # root has another number in a namespace
+    kept_apart = within and found.st_mode & stat.S_ISVTX
+    if found.st_uid not in ours or (found.st_mode & 0o022 and not kept_apart):
         raise CannotBuild(f"{folder} is another user's, or others may write to it; COMMPOOL_CACHE may name another "
                           "folder")
+
+
+def make_private(folder: pathlib.Path) -> pathlib.Path:
+    """Makes a folder that nobody else can put a binary into, nor another folder into its place, and those above it that
+    are missing. Returns it without symbolic links, which others might change later.
+
+    Raises:
+      CannotBuild: it cannot be made, or others may write to it or above it.
+    """
+    try:
+        folder = pathlib.Path(os.path.realpath(folder))
+        for each in (*reversed(folder.parents), folder):
+            if not each.is_dir():
+                with contextlib.suppress(FileExistsError):
+                    each.mkdir(mode=0o700)
+            _check_nobody_else_writes(each, within=each != folder)
+    except OSError as error:
+        raise CannotBuild(f"{folder}: {error.strerror}; COMMPOOL_CACHE may name another folder") from error
+    return folder
 
 
 def _run(what: str, line: list[str],
@@ -132,7 +151,7 @@ def built(name: str, sources: Iterable[pathlib.Path], command: Callable[[], list
     for path in sources:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     kept = cache() / f"{name}-{digest.hexdigest()[:16]}.so"
-    make_private(kept.parent)
+    kept = make_private(kept.parent) / kept.name
     if kept.exists():
         return kept
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:

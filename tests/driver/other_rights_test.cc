@@ -1,0 +1,51 @@
+// A process with more rights than who started it (setuid): what its environment says is not its own, so no variable
+// names a library that it opens, and the emulator stays closed.
+#include <gtest/gtest.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "src/base/environment.h"
+#include "src/driver/emulator_files.h"
+#include "src/driver/loader.h"
+
+namespace commpool::internal {
+namespace {
+
+// Where the kernel tells a process of its rights: behind the environment that it was started with.
+ElfW(auxv_t) * AuxiliaryVector() {
+  char** place = environ;
+  while (*place != nullptr) ++place;
+  return reinterpret_cast<ElfW(auxv_t)*>(place + 1);
+}
+
+// As the kernel says it of a setuid program. Before the environment changes: it moves then.
+void TakeOtherRights() {
+  for (ElfW(auxv_t)* entry = AuxiliaryVector(); entry->a_type != AT_NULL; ++entry) {
+    if (entry->a_type == AT_SECURE) entry->a_un.a_val = 1;
+  }
+}
+
+TEST(OtherRights, HearNothingOfTheEnvironmentAndOpenNoEmulator) {
+  const EmulatorFiles emulator = FindEmulator("").value();
+  const std::string folder = emulator.cuda.substr(0, emulator.cuda.rfind('/'));
+  TakeOtherRights();
+  ASSERT_FALSE(Environment::Trusted());
+  setenv("COMMPOOL_DRIVER", "emulated", 1);
+  setenv("COMMPOOL_EMULATOR_LIBRARIES", folder.c_str(), 1);
+  setenv("COMMPOOL_NCCL", emulator.nccl.c_str(), 1);
+
+  const LoaderOptions options = LoaderOptionsFromEnvironment(DriverChoice::kCuda).value();
+  EXPECT_EQ(options.choice, DriverChoice::kCuda);
+  EXPECT_EQ(options.emulator_folder, "");
+  EXPECT_EQ(options.nccl_file, "");
+
+  const Status status = LoadDriver({DriverChoice::kEmulated, "", ""}).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_NE(status.message().find("more rights than who started it"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace commpool::internal

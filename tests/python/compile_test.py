@@ -1,0 +1,59 @@
+"""What the user's compiler makes lies where nobody else can put another binary."""
+
+import os
+import pathlib
+import tempfile
+import unittest
+
+import emulated  # noqa: F401: before commpool
+from commpool import _compile
+
+
+class PrivateFolders(unittest.TestCase):
+    def setUp(self):
+        cache = tempfile.TemporaryDirectory()
+        self.addCleanup(cache.cleanup)
+        self.cache = pathlib.Path(os.path.realpath(cache.name))
+        self.folder = self.cache / "above" / "torch"
+
+    def refused(self, folder, reason):
+        with self.assertRaisesRegex(_compile.CannotBuild, reason):
+            _compile.make_private(folder)
+
+    def mode(self, folder):
+        return folder.stat().st_mode & 0o777
+
+    def test_are_made_for_the_user_alone_with_those_above(self):
+        self.addCleanup(os.umask, os.umask(0))
+        self.assertEqual(_compile.make_private(self.folder), self.folder)
+        self.assertEqual(_compile.make_private(self.folder), self.folder, "again")
+        self.assertEqual((self.mode(self.folder.parent), self.mode(self.folder)), (0o700, 0o700))
+
+    def test_are_refused_where_others_may_write_to_them_or_above(self):
+        _compile.make_private(self.folder)
+        for folder in (self.folder, self.folder.parent):
+            for mode in (0o770, 0o707):
+                with self.subTest(folder=folder, mode=oct(mode)):
+                    folder.chmod(mode)
+                    self.refused(self.folder, f"{folder} is another user's, or others may write to it; COMMPOOL_CACHE")
+                    folder.chmod(0o700)
+
+    def test_may_lie_where_all_write_and_nobody_renames_what_is_anothers(self):
+        self.cache.chmod(0o1777)
+        self.assertEqual(_compile.make_private(self.folder), self.folder)
+        self.folder.chmod(0o1777)
+        self.refused(self.folder, "others may write to it")
+
+    def test_are_told_without_links_that_others_may_change(self):
+        elsewhere = self.cache / "elsewhere"
+        elsewhere.mkdir(mode=0o700)
+        self.folder.parent.symlink_to(elsewhere)
+        self.assertEqual(_compile.make_private(self.folder), elsewhere / "torch")
+
+    def test_say_why_they_cannot_be_made(self):
+        self.folder.parent.touch()
+        self.refused(self.folder, "Not a directory")
+
+
+if __name__ == "__main__":
+    unittest.main()
