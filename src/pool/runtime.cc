@@ -276,7 +276,6 @@ Status Runtime::ReleaseStream(CUstream stream) {
   const StreamKey key = KeyOfStream(stream);
   for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->ForgetStream(key);
   parts_.observer.StreamReleased(stream);
-  stream_devices_.Forget(stream);
   return Status();
 }
 

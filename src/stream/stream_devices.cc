@@ -22,10 +22,12 @@ Result<int> StreamDevices::CurrentDevice() const {
 
 Result<int> StreamDevices::DeviceOf(CUstream stream) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return CurrentDevice();
-  {
+  unsigned long long id = 0;
+  const bool has_id = driver_.cuda.cuStreamGetId(stream, &id) == CUDA_SUCCESS;  // older drivers give none
+  if (has_id) {
     MutexLock lock(mutex_);
     const auto found = devices_.find(stream);
-    if (found != devices_.end()) return found->second;
+    if (found != devices_.end() && found->second.id == id) return found->second.device;
   }
   // The driver answers only where some context is current; a thread that has none yet borrows device 0's.
   const PrimaryContext borrowed = COMMPOOL_TRY(PrimaryContext::Retain(driver_, 0));
@@ -36,14 +38,11 @@ Result<int> StreamDevices::DeviceOf(CUstream stream) {
                          {.call = "cuStreamGetCtx", .likely_cause = "the stream was destroyed or never made"}));
   ContextGuard guard(driver_, context);
   const int device = COMMPOOL_TRY(CurrentDevice());
-  MutexLock lock(mutex_);
-  devices_.emplace(stream, device);
+  if (has_id) {
+    MutexLock lock(mutex_);
+    devices_[stream] = {id, device};
+  }
   return device;
-}
-
-void StreamDevices::Forget(CUstream stream) {
-  MutexLock lock(mutex_);
-  devices_.erase(stream);
 }
 
 }  // namespace commpool::internal

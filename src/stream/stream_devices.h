@@ -1,4 +1,7 @@
 // The device that a stream belongs to, asked of the driver once for each stream. Any thread.
+//
+// The driver gives the handle of a destroyed stream to the next one, on another device too, and never its id: an answer
+// is remembered for both.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_
 #define COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_
 
@@ -20,15 +23,16 @@ class StreamDevices {
   // stream is meant and no context is current.
   Result<int> DeviceOf(CUstream stream);
 
-  // The handle will be recycled.
-  void Forget(CUstream stream);
-
  private:
   Result<int> CurrentDevice() const;
 
   const Driver& driver_;
   Mutex mutex_{LockRank::kStream};
-  std::unordered_map<CUstream, int> devices_ COMMPOOL_GUARDED_BY(mutex_);
+  struct Known {
+    unsigned long long id;
+    int device;
+  };
+  std::unordered_map<CUstream, Known> devices_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal
