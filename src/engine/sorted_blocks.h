@@ -64,24 +64,25 @@ class SortedBlocks : public MadeFromReserve {
     return true;
   }
 
-  // Erases one and inserts another, which often comes to stand in its place. Whether the first was there.
+  // Erases one and inserts another, which often comes to stand near its place: only what lies between moves. Whether
+  // the first was there.
   bool Replace(const Key& was, const Key& key, Block* block) {
     const size_t index = FindArray(was);
     if (index == arrays_.size()) return false;
     Array& array = *arrays_[index];
-    Entry* const place = array.LowerBound(was);
+    Entry* place = array.LowerBound(was);
     if (place == array.end() || was < place->key) return false;
-    const bool after_previous = place == array.begin() ? index == 0 || lasts_[index - 1] < key : (place - 1)->key < key;
-    const bool last = place + 1 == array.end();
-    // Before the next array's first, which is not looked at: not beyond what this one's last was.
-    const bool before_next = last ? index + 1 == arrays_.size() || !(was < key) : key < (place + 1)->key;
+    const bool after_previous = index == 0 || lasts_[index - 1] < key;
+    const bool before_next = index + 1 == arrays_.size() || !(array.last() < key);
     if (!after_previous || !before_next) {
       Erase(was);
       Insert(key, block);
       return true;
     }
+    for (; place + 1 != array.end() && place[1].key < key; ++place) *place = place[1];
+    for (; place != array.begin() && key < place[-1].key; --place) *place = place[-1];
     *place = {key, block};
-    if (last) lasts_[index] = key;
+    lasts_[index] = array.last();
     return true;
   }
 
