@@ -19,4 +19,9 @@ ForkGuard::ForkGuard() {
 
 ForkGuard::~ForkGuard() { munmap(const_cast<unsigned char*>(page_), static_cast<size_t>(sysconf(_SC_PAGESIZE))); }
 
+bool InForkedChild() {
+  static const auto* const guard = new ForkGuard();  // not destroyed: threads end later
+  return guard->InChild();
+}
+
 }  // namespace commpool::internal

@@ -17,6 +17,10 @@ class ForkGuard {
   volatile unsigned char* page_ = nullptr;  // the kernel clears it in a child
 };
 
+// Whether this is a child of the process in which this was asked first. A child has one thread, and the locks as other
+// threads held them at the fork: so it takes none when a thread ends.
+bool InForkedChild();
+
 }  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_BASE_FORK_GUARD_H_

@@ -2,8 +2,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
 
+#include "src/pool/scopes/own_scopes.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -53,6 +59,64 @@ TEST_F(ForkedChild, IsRefusedInAScopeToo) {
   ExpectRefused([&] { return runtime().Allocate(0, kMiB, nullptr).status(); });
   ExpectRefused([&] { return runtime().Allocate(Target::ScopesOf(0), kMiB, nullptr).status(); });
   EXPECT_TRUE(runtime().scopes().End(scope).ok());
+}
+
+// Holds, on a thread of its own, what `hold` holds while it runs the function that it is given.
+class Held {
+ public:
+  explicit Held(std::function<void(const std::function<void()>& meanwhile)> hold)
+      : thread_([this, hold = std::move(hold)] {
+          hold([this] {
+            holds_.set_value();
+            over_.get_future().wait();
+          });
+        }) {
+    holds_.get_future().wait();
+  }
+  ~Held() {
+    over_.set_value();
+    thread_.join();
+  }
+
+ private:
+  std::promise<void> holds_;
+  std::promise<void> over_;
+  std::thread thread_;
+};
+
+// Forks on a thread that runs `use` before, so that the child ends that thread's objects: nothing of the test's own.
+void ExpectChildExits(const std::function<void()>& use,
+                      std::function<void(const std::function<void()>& meanwhile)> hold) {
+  std::thread([&] {
+    use();
+    const Held held(std::move(hold));
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(20);  // else the test would wait for it
+      exit(0);
+    }
+    int result = -1;
+    ASSERT_EQ(waitpid(child, &result, 0), child);
+    EXPECT_TRUE(WIFEXITED(result) && WEXITSTATUS(result) == 0) << "the child hangs: " << result;
+  }).join();
+}
+
+TEST_F(ForkedChild, ExitsThoughAnotherThreadHeldTheCachesAtTheFork) {
+  const PoolHandle pool = Create(Configured("parent's"));
+  ExpectChildExits([&] { EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(pool, 4096, nullptr).value()).ok()); },
+                   [&](const std::function<void()>& meanwhile) {
+                     runtime().caches().Statistics(pool, [&](const engine::CacheStatistics&) { meanwhile(); });
+                   });
+}
+
+TEST(ForkedChildsScopes, LetItExitThoughAnotherThreadHeldTheirBoardAtTheFork) {
+  const auto board = std::make_shared<ScopeBoard>();
+  ExpectChildExits([&] { ASSERT_NE(OwnScopes::Join(board), nullptr); },
+                   [&](const std::function<void()>& meanwhile) {
+                     MutexLock lock(board->mutex);
+                     meanwhile();
+                   });
 }
 
 }  // namespace

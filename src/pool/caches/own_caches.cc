@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/base/fork_guard.h"
 #include "src/base/of_this_thread.h"
 #include "src/pool/caches/thread_caches.h"
 
@@ -14,8 +15,11 @@ OwnCaches* MakeOwnCaches() {
   return own_state.caches;
 }
 
+OwnCaches::OwnCaches() { static_cast<void>(InForkedChild()); }  // from now on it tells
+
 OwnCaches::~OwnCaches() {
   own_state.caches = nullptr;  // from now on the thread's blocks go to their pools
+  if (InForkedChild()) return;
   for (auto& [all, cache] : owners_) all->End(cache.get());
 }
 

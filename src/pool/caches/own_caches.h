@@ -82,6 +82,7 @@ struct OwnCache {
 
 class OwnCaches {
  public:
+  OwnCaches();
   ~OwnCaches();
 
   // Null where the thread does not know who serves it.

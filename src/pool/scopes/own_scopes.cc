@@ -4,6 +4,7 @@
 #include <array>
 #include <thread>
 
+#include "src/base/fork_guard.h"
 #include "src/base/of_this_thread.h"
 
 namespace commpool::internal {
@@ -34,8 +35,11 @@ OwnScopes* OwnScopes::Join(const std::shared_ptr<ScopeBoard>& board) {
   return own;
 }
 
+OwnScopes::OwnScopes() : slots_(kUsualDepth) { static_cast<void>(InForkedChild()); }  // from now on it tells
+
 OwnScopes::~OwnScopes() {
   own_state.scopes = nullptr;
+  if (InForkedChild()) return;
   for (size_t place = 0; place < std::min(depth_, ended_scopes.size()); ++place) {
     ended_scopes[place] = {slots_[place].board, slots_[place].handle};
   }

@@ -47,7 +47,7 @@ struct alignas(16) OwnScope {  // 64 bytes: places in a stack are found by a shi
 
 class OwnScopes {
  public:
-  OwnScopes() : slots_(kUsualDepth) {}
+  OwnScopes();
   ~OwnScopes();
 
   // This thread's, of the board; null while the thread ends.
