@@ -8,6 +8,7 @@ from typing import Any, Callable, Sequence, Union
 
 from . import _abi, errors
 from ._library import for_ever
+from .sizes import index_of
 
 Bytes = Union[bytes, bytearray, memoryview]
 
@@ -30,6 +31,11 @@ class Agreement:
 
     all_gather: Callable[[bytes], Sequence[Bytes]]
     ranks: int
+
+    def __post_init__(self) -> None:
+        if not callable(self.all_gather):
+            raise errors.InvalidArgument(f"all_gather {self.all_gather!r} is no function")
+        index_of(self.ranks, "ranks", 31)
 
     def as_c(self) -> Any:
         """The function for the C ABI."""

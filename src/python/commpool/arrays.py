@@ -13,7 +13,7 @@ from ._owners import Owner
 from .blocks import Buffer, allocate, block_of
 from .errors import InvalidArgument
 from .handles import Device, Stream, device_number
-from .pool import Pool
+from .pool import Pool, checked
 from .sizes import index_of
 
 _LEGACY_STREAM = 1  # of both protocols; 0 is ambiguous there
@@ -148,9 +148,9 @@ def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dt
     if nbytes == 0:
         raise InvalidArgument(f"an array of shape {lengths} has no bytes, and the library allocates none")
     if pool is not None:
-        if device is not None and device_number(device) != pool.device:
+        if device is not None and device_number(device) != checked(pool, "empty").device:
             raise InvalidArgument(f"pool {pool.name} is of device {pool.device}, not {device}")
-        return Array(pool.allocate(nbytes, stream), lengths, name, pool.device)
+        return Array(checked(pool, "empty").allocate(nbytes, stream), lengths, name, pool.device)
     buffer = allocate(nbytes, stream, device)
     block = block_of(buffer)
     return Array(buffer, lengths, name, block.device if block else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Optional, Union
 
 from . import _abi
@@ -16,6 +17,18 @@ from .sizes import MOST_BYTES, Size, index_of, parse_size
 SizeRange = Union[Size, tuple[Optional[Size], Optional[Size]]]
 
 
+def text_of(option: str, text: str) -> bytes:
+    """A text as C has it.
+
+    Raises:
+      InvalidArgument: the option is no text, or none that C and UTF-8 can hold.
+    """
+    with contextlib.suppress(UnicodeEncodeError):
+        if isinstance(text, str) and "\0" not in text:
+            return text.encode()
+    raise InvalidArgument(f"{option} {text!r} is no text")
+
+
 def number_of(enumeration: str, word: str) -> int:
     """The number of a word of an enumeration of commpool.h.
 
@@ -23,12 +36,12 @@ def number_of(enumeration: str, word: str) -> int:
       InvalidArgument: the enumeration has no such word.
     """
     words = _abi.WORDS[f"commpool_{enumeration}"]
-    if word not in words:
+    if not isinstance(word, str) or word not in words:
         raise InvalidArgument(f"{enumeration} {word!r} is none of {', '.join(words)}")
     return words[word]
 
 
-def give(options: Any, **given: Union[None, str, int]) -> None:
+def give(options: Any, **given: Any) -> None:
     """Sets what the program gave: COMMPOOL_CONF leaves it alone, also where it is the default's. None leaves what that
     says, or the library's default.
     """
@@ -40,7 +53,7 @@ def give(options: Any, **given: Union[None, str, int]) -> None:
         elif name == "deadline":
             options.deadline_ms = index_of(value, "deadline_ms")
         else:
-            setattr(options, name, number_of(name, str(value)))
+            setattr(options, name, number_of(name, value))
         options.given |= number_of("option", name)
 
 
@@ -56,7 +69,9 @@ def set_backing(options: Any, backing: Union[None, BackingWord, UserBacking]) ->
 
 def size_range(sizes: Optional[SizeRange]) -> tuple[int, int]:
     """The least and the most of what a scope catches."""
-    least, most = sizes if isinstance(sizes, tuple) else (sizes, None)
+    if isinstance(sizes, (tuple, list)) and len(sizes) != 2:
+        raise InvalidArgument(f"sizes {sizes!r} are not (least, most): None is no limit")
+    least, most = sizes if isinstance(sizes, (tuple, list)) else (sizes, None)
     return (parse_size(least, "sizes") if least is not None else 0,
             parse_size(most, "sizes") if most is not None else MOST_BYTES)
 

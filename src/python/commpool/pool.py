@@ -13,7 +13,7 @@ from . import _abi, agreement, configuration, options, windows
 from ._library import library, listed, value_of
 from .backings import UserBacking
 from .blocks import Buffer, allocated
-from .errors import CommpoolError
+from .errors import CommpoolError, InvalidArgument
 from .figures import Snapshot, Statistics, block_of_struct
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import stream_handle
@@ -77,7 +77,8 @@ class Pool(Together):
         """
         self.handle, self.name, self.device = 0, name, device_number(device)
         c_options = _abi.CPoolOptions()
-        c_options.name, c_options.tag, c_options.device = name.encode(), tag.encode() or None, self.device
+        c_options.name, c_options.device = options.text_of("name", name), self.device
+        c_options.tag = options.text_of("tag", tag) or None
         c_options.symmetric_across = communicator_handle(symmetric_across, self.device)
         options.set_backing(c_options, backing)
         c_options.location = options.number_of("location", location)
@@ -87,8 +88,12 @@ class Pool(Together):
         options.give(c_options, mode=mode, moves=moves, limit=limit, alignment=alignment, segment=segment,
                      granularity=granularity, release_threshold=release_threshold, deadline=deadline_ms)
         if all_gather is not None:
+            if not isinstance(all_gather, agreement.Agreement):
+                raise InvalidArgument(f"all_gather {all_gather!r} is no commpool.Agreement(function, ranks)")
             c_options.all_gather = all_gather.as_c()
         if on_lost_rank is not None:
+            if not callable(on_lost_rank):
+                raise InvalidArgument(f"on_lost_rank {on_lost_rank!r} is no function")
             c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
         self._create(c_options)
         self._reserve_at_once(reserve)
@@ -230,6 +235,17 @@ class Pool(Together):
         except CommpoolError:
             figures = ""
         return f"<b>{html.escape(repr(self)[1:-1])}</b>{figures}"
+
+
+def checked(pool: Pool, taker: str) -> Pool:
+    """What a function was given as its pool.
+
+    Raises:
+      InvalidArgument: it is none.
+    """
+    if not isinstance(pool, Pool):
+        raise InvalidArgument(f"{taker} takes a commpool.Pool, not {pool!r}")
+    return pool
 
 
 def make(pools: Sequence[Pool], all_options: Sequence[Any]) -> None:

@@ -6,6 +6,7 @@ import ctypes
 from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from . import _abi
+from . import options as words
 from ._library import for_ever, library, listed, text_of, value_of, version_text
 from .handles import Device, device_number
 from .options import DriverWord, number_of
@@ -78,7 +79,7 @@ class MemoryHolder:
     def _add(self, name: str, cached_bytes: Any, release: Any, context: Optional[int] = None) -> None:
         """By functions of C."""
         options = _abi.CHolderOptions()
-        options.name, options.cached_bytes, options.release = name.encode(), cached_bytes, release
+        options.name, options.cached_bytes, options.release = words.text_of("name", name), cached_bytes, release
         options.context = context
         self.name, self._holder = name, library.add_holder(ctypes.byref(options))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, TypeVar
 from . import errors, options
 from ._library import check, fast, library
 from .handles import Device, Stream, device_number, stream_handle
-from .pool import Pool
+from .pool import Pool, checked
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Scope = TypeVar("_Scope", bound="PlainScope")
@@ -21,8 +21,7 @@ def configure(pool: Pool, device: Optional[Device] = None, stream: Stream = None
               sizes: Optional[options.SizeRange] = None, exhaustion: options.ExhaustionWord = "error",
               filter: Optional[options.FilterWord] = None) -> Any:
     """The options of a scope as a commpool_scope_options, checked against the pool."""
-    if not isinstance(pool, Pool):
-        raise errors.InvalidArgument(f"use_pool takes a commpool.Pool, not {pool!r}")
+    checked(pool, "use_pool")
     if device is not None and device_number(device) != pool.device:
         raise errors.InvalidArgument(f"pool {pool.name} serves device {pool.device}, not {device}: a scope catches its "
                                      "pool's device alone")
@@ -157,7 +156,7 @@ def capture(pool: Pool, stream: Stream) -> Iterator[Pool]:
     It begins after the capture of the stream does. Registered and symmetric pools serve what was reserved before;
     others grow.
     """
-    announced = library.capture_begin(pool.handle, stream_handle(stream))
+    announced = library.capture_begin(checked(pool, "capture").handle, stream_handle(stream))
     try:
         yield pool
     finally:

@@ -32,10 +32,10 @@ def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.Graph
 
     Pools that are asleep already are passed by. Where one fails the others sleep, and the first failure is raised.
     """
-    library.sleep(tag.encode(), options.number_of("keep", keep), options.number_of("graphs", graphs))
+    library.sleep(options.text_of("tag", tag), options.number_of("keep", keep), options.number_of("graphs", graphs))
 
 
 def wake(*, tag: str) -> None:
     """`Pool.wake` of all pools of the process that have the tag and are asleep."""
     with waking():
-        library.wake(tag.encode())
+        library.wake(options.text_of("tag", tag))

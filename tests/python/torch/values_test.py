@@ -1,10 +1,23 @@
 """Values that programs write: they work, or the error names them."""
 
 import unittest
+from unittest import mock
 
 import torch
 
 from routed import MIB, RoutedCase, commpool, tensor
+
+from commpool.torch import _group
+
+
+class Index:
+    """An integer of NumPy's, for one."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
 
 
 class Devices(RoutedCase):
@@ -23,6 +36,46 @@ class Devices(RoutedCase):
         for device in ("cpu", "meta", torch.device("cpu"), torch.device("meta")):
             with self.assertRaisesRegex(commpool.InvalidArgument, "device .* is no CUDA device"):
                 commpool.Pool(device=device)
+
+
+class Options(RoutedCase):
+    def test_that_are_no_words_are_refused(self):
+        pool = self.pool()
+        for word in ("procces", ["process"]):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "filter .* is none of thread, stream, process"):
+                commpool.use_pool(pool, filter=word)
+        with self.assertRaisesRegex(commpool.InvalidArgument, "filter .* is none of"):
+            @commpool.use_pool(pool, filter="procces")
+            def step():
+                pass
+
+    def test_that_are_no_pools_are_named(self):
+        net = torch.nn.Linear(4, 4)
+        for wrong, taker in ((lambda: commpool.install(default="x"), "install"),
+                             (lambda: commpool.install(5), "install"), (lambda: commpool.install([None]), "install"),
+                             (lambda: commpool.mem_pool(5), "mem_pool"),
+                             (lambda: commpool.ddp(net, None), "ddp"), (lambda: commpool.fsdp(net, None), "fsdp"),
+                             (lambda: commpool.tp(None), "tp"), (lambda: commpool.empty(4, pool=5), "empty")):
+            with self.assertRaisesRegex(commpool.InvalidArgument, f"^{taker} takes a commpool.Pool, not "):
+                wrong()
+
+    def test_of_ddp_are_refused_before_any_rank_waits(self):
+        pool, net = self.pool(), torch.nn.Linear(4, 4)
+        pool.mode = "symmetric"  # as one over a group would be
+        for words, why in (({"blocks": -1}, "blocks -1 is not between"), ({"blocks": 2**31}, "blocks 2147483648 is"),
+                           ({"blocks": "4"}, "blocks '4' is no integer"), ({"bucket": "x"}, "bucket 'x' is no size")):
+            with self.assertRaisesRegex(commpool.InvalidArgument, why):
+                commpool.ddp(net, pool, **words)
+
+    def test_of_deadlines_are_the_pools_own_where_there_is_none(self):
+        group = mock.Mock(group_name="deadlines", **{"rank.return_value": 0, "size.return_value": 1})
+        store = torch.distributed.HashStore()
+        with mock.patch.object(_group.distributed_c10d, "_get_process_group_store", lambda _: store):
+            for deadline in (None, 5000, Index(5000)):
+                agreement = _group.store_agreement(group, deadline)
+                self.assertEqual([bytes(part) for part in agreement.all_gather(b"x")], [b"x"])
+            with self.assertRaisesRegex(commpool.InvalidArgument, "deadline_ms '5' is no integer"):
+                _group.store_agreement(group, "5")
 
 
 if __name__ == "__main__":

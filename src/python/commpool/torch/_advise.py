@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import commpool
+from commpool.sizes import index_of
 
 from . import _beside, _group
 from ._advice import Advice, Row
@@ -45,6 +46,7 @@ def advise(group: Any = None, *, sizes: Sequence[int] = _SIZES, blocks: int = 0)
         as `ddp` uses it. 0: over the group's own.
     """
     group = _group.checked_group(group)
+    blocks = index_of(blocks, "blocks", 31)
     asked = group.group_name, blocks
     if asked not in _advice:
         _advice[asked] = agreed(group.size(), _group.gathered(group, _measured(group, sorted(sizes), blocks)), blocks)

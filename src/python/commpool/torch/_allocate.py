@@ -10,6 +10,7 @@ import commpool
 from commpool import arrays, blocks
 from commpool._library import library
 from commpool.handles import Device, Stream, device_number, stream_handle
+from commpool.pool import checked
 from commpool.sizes import Size
 
 from . import _router
@@ -40,5 +41,7 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
 def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device: Optional[Device] = None,
           stream: Stream = None, pool: Optional[commpool.Pool] = None) -> commpool.Array:
     """As commpool.empty, from the innermost scope of torch's or commpool's; device and stream are torch's current."""
-    number, handle = _place(pool.device if pool is not None and device is None else device, stream)
+    if pool is not None and device is None:
+        device = checked(pool, "empty").device
+    number, handle = _place(device, stream)
     return arrays.made(allocate, shape, dtype, number, handle, pool)

@@ -9,7 +9,7 @@ import torch
 
 import commpool
 from commpool import errors
-from commpool.sizes import Size, format_size, parse_size
+from commpool.sizes import Size, format_size, index_of, parse_size
 
 from . import _beside, _group
 from ._advice import SizeRange, lies_in
@@ -53,7 +53,9 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
       FailedPrecondition: the group has no communicator, or the pool is not registered with it.
       Disagreement: the ranks' models or options differ: it names the first parameter. Nothing was changed.
     """
-    _group.check_windows(pool)
+    _group.check_windows(pool, "ddp")
+    nbytes = None if bucket is None else parse_size(bucket, "bucket")
+    blocks = None if blocks is None else index_of(blocks, "blocks", 31)
     if options.get("lazy_bucket_allocation"):
         raise errors.InvalidArgument("lazy_bucket_allocation makes buckets anew in each backward: they would not stay "
                                      "in windows")
@@ -62,7 +64,7 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
     words = [f"{name}={value}" for name, value in sorted(options.items()) if isinstance(value, (bool, int, float, str))]
     _group.same_everywhere(group, "models or options",
                            [*words, f"a bucket of {bucket}", f"{blocks} blocks", *_described(net)])
-    buckets = _buckets(net, group, bucket, blocks, options)
+    buckets = _buckets(net, group, nbytes, blocks, options)
     options.setdefault("gradient_as_bucket_view", True)
     gradients = sum(_rounded(parameter) for parameter in net.parameters() if parameter.requires_grad and
                     _fits(parameter, buckets.windows))
@@ -76,10 +78,9 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
     return made
 
 
-def _buckets(net: torch.nn.Module, group: Any, bucket: Optional[Size], blocks: Optional[int],
+def _buckets(net: torch.nn.Module, group: Any, nbytes: Optional[int], blocks: Optional[int],
              options: dict[str, Any]) -> Buckets:
     """What was asked for or found best, which `options` then say."""
-    nbytes = None if bucket is None else parse_size(bucket, "bucket")
     if nbytes is not None and blocks is not None:
         buckets = Buckets(nbytes, blocks=blocks)
     else:

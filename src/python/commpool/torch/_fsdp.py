@@ -10,7 +10,7 @@ import torch
 
 import commpool
 from commpool import errors
-from commpool.sizes import format_size
+from commpool.sizes import format_size, index_of
 
 from . import _beside, _group
 from ._fsdp_shards import Before, Shards, comm_of, live_at_once, sharded_modules, shards_of
@@ -96,11 +96,11 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
       Disagreement: the ranks' models differ; nothing was changed.
     A module that is sharded later makes the model's next forward a FailedPrecondition.
     """
-    _group.check_windows(pool)
+    _group.check_windows(pool, "fsdp")
     if reduce_scatters not in ("torch", "pool"):
         raise errors.InvalidArgument(f"reduce_scatters {reduce_scatters!r} is none of torch, pool")
     modules = shards_of(model)
-    depth = live_at_once(model) if buffers is None else int(buffers)
+    depth = live_at_once(model) if buffers is None else index_of(buffers, "buffers", 31)
     if depth < 1:
         raise errors.InvalidArgument(f"buffers {buffers!r} is less than 1")
     home = modules[0].groups[0]

@@ -12,7 +12,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 import commpool
-from commpool import Agreement, RankMissing, add_communicator_source, errors
+from commpool import Agreement, RankMissing, _abi, add_communicator_source, errors
+from commpool.pool import checked
+from commpool.sizes import index_of
 
 _DEADLINE_MS = 120000
 
@@ -90,8 +92,9 @@ def learn_groups() -> None:
     add_communicator_source(_source)
 
 
-def store_agreement(group: Any, deadline_ms: int) -> Agreement:
-    """The ranks of a pool agree over the group's store, in place of TCP connections of their own.
+def store_agreement(group: Any, deadline_ms: Optional[int] = None) -> Agreement:
+    """The ranks of a pool agree over the group's store, in place of TCP connections of their own. Without a deadline it
+    is the pools' own.
 
     Every rank makes its pools over the group in one order: so the n-th pool is the same one everywhere.
     """
@@ -100,7 +103,8 @@ def store_agreement(group: Any, deadline_ms: int) -> Agreement:
     store = distributed_c10d.PrefixStore(f"commpool/{name}/{_pools_over[name]}",
                                          distributed_c10d._get_process_group_store(group))
     rank, ranks = group.rank(), group.size()
-    return Agreement(_gatherer(store, rank, ranks, datetime.timedelta(milliseconds=deadline_ms)), ranks)
+    most = _abi.CPoolOptions().deadline_ms if deadline_ms is None else index_of(deadline_ms, "deadline_ms", 48)
+    return Agreement(_gatherer(store, rank, ranks, datetime.timedelta(milliseconds=most)), ranks)
 
 
 def _gatherer(store: Any, rank: int, ranks: int, deadline: datetime.timedelta) -> Callable[[bytes], list[bytes]]:
@@ -148,9 +152,9 @@ def checked_group(group: Any) -> Any:
     return group
 
 
-def check_windows(pool: commpool.Pool, across: str = "group") -> None:
-    """Raises InvalidArgument where a pool is not symmetric, and says across what it is to be."""
-    if pool.mode != "symmetric":
+def check_windows(pool: commpool.Pool, taker: str, across: str = "group") -> None:
+    """Raises InvalidArgument where a pool is none, or not symmetric, and says across what it is to be."""
+    if checked(pool, taker).mode != "symmetric":
         raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across={across}")
 
 

@@ -11,6 +11,7 @@ import torch
 
 import commpool
 from commpool import errors, sleeping
+from commpool.pool import checked
 
 from . import _call_lines, _router
 from ._router import Router
@@ -64,7 +65,8 @@ def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None)
     Returns:
       False where there is no binary for this torch and no compiler: then scopes fall back to torch's MemPools.
     """
-    pools = [default] if isinstance(default, commpool.Pool) else list(default or ())
+    given = default if isinstance(default, Iterable) else [] if default is None else [default]
+    pools = [checked(pool, "install") for pool in given]
     for pool in pools:
         if pool.mode == "symmetric":
             raise errors.InvalidArgument(f"{pool!r} is symmetric: it cannot be the whole allocator, since ranks' other "

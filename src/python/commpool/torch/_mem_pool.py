@@ -8,6 +8,7 @@ import torch
 
 import commpool
 from commpool import errors
+from commpool.pool import checked
 
 from ._fallback import fell_back
 from ._install import ensure_installed, introduce
@@ -32,6 +33,8 @@ def mem_pool(pool: Optional[commpool.Pool] = None, **options: Any) -> torch.cuda
     Raises:
       NotSupported: a pool with windows was given or asked for.
     """
+    if pool is not None:
+        checked(pool, "mem_pool")
     if options.get("symmetric_across") is not None or (pool is not None and pool.mode == "symmetric"):
         raise errors.NotSupported(f"no MemPool has windows: {_WHY_NO_WINDOWS}")
     if pool is None:

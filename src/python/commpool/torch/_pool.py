@@ -60,7 +60,7 @@ class Pool(commpool.Pool):
         if agreement == "store":
             if not over_group:
                 raise errors.InvalidArgument("agreement=\"store\" needs a process group in symmetric_across")
-            options["all_gather"] = _group.store_agreement(symmetric_across, options.get("deadline_ms", 60000))
+            options["all_gather"] = _group.store_agreement(symmetric_across, options.get("deadline_ms"))
         super().__init__(name, device=device, symmetric_across=symmetric_across, **options)
         if over_group:
             self._abandon_before_abort(symmetric_across)

@@ -49,7 +49,7 @@ class tp:
           FailedPrecondition: the group has no communicator.
           Disagreement: the ranks gave different ranges, named for both.
         """
-        _group.check_windows(pool)
+        _group.check_windows(pool, "tp")
         group = _group.checked_group(group)
         _group.communicator_of(group, pool.device)
         given = None if sizes is None else options.size_range(sizes)

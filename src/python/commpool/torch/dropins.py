@@ -60,7 +60,7 @@ def serve(communicator: Any, pool: commpool.Pool, *, sizes: Optional[options.Siz
       FailedPrecondition: the group has no communicator.
       Disagreement: the ranks gave different ranges, named for both.
     """
-    _group.check_windows(pool, "communicator")
+    _group.check_windows(pool, "serve", "communicator")
     handle, group = _handle(communicator), _group_of(communicator)
     if group is not None:
         _group.same_everywhere(group, "ranges of sizes", [size_words(sizes)])
