@@ -2,8 +2,12 @@
 
 #include <c10/util/Exception.h>
 
+#include <array>
+#include <atomic>
+#include <exception>
 #include <mutex>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "src/adapters/torch/commpool_calls.h"
@@ -11,6 +15,18 @@
 #include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/native.h"
+
+namespace torch {
+
+// PyTorch's own, whose header needs Python's: where C++ returns to Python it raises the class that it names.
+struct PyTorchError : public std::exception {
+  explicit PyTorchError(std::string sentence) : msg(std::move(sentence)) {}
+  virtual struct _object* python_type() = 0;
+  const char* what() const noexcept override { return msg.c_str(); }
+  std::string msg;
+};
+
+}  // namespace torch
 
 namespace commpool::torch_adapter {
 namespace {
@@ -23,6 +39,26 @@ struct Observers {
 };
 
 constinit Forever<Observers> of_out_of_memory;
+
+constinit std::array<std::atomic<struct _object*>, COMMPOOL_NOT_CAUGHT> python_classes = {};
+
+struct Failure final : torch::PyTorchError {
+  Failure(std::string sentence, struct _object* python_class)
+      : PyTorchError(std::move(sentence)), python_class(python_class) {}
+  struct _object* python_type() override {
+    return python_class;
+  }
+
+  struct _object* const python_class;
+};
+
+[[noreturn]] void Throw(commpool_status status, std::string sentence) {
+  const auto place = static_cast<size_t>(status);
+  struct _object* const python_class =
+      place < python_classes.size() ? python_classes[place].load(std::memory_order_relaxed) : nullptr;
+  TORCH_CHECK(python_class != nullptr, sentence);
+  throw Failure(std::move(sentence), python_class);
+}
 
 std::string Bytes(uint64_t bytes) {
   std::ostringstream text;
@@ -72,6 +108,11 @@ void ObserveOutOfMemory(const Observer& observer) {
   of_out_of_memory.object.all.push_back(observer);
 }
 
+void RaiseAs(int status, struct _object* python_class) {
+  const auto place = static_cast<size_t>(status);
+  if (place < python_classes.size()) python_classes[place].store(python_class, std::memory_order_relaxed);
+}
+
 std::string PoolTable(int device) {
   std::string table;
   for (const KnownPool& known : Pools().OfDevice(device)) {
@@ -88,7 +129,7 @@ void ThrowFailure(commpool_status status, commpool_pool pool, const Request& req
   std::string reason = Commpool().last_error();  // what follows may fail as well
   // Which line differs, or what a backing in Python raised.
   if (status == COMMPOOL_DISAGREEMENT || status == COMMPOOL_OUT_OF_MEMORY) reason = Explained(pool, reason);
-  if (status != COMMPOOL_OUT_OF_MEMORY && status != COMMPOOL_EXHAUSTED) TORCH_CHECK(false, "commpool: ", reason);
+  if (status != COMMPOOL_OUT_OF_MEMORY && status != COMMPOOL_EXHAUSTED) Throw(status, "commpool: " + reason);
   TellObservers(request);
   TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", Bytes(request.bytes),
                    " from a commpool pool: ", reason, "\n", NativeTable(request.device));

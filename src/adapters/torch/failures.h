@@ -1,4 +1,4 @@
-// Failures of ours as PyTorch's errors: torch.OutOfMemoryError with both allocators' tables, RuntimeError else.
+// Failures of ours as Python's errors: torch.OutOfMemoryError with both allocators' tables, else the package's own.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_FAILURES_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_FAILURES_H_
 
@@ -25,6 +25,9 @@ inline void TellWatcher(commpool_pool pool, uint64_t bytes) {
 
 // Of the call of ours that failed on this thread just now; 0 where the pool is not known.
 [[noreturn]] void ThrowFailure(commpool_status status, commpool_pool pool, const Request& request);
+
+// The class of Python's that failures of a kind raise.
+void RaiseAs(int status, struct _object* python_class);
 
 // "commpool's pools on device 0: ...": what an error of PyTorch's own allocator does not know. Empty without pools.
 std::string PoolTable(int device);

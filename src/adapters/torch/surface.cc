@@ -138,6 +138,10 @@ void commpool_torch_watch_calls(commpool_torch_on_call on_call, commpool_torch_e
   call_explainer.store(explain, std::memory_order_relaxed);
 }
 
+void commpool_torch_raise_as(int status, void* python_class) {
+  RaiseAs(status, static_cast<struct _object*>(python_class));
+}
+
 commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_scope_options* options,
                                            commpool_scope* scope) try {
   static constexpr commpool_scope_options kUsual = {

@@ -51,6 +51,10 @@ COMMPOOL_API commpool_status commpool_torch_scope_begin(commpool_pool pool, cons
                                                         commpool_scope* scope);
 COMMPOOL_API commpool_status commpool_torch_scope_end(commpool_scope scope);
 
+// The class of Python's that failures of a kind (a commpool_status) raise, which lives for ever; without one they are a
+// RuntimeError. Out of memory they are PyTorch's own error.
+COMMPOOL_API void commpool_torch_raise_as(int status, void* python_class);
+
 // The pool of the innermost scope that this thread sees and that catches the request; 0: none.
 COMMPOOL_API commpool_pool commpool_torch_caught_by(int device, uint64_t bytes);
 }

@@ -74,6 +74,11 @@ class InternalError(CommpoolError, RuntimeError, code=StatusCode.INTERNAL):
     """An exception reached the C ABI: please report it."""
 
 
+def kinds() -> dict[int, type[CommpoolError]]:
+    """The class of each status."""
+    return dict(_KINDS)
+
+
 class _Raised(threading.local):
     exception: Optional[BaseException] = None
 

@@ -13,6 +13,20 @@ from routed import commpool
 import commpool as plain
 
 
+_PROGRAM = """
+import torch
+import commpool.torch as commpool
+
+pool = commpool.Pool("typed", agreement="store", call_lines=True, limit="2GiB")
+own: bool = pool.abandons_itself
+installed: bool = commpool.install(default=pool)
+net: torch.nn.Module = commpool.ddp(torch.nn.Linear(4, 4), pool, blocks=16)
+model: torch.nn.Linear = commpool.fsdp(torch.nn.Linear(4, 4), pool)
+with commpool.use_pool(pool, sizes=commpool.advise().sizes), commpool.tp(pool):
+    array: commpool.Array = commpool.empty(4, "bfloat16")
+"""
+
+
 class Names(unittest.TestCase):
     def test_are_those_of_commpool_and_more(self):
         self.assertEqual(set(plain.__all__) - set(commpool.__all__), set())
@@ -25,12 +39,15 @@ class Names(unittest.TestCase):
 
 @unittest.skipUnless(importlib.util.find_spec("mypy"), "this environment has no mypy")
 class Types(unittest.TestCase):
-    def test_of_commpool_torch_are_strict(self):
-        with tempfile.TemporaryDirectory() as cache:
-            command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, "-p", "commpool.torch"]
-            run = subprocess.run(command, cwd=pathlib.Path("src/python").resolve(), capture_output=True, text=True,
-                                 check=False)
-        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+    def test_of_commpool_torch_are_strict_and_serve_a_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "program.py")
+            program.write_text(_PROGRAM, encoding="utf-8")
+            for what in (["-p", "commpool.torch"], [str(program)]):
+                command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", f"{folder}/cache", *what]
+                run = subprocess.run(command, cwd=pathlib.Path("src/python").resolve(), capture_output=True, text=True,
+                                     check=False)
+                self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
 
 if __name__ == "__main__":

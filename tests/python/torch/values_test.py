@@ -1,11 +1,12 @@
 """Values that programs write: they work, or the error names them."""
 
+import pickle
 import unittest
 from unittest import mock
 
 import torch
 
-from routed import MIB, RoutedCase, commpool, tensor
+from routed import MIB, MakeInBackward, RoutedCase, commpool, tensor
 
 from commpool.torch import _group
 
@@ -36,6 +37,52 @@ class Devices(RoutedCase):
         for device in ("cpu", "meta", torch.device("cpu"), torch.device("meta")):
             with self.assertRaisesRegex(commpool.InvalidArgument, "device .* is no CUDA device"):
                 commpool.Pool(device=device)
+
+
+class Errors(RoutedCase):
+    def tensor_in(self, pool):
+        with commpool.use_pool(pool):
+            return tensor(4 * MIB)
+
+    def test_of_asleep_and_closed_pools_are_commpools_own(self):
+        pool = self.pool("state", reserve="8MiB")
+        for end, why in ((pool.sleep, "asleep: wake"), (pool.wake, ""), (pool.close, "closed")):
+            end()
+            if why:
+                with self.assertRaisesRegex(commpool.FailedPrecondition, f"^commpool: pool state .*{why}") as raised:
+                    self.tensor_in(pool)
+                self.assertEqual(raised.exception.code, commpool.StatusCode.FAILED_PRECONDITION)
+                self.assertIsInstance(raised.exception, RuntimeError)
+                self.assertIn(why, raised.exception.message)
+        pool.destroy()
+        with self.assertRaisesRegex(RuntimeError, "^commpool: "):
+            self.tensor_in(pool)
+
+    def test_of_backward_are_commpools_own(self):
+        pool = self.pool("asleep", reserve="8MiB")
+        x = torch.empty(4, device="cuda", requires_grad=True)
+        y, gradient = MakeInBackward.apply(x, []), torch.empty(4, device="cuda")
+        pool.sleep()
+        with self.assertRaisesRegex(commpool.FailedPrecondition, "asleep"), commpool.use_pool(pool):
+            y.backward(gradient)
+
+    def test_of_memory_that_is_not_there_are_torchs_too(self):
+        pool = self.pool("waking", reserve="8MiB")
+        kept = self.tensor_in(pool)
+        pool.sleep(keep="host")
+        commpool.set_device_limit(0, "1MiB")
+        self.addCleanup(commpool.set_device_limit, 0, None)
+        for call in (pool.wake, lambda: self.pool("other").allocate("2MiB"), lambda: self.pool("new", reserve="2MiB")):
+            with self.assertRaises(commpool.OutOfMemory) as raised:
+                call()
+            self.assertIsInstance(raised.exception, torch.OutOfMemoryError)
+            self.assertIsInstance(raised.exception, MemoryError)
+            self.assertIn("limit", raised.exception.message)
+        copy = pickle.loads(pickle.dumps(raised.exception))
+        self.assertEqual((type(copy), copy.message), (type(raised.exception), raised.exception.message))
+        commpool.set_device_limit(0, None)
+        pool.wake()
+        del kept
 
 
 class Options(RoutedCase):

@@ -10,10 +10,18 @@
 README.md beside this file: what to use for what, what to mind, and what each version of torch allows.
 """
 
-from commpool import *  # noqa: F401,F403  the names below replace some of them
-from commpool import __all__ as _all_of_commpool
-from commpool import __version__
+# Each by its name, for checkers of types: an import of all would hide that four are replaced.
+from commpool import (Agreement, Array, Block, Buffer, CommpoolError, CommunicatorError, Configuration, Counter,
+                      DeadlineExceeded, Disagreement, DriverCall, DriverError, Exhausted, FailedPrecondition,
+                      InternalError, InvalidArgument, MemoryHolder, NotFound, NotSupported, NvlsEligibility,
+                      OutOfMemory, PlainFunctions, PoolGroup, RankMissing, RemoteFailure, Segment, Setting, Snapshot,
+                      Statistics, StatusCode, UserBacking, Window, add_communicator_source, allocate_in_scope, block_of,
+                      capture, config, driver_calls, driver_description, free, initialize, library_version,
+                      measure_driver, nvls_eligible, parse_size, record_stream, release_stream, set_device_limit, sleep,
+                      wake, window_of)
+from commpool import __version__ as __version__
 
+from . import _errors as _errors
 from ._advice import Advice
 from ._advise import advise
 from ._allocate import allocate, empty
@@ -26,5 +34,14 @@ from ._pool import Pool
 from ._scope import use_pool
 from ._tensor_parallel import tp
 
-__all__ = sorted({*_all_of_commpool, "Advice", "advise", "all_gather_ring", "ddp", "ddp_release", "fallbacks", "fsdp",
-                  "fsdp_release", "install", "installed", "mem_pool", "tp", "uninstall"})
+__all__ = [
+    "Advice", "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Configuration", "Counter",
+    "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition", "InternalError",
+    "InvalidArgument", "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility", "OutOfMemory", "PlainFunctions",
+    "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment", "Setting", "Snapshot", "Statistics", "StatusCode",
+    "UserBacking", "Window", "add_communicator_source", "advise", "all_gather_ring", "allocate", "allocate_in_scope",
+    "block_of", "capture", "config", "ddp", "ddp_release", "driver_calls", "driver_description", "empty", "fallbacks",
+    "free", "fsdp", "fsdp_release", "initialize", "install", "installed", "library_version", "measure_driver",
+    "mem_pool", "nvls_eligible", "parse_size", "record_stream", "release_stream", "set_device_limit", "sleep", "tp",
+    "uninstall", "use_pool", "wake", "window_of"
+]

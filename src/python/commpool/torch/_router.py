@@ -16,7 +16,7 @@ from typing import Any, Optional
 import torch
 
 from commpool import _abi, _compile, _flags, errors
-from commpool._library import fast, library
+from commpool._library import fast, for_ever, library
 
 _VARIABLE = "COMMPOOL_TORCH_ROUTER"
 _PREFIX = "commpool_torch_"  # of the functions of surface.h
@@ -70,6 +70,9 @@ class Router:
         if fast:
             fast.route_by(*(ctypes.cast(function, ctypes.c_void_p).value
                             for function in (self.scope_begin, self.scope_end)))
+        for status, kind in errors.kinds().items():
+            if issubclass(kind, RuntimeError):  # as all of torch's are
+                self.raise_as(status, id(for_ever(kind)))
         self.path = path
 
     def _bind(self, name: str) -> Any:
