@@ -15,8 +15,6 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr size_t kMostPeers = 1024;  // of any machine: the factory knows how many this one has
-
 Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
 
 Status CheckBytes(const commpool_pool_options& given) {

@@ -16,6 +16,8 @@
 
 namespace commpool::internal {
 
+inline constexpr size_t kMostPeers = 1024;  // of any machine: a pool knows how many this one has
+
 // With what the environment sets where the program has not. Checks what can be told without a driver.
 Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, const Settings& settings = {});
 

@@ -4,6 +4,7 @@
 #include "commpool/commpool.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
+#include "src/c_api/options.h"
 #include "src/c_api/pool_functions.h"
 #include "src/c_api/process_runtime.h"
 #include "src/c_api/structs.h"
@@ -18,8 +19,14 @@ namespace {
 commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
                           Status (Pool::*call)(const std::vector<int>&)) {
   return WithPool(pool, [&](Pool& found) {
-    if (count == 0 || devices != nullptr) return (found.*call)(std::vector<int>(devices, devices + count));
-    return Status(StatusCode::kInvalidArgument, "devices is null and count is not 0");
+    if (count != 0 && devices == nullptr) {
+      return Status(StatusCode::kInvalidArgument, "devices is null and count is not 0");
+    }
+    if (count > kMostPeers) {
+      return Status(StatusCode::kInvalidArgument,
+                    "count " + std::to_string(count) + " is more devices than any machine has");
+    }
+    return (found.*call)(std::vector<int>(devices, devices + count));
   });
 }
 

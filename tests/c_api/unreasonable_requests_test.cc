@@ -105,6 +105,17 @@ TEST_F(UnreasonableRequests, ForTheLongestDeadlineMeanALongOne) {
   }
 }
 
+TEST_F(UnreasonableRequests, ForMoreDevicesThanAnyMachineHas) {
+  const Pool pool = Pool::create({}).value();
+  const int device = 0;
+  for (const auto call : {commpool_pool_grant, commpool_pool_revoke}) {
+    for (const size_t count : {size_t{1025}, size_t{1} << 62, SIZE_MAX}) {
+      EXPECT_EQ(call(pool.handle(), &device, count), COMMPOOL_INVALID_ARGUMENT) << count;
+      EXPECT_NE(std::string(commpool_last_error()).find("more devices than any machine has"), std::string::npos);
+    }
+  }
+}
+
 TEST_F(UnreasonableRequests, ByANameForgeNoLine) {
   PoolOptions options;
   options.name = "a\nb \"c\"" + std::string(10000, 'x');
