@@ -56,6 +56,14 @@ std::vector<std::string> Split(const std::string& text, const char* separators) 
   return parts;
 }
 
+// "2.28.9", or "2.28".
+bool IsRelease(const std::string& text) {
+  const std::vector<std::string> parts = Split(text, ".");
+  uint64_t number = 0;
+  const auto is_part = [&](const std::string& part) { return ReadNumber(part, number) && number < 100; };
+  return (parts.size() == 2 || parts.size() == 3) && std::all_of(parts.begin(), parts.end(), is_part);
+}
+
 Result<DeclaredFault> ParseFault(const std::string& text) {
   const std::vector<std::string> parts = Split(text, ":");
   uint64_t numbers[3] = {0, 0, 1};
@@ -163,6 +171,7 @@ Status Description::Interpret() {
                         "a power of two, at least granularity");
     }
   }
+  if (!IsRelease(values_["nccl"])) return Unreadable("nccl", values_["nccl"], "a release like 2.28.9");
   device_bytes_ = RoundDown(device_bytes_, granularity_);
   host_bytes_ = RoundDown(host_bytes_, granularity_);
   for (const std::string& text : Split(values_["fail"], "+")) {

@@ -124,6 +124,13 @@ TEST(EmulatorDescription, NumbersOutOfRangeAreRefused) {
   ExpectRefused("seed=18446744073709551616", "seed=");
 }
 
+TEST(EmulatorDescription, ReleasesThatAreNoneAreRefused) {
+  EXPECT_STREQ(Description::Parse("nccl=2.30").value().Value("nccl"), "2.30");
+  for (const char* text : {"2.x", "2", "", "2.28.9.1", "2.28x", "2.-1", "2.300"}) {
+    ExpectRefused(std::string("nccl=") + text, "is not a release like 2.28.9");
+  }
+}
+
 TEST(EmulatorDescription, SizesThatAreNoneAreRefused) {
   ExpectRefused("memory=much", "memory=much is not a size");
   ExpectRefused("host_memory=1XiB", "host_memory=1XiB");
