@@ -1,5 +1,6 @@
 #include "src/base/printable.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -7,18 +8,34 @@ namespace commpool::internal {
 
 namespace {
 
+// How many bytes the character of UTF-8 has that a text begins with; 0 where it begins with none.
+size_t CharacterBytes(std::string_view text) {
+  const auto at = [&](size_t place) { return static_cast<unsigned char>(text[place]); };
+  const unsigned char first = at(0);
+  if (first < 0x80) return 1;
+  const size_t bytes = first < 0xc2 || first > 0xf4 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (bytes == 0 || text.size() < bytes) return 0;
+  // None in more bytes than it needs, no half of a pair, and none beyond the last.
+  const unsigned char least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned char most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (at(1) < least || at(1) > most) return 0;
+  for (size_t place = 2; place < bytes; ++place) {
+    if ((at(place) & 0xc0) != 0x80) return 0;
+  }
+  return bytes;
+}
+
+// Of one byte, which is a character of its own or none.
 std::string Escaped(char character) {
   if (character == '\n') return "\\n";
   if (character == '\t') return "\\t";
   if (character == '"' || character == '\'' || character == '\\') return {'\\', character};
   const auto byte = static_cast<unsigned char>(character);
-  if (byte >= 0x20 && byte != 0x7f) return {character};
+  if (byte >= 0x20 && byte < 0x7f) return {character};
   std::array<char, 8> text;
   std::snprintf(text.data(), text.size(), "\\x%02x", byte);
   return text.data();
 }
-
-bool ContinuesCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
 }  // namespace
 
@@ -26,14 +43,13 @@ std::string Printable(std::string_view text, size_t most_bytes) {
   constexpr std::string_view kCut = "...";
   std::string printable;
   size_t kept = 0;  // of the result, where it has to be cut
-  for (const char character : text) {
-    const std::string escaped = Escaped(character);
-    if (printable.size() + escaped.size() > most_bytes) {
-      while (kept > 0 && kept < printable.size() && ContinuesCharacter(printable[kept])) --kept;
-      return printable.substr(0, kept) + std::string(kCut);
-    }
-    printable += escaped;
+  while (!text.empty()) {
+    const size_t bytes = CharacterBytes(text);
+    const std::string next = bytes > 1 ? std::string(text.substr(0, bytes)) : Escaped(text.front());
+    if (printable.size() + next.size() > most_bytes) return printable.substr(0, kept) + std::string(kCut);
+    printable += next;
     if (printable.size() + kCut.size() <= most_bytes) kept = printable.size();
+    text.remove_prefix(std::max<size_t>(bytes, 1));
   }
   return printable;
 }

@@ -11,8 +11,9 @@ namespace commpool::internal {
 
 inline constexpr size_t kMostNameBytes = 128;
 
-// Control characters, quotes and backslashes are written as C escapes, so that no name forges a line of a log or ends a
-// quotation; what is longer than `most_bytes` is cut and ends in "...". Other bytes, UTF-8 among them, stay.
+// Control characters, quotes, backslashes and bytes that are no UTF-8 are written as C escapes, so that no name forges
+// a line of a log, ends a quotation or is more than JSON and Python take; what is longer than `most_bytes` is cut and
+// ends in "...".
 std::string Printable(std::string_view text, size_t most_bytes = kMostNameBytes);
 
 }  // namespace commpool::internal

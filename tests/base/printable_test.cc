@@ -19,6 +19,21 @@ TEST(Printable, EscapesWhatWouldForgeALine) {
 
 TEST(Printable, EscapesWhatWouldEndAQuotation) { EXPECT_EQ(Printable("\"'\\"), "\\\"\\'\\\\"); }
 
+// JSON and Python take no other.
+TEST(Printable, EscapesWhatIsNoUtf8) {
+  EXPECT_EQ(Printable("a\xff"
+                      "b"),
+            "a\\xffb");
+  EXPECT_EQ(Printable("\xe4"), "\\xe4") << "cut off";
+  EXPECT_EQ(Printable("\xe2\x82"), "\\xe2\\x82") << "cut off";
+  EXPECT_EQ(Printable("\xc0\x80 \xc1\xbf \xe0\x9f\xbf \xf0\x8f\xbf\xbf"),
+            "\\xc0\\x80 \\xc1\\xbf \\xe0\\x9f\\xbf \\xf0\\x8f\\xbf\\xbf")
+      << "longer than they need to be";
+  EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "half of a pair";
+  EXPECT_EQ(Printable("\xf4\x90\x80\x80 \xf5\x80\x80\x80"), "\\xf4\\x90\\x80\\x80 \\xf5\\x80\\x80\\x80") << "too large";
+  EXPECT_EQ(Printable("\u00e4\u20ac\U0001F600"), "\u00e4\u20ac\U0001F600");
+}
+
 TEST(Printable, CutsLongNames) {
   EXPECT_EQ(Printable("123456", 6), "123456");
   EXPECT_EQ(Printable("1234567", 6), "123...");
