@@ -38,6 +38,24 @@ class Info(unittest.TestCase):
         table = run("info", COMMPOOL_CONF="gradients.limit:2GiB").stdout
         self.assertRegex(table, r"gradients\.limit +2GiB +COMMPOOL_CONF gradients\.limit:2GiB")
 
+    def test_takes_names_that_are_no_utf8(self):
+        result = run("info", "--json", COMMPOOL_CONF=os.fsdecode(b"grad\xffients.limit:2GiB"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        pools = {setting["pool"] for setting in json.loads(result.stdout)["configuration"]}
+        self.assertTrue([pool for pool in pools if pool.startswith("grad")], pools)
+
+    def test_fails_where_nothing_takes_what_it_says(self):
+        for line in (["info"], ["info", "--json"], ["--help"]):
+            with self.subTest(line=line), open("/dev/full", "w") as full:
+                environment = {**os.environ, "COMMPOOL_DRIVER": "emulated"}
+                result = subprocess.run([_CLI, *line], env=environment, stdout=full, stderr=subprocess.PIPE, text=True,
+                                        timeout=120)
+                self.assertEqual(result.returncode, 4, result.stderr)
+                self.assertIn("commpool: cannot write to stdout: No space left on device", result.stderr)
+        result = run("info", "--record", "/dev/full")
+        self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertIn("cannot write /dev/full", result.stderr)
+
     def test_says_what_to_do_without_a_driver(self):
         result = run("info", COMMPOOL_DRIVER="cuda", CUDA_VISIBLE_DEVICES="")
         self.assertEqual(result.returncode, 4)

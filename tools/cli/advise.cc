@@ -204,13 +204,12 @@ int Run(const Arguments& arguments) {
   nlohmann::json results = Head(ranks, driver);
   results.update(arguments.under_compute ? ToJson(beside) : ToJson(measured));
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     PrintHead(ranks, driver);
     arguments.under_compute ? Print(beside) : Print(measured);
   }
-  Record(arguments.output, driver.description, results);
-  return kSuccess;
+  return Record(arguments.output, driver.description, results);
 }
 
 }  // namespace

@@ -89,18 +89,20 @@ int Run(Arguments arguments) {
     std::cerr << "commpool allreduce: rank " << ranks.rank() << ": " << report.failed.message() << '\n';
     return kFailed;
   }
+  ExitCode recorded = kSuccess;
   if (ranks.first()) {
     const nlohmann::json results = ToJson(ranks, driver, arguments, report);
     if (arguments.output.json) {
-      std::cout << results.dump(2) << '\n';
+      std::cout << JsonText(results) << '\n';
     } else {
       PrintTable(ranks, driver, arguments, report);
     }
-    Record(arguments.output, driver.description, results);
+    recorded = Record(arguments.output, driver.description, results);
   }
   const std::string unused = WhyUnused(arguments.run, report.rows, ranks.count());
   if (ranks.first() && !unused.empty()) std::cerr << "commpool allreduce: " << unused << '\n';
-  return Judge(arguments.run, report.rows);
+  const int judged = Judge(arguments.run, report.rows);
+  return judged == kSuccess ? recorded : judged;
 }
 
 }  // namespace

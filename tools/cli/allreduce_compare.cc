@@ -169,12 +169,11 @@ int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceO
       by_hand ? std::string("a pool, ") + Name(KindOf(options.asked)) : "scopes with the size ranges that advise gives";
   const nlohmann::json results = ToJson(ranks, driver, title, *rows);
   if (output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     Print(ranks, driver, title, *rows);
   }
-  Record(output, driver.description, results);
-  return kSuccess;
+  return Record(output, driver.description, results);
 }
 
 }  // namespace commpool::cli

@@ -28,6 +28,10 @@ std::string NowInUtc() {
   return text.data();
 }
 
+std::string Text(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 // The kind of machine, not its name: results are compared between machines of a kind.
 nlohmann::json DescribeMachine(const std::string& driver) {
   utsname system{};
@@ -66,13 +70,17 @@ void AddOutputOptions(Command command, OutputOptions& options) {
       });
 }
 
-void Record(const OutputOptions& options, const std::string& driver, const nlohmann::json& results) {
-  if (options.record.empty()) return;
+std::string JsonText(const nlohmann::json& results) { return Text(results, 2); }
+
+ExitCode Record(const OutputOptions& options, const std::string& driver, const nlohmann::json& results) {
+  if (options.record.empty()) return kSuccess;
   const nlohmann::json line = {
       {"command", TypedLine()}, {"date", NowInUtc()}, {"machine", DescribeMachine(driver)}, {"results", results}};
   std::ofstream file(options.record, std::ios::app);
-  file << line.dump() << '\n';
-  if (!file.flush()) std::cerr << "commpool: cannot write " << options.record << '\n';
+  file << Text(line, -1) << '\n';
+  if (file.flush()) return kSuccess;
+  std::cerr << "commpool: cannot write " << options.record << '\n';
+  return kFailed;
 }
 
 }  // namespace commpool::cli

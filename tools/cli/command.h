@@ -52,8 +52,12 @@ struct OutputOptions {
 // Refuses a file that cannot be written before anything is measured.
 void AddOutputOptions(Command command, OutputOptions& options);
 
-// Appends one line of JSON: the command line, the date, the machine and the results. Prints why where it cannot.
-void Record(const OutputOptions& options, const std::string& driver, const nlohmann::json& results);
+// Of --json. What a program or the environment has named in bytes that are no UTF-8 has marks in their places.
+std::string JsonText(const nlohmann::json& results);
+
+// Appends one line of JSON: the command line, the date, the machine and the results. Prints why where it cannot, and
+// the command has failed.
+[[nodiscard]] ExitCode Record(const OutputOptions& options, const std::string& driver, const nlohmann::json& results);
 
 // The command line as it was typed, for Record.
 void KeepCommandLine(int argc, char** argv);

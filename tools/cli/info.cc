@@ -158,12 +158,11 @@ int Run(const OutputOptions& output) {
     return kFailed;
   }
   if (output.json) {
-    std::cout << info->dump(2) << '\n';
+    std::cout << JsonText(*info) << '\n';
   } else {
     Print(*info);
   }
-  Record(output, (*driver)->description, *info);
-  return kSuccess;
+  return Record(output, (*driver)->description, *info);
 }
 
 }  // namespace

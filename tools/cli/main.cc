@@ -1,4 +1,8 @@
 // commpool: one program for looking at a machine, running the main job and measuring. One file a subcommand.
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +16,14 @@ namespace {
 std::string VersionText(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
+}
+
+// A command whose output nobody took, on a full disk say, has failed.
+int AfterOutput(int exit_code) {
+  std::cout.flush();
+  if (std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  std::fprintf(stderr, "commpool: cannot write to stdout: %s\n", std::strerror(errno));
+  return exit_code == commpool::cli::kSuccess ? commpool::cli::kFailed : exit_code;
 }
 
 }  // namespace
@@ -35,5 +47,5 @@ int main(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   // What follows is a program and its own arguments; the parser would take them for ours behind these two dashes.
   if (words.size() > 1 && words[0] == "emulate" && words[1] == "--") words.erase(words.begin() + 1);
-  return line.Run(std::move(words));
+  return AfterOutput(line.Run(std::move(words)));
 }

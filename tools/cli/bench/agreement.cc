@@ -94,7 +94,7 @@ int Run(const Arguments& arguments) {
                                   {"pools_in_one_call_us", figures->together_us},
                                   {"mpi_barrier_us", figures->barrier_us}};
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     const std::string pools = Counted(arguments.pools, "pool");
     std::printf("# %s\n# %s, %s over TCP, real time of the slowest rank\n%14s %14s %22s %22s %18s\n", driver.c_str(),
@@ -103,8 +103,7 @@ int Run(const Arguments& arguments) {
     std::printf("%14.1f %14.1f %22.1f %22.1f %18.1f\n", figures->median_us, figures->p99_us, figures->in_turn_us,
                 figures->together_us, figures->barrier_us);
   }
-  Record(arguments.output, driver, results);
-  return kSuccess;
+  return Record(arguments.output, driver, results);
 }
 
 const char* NameOf(PoolCalls calls) { return calls == PoolCalls::kOne ? "one call" : "one call each"; }
@@ -143,7 +142,7 @@ int Simulate(const Arguments& arguments) {
                        }) != sizes.end();
   if (several) results["slope_of_bytes"] = SlopeOfBytes(sizes);
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     std::printf(
         "# ranks as threads of this process over its sockets, %s, real time of the slowest rank\n"
@@ -157,8 +156,7 @@ int Simulate(const Arguments& arguments) {
     }
     if (several) std::printf("# rank 0's bytes grow as ranks^%.2f\n", SlopeOfBytes(sizes));
   }
-  Record(arguments.output, "none", results);
-  return kSuccess;
+  return Record(arguments.output, "none", results);
 }
 
 }  // namespace

@@ -346,12 +346,11 @@ int Run(const Arguments& arguments) {
   }
   progress.reset();
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     Print(driver, *rows);
   }
-  Record(arguments.output, driver.description, results);
-  return kSuccess;
+  return Record(arguments.output, driver.description, results);
 }
 
 }  // namespace

@@ -205,12 +205,11 @@ int Run(const Arguments& arguments) {
   const std::string driver = (*device)->driver().description;
   const nlohmann::json results = ToJson(*findings, driver);
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     Print(*findings, {driver, arguments.live_bytes, arguments.sizes.front()});
   }
-  Record(arguments.output, driver, results);
-  return kSuccess;
+  return Record(arguments.output, driver, results);
 }
 
 }  // namespace

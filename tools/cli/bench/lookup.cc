@@ -212,12 +212,11 @@ int Run(const Arguments& arguments) {
                                   {"segment_bytes", *segment_bytes},
                                   {"rows", *rows}};
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     Print(results);
   }
-  Record(arguments.output, (*device)->driver().description, results);
-  return kSuccess;
+  return Record(arguments.output, (*device)->driver().description, results);
 }
 
 }  // namespace

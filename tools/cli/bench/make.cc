@@ -142,7 +142,7 @@ int Run(const Arguments& arguments) {
   }
   const nlohmann::json results = ToJson(driver, *bytes, arguments.rounds, *times);
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     std::printf("# %s\n# %s, host time, median of %d rounds\n%-14s %14s %22s\n", driver.description.c_str(),
                 internal::FormatBytes(*bytes).c_str(), arguments.rounds, "made by", "median (us)",
@@ -153,8 +153,7 @@ int Run(const Arguments& arguments) {
     }
     std::printf("# growth takes %.2f times the raw calls\n", results["growth_ratio"].get<double>());
   }
-  Record(arguments.output, driver.description, results);
-  return kSuccess;
+  return Record(arguments.output, driver.description, results);
 }
 
 }  // namespace

@@ -225,7 +225,7 @@ int Run(const Arguments& arguments) {
     results["steps"].push_back({{"step", one.key}, {"what", one.what}, {"cost", ToJson(one.cost)}});
   }
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     std::printf("# %s\n# %s, %llu tensors of %s on 2 communicators%s\n%-12s %14s %14s %12s %14s %12s\n",
                 driver.description.c_str(), Counted(ranks.count(), "rank").c_str(),
@@ -238,8 +238,7 @@ int Run(const Arguments& arguments) {
                 emulated ? ", modelled microseconds" : ", microseconds");
     PrintSteps(*steps);
   }
-  Record(arguments.output, driver.description, results);
-  return kSuccess;
+  return Record(arguments.output, driver.description, results);
 }
 
 }  // namespace

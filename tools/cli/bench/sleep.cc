@@ -316,12 +316,11 @@ int Run(const Arguments& arguments) {
   if (!status.ok()) return Fail(status);
   const nlohmann::json json = ToJson(**device, sizes, results);
   if (arguments.output.json) {
-    std::cout << json.dump(2) << '\n';
+    std::cout << JsonText(json) << '\n';
   } else {
     Print(**device, json);
   }
-  Record(arguments.output, (*device)->driver().description, json);
-  return kSuccess;
+  return Record(arguments.output, (*device)->driver().description, json);
 }
 
 }  // namespace

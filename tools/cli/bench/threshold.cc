@@ -178,12 +178,11 @@ int Run(const Arguments& arguments) {
   if (!status.ok()) return Fail(status);
   const nlohmann::json results = ToJson(**device, bytes, rounds, columns);
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     Print(**device, bytes, rounds, columns);
   }
-  Record(arguments.output, (*device)->driver().description, results);
-  return kSuccess;
+  return Record(arguments.output, (*device)->driver().description, results);
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ int RunAsSweep(const Arguments& arguments, const std::vector<Trace>& traces) {
   nlohmann::json results = ToJson(sweep);
   results["streams"] = arguments.streams;
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     std::cout
         << "# modelled pools on modelled devices; in use is peak requested / peak reserved; waits of the host and "
@@ -160,8 +160,7 @@ int RunAsSweep(const Arguments& arguments, const std::vector<Trace>& traces) {
         << std::flush;
     PrintSweep(sweep);
   }
-  Record(arguments.output, "modelled", results);
-  return kSuccess;
+  return Record(arguments.output, "modelled", results);
 }
 
 AlternationRow AlternateWithTorch(SoloDevice& device, const Trace& trace, const Arguments& arguments,
@@ -197,7 +196,7 @@ int RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, const Argum
   }
   progress.reset();
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     std::cout << "# " << device.driver().description
               << "\n# ns of an event whose call takes less than 20 us, medians of rounds; ratio: of a round, pool / "
@@ -206,8 +205,7 @@ int RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, const Argum
               << (device.emulated() ? "# on the emulator the times mean nothing\n" : "") << std::flush;
     PrintTable(rows);
   }
-  Record(arguments.output, device.driver().description, results);
-  return kSuccess;
+  return Record(arguments.output, device.driver().description, results);
 }
 
 int Run(const Arguments& arguments) {
@@ -248,13 +246,12 @@ int Run(const Arguments& arguments) {
   const bool emulated = (*device)->emulated();
   results["peers"] = RunPeers(arguments.peers, {arguments.places, arguments.streams, arguments.scale}, emulated);
   if (arguments.output.json) {
-    std::cout << results.dump(2) << '\n';
+    std::cout << JsonText(results) << '\n';
   } else {
     Print(**device, rows);
     PrintPeers(results["traces"], results["peers"]);
   }
-  Record(arguments.output, (*device)->driver().description, results);
-  return kSuccess;
+  return Record(arguments.output, (*device)->driver().description, results);
 }
 
 }  // namespace
