@@ -9,9 +9,9 @@ import unittest
 CLI = os.path.abspath("tools/cli/commpool")
 
 
-def run(*arguments, **variables):
+def run(*arguments, limit_s=120, **variables):
     environment = {**os.environ, "COMMPOOL_DRIVER": "emulated", **variables}
-    return subprocess.run([CLI, *arguments], env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run([CLI, *arguments], env=environment, capture_output=True, text=True, timeout=limit_s)
 
 
 def run_ranks(ranks, *arguments, **variables):

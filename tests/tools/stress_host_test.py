@@ -6,8 +6,8 @@ import cli
 
 
 class StressHost(unittest.TestCase):
-    def stress(self, *arguments):
-        return cli.run("stress", "host", "--seed", "3", *arguments)
+    def stress(self, *arguments):  # a thousand processes and more
+        return cli.run("stress", "host", "--seed", "3", *arguments, limit_s=800)
 
     def test_programs_are_sound_where_nothing_is_refused(self):
         result = self.stress("--fault", "allocation", "--nth", "1000000")
