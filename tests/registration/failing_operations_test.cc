@@ -26,7 +26,7 @@ const std::set<std::string> kSilent = {
     // Questions: what is not known to be there counts as missing, and is asked again where it matters.
     "cuDeviceGetAttribute", "cuDeviceGetPCIBusId", "cuDeviceCanAccessPeer", "cuMulticastGetGranularity", "cuMemGetInfo",
     "cuCtxGetDevice", "cuEventQuery", "ncclCommGetAsyncError", "ncclGetLastError", "ncclGetErrorString",
-    "cuGetErrorName", "cuGetErrorString",
+    "cuGetErrorName", "cuGetErrorString", "cuStreamGetId",
     // The call that needs the context fails then; those that a capture forbids do where one is open.
     "cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode",
     // A handle that can be shared less is made instead.
