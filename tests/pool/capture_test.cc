@@ -81,6 +81,24 @@ TEST_F(Captures, KeepOtherPoolsOfTheirDeviceFromClosing) {
   AwaitGraphsEnd();
 }
 
+// The pool asks streams that are not captured, and tells the driver that this is no part of anybody's capture.
+TEST_F(Captures, ThatNobodyAnnouncedSurviveQuestionsToOtherStreams) {
+  PoolConfiguration configuration = Configured("limited");
+  configuration.limit_bytes = 8 * kMiB;
+  const PoolHandle limited = Create(configuration);
+  const CUdeviceptr used = runtime().AllocateFrom(limited, 8 * kMiB, other_.get()).value();
+  EXPECT_TRUE(runtime().Free(used).ok());
+  const TestStream captured;
+  ASSERT_EQ(cuda().cuStreamBeginCapture(captured.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  Result<CUdeviceptr> again = runtime().AllocateFrom(limited, 8 * kMiB, stream_.get());
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(captured.get(), &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(*again, used);
+  EXPECT_TRUE(runtime().Free(*again).ok());
+}
+
 TEST_F(Captures, LetOtherStreamsGrowThePool) {
   BeginCapture();
   Result<CUdeviceptr> grown = Allocate(other_, 64 * kMiB);

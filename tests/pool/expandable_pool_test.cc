@@ -168,6 +168,25 @@ TEST_F(ExpandablePools, GrowAroundMemoryThatAnotherStreamUses) {
   Free(second);
 }
 
+TEST_F(ExpandablePools, TakeWhatAStreamUsedThatStandsStillWithoutAWait) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts calls");
+  const PoolHandle pool = Create(Expandable());
+  const TestStream stream;
+  std::vector<CUdeviceptr> used;
+  for (int block = 0; block < 3; ++block) used.push_back(Allocate(pool, 2 * kPage, stream.get()));
+  Free(used[0]);
+  Free(used[2]);
+  const uint64_t waits = CallCount("cuStreamWaitEvent");
+  const CUdeviceptr first = Allocate(pool, 2 * kPage);  // another stream's
+  EXPECT_EQ(first, used[0]);
+  const uint64_t questions = CallCount("cuStreamQuery");
+  const CUdeviceptr second = Allocate(pool, 2 * kPage);
+  EXPECT_EQ(second, used[2]);
+  EXPECT_EQ(CallCount("cuStreamQuery"), questions) << "all that the stream had freed is idle";
+  EXPECT_EQ(CallCount("cuStreamWaitEvent"), waits);
+  for (const CUdeviceptr block : {used[1], first, second}) Free(block);
+}
+
 TEST_F(ExpandablePools, CountAWaitForBusyPagesOnceAndGiveItUp) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   const PoolHandle pool = Create(Expandable());

@@ -8,6 +8,7 @@
 #include "src/base/check.h"
 #include "src/base/host_failure.h"
 #include "src/base/try.h"
+#include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
 
@@ -24,16 +25,33 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
                                         Caching caching) {
   if (!served.waits.empty()) {
     const ContextGuard current = basis_.MakeCurrent();
-    FenceTable& fences = basis_.device->fences();
-    for (const engine::StreamUse& use : served.waits) {
-      Status status = use.fence != engine::kNoFence ? fences.MakeWait(stream, use.fence)
-                                                    : fences.MakeWaitForStream(stream, use.stream);
-      // Freed again, the block would serve somebody without the waits that it still needs.
-      if (!status.ok()) return status;
-    }
+    // Freed again, the block would serve somebody without the waits that it still needs.
+    for (const engine::StreamUse& use : served.waits) COMMPOOL_TRY(MakeWait(stream, use));
   }
   Announce({served.address, served.bytes}, requested, stream, caching);
   return CUdeviceptr{served.address};
+}
+
+Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
+  FenceTable& fences = basis_.device->fences();
+  if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
+  const bool idle = COMMPOOL_TRY(IsIdle(use.stream));
+  return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
+}
+
+Result<bool> BlockStore::IsIdle(StreamKey stream) {
+  if (!IsReachable(stream) || basis_.device->capturing()) return false;
+  if (basis_.configuration.symmetric()) return false;  // no rank goes its own way by what it finds (rule 4)
+  const RelaxedCapture relaxed(basis_.driver);         // the question would break a capture that nobody announced
+  engine::Moment now = 0;
+  {
+    MutexLock lock(mutex_);
+    now = engine_->Now();
+  }
+  const bool idle = COMMPOOL_TRY(basis_.device->fences().IsIdle(stream));
+  MutexLock lock(mutex_);
+  if (idle) engine_->StreamIdle(stream, now);
+  return idle;
 }
 
 void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,

@@ -43,9 +43,9 @@ class BlockStore {
   // Before the engine is asked for a block, or given one: its peaks leave out what this thread's caches hold.
   void NoteHolding() COMMPOOL_REQUIRES(mutex_) { Note(basis_.runtime.caches.OwnHolding(basis_.handle)); }
 
-  // Makes the stream wait for the uses that a served block still has, and publishes the block. Where a wait fails the
-  // block is quarantined: it stays live in nobody's hands. REQUIRES: no stream in `served.waits` is forgotten
-  // meanwhile: it came with a RecordingStreams::Scope, or the pool's growth lock is held.
+  // Makes the stream wait for the uses that a served block still has, but for streams that stand still, and publishes
+  // the block. Where a wait fails the block is quarantined: it stays live in nobody's hands. REQUIRES: no stream in
+  // `served.waits` is forgotten meanwhile: it came with a RecordingStreams::Scope, or the pool's growth lock is held.
   Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching);
 
   // The same for a block without uses.
@@ -67,6 +67,10 @@ class BlockStore {
   // Nothing is served without the pool's lock from now on.
   void CloseCaches(ThreadCaches::Reopen reopen);
 
+  // Whether the stream stands still: then what it had freed is idle. False where that cannot be asked: of another
+  // thread's default stream, in a capture, and in a symmetric pool. Never waits. REQUIRES: the context of the pool's
+  // device is current.
+  Result<bool> IsIdle(StreamKey stream);
   // Lets the engine know of fences that have passed. Whether any has. Never waits.
   bool PollFences();
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
@@ -92,6 +96,7 @@ class BlockStore {
     StreamKey stream = 0;
   };
 
+  Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // Records the fences that a freed block owes, as far as no capture is in the way; the rest later.
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
   void RecordOwedFences();

@@ -29,20 +29,15 @@ Status StreamProgress::Poll() {
 }
 
 Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints) {
-  if (!IsReachable(stream)) return Status();  // only its own thread can record on it
-  FenceTable& fences = basis_.device->fences();
+  if (!IsReachable(stream)) return Status();        // only its own thread can record on it
   if (basis_.device->capturing()) return Status();  // since this poll began
-  bool idle = COMMPOOL_TRY(fences.IsIdle(stream));
-  if (idle) {
-    MutexLock lock(blocks_.mutex());
-    engine().StreamIdle(stream, now);
-    return Status();
-  }
+  const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
+  if (idle) return Status();
   const bool recorded = std::any_of(checkpoints->begin(), checkpoints->end(), [&](const Checkpoint& checkpoint) {
     return checkpoint.stream == stream && checkpoint.moment == now;
   });
   if (recorded) return Status();
-  FenceId fence = COMMPOOL_TRY(fences.Record(stream));
+  const FenceId fence = COMMPOOL_TRY(basis_.device->fences().Record(stream));
   checkpoints->push_back({stream, now, fence});
   return Status();
 }

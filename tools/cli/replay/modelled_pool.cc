@@ -100,6 +100,7 @@ std::optional<ModelledPool::Address> ModelledPool::ServeFrom(uint64_t bytes, uin
 ModelledPool::Address ModelledPool::HandOut(const engine::Served& served, uint64_t requested, uint32_t stream) {
   for (const engine::StreamUse& use : served.waits) {
     const auto fence = fences_.find(use.fence);
+    if (use.fence == engine::kNoFence && progress_.IsIdle(use.stream)) continue;
     if (use.fence == engine::kNoFence || fence == fences_.end()) device_.Call("cuEventRecord");
     device_.Call("cuStreamWaitEvent");
     ++device_waits_;

@@ -7,15 +7,18 @@ namespace commpool::cli {
 
 namespace engine = internal::engine;
 
+bool ModelledProgress::IsIdle(engine::StreamKey stream) {
+  device_.Call("cuStreamQuery");
+  const bool idle = device_.IsOver(device_.Record(static_cast<uint32_t>(stream)));
+  if (idle) engine_.StreamIdle(stream, engine_.Now());
+  return idle;
+}
+
 void ModelledProgress::Poll() {
   const engine::Moment now = engine_.Now();
   for (const engine::StreamKey stream : engine_.StreamsInUse()) {
-    device_.Call("cuStreamQuery");
+    if (IsIdle(stream)) continue;
     const ModelledDevice::Mark mark = device_.Record(static_cast<uint32_t>(stream));
-    if (device_.IsOver(mark)) {
-      engine_.StreamIdle(stream, now);
-      continue;
-    }
     const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(), [&](const Checkpoint& checkpoint) {
       return checkpoint.stream == stream && checkpoint.moment == now;
     });

@@ -15,6 +15,8 @@ class ModelledProgress {
   ModelledProgress(ModelledDevice& device, internal::engine::CachingEngine& engine)
       : device_(device), engine_(engine) {}
 
+  // Whether the stream stands still, and then its free memory is idle.
+  bool IsIdle(internal::engine::StreamKey stream);
   // Asks about every stream that may still use free memory, and what is recorded behind those that go on.
   void Poll();
   // Polls until no stream may use free memory any more, or for so long, as StreamProgress waits. Whether it had to
