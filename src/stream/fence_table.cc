@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/try.h"
+#include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
 
@@ -94,11 +95,14 @@ Result<bool> FenceTable::Passed(FenceId fence) {
   return event == nullptr ? Result<bool>(true) : Ask(*event);
 }
 
+// Questions are no part of anybody's capture: in a global one on another thread they would break it, unless relaxed.
 Result<bool> FenceTable::Ask(const Event& event) {
+  const RelaxedCapture relaxed(driver_);
   return IsDone(driver_.cuda.cuEventQuery(event.get()), "cuEventQuery");
 }
 
 Result<bool> FenceTable::IsIdle(StreamKey stream) {
+  const RelaxedCapture relaxed(driver_);
   return IsDone(driver_.cuda.cuStreamQuery(StreamOfKey(stream)), "cuStreamQuery");
 }
 

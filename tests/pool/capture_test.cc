@@ -99,6 +99,18 @@ TEST_F(Captures, ThatNobodyAnnouncedSurviveQuestionsToOtherStreams) {
   EXPECT_TRUE(runtime().Free(*again).ok());
 }
 
+TEST_F(Captures, ThatNobodyAnnouncedSurviveQuestionsToFences) {
+  const CUdeviceptr shared = Allocate(stream_).value();
+  EXPECT_TRUE(runtime().RecordStream(shared, other_.get()).ok());
+  EXPECT_TRUE(runtime().Free(shared).ok());
+  const TestStream captured;
+  ASSERT_EQ(cuda().cuStreamBeginCapture(captured.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  for (int time = 0; time < 8; ++time) EXPECT_TRUE(runtime().Free(Allocate(stream_).value()).ok());
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(captured.get(), &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 TEST_F(Captures, LetOtherStreamsGrowThePool) {
   BeginCapture();
   Result<CUdeviceptr> grown = Allocate(other_, 64 * kMiB);

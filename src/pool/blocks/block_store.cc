@@ -8,7 +8,6 @@
 #include "src/base/check.h"
 #include "src/base/host_failure.h"
 #include "src/base/try.h"
-#include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
 
@@ -42,7 +41,6 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
 Result<bool> BlockStore::IsIdle(StreamKey stream) {
   if (!IsReachable(stream) || basis_.device->capturing()) return false;
   if (basis_.configuration.symmetric()) return false;  // no rank goes its own way by what it finds (rule 4)
-  const RelaxedCapture relaxed(basis_.driver);         // the question would break a capture that nobody announced
   engine::Moment now = 0;
   {
     MutexLock lock(mutex_);
