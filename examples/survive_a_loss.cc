@@ -269,6 +269,8 @@ int Look(const Options& options) {
   return 0;
 }
 
+bool EndedWith(int state, int status) { return WIFEXITED(state) && WEXITSTATUS(state) == status; }
+
 // What is free while no rank is there: in a process of its own, for the launcher uses no GPU. Whether each rank has
 // one.
 bool LookAtMemory(const Options& options, const std::string& when) {
@@ -278,7 +280,7 @@ bool LookAtMemory(const Options& options, const std::string& when) {
         options.places, rank,
         {"--ranks", std::to_string(options.places.ranks), "--hosts", std::to_string(options.places.hosts), "--rank",
          std::to_string(rank), "--folder", options.folder, "--look", when}));
-    all_there = all_there && WIFEXITED(state) && WEXITSTATUS(state) == 0;
+    all_there = all_there && EndedWith(state, 0);
   }
   return all_there;
 }
@@ -335,8 +337,7 @@ int Launch(Options options) {
     ranks.pop_back();
   }
   for (const pid_t rank : ranks) {
-    const int state = examples::AwaitRank(rank);
-    as_expected = as_expected && WIFEXITED(state) && WEXITSTATUS(state) == status;
+    as_expected = EndedWith(examples::AwaitRank(rank), status) && as_expected;
   }
   LookAtMemory(options, "after");
   if (!options.record.empty()) Record(options, as_expected);

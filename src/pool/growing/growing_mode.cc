@@ -113,10 +113,10 @@ Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
 uint64_t GrowingMode::ReleaseUnused() {
   DeviceState& device = *basis_.device;
   if (device.health().broken()) return 0;
-  // A capture, on another device too, keeps fences from being recorded.
   Result<uint64_t> released = uint64_t{0};
   if (!device.capturing() && !basis_.life.asleep()) released = Attempt([&] { return TrimNow(0); });
-  // Nobody asks for a destroyed pool's memory: a later call sees to it.
+  // Nobody asks for a destroyed pool's memory: a later call sees to what failed, and to what a capture, on another
+  // device too, keeps, for no fence may be recorded meanwhile.
   if (basis_.life.destroyed() && (device.captures().any() || !released.ok())) device.captures().Postpone();
   if (released.ok()) return *released;
   Log(LogLevel::kWarning, basis_.Named(released.status()).message());

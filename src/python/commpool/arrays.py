@@ -148,9 +148,10 @@ def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dt
     if nbytes == 0:
         raise InvalidArgument(f"an array of shape {lengths} has no bytes, and the library allocates none")
     if pool is not None:
-        if device is not None and device_number(device) != checked(pool, "empty").device:
+        checked(pool, "empty")
+        if device is not None and device_number(device) != pool.device:
             raise InvalidArgument(f"pool {pool.name} is of device {pool.device}, not {device}")
-        return Array(checked(pool, "empty").allocate(nbytes, stream), lengths, name, pool.device)
+        return Array(pool.allocate(nbytes, stream), lengths, name, pool.device)
     buffer = allocate(nbytes, stream, device)
     block = block_of(buffer)
     return Array(buffer, lengths, name, block.device if block else 0)
