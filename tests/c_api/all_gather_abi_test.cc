@@ -2,6 +2,7 @@
 // and what it asks of commpool is refused, but for frees.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -24,6 +25,7 @@ struct Gathering {
   int calls = 0;
   int at = 0;  // 0: in no call
   std::function<void()> act;
+  int silent_from = 0;  // says OK and answers nothing, from the call of this number on; 0: never
 
   void ActIn(int call, std::function<void()> what) {
     calls = 0;
@@ -32,8 +34,10 @@ struct Gathering {
   }
   static int Gather(const void* sent, void* received, size_t bytes, void* context) {
     auto& mine = *static_cast<Gathering*>(context);
+    ++mine.calls;
+    if (mine.silent_from != 0 && mine.calls >= mine.silent_from) return 0;
     std::memcpy(received, sent, bytes);
-    if (++mine.calls == mine.at) mine.act();
+    if (mine.calls == mine.at) mine.act();
     return 0;
   }
 };
@@ -71,6 +75,12 @@ class AllGather : public internal::testing::DriverTest {
     EXPECT_EQ(status, expected) << commpool_last_error();
     EXPECT_NE(std::strstr(commpool_last_error(), fragment), nullptr) << commpool_last_error();
   }
+  static size_t MemoryOfTheDriver() {
+    const std::vector<std::string> live = internal::testing::EmulatorLeaks();
+    return static_cast<size_t>(std::count_if(live.begin(), live.end(), [](const std::string& line) {
+      return line.find("physical memory") != std::string::npos;
+    }));
+  }
   std::vector<std::pair<const char*, std::function<commpool_status()>>> RefusedCalls() {
     return {
         {"verify", [&] { return commpool_pool_verify(pool_->handle()); }},
@@ -106,6 +116,21 @@ TEST_F(AllGather, ThatThrowsAfterRegistrationLeavesMappedWhatNcclHolds) {
   gathering_.ActIn(kCallsOfAGrowth, [] { throw std::runtime_error("no luck"); });
   Expect(commpool_pool_reserve(pool_->handle(), MiB(2)), COMMPOOL_REMOTE_FAILURE, "no luck");
   EXPECT_EQ(gathering_.calls, kCallsOfAGrowth) << "nothing more is asked of it";
+}
+
+// The ranks stay in step, so a close of all follows, and it gives back what the reserve could not.
+TEST_F(AllGather, ThatAnswersNothingForAWhileLeavesNoMemory) {
+  for (int call = 1; call <= kCallsOfAGrowth; ++call) {
+    Gathering gathering;
+    Pool pool = Pool::create(OptionsOver(gathering)).value();
+    const auto before = MemoryOfTheDriver();
+    gathering.calls = 0;
+    gathering.silent_from = call;
+    Expect(commpool_pool_reserve(pool.handle(), MiB(4)), COMMPOOL_DISAGREEMENT, "unreadable");
+    gathering.silent_from = 0;
+    EXPECT_EQ(commpool_pool_close(pool.handle()), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(MemoryOfTheDriver(), before) << "silent from call " << call;
+  }
 }
 
 TEST_F(AllGather, MayThrowWhatIsNoException) {

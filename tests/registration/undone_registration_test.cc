@@ -1,5 +1,7 @@
 // A reserve whose registration fails on one rank, and is not undone on another: no rank gives its memory back, for
 // peers may still reach it through the window that stayed.
+#include <algorithm>
+
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -29,7 +31,7 @@ class UndoneRegistration : public SymmetricTest {
   ncclComm_t AloneOf(const Rank& rank) const { return alone_[static_cast<size_t>(rank.number)]; }
   // The device memory that each rank's driver has left.
   std::vector<size_t> MemoryLeft() {
-    std::vector<size_t> left(alone_.size());
+    std::vector<size_t> left(static_cast<size_t>(group().size()));
     ExpectOk(Run([&](Rank& rank) {
       size_t total = 0;
       EXPECT_EQ(driver().cuda.cuMemGetInfo(&left[static_cast<size_t>(rank.number)], &total), CUDA_SUCCESS);
@@ -77,6 +79,10 @@ TEST_F(UndoneRegistration, KeepsTheMemoryOfAllRanksWhereOneHasNot) {
   ExpectOk(Reserve(kBytes));  // the pool goes on
   EndAlone();
   ExpectOk(Close());
+  const std::vector<size_t> closed = MemoryLeft();
+  EXPECT_EQ(std::count(closed.begin(), closed.end(), before[0]), static_cast<ptrdiff_t>(before.size()) - 1)
+      << "all but the rank whose NCCL holds the memory have given it back";
+  EXPECT_TRUE(EmulatorReports().empty()) << "nothing that is registered was unmapped";
   DestroyPools();
   End();
   EXPECT_FALSE(TakeReports().empty());  // a communicator that ends with a registration

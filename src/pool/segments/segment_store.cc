@@ -25,7 +25,7 @@ SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures
 
 SegmentStore::~SegmentStore() {
   for (Segment* segment : Pointers()) segment->Abandon();
-  for (NewSegment& segment : TakeSetAside()) segment.Abandon();
+  for (NewSegment& segment : TakeSetAside(Pinned::kGo)) segment.Abandon();
 }
 
 Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
@@ -173,20 +173,23 @@ Result<uint64_t> SegmentStore::Release(const std::vector<engine::SegmentIndex>& 
   return released;
 }
 
-void SegmentStore::SetAside(NewSegments segments) {
+void SegmentStore::SetAside(NewSegments segments, Aside how) {
   MutexLock lock(mutex_);
-  set_aside_.splice(set_aside_.end(), segments);
+  NewSegments& others = how == Aside::kPinned ? pinned_aside_ : set_aside_;
+  others.splice(others.end(), segments);
 }
 
-NewSegments SegmentStore::TakeSetAside() {
+NewSegments SegmentStore::TakeSetAside(Pinned pinned) {
   MutexLock lock(mutex_);
-  return std::exchange(set_aside_, {});
+  NewSegments taken = std::exchange(set_aside_, {});
+  if (pinned == Pinned::kGo) taken.splice(taken.end(), pinned_aside_);
+  return taken;
 }
 
-Status SegmentStore::ReleaseSetAside() {
+Status SegmentStore::ReleaseSetAside(Pinned pinned) {
   const ContextGuard current = basis_.MakeCurrent();
   Status first;
-  for (NewSegment& segment : TakeSetAside()) {
+  for (NewSegment& segment : TakeSetAside(pinned)) {
     Status status = segment.Release();
     if (first.ok()) first = status;
   }
@@ -246,7 +249,7 @@ void SegmentStore::Abandon() {
     segment->Abandon();
     basis_.runtime.addresses.Remove(segment->address());
   }
-  for (NewSegment& segment : TakeSetAside()) segment.Abandon();
+  for (NewSegment& segment : TakeSetAside(Pinned::kGo)) segment.Abandon();
   kept_.Abandon();
 }
 

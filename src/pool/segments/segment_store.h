@@ -105,10 +105,12 @@ class SegmentStore {
   Result<bool> ReleaseOne(engine::SegmentIndex segment, Addresses addresses, uint64_t* released)
       COMMPOOL_REQUIRES(growth_);
   // Memory that was registered, and that another rank or NCCL may still use though this rank uses it no more. It stays
-  // mapped, and serves nobody.
-  void SetAside(NewSegments segments);
-  // Gives that back. After a loss, with every communicator abandoned and the device quiet.
-  Status ReleaseSetAside();
+  // mapped, and serves nobody. kPinned: NCCL has not ended its registration on this rank.
+  enum class Aside { kUnpinned, kPinned };
+  void SetAside(NewSegments segments, Aside how);
+  // Gives that back. Pinned ones go after a loss, with every communicator abandoned and the device quiet; the others
+  // also where all ranks end the pool together.
+  Status ReleaseSetAside(Pinned pinned);
   // The room of memory that is given back by others (pages).
   void ReturnRoom(uint64_t bytes) COMMPOOL_REQUIRES(growth_);
 
@@ -157,7 +159,7 @@ class SegmentStore {
   Status EndRegistrations(ncclComm_t communicator);
   Status WakeSegment(Segment& segment) COMMPOOL_REQUIRES(growth_);
   ReservedVector<Segment*> Pointers() const;
-  NewSegments TakeSetAside();
+  NewSegments TakeSetAside(Pinned pinned);
 
   const PoolBasis& basis_;
   const GraphCaptures& captures_;
@@ -174,6 +176,7 @@ class SegmentStore {
   RegistrationSet registrations_;
   KeptBlocks kept_;
   NewSegments set_aside_ COMMPOOL_GUARDED_BY(mutex_);
+  NewSegments pinned_aside_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -78,7 +78,9 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
     const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
     const Status all_undone = collective_.AgreeOn(undone, "undoing the registration");
     // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
-    if (!all_undone.ok()) segments_.SetAside(std::move(made));
+    if (all_undone.ok()) return;
+    const bool pinned = !mine.ok() || !undone.ok();
+    segments_.SetAside(std::move(made), pinned ? SegmentStore::Aside::kPinned : SegmentStore::Aside::kUnpinned);
   };
   return collective_.Run({.name = "registering with home", .act = add_home, .undo = undo});
 }
@@ -121,7 +123,7 @@ Status SymmetricMode::LeaveHome() {
   }
   COMMPOOL_TRY(SettleAlone());
   // Where home was left together with the other ranks it lives on, and may know that memory still.
-  return home() == nullptr ? segments_.ReleaseSetAside() : Status();
+  return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();
 }
 
 Status SymmetricMode::Rehome(ncclComm_t communicator) {

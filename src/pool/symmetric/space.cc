@@ -186,7 +186,7 @@ Status SymmetricMode::CloseAlone() {
   COMMPOOL_TRY(basis_.Named(SettleAlone().under("close")));
   uint64_t released = 0;
   COMMPOOL_TRY(Unmap(segments_.Indexes(), Addresses::kKeep, &released));
-  COMMPOOL_TRY(segments_.ReleaseSetAside());
+  COMMPOOL_TRY(segments_.ReleaseSetAside(SegmentStore::Pinned::kGo));
   EndClose();
   return Status();
 }
@@ -202,6 +202,9 @@ Status SymmetricMode::Close() {
   const std::vector<engine::SegmentIndex> all = Insist([&] { return segments_.Indexes(); });
   COMMPOOL_TRY(Release(all, UnmatchedFrees::kApply));
   Status status = segments_.registrations().RemoveAll();
+  // No rank uses the pool any more, so what waited for other ranks alone goes as well.
+  const Status released = segments_.ReleaseSetAside(SegmentStore::Pinned::kStay);
+  if (status.ok()) status = released;
   EndClose();
   return status;
 }

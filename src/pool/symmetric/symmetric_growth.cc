@@ -51,11 +51,12 @@ Status Register(GrowingPool& pool) {
 void UndoRegistrations(GrowingPools& pools) {
   for (GrowingPool& pool : pools) {
     pool.status = Attempt([&] { return pool.segments.registrations().DeregisterSegment(pool.index); });
+    if (!pool.status.ok()) pool.aside = SegmentStore::Aside::kPinned;
   }
   static_cast<void>(AgreeOn(pools, [](const GrowingPool&) { return std::string("undoing the registration"); }));
   // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
   for (GrowingPool& pool : pools) {
-    if (!pool.status.ok()) pool.segments.SetAside(std::move(pool.made));
+    if (!pool.status.ok()) pool.segments.SetAside(std::move(pool.made), pool.aside);
   }
 }
 

@@ -18,7 +18,8 @@ struct GrowingPool {
   const uint64_t bytes;
   NewSegments made = {};  // one, until it is adopted
   engine::SegmentIndex index = 0;
-  Status status = {};  // of this rank's last step
+  Status status = {};                                          // of this rank's last step
+  SegmentStore::Aside aside = SegmentStore::Aside::kUnpinned;  // how it would be set aside
 };
 
 // REQUIRES: the pools' collective locks.
