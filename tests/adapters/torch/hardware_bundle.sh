@@ -42,7 +42,7 @@ for torch in "${torches[@]}"; do headers+=(--torch-headers "$torch"); done
 ((${#torches[@]} == 0)) || tools/wheel "${headers[@]}" "$folder/wheel"
 mkdir -p "$folder/tests"
 cp tests/python/torch/*.py tests/adapters/torch/*.py "$folder/tests/"
-cp -r --parents examples/python "$folder/"
+cp -r --parents examples/python tools/others tools/suites "$folder/"
 cp tests/adapters/torch/hardware_run.sh "$folder/run"
 
 size=$(du --summarize --block-size=1M "$folder" | cut -f 1)
