@@ -20,6 +20,7 @@ uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
 
 void MemorySearch::ReleaseDestroyed() {
   if (captures_.any()) return;
+  runtime_.unanswered.Release();
   const bool postponed = captures_.TakePostponed();
   if (!postponed && pools_.removed() == 0) return;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
@@ -51,7 +52,8 @@ std::string MemorySearch::DescribeHolders(int device) {
     add(name, FormatBytes(statistics.reserved_bytes.current), FormatBytes(statistics.allocated_bytes.current),
         statistics.free_bytes, FormatBytes(statistics.largest_free_block_bytes));
   }
-  for (const MemoryHolders::Held& held : holders_.Describe(device)) add(held.name, "?", "?", held.cached_bytes, "?");
+  for (const MemoryHolders::Held& held : runtime_.holders.Describe(device))
+    add(held.name, "?", "?", held.cached_bytes, "?");
   return text;
 }
 

@@ -11,8 +11,8 @@ namespace commpool::internal {
 
 class MemorySearch final : public OtherPools {
  public:
-  MemorySearch(const PoolTable& pools, MemoryHolders& holders, AnnouncedCaptures& captures)
-      : pools_(pools), holders_(holders), captures_(captures) {}
+  MemorySearch(const PoolTable& pools, RuntimeParts& runtime, AnnouncedCaptures& captures)
+      : pools_(pools), runtime_(runtime), captures_(captures) {}
 
   uint64_t ReleaseUnused(int device, const BlockOwner* asks) override;
   void ReleaseDestroyed() override;
@@ -20,7 +20,7 @@ class MemorySearch final : public OtherPools {
 
  private:
   const PoolTable& pools_;
-  MemoryHolders& holders_;
+  RuntimeParts& runtime_;
   AnnouncedCaptures& captures_;
 };
 

@@ -110,7 +110,7 @@ Result<std::unique_ptr<AgreementChannel>> ReachHome(const Driver& driver, Device
   home =
       COMMPOOL_TRY(Insist([&] { return DescribeCommunicator(driver, configuration.home, configuration.deadline_ms); }));
   std::shared_ptr<DeviceState> device = COMMPOOL_TRY(Insist([&] { return devices.Get(home.device); }));
-  return Collective::OpenChannel(driver, device->context(), runtime.links, home, configuration);
+  return Collective::OpenChannel(driver, device->context(), runtime, home, configuration);
 }
 
 Status Refuse(AgreementChannel& channel, const Status& why) {

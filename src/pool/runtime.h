@@ -119,7 +119,7 @@ class Runtime {
   DeviceTable devices_;
   RuntimeParts parts_;
   PoolTable pools_;  // goes first: its pools use the rest
-  MemorySearch search_{pools_, parts_.holders, devices_.captures()};
+  MemorySearch search_{pools_, parts_, devices_.captures()};
   ScopeTable scopes_;
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one

@@ -171,7 +171,7 @@ void DomainTable::AddHome() { members_[kHome] = MembersOf(kHome); }
 void DomainTable::RemoveFrom(uint64_t first) { members_.erase(members_.lower_bound(first), members_.end()); }
 
 Result<Members> GatherMembers(const Driver& driver, const Communicator& communicator, int home_rank,
-                              uint64_t deadline_ms) {
+                              uint64_t deadline_ms, UnansweredGathers& unanswered) {
   const auto mine = static_cast<int32_t>(home_rank);
   const std::string sent(reinterpret_cast<const char*>(&mine), sizeof(mine));
   const std::vector<std::string> received = COMMPOOL_TRY(
@@ -179,7 +179,7 @@ Result<Members> GatherMembers(const Driver& driver, const Communicator& communic
                  {.call = "register_with",
                   .likely_cause = "ranks passed different communicators (several are registered in one order on every "
                                   "rank), or one has another collective at this place. Abort what was passed"},
-                 deadline_ms));
+                 deadline_ms, unanswered));
   Members members;
   for (const std::string& part : received) {
     int32_t rank = 0;

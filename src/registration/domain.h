@@ -18,6 +18,7 @@
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
 #include "src/registration/intent.h"
+#include "src/registration/unanswered_gathers.h"
 
 namespace commpool::internal {
 
@@ -66,7 +67,7 @@ class DomainTable {
 // Collective over the new communicator: its members tell each other their home ranks. kDeadlineExceeded where they do
 // not meet. The communicator's device must be current.
 Result<Members> GatherMembers(const Driver& driver, const Communicator& communicator, int home_rank,
-                              uint64_t deadline_ms);
+                              uint64_t deadline_ms, UnansweredGathers& unanswered);
 
 // Collective over home: each rank says whom it met on its new communicator (nobody where it passed none), and the
 // communicators that follow are numbered in `domains`, where the channel decides. Returns the number of this rank's.

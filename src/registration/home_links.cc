@@ -18,13 +18,14 @@ namespace {
 
 // Sends `mine` to all and returns everybody's.
 Result<std::vector<Introduction>> ExchangeOverHome(const Driver& driver, const Communicator& home,
-                                                   const Introduction& mine, uint64_t deadline_ms) {
+                                                   const Introduction& mine, uint64_t deadline_ms,
+                                                   UnansweredGathers& unanswered) {
   std::vector<std::string> received = COMMPOOL_TRY(
       GatherOver(driver, home, Insist([&] { return Pad(mine); }),
                  {.call = "create",
                   .likely_cause = "not every rank creates the pool, or one has another collective at this place; a "
                                   "thread that owns several ranks creates their pools in one call"},
-                 deadline_ms));
+                 deadline_ms, unanswered));
   return DecodePadded(std::move(received));
 }
 
@@ -43,7 +44,7 @@ uint64_t NextChannel(const std::vector<Introduction>& all) {
 }  // namespace
 
 Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, const Communicator& home,
-                                                          uint64_t deadline_ms) {
+                                                          uint64_t deadline_ms, UnansweredGathers& unanswered) {
   if (home.ranks == 1) return MakeSelfChannel();
   const std::chrono::milliseconds deadline(deadline_ms);
   const auto channel_of = [&](const std::shared_ptr<HomeLink>& link, uint64_t number) {
@@ -57,7 +58,7 @@ Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, 
     mine.link = existing->id();
     mine.next_channel = existing->next_channel();
   }
-  std::vector<Introduction> all = COMMPOOL_TRY(ExchangeOverHome(driver, home, mine, deadline_ms));
+  std::vector<Introduction> all = COMMPOOL_TRY(ExchangeOverHome(driver, home, mine, deadline_ms, unanswered));
   if (AllHaveTheLink(all)) return channel_of(existing, NextChannel(all));
   if (Status status = CheckReach(all); !status.ok()) return status;
   const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all.front().key};

@@ -15,15 +15,16 @@
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
 #include "src/registration/home_link.h"
+#include "src/registration/unanswered_gathers.h"
 
 namespace commpool::internal {
 
 class HomeLinks {
  public:
   // An agreement channel of a home. Collective over the communicator; its device must be current. Bounded by the
-  // deadline. Where a rank is missing the device may still run NCCL's kernel, so the few hundred bytes that it uses are
-  // left to the process then.
-  Result<std::unique_ptr<AgreementChannel>> Open(const Driver& driver, const Communicator& home, uint64_t deadline_ms);
+  // deadline.
+  Result<std::unique_ptr<AgreementChannel>> Open(const Driver& driver, const Communicator& home, uint64_t deadline_ms,
+                                                 UnansweredGathers& unanswered);
 
   // The link that pools of this home use on this rank; null where none does, or a rank of it is lost. It may be one of
   // a communicator that had the same address before: the ranks compare the links' numbers.

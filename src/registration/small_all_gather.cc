@@ -11,7 +11,6 @@
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
-#include "src/driver/handles.h"
 
 namespace commpool::internal {
 
@@ -23,38 +22,6 @@ using Moment = Clock::time_point;
 // How often a wait for NCCL's call looks whether a rank is lost.
 constexpr std::chrono::milliseconds kLook{10};
 
-// Device memory and a stream for one gather.
-struct ScratchTraits {
-  struct Value {
-    CUdeviceptr memory = 0;
-    CUstream stream = nullptr;
-  };
-  static constexpr CallSite kRelease{.call = "cuStreamDestroy or cuMemFree", .purpose = "address exchange"};
-  static CUresult Release(const CudaDriver& cuda, const Value& scratch) {
-    const CUresult destroyed = scratch.stream == nullptr ? CUDA_SUCCESS : cuda.cuStreamDestroy(scratch.stream);
-    const CUresult freed = cuda.cuMemFree(scratch.memory);
-    return destroyed == CUDA_SUCCESS ? freed : destroyed;
-  }
-};
-
-struct Scratch : Handle<ScratchTraits> {
-  using Handle::Handle;
-  CUdeviceptr address() const { return value().memory; }
-  CUstream stream() const { return value().stream; }
-};
-
-Result<Scratch> MakeScratch(const Driver& driver, uint64_t bytes) {
-  CUdeviceptr memory = 0;
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, bytes),
-                         {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"}));
-  Scratch without_stream(driver, {memory, nullptr});
-  CUstream stream = nullptr;
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-                         {.call = "cuStreamCreate", .purpose = "address exchange"}));
-  without_stream.Abandon();
-  return Scratch(driver, {memory, stream});
-}
-
 Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
   return Status(StatusCode::kDeadlineExceeded, std::string(purpose.call) + ": waited " + std::to_string(deadline_ms) +
                                                    " ms for all of the " + std::to_string(communicator.ranks) +
@@ -62,28 +29,30 @@ Status Missing(const Communicator& communicator, const GatherPurpose& purpose, u
 }
 
 // NCCL's call. It may block on the host: ranks connect at a communicator's first collective.
-ncclResult_t Launch(const Driver& driver, const Communicator& communicator, CUdeviceptr sent, CUdeviceptr received,
-                    size_t words, CUstream stream, Moment deadline) {
-  CUcontext context = nullptr;
-  driver.cuda.cuCtxGetCurrent(&context);
+std::future<ncclResult_t> Launch(const Driver& driver, const Communicator& communicator, const GatherScratch& scratch,
+                                 CUdeviceptr sent, size_t words) {
   HearLastWords(driver);
   // The other ranks are on their way into the call.
   auto call = Insist([&] {
     return std::make_shared<std::packaged_task<ncclResult_t()>>(
         [set_current = driver.cuda.cuCtxSetCurrent, all_gather = driver.nccl.ncclAllGather,
-         handle = communicator.handle, context, sent, received, words, stream] {
+         handle = communicator.handle, context = scratch.context(), sent, received = scratch.address(), words,
+         stream = scratch.stream()] {
           if (set_current(context) != CUDA_SUCCESS) return ncclUnhandledCudaError;
           return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
                             handle, stream);
         });
   });
-  std::future<ncclResult_t> result = call->get_future();
   Insist([&] { std::thread([call] { (*call)(); }).detach(); });
+  return call->get_future();
+}
+
+bool HasReturned(const std::future<ncclResult_t>& call, const Communicator& communicator, Moment deadline) {
   while (Clock::now() < deadline && !(communicator.lost != nullptr && communicator.lost->any())) {
     const Moment next_look = std::min(deadline, Clock::now() + kLook);
-    if (result.wait_until(next_look) == std::future_status::ready) return result.get();
+    if (call.wait_until(next_look) == std::future_status::ready) return true;
   }
-  return ncclInProgress;
+  return false;
 }
 
 Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,
@@ -107,35 +76,43 @@ Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& co
   }
 }
 
+// Until all ranks' bytes have come, or the deadline has.
+Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator& communicator,
+                   const GatherPurpose& purpose, uint64_t deadline_ms, Moment deadline) {
+  const bool returned = HasReturned(gather.call, communicator, deadline);
+  COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
+  if (!returned) return Missing(communicator, purpose, deadline_ms);
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  Status status = AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", gather.scratch.bytes(),
+                                    static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
+  if (status.ok()) return AwaitStream(driver, gather.scratch.stream(), communicator, purpose, deadline_ms, deadline);
+  ncclResult_t state = ncclSuccess;
+  driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);
+  if (state == ncclInProgress) gather.busy = communicator.handle;
+  return status.code() == StatusCode::kDeadlineExceeded ? Missing(communicator, purpose, deadline_ms) : status;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communicator& communicator,
-                                            const std::string& mine, const GatherPurpose& purpose,
-                                            uint64_t deadline_ms) {
+                                            const std::string& mine, const GatherPurpose& purpose, uint64_t deadline_ms,
+                                            UnansweredGathers& unanswered) {
   COMMPOOL_CHECK(mine.size() % sizeof(int32_t) == 0, "a gather of half a word");
+  unanswered.NoteIdle(communicator.handle);  // whoever described it has waited for that
   const Moment deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
   const uint64_t all_bytes = mine.size() * static_cast<uint64_t>(communicator.ranks);
-  Scratch scratch = COMMPOOL_TRY(MakeScratch(driver, mine.size() + all_bytes));
+  GatherScratch scratch = COMMPOOL_TRY(GatherScratch::Make(driver, mine.size() + all_bytes));
   const CUdeviceptr received = scratch.address();
   const CUdeviceptr sent = received + all_bytes;
   Status status = CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch.stream()),
                             {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()});
   if (!status.ok()) return status;
 
-  const ncclResult_t result =
-      Launch(driver, communicator, sent, received, mine.size() / sizeof(int32_t), scratch.stream(), deadline);
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  status = communicator.CheckNoneLost(purpose.call);
-  if (status.ok() && result == ncclInProgress && left.count() <= 0) {
-    status = Missing(communicator, purpose, deadline_ms);
-  } else if (status.ok()) {
-    status = AwaitCommunicator(driver, communicator, result, "ncclAllGather", mine.size(),
-                               static_cast<uint64_t>(left.count()));
-    if (status.code() == StatusCode::kDeadlineExceeded) status = Missing(communicator, purpose, deadline_ms);
-  }
-  if (status.ok()) status = AwaitStream(driver, scratch.stream(), communicator, purpose, deadline_ms, deadline);
+  SmallGather gather{.scratch = std::move(scratch)};
+  gather.call = Launch(driver, communicator, gather.scratch, sent, mine.size() / sizeof(int32_t));
+  status = AwaitGather(driver, gather, communicator, purpose, deadline_ms, deadline);
   if (!status.ok()) {
-    scratch.Abandon();  // the gather may still be running
+    unanswered.Keep(std::move(gather));
     return status;
   }
 

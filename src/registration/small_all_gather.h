@@ -12,6 +12,7 @@
 #include "commpool/status.h"
 #include "src/driver/loader.h"
 #include "src/registration/communicator.h"
+#include "src/registration/unanswered_gathers.h"
 
 namespace commpool::internal {
 
@@ -22,11 +23,11 @@ struct GatherPurpose {
 };
 
 // Everybody's bytes, the communicator's rank 0's first. Collective over the communicator, of whole 32-bit words, as
-// many on every rank; its device must be current. Where a rank is missing the device may still run NCCL's kernel, so
-// the few hundred bytes that it uses are left to the process then.
+// many on every rank; its device must be current. Where a rank is missing the device may still run NCCL's kernel:
+// what that uses is among the unanswered ones then.
 Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communicator& communicator,
-                                            const std::string& mine, const GatherPurpose& purpose,
-                                            uint64_t deadline_ms);
+                                            const std::string& mine, const GatherPurpose& purpose, uint64_t deadline_ms,
+                                            UnansweredGathers& unanswered);
 
 }  // namespace commpool::internal
 

@@ -26,6 +26,25 @@ TEST_F(LateRank, IsNamedAndThePoolStaysBroken) {
   DestroyPools();  // it holds nothing
 }
 
+// What the all-gather used is given back by a call that comes after the communicator's end.
+TEST_F(LateRank, ThatMakesNoPoolCostsNoMemoryOnceTheCommunicatorIsAborted) {
+  COMMPOOL_REQUIRE_EMULATOR("its leaks are looked for");
+  const std::vector<std::string> before = EmulatorLeaks();
+  const std::vector<ncclComm_t> home = group().ConnectFrom(0);
+  ExpectFailure(Run([&](Rank& rank) {
+                  if (rank.number == last()) return Status(StatusCode::kDeadlineExceeded, "not every rank creates");
+                  PoolConfiguration configuration = Configured(rank);
+                  configuration.home = home[static_cast<size_t>(rank.number)];
+                  configuration.deadline_ms = 300;
+                  return runtime().CreatePool(configuration).status();
+                }),
+                StatusCode::kDeadlineExceeded, "not every rank creates");
+  EXPECT_GT(EmulatorLeaks().size(), before.size()) << "NCCL's kernels wait, and use it";
+  for (const ncclComm_t communicator : home) EXPECT_EQ(driver().nccl.ncclCommAbort(communicator), ncclSuccess);
+  ExpectOk(Create());
+  ExpectOk(Close());
+}
+
 TEST_F(LateRank, ThatDestroyedItsPoolIsNamedAtOnce) {
   ExpectOk(Create());
   ReleasePoolOf(last());

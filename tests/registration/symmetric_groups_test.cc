@@ -213,7 +213,6 @@ TEST_F(SymmetricGroups, SeveralPoolsShareOneCommunicator) {
 // longer than the deadline.
 TEST_F(SymmetricGroups, ThatAreMixedUpAreFoundWithinTheDeadline) {
   COMMPOOL_REQUIRE_EMULATOR("NCCL's kernel would run on");
-  for (const char* kept : {"memory", "addresses", "stream", "primary context"}) AllowLeak(kept);
   ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 2000; }));
   const auto& tensor = Connect({{0, 1}, {2, 3}});
   const auto& data = Connect({{0, 2}, {1, 3}});

@@ -9,6 +9,7 @@
 #include "src/pool/shared/memory_observer.h"
 #include "src/pool/shared/other_pools.h"
 #include "src/registration/home_links.h"
+#include "src/registration/unanswered_gathers.h"
 #include "src/registration/window_index.h"
 
 namespace commpool::internal {
@@ -21,6 +22,7 @@ struct RuntimeParts {
   MemoryHolders holders;
   WindowIndex windows;
   HomeLinks links;
+  UnansweredGathers unanswered;
   const std::shared_ptr<ThreadCaches> shared_caches = std::make_shared<ThreadCaches>(observer);
   ThreadCaches& caches = *shared_caches;
   AddressTable addresses;  // goes first: its pools use the rest

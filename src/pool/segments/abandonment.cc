@@ -53,6 +53,7 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
 
 Status SegmentStore::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
   if (life == CommunicatorLife::kAlive) return basis_.Named(EndRegistrations(communicator).under("abandon"));
+  basis_.runtime.unanswered.NoteIdle(communicator);
   ForgetCommunicator(communicator);
   return Status();
 }

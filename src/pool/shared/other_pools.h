@@ -18,7 +18,8 @@ class OtherPools {
   // Lets the pools of the device, but for the one that asks, give back what they do not use. Returns the bytes
   // released.
   virtual uint64_t ReleaseUnused(int device, const BlockOwner* asks) = 0;
-  // What pools hold that were destroyed while a capture or a graph kept their memory: no call of their own comes again.
+  // What pools hold that were destroyed while a capture or a graph kept their memory: no call of their own comes again;
+  // and what collective calls that failed could not give back.
   // Nothing while a capture is open anywhere, and from pools for which no capture or graph has ended. It may wait for
   // their devices, so it is for calls that make, trim, close or destroy a pool.
   virtual void ReleaseDestroyed() = 0;

@@ -232,14 +232,14 @@ Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status
 }
 
 Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const Driver& driver, const PrimaryContext& context,
-                                                                  HomeLinks& links, Communicator& home,
+                                                                  RuntimeParts& runtime, Communicator& home,
                                                                   const PoolConfiguration& configuration) {
   const auto open = [&]() -> Result<std::unique_ptr<AgreementChannel>> {
     if (configuration.all_gather != nullptr) {
       return MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context);
     }
     const ContextGuard current(driver, context);
-    return links.Open(driver, home, configuration.deadline_ms);
+    return runtime.links.Open(driver, home, configuration.deadline_ms, runtime.unanswered);
   };
   Result<std::unique_ptr<AgreementChannel>> channel = open();
   if (!channel.ok()) return channel.status().under("pool " + configuration.name);

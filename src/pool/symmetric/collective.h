@@ -80,7 +80,7 @@ class Collective {
   // The way to the ranks of a home, as a pool's options ask for it: over the caller's all-gather, or over the link that
   // the pools of this home share, which tells `home` of lost ranks. Collective over home; `context` is of its device.
   static Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const PrimaryContext& context,
-                                                               HomeLinks& links, Communicator& home,
+                                                               RuntimeParts& runtime, Communicator& home,
                                                                const PoolConfiguration& configuration);
   // To the ranks of home, the first or another, with whom a new sequence of calls begins.
   void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());

@@ -135,8 +135,8 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   }
   if (!status.ok()) return basis_.Named(status.under("rehome"));
   const Status readiness = LeaveHome();
-  Result<std::unique_ptr<AgreementChannel>> channel = Collective::OpenChannel(
-      basis_.driver, basis_.device->context(), basis_.runtime.links, *home, basis_.configuration);
+  Result<std::unique_ptr<AgreementChannel>> channel =
+      Collective::OpenChannel(basis_.driver, basis_.device->context(), basis_.runtime, *home, basis_.configuration);
   if (!channel.ok()) return basis_.Named(channel.status().under("rehome"));
   // From here on the pool has no home until all ranks have agreed: where they do not, it is rehomed again or closed.
   home_handle_.store(nullptr, std::memory_order_release);

@@ -77,7 +77,8 @@ Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communica
   if (mine.passed && !mine.number) {
     // Sooner than the ranks that do not wait here would give this one up.
     const Status gathered = Attempt([&] {
-      met = GatherMembers(basis_.driver, *communicator, home_.rank, basis_.deadline_ms() / 2);
+      met =
+          GatherMembers(basis_.driver, *communicator, home_.rank, basis_.deadline_ms() / 2, basis_.runtime.unanswered);
       return Status();
     });
     if (!gathered.ok()) met = gathered;

@@ -1,0 +1,78 @@
+// What small all-gathers left behind that ended without an answer: device memory and a stream each, which NCCL may
+// still use. They go back in a later call, once NCCL's own call has returned and its work has passed: the abort of the
+// communicator brings both about.
+//
+// Of a nonblocking communicator NCCL's threads may launch the work later, and nobody can be asked about one that was
+// aborted: there it stays until the program says that the communicator has ended, or another call finds it idle.
+#ifndef COMMPOOL_SRC_REGISTRATION_UNANSWERED_GATHERS_H_
+#define COMMPOOL_SRC_REGISTRATION_UNANSWERED_GATHERS_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <future>
+#include <list>
+
+#include "commpool/status.h"
+#include "src/base/host_reserve.h"
+#include "src/base/mutex.h"
+#include "src/driver/handle.h"
+#include "src/driver/loader.h"
+
+namespace commpool::internal {
+
+struct GatherScratchTraits {
+  struct Value {
+    CUcontext context = nullptr;
+    CUdeviceptr memory = 0;
+    CUstream stream = nullptr;
+    uint64_t bytes = 0;
+  };
+  static constexpr CallSite kRelease{.call = "cuStreamDestroy or cuMemFree", .purpose = "address exchange"};
+  static CUresult Release(const CudaDriver& cuda, const Value& scratch);
+};
+
+// Device memory and a stream for one gather, of the context that was current.
+class GatherScratch : public Handle<GatherScratchTraits> {
+ public:
+  static Result<GatherScratch> Make(const Driver& driver, uint64_t bytes);
+
+  using Handle::driver;
+  using Handle::Handle;
+  CUcontext context() const { return value().context; }
+  CUdeviceptr address() const { return value().memory; }
+  CUstream stream() const { return value().stream; }
+  uint64_t bytes() const { return value().bytes; }
+  // Whether the stream's work has passed. Empties the handle where that cannot be known any more: the context is lost.
+  bool IsIdle();
+};
+
+struct SmallGather {
+  GatherScratch scratch;
+  std::future<ncclResult_t> call = {};  // NCCL's, on a thread of its own, while nobody has heard its result
+  ncclComm_t busy = nullptr;            // the nonblocking communicator that goes on with it
+};
+
+// Any thread.
+class UnansweredGathers {
+ public:
+  ~UnansweredGathers();  // calls nothing
+
+  void Keep(SmallGather gather);
+  // NCCL has nothing more to launch on the communicator: it is idle, or has ended.
+  void NoteIdle(ncclComm_t communicator);
+  // Gives back what no gather uses any more. It may wait for their devices.
+  void Release();
+
+ private:
+  using Gathers = std::list<SmallGather, ReservedAllocator<SmallGather>>;
+  static bool IsOver(SmallGather& gather);
+
+  Mutex mutex_{LockRank::kLeaf};
+  Gathers gathers_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_REGISTRATION_UNANSWERED_GATHERS_H_
