@@ -107,10 +107,10 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
   return configuration;
 }
 
-Result<SleepRequest> ParseSleep(int32_t keep, int32_t graphs) {
+SleepRequest ParseSleep(int32_t keep, int32_t graphs) {
   SleepRequest request;
-  COMMPOOL_TRY(FirstFailure({ReadWord("keep", keep, {"DISCARD", "HOST"}, &request.keep),
-                             ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES"}, &request.graphs)}));
+  request.readiness = FirstFailure({ReadWord("keep", keep, {"DISCARD", "HOST"}, &request.keep),
+                                    ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES"}, &request.graphs)});
   return request;
 }
 

@@ -25,8 +25,8 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
 // home, or are no such struct. The rest are defaults.
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
 
-// By the numbers of a commpool_keep and a commpool_graphs (NumberOf).
-Result<SleepRequest> ParseSleep(int32_t keep, int32_t graphs);
+// By the numbers of a commpool_keep and a commpool_graphs (NumberOf). What is wrong with them is in it.
+SleepRequest ParseSleep(int32_t keep, int32_t graphs);
 
 // Null is the defaults. The pool is the caller's to set.
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given);

@@ -57,10 +57,8 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
   });
 }
 
-// A wrong value is one of the program's, the same on every rank.
 Status SleepAs(Pool& pool, const commpool_keep& keep, const commpool_graphs& graphs) {
-  const Result<SleepRequest> request = ParseSleep(NumberOf(keep), NumberOf(graphs));
-  return request.ok() ? pool.Sleep(*request) : request.status();
+  return pool.Sleep(ParseSleep(NumberOf(keep), NumberOf(graphs)));
 }
 
 commpool_status ForTagged(const char* tag, FunctionRef<Status(Pool&)> call) {

@@ -32,6 +32,7 @@ enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COM
 struct SleepRequest {
   Keep keep = Keep::kDiscard;
   LiveGraphs graphs = LiveGraphs::kRefused;
+  Status readiness = {};  // why the program's words are refused here, which the other ranks must hear
 };
 
 // An option that COMMPOOL_CONF has set: by which of its settings, as written there.

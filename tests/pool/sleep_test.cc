@@ -9,8 +9,8 @@
 namespace commpool::internal::testing {
 namespace {
 
-constexpr SleepRequest kDiscarding;
-constexpr SleepRequest kKeeping{.keep = Keep::kHost};
+const SleepRequest kDiscarding;
+const SleepRequest kKeeping{.keep = Keep::kHost};
 
 uint64_t FreeMemory(const CudaDriver& cuda) {
   size_t free_bytes = 0;

@@ -1,4 +1,10 @@
 // The C ABI over several ranks: options that one rank refuses at once fail the pool's creation on all of them at once.
+#include <array>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
 #include "commpool/commpool.h"
 #include "tests/registration/rank_group.h"
 
@@ -27,8 +33,17 @@ class RefusedOptions : public DriverTest {
       commpool_pool pool = 0;
       const commpool_status status = commpool_pool_create(&options, rank.number == null_output ? nullptr : &pool);
       EXPECT_EQ(pool, 0u);
-      return Status(static_cast<StatusCode>(status), commpool_last_error());
+      return Told(status);
     });
+  }
+  // Also a number that is no enumerator.
+  template <typename Word>
+  static void Put(int32_t number, Word* word) {
+    static_assert(sizeof(Word) == sizeof(number));
+    std::memcpy(word, &number, sizeof(number));
+  }
+  static Status Told(commpool_status status) {
+    return status == COMMPOOL_OK ? Status() : Status(static_cast<StatusCode>(status), commpool_last_error());
   }
 
   std::optional<RankGroup> group_;
@@ -41,6 +56,60 @@ TEST_F(RefusedOptions, AreHeardOfByAllRanks) {
                 "rank 1 cannot create: pool options: deadline_ms is 0");
   ExpectFailure(Create([](commpool_pool_options& options) { options.mode = COMMPOOL_MODE_EXPANDABLE; }),
                 StatusCode::kInvalidArgument, "rank 1 cannot create: pool options: mode EXPANDABLE");
+}
+
+TEST_F(RefusedOptions, AreHeardOfWhicheverTheyAre) {
+  using Options = commpool_pool_options;
+  const std::vector<std::pair<const char*, std::function<void(Options&)>>> refused = {
+      {"device -1", [](Options& options) { options.device = -1; }},
+      {"device 999", [](Options& options) { options.device = 999; }},
+      {"device 0", [](Options& options) { options.device = 0; }},
+      {"backing 99", [](Options& options) { Put(99, &options.backing); }},
+      {"user", [](Options& options) { options.backing = COMMPOOL_BACKING_USER; }},
+      {"cuda", [](Options& options) { options.backing = COMMPOOL_BACKING_CUDA; }},
+      {"location 2", [](Options& options) { Put(2, &options.location); }},
+      {"host memory", [](Options& options) { options.location = COMMPOOL_LOCATION_HOST_NUMA; }},
+      {"numa_node -2", [](Options& options) { options.numa_node = -2; }},
+      {"frees 2", [](Options& options) { Put(2, &options.frees); }},
+      {"moves 2", [](Options& options) { Put(2, &options.moves); }},
+      {"peers is null", [](Options& options) { options.peer_count = 1; }},
+      {"granularity_bytes 3", [](Options& options) { options.granularity_bytes = 3; }},
+      {"limit_bytes is 0", [](Options& options) { options.limit_bytes = 0; }},
+      {"segment_bytes", [](Options& options) { options.segment_bytes = UINT64_MAX; }},
+      {"given", [](Options& options) { options.given = UINT64_MAX; }},
+  };
+  for (const auto& [named, spoil] : refused) {
+    const Statuses statuses = Create(spoil);
+    for (const Status& status : statuses) {
+      EXPECT_NE(status.message().find("rank 1"), std::string::npos) << named << ": " << status.message();
+      EXPECT_NE(status.message().find(named), std::string::npos) << named << ": " << status.message();
+    }
+  }
+}
+
+// A word of sleep that is none, on one rank alone.
+TEST_F(RefusedOptions, OfASleepAreHeardOfToo) {
+  std::array<commpool_pool, 2> pools{};
+  ExpectOk(group_->Run([&](Rank& rank) {
+    commpool_pool_options options;
+    commpool_pool_options_init(&options);
+    options.device = rank.number;
+    options.symmetric_across = rank.communicator;
+    options.deadline_ms = 2000;
+    return Told(commpool_pool_create(&options, &pools[static_cast<size_t>(rank.number)]));
+  }));
+  const auto on_each = [&](const std::function<commpool_status(const Rank&, commpool_pool)>& call) {
+    return group_->Run([&](Rank& rank) { return Told(call(rank, pools[static_cast<size_t>(rank.number)])); });
+  };
+  ExpectFailure(on_each([](const Rank& rank, commpool_pool pool) {
+                  // An enumerator that is none, which C++ lets nobody make.
+                  const auto sleep = reinterpret_cast<commpool_status (*)(const commpool_pool*, size_t, int, int)>(
+                      &commpool_pools_sleep);
+                  return sleep(&pool, 1, rank.number == 1 ? 3 : 0, 0);
+                }),
+                StatusCode::kInvalidArgument, "sleep: keep 3 is none of DISCARD, HOST");
+  ExpectOk(on_each([](const Rank&, commpool_pool pool) { return commpool_pool_close(pool); }));
+  ExpectOk(on_each([](const Rank&, commpool_pool pool) { return commpool_pool_destroy(pool); }));
 }
 
 TEST_F(RefusedOptions, OfANullOutputAreHeardOfToo) {

@@ -11,8 +11,8 @@ namespace commpool::internal {
 
 Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request) {
   COMMPOOL_TRY(basis.CheckOpen());
-  Status status;
-  if (segments.backing().row().movement != Movement::kInPages) {
+  Status status = request.readiness;
+  if (status.ok() && segments.backing().row().movement != Movement::kInPages) {
     const auto sleeps = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
     status = Status(StatusCode::kNotSupported, std::string("memory of the ") + segments.backing().name() +
                                                    " backing cannot leave its addresses and come back: that of " +
