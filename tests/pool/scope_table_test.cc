@@ -336,7 +336,7 @@ class SymmetricScopes : public Scopes {
   DeviceTable devices_{driver()};
   RuntimeParts runtime_parts_{driver(), search_};
   PoolTable pools_;
-  MemorySearch search_{pools_, runtime_parts_.holders, devices_.captures()};
+  MemorySearch search_{pools_, runtime_parts_, devices_.captures()};
 };
 
 TEST_F(SymmetricScopes, OfTheProcessAreRefused) {
