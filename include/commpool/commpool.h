@@ -342,7 +342,8 @@ typedef struct commpool_scope_options {
  * INVALID_ARGUMENT for a min_bytes above max_bytes and unknown values. */
 COMMPOOL_API commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options,
                                                   commpool_scope* scope);
-/* FAILED_PRECONDITION for a THREAD scope of another thread or not the innermost. NOT_FOUND for one that has ended. */
+/* A THREAD scope of another thread, or not the innermost, ends all the same: FAILED_PRECONDITION, and a warning in the
+ * log, for what was allocated meanwhile may lie elsewhere than was meant. NOT_FOUND for one that has ended. */
 COMMPOOL_API commpool_status commpool_scope_end(commpool_scope scope);
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------ */

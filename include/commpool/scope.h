@@ -4,8 +4,9 @@
 //   PoolScope scope(pool, {Filter::kStream, backward_stream}); // one stream, from any thread
 //   PoolScope scope(pool, {.sizes = {MiB(1), UINT64_MAX}, .exhaustion = Exhaustion::kNextScope});  // C++20
 //
-// A program without exceptions begins it with PoolScope::begin. Ends on the thread that began it. Scopes nest: the one
-// begun last wins. Only the pool's own device is caught.
+// A program without exceptions begins it with PoolScope::begin. Scopes nest: the one begun last wins. Only the pool's
+// own device is caught. A scope of a thread ends on that thread, before those that it began earlier; one that does not
+// ends all the same, and a warning on stderr says so.
 #ifndef COMMPOOL_SCOPE_H_
 #define COMMPOOL_SCOPE_H_
 

@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <string>
 
+#include "src/base/log.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
 
 namespace {
 
-Status RefuseOrder(ScopeHandle scope, ScopeHandle innermost) {
-  return Status(StatusCode::kFailedPrecondition, "scope " + std::to_string(scope) +
-                                                     " is not this thread's innermost: end scope " +
-                                                     std::to_string(innermost) + " first");
+Status EndedWrongly(ScopeHandle scope, const std::string& how) {
+  return Status(StatusCode::kFailedPrecondition, "scope " + std::to_string(scope) + " ended " + how +
+                                                     ": it routes nothing any more, but what was allocated meanwhile "
+                                                     "may lie in a pool that was not meant");
 }
 
 Status CheckRequest(const ScopeRequest& request) {
@@ -65,22 +66,28 @@ bool ScopeTable::EndShared(ScopeHandle scope) {
   return true;
 }
 
-Status ScopeTable::End(ScopeHandle scope) { return EndAtOnce(scope) ? Status() : EndSlowly(scope); }
+Status ScopeTable::End(ScopeHandle scope) {
+  if (EndAtOnce(scope)) return Status();
+  Status status = EndSlowly(scope);
+  // A destructor has nobody to return it to.
+  if (status.code() == StatusCode::kFailedPrecondition) Log(LogLevel::kWarning, status.message());
+  return status;
+}
 
 Status ScopeTable::EndSlowly(ScopeHandle scope) {
   OwnScopes* const own = own_state.scopes;
   MutexLock lock(board_->mutex);
   if (own != nullptr && own->Has(board_.get(), scope)) {
     const ScopeHandle innermost = own->Innermost(board_.get())->handle;
-    if (innermost != scope) return RefuseOrder(scope, innermost);
     own->Erase(board_.get(), scope);
-    return Status();
+    if (innermost == scope) return Status();
+    return EndedWrongly(scope, "before scope " + std::to_string(innermost) + ", which began after it on this thread");
   }
   if (EndShared(scope) || OwnScopes::TakeEnded(board_.get(), scope)) return Status();
   for (OwnScopes* const other : board_->stacks) {
-    if (other == own || !other->MayBeOpen() || !OwnScopes::Pause(*other).Has(board_.get(), scope)) continue;
-    return Status(StatusCode::kFailedPrecondition,
-                  "scope " + std::to_string(scope) + " ends on another thread than it began on: it stays open");
+    if (other == own || !other->MayBeOpen() || !OwnScopes::Pause(*other).MarkEnded(board_.get(), scope)) continue;
+    shared_.Publish(shared_list_);  // so that the thread no longer goes by what it knows
+    return EndedWrongly(scope, "on another thread than it began on");
   }
   return Status(StatusCode::kNotFound, "scope " + std::to_string(scope) + " has ended, or never began");
 }
@@ -112,6 +119,7 @@ std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, const Sc
 }
 
 void ScopeTable::LowerFlag() {
+  if (own_state.scopes != nullptr) own_state.scopes->EraseEnded();
   MutexLock lock(board_->mutex);
   if (!shared_list_.empty()) return;
   const auto may_be_open = [](const OwnScopes* stack) { return stack->MayBeOpen(); };

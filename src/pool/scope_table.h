@@ -45,7 +45,8 @@ class ScopeTable {
     return own_state.scopes->PushAtOnce(*board_, plan);
   }
 
-  // kNotFound for one that has ended; kFailedPrecondition for a thread's scope on another thread, or not the innermost.
+  // kNotFound for one that has ended; kFailedPrecondition, and a line in the log, for a thread's scope that ends on
+  // another thread, or is not the innermost: it has ended all the same.
   Status End(ScopeHandle scope);
   // Whether it was this thread's innermost, and has ended now.
   bool EndAtOnce(ScopeHandle scope) {

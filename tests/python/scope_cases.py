@@ -1,5 +1,7 @@
 """What scopes do, by the module in C and by ctypes alone: two tests run it, each with one of them."""
 
+import asyncio
+import concurrent.futures
 import gc
 import threading
 import unittest
@@ -13,7 +15,13 @@ def pool_of(pointer):
     return commpool.block_of(pointer).pool
 
 
-class Scopes(unittest.TestCase):
+def elsewhere(function):
+    """On a thread of its own."""
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        threads.submit(function).result()
+
+
+class ScopeCase(unittest.TestCase):
     def setUp(self):
         self.pool, self.other = commpool.Pool("scoped", reserve="8MiB"), commpool.Pool("other", reserve="8MiB")
 
@@ -21,6 +29,12 @@ class Scopes(unittest.TestCase):
         buffer = commpool.allocate(size, stream, device=0)
         self.assertEqual(pool_of(buffer), pool.handle)
 
+    def assertLeftWrongly(self, leave, reason):
+        with self.assertRaisesRegex(commpool.FailedPrecondition, f"'scoped'.*{reason}.*await nothing"):
+            leave()
+
+
+class Scopes(ScopeCase):
     def test_route_what_the_thread_allocates(self):
         with commpool.use_pool(self.pool) as entered:
             self.assertIs(entered, self.pool)
@@ -97,21 +111,33 @@ class Scopes(unittest.TestCase):
         with self.assertRaises(commpool.NotFound):
             scope.__exit__(None, None, None)
 
-    def test_end_on_the_thread_that_began_them(self):
-        scope, refused = commpool.use_pool(self.pool), []
-
-        def end():
-            try:
-                scope.__exit__(None, None, None)
-            except commpool.FailedPrecondition as error:
-                refused.append(error)
-
+    def test_that_another_thread_leaves_end_and_say_so(self):
+        scope = commpool.use_pool(self.pool)
+        scope.__enter__()
+        self.assertServes(self.pool)
+        elsewhere(lambda: self.assertLeftWrongly(lambda: scope.__exit__(None, None, None), "on another thread"))
+        self.assertServes(commpool.Pool.default(0))
         with scope:
-            thread = threading.Thread(target=end)
-            thread.start()
-            thread.join()
             self.assertServes(self.pool)
-        self.assertRegex(str(refused[0]), "thread")
+
+    def test_that_are_left_out_of_order_end_and_say_so(self):
+        outer, inner = commpool.use_pool(self.pool), commpool.use_pool(self.other)
+        outer.__enter__()
+        inner.__enter__()
+        self.assertLeftWrongly(lambda: outer.__exit__(None, None, None), "ended before")
+        self.assertServes(self.other)
+        inner.__exit__(None, None, None)
+        self.assertServes(commpool.Pool.default(0))
+
+    def test_of_a_generator_that_another_thread_closes_end_and_say_so(self):
+        def generator():
+            with commpool.use_pool(self.pool):
+                yield
+
+        open_one = generator()
+        next(open_one)
+        elsewhere(lambda: self.assertLeftWrongly(open_one.close, "on another thread"))
+        self.assertServes(commpool.Pool.default(0))
 
     def test_that_are_dropped_end(self):
         scope = commpool.use_pool(self.pool)
@@ -125,6 +151,64 @@ class Scopes(unittest.TestCase):
         self.pool.destroy()
         with self.assertRaises(commpool.NotFound):
             scope.__enter__()
+
+
+class Tasks(ScopeCase):
+    """A thread's tasks share its scopes."""
+
+    def test_that_await_in_scopes_are_told(self):
+        async def wait_in(pool, entered, leave):
+            with commpool.use_pool(pool):
+                entered.set()
+                await leave.wait()
+
+        async def two():
+            entered, left = [asyncio.Event() for _ in range(2)], [asyncio.Event() for _ in range(2)]
+            tasks = [asyncio.ensure_future(wait_in(self.pool, entered[0], left[0]))]
+            await entered[0].wait()
+            tasks.append(asyncio.ensure_future(wait_in(self.other, entered[1], left[1])))
+            await entered[1].wait()
+            left[0].set()
+            first = (await asyncio.gather(tasks[0], return_exceptions=True))[0]
+            self.assertServes(self.other)
+            left[1].set()
+            await tasks[1]
+            return first
+
+        def both():
+            raise asyncio.run(two())
+
+        self.assertLeftWrongly(both, "ended before")
+        self.assertServes(commpool.Pool.default(0))
+
+    def test_that_leave_the_scope_of_another_are_told(self):
+        async def enter(scope):
+            scope.__enter__()
+
+        async def leave(scope):
+            scope.__exit__(None, None, None)
+
+        async def both():
+            scope = commpool.use_pool(self.pool)
+            await asyncio.ensure_future(enter(scope))
+            await asyncio.ensure_future(leave(scope))
+
+        self.assertLeftWrongly(lambda: asyncio.run(both()), "by another asyncio task")
+        self.assertServes(commpool.Pool.default(0))
+
+    def test_that_open_and_leave_scopes_between_awaits_are_served(self):
+        async def one(pool):
+            for _ in range(3):
+                with commpool.use_pool(pool):
+                    self.assertServes(pool)
+                await asyncio.sleep(0)
+
+        async def several():
+            await asyncio.gather(one(self.pool), one(self.other))
+
+        with commpool.use_pool(self.other):
+            asyncio.run(several())
+        self.assertServes(commpool.Pool.default(0))
 
 
 class Decorators(unittest.TestCase):

@@ -55,6 +55,17 @@ void PopEndedScopes() {
   }
 }
 
+// Whether a scope further in is open. One that the thread no longer sees, since PyTorch put its debug info back, has
+// none.
+bool HasOpenInside(const OpenScope* scope) {
+  bool open = false;
+  const OpenScope* inner = InnermostScope();
+  for (; inner != nullptr && inner != scope; inner = inner->outer) {
+    open = open || !inner->ended.load(std::memory_order_relaxed);
+  }
+  return inner == scope && open;
+}
+
 }  // namespace
 
 uint64_t NextCatcherNumber() {
@@ -74,13 +85,14 @@ OpenScope* EnterScope(const ScopePlan& plan, bool symmetric) {
   return handle;
 }
 
-bool LeaveScope(OpenScope* scope) {
+Left LeaveScope(OpenScope* scope) {
   const std::shared_ptr<OpenScope> kept = std::move(scope->self);
   scope->ended.store(true, std::memory_order_relaxed);
   Hot().catchers.fetch_sub(1, std::memory_order_relaxed);
-  if (scope->thread != std::this_thread::get_id()) return false;
+  if (scope->thread != std::this_thread::get_id()) return Left::kOnAnotherThread;
+  if (HasOpenInside(scope)) return Left::kBeforeAnInnerOne;
   PopEndedScopes();
-  return true;
+  return Left::kInOrder;
 }
 
 const OpenScope* InnermostScope() { return static_cast<const OpenScope*>(c10::ThreadLocalDebugInfo::get(kScope)); }

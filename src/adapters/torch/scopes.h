@@ -39,8 +39,9 @@ uint64_t NextCatcherNumber();
 
 OpenScope* EnterScope(const ScopePlan& plan, bool symmetric);
 
-// Ends it at once, for whichever threads see it; false where it was entered on another thread. Each is left once.
-bool LeaveScope(OpenScope* scope);
+// Ends it at once, for whichever threads see it, and says how it was left. Each is left once.
+enum class Left { kInOrder, kBeforeAnInnerOne, kOnAnotherThread };
+Left LeaveScope(OpenScope* scope);
 
 // The innermost scope that this thread sees, its own or that of the backward() it works for; ended ones included.
 const OpenScope* InnermostScope();

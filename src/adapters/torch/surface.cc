@@ -162,7 +162,15 @@ commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_sc
 
 commpool_status commpool_torch_scope_end(commpool_scope scope) {
   if (scope == 0 || scope % 2 != 0) return Commpool().scope_end(scope / 2);
-  return LeaveScope(reinterpret_cast<OpenScope*>(scope)) ? COMMPOOL_OK : COMMPOOL_FAILED_PRECONDITION;
+  switch (LeaveScope(reinterpret_cast<OpenScope*>(scope))) {
+    case Left::kBeforeAnInnerOne:
+      return COMMPOOL_INVALID_ARGUMENT;
+    case Left::kOnAnotherThread:
+      return COMMPOOL_FAILED_PRECONDITION;
+    case Left::kInOrder:
+      break;
+  }
+  return COMMPOOL_OK;
 }
 
 commpool_pool commpool_torch_caught_by(int device, uint64_t bytes) {

@@ -46,7 +46,7 @@ COMMPOOL_API void commpool_torch_watch_calls(commpool_torch_on_call on_call, com
 // As commpool_scope_begin and commpool_scope_end, and what they say of a failure commpool_last_error tells; but a scope
 // of a thread is followed by the backward() that is called in it, and hands on to PyTorch at last. NOT_CAUGHT where the
 // router routes nothing, or was not told of the pool: do that, and begin again. FAILED_PRECONDITION where a scope ends
-// on another thread than it began on: it has ended all the same.
+// on another thread than it began on, INVALID_ARGUMENT before one that began after it: it has ended all the same.
 COMMPOOL_API commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_scope_options* options,
                                                         commpool_scope* scope);
 COMMPOOL_API commpool_status commpool_torch_scope_end(commpool_scope scope);

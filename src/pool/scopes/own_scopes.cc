@@ -41,7 +41,7 @@ OwnScopes::~OwnScopes() {
   own_state.scopes = nullptr;
   if (InForkedChild()) return;
   for (size_t place = 0; place < std::min(depth_, ended_scopes.size()); ++place) {
-    ended_scopes[place] = {slots_[place].board, slots_[place].handle};
+    ended_scopes[place] = {slots_[place].Board(), slots_[place].handle};
   }
   for (const std::shared_ptr<ScopeBoard>& board : joined_) {
     MutexLock lock(board->mutex);
@@ -68,6 +68,7 @@ ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
     ~Unlock() { lock.UnlockAsOwner(); }
     OwnerLock& lock;
   } unlock{lock_};
+  if (depth_ == slots_.size()) EraseWhileLocked(nullptr, 0);
   if (depth_ == slots_.size()) slots_.resize(2 * depth_);
   if (board_ != &board || next_handle_ == end_of_handles_) {
     next_handle_ = board.next_handle.fetch_add(kHandlesAtOnce, std::memory_order_relaxed);
@@ -79,11 +80,24 @@ ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
 
 void OwnScopes::Erase(const ScopeBoard* board, ScopeHandle scope) {
   LockSlowly();
-  OwnScope* const last = slots_.data() + depth_;
-  OwnScope* const kept = std::remove_if(slots_.data(), last,
-                                        [&](const OwnScope& own) { return own.handle == scope && own.board == board; });
-  SetDepth(static_cast<size_t>(kept - slots_.data()));
+  EraseWhileLocked(board, scope);
   lock_.UnlockAsOwner();
+}
+
+void OwnScopes::EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope) {
+  OwnScope* const last = slots_.data() + depth_;
+  OwnScope* const kept = std::remove_if(
+      slots_.data(), last, [&](const OwnScope& own) { return own.Board() == nullptr || own.Is(board, scope); });
+  if (kept != last) SetDepth(static_cast<size_t>(kept - slots_.data()));
+}
+
+bool OwnScopes::MarkEnded(const ScopeBoard* board, ScopeHandle scope) {
+  for (size_t place = 0; place < depth_; ++place) {
+    if (!slots_[place].Is(board, scope)) continue;
+    slots_[place].MarkEnded();
+    return true;
+  }
+  return false;
 }
 
 const OwnScope* OwnScopes::CatchingBefore(const ScopeBoard* board, const RoutedRequest& request,
@@ -97,13 +111,13 @@ const OwnScope* OwnScopes::CatchingBefore(const ScopeBoard* board, const RoutedR
 
 const OwnScope* OwnScopes::Innermost(const ScopeBoard* board) const {
   for (const OwnScope* scope = end(); scope != begin();) {
-    if ((--scope)->board == board) return scope;
+    if ((--scope)->Board() == board) return scope;
   }
   return nullptr;
 }
 
 bool OwnScopes::Has(const ScopeBoard* board, ScopeHandle scope) const {
-  return std::any_of(begin(), end(), [&](const OwnScope& own) { return own.handle == scope && own.board == board; });
+  return std::any_of(begin(), end(), [&](const OwnScope& own) { return own.Is(board, scope); });
 }
 
 }  // namespace commpool::internal

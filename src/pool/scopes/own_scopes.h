@@ -40,8 +40,14 @@ struct alignas(16) OwnScope {  // 64 bytes: places in a stack are found by a shi
   uint64_t shared_before = 0;  // scopes of streams and of the process that had begun before
   ScopePlan plan;
 
+  // Null from the moment in which another thread ended it: the owner reads it without a lock, and takes it off the
+  // stack later.
+  const ScopeBoard* Board() const { return __atomic_load_n(&board, __ATOMIC_RELAXED); }
+  void MarkEnded() { __atomic_store_n(&board, nullptr, __ATOMIC_RELAXED); }
+
+  bool Is(const ScopeBoard* asked, ScopeHandle scope) const { return handle == scope && Board() == asked; }
   bool Catches(const ScopeBoard* asked, int device, uint64_t bytes) const {
-    return board == asked && plan.Catches(device, bytes);
+    return Board() == asked && plan.Catches(device, bytes);
   }
 };
 
@@ -68,13 +74,15 @@ class OwnScopes {
 
   // Pops the scope where it is the last on the stack and nobody looks.
   bool PopAtOnce(const ScopeBoard* board, ScopeHandle scope) {
-    if (depth_ == 0 || slots_[depth_ - 1].handle != scope || slots_[depth_ - 1].board != board) return false;
+    if (depth_ == 0 || !slots_[depth_ - 1].Is(board, scope)) return false;
     if (!lock_.TryLockAsOwner()) return false;
     SetDepth(depth_ - 1);
     lock_.UnlockAsOwner();
     return true;
   }
-  // REQUIRES: it is in the stack, and the board's lock is held.
+  // Takes what other threads have ended off the stack.
+  void EraseEnded() { Erase(nullptr, 0); }
+  // The same, and a scope.
   void Erase(const ScopeBoard* board, ScopeHandle scope);
 
   // Leaves in `alike` the sizes around `bytes` that no scope of the stack tells from it.
@@ -102,7 +110,8 @@ class OwnScopes {
     }
 
     bool empty() const { return scopes_->depth_ == 0; }
-    bool Has(const ScopeBoard* board, ScopeHandle scope) const { return scopes_->Has(board, scope); }
+    // False where it is not in the stack.
+    bool MarkEnded(const ScopeBoard* board, ScopeHandle scope) { return scopes_->MarkEnded(board, scope); }
 
    private:
     OwnScopes* scopes_;
@@ -138,7 +147,9 @@ class OwnScopes {
     board.Raise();
     return handle;
   }
+  bool MarkEnded(const ScopeBoard* board, ScopeHandle scope);
   void LockSlowly();
+  void EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope);
 
   OwnerLock lock_;
   std::atomic<size_t> open_{0};  // the depth, for those that hold no lock of it

@@ -45,7 +45,35 @@ typedef struct {
   const commpool_scope_options* c_options;  // in `options`
   commpool_pool handle;
   commpool_scope scope;  // 0 where it is not open
+  const void* task;      // that entered it
 } Scope;
+
+// Of asyncio, once the program has imported it.
+static PyObject *running_loop = NULL, *current_task = NULL;
+
+static int KnowAsyncio(void) {
+  static PyObject* name = NULL;
+  if (name == NULL) name = PyUnicode_InternFromString("asyncio");
+  PyObject* asyncio = name == NULL ? NULL : PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
+  if (asyncio == NULL) return 0;
+  if (current_task == NULL) current_task = PyObject_GetAttrString(asyncio, "current_task");
+  if (current_task != NULL) running_loop = PyObject_GetAttrString(asyncio, "_get_running_loop");
+  return running_loop != NULL;
+}
+
+// The asyncio task that runs on this thread, by its address, since a task keeps its scopes; NULL for none.
+static const void* RunningTask(void) {
+  const void* address = NULL;
+  PyObject* loop = running_loop != NULL || KnowAsyncio() ? PyObject_CallObject(running_loop, NULL) : NULL;
+  if (loop != NULL && loop != Py_None) {
+    PyObject* task = PyObject_CallFunctionObjArgs(current_task, loop, NULL);
+    address = task == Py_None ? NULL : task;
+    Py_XDECREF(task);
+  }
+  Py_XDECREF(loop);
+  if (address == NULL) PyErr_Clear();  // of an asyncio that is being imported, for one
+  return address;
+}
 
 // `_configure` of the type checks the words, and returns the ctypes options that they are.
 static int SetOptions(Scope* self, PyObject* arguments, PyObject* words) {
@@ -91,6 +119,7 @@ static PyObject* ScopeEnter(PyObject* object, PyObject* ignored) {
     self->instead = PyObject_CallMethod(object, "_otherwise", "i", (int)status);
     if (self->instead == NULL) return NULL;
   }
+  self->task = RunningTask();
   Py_INCREF(self->pool);
   return self->pool;
 }
@@ -109,9 +138,9 @@ static PyObject* ScopeExit(PyObject* object, PyObject* arguments) {
   Scope* self = (Scope*)object;
   if (self->instead != NULL) return ExitInstead(self, arguments);
   const commpool_status status = self->way->end(self->scope);
-  // A scope of the router's has ended in any case.
-  if (status == COMMPOOL_OK || self->way == &router_way) self->scope = 0;
+  self->scope = 0;  // it has ended in any case
   if (status != COMMPOOL_OK) return PyObject_CallMethod(object, "_refuse_end", "i", (int)status);
+  if (self->task != NULL && RunningTask() != self->task) return PyObject_CallMethod(object, "_refuse_task", NULL);
   Py_RETURN_NONE;
 }
 

@@ -6,10 +6,11 @@ import contextlib
 import ctypes
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, TypeVar
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn, Optional, TypeVar
 
 from . import errors, options
-from ._library import check, fast, library
+from ._library import check, fast, last_error, library
 from .handles import Device, Stream, device_number, stream_handle
 from .pool import Pool, checked
 
@@ -33,14 +34,20 @@ def configure(pool: Pool, device: Optional[Device] = None, stream: Stream = None
     return options.scope_options(chosen, exhaustion, stream_handle(stream), sizes)
 
 
+def _running_task() -> int:
+    """The asyncio task that runs on this thread, by its address, since a task keeps its scopes; 0 for none."""
+    asyncio = sys.modules.get("asyncio")
+    running = asyncio and asyncio._get_running_loop() and asyncio.current_task()
+    return id(running) if running else 0
+
+
 class PlainScope:
     """A scope by ctypes alone; `_fast.Scope` is the same in C. A subclass says what needs no speed: `Words`."""
 
-    __slots__ = ("pool", "_options", "_scope", "_instead")
+    __slots__ = ("pool", "_options", "_scope", "_instead", "_task")
 
     _begin: Callable[..., int] = library.commpool_scope_begin
     _end: Callable[[int], int] = library.commpool_scope_end
-    _ends_in_any_case = False
 
     def __init__(self: Any, pool: Pool, **words: Any) -> None:
         self._scope, self._instead, self.pool = 0, None, pool
@@ -55,6 +62,7 @@ class PlainScope:
         self._scope = scope.value
         if status:
             self._instead = self._otherwise(status)
+        self._task = _running_task()
         return self.pool  # type: ignore[no-any-return]
 
     def __exit__(self: Any, *error: Any) -> None:
@@ -63,10 +71,11 @@ class PlainScope:
             instead.__exit__(*error)
             return
         status = self._end(self._scope)
-        if not status or self._ends_in_any_case:
-            self._scope = 0
+        self._scope = 0  # it has ended in any case
         if status:
             self._refuse_end(status)
+        if self._task and _running_task() != self._task:
+            self._refuse_task()
 
     def again(self: _Scope) -> _Scope:
         """Another scope with the same pool and options."""
@@ -95,7 +104,17 @@ class Words:
         check(status)
 
     def _refuse_end(self, status: int) -> None:
-        check(status)
+        if status != errors.StatusCode.FAILED_PRECONDITION:
+            check(status)
+        self._left_wrongly(last_error())
+
+    def _refuse_task(self) -> None:
+        self._left_wrongly("it was left by another asyncio task than the one that entered it")
+
+    def _left_wrongly(self: Any, how: str) -> NoReturn:
+        raise errors.FailedPrecondition(f"the scope of {self.pool!r} has ended, but {how}. Open a scope inside of what "
+                                        "a thread or a task runs, and await nothing in it: a thread's tasks share its "
+                                        "scopes")
 
     def __call__(self: Any, function: _Function) -> _Function:
         """A function that runs in the scope; each call, on whatever thread, in one of its own."""
@@ -137,7 +156,8 @@ class use_pool(Scope, Words):
       filter: "thread" (the default), "stream", or "process": every allocation.
 
     Scopes nest: of those that catch an allocation the one begun last wins. One object is one scope at a time; it may be
-    used again. It ends on the thread that began it.
+    used again. It ends on the thread, and in the asyncio task, that began it, innermost first; await nothing inside.
+    One that is left otherwise has ended, and raises FailedPrecondition.
     """
 
     __slots__ = ()

@@ -32,8 +32,6 @@ class PlainScope(scopes.PlainScope):
 
     __slots__ = ()
 
-    _ends_in_any_case = True
-
     @staticmethod
     def _begin(*arguments: Any) -> int:
         router = loaded()
@@ -75,9 +73,9 @@ class _Words(scopes.Words):
     def _refuse_end(self: Any, status: int) -> None:
         if status == StatusCode.NOT_FOUND:
             raise errors.FailedPrecondition("the scope is not open")
-        raise errors.FailedPrecondition(f"a scope of {self.pool!r} was left on another thread than it was entered on. "
-                                        "It has ended all the same; open a scope inside of what a thread runs, not "
-                                        "around it")
+        self._left_wrongly("it was left before one that was entered after it"
+                           if status == StatusCode.INVALID_ARGUMENT else
+                           "it was left on another thread than it was entered on")
 
 
 if TYPE_CHECKING:
@@ -107,7 +105,8 @@ class use_pool(Scope, _Words):
       filter: "thread" (the default), "stream", or "process": every allocation.
 
     Scopes nest: of those that catch a tensor the one entered last wins. One object is one scope at a time; it may be
-    used again.
+    used again. It ends on the thread, and in the asyncio task, that entered it, innermost first; await nothing inside.
+    One that is left otherwise has ended, and raises FailedPrecondition.
     """
 
     __slots__ = ()
