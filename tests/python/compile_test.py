@@ -2,8 +2,10 @@
 
 import os
 import pathlib
+import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 import emulated  # noqa: F401: before commpool
 from commpool import _compile
@@ -53,6 +55,25 @@ class PrivateFolders(unittest.TestCase):
     def test_say_why_they_cannot_be_made(self):
         self.folder.parent.touch()
         self.refused(self.folder, "Not a directory")
+
+
+class Binaries(unittest.TestCase):
+    def test_are_compiled_once_and_the_wait_is_said_before(self):
+        happened = []
+
+        def compile_and_try(_what, line, _environment=None):
+            happened.append("ran")
+            if "-o" in line:
+                pathlib.Path(line[line.index("-o") + 1]).touch()
+            return subprocess.CompletedProcess(line, 0)
+
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"COMMPOOL_CACHE": folder}), \
+                mock.patch.object(_compile, "_run", compile_and_try), \
+                mock.patch.object(_compile.logger, "warning", lambda text, *words: happened.append(text % words)):
+            first, again = (_compile.built("a test", [], list, "", "UNUSED") for _ in range(2))
+            self.assertEqual(first, again)
+        self.assertRegex(happened[0], "compiles a test once, which takes some seconds; .* keeps it")
+        self.assertEqual(happened[1:], ["ran", "ran"])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import pathlib
 import shutil
@@ -20,6 +21,8 @@ from typing import Callable, Iterable, Optional, Sequence
 from . import _flags
 
 _SECONDS = 300  # beyond it the compiler counts as broken
+
+logger = logging.getLogger("commpool")
 
 
 class CannotBuild(Exception):
@@ -157,6 +160,7 @@ def built(name: str, sources: Iterable[pathlib.Path], command: Callable[[], list
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         made = pathlib.Path(folder) / kept.name
         line = [compiler(), *_flags.CXX, *command(), "-o", str(made), *_flags.LINK]
+        logger.warning("%s compiles %s once, which takes some seconds; %s keeps it", line[0], name, kept.parent)
         run = _run(line[0], line)
         if run.returncode:
             raise CannotBuild(f"{line[0]} failed: {run.stderr.strip()[:2000]}")

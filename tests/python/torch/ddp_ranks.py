@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from routed import commpool
 
-from commpool.torch import _buckets, _group
+from commpool.torch import _advise, _buckets, _group
 from commpool.torch._advice import Advice, Row
 
 from rank_cases import DEVICE, RANK, end, leave, run_cases
@@ -104,6 +104,21 @@ def advised(group):
             best == net.buckets, net.bucket_bytes_cap == best.nbytes, list(windows.sizes or ())]
     commpool.ddp_release(net)
     return [*said, end(pool)]
+
+
+def measured_on_the_emulator(_group):
+    """Whose times say nothing: what is measured there, and what is said before."""
+    other, happened = dist.new_group(device_id=DEVICE), []
+    measured = _advise._measured
+
+    def measure(*arguments):
+        happened.append("measured")
+        return measured(*arguments)
+
+    with unittest.mock.patch.object(_advise, "_measured", measure):
+        with unittest.mock.patch.object(_advise.logger, "info", lambda text, *words: happened.append(text % words)):
+            rows = commpool.advise(other).rows
+    return [[row.nbytes for row in rows], *happened[:2]]
 
 
 def larger_than_windows_serve(group):
@@ -257,6 +272,7 @@ def after_a_loss(group):
 
 
 CASES = [by_default, with_static_graph, with_unused_parameters, with_gradients_of_their_own, advised,
+         measured_on_the_emulator,
          larger_than_windows_serve, of_what_is_given, refused, changed, released,
          without_more_blocks, after_a_loss]
 

@@ -42,6 +42,12 @@ class Training(unittest.TestCase):
             self.assertRegex(text, "over 2 ranks, us: plain, in windows whose kernels have at least 16 blocks")
         self.assertEqual(*[said[0] for said in self.said["advised"]])
 
+    def test_measures_little_on_the_emulator_and_says_so_before(self):
+        for sizes, said, then in self.said["measured_on_the_emulator"]:
+            self.assertEqual(sizes, [8 << 10, 128 << 10, 1 << 20])
+            self.assertRegex(said, "measuring all-reduces of 3 sizes on the 2 ranks of group .*, once")
+            self.assertEqual(then, "measured")
+
     def test_leaves_buckets_that_windows_serve_slower_to_torch_and_counts_them(self):
         for said in self.said["larger_than_windows_serve"]:
             stock, ours, chosen, placed, blocks, in_own_group, held, logged, _, left = said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,7 @@ from ._ring import bytes_of
 _KIB, _MIB = 1 << 10, 1 << 20
 _SIZES = (8 * _KIB, 32 * _KIB, 128 * _KIB, 512 * _KIB, _MIB, 2 * _MIB, 4 * _MIB, 8 * _MIB, 16 * _MIB, 25 * _MIB,
           64 * _MIB, 128 * _MIB)
+_SIZES_EMULATED = (8 * _KIB, 128 * _KIB, _MIB)  # a processor copies each byte, and its times say nothing of a GPU's
 _ROUNDS, _REPLAYS, _IN_A_GRAPH = 5, 3, 8
 
 logger = logging.getLogger("commpool.torch")
@@ -29,7 +30,7 @@ logger = logging.getLogger("commpool.torch")
 _advice: dict[tuple[str, int], Advice] = {}
 
 
-def advise(group: Any = None, *, sizes: Sequence[int] = _SIZES, blocks: int = 0) -> Advice:
+def advise(group: Any = None, *, sizes: Optional[Sequence[int]] = None, blocks: int = 0) -> Advice:
     """Measures all-reduces of a group in torch's memory and in windows; COLLECTIVE over the group at its first call.
 
         print(commpool.advise())
@@ -41,7 +42,7 @@ def advise(group: Any = None, *, sizes: Sequence[int] = _SIZES, blocks: int = 0)
 
     Args:
       group: None is the default group.
-      sizes: bytes to measure at.
+      sizes: bytes to measure at; None: from 8 KiB to 128 MiB, on the emulator a few that are small.
       blocks: those in windows go over a communicator beside the group's, whose kernels have at least so many blocks,
         as `ddp` uses it. 0: over the group's own.
     """
@@ -49,6 +50,10 @@ def advise(group: Any = None, *, sizes: Sequence[int] = _SIZES, blocks: int = 0)
     blocks = index_of(blocks, "blocks", 31)
     asked = group.group_name, blocks
     if asked not in _advice:
+        if sizes is None:
+            sizes = _SIZES_EMULATED if "emulated" in commpool.driver_description() else _SIZES
+        logger.info("measuring all-reduces of %d sizes on the %d ranks of group %s, once", len(sizes), group.size(),
+                    group.group_name)
         _advice[asked] = agreed(group.size(), _group.gathered(group, _measured(group, sorted(sizes), blocks)), blocks)
         logger.info("%s", _advice[asked])
     return _advice[asked]
