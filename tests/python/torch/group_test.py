@@ -3,10 +3,11 @@
 import pathlib
 import unittest
 
-from rank_processes import said_by_ranks
+from rank_processes import run_ranks, said_by_ranks
 
 _RANKS = pathlib.Path(__file__).with_name("group_ranks.py")
 _WATCHED_RANKS = pathlib.Path(__file__).with_name("watchdog_ranks.py")
+_EXITING_RANK = pathlib.Path(__file__).with_name("exiting_rank.py")
 
 
 class Groups(unittest.TestCase):
@@ -88,6 +89,11 @@ class Groups(unittest.TestCase):
 
     def test_that_torch_s_watchdog_gives_up_are_abandoned_by_its_hook(self):
         self.assertEqual(said_by_ranks(_WATCHED_RANKS)["watched"], [True, 1, True])
+
+    def test_that_fail_while_a_program_exits_leave_its_exit_code(self):
+        (code, output), = run_ranks(_EXITING_RANK, 1)
+        self.assertEqual(code, 7, output)
+        self.assertIn("CUDA error during", output)
 
     def test_that_are_aborted_are_abandoned_before(self):
         for with_hook, reserved, held in self.said["aborted"]:

@@ -128,15 +128,6 @@ def _gatherer(store: Any, rank: int, ranks: int, deadline: datetime.timedelta) -
     return gather
 
 
-def on_abort(group: Any, device: int, hook: Callable[[], None]) -> bool:
-    """Calls `hook` before the group's communicator is aborted, where torch tells. Returns whether it will."""
-    backend = backend_of(group, device)
-    if not getattr(backend, "supports_abort_hooks", False):
-        return False
-    backend.register_abort_hook(id(hook), hook)
-    return True
-
-
 def checked_group(group: Any) -> Any:
     """The group itself; the default one for None.
 

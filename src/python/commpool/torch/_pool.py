@@ -14,7 +14,7 @@ from commpool._library import library
 from commpool.handles import Communicator, Device
 from commpool.sizes import Size, parse_size
 
-from . import _beside, _call_lines, _group, _router
+from . import _abort_hook, _beside, _call_lines, _group, _router
 from ._install import ensure_installed
 
 AgreementWord = Literal["tcp", "store"]
@@ -66,14 +66,9 @@ class Pool(commpool.Pool):
             self._abandon_before_abort(symmetric_across)
 
     def _abandon_before_abort(self, group: Any) -> None:
-        pool, communicator = weakref.ref(self), _group.communicator_of(group, self.device)
-
-        def abandon() -> None:
-            living = pool()
-            if living is not None:
-                living.abandon(communicator)
-
-        self.abandons_itself = _group.on_abort(group, self.device, abandon)
+        communicator = _group.communicator_of(group, self.device)
+        self.abandons_itself = _abort_hook.on_abort(_group.backend_of(group, self.device), self,
+                                                    lambda pool: pool.abandon(communicator))
 
     def _create(self, c_options: Any) -> None:
         super()._create(c_options)
