@@ -9,7 +9,7 @@ import unittest
 import torch
 
 import allocator_behaviours
-from allocator_behaviours import Cache, Exhaustion, GraphPools, Snapshots, Statistics, tensor  # noqa: F401: the cases
+from allocator_behaviours import tensor
 from routed import commpool, pool_of
 
 _WHOLE = "whole" in sys.argv
@@ -27,13 +27,36 @@ def tearDownModule():
     commpool.uninstall()
 
 
-class Place(unittest.TestCase):
-    def test_is_taken(self):
+class InPlace(unittest.TestCase):
+    """unittest calls setUpModule of the module that a case is of: so each class is one of this module's own."""
+
+    def setUp(self):
         self.assertTrue(commpool.installed())
         self.assertEqual(pool_of(tensor()), whole.handle if _WHOLE else None)
+        super().setUp()
 
 
-class Pools(allocator_behaviours.Pools):
+class Cache(InPlace, allocator_behaviours.Cache):
+    pass
+
+
+class Exhaustion(InPlace, allocator_behaviours.Exhaustion):
+    pass
+
+
+class GraphPools(InPlace, allocator_behaviours.GraphPools):
+    pass
+
+
+class Snapshots(InPlace, allocator_behaviours.Snapshots):
+    pass
+
+
+class Statistics(InPlace, allocator_behaviours.Statistics):
+    pass
+
+
+class Pools(InPlace, allocator_behaviours.Pools):
     if _WHOLE:
 
         def test_serve_a_request_that_nothing_else_can(self):
