@@ -60,15 +60,18 @@ struct Failure final : torch::PyTorchError {
   throw Failure(std::move(sentence), python_class);
 }
 
+// As PyTorch writes sizes.
 std::string Bytes(uint64_t bytes) {
+  constexpr std::array kUnits = {"KiB", "MiB", "GiB"};
   std::ostringstream text;
   text.precision(2);
-  if (bytes < (uint64_t{1} << 20)) {
+  if (bytes <= 1024) {
     text << bytes << " bytes";
-  } else if (bytes < (uint64_t{1} << 30)) {
-    text << std::fixed << static_cast<double>(bytes) / (1 << 20) << " MiB";
   } else {
-    text << std::fixed << static_cast<double>(bytes) / (1 << 30) << " GiB";
+    size_t unit = 0;
+    double value = static_cast<double>(bytes) / 1024;
+    for (; value > 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+    text << std::fixed << value << " " << kUnits[unit];
   }
   return text.str();
 }
@@ -90,8 +93,7 @@ std::string Explained(commpool_pool pool, const std::string& sentence) {
   return text[0] == '\0' ? sentence : sentence + ". " + text;
 }
 
-void TellObservers(const Request& request) {
-  const DeviceMemory memory = MemoryOf(request.device);
+void TellObservers(const Request& request, const DeviceMemory& memory) {
   TorchHistory().OutOfMemory(request.device, request.bytes, memory.free);
   std::vector<Observer> observers;
   {
@@ -130,9 +132,12 @@ void ThrowFailure(commpool_status status, commpool_pool pool, const Request& req
   // Which line differs, or what a backing in Python raised.
   if (status == COMMPOOL_DISAGREEMENT || status == COMMPOOL_OUT_OF_MEMORY) reason = Explained(pool, reason);
   if (status != COMMPOOL_OUT_OF_MEMORY && status != COMMPOOL_EXHAUSTED) Throw(status, "commpool: " + reason);
-  TellObservers(request);
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", Bytes(request.bytes),
-                   " from a commpool pool: ", reason, "\n", NativeTable(request.device));
+  const DeviceMemory memory = MemoryOf(request.device);
+  TellObservers(request, memory);
+  // It begins as PyTorch's own, which programs look for.
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", Bytes(request.bytes), ". GPU ",
+                   request.device, " has a total capacity of ", Bytes(memory.total), " of which ", Bytes(memory.free),
+                   " is free. It was asked of a commpool pool: ", reason, "\n", NativeTable(request.device));
 }
 
 }  // namespace commpool::torch_adapter

@@ -6,25 +6,33 @@
 #include <utility>
 
 #include "src/adapters/torch/known_pools.h"
+#include "src/adapters/torch/versions.h"
 
 namespace commpool::torch_adapter {
 namespace {
 
 using Action = History::Entry::Action;
 
-History::Entry MakeEntry(Action action, const commpool_block& block, uint64_t bytes, History::Context context) {
-  const std::optional<KnownPool> known = Pools().Of(block.pool);
-  return {action,
-          static_cast<c10::DeviceIndex>(block.device),
-          reinterpret_cast<size_t>(block.pointer),
-          bytes,
-          ShownStream(block),
-          known ? known->id : kEverything,
-          c10::getApproximateTime(),
-          std::move(context)};
-}
+constexpr const char* kNoCompileContext = "N/A";  // PyTorch's word
 
 }  // namespace
+
+History::Entry History::MakeEntry(Action action, const commpool_block& block, uint64_t bytes, Context context) {
+  const std::optional<KnownPool> known = Pools().Of(block.pool);
+  Entry entry = {action,
+                 static_cast<c10::DeviceIndex>(block.device),
+                 reinterpret_cast<size_t>(block.pointer),
+                 bytes,
+                 ShownStream(block),
+                 known ? Pools().ShownId(*known) : kEverything,
+                 c10::getApproximateTime(),
+                 std::move(context),
+                 compile_contexts_.empty() ? kNoCompileContext : compile_contexts_.back()};
+#if COMMPOOL_TORCH_AT_LEAST(10)
+  entry.user_metadata_ = Native()->getUserMetadata();  // this thread's
+#endif
+  return entry;
+}
 
 cudaStream_t ShownStream(const commpool_block& block) {
   auto* stream = reinterpret_cast<cudaStream_t>(block.stream);
@@ -89,6 +97,16 @@ void History::OutOfMemory(int device, uint64_t bytes, uint64_t device_free) {
   const std::lock_guard lock(mutex_);
   if (wish_.enabled) Append("oom", MakeEntry(Action::OOM, block, bytes, context));
 }
+
+#if COMMPOOL_TORCH_AT_LEAST(14)
+void History::Annotated(const commpool_block& block, const std::string& metadata) {
+  if (!Wanted()) return;
+  Entry entry = MakeEntry(Action::ANNOTATE, block, block.requested_bytes, Gather(RecordContext::ALLOC));
+  entry.user_metadata_ = metadata;
+  const std::lock_guard lock(mutex_);
+  if (wish_.enabled) Append("annotate", std::move(entry));
+}
+#endif
 
 History::Context History::ContextOf(const void* pointer) {
   const std::lock_guard lock(mutex_);

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "commpool/commpool.h"
@@ -44,6 +45,13 @@ class History {
   void Allocated(const commpool_block& block);
   void Freed(const commpool_block& block);
   void OutOfMemory(int device, uint64_t bytes, uint64_t device_free);
+  void Annotated(const commpool_block& block, const std::string& metadata);
+
+  // What torch.compile has this thread run, of which PyTorch tells while it records it.
+  static void PushCompileContext(std::string context) { compile_contexts_.push_back(std::move(context)); }
+  static void PopCompileContext() {
+    if (!compile_contexts_.empty()) compile_contexts_.pop_back();
+  }
 
   // Of a live block's start; null where it was not recorded.
   Context ContextOf(const void* pointer);
@@ -51,10 +59,12 @@ class History {
   std::vector<Entry> TraceOf(int device);
 
  private:
+  static Entry MakeEntry(Entry::Action action, const commpool_block& block, uint64_t bytes, Context context);
   Context Gather(RecordContext level);
   void Append(const char* name, Entry entry);  // under the mutex
 
   static inline constinit std::atomic<bool> wanted_{false};  // of the one history: asked for each allocation
+  static inline thread_local std::vector<std::string> compile_contexts_;
   std::mutex mutex_;
   Wish wish_;
   std::unordered_map<const void*, Context> contexts_;

@@ -63,6 +63,10 @@ class KnownPools {
     return device >= 0 && device < kDevices ? defaults_[device].load(std::memory_order_relaxed) : 0;
   }
   void SetDefault(int device, commpool_pool pool);
+  // As snapshots and statistics name it: the whole allocator is PyTorch's own pool, which is no private one.
+  MempoolId_t ShownId(const KnownPool& known) const {
+    return Default(known.device) == known.pool ? kEverything : known.id;
+  }
 
   // Blocks that are alive in all of them.
   uint64_t LiveBlocks();

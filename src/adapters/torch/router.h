@@ -113,8 +113,8 @@ class alignas(64) Router final : public TorchAllocator {
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& annotation) override {
     Native()->recordAnnotation(annotation);
   }
-  void pushCompileContext(std::string& context) override { Native()->pushCompileContext(context); }
-  void popCompileContext() override { Native()->popCompileContext(); }
+  void pushCompileContext(std::string& context) override;
+  void popCompileContext() override;
   void attachOutOfMemoryObserver(torch_names::OutOfMemoryObserver observer) override;
   void attachAllocatorTraceTracker(torch_names::AllocatorTraceTracker tracker) override {
     Native()->attachAllocatorTraceTracker(std::move(tracker));
@@ -131,9 +131,7 @@ class alignas(64) Router final : public TorchAllocator {
 #endif
 #if COMMPOOL_TORCH_AT_LEAST(14)
   bool supportsUserMetadata() override { return Native()->supportsUserMetadata(); }
-  void annotateMemory(const void* pointer, const std::string& metadata) override {
-    Native()->annotateMemory(pointer, metadata);
-  }
+  void annotateMemory(const void* pointer, const std::string& metadata) override;
 #endif
 
  private:

@@ -50,7 +50,8 @@ void AddPool(const KnownPool& known, const commpool_statistics& now, DeviceStats
   stats->num_device_free += Signed(now.reserved_segments.total - now.reserved_segments.current) -
                             Signed(base.reserved_segments.total - base.reserved_segments.current);
 #if COMMPOOL_TORCH_AT_LEAST(13)
-  Add(&stats->reserved_bytes_by_private_pools[known.id], now.reserved_bytes, base.reserved_bytes);
+  const MempoolId_t id = Pools().ShownId(known);
+  if (id != kEverything) Add(&stats->reserved_bytes_by_private_pools[id], now.reserved_bytes, base.reserved_bytes);
 #endif
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/adapters/torch/allocation.h"
 #include "src/adapters/torch/failures.h"
 #include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
@@ -57,7 +58,7 @@ void AddPoolSegments(const KnownPool& known, SnapshotInfo* snapshot) {
       SegmentInfo segment;
       segment.device = static_cast<c10::DeviceIndex>(block.device);
       segment.address = reinterpret_cast<size_t>(block.pointer);
-      segment.owner_private_pool_id = known.id;
+      segment.owner_private_pool_id = Pools().ShownId(known);
 #if COMMPOOL_TORCH_AT_LEAST(11)
       segment.registration_counter = counter++;
 #endif
@@ -118,6 +119,16 @@ void Router::recordHistory(bool enabled, torch_names::CreateContextFn recorder, 
 }
 #endif
 
+void Router::pushCompileContext(std::string& context) {
+  History::PushCompileContext(context);
+  Native()->pushCompileContext(context);
+}
+
+void Router::popCompileContext() {
+  History::PopCompileContext();
+  Native()->popCompileContext();
+}
+
 void Router::attachOutOfMemoryObserver(torch_names::OutOfMemoryObserver observer) {
   ObserveOutOfMemory(observer);
   Native()->attachOutOfMemoryObserver(std::move(observer));
@@ -127,6 +138,14 @@ void Router::attachOutOfMemoryObserver(torch_names::OutOfMemoryObserver observer
 std::shared_ptr<c10::GatheredContext> Router::getContextForPointer(const void* pointer) {
   auto context = TorchHistory().ContextOf(pointer);
   return context != nullptr ? context : Native()->getContextForPointer(pointer);
+}
+#endif
+
+#if COMMPOOL_TORCH_AT_LEAST(14)
+void Router::annotateMemory(const void* pointer, const std::string& metadata) {
+  const std::optional<commpool_block> block = OurBlock(pointer);
+  if (!block) return Native()->annotateMemory(pointer, metadata);
+  TorchHistory().Annotated(*block, metadata);
 }
 #endif
 

@@ -22,6 +22,11 @@ def lies_in(pool, inner):
                for segment in pool.snapshot())
 
 
+# torch.compile calls its code by such a name, and a compile context is the name.
+COMPILED = type(torch.autograd.Function)("Torch-Compiled Region: 0/0", (torch.autograd.Function,),
+                                         {"forward": staticmethod(lambda ctx: tensor(5))})
+
+
 class AllocatorBehaviours(EmulatorCase):
     def setUp(self):
         torch.cuda.synchronize()
@@ -97,7 +102,9 @@ class Exhaustion(AllocatorBehaviours):
     def test_is_an_error_of_its_own_type(self):
         with self.assertRaises(torch.OutOfMemoryError) as caught:
             tensor(1 << 20)
-        self.assertIn("Tried to allocate 1024.00 GiB", str(caught.exception))
+        self.assertRegex(str(caught.exception),
+                         r"^CUDA out of memory\. Tried to allocate 1024\.00 GiB\. GPU 0 has a total capacity of "
+                         r"\d+\.\d\d GiB of which \d+\.\d\d GiB is free\. ")
         self.assertTrue(tensor().is_cuda, "and the next request is served")
 
     def test_comes_at_the_fraction_of_the_process(self):
@@ -138,6 +145,36 @@ class Snapshots(AllocatorBehaviours):
                          ["alloc", "free_completed"])
         made = next(entry for entry in trace if entry["action"] == "alloc" and entry["size"] == size)
         self.assertTrue(any(frame["name"] == "tensor" for frame in made["frames"]), made["frames"][:3])
+
+    def test_hold_what_the_program_noted_of_each_event(self):
+        torch.cuda.memory._record_memory_history(context=None, compile_context=True)
+        try:
+            torch.cuda.memory._set_memory_metadata("of the test")
+            held = COMPILED.apply()
+            torch.cuda.memory._annotate_tensor(held, "kept")
+            torch.cuda.memory._set_memory_metadata("")
+            address = held.data_ptr()
+            del held
+            trace = torch.cuda.memory._snapshot()["device_traces"][0]
+        finally:
+            torch.cuda.memory._set_memory_metadata("")
+            torch.cuda.memory._record_memory_history(enabled=None)
+        self.assertEqual([(entry["action"], entry["user_metadata"], entry["compile_context"]) for entry in trace
+                          if entry.get("addr") == address and not entry["action"].startswith("segment")],
+                         [("alloc", "of the test", "Torch-Compiled Region: 0/0"), ("annotate", "kept", "N/A"),
+                          ("free_requested", "", "N/A"), ("free_completed", "", "N/A")])
+
+    def test_name_no_private_pool_where_the_program_made_none(self):
+        torch.cuda.memory._record_memory_history(context=None)
+        try:
+            held = tensor(3)
+            snapshot = torch.cuda.memory._snapshot()
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+        pools = {segment["segment_pool_id"] for segment in snapshot["segments"]
+                 if segment["address"] <= held.data_ptr() < segment["address"] + segment["total_size"]}
+        pools |= {entry["pool_id"] for entry in snapshot["device_traces"][0] if entry.get("addr") == held.data_ptr()}
+        self.assertEqual(pools, {(0, 0)})
 
     def test_can_be_written_to_a_file(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -252,3 +289,31 @@ class GraphPools(AllocatorBehaviours):
         torch.cuda.empty_cache()
         self.assertNotEqual(tensor().data_ptr(), address)
         graph.replay()
+
+    def test_go_back_to_a_checkpoint(self):
+        """As CUDA graph trees have it, which look for private pools in snapshots."""
+
+        def private(pool=None):
+            return [(segment["address"], [(block["size"], block["state"]) for block in segment["blocks"]])
+                    for segment in torch.cuda.memory_snapshot()
+                    if segment["segment_pool_id"] != (0, 0) and pool in (None, segment["segment_pool_id"])]
+
+        first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        before = private()
+        with torch.cuda.graph(first):
+            kept = tensor(3)
+            kept.zero_()
+        others, state = tensor(4), torch._C._cuda_getCheckpointState(0, first.pool())
+        then = private(first.pool())
+        self.assertEqual(len(private()), len(before) + len(then))
+        with torch.cuda.graph(second, pool=first.pool()):
+            stale = tensor(2)
+            stale.zero_()
+        self.assertNotEqual(private(first.pool()), then)
+        torch._C._cuda_setCheckpointPoolState(0, state, [stale.untyped_storage()._cdata], [])
+        self.assertEqual(private(first.pool()), then)
+        self.assertTrue(torch._C._cuda_checkPoolLiveAllocations(0, first.pool(), {kept.data_ptr()}))
+        del stale, kept, others, first, second
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.assertEqual(private(), before)
