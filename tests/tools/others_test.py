@@ -22,7 +22,9 @@ class Arrays(unittest.TestCase):
     def test_a_passes(self):
         pass
     def test_b_fails(self):
-        self.assertEqual(1, 2)
+        self.fail("on a pool" if cupy.ALLOCATOR[0] else "as ever")
+    def test_b_fails_alike(self):
+        self.fail(f"at {id(self)} as ever")
     def test_c_skips(self):
         self.skipTest("there is no device")
     def test_d_dies(self):
@@ -124,8 +126,8 @@ class Others(unittest.TestCase):
         self.assertEqual(record["machine"]["cupy"], "stand-in")
         found = record["results"]
         self.assertEqual(found["counts"], {
-            "without": {"passed": 4 + 6, "failed": 1, "skipped": 1, "dies": 2, "hangs": 1, "xfailed": 1},
-            "pool": {"passed": 2 + 4, "failed": 2, "skipped": 2, "dies": 2, "hangs": 1, "xfailed": 1, "error": 2}})
+            "without": {"passed": 4 + 6, "failed": 2, "skipped": 1, "dies": 2, "hangs": 1, "xfailed": 1},
+            "pool": {"passed": 2 + 4, "failed": 3, "skipped": 2, "dies": 2, "hangs": 1, "xfailed": 1, "error": 2}})
         self.assertEqual(found["served"], 2)
         said = {name.rpartition(":")[2]: (both["without"]["outcome"], both["pool"]["outcome"], both["pool"]["reason"])
                 for name, both in found["differences"].items()}
@@ -135,7 +137,10 @@ class Others(unittest.TestCase):
             "test_makes[4]": ("passed", "error", said["test_makes[4]"][2]),
             "test_makes[5]": ("passed", "error", said["test_makes[5]"][2])})
         self.assertIn("at the end", said["test_makes[4]"][2])
-        self.assertIn("the pool served 2 of 16 tests; 4 differ\n", result.stdout)
+        self.assertIn("the pool served 2 of 17 tests; 4 differ\n", result.stdout)
+        self.assertEqual([name.rpartition(":")[2] for name in found["other_reasons"]],
+                         ["test_b_fails", "test_f_ends_the_process"])
+        self.assertIn("2 come out the same for another reason\n", result.stdout)
 
     def test_keeps_what_it_has_run(self):
         self.write_cupy(ONE)

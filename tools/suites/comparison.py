@@ -5,7 +5,9 @@ import ctypes
 import datetime
 import json
 import os
+import re
 
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d{4,}")  # addresses, and sizes that vary
 _ABSENT = {"outcome": "absent", "reason": "", "served": 0}
 
 
@@ -15,12 +17,13 @@ class Comparison:
     def __init__(self, found):
         self._found = found
         self.names = list(dict.fromkeys(name for outcomes in found.values() for name in outcomes))
-        self.differences = {}
+        self.differences, self.other_reasons = {}, {}
         for name in self.names:
             both = {way: outcomes.get(name, _ABSENT) for way, outcomes in found.items()}
             if len({of["outcome"] for of in both.values()}) > 1:
                 self.differences[name] = both
-
+            elif len({_NUMBER.sub("", of["reason"]) for of in both.values()}) > 1:
+                self.other_reasons[name] = both  # a failure of the test's own may hide one of the pool's
         # Of these nothing is known: a package that the tests import is missing, as a rule.
         self.uncollected = {name: of["reason"] for outcomes in found.values() for name, of in outcomes.items()
                             if of["outcome"] == "uncollected"}
@@ -40,11 +43,18 @@ class Comparison:
         lines = [" " * 8 + "".join(f"{kind:>12}" for kind in kinds)]
         lines += [f"{way:<8}" + "".join(f"{of.get(kind, 0):>12}" for kind in kinds) for way, of in counts.items()]
         lines.append(f"the pool served {self.served()} of {len(self.names)} tests; {len(self.differences)} differ")
-        for name, both in self.differences.items():
-            lines.append(name)
-            lines += [f"  {way:<8}{of['outcome']:<8} {of['reason']}".rstrip() for way, of in both.items()]
+        lines += _both_ways(self.differences)
+        if self.other_reasons:
+            lines.append(f"{len(self.other_reasons)} come out the same for another reason")
+            lines += _both_ways(self.other_reasons)
         lines += [f"could not be collected: {name}: {reason}" for name, reason in self.uncollected.items()]
         return "\n".join(lines)
+
+
+def _both_ways(tests):
+    for name, both in tests.items():
+        yield name
+        yield from (f"  {way:<8}{of['outcome']:<8} {of['reason']}".rstrip() for way, of in both.items())
 
 
 def _device():
@@ -57,7 +67,8 @@ def _device():
 def record(file, suite, versions, comparison):
     """Appends a line, as the other tools do."""
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    results = {"counts": comparison.counts(), "served": comparison.served(), "differences": comparison.differences}
+    results = {"counts": comparison.counts(), "served": comparison.served(), "differences": comparison.differences,
+               "other_reasons": comparison.other_reasons}
     machine = {"device": _device(), "cores": os.cpu_count(), **versions}
     with open(file, "a", encoding="utf-8") as opened:
         json.dump({"command": f"tools/others {suite}", "date": date, "machine": machine, "results": results}, opened,
