@@ -405,24 +405,24 @@ COMMPOOL_API commpool_status commpool_nvls_eligible(const void* pointer, uint64_
 
 /* Never grows: it lies in other structs. */
 typedef struct commpool_counter {
-  uint64_t current;
-  uint64_t peak; /* since the pool was made or commpool_pool_reset_peaks */
-  uint64_t total;
+  uint64_t current; /* now */
+  uint64_t peak;    /* since the pool was made or commpool_pool_reset_peaks */
+  uint64_t total;   /* of all that came, all-time */
 } commpool_counter;
 
 typedef struct commpool_statistics {
-  size_t struct_bytes;              /* set by commpool_statistics_init */
-  commpool_counter requested_bytes; /* of live blocks, as asked for */
-  commpool_counter allocated_bytes; /* of live blocks, rounded up */
-  commpool_counter allocated_blocks;
-  commpool_counter reserved_bytes; /* of segments: what the driver gave */
-  commpool_counter reserved_segments;
-  uint64_t free_bytes;    /* reserved and not in live blocks */
-  uint64_t pending_bytes; /* of free_bytes: not reusable yet (another stream, or another rank) */
-  uint64_t largest_free_block_bytes;
-  uint64_t registered_segments; /* summed over communicators */
-  uint64_t pending_segments;    /* waiting for commpool_pool_register_pending, likewise */
-  uint64_t failed_allocations;
+  size_t struct_bytes;                /* set by commpool_statistics_init */
+  commpool_counter requested_bytes;   /* of live blocks, as asked for */
+  commpool_counter allocated_bytes;   /* of live blocks, rounded up */
+  commpool_counter allocated_blocks;  /* that are live */
+  commpool_counter reserved_bytes;    /* of segments: what the driver gave */
+  commpool_counter reserved_segments; /* that the pool has */
+  uint64_t free_bytes;                /* reserved and not in live blocks */
+  uint64_t pending_bytes;             /* of free_bytes: not reusable yet (another stream, or another rank) */
+  uint64_t largest_free_block_bytes;  /* free in one piece, at most */
+  uint64_t registered_segments;       /* summed over communicators */
+  uint64_t pending_segments;          /* waiting for commpool_pool_register_pending, likewise */
+  uint64_t failed_allocations;        /* that this pool had no memory for, or refused */
   uint64_t cached_bytes; /* of free_bytes: in threads' caches, and taken from there when the pool runs out */
   uint64_t moved_bytes;  /* of pages that an expandable pool moved */
   uint64_t host_waits;   /* for work on the device, inside allocations */
@@ -445,14 +445,14 @@ typedef enum commpool_block_state {
 } commpool_block_state;
 
 typedef struct commpool_block {
-  void* pointer; /* its start */
-  uint64_t bytes;
-  uint64_t requested_bytes; /* of a live block */
-  uint64_t segment;         /* in the order of growth; on a symmetric pool the same one on every rank */
-  uint64_t stream;          /* the handle's number; numbers of the library's for default streams */
-  commpool_pool pool;       /* 0 once the pool is destroyed */
-  int device;
-  commpool_block_state state;
+  void* pointer;              /* its start */
+  uint64_t bytes;             /* its size, rounded up */
+  uint64_t requested_bytes;   /* of a live block */
+  uint64_t segment;           /* in the order of growth; on a symmetric pool the same one on every rank */
+  uint64_t stream;            /* the handle's number; numbers of the library's for default streams */
+  commpool_pool pool;         /* 0 once the pool is destroyed */
+  int device;                 /* the pool's */
+  commpool_block_state state; /* live, free, pending, cached or unmapped */
 } commpool_block;
 
 /* The live block that holds any pointer. NOT_FOUND, with the last error as it was, where there is none. */

@@ -1,5 +1,6 @@
 """The package as a whole: it imports no framework, and tells of everything that it offers."""
 
+import dataclasses
 import inspect
 import json
 import os
@@ -9,6 +10,7 @@ import unittest
 
 import emulated
 import commpool
+from commpool import pool
 
 _FRAMEWORKS = ("torch", "cupy", "rmm", "numba", "numpy", "jax", "warp", "cuda")
 
@@ -35,6 +37,32 @@ class Package(unittest.TestCase):
             untold += [f"{name}.{method}" for method, function in inspect.getmembers(thing, inspect.isfunction)
                        if not method.startswith("_") and not inspect.getdoc(function)]
         self.assertEqual(untold, [])
+
+    def test_tells_what_everything_takes(self):
+        for name in commpool.__all__:
+            thing = getattr(commpool, name)
+            if callable(thing):
+                inspect.signature(thing)
+        scope = inspect.signature(commpool.use_pool).parameters
+        self.assertEqual(list(scope), ["pool", "device", "stream", "sizes", "exhaustion", "filter"])
+        self.assertEqual((scope["exhaustion"].default, scope["filter"].kind), ("error", inspect.Parameter.KEYWORD_ONLY))
+        self.assertEqual(list(inspect.signature(commpool.record_stream).parameters), ["pointer", "stream"])
+
+    def test_tells_those_who_hand_options_on_all_that_a_pool_has(self):
+        own, handed_on = set(inspect.signature(commpool.Pool).parameters), set(pool.PoolOptions.__annotations__)
+        self.assertEqual((own - handed_on, handed_on - own), ({"name", "device", "symmetric_across", "reserve"}, set()))
+
+    def test_says_what_each_figure_is(self):
+        for kind in (commpool.Statistics, commpool.Counter, commpool.Block):
+            said = inspect.getdoc(kind)
+            for field in getattr(kind, "_fields", None) or [field.name for field in dataclasses.fields(kind)]:
+                self.assertRegex(said, rf"\n  {field}: \S")
+
+    def test_says_what_each_call_of_a_pool_raises(self):
+        silent = [name for name, function in inspect.getmembers(commpool.Pool, inspect.isroutine)
+                  if not name.startswith("_") and "Raises:\n  " not in inspect.getdoc(function)]
+        self.assertEqual(silent, ["config", "lost_rank", "reset_peaks", "snapshot", "stats"])  # as all: see the class
+        self.assertIn("Raises:\n  NotFound: by every method", inspect.getdoc(commpool.Pool))
 
     def test_offers_no_name_twice_and_none_that_is_not_there(self):
         self.assertEqual(len(commpool.__all__), len(set(commpool.__all__)))

@@ -30,6 +30,7 @@ shape: tuple[int, ...] = commpool.empty((2, 3), "bfloat16").shape
 _MISTAKES = {
     'commpool.Pool(mode="elastic")': 'Argument "mode" to "Pool" has incompatible type',
     'commpool.Pool(size=3)': 'Unexpected keyword argument "size"',
+    'commpool.PoolGroup(devices=[0], symmetric_across=[1], size=3)': 'Unexpected keyword argument "size"',
     'commpool.use_pool(3)': 'Argument 1 to "use_pool" has incompatible type',
     'double("a")': 'Argument 1 to "double" has incompatible type',
 }

@@ -4,7 +4,8 @@
 usage: python_abi.py COMMPOOL_H INLINE_H SURFACE_H > _abi.py
 
 The build makes `commpool._abi` so. A struct with an init function is made as that one sets it. One that the library
-fills has a class of values beside it, of the same fields. SURFACE_H is that of PyTorch's router.
+fills has a class of values beside it, of the same fields, with what the header says of each. SURFACE_H is that of
+PyTorch's router.
 """
 
 import os.path
@@ -32,6 +33,7 @@ _DEFAULTS = {"UINT64_MAX": "2**64 - 1"}
 _CALLBACK_FIELD = re.compile(r"(.*)\(\*(\w+)\)\((.*)\)", re.DOTALL)
 _ROUTER = "commpool_torch_"  # of the functions of SURFACE_H
 _NAME = re.compile(r"\w+$")
+_SAID = re.compile(r"(\w+); +/\* (.*?) \*/")  # of a field, at its line's end
 _SCALARS = {"size_t": "ctypes.c_size_t", "ptrdiff_t": "ctypes.c_ssize_t", "int": "ctypes.c_int",
             "uint64_t": "ctypes.c_uint64", "double": "ctypes.c_double"}
 # What the library fills, and what Python makes of it.
@@ -53,6 +55,8 @@ class Module:
                       for found in _INIT.finditer(inline)}
         self.enums, self.types, self.callbacks, self.values = {}, dict(_SCALARS), set(), {}
         self.structs, self.functions = {}, {}
+        self.said = {name: dict(_SAID.findall(fields)) for name, fields in re.findall(
+            r"typedef struct (\w+) \{(.*?)\n\} \1;", header, flags=re.DOTALL)}
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header + surface, flags=re.DOTALL)
         version = dict(re.findall(r"#define COMMPOOL_VERSION_(\w+) (\d+)", text))
         self.lines.append("MAJOR, MINOR, PATCH = {MAJOR}, {MINOR}, {PATCH}".format(**version))
@@ -119,9 +123,13 @@ class Module:
         return _NAME.search(declared)[0], of, "str" if base in self.enums else value
 
     def _add_value(self, name, fields):
-        of = _VALUES[name]
-        self._class(camel(name) + (f"({of})" if of else ""), f"{name}: what each field tells says commpool.h.", [
-            f"{field}: {value}" for field, _, value in fields], [] if of else ["@dataclasses.dataclass(frozen=True)"])
+        of, said = _VALUES[name], self.said[name]
+        listed = [f"  {field}: {said[field]}." for field, _, _ in fields if field in said]
+        lines = [line for field, _, value in fields for line in (
+            f"{field}: {value}", *([f'"""{said[field][0].upper()}{said[field][1:]}."""'] if field in said else []))]
+        self._class(camel(name) + (f"({of})" if of else ""), "\n    ".join(
+            [f"{name} of commpool.h.", "", "Attributes:", *listed, ""]), lines,
+            [] if of else ["@dataclasses.dataclass(frozen=True)"])
         self.values[name] = camel(name)
 
     def _add_callback(self, name, result, values):
@@ -154,7 +162,7 @@ class Module:
         self.lines += [f"{name} = {{", *(f"    {key!r}: {value}," for key, value in entries.items()), "}"]
 
     def text(self):
-        return re.sub(r"\n{4,}", "\n\n\n", "\n".join(self.lines) + "\n")
+        return re.sub(r"\n{4,}", "\n\n\n", re.sub(r" +\n", "\n", "\n".join(self.lines) + "\n"))
 
 
 def main():

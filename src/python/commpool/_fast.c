@@ -246,7 +246,10 @@ __attribute__((visibility("hidden"))) PyObject* CupySource(PyObject* module, PyO
 __attribute__((visibility("hidden"))) PyObject* CupyAllocator(PyObject* module, PyObject* arguments);
 
 static PyMethodDef module_methods[] = {
-    {"record_stream", RecordStream, METH_VARARGS, "Notes that a stream uses a block, too."},
+    {"record_stream", RecordStream, METH_VARARGS,
+     "record_stream(pointer, stream, /)\n--\n\nNotes that a stream uses a block, too: after submitting that work, "
+     "before "
+     "the free.\n\nRaises:\n  NotFound: the pointer is in no live block."},
     {"route_by", RouteBy, METH_VARARGS, "Where a router's functions are, which begin and end a RoutedScope."},
     {"cupy_source", CupySource, METH_VARARGS, "(parameter, allocate, free, owner) of a CFunctionAllocator."},
     {"cupy_allocator", CupyAllocator, METH_VARARGS, "A CFunctionAllocator's malloc whose failures raise."},

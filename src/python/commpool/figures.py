@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import inspect
 from typing import Any, NamedTuple
 
 from . import _abi
@@ -14,13 +15,16 @@ from .sizes import format_size
 
 _STATES = {number: word for word, number in _abi.WORDS["commpool_block_state"].items()}
 
+
 def _shown(name: str, figure: int) -> str:
     return format_size(figure) if name.endswith("bytes") else f"{figure:,}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Statistics(_abi.Statistics):
-    """A pool's figures at one moment; commpool_statistics in commpool.h says what each counts."""
+    """A pool's figures at one moment. A `Counter` has `current`, `peak` and `total`."""
+
+    __doc__ += "\n\n" + inspect.cleandoc(_abi.Statistics.__doc__ or "")
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Name, now, peak and total of each figure, as text; those that have one figure have no peak and total."""

@@ -1,13 +1,13 @@
 """Pool: private memory with its own backing, peers, registrations, limits and statistics.
 
-Each method documents only what commpool.h does not say of the function that it calls.
+commpool.h says more of the functions that the methods call.
 """
 
 from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, Union
 
 from . import _abi, agreement, configuration, options, windows
 from ._library import library, listed, value_of
@@ -28,6 +28,28 @@ class PlainFunctions(NamedTuple):
     free: int
 
 
+class PoolOptions(TypedDict, total=False):
+    """What Pool takes beside name, device, symmetric_across and reserve, for what hands it on: editors know the words.
+    """
+
+    backing: Union[None, options.BackingWord, UserBacking]
+    location: options.LocationWord
+    numa_node: Optional[int]
+    frees: options.FreesWord
+    mode: Optional[options.ModeWord]
+    moves: Optional[options.MovesWord]
+    peers: Union[Device, Iterable[Device]]
+    limit: Optional[Size]
+    alignment: Optional[Size]
+    segment: Optional[Size]
+    granularity: Optional[Size]
+    release_threshold: Optional[Size]
+    deadline_ms: Optional[int]
+    all_gather: Optional[agreement.Agreement]
+    on_lost_rank: Optional[Callable[[int, bool], None]]
+    tag: str
+
+
 class Pool(Together):
     """Memory of one device for what is routed to it (`use_pool`) or asked of it (`allocate`).
 
@@ -40,6 +62,13 @@ class Pool(Together):
     `reserve`, `reclaim`, `trim`, `verify`, `register_with`, `deregister`, `sleep`, `wake`, `rehome` and `close` are
     then COLLECTIVE: every rank calls them in one order. As a context manager a pool is closed and destroyed at the end;
     where an exception leaves, it is only destroyed, since other ranks know nothing of the exception.
+
+    Raises:
+      NotFound: by every method, once the pool is destroyed.
+      FailedPrecondition: by what needs memory, while the pool sleeps.
+      DriverError, CommunicatorError: a call of CUDA's or NCCL's failed.
+      Disagreement: by what is collective: ranks asked for different things, or called in different orders.
+      RemoteFailure, DeadlineExceeded: by what is collective: another rank failed, or did not answer within deadline_ms.
     """
 
     __slots__ = ("handle", "name", "device", "backing", "mode", "_finalizer", "__weakref__")
@@ -74,6 +103,12 @@ class Pool(Together):
           all_gather: how the ranks agree where not over TCP.
           on_lost_rank: `on_lost_rank(rank, in_flight)` hears of a rank of home that is lost, on a thread of its own.
           tag: names pools that `commpool.sleep(tag=...)` and `commpool.wake` take together.
+
+        Raises:
+          InvalidArgument: an option is unknown, excludes another, or is no value that it takes; or there is no such
+            device.
+          NotSupported: this driver, device or NCCL cannot do it.
+          OutOfMemory: `reserve` asks for more than there is.
         """
         self.handle, self.name, self.device = 0, name, device_number(device)
         c_options = _abi.CPoolOptions()
@@ -110,7 +145,11 @@ class Pool(Together):
 
     @classmethod
     def default(cls, device: Device = 0) -> Pool:
-        """The pool that serves a device's allocations outside of every scope: the library's own, which stays."""
+        """The pool that serves a device's allocations outside of every scope: the library's own, which stays.
+
+        Raises:
+          InvalidArgument: there is no such device.
+        """
         pool = cls.__new__(cls)
         pool.name, pool.device = "default", device_number(device)
         pool.handle = library.default_pool(pool.device)
@@ -124,63 +163,121 @@ class Pool(Together):
         return (self,)
 
     def reclaim(self) -> int:
-        """Lets deferred frees take effect that every rank has made; returns the bytes."""
+        """Lets deferred frees take effect that every rank has made; returns the bytes.
+
+        Raises:
+          Disagreement: the ranks' calls differ.
+        """
         return self._counted(library.pools_reclaim)[0]
 
     def trim(self, keep: Size = 0) -> int:
-        """Gives free segments back to the driver until at most `keep` stay reserved; returns the bytes."""
+        """Gives free segments back to the driver until at most `keep` stay reserved; returns the bytes.
+
+        Raises:
+          FailedPrecondition: a capture is open, or of a symmetric pool a graph that captured with it is alive.
+          DeadlineExceeded: the device is busy for longer than deadline_ms: nothing was given back.
+        """
         return self._counted(library.pools_trim, parse_size(keep, "keep"))[0]
 
     def destroy(self) -> None:
-        """Ends the handle, on this rank alone; segments live until their last block is freed."""
+        """Ends the handle, on this rank alone; segments live until their last block is freed.
+
+        Raises:
+          InvalidArgument: it is a default pool.
+        """
         if self._finalizer.detach() is not None:
             library.pool_destroy(self.handle)
 
     # Blocks.
 
     def allocate(self, size: Size, stream: Stream = None, *, alignment: Size = 1) -> Buffer:
-        """Allocates from this pool, whatever scopes are open."""
+        """Allocates from this pool, whatever scopes are open.
+
+        Args:
+          size: in bytes, or as text: "4MiB".
+          stream: the block may be used on it at once, on others after work there was ordered behind it.
+          alignment: of the address, a power of two up to 2 MiB; above 512 it costs as much of the pool.
+
+        Raises:
+          Exhausted: a symmetric pool is full; the message says how much to reserve.
+          OutOfMemory: another pool is at its limit, or the device is full; the message says who holds what.
+          InvalidArgument: `size` is 0, or no size.
+        """
         pool, handle = self.handle, stream_handle(stream)
         return allocated(lambda count: library.pool_allocate(pool, count, handle), size, alignment, handle)
 
     def functions(self) -> PlainFunctions:
-        """A pair of C functions that allocates from this pool, whatever scopes are open."""
+        """A pair of C functions that allocates from this pool, whatever scopes are open.
+
+        Raises:
+          OutOfMemory: 256 pools that are alive have such a pair.
+        """
         return PlainFunctions(*library.pool_functions(self.handle))
 
     # Peers.
 
     def grant(self, devices: Union[Device, Iterable[Device]]) -> None:
-        """Lets other devices of this process access the pool's segments, those to come included."""
+        """Lets other devices of this process access the pool's segments, those to come included.
+
+        Raises:
+          NotSupported: a device cannot reach the pool's; none is granted then.
+        """
         library.pool_grant(self.handle, *device_array(devices, "devices"))
 
     def revoke(self, devices: Union[Device, Iterable[Device]]) -> None:
-        """Takes it back."""
+        """Takes it back.
+
+        Raises:
+          FailedPrecondition: the backing is "nccl" or "cuda", whose grants last.
+          DeadlineExceeded: a device is busy for longer than deadline_ms.
+        """
         library.pool_revoke(self.handle, *device_array(devices, "devices"))
 
     # Registration.
 
     def register_with(self, communicator: Communicator) -> None:
-        """Registers the segments, those to come included; None on ranks that the communicator does not have."""
+        """Registers the segments, those to come included; None on ranks that the communicator does not have.
+
+        Raises:
+          Disagreement: a rank passes None or another communicator; nothing is registered.
+          NotSupported: NCCL makes no window there.
+        """
         self._collective(library.pools_register_with, communicators=[communicator])
 
     def register_pending(self) -> int:
-        """Registers segments that a fixed pool has grown since; returns how many, over all communicators."""
+        """Registers segments that a fixed pool has grown since; returns how many, over all communicators.
+
+        Raises:
+          CommunicatorError: NCCL refused one.
+        """
         return int(library.pool_register_pending(self.handle))
 
     def deregister(self, communicator: Communicator) -> None:
-        """Ends the registrations with a communicator, before it is destroyed."""
+        """Ends the registrations with a communicator, before it is destroyed.
+
+        Raises:
+          Disagreement: a rank passes None or another communicator; nothing is done.
+          FailedPrecondition: a graph that captured with the pool is alive.
+        """
         self._collective(library.pools_deregister, communicators=[communicator])
 
     def abandon(self, communicator: Communicator, *, alive: bool = True) -> None:
         """After a loss, before the communicator is aborted: ends this rank's registrations, without any other rank.
 
         `alive=False` is for a communicator that was aborted before: NCCL cannot be asked about it.
+
+        Raises:
+          DeadlineExceeded: the device is busy for longer than deadline_ms: call it again.
         """
         call = library.pool_abandon_live if alive else library.pool_abandon
         call(self.handle, communicator_handle(communicator, self.device))
 
     def rehome(self, communicator: Communicator) -> None:
-        """Moves a symmetric pool to another home: after a loss, or when ranks join."""
+        """Moves a symmetric pool to another home: after a loss, or when ranks join.
+
+        Raises:
+          FailedPrecondition: blocks, graphs or registrations are left; the message counts them.
+        """
         self._collective(library.pools_rehome, communicators=[communicator])
 
     def lost_rank(self) -> Optional[int]:
@@ -190,11 +287,19 @@ class Pool(Together):
         return rank.value if rank.value >= 0 else None
 
     def window_of(self, pointer: Pointer, communicator: Communicator) -> windows.Window:
-        """The window that holds a pointer, and its offset there: see `commpool.window_of`."""
+        """The window that holds a pointer, and its offset there: see `commpool.window_of`.
+
+        Raises:
+          NotFound: there is none.
+        """
         return windows.window_of(pointer, communicator_handle(communicator, self.device))
 
     def nvls_eligible(self, pointer: Pointer, size: Size, communicator: Communicator) -> windows.NvlsEligibility:
-        """Whether NCCL can use NVLink multicast there: see `commpool.nvls_eligible`."""
+        """Whether NCCL can use NVLink multicast there: see `commpool.nvls_eligible`.
+
+        Raises:
+          NotFound: the pointer is in no pool's memory.
+        """
         return windows.nvls_eligible(pointer, size, communicator_handle(communicator, self.device))
 
     # Figures.

@@ -1,18 +1,21 @@
 """PoolGroup: the pools of several ranks that one thread owns, for their collective calls.
 
-Each method documents only what commpool.h does not say of the function that it calls.
+commpool.h says more of the functions that the methods call, and Pool what they raise.
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from ._library import library
 from .errors import InvalidArgument
 from .handles import Communicator, Device
-from .pool import Pool, make
+from .pool import Pool, PoolOptions, make
 from .sizes import Size, parse_size
 from .together import Together
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class _Member(Pool):
@@ -36,7 +39,7 @@ class PoolGroup(Together):
     """
 
     def __init__(self, name: str = "pool", *, devices: Sequence[Device], symmetric_across: Sequence[Communicator],
-                 reserve: Optional[Size] = None, **words: Any) -> None:
+                 reserve: Optional[Size] = None, **words: Unpack[PoolOptions]) -> None:
         """Makes the pools.
 
         Args:

@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Scope = TypeVar("_Scope", bound="PlainScope")
 
 
-def configure(pool: Pool, device: Optional[Device] = None, stream: Stream = None,
+def configure(pool: Pool, *, device: Optional[Device] = None, stream: Stream = None,
               sizes: Optional[options.SizeRange] = None, exhaustion: options.ExhaustionWord = "error",
               filter: Optional[options.FilterWord] = None) -> Any:
     """The options of a scope as a commpool_scope_options, checked against the pool."""
@@ -94,6 +94,7 @@ class Words:
     __slots__ = ()
 
     _configure: Any = staticmethod(configure)
+    __signature__ = inspect.signature(configure).replace(return_annotation=inspect.Signature.empty)  # C tells none
 
     def _refuse(self: Any) -> None:
         raise errors.FailedPrecondition(f"the scope of {self.pool!r} is open already: make another use_pool for each "

@@ -46,7 +46,12 @@ class Together(Owner):
         return list(counts)
 
     def reserve(self, size: Size) -> None:
-        """Makes free memory for at least `size` in one piece, in each pool."""
+        """Makes free memory for at least `size` in one piece, in each pool.
+
+        Raises:
+          OutOfMemory: a limit or the device leaves no room, on any rank.
+          Disagreement: ranks ask for different sizes, or called in different orders.
+        """
         self._collective(library.pools_reserve, parse_size(size))
 
     def _reserve_at_once(self, size: Optional[Size]) -> None:
@@ -59,7 +64,11 @@ class Together(Owner):
             raise
 
     def verify(self) -> None:
-        """Compares the calls so far between the ranks; raises Disagreement, which names the first that differs."""
+        """Compares the calls so far between the ranks.
+
+        Raises:
+          Disagreement: they differ; the message names the first call that does.
+        """
         self._collective(library.pools_verify)
 
     def sleep(self, keep: options.KeepWord = "discard", *, graphs: options.GraphsWord = "refused") -> None:
@@ -69,16 +78,30 @@ class Together(Owner):
           keep: "host" copies what live blocks hold to pinned memory of the host, and `wake` copies it back.
           graphs: live CUDA graphs that captured with the pool are a reason to refuse, unless they hold
             "no_collectives": NCCL registers the buffers of captured ones by itself.
+
+        Raises:
+          NotSupported: the backing is not "vmm".
+          FailedPrecondition: a capture is open, or a live graph is a reason to refuse.
+          OutOfMemory: the host has no room for what is kept.
         """
         self._collective(library.pools_sleep, options.number_of("keep", keep), options.number_of("graphs", graphs))
 
     def wake(self) -> None:
-        """Makes memory at the same addresses, with what was kept; OutOfMemory leaves the pool asleep, as it was."""
+        """Makes memory at the same addresses, with what was kept.
+
+        Raises:
+          OutOfMemory: on this rank or another; the pool sleeps on, with what was kept.
+        """
         with waking():
             self._collective(library.pools_wake)
 
     def close(self) -> None:
-        """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools."""
+        """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools.
+
+        Raises:
+          FailedPrecondition: a symmetric pool has live blocks or graphs, on any rank; nothing is done.
+          DeadlineExceeded: the device is busy for longer than deadline_ms: nothing is given back.
+        """
         self._collective(library.pools_close)
 
     def destroy(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Literal, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Optional, Sequence
 
 import torch
 
@@ -12,10 +12,14 @@ import commpool
 from commpool import errors
 from commpool._library import library
 from commpool.handles import Communicator, Device
+from commpool.pool import PoolOptions
 from commpool.sizes import Size, parse_size
 
 from . import _abort_hook, _beside, _call_lines, _group, _router
 from ._install import ensure_installed
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 AgreementWord = Literal["tcp", "store"]
 _OUTSIDE_OF_THE_SEQUENCE = (library.pools_verify, library.pools_rehome, library.pools_close)
@@ -40,8 +44,9 @@ class Pool(commpool.Pool):
     __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines")
 
     def __init__(self, name: str = "pool", *, device: Optional[Device] = None, symmetric_across: Communicator = None,
-                 agreement: AgreementWord = "tcp", call_lines: bool = False, **options: Any) -> None:
-        """Makes the pool. `options` are commpool.Pool's: reserve, backing, mode, limit and so on.
+                 reserve: Optional[Size] = None, agreement: AgreementWord = "tcp", call_lines: bool = False,
+                 **options: Unpack[PoolOptions]) -> None:
+        """Makes the pool. `options` are commpool.Pool's, which says what they are and what it raises.
 
         Args:
           agreement: how the ranks of a symmetric pool agree.
@@ -61,7 +66,7 @@ class Pool(commpool.Pool):
             if not over_group:
                 raise errors.InvalidArgument("agreement=\"store\" needs a process group in symmetric_across")
             options["all_gather"] = _group.store_agreement(symmetric_across, options.get("deadline_ms"))
-        super().__init__(name, device=device, symmetric_across=symmetric_across, **options)
+        super().__init__(name, device=device, symmetric_across=symmetric_across, reserve=reserve, **options)
         if over_group:
             self._abandon_before_abort(symmetric_across)
 
