@@ -72,6 +72,39 @@ class Pools(unittest.TestCase):
         sys.setprofile(None)
         self.assertEqual(pool.stats().allocated_blocks.current, 0)
 
+    def test_a_buffer_is_there_once_its_block_is(self):
+        """Ctrl-C at any step of an allocation's, one after another: the block goes with what it met."""
+        pool, scoped = commpool.Pool(reserve="8MiB"), commpool.use_pool(commpool.Pool(reserve="8MiB"))
+        for allocate in (lambda: pool.allocate(MIB), lambda: commpool.allocate(MIB, device=0),
+                         lambda: commpool.allocate_in_scope(MIB, None, 0), lambda: commpool.empty(MIB, device=0)):
+            with scoped:
+                self.assertGreater(self.interrupted_at_each_step(allocate), 50)
+            self.assertEqual(pool.stats().allocated_blocks.current, 0)
+            self.assertEqual(scoped.pool.stats().allocated_blocks.current, 0)
+
+    @staticmethod
+    def interrupted_at_each_step(function):
+        """At how many steps of Python's it was interrupted."""
+        interrupted = 0
+        while True:
+            steps = iter(range(interrupted))
+
+            def interrupt(frame, event, argument):
+                frame.f_trace_opcodes = True
+                if event == "opcode" and next(steps, None) is None:
+                    raise KeyboardInterrupt
+                return interrupt
+
+            try:
+                sys.settrace(interrupt)
+                try:
+                    function()
+                finally:
+                    sys.settrace(None)
+                return interrupted
+            except KeyboardInterrupt:
+                interrupted += 1
+
     def test_a_buffer_begins_where_it_is_asked_to(self):
         pool = commpool.Pool()
         buffers = [pool.allocate(1000, alignment=4096) for _ in range(3)]

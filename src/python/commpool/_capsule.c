@@ -24,6 +24,29 @@ COMMPOOL_FOR_PYTHON int commpool_block_free(PyObject* capsule) {
 // The capsule's destructor. A failure has nobody to hear of it: a forked child must not free, for one.
 COMMPOOL_FOR_PYTHON void commpool_block_destroy(PyObject* capsule) { (void)commpool_block_free(capsule); }
 
+// What one of the library's calls allocates, as a capsule of it that `release` frees: Ctrl-C comes before the call or
+// after the capsule is there. None where the call fails, with its status. `pool` or `device` is what it asks, by
+// `of_pool`.
+typedef int (*OfPool)(uint64_t pool, uint64_t bytes, void* stream, void** block);
+typedef int (*OfDevice)(int device, uint64_t bytes, void* stream, void** block);
+
+COMMPOOL_FOR_PYTHON PyObject* commpool_block_allocate(void* call, int of_pool, int64_t asked, uint64_t bytes,
+                                                      void* stream, int (*release)(void*), int* status) {
+  void* block = NULL;
+  PyThreadState* state = PyEval_SaveThread();
+  *status = of_pool ? ((OfPool)(uintptr_t)call)((uint64_t)asked, bytes, stream, &block)
+                    : ((OfDevice)(uintptr_t)call)((int)asked, bytes, stream, &block);
+  PyEval_RestoreThread(state);
+  if (*status != 0) Py_RETURN_NONE;
+  PyObject* capsule = PyCapsule_New(block, NULL, commpool_block_destroy);
+  if (capsule == NULL) {
+    release(block);
+    return NULL;
+  }
+  PyCapsule_SetContext(capsule, (void*)(uintptr_t)release);
+  return capsule;
+}
+
 // ---- DLPack ---------------------------------------------------------------------------------------------------------
 
 // DLManagedTensor and DLManagedTensorVersioned, as _dlpack.py has them. Their context is the function of Python's that

@@ -30,9 +30,16 @@ new = _of_python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_ch
 set_context = _of_python("PyCapsule_SetContext", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def in_c(kind: Any, name: str, otherwise: Callable[..., Any]) -> Any:
+def in_c(kind: Any, name: str, otherwise: Callable[..., Any], called_by_c: bool = True) -> Any:
     """A function of `_capsule.c` as one of a kind of ctypes'; `otherwise` where that is not built."""
     try:
         return kind((name, ctypes.PyDLL(FAST)))
     except (OSError, AttributeError):
-        return for_ever(kind(otherwise))
+        return for_ever(kind(otherwise)) if called_by_c else otherwise
+
+
+def owner(block: int, release: int, destroy: Any) -> Any:
+    """A capsule of a block that a function of C, by its address, frees."""
+    made = new(block, None, destroy)
+    set_context(id(made), release)
+    return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from . import _abi, _capsules, errors
 from ._library import check, library
@@ -18,8 +18,32 @@ _BLOCK_ALIGNMENT = 512  # every block begins at a multiple of it
 _FREE = library.address("commpool_free")
 
 
-def _make_functions() -> tuple[Any, Any]:
-    """What frees a capsule's block, and its destructor, which does it too; neither uses a name of the module."""
+_OF_POOL, _OF_DEVICE, _IN_SCOPE = (library.address(f"commpool_{call}") for call in (
+    "pool_allocate", "allocate", "allocate_in_scope"))
+
+
+class Source(NamedTuple):
+    """A call of the library's that allocates, and the pool or the device that it asks."""
+
+    call: int
+    of_pool: bool
+    asked: int
+
+
+def of_pool(handle: int) -> Source:
+    """A pool, whatever scopes are open."""
+    return Source(_OF_POOL, True, handle)
+
+
+def of_device(number: int) -> Source:
+    """What scopes catch, else a device's default pool."""
+    return Source(_OF_DEVICE, False, number)
+
+
+def _make_functions() -> tuple[Any, Any, Any]:
+    """What frees a capsule's block, its destructor, which does it too, and what allocates one; none uses a name of the
+    module.
+    """
     free, context_of, set_context, pointer_of = (library.commpool_free, _capsules.context_of, _capsules.set_context,
                                                  _capsules.pointer_of)
 
@@ -31,12 +55,22 @@ def _make_functions() -> tuple[Any, Any]:
     def destroy(capsule: int) -> None:
         free_block(capsule)
 
-    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-    return (_capsules.in_c(kind, "commpool_block_free", free_block),
-            _capsules.in_c(_capsules.Destructor, "commpool_block_destroy", destroy))
+    def allocate(call: int, of_pool: int, asked: int, nbytes: int, stream: int, release: int, status: Any) -> Any:
+        of = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64 if of_pool else ctypes.c_int, ctypes.c_uint64,
+                              ctypes.c_void_p, ctypes.c_void_p)
+        block = ctypes.c_void_p()
+        status.value = of(call)(asked, nbytes, stream, ctypes.addressof(block))
+        return _capsules.owner(block.value or 0, release, destroy_block) if status.value == 0 else None
+
+    free_kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    allocate_kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_uint64,
+                                      ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
+    destroy_block = _capsules.in_c(_capsules.Destructor, "commpool_block_destroy", destroy)
+    return (_capsules.in_c(free_kind, "commpool_block_free", free_block), destroy_block,
+            _capsules.in_c(allocate_kind, "commpool_block_allocate", allocate, called_by_c=False))
 
 
-_free_block, _destroy = _make_functions()
+_free_block, _destroy, _allocate_block = _make_functions()
 
 
 class Buffer(Owner):
@@ -48,11 +82,9 @@ class Buffer(Owner):
 
     __slots__ = ("_block", "_owned", "pointer", "nbytes", "stream", "__weakref__")
 
-    def __init__(self, block: int, pointer: int, nbytes: int, stream: int) -> None:
-        """Takes over a block that commpool allocated."""
-        self._owned = _capsules.new(block, None, _destroy) if block else None
-        if block:
-            _capsules.set_context(id(self._owned), _FREE)
+    def __init__(self, block: int, pointer: int, nbytes: int, stream: int, owned: Any = None) -> None:
+        """Takes over a block that commpool allocated, with the capsule that owns it, if there is one."""
+        self._owned = _capsules.owner(block, _FREE, _destroy) if block and owned is None else owned
         self._block = block
         self.pointer = pointer
         self.nbytes = nbytes
@@ -93,14 +125,25 @@ class Buffer(Owner):
         return f"<commpool.Buffer {format_size(self.nbytes)} at {self.pointer:#x}>"
 
 
-def allocated(call: Callable[[int], Any], size: Size, alignment: Size, stream: int) -> Buffer:
-    """The buffer that `call(bytes)` allocates, beginning at a multiple of `alignment`."""
+def _taken(source: Source, nbytes: int, stream: int) -> tuple[Any, int]:
+    """A capsule that owns what was allocated, and the status of the call."""
+    errors.forget_raised()
+    status = ctypes.c_int()
+    owned = _allocate_block(*source, nbytes, stream, _FREE, status)
+    return owned, status.value
+
+
+def allocated(source: Callable[[int], Source], size: Size, alignment: Size, stream: int) -> Buffer:
+    """The buffer that `source(bytes)` gives, beginning at a multiple of `alignment`."""
     nbytes, wanted = parse_size(size), parse_size(alignment, "alignment")
     if wanted & (wanted - 1) or not 1 <= wanted <= _MOST_ALIGNMENT:
         raise errors.InvalidArgument(f"alignment {wanted} is no power of two from 1 to 2 MiB")
     padding = max(wanted - _BLOCK_ALIGNMENT, 0) if nbytes else 0
-    start = call(min(nbytes + padding, MOST_BYTES)) or 0
-    return Buffer(start, (start + wanted - 1) & -wanted, nbytes, stream)
+    count = min(nbytes + padding, MOST_BYTES)
+    owned, status = _taken(source(count), count, stream)
+    check(status)
+    start = _capsules.pointer_of(id(owned), None)
+    return Buffer(start, (start + wanted - 1) & -wanted, nbytes, stream, owned)
 
 
 def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None, *, alignment: Size = 1) -> Buffer:
@@ -114,19 +157,18 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
     """
     handle = stream_handle(stream)
     number = _CURRENT_DEVICE if device is None else device_number(device)
-    return allocated(lambda count: library.allocate(number, count, handle), size, alignment, handle)
+    return allocated(lambda _: of_device(number), size, alignment, handle)
 
 
 def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Buffer]:
     """The same where a scope catches it, else None: for a router that leaves all else to its framework."""
-    handle, number, block = stream_handle(stream), device_number(device), ctypes.c_void_p()
-    nbytes = parse_size(size)
-    errors.forget_raised()
-    status = library.commpool_allocate_in_scope(number, nbytes, handle, ctypes.byref(block))
+    handle, nbytes = stream_handle(stream), parse_size(size)
+    owned, status = _taken(Source(_IN_SCOPE, False, device_number(device)), nbytes, handle)
     if status == errors.StatusCode.NOT_CAUGHT:
         return None
     check(status)
-    return Buffer(block.value or 0, block.value or 0, nbytes, handle)
+    start = _capsules.pointer_of(id(owned), None)
+    return Buffer(start, start, nbytes, handle, owned)
 
 
 def free(block: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Type
 from . import _abi, agreement, configuration, options, windows
 from ._library import library, listed, value_of
 from .backings import UserBacking
-from .blocks import Buffer, allocated
+from .blocks import Buffer, allocated, of_pool
 from .errors import CommpoolError, InvalidArgument
 from .figures import Snapshot, Statistics, block_of_struct
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
@@ -203,8 +203,7 @@ class Pool(Together):
           OutOfMemory: another pool is at its limit, or the device is full; the message says who holds what.
           InvalidArgument: `size` is 0, or no size.
         """
-        pool, handle = self.handle, stream_handle(stream)
-        return allocated(lambda count: library.pool_allocate(pool, count, handle), size, alignment, handle)
+        return allocated(lambda _: of_pool(self.handle), size, alignment, stream_handle(stream))
 
     def functions(self) -> PlainFunctions:
         """A pair of C functions that allocates from this pool, whatever scopes are open.

@@ -8,7 +8,6 @@ import torch
 
 import commpool
 from commpool import arrays, blocks
-from commpool._library import library
 from commpool.handles import Device, Stream, device_number, stream_handle
 from commpool.pool import checked
 from commpool.sizes import Size
@@ -31,11 +30,11 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
     """
     (number, handle), router = _place(device, stream), _router.loaded()
 
-    def call(count: int) -> Any:
+    def source(count: int) -> blocks.Source:
         pool = router.caught_by(number, count) if router is not None else 0
-        return library.pool_allocate(pool, count, handle) if pool else library.allocate(number, count, handle)
+        return blocks.of_pool(pool) if pool else blocks.of_device(number)
 
-    return blocks.allocated(call, size, alignment, handle)
+    return blocks.allocated(source, size, alignment, handle)
 
 
 def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device: Optional[Device] = None,
