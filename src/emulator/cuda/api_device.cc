@@ -30,42 +30,27 @@ CUresult PopContext() {
   return CUDA_SUCCESS;
 }
 
-struct ErrorName {
-  CUresult result;
-  const char* name;
-  const char* text;
+struct Words {
+  const char* name = nullptr;
+  const char* text = nullptr;
 };
 
-constexpr ErrorName kErrorNames[] = {
-    {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
-    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-    {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-    {CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
-    {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-    {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-    {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-    {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
-    {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
-    {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-    {CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
-     "peer access is already enabled"},
-    {CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
-    {CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
-     "peer access is not supported between these two devices"},
-    {CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
-    {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
-    {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-    {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
-};
-
-const ErrorName* FindErrorName(CUresult result) {
-  for (const ErrorName& known : kErrorNames) {
-    if (known.result == result) return &known;
+// None for a number that is no result.
+Words WordsOf(CUresult result) {
+  switch (result) {
+#define COMMPOOL_CUDA_RESULT(name, text) \
+  case name:                             \
+    return {#name, text};
+#include "src/emulator/cuda/results.inc"
+#undef COMMPOOL_CUDA_RESULT
   }
-  return nullptr;
+  return {};
+}
+
+CUresult Answer(const char* word, const char** output) {
+  if (output == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *output = word;
+  return word == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -85,19 +70,9 @@ CUresult cuDriverGetVersion(int* version) {
   });
 }
 
-CUresult cuGetErrorName(CUresult error, const char** name) {
-  const ErrorName* known = FindErrorName(error);
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *name = known == nullptr ? nullptr : known->name;
-  return known == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
+CUresult cuGetErrorName(CUresult error, const char** name) { return Answer(WordsOf(error).name, name); }
 
-CUresult cuGetErrorString(CUresult error, const char** text) {
-  const ErrorName* known = FindErrorName(error);
-  if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *text = known == nullptr ? nullptr : known->text;
-  return known == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
+CUresult cuGetErrorString(CUresult error, const char** text) { return Answer(WordsOf(error).text, text); }
 
 CUresult cuDeviceGetCount(int* count) {
   return Call("cuDeviceGetCount", Needs::kInitialised, [&](Machine& machine, auto&) {

@@ -48,6 +48,27 @@ TEST_F(Faults, StrikeTheNamedCallAlone) {
   EXPECT_EQ(devices, 4);
 }
 
+TEST_F(Faults, HaveNamesAndSentences) {
+  const std::pair<CUresult, const char*> known[] = {
+      {CUDA_SUCCESS, "CUDA_SUCCESS"},
+      {CUDA_ERROR_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+      {CUDA_ERROR_LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT"},
+      {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
+      {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN"},
+  };
+  for (const auto& [result, expected] : known) {
+    const char* name = nullptr;
+    const char* text = nullptr;
+    EXPECT_EQ(cuda().cuGetErrorName(result, &name), CUDA_SUCCESS) << expected;
+    EXPECT_EQ(cuda().cuGetErrorString(result, &text), CUDA_SUCCESS) << expected;
+    EXPECT_STREQ(name, expected);
+    EXPECT_NE(text, nullptr) << expected;
+  }
+  const char* none = "unchanged";
+  EXPECT_EQ(cuda().cuGetErrorName(static_cast<CUresult>(998), &none), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(none, nullptr);
+}
+
 TEST_F(Faults, EndWhenTheyAreCleared) {
   COMMPOOL_EXTENSION(commpoolEmulatorInjectFault)("cuMemCreate", 0, 100, CUDA_ERROR_UNKNOWN);
   EXPECT_EQ(Try(), CUDA_ERROR_UNKNOWN);
