@@ -10,6 +10,31 @@
 
 namespace commpool::internal {
 
+namespace {
+
+using Rows = std::vector<std::pair<std::string, commpool_statistics>>;
+
+// Lines of the biggest holders; a program may have thousands of pools, and the sentence stays readable.
+constexpr size_t kMostLines = 20;
+
+// The rest in one line.
+void Shorten(Rows& rows) {
+  if (rows.size() <= kMostLines) return;
+  commpool_statistics rest = {};
+  for (size_t row = kMostLines - 1; row < rows.size(); ++row) {
+    const commpool_statistics& one = rows[row].second;
+    rest.reserved_bytes.current += one.reserved_bytes.current;
+    rest.allocated_bytes.current += one.allocated_bytes.current;
+    rest.free_bytes += one.free_bytes;
+    rest.largest_free_block_bytes = std::max(rest.largest_free_block_bytes, one.largest_free_block_bytes);
+  }
+  const size_t others = rows.size() - (kMostLines - 1);
+  rows.resize(kMostLines - 1);
+  rows.emplace_back(std::to_string(others) + " others together", rest);
+}
+
+}  // namespace
+
 uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
   uint64_t released = 0;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
@@ -29,7 +54,7 @@ void MemorySearch::ReleaseDestroyed() {
 }
 
 std::string MemorySearch::DescribeHolders(int device) {
-  std::vector<std::pair<std::string, commpool_statistics>> rows;
+  Rows rows;
   for (const std::shared_ptr<Pool>& holder : pools_.All()) {
     if (holder->device() != device) continue;
     commpool_statistics statistics = holder->Statistics();
@@ -40,6 +65,7 @@ std::string MemorySearch::DescribeHolders(int device) {
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return a.second.reserved_bytes.current > b.second.reserved_bytes.current;
   });
+  Shorten(rows);
   std::string text = "\n  pool                    reserved      in use      cached  largest free";
   const auto add = [&](const std::string& name, const std::string& reserved, const std::string& in_use,
                        uint64_t cached_bytes, const std::string& largest_free) {

@@ -19,6 +19,12 @@ namespace commpool::internal {
 
 namespace {
 
+// Of a process's 128 TiB these pools share a quarter, and each territory takes a part of what is left of that, but no
+// less than is useful: a program may have thousands of pools, and other libraries reserve addresses too.
+constexpr uint64_t kSharedBytes = 32 * 1024 * kGiB;
+constexpr uint64_t kShare = 64;
+constexpr uint64_t kLeastBytes = 8 * kGiB;
+
 // Addresses cost nothing: room for the device's whole memory twice, so that pages find a place in one piece.
 uint64_t UsualBytes(const PoolBasis& basis, uint64_t granularity) {
   size_t free_bytes = 0;
@@ -143,7 +149,9 @@ Territory& ExpandableGrower::TerritoryOf(CUdeviceptr page) {
 }
 
 Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes) {
-  const uint64_t bytes = std::max(usual_bytes_, least_bytes);
+  const uint64_t left = kSharedBytes - std::min(kSharedBytes, basis_.runtime.addresses.bytes());
+  const uint64_t share = RoundUp(std::max(left / kShare, kLeastBytes), segments_.granularity());
+  const uint64_t bytes = std::max(std::min(usual_bytes_, share), least_bytes);
   std::unique_ptr<Territory> territory = COMMPOOL_TRY(Territory::Reserve(segments_.backing(), bytes));
   const ReservedSet<int>& peers = segments_.peers();
   COMMPOOL_TRY(territory->Grant(ReservedVector<int>(peers.begin(), peers.end())));

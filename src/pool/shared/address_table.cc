@@ -21,6 +21,7 @@ Result<AddressTable::Claim> AddressTable::Add(CUdeviceptr address, uint64_t byte
       there = before->second.owner->name();
     } else {
       ranges_.emplace(address, OwnedRange{address, bytes, std::move(owner)});
+      bytes_ += bytes;
       return Claim(*this, address);
     }
   }
@@ -34,7 +35,13 @@ void AddressTable::Remove(CUdeviceptr address) {
   const auto found = ranges_.find(address);
   if (found == ranges_.end()) return;
   owner = std::move(found->second.owner);
+  bytes_ -= found->second.bytes;
   ranges_.erase(found);
+}
+
+uint64_t AddressTable::bytes() const {
+  MutexLock lock(mutex_);
+  return bytes_;
 }
 
 Result<std::shared_ptr<BlockOwner>> AddressTable::OwnerOf(CUdeviceptr address) const {

@@ -36,10 +36,13 @@ class AddressTable {
   // The owner of the segment that holds the address, and that segment; kNotFound for foreign pointers.
   Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
   Result<OwnedRange> RangeOf(CUdeviceptr address) const;
+  // Of all segments.
+  uint64_t bytes() const;
 
  private:
   mutable Mutex mutex_{LockRank::kPoolTable};
   ReservedMap<CUdeviceptr, OwnedRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);
+  uint64_t bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace commpool::internal

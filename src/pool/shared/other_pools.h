@@ -23,7 +23,8 @@ class OtherPools {
   // Nothing while a capture is open anywhere, and from pools for which no capture or graph has ended. It may wait for
   // their devices, so it is for calls that make, trim, close or destroy a pool.
   virtual void ReleaseDestroyed() = 0;
-  // A line for each pool of the device: reserved, in use, cached, largest free block. The biggest holder first.
+  // A line for each pool of the device: reserved, in use, cached, largest free block. The biggest holder first, and
+  // where there are many the rest in one line.
   // Then what other allocators of the process say that they hold.
   virtual std::string DescribeHolders(int device) = 0;
 };
