@@ -75,19 +75,12 @@ class [[nodiscard]] MemoryHolder {
       : holder_(holder), functions_(std::move(functions)) {}
 
   static std::uint64_t CachedBytes(int device, void* context) {
-    try {
-      return static_cast<HolderOptions*>(context)->cached_bytes(device);
-    } catch (...) {
-      return 0;
-    }
+    return detail::Catching([&] { return static_cast<HolderOptions*>(context)->cached_bytes(device); }, Nothing);
   }
   static std::uint64_t Release(int device, std::uint64_t bytes, void* context) {
-    try {
-      return static_cast<HolderOptions*>(context)->release(device, bytes);
-    } catch (...) {
-      return 0;
-    }
+    return detail::Catching([&] { return static_cast<HolderOptions*>(context)->release(device, bytes); }, Nothing);
   }
+  static std::uint64_t Nothing() { return 0; }
 
   commpool_holder holder_ = 0;
   std::unique_ptr<HolderOptions> functions_;

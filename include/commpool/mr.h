@@ -13,6 +13,10 @@
 #ifndef COMMPOOL_MR_H_
 #define COMMPOOL_MR_H_
 
+#ifndef __cpp_exceptions
+#error "commpool/mr.h needs exceptions: CCCL's resources report failures by them"
+#endif
+
 #include <cuda/version>
 #if CCCL_VERSION < 3002000
 #error "commpool/mr.h needs CCCL 3.2 or later: put the include folder of a newer one before the toolkit's"

@@ -8,12 +8,16 @@
 //
 //   pool.reserve(GiB(1)).or_throw();
 //
+// Built without exceptions (-fno-exceptions, all of a program) they end the program instead, with the sentence on
+// stderr.
+//
 // Both types are immutable values: any thread may read one that no other thread writes.
 #ifndef COMMPOOL_STATUS_H_
 #define COMMPOOL_STATUS_H_
 
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
-#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -43,6 +47,24 @@ enum class StatusCode : int {
   kNotCaught = COMMPOOL_NOT_CAUGHT,                    // no failure: see allocate_in_scope
 };
 
+namespace detail {
+
+// What `body` returns; where it throws, what `otherwise` does.
+template <typename Body, typename Otherwise>
+auto Catching(Body body, [[maybe_unused]] Otherwise otherwise) -> decltype(body()) {
+#ifdef __cpp_exceptions
+  try {
+    return body();
+  } catch (...) {
+    return otherwise();
+  }
+#else
+  return body();
+#endif
+}
+
+}  // namespace detail
+
 // The failure of a call: its code, and a sentence that names the call, the device, the bytes and the likely cause.
 // Copies share the sentence, so a copy asks the host for no memory. Where the host has none for the sentence itself,
 // the code stays and the sentence says so.
@@ -66,12 +88,12 @@ class [[nodiscard]] Status {
 
  private:
   static std::shared_ptr<const std::string> Shared(std::string message) noexcept {
-    try {
-      return std::make_shared<const std::string>(std::move(message));
-    } catch (const std::bad_alloc&) {
-      static const std::string refused = "no host memory";
-      return {std::shared_ptr<void>(), &refused};
-    }
+    using Sentence = std::shared_ptr<const std::string>;
+    return detail::Catching([&]() -> Sentence { return std::make_shared<const std::string>(std::move(message)); },
+                            []() -> Sentence {
+                              static const std::string refused = "no host memory";
+                              return {std::shared_ptr<void>(), &refused};
+                            });
   }
 
   StatusCode code_ = StatusCode::kOk;
@@ -88,8 +110,21 @@ class Error : public std::runtime_error {
   StatusCode code_;
 };
 
+namespace detail {
+
+[[noreturn]] inline void Throw(const Status& status) {
+#ifdef __cpp_exceptions
+  throw Error(status);
+#else
+  std::fprintf(stderr, "commpool: %s\n", status.message().c_str());
+  std::abort();
+#endif
+}
+
+}  // namespace detail
+
 inline void Status::or_throw() const {
-  if (!ok()) throw Error(*this);
+  if (!ok()) detail::Throw(*this);
 }
 
 // A value, or the Status that says why there is none.
@@ -116,7 +151,7 @@ class [[nodiscard]] Result {
 
  private:
   void require() const {
-    if (!ok()) throw Error(failure_);
+    if (!ok()) detail::Throw(failure_);
   }
 
   // Not a variant: that takes compilers three times as long in each file that has a result.
