@@ -1,5 +1,9 @@
 """commpool stress host: where the host refuses an allocation, a thread or a descriptor, the call fails and no more."""
 
+import os
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 import cli
@@ -36,6 +40,15 @@ class StressHost(unittest.TestCase):
 
     def test_pools_survive_a_sample_of_refused_threads_and_descriptors(self):
         self.survive(24, "--fault", "thread", "--fault", "descriptor")
+
+    def test_says_why_an_installed_one_cannot(self):
+        with tempfile.TemporaryDirectory() as folder:
+            installed = shutil.copy(cli.CLI, folder)
+            environment = {**os.environ, "LD_LIBRARY_PATH": os.path.abspath("src/c_api")}
+            result = subprocess.run([installed, "stress", "host"], env=environment, capture_output=True, text=True,
+                                    timeout=60)
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertRegex(result.stdout, "refused: it is for who builds commpool: .* and is not installed\n$")
 
     def test_refuses_what_it_cannot_do(self):
         for arguments in (["--program", "many"], ["--fault", "gremlin"], ["--jobs", "0"], ["--watchdog-s", "0"]):

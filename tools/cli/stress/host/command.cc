@@ -98,7 +98,8 @@ void PrintTable(const std::vector<HostRun>& runs, const std::vector<HostOutcome>
 int Run(const HostStress& stress) {
   const std::string worker = FindHostWorker();
   if (worker.empty()) {
-    std::cout << "refused: the program whose allocations fail, stress/host/host_worker, is not beside this one\n";
+    std::cout << "refused: it is for who builds commpool: the program whose allocations fail, stress/host/host_worker, "
+                 "lies beside this one in a build tree, and is not installed\n";
     return kRefused;
   }
   const std::vector<HostRun> runs = Plan(worker, stress);
@@ -122,7 +123,7 @@ void AddStressHost(Command stress_command) {
   command.Footer(
       "Each run is a process of its own and lets one of them fail. The call must fail with a reason and change "
       "nothing,\n"
-      "or work all the same; made again it works, and at the end nothing is left.\n"
+      "or work all the same; made again it works, and at the end nothing is left. In a build tree alone.\n"
       "Examples:\n"
       "  commpool stress host\n"
       "  commpool stress host --sample 100 --seed 3\n"
