@@ -75,9 +75,9 @@ TEST(ScopeThreads, OwnTheirStacksWhileOthersLook) {
     std::vector<OwnScopes::Pause> pauses;
     bool open = false;
     for (OwnScopes* const scopes : board->stacks) pauses.emplace_back(*scopes);
-    for (const OwnScopes::Pause& pause : pauses) {
+    for (OwnScopes::Pause& pause : pauses) {
       open = open || !pause.empty();
-      EXPECT_FALSE(pause.empty() && pause.Has(board.get(), last.load()));
+      EXPECT_FALSE(pause.empty() && pause.MarkEnded(board.get(), last.load()));
     }
     if (!open) board->flag->store(0);
   }
