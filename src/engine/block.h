@@ -62,6 +62,13 @@ inline bool OwesFence(const Block& block) {
   }
   return false;
 }
+// Whether the block's own stream alone may take it.
+inline bool IsStranded(const Block& block) {
+  for (const Use& use : block.uses) {
+    if (use.stranded()) return true;
+  }
+  return false;
+}
 inline bool IsPending(const Block& block) {
   if (block.state == BlockState::kLive || IsHole(block)) return false;
   if (!IsFreeMemory(block)) return true;

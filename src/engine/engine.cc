@@ -87,13 +87,18 @@ Freed Engine::Close(Block* block, Disposal disposal) {
 
 bool Engine::AttachFence(Address address, StreamKey stream, Fence fence) {
   heap_.fences().Add(fence, ++clock_);
-  Block* block = heap_.Find(address);
+  return Pay({stream, kNoFence, address}, fence);
+}
+
+void Engine::PayDebt(Address address, StreamKey stream) { Pay({stream, kNoFence, address}, kNoFence); }
+
+bool Engine::Pay(const Use& debt, Fence fence) {
+  Block* block = heap_.Find(debt.owed_to);
   if (block == nullptr || block->state == BlockState::kLive) return false;
-  const Use debt{stream, kNoFence, address};
   if (!std::binary_search(block->uses.begin(), block->uses.end(), debt)) return false;
   block = heap_.ChangeUses(block, [&](Uses& uses) {
     uses.EraseIf([&](const Use& use) { return use == debt; });
-    AddUse(uses, {stream, fence, kNobody});
+    if (fence != kNoFence) AddUse(uses, {debt.stream, fence, kNobody});
   });
   if (block->state == BlockState::kAwaitingFences && !OwesFence(*block)) heap_.Open(block);
   return true;
@@ -114,21 +119,45 @@ void Engine::FencePassed(Fence fence) {
   heap_.fences().Remove(fence);
 }
 
-template <typename Over>
-void Engine::DropUses(Over over) {
+template <typename Matches, typename Change>
+void Engine::ChangeUsesWhere(Matches matches, Change change) {
   for (const auto& [index, segment] : heap_.segments()) {
     for (Block* block = segment->first; block != nullptr;) {
       const bool closed = !IsFreeMemory(*block);
-      const auto dropped = [&](const Use& use) { return over(*block, use) && !(closed && use.owed()); };
-      if (block->state == BlockState::kLive || std::none_of(block->uses.begin(), block->uses.end(), dropped)) {
+      const auto matching = [&](const Use& use) { return matches(*block, use) && !(closed && use.owed()); };
+      if (block->state == BlockState::kLive || std::none_of(block->uses.begin(), block->uses.end(), matching)) {
         block = block->next;
         continue;
       }
       // Looked at again: it may have merged with the next one, whose uses it then has.
-      block = heap_.ChangeUses(block, [&](Uses& uses) { uses.EraseIf(dropped); });
+      block = heap_.ChangeUses(block, [&](Uses& uses) {
+        uses.EraseIf(matching);
+        change(uses);
+      });
     }
   }
   heap_.free_index().DropEmptyClasses();
+}
+
+template <typename Over>
+void Engine::DropUses(Over over) {
+  ChangeUsesWhere(over, [](Uses&) {});
+}
+
+void Engine::FenceStream(StreamKey stream, Fence fence, Moment moment) {
+  heap_.fences().Add(fence, ++clock_);
+  ChangeUsesWhere(
+      [&](const Block& block, const Use& use) {
+        return use.stream == stream && use.fence == kNoFence && !use.owed() && block.freed_at <= moment;
+      },
+      [&](Uses& uses) {
+        AddUse(uses, {stream, fence, kNobody});
+      });
+}
+
+ReservedMap<StreamKey, uint64_t> Engine::StrandedBytes() {
+  heap_.Wake();
+  return heap_.free_index().StrandedBytes();
 }
 
 void Engine::DeviceIdle(Moment moment) {

@@ -27,6 +27,13 @@ class Engine {
   // lock. Whether the block owed it: not where it was handed out meanwhile, to a caller that waits for all of the
   // stream's work. The fence is pending until it passes in any case.
   virtual bool AttachFence(Address address, StreamKey stream, Fence fence);
+  // The same where the stream's work is known to be over, so that no fence comes.
+  void PayDebt(Address address, StreamKey stream);
+  // The fence was recorded behind all that the stream had submitted at `moment`: what it freed before waits for that
+  // fence, and is stranded no more.
+  void FenceStream(StreamKey stream, Fence fence, Moment moment);
+  // Free memory that no other stream can be made to wait for, in bytes, by the stream that used it.
+  ReservedMap<StreamKey, uint64_t> StrandedBytes();
   // Notes that `stream` uses a live block too. kNotFound as for Free.
   Status RecordStream(Address address, StreamKey stream);
 
@@ -100,7 +107,12 @@ class Engine {
   void RemovePage();
 
  private:
-  // Drops the uses of freed blocks that are over; a closed block keeps those that owe a fence.
+  // A freed block owes a fence no more: it has this one, or needs none. Whether it owed it.
+  bool Pay(const Use& debt, Fence fence);
+  // Changes the uses of free blocks that `matches` accepts, and of closed ones but for those that owe a fence.
+  template <typename Matches, typename Change>
+  void ChangeUsesWhere(Matches matches, Change change);
+  // Drops such uses, which are over.
   template <typename Over>
   void DropUses(Over over);
   // The books of a block that has a new owner.

@@ -26,7 +26,8 @@ struct Window {
 
 bool IsUsable(const Block& block, const ExpansionRequest& request) {
   if (block.state != BlockState::kFree || block.part != request.part) return false;
-  return request.reuse == Reuse::kAnyStream || std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) {
+  if (request.reuse == Reuse::kAnyStream && !IsStranded(block)) return true;
+  return request.reuse != Reuse::kAnyStream && std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) {
            return use.stream == request.stream;
          });
 }
@@ -139,7 +140,7 @@ std::vector<Donor> FindDonors(const Heap& heap, const Pages& pages, const Window
       if (request.donors == Donors::kWhole && splinters) continue;
       if (block->uses.empty()) {
         donors.insert(donors.end(), whole.begin(), whole.end());
-      } else {
+      } else if (!IsStranded(*block)) {  // whose work nobody can ask about
         *busy_bytes += block->bytes - left;
       }
     }

@@ -17,7 +17,15 @@ UseClass FreeIndex::ClassOf(const Block& block) {
       std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
   use_class.kind = one ? UseClass::Kind::kOneStream : UseClass::Kind::kSeveral;
   if (one) use_class.stream = stream;
+  if (IsStranded(block)) use_class.kind = one ? UseClass::Kind::kOneStranded : UseClass::Kind::kSeveralStranded;
   return use_class;
+}
+
+bool FreeIndex::MayTake(const UseClass& use_class, const Fit& fit) {
+  if (use_class.part != fit.part || use_class.space != fit.space) return false;
+  if (fit.reuse == Reuse::kAnyUse) return true;
+  if (use_class.kind == UseClass::Kind::kOneStranded) return use_class.stream == fit.stream;
+  return use_class.kind != UseClass::Kind::kSeveralStranded;
 }
 
 const FreeList* FreeIndex::ListOf(const UseClass& use_class) const {
@@ -75,20 +83,27 @@ const FreeIndex::Entry* FreeIndex::ChooseFrom(const FreeList* list, const Fit& f
 const FreeIndex::Lists& FreeIndex::ListsFor(const Fit& fit) const {
   Lists& lists = last_lists_[static_cast<size_t>(fit.space)];
   if (lists.known && lists.part == fit.part && lists.stream == fit.stream) return lists;
-  lists = {fit.part, fit.stream, true, ListOf({fit.part, fit.space}),
-           ListOf({fit.part, fit.space, UseClass::Kind::kOneStream, fit.stream})};
+  lists = {
+      fit.part,
+      fit.stream,
+      true,
+      ListOf({fit.part, fit.space}),
+      ListOf({fit.part, fit.space, UseClass::Kind::kOneStream, fit.stream}),
+      IsUnpromised(fit.stream) ? ListOf({fit.part, fit.space, UseClass::Kind::kOneStranded, fit.stream}) : nullptr};
   return lists;
 }
 
 const FreeIndex::Entry* FreeIndex::FindEntry(const Fit& fit) const {
-  if (fit.reuse != Reuse::kAnyStream) {
+  if (fit.reuse < Reuse::kAnyStream) {
     const Lists& lists = ListsFor(fit);
     const Entry* const idle = ChooseFrom(lists.idle, fit);
-    return fit.reuse == Reuse::kIdle ? idle : Better(ChooseFrom(lists.own, fit), idle, fit.choice);
+    if (fit.reuse == Reuse::kIdle) return idle;
+    const Entry* const own = Better(ChooseFrom(lists.own, fit), idle, fit.choice);
+    return lists.stranded == nullptr ? own : Better(ChooseFrom(lists.stranded, fit), own, fit.choice);
   }
   const Entry* best = nullptr;
   for (const auto& [use_class, list] : lists_) {
-    if (use_class.part != fit.part || use_class.space != fit.space) continue;
+    if (!MayTake(use_class, fit)) continue;
     best = Better(best, ChooseFrom(&list, fit), fit.choice);
   }
   return best;
@@ -106,6 +121,21 @@ uint64_t FreeIndex::LargestBytes() const {
     largest = std::max(largest, list.blocks.Last()->key.bytes);
   }
   return largest;
+}
+
+ReservedMap<StreamKey, uint64_t> FreeIndex::StrandedBytes() const {
+  ReservedMap<StreamKey, uint64_t> stranded;
+  for (const auto& [use_class, list] : lists_) {
+    const bool counts =
+        use_class.kind == UseClass::Kind::kOneStranded || use_class.kind == UseClass::Kind::kSeveralStranded;
+    if (!counts || use_class.part != kCommonPart) continue;
+    list.blocks.VisitFrom({}, [&](const Entry& entry) {
+      const Uses& uses = entry.block->uses;
+      const Use* const first = std::find_if(uses.begin(), uses.end(), [](const Use& use) { return use.stranded(); });
+      stranded[first->stream] += entry.block->bytes;
+    });
+  }
+  return stranded;
 }
 
 void FreeIndex::DropEmptyClasses() {

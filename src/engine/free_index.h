@@ -19,6 +19,7 @@ enum class Reuse {
   kIdle,        // blocks that nobody uses any more
   kSameStream,  // also blocks that this stream used last
   kAnyStream,   // also blocks that other streams used: the caller waits for them on the device
+  kAnyUse,      // also what is stranded, so that only the calls decide which block serves: the caller waits on the host
 };
 
 // What free memory is looked for.
@@ -44,11 +45,12 @@ struct FreeRank {
   }
 };
 
-// Blocks of one owner and space that the same streams may take without a wait: anyone, one stream, or nobody.
+// Blocks of one owner and space that the same streams may take without a wait: anyone, one stream, or nobody. What is
+// stranded no other stream may take after a wait either.
 struct UseClass {
   Part part = kCommonPart;
   Space space = Space::kLarge;
-  enum class Kind : uint8_t { kIdle, kOneStream, kSeveral } kind = Kind::kIdle;
+  enum class Kind : uint8_t { kIdle, kOneStream, kSeveral, kOneStranded, kSeveralStranded } kind = Kind::kIdle;
   StreamKey stream = 0;
   // All but the stream in two words: classes are compared in every search.
   uint64_t bits() const { return static_cast<uint64_t>(space) << 8 | static_cast<uint64_t>(kind); }
@@ -79,6 +81,8 @@ class FreeIndex {
   Block* Find(const Fit& fit) const;
 
   uint64_t LargestBytes() const;
+  // The stranded blocks of the common part, in bytes, by their stream; those of several streams count as the first's.
+  ReservedMap<StreamKey, uint64_t> StrandedBytes() const;
   uint64_t count() const { return count_; }
   bool Contains(Block* block) const;
 
@@ -95,9 +99,12 @@ class FreeIndex {
     bool known = false;
     const FreeList* idle = nullptr;
     const FreeList* own = nullptr;
+    const FreeList* stranded = nullptr;  // its own too
   };
 
   static UseClass ClassOf(const Block& block);
+  // Whether the request may be served from the list, after a wait.
+  static bool MayTake(const UseClass& use_class, const Fit& fit);
   const FreeList* ListOf(const UseClass& use_class) const;
   static const Entry* Better(const Entry* a, const Entry* b, Choice choice);
   static const Entry* ChooseFrom(const FreeList* list, const Fit& fit);

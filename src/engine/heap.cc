@@ -139,9 +139,9 @@ Block* Heap::TakeResting(const Fit& fit) {
   Block* const block = resting_.TakeLast([&](const Block& rested) {
     if (rested.bytes != fit.bytes || rested.segment->space != fit.space) return false;
     if (!HistoryOf(rested).IsCurrent(rested.placement)) return false;
-    if (fit.reuse == Reuse::kAnyStream) return true;
+    if (fit.reuse == Reuse::kAnyUse || (fit.reuse == Reuse::kAnyStream && !IsStranded(rested))) return true;
     return std::all_of(rested.uses.begin(), rested.uses.end(),
-                       [&](const Use& use) { return fit.reuse == Reuse::kSameStream && use.stream == fit.stream; });
+                       [&](const Use& use) { return fit.reuse != Reuse::kIdle && use.stream == fit.stream; });
   });
   if (block != nullptr && IsPending(*block)) Leave(block);
   return block;
@@ -215,7 +215,11 @@ bool Heap::Mergeable(const Block& a, const Block& b) const {
 
 bool Heap::UsesMerge(const Block& a, const Block& b) const {
   if (a.part != b.part) return false;
-  return policy_ == MergePolicy::kAlways || a.uses.empty() || b.uses.empty() || a.uses == b.uses;
+  if (policy_ == MergePolicy::kAlways) return true;
+  // What nobody uses stays everybody's beside what is stranded.
+  if (a.uses.empty()) return !IsStranded(b);
+  if (b.uses.empty()) return !IsStranded(a);
+  return a.uses == b.uses;
 }
 
 bool Heap::Holds(const Block& block) {
@@ -343,7 +347,9 @@ void Heap::UnifyAll(Space space) {
   histories_[static_cast<size_t>(space)].NoteOther();
   for (const auto& [index, segment] : segments_) {
     if (segment->space != space) continue;
-    UnifyIn(*segment, [](const Block& block) { return block.state == BlockState::kFree && block.part == kCommonPart; });
+    UnifyIn(*segment, [](const Block& block) {
+      return block.state == BlockState::kFree && block.part == kCommonPart && !IsStranded(block);
+    });
   }
 }
 
@@ -353,7 +359,8 @@ uint64_t Heap::LargestUnited(Space space) const {
     if (segment->space != space) continue;
     uint64_t together = 0;
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      together = IsFreeMemory(*block) && block->part == kCommonPart ? together + block->bytes : 0;
+      const bool usable = IsFreeMemory(*block) && block->part == kCommonPart && !IsStranded(*block);
+      together = usable ? together + block->bytes : 0;
       largest = std::max(largest, together);
     }
   }

@@ -7,10 +7,17 @@
 
 namespace commpool::internal::engine {
 
+namespace {
+
+// Whether other streams can be made to wait for whoever used it.
+bool IsSettled(const Block& block) { return !OwesFence(block) && !IsStranded(block); }
+
+}  // namespace
+
 Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
   Block* const block =
-      heap().Take({sizes.block_bytes, stream, Reuse::kAnyStream, Space::kLarge, kCommonPart, Choice::kBesideItsLike});
+      heap().Take({sizes.block_bytes, stream, Reuse::kAnyUse, Space::kLarge, kCommonPart, Choice::kBesideItsLike});
   log_.Append(block == nullptr ? SequenceCall::kRefused : SequenceCall::kAllocate, bytes);
   if (block == nullptr) return Outcome(Grow{sizes.block_bytes});
   return Outcome(Serve(block, stream, bytes, next_sequence_++));
@@ -36,9 +43,16 @@ Result<Freed> SymmetricEngine::Free(Address address) {
 std::vector<Sequence> SymmetricEngine::LocallyFreed() const {
   std::vector<Sequence> freed;
   for (const auto& [sequence, block] : deferred_) {
-    if (!OwesFence(*block)) freed.push_back(sequence);
+    if (IsSettled(*block)) freed.push_back(sequence);
   }
   return freed;
+}
+
+bool SymmetricEngine::AwaitsDevice() const {
+  return std::any_of(deferred_.begin(), deferred_.end(), [](const auto& entry) {
+    const Uses& uses = entry.second->uses;
+    return std::any_of(uses.begin(), uses.end(), [](const Use& use) { return use.stranded(); });
+  });
 }
 
 void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
@@ -48,7 +62,7 @@ void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
     const auto found = deferred_.find(sequence);
     COMMPOOL_CHECK(found != deferred_.end(), "a free is applied that this rank did not offer");
     Block* block = found->second;
-    COMMPOOL_CHECK(!OwesFence(*block), "a free is applied whose fences have not come");
+    COMMPOOL_CHECK(IsSettled(*block), "a free is applied whose fences have not come");
     deferred_.erase(found);
     heap().Open(block);
   }

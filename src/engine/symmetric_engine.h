@@ -51,6 +51,9 @@ class SymmetricEngine final : public Engine {
   // once, and until its fences come whoever takes it waits for all work of their streams.
   Result<Freed> Free(Address address) override;
 
+  // Whether a deferred free waits for a stream that only the next call that passes it reaches, or a wait for the
+  // device.
+  bool AwaitsDevice() const;
   // Deferred frees of this rank whose fences have all come, ascending: what the ranks exchange. The blocks of
   // `sequences`, which every rank has freed, become free memory, in ascending order. REQUIRES: each is in
   // LocallyFreed().

@@ -15,8 +15,12 @@ namespace commpool::internal::engine {
 
 using Address = uint64_t;
 
-// A canonical stream (src/stream): two handles of one stream have one key. Opaque here.
+// A canonical stream (src/stream): two handles of one stream have one key. Opaque here, but for one bit.
 using StreamKey = uint64_t;
+
+// Nobody promised that the stream outlives its use: an event can be recorded on it only inside a call that passes it.
+inline constexpr StreamKey kUnpromisedBit = 4;
+constexpr bool IsUnpromised(StreamKey key) { return (key & kUnpromisedBit) != 0; }
 
 // An event that the pool recorded behind a stream's work. Opaque here; 0 is none.
 using Fence = uint64_t;

@@ -25,6 +25,8 @@ struct Use {
   Address owed_to = kNobody;  // the free at this address still owes the fence (AttachFence)
 
   bool owed() const { return owed_to != kNobody; }
+  // No other stream can be made to wait for it: not until the stream is passed again, or the device was waited for.
+  bool stranded() const { return fence == kNoFence && IsUnpromised(stream); }
   friend auto operator<=>(const Use&, const Use&) = default;
 };
 

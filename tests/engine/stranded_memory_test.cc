@@ -1,0 +1,152 @@
+// Memory of streams that only a call which passes them reaches: their own at once, others' after a fence or a wait.
+#include <gtest/gtest.h>
+
+#include "src/base/bytes.h"
+#include "src/engine/expandable_engine.h"
+#include "src/engine/symmetric_engine.h"
+
+namespace commpool::internal::engine {
+namespace {
+
+constexpr Address kBase = 0x7f0000000000;
+constexpr StreamKey kPromised = 64;
+constexpr StreamKey kMortal = 1 << 3 | kUnpromisedBit;
+constexpr StreamKey kOther = 2 << 3 | kUnpromisedBit;
+
+class Stranded : public ::testing::Test {
+ protected:
+  Stranded() { engine_.AddSegment({kBase, 8 * kMiB}); }
+
+  Result<Outcome> Ask(uint64_t bytes, StreamKey stream, Reuse reuse) {
+    Result<Outcome> outcome = engine_.Allocate(bytes, stream, reuse);
+    engine_.CheckInvariants();
+    return outcome;
+  }
+  bool Serves(uint64_t bytes, StreamKey stream, Reuse reuse = Reuse::kAnyStream) {
+    const Result<Outcome> outcome = Ask(bytes, stream, reuse);
+    if (std::holds_alternative<Grow>(*outcome)) return false;
+    waits_ = std::get<Served>(*outcome).waits;
+    Free(std::get<Served>(*outcome).address);
+    return true;
+  }
+  Address Serve(uint64_t bytes, StreamKey stream) {
+    return std::get<Served>(*Ask(bytes, stream, Reuse::kSameStream)).address;
+  }
+  Freed Free(Address address) {
+    Result<Freed> freed = engine_.Free(address);
+    EXPECT_TRUE(freed.ok());
+    engine_.CheckInvariants();
+    return *freed;
+  }
+
+  CachingEngine engine_{{}};
+  ReservedVector<StreamUse> waits_;
+};
+
+TEST_F(Stranded, ServesItsOwnStreamAtOnce) {
+  Free(Serve(8 * kMiB, kMortal));
+  EXPECT_TRUE(Serves(8 * kMiB, kMortal, Reuse::kSameStream));
+  EXPECT_TRUE(waits_.empty());
+}
+
+TEST_F(Stranded, ServesNoOtherEvenAfterAWait) {
+  Free(Serve(8 * kMiB, kMortal));
+  for (const StreamKey stream : {kPromised, kOther}) EXPECT_FALSE(Serves(kMiB, stream)) << stream;
+  EXPECT_EQ(engine_.StrandedBytes(), (ReservedMap<StreamKey, uint64_t>{{kMortal, 8 * kMiB}}));
+}
+
+TEST_F(Stranded, LeavesWhatNobodyUsesToEverybody) {
+  Free(Serve(2 * kMiB, kMortal));
+  EXPECT_TRUE(Serves(6 * kMiB, kPromised, Reuse::kIdle)) << "it does not merge with what is beside it";
+  EXPECT_FALSE(Serves(8 * kMiB, kOther));
+  EXPECT_TRUE(Serves(8 * kMiB, kMortal, Reuse::kSameStream) || Serves(2 * kMiB, kMortal, Reuse::kSameStream));
+}
+
+TEST_F(Stranded, ServesItsOwnStreamInOnePieceWithWhatNobodyUses) {
+  Free(Serve(2 * kMiB, kMortal));
+  EXPECT_TRUE(Serves(8 * kMiB, kMortal, Reuse::kSameStream));
+}
+
+TEST_F(Stranded, ServesOthersBehindAFence) {
+  const Address block = Serve(8 * kMiB, kMortal);
+  Free(block);
+  engine_.FenceStream(kMortal, Fence{5}, engine_.Now());
+  engine_.CheckInvariants();
+  EXPECT_TRUE(engine_.StrandedBytes().empty());
+  const Result<Outcome> outcome = Ask(8 * kMiB, kOther, Reuse::kAnyStream);
+  ASSERT_TRUE(std::holds_alternative<Served>(*outcome));
+  EXPECT_EQ(std::get<Served>(*outcome).waits, (ReservedVector<StreamUse>{{kMortal, Fence{5}}}));
+  engine_.FencePassed(5);
+  engine_.CheckInvariants();
+}
+
+TEST_F(Stranded, StaysSoWhereItWasFreedAfterTheFence) {
+  const Address first = Serve(4 * kMiB, kMortal);
+  const Address second = Serve(4 * kMiB, kMortal);
+  Free(first);
+  const Moment moment = engine_.Now();
+  Free(second);
+  engine_.FenceStream(kMortal, Fence{5}, moment);
+  engine_.CheckInvariants();
+  EXPECT_FALSE(Serves(8 * kMiB, kPromised));
+}
+
+TEST_F(Stranded, IsEverybodysOnceTheDeviceWasWaitedFor) {
+  Free(Serve(8 * kMiB, kMortal));
+  engine_.DeviceIdle(engine_.Now());
+  EXPECT_TRUE(Serves(8 * kMiB, kPromised, Reuse::kIdle));
+}
+
+TEST_F(Stranded, IsABlockThatOwesItsFenceToSuchAStream) {
+  const Address block = Serve(8 * kMiB, kPromised);
+  ASSERT_TRUE(engine_.RecordStream(block, kMortal).ok());
+  EXPECT_EQ(Free(block).streams_to_fence, (ReservedVector<StreamKey>{kMortal}));
+  EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "it is closed";
+  engine_.DeviceIdle(engine_.Now());
+  EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "who waited knows whether the fence is owed still";
+  engine_.PayDebt(block, kMortal);
+  engine_.CheckInvariants();
+  EXPECT_TRUE(Serves(8 * kMiB, kPromised, Reuse::kIdle));
+}
+
+TEST(StrandedPages, AreNeitherUnitedNorMovedNorWaitedFor) {
+  ExpandableEngine engine(ExpandableOptions());
+  EXPECT_EQ(engine.GrowthFor(4 * kMiB, kPromised, Reuse::kAnyStream)->bytes > 0, true);
+  engine.AddTerritory({kBase, kGiB}, Space::kLarge);
+  const auto grow = [&](uint64_t bytes, StreamKey stream) {
+    GrowthRequest request{.bytes = bytes, .stream = stream};
+    Result<GrowthPlan> plan = engine.PlanGrowth(request);
+    while (plan.ok() && plan->again) plan = engine.PlanGrowth(request);
+    EXPECT_TRUE(plan.ok() && engine.Claim(*plan));
+    engine.Settle(*plan);
+    engine.CheckInvariants();
+    return *plan;
+  };
+  grow(64 * kMiB, kMortal);
+  const auto block = std::get<Served>(*engine.Allocate(64 * kMiB, kMortal, Reuse::kSameStream)).address;
+  ASSERT_TRUE(engine.Free(block).ok());
+  const GrowthPlan plan = grow(64 * kMiB, kPromised);
+  EXPECT_EQ(plan.pages.moved_bytes(), 0u);
+  EXPECT_EQ(plan.pages.made_bytes(), 64 * kMiB);
+  const Result<Outcome> served = engine.Allocate(64 * kMiB, kPromised, Reuse::kAnyStream);
+  EXPECT_TRUE(std::holds_alternative<Served>(*served)) << "what came did not merge with what is stranded";
+  EXPECT_TRUE(std::get<Served>(*served).waits.empty());
+}
+
+TEST(StrandedFrees, OfASymmetricPoolAreOfferedOnceTheDeviceIsDone) {
+  SymmetricEngine engine({}, FreeOrder::kDeferred);
+  engine.AddSegment({kBase, 8 * kMiB});
+  const auto block = std::get<Served>(*engine.Allocate(kMiB, kMortal)).address;
+  EXPECT_FALSE(engine.AwaitsDevice());
+  ASSERT_TRUE(engine.Free(block).ok());
+  EXPECT_TRUE(engine.AwaitsDevice());
+  EXPECT_TRUE(engine.LocallyFreed().empty());
+  engine.DeviceIdle(engine.Now());
+  EXPECT_FALSE(engine.AwaitsDevice());
+  EXPECT_EQ(engine.LocallyFreed().size(), 1u);
+  engine.ApplyFrees(engine.LocallyFreed());
+  engine.CheckInvariants();
+}
+
+}  // namespace
+}  // namespace commpool::internal::engine
