@@ -122,7 +122,10 @@ inline Result<Buffer> allocate_in_scope(std::uint64_t bytes, Stream stream, int 
   return Buffer::adopt(block, bytes);
 }
 
-// Call it before a stream is destroyed. See commpool_release_stream.
+// The stream outlives its use: release_stream comes before it is destroyed. See commpool_promise_stream.
+inline Status promise_stream(Stream stream) { return detail::FromC(commpool_promise_stream(stream)); }
+
+// Call it before a promised stream is destroyed. See commpool_release_stream.
 inline Status release_stream(Stream stream) { return detail::FromC(commpool_release_stream(stream)); }
 
 }  // namespace v1

@@ -43,6 +43,9 @@ enum class Frees { kDeferred = COMMPOOL_FREES_DEFERRED, kOrdered = COMMPOOL_FREE
 enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
 enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
 
+// Whether streams that are passed to the pool outlive their use: convention 5 of commpool.h.
+enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
+
 // Of sleep(): what stays of the blocks' contents, and what becomes of live graphs that captured with the pool.
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
 enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES };
@@ -92,6 +95,7 @@ struct PoolOptions {
   commpool_on_lost_rank on_lost_rank = nullptr;
   void* lost_rank_context = nullptr;
   std::string tag = {};
+  Streams streams = Streams::kMayDie;
 };
 
 // A figure of a pool: now, at most since the peaks were reset, and all told.
@@ -228,6 +232,7 @@ class Pool {
     c_options.numa_node = options.numa_node;
     c_options.symmetric_across = options.symmetric_across;
     c_options.frees = static_cast<commpool_frees>(options.frees);
+    c_options.streams = static_cast<commpool_streams>(options.streams);
     Set(options.mode, COMMPOOL_OPTION_MODE, c_options.mode, c_options.given);
     Set(options.moves, COMMPOOL_OPTION_MOVES, c_options.moves, c_options.given);
     Set(options.granularity_bytes, COMMPOOL_OPTION_GRANULARITY, c_options.granularity_bytes, c_options.given);

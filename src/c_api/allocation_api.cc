@@ -89,6 +89,10 @@ commpool_status commpool_record_stream(void* pointer, CUstream_st* stream) {
   return WithRuntime([&](Runtime& runtime) { return runtime.RecordStream(AddressOf(pointer), stream); });
 }
 
+commpool_status commpool_promise_stream(CUstream_st* stream) {
+  return WithRuntime([&](Runtime& runtime) { return runtime.PromiseStream(stream); });
+}
+
 commpool_status commpool_release_stream(CUstream_st* stream) {
   return WithRuntime([&](Runtime& runtime) { return runtime.ReleaseStream(stream); });
 }

@@ -31,7 +31,7 @@ commpool_status commpool_block_of(const void* pointer, commpool_block* block, si
     if (!found) return Status();
     const Result<commpool_block> holder = (*owner)->FindBlock(AddressOf(pointer));
     found = holder.ok();
-    if (found) *block = *holder;
+    if (found) *block = runtime.Shown(*holder);
     return Status();
   });
   return found ? status : COMMPOOL_NOT_FOUND;
@@ -40,10 +40,11 @@ commpool_status commpool_block_of(const void* pointer, commpool_block* block, si
 commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks, size_t entry_bytes, size_t capacity,
                                      size_t* count) {
   const EntryArray<commpool_block> output = {blocks, entry_bytes, capacity, count};
-  return WithPool(pool, [&](Pool& found) {
-    Status status = output.Check("block");
-    if (status.ok()) output.Write(found.Blocks());
-    return status;
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
+    COMMPOOL_TRY(output.Check("block"));
+    output.Write(found->Blocks(), [&](const commpool_block& block) { return runtime.Shown(block); });
+    return Status();
   });
 }
 

@@ -9,7 +9,6 @@
 #include "src/base/try.h"
 #include "src/c_api/structs.h"
 #include "src/pool/settings/setting_table.h"
-#include "src/stream/stream_key.h"
 
 namespace commpool::internal {
 
@@ -35,7 +34,8 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
       {ReadWord("pool options: location", NumberOf(given.location), {"DEVICE", "HOST_NUMA"}, &placement.kind),
        ReadWord("pool options: frees", NumberOf(given.frees), {"DEFERRED", "ORDERED"}, &read->frees),
        ReadWord("pool options: mode", NumberOf(given.mode), {"FIXED", "EXPANDABLE"}, &read->mode),
-       ReadWord("pool options: moves", NumberOf(given.moves), {"EAGER", "UNDER_PRESSURE"}, &read->moves)});
+       ReadWord("pool options: moves", NumberOf(given.moves), {"EAGER", "UNDER_PRESSURE"}, &read->moves),
+       ReadWord("pool options: streams", NumberOf(given.streams), {"MAY_DIE", "OUTLIVE"}, &read->streams)});
 }
 
 // What no other option has to be known for.
@@ -122,7 +122,6 @@ Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given) {
       {ReadWord("scope options: filter", NumberOf(given->filter), {"THREAD", "STREAM", "PROCESS"}, &request.filter),
        ReadWord("scope options: exhaustion", NumberOf(given->exhaustion), {"ERROR", "NEXT_SCOPE"},
                 &request.exhaustion)}));
-  if (request.filter == ScopeFilter::kStream) request.stream = KeyOfStream(given->stream);
   request.sizes = {given->min_bytes, given->max_bytes};
   return request;
 }

@@ -116,12 +116,6 @@ void commpoolEmulatorNoteNvls(CUdeviceptr address, size_t bytes, const char* rea
 void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool);
 void commpoolEmulatorBlockFreed(CUdeviceptr address);
 
-// Another stream uses the block too. A stream that a block was allocated for, or recorded, is reported where it is
-// destroyed before the pools are told that it will be (StreamReleased), unless the memory has gone before. Default
-// streams are never destroyed.
-void commpoolEmulatorBlockRecorded(CUdeviceptr address, CUstream stream);
-void commpoolEmulatorStreamReleased(CUstream stream);
-
 // A pool falls asleep (1) or has woken (0): this segment's memory goes and comes back under its addresses. Meanwhile
 // the pool's own copies are not judged by its blocks, and graphs may name the addresses; a replay over them is
 // reported.

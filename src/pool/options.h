@@ -23,6 +23,10 @@ enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVE
 // Longer deadlines count as this one, 24 days: sums of clock readings and waits stay far from overflowing.
 inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
 
+// Whether the program promises that streams outlive their use in the pool: it calls release_stream before it destroys
+// one.
+enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
+
 // Who may close and destroy the pool.
 enum class Keeper { kProgram, kLibrary };
 
@@ -53,6 +57,7 @@ struct PoolConfiguration {
   void* lost_rank_context = nullptr;
   Mode mode = Mode::kFixed;
   Moves moves = Moves::kEager;
+  Streams streams = Streams::kMayDie;
   uint64_t deadline_ms = 60000;
   std::vector<int> peers;
   uint64_t alignment_bytes = 512;

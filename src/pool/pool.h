@@ -62,7 +62,10 @@ class Pool final : public BlockOwner {
   std::vector<commpool_block> Blocks() const { return blocks_.List(); }
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   Status Free(CUdeviceptr address) override { return blocks_.Free(address, *mode_); }
-  Status RecordStream(CUdeviceptr address, StreamKey stream) override { return blocks_.RecordStream(address, stream); }
+  Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) override {
+    return blocks_.RecordStream(address, stream, stream_device);
+  }
+  bool streams_outlive() const override { return basis_->configuration.streams == Streams::kOutlive; }
   void TakeBack(const engine::ReturnedBlocks& returned) override;
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
   Status WaitForDevice() { return blocks_.WaitForDevice(); }

@@ -44,6 +44,7 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
       settings_(std::move(settings)),
       devices_(*driver_, settings_.device_limit()),
       parts_(*driver_, search_),
+      stream_names_(*driver_),
       stream_devices_(*driver_) {
   static_cast<void>(HostReserve::Fill());
 }
@@ -126,16 +127,17 @@ CaughtBy Runtime::WhoServes(Target target, uint64_t bytes, StreamKey stream, con
   return server;
 }
 
-Slot& Runtime::SlotOf(Target target, uint64_t bytes, CUstream stream, Slot& unkept) const {
+Slot& Runtime::SlotOf(Target target, uint64_t bytes, CUstream stream, const StreamName& name, Slot& unkept) const {
   const Route route = RouteOf(target, stream);
-  if (Slot* const known = parts_.caches.FindSlot(route, bytes)) return *known;
+  Slot* const known = parts_.caches.FindSlot(route, bytes);
+  if (known != nullptr && known->stream == name.key) return *known;
   const uint64_t changes = scopes_.shared_changes();
-  unkept.server = WhoServes(target, bytes, KeyOfStream(stream), kInnermost).pool;
+  unkept.server = WhoServes(target, bytes, name.identity, kInnermost).pool;
   SizeRange alike{1, UINT64_MAX};
   if (target.kind() != Target::Kind::kPool) scopes_.Narrow(alike, bytes);
   const bool unchanged = changes % 2 == 0 && RouteOf(target, stream) == route;
   const bool keeps = unchanged && bytes != 0;
-  Slot* const kept = keeps ? parts_.caches.Remember(route, alike.least, alike.most, unkept.server) : nullptr;
+  Slot* const kept = keeps ? parts_.caches.Remember(route, name.key, alike.least, alike.most, unkept.server) : nullptr;
   return kept == nullptr ? unkept : *kept;
 }
 
@@ -156,30 +158,46 @@ Result<CUdeviceptr> Runtime::AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes
   return cached != 0 ? Result<CUdeviceptr>(cached) : pool.Allocate(bytes, stream);
 }
 
+Result<StreamName> Runtime::PromiseFor(const BlockOwner& owner, CUstream stream, const StreamName& name) {
+  if (!IsUnpromised(name.key) || !owner.streams_outlive()) return name;
+  COMMPOOL_TRY(stream_names_.Promise(stream));
+  return NameOf(stream);
+}
+
 bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
   Slot unkept;
-  const bool caught = SlotOf(Target::ScopesOf(device), bytes, stream, unkept).server != 0;
+  StreamName name{KeyOfStream(stream), KeyOfStream(stream)};
+  if (!forked_.InChild()) {
+    const Result<StreamName> told = NameOf(stream);
+    if (told.ok()) name = *told;  // else the allocation fails
+  }
+  const bool caught = SlotOf(Target::ScopesOf(device), bytes, stream, name, unkept).server != 0;
   if (!caught) scopes_.NoteUncaught();
   return caught;
 }
 
 Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
+  StreamName name = COMMPOOL_TRY(NameOf(stream));
+  const PassedStream passes(name.key, stream);
   if (target == Target::Device(-1)) {
-    int found = COMMPOOL_TRY(stream_devices_.DeviceOf(stream));
+    int found = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
     target = Target::Device(found);
   }
-  const StreamKey key = KeyOfStream(stream);
   std::string passed;  // the pools that handed it on
   WayOut way;
   ScopePlace inner = kInnermost;
   Slot unkept;
-  for (Slot* slot = &SlotOf(target, bytes, stream, unkept);;) {
+  for (Slot* slot = &SlotOf(target, bytes, stream, name, unkept);;) {
     const Result<std::shared_ptr<Pool>> pool = PoolOf(*slot, target);
+    if (pool.ok()) {
+      name = COMMPOOL_TRY(PromiseFor(**pool, stream, name));
+      slot->stream = name.key;
+    }
     const bool asks = pool.ok() && !way.PassesBy((*pool)->symmetric());
-    Result<CUdeviceptr> address = asks ? AllocateFrom(*slot, **pool, bytes, key) : pool.status();
+    Result<CUdeviceptr> address = asks ? AllocateFrom(*slot, **pool, bytes, name.key) : pool.status();
     if (address.ok()) return address;
-    const CaughtBy caught = WhoServes(target, bytes, key, inner);  // the scope matters to failures alone
+    const CaughtBy caught = WhoServes(target, bytes, name.identity, inner);  // the scope matters to failures alone
     if (!pool.ok()) {
       if (caught.scope == 0) return address;
       return RefuseScope(pools_.TitleOfRemoved(caught.pool) + " is closed: it was destroyed", caught.scope);
@@ -197,7 +215,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
     }
     inner = caught.place;
     slot = &(unkept = {});
-    slot->server = WhoServes(target, bytes, key, inner).pool;
+    slot->server = WhoServes(target, bytes, name.identity, inner).pool;
   }
 }
 
@@ -205,7 +223,7 @@ Result<std::shared_ptr<BlockOwner>> Runtime::OwnerOf(CUdeviceptr address) const 
   const engine::BlockWord word = parts_.caches.WordOf(address);
   if (word.state() == engine::BlockWord::State::kLive && word.owner() != 0) {
     Slot unkept;
-    Slot& slot = SlotOf(Target::Pool(word.owner()), 1, nullptr, unkept);
+    Slot& slot = SlotOf(Target::Pool(word.owner()), 1, nullptr, {kKeyOfLegacyStream, kKeyOfLegacyStream}, unkept);
     if (std::shared_ptr<Pool> pool = slot.pool.lock()) return std::shared_ptr<BlockOwner>(std::move(pool));
     if (Result<std::shared_ptr<Pool>> pool = pools_.Find(word.owner()); pool.ok()) {
       slot.pool = *pool;
@@ -224,13 +242,20 @@ Status Runtime::Free(CUdeviceptr address) {
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(parts_.addresses.OwnerOf(address));
-  return owner->RecordStream(address, KeyOfStream(stream));
+  StreamName name = COMMPOOL_TRY(NameOf(stream));
+  const PassedStream passes(name.key, stream);
+  name = COMMPOOL_TRY(PromiseFor(*owner, stream, name));
+  std::optional<int> device;
+  if (IsUnpromised(name.key)) device = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
+  return owner->RecordStream(address, name.key, device);
 }
 
 Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
-  int stream_device = COMMPOOL_TRY(stream_devices_.DeviceOf(stream));
+  const StreamName name = COMMPOOL_TRY(NameOf(stream));
+  const PassedStream passes(name.key, stream);
+  int stream_device = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
   CaptureHandle capture = 0;
   {
     MutexLock lock(mutex_);
@@ -257,7 +282,8 @@ Status Runtime::EndCapture(CaptureHandle capture) {
   AnnouncedCaptures& announced = devices_.captures();
   if (!announced.TakePostponed()) return Status();
   announced.Postpone();
-  // The program may end the stream's own capture later: then a later call sees to it.
+  // The program may end the stream's own capture later, or have destroyed the stream: then a later call sees to it.
+  if (!stream_names_.IsPromised(stream)) return Status();
   BestEffort([&] {
     if (CheckNotCaptured(*driver_, stream).ok()) search_.ReleaseDestroyed();
   });
@@ -273,10 +299,20 @@ Status Runtime::ReleaseStream(CUstream stream) {
   const std::optional<RelaxedCapture> relaxed = Relax();
   COMMPOOL_TRY(CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),
                          {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"}));
-  const StreamKey key = KeyOfStream(stream);
-  for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->ForgetStream(key);
-  parts_.observer.StreamReleased(stream);
+  const StreamName name = COMMPOOL_TRY(NameOf(stream));
+  const PassedStream passes(name.key, stream);
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) {
+    pool->ForgetStream(name.key);
+    if (name.identity != name.key) pool->ForgetStream(name.identity);  // used before it was promised
+  }
+  stream_devices_.Forget(stream);
+  stream_names_.Release(stream);
   return Status();
+}
+
+Status Runtime::PromiseStream(CUstream stream) {
+  COMMPOOL_TRY(RefuseForkedChild());
+  return stream_names_.Promise(stream);
 }
 
 }  // namespace commpool::internal

@@ -25,6 +25,7 @@
 #include "src/pool/settings/settings.h"
 #include "src/pool/shared/device_state.h"
 #include "src/stream/stream_devices.h"
+#include "src/stream/stream_names.h"
 
 namespace commpool::internal {
 
@@ -64,8 +65,9 @@ class Runtime {
   }
   Status Free(CUdeviceptr address);
 
-  // The first rung: from and to the caches that this thread used lately, without a lock or a call of any function. 0,
-  // or false, where they cannot serve, or somebody listens to what is allocated and freed: the calls above do then.
+  // The first rung: from and to the caches that this thread used lately, without a lock or a call of any function, but
+  // for the number of a stream that nobody promised. 0, or false, where they cannot serve, or somebody listens to what
+  // is allocated and freed: the calls above do then.
   CUdeviceptr AllocateCached(Target target, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
   // Whether a scope catches it. No lock, in user functions and forked children too.
@@ -76,8 +78,17 @@ class Runtime {
   bool EndScopeAtOnce(ScopeHandle scope);
 
   Status RecordStream(CUdeviceptr address, CUstream stream);
-  // Waits for the stream, so that no pool needs the handle any more (rule 11).
+  // The program will release the stream before it destroys it (rule 11).
+  Status PromiseStream(CUstream stream);
+  // Waits for the stream, so that no pool needs the handle any more.
   Status ReleaseStream(CUstream stream);
+  // Of a stream that the current call passes.
+  Result<StreamName> NameOf(CUstream stream) const { return stream_names_.NameOf(stream); }
+  // The block as a program is shown it: with its stream's handle.
+  commpool_block Shown(commpool_block block) const {
+    block.stream = stream_names_.ShownHandle(block.stream);
+    return block;
+  }
 
   Result<CaptureHandle> BeginCapture(PoolHandle pool, CUstream stream);
   // kNotFound for one that has ended.
@@ -102,12 +113,14 @@ class Runtime {
   }
   // Who serves the request: as the thread knows it, else as WhoServes says, and the thread knows from then on. What it
   // cannot keep is put into `unkept`.
-  Slot& SlotOf(Target target, uint64_t bytes, CUstream stream, Slot& unkept) const;
+  Slot& SlotOf(Target target, uint64_t bytes, CUstream stream, const StreamName& name, Slot& unkept) const;
   // The one decision: the pool that is named; or of the scopes that began before `inner` and catch the request the one
   // begun last; or the device's default pool. No pool where scopes alone are asked, or it is not made yet.
   CaughtBy WhoServes(Target target, uint64_t bytes, StreamKey stream, const ScopePlace& inner) const;
   // The pool that serves, made where it is a default one.
   Result<std::shared_ptr<Pool>> PoolOf(Slot& slot, Target target);
+  // Promises the stream where the pool's program did so for all that it passes. Its name from then on.
+  Result<StreamName> PromiseFor(const BlockOwner& owner, CUstream stream, const StreamName& name);
   // What this thread's caches have of the pool, else the pool.
   Result<CUdeviceptr> AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream);
   // Whoever has the block there.
@@ -121,6 +134,7 @@ class Runtime {
   PoolTable pools_;  // goes first: its pools use the rest
   MemorySearch search_{pools_, parts_, devices_.captures()};
   ScopeTable scopes_;
+  StreamNames stream_names_;
   StreamDevices stream_devices_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
@@ -130,7 +144,10 @@ class Runtime {
 };
 
 [[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateCached(Target target, uint64_t bytes, CUstream stream) {
-  return forked_.InChild() ? 0 : parts_.caches.Take(RouteOf(target, stream), bytes);
+  if (forked_.InChild()) return 0;
+  const Slot* const slot = parts_.caches.FindSlot(RouteOf(target, stream), bytes);
+  const bool serves = slot != nullptr && slot->cache != nullptr && stream_names_.Means(stream, slot->stream);
+  return serves ? slot->cache->Take(bytes) : 0;
 }
 
 [[gnu::always_inline]] inline bool Runtime::FreeCached(CUdeviceptr address) {

@@ -33,7 +33,8 @@ FenceTable::Recorded FenceTable::RecordOf(FenceId fence) const {
 
 Result<FenceId> FenceTable::Record(StreamKey stream) {
   if (!IsReachable(stream)) {
-    // Only its own thread can record on it: wait for its work on the host, and let any fence stand for it.
+    // Only its own thread can record on it, or a call that passes it: wait for its work on the host, and let any fence
+    // stand for it.
     COMMPOOL_TRY(SynchronizeDevice());
     stream = KeyOfStream(CU_STREAM_LEGACY);
   }

@@ -20,14 +20,17 @@ Result<int> StreamDevices::CurrentDevice() const {
   return device;
 }
 
-Result<int> StreamDevices::DeviceOf(CUstream stream) {
+void StreamDevices::Forget(CUstream stream) {
+  MutexLock lock(mutex_);
+  devices_.erase(stream);
+}
+
+Result<int> StreamDevices::DeviceOf(CUstream stream, StreamKey key) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return CurrentDevice();
-  unsigned long long id = 0;
-  const bool has_id = driver_.cuda.cuStreamGetId(stream, &id) == CUDA_SUCCESS;  // older drivers give none
-  if (has_id) {
+  {
     MutexLock lock(mutex_);
     const auto found = devices_.find(stream);
-    if (found != devices_.end() && found->second.id == id) return found->second.device;
+    if (found != devices_.end() && found->second.key == key) return found->second.device;
   }
   // The driver answers only where some context is current; a thread that has none yet borrows device 0's.
   const PrimaryContext borrowed = COMMPOOL_TRY(PrimaryContext::Retain(driver_, 0));
@@ -38,10 +41,8 @@ Result<int> StreamDevices::DeviceOf(CUstream stream) {
                          {.call = "cuStreamGetCtx", .likely_cause = "the stream was destroyed or never made"}));
   ContextGuard guard(driver_, context);
   const int device = COMMPOOL_TRY(CurrentDevice());
-  if (has_id) {
-    MutexLock lock(mutex_);
-    devices_[stream] = {id, device};
-  }
+  MutexLock lock(mutex_);
+  devices_[stream] = {key, device};
   return device;
 }
 

@@ -1,7 +1,7 @@
 // The device that a stream belongs to, asked of the driver once for each stream. Any thread.
 //
-// The driver gives the handle of a destroyed stream to the next one, on another device too, and never its id: an answer
-// is remembered for both.
+// The driver gives the handle of a destroyed stream to the next one, on another device too: an answer is remembered for
+// the stream's key with it.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_
 #define COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_
 
@@ -12,6 +12,7 @@
 #include "commpool/status.h"
 #include "src/base/mutex.h"
 #include "src/driver/loader.h"
+#include "src/stream/stream_key.h"
 
 namespace commpool::internal {
 
@@ -19,9 +20,11 @@ class StreamDevices {
  public:
   explicit StreamDevices(const Driver& driver) : driver_(driver) {}
 
-  // The stream's device; for the default streams, the calling thread's current one. kFailedPrecondition where a default
-  // stream is meant and no context is current.
-  Result<int> DeviceOf(CUstream stream);
+  // The device of a stream that the current call passes; for the default streams, the calling thread's current one.
+  // kFailedPrecondition where a default stream is meant and no context is current.
+  Result<int> DeviceOf(CUstream stream, StreamKey key);
+  // The handle of a promised stream will mean another.
+  void Forget(CUstream stream);
 
  private:
   Result<int> CurrentDevice() const;
@@ -29,7 +32,7 @@ class StreamDevices {
   const Driver& driver_;
   Mutex mutex_{LockRank::kStream};
   struct Known {
-    unsigned long long id;
+    StreamKey key;
     int device;
   };
   std::unordered_map<CUstream, Known> devices_ COMMPOOL_GUARDED_BY(mutex_);

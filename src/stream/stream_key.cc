@@ -11,7 +11,20 @@ namespace {
 // Handles are pointers to aligned objects: keys with one of the low bits set are free for the default streams.
 constexpr StreamKey kPerThreadBit = 2;
 
+struct Passed {
+  StreamKey key = 0;
+  CUstream handle = nullptr;
+};
+
+thread_local Passed passed;
+
 }  // namespace
+
+PassedStream::PassedStream(StreamKey key, CUstream handle) : outer_key_(passed.key), outer_handle_(passed.handle) {
+  passed = {key, handle};
+}
+
+PassedStream::~PassedStream() { passed = {outer_key_, outer_handle_}; }
 
 StreamKey KeyOfPerThreadStream() {
   static std::atomic<StreamKey> next{1};
@@ -19,9 +32,16 @@ StreamKey KeyOfPerThreadStream() {
   return key;
 }
 
-bool IsReachable(StreamKey key) { return (key & kPerThreadBit) == 0 || key == KeyOfPerThreadStream(); }
+bool IsReachable(StreamKey key) {
+  if (IsUnpromised(key)) return key == passed.key;
+  return (key & kPerThreadBit) == 0 || key == KeyOfPerThreadStream();
+}
 
 CUstream StreamOfKey(StreamKey key) {
+  if (IsUnpromised(key)) {
+    COMMPOOL_CHECK(key == passed.key, "a stream that may be gone has no handle outside of the call that passes it");
+    return passed.handle;
+  }
   // The legacy stream's key is its handle too.
   if ((key & kPerThreadBit) == 0) return reinterpret_cast<CUstream>(key);
   COMMPOOL_CHECK(key == KeyOfPerThreadStream(), "another thread's per-thread default stream has no handle here");

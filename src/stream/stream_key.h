@@ -1,24 +1,26 @@
-// One key for each stream: handles are not streams (rule 11).
+// One key for each stream: handles are not streams, and streams die (rule 11).
 //
-// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread; a handle tells any
-// other stream apart until `release_stream`. Pure functions: any thread.
+// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread. A promised stream
+// (stream_names.h) is told apart by its handle until `release_stream`. Any other is told apart by the number that the
+// driver gives it and never gives again: its handle may be another stream's by now, and using a dead one crashes. So
+// its key leads to the handle only inside the call that passes it (PassedStream). Any thread.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_KEY_H_
 #define COMMPOOL_SRC_STREAM_STREAM_KEY_H_
 
 #include <cuda.h>
 
-#include <cstdint>
+#include "src/engine/types.h"
 
 namespace commpool::internal {
 
-using StreamKey = uint64_t;
+using engine::StreamKey;
 
 inline constexpr StreamKey kKeyOfLegacyStream = 1;
 
 // The key of CU_STREAM_PER_THREAD on the calling thread.
 StreamKey KeyOfPerThreadStream();
 
-// The key of a handle as the calling thread means it.
+// The key of a default stream's handle, or a promised one's, as the calling thread means it.
 inline StreamKey KeyOfStream(CUstream stream) {
   const auto key = reinterpret_cast<StreamKey>(stream);
   // The default streams' handles are 0, 1 (CU_STREAM_LEGACY) and 2 (CU_STREAM_PER_THREAD); the rest are pointers.
@@ -27,7 +29,27 @@ inline StreamKey KeyOfStream(CUstream stream) {
   return key == 2 ? KeyOfPerThreadStream() : kKeyOfLegacyStream;
 }
 
-// Whether the calling thread can submit work to the stream: not to another thread's per-thread default stream.
+// The key of a stream that nobody promised; `id`: cuStreamGetId's.
+constexpr StreamKey KeyOfId(unsigned long long id) { return (StreamKey{id} << 3) | engine::kUnpromisedBit; }
+// While a graph captures it, when its number cannot be asked for.
+inline StreamKey KeyOfCaptured(CUstream stream) { return reinterpret_cast<StreamKey>(stream) | engine::kUnpromisedBit; }
+using engine::IsUnpromised;
+
+// A stream that the calling thread's current call passes, as long as the object lives: until then its handle is alive.
+class PassedStream {
+ public:
+  PassedStream(StreamKey key, CUstream handle);
+  ~PassedStream();
+  PassedStream(const PassedStream&) = delete;
+  PassedStream& operator=(const PassedStream&) = delete;
+
+ private:
+  const StreamKey outer_key_;
+  const CUstream outer_handle_;
+};
+
+// Whether the calling thread can submit work to the stream: not to another thread's per-thread default stream, nor to
+// one that nobody promised and this call does not pass.
 bool IsReachable(StreamKey key);
 
 // The handle by which the calling thread reaches the stream. REQUIRES: IsReachable(key).

@@ -239,6 +239,7 @@ class RankOfJob {
   PoolConfiguration Configured() const {
     PoolConfiguration configuration;
     configuration.name = "hosts";
+    configuration.streams = Streams::kOutlive;
     configuration.backing.placement.device = device_;
     configuration.home = home_;
     configuration.deadline_ms = kDeadlineMs;

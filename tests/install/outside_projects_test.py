@@ -142,7 +142,7 @@ class Emulated(Outside):
         self.assertRegex(result.stderr, r"issued at WriteOnTheFirstStream \(race\S+\) <- ForgetToRecord \(race\S+\) <- "
                                         r"main \(race\S+\)")
         self.assertRegex(result.stderr, r"issued at WriteOnTheSecondStream \(race\S+\) <- main \(race\S+\)[;\n]")
-        self.assertRegex(result.stderr, r"broken rule: forgotten stream: .*; noticed in DestroyUnreleased \(race\S+\) "
+        self.assertRegex(result.stderr, r"broken rule: dead stream: .*; noticed in AskTheDead \(race\S+\) "
                                         r"<- main \(race\S+\)\n")
 
 

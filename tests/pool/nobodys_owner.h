@@ -19,7 +19,8 @@ class NobodysOwner final : public BlockOwner {
     return Status(StatusCode::kNotFound, "it has no blocks");
   }
   Status Free(CUdeviceptr) override { return Status(); }
-  Status RecordStream(CUdeviceptr, StreamKey) override { return Status(); }
+  Status RecordStream(CUdeviceptr, StreamKey, std::optional<int>) override { return Status(); }
+  bool streams_outlive() const override { return false; }
   void TakeBack(const engine::ReturnedBlocks&) override {}
 
  private:

@@ -16,6 +16,9 @@ Runtime* runtime_of_test = nullptr;  // of the test that runs; null where it has
 
 TestStream::TestStream() {
   EXPECT_EQ(SharedDriver()->cuda.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  if (runtime_of_test != nullptr) {
+    EXPECT_TRUE(runtime_of_test->PromiseStream(stream_).ok());
+  }
 }
 
 TestStream::~TestStream() {
@@ -72,6 +75,7 @@ PoolTest::~PoolTest() {
 PoolConfiguration PoolTest::Configured(const char* name, int device) {
   PoolConfiguration configuration;
   configuration.name = name;
+  configuration.streams = Streams::kOutlive;
   configuration.backing.placement.device = device;
   return configuration;
 }

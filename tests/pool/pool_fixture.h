@@ -15,7 +15,8 @@
 
 namespace commpool::internal::testing {
 
-// A stream that does not wait for the legacy one. Made in the current context; the test's runtime releases it.
+// A stream that does not wait for the legacy one. Made in the current context; promised to the test's runtime, and
+// released.
 class TestStream {
  public:
   TestStream();

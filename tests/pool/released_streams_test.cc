@@ -48,6 +48,7 @@ class ReleasedStreams : public DriverTest {
   PoolHandle Create() {
     PoolConfiguration configuration;
     configuration.name = "shared";
+    configuration.streams = Streams::kOutlive;
     return runtime_.CreatePool(std::move(configuration)).value();
   }
   static CUstream NewStream() {

@@ -24,7 +24,10 @@ class RememberedRoutes : public PoolTest {
   }
 
   ScopeHandle Begin(PoolHandle pool, ScopeFilter filter = ScopeFilter::kThread, SizeRange sizes = {}) {
-    return runtime().scopes().Begin({runtime().pools().Find(pool).value(), filter, first_.key(), sizes}).value();
+    return runtime()
+        .scopes()
+        .Begin({runtime().pools().Find(pool).value(), filter, runtime().NameOf(first_.get()).value().identity, sizes})
+        .value();
   }
   void End(ScopeHandle scope) { EXPECT_TRUE(runtime().scopes().End(scope).ok()); }
   std::string NameOf(CUdeviceptr address) { return runtime().addresses().OwnerOf(address).value()->name(); }
@@ -32,7 +35,7 @@ class RememberedRoutes : public PoolTest {
   // Who serves it: the first call has to look, the later ones are the fast path's, and all say the same as the scopes.
   std::string ServedBy(uint64_t bytes, CUstream stream) {
     std::string server = "default";
-    if (const auto caught = runtime().scopes().Route({0, KeyOfStream(stream), bytes}))
+    if (const auto caught = runtime().scopes().Route({0, runtime().NameOf(stream).value().identity, bytes}))
       server = Get(caught->pool).name();
     for (int time = 0; time < 3; ++time) {
       CUdeviceptr address = runtime().AllocateCached(Target::Device(0), bytes, stream);

@@ -21,6 +21,9 @@ class Lanes : public ::testing::Test {
  protected:
   CachedPool Pool(PoolHandle handle) { return {handle, owner_, 512, &broken_}; }
 
+  engine::Lane LaneOf(const CachedPool& pool, StreamKey stream) { return caches_->LaneOf(pool, stream, &returned_); }
+
+  engine::ReturnedBlocks returned_;
   const std::shared_ptr<BlockOwner> owner_ = std::make_shared<NobodysOwner>();
   const std::atomic<bool> broken_{false};
   const MemoryObserver observer_;
@@ -28,16 +31,26 @@ class Lanes : public ::testing::Test {
 };
 
 TEST_F(Lanes, AreOneForEachPoolAndStream) {
-  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
-  EXPECT_EQ(caches_->LaneOf(Pool(1), kStream), lane);
-  EXPECT_NE(caches_->LaneOf(Pool(1), kOther), lane);
-  EXPECT_NE(caches_->LaneOf(Pool(2), kStream), lane);
+  const engine::Lane lane = LaneOf(Pool(1), kStream);
+  EXPECT_EQ(LaneOf(Pool(1), kStream), lane);
+  EXPECT_NE(LaneOf(Pool(1), kOther), lane);
+  EXPECT_NE(LaneOf(Pool(2), kStream), lane);
   EXPECT_EQ(caches_->lanes(), 3u);
 }
 
+TEST_F(Lanes, OfStreamsThatMayBeGoneAreFew) {
+  const engine::Lane first = LaneOf(Pool(1), KeyOfId(1));
+  const engine::Lane promised = LaneOf(Pool(1), kStream);
+  LaneOf(Pool(2), KeyOfId(1));
+  for (unsigned long long id = 2; id <= 1000; ++id) caches_->Open(LaneOf(Pool(1), KeyOfId(id)));
+  EXPECT_EQ(caches_->lanes(), 34u) << "32 of the pool's, one of another pool, and one that is promised";
+  EXPECT_EQ(LaneOf(Pool(1), kStream), promised);
+  EXPECT_NE(LaneOf(Pool(1), KeyOfId(1)), first);
+}
+
 TEST_F(Lanes, AreForgottenWithTheirStream) {
-  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
-  caches_->LaneOf(Pool(1), kOther);
+  const engine::Lane lane = LaneOf(Pool(1), kStream);
+  LaneOf(Pool(1), kOther);
   caches_->Open(lane);
   ASSERT_NE(caches_->Find(lane), nullptr);
   caches_->ForgetStream(1, kStream);
@@ -45,29 +58,29 @@ TEST_F(Lanes, AreForgottenWithTheirStream) {
   EXPECT_TRUE(caches_->Find(lane)->closed());
   caches_->Open(lane);
   EXPECT_TRUE(caches_->Find(lane)->closed()) << "a lane that is gone gets no cache";
-  EXPECT_NE(caches_->LaneOf(Pool(1), kStream), lane) << "the handle means another stream now";
+  EXPECT_NE(LaneOf(Pool(1), kStream), lane) << "the handle means another stream now";
 }
 
 TEST_F(Lanes, LeaveTheThreadNothingOfCachesThatEnded) {
-  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  const engine::Lane lane = LaneOf(Pool(1), kStream);
   caches_->Open(lane);
   ASSERT_NE(caches_->Find(lane), nullptr);
   ASSERT_NE(caches_->Find(1, kStream), nullptr);
   caches_->ForgetStream(1, kStream);
-  caches_->Open(caches_->LaneOf(Pool(1), kOther));  // where the thread drops what has ended
+  caches_->Open(LaneOf(Pool(1), kOther));  // where the thread drops what has ended
   EXPECT_EQ(caches_->Find(lane), nullptr);
   EXPECT_EQ(caches_->Find(1, kStream), nullptr);
 }
 
 TEST_F(Lanes, AreForgottenWithTheirPool) {
-  caches_->Open(caches_->LaneOf(Pool(1), kStream));
-  caches_->LaneOf(Pool(2), kStream);
+  caches_->Open(LaneOf(Pool(1), kStream));
+  LaneOf(Pool(2), kStream);
   caches_->ForgetPool(1);
   EXPECT_EQ(caches_->lanes(), 1u);
 }
 
 TEST_F(Lanes, LeaveNothingOfAForgottenPoolBehind) {
-  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  const engine::Lane lane = LaneOf(Pool(1), kStream);
   caches_->Open(lane);
   const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
   engine::AtomicWord word = live.bits();
@@ -80,18 +93,18 @@ TEST_F(Lanes, LeaveNothingOfAForgottenPoolBehind) {
   caches_->ForgetPool(1);
   caches_->Statistics(1, read);
   EXPECT_EQ(left, 0) << "what its caches did is of no interest any more";
-  const engine::Lane again = caches_->LaneOf(Pool(1), kStream);
+  const engine::Lane again = LaneOf(Pool(1), kStream);
   caches_->Open(again);
   EXPECT_NE(caches_->Find(again), nullptr) << "nor that they were closed";
 }
 
 TEST_F(Lanes, OfAClosedPoolGetNoCacheAgain) {
-  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  const engine::Lane lane = LaneOf(Pool(1), kStream);
   caches_->Open(lane);
   caches_->Close(1, ThreadCaches::Reopen::kNever);
   caches_->Open(lane);
   EXPECT_TRUE(caches_->Find(lane)->closed());
-  const engine::Lane later = caches_->LaneOf(Pool(1), kOther);
+  const engine::Lane later = LaneOf(Pool(1), kOther);
   caches_->Open(later);
   EXPECT_EQ(caches_->Find(later), nullptr);
 }
@@ -128,7 +141,7 @@ void Race(First first, Second second) {
 
 // The owner of an only cache frees without an exchange, so whoever else ends a block has to keep it out meanwhile.
 TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
-  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  const engine::Lane lane = LaneOf(Pool(1), kStream);
   const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
   std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
   for (engine::AtomicWord& word : words) word = live.bits();
@@ -152,7 +165,7 @@ TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
 
 TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
   constexpr int kRounds = 100;
-  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  const engine::Lane lane = LaneOf(Pool(1), kStream);
   const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
   caches_->Open(lane);
   for (int round = 0; round < kRounds; ++round) {
@@ -174,7 +187,7 @@ TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
 }
 
 TEST_F(Lanes, LetOneOfTwoCachesHaveABlockThatBothAreGiven) {
-  const engine::Lane lane = caches_->LaneOf(Pool(1), kStream);
+  const engine::Lane lane = LaneOf(Pool(1), kStream);
   const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
   std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
   for (engine::AtomicWord& word : words) word = live.bits();

@@ -104,7 +104,10 @@ class SlowOwner : public BlockOwner {
   bool symmetric() const override { return false; }
   Result<commpool_block> FindBlock(CUdeviceptr address) const override { return pool_.FindBlock(address); }
   Status Free(CUdeviceptr address) override { return pool_.Free(address); }
-  Status RecordStream(CUdeviceptr address, StreamKey stream) override { return pool_.RecordStream(address, stream); }
+  Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> device) override {
+    return pool_.RecordStream(address, stream, device);
+  }
+  bool streams_outlive() const override { return pool_.streams_outlive(); }
   void TakeBack(const engine::ReturnedBlocks& returned) override {
     on_their_way = pool_.Statistics();
     pool_.TakeBack(returned);

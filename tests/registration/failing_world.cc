@@ -77,6 +77,7 @@ Status World::CreateBoth() {
 Result<std::shared_ptr<Pool>> World::Make(const char* name) {
   PoolConfiguration configuration;
   configuration.name = name;
+  configuration.streams = Streams::kOutlive;
   configuration.limit_bytes = kAll;
   if (kind_ == Kind::kExpandable) configuration.mode = Mode::kExpandable;
   if (kind_ == Kind::kSymmetric) {

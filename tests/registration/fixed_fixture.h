@@ -19,6 +19,7 @@ class FixedRegistration : public DriverTest {
     runtime_ = std::make_unique<Runtime>(shared_driver());
     PoolConfiguration configuration;
     configuration.name = "fixed";
+    configuration.streams = Streams::kOutlive;
     handle_ = runtime_->CreatePool(configuration).value();
     pool_ = runtime_->pools().Find(handle_).value();
   }

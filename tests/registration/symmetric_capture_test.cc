@@ -160,7 +160,7 @@ TEST_F(SymmetricCapture, WaitsForAFenceThatWasRecordedBeforeAndForNoMore) {
     const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
     Status status =
         Launch(driver(), OtherOf(rank), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); });
-    if (status.ok()) status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)));
+    if (status.ok()) status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)), std::nullopt);
     return status.ok() ? PoolOf(rank).Free(block) : status;
   }));
   ExpectOk(Reclaim());
@@ -214,7 +214,7 @@ TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
     Status status = Begin(rank);
     if (!status.ok()) return status;
     const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
-    status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)));
+    status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)), std::nullopt);
     if (status.ok()) status = PoolOf(rank).Free(block);
     return status.ok() ? End(rank) : status;
   }));
@@ -237,7 +237,7 @@ TEST_F(SymmetricCapture, RecordsNoFenceForAGraphsBlockBeforeTheGraphIsGone) {
     const CUdeviceptr in_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
     const CUdeviceptr after_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
     for (const CUdeviceptr block : {in_capture, after_capture}) {
-      EXPECT_TRUE(PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank))).ok());
+      EXPECT_TRUE(PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)), std::nullopt).ok());
     }
     Status status = PoolOf(rank).Free(in_capture);
     if (status.ok()) status = End(rank);

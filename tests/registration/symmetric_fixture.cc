@@ -26,6 +26,7 @@ void SymmetricTest::End() {
 PoolConfiguration SymmetricTest::Configured(const Rank& rank) {
   PoolConfiguration configuration;
   configuration.name = "gradients";
+  configuration.streams = Streams::kOutlive;
   configuration.backing.placement.device = rank.number;
   configuration.home = rank.communicator;
   configuration.deadline_ms = 20000;

@@ -21,6 +21,11 @@ class StreamDevicesFacts : public DriverTest {
     return stream;
   }
 
+  static Result<int> DeviceOf(StreamDevices& devices, CUstream stream) {
+    return devices.DeviceOf(stream, KeyOfStream(stream));
+  }
+  Result<int> DeviceOf(CUstream stream) { return DeviceOf(devices_, stream); }
+
   PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
   StreamDevices devices_{driver()};
 };
@@ -28,14 +33,14 @@ class StreamDevicesFacts : public DriverTest {
 TEST_F(StreamDevicesFacts, DefaultStreamsBelongToTheCurrentDevice) {
   ContextGuard guard(driver(), context_);
   for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
-    EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
+    EXPECT_EQ(DeviceOf(stream).value(), 0);
   }
 }
 
 TEST_F(StreamDevicesFacts, DefaultStreamsWithoutAContextBelongToNone) {
   Status status;
   const uint64_t calls = CallCount("cuCtxGetDevice");
-  std::thread([&] { status = devices_.DeviceOf(nullptr).status(); }).join();
+  std::thread([&] { status = DeviceOf(nullptr).status(); }).join();
   EXPECT_EQ(CallCount("cuCtxGetDevice"), calls) << "it fails without a context, and sanitizers report what fails";
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("no CUDA context is current"), std::string::npos) << status.message();
@@ -43,9 +48,9 @@ TEST_F(StreamDevicesFacts, DefaultStreamsWithoutAContextBelongToNone) {
 
 TEST_F(StreamDevicesFacts, AStreamIsAskedAboutOnce) {
   const CUstream stream = MakeStream(context_);
-  EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
+  EXPECT_EQ(DeviceOf(stream).value(), 0);
   const uint64_t calls = CallCount("cuStreamGetCtx");
-  EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
+  EXPECT_EQ(DeviceOf(stream).value(), 0);
   ExpectCalls("cuStreamGetCtx", calls, 0);
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
@@ -54,9 +59,8 @@ TEST_F(StreamDevicesFacts, AStreamIsAskedAboutOnce) {
 TEST_F(StreamDevicesFacts, AHandleThatComesBackIsAskedAboutAgain) {
   COMMPOOL_REQUIRE_DEVICES(2);
   static CUcontext owner;
-  static unsigned long long number;
+  unsigned long long number = 0;
   Driver recycling = driver();
-  recycling.cuda.cuStreamGetId = [](CUstream, unsigned long long* id) { return *id = number, CUDA_SUCCESS; };
   recycling.cuda.cuStreamGetCtx = [](CUstream, CUcontext* context) { return *context = owner, CUDA_SUCCESS; };
   const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
   StreamDevices devices(recycling);
@@ -64,20 +68,24 @@ TEST_F(StreamDevicesFacts, AHandleThatComesBackIsAskedAboutAgain) {
   for (const PrimaryContext* context : std::initializer_list<const PrimaryContext*>{&context_, &far, &context_}) {
     owner = context->get();
     ++number;
-    for (int time = 0; time < 2; ++time) EXPECT_EQ(devices.DeviceOf(handle).value(), context->device());
+    for (int time = 0; time < 2; ++time) {
+      EXPECT_EQ(devices.DeviceOf(handle, KeyOfId(number)).value(), context->device());
+    }
   }
 }
 
-TEST_F(StreamDevicesFacts, AStreamWithoutAnIdIsAskedAboutEachTime) {
+// A promised stream is known by its handle until it is released.
+TEST_F(StreamDevicesFacts, AStreamThatIsForgottenIsAskedAboutAgain) {
   static CUcontext owner;
-  Driver older = driver();
-  older.cuda.cuStreamGetId = [](CUstream, unsigned long long*) { return CUDA_ERROR_NOT_SUPPORTED; };
-  older.cuda.cuStreamGetCtx = [](CUstream, CUcontext* context) { return *context = owner, CUDA_SUCCESS; };
-  StreamDevices devices(older);
+  Driver recycling = driver();
+  recycling.cuda.cuStreamGetCtx = [](CUstream, CUcontext* context) { return *context = owner, CUDA_SUCCESS; };
+  StreamDevices devices(recycling);
+  const auto handle = reinterpret_cast<CUstream>(uintptr_t{0x1000});
   for (const int device : {0, DeviceCountOfTests() - 1}) {
     const PrimaryContext context = PrimaryContext::Retain(driver(), device).value();
     owner = context.get();
-    EXPECT_EQ(devices.DeviceOf(reinterpret_cast<CUstream>(uintptr_t{0x1000})).value(), device);
+    EXPECT_EQ(DeviceOf(devices, handle).value(), device);
+    devices.Forget(handle);
   }
 }
 
@@ -86,8 +94,8 @@ TEST_F(StreamDevicesFacts, AStreamOfAnotherDeviceIsFoundAndTheCurrentOneKept) {
   PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
   const CUstream stream = MakeStream(far);
   ContextGuard guard(driver(), context_);
-  EXPECT_EQ(devices_.DeviceOf(stream).value(), 1);
-  EXPECT_EQ(devices_.DeviceOf(nullptr).value(), 0);
+  EXPECT_EQ(DeviceOf(stream).value(), 1);
+  EXPECT_EQ(DeviceOf(nullptr).value(), 0);
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
@@ -97,7 +105,7 @@ TEST_F(StreamDevicesFacts, AFailureNamesTheCallAndIsForgotten) {
   ContextGuard guard(driver(), context_);
   const auto failure = [&](CUstream asked, const char* call, int skip) {
     const InjectedFault fault({.call = call, .result = CUDA_ERROR_UNKNOWN, .skip = skip});
-    const Result<int> device = devices_.DeviceOf(asked);
+    const Result<int> device = DeviceOf(asked);
     return device.ok() ? std::string("none") : device.status().message();
   };
   for (const char* call : {"cuCtxGetCurrent", "cuCtxGetDevice"}) {
@@ -107,7 +115,7 @@ TEST_F(StreamDevicesFacts, AFailureNamesTheCallAndIsForgotten) {
        {std::pair("cuDevicePrimaryCtxRetain", 0), std::pair("cuStreamGetCtx", 0), std::pair("cuCtxGetDevice", 1)}) {
     EXPECT_NE(failure(stream, call, skip).find(call), std::string::npos) << call;
   }
-  EXPECT_EQ(devices_.DeviceOf(stream).value(), 0);
+  EXPECT_EQ(DeviceOf(stream).value(), 0);
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
@@ -122,7 +130,7 @@ TEST_F(StreamDevicesFacts, ADriverThatAnswersOnlyWithAContextIsAskedWithOne) {
   StreamDevices devices(strict);
   const CUstream stream = MakeStream(context_);
   Result<int> device = Status(StatusCode::kInternal, "not asked");
-  std::thread([&] { device = devices.DeviceOf(stream); }).join();
+  std::thread([&] { device = DeviceOf(devices, stream); }).join();
   ASSERT_TRUE(device.ok()) << device.status().message();
   EXPECT_EQ(*device, 0);
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
@@ -133,7 +141,7 @@ TEST_F(StreamDevicesFacts, AThreadWithoutAContextFindsAStreamsDeviceAndStaysWith
   int device = -1;
   CUcontext current = nullptr;
   std::thread([&] {
-    device = devices_.DeviceOf(stream).value();
+    device = DeviceOf(stream).value();
     EXPECT_EQ(cuda().cuCtxGetCurrent(&current), CUDA_SUCCESS);
   }).join();
   EXPECT_EQ(device, 0);

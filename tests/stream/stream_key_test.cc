@@ -45,6 +45,29 @@ TEST(StreamKeys, AreReachableButForOtherThreadsDefaultStreams) {
   EXPECT_FALSE(IsReachable(PerThreadKeyElsewhere()));
 }
 
+TEST(StreamKeys, OfStreamsThatMayBeGoneAreReachedInTheCallThatPassesThem) {
+  const StreamKey key = KeyOfId(7);
+  const StreamKey inner = KeyOfId(8);
+  EXPECT_FALSE(IsReachable(key));
+  {
+    const PassedStream passes(key, Handle(0x1000));
+    EXPECT_TRUE(IsReachable(key));
+    EXPECT_EQ(StreamOfKey(key), Handle(0x1000));
+    std::thread([&] { EXPECT_FALSE(IsReachable(key)) << "another thread's call does not pass it"; }).join();
+    {
+      const PassedStream passes_inside(inner, Handle(0x2000));
+      EXPECT_FALSE(IsReachable(key));
+      EXPECT_EQ(StreamOfKey(inner), Handle(0x2000));
+    }
+    EXPECT_TRUE(IsReachable(key));
+  }
+  EXPECT_FALSE(IsReachable(key));
+}
+
+TEST(StreamKeysDeathTest, OfStreamsThatMayBeGoneHaveNoHandleElsewhere) {
+  EXPECT_DEATH(StreamOfKey(KeyOfId(7)), "no handle outside of the call that passes it");
+}
+
 TEST(StreamKeysDeathTest, OfOtherThreadsDefaultStreamsHaveNoHandle) {
   const StreamKey key = PerThreadKeyElsewhere();
   EXPECT_DEATH(StreamOfKey(key), "another thread's per-thread default stream");

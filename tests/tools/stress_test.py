@@ -19,7 +19,7 @@ class Stress(unittest.TestCase):
         for fault, text in (("skip-wait", "race: nothing orders these two"), ("double-free", "freed already"),
                             ("use-after-free", "use of a freed block"), ("leak", "still holds 1 blocks"),
                             ("unannounced-capture", "unannounced capture: pool fixed"),
-                            ("forgotten-stream", "forgotten stream")):
+                            ("dead-stream", "dead stream")):
             result = self.stress("--operations", "20000", "--plant", fault)
             self.assertEqual(result.returncode, 1, fault + result.stdout)
             self.assertIn(text, result.stdout, fault)

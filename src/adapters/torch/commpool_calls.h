@@ -14,6 +14,7 @@
   CALL(pool_allocate)              \
   CALL(allocate_in_scope)          \
   CALL(free)                       \
+  CALL(promise_stream)             \
   CALL(record_stream)              \
   CALL(block_of)                   \
   CALL(pool_blocks)                \

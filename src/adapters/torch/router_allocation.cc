@@ -16,6 +16,17 @@
 namespace commpool::torch_adapter {
 namespace {
 
+// PyTorch never destroys its own streams. Those that a program made are not known to outlive their use: an external
+// stream's id is its handle. The promise costs a lookup, but for the stream that the thread promised last.
+cudaStream_t Promised(c10::cuda::CUDAStream stream) {
+  thread_local cudaStream_t last = nullptr;
+  const cudaStream_t handle = stream.stream();
+  if (handle == last) return handle;
+  const bool external = stream.id() == static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(handle));
+  if (handle != nullptr && !external && Commpool().promise_stream(handle) == COMMPOOL_OK) last = handle;
+  return handle;
+}
+
 Request CurrentRequest(size_t bytes) {
   const c10::DeviceIndex device = c10::cuda::current_device();
   return {device, bytes, c10::cuda::getCurrentCUDAStream(device).stream()};
@@ -80,7 +91,8 @@ c10::DataPtr Router::AllocateNative(size_t bytes) {
 
 c10::DataPtr Router::AllocateRouted(size_t bytes) {
   if (bytes == 0 || !Routes()) return AllocateNative(bytes);
-  const Request request = CurrentRequest(bytes);
+  const c10::DeviceIndex device = c10::cuda::current_device();
+  const Request request = {device, bytes, Promised(c10::cuda::getCurrentCUDAStream(device))};
   void* pointer = AllocateCaught(request);
   if (pointer == nullptr) return AllocateNative(bytes);
   return {pointer, pointer, &ReleaseBlock, c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(request.device))};
@@ -114,7 +126,7 @@ void Router::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream str
   const std::optional<commpool_block> block = ours ? std::nullopt : OurBlock(pointer.get());
   if (!ours && !block) return Native()->recordStream(pointer, stream);
   const commpool_status status =
-      Commpool().record_stream(ours ? pointer.get_context() : block->pointer, stream.stream());
+      Commpool().record_stream(ours ? pointer.get_context() : block->pointer, Promised(stream));
   TORCH_CHECK(status == COMMPOOL_OK, "commpool: ", Commpool().last_error());
 }
 

@@ -18,12 +18,8 @@ auto Locked(Body body) {
 
 // The stream that the calling thread means; null for a handle that there is not.
 CUstream_st* Meant(Machine& machine, CUstream handle) {
+  if (machine.scheduler.IsDead(handle)) return nullptr;  // a pool tells of a capture's end after its stream's
   return machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
-}
-
-// Default streams are never destroyed.
-bool IsDestroyable(CUstream handle) {
-  return handle != nullptr && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD;
 }
 
 std::string Hexadecimal(CUdeviceptr address) {
@@ -40,23 +36,12 @@ void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream 
     const CUstream_st* const stream = Meant(machine, handle);
     const std::string name = pool == nullptr ? "without a name" : pool;
     machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, name);
-    if (stream == nullptr) return;
-    if (IsDestroyable(handle)) machine.pool_streams.Used(stream->id, address, name);
-    if (!IsUnannouncedCapture(machine, stream)) return;
+    if (stream == nullptr || !IsUnannouncedCapture(machine, stream)) return;
     machine.logbook.Report("unannounced capture",
                            "pool " + name + " serves stream " + std::to_string(stream->id) + " of device " +
                                std::to_string(stream->device) + ", which captures, with a block of " +
                                std::to_string(bytes) + " bytes at " + Hexadecimal(address) +
                                ", and was not told of the capture; allocated at " + CallStack::Capture().Describe());
-  });
-}
-
-void commpoolEmulatorBlockRecorded(CUdeviceptr address, CUstream handle) {
-  Locked([&](Machine& machine) {
-    if (!machine.races.on() || !IsDestroyable(handle)) return;
-    const CUstream_st* const stream = Meant(machine, handle);
-    const std::shared_ptr<const AnnouncedBlock> block = machine.races.blocks().At(address);
-    if (stream != nullptr && block != nullptr) machine.pool_streams.Used(stream->id, address, block->pool);
   });
 }
 
@@ -66,13 +51,6 @@ void commpoolEmulatorBlockFreed(CUdeviceptr address) {
 
 void commpoolEmulatorSegmentSleeps(CUdeviceptr address, size_t bytes, int asleep) {
   Locked([&](Machine& machine) { machine.races.blocks().SetAsleep(address, bytes, asleep != 0); });
-}
-
-void commpoolEmulatorStreamReleased(CUstream handle) {
-  Locked([&](Machine& machine) {
-    const CUstream_st* const stream = Meant(machine, handle);
-    if (stream != nullptr) machine.pool_streams.Released(stream->id);
-  });
 }
 
 void commpoolEmulatorCaptureAnnounced(CUstream handle, int announced) {

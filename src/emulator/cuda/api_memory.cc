@@ -54,7 +54,6 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
     machine.races.HostWaitedFor(machine.scheduler.ClockOfDevice(machine.LocationOf(*mapping->physical->bank).id));
   }
   machine.races.blocks().Forget(address, bytes);
-  machine.pool_streams.Forget(address, bytes);
   machine.addresses.Unmap(address, bytes, AddressSpace::Leave::kNothing);
   return machine.addresses.Free(address, bytes);
 }

@@ -49,13 +49,6 @@ CUresult cuStreamDestroy(CUstream handle) {
     }
     CUstream_st* const stream = machine.scheduler.Resolve(handle, 0);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const bool lost = machine.contexts[static_cast<size_t>(stream->device)]->sticky != CUDA_SUCCESS;
-    if (const std::string pool = machine.pool_streams.Destroyed(stream->id); !pool.empty() && !lost) {
-      machine.logbook.Report("forgotten stream", "stream " + std::to_string(stream->id) + " of device " +
-                                                     std::to_string(stream->device) +
-                                                     " is destroyed without commpool_release_stream, and pool " + pool +
-                                                     " has used it; destroyed at " + CallStack::Capture().Describe());
-    }
     machine.captures.Forget(stream);
     machine.scheduler.DestroyStream(stream);
     return CUDA_SUCCESS;
@@ -114,11 +107,11 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
   return Call("cuStreamGetId", NeedsOf(handle), [&](Machine& machine, auto&) {
-    const CUstream_st* const stream =
-        machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
+    CUstream_st* const stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
     if (id == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    *id = stream->id;
-    return CUDA_SUCCESS;
+    const CUresult result = machine.captures.RefuseCaptured(stream);
+    if (result == CUDA_SUCCESS) *id = stream->id;
+    return result;
   });
 }
 

@@ -198,7 +198,6 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
         }
         machine.ReportIfInUse(address, bytes, "cuMemUnmap");
         machine.races.Unmapping(address, bytes, machine.addresses);
-        machine.pool_streams.Forget(address, bytes);
         const bool running = machine.scheduler.IsRunningOn(address, bytes);
         machine.addresses.Unmap(address, bytes, running ? AddressSpace::Leave::kScrap : AddressSpace::Leave::kNothing);
         return CUDA_SUCCESS;

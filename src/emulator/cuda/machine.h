@@ -21,7 +21,6 @@
 #include "src/emulator/cuda/graph.h"
 #include "src/emulator/cuda/logbook.h"
 #include "src/emulator/cuda/multicast.h"
-#include "src/emulator/cuda/pool_streams.h"
 #include "src/emulator/cuda/race_checker.h"
 #include "src/emulator/cuda/scheduler.h"
 #include "src/emulator/cuda/user_objects.h"
@@ -68,7 +67,6 @@ class Machine {
   std::map<CUdeviceptr, NvlsNote> nvls;  // by address
   Logbook logbook;
   RaceChecker races;
-  PoolStreams pool_streams;
   Scheduler scheduler;
   UserObjects user_objects{mutex};
   Graphs graphs;

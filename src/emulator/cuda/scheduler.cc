@@ -19,7 +19,9 @@ Scheduler::Scheduler(Machine& machine, int devices, uint64_t seed)
 }
 
 CUstream_st* Scheduler::CreateStream(int device, unsigned flags, int priority) {
-  auto stream = std::make_unique<CUstream_st>();
+  // A handle comes back at once, as the driver gives it.
+  auto stream = dead_.empty() ? std::make_unique<CUstream_st>() : std::move(dead_.back());
+  if (!dead_.empty()) dead_.pop_back();
   stream->device = device;
   stream->flags = flags;
   stream->priority = priority;
@@ -42,7 +44,16 @@ void Scheduler::RetireIfDestroyed(CUstream_st* stream) {
   // The legacy stream's later operations come after those of a blocking stream.
   if (stream->blocking()) legacy_[device]->clock.clock.Join(stream->clock.clock);
   machine_.races.CloseStream(stream->clock);
-  streams_.erase(stream);
+  const auto found = streams_.find(stream);
+  *stream = CUstream_st();
+  dead_.push_back(std::move(found->second));
+  streams_.erase(found);
+}
+
+bool Scheduler::IsDead(CUstream handle) const {
+  const auto found = streams_.find(handle);
+  if (found != streams_.end()) return found->second->destroyed;
+  return std::any_of(dead_.begin(), dead_.end(), [&](const auto& stream) { return stream.get() == handle; });
 }
 
 CUstream_st* Scheduler::Resolve(CUstream handle, int device) {
@@ -57,8 +68,13 @@ CUstream_st* Scheduler::Resolve(CUstream handle, int device) {
     }
     return own.get();
   }
+  if (IsDead(handle)) {
+    machine_.logbook.Report("dead stream",
+                            "a call names a stream that was destroyed, which ends the process on hardware");
+    return nullptr;
+  }
   const auto found = streams_.find(handle);
-  return found == streams_.end() || found->second->destroyed ? nullptr : found->second.get();
+  return found == streams_.end() ? nullptr : found->second.get();
 }
 
 CUevent_st* Scheduler::CreateEvent(int device, unsigned flags) {

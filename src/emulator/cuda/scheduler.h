@@ -58,8 +58,10 @@ class Scheduler {
   CUstream_st* CreateStream(int device, unsigned flags, int priority);
   void DestroyStream(CUstream_st* stream);
   // The stream that a handle means on a device: the legacy stream for 0, the thread's own for CU_STREAM_PER_THREAD.
-  // Null for a handle that there is not.
+  // Null for a handle that there is not; that of a destroyed stream is reported.
   CUstream_st* Resolve(CUstream handle, int device);
+  // Whether its stream was destroyed, and no other has the handle yet.
+  bool IsDead(CUstream handle) const;
 
   CUevent_st* CreateEvent(int device, unsigned flags);
   bool DestroyEvent(CUevent_st* event);
@@ -117,6 +119,7 @@ class Scheduler {
   std::vector<std::unique_ptr<CUstream_st>> legacy_;  // by device
   std::map<std::pair<std::thread::id, int>, std::unique_ptr<CUstream_st>> per_thread_;
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams_;
+  std::vector<std::unique_ptr<CUstream_st>> dead_;  // handles without a stream; the last is given to the next one
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
   std::vector<Workers> workers_;  // by device
   std::vector<Clock> gone_;       // by device: of streams that are no more

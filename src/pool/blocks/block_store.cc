@@ -1,6 +1,7 @@
 #include "src/pool/blocks/block_store.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -34,6 +35,7 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
 Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
   FenceTable& fences = basis_.device->fences();
   if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
+  if (IsUnpromised(use.stream) && !IsReachable(use.stream)) return basis_.device->Quiesce(basis_.deadline_ms());
   const bool idle = COMMPOOL_TRY(IsIdle(use.stream));
   return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
 }
@@ -101,7 +103,25 @@ Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<Stream
   return Status();
 }
 
+Status BlockStore::FenceFreed(StreamKey stream) {
+  const ContextGuard current = basis_.MakeCurrent();
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  COMMPOOL_TRY(CheckCuda(basis_.driver, basis_.driver.cuda.cuStreamIsCapturing(StreamOfKey(stream), &capturing),
+                         {.call = "cuStreamIsCapturing", .device = basis_.device->device()}));
+  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return Status();  // an event there would be a part of the graph
+  engine::Moment moment = 0;
+  {
+    MutexLock lock(mutex_);
+    moment = engine_->Now();
+  }
+  const FenceId fence = COMMPOOL_TRY(basis_.device->fences().Record(stream));
+  MutexLock lock(mutex_);
+  engine_->FenceStream(stream, fence, moment);
+  return Status();
+}
+
 bool BlockStore::MayRecordOn(StreamKey stream) const {
+  if (IsUnpromised(stream) && !IsReachable(stream)) return false;  // it may have died
   if (!basis_.device->captures().any()) return true;
   if (!IsReachable(stream)) return !basis_.device->capturing();  // stands for a wait for the device
   CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -114,8 +134,11 @@ void BlockStore::RecordOwedFences() {
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(mutex_);
-    if (owed_.empty()) return;
-    owed = std::exchange(owed_, {});
+    const auto reached =
+        std::partition(owed_.begin(), owed_.end(), [](const OwedFence& fence) { return AwaitsDevice(fence); });
+    if (reached == owed_.end()) return;
+    owed.assign(reached, owed_.end());
+    owed_.erase(reached, owed_.end());
     ReservedVector<StreamKey> streams;
     for (const OwedFence& fence : owed) streams.push_back(fence.stream);
     recording.emplace(recording_, std::move(streams));
@@ -176,7 +199,7 @@ void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
   TakeBack(basis_.runtime.caches.Close(basis_.handle, reopen));
 }
 
-Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
+Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) {
   // Freed from now on, the block must wait for the other stream: no cache may take it.
   const Result<uint64_t> requested = basis_.runtime.caches.MakeUncacheable(address);
   if (!requested.ok()) {
@@ -191,8 +214,8 @@ Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
       if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - *requested);
     }
     status = engine_->RecordStream(address, stream);
+    if (stream_device && *stream_device != basis_.device->device()) other_devices_.insert(*stream_device);
   }
-  if (status.ok()) basis_.runtime.observer.BlockRecorded(address, stream);
   return status;
 }
 
@@ -221,22 +244,35 @@ bool BlockStore::PollFences() {
   return true;
 }
 
-Status BlockStore::WaitForDevice() {
+Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
   RecordOwedFences();
   ReservedVector<engine::Fence> over;
+  ReservedVector<OwedFence> owed;
+  ReservedSet<int> others;
   engine::Moment moment = 0;
   {
     MutexLock lock(mutex_);
     over = engine_->PendingFences();
+    std::copy_if(owed_.begin(), owed_.end(), std::back_inserter(owed),
+                 [](const OwedFence& fence) { return AwaitsDevice(fence); });
+    others = other_devices_;
     moment = engine_->Now();
   }
-  COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
+  COMMPOOL_TRY(basis_.device->Quiesce(deadline_ms));
+  for (const int device : others) {
+    const PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(basis_.driver, device));
+    const CUresult result = COMMPOOL_TRY(SynchroniseWithin(basis_.driver, context, deadline_ms));
+    COMMPOOL_TRY(CheckCuda(basis_.driver, result, {.call = "cuCtxSynchronize", .device = device}));
+  }
   for (const engine::Fence fence : over) {
-    COMMPOOL_TRY(basis_.device->Await(fence, basis_.deadline_ms()));
+    COMMPOOL_TRY(basis_.device->Await(fence, deadline_ms));
   }
   {
     MutexLock lock(mutex_);
     engine_->DeviceIdle(moment);  // blocks freed meanwhile, by other threads, keep their uses
+    for (const OwedFence& fence : owed) {
+      if (std::erase(owed_, fence) > 0) engine_->PayDebt(fence.address, fence.stream);
+    }
   }
   for (const engine::Fence fence : over) basis_.device->fences().Retire(fence);
   return Status();
@@ -244,15 +280,21 @@ Status BlockStore::WaitForDevice() {
 
 void BlockStore::ForgetStream(StreamKey stream) {
   TakeBack(basis_.runtime.caches.ForgetStream(basis_.handle, stream));
+  const auto forget = [&] {
+    mutex_.AssertHeld();
+    engine_->ForgetStream(stream);
+    for (const OwedFence& fence : owed_) {
+      if (fence.stream == stream) engine_->PayDebt(fence.address, stream);
+    }
+    std::erase_if(owed_, [&](const OwedFence& fence) { return fence.stream == stream; });
+  };
   {
     MutexLock lock(mutex_);
-    engine_->ForgetStream(stream);  // no later call records on it
-    std::erase_if(owed_, [&](const OwedFence& fence) { return fence.stream == stream; });
+    forget();  // no later call records on it
   }
   recording_.AwaitEnd(stream);
   MutexLock lock(mutex_);
-  engine_->ForgetStream(stream);  // nor does a fence recorded meanwhile count, or one owed meanwhile
-  std::erase_if(owed_, [&](const OwedFence& fence) { return fence.stream == stream; });
+  forget();  // nor does a fence recorded meanwhile count, or one owed meanwhile
 }
 
 commpool_block BlockStore::Describe(const engine::BlockView& view) const {

@@ -8,8 +8,10 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "commpool/status.h"
@@ -52,7 +54,8 @@ class BlockStore {
   void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) const;
 
   Status Free(CUdeviceptr address, BlockRules& rules);
-  Status RecordStream(CUdeviceptr address, StreamKey stream);
+  // `stream_device`: asked where the stream may die, for then only a wait for its device tells that its work is over.
+  Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device);
 
   // Whether HandOut could make the waits: not where one is for a stream that is captured now, for its work from before
   // the capture has no event, and a new one would pull the waiting stream into the capture.
@@ -73,8 +76,16 @@ class BlockStore {
   Result<bool> IsIdle(StreamKey stream);
   // Lets the engine know of fences that have passed. Whether any has. Never waits.
   bool PollFences();
+  // Whether freed blocks are closed that only a wait for the device opens, for their streams may have died.
+  bool AwaitsDevice() const {
+    MutexLock lock(mutex_);
+    return std::any_of(owed_.begin(), owed_.end(), [](const OwedFence& fence) { return AwaitsDevice(fence); });
+  }
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
-  Status WaitForDevice();
+  Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
+  Status WaitForDevice(uint64_t deadline_ms);
+  // The stream, which this call passes, gets an event: other streams may take what it freed after a wait.
+  Status FenceFreed(StreamKey stream);
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream);
 
@@ -90,12 +101,15 @@ class BlockStore {
   void CheckInvariants() const;
 
  private:
-  // A fence that a freed block owes and that could not be recorded in a capture.
+  // A fence that a freed block owes and that could not be recorded: in a capture, or on a stream that nobody promised.
   struct OwedFence {
     CUdeviceptr address = 0;
     StreamKey stream = 0;
+
+    friend bool operator==(const OwedFence&, const OwedFence&) = default;
   };
 
+  static bool AwaitsDevice(const OwedFence& fence) { return IsUnpromised(fence.stream) && !IsReachable(fence.stream); }
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // Records the fences that a freed block owes, as far as no capture is in the way; the rest later.
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
@@ -111,6 +125,7 @@ class BlockStore {
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
   ReservedVector<OwedFence> owed_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);  // that have used blocks on streams nobody promised
   // All-time, from threads' caches: what has left them and is not here yet is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);
   // What was asked for and what the engine knows of it differ for blocks that went through a cache.

@@ -29,7 +29,7 @@ Status StreamProgress::Poll() {
 }
 
 Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints) {
-  if (!IsReachable(stream)) return Status();        // only its own thread can record on it
+  if (!IsReachable(stream)) return Status();        // another thread's own, or one that may have died
   if (basis_.device->capturing()) return Status();  // since this poll began
   const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
   if (idle) return Status();
@@ -69,7 +69,9 @@ Status StreamProgress::Await(std::chrono::microseconds limit) {
     COMMPOOL_TRY(Poll());
     {
       MutexLock lock(blocks_.mutex());
-      if (engine().StreamsInUse().empty()) return Status();
+      const ReservedVector<StreamKey> streams = engine().StreamsInUse();
+      const auto may_have_died = [](StreamKey key) { return IsUnpromised(key) && !IsReachable(key); };
+      if (std::all_of(streams.begin(), streams.end(), may_have_died)) return Status();
     }
     if (polls == 1) PoolEvents::Count(basis_.events.host_waits);
     const Clock::duration waited = Clock::now() - begin;

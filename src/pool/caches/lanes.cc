@@ -7,20 +7,50 @@ namespace commpool::internal {
 
 namespace {
 
+constexpr size_t kMostUnpromisedLanes = 32;  // of a pool; a thread looks through the caches that it has of them
+
 void Append(ReservedVector<engine::CachedBlock>* all, const ReservedVector<engine::CachedBlock>& blocks) {
   all->insert(all->end(), blocks.begin(), blocks.end());
 }
 
 }  // namespace
 
-engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream) {
+engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream, engine::ReturnedBlocks* returned) {
   MutexLock lock(mutex_);
-  engine::Lane& lane = by_key_[{pool.handle, stream}];
-  if (lane == 0) {
-    lane = next_lane_++;
-    lanes_.emplace(lane, LaneEntry{pool, stream, {}});
+  const auto found = by_key_.find({pool.handle, stream});
+  if (found != by_key_.end()) return found->second;
+  if (IsUnpromised(stream)) {
+    if (const std::optional<StreamKey> oldest = OldestUnpromised(pool.handle)) {
+      ForgetLane(pool.handle, *oldest, *returned);
+    }
   }
+  const engine::Lane lane = next_lane_++;
+  by_key_.emplace(std::pair(pool.handle, stream), lane);
+  lanes_.emplace(lane, LaneEntry{pool, stream, {}});
   return lane;
+}
+
+std::optional<StreamKey> ThreadCaches::OldestUnpromised(PoolHandle pool) const {
+  // The driver counts up: the lower number is the older stream's.
+  std::optional<StreamKey> oldest;
+  size_t lanes = 0;
+  for (auto key = by_key_.lower_bound({pool, 0}); key != by_key_.end() && key->first.first == pool; ++key) {
+    if (!IsUnpromised(key->first.second)) continue;
+    if (!oldest) oldest = key->first.second;
+    ++lanes;
+  }
+  return lanes >= kMostUnpromisedLanes ? oldest : std::nullopt;
+}
+
+void ThreadCaches::ForgetLane(PoolHandle pool, StreamKey stream, engine::ReturnedBlocks& returned) {
+  const auto key = by_key_.find({pool, stream});
+  if (key == by_key_.end()) return;
+  returned.held = OwnHolding(pool).least;
+  const auto lane = lanes_.find(key->second);
+  CloseLane(lane->second, returned);
+  lanes_.erase(lane);
+  by_key_.erase(key);
+  returned.held -= OwnHolding(pool).least;
 }
 
 void ThreadCaches::Open(engine::Lane lane) {
@@ -103,14 +133,7 @@ void ThreadCaches::LetReopen(PoolHandle pool) {
 engine::ReturnedBlocks ThreadCaches::ForgetStream(PoolHandle pool, StreamKey stream) {
   engine::ReturnedBlocks returned;
   MutexLock lock(mutex_);
-  const auto key = by_key_.find({pool, stream});
-  if (key == by_key_.end()) return returned;
-  returned.held = OwnHolding(pool).least;
-  const auto lane = lanes_.find(key->second);
-  CloseLane(lane->second, returned);
-  lanes_.erase(lane);
-  by_key_.erase(key);
-  returned.held -= OwnHolding(pool).least;
+  ForgetLane(pool, stream, returned);
   return returned;
 }
 

@@ -65,6 +65,7 @@ struct alignas(64) Slot {
   std::shared_ptr<const ThreadCaches> owner;  // of the route: kept, so that no other gets its address
   std::weak_ptr<Pool> pool;                   // none is kept alive: it may have lost its handle since
   PoolHandle server = 0;                      // its handle; 0 where nobody serves
+  StreamKey stream = 0;                       // what the route's handle meant: another stream may have it by now
 
   bool Has(const Route& asked, uint64_t bytes) const { return route == asked && bytes - least <= span; }
 };

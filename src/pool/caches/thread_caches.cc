@@ -19,12 +19,12 @@ bool HasClass(uint64_t bytes) { return engine::ClassBytes(engine::ClassOf(bytes)
 
 }  // namespace
 
-Slot* ThreadCaches::Remember(Route route, uint64_t least, uint64_t most, PoolHandle server) const {
+Slot* ThreadCaches::Remember(Route route, StreamKey stream, uint64_t least, uint64_t most, PoolHandle server) const {
   OwnCaches* const own = MakeOwnCaches();
   if (own == nullptr) return nullptr;
   route.all = this;
   Slot& slot = own->SlotFor(route);
-  slot = {route, least, most - least, nullptr, shared_from_this(), {}, server};
+  slot = {route, least, most - least, nullptr, shared_from_this(), {}, server, stream};
   return &slot;
 }
 
@@ -65,16 +65,19 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
   engine::AtomicWord* const word = blocks_.Make(range.address);
   if (word == nullptr) return;
   engine::BlockWord value = engine::BlockWord::Live(pool.handle);
+  engine::ReturnedBlocks returned;
   if (caching == Caching::kYes && HasClass(range.bytes)) {
     BestEffort([&] {
       const engine::ThreadCache* const own = Find(pool.handle, stream);
       const bool open = own != nullptr && !own->closed();
-      const engine::Lane lane = open ? own->lane() : LaneOf(pool, stream);
+      const engine::Lane lane = open ? own->lane() : LaneOf(pool, stream, &returned);
       if (!open) Open(lane);
       value = engine::BlockWord::Cacheable(lane, engine::ClassOf(range.bytes), requested);
     });
   }
   word->store(value.bits(), std::memory_order_release);
+  if (returned.blocks.empty() && returned.requested_more == 0) return;
+  if (const std::shared_ptr<BlockOwner> owner = pool.owner.lock()) owner->TakeBack(returned);
 }
 
 bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {

@@ -1,6 +1,6 @@
 // The threads' caches as pools and the runtime use them: the first rung of an allocation, and of a free.
 //
-//   down:  Take, from the cache in the thread's slot  -> TakeFor, which looks for the cache -> the pool
+//   down:  Runtime takes from the cache in the slot  -> TakeFor, which looks for the cache -> the pool
 //   back:  Give, to the cache that the block's word names -> GiveOrMakeRoom -> the owner's Free
 //
 // What is left of the arrows takes no lock, calls nobody, and serves nobody where somebody watches blocks.
@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -60,14 +61,9 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   }
   // Such requests of `least` to `most` bytes are served by the pool as long as the route stays the same. Null where the
   // thread can keep nothing.
-  Slot* Remember(Route route, uint64_t least, uint64_t most, PoolHandle server) const;
+  Slot* Remember(Route route, StreamKey stream, uint64_t least, uint64_t most, PoolHandle server) const;
 
-  // Down. 0 where the slot has no cache, or that has no such block.
-  [[gnu::always_inline]] CUdeviceptr Take(const Route& route, uint64_t bytes) const {
-    const Slot* const slot = FindSlot(route, bytes);
-    return slot == nullptr || slot->cache == nullptr ? 0 : slot->cache->Take(bytes);
-  }
-  // The same from whatever cache this thread has of the slot's pool.
+  // Down, from whatever cache this thread has of the slot's pool. 0 where it has none, or that has no such block.
   CUdeviceptr TakeFor(Slot& slot, const std::string& pool_name, uint64_t bytes, StreamKey stream) const;
 
   // Back. Whether a cache that this thread used lately has the block now.
@@ -136,8 +132,9 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
 
   // Lanes.
   //
-  // The one of a pool and stream, made at its first use.
-  engine::Lane LaneOf(const CachedPool& pool, StreamKey stream);
+  // The one of a pool and stream, made at its first use. Streams that nobody promised may be gone, and nobody says so:
+  // of their lanes a pool keeps the newest, and what the caches of another one held is left in `returned`.
+  engine::Lane LaneOf(const CachedPool& pool, StreamKey stream, engine::ReturnedBlocks* returned);
   // Those that are not forgotten.
   size_t lanes() const;
   // Gives this thread a cache of the lane, if it has none, the lane still is its stream's and the thread does not end.
@@ -166,6 +163,9 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
   Result<uint64_t> WithdrawLarge(CUdeviceptr address);
   void CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
+  void ForgetLane(PoolHandle pool, StreamKey stream, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
+  // The stream of the pool's oldest lane of those that nobody promised, once there are as many as may be.
+  std::optional<StreamKey> OldestUnpromised(PoolHandle pool) const COMMPOOL_REQUIRES(mutex_);
 
   const MemoryObserver& observer_;
   const bool watched_;  // a copy: the fast path reads it

@@ -21,6 +21,7 @@ constexpr int kMostRequests = 8;  // to the other allocators of the process, for
 }  // namespace
 
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
+  COMMPOOL_TRY(stranded_.Passed(stream));
   bool asked = false;
   const bool chores = captures_.any_known() || basis_.device->captures().any() ||
                       basis_.configuration.release_threshold_bytes != UINT64_MAX;
@@ -62,6 +63,10 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
   if (blocks_.PollFences()) asked = false;
   KeepToThreshold();
   std::optional<CUdeviceptr> served = COMMPOOL_TRY(Serve(bytes, stream, asked));
+  if (!served) {
+    bool relieved = COMMPOOL_TRY(stranded_.Relieve(bytes, stream));
+    if (relieved) served = COMMPOOL_TRY(Serve(bytes, stream, false));
+  }
   if (served) return *served;
   const Status possible = segments_.CheckPossible(bytes);
   if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());

@@ -19,6 +19,7 @@ class FixedGrower final : public Grower {
     MutexLock growth(segments_.growth());
     SetReserved(false);
     blocks_.PollFences();  // a block that owes one is not free
+    if (wait == Wait::kYes && blocks_.AwaitsDevice()) COMMPOOL_TRY(blocks_.WaitForDevice());
     const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kStay);
     if (chosen.empty()) return uint64_t{0};
 

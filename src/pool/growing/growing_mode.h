@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "src/engine/expandable_engine.h"
+#include "src/pool/blocks/stranded_memory.h"
 #include "src/pool/blocks/stream_progress.h"
 #include "src/pool/growing/grower.h"
 #include "src/pool/pool_mode.h"
@@ -83,6 +84,7 @@ class GrowingMode final : public PoolMode {
   BlockStore& blocks_;
   SegmentStore& segments_;
   StreamProgress progress_;
+  StrandedMemory stranded_;
   const std::unique_ptr<Grower> grower_;
   uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations with fences pending
 };

@@ -29,7 +29,10 @@ class BlockOwner {
 
   virtual Status Free(CUdeviceptr address) = 0;
   // Another stream uses the block too: it is not reused before that stream's work is over.
-  virtual Status RecordStream(CUdeviceptr address, StreamKey stream) = 0;
+  // `stream_device`: of one that nobody promised.
+  virtual Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) = 0;
+  // Whether the program promised that the streams it passes outlive their use.
+  virtual bool streams_outlive() const = 0;
   // Blocks that were freed into threads' caches.
   virtual void TakeBack(const engine::ReturnedBlocks& returned) = 0;
 };

@@ -27,14 +27,12 @@ MemoryObserver::MemoryObserver(const Driver& driver) {
   Find(driver, "commpoolEmulatorSegmentSleeps", segment_sleeps_);
   Find(driver, "commpoolEmulatorBlockAllocated", block_allocated_);
   Find(driver, "commpoolEmulatorBlockFreed", block_freed_);
-  Find(driver, "commpoolEmulatorBlockRecorded", block_recorded_);
-  Find(driver, "commpoolEmulatorStreamReleased", stream_released_);
   Find(driver, "commpoolEmulatorCaptureAnnounced", capture_announced_);
   decltype(&commpoolEmulatorSetting) setting = nullptr;
   Find(driver, "commpoolEmulatorSetting", setting);
   const char* const races = setting == nullptr ? nullptr : setting("races");
-  watches_blocks_ = races != nullptr && std::strcmp(races, "yes") == 0 && block_allocated_ != nullptr &&
-                    block_freed_ != nullptr && block_recorded_ != nullptr;
+  watches_blocks_ =
+      races != nullptr && std::strcmp(races, "yes") == 0 && block_allocated_ != nullptr && block_freed_ != nullptr;
 }
 
 void MemoryObserver::SegmentAdded(const engine::SegmentRange& segment, const std::string& pool) const {

@@ -42,12 +42,6 @@ class MemoryObserver {
   void BlockFreed(CUdeviceptr address) const {
     if (watches_blocks_) block_freed_(address);
   }
-  void BlockRecorded(CUdeviceptr address, StreamKey stream) const {
-    if (watches_blocks_ && IsReachable(stream)) block_recorded_(address, StreamOfKey(stream));
-  }
-  void StreamReleased(CUstream stream) const {
-    if (stream_released_ != nullptr) stream_released_(stream);
-  }
   // A capture begins with a pool, or has ended.
   void CaptureAnnounced(CUstream stream, bool open) const {
     if (capture_announced_ != nullptr) capture_announced_(stream, open ? 1 : 0);
@@ -58,8 +52,6 @@ class MemoryObserver {
   decltype(&commpoolEmulatorSegmentSleeps) segment_sleeps_ = nullptr;
   decltype(&commpoolEmulatorBlockAllocated) block_allocated_ = nullptr;
   decltype(&commpoolEmulatorBlockFreed) block_freed_ = nullptr;
-  decltype(&commpoolEmulatorBlockRecorded) block_recorded_ = nullptr;
-  decltype(&commpoolEmulatorStreamReleased) stream_released_ = nullptr;
   decltype(&commpoolEmulatorCaptureAnnounced) capture_announced_ = nullptr;
   bool watches_blocks_ = false;
 };

@@ -125,11 +125,22 @@ PoolInCall Collective::Ask(const Proposal& proposal) {
   const Status readiness =
       Insist([&] { return proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness; });
   graph_blocks_.Collect();
+  AwaitStranded();
   blocks_.PollFences();
   return Insist([&]() -> PoolInCall {
     segments_.collective().AssertHeld();
     return {MakeIntent(proposal, readiness), [this](uint64_t count) { return LastCalls(count); }, proposal.judge};
   });
+}
+
+void Collective::AwaitStranded() {
+  bool awaits = blocks_.AwaitsDevice();
+  if (!awaits) {
+    MutexLock lock(blocks_.mutex());
+    awaits = engine().AwaitsDevice();
+  }
+  // Where this fails, or a capture is in the way, the frees wait for a later call.
+  if (awaits && !basis_.device->capturing()) BestEffort([&] { static_cast<void>(blocks_.WaitForDevice()); });
 }
 
 Result<Agreed> Collective::Agree(const Proposal& proposal) { return Alone(proposal, Agree); }

@@ -103,6 +103,8 @@ class Collective {
   // Why there is nothing to agree on, on every rank alike. `present`: how many of the pools that this thread made
   // together with this one are in the call.
   Status CheckCalled(size_t present) const;
+  // What this rank freed on streams that may be gone is offered to the others once the device is done with it.
+  void AwaitStranded();
   PoolInCall Ask(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // A failure of a round, of which this pool is told.
   Status Told(const Status& status) const;

@@ -13,7 +13,8 @@ Status GraphBlocks::Await(const engine::StreamUse& use) const {
   if (use.fence != engine::kNoFence) return device.Await(use.fence, basis_.deadline_ms());
   if (!IsReachable(use.stream)) {
     return Status(StatusCode::kFailedPrecondition,
-                  "the block was used on another thread's default stream, which a capture cannot wait for: synchronise "
+                  "the block was used on another thread's default stream, or on one that may be gone (option streams), "
+                  "which a capture cannot wait for: synchronise "
                   "the device before the capture and reclaim()");
   }
   FenceId fence = COMMPOOL_TRY(device.fences().Record(use.stream));
@@ -80,7 +81,11 @@ ReservedVector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeOwed(const Re
 
 void GraphBlocks::Settle(CUdeviceptr address, StreamKey stream, FenceId fence) {
   MutexLock lock(blocks_.mutex());
-  blocks_.engine().AttachFence(address, stream, fence);
+  if (fence == engine::kNoFence) {
+    blocks_.engine().PayDebt(address, stream);
+  } else {
+    blocks_.engine().AttachFence(address, stream, fence);
+  }
   GraphBlock& block = graph_blocks_[address];
   std::erase(block.streams, stream);
   if (block.streams.empty()) graph_blocks_.erase(address);
@@ -91,6 +96,10 @@ void GraphBlocks::Collect() {
   if (owed.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
   for (const auto& [address, stream] : owed) {
+    if (IsUnpromised(stream) && !IsReachable(stream)) {
+      if (basis_.device->Quiesce(basis_.deadline_ms()).ok()) Settle(address, stream, engine::kNoFence);
+      continue;
+    }
     // A stream that is captured again takes no fence of the past: the block waits for a later call.
     const Result<CUgraph> graph = GraphInCapture(basis_.driver, IsReachable(stream) ? StreamOfKey(stream) : nullptr);
     if (!graph.ok() || *graph != nullptr) continue;

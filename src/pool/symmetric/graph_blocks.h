@@ -53,6 +53,7 @@ class GraphBlocks {
   Status Await(const engine::StreamUse& use) const;
   // The fences that blocks of gone graphs still owe.
   ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeOwed(const ReservedVector<engine::Part>& gone);
+  // With kNoFence where the stream's work is over.
   void Settle(CUdeviceptr address, StreamKey stream, FenceId fence);
 
   PoolBasis& basis_;

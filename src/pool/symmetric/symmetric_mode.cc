@@ -55,6 +55,13 @@ Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Stat
 Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   const Status alike = collective_.CheckAlike();
   if (!alike.ok()) return basis_.Named(alike);
+  if (IsUnpromised(stream) && basis_.configuration.frees == engine::FreeOrder::kOrdered) {
+    return Status(StatusCode::kFailedPrecondition,
+                  basis_.title +
+                      " has ordered frees, so other streams reuse at once what this one frees, and a stream "
+                      "that may be destroyed meanwhile cannot be waited for: make the pool with the option "
+                      "streams = outlive, and call release_stream before a stream is destroyed");
+  }
   const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
   engine::Served served;
   std::optional<RecordingStreams::Scope> recording;

@@ -16,7 +16,7 @@ from ._library import fast as _fast_module
 from .agreement import Agreement, RankMissing
 from .arrays import Array, empty
 from .backings import UserBacking
-from .blocks import Buffer, allocate, allocate_in_scope, block_of, free, record_stream, release_stream
+from .blocks import Buffer, allocate, allocate_in_scope, block_of, free, promise_stream, record_stream, release_stream
 from .configuration import Configuration, Setting, config
 from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagreement, DriverError, Exhausted,
                      FailedPrecondition, InternalError, InvalidArgument, NotFound, NotSupported, OutOfMemory,
@@ -44,6 +44,6 @@ __all__ = [
     "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment", "Setting",
     "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate",
     "allocate_in_scope", "block_of", "capture", "config", "driver_calls", "driver_description", "empty", "free",
-    "initialize", "library_version", "measure_driver", "nvls_eligible", "parse_size", "record_stream",
-    "release_stream", "set_device_limit", "sleep", "use_pool", "wake", "window_of"
+    "initialize", "library_version", "measure_driver", "nvls_eligible", "parse_size", "promise_stream",
+    "record_stream", "release_stream", "set_device_limit", "sleep", "use_pool", "wake", "window_of"
 ]

@@ -65,7 +65,7 @@ class Library:
 
 
 def version_text(version: int) -> str:
-    """ "0.4.0", of what commpool_version returns."""
+    """ "0.5.0", of what commpool_version returns."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 

@@ -96,5 +96,5 @@ def _build() -> pathlib.Path:
         return [f"-I{ours}", *(f"-isystem{path}" for path in system), str(source), _ours(),
                 f"-L{installed / 'lib64'}", "-l:librmm.so"]
 
-    return _compile.built(f"rmm/resource-{librmm.__version__}", [source, ours / "commpool/mr.h"], command, _THROWS,
-                          _TRIED)
+    return _compile.built(f"rmm/resource-{librmm.__version__}",
+                          [source, ours / "commpool/mr.h", ours / "commpool/commpool.h"], command, _THROWS, _TRIED)

@@ -181,8 +181,17 @@ def record_stream(pointer: Pointer, stream: Stream) -> None:
     check(library.commpool_record_stream(pointer_of(pointer), stream_handle(stream)))
 
 
+def promise_stream(stream: Stream) -> None:
+    """The stream outlives its use: `release_stream` comes before it ends.
+
+    Other streams may then reuse what it frees after a wait of the device's. PyTorch's own streams are promised where
+    the router serves them.
+    """
+    library.promise_stream(stream_handle(stream))
+
+
 def release_stream(stream: Stream) -> None:
-    """Forgets a stream, after waiting for its work: call it before the stream is destroyed."""
+    """Forgets a stream, after waiting for its work, and ends its promise. Others may end without a word."""
     library.release_stream(stream_handle(stream))
 
 

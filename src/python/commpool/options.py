@@ -8,7 +8,8 @@ from typing import Any, Optional, Union
 from . import _abi
 from ._abi import (BackingWord as BackingWord, DriverWord as DriverWord, ExhaustionWord as ExhaustionWord,
                    FilterWord as FilterWord, FreesWord as FreesWord, GraphsWord as GraphsWord, KeepWord as KeepWord,
-                   LocationWord as LocationWord, ModeWord as ModeWord, MovesWord as MovesWord)
+                   LocationWord as LocationWord, ModeWord as ModeWord, MovesWord as MovesWord,
+                   StreamsWord as StreamsWord)
 from .backings import UserBacking
 from .errors import InvalidArgument
 from .sizes import MOST_BYTES, Size, index_of, parse_size

@@ -48,6 +48,7 @@ class PoolOptions(TypedDict, total=False):
     all_gather: Optional[agreement.Agreement]
     on_lost_rank: Optional[Callable[[int, bool], None]]
     tag: str
+    streams: options.StreamsWord
 
 
 class Pool(Together):
@@ -81,7 +82,8 @@ class Pool(Together):
                  limit: Optional[Size] = None, alignment: Optional[Size] = None, segment: Optional[Size] = None,
                  granularity: Optional[Size] = None, release_threshold: Optional[Size] = None,
                  deadline_ms: Optional[int] = None, all_gather: Optional[agreement.Agreement] = None,
-                 on_lost_rank: Optional[Callable[[int, bool], None]] = None, tag: str = "") -> None:
+                 on_lost_rank: Optional[Callable[[int, bool], None]] = None, tag: str = "",
+                 streams: options.StreamsWord = "may_die") -> None:
         """Makes the pool; no segment yet, unless `reserve` says how much.
 
         What is None COMMPOOL_CONF may set; else it is the default of commpool_pool_options.
@@ -102,6 +104,8 @@ class Pool(Together):
           deadline_ms: of every wait for other ranks and for the device.
           all_gather: how the ranks agree where not over TCP.
           on_lost_rank: `on_lost_rank(rank, in_flight)` hears of a rank of home that is lost, on a thread of its own.
+          streams: "outlive": the program promises that streams outlive their use here: `release_stream` comes before
+            a stream ends. Then other streams reuse what one frees after a wait of the device's, not of the host's.
           tag: names pools that `commpool.sleep(tag=...)` and `commpool.wake` take together.
 
         Raises:
@@ -119,6 +123,7 @@ class Pool(Together):
         c_options.location = options.number_of("location", location)
         c_options.numa_node = -1 if numa_node in (None, -1) else index_of(numa_node, "numa_node", 31)
         c_options.frees = options.number_of("frees", frees)
+        c_options.streams = options.number_of("streams", streams)
         c_options.peers, c_options.peer_count = device_array(peers, "peers")
         options.give(c_options, mode=mode, moves=moves, limit=limit, alignment=alignment, segment=segment,
                      granularity=granularity, release_threshold=release_threshold, deadline=deadline_ms)

@@ -34,7 +34,7 @@ def initialize(driver: DriverWord = "cuda") -> None:
 
 
 def library_version() -> str:
-    """Of the library that runs, "0.4.0": of this package's minor version."""
+    """Of the library that runs, "0.5.0": of this package's minor version."""
     return version_text(library.commpool_version())
 
 

@@ -170,7 +170,7 @@ TEST_F(Captures, DoNotWaitForWhatIsOutside) {
   EndFails(stream, kWasInvalidated);
 }
 
-TEST_F(Captures, BreakWhenTheirStreamsAreAskedForProgress) {
+TEST_F(Captures, BreakWhenTheirStreamsAreAskedForProgressOrTheirNumber) {
   const CUstream forked = MakeStream(CU_STREAM_NON_BLOCKING);
   const auto breaks = [&](const char* what, const std::function<CUresult(CUstream)>& ask) {
     const CUstream stream = BeginOnNewStream(kRelaxed);
@@ -181,6 +181,11 @@ TEST_F(Captures, BreakWhenTheirStreamsAreAskedForProgress) {
   };
   breaks("query", [&](CUstream stream) { return cuda().cuStreamQuery(stream); });
   breaks("synchronize", [&](CUstream stream) { return cuda().cuStreamSynchronize(stream); });
+  unsigned long long id = 0;
+  breaks("number", [&](CUstream stream) {
+    EXPECT_EQ(cuda().cuStreamGetId(MakeStream(), &id), CUDA_SUCCESS) << "of another stream it may be asked";
+    return cuda().cuStreamGetId(stream, &id);
+  });
   breaks("query of a fork", [&](CUstream) { return cuda().cuStreamQuery(forked); });
   breaks("the whole context", [&](CUstream) { return cuda().cuCtxSynchronize(); });
   breaks("by another thread", [&](CUstream) { return OnAnotherThread([&] { return cuda().cuCtxSynchronize(); }); });

@@ -169,6 +169,7 @@ TEST_F(StreamOrder, ADestroyedStreamRunsWhatItHolds) {
   ASSERT_EQ(cuda().cuMemsetD8Async(memory, 9, kUnit, stream), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS) << "does not wait";
   EXPECT_EQ(cuda().cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(TakeReports().size(), 1u);
   gate.Open();
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_EQ(FirstByte(memory), 9);
@@ -179,6 +180,7 @@ TEST_F(StreamOrder, AStreamIsDestroyedOnce) {
   ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(TakeReports().size(), 1u);
   for (const CUstream lasting : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
     EXPECT_EQ(cuda().cuStreamDestroy(lasting), CUDA_ERROR_INVALID_HANDLE);
   }

@@ -22,6 +22,7 @@ TEST_F(RuntimeStreams, HavePriorities) {
   EXPECT_EQ(priority, greatest);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaStreamDestroy)(stream), cudaSuccess);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaStreamDestroy)(stream), cudaErrorInvalidResourceHandle);
+  EXPECT_NE(TakeReports().find("dead stream"), std::string::npos);
 }
 
 TEST_F(RuntimeStreams, WaitForEvents) {

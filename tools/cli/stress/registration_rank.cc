@@ -88,6 +88,7 @@ class RankLife {
   internal::PoolHandle CreateAcross(ncclComm_t home, const char* name) {
     internal::PoolConfiguration configuration;
     configuration.name = name;
+    configuration.streams = internal::Streams::kOutlive;
     configuration.backing.placement.device = rank_.number;
     configuration.home = home;
     configuration.limit_bytes = kStressLimitBytes;

@@ -30,7 +30,7 @@ const std::map<std::string, Plant> kPlants = {{"skip-wait", Plant::kSkipWait},
                                               {"use-after-free", Plant::kUseAfterFree},
                                               {"leak", Plant::kLeak},
                                               {"unannounced-capture", Plant::kUnannouncedCapture},
-                                              {"forgotten-stream", Plant::kForgottenStream}};
+                                              {"dead-stream", Plant::kDeadStream}};
 
 void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress, unsigned thread,
           std::atomic<uint64_t>& done) {

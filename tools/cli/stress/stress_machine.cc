@@ -49,6 +49,7 @@ Status StressMachine::MakePools() {
   configurations[3].mode = internal::Mode::kExpandable;
   configurations[3].limit_bytes = 48 * internal::kMiB;
   for (internal::PoolConfiguration& configuration : configurations) {
+    configuration.streams = internal::Streams::kOutlive;  // a worker releases the one that it replaces
     Result<internal::PoolHandle> pool = runtime_->CreatePool(std::move(configuration));
     if (!pool.ok()) return pool.status();
     pools_.push_back(*pool);

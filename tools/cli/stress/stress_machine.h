@@ -19,7 +19,7 @@
 namespace commpool::cli {
 
 // Faults that the run must find.
-enum class Plant { kNone, kSkipWait, kDoubleFree, kUseAfterFree, kLeak, kUnannouncedCapture, kForgottenStream };
+enum class Plant { kNone, kSkipWait, kDoubleFree, kUseAfterFree, kLeak, kUnannouncedCapture, kDeadStream };
 
 class StressMachine {
  public:

@@ -265,20 +265,19 @@ bool StressWorker::PlantFault(Plant plant) {
     PlantCapture();
     return true;
   }
+  if (plant == Plant::kDeadStream) {
+    CUstream stream = nullptr;
+    cuda_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    cuda_.cuStreamDestroy(stream);
+    cuda_.cuStreamQuery(stream);
+    return true;
+  }
   const std::shared_lock together(machine_.capture_mutex());
   return PlantInBlock(plant);
 }
 
 bool StressWorker::PlantInBlock(Plant plant) {
   if (blocks_.empty()) return false;
-  if (plant == Plant::kForgottenStream) {
-    const auto known = std::find_if(blocks_.begin(), blocks_.end(),
-                                    [](const StressBlock& block) { return block.home != StressBlock::kNoStream; });
-    if (known == blocks_.end()) return false;
-    cuda_.cuStreamSynchronize(streams_[known->home]);
-    ReplaceStream(known->home);
-    return true;
-  }
   StressBlock block = TakeOut(0);
   if (plant == Plant::kLeak) return true;
   const size_t stream = RandomStream();

@@ -17,7 +17,8 @@ from commpool import (Agreement, Array, Block, Buffer, CommpoolError, Communicat
                       OutOfMemory, PlainFunctions, PoolGroup, RankMissing, RemoteFailure, Segment, Setting, Snapshot,
                       Statistics, StatusCode, UserBacking, Window, add_communicator_source, allocate_in_scope, block_of,
                       capture, config, driver_calls, driver_description, free, initialize, library_version,
-                      measure_driver, nvls_eligible, parse_size, record_stream, release_stream, set_device_limit, sleep,
+                      measure_driver, nvls_eligible, parse_size, promise_stream, record_stream, release_stream,
+                      set_device_limit, sleep,
                       wake, window_of)
 from commpool import __version__ as __version__
 
@@ -42,6 +43,7 @@ __all__ = [
     "UserBacking", "Window", "add_communicator_source", "advise", "all_gather_ring", "allocate", "allocate_in_scope",
     "block_of", "capture", "config", "ddp", "ddp_release", "driver_calls", "driver_description", "empty", "fallbacks",
     "free", "fsdp", "fsdp_release", "initialize", "install", "installed", "library_version", "measure_driver",
-    "mem_pool", "nvls_eligible", "parse_size", "record_stream", "release_stream", "set_device_limit", "sleep", "tp",
+    "mem_pool", "nvls_eligible", "parse_size", "promise_stream", "record_stream", "release_stream",
+    "set_device_limit", "sleep", "tp",
     "uninstall", "use_pool", "wake", "window_of"
 ]

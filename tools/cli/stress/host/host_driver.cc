@@ -15,8 +15,6 @@ struct Original {
   internal::NcclLibrary nccl;
   decltype(&commpoolEmulatorBlockAllocated) block_allocated = nullptr;
   decltype(&commpoolEmulatorBlockFreed) block_freed = nullptr;
-  decltype(&commpoolEmulatorBlockRecorded) block_recorded = nullptr;
-  decltype(&commpoolEmulatorStreamReleased) stream_released = nullptr;
   decltype(&commpoolEmulatorCaptureAnnounced) capture_announced = nullptr;
   decltype(&commpoolEmulatorSetting) setting = nullptr;
 };
@@ -58,8 +56,6 @@ void* ExtensionOutside(const char* name, void* found) {
   if (std::strcmp(name, symbol) == 0) return Keep<&Original::member>(found, &Original::member)
   COMMPOOL_EXTENSION("commpoolEmulatorBlockAllocated", block_allocated);
   COMMPOOL_EXTENSION("commpoolEmulatorBlockFreed", block_freed);
-  COMMPOOL_EXTENSION("commpoolEmulatorBlockRecorded", block_recorded);
-  COMMPOOL_EXTENSION("commpoolEmulatorStreamReleased", stream_released);
   COMMPOOL_EXTENSION("commpoolEmulatorCaptureAnnounced", capture_announced);
   COMMPOOL_EXTENSION("commpoolEmulatorSetting", setting);
 #undef COMMPOOL_EXTENSION

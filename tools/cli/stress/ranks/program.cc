@@ -135,6 +135,7 @@ Status Program::Do(const Step& step) {
 Status Program::Create(const Step& step) {
   internal::PoolConfiguration configuration;
   configuration.name = "pool " + std::to_string(step.pool);
+  configuration.streams = internal::Streams::kOutlive;
   configuration.backing.placement.device = options_.rank;
   configuration.home = communicators_.Of(schedule_.pools[step.pool]);
   configuration.limit_bytes = kLimitBytes;

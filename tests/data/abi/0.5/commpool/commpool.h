@@ -9,8 +9,8 @@
  *  2. Sizes and offsets are bytes. Waits are milliseconds. Devices are CUDA ordinals, NUMA nodes the system's numbers.
  *  3. Pools and scopes are numbers, never reused: a call on one that has ended is an error, not a crash. 0 is none.
  *  4. A caller owns the pools, scopes, captures, holders and blocks that it made, and ends each with its matching call.
- *  5. Streams and communicators are the caller's and must outlive their use here: commpool_release_stream comes before
- *     cuStreamDestroy, commpool_pool_deregister (or abandon_live) before ncclCommDestroy (or abort).
+ *  5. Streams and communicators are the caller's: commpool_release_stream comes before the end of a promised stream,
+ *     any other ends when it likes; commpool_pool_deregister (or abandon_live) before ncclCommDestroy (or abort).
  *  6. Any thread may call any function. Calls marked COLLECTIVE are made by every rank of the pool's home communicator,
  *     in one order, on the thread that uses the communicator, at the same place among its collectives.
  *  7. An allocation or a free is never COLLECTIVE and never calls NCCL.
@@ -18,8 +18,8 @@
  *  9. struct_bytes, first in a struct that a program fills, is the program's sizeof; the struct's init function sets
  * it. The library touches no more. `entry_bytes` is the program's sizeof of an array's entries.
  * 10. After fork() the child must not call commpool: CUDA itself does not survive it.
- * 11. A program runs on the library of its own version and on every later one of the same major. What an older library
- *     does not know is NOT_SUPPORTED (a field), INVALID_ARGUMENT (a value) or 0 (a figure).
+ * 11. Until 1.0 a program runs on the minor version that it was built with. Another refuses it in words: where it is
+ *     loaded, by the version of the symbols, and where sizes of structs differ, by INVALID_ARGUMENT.
  * 12. COMMPOOL_CONF in the environment, read once, changes defaults of pools (README.md has its keys). What a program
  *     gives wins: options that differ from what the init function sets, and those that `given` names.
  */
@@ -32,9 +32,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
 #define COMMPOOL_VERSION_MAJOR 0
-#define COMMPOOL_VERSION_MINOR 4
+#define COMMPOOL_VERSION_MINOR 5
 #define COMMPOOL_VERSION_PATCH 0
 #define COMMPOOL_VERSION (COMMPOOL_VERSION_MAJOR * 10000 + COMMPOOL_VERSION_MINOR * 100 + COMMPOOL_VERSION_PATCH)
 
@@ -68,7 +67,7 @@ typedef enum commpool_status {
 
 /* The sentence of this thread's last failed call; empty before the first. Valid until its next failed call. */
 COMMPOOL_API const char* commpool_last_error(void);
-/* COMMPOOL_VERSION of the library that runs: a plugin that may meet an older one asks before it uses what is newer. */
+/* COMMPOOL_VERSION of the library that runs: a plugin that opens it by its file asks for its own minor one. */
 COMMPOOL_API int commpool_version(void);
 
 /* ---- The runtime ------------------------------------------------------------------------------------------------ */
@@ -120,8 +119,12 @@ typedef enum commpool_moves {
   COMMPOOL_MOVES_UNDER_PRESSURE = 1 /* only where a limit or the device leaves no room to grow: least driver time */
 } commpool_moves;
 
+/* Whether each stream that is passed to the pool counts as promised (commpool_promise_stream). */
+typedef enum commpool_streams { COMMPOOL_STREAMS_MAY_DIE = 0, COMMPOOL_STREAMS_OUTLIVE = 1 } commpool_streams;
+
 /* A caller's all-gather (MPI, a torch store) of `bytes` bytes of every rank, rank 0's first. Returns 0, or non-zero
- * where it failed. Called in COLLECTIVE calls alone, on their thread. */
+ * where it failed, as where it throws. Called in COLLECTIVE calls alone, on their thread; of commpool it may call
+ * commpool_free alone. */
 typedef int (*commpool_all_gather)(const void* sent, void* received, size_t bytes, void* context);
 
 /* A rank of home is lost: called once a home, on a thread of the library's; it may call NCCL, not commpool. Where
@@ -171,6 +174,7 @@ typedef struct commpool_pool_options {
   void* lost_rank_context;
   uint64_t given;  /* commpool_option bits: the program means these, also where as init sets them; default 0 */
   const char* tag; /* names pools that commpool_sleep and commpool_wake take together; copied; default null: none */
+  commpool_streams streams; /* default MAY_DIE; ORDERED frees take promised streams alone */
 } commpool_pool_options;
 
 /* Each commpool_pools_* is also there for one pool, inline: commpool_pool_reserve(pool, bytes). A thread that owns the
@@ -206,13 +210,11 @@ COMMPOOL_API commpool_status commpool_pools_reserve(const commpool_pool* pools, 
 /* Lets deferred frees take effect that every rank has made. COLLECTIVE. A fixed pool returns OK and does nothing.
  * `reclaimed` has a place for each pool's bytes, or is null. */
 COMMPOOL_API commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count, uint64_t* reclaimed);
-
 /* Gives segments without live blocks back to the driver until at most `keep_bytes` stay reserved. COLLECTIVE for
  * symmetric pools (it reclaims first). Waits for the device; deregisters before it unmaps. A registered fixed pool
  * keeps its registered segments. released_bytes has a place for each pool, or is null. */
 COMMPOOL_API commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
                                                  uint64_t* released_bytes);
-
 /* Compares the pool's calls so far between the ranks. COLLECTIVE. A fixed pool returns OK. DISAGREEMENT names the first
  * call that differs and two ranks that made different ones; the pool has then diverged (commpool_pools_close). */
 COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count);
@@ -255,19 +257,20 @@ COMMPOOL_API commpool_status commpool_allocate(int device, uint64_t bytes, struc
 /* The same from one pool, whatever scopes are open. */
 COMMPOOL_API commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, struct CUstream_st* stream,
                                                     void** pointer);
-
 /* For a framework's router, which leaves every other allocation to the framework: the same where a scope catches it,
  * else NOT_CAUGHT, with the last error and `pointer` as they were. One load and a branch where no scope is open in the
  * process. `device` may not be COMMPOOL_CURRENT_DEVICE. */
 COMMPOOL_API commpool_status commpool_allocate_in_scope(int device, uint64_t bytes, struct CUstream_st* stream,
                                                         void** pointer);
-
 /* Gives a block back, from any thread. It is reused in the order of work on the stream of its allocation and on those
  * named by commpool_record_stream. Null is OK. NOT_FOUND for what is not the start of a live block. */
 COMMPOOL_API commpool_status commpool_free(void* pointer);
 /* Notes that `stream` uses the block too. Call it after submitting that work and before the free. */
 COMMPOOL_API commpool_status commpool_record_stream(void* pointer, struct CUstream_st* stream);
-/* Forgets a stream before it is destroyed, after waiting for its work: handles are recycled. */
+/* The stream outlives its use, so others take what it freed after a device-side wait. What a stream without a promise
+ * freed others get once a call has passed it again, or the host has waited. Default streams are promised. */
+COMMPOOL_API commpool_status commpool_promise_stream(struct CUstream_st* stream);
+/* Forgets a stream, after waiting for its work, and ends its promise. */
 COMMPOOL_API commpool_status commpool_release_stream(struct CUstream_st* stream);
 
 /* Functions without a context, as frameworks take them: torch.cuda.MemPool's pluggable allocator, vLLM, SGLang. */
@@ -283,7 +286,7 @@ COMMPOOL_API commpool_status commpool_pool_functions(commpool_pool pool, commpoo
 /* ---- Stream capture --------------------------------------------------------------------------------------------- */
 
 /* Announces that `stream` is being captured; comes after cuStreamBeginCapture. Until commpool_capture_end the pool
- * serves the capture's streams from reserved memory alone: no growth, no registration, no wait. What it serves belongs
+ * serves the capture's streams without registration or wait; only unregistered pools grow. What it serves belongs
  * to the graph until the graph and everything instantiated from it is destroyed; its segments stay until then. While
  * the capture is open COLLECTIVE calls of a symmetric pool other than reclaim, and while the graph is alive trim,
  * deregister and close (of a registered fixed pool the last two), are FAILED_PRECONDITION on all ranks.
@@ -293,8 +296,6 @@ COMMPOOL_API commpool_status commpool_capture_begin(commpool_pool pool, struct C
                                                     commpool_capture* capture);
 /* Ends it, before or after cuStreamEndCapture, also after one that failed. NOT_FOUND for one that has ended. */
 COMMPOOL_API commpool_status commpool_capture_end(commpool_capture capture);
-
-/* ---- Memory of a device ----------------------------------------------------------------------------------------- */
 
 /* The most that all pools of a device may reserve together; default UINT64_MAX: no limit. What is reserved stays. */
 COMMPOOL_API commpool_status commpool_set_device_limit(int device, uint64_t bytes);
@@ -341,7 +342,8 @@ typedef struct commpool_scope_options {
  * INVALID_ARGUMENT for a min_bytes above max_bytes and unknown values. */
 COMMPOOL_API commpool_status commpool_scope_begin(commpool_pool pool, const commpool_scope_options* options,
                                                   commpool_scope* scope);
-/* FAILED_PRECONDITION for a THREAD scope of another thread or not the innermost. NOT_FOUND for one that has ended. */
+/* A THREAD scope of another thread, or not the innermost, ends all the same: FAILED_PRECONDITION, and a warning in the
+ * log, for what was allocated meanwhile may lie elsewhere than was meant. NOT_FOUND for one that has ended. */
 COMMPOOL_API commpool_status commpool_scope_end(commpool_scope scope);
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------ */
@@ -403,24 +405,24 @@ COMMPOOL_API commpool_status commpool_nvls_eligible(const void* pointer, uint64_
 
 /* Never grows: it lies in other structs. */
 typedef struct commpool_counter {
-  uint64_t current;
-  uint64_t peak; /* since the pool was made or commpool_pool_reset_peaks */
-  uint64_t total;
+  uint64_t current; /* now */
+  uint64_t peak;    /* since the pool was made or commpool_pool_reset_peaks */
+  uint64_t total;   /* of all that came, all-time */
 } commpool_counter;
 
 typedef struct commpool_statistics {
-  size_t struct_bytes;              /* set by commpool_statistics_init */
-  commpool_counter requested_bytes; /* of live blocks, as asked for */
-  commpool_counter allocated_bytes; /* of live blocks, rounded up */
-  commpool_counter allocated_blocks;
-  commpool_counter reserved_bytes; /* of segments: what the driver gave */
-  commpool_counter reserved_segments;
-  uint64_t free_bytes;    /* reserved and not in live blocks */
-  uint64_t pending_bytes; /* of free_bytes: not reusable yet (another stream, or another rank) */
-  uint64_t largest_free_block_bytes;
-  uint64_t registered_segments; /* summed over communicators */
-  uint64_t pending_segments;    /* waiting for commpool_pool_register_pending, likewise */
-  uint64_t failed_allocations;
+  size_t struct_bytes;                /* set by commpool_statistics_init */
+  commpool_counter requested_bytes;   /* of live blocks, as asked for */
+  commpool_counter allocated_bytes;   /* of live blocks, rounded up */
+  commpool_counter allocated_blocks;  /* that are live */
+  commpool_counter reserved_bytes;    /* of segments: what the driver gave */
+  commpool_counter reserved_segments; /* that the pool has */
+  uint64_t free_bytes;                /* reserved and not in live blocks */
+  uint64_t pending_bytes;             /* of free_bytes: not reusable yet (another stream, or another rank) */
+  uint64_t largest_free_block_bytes;  /* free in one piece, at most */
+  uint64_t registered_segments;       /* summed over communicators */
+  uint64_t pending_segments;          /* waiting for commpool_pool_register_pending, likewise */
+  uint64_t failed_allocations;        /* that this pool had no memory for, or refused */
   uint64_t cached_bytes; /* of free_bytes: in threads' caches, and taken from there when the pool runs out */
   uint64_t moved_bytes;  /* of pages that an expandable pool moved */
   uint64_t host_waits;   /* for work on the device, inside allocations */
@@ -443,14 +445,14 @@ typedef enum commpool_block_state {
 } commpool_block_state;
 
 typedef struct commpool_block {
-  void* pointer; /* its start */
-  uint64_t bytes;
-  uint64_t requested_bytes; /* of a live block */
-  uint64_t segment;         /* in the order of growth; on a symmetric pool the same one on every rank */
-  uint64_t stream;          /* the handle's number; numbers of the library's for default streams */
-  commpool_pool pool;       /* 0 once the pool is destroyed */
-  int device;
-  commpool_block_state state;
+  void* pointer;              /* its start */
+  uint64_t bytes;             /* its size, rounded up */
+  uint64_t requested_bytes;   /* of a live block */
+  uint64_t segment;           /* in the order of growth; on a symmetric pool the same one on every rank */
+  uint64_t stream;            /* its handle then; numbers of the library's for default streams; 0 where long gone */
+  commpool_pool pool;         /* 0 once the pool is destroyed */
+  int device;                 /* the pool's */
+  commpool_block_state state; /* live, free, pending, cached or unmapped */
 } commpool_block;
 
 /* The live block that holds any pointer. NOT_FOUND, with the last error as it was, where there is none. */

@@ -1,0 +1,78 @@
+// Which stream a handle means now, and of which the program promised that they outlive their use: it releases such a
+// stream before it destroys it. Any thread; no lock but to promise and to release.
+#ifndef COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
+#define COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/driver/loader.h"
+#include "src/stream/stream_key.h"
+
+namespace commpool::internal {
+
+// A stream that the current call passes.
+struct StreamName {
+  StreamKey key = 0;       // how it is reached: PassedStream
+  StreamKey identity = 0;  // which it is: the same before and after a promise
+};
+
+class StreamNames {
+ public:
+  explicit StreamNames(const Driver& driver) : driver_(driver) {}
+
+  // Of a handle that the current call passes. kInvalidArgument where the driver knows no such stream. Asks the driver
+  // where nobody promised the stream, twice, for its number may not be asked for in a capture: 50 ns.
+  Result<StreamName> NameOf(CUstream stream) const;
+  // Whether the handle still means the stream. Asks nobody but for streams that nobody promised.
+  bool Means(CUstream stream, StreamKey key) const { return !IsUnpromised(key) || HasKey(stream, key); }
+
+  // The handle that a stream had when a call last passed it: what a program is shown, and nobody may use. 0 where that
+  // was long ago.
+  uint64_t ShownHandle(StreamKey key) const;
+
+  // Until Release. Where more streams are promised than there is room for, this one stays what it is: nothing breaks.
+  Status Promise(CUstream stream);
+  void Release(CUstream stream);
+  // Default streams are without a promise: they never end.
+  bool IsPromised(CUstream stream) const;
+
+ private:
+  struct Place {
+    std::atomic<CUstream> stream = nullptr;
+    std::atomic<StreamKey> identity = 0;
+  };
+
+  // Of the newest streams that nobody promised: handles by number, and numbers by handle.
+  struct Shown {
+    std::atomic<StreamKey> key = 0;
+    std::atomic<CUstream> stream = nullptr;
+  };
+  static constexpr size_t kShown = 1024;
+  void Show(StreamKey key, CUstream stream) const;
+
+  Result<StreamKey> AskFor(CUstream stream) const;
+  bool HasKey(CUstream stream, StreamKey key) const;
+  const Place* Find(CUstream stream) const;
+
+  static constexpr size_t kPlaces = 4096;
+  static constexpr size_t kMostPromised = kPlaces / 2;
+  static size_t PlaceOf(CUstream stream) { return (reinterpret_cast<size_t>(stream) >> 4) * 0x9E3779B97F4A7C15 >> 52; }
+
+  const Driver& driver_;
+  Mutex mutex_{LockRank::kStream};
+  size_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // once: a place that a stream left is another's later
+  // By hash, the next free place behind it where that is taken.
+  std::array<Place, kPlaces> places_ = {};
+  mutable std::array<Shown, kShown> shown_ = {};
+  mutable std::array<Shown, kShown> newest_ = {};
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_STREAM_STREAM_NAMES_H_

@@ -1,0 +1,260 @@
+// Streams that are destroyed whenever the program likes, without a word to the pools: what C++ and CuPy programs do.
+//
+// The emulator reports each call that names a dead stream, and each access that is not ordered behind the one before.
+#include <algorithm>
+#include <thread>
+
+#include "tests/pool/announced_capture.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr uint64_t kBlock = 3 * kMiB;
+
+class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode> {
+ protected:
+  PoolHandle NewPool(const char* name = "mortal") {
+    PoolConfiguration configuration = Configured(name);
+    configuration.streams = Streams::kMayDie;
+    configuration.mode = GetParam();
+    return Create(std::move(configuration));
+  }
+  void TearDown() override {
+    for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
+      EXPECT_TRUE(pool->Trim(0).ok());
+      EXPECT_EQ(pool->Statistics().reserved_bytes.current, 0u);
+      EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());
+    }
+  }
+  CUstream NewStream() {
+    CUstream stream = nullptr;
+    EXPECT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+  }
+  void Destroy(CUstream stream) { EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS); }
+  CUdeviceptr Allocate(PoolHandle pool, CUstream stream, uint64_t bytes = kBlock) {
+    const Result<CUdeviceptr> address = runtime().AllocateFrom(pool, bytes, stream);
+    EXPECT_TRUE(address.ok()) << address.status().message();
+    return address.ok() ? *address : 0;
+  }
+  void Free(CUdeviceptr address) {
+    const Status status = runtime().Free(address);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  void Synchronise() { EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
+};
+
+// The loop of the issue: the stream goes first, its block later.
+TEST_P(DyingStreams, MayDieBeforeTheirBlocksAreFreed) {
+  const PoolHandle pool = NewPool();
+  CUdeviceptr previous = 0;
+  for (int round = 0; round < 40; ++round) {
+    const CUstream stream = NewStream();
+    const CUdeviceptr block = Allocate(pool, stream);
+    Fill(stream, block, kBlock, static_cast<uint8_t>(round));
+    Destroy(stream);
+    if (previous != 0) Free(previous);
+    previous = block;
+  }
+  Free(previous);
+  const CUdeviceptr last = Allocate(pool, nullptr, 5 * kMiB);
+  Fill(nullptr, last, 5 * kMiB, 1);
+  Free(last);
+  Synchronise();
+  EXPECT_LE(CountersOf(pool).reserved_bytes.peak, 120 * kMiB) << "dead streams' memory comes back";
+}
+
+TEST_P(DyingStreams, LeaveSmallBlocksInThreadsCachesToo) {
+  const PoolHandle pool = NewPool();
+  for (int round = 0; round < 200; ++round) {
+    const CUstream stream = NewStream();
+    const CUdeviceptr block = Allocate(pool, stream, 4 * kKiB);
+    Fill(stream, block, 4 * kKiB, 1);
+    Free(block);
+    const CUdeviceptr again = Allocate(pool, stream, 4 * kKiB);
+    EXPECT_EQ(again, block) << "the same stream's own memory serves at once";
+    Destroy(stream);
+    Free(again);
+  }
+  Synchronise();
+}
+
+// A handle comes back at once, as another stream's.
+TEST_P(DyingStreams, LeaveTheirHandleToStreamsThatWaitForThem) {
+  const PoolHandle pool = NewPool();
+  const CUstream first = NewStream();
+  const CUdeviceptr block = Allocate(pool, first);
+  Fill(first, block, kBlock, 1);
+  Free(block);
+  Destroy(first);
+  const CUstream second = NewStream();
+  const CUdeviceptr other = Allocate(pool, second);
+  Fill(second, other, kBlock, 2);
+  uint64_t wrong = 1;
+  Compare(second, other, kBlock, 2, &wrong);
+  Synchronise();
+  EXPECT_EQ(wrong, 0u);
+  Free(other);
+  Destroy(second);
+}
+
+TEST_P(DyingStreams, GiveTheirMemoryToOthersBehindAnEventOfTheNextCall) {
+  const PoolHandle pool = NewPool();
+  const CUstream alive = NewStream();
+  const CUstream other = NewStream();
+  const CUdeviceptr block = Allocate(pool, alive, 64 * kMiB);
+  Fill(alive, block, 64 * kMiB, 1);
+  Free(block);
+  const CUdeviceptr apart = Allocate(pool, other, 64 * kMiB);
+  EXPECT_NE(apart, block) << "nobody can wait for the stream before it is passed again";
+  Free(Allocate(pool, alive, kMiB));
+  const uint64_t events = CallCount("cuEventRecord");
+  const CUdeviceptr taken = Allocate(pool, other, 64 * kMiB);
+  Fill(other, taken, 64 * kMiB, 2);
+  EXPECT_LE(CallCount("cuEventRecord") - events, 1u);
+  Free(taken);
+  Free(apart);
+  Destroy(alive);
+  Destroy(other);
+  Synchronise();
+  if (GetParam() == Mode::kFixed) {  // pages move when they are idle, so the other may wait for a while
+    EXPECT_EQ(CountersOf(pool).host_waits, 0u);
+  }
+}
+
+TEST_P(DyingStreams, MayBeRecordedForABlockAndDie) {
+  const PoolHandle pool = NewPool();
+  for (int round = 0; round < 20; ++round) {
+    const CUdeviceptr block = Allocate(pool, nullptr);
+    const CUstream reader = NewStream();
+    ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    Fill(reader, block, kBlock, 1);
+    ASSERT_TRUE(runtime().RecordStream(block, reader).ok());
+    Destroy(reader);
+    Free(block);
+  }
+  EXPECT_TRUE(Get(pool).Trim(0).ok());
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u) << "a wait for the device pays what they owed";
+}
+
+TEST_P(DyingStreams, OfAnotherDeviceAreWaitedForThere) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PoolHandle pool = NewPool();
+  ASSERT_TRUE(Get(pool).Grant({1}).ok());
+  const CUdeviceptr block = Allocate(pool, nullptr);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  {
+    const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
+    const ContextGuard guard(driver(), far);
+    const CUstream reader = NewStream();
+    uint64_t wrong = 0;
+    Fill(reader, block, kBlock, 1);
+    ASSERT_TRUE(runtime().RecordStream(block, reader).ok());
+    Destroy(reader);
+    EXPECT_EQ(wrong, 0u);
+  }
+  Free(block);
+  EXPECT_TRUE(Get(pool).Trim(0).ok()) << "the emulator reports memory that is unmapped under work";
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
+}
+
+TEST_P(DyingStreams, AreDestroyedOnOtherThreads) {
+  const PoolHandle pool = NewPool();
+  const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
+  const auto work = [&] {
+    const ContextGuard guard(driver(), context);
+    for (int round = 0; round < 40; ++round) {
+      const CUstream stream = NewStream();
+      const CUdeviceptr large = Allocate(pool, stream);
+      const CUdeviceptr small = Allocate(pool, stream, 8 * kKiB);
+      Fill(stream, large, kBlock, 1);
+      Fill(stream, small, 8 * kKiB, 1);
+      Destroy(stream);
+      Free(large);
+      Free(small);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+  Synchronise();
+  Get(pool).CheckInvariants();
+}
+
+TEST_P(DyingStreams, DoNotDisturbACaptureThatIsOpenMeanwhile) {
+  const PoolHandle pool = NewPool();
+  const PoolHandle captured = NewPool("captured");
+  ASSERT_TRUE(Get(captured).Reserve(8 * kMiB).ok());
+  const CUstream recording = NewStream();
+  ASSERT_EQ(cuda().cuStreamBeginCapture(recording, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  const CaptureHandle capture = runtime().BeginCapture(captured, recording).value();
+  for (int round = 0; round < 20; ++round) {
+    const CUstream stream = NewStream();
+    const CUdeviceptr block = Allocate(pool, stream);
+    Destroy(stream);
+    Free(block);
+  }
+  ASSERT_TRUE(runtime().EndCapture(capture).ok());
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuda().cuStreamEndCapture(recording, &graph), CUDA_SUCCESS) << "nothing invalidated it";
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  Destroy(recording);
+}
+
+TEST_P(DyingStreams, OfACaptureMayDieBeforeItsEndIsTold) {
+  const PoolHandle pool = NewPool();
+  ASSERT_TRUE(Get(pool).Reserve(8 * kMiB).ok());
+  const CUstream recording = NewStream();
+  ASSERT_EQ(cuda().cuStreamBeginCapture(recording, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  const CaptureHandle capture = runtime().BeginCapture(pool, recording).value();
+  const CUdeviceptr block = Allocate(pool, recording, kMiB);
+  Free(block);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuda().cuStreamEndCapture(recording, &graph), CUDA_SUCCESS);
+  Destroy(recording);
+  EXPECT_TRUE(runtime().EndCapture(capture).ok());
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST_P(DyingStreams, AreNoneOfAPoolWhoseProgramReleasesThem) {
+  PoolConfiguration configuration = Configured("outlived");
+  configuration.mode = GetParam();
+  const PoolHandle pool = Create(std::move(configuration));
+  const CUstream stream = NewStream();
+  const CUstream other = NewStream();
+  const CUdeviceptr block = Allocate(pool, stream, 64 * kMiB);
+  Fill(stream, block, 64 * kMiB, 1);
+  Free(block);
+  ASSERT_TRUE(Get(pool).Trim(64 * kMiB).ok());
+  const uint64_t ids = CallCount("cuStreamGetId");
+  for (int time = 0; time < 10; ++time) Free(Allocate(pool, stream, 4 * kKiB));
+  ExpectCalls("cuStreamGetId", ids, 0);
+  for (const CUstream over : {stream, other}) {
+    EXPECT_TRUE(runtime().ReleaseStream(over).ok());
+    Destroy(over);
+  }
+}
+
+TEST_P(DyingStreams, ThatArePromisedLaterAreTheSameStreamStill) {
+  const PoolHandle pool = NewPool();
+  const CUstream stream = NewStream();
+  const CUdeviceptr block = Allocate(pool, stream);
+  Fill(stream, block, kBlock, 1);
+  Free(block);
+  ASSERT_TRUE(runtime().PromiseStream(stream).ok());
+  const CUdeviceptr again = Allocate(pool, stream);
+  Fill(stream, again, kBlock, 2);
+  Free(again);
+  EXPECT_TRUE(runtime().ReleaseStream(stream).ok());
+  Destroy(stream);
+  EXPECT_TRUE(Get(pool).Trim(0).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, DyingStreams, ::testing::Values(Mode::kFixed, Mode::kExpandable),
+                         [](const ::testing::TestParamInfo<Mode>& mode) {
+                           return mode.param == Mode::kFixed ? "Fixed" : "Expandable";
+                         });
+
+}  // namespace
+}  // namespace commpool::internal::testing

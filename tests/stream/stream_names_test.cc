@@ -1,0 +1,120 @@
+// Which stream a handle means: a promised one until its release, any other as the driver numbers it.
+#include "src/stream/stream_names.h"
+
+#include "src/driver/handles.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class Names : public DriverTest {
+ protected:
+  CUstream NewStream() {
+    CUstream stream = nullptr;
+    EXPECT_EQ(driver().cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+  }
+  void Destroy(CUstream stream) { EXPECT_EQ(driver().cuda.cuStreamDestroy(stream), CUDA_SUCCESS); }
+  StreamKey KeyOf(CUstream stream) { return names_.NameOf(stream).value().key; }
+
+  const PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
+  const ContextGuard current_{driver(), context_};
+  StreamNames names_{driver()};
+};
+
+TEST_F(Names, OfDefaultStreamsAskNobody) {
+  const uint64_t calls = CallCount("cuStreamGetId");
+  for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+    EXPECT_EQ(KeyOf(stream), KeyOfStream(stream));
+    EXPECT_TRUE(names_.IsPromised(stream));
+    EXPECT_TRUE(names_.Means(stream, KeyOf(stream)));
+  }
+  ExpectCalls("cuStreamGetId", calls, 0);
+}
+
+TEST_F(Names, OfOtherStreamsAreTheirNumbers) {
+  const CUstream first = NewStream();
+  const StreamKey key = KeyOf(first);
+  EXPECT_TRUE(IsUnpromised(key));
+  EXPECT_EQ(KeyOf(first), key);
+  EXPECT_TRUE(names_.Means(first, key));
+  Destroy(first);
+  const CUstream second = NewStream();  // at the same handle
+  EXPECT_NE(KeyOf(second), key);
+  EXPECT_FALSE(names_.Means(second, key));
+  Destroy(second);
+}
+
+TEST_F(Names, OfPromisedStreamsAreTheirHandlesUntilTheRelease) {
+  const CUstream stream = NewStream();
+  const StreamKey number = KeyOf(stream);
+  ASSERT_TRUE(names_.Promise(stream).ok());
+  ASSERT_TRUE(names_.Promise(stream).ok()) << "twice is once";
+  const uint64_t calls = CallCount("cuStreamGetId");
+  EXPECT_EQ(KeyOf(stream), KeyOfStream(stream));
+  EXPECT_EQ(names_.NameOf(stream).value().identity, number) << "a scope that began before catches it still";
+  ExpectCalls("cuStreamGetId", calls, 0);
+  names_.Release(stream);
+  EXPECT_FALSE(names_.IsPromised(stream));
+  EXPECT_EQ(KeyOf(stream), number);
+  names_.Release(stream);
+  Destroy(stream);
+}
+
+TEST_F(Names, HaveRoomForPromisesThatComeAndGo) {
+  for (int round = 0; round < 10000; ++round) {
+    const CUstream stream = NewStream();
+    ASSERT_TRUE(names_.Promise(stream).ok());
+    ASSERT_FALSE(IsUnpromised(KeyOf(stream))) << round;
+    names_.Release(stream);
+    Destroy(stream);
+  }
+}
+
+TEST_F(Names, OfStreamsThatThereAreNotAreErrors) {
+  COMMPOOL_REQUIRE_EMULATOR("a driver crashes");
+  const Result<StreamName> name = names_.NameOf(reinterpret_cast<CUstream>(uintptr_t{0xdead0}));
+  ASSERT_FALSE(name.ok());
+  EXPECT_NE(name.status().message().find("the stream was destroyed or never made"), std::string::npos);
+}
+
+TEST_F(Names, AreHandlesWhereTheDriverGivesNoNumbers) {
+  Driver older = driver();
+  older.cuda.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* capturing) {
+    return *capturing = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
+  };
+  older.cuda.cuStreamGetId = [](CUstream, unsigned long long*) { return CUDA_ERROR_NOT_SUPPORTED; };
+  const StreamNames names(older);
+  const auto stream = reinterpret_cast<CUstream>(uintptr_t{0x1000});
+  EXPECT_EQ(names.NameOf(stream).value().key, KeyOfStream(stream));
+}
+
+TEST_F(Names, OfACapturedStreamAreItsHandleForTheTime) {
+  const CUstream stream = NewStream();
+  const StreamName before = names_.NameOf(stream).value();
+  ASSERT_EQ(driver().cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  const StreamName captured = names_.NameOf(stream).value();
+  EXPECT_TRUE(IsUnpromised(captured.key));
+  EXPECT_NE(captured.key, before.key);
+  EXPECT_EQ(captured.identity, before.identity) << "scopes that caught it catch it still";
+  EXPECT_TRUE(names_.Means(stream, captured.key));
+  EXPECT_FALSE(names_.Means(stream, before.key));
+  ASSERT_TRUE(names_.Promise(stream).ok());
+  names_.Release(stream);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(driver().cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << "no question broke it";
+  EXPECT_EQ(names_.NameOf(stream).value().key, before.key);
+  EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+  Destroy(stream);
+}
+
+TEST_F(Names, AreShownAsTheHandlesThatTheyHad) {
+  const CUstream stream = NewStream();
+  EXPECT_EQ(names_.ShownHandle(KeyOf(stream)), reinterpret_cast<uint64_t>(stream));
+  EXPECT_EQ(names_.ShownHandle(KeyOfStream(stream)), reinterpret_cast<uint64_t>(stream));
+  EXPECT_EQ(names_.ShownHandle(KeyOfStream(nullptr)), kKeyOfLegacyStream);
+  Destroy(stream);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
