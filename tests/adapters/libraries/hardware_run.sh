@@ -2,7 +2,7 @@
 # Runs the hardware checks of several libraries on one pool, from the folder that hardware_bundle.sh made. Needs python3
 # with torch and CuPy, g++, CUDA's headers and a driver; nvcc for Thrust, RMM from the folder's wheels. What is missing
 # is skipped, and said. Results go into RESULTS (default: results beside this file).
-# usage: run_libraries [facts] [compiled] [times]      (default: all)
+# usage: run_libraries [facts] [streams] [compiled] [times]      (default: all)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 readonly results=${RESULTS:-$PWD/results} cuda=${CUDA_HOME:-/usr/local/cuda}
@@ -60,10 +60,11 @@ compiled() {
   compile build/thrust libraries/thrust.cu && timeout 60 build/thrust
 }
 
-for name in "${@:-facts compiled times}"; do
+for name in "${@:-facts streams compiled times}"; do
   for word in $name; do
     case $word in
       facts) part facts python3 libraries/hardware_check.py ;;
+      streams) part streams python3 libraries/hardware_streams.py --record "$results/libraries-H200.jsonl" ;;
       compiled)
         echo "== compiled"
         compiled 2>&1 | tee "$results/libraries-compiled.txt"
@@ -73,7 +74,7 @@ for name in "${@:-facts compiled times}"; do
         pairs || failed=1
         part times python3 libraries/hardware_times.py --record "$results/libraries-H200.jsonl"
         ;;
-      *) echo "run: $word is none of facts, compiled, times" >&2; exit 2 ;;
+      *) echo "run: $word is none of facts, streams, compiled, times" >&2; exit 2 ;;
     esac
   done
 done
