@@ -159,6 +159,33 @@ TEST_P(DyingStreams, OfAnotherDeviceAreWaitedForThere) {
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
 }
 
+TEST_P(DyingStreams, OfAnotherDeviceLeaveACaptureThereAlone) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PoolHandle pool = NewPool();
+  ASSERT_TRUE(Get(pool).Grant({1}).ok());
+  const CUdeviceptr block = Allocate(pool, nullptr);
+  const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
+  CUstream recording = nullptr;
+  CaptureHandle capture = 0;
+  {
+    const ContextGuard guard(driver(), far);
+    const CUstream reader = NewStream();
+    ASSERT_TRUE(runtime().RecordStream(block, reader).ok());
+    Destroy(reader);
+    const PoolHandle captured = Create(Configured("captured", 1));
+    recording = NewStream();
+    ASSERT_EQ(cuda().cuStreamBeginCapture(recording, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    capture = runtime().BeginCapture(captured, recording).value();
+  }
+  Free(block);
+  EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(runtime().EndCapture(capture).ok());
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuda().cuStreamEndCapture(recording, &graph), CUDA_SUCCESS) << "nothing broke it";
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  Destroy(recording);
+}
+
 TEST_P(DyingStreams, AreDestroyedOnOtherThreads) {
   const PoolHandle pool = NewPool();
   const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
