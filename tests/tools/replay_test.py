@@ -54,6 +54,14 @@ class Replay(cli.TracesTest):
         [trace] = self.replay("--streams", "4", self.write("spread.trace", text))
         self.assertEqual(trace["events"], 600 + 570)
 
+    def test_streams_that_may_die_are_asked_who_they_are(self):
+        for mode in ("fixed", "expandable"):
+            trace = self.write("spread.trace", _STEADY)
+            calls = {lives: self.replay("--mode", mode, "--streams", "4", "--lives", lives, trace)[0]["driver_calls"]
+                     for lives in ("outlive", "may-die")}
+            self.assertLessEqual(calls["outlive"].get("cuStreamGetId", 0), 4, "each stream's, when it is promised")
+            self.assertGreater(calls["may-die"]["cuStreamGetId"], 4)
+
     def test_all_sizes_can_be_scaled(self):
         [trace] = self.replay("--scale", "1.5", self.write("steady.trace", _STEADY))
         self.assertEqual(trace["peak_requested_bytes"], 6 * _MIB + 1500)

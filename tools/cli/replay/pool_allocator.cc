@@ -40,7 +40,7 @@ DriverCalls Sum(const DriverCallsByName& calls) {
 }
 
 Result<std::unique_ptr<PoolAllocator>> PoolAllocator::Create(SoloDevice& device, const PoolChoice& choice) {
-  PoolOptions options = {.backing = choice.backing, .name = "replay", .streams = Streams::kOutlive};
+  PoolOptions options = {.backing = choice.backing, .name = "replay", .streams = choice.streams};
   if (choice.mode == ReplayMode::kExpandable) options.mode = Mode::kExpandable;
   if (choice.mode == ReplayMode::kSymmetric) {
     Result<ncclComm_t> home = device.Communicator();

@@ -16,7 +16,8 @@ enum class ReplayMode { kExpandable, kFixed, kSymmetric };
 struct PoolChoice {
   ReplayMode mode = ReplayMode::kExpandable;
   Backing backing = Backing::kVmm;
-  uint64_t reserve_bytes = 0;  // of a symmetric pool, in advance; 0 is the peak requested
+  Streams streams = Streams::kOutlive;  // as a program that releases them before they end
+  uint64_t reserve_bytes = 0;           // of a symmetric pool, in advance; 0 is the peak requested
 };
 
 class PoolAllocator : public ReplayedAllocator {

@@ -38,6 +38,8 @@ struct Arguments {
 const std::map<std::string, ReplayMode> kModes = {
     {"expandable", ReplayMode::kExpandable}, {"fixed", ReplayMode::kFixed}, {"symmetric", ReplayMode::kSymmetric}};
 
+const std::map<std::string, Streams> kLives = {{"outlive", Streams::kOutlive}, {"may-die", Streams::kMayDie}};
+
 std::string NameOf(ReplayMode mode) {
   for (const auto& [name, candidate] : kModes) {
     if (candidate == mode) return name;
@@ -266,6 +268,7 @@ void AddReplay(Command app) {
   command.AddOption("TRACE", arguments->places, "Files NAME.trace or NAME.trace.xz, or folders of them").Required();
   AddChoice(command, "--mode", arguments->pool.mode, kModes, "Of the pool");
   AddChoice(command, "--backing", arguments->pool.backing, BackingNames(), "What the pool is made of");
+  AddChoice(command, "--lives", arguments->pool.streams, kLives, "Whether the pool may rely on its streams to last");
   command.AddOption("--streams", arguments->streams, "Streams to spread a trace over").Between(1, 64).ShowPreset();
   command.AddOption("--scale", arguments->scale, "Multiplies all sizes").Between(0.01, 100.0).ShowPreset();
   command
