@@ -149,7 +149,7 @@ Status Description::Interpret() {
     for (const std::string& allowed : choices) {
       if (values_[key] == allowed) return Status();
     }
-    return Unreadable(key, values_[key], "one of its choices (src/emulator/README.md)");
+    return Unreadable(key, values_[key], "one of its choices (src/emulator/reference.md)");
   };
   for (const Status& status :
        {number("devices", 1, 64, all_devices_), number("numa_nodes", 1, 64, numa_nodes_),

@@ -2,8 +2,8 @@
 //
 //   COMMPOOL_EMULATOR="devices=2,memory=80GiB,links=none,nccl=2.19.3"
 //
-// One place for capacity, topology, versions, latencies and faults; src/emulator/README.md has the table. Parsed once
-// by the emulated driver; the emulated NCCL asks it. Constant afterwards: any thread.
+// One place for capacity, topology, versions, latencies and faults; src/emulator/reference.md has the table. The
+// emulated driver parses it once; the emulated NCCL asks the driver. Constant afterwards: any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_
 #define COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_
 
@@ -22,7 +22,7 @@ struct KnownKey {
   const char* meaning;
 };
 
-// Every key there is, in the order of the README.
+// Every key there is, in the order of reference.md.
 const std::vector<KnownKey>& KnownKeys();
 
 // `fail=cuMemCreate:3:2:1`: after 3 more calls the next one (`:1`, the default) answers 2.

@@ -52,7 +52,7 @@ class CallerChannel : public AgreementChannel {
         CallUserFunction(kAllGather, "it", [&] { result = all_gather_(sent, received, bytes, context_); });
     if (!called.ok()) return Failure(step + ", where " + called.message());
     if (result == 0) return Status();
-    const int64_t missing = -2 - int64_t{result};  // include/commpool/README.md
+    const int64_t missing = -2 - int64_t{result};  // include/commpool/reference.md
     if (missing < 0 || missing >= ranks()) return Failure(step);
     return Failure(step + ", for which rank " + std::to_string(missing) + " did not come");
   }

@@ -1,4 +1,4 @@
-// What becomes of registrations when a communicator or a pool ends: the results that src/registration/README.md lists.
+// What becomes of registrations when a communicator or a pool ends, as src/registration/reference.md lists it.
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {

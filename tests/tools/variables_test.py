@@ -1,4 +1,4 @@
-"""All variables that anything here reads stand in the tables of tools/README.md, and nothing else does."""
+"""All variables that anything here reads stand in the tables of tools/reference.md, and nothing else does."""
 
 import os
 import pathlib
@@ -35,7 +35,7 @@ def table_variables(text):
 
 class Variables(unittest.TestCase):
     def test_that_are_read_are_those_of_the_tables(self):
-        text = (_ROOT / "tools/README.md").read_text(encoding="utf-8")
+        text = (_ROOT / "tools/reference.md").read_text(encoding="utf-8")
         bazel_rule_sets = {name for name in table_variables(text) if name.startswith("COMMPOOL_BAZEL_")}
         self.assertEqual(table_variables(text) - bazel_rule_sets, read_variables())
 

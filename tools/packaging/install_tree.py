@@ -100,7 +100,7 @@ def install_sources(tree, repository):
             tree.put(file, f"share/commpool/examples/{file.relative_to(examples)}")
     for name in ("LICENSE", "README.md"):
         tree.put(repository / name, f"share/doc/commpool/{name}")
-    tree.put(repository / "include/commpool/README.md", "share/doc/commpool/reference.md")
+    tree.put(repository / "include/commpool/reference.md", "share/doc/commpool/reference.md")
 
 
 def install(options, kind=Tree):

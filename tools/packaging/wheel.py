@@ -105,13 +105,14 @@ def lay_out(options, folder):
 def write_metadata(options, folder, version):
     """The dist-info folder, but for its RECORD; returns its name."""
     name = f"commpool-{version}.dist-info"
-    readme = (options.source / "src/python/README.md").read_text(encoding="utf-8")
+    pages = "\n".join((options.source / "src/python" / page).read_text(encoding="utf-8")
+                      for page in ("README.md", "reference.md"))
     files = {
         "METADATA": f"Metadata-Version: 2.1\nName: commpool\nVersion: {version}\n"
                     "Summary: Communicator-aware private memory pools for multi-GPU programs\n"
                     "License: Apache-2.0\nRequires-Python: >=3.9\nClassifier: Operating System :: POSIX :: Linux\n"
                     "Classifier: Programming Language :: Python :: 3\nClassifier: Typing :: Typed\n"
-                    f"Description-Content-Type: text/markdown\n\n{readme}",
+                    f"Description-Content-Type: text/markdown\n\n{pages}",
         "WHEEL": f"Wheel-Version: 1.0\nGenerator: commpool\nRoot-Is-Purelib: false\nTag: {tag(folder)}\n",
         "entry_points.txt": "[console_scripts]\ncommpool = commpool.command:main\n\n"
                             "[cmake.prefix]\ncommpool = commpool\n",

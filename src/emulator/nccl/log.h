@@ -1,4 +1,4 @@
-// The log of the emulated NCCL: the variables, prefixes and lines of the real one (README.md describes them), so that
+// The log of the emulated NCCL: the variables, prefixes and lines of the real one (reference.md lists them), so that
 // one parser reads both. Any thread; the environment is read at the first line.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_

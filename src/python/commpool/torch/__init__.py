@@ -7,7 +7,7 @@
         loss(model(x), y).backward()
     print(torch.cuda.memory_summary())
 
-README.md beside this file: what to use for what, what to mind, and what each version of torch allows.
+README.md and reference.md beside this file: what to use for what, what to mind, and what each version of torch allows.
 """
 
 # Each by its name, for checkers of types: an import of all would hide that four are replaced.

@@ -1,4 +1,4 @@
-// src/emulator/README.md has a line of its table for every key, with its default.
+// src/emulator/reference.md has a line of its table for every key, with its default.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,16 +11,16 @@
 namespace commpool::internal::emulator {
 namespace {
 
-std::string Readme() {
+std::string Reference() {
   const char* folder = std::getenv("TEST_SRCDIR");
   const char* workspace = std::getenv("TEST_WORKSPACE");
   const std::string root = folder != nullptr ? std::string(folder) + "/" + workspace + "/" : "./";
-  std::ifstream file(root + "src/emulator/README.md");
+  std::ifstream file(root + "src/emulator/reference.md");
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-TEST(EmulatorReadme, ListsEveryKeyWithItsDefault) {
-  const std::string text = Readme();
+TEST(EmulatorReference, ListsEveryKeyWithItsDefault) {
+  const std::string text = Reference();
   ASSERT_FALSE(text.empty());
   for (const KnownKey& key : KnownKeys()) {
     const std::string value = *key.default_value == '\0' ? "none" : key.default_value;
