@@ -11,7 +11,7 @@ namespace commpool::internal::engine {
 namespace {
 
 // What may stay behind of a free block when its whole pages move, so that little splinters: for each byte that moves,
-// and of the pool's whole memory. Found by replaying traces (tests/data/traces); their README has the figures.
+// and of the pool's whole memory. Found by replaying traces (tests/data/traces).
 constexpr uint64_t kMostLeftForEachMoved = 3;
 constexpr uint64_t kMostLeftShare = 300;  // one part in
 
