@@ -2,9 +2,9 @@
 """Counts the test cases of `bazel test` runs: reads their build event files (--build_event_json_file).
 
 usage: count_tests.py FILE...    build events, or the JUnit report of tests that ran without Bazel
-Prints the reason of each skip, each test that passed only when it was repeated, each failure, then one line
-`N passed, N failed[, N skipped]`. The status is 0 when something passed and nothing failed. A GoogleTest binary counts
-case by case, any other test as one.
+Prints the reason of each skip, each failure, then one line `N passed, N failed[, N skipped]`. The status is 0 when
+something passed and nothing failed. A GoogleTest binary counts case by case, any other test as one. Each attempt of a
+test counts, so a second one hides no failure.
 """
 
 import dataclasses
@@ -25,7 +25,6 @@ class Tally:
     passed: int = 0
     failures: list = dataclasses.field(default_factory=list)
     skips: list = dataclasses.field(default_factory=list)
-    repeated: list = dataclasses.field(default_factory=list)
 
     def line(self):
         skipped = f", {len(self.skips)} skipped" if self.skips else ""
@@ -84,7 +83,7 @@ def _left_out(event, options):
 
 def count_events(tally, lines):
     """Adds one run of `bazel test`; a test that was asked for and never ran has failed."""
-    last_attempts, expected, end, options = {}, set(), None, []
+    results, expected, end, options = [], set(), None, []
     for line in lines:
         event = json.loads(line)
         identity = event.get("id", {})
@@ -93,15 +92,11 @@ def count_events(tally, lines):
         if is_test and not _left_out(event, options):
             expected.add(identity["targetConfigured"]["label"])
         if "testResult" in identity:
-            key = identity["testResult"]
-            part = key["label"], key.get("run", 1), key.get("shard", 1)
-            if part in last_attempts and event["testResult"]["status"] == "PASSED":
-                tally.repeated.append(key["label"])
-            last_attempts[part] = event["testResult"]
+            results.append((identity["testResult"]["label"], event["testResult"]))
         end = event.get("finished", end)
-    for (label, _, _), result in sorted(last_attempts.items()):
+    for label, result in sorted(results, key=lambda entry: entry[0]):
         count_report(tally, label, _report_text(result), result["status"])
-    for label in sorted(expected - {label for label, _, _ in last_attempts}):
+    for label in sorted(expected - {label for label, _ in results}):
         tally.failures.append(f"{label}: did not build, or did not start")
     if end is None:
         tally.failures.append("Bazel stopped before its end")
@@ -119,8 +114,6 @@ def main(paths):
             count_events(tally, text.splitlines())
     for skip in tally.skips:
         print("skipped:", skip)
-    for label in tally.repeated:
-        print("passed only when repeated:", label)
     for failure in tally.failures:
         print("failed:", failure)
     print(tally.line())
