@@ -39,7 +39,7 @@ class StreamNames {
   // Until Release. Where more streams are promised than there is room for, this one stays what it is: nothing breaks.
   Status Promise(CUstream stream);
   void Release(CUstream stream);
-  // Default streams are without a promise: they never end.
+  // Default streams count as promised: they never end.
   bool IsPromised(CUstream stream) const;
 
  private:

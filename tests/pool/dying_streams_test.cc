@@ -42,6 +42,25 @@ class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode>
     const Status status = runtime().Free(address);
     EXPECT_TRUE(status.ok()) << status.message();
   }
+  // A capture on device 1, whose stream has used a block of the pool on device 0, and died.
+  CUstream CaptureWhereAReaderDied(PoolHandle pool, AnnouncedCapture& capture) {
+    EXPECT_TRUE(Get(pool).Grant({1}).ok());
+    const CUdeviceptr block = Allocate(pool, nullptr);
+    const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
+    const ContextGuard guard(driver(), far);
+    const CUstream reader = NewStream();
+    EXPECT_TRUE(runtime().RecordStream(block, reader).ok());
+    Destroy(reader);
+    const CUstream recording = NewStream();
+    EXPECT_TRUE(capture.Begin(runtime(), Create(Configured("captured", 1)), recording).ok());
+    Free(block);
+    return recording;
+  }
+  void EndUnbroken(AnnouncedCapture& capture, CUstream recording) {
+    EXPECT_TRUE(capture.End().ok()) << "nothing broke it";
+    capture.DestroyGraph();
+    Destroy(recording);
+  }
   void Synchronise() { EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
 };
 
@@ -148,11 +167,9 @@ TEST_P(DyingStreams, OfAnotherDeviceAreWaitedForThere) {
     const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
     const ContextGuard guard(driver(), far);
     const CUstream reader = NewStream();
-    uint64_t wrong = 0;
     Fill(reader, block, kBlock, 1);
     ASSERT_TRUE(runtime().RecordStream(block, reader).ok());
     Destroy(reader);
-    EXPECT_EQ(wrong, 0u);
   }
   Free(block);
   EXPECT_TRUE(Get(pool).Trim(0).ok()) << "the emulator reports memory that is unmapped under work";
@@ -162,28 +179,24 @@ TEST_P(DyingStreams, OfAnotherDeviceAreWaitedForThere) {
 TEST_P(DyingStreams, OfAnotherDeviceLeaveACaptureThereAlone) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PoolHandle pool = NewPool();
-  ASSERT_TRUE(Get(pool).Grant({1}).ok());
-  const CUdeviceptr block = Allocate(pool, nullptr);
-  const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
-  CUstream recording = nullptr;
-  CaptureHandle capture = 0;
-  {
-    const ContextGuard guard(driver(), far);
-    const CUstream reader = NewStream();
-    ASSERT_TRUE(runtime().RecordStream(block, reader).ok());
-    Destroy(reader);
-    const PoolHandle captured = Create(Configured("captured", 1));
-    recording = NewStream();
-    ASSERT_EQ(cuda().cuStreamBeginCapture(recording, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-    capture = runtime().BeginCapture(captured, recording).value();
-  }
-  Free(block);
+  AnnouncedCapture capture;
+  const CUstream recording = CaptureWhereAReaderDied(pool, capture);
   EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kFailedPrecondition);
-  ASSERT_TRUE(runtime().EndCapture(capture).ok());
-  CUgraph graph = nullptr;
-  ASSERT_EQ(cuda().cuStreamEndCapture(recording, &graph), CUDA_SUCCESS) << "nothing broke it";
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
-  Destroy(recording);
+  EndUnbroken(capture, recording);
+}
+
+TEST_P(DyingStreams, AreNotWaitedForWhereTheirWaitIsRefused) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PoolHandle pool = NewPool();
+  AnnouncedCapture capture;
+  const CUstream recording = CaptureWhereAReaderDied(pool, capture);
+  for (int round = 0; round < 40; ++round) {
+    const CUstream stream = NewStream();
+    const CUdeviceptr block = Allocate(pool, stream);
+    Destroy(stream);
+    Free(block);
+  }
+  EndUnbroken(capture, recording);
 }
 
 TEST_P(DyingStreams, AreDestroyedOnOtherThreads) {
@@ -214,34 +227,29 @@ TEST_P(DyingStreams, DoNotDisturbACaptureThatIsOpenMeanwhile) {
   const PoolHandle captured = NewPool("captured");
   ASSERT_TRUE(Get(captured).Reserve(8 * kMiB).ok());
   const CUstream recording = NewStream();
-  ASSERT_EQ(cuda().cuStreamBeginCapture(recording, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  const CaptureHandle capture = runtime().BeginCapture(captured, recording).value();
+  AnnouncedCapture capture;
+  ASSERT_TRUE(capture.Begin(runtime(), captured, recording).ok());
   for (int round = 0; round < 20; ++round) {
     const CUstream stream = NewStream();
     const CUdeviceptr block = Allocate(pool, stream);
     Destroy(stream);
     Free(block);
   }
-  ASSERT_TRUE(runtime().EndCapture(capture).ok());
-  CUgraph graph = nullptr;
-  ASSERT_EQ(cuda().cuStreamEndCapture(recording, &graph), CUDA_SUCCESS) << "nothing invalidated it";
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
-  Destroy(recording);
+  EndUnbroken(capture, recording);
 }
 
 TEST_P(DyingStreams, OfACaptureMayDieBeforeItsEndIsTold) {
   const PoolHandle pool = NewPool();
   ASSERT_TRUE(Get(pool).Reserve(8 * kMiB).ok());
   const CUstream recording = NewStream();
-  ASSERT_EQ(cuda().cuStreamBeginCapture(recording, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-  const CaptureHandle capture = runtime().BeginCapture(pool, recording).value();
+  AnnouncedCapture capture;
+  ASSERT_TRUE(capture.Begin(runtime(), pool, recording, CU_STREAM_CAPTURE_MODE_RELAXED).ok());
   const CUdeviceptr block = Allocate(pool, recording, kMiB);
   Free(block);
-  CUgraph graph = nullptr;
-  ASSERT_EQ(cuda().cuStreamEndCapture(recording, &graph), CUDA_SUCCESS);
+  capture.EndOnTheStream();
   Destroy(recording);
-  EXPECT_TRUE(runtime().EndCapture(capture).ok());
-  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_TRUE(capture.EndForThePool().ok());
+  capture.DestroyGraph();
 }
 
 TEST_P(DyingStreams, AreNoneOfAPoolWhoseProgramReleasesThem) {

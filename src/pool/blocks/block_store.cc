@@ -258,9 +258,9 @@ Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
     others = other_devices_;
     moment = engine_->Now();
   }
+  for (const int device : others) COMMPOOL_TRY(basis_.device->CheckNotCapturing(device));
   COMMPOOL_TRY(basis_.device->Quiesce(deadline_ms));
   for (const int device : others) {
-    COMMPOOL_TRY(basis_.device->CheckNotCapturing(device));
     const PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(basis_.driver, device));
     const CUresult result = COMMPOOL_TRY(SynchroniseWithin(basis_.driver, context, deadline_ms));
     COMMPOOL_TRY(CheckCuda(basis_.driver, result, {.call = "cuCtxSynchronize", .device = device}));

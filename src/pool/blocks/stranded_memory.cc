@@ -44,19 +44,18 @@ uint64_t StrandedMemory::NoteWanted(StreamKey but) {
   return wanted_.size() < kManyStreams ? wanted_before : together;
 }
 
-Result<bool> StrandedMemory::Relieve(uint64_t bytes, StreamKey stream) {
+bool StrandedMemory::Relieve(uint64_t bytes, StreamKey stream) {
   {
     MutexLock lock(blocks_.mutex());
     const uint64_t hopeless = NoteWanted(stream);
+    if (hopeless == 0) return false;
     const uint64_t reserved = blocks_.engine().counters().reserved_bytes.current;
     const uint64_t much = std::max({bytes, kMuch, reserved / kMuchShare, patience_bytes_});
     if (hopeless < much || basis_.device->capturing()) return false;
     patience_bytes_ = 2 * hopeless;
   }
   PoolEvents::Count(basis_.events.host_waits);
-  const Status waited = blocks_.WaitForDevice(std::min(kMostMilliseconds, basis_.deadline_ms()));
-  if (waited.code() == StatusCode::kDeadlineExceeded) return false;
-  if (!waited.ok()) return waited;
+  if (!blocks_.WaitForDevice(std::min(kMostMilliseconds, basis_.deadline_ms())).ok()) return false;
   MutexLock lock(blocks_.mutex());
   patience_bytes_ = 0;
   return true;

@@ -29,8 +29,9 @@ class StrandedMemory {
     return FenceIfWanted(stream);
   }
 
-  // A request of the stream finds no free memory, and the pool is about to grow. Whether some came free.
-  Result<bool> Relieve(uint64_t bytes, StreamKey stream);
+  // A request of the stream finds no free memory, and the pool is about to grow. Whether some came free; where the
+  // device may not be waited for, or not for so long, none did.
+  bool Relieve(uint64_t bytes, StreamKey stream);
 
  private:
   Status FenceIfWanted(StreamKey stream);

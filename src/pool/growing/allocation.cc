@@ -63,10 +63,7 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
   if (blocks_.PollFences()) asked = false;
   KeepToThreshold();
   std::optional<CUdeviceptr> served = COMMPOOL_TRY(Serve(bytes, stream, asked));
-  if (!served) {
-    bool relieved = COMMPOOL_TRY(stranded_.Relieve(bytes, stream));
-    if (relieved) served = COMMPOOL_TRY(Serve(bytes, stream, false));
-  }
+  if (!served && stranded_.Relieve(bytes, stream)) served = COMMPOOL_TRY(Serve(bytes, stream, false));
   if (served) return *served;
   const Status possible = segments_.CheckPossible(bytes);
   if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());
