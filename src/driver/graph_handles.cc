@@ -20,9 +20,15 @@ Status UserObject::MoveTo(CUgraph graph) {
   return status;
 }
 
+Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream stream, const char* likely_cause) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamIsCapturing(stream, &status),
+                         {.call = "cuStreamIsCapturing", .likely_cause = likely_cause}));
+  return status;
+}
+
 Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream) {
-  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamIsCapturing(stream, &capturing), {.call = "cuStreamIsCapturing"}));
+  CUstreamCaptureStatus capturing = COMMPOOL_TRY(CaptureStatusOf(driver, stream));
   CUgraph graph = nullptr;
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return graph;
   if (capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE) {

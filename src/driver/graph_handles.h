@@ -34,6 +34,9 @@ class UserObject : public Handle<UserObjectTraits> {
   Status MoveTo(CUgraph graph);
 };
 
+// Asks the driver, and breaks no capture.
+Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream stream, const char* likely_cause = "");
+
 // The graph that the stream's capture is making; null where the stream captures nothing. kDriverError where the capture
 // is broken, or another stream's capture makes this one unusable.
 Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream);

@@ -9,18 +9,16 @@
 #include "src/base/try.h"
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
+#include "src/driver/graph_handles.h"
 #include "src/pool/pool_factory.h"
 
 namespace commpool::internal {
 
 namespace {
 
-// Asks without breaking anything.
 Status CheckNotCaptured(const Driver& driver, CUstream stream) {
-  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  Status status = CheckCuda(driver, driver.cuda.cuStreamIsCapturing(stream, &capturing),
-                            {.call = "cuStreamIsCapturing", .likely_cause = "the stream was destroyed before"});
-  if (!status.ok() || capturing == CU_STREAM_CAPTURE_STATUS_NONE) return status;
+  const auto capturing = COMMPOOL_TRY(CaptureStatusOf(driver, stream, "the stream was destroyed before"));
+  if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
   return Status(StatusCode::kFailedPrecondition,
                 "the stream is being captured, and waiting for its work would break the capture: end it first");
 }

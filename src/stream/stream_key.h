@@ -51,6 +51,8 @@ class PassedStream {
 // Whether the calling thread can submit work to the stream: not to another thread's per-thread default stream, nor to
 // one that nobody promised and this call does not pass.
 bool IsReachable(StreamKey key);
+// Nobody promised the stream, and this call does not pass it: it may be gone, and its memory waits for the device.
+inline bool MayHaveDied(StreamKey key) { return IsUnpromised(key) && !IsReachable(key); }
 
 // The handle by which the calling thread reaches the stream. REQUIRES: IsReachable(key).
 CUstream StreamOfKey(StreamKey key);

@@ -2,6 +2,7 @@
 
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
+#include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
 
@@ -50,9 +51,7 @@ uint64_t StreamNames::ShownHandle(StreamKey key) const {
 
 Result<StreamKey> StreamNames::AskFor(CUstream stream) const {
   const char* const cause = "the stream was destroyed or never made";
-  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuStreamIsCapturing(stream, &capturing),
-                         {.call = "cuStreamIsCapturing", .likely_cause = cause}));
+  const auto capturing = COMMPOOL_TRY(CaptureStatusOf(driver_, stream, cause));
   if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return KeyOfCaptured(stream);
   unsigned long long id = 0;
   const CUresult result = driver_.cuda.cuStreamGetId(stream, &id);

@@ -68,13 +68,13 @@ CUstream_st* Scheduler::Resolve(CUstream handle, int device) {
     }
     return own.get();
   }
+  const auto found = streams_.find(handle);
+  if (found != streams_.end() && !found->second->destroyed) return found->second.get();
   if (IsDead(handle)) {
     machine_.logbook.Report("dead stream",
                             "a call names a stream that was destroyed, which ends the process on hardware");
-    return nullptr;
   }
-  const auto found = streams_.find(handle);
-  return found == streams_.end() ? nullptr : found->second.get();
+  return nullptr;
 }
 
 CUevent_st* Scheduler::CreateEvent(int device, unsigned flags) {

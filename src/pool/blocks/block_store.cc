@@ -9,6 +9,7 @@
 #include "src/base/check.h"
 #include "src/base/host_failure.h"
 #include "src/base/try.h"
+#include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
 
@@ -35,7 +36,7 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
 Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
   FenceTable& fences = basis_.device->fences();
   if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
-  if (IsUnpromised(use.stream) && !IsReachable(use.stream)) return basis_.device->Quiesce(basis_.deadline_ms());
+  if (MayHaveDied(use.stream)) return basis_.device->Quiesce(basis_.deadline_ms());
   const bool idle = COMMPOOL_TRY(IsIdle(use.stream));
   return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
 }
@@ -105,9 +106,7 @@ Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<Stream
 
 Status BlockStore::FenceFreed(StreamKey stream) {
   const ContextGuard current = basis_.MakeCurrent();
-  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  COMMPOOL_TRY(CheckCuda(basis_.driver, basis_.driver.cuda.cuStreamIsCapturing(StreamOfKey(stream), &capturing),
-                         {.call = "cuStreamIsCapturing", .device = basis_.device->device()}));
+  const auto capturing = COMMPOOL_TRY(CaptureStatusOf(basis_.driver, StreamOfKey(stream)));
   if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return Status();  // an event there would be a part of the graph
   engine::Moment moment = 0;
   {
@@ -121,12 +120,11 @@ Status BlockStore::FenceFreed(StreamKey stream) {
 }
 
 bool BlockStore::MayRecordOn(StreamKey stream) const {
-  if (IsUnpromised(stream) && !IsReachable(stream)) return false;  // it may have died
+  if (MayHaveDied(stream)) return false;
   if (!basis_.device->captures().any()) return true;
   if (!IsReachable(stream)) return !basis_.device->capturing();  // stands for a wait for the device
-  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult result = basis_.driver.cuda.cuStreamIsCapturing(StreamOfKey(stream), &capturing);
-  return result == CUDA_SUCCESS && capturing == CU_STREAM_CAPTURE_STATUS_NONE;
+  const auto capturing = CaptureStatusOf(basis_.driver, StreamOfKey(stream));
+  return capturing.ok() && *capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 void BlockStore::RecordOwedFences() {

@@ -109,7 +109,7 @@ class BlockStore {
     friend bool operator==(const OwedFence&, const OwedFence&) = default;
   };
 
-  static bool AwaitsDevice(const OwedFence& fence) { return IsUnpromised(fence.stream) && !IsReachable(fence.stream); }
+  static bool AwaitsDevice(const OwedFence& fence) { return MayHaveDied(fence.stream); }
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // Records the fences that a freed block owes, as far as no capture is in the way; the rest later.
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);

@@ -70,8 +70,7 @@ Status StreamProgress::Await(std::chrono::microseconds limit) {
     {
       MutexLock lock(blocks_.mutex());
       const ReservedVector<StreamKey> streams = engine().StreamsInUse();
-      const auto may_have_died = [](StreamKey key) { return IsUnpromised(key) && !IsReachable(key); };
-      if (std::all_of(streams.begin(), streams.end(), may_have_died)) return Status();
+      if (std::all_of(streams.begin(), streams.end(), MayHaveDied)) return Status();
     }
     if (polls == 1) PoolEvents::Count(basis_.events.host_waits);
     const Clock::duration waited = Clock::now() - begin;

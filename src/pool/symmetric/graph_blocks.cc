@@ -96,7 +96,7 @@ void GraphBlocks::Collect() {
   if (owed.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
   for (const auto& [address, stream] : owed) {
-    if (IsUnpromised(stream) && !IsReachable(stream)) {
+    if (MayHaveDied(stream)) {
       if (basis_.device->Quiesce(basis_.deadline_ms()).ok()) Settle(address, stream, engine::kNoFence);
       continue;
     }
