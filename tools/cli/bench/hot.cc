@@ -45,29 +45,24 @@ Contestant PyTorchsOwn() {
 }
 
 struct Contender : Contestant {
-  std::function<HotAllocator(CUstream)> on_stream;
+  std::function<HotAllocator(size_t)> on_stream;  // by number
 };
 
 // All that is measured, round after round over everybody and back, so that a machine that drifts favours none.
 class Bench {
  public:
-  Bench(SoloDevice& device, const Arguments& arguments, std::vector<uint64_t> sizes, uint64_t live_bytes)
-      : device_(device), arguments_(arguments), sizes_(std::move(sizes)), live_bytes_(live_bytes) {}
+  Bench(SoloDevice& device, const Arguments& arguments, std::vector<uint64_t> sizes, uint64_t live_bytes,
+        size_t streams)
+      : device_(device), arguments_(arguments), sizes_(std::move(sizes)), live_bytes_(live_bytes), streams_(streams) {}
 
   Status AddContenders() {
-    PoolOptions options;
-    options.name = "bench hot";
-    options.mode = arguments_.mode == "expandable" ? Mode::kExpandable : Mode::kFixed;
-    Result<Pool> pool = Pool::create(options);
-    if (!pool.ok()) return pool.status();
-    pool_.emplace(std::move(*pool));
-    contenders_.push_back({{"commpool", "commpool"}, [handle = pool_->handle()](CUstream stream) {
-                             return HotAllocator(HotPool{handle, stream});
-                           }});
+    Status status = AddPool({"commpool", "commpool"}, Streams::kOutlive);
+    if (status.ok()) status = AddPool({"commpool_may_die", "streams may die"}, Streams::kMayDie);
+    if (!status.ok()) return status;
     Result<MimallocLibrary> mimalloc = MimallocLibrary::Open();
     if (!mimalloc.ok()) return mimalloc.status();
     contenders_.push_back(
-        {{"mimalloc", "mimalloc"}, [library = *mimalloc](CUstream) { return HotAllocator(HotMimalloc{library}); }});
+        {{"mimalloc", "mimalloc"}, [library = *mimalloc](size_t) { return HotAllocator(HotMimalloc{library}); }});
     return device_.emulated() ? Status() : AddDeviceContenders();
   }
 
@@ -83,7 +78,7 @@ class Bench {
       }
     }
     Result<std::map<std::string, RouteFigures>> routes =
-        MeasureRoutes(arguments_.routes, *pool_, device_.streams().front(),
+        MeasureRoutes(arguments_.routes, pools_.front(), device_.streams().front(),
                       {.bytes = sizes_.front(), .rounds = arguments_.rounds, .round_ns = arguments_.round_ms * 1e6});
     if (!routes.ok()) return routes.status();
     findings_.routes = std::move(*routes);
@@ -93,25 +88,41 @@ class Bench {
   }
 
  private:
+  Status AddPool(Contestant contestant, Streams streams) {
+    PoolOptions options;
+    options.name = contestant.key;
+    options.mode = arguments_.mode == "expandable" ? Mode::kExpandable : Mode::kFixed;
+    options.streams = streams;
+    Result<Pool> pool = Pool::create(options);
+    if (!pool.ok()) return pool.status();
+    pools_.push_back(std::move(*pool));
+    // A pool that relies on its streams promises them for all: each pool has streams of its own.
+    const size_t first = (pools_.size() - 1) * streams_;
+    contenders_.push_back({std::move(contestant), [this, first, handle = pools_.back().handle()](size_t stream) {
+                             return HotAllocator(HotPool{handle, device_.streams()[first + stream]});
+                           }});
+    return Status();
+  }
+
   Status AddDeviceContenders() {
     Result<AsyncPool> async = AsyncPool::Create(device_.driver(), UINT64_MAX);
     if (!async.ok()) return async.status();
     async_.emplace(std::move(*async));
-    contenders_.push_back({{"cuda_async", "cudaMallocAsync"}, [pool = &*async_](CUstream stream) {
-                             return HotAllocator(HotAsync{pool, stream});
+    contenders_.push_back({{"cuda_async", "cudaMallocAsync"}, [this](size_t stream) {
+                             return HotAllocator(HotAsync{&*async_, device_.streams()[stream]});
                            }});
     if (arguments_.torch_library.empty()) return Status();
     Result<TorchLibrary> torch = TorchLibrary::Open(arguments_.torch_library);
     if (!torch.ok()) return torch.status();
-    contenders_.push_back({PyTorchsOwn(), [library = *torch](CUstream stream) {
-                             return HotAllocator(HotTorch{library, stream});
+    contenders_.push_back({PyTorchsOwn(), [this, library = *torch](size_t stream) {
+                             return HotAllocator(HotTorch{library, device_.streams()[stream]});
                            }});
     return Status();
   }
 
   Status MeasureOne(const Contender& contender, bool counts) {
     const double target_ns = arguments_.round_ms * 1e6;
-    const HotAllocator first = contender.on_stream(device_.streams().front());
+    const HotAllocator first = contender.on_stream(0);
     for (const uint64_t bytes : sizes_) {
       Status status = Keep(TimePairs(first, bytes, target_ns), counts, findings_.pairs[contender.key][bytes]);
       if (!status.ok()) return status;
@@ -123,7 +134,7 @@ class Bench {
     for (const size_t threads : arguments_.threads) {
       std::vector<HotAllocator> allocators;
       for (size_t thread = 0; thread < threads; ++thread) {
-        allocators.push_back(contender.on_stream(device_.streams()[1 + thread]));  // the first is this thread's
+        allocators.push_back(contender.on_stream(1 + thread));  // the first is this thread's
       }
       const auto prepare = [this] { device_.MakeCurrent(); };
       Status status = Keep(TimeThreads(allocators, sizes_.front(), 4 * target_ns, prepare), counts,
@@ -133,7 +144,7 @@ class Bench {
     for (const size_t streams : arguments_.mix) {
       std::vector<HotAllocator> by_stream;
       for (size_t stream = 0; stream < streams; ++stream) {
-        by_stream.push_back(contender.on_stream(device_.streams()[stream]));
+        by_stream.push_back(contender.on_stream(stream));
       }
       Status status = Keep(TimeMix(by_stream, target_ns), counts, findings_.mix[contender.key][streams]);
       if (!status.ok()) return status;
@@ -150,7 +161,8 @@ class Bench {
   const Arguments& arguments_;
   const std::vector<uint64_t> sizes_;
   const uint64_t live_bytes_;
-  std::optional<Pool> pool_;
+  const size_t streams_;  // of a contender
+  std::vector<Pool> pools_;
   std::optional<AsyncPool> async_;
   std::vector<Contender> contenders_;
   Findings findings_;
@@ -191,13 +203,13 @@ int Run(const Arguments& arguments) {
   sizes->pop_back();
   const size_t threads = *std::max_element(arguments.threads.begin(), arguments.threads.end());
   const size_t streams = std::max(1 + threads, *std::max_element(arguments.mix.begin(), arguments.mix.end()));
-  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(streams, DriverTimes::kUnmeasured);
+  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(2 * streams, DriverTimes::kUnmeasured);
   if (!device.ok()) return Fail(device.status());
   if (!arguments.torch_library.empty() && (*device)->emulated()) {
     std::cout << "commpool bench hot refused: PyTorch's allocator needs a GPU\n";
     return kRefused;
   }
-  Bench bench(**device, arguments, *sizes, live_bytes);
+  Bench bench(**device, arguments, *sizes, live_bytes, streams);
   Status status = bench.AddContenders();
   if (!status.ok()) return Fail(status);
   Result<Findings> findings = bench.Measure();
