@@ -2,7 +2,7 @@
 //
 // Sources: the driver API's sections "Stream Management" (cuStreamBeginCapture, cuStreamEndCapture,
 // cuStreamIsCapturing, cuStreamGetCaptureInfo, cuThreadExchangeStreamCaptureMode) and "Data types" (the errors), and
-// what an H200 with driver 580 answered to the same calls. The README's table says which rule is from where.
+// what an H200 with driver 580 answered to the same calls.
 #include <cuda.h>
 
 #include <functional>

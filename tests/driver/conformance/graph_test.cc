@@ -2,7 +2,7 @@
 //
 // Sources: the driver API's section "Graph Management" (cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphExecDestroy,
 // cuUserObjectCreate, cuGraphRetainUserObject) and the programming guide's "CUDA User Objects", and what an H200 with
-// driver 580 answered. The README's table says which rule is from where.
+// driver 580 answered.
 #include <cuda.h>
 
 #include <chrono>
