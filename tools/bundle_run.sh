@@ -140,10 +140,19 @@ run_matrix() {
   done
 }
 
+# On the emulator wherever it runs; `ranks` judges time and is left to machines that do nothing else.
+run_stress() {
+  local stress=(env COMMPOOL_DRIVER=emulated "$here/stress/commpool_stress")
+  item stress/engine "${stress[@]}" engine
+  item stress/registration "${stress[@]}" registration --schedules 500
+  item stress/host "${stress[@]}" host --sample 100
+}
+
 item info "$here/bin/commpool" info
 if [[ info == *$only* ]]; then cat "$out/last.txt"; fi
 run_folder tests
 run_folder examples
+run_stress
 run_matrix
 ranks advise/under-compute "$here/bin/commpool" advise --under-compute \
   --record "$out/advise-under-compute-$machine.jsonl"

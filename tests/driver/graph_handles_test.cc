@@ -6,7 +6,7 @@
 
 #include "tests/driver/capturing.h"
 #include "tests/driver/conformance/conformance_fixture.h"
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <future>
 
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
 

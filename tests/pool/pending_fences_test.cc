@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "tests/pool/pool_fixture.h"
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
 

@@ -5,7 +5,7 @@
 
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include "src/driver/graph_handles.h"
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/symmetric_fixture.h"
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "tests/driver/emulator_fixture.h"
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

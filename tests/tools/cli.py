@@ -1,17 +1,37 @@
-"""The program `commpool`, started as a user would, on the emulator."""
+"""The programs `commpool` and `commpool_stress`, started as a user would, on the emulator."""
 
+import contextlib
 import lzma
 import os
+import pty
 import subprocess
 import tempfile
 import unittest
 
 CLI = os.path.abspath("tools/cli/commpool")
+STRESS = os.path.abspath("tools/stress/commpool_stress")
 
 
-def run(*arguments, limit_s=120, **variables):
+def run(*arguments, program=CLI, limit_s=120, **variables):
     environment = {**os.environ, "COMMPOOL_DRIVER": "emulated", **variables}
-    return subprocess.run([CLI, *arguments], env=environment, capture_output=True, text=True, timeout=limit_s)
+    return subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, timeout=limit_s)
+
+
+def run_stress(*arguments, **options):
+    return run(*arguments, program=STRESS, **options)
+
+
+def stderr_on_a_terminal(*arguments, program=CLI):
+    here, there = pty.openpty()
+    environment = {**os.environ, "COMMPOOL_DRIVER": "emulated"}
+    subprocess.run([program, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=there, timeout=120)
+    os.close(there)
+    text = b""
+    with contextlib.suppress(OSError):  # that is how the end of a terminal reads
+        while more := os.read(here, 1 << 16):  # may be a part of what was written
+            text += more
+    os.close(here)
+    return text.decode()
 
 
 def run_ranks(ranks, *arguments, **variables):

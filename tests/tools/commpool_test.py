@@ -1,13 +1,13 @@
 """The CLI as a user meets it, on the emulator: exit codes, JSON, records."""
 
-import contextlib
 import json
 import os
-import pty
-import re
 import subprocess
 import tempfile
 import unittest
+
+import cli
+import subcommands
 
 _CLI = os.path.abspath("tools/cli/commpool")
 _RANKS = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "4"]
@@ -188,18 +188,6 @@ class CommandLine(unittest.TestCase):
 
 
 class OnATerminal(unittest.TestCase):
-    def stderr_of(self, *arguments):
-        here, there = pty.openpty()
-        environment = {**os.environ, "COMMPOOL_DRIVER": "emulated"}
-        subprocess.run([_CLI, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=there, timeout=120)
-        os.close(there)
-        text = b""
-        with contextlib.suppress(OSError):  # that is how the end of a terminal reads
-            while more := os.read(here, 1 << 16):  # may be a part of what was written
-                text += more
-        os.close(here)
-        return text.decode()
-
     def test_long_work_says_how_far_it_is_and_clears_the_line(self):
         one_round = ["--rounds", "1", "--round-ms", "0.01"]
         for arguments, words in ((["allreduce", "--bytes", "8K:16K"], "row 1 of 2: 16 KiB"),
@@ -211,9 +199,8 @@ class OnATerminal(unittest.TestCase):
                                  (["bench", "lookup", "--segments", "1", "--communicators", "2", *one_round],
                                   "row 1 of 2"),
                                  (["bench", "threshold", "--bytes", "8M", "--rounds", "1"], "round 1 of 3"),
-                                 (["bench", "registration", "--tensors", "1", "--steps", "2"], "step 1 of 2"),
-                                 (["stress", "registration", "--schedules", "2", "--ranks", "2"], "schedule 1 of 2")):
-            text = self.stderr_of(*arguments)
+                                 (["bench", "registration", "--tensors", "1", "--steps", "2"], "step 1 of 2")):
+            text = cli.stderr_on_a_terminal(*arguments)
             self.assertIn(words, text)
             self.assertTrue(text.endswith("\r\033[K"), repr(text))
 
@@ -260,70 +247,16 @@ class Emulate(unittest.TestCase):
             self.assertIn(words, result.stderr)
 
 
-# Subcommands that have options of their own.
-_COMMANDS = (["info"], ["allreduce"], ["advise"], ["bench", "make"], ["bench", "growth"], ["bench", "hot"],
-             ["bench", "lookup"], ["bench", "threshold"], ["bench", "sleep"], ["bench", "registration"],
-             ["bench", "agreement"], ["replay"], ["stress", "engine"], ["stress", "registration"], ["stress", "ranks"],
-             ["stress", "host"])
-# Any text is the name of a file.
-_FILES = {"--record", "--rmm-library", "--torch-library"}
+_BENCHES = ("make", "growth", "hot", "lookup", "threshold", "sleep", "registration", "agreement")
 
 
-def options_of(command):
-    """(option, what its help says that it takes) of each option that takes something."""
-    text = run(*command, "--help").stdout
-    return [(name, value) for name, value in re.findall(r"^ +(?:-\w,)?(--[\w-]+) ([^ \n]+)", text, re.MULTILINE)
-            if name not in _FILES]
-
-
-class WrongValues(unittest.TestCase):
-    def test_of_every_option_are_refused_by_its_name_and_with_the_known_words(self):
-        words = 0
-        for command in _COMMANDS:
-            for option, value in options_of(command):
-                with self.subTest(command=command, option=option):
-                    trace = ["no.trace"] if command == ["replay"] else []
-                    result = run(*command, *trace, option, "nonsense")
-                    self.assertEqual(result.returncode, 4, result.stdout)
-                    self.assertIn(option, result.stderr)
-                    self.assertIn("nonsense", result.stderr)
-                    known = value.partition("=")[0].split("|") if "|" in value else []  # "cuda|vmm=vmm", a preset
-                    words += len(known)
-                    for word in known:
-                        self.assertIn(word, result.stderr)
-        self.assertGreater(words, 10, "options of words are not found any more")
-
-    def test_that_count_nothing_are_refused(self):
-        for command in _COMMANDS:
-            for option, _ in options_of(command):
-                if option not in ("--iterations", "--rounds", "--schedules", "--operations", "--threads", "--tensors",
-                                  "--steps", "--deadline-ms", "--streams"):
-                    continue
-                for count in ("0", "-1"):
-                    trace = ["no.trace"] if command == ["replay"] else []
-                    result = run(*command, *trace, f"{option}={count}")
-                    self.assertEqual(result.returncode, 4, (command, option, count))
-                    self.assertIn(option, result.stderr)
-
-
-class Help(unittest.TestCase):
-    def test_every_subcommand_shows_an_example(self):
-        for arguments in ([], ["info"], ["allreduce"], ["advise"], ["bench"], ["bench", "make"], ["bench", "hot"],
-                          ["bench", "lookup"], ["bench", "threshold"], ["bench", "registration"],
-                          ["bench", "agreement"], ["replay"], ["stress"], ["stress", "engine"],
-                          ["stress", "registration"], ["emulate"]):
-            result = run(*arguments, "--help")
-            self.assertEqual(result.returncode, 0)
-            # Its own: "commpool bench hot ..." in the help of `bench`.
-            examples = result.stdout[result.stdout.index("Example"):].splitlines()[1:]
-            self.assertTrue(examples, arguments)
-            for example in examples:
-                self.assertIn(" ".join(["commpool", *arguments]), example)
+class EverySubcommand(subcommands.Checks, unittest.TestCase):
+    program = cli.CLI
+    commands = (["info"], ["allreduce"], ["advise"], ["replay"], *(["bench", name] for name in _BENCHES))
+    only_help = ([], ["bench"], ["emulate"])
 
     def test_choices_are_words(self):
         self.assertIn("--register local|none|window", run("allreduce", "--help").stdout)
-        for arguments in (["allreduce"], ["replay"], ["stress", "engine"], ["stress", "registration"]):
-            self.assertNotIn("->", run(*arguments, "--help").stdout)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // `Launch` as it works on a real device, tried on the emulator: a Driver without the emulator's own launch.
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 #include <cstring>
 

@@ -66,31 +66,6 @@ class Replay(cli.TracesTest):
         [trace] = self.replay("--scale", "1.5", self.write("steady.trace", _STEADY))
         self.assertEqual(trace["peak_requested_bytes"], 6 * _MIB + 1500)
 
-    def test_a_sweep_draws_each_constant_and_chooses_by_the_other_traces(self):
-        command = ("replay", "--sweep", "--streams", "2", self.write("steady.trace", _STEADY),
-                   self.write("one.trace", f"a 1 {8 * _MIB} 0\n"))
-        swept = json.loads(cli.run(*command, "--json").stdout)
-        self.assertEqual(swept["scales"], [0.93, 1, 1.31])
-        self.assertEqual({line["constant"] for line in swept["curve"]}, {
-            "shipped", "move_share", "steady_move_share", "splinter_share", "wait_share", "host_wait_share",
-            "small_page_share", "page_share"})
-        for line in swept["curve"]:
-            self.assertGreater(line["driver_us"], 0)
-            self.assertLessEqual(line["least_utilisation"], line["mean_utilisation"])
-            self.assertGreaterEqual(line["critical_path_longer"], 0)
-            self.assertTrue({"host_waits", "device_waits", "steady_memory_calls", "cost"} <= set(line), line)
-        self.assertEqual([trace["name"] for trace in swept["traces"]], ["steady", "one"])
-        settings = {line["constant"] + (f" 1/{line['share']}" if line["share"] else "") for line in swept["curve"]}
-        for trace in swept["traces"]:
-            self.assertIn(trace["chosen_by_the_others"], settings)
-            self.assertGreater(trace["with_it"]["cost"], 0)
-        table = cli.run(*command)
-        self.assertEqual(table.returncode, 0, table.stderr)
-        self.assertIn("wait_share 1/1000", table.stdout)
-        for column in ("in use", "driver ms", "waits", "on dev.", "longer %", "cost"):
-            self.assertIn(column, table.stdout)
-        self.assertEqual(cli.run(*command, "--mode", "fixed").returncode, 3)
-
     def test_a_symmetric_pool_shows_what_one_reservation_has_to_have(self):
         # Ten blocks, of which every other one is freed: the holes have 8 MiB, and 12 are asked for.
         text = "".join(f"a {block} {8 * _MIB} 0\n" for block in range(10))

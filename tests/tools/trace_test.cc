@@ -1,8 +1,8 @@
-#include "tools/cli/replay/trace.h"
+#include "tools/traces/trace.h"
 
 #include <gtest/gtest.h>
 
-#include "tools/cli/replay/xz.h"
+#include "tools/traces/xz.h"
 
 namespace commpool::cli {
 namespace {

@@ -23,3 +23,20 @@ def cc_library(name, srcs = [], copts = [], deps = [], **attributes):
         copts = select({_OPTIMISED: [], "//conditions:default": copts_of(_HEADERS)}) + copts
         deps = deps + select({_OPTIMISED: [], "//conditions:default": [_HEADERS]})
     native.cc_library(name = name, srcs = srcs, copts = copts, deps = deps, **attributes)
+
+def folder_library(name, but = [], deep = False, **attributes):
+    """All sources and headers of a folder, as one library.
+
+    Args:
+      name: as of the native rule.
+      but: files that are no part of it.
+      deep: whether folders below, which have no BUILD file, are parts of it too.
+      **attributes: as of cc_library.
+    """
+    above = "**/" if deep else ""
+    cc_library(
+        name = name,
+        srcs = native.glob([above + "*.cc"], exclude = but),
+        hdrs = native.glob([above + "*.h"], exclude = but),
+        **attributes
+    )

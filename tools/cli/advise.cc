@@ -6,10 +6,10 @@
 
 #include "src/base/bytes.h"
 #include "tools/cli/advice.h"
-#include "tools/cli/command.h"
-#include "tools/cli/progress.h"
+#include "tools/cli/commands.h"
 #include "tools/cli/sizes.h"
 #include "tools/cli/under_compute.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

@@ -1,4 +1,4 @@
-#include "tools/cli/command.h"
+#include "tools/cli/commands.h"
 
 namespace commpool::cli {
 
@@ -8,7 +8,6 @@ void AddCommands(Command app) {
   AddAdvise(app);
   AddBench(app);
   AddReplay(app);
-  AddStress(app);
   AddEmulate(app);
 }
 

@@ -8,7 +8,7 @@
 
 #include "tools/cli/allreduce_compare.h"
 #include "tools/cli/backing_names.h"
-#include "tools/cli/command.h"
+#include "tools/cli/commands.h"
 #include "tools/cli/sizes.h"
 
 namespace commpool::cli {

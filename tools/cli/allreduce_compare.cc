@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/bytes.h"
-#include "tools/cli/progress.h"
 #include "tools/cli/scoped_source.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

@@ -4,7 +4,7 @@
 #define COMMPOOL_TOOLS_CLI_ALLREDUCE_COMPARE_H_
 
 #include "tools/cli/allreduce.h"
-#include "tools/cli/command.h"
+#include "tools/common/command.h"
 
 namespace commpool::cli {
 

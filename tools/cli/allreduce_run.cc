@@ -6,7 +6,7 @@
 #include "src/driver/diagnosis.h"
 #include "tools/cli/allreduce.h"
 #include "tools/cli/collective_timer.h"
-#include "tools/cli/progress.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

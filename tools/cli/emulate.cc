@@ -11,7 +11,7 @@
 
 #include "src/base/environment.h"
 #include "src/driver/emulator_files.h"
-#include "tools/cli/command.h"
+#include "tools/cli/commands.h"
 
 namespace commpool::cli {
 

@@ -8,7 +8,7 @@
 #include "src/backing/backing_table.h"
 #include "src/base/bytes.h"
 #include "src/driver/device_info.h"
-#include "tools/cli/command.h"
+#include "tools/cli/commands.h"
 #include "tools/cli/ranks.h"
 
 namespace commpool::cli {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "tools/cli/allreduce.h"
-#include "tools/cli/command.h"
+#include "tools/common/command.h"
 
 namespace commpool::cli {
 

@@ -1,4 +1,4 @@
-#include "tools/cli/command.h"
+#include "tools/cli/commands.h"
 
 namespace commpool::cli {
 

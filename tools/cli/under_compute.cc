@@ -12,7 +12,7 @@
 #include "src/driver/diagnosis.h"
 #include "tools/cli/buffer_sources.h"
 #include "tools/cli/compute_load.h"
-#include "tools/cli/progress.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

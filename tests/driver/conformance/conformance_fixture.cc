@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
 

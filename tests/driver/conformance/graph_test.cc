@@ -13,7 +13,7 @@
 #include "src/driver/graph_handles.h"
 #include "tests/driver/capturing.h"
 #include "tests/driver/conformance/conformance_fixture.h"
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/driver/conformance/conformance_fixture.h"
-#include "tools/cli/launch.h"
+#include "tools/common/launch.h"
 
 namespace commpool::internal::testing {
 namespace {

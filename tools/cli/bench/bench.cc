@@ -1,5 +1,7 @@
 #include "tools/cli/bench/bench.h"
 
+#include "tools/cli/commands.h"
+
 namespace commpool::cli {
 
 void AddBench(Command app) {

@@ -2,8 +2,8 @@
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_BENCH_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_BENCH_H_
 
-#include "tools/cli/command.h"
 #include "tools/cli/median.h"
+#include "tools/common/command.h"
 
 namespace commpool::cli {
 

@@ -19,9 +19,9 @@
 #include "tools/cli/bench/library_calls.h"
 #include "tools/cli/bench/raw_growth.h"
 #include "tools/cli/median.h"
-#include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
 #include "tools/cli/solo_device.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

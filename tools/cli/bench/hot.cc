@@ -11,9 +11,9 @@
 #include "tools/cli/bench/hot_loops.h"
 #include "tools/cli/bench/hot_report.h"
 #include "tools/cli/bench/hot_routes.h"
-#include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
 #include "tools/cli/solo_device.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

@@ -12,9 +12,9 @@
 #include "src/base/bytes.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/bench/bench.h"
-#include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
 #include "tools/cli/solo_device.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

@@ -11,9 +11,9 @@
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 #include "tools/cli/bench/bench.h"
-#include "tools/cli/progress.h"
 #include "tools/cli/ranks.h"
 #include "tools/cli/sizes.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

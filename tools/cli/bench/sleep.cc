@@ -20,9 +20,9 @@
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/library_calls.h"
 #include "tools/cli/bench/raw_sleep.h"
-#include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
 #include "tools/cli/solo_device.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

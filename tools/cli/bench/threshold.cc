@@ -6,8 +6,8 @@
 #include "src/base/bytes.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/threshold_loop.h"
-#include "tools/cli/progress.h"
 #include "tools/cli/sizes.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 

@@ -10,8 +10,8 @@
 #include "commpool/status.h"
 #include "tools/cli/median.h"
 #include "tools/cli/replay/allocator.h"
-#include "tools/cli/replay/trace.h"
 #include "tools/cli/solo_device.h"
+#include "tools/traces/trace.h"
 
 namespace commpool::cli {
 

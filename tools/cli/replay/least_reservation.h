@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "tools/cli/replay/trace.h"
+#include "tools/traces/trace.h"
 
 namespace commpool::cli {
 

@@ -6,29 +6,25 @@
 #include <optional>
 
 #include "tools/cli/backing_names.h"
-#include "tools/cli/command.h"
-#include "tools/cli/progress.h"
+#include "tools/cli/commands.h"
 #include "tools/cli/replay/alternation.h"
 #include "tools/cli/replay/least_reservation.h"
 #include "tools/cli/replay/peers/peer_allocator.h"
 #include "tools/cli/replay/peers/peers.h"
 #include "tools/cli/replay/replay_run.h"
 #include "tools/cli/replay/report.h"
-#include "tools/cli/replay/sweep.h"
 #include "tools/cli/replay/torch_allocator.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 
 namespace {
 
 struct Arguments {
-  std::vector<std::string> places;
+  TraceChoice traces;
   PoolChoice pool;
-  uint32_t streams = 1;
-  double scale = 1;
   double reserve = 1.04;
   bool smallest = false;
-  bool sweep = false;
   bool alternate = false;
   double seconds = 8;
   PeerOptions peers;
@@ -45,20 +41,6 @@ std::string NameOf(ReplayMode mode) {
     if (candidate == mode) return name;
   }
   return "?";
-}
-
-Result<std::vector<Trace>> ReadAll(const Arguments& arguments) {
-  Result<std::vector<std::string>> files = FindTraces(arguments.places);
-  if (!files.ok()) return files.status();
-  std::vector<Trace> traces;
-  for (const std::string& file : *files) {
-    Result<Trace> trace = ReadTrace(file);
-    if (!trace.ok()) return trace.status();
-    if (arguments.scale != 1) Scale(*trace, arguments.scale);
-    if (arguments.streams > 1) SpreadOverStreams(*trace, arguments.streams);
-    traces.push_back(std::move(*trace));
-  }
-  return traces;
 }
 
 // PyTorch reads its setting when its library is loaded: it has to be there when the process starts.
@@ -142,29 +124,6 @@ void Print(const SoloDevice& device, const std::vector<ReplayRow>& rows) {
   PrintTable(rows);
 }
 
-// Needs no device: the pools and what they run on are models.
-int RunAsSweep(const Arguments& arguments, const std::vector<Trace>& traces) {
-  if (arguments.pool.mode != ReplayMode::kExpandable) {
-    return Fail(Status(StatusCode::kInvalidArgument, "--sweep is about the constants of --mode expandable"));
-  }
-  std::optional<Progress> progress(std::in_place, "replay: sweep", 100);
-  const Sweep sweep = RunSweep(traces, [&](size_t done, size_t all) { progress->Show(done * 100 / all, "percent"); });
-  progress.reset();
-  nlohmann::json results = ToJson(sweep);
-  results["streams"] = arguments.streams;
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
-    std::cout
-        << "# modelled pools on modelled devices; in use is peak requested / peak reserved; waits of the host and "
-           "on the device are of 1,000 events\n# longer: the critical path than without an allocator; cost: "
-           "unused memory and that, in percent\n"
-        << std::flush;
-    PrintSweep(sweep);
-  }
-  return Record(arguments.output, "modelled", results);
-}
-
 AlternationRow AlternateWithTorch(SoloDevice& device, const Trace& trace, const Arguments& arguments,
                                   const TorchLibrary& torch) {
   AlternationRow row{.name = trace.name, .events = trace.events.size(), .figures = {}, .failed = {}};
@@ -183,7 +142,7 @@ AlternationRow AlternateWithTorch(SoloDevice& device, const Trace& trace, const 
 
 int RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, const Arguments& arguments,
                const std::optional<TorchLibrary>& torch) {
-  if (!torch || arguments.streams != 1 || arguments.pool.mode == ReplayMode::kSymmetric) {
+  if (!torch || arguments.traces.streams != 1 || arguments.pool.mode == ReplayMode::kSymmetric) {
     return Fail(Status(StatusCode::kInvalidArgument,
                        "--alternate takes turns with PyTorch's expandable segments, in a pool that grows and on one "
                        "stream: it needs --torch-library, and no peers"));
@@ -212,14 +171,13 @@ int RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, const Argum
 
 int Run(const Arguments& arguments) {
   if (Status status = CheckPeers(arguments.peers); !status.ok()) return Fail(status);
-  Result<std::vector<Trace>> traces = ReadAll(arguments);
+  Result<std::vector<Trace>> traces = ReadTraces(arguments.traces);
   if (!traces.ok()) {
     std::cerr << "commpool replay: " << traces.status().message() << '\n';
     return kFailed;
   }
-  if (arguments.sweep) return RunAsSweep(arguments, *traces);
-  Result<std::unique_ptr<SoloDevice>> device =
-      SoloDevice::Open(arguments.streams, arguments.alternate ? DriverTimes::kUnmeasured : DriverTimes::kMeasured);
+  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(
+      arguments.traces.streams, arguments.alternate ? DriverTimes::kUnmeasured : DriverTimes::kMeasured);
   if (!device.ok()) {
     std::cerr << "commpool replay: " << device.status().message() << '\n';
     return kFailed;
@@ -229,8 +187,8 @@ int Run(const Arguments& arguments) {
   if (arguments.alternate) return RunInTurns(**device, *traces, arguments, *torch);
   std::vector<ReplayRow> rows;
   nlohmann::json results = {{"driver", (*device)->driver().description},
-                            {"streams", arguments.streams},
-                            {"scale", arguments.scale},
+                            {"streams", arguments.traces.streams},
+                            {"scale", arguments.traces.scale},
                             {"traces", nlohmann::json::array()}};
   std::optional<Progress> progress(std::in_place, "replay: trace", traces->size());
   for (const Trace& trace : *traces) {
@@ -246,7 +204,7 @@ int Run(const Arguments& arguments) {
   }
   progress.reset();
   const bool emulated = (*device)->emulated();
-  results["peers"] = RunPeers(arguments.peers, {arguments.places, arguments.streams, arguments.scale}, emulated);
+  results["peers"] = RunPeers(arguments.peers, arguments.traces, emulated);
   if (arguments.output.json) {
     std::cout << JsonText(results) << '\n';
   } else {
@@ -265,19 +223,15 @@ void AddReplay(Command app) {
       "Examples:\n"
       "  commpool replay tests/data/traces\n"
       "  commpool replay --mode fixed --smallest tests/data/traces/resnet50.trace.xz");
-  command.AddOption("TRACE", arguments->places, "Files NAME.trace or NAME.trace.xz, or folders of them").Required();
+  AddTraceOptions(command, arguments->traces);
   AddChoice(command, "--mode", arguments->pool.mode, kModes, "Of the pool");
   AddChoice(command, "--backing", arguments->pool.backing, BackingNames(), "What the pool is made of");
   AddChoice(command, "--lives", arguments->pool.streams, kLives, "Whether the pool may rely on its streams to last");
-  command.AddOption("--streams", arguments->streams, "Streams to spread a trace over").Between(1, 64).ShowPreset();
-  command.AddOption("--scale", arguments->scale, "Multiplies all sizes").Between(0.01, 100.0).ShowPreset();
   command
       .AddOption("--reserve", arguments->reserve,
                  "What a symmetric pool reserves before it reserves again, times the peak requested")
       .Between(1.0, 10.0)
       .ShowPreset();
-  command.AddFlag("--sweep", arguments->sweep,
-                  "Draws what each constant of expandable pools is worth, in modelled time, and cross-validates them");
   command.AddFlag("--smallest", arguments->smallest,
                   "Search the smallest device on which the trace completes, to 2 MiB");
   command

@@ -4,8 +4,8 @@
 
 #include "tools/cli/replay/allocator.h"
 #include "tools/cli/replay/pool_allocator.h"
-#include "tools/cli/replay/trace.h"
 #include "tools/cli/solo_device.h"
+#include "tools/traces/trace.h"
 
 namespace commpool::cli {
 

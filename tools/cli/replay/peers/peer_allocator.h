@@ -9,8 +9,8 @@
 #include "tools/cli/replay/allocator.h"
 #include "tools/cli/replay/peers/peers.h"
 #include "tools/cli/replay/replay_run.h"
-#include "tools/cli/replay/trace.h"
 #include "tools/cli/solo_device.h"
+#include "tools/traces/trace.h"
 
 namespace commpool::cli {
 

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tools/cli/progress.h"
 #include "tools/cli/replay/peers/peer_process.h"
+#include "tools/common/progress.h"
 
 namespace commpool::cli {
 
@@ -35,7 +35,7 @@ std::string Exactly(double number) {
   return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
 }
 
-std::vector<std::string> WordsFor(const PeerOptions& options, const std::string& name, const PeerTraces& traces,
+std::vector<std::string> WordsFor(const PeerOptions& options, const std::string& name, const TraceChoice& traces,
                                   bool emulated) {
   std::vector<std::string> words;
   if (emulated) words = {"emulate", "--", OwnFile()};
@@ -47,7 +47,7 @@ std::vector<std::string> WordsFor(const PeerOptions& options, const std::string&
   return words;
 }
 
-nlohmann::json RunPeer(const PeerOptions& options, const std::string& name, const PeerTraces& traces, bool emulated) {
+nlohmann::json RunPeer(const PeerOptions& options, const std::string& name, const TraceChoice& traces, bool emulated) {
   std::vector<std::string> variables;
   if (IsTorch(name)) {
     const bool expandable = name == kTorchExpandable;
@@ -118,7 +118,7 @@ Status CheckPeers(const PeerOptions& options) {
   return Status();
 }
 
-nlohmann::json RunPeers(const PeerOptions& options, const PeerTraces& traces, bool emulated) {
+nlohmann::json RunPeers(const PeerOptions& options, const TraceChoice& traces, bool emulated) {
   nlohmann::json found = nlohmann::json::object();
   Progress progress("replay: peer", options.beside.size());
   for (const std::string& name : options.beside) {

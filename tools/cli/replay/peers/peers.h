@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "tools/cli/command_line.h"
+#include "tools/traces/trace_options.h"
 
 namespace commpool::cli {
 
@@ -31,16 +31,9 @@ void AddPeerOptions(Command command, PeerOptions& options);
 // kInvalidArgument for a peer without the library that it needs.
 Status CheckPeers(const PeerOptions& options);
 
-// What this process replays: its peers replay the same.
-struct PeerTraces {
-  std::vector<std::string> places;
-  unsigned streams = 1;
-  double scale = 1;
-};
-
-// What each of them found, by its name: the traces as `replay --json` tells them, or why it failed. `emulated`: on the
-// emulator, whose libraries they get too.
-nlohmann::json RunPeers(const PeerOptions& options, const PeerTraces& traces, bool emulated);
+// Has peers replay the same traces. What each of them found, by its name: the traces as `replay --json` tells them, or
+// why it failed. `emulated`: on the emulator, whose libraries they get too.
+nlohmann::json RunPeers(const PeerOptions& options, const TraceChoice& traces, bool emulated);
 
 // A line for each trace and peer, beside this process's own.
 void PrintPeers(const nlohmann::json& own, const nlohmann::json& peers);

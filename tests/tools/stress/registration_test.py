@@ -1,0 +1,56 @@
+"""commpool_stress registration: sound collective calls pass, and each planted fault is found and named."""
+
+import re
+import unittest
+
+import cli
+
+
+class StressRegistration(unittest.TestCase):
+    def stress(self, *arguments):
+        return cli.run_stress("registration", "--seed", "3", *arguments)
+
+    def find(self, plant, *texts, arguments=()):
+        result = self.stress("--schedules", "8", "--ranks", "3", "--plant", plant, *arguments)
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        rank = re.search(rf"planted: {plant} in schedule 4, rank (\d), step \d+\n", result.stdout).group(1)
+        for text in texts:
+            self.assertRegex(result.stdout, text.replace("RANK", rank))
+        self.assertTrue(result.stdout.endswith("5 schedules, 1 failures\n"), result.stdout)
+
+    def test_finds_nothing_in_sound_schedules(self):
+        result = self.stress("--schedules", "210")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertEqual(result.stdout, "210 schedules, 0 failures\n")
+
+    def test_a_schedule_can_be_run_again_by_its_number(self):
+        result = self.stress("--schedules", "1", "--first", "4711", "--ranks", "5")
+        self.assertEqual((result.returncode, result.stdout), (0, "1 schedules, 0 failures\n"))
+
+    def test_a_communicator_that_ends_with_windows_is_found(self):
+        self.find("skip-deregister", "communicator destroyed with live registrations: rank RANK: .* windows")
+
+    def test_swapped_calls_are_a_disagreement_that_names_both(self):
+        self.find("swap-calls", "ranks disagree on the collective call: .*rank RANK: trim", "rank .: reserve")
+
+    def test_a_rank_that_drops_out_of_a_reserve_is_named_at_the_deadline(self):
+        self.find("drop-rank", "making a segment .* missing: rank RANK: .*no answer before the deadline")
+
+    def test_unequal_sizes_are_a_disagreement_that_names_both(self):
+        self.find("unequal-sizes", r"ranks disagree on the bytes of reserve: rank 0: \d+ bytes, rank .: \d+ bytes")
+
+    def test_a_hang_is_ended_and_told(self):
+        result = self.stress("--schedules", "2", "--ranks", "2", "--plant", "drop-rank", "--short-deadline-ms", "90000",
+                             "--watchdog-s", "3")
+        self.assertEqual(result.returncode, 4, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, "hang: schedule 1 of 2 ranks: rank 0 is in step .* in which a rank ends")
+
+    def test_refuses_what_it_cannot_do(self):
+        for arguments in (["--ranks", "1"], ["--ranks", "9"], ["--ranks", "4:2"], ["--ranks", "many"],
+                          ["--schedules", "0"], ["--plant", "gremlin"], ["--deadline-ms", "0"], ["--watchdog-s", "0"]):
+            self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
+        self.assertEqual(cli.run_stress("registration", COMMPOOL_DRIVER="cuda").returncode, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,72 @@
+"""What holds of every subcommand of a program: wrong values are refused by name, and help shows an example."""
+
+import os
+import re
+
+import cli
+
+# Any text is the name of a file.
+_FILES = {"--record", "--rmm-library", "--torch-library"}
+# None of them may be 0 or less.
+_COUNTS = {"--iterations", "--rounds", "--schedules", "--operations", "--threads", "--tensors", "--steps",
+           "--deadline-ms", "--streams", "--jobs", "--at-once"}
+_READERS_OF_TRACES = (["replay"], ["sweep"])
+
+
+class Checks:
+    """Mixed into a TestCase, which says:"""
+
+    program = ""
+    commands = ()  # those with options of their own
+    only_help = ()  # those without
+
+    def run_with(self, command, *words):
+        trace = ["no.trace"] if command in _READERS_OF_TRACES else []
+        return cli.run(*command, *trace, *words, program=self.program)
+
+    def help_of(self, command):
+        result = cli.run(*command, "--help", program=self.program)
+        self.assertEqual(result.returncode, 0)
+        return result.stdout
+
+    def options_of(self, command):
+        """(option, what its help says that it takes) of each option that takes something."""
+        found = re.findall(r"^ +(?:-\w,)?(--[\w-]+) ([^ \n]+)", self.help_of(command), re.MULTILINE)
+        return [(name, value) for name, value in found if name not in _FILES]
+
+    def test_wrong_values_of_every_option_are_refused_by_its_name_and_with_the_known_words(self):
+        words = 0
+        for command in self.commands:
+            for option, value in self.options_of(command):
+                with self.subTest(command=command, option=option):
+                    result = self.run_with(command, option, "nonsense")
+                    self.assertEqual(result.returncode, 4, result.stdout)
+                    self.assertIn(option, result.stderr)
+                    self.assertIn("nonsense", result.stderr)
+                    known = value.partition("=")[0].split("|") if "|" in value else []  # "cuda|vmm=vmm", a preset
+                    words += len(known)
+                    for word in known:
+                        self.assertIn(word, result.stderr)
+        self.assertGreater(words, 10, "options of words are not found any more")
+
+    def test_options_that_count_nothing_are_refused(self):
+        for command in self.commands:
+            for option in {name for name, _ in self.options_of(command)} & _COUNTS:
+                for count in ("0", "-1"):
+                    result = self.run_with(command, f"{option}={count}")
+                    self.assertEqual(result.returncode, 4, (command, option, count))
+                    self.assertIn(option, result.stderr)
+
+    def test_every_subcommand_shows_an_example(self):
+        name = os.path.basename(self.program)
+        for command in (*self.only_help, *self.commands):
+            text = self.help_of(command)
+            # Its own: "commpool bench hot ..." in the help of `bench`.
+            examples = text[text.index("Example"):].splitlines()[1:]
+            self.assertTrue(examples, command)
+            for example in examples:
+                self.assertIn(" ".join([name, *command]), example)
+
+    def test_choices_are_shown_as_words(self):
+        for command in self.commands:
+            self.assertNotIn("->", self.help_of(command))

@@ -1,0 +1,21 @@
+// The subcommands of `commpool`: each one's file adds it.
+#ifndef COMMPOOL_TOOLS_CLI_COMMANDS_H_
+#define COMMPOOL_TOOLS_CLI_COMMANDS_H_
+
+#include "tools/common/command.h"
+
+namespace commpool::cli {
+
+// Those that the program has: all, or in the program that tools/quickstart builds the ones that it needs.
+void AddCommands(Command app);
+
+void AddInfo(Command app);
+void AddAllReduce(Command app);
+void AddAdvise(Command app);
+void AddBench(Command app);
+void AddReplay(Command app);
+void AddEmulate(Command app);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_COMMANDS_H_

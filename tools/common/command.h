@@ -1,0 +1,68 @@
+// What all subcommands share: how they are added, what they end with, where results go.
+#ifndef COMMPOOL_TOOLS_COMMON_COMMAND_H_
+#define COMMPOOL_TOOLS_COMMON_COMMAND_H_
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/common/command_line.h"
+
+namespace commpool::cli {
+
+// "1 rank", "4 ranks".
+std::string Counted(int64_t count, const std::string& thing);
+
+// Empty where no word means the value.
+template <typename Value>
+std::string NameOf(const std::map<std::string, Value>& names, Value value) {
+  for (const auto& [name, candidate] : names) {
+    if (candidate == value) return name;
+  }
+  return "";
+}
+
+// "cuda|nccl|vmm".
+template <typename Value>
+std::string Words(const std::map<std::string, Value>& names) {
+  std::string words;
+  for (const auto& [name, value] : names) words += (words.empty() ? "" : "|") + name;
+  return words;
+}
+
+// An option that takes one of some words. Help and errors list them; numbers are refused. `names` outlive the command.
+template <typename Value>
+void AddChoice(Command command, const std::string& option, Value& value, const std::map<std::string, Value>& names,
+               const std::string& help) {
+  const auto take = [&value, &names](const std::string& word) {
+    const auto found = names.find(word);
+    if (found != names.end()) value = found->second;
+    return found != names.end();
+  };
+  command.AddWord(option, Words(names), NameOf(names, value), take, help);
+}
+
+// Where results go besides the table on stdout.
+struct OutputOptions {
+  bool json = false;   // one JSON object on stdout in place of the table
+  std::string record;  // file to append the results to; empty for none
+};
+
+// Refuses a file that cannot be written before anything is measured.
+void AddOutputOptions(Command command, OutputOptions& options);
+
+// Of --json. What a program or the environment has named in bytes that are no UTF-8 has marks in their places.
+std::string JsonText(const nlohmann::json& results);
+
+// Appends one line of JSON: the command line, the date, the machine and the results. Prints why where it cannot, and
+// the command has failed.
+[[nodiscard]] ExitCode Record(const OutputOptions& options, const std::string& driver, const nlohmann::json& results);
+
+// The command line as it was typed, for Record.
+void KeepCommandLine(const std::string& program, const std::vector<std::string>& words);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_COMMON_COMMAND_H_

@@ -1,0 +1,112 @@
+#include "tools/common/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <optional>
+
+namespace commpool::cli {
+
+namespace {
+
+// A sentence where the words ask for no subcommand or one that there is not, with those that there are; else empty.
+std::string MissingSubcommand(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  const auto known = command->get_subcommands([](const CLI::App*) { return true; });
+  if (known.empty()) return "";
+  std::string names;
+  for (const CLI::App* one : known) names += (names.empty() ? "" : ", ") + one->get_name();
+  const bool none = command->remaining_size() == 0;
+  return command->get_name() + ": " + (none ? "say what to do" : "there is no " + command->remaining().front()) +
+         "; there are " + names;
+}
+
+}  // namespace
+
+Option& Option::Between(int least, int most) { return option_->check(CLI::Range(least, most)), *this; }
+Option& Option::Between(double least, double most) { return option_->check(CLI::Range(least, most)), *this; }
+Option& Option::Positive() { return option_->check(CLI::PositiveNumber), *this; }
+Option& Option::OneOf(const std::vector<std::string>& words) { return option_->check(CLI::IsMember(words)), *this; }
+Option& Option::Checked(std::function<std::string(const std::string&)> why_not) {
+  return option_->check(std::move(why_not)), *this;
+}
+// What follows one word of values is not a value.
+Option& Option::SeparatedByCommas() { return option_->delimiter(',')->allow_extra_args(false), *this; }
+Option& Option::Required() { return option_->required(), *this; }
+Option& Option::Hidden() { return option_->group(""), *this; }
+Option& Option::Called(const std::string& name) { return option_->type_name(name), *this; }
+Option& Option::ShowPreset() { return option_->capture_default_str(), *this; }
+
+Command Command::Add(const std::string& name, const std::string& help) {
+  return Command(*app_->add_subcommand(name, help), *exit_code_);
+}
+
+void Command::NeedSubcommand() { app_->require_subcommand(1); }
+
+void Command::Footer(const std::string& text) { app_->footer(text); }
+
+void Command::Do(std::function<int()> action) {
+  app_->callback([action = std::move(action), exit_code = exit_code_] { *exit_code = action(); });
+}
+
+void Command::DoWithRest(std::function<int(const std::vector<std::string>&)> action) {
+  app_->prefix_command();
+  Do([action = std::move(action), app = app_] { return action(app->remaining()); });
+}
+
+template <typename Value>
+Option Command::AddOption(const std::string& name, Value& value, const std::string& help) {
+  return Option(*app_->add_option(name, value, help));
+}
+
+template Option Command::AddOption(const std::string&, std::string&, const std::string&);
+template Option Command::AddOption(const std::string&, double&, const std::string&);
+template Option Command::AddOption(const std::string&, int&, const std::string&);
+template Option Command::AddOption(const std::string&, uint32_t&, const std::string&);
+template Option Command::AddOption(const std::string&, uint64_t&, const std::string&);
+template Option Command::AddOption(const std::string&, std::optional<uint64_t>&, const std::string&);
+template Option Command::AddOption(const std::string&, std::vector<std::string>&, const std::string&);
+template Option Command::AddOption(const std::string&, std::vector<int>&, const std::string&);
+template Option Command::AddOption(const std::string&, std::vector<uint64_t>&, const std::string&);
+
+Option Command::AddFlag(const std::string& name, bool& value, const std::string& help) {
+  return Option(*app_->add_flag(name, value, help));
+}
+
+Option Command::AddWord(const std::string& name, const std::string& words, const std::string& preset,
+                        std::function<bool(const std::string&)> take, const std::string& help) {
+  const auto read = [take = std::move(take), name, words](const CLI::results_t& given) {
+    if (!take(given.front())) throw CLI::ValidationError(name, given.front() + " is none of " + words);
+    return true;
+  };
+  CLI::Option* const option = app_->add_option(name, read, help)->type_name(words);
+  return Option(preset.empty() ? *option : *option->default_str(preset));
+}
+
+CommandLine::CommandLine(const std::string& name, const std::string& description, const std::string& version)
+    : app_(std::make_unique<CLI::App>(description, name)) {
+  app_->set_version_flag("--version", version, "Of the program and of the library that it runs on");
+  app_->get_formatter()->column_width(34);
+}
+
+CommandLine::~CommandLine() = default;
+
+int CommandLine::Run(std::vector<std::string> words) {
+  std::reverse(words.begin(), words.end());  // as the parser takes them
+  try {
+    app_->parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    const std::string missing = error.get_exit_code() == 0 ? "" : MissingSubcommand(*app_);
+    if (!missing.empty()) std::cerr << missing << '\n';
+    const int result = missing.empty() ? app_->exit(error) : kFailed;
+    return result == 0 ? kSuccess : kFailed;
+  } catch (const std::exception& error) {
+    std::cerr << app_->get_name() << ": " << error.what() << '\n';
+    return kFailed;
+  }
+  return exit_code_;
+}
+
+}  // namespace commpool::cli

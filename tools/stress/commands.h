@@ -1,0 +1,17 @@
+// The subcommands of `commpool_stress`: each one's folder adds it.
+#ifndef COMMPOOL_TOOLS_STRESS_COMMANDS_H_
+#define COMMPOOL_TOOLS_STRESS_COMMANDS_H_
+
+#include "tools/common/command.h"
+
+namespace commpool::cli {
+
+void AddStressEngine(Command app);
+void AddStressRegistration(Command app);
+void AddStressRanks(Command app);
+void AddStressHost(Command app);
+void AddSweep(Command app);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_STRESS_COMMANDS_H_

@@ -1,0 +1,37 @@
+// One capture of a stress worker: what it allocates, frees and launches inside, and its replays. The worker's thread.
+#ifndef COMMPOOL_TOOLS_STRESS_ENGINE_CAPTURE_H_
+#define COMMPOOL_TOOLS_STRESS_ENGINE_CAPTURE_H_
+
+#include <cuda.h>
+
+#include <functional>
+
+#include "tools/stress/engine/machine.h"
+
+namespace commpool::cli {
+
+class StressCapture {
+ public:
+  // The work that `body` submits to the stream, captured; the pool is told. Violations are noted.
+  StressCapture(StressMachine& machine, size_t pool, CUstream stream, const std::function<void()>& body);
+  // Waits for what was launched, and destroys the graph.
+  ~StressCapture();
+  StressCapture(const StressCapture&) = delete;
+  StressCapture& operator=(const StressCapture&) = delete;
+
+  // Runs the work once more.
+  void Replay();
+
+ private:
+  void Expect(CUresult result, const char* call);
+
+  StressMachine& machine_;
+  const internal::CudaDriver& cuda_;
+  const CUstream stream_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec executable_ = nullptr;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_STRESS_ENGINE_CAPTURE_H_

@@ -1,0 +1,74 @@
+// What `commpool_stress engine` runs on: a runtime on the emulated driver, its pools, and the violations found so far.
+//
+// Any thread, but Finish: it comes when every worker has ended.
+#ifndef COMMPOOL_TOOLS_STRESS_ENGINE_MACHINE_H_
+#define COMMPOOL_TOOLS_STRESS_ENGINE_MACHINE_H_
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/handles.h"
+#include "src/driver/loader.h"
+#include "src/pool/runtime.h"
+
+namespace commpool::cli {
+
+// Faults that the run must find.
+enum class Plant { kNone, kSkipWait, kDoubleFree, kUseAfterFree, kLeak, kUnannouncedCapture, kDeadStream };
+
+class StressMachine {
+ public:
+  // Four pools of device 0: fixed, expandable, fixed with a release threshold, expandable with a small limit. The
+  // driver is an emulated one.
+  static Result<std::unique_ptr<StressMachine>> Make(std::shared_ptr<const internal::Driver> driver, Plant plant);
+  StressMachine(const StressMachine&) = delete;
+  StressMachine& operator=(const StressMachine&) = delete;
+
+  const internal::Driver& driver() const { return *driver_; }
+  const internal::PrimaryContext& context() const { return context_; }
+  internal::Runtime& runtime() { return *runtime_; }
+  const std::vector<internal::PoolHandle>& pools() const { return pools_; }
+  internal::Pool& Get(size_t pool) { return *runtime_->pools().Find(pools_[pool]).value(); }
+  // Whether running out of memory is no violation: the pool has a limit.
+  bool MayRunOut(size_t pool) const { return pool == pools_.size() - 1; }
+
+  // Shared by every step, and held alone while a stream is captured.
+  std::shared_mutex& capture_mutex() { return capture_mutex_; }
+
+  void Violate(const std::string& what);
+  // Whether anything is wrong by now, the emulator's reports included.
+  bool Broken();
+  // Of every pool, by CHECKs of their own.
+  void CheckInvariants();
+  void CountWrongBytes(uint64_t bytes) { wrong_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+
+  // Takes the pools down and looks for what is left. Returns all violations.
+  std::vector<std::string> Finish();
+
+ private:
+  explicit StressMachine(std::shared_ptr<const internal::Driver> driver) : driver_(std::move(driver)) {}
+
+  Status MakePools();
+  void TrimAll(internal::Pool& pool);
+  // Lines that the emulator's function writes.
+  std::vector<std::string> Lines(const char* function) const;
+
+  std::shared_ptr<const internal::Driver> driver_;
+  std::vector<std::string> leaks_before_;
+  internal::PrimaryContext context_;
+  std::unique_ptr<internal::Runtime> runtime_;
+  std::vector<internal::PoolHandle> pools_;
+  std::atomic<uint64_t> wrong_bytes_{0};
+  std::shared_mutex capture_mutex_;
+  std::mutex mutex_;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_STRESS_ENGINE_MACHINE_H_

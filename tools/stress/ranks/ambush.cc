@@ -1,0 +1,86 @@
+#include "tools/stress/ranks/ambush.h"
+
+#include <signal.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+namespace commpool::cli::stress_ranks {
+
+namespace {
+
+constexpr unsigned kOrphanSeconds = 30;  // longer than any schedule
+
+thread_local Caller caller_of_thread = Caller::kLibrary;
+std::atomic<Ambush*> ambush_of_process{nullptr};
+
+}  // namespace
+
+Caller CallerOfThread() { return caller_of_thread; }
+void DeclareThread(Caller caller) { caller_of_thread = caller; }
+
+Ambush* Ambush::OfProcess() { return ambush_of_process.load(std::memory_order_acquire); }
+
+Ambush::Ambush(Effects effects) : effects_(std::move(effects)) {
+  ambush_of_process.store(this, std::memory_order_release);
+}
+Ambush::~Ambush() { ambush_of_process.store(nullptr, std::memory_order_release); }
+
+void Ambush::Arm(const Fault& fault) {
+  fault_ = fault;
+  skip_.store(fault.skip, std::memory_order_relaxed);
+  armed_.store(true, std::memory_order_release);
+}
+
+bool Ambush::Waits(Point point) {
+  if (!armed_.load(std::memory_order_acquire) || fault_.point != point) return false;
+  return skip_.fetch_sub(1, std::memory_order_relaxed) <= 0;
+}
+
+void Ambush::AwaitLibrary() const {
+  constexpr auto kMoment = std::chrono::milliseconds(200);
+  const auto end = std::chrono::steady_clock::now() + kMoment;
+  while (armed_.load() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void Ambush::Spring() {
+  if (armed_.load(std::memory_order_acquire) && fault_.point == Point::kPublish) AwaitLibrary();
+  // A flood has its port, and a refusal its segment: without them there is nothing to do.
+  const bool needs_point = fault_.kind == Kind::kFlood || fault_.kind == Kind::kRefuse;
+  if (armed_.load(std::memory_order_acquire) && !needs_point) Act(Point::kBetween);
+  armed_.store(false, std::memory_order_release);
+}
+
+void Ambush::Act(Point point) {
+  if (!armed_.exchange(false, std::memory_order_acq_rel)) return;
+  effects_.at_point(point);
+  switch (fault_.kind) {
+    case Kind::kOrphan:
+      if (fork() == 0) {
+        alarm(kOrphanSeconds);
+        while (true) pause();
+      }
+      [[fallthrough]];
+    case Kind::kKill:
+      kill(getpid(), SIGKILL);
+      while (true) pause();
+    case Kind::kStop:
+    case Kind::kPause:
+      kill(getpid(), SIGSTOP);
+      return;
+    case Kind::kLate:
+      return std::this_thread::sleep_for(effects_.late);
+    case Kind::kDelay:
+      return std::this_thread::sleep_for(effects_.delay);
+    case Kind::kRefuse:
+    case Kind::kCrossed:
+    case Kind::kFlood:
+      return;  // done where the point is
+  }
+}
+
+}  // namespace commpool::cli::stress_ranks

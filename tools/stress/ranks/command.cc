@@ -1,0 +1,211 @@
+// commpool_stress ranks: processes that die, stop, come late and disagree, at every point of the protocol.
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "src/driver/loader.h"
+#include "tools/common/progress.h"
+#include "tools/stress/commands.h"
+#include "tools/stress/rank_counts.h"
+#include "tools/stress/ranks/coverage.h"
+#include "tools/stress/ranks/judge.h"
+#include "tools/stress/ranks/launcher.h"
+#include "tools/stress/ranks/schedule.h"
+#include "tools/stress/ranks/worker.h"
+
+namespace commpool::cli {
+
+namespace stress_ranks {
+
+namespace {
+
+struct Options {
+  uint64_t schedules = 100;
+  std::optional<uint64_t> only;  // of --schedule
+  std::string ranks = "2:8";
+  int hosts = 0;
+  unsigned at_once = 2;
+  uint64_t failures = 1;           // after so many the run ends
+  std::vector<std::string> kinds;  // of faults; none: all
+  WorkerOptions worker;
+  int worker_plant = 0;
+};
+
+// Runs the schedules, several at once, and prints what is wrong with one as soon as it is known.
+class Series {
+ public:
+  Series(const Options& options, const RankCounts& ranks)
+      : options_(options), ranks_(ranks), progress_("stress ranks: schedule", options.schedules) {}
+
+  void Run() {
+    std::vector<std::thread> threads;
+    for (unsigned thread = 0; thread < options_.at_once; ++thread) threads.emplace_back([this] { Work(); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  const Coverage& coverage() const { return coverage_; }
+  uint64_t done() const { return done_; }
+  uint64_t failures() const { return failures_; }
+
+ private:
+  void Work() {
+    while (const std::optional<Schedule> schedule = Next()) {
+      try {
+        RunOne(*schedule);
+      } catch (const std::exception& error) {
+        const std::scoped_lock lock(mutex_);
+        std::cout << "schedule " << schedule->number << ": " << error.what() << '\n';
+        ++failures_;
+      }
+    }
+  }
+
+  // The next that has no fault of another kind than those asked for; nothing where enough have begun.
+  std::optional<Schedule> Next() {
+    const std::scoped_lock lock(mutex_);
+    if (begun_ == options_.schedules || failures_ >= options_.failures) return std::nullopt;
+    ++begun_;
+    if (options_.only) return MakeOne(*options_.only);
+    while (true) {
+      Schedule schedule = MakeOne(next_++);
+      if (IsAskedFor(schedule)) return schedule;
+    }
+  }
+
+  // Of a number alone, so that the schedule is the same when it runs by itself.
+  Schedule MakeOne(uint64_t number) const {
+    const auto sizes = static_cast<uint64_t>(ranks_.most - ranks_.least + 1);
+    return MakeSchedule(options_.worker.seed, number, ranks_.least + static_cast<int>(number % sizes));
+  }
+
+  bool IsAskedFor(const Schedule& schedule) const {
+    const std::vector<std::string>& kinds = options_.kinds;
+    return kinds.empty() || std::all_of(schedule.faults.begin(), schedule.faults.end(), [&](const Fault& fault) {
+             return std::find(kinds.begin(), kinds.end(), NameOf(fault.kind)) != kinds.end();
+           });
+  }
+
+  void RunOne(const Schedule& schedule) {
+    WorkerOptions common = options_.worker;
+    common.number = schedule.number;
+    common.ranks = schedule.ranks;
+    const std::vector<RankRecord> records = Launch(schedule, common, options_.hosts);
+    const std::vector<std::string> wrong = Judge(schedule, records, common.deadline_ms);
+    const std::scoped_lock lock(mutex_);
+    coverage_.Add(schedule, records);
+    progress_.Show(++done_);
+    if (wrong.empty()) return;
+    ++failures_;
+    Tell(schedule, records, wrong);
+  }
+
+  void Tell(const Schedule& schedule, const std::vector<RankRecord>& records, const std::vector<std::string>& wrong) {
+    std::cout << "schedule " << schedule.number << ": " << Describe(schedule) << '\n';
+    for (const std::string& line : wrong) std::cout << "  " << line << '\n';
+    for (size_t rank = 0; rank < records.size(); ++rank) {
+      if (!records[rank].output.empty()) std::cout << "  output of rank " << rank << ":\n" << records[rank].output;
+    }
+    std::cout << "  again: commpool_stress ranks --schedule " << schedule.number << " --seed " << options_.worker.seed
+              << " --ranks " << options_.ranks << " --deadline-ms " << options_.worker.deadline_ms << '\n'
+              << std::flush;
+  }
+
+  const Options& options_;
+  const RankCounts ranks_;
+  std::mutex mutex_;  // guards what follows
+  Progress progress_;
+  Coverage coverage_;
+  uint64_t next_ = 0;
+  uint64_t begun_ = 0;
+  uint64_t done_ = 0;
+  uint64_t failures_ = 0;
+};
+
+int Run(Options options) {
+  if (options.worker.rank >= 0) {
+    options.worker.plant = static_cast<Plant>(options.worker_plant);
+    options.worker.number = options.only.value_or(0);
+    options.worker.ranks = std::stoi(options.ranks);
+    return RunWorker(options.worker);
+  }
+  const std::optional<RankCounts> ranks = ParseRanks(options.ranks);
+  if (!ranks) throw std::runtime_error("--ranks " + options.ranks + ": a number from 2 to 8, or LEAST:MOST");
+  Result<internal::LoaderOptions> loader = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kEmulated);
+  if (!loader.ok()) throw std::runtime_error(loader.status().message());
+  if (loader->choice == internal::DriverChoice::kCuda) {
+    std::cout << "refused: ranks that die would leave memory of a GPU behind; leave COMMPOOL_DRIVER=cuda out\n";
+    return kRefused;
+  }
+  if (options.only) options.schedules = 1;
+  Series series(options, *ranks);
+  series.Run();
+  std::cout << series.coverage().Table();
+  if (options.worker.plant != Plant::kNone) {
+    std::cout << "planted: " << cli::NameOf(kPlants, options.worker.plant) << '\n';
+  }
+  std::cout << series.done() << " schedules, " << series.failures() << " failures\n";
+  if (series.failures() != 0) return kWrongResult;
+  if (options.worker.plant == Plant::kNone) return kSuccess;
+  std::cout << "the planted fault was not found\n";
+  return kNotAsAsked;
+}
+
+std::vector<std::string> KindNames() {
+  std::vector<std::string> names;
+  for (const Kind kind : kKinds) names.push_back(NameOf(kind));
+  return names;
+}
+
+// What the command passes to its processes.
+void AddWorkerOptions(Command command, Options& options) {
+  const std::string hidden;
+  command.AddOption("--worker", options.worker.rank).Hidden();
+  command.AddOption("--control", options.worker.control).Hidden();
+  command.AddOption("--host", options.worker.host).Hidden();
+  command.AddOption("--worker-plant", options.worker_plant).Hidden();
+}
+
+}  // namespace
+
+}  // namespace stress_ranks
+
+void AddStressRanks(Command app) {
+  using stress_ranks::Options;
+  Command command =
+      app.Add("ranks", "Processes that die, stop, come late and disagree, at every point of the protocol");
+  command.Footer(
+      "Each schedule starts a process a rank, which make pools, communicators and calls on them, until a fault meets\n"
+      "one of them. No survivor may wait longer than its deadline and 2 s, name a healthy rank, differ from another\n"
+      "survivor, or leave anything behind. A machine that is too slow for that fails it.\n"
+      "Examples:\n"
+      "  commpool_stress ranks --schedules 2000\n"
+      "  commpool_stress ranks --schedule 471 --seed 3    (one of them again)\n"
+      "  commpool_stress ranks --plant wrong-name\n"
+      "  unshare --net --mount tests/hosts/hosts.sh 3 8 FOLDER commpool_stress ranks --hosts 3");
+  auto options = std::make_shared<Options>();
+  command.AddOption("--schedules", options->schedules, "How many").Positive().ShowPreset();
+  command.AddOption("--schedule", options->only, "The number of one, to run it alone");
+  command.AddOption("--seed", options->worker.seed, "Of all of them").ShowPreset();
+  command.AddOption("--ranks", options->ranks, "2 to 8, or LEAST:MOST").ShowPreset();
+  command.AddOption("--hosts", options->hosts, "Named network namespaces, host1 and so on, that the ranks are put in")
+      .Between(0, 64)
+      .ShowPreset();
+  command.AddOption("--deadline-ms", options->worker.deadline_ms, "Of every pool").Positive().ShowPreset();
+  command.AddOption("--at-once", options->at_once, "Schedules that run side by side").Between(1, 64).ShowPreset();
+  command.AddOption("--failures", options->failures, "The run ends after so many").Positive().ShowPreset();
+  command.AddOption("--kinds", options->kinds, "Of faults, separated by commas; all unless given")
+      .SeparatedByCommas()
+      .OneOf(stress_ranks::KindNames());
+  AddChoice(command, "--plant", options->worker.plant, stress_ranks::kPlants, "A fault that must be found");
+  stress_ranks::AddWorkerOptions(command, *options);
+  command.Do([options] { return stress_ranks::Run(*options); });
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,59 @@
+// The communicators of one process of `commpool_stress ranks`. Made and destroyed by the program's thread; any thread
+// may abort them.
+#ifndef COMMPOOL_TOOLS_STRESS_RANKS_COMMUNICATORS_H_
+#define COMMPOOL_TOOLS_STRESS_RANKS_COMMUNICATORS_H_
+
+#include <nccl.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/loader.h"
+#include "tools/stress/ranks/control.h"
+#include "tools/stress/ranks/schedule.h"
+
+namespace commpool::cli::stress_ranks {
+
+class Communicators {
+ public:
+  Communicators(const internal::Driver& driver, const Schedule& schedule, int rank, Control& control)
+      : driver_(driver), schedule_(schedule), rank_(rank), control_(control) {}
+
+  // The world, and the second as the schedule has it. Collective.
+  Status Make();
+  // Of these ranks, by an id that `name` gives to the others. Collective over them.
+  Result<ncclComm_t> Join(const std::string& name, const std::vector<int>& members);
+
+  ncclComm_t Of(Home home) const { return home == Home::kWorld ? world_ : second_; }
+
+  // Of all that there are, once; those that are joined afterwards are new ones.
+  void Abort();
+  bool aborted() const;
+  // Those that were not aborted.
+  void Destroy();
+
+ private:
+  Result<ncclComm_t> MakeSecond();
+  Result<ncclComm_t> Grow(const std::vector<int>& members);
+  // A call that makes a communicator, and the wait for it.
+  Result<ncclComm_t> Await(const char* call, const std::function<ncclResult_t(ncclComm_t*, ncclConfig_t*)>& make);
+  ncclUniqueId Receive(const std::string& name);
+  void Offer(const std::string& name, const ncclUniqueId& id);
+
+  const internal::Driver& driver_;
+  const Schedule& schedule_;
+  const int rank_;
+  Control& control_;
+  ncclComm_t world_ = nullptr;
+  ncclComm_t second_ = nullptr;
+  mutable std::mutex mutex_;
+  std::vector<ncclComm_t> all_;
+  bool aborted_ = false;
+};
+
+}  // namespace commpool::cli::stress_ranks
+
+#endif  // COMMPOOL_TOOLS_STRESS_RANKS_COMMUNICATORS_H_

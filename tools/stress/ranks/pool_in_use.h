@@ -1,0 +1,26 @@
+// A pool of a program of `commpool_stress ranks`.
+#ifndef COMMPOOL_TOOLS_STRESS_RANKS_POOL_IN_USE_H_
+#define COMMPOOL_TOOLS_STRESS_RANKS_POOL_IN_USE_H_
+
+#include <cuda.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/pool/runtime.h"
+
+namespace commpool::cli::stress_ranks {
+
+struct PoolInUse {
+  internal::PoolHandle handle = 0;
+  std::shared_ptr<internal::Pool> pool;  // null before it is created, or where that failed
+  std::vector<CUdeviceptr> blocks;       // in the order of the allocations; 0 where it is freed or was not served
+};
+
+// What has to be equal on all ranks.
+std::string StateOf(const std::vector<PoolInUse>& pools);
+
+}  // namespace commpool::cli::stress_ranks
+
+#endif  // COMMPOOL_TOOLS_STRESS_RANKS_POOL_IN_USE_H_

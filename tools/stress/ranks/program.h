@@ -1,0 +1,78 @@
+// The program of one process of `commpool_stress ranks`: its steps, and the clean end. One thread.
+#ifndef COMMPOOL_TOOLS_STRESS_RANKS_PROGRAM_H_
+#define COMMPOOL_TOOLS_STRESS_RANKS_PROGRAM_H_
+
+#include <cuda.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/driver/handles.h"
+#include "src/pool/runtime.h"
+#include "tools/stress/ranks/ambush.h"
+#include "tools/stress/ranks/communicators.h"
+#include "tools/stress/ranks/control.h"
+#include "tools/stress/ranks/plant.h"
+#include "tools/stress/ranks/pool_in_use.h"
+#include "tools/stress/ranks/schedule.h"
+
+namespace commpool::cli::stress_ranks {
+
+struct ProgramOptions {
+  int rank = 0;
+  uint64_t deadline_ms = 1000;
+  Plant plant = Plant::kNone;  // of this process
+};
+
+class Program {
+ public:
+  Program(const internal::Driver& driver, std::shared_ptr<const internal::Driver> ambushed, const Schedule& schedule,
+          const ProgramOptions& options, Control& control, Ambush& ambush);
+
+  // Collective.
+  Status Start();
+  // The schedule's steps, as far as they succeed; what follows a loss; the clean end.
+  void Run();
+
+  Communicators& communicators() { return communicators_; }
+  // When the call that runs began, in nanoseconds; 0 where none does. Any thread.
+  int64_t call_began_ns() const { return call_began_ns_.load(); }
+
+ private:
+  // False where the program cannot go on.
+  bool RunSteps();
+  Status Do(const Step& step);
+  Status Create(const Step& step);
+  Status Allocate(const Step& step);
+  Status Free(const Step& step);
+  Status Record(const Step& step);
+  Status Reduce(const Step& step);
+  Status Burst(const Step& step);
+  Status ReplaceStream();
+
+  Status Check(CUresult result, const char* call) const;
+  void PlantBefore(size_t step);
+  Status WithPlantedName(const Status& status, const Step& step) const;
+
+  void End();
+
+  const internal::Driver& driver_;
+  const std::shared_ptr<const internal::Driver> ambushed_;
+  const Schedule& schedule_;
+  const ProgramOptions options_;
+  Control& control_;
+  Ambush& ambush_;
+  std::vector<std::string> before_;  // the emulator's leaks
+  internal::PrimaryContext context_;
+  std::array<CUstream, 2> streams_ = {};
+  Communicators communicators_;
+  std::unique_ptr<internal::Runtime> runtime_;
+  std::vector<PoolInUse> pools_;
+  std::atomic<int64_t> call_began_ns_{0};
+};
+
+}  // namespace commpool::cli::stress_ranks
+
+#endif  // COMMPOOL_TOOLS_STRESS_RANKS_PROGRAM_H_

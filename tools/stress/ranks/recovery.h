@@ -1,0 +1,52 @@
+// What a program of `commpool_stress ranks` does once a rank is lost: it gives its communicators up and aborts them;
+// survivors move pools to a communicator of their own, use them there and close them. The program's thread.
+#ifndef COMMPOOL_TOOLS_STRESS_RANKS_RECOVERY_H_
+#define COMMPOOL_TOOLS_STRESS_RANKS_RECOVERY_H_
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/pool/runtime.h"
+#include "tools/stress/ranks/communicators.h"
+#include "tools/stress/ranks/control.h"
+#include "tools/stress/ranks/pool_in_use.h"
+#include "tools/stress/ranks/record.h"
+#include "tools/stress/ranks/schedule.h"
+
+namespace commpool::cli::stress_ranks {
+
+class Recovery {
+ public:
+  Recovery(internal::Runtime& runtime, Communicators& communicators, const Schedule& schedule, int rank,
+           std::vector<PoolInUse>& pools, Control& control)
+      : runtime_(runtime),
+        communicators_(communicators),
+        schedule_(schedule),
+        rank_(rank),
+        pools_(pools),
+        control_(control) {}
+
+  void Run();
+
+ private:
+  // Told to the command as every call is.
+  void Call(const std::function<Status()>& call);
+  void FreeBlocks();
+  void Abandon();
+  // Of those that surely live on every survivor.
+  void MoveAndUse(const std::vector<int>& survivors);
+
+  internal::Runtime& runtime_;
+  Communicators& communicators_;
+  const Schedule& schedule_;
+  const int rank_;
+  std::vector<PoolInUse>& pools_;
+  Control& control_;
+  size_t number_ = kFirstOfRecovery;
+};
+
+}  // namespace commpool::cli::stress_ranks
+
+#endif  // COMMPOOL_TOOLS_STRESS_RANKS_RECOVERY_H_

@@ -1,0 +1,127 @@
+#include "tools/stress/ranks/socket_points.h"
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "tools/stress/ranks/ambush.h"
+
+using commpool::cli::stress_ranks::Ambush;
+using commpool::cli::stress_ranks::Caller;
+using commpool::cli::stress_ranks::CallerOfThread;
+using commpool::cli::stress_ranks::Plant;
+using commpool::cli::stress_ranks::Point;
+
+extern "C" {
+// The linker's names: the library's calls end in the first of each pair, libc's function is the second.
+ssize_t WrappedSend(int socket, const void* data, size_t bytes, int flags) __asm__("__wrap_send");
+ssize_t RealSend(int socket, const void* data, size_t bytes, int flags) __asm__("__real_send");
+ssize_t WrappedReceive(int socket, void* data, size_t bytes, int flags) __asm__("__wrap_recv");
+ssize_t RealReceive(int socket, void* data, size_t bytes, int flags) __asm__("__real_recv");
+int WrappedConnect(int socket, const sockaddr* address, socklen_t bytes) __asm__("__wrap_connect");
+int RealConnect(int socket, const sockaddr* address, socklen_t bytes) __asm__("__real_connect");
+int WrappedAccept(int socket, sockaddr* address, socklen_t* bytes, int flags) __asm__("__wrap_accept4");
+int RealAccept(int socket, sockaddr* address, socklen_t* bytes, int flags) __asm__("__real_accept4");
+int WrappedListen(int socket, int backlog) __asm__("__wrap_listen");
+int RealListen(int socket, int backlog) __asm__("__real_listen");
+}
+
+namespace {
+
+std::atomic<Plant> planted{Plant::kNone};
+std::atomic<int64_t> endless_ms{0};
+
+// Which sockets this process connected: at their other end is the rank that gathers, rank 0 of a home.
+constexpr int kMostSockets = 1024;
+std::array<std::atomic<bool>, kMostSockets> connected = {};
+bool LeadsToFirst(int socket) { return socket >= 0 && socket < kMostSockets && connected[socket].load(); }
+void NoteSocket(int socket, bool leads_to_first) {
+  if (socket >= 0 && socket < kMostSockets) connected[socket].store(leads_to_first);
+}
+
+// What the program's thread has sent and heard in its call.
+struct Turn {
+  int sent_to = -1;  // the socket of its last message; -1 where it has heard something since
+  bool heard = false;
+};
+thread_local Turn turn;
+
+// Sends half of the message, so that the ambush meets a peer that has the other half to come.
+ssize_t SendHalf(Ambush& ambush, Point point, int socket, const void* data, size_t bytes, int flags) {
+  const ssize_t sent = RealSend(socket, data, std::max<size_t>(bytes / 2, 1), flags);
+  ambush.Act(point);
+  return sent;
+}
+
+void ReachBeforeSending(Ambush& ambush, int socket) {
+  const bool answers = !LeadsToFirst(socket) && turn.heard;
+  if (answers && turn.sent_to == -1) ambush.Reach(Point::kVerdict);
+  if (answers && turn.sent_to != -1 && turn.sent_to != socket) ambush.Reach(Point::kHalfVerdict);
+  turn.sent_to = socket;
+}
+
+}  // namespace
+
+namespace commpool::cli::stress_ranks {
+
+void PlantInSockets(Plant plant, std::chrono::milliseconds wait) {
+  endless_ms.store(wait.count());
+  planted.store(plant);
+}
+
+void BeginCallOnSockets() { turn = Turn(); }
+
+}  // namespace commpool::cli::stress_ranks
+
+ssize_t WrappedSend(int socket, const void* data, size_t bytes, int flags) {
+  Ambush* const ambush = Ambush::OfProcess();
+  if (ambush == nullptr || CallerOfThread() == Caller::kStranger) return RealSend(socket, data, bytes, flags);
+  if (CallerOfThread() == Caller::kLibrary) {
+    if (ambush->Waits(Point::kPublish)) return SendHalf(*ambush, Point::kPublish, socket, data, bytes, flags);
+    return RealSend(socket, data, bytes, flags);
+  }
+  ReachBeforeSending(*ambush, socket);
+  if (ambush->Waits(Point::kFrame)) return SendHalf(*ambush, Point::kFrame, socket, data, bytes, flags);
+  const Plant plant = planted.load(std::memory_order_relaxed);
+  return plant == Plant::kDroppedVerdict ? static_cast<ssize_t>(bytes) : RealSend(socket, data, bytes, flags);
+}
+
+ssize_t WrappedReceive(int socket, void* data, size_t bytes, int flags) {
+  Ambush* const ambush = Ambush::OfProcess();
+  if (ambush == nullptr || CallerOfThread() != Caller::kProgram) return RealReceive(socket, data, bytes, flags);
+  if (turn.sent_to == socket && LeadsToFirst(socket)) ambush->Reach(Point::kVerdict);
+  if (planted.load(std::memory_order_relaxed) == Plant::kEndlessWait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(endless_ms.exchange(0)));
+  }
+  const ssize_t received = RealReceive(socket, data, bytes, flags);
+  if (received > 0) turn = {.sent_to = -1, .heard = true};
+  return received;
+}
+
+int WrappedConnect(int socket, const sockaddr* address, socklen_t bytes) {
+  Ambush* const ambush = Ambush::OfProcess();
+  if (ambush != nullptr && CallerOfThread() == Caller::kProgram) ambush->Reach(Point::kConnect);
+  NoteSocket(socket, true);
+  return RealConnect(socket, address, bytes);
+}
+
+int WrappedAccept(int socket, sockaddr* address, socklen_t* bytes, int flags) {
+  const int accepted = RealAccept(socket, address, bytes, flags);
+  NoteSocket(accepted, false);
+  return accepted;
+}
+
+int WrappedListen(int socket, int backlog) {
+  Ambush* const ambush = Ambush::OfProcess();
+  const int result = RealListen(socket, backlog);
+  if (ambush == nullptr || CallerOfThread() != Caller::kProgram) return result;
+  ambush->Reach(Point::kConnect);
+  if (!ambush->Waits(Point::kPort)) return result;
+  ambush->Act(Point::kPort);
+  ambush->effects().flood(socket);
+  return result;
+}

@@ -1,0 +1,124 @@
+#include "tools/stress/ranks/worker.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "src/base/file_descriptor.h"
+#include "src/driver/loader.h"
+#include "tools/common/command.h"
+#include "tools/stress/ranks/ambush.h"
+#include "tools/stress/ranks/driver_points.h"
+#include "tools/stress/ranks/program.h"
+#include "tools/stress/ranks/record.h"
+#include "tools/stress/ranks/strangers.h"
+
+namespace commpool::cli::stress_ranks {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long NCCL's call on a blocking communicator goes on beyond the deadline before the program aborts.
+constexpr int64_t kPatienceMs = 500;
+
+// From here on the process is on that host.
+bool MoveToHost(int host) {
+  const std::string name = "host" + std::to_string(host);
+  const internal::FileDescriptor space(open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+  return space.valid() && setns(space.get(), CLONE_NEWNET) == 0 && unshare(CLONE_NEWUTS) == 0 &&
+         sethostname(name.c_str(), name.size()) == 0;
+}
+
+// The program's own watchdog: a blocking communicator's call ends only where somebody aborts it.
+class Watchdog {
+ public:
+  Watchdog(Program& program, Control& control, milliseconds limit)
+      : program_(program), control_(control), limit_(limit), thread_([this] { Watch(); }) {}
+  ~Watchdog() {
+    ending_.store(true);
+    thread_.join();
+  }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  void Watch() {
+    DeclareThread(Caller::kStranger);
+    while (!ending_.load()) {
+      std::this_thread::sleep_for(milliseconds(10));
+      const int64_t began_ns = program_.call_began_ns();
+      const bool late = began_ns != 0 && NowNanoseconds() - began_ns > std::chrono::nanoseconds(limit_).count();
+      if (!late || !IsInsideNccl() || program_.communicators().aborted()) continue;
+      control_.Send(AbortLine());
+      program_.communicators().Abort();
+    }
+  }
+
+  Program& program_;
+  Control& control_;
+  const milliseconds limit_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+// A healthy rank has the fault; a verdict is rank 0's.
+Plant PlantOf(const WorkerOptions& options, const Schedule& schedule) {
+  const bool of_rank_0 = options.plant == Plant::kDroppedVerdict;
+  int planted = of_rank_0 ? 0 : schedule.ranks - 1;
+  while (!of_rank_0 && planted > 0 && schedule.IsVictim(planted)) --planted;
+  return planted == options.rank && !schedule.IsVictim(planted) ? options.plant : Plant::kNone;
+}
+
+int RunProgram(const WorkerOptions& options, const Schedule& schedule, Control& control) {
+  Result<internal::LoaderOptions> loader = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kEmulated);
+  if (!loader.ok()) throw std::runtime_error(loader.status().message());
+  loader->choice = internal::DriverChoice::kEmulated;
+  Result<std::shared_ptr<const internal::Driver>> driver = internal::LoadDriver(*loader);
+  if (!driver.ok()) throw std::runtime_error(driver.status().message());
+
+  std::unique_ptr<Strangers> strangers;
+  const milliseconds deadline(options.deadline_ms);
+  Ambush ambush({.at_point = [&](Point point) { control.Send(FaultLine(point)); },
+                 .flood = [&](int listener) { strangers = std::make_unique<Strangers>(listener, options.seed); },
+                 .late = 2 * deadline + milliseconds(kPatienceMs),
+                 .delay = deadline / 3});
+  const ProgramOptions own{
+      .rank = options.rank, .deadline_ms = options.deadline_ms, .plant = PlantOf(options, schedule)};
+  Program program(**driver, MakeAmbushedDriver(*driver), schedule, own, control, ambush);
+  const Status started = program.Start();
+  if (!started.ok()) throw std::runtime_error(started.message());
+  {
+    std::unique_ptr<Watchdog> watchdog;
+    if (schedule.waiting == Waiting::kBlocking) {
+      watchdog = std::make_unique<Watchdog>(program, control, deadline + milliseconds(kPatienceMs));
+    }
+    program.Run();
+  }
+  while (own.plant == Plant::kOutlive) pause();
+  return kSuccess;
+}
+
+}  // namespace
+
+int RunWorker(const WorkerOptions& options) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no process survives the command
+  fcntl(options.control, F_SETFD, FD_CLOEXEC);
+  DeclareThread(Caller::kProgram);
+  Control control(options.control);
+  if (options.host != 0 && !MoveToHost(options.host)) {
+    throw std::runtime_error("there is no host" + std::to_string(options.host) + " among the network namespaces");
+  }
+  return RunProgram(options, MakeSchedule(options.seed, options.number, options.ranks), control);
+}
+
+}  // namespace commpool::cli::stress_ranks

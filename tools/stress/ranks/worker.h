@@ -1,0 +1,28 @@
+// One process of `commpool_stress ranks`: the command starts itself again for each rank.
+#ifndef COMMPOOL_TOOLS_STRESS_RANKS_WORKER_H_
+#define COMMPOOL_TOOLS_STRESS_RANKS_WORKER_H_
+
+#include <cstdint>
+
+#include "tools/stress/ranks/plant.h"
+
+namespace commpool::cli::stress_ranks {
+
+// What the command passes to its processes as options of their command lines.
+struct WorkerOptions {
+  int rank = -1;     // -1: this is the command itself
+  int control = -1;  // the descriptor of the connection to the command
+  int host = 0;      // a named network namespace, host1 and so on; 0: where the command is
+  uint64_t seed = 1;
+  uint64_t number = 0;  // of the schedule
+  int ranks = 2;
+  uint64_t deadline_ms = 1000;
+  Plant plant = Plant::kNone;
+};
+
+// The exit code.
+int RunWorker(const WorkerOptions& options);
+
+}  // namespace commpool::cli::stress_ranks
+
+#endif  // COMMPOOL_TOOLS_STRESS_RANKS_WORKER_H_

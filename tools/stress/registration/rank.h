@@ -1,0 +1,50 @@
+// One rank's part of a schedule: its pool, every step, and what it finds wrong. One thread.
+#ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_RANK_H_
+#define COMMPOOL_TOOLS_STRESS_REGISTRATION_RANK_H_
+
+#include <atomic>
+#include <latch>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "src/pool/runtime.h"
+#include "tools/stress/registration/ranks.h"
+#include "tools/stress/registration/schedule.h"
+
+namespace commpool::cli {
+
+// What the ranks of one schedule share.
+struct ScheduleRun {
+  internal::Runtime& runtime;
+  const Schedule& schedule;
+  uint64_t deadline_ms;
+  std::latch survivors;                    // of a death in silence: those that have ended
+  std::vector<std::atomic<size_t>> steps;  // where each rank is
+
+  ScheduleRun(internal::Runtime& used, const Schedule& made, uint64_t deadline)
+      : runtime(used),
+        schedule(made),
+        deadline_ms(deadline),
+        survivors(made.ranks - 1),
+        steps(static_cast<size_t>(made.ranks)) {}
+};
+
+// How one rank's schedule ended.
+struct RankOutcome {
+  std::vector<std::string> shared;      // what has to be the same on every rank: each step's code and offset
+  std::vector<std::string> violations;  // "step 5 (reserve of 65,536 bytes): ..."
+  uint64_t left_bytes = 0;              // of a pool that ended without close(), as in a process that dies
+};
+
+// The driver's table for the pools' runtime: one that can end a rank in the middle of a growth.
+std::shared_ptr<const internal::Driver> MortalDriver(const std::shared_ptr<const internal::Driver>& driver);
+
+// Where the schedule ends in an error or a death, the rank's communicators are aborted.
+RankOutcome RunRank(ScheduleRun& run, const internal::Driver& driver, StressRank& rank);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_STRESS_REGISTRATION_RANK_H_

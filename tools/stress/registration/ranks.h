@@ -1,0 +1,57 @@
+// The ranks of `commpool_stress registration`: emulated devices of one process, each with a thread of its own, and two
+// communicators, of all of them and of some.
+//
+// Made and ended by one thread, which also calls Run.
+#ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_RANKS_H_
+#define COMMPOOL_TOOLS_STRESS_REGISTRATION_RANKS_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/driver/handles.h"
+#include "src/driver/loader.h"
+
+namespace commpool::cli {
+
+struct StressRank {
+  int number = 0;  // and its device
+  internal::PrimaryContext context;
+  CUstream stream = nullptr;
+  ncclComm_t home = nullptr;
+  ncclComm_t second = nullptr;  // null on ranks that it does not have, or where it has ended
+};
+
+class StressRanks {
+ public:
+  static Result<std::unique_ptr<StressRanks>> Make(const internal::Driver& driver, int count);
+  ~StressRanks();
+  StressRanks(const StressRanks&) = delete;
+  StressRanks& operator=(const StressRanks&) = delete;
+
+  int count() const { return static_cast<int>(ranks_.size()); }
+  // Both communicators are there, the second of the ranks from `second_from` on: what a schedule ended is made anew.
+  Status Connect(int second_from);
+  // Calls body(rank) on a thread for each, with the rank's device current.
+  void Run(const std::function<void(StressRank&)>& body);
+
+ private:
+  explicit StressRanks(const internal::Driver& driver) : driver_(driver) {}
+
+  enum class Which { kHome, kSecond };
+  static ncclComm_t& Of(StressRank& rank, Which which) { return which == Which::kHome ? rank.home : rank.second; }
+  Status Join(Which which, int from);
+  void Destroy(Which which);
+
+  const internal::Driver& driver_;
+  std::vector<StressRank> ranks_;
+  int second_from_ = 0;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_STRESS_REGISTRATION_RANKS_H_

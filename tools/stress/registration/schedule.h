@@ -1,0 +1,84 @@
+// What the ranks of one schedule of `commpool_stress registration` do: the same steps on each, but for a planted fault.
+//
+// Values, made from a seed alone. Any thread.
+#ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_SCHEDULE_H_
+#define COMMPOOL_TOOLS_STRESS_REGISTRATION_SCHEDULE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace commpool::cli {
+
+enum class RegistrationPlant {
+  kNone,
+  kSkipDeregister,  // a communicator is destroyed while windows are registered with it
+  kSwapCalls,       // one rank makes two calls in the other order
+  kDropRank,        // one rank stops in the middle of a reserve and says nothing
+  kUnequalSizes     // one rank reserves other bytes
+};
+
+enum class StepKind {
+  kReserve,
+  kReserveShort,  // one rank has no memory for it
+  kAllocate,
+  kFree,
+  kReduce,
+  kReclaim,
+  kTrim,
+  kSleep,  // and wake, with what it keeps: nothing, or what blocks hold
+  kRegister,
+  kDeregister,
+  kCapture,        // a block that lives in a graph, and its replays
+  kReplaceStream,  // release_stream, and another stream in its place
+  kOpenOther,      // a pool across the second communicator, with a block
+  kGrowOther,
+  kCloseOther,
+  kAbandon,  // the second communicator is aborted
+  kDestroy,  // the second communicator is destroyed; planted
+  kDie       // in a reserve: one rank ends, and with it the schedule
+};
+
+enum class Over { kHome, kSecond };
+
+struct Step {
+  StepKind kind = StepKind::kReclaim;
+  uint64_t bytes = 0;  // of a reserve or an allocation; that a trim keeps; of a sleep, 0 where it keeps nothing
+  size_t block = 0;    // freed, or summed: the number of its allocation
+  size_t target = 0;   // of the sum; `block` for in place
+  Over over = Over::kHome;
+};
+
+// "reserve of 65,536 bytes".
+std::string Describe(const Step& step);
+
+enum class Death {
+  kNone,
+  kBeforeReserve,  // the others' reserve finds it gone
+  kInReserve,      // after all have agreed to grow
+  kSilent          // there too, but its connection stays open
+};
+
+struct Schedule {
+  int ranks = 2;
+  uint64_t number = 0;
+  uint64_t seed = 0;     // of the ranks' own choices: when they free
+  int second_from = 0;   // the second communicator has the ranks from this one on
+  bool ordered = false;  // frees take effect at once
+  Death death = Death::kNone;
+  int victim = 0;  // of a death or a plant
+  RegistrationPlant plant = RegistrationPlant::kNone;
+  size_t planted_at = 0;  // step
+  std::vector<Step> steps = {};
+
+  std::vector<Step> StepsOf(int rank) const;
+};
+
+inline constexpr uint64_t kStressLimitBytes = 16 << 20;  // of each pool, more than a schedule reserves
+
+Schedule MakeSchedule(uint64_t seed, uint64_t number, int ranks, RegistrationPlant plant);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_STRESS_REGISTRATION_SCHEDULE_H_

@@ -1,0 +1,40 @@
+// Ends the process where a schedule takes too long, and says where its ranks are: whoever waits then waits for ever.
+#ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_WATCHDOG_H_
+#define COMMPOOL_TOOLS_STRESS_REGISTRATION_WATCHDOG_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "tools/stress/registration/rank.h"
+
+namespace commpool::cli {
+
+// Used by one thread, beside its own.
+class RegistrationWatchdog {
+ public:
+  explicit RegistrationWatchdog(std::chrono::seconds limit);
+  ~RegistrationWatchdog();
+  RegistrationWatchdog(const RegistrationWatchdog&) = delete;
+  RegistrationWatchdog& operator=(const RegistrationWatchdog&) = delete;
+
+  // The schedule that runs now; null between them.
+  void Set(const ScheduleRun* run);
+
+ private:
+  void Watch();
+  [[noreturn]] void Bark(const ScheduleRun& run) const;
+
+  const std::chrono::seconds limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const ScheduleRun* run_ = nullptr;
+  uint64_t turn_ = 0;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_STRESS_REGISTRATION_WATCHDOG_H_

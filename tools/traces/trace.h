@@ -1,0 +1,53 @@
+// A recorded sequence of allocations and frees, and PyTorch's own figures for it. Plain values: any thread.
+#ifndef COMMPOOL_TOOLS_TRACES_TRACE_H_
+#define COMMPOOL_TOOLS_TRACES_TRACE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+
+namespace commpool::cli {
+
+struct TraceEvent {
+  static constexpr uint32_t kNoStream = UINT32_MAX;
+
+  uint32_t block = 0;            // numbered by first allocation
+  uint32_t stream = 0;           // of the block's allocation
+  uint32_t also_on = kNoStream;  // of an allocation: the second stream that uses the block
+  uint64_t bytes = 0;            // as requested; 0 for a free
+  bool allocates() const { return bytes != 0; }
+};
+
+struct Trace {
+  std::string name;
+  std::vector<TraceEvent> events;
+  uint32_t blocks = 0;
+  uint32_t streams = 0;
+  uint64_t peak_requested_bytes = 0;
+  // Peak requested / peak reserved of PyTorch 2.11 on the recorded run; nothing where no file beside the trace says.
+  std::optional<double> pytorch_native;
+  std::optional<double> pytorch_expandable;
+};
+
+// The text of a trace: `a ID BYTES STREAM`, `f ID`, lines that begin with # are comments. Errors name the line.
+Result<Trace> ParseTrace(const std::string& name, const std::string& text);
+
+// Reads NAME.trace or NAME.trace.xz, and NAME.native.json and NAME.expandable.json beside it where they are.
+Result<Trace> ReadTrace(const std::string& file);
+
+// The files named, and those in the folders named, in order. An error where one is missing or a folder has none.
+Result<std::vector<std::string>> FindTraces(const std::vector<std::string>& places);
+
+// Spreads a trace over streams: runs of 64 allocations stay on one stream, and every 8th block that two can share is
+// used on the next stream too.
+void SpreadOverStreams(Trace& trace, uint32_t streams);
+
+// Multiplies all sizes, rounded to whole bytes: the same program with other shapes.
+void Scale(Trace& trace, double factor);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_TRACES_TRACE_H_

@@ -1,0 +1,27 @@
+#include "tools/traces/trace_options.h"
+
+#include <utility>
+
+namespace commpool::cli {
+
+void AddTraceOptions(Command command, TraceChoice& choice) {
+  command.AddOption("TRACE", choice.places, "Files NAME.trace or NAME.trace.xz, or folders of them").Required();
+  command.AddOption("--streams", choice.streams, "Streams to spread a trace over").Between(1, 64).ShowPreset();
+  command.AddOption("--scale", choice.scale, "Multiplies all sizes").Between(0.01, 100.0).ShowPreset();
+}
+
+Result<std::vector<Trace>> ReadTraces(const TraceChoice& choice) {
+  const Result<std::vector<std::string>> files = FindTraces(choice.places);
+  if (!files.ok()) return files.status();
+  std::vector<Trace> traces;
+  for (const std::string& file : *files) {
+    Result<Trace> trace = ReadTrace(file);
+    if (!trace.ok()) return trace.status();
+    if (choice.scale != 1) Scale(*trace, choice.scale);
+    if (choice.streams > 1) SpreadOverStreams(*trace, choice.streams);
+    traces.push_back(std::move(*trace));
+  }
+  return traces;
+}
+
+}  // namespace commpool::cli

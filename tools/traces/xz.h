@@ -1,0 +1,16 @@
+// Decompression of .xz. Pure: any thread.
+#ifndef COMMPOOL_TOOLS_TRACES_XZ_H_
+#define COMMPOOL_TOOLS_TRACES_XZ_H_
+
+#include <string>
+
+#include "commpool/status.h"
+
+namespace commpool::cli {
+
+// `file` is for the error alone: kInvalidArgument where the bytes are no whole .xz file, or hold more than 1 GiB.
+Result<std::string> DecompressXz(const std::string& file, const std::string& compressed);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_TRACES_XZ_H_
