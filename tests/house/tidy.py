@@ -13,6 +13,7 @@ TOP_LEVEL = {
 MUST_EXIST = ["README.md", "LICENSE", "src/README.md", "tests/README.md", "tools/README.md"]
 LINES_OF_A_FILE = 500
 LINES_OF_A_FUNCTION = 69
+LINES_OF_A_README = 100  # more is for reference.md beside it; but src/README.md holds the rules and the words
 COLUMNS = 120
 
 _SCRIPTS = {".py", ".sh", ".bzl"}
@@ -48,6 +49,12 @@ def _sizes(path, text, language):
     for name, length in _MEASURE[language](text):
         if length > LINES_OF_A_FUNCTION:
             yield f"{path}: {name} has {length} lines, over {LINES_OF_A_FUNCTION}"
+
+
+def _page(path, text):
+    lines = len(text.splitlines())
+    if path.name == "README.md" and str(path) != "src/README.md" and lines > LINES_OF_A_README:
+        yield f"{path}: {lines} lines, over {LINES_OF_A_README} of a page to begin with"
 
 
 def guard_of(path):
@@ -88,6 +95,7 @@ def problems(root):
             continue
         if path.name != "LICENSE":
             found += _words(path, text)
+        found += _page(path, text)
         language = _language(path, text)
         if language:
             found += _sizes(path, text, language)

@@ -30,6 +30,12 @@ class Tidy(unittest.TestCase):
         self.assert_problem("501 lines", "src/a.cc", "\n" * 501)
         self.assert_problem("501 lines", "src/pool/BUILD", "\n" * 501)
 
+    def test_a_long_page_is_found(self):
+        self.assert_fine("tools/README.md", "\n" * 100)
+        self.assert_fine("tools/reference.md", "\n" * 300)
+        self.assert_fine("src/README.md", "\n" * 150)
+        self.assert_problem("101 lines", "tools/README.md", "\n" * 101)
+
     def test_a_long_line_is_found(self):
         self.assert_fine("src/a.cc", "//" + "x" * 118 + "\n")
         self.assert_problem("121 columns", "tools/a.py", "#" + "x" * 120 + "\n")
