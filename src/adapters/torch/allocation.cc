@@ -49,7 +49,8 @@ enum class Event { kAllocated, kFreed };
   (*trace)->trace_gpu_memory_allocation(c10::kCUDA, address);
 }
 
-void ReportAllocated(void* pointer) {
+void ReportAllocated(commpool_pool pool, uint64_t bytes, void* pointer) {
+  if (bytes > kSmallRequest) Pools().LargeMade(pool, bytes);
   if (IsObserved()) Tell(Event::kAllocated, pointer);
 }
 
@@ -64,7 +65,7 @@ void ReportAllocated(void* pointer) {
     inside_library = false;
   }
   TellWatcher(pool, request.bytes);
-  if (*status == COMMPOOL_OK) ReportAllocated(pointer);
+  if (*status == COMMPOOL_OK) ReportAllocated(pool, request.bytes, pointer);
   return pointer;
 }
 
@@ -99,9 +100,9 @@ void* AllocateInPlainScopes(const Request& request) {
   const commpool_status status = Commpool().allocate_in_scope(request.device, request.bytes, request.stream, &pointer);
   if (status == COMMPOOL_NOT_CAUGHT) return nullptr;
   if (status != COMMPOOL_OK) ThrowFailure(status, 0, request);
-  if (const std::optional<commpool_block> block = OurBlock(pointer))
-    Pools().Add(block->pool, block->device, PoolKind::kUnknown);
-  ReportAllocated(pointer);
+  const std::optional<commpool_block> block = OurBlock(pointer);
+  if (block) Pools().Add(block->pool, block->device, PoolKind::kUnknown);
+  ReportAllocated(block ? block->pool : 0, request.bytes, pointer);
   return pointer;
 }
 
@@ -117,6 +118,11 @@ void* AllocateCaught(const Request& request) {
   if (void* pointer = AllocateInPlainScopes(request)) return pointer;
   const commpool_pool whole = Pools().Default(request.device);
   return whole == 0 ? nullptr : AllocateOrThrow(whole, request, inside_library);
+}
+
+void ReleaseLargeBlock(void* pointer) {
+  if (const std::optional<commpool_block> block = OurBlock(pointer)) Pools().LargeFreed(*block);
+  ReleaseBlock(pointer);
 }
 
 void ReleaseBlock(void* pointer) {

@@ -9,6 +9,7 @@
 #include "commpool/commpool.h"
 #include "src/adapters/torch/commpool_calls.h"
 #include "src/adapters/torch/scopes.h"
+#include "src/adapters/torch/segments.h"
 
 namespace commpool::torch_adapter {
 
@@ -22,8 +23,14 @@ struct Request {
 // is asked. Throws PyTorch's errors where the pool that caught it fails.
 void* AllocateCaught(const Request& request);
 
-// The deleter of what AllocateCaught returned. Works at any time, in forked children and after everything else is gone.
+// The deleters of what AllocateCaught returned for at most kSmallRequest, and for more. They work at any time, in
+// forked children and after everything else is gone.
 void ReleaseBlock(void* pointer);
+void ReleaseLargeBlock(void* pointer);
+inline c10::DeleterFnPtr DeleterOf(uint64_t bytes) {
+  return bytes > kSmallRequest ? &ReleaseLargeBlock : &ReleaseBlock;
+}
+inline bool IsOurs(c10::DeleterFnPtr deleter) { return deleter == &ReleaseBlock || deleter == &ReleaseLargeBlock; }
 
 // The live block of ours that holds the address.
 std::optional<commpool_block> OurBlock(const void* pointer);

@@ -25,18 +25,6 @@ bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics) {
   return Commpool().pool_statistics(pool, statistics) == COMMPOOL_OK;
 }
 
-std::vector<commpool_block> BlocksOf(commpool_pool pool) {
-  std::vector<commpool_block> blocks;
-  size_t count = 0;
-  // Other threads allocate meanwhile: asked again until all fit.
-  while (Commpool().pool_blocks(pool, blocks.data(), sizeof(commpool_block), blocks.size(), &count) == COMMPOOL_OK) {
-    const bool all = count <= blocks.size();
-    blocks.resize(all ? count : count + count / 8 + 16);
-    if (all) return blocks;
-  }
-  return {};
-}
-
 uint64_t TrimKnownPool(const KnownPool& known) {
   uint64_t bytes = 0;
   if (known.kind != PoolKind::kOfOneRank) return 0;
@@ -65,7 +53,7 @@ void KnownPools::Add(commpool_pool pool, int device, PoolKind kind) {
     }
     const auto place =
         std::find_if(pools_.begin(), pools_.end(), [&](const KnownPool& known) { return known.pool > pool; });
-    pools_.insert(place, {pool, device, kind, MempoolId_t{0, kFirstId + pool}, 0, {}});
+    pools_.insert(place, {pool, device, kind, MempoolId_t{0, kFirstId + pool}, 0, {}, {}});
     for (const auto& [peer, owner] : peers_)
       if (owner == device) peers.push_back(peer);
   }
@@ -110,9 +98,30 @@ void KnownPools::ResetTotals(int device) {
   for (const KnownPool& known : OfDevice(device)) {
     commpool_statistics now;
     if (!ReadStatistics(known.pool, &now)) continue;
+    const commpool_statistics large = known.LargeNow(now);
     const std::lock_guard lock(mutex_);
-    Find(known.pool)->base_totals = now;
+    KnownPool* const kept = Find(known.pool);
+    kept->base_totals = now;
+    kept->base_large = large;
   }
+}
+
+void KnownPools::ResetPeaks(int device) {
+  for (const KnownPool& known : OfDevice(device)) {
+    Commpool().pool_reset_peaks(known.pool);
+    const std::lock_guard lock(mutex_);
+    Find(known.pool)->large.ResetPeaks();
+  }
+}
+
+void KnownPools::LargeMade(commpool_pool pool, uint64_t requested) {
+  const std::lock_guard lock(mutex_);
+  if (KnownPool* const known = Find(pool)) known->large.Made(requested);
+}
+
+void KnownPools::LargeFreed(const commpool_block& block) {
+  const std::lock_guard lock(mutex_);
+  if (KnownPool* const known = Find(block.pool)) known->large.Freed(block.requested_bytes);
 }
 
 void KnownPools::AllowPeer(int device, int owner) {
@@ -134,6 +143,10 @@ void KnownPools::GrantAgain() {
 }
 
 void KnownPools::SetDefault(int device, commpool_pool pool) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (KnownPool* const known = Find(pool)) known->whole = true;
+  }
   const commpool_pool before = defaults_[device].exchange(pool, std::memory_order_relaxed);
   Hot().catchers.fetch_add((pool != 0) - (before != 0), std::memory_order_relaxed);
 }

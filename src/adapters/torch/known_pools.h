@@ -14,6 +14,7 @@
 
 #include "commpool/commpool.h"
 #include "src/adapters/torch/forever.h"
+#include "src/adapters/torch/segments.h"
 
 namespace commpool::torch_adapter {
 
@@ -27,9 +28,15 @@ struct KnownPool {
   commpool_pool pool = 0;
   int device = 0;
   PoolKind kind = PoolKind::kUnknown;
-  MempoolId_t id;                   // under which PyTorch's snapshots and statistics name it
-  uint64_t kept_bytes = 0;          // what the program reserved, and nobody else gives back
-  commpool_statistics base_totals;  // as of the last reset of accumulated statistics
+  MempoolId_t id;           // under which PyTorch's snapshots and statistics name it
+  uint64_t kept_bytes = 0;  // what the program reserved, and nobody else gives back
+  // As of the last reset of accumulated statistics: of all blocks, and of large ones.
+  commpool_statistics base_totals;
+  commpool_statistics base_large;
+  bool whole = false;  // it is, or was, the whole allocator of its device, which tells small from large
+  LargeBlocks large;
+
+  commpool_statistics LargeNow(const commpool_statistics& all) const { return whole ? LargeOf(pool, all, large) : all; }
 };
 
 // What PyTorch calls all of its memory.
@@ -50,8 +57,13 @@ class KnownPools {
   // The pool that PyTorch's snapshots name so, or all of them; nothing where the id is none of ours.
   std::vector<KnownPool> Named(const MempoolId_t& id);
 
-  // From now on accumulated statistics of the device begin at zero.
+  // From now on accumulated statistics of the device begin at zero, peaks at what is there.
   void ResetTotals(int device);
+  void ResetPeaks(int device);
+
+  // The router handed out, or takes back, a block of more than kSmallRequest.
+  void LargeMade(commpool_pool pool, uint64_t requested);
+  void LargeFreed(const commpool_block& block);
 
   // `device` may read and write what PyTorch has on `owner`: so our pools there are granted to it, those to come too.
   void AllowPeer(int device, int owner);
@@ -87,9 +99,6 @@ inline KnownPools& Pools() { return known_pools.object; }
 
 // False where the pool is gone.
 bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics);
-
-// All of a pool's, by their addresses.
-std::vector<commpool_block> BlocksOf(commpool_pool pool);
 
 // Gives a pool's free segments back to the driver, but what the program reserved; never a symmetric pool's. Returns the
 // bytes.

@@ -13,4 +13,5 @@
 #include "src/adapters/torch/router_pools.cc"
 #include "src/adapters/torch/routings.cc"
 #include "src/adapters/torch/scopes.cc"
+#include "src/adapters/torch/segments.cc"
 #include "src/adapters/torch/surface.cc"

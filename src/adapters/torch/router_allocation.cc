@@ -95,7 +95,7 @@ c10::DataPtr Router::AllocateRouted(size_t bytes) {
   const Request request = {device, bytes, Promised(c10::cuda::getCurrentCUDAStream(device))};
   void* pointer = AllocateCaught(request);
   if (pointer == nullptr) return AllocateNative(bytes);
-  return {pointer, pointer, &ReleaseBlock, c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(request.device))};
+  return {pointer, pointer, DeleterOf(bytes), c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(request.device))};
 }
 
 void* Router::raw_alloc(size_t bytes) {
@@ -109,7 +109,7 @@ void* Router::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
 }
 
 void Router::raw_delete(void* pointer) {
-  if (OurBlock(pointer)) return ReleaseBlock(pointer);
+  if (const std::optional<commpool_block> block = OurBlock(pointer)) return DeleterOf(block->requested_bytes)(pointer);
   Native()->raw_delete(pointer);
 }
 
@@ -122,7 +122,7 @@ void* Router::getBaseAllocation(void* pointer, size_t* bytes) {
 
 void Router::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) {
   // A view of a foreign deleter may still be on our block: then the address tells.
-  const bool ours = pointer.get_deleter() == &ReleaseBlock;
+  const bool ours = IsOurs(pointer.get_deleter());
   const std::optional<commpool_block> block = ours ? std::nullopt : OurBlock(pointer.get());
   if (!ours && !block) return Native()->recordStream(pointer, stream);
   const commpool_status status =

@@ -16,6 +16,13 @@ using c10::CachingDeviceAllocator::DeviceStats;
 
 int64_t Signed(uint64_t value) { return static_cast<int64_t>(value); }
 
+// What is left of a counter; the peak of two kinds is the sum of theirs at most.
+commpool_counter Rest(const commpool_counter& all, const commpool_counter& large) {
+  const auto less = [](uint64_t one, uint64_t other) { return one - std::min(one, other); };
+  const uint64_t current = less(all.current, large.current);
+  return {current, std::max(current, less(all.peak, large.peak)), less(all.total, large.total)};
+}
+
 void AddTo(Stat* stat, const commpool_counter& now, const commpool_counter& base) {
   stat->current += Signed(now.current);
   stat->peak += Signed(now.peak);
@@ -23,10 +30,19 @@ void AddTo(Stat* stat, const commpool_counter& now, const commpool_counter& base
   stat->freed += Signed(now.total - now.current) - Signed(base.total - base.current);
 }
 
-// Our pools do not part small from large blocks: all of ours count as large.
-void Add(StatArray* stats, const commpool_counter& now, const commpool_counter& base) {
-  AddTo(&(*stats)[static_cast<size_t>(StatType::AGGREGATE)], now, base);
-  AddTo(&(*stats)[static_cast<size_t>(StatType::LARGE_POOL)], now, base);
+// A pool's figures now, and when accumulated ones began.
+struct Figures {
+  const commpool_statistics& now;
+  const commpool_statistics& base;
+};
+
+// One of the figures, of all blocks and of large ones.
+template <typename Get>
+void Add(StatArray* stats, const Figures& all, const Figures& large, const Get& get) {
+  AddTo(&(*stats)[static_cast<size_t>(StatType::AGGREGATE)], get(all.now), get(all.base));
+  AddTo(&(*stats)[static_cast<size_t>(StatType::LARGE_POOL)], get(large.now), get(large.base));
+  AddTo(&(*stats)[static_cast<size_t>(StatType::SMALL_POOL)], Rest(get(all.now), get(large.now)),
+        Rest(get(all.base), get(large.base)));
 }
 
 commpool_counter Plus(commpool_counter counter, uint64_t bytes) {
@@ -38,20 +54,25 @@ commpool_counter Plus(commpool_counter counter, uint64_t bytes) {
 
 void AddPool(const KnownPool& known, const commpool_statistics& now, DeviceStats* stats) {
   const commpool_statistics& base = known.base_totals;
-  Add(&stats->allocation, now.allocated_blocks, base.allocated_blocks);
-  Add(&stats->active, now.allocated_blocks, base.allocated_blocks);
-  Add(&stats->segment, now.reserved_segments, base.reserved_segments);
-  Add(&stats->allocated_bytes, now.allocated_bytes, base.allocated_bytes);
-  Add(&stats->active_bytes, Plus(now.allocated_bytes, now.pending_bytes), base.allocated_bytes);
-  Add(&stats->reserved_bytes, now.reserved_bytes, base.reserved_bytes);
-  Add(&stats->requested_bytes, now.requested_bytes, base.requested_bytes);
+  const commpool_statistics large_now = known.LargeNow(now);
+  const auto add = [&, all = Figures{now, base}, large = Figures{large_now, known.base_large}](
+                       StatArray* to, const auto& get) { Add(to, all, large, get); };
+  using Statistics = commpool_statistics;
+  add(&stats->allocation, [](const Statistics& of) { return of.allocated_blocks; });
+  add(&stats->active, [](const Statistics& of) { return of.allocated_blocks; });
+  add(&stats->segment, [](const Statistics& of) { return of.reserved_segments; });
+  add(&stats->allocated_bytes, [](const Statistics& of) { return of.allocated_bytes; });
+  add(&stats->active_bytes, [](const Statistics& of) { return Plus(of.allocated_bytes, of.pending_bytes); });
+  add(&stats->reserved_bytes, [](const Statistics& of) { return of.reserved_bytes; });
+  add(&stats->requested_bytes, [](const Statistics& of) { return of.requested_bytes; });
   stats->num_ooms += Signed(now.failed_allocations - base.failed_allocations);
   stats->num_device_alloc += Signed(now.reserved_segments.total - base.reserved_segments.total);
   stats->num_device_free += Signed(now.reserved_segments.total - now.reserved_segments.current) -
                             Signed(base.reserved_segments.total - base.reserved_segments.current);
 #if COMMPOOL_TORCH_AT_LEAST(13)
   const MempoolId_t id = Pools().ShownId(known);
-  if (id != kEverything) Add(&stats->reserved_bytes_by_private_pools[id], now.reserved_bytes, base.reserved_bytes);
+  if (id != kEverything)
+    add(&stats->reserved_bytes_by_private_pools[id], [](const Statistics& of) { return of.reserved_bytes; });
 #endif
 }
 
@@ -92,7 +113,7 @@ void Router::resetAccumulatedStats(c10::DeviceIndex device) {
 
 void Router::resetPeakStats(c10::DeviceIndex device) {
   Native()->resetPeakStats(device);
-  for (const KnownPool& known : Pools().OfDevice(device)) Commpool().pool_reset_peaks(known.pool);
+  Pools().ResetPeaks(device);
 }
 
 }  // namespace commpool::torch_adapter

@@ -10,6 +10,7 @@
 #include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"
+#include "src/adapters/torch/segments.h"
 
 namespace commpool::torch_adapter {
 namespace {
@@ -19,13 +20,11 @@ using torch_names::SegmentInfo;
 using torch_names::SnapshotInfo;
 using torch_names::TraceEntry;
 
-constexpr uint64_t kLargeBlock = 1 << 20;  // PyTorch's border between its small and its large pool
-
 void AddBlock(const commpool_block& block, SegmentInfo* segment) {
   BlockInfo info;
   info.size = block.bytes;
   info.allocated = block.state == COMMPOOL_BLOCK_LIVE;
-  info.active = info.allocated || block.state == COMMPOOL_BLOCK_PENDING;
+  info.active = IsActive(block);
   info.requested_size = info.active ? block.requested_bytes : 0;
   if (info.allocated) info.context_when_allocated = TorchHistory().ContextOf(block.pointer);
   segment->total_size += block.bytes;
@@ -33,38 +32,26 @@ void AddBlock(const commpool_block& block, SegmentInfo* segment) {
   if (info.allocated) segment->allocated_size += block.bytes;
   if (info.active) segment->active_size += block.bytes;
   if (info.allocated && segment->stream == nullptr) segment->stream = ShownStream(block);
-  segment->is_large = segment->total_size > kLargeBlock;
   segment->blocks.push_back(info);
-}
-
-// Unmapped addresses of an expandable pool are no memory: they end one segment, and the next mapped block begins
-// another.
-bool Continues(const commpool_block& before, const commpool_block& block) {
-  return before.segment == block.segment && before.state != COMMPOOL_BLOCK_UNMAPPED &&
-         static_cast<std::byte*>(before.pointer) + before.bytes == block.pointer;
 }
 
 // Behind PyTorch's own segments, and numbered on from theirs: a snapshot is in the order of registration_counter.
 void AddPoolSegments(const KnownPool& known, SnapshotInfo* snapshot) {
-  const std::vector<commpool_block> blocks = BlocksOf(known.pool);
 #if COMMPOOL_TORCH_AT_LEAST(11)
   int32_t counter = 0;
   for (const SegmentInfo& other : snapshot->segments) counter = std::max(counter, other.registration_counter + 1);
 #endif
-  for (size_t place = 0; place < blocks.size(); ++place) {
-    const commpool_block& block = blocks[place];
-    if (block.state == COMMPOOL_BLOCK_UNMAPPED) continue;
-    if (place == 0 || !Continues(blocks[place - 1], block)) {
-      SegmentInfo segment;
-      segment.device = static_cast<c10::DeviceIndex>(block.device);
-      segment.address = reinterpret_cast<size_t>(block.pointer);
-      segment.owner_private_pool_id = Pools().ShownId(known);
+  for (const SegmentBlocks& blocks : SegmentsOf(known.pool)) {
+    SegmentInfo segment;
+    segment.device = static_cast<c10::DeviceIndex>(blocks.front().device);
+    segment.address = reinterpret_cast<size_t>(blocks.front().pointer);
+    segment.owner_private_pool_id = Pools().ShownId(known);
+    segment.is_large = IsLarge(blocks);
 #if COMMPOOL_TORCH_AT_LEAST(11)
-      segment.registration_counter = counter++;
+    segment.registration_counter = counter++;
 #endif
-      snapshot->segments.push_back(segment);
-    }
-    AddBlock(block, &snapshot->segments.back());
+    for (const commpool_block& block : blocks) AddBlock(block, &segment);
+    snapshot->segments.push_back(std::move(segment));
   }
 }
 

@@ -59,6 +59,44 @@ class Statistics(AllocatorBehaviours):
         torch.cuda.reset_peak_memory_stats()
         self.assertEqual(torch.cuda.max_memory_allocated(), before)
 
+    def test_tell_small_from_large(self):
+        """Small is what asks for 1 MiB at most."""
+        torch.cuda.memory._snapshot()  # what it allocates itself
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_accumulated_memory_stats()
+        before = torch.cuda.memory_stats()
+
+        def grown(kind):
+            now = torch.cuda.memory_stats()
+            return {figure: [now[f"{figure}.{kind}_pool.{word}"] - before[f"{figure}.{kind}_pool.{word}"]
+                             for word in ("current", "peak", "allocated", "freed")]
+                    for figure in ("allocation", "allocated_bytes", "requested_bytes", "active", "active_bytes")}
+
+        small = torch.empty(MIB - 7, dtype=torch.uint8, device="cuda")
+        large, raw = torch.empty(MIB + 9, dtype=torch.uint8, device="cuda"), torch.cuda.caching_allocator_alloc(2 * MIB)
+        for kind, blocks, requested, allocated in [("small", 1, MIB - 7, MIB),
+                                                   ("large", 2, 3 * MIB + 9, 3 * MIB + 512)]:
+            self.assertEqual(grown(kind), {"allocation": [blocks] * 3 + [0], "active": [blocks] * 3 + [0],
+                                           "allocated_bytes": [allocated] * 3 + [0],
+                                           "active_bytes": [allocated] * 3 + [0],
+                                           "requested_bytes": [requested] * 3 + [0]}, kind)
+        types = {block["address"]: segment["segment_type"] for segment in torch.cuda.memory_snapshot()
+                 for block in segment["blocks"]}
+        self.assertEqual([types[small.data_ptr()], types[large.data_ptr()], types[raw]], ["small", "large", "large"])
+        now = torch.cuda.memory_stats()
+        for figure in ("reserved_bytes", "segment"):
+            of_small, of_large, of_all = (now[f"{figure}.{kind}.current"]
+                                          for kind in ("small_pool", "large_pool", "all"))
+            self.assertGreater(of_small, 0, figure)
+            self.assertEqual(of_small + of_large, of_all, figure)
+        torch.cuda.caching_allocator_delete(raw)
+        del small, large
+        for kind, blocks, allocated in [("small", 1, MIB), ("large", 2, 3 * MIB + 512)]:
+            self.assertEqual(grown(kind)["allocation"], [0, blocks, blocks, blocks], kind)
+            self.assertEqual(grown(kind)["allocated_bytes"], [0, allocated, allocated, allocated], kind)
+        torch.cuda.reset_peak_memory_stats()
+        self.assertEqual([grown(kind)["allocation"][1] for kind in ("small", "large")], [0, 0])
+
     def test_are_shown_as_a_table(self):
         self.assertIn("Allocated memory", torch.cuda.memory_summary())
         self.assertEqual(torch.cuda.get_allocator_backend(), "native")

@@ -49,6 +49,17 @@ class WholeAllocator(RoutedCase):
         torch.cuda.empty_cache()
         self.assertLessEqual(self.whole.stats().reserved_bytes.current, 64 * MIB)
 
+    def test_counts_what_others_take_from_it_by_its_size(self):
+        def blocks():
+            figures = torch.cuda.memory_stats()
+            return [figures[f"allocation.{kind}_pool.current"] for kind in ("small", "large")]
+
+        small, large = blocks()
+        of_others = [self.whole.allocate(size) for size in ("1KiB", "2MiB", "3MiB")]
+        self.assertEqual(blocks(), [small + 1, large + 2])
+        del of_others
+        self.assertEqual(blocks(), [small, large])
+
     def test_runs_out_as_torch_does(self):
         torch.cuda.set_per_process_memory_fraction(0.01)
         self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
