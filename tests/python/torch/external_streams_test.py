@@ -1,0 +1,66 @@
+"""Streams that the program made, as torch.cuda.ExternalStream: they may end before what was made or recorded on them.
+"""
+
+import contextlib
+import ctypes
+import unittest
+
+import torch
+
+from routed import MIB, RoutedCase, commpool, tensor
+
+_NON_BLOCKING = 1
+
+
+@contextlib.contextmanager
+def external_stream():
+    """Torch's current stream inside; destroyed behind it, with its work under way."""
+    driver, handle = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    if driver.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING) != 0:
+        raise RuntimeError("cuStreamCreate failed")
+    stream = torch.cuda.ExternalStream(handle.value)
+    with torch.cuda.stream(stream):
+        yield stream
+    if driver.cuStreamDestroy_v2(handle) != 0:
+        raise RuntimeError("cuStreamDestroy failed")
+
+
+class ExternalStreams(RoutedCase):
+    """A call that names a dead stream, or an access that is not ordered, the emulator reports."""
+
+    def test_may_die_before_what_was_made_on_them(self):
+        pool = self.pool()
+        for nbytes in (512, 3 * MIB):
+            for _ in range(3):
+                with external_stream(), commpool.use_pool(pool):
+                    held = tensor(nbytes).fill_(1)
+                del held
+                with commpool.use_pool(pool):
+                    self.assert_in(pool, tensor(nbytes).fill_(2))
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertEqual(pool.stats().reserved_bytes.current, 0, "nothing waits for a stream that is gone")
+
+    def test_may_die_before_what_was_recorded_on_them(self):
+        pool = self.pool()
+        for nbytes in (512, 3 * MIB):
+            with commpool.use_pool(pool):
+                held = tensor(nbytes).fill_(1)
+            with external_stream() as stream:
+                stream.wait_stream(torch.cuda.default_stream())
+                held.fill_(2)
+                held.record_stream(stream)
+            del held
+            with commpool.use_pool(pool):
+                self.assert_in(pool, tensor(nbytes).fill_(3))
+        torch.cuda.synchronize()
+
+    def test_are_served_again_while_they_live(self):
+        pool = self.pool()
+        with external_stream(), commpool.use_pool(pool):
+            address = tensor(3 * MIB).data_ptr()
+            self.assertEqual(tensor(3 * MIB).data_ptr(), address)
+
+
+if __name__ == "__main__":
+    unittest.main()
