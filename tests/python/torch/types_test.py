@@ -24,7 +24,13 @@ net: torch.nn.Module = commpool.ddp(torch.nn.Linear(4, 4), pool, blocks=16)
 model: torch.nn.Linear = commpool.fsdp(torch.nn.Linear(4, 4), pool)
 with commpool.use_pool(pool, sizes=commpool.advise().sizes), commpool.tp(pool):
     array: commpool.Array = commpool.empty(4, "bfloat16")
+made: torch.cuda.MemPool = commpool.mem_pool(name="graphs", device="cuda:0", reserve="1GiB", mode="fixed", peers=[1])
 """
+_MISTAKES = {
+    'commpool.mem_pool(mode="elastic")': 'Argument "mode" to "mem_pool" has incompatible type',
+    'commpool.mem_pool(size=3)': 'Unexpected keyword argument "size"',
+    'commpool.mem_pool(symmetric_across=1)': 'Unexpected keyword argument "symmetric_across"',
+}
 
 
 class Names(unittest.TestCase):
@@ -41,13 +47,21 @@ class Names(unittest.TestCase):
 class Types(unittest.TestCase):
     def test_of_commpool_torch_are_strict_and_serve_a_program(self):
         with tempfile.TemporaryDirectory() as folder:
-            program = pathlib.Path(folder, "program.py")
+            program, wrong = pathlib.Path(folder, "program.py"), pathlib.Path(folder, "wrong.py")
             program.write_text(_PROGRAM, encoding="utf-8")
-            for what in (["-p", "commpool.torch"], [str(program)]):
+            wrong.write_text(_PROGRAM + "\n".join(_MISTAKES), encoding="utf-8")
+
+            def check(*what):
                 command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", f"{folder}/cache", *what]
-                run = subprocess.run(command, cwd=pathlib.Path("src/python").resolve(), capture_output=True, text=True,
-                                     check=False)
+                return subprocess.run(command, cwd=pathlib.Path("src/python").resolve(), capture_output=True, text=True,
+                                      check=False)
+
+            for what in (["-p", "commpool.torch"], [str(program)]):
+                run = check(*what)
                 self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+            found = check(str(wrong)).stdout
+            for message in _MISTAKES.values():
+                self.assertIn(message, found)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 import torch
 
 import commpool
 from commpool import errors
-from commpool.pool import checked
+from commpool.handles import Device
+from commpool.pool import PoolOptions, checked
+from commpool.sizes import Size
 
 from ._fallback import fell_back
 from ._install import ensure_installed, introduce
 from ._router import reason
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _WHY_NO_WINDOWS = ("a torch.cuda.MemPool allocates whenever one rank runs short, and windows are made by all ranks "
                    "together: make a commpool.torch.Pool(symmetric_across=group, reserve=...) and open use_pool(pool)")
 
 
-def mem_pool(pool: Optional[commpool.Pool] = None, **options: Any) -> torch.cuda.MemPool:
+class MemPoolOptions(PoolOptions, total=False):
+    """What `mem_pool` makes a pool of: all of Pool's but a home communicator."""
+
+    name: str
+    device: Optional[Device]
+    reserve: Optional[Size]
+
+
+def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOptions]) -> torch.cuda.MemPool:
     """A real torch.cuda.MemPool whose memory is that of a pool of ours.
 
         with torch.cuda.use_mem_pool(commpool.mem_pool(pool)):
@@ -40,7 +53,8 @@ def mem_pool(pool: Optional[commpool.Pool] = None, **options: Any) -> torch.cuda
     if pool is None:
         from ._pool import Pool  # which needs scopes, and those this
 
-        pool = Pool(**{"name": "mem_pool", **options})
+        options.setdefault("name", "mem_pool")
+        pool = Pool(**options)
     elif options:
         raise errors.InvalidArgument(f"the pool is made already: {', '.join(options)} cannot be given with it")
     router = ensure_installed()
