@@ -2,6 +2,7 @@
 //
 // The emulator reports each call that names a dead stream, and each access that is not ordered behind the one before.
 #include <algorithm>
+#include <future>
 #include <thread>
 
 #include "tests/pool/announced_capture.h"
@@ -14,8 +15,9 @@ constexpr uint64_t kBlock = 3 * kMiB;
 
 class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode> {
  protected:
-  PoolHandle NewPool(const char* name = "mortal") {
-    PoolConfiguration configuration = Configured(name);
+  PoolHandle NewPool(const char* name = "mortal", int device = 0) {
+    PoolConfiguration configuration = Configured(name, device);
+    configuration.deadline_ms = 2000;
     configuration.streams = Streams::kMayDie;
     configuration.mode = GetParam();
     return Create(std::move(configuration));
@@ -116,6 +118,77 @@ TEST_P(DyingStreams, LeaveTheirHandleToStreamsThatWaitForThem) {
   EXPECT_EQ(wrong, 0u);
   Free(other);
   Destroy(second);
+}
+
+TEST_P(DyingStreams, LeaveTheirHandleToAStreamOfAnotherDevice) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PoolHandle pool = NewPool();
+  ASSERT_TRUE(Get(pool).Grant({1}).ok());
+  const PoolHandle far_pool = NewPool("far", 1);
+  const CUdeviceptr block = Allocate(pool, nullptr);
+  Synchronise();
+  const CUstream first = NewStream();
+  Free(Allocate(pool, first));
+  Destroy(first);
+  {
+    const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
+    const ContextGuard guard(driver(), far);
+    const CUstream second = NewStream();
+    if (driver().kind == DriverChoice::kEmulated) {  // hardware may choose another handle
+      EXPECT_EQ(second, first);
+    }
+    const CUdeviceptr own = Allocate(far_pool, second);
+    Fill(second, own, kBlock, 1);
+    Fill(second, block, kBlock, 2);
+    ASSERT_TRUE(runtime().RecordStream(block, second).ok());
+    Free(own);
+    Destroy(second);
+  }
+  Free(block);
+  EXPECT_TRUE(Get(pool).Trim(0).ok());
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
+}
+
+TEST_P(DyingStreams, AreServedBesideWorkThatDoesNotEnd) {
+  const PoolHandle pool = NewPool();
+  const CUstream busy = NewStream();
+  std::promise<void> end;
+  std::shared_future<void> ended = end.get_future().share();
+  const auto wait = [](void* future) { static_cast<std::shared_future<void>*>(future)->wait(); };
+  ASSERT_EQ(cuda().cuLaunchHostFunc(busy, wait, &ended), CUDA_SUCCESS);
+  for (int round = 0; round < 60; ++round) {
+    const CUstream stream = NewStream();
+    const CUdeviceptr block = Allocate(pool, stream);
+    Fill(stream, block, kBlock, 1);
+    Destroy(stream);
+    Free(block);
+  }
+  const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
+  EXPECT_FALSE(Get(pool).Sleep({}).ok()) << "that waits for the device, within the pool's deadline";
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, reserved);
+  end.set_value();
+  Free(Allocate(pool, busy));
+  Destroy(busy);
+}
+
+TEST_P(DyingStreams, MayDieBeforeTheirPoolSleeps) {
+  const PoolHandle pool = NewPool();
+  CUdeviceptr kept = 0;
+  for (int round = 0; round < 10; ++round) {
+    const CUstream stream = NewStream();
+    const CUdeviceptr block = Allocate(pool, stream);
+    Fill(stream, block, kBlock, 1);
+    Destroy(stream);
+    if (kept != 0) Free(kept);
+    kept = block;
+  }
+  EXPECT_TRUE(Get(pool).Sleep({.keep = Keep::kHost}).ok());
+  EXPECT_TRUE(Get(pool).Wake().ok());
+  uint64_t wrong = 1;
+  Compare(nullptr, kept, kBlock, 1, &wrong);
+  Synchronise();
+  EXPECT_EQ(wrong, 0u);
+  Free(kept);
 }
 
 TEST_P(DyingStreams, GiveTheirMemoryToOthersBehindAnEventOfTheNextCall) {
