@@ -120,7 +120,7 @@ class Backing {
 
   // `bytes` is what was requested, rounded up; the device's context is current.
   virtual Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) = 0;
-  // The kind of memory that it makes, as far as it knows by now.
+  // The kind of memory that it makes, as far as it is known now.
   virtual MemoryKind memory() const = 0;
 
  private:

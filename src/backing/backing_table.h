@@ -1,4 +1,4 @@
-// The table of backings: all there are, found by number or name, and made from what a pool asks for. Any thread.
+// The table of all backings: finds one by number or name, and makes one from what a pool asks for. Any thread.
 #ifndef COMMPOOL_SRC_BACKING_BACKING_TABLE_H_
 #define COMMPOOL_SRC_BACKING_BACKING_TABLE_H_
 
@@ -12,7 +12,7 @@
 
 namespace commpool::internal {
 
-// In the order in which they are listed to people: those that do most come first.
+// In the order of listings for people: the most capable first.
 std::span<const BackingRow* const> AllBackings();
 
 // Null where there is no such backing. `number` is one of commpool.h's COMMPOOL_BACKING_*.

@@ -1,11 +1,11 @@
-// Addresses of segments that are gone, kept for the backing's next segment of the same size: to reserve and free them
-// takes the driver longer than all that a pool does itself in a growth. The segments own what is kept: who gives back
-// all that it has leaves nothing behind.
+// Addresses of released segments, kept for the backing's next segment of the same size: the driver takes longer to
+// reserve and free them than a pool takes for all its own work in a growth. The segments own the kept addresses
+// together: when the last segment goes, all of them go.
 //
-// They come here once nothing is known of them any more: what was mapped there is unmapped and given back, as before
-// cuMemAddressFree, after which the driver hands the same addresses to whoever asks next. So nobody who would be misled
-// by what lies there later (a stale registration, a pointer in a graph) is worse off, and other pools are better off:
-// kept addresses come back to their own backing alone. Any thread.
+// They come here once nobody knows them any more: the memory is unmapped and released, as before cuMemAddressFree. The
+// driver gives freed addresses to the next caller of the process. Kept addresses come back to their own backing alone.
+// So a stale registration, or a pointer in a graph, is no worse off with them, and other pools are better off. Any
+// thread.
 #ifndef COMMPOOL_SRC_BACKING_KEPT_ADDRESSES_H_
 #define COMMPOOL_SRC_BACKING_KEPT_ADDRESSES_H_
 
@@ -21,7 +21,7 @@ namespace commpool::internal {
 
 class KeptAddresses {
  public:
-  // What is kept at most; what was kept longest goes first. Addresses are no memory, but a process has 128 TiB of them.
+  // The most that is kept; the oldest goes first. Addresses are no memory, but a process has only 128 TiB of them.
   static constexpr size_t kMostRanges = 8;
   static constexpr uint64_t kMostBytes = uint64_t{256} << 30;
 
@@ -30,11 +30,11 @@ class KeptAddresses {
   KeptAddresses(const KeptAddresses&) = delete;
   KeptAddresses& operator=(const KeptAddresses&) = delete;
 
-  // Addresses that were kept, else new ones. Where the driver has none left those of other sizes go back to it.
+  // Returns kept addresses, else new ones. Where the driver has none left, kept ones of other sizes go back to it.
   Result<AddressRange> Take(uint64_t bytes);
   // REQUIRES: nothing is mapped there, nor registered. An empty range is none.
   Status Keep(AddressRange range);
-  // The driver is called no more for what is kept.
+  // From now on no call goes to the driver for what is kept.
   void Abandon();
 
  private:

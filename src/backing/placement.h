@@ -39,7 +39,7 @@ Capability CanReach(const Driver& driver, const Placement& placement, int peer);
 
 CUmemLocation LocationOf(const Placement& placement);
 
-// Of memory whose granularity cannot be asked: the page in which cudaMalloc takes memory from the device.
+// For memory whose granularity nobody can ask: the page in which cudaMalloc takes memory from the device.
 inline constexpr uint64_t kDevicePageBytes = 2 * kMiB;
 
 // Of cuMemCreate memory: the larger of what the driver recommends and the least that multicast binds (NVLS uses no

@@ -40,7 +40,7 @@ class DeviceContext {
 
   CUcontext get() const { return context_.get(); }
   int device() const { return context_.device(); }
-  // No owner calls the driver any more, the last one included.
+  // After this no owner calls the driver, not even the last one.
   void Abandon() { abandoned_ = true; }
 
  private:
@@ -59,7 +59,7 @@ class Segment {
   CUdeviceptr address() const { return address_; }
   uint64_t bytes() const { return bytes_; }  // of the range: the request, rounded up to the granularity
 
-  // Itself, where memory and addresses can be parted; else null.
+  // This segment as a territory, where memory and addresses can be parted; else null.
   virtual Territory* territory() { return nullptr; }
 
   // Lets other devices of this process read and write the range, all of them in one call where the driver takes it so.
@@ -84,11 +84,11 @@ class Segment {
 
   // The parts that differ, called with the device's context current, on live memory and for other devices only.
   virtual Status GrantPeers(std::span<const int> peers) = 0;
-  // Refused, as the backing's row says, but where a backing can do it.
+  // These refuse, with the reason of the backing's row; a backing that can do it overrides them.
   virtual Status RevokePeer(int peer);
   virtual Status ReleaseMemory() = 0;
 
-  // For the destructors of derived classes, whose functions are gone in ours.
+  // For destructors of derived classes: in ours their functions are gone.
   void ReleaseAndLog();
 
  private:

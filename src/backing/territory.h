@@ -26,7 +26,7 @@ class Territory : public Segment {
   // `kept` gets the addresses when the territory is released; without it the driver does.
   Territory(const Backing& backing, AddressRange range, std::span<const int> peers = {},
             std::shared_ptr<KeptAddresses> kept = nullptr);
-  // Where nobody released it a growth is taken back, which keeps no addresses.
+  // Runs without a Release only where a growth is taken back: then it keeps no addresses.
   ~Territory() override;
 
   Territory* territory() override { return this; }
@@ -36,11 +36,12 @@ class Territory : public Segment {
   // Its memory can go and come back under its addresses. Each call does what is left to do, and nobody uses the memory:
   // the pool has quiesced the device and deregistered the range before.
   //
-  // Out of its addresses; it is the segment's still. Where that fails it is mapped as before.
+  // Unmaps the memory, which the segment still owns. Where that fails it is mapped as before.
   Status UnmapAll();
-  // Gives back what is mapped nowhere.
+  // Releases the memory that is mapped nowhere.
   void ReleaseUnmapped();
-  // To its addresses, for the device and its peers. Where it fails nothing is mapped. REQUIRES: nothing is missing.
+  // Maps the memory again, for the device and its peers. Where it fails nothing is mapped. REQUIRES: nothing is
+  // missing.
   Status MapAll();
   // Has the backing make what was given back, and maps it likewise: whole pages from an address on, `at_least` bytes
   // where there are so many. Returns where the rest begins; the end of the range: there is none. Where it fails some of
@@ -54,8 +55,8 @@ class Territory : public Segment {
   // Maps a page to free addresses of the territory. Nobody has access yet. kDriverError where a page could not be
   // unmapped before.
   Status Map(PhysicalMemory memory, CUdeviceptr at);
-  // Takes pages that lie in a row out of their addresses, in one call: by address. Where it fails they are there as
-  // before. REQUIRES: whole pages cover the range, all mapped.
+  // Unmaps pages that lie in a row, in one call; returns them by address. Where it fails they are there as before.
+  // REQUIRES: whole pages cover the range, all mapped.
   Result<ReservedVector<PhysicalMemory>> UnmapRow(CUdeviceptr at, uint64_t bytes);
   // Unmaps and releases the pages in the range, after a failure. A page that cannot be unmapped stays, and no other
   // takes its place.
@@ -79,7 +80,7 @@ class Territory : public Segment {
   static Status ForEachRow(Pages::iterator first, Pages::iterator last, Step step);
 
   Status UnmapPages(Pages::iterator first, Pages::iterator last);
-  // Maps those of the pages that are mapped nowhere, and lets the pool's device and peers use them.
+  // Maps the pages that are mapped nowhere, and opens them to the pool's device and peers.
   Status MapPages(Pages::iterator first, Pages::iterator last);
   Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
   // REQUIRES: whole mappings cover the range; the device's context is current.

@@ -21,12 +21,12 @@
 
 namespace commpool::internal {
 
-// This rank's calls: the last of the first `count`, ascending. It is asked only where the sequences differ, to name the
-// first call that does. Empty: there are none.
+// This rank's calls: the last of the first `count`, ascending; empty where there are none. It is asked only where the
+// sequences differ, to name the first call that does.
 using CallHistory = std::function<Calls(uint64_t count)>;
 
-// Judges what all ranks say of communicators, rank 0's first, where the ranks agree on all else. It runs where the
-// channel decides; every rank gets its findings.
+// Judges what all ranks say of communicators, rank 0's first, where they agree on all else. It runs where the channel
+// decides; every rank gets its findings.
 struct ClaimFindings {
   Status status = {};
   Findings findings = {};
@@ -48,17 +48,17 @@ struct Agreement {
   std::vector<Agreed> pools = {};
 };
 
-// Round 1. kDisagreement names the ranks and what differs; a rank that is not ready fails all with its reason. Where a
-// rank has heard before that the sequences differ, all ranks get that answer. A close that comes after all have heard
-// compares nothing but the call, and ends the pool.
+// Round 1. kDisagreement names the ranks and what differs; a rank that is not ready fails all with its reason. If one
+// rank already knows that the sequences differ, all ranks get that answer. A close after all know it compares nothing
+// but the call, and ends the pool.
 Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& pools);
 
-// For a rank that cannot take part at all: round 1 with nothing but the reason, so that the others need not wait for
+// For a rank that cannot take part at all: it sends only the reason in round 1, so that the others need not wait for
 // it. Returns what all ranks return.
 Status TellRefusal(AgreementChannel& channel, const Intent& mine);
 
-// Rounds 2 and 3, of each pool: OK where every rank succeeded; else all ranks get the failure of the lowest rank that
-// failed, in the step of that place. The round's own failure is every pool's.
+// Rounds 2 and 3, of each pool: OK where every rank succeeded. Else all ranks get the failure of the lowest rank that
+// failed, in the step of that place. A failure of the round itself is every pool's failure.
 std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector<Status>& mine,
                                     const std::vector<std::string>& steps);
 

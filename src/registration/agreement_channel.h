@@ -21,14 +21,14 @@
 
 namespace commpool::internal {
 
-// A decision as one rank gets it.
+// One rank's copy of a decision.
 struct Verdict {
   std::string common = {};
   std::string single = {};
   static constexpr auto Fields() { return std::tuple(&Verdict::common, &Verdict::single); }
 };
 
-// What follows from what all ranks have said: what every rank gets, and what single ones get beside it, by rank.
+// The decision that follows from all ranks' messages: one for every rank, and more for single ranks, by rank.
 struct Decision {
   std::string common = {};
   std::vector<std::string> single = {};  // empty: nobody gets any
@@ -39,7 +39,7 @@ struct Decision {
   }
 };
 
-// Everybody's bytes, rank 0's first, to the decision. The same bytes give the same decision, wherever it is made.
+// Makes the decision from all ranks' bytes, rank 0's first. The same bytes give the same decision on every rank.
 using Decider = std::function<Decision(const std::vector<std::string>& contents)>;
 
 struct BackgroundMessage {
@@ -47,7 +47,7 @@ struct BackgroundMessage {
   std::string contents;
 };
 
-// Whether a call that failed so has broken its channel. It does not come back, whether a rank is dead or late.
+// Whether a call with this failure has broken its channel. A broken channel stays so, whether a rank is dead or late.
 inline bool BreaksChannel(const Status& status) {
   return status.code() == StatusCode::kRemoteFailure || status.code() == StatusCode::kDeadlineExceeded;
 }
@@ -59,14 +59,14 @@ class BackgroundLine {
 
   // `work` is called on the link's own thread, when it is woken and whenever something may have come.
   virtual void Start(std::function<void()> work) = 0;
-  // Returns when the work does not run any more.
+  // Returns once the work no longer runs.
   virtual void Stop() = 0;
   // Any thread; a system call and no lock.
   virtual void Wake() = 0;
 
-  // False while what was sent before has not gone: the sender keeps the rest meanwhile.
+  // False while earlier bytes are still queued: the sender keeps the new ones meanwhile.
   virtual bool takes_more() = 0;
-  // To rank 0; of rank 0: to every other rank.
+  // Sends to rank 0; rank 0 sends to every other rank.
   virtual void Send(const std::string& message) = 0;
   virtual std::vector<BackgroundMessage> Receive() = 0;
   // Nothing more comes from the rank.
@@ -87,13 +87,13 @@ class AgreementChannel {
   // it. kDeadlineExceeded, naming the ranks that are missing and `step`, where they do not come in time;
   // kRemoteFailure where one has gone.
   virtual Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) = 0;
-  // A round that was held for this channel over another has failed: the ranks are out of step here too.
+  // A round for this channel that went over another one has failed: the ranks are out of step here too.
   virtual void Break(const Status& why) = 0;
 
-  // The ranks that it knows to be lost; shared, for whoever looks may outlive the channel. Never null.
+  // The lost ranks that it knows of. Shared, because a reader may outlive the channel. Never null.
   const std::shared_ptr<LostRanks>& lost_ranks() const { return lost_ranks_; }
 
-  // For what ranks tell each other between rounds. Null where the channel has no connections of its own.
+  // The line for messages between rounds. Null where the channel has no connections of its own.
   virtual std::unique_ptr<BackgroundLine> OpenBackground() { return nullptr; }
 
  protected:

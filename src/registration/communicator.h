@@ -20,14 +20,15 @@ struct Communicator {
   int device = 0;
   uint64_t number = 0;  // of a symmetric pool's: its place in collective calls; home's is 0
 
-  // Of a symmetric pool's home: who is lost comes to no call on this communicator either. Null where nobody watches.
+  // The lost ranks of a symmetric pool's home: they come to no call on this communicator either. Null where nobody
+  // watches.
   std::shared_ptr<const LostRanks> lost = nullptr;
 
-  // kRemoteFailure, naming the rank, where `call` waits for one that is lost.
+  // kRemoteFailure with the rank's name where `call` waits for a lost rank.
   Status CheckNoneLost(const char* call) const;
 };
 
-// What a program says of a communicator that it gives up: NCCL cannot be asked about one that has ended.
+// In which state a program gives a communicator up: NCCL cannot be asked about one that has ended.
 enum class CommunicatorLife {
   kAlive,  // NCCL may be called with it
   kEnded,  // aborted, destroyed or revoked

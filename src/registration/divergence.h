@@ -19,14 +19,14 @@ namespace commpool::internal {
 
 using Calls = std::vector<engine::SequenceEntry>;
 
-// A rank's calls, ascending, as they travel.
+// A rank's calls, ascending: the message that it publishes.
 struct PublishedCalls {
   static constexpr const char* kName = "list of calls";
   Calls calls = {};
   static constexpr auto Fields() { return std::tuple(&PublishedCalls::calls); }
 };
 
-// From rank 0.
+// The message of rank 0 to the others.
 struct PublishedDifference {
   static constexpr const char* kName = "difference";
   std::string difference = {};
@@ -42,20 +42,20 @@ Status SequencesDiffer(const std::string& difference);
 // Pure, one thread.
 class SequenceComparison {
  public:
-  // Of one rank, where another is so far behind; older ones are forgotten. A difference among those shows in every
-  // later call too, for the hashes roll.
+  // The most calls kept of one rank while another is behind; older ones are forgotten. A difference among those shows
+  // in every later call too, for the hashes roll.
   static constexpr size_t kMostKept = size_t{1} << 14;
 
   explicit SequenceComparison(int ranks) : published_(static_cast<size_t>(ranks)) {}
 
-  // The rank's next calls, ascending; there may be a gap before and in them. Returns the first difference that they
-  // show between rank 0 and another: "rank 0 made ..., rank 2 made ...".
+  // Takes a rank's next calls, ascending, perhaps with gaps. Returns the first difference that they show between rank 0
+  // and another rank: "rank 0 made ..., rank 2 made ...".
   std::optional<std::string> Add(size_t rank, const Calls& calls);
 
   // The rank publishes no more: nothing is kept for it.
   void Forget(size_t rank);
 
-  // Calls of all ranks that wait for another's.
+  // How many calls wait for another rank's.
   size_t kept() const;
 
  private:
@@ -72,8 +72,8 @@ class SequenceComparison {
   std::vector<Published> published_;
 };
 
-// Whether the ranks are known to have made different calls: from then on their blocks are at different offsets, and the
-// pool hands out none. Any thread; asking costs one load.
+// Remembers that the ranks made different calls. From then on their blocks lie at different offsets, and the pool hands
+// out none. Any thread; asking costs one load.
 class Divergence {
  public:
   bool known() const { return known_.load(std::memory_order_acquire); }

@@ -22,7 +22,7 @@
 
 namespace commpool::internal {
 
-// Of all claims with register_with.
+// The claims of all ranks in a register_with.
 Findings FindingsOf(const std::vector<DomainClaim>& claims);
 // The registrations that some rank passed, ascending, each once.
 std::vector<uint64_t> NumbersPassed(const std::vector<DomainClaim>& claims);
@@ -37,12 +37,12 @@ class DomainTable {
 
   explicit DomainTable(int home_ranks) : home_ranks_(home_ranks) {}
 
-  // Every member of a registration has it still; registrations that no rank has any more are forgotten. kDisagreement
-  // where only some ranks have abandoned one: growth would wait for them in NCCL.
+  // Checks that every member of a registration has it still; forgets registrations that no rank has any more.
+  // kDisagreement where only some ranks have abandoned one: growth would wait for them in NCCL.
   Status CheckHeld(const std::vector<DomainClaim>& claims);
-  // register_with: every member of each communicator that was passed did pass one like it.
+  // For register_with: checks that every member of each passed communicator did pass one like it.
   Status CheckPassedByAll(const std::vector<DomainClaim>& claims) const;
-  // deregister: every rank that has a registration which some rank passed has passed it too.
+  // For deregister: checks that every rank which has a passed registration has passed it too.
   Status CheckPassedByHolders(const std::vector<DomainClaim>& claims) const;
 
   // Numbers new communicators, in the order of their lowest home ranks. Returns the number that each home rank got;
@@ -50,7 +50,7 @@ class DomainTable {
   std::vector<std::optional<uint64_t>> Add(const std::vector<Members>& communicators);
   void AddHome();
   void Remove(uint64_t number) { members_.erase(number); }
-  // The numbers that were added last: a register_with that failed on some rank.
+  // Removes the numbers that were added last: a register_with failed on some rank.
   void RemoveFrom(uint64_t first);
   uint64_t next() const { return next_; }
 

@@ -40,21 +40,21 @@ struct LinkTraffic {
 
 class HomeLink {
  public:
-  // Over TCP. Rank 0 waits for every other rank; where some do not come, those who did hear it in their first round.
-  // kOutOfMemory where the system has no descriptor or thread left.
+  // Opens it over TCP. Rank 0 waits for every other rank. Where some do not come, those that did come hear it in their
+  // first round. kOutOfMemory where the system has no descriptor or thread left.
   static Result<std::shared_ptr<HomeLink>> Accept(const LinkOptions& options, Listener listener);
-  // The others.
+  // Of the ranks other than 0.
   static Result<std::shared_ptr<HomeLink>> Join(const LinkOptions& options, const std::string& address);
   // Says goodbye. What was sent before arrives.
   ~HomeLink();
-  // The watcher ends: nothing is noted any more while nobody waits.
+  // Ends the watcher: from then on losses are noticed only while somebody waits.
   void StopWatching();
-  // A death as peers see it, for tests: the connections end without a word.
+  // For tests: ends the connections without a word, as peers see a death.
   void Break();
 
   int rank() const { return options_.rank; }
   int ranks() const { return options_.ranks; }
-  // The same on all ranks, and no other link's.
+  // The link's number: the same on all ranks, and of no other link.
   uint64_t id() const;
   const std::shared_ptr<LostRanks>& lost_ranks() const { return lost_ranks_; }
 
@@ -65,18 +65,18 @@ class HomeLink {
   // Tells the peers why.
   void EndChannel(uint64_t number, const std::string& why);
 
-  // Until `done`, which is asked under the link's lock; false where the deadline passed before.
+  // Waits until `done`, which runs under the link's lock, says true; returns false where the deadline passed before.
   bool Await(Deadline deadline, const std::function<bool()>& done);
-  // Takes what is there, where nobody else reads already.
+  // Reads what is there, unless somebody else reads already.
   void ReadNow();
   // Runs `part` under the link's lock.
   void WithLock(const std::function<void()>& part);
-  // To rank 0; of rank 0: to every other rank. Never waits: the rest goes as the socket takes it.
+  // Sends to rank 0; rank 0 sends to every other rank. Never waits: the rest goes as the socket takes it.
   void Send(const Frame& frame);
-  // Of rank 0: frame i to rank i + 1, to all or to nobody. Nobody gets one where a rank is lost, or `objection`, asked
-  // under the lock, says no.
+  // For rank 0: sends frame i to rank i + 1, to all ranks or to none. Nobody gets one where a rank is lost, or where
+  // `objection`, which runs under the lock, says no.
   Status SendToAll(const std::vector<Frame>& frames, const std::function<Status()>& objection);
-  // Waits until all has gone to those who are there.
+  // Waits until everything is sent to the ranks that are there.
   void Flush(Deadline deadline);
   bool HasUnsent() const;
   // Why nothing more comes from the rank; empty while it is there.
@@ -84,7 +84,7 @@ class HomeLink {
 
   // The watcher does a channel's work whenever it wakes.
   void StartWork(uint64_t channel, std::function<void()> work);
-  // Returns when it does not run any more.
+  // Returns once the work no longer runs.
   void StopWork(uint64_t channel);
   void WakeWatcher() { ends_.Wake(); }
 
@@ -110,14 +110,14 @@ class HomeLink {
 
   int RankOf(size_t index) const { return rank() == 0 ? static_cast<int>(index) + 1 : 0; }
   size_t IndexOf(int rank) const { return rank == 0 ? 0 : static_cast<size_t>(rank - 1); }
-  // As the one reader: lets go of the lock while it waits, at most until the deadline. REQUIRES: nobody reads.
+  // Reads as the one reader; unlocks while it waits, at most until the deadline. REQUIRES: nobody reads.
   void ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline);
-  // As the reader, without the lock: what has come until the deadline.
+  // Reads without the lock what comes until the deadline.
   ReservedVector<Arrival> Read(Deadline deadline);
   // Of the watcher.
   Status StartWatching();
   void Watch();
-  // Time in which this process did not run itself is no silence of others.
+  // Time in which this process did not run does not count as silence of others.
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
   // The rest is under the lock.
   void Take(ReservedVector<Arrival> arrivals);
@@ -131,7 +131,7 @@ class HomeLink {
   const std::shared_ptr<LostRanks> lost_ranks_ = std::make_shared<LostRanks>();
   ReadinessSet input_;
 
-  // Not a Mutex of ours: a condition is waited for on it, and it is never held together with another lock.
+  // Not our Mutex: a condition variable waits on it, and no thread holds it together with another lock.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool someone_reads_ = false;  // and owns the receiving side of the streams
@@ -143,7 +143,7 @@ class HomeLink {
 
   ReadinessSet ends_;  // of connections: the watcher wakes for these, and never for the bytes of a round
   std::atomic<bool> ending_{false};
-  // Held while work runs; not a Mutex of ours, for work takes the link's.
+  // Held while work runs. Not our Mutex: the work takes the link's lock.
   std::mutex work_mutex_;
   std::map<uint64_t, std::function<void()>> work_;
   std::thread watcher_;

@@ -26,11 +26,11 @@ class HomeLinks {
   Result<std::unique_ptr<AgreementChannel>> Open(const Driver& driver, const Communicator& home, uint64_t deadline_ms,
                                                  UnansweredGathers& unanswered);
 
-  // The link that pools of this home use on this rank; null where none does, or a rank of it is lost. It may be one of
-  // a communicator that had the same address before: the ranks compare the links' numbers.
+  // The link that pools of this home use on this rank; null where none does, or where a rank of it is lost. It may
+  // belong to an earlier communicator at the same address: the ranks compare the links' numbers.
   std::shared_ptr<HomeLink> Find(const Communicator& home);
   void Keep(const Communicator& home, const std::shared_ptr<HomeLink>& link);
-  // The runtime ends.
+  // Called when the runtime ends.
   void StopWatching();
 
  private:

@@ -116,7 +116,7 @@ struct CallIntents {
   static constexpr auto Fields() { return std::tuple(&CallIntents::pools); }
 };
 
-// What every rank needs to know of all ranks' claims, by whoever judged them.
+// What every rank needs to know of all ranks' claims, made by the judge of the claims.
 struct Findings {
   bool any_new = false;  // of register_with: some rank passed a communicator that is not registered yet
   bool home = false;     // of register_with: some rank passed home
@@ -139,8 +139,8 @@ struct Agreed {
   }
 };
 
-// Of one pool, one of three: the ranks agree, they do not, or their sequences differ and who differs from rank 0 has to
-// be traced.
+// The decision for one pool. The ranks agree, or they do not, or their sequences differ and the first difference from
+// rank 0 has to be traced.
 struct IntentVerdict {
   Status failure = {};
   bool diverged = false;     // the failure is a difference between the sequences
@@ -154,7 +154,7 @@ struct IntentVerdict {
   }
 };
 
-// Of all pools of a call, in its order, up to the first that is refused.
+// The decisions for all pools of a call, in its order, up to the first that is refused.
 struct CallVerdict {
   static constexpr const char* kName = "decision";
   std::vector<IntentVerdict> pools = {};
@@ -171,7 +171,7 @@ struct Outcomes {
 // Intents of one pool, rank 0's first. The claims are not judged yet.
 IntentVerdict CompareIntents(const std::vector<Intent>& intents);
 
-// kDisagreement where the ranks do not call for the same pools, in one order. What each calls for alone has its name
+// kDisagreement where the ranks do not call for the same pools in one order. A call for one pool has the pool's name
 // compared with the rest of the intent.
 Status CheckSamePools(const std::vector<CallIntents>& calls);
 

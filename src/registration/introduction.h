@@ -15,7 +15,7 @@
 
 namespace commpool::internal {
 
-// Of what only rank 0 knows the others send nothing.
+// The other ranks leave empty what only rank 0 knows.
 struct Introduction {
   static constexpr const char* kName = "introduction";
   std::string address = {};  // of rank 0; empty where it cannot listen
@@ -35,13 +35,14 @@ struct Introduction {
 // rank, and never finds out where they differ.
 constexpr size_t kIntroductionBytes = 512;
 std::string Pad(const Introduction& introduction);
-// Of all ranks, rank 0's first.
+// The introductions of all ranks, rank 0's first.
 Result<std::vector<Introduction>> DecodePadded(std::vector<std::string> introductions);
 
-// This rank's. Rank 0 begins to listen.
+// Makes this rank's introduction. Rank 0 begins to listen.
 Introduction Introduce(int rank, std::optional<Listener>& listener);
 
-// Of all ranks, rank 0's first: OK where every rank can reach rank 0. The same error on all ranks otherwise.
+// Checks the introductions of all ranks, rank 0's first: OK where every rank can reach rank 0, the same error on all
+// ranks otherwise.
 Status CheckReach(const std::vector<Introduction>& all);
 
 }  // namespace commpool::internal

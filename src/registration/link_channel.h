@@ -36,7 +36,7 @@ class LinkChannel : public AgreementChannel {
 
   // Why a round cannot end well any more; under the link's lock.
   Status Trouble() const;
-  // `why` under the step and the time that it took.
+  // Adds the step and the time that it took to `why`.
   Status Failure(const std::string& step, const Status& why) const;
   // Of this round.
   Frame MakeFrame(FrameKind kind, const std::string& contents, StatusCode code = StatusCode::kOk) const;

@@ -28,22 +28,22 @@ class LostRanks {
   // OK while all are there; then kRemoteFailure: "rank 2 was lost 12 ms ago: its connection ended".
   Status status() const;
 
-  // `how` says what was seen of it: "its connection ended". The first counts, later ones often follow from it.
+  // `how` says what was seen: "its connection ended". The first loss counts; later ones often follow from it.
   void Note(int rank, const std::string& how);
 
   // Called once each, with the first lost rank, by the thread that calls CallListeners.
   using Listener = std::function<void(int rank)>;
   using ListenerNumber = uint64_t;
   ListenerNumber AddListener(Listener listener);
-  // Returns when it does not run any more. Not from a listener.
+  // Returns once the listener no longer runs. Do not call it from a listener.
   void RemoveListener(ListenerNumber number);
-  // Of the watcher. Listeners that are added after a loss are called the next time.
+  // For the watcher. Listeners that are added after a loss are called the next time.
   void CallListeners();
 
  private:
   std::atomic<int> first_{kNone};
 
-  // Not a Mutex of ours: a condition is waited for on it, and it is never held together with another lock.
+  // Not our Mutex: a condition variable waits on it, and no thread holds it together with another lock.
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::string how_;

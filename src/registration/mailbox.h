@@ -16,8 +16,8 @@
 namespace commpool::internal {
 
 struct Mailbox {
-  // Of rounds: on rank 0 what the others said, by rank; on the others rank 0's decisions, in place 0. There may be
-  // several, for rank 0 tells at once of a next round that cannot be.
+  // Messages of rounds: on rank 0 what the others said, by rank; on the others rank 0's decisions, in place 0. There
+  // may be several, for rank 0 tells at once of a next round that cannot be.
   ReservedVector<ReservedDeque<Frame>> rounds;
   size_t ranks_heard = 0;
   Deadline first_came;  // the first of them
@@ -33,7 +33,7 @@ struct Mailbox {
     if (heard.empty()) ++ranks_heard;
     heard.push_back(std::move(frame));
   }
-  // The first of each rank, by rank.
+  // The first message of each rank, by rank.
   ReservedVector<std::optional<Frame>> TakeRound() {
     ReservedVector<std::optional<Frame>> first(rounds.size());
     ranks_heard = 0;

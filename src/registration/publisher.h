@@ -29,7 +29,7 @@ class Publisher {
   // `divergence` must outlive the publisher. Null where there is no line: nothing is published then.
   static std::unique_ptr<Publisher> Start(int rank, int ranks, std::unique_ptr<BackgroundLine> line,
                                           Divergence& divergence);
-  // Returns when it does not work any more.
+  // Returns once its work no longer runs.
   ~Publisher();
 
   // Call it after every call that the log took in: it hands over the new ones once there are 64, and makes a system

@@ -33,8 +33,8 @@ struct RegisteredRange {
   bool registered() const { return local_handle != nullptr || window != nullptr; }
 };
 
-// One that its caller gave up while a nonblocking communicator goes on with it. NCCL writes the handle when it has
-// finished, so the place is NCCL's for ever.
+// A registration that its caller gave up while a nonblocking communicator goes on with it. NCCL writes the handle when
+// it has finished, so that place is NCCL's for ever.
 struct LeaveToNccl {
   void operator()(RegisteredRange*) const {}
 };
@@ -46,8 +46,8 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
                                       CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms,
                                       UnfinishedRange* unfinished = nullptr);
 
-// Ends what became of one that was given up, which has until the deadline to be finished: kDeadlineExceeded where it is
-// not by then. Waits for no other rank beyond that.
+// Ends a registration that was given up. It has until the deadline to finish: kDeadlineExceeded where it has not. Waits
+// for no other rank beyond that.
 Status EndUnfinished(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
                      uint64_t deadline_ms);
 

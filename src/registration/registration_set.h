@@ -4,9 +4,9 @@
 // and look up meanwhile. It makes no NCCL call under a lock of its own. It serves communicators by their numbers, home
 // first, and those of one number as they were added: every rank registers and deregisters in this order.
 //
-// A registration is made, or unfinished: a call gave it up while a nonblocking communicator went on with it, and NCCL
-// may still come to have the segment, which stays mapped until that was ended or its communicator is. What NCCL was not
-// told the end of it may hold for good.
+// A registration is made or unfinished. It is unfinished where a call gave it up while a nonblocking communicator went
+// on with it: NCCL may still come to have the segment, so the segment stays mapped until that registration or its
+// communicator has ended. Where NCCL was not told of an end, it may hold the memory for good.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 
@@ -32,7 +32,7 @@ struct SegmentToRegister {
 
 class RegistrationSet {
  public:
-  // Its windows are found in `windows` as long as they are registered.
+  // `windows` finds its windows as long as they are registered.
   RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowIndex& windows)
       : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows) {}
   ~RegistrationSet();
@@ -49,8 +49,8 @@ class RegistrationSet {
   // segment, and so hears whether that worked.
   Status RegisterSegment(const SegmentToRegister& segment);
 
-  // The segments that a communicator lacks, with each. Returns the number of registrations made; where one fails none
-  // is left.
+  // Registers with each communicator the segments that it lacks. Returns the number of registrations made; where one
+  // fails none is left.
   Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
 
   // Drops every handle, also where NCCL reports an error, and returns the first error. The caller has quiesced. NCCL
@@ -59,8 +59,8 @@ class RegistrationSet {
   Status DeregisterSegment(uint32_t index);
   Status Remove(ncclComm_t communicator);
   Status RemoveAll();
-  // Ends registrations that were given up, as far as NCCL finishes them within the time; the others fail in the abort
-  // that follows.
+  // Ends registrations that were given up, if NCCL finishes them within the time; the others fail in the abort that
+  // follows.
   Status EndUnfinished(ncclComm_t communicator, uint64_t wait_ms);
 
   // Drops the handles of a communicator that has ended, without a call. Returns the bytes of windows that NCCL may hold
@@ -74,9 +74,9 @@ class RegistrationSet {
   // Whether NCCL has any segment there, or may come to have one.
   bool IsRegisteredWith(ncclComm_t communicator) const;
   uint64_t registrations() const;
-  // Of windows that NCCL keeps for good: a segment's once for all communicators.
+  // The bytes of windows that NCCL keeps for good; a segment counts once for all communicators.
   uint64_t held_bytes() const;
-  // Pairs of a segment (of `segments` in all) and a communicator that are not registered yet.
+  // The number of pairs of a segment (of `segments` in all) and a communicator that are not registered yet.
   uint64_t pending(uint64_t segments) const;
 
  private:
@@ -92,7 +92,7 @@ class RegistrationSet {
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
   bool Lacks(ncclComm_t communicator, uint32_t index) const;
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
-  // NCCL was not told that this one ended. Returns its bytes; 0 where NCCL lets go with the communicator.
+  // Notes that NCCL was not told of this end. Returns its bytes; 0 where NCCL lets go with the communicator.
   uint64_t Hold(const RegisteredRange& range);
 
   const Driver& driver_;

@@ -16,7 +16,7 @@
 
 namespace commpool::internal {
 
-// For messages: the pool's call, and why a rank would not come.
+// For messages: the pool's call, and why a rank might not come.
 struct GatherPurpose {
   const char* call;
   const char* likely_cause;

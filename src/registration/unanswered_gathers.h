@@ -1,9 +1,10 @@
-// What small all-gathers left behind that ended without an answer: device memory and a stream each, which NCCL may
-// still use. They go back in a later call, once NCCL's own call has returned and its work has passed: the abort of the
-// communicator brings both about.
+// Device memory and streams of small all-gathers that ended without an answer: NCCL may still use them. They go back in
+// a later call, once NCCL's own call has returned and its work has passed; the abort of the communicator brings both
+// about.
 //
-// Of a nonblocking communicator NCCL's threads may launch the work later, and nobody can be asked about one that was
-// aborted: there it stays until the program says that the communicator has ended, or another call finds it idle.
+// With a nonblocking communicator NCCL's threads may launch the work later, and nobody can ask about one that was
+// aborted: the memory stays until the program says that the communicator has ended, or until another call finds it
+// idle.
 #ifndef COMMPOOL_SRC_REGISTRATION_UNANSWERED_GATHERS_H_
 #define COMMPOOL_SRC_REGISTRATION_UNANSWERED_GATHERS_H_
 

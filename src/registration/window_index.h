@@ -43,7 +43,8 @@ class WindowTable {
 
   size_t capacity() const { return capacity_; }
 
-  // Even while the table is whole; what was found between two readings of the same even version is right.
+  // The version is even while the table is whole; what a reader finds between two readings of one even version is
+  // right.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
   std::optional<WindowPlace> Find(ncclComm_t communicator, CUdeviceptr address) const {
@@ -67,7 +68,8 @@ class WindowTable {
   void Overwrite(const ReservedVector<RegisteredWindow>& windows);
 
  private:
-  // What readers see of a window. Release and acquire: a reader that sees a new value sees the odd version too.
+  // The part of a window that readers see. Release and acquire: a reader that sees a new value sees the odd version
+  // too.
   struct Entry {
     std::atomic<CUdeviceptr> address{0};
     std::atomic<uint64_t> bytes{0};
@@ -75,7 +77,7 @@ class WindowTable {
     std::atomic<ncclWindow_t> window{nullptr};
   };
 
-  // Neighbouring pages of one communicator spread, and communicators of one page as well.
+  // Spreads neighbouring pages of one communicator, and communicators of one page.
   static uint64_t HashOf(ncclComm_t communicator, uint64_t page) {
     const auto bits = reinterpret_cast<uint64_t>(communicator);
     return (page + bits * 0xd6e8feb86659fd93) * 0x9e3779b97f4a7c15;
@@ -115,7 +117,7 @@ class WindowIndex {
     }
   }
 
-  // Tables that were ever made: what the index keeps.
+  // All tables that were ever made: the index keeps them.
   size_t tables() const;
 
  private:

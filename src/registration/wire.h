@@ -22,7 +22,7 @@
 
 namespace commpool::internal {
 
-// Another one whenever a message changes.
+// Counts up whenever a message changes.
 inline constexpr uint32_t kWireVersion = 1;
 
 // As it travels, in every version: so builds that do not understand each other can say so.
@@ -54,7 +54,7 @@ constexpr auto MemberOf(const Field& field) {
 
 class WireWriter {
  public:
-  // Whatever has a list of fields, and numbers.
+  // Writes anything that has a list of fields, and numbers.
   template <typename Value>
   void Write(const Value& value) {
     if constexpr (std::is_arithmetic_v<Value> || std::is_enum_v<Value>) {
@@ -162,7 +162,7 @@ class WireReader {
   bool past_the_end_ = false;
 };
 
-// What follows a hello that says so, of this version and kind; else the error, which names who sent it and who reads.
+// The bytes behind a hello of this version and kind; else the error, which names sender and reader.
 Result<std::string_view> OpenMessage(std::string_view bytes, const char* name, size_t sender,
                                      const std::string& reader);
 // Hello included, as the hello says; 0 where there is none.
@@ -193,7 +193,7 @@ Result<Message> Decode(std::string_view bytes, size_t sender, const std::string&
   return message;
 }
 
-// What all ranks have said, rank 0's first: the same error on every rank that reads it.
+// The messages of all ranks, rank 0's first: the same error on every rank that reads it.
 template <typename Message>
 Result<std::vector<Message>> DecodeAll(const std::vector<std::string>& messages) {
   if (Status status = CheckVersions(messages, Message::kName); !status.ok()) return status;

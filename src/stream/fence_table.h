@@ -3,7 +3,8 @@
 // The table recycles events: in steady state it creates none. Any thread; it takes its own lock for bookkeeping only,
 // and makes no driver call under it. Its device must be current in callers of everything but Retire.
 //
-// Whoever asks the driver about an event shares it: another thread that retires the fence meanwhile destroys nothing.
+// A thread that asks the driver about an event shares it: another thread that retires the fence meanwhile destroys
+// nothing.
 #ifndef COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
 #define COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
 
@@ -42,8 +43,9 @@ class FenceTable {
   // Whether the fence's work is done. Never waits.
   Result<bool> Passed(FenceId fence);
 
-  // Those that have passed, of fences in the order of their recording: as many as are known where a question fails. A
-  // stream's fences pass in order, so behind one that has not passed none of the stream's is asked. Never waits.
+  // Returns the passed ones among fences in the order of their recording; where a question fails, those that are known
+  // so far. A stream's fences pass in order: behind one that has not passed, no fence of that stream is asked. Never
+  // waits.
   ReservedVector<FenceId> PassedOf(const ReservedVector<FenceId>& fences);
 
   // Whether everything submitted to the stream so far is done. Never waits. REQUIRES: IsReachable(stream), and that no
@@ -75,7 +77,7 @@ class FenceTable {
   Result<SharedEvent> TakeSpareEvent();
   Recorded RecordOf(FenceId fence) const;  // without an event once retired
   Result<bool> Ask(const Event& event);
-  // What a query's answer means.
+  // Turns the driver's answer to a query into a Result.
   Result<bool> IsDone(CUresult answer, const char* call);
 
   const Driver& driver_;

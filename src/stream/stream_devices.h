@@ -23,7 +23,7 @@ class StreamDevices {
   // The device of a stream that the current call passes; for the default streams, the calling thread's current one.
   // kFailedPrecondition where a default stream is meant and no context is current.
   Result<int> DeviceOf(CUstream stream, StreamKey key);
-  // The handle of a promised stream will mean another.
+  // Forgets a promised stream: its handle will be another stream's.
   void Forget(CUstream stream);
 
  private:

@@ -31,7 +31,7 @@ inline StreamKey KeyOfStream(CUstream stream) {
 
 // The key of a stream that nobody promised; `id`: cuStreamGetId's.
 constexpr StreamKey KeyOfId(unsigned long long id) { return (StreamKey{id} << 3) | engine::kUnpromisedBit; }
-// While a graph captures it, when its number cannot be asked for.
+// The key of a stream that captures, whose number nobody may ask for.
 inline StreamKey KeyOfCaptured(CUstream stream) { return reinterpret_cast<StreamKey>(stream) | engine::kUnpromisedBit; }
 using engine::IsUnpromised;
 

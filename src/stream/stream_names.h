@@ -1,5 +1,5 @@
-// Which stream a handle means now, and of which the program promised that they outlive their use: it releases such a
-// stream before it destroys it. Any thread; no lock but to promise and to release.
+// Which stream a handle means now, and which streams the program has promised: those outlive their use, and the program
+// releases one before it destroys it. Any thread; no lock but to promise and to release.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
 #define COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
 
@@ -26,17 +26,18 @@ class StreamNames {
  public:
   explicit StreamNames(const Driver& driver) : driver_(driver) {}
 
-  // Of a handle that the current call passes. kInvalidArgument where the driver knows no such stream. Asks the driver
-  // where nobody promised the stream, twice, for its number may not be asked for in a capture: 50 ns.
+  // The key of a handle that the current call passes. kInvalidArgument where the driver knows no such stream. For a
+  // stream without a promise it asks the driver twice (50 ns): first whether the stream captures, for then its number
+  // may not be asked for.
   Result<StreamName> NameOf(CUstream stream) const;
   // Whether the handle still means the stream. Asks nobody but for streams that nobody promised.
   bool Means(CUstream stream, StreamKey key) const { return !IsUnpromised(key) || HasKey(stream, key); }
 
-  // The handle that a stream had when a call last passed it: what a program is shown, and nobody may use. 0 where that
-  // was long ago.
+  // The handle that a stream had when a call last passed it, for messages only: nobody may use it. 0 where that was
+  // long ago.
   uint64_t ShownHandle(StreamKey key) const;
 
-  // Until Release. Where more streams are promised than there is room for, this one stays what it is: nothing breaks.
+  // Promises it until Release. Where there is no room for more promises this stream stays without one: nothing breaks.
   Status Promise(CUstream stream);
   void Release(CUstream stream);
   // Default streams count as promised: they never end.
@@ -48,7 +49,7 @@ class StreamNames {
     std::atomic<StreamKey> identity = 0;
   };
 
-  // Of the newest streams that nobody promised: handles by number, and numbers by handle.
+  // The newest streams without a promise: handles by number, and numbers by handle.
   struct Shown {
     std::atomic<StreamKey> key = 0;
     std::atomic<CUstream> stream = nullptr;
@@ -67,7 +68,7 @@ class StreamNames {
   const Driver& driver_;
   Mutex mutex_{LockRank::kStream};
   size_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // once: a place that a stream left is another's later
-  // By hash, the next free place behind it where that is taken.
+  // Places by hash; where a place is taken, the next free one behind it.
   std::array<Place, kPlaces> places_ = {};
   mutable std::array<Shown, kShown> shown_ = {};
   mutable std::array<Shown, kShown> newest_ = {};

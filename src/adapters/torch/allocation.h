@@ -1,4 +1,4 @@
-// From a request of PyTorch's to a block of ours: from one pool, and from whichever catches it.
+// Turns a request of PyTorch's into a block of ours: from one pool, and from whatever catches the request.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_ALLOCATION_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_ALLOCATION_H_
 
@@ -19,12 +19,12 @@ struct Request {
   CUstream_st* stream = nullptr;
 };
 
-// From the innermost scope, routing or default pool that catches it; null where none does, and PyTorch's own allocator
-// is asked. Throws PyTorch's errors where the pool that caught it fails.
+// A block from the innermost scope, routing or default pool that catches the request; null where none does, and
+// PyTorch's own allocator is asked. Throws PyTorch's errors where the pool that caught it fails.
 void* AllocateCaught(const Request& request);
 
-// The deleters of what AllocateCaught returned for at most kSmallRequest, and for more. They work at any time, in
-// forked children and after everything else is gone.
+// The deleters of AllocateCaught's blocks: of at most kSmallRequest, and of more. They work at any time, in forked
+// children and after everything else is gone.
 void ReleaseBlock(void* pointer);
 void ReleaseLargeBlock(void* pointer);
 inline c10::DeleterFnPtr DeleterOf(uint64_t bytes) {

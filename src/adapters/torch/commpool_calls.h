@@ -41,8 +41,8 @@ struct CommpoolCalls {
 // The table of the process. Null members until OpenCommpool has succeeded.
 const CommpoolCalls& Commpool();
 
-// Fills the table from the library at `path`, which is of the minor version that the router was built with. Returns why
-// it is not to be had, or nothing.
+// Fills the table from the library at `path`, which has the minor version that the router was built with. Returns why
+// it cannot, or nothing.
 std::string OpenCommpool(const char* path);
 
 }  // namespace commpool::torch_adapter

@@ -5,10 +5,10 @@
 
 namespace commpool::torch_adapter {
 
-// Once the router is in place, from when on it hears of changes.
+// Call it once the router is in place: from then on the router hears of changes.
 void TakeOver();
 
-// Of a device with a pool that has just become known: its fraction, which PyTorch may have of its configuration.
+// For a device whose pool has just become known: its fraction, which PyTorch may have from its configuration.
 void TakeOverFraction(int device);
 
 // Holds our pools of the device to the fraction of its memory. Throws where the library refuses.

@@ -13,9 +13,9 @@
 
 namespace commpool::torch_adapter {
 
-// Who made the calls that a symmetric pool compares between ranks: a Python function is told of each allocation of the
-// pools that it watches, and says later which line made one. Null where nobody watches: a load for each routed
-// allocation.
+// Asks Python who made the calls that a symmetric pool compares between ranks: a Python function is told of each
+// allocation of the pools that it watches, and says later which line made one. Null where nobody watches; that costs
+// one load for each routed allocation.
 inline constinit std::atomic<commpool_torch_on_call> call_watcher{nullptr};
 inline constinit std::atomic<commpool_torch_explain> call_explainer{nullptr};
 
@@ -23,16 +23,16 @@ inline void TellWatcher(commpool_pool pool, uint64_t bytes) {
   if (const commpool_torch_on_call watcher = call_watcher.load(std::memory_order_relaxed)) watcher(pool, bytes);
 }
 
-// Of the call of ours that failed on this thread just now; 0 where the pool is not known.
+// The pool of our call that failed on this thread just now; 0 where it is not known.
 [[noreturn]] void ThrowFailure(commpool_status status, commpool_pool pool, const Request& request);
 
-// The class of Python's that failures of a kind raise.
+// The Python class that failures of a kind raise.
 void RaiseAs(int status, struct _object* python_class);
 
-// "commpool's pools on device 0: ...": what an error of PyTorch's own allocator does not know. Empty without pools.
+// "commpool's pools on device 0: ...": what an error of PyTorch's own allocator lacks. Empty without pools.
 std::string PoolTable(int device);
 
-// Those that torch._C._cuda_attach_out_of_memory_observer adds are told of our failures too.
+// The observers of torch._C._cuda_attach_out_of_memory_observer hear of our failures too.
 void ObserveOutOfMemory(const c10::cuda::CUDACachingAllocator::OutOfMemoryObserver& observer);
 
 }  // namespace commpool::torch_adapter

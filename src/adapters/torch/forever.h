@@ -1,5 +1,5 @@
-// A static object that is there before everything and outlives it all: tensors are freed after static objects are gone.
-// It is made at compile time, so that an allocation that asks for it checks nothing.
+// A static object that is there before everything and outlives everything: tensors are freed after static objects are
+// gone. It is made at compile time, so an allocation that asks for it checks nothing.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_FOREVER_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_FOREVER_H_
 

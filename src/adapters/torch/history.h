@@ -1,5 +1,5 @@
-// What torch.cuda.memory._record_memory_history asked for, of blocks of ours: who allocated them, and what happened
-// when.
+// The history that torch.cuda.memory._record_memory_history asks for, of our blocks: who allocated them, and what
+// happened when.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_HISTORY_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_HISTORY_H_
 
@@ -35,25 +35,25 @@ class History {
   };
   void Record(const Wish& wish, bool clear);
 
-  // While true, what this thread asks PyTorch to record is for our pools alone, and the call fails where PyTorch would
-  // begin anew: its own goes on as it was set.
+  // While true, this thread's request to PyTorch to record history is for our pools alone. It fails where PyTorch would
+  // begin anew: PyTorch's own history goes on as it was set.
   static inline thread_local bool ours_only = false;
 
   static bool Wanted() { return wanted_.load(std::memory_order_relaxed); }
-  // PyTorch records history of its own blocks, and of ours nobody does.
+  // Whether PyTorch records history of its own blocks while nobody does of ours.
   static bool Misses() { return Native()->initialized() && Native()->isHistoryEnabled() && !Wanted(); }
   void Allocated(const commpool_block& block);
   void Freed(const commpool_block& block);
   void OutOfMemory(int device, uint64_t bytes, uint64_t device_free);
   void Annotated(const commpool_block& block, const std::string& metadata);
 
-  // What torch.compile has this thread run, of which PyTorch tells while it records it.
+  // The compile context of this thread, which PyTorch tells while it records history.
   static void PushCompileContext(std::string context) { compile_contexts_.push_back(std::move(context)); }
   static void PopCompileContext() {
     if (!compile_contexts_.empty()) compile_contexts_.pop_back();
   }
 
-  // Of a live block's start; null where it was not recorded.
+  // The context of the live block that starts here; null where it was not recorded.
   Context ContextOf(const void* pointer);
   // In the order of time, as PyTorch's clock counts; times are converted to microseconds.
   std::vector<Entry> TraceOf(int device);

@@ -39,7 +39,7 @@ struct KnownPool {
   commpool_statistics LargeNow(const commpool_statistics& all) const { return whole ? LargeOf(pool, all, large) : all; }
 };
 
-// What PyTorch calls all of its memory.
+// PyTorch's own name for all of its memory.
 inline constexpr MempoolId_t kEverything = {0, 0};
 
 class KnownPools {
@@ -54,7 +54,7 @@ class KnownPools {
 
   // Of one device, in the order in which they were made.
   std::vector<KnownPool> OfDevice(int device);
-  // The pool that PyTorch's snapshots name so, or all of them; nothing where the id is none of ours.
+  // The pool of that name in PyTorch's snapshots, or all pools; nothing where the id is none of ours.
   std::vector<KnownPool> Named(const MempoolId_t& id);
 
   // From now on accumulated statistics of the device begin at zero, peaks at what is there.
@@ -65,9 +65,9 @@ class KnownPools {
   void LargeMade(commpool_pool pool, uint64_t requested);
   void LargeFreed(const commpool_block& block);
 
-  // `device` may read and write what PyTorch has on `owner`: so our pools there are granted to it, those to come too.
+  // `device` may read and write PyTorch's memory on `owner`, so our pools there are granted to it, later ones too.
   void AllowPeer(int device, int owner);
-  // Grants all of them again, of which some slept when a peer came: asleep a pool is granted to nobody.
+  // Grants all of them again: a pool that slept when a peer came was granted to nobody.
   void GrantAgain();
 
   // The pool that serves a device outside of all scopes; 0: PyTorch's own allocator does.
@@ -100,8 +100,8 @@ inline KnownPools& Pools() { return known_pools.object; }
 // False where the pool is gone.
 bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics);
 
-// Gives a pool's free segments back to the driver, but what the program reserved; never a symmetric pool's. Returns the
-// bytes.
+// Gives a pool's free segments back to the driver, but not what the program reserved, and never a symmetric pool's.
+// Returns the bytes.
 uint64_t TrimKnownPool(const KnownPool& known);
 uint64_t TrimKnownPools(int device);
 

@@ -11,9 +11,9 @@ namespace commpool::torch_adapter {
 
 using TorchAllocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 
-// What a forwarded allocation reads of the router. It lies in the router itself, in one line of the processor's caches
-// with the table of its functions: torch.empty touches more memory than the nearest cache holds, so that each further
-// line costs more than the few instructions that read it.
+// The part of the router that a forwarded allocation reads. It lies in one cache line with the table of the router's
+// functions: torch.empty touches more memory than the nearest cache holds, so each further line costs more than the few
+// instructions that read it.
 struct HotLine {
   TorchAllocator* native = nullptr;
   const std::atomic<uint64_t>* open_scopes = nullptr;  // of the C ABI
@@ -40,7 +40,7 @@ struct DeviceMemory {
 // As the driver has it; zeros where it does not answer.
 DeviceMemory MemoryOf(int device);
 
-// PyTorch's cache is asked when a pool of ours runs out: tells the library of it, once.
+// Tells the library once of PyTorch's cache, which it asks when a pool of ours runs out.
 void OfferNativeCache();
 
 }  // namespace commpool::torch_adapter

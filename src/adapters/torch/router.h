@@ -1,5 +1,5 @@
-// The router: PyTorch's allocator with commpool in front. Whatever nothing of ours catches goes to the allocator that
-// PyTorch had before, and so does every other call; of what ours answers, our part is added.
+// The router: PyTorch's allocator with commpool in front. A call that nothing of ours catches goes to the allocator
+// that PyTorch had before. To an answer about memory the router adds our part.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_ROUTER_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_ROUTER_H_
 
@@ -138,7 +138,7 @@ class alignas(64) Router final : public TorchAllocator {
   // From PyTorch's own allocator; where it is out of memory, once more after our idle pools gave back what they could.
   static c10::DataPtr AllocateNative(size_t bytes);
   [[gnu::noinline, gnu::cold]] static c10::DataPtr AllocateNativeAgain(size_t bytes);
-  // From whatever catches it. Apart, so that what is only forwarded saves no registers for it.
+  // From whatever catches it. A function of its own, so that a forwarded allocation saves no registers for it.
   [[gnu::noinline]] c10::DataPtr AllocateRouted(size_t bytes);
 
   HotLine hot_;

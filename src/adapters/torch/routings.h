@@ -1,6 +1,6 @@
-// Which of PyTorch's private pools serve whom now (torch.cuda.use_mem_pool, graphs), and which of them are ours: a
-// torch.cuda.MemPool that is bound to one of our pools is known to the router alone, its native allocator never hears
-// of it.
+// Which of PyTorch's private pools serve whom now (torch.cuda.use_mem_pool, graphs), and which of them are ours. A
+// torch.cuda.MemPool that is bound to one of our pools is known to the router alone: PyTorch's native allocator never
+// hears of it.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_ROUTINGS_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_ROUTINGS_H_
 
@@ -42,7 +42,7 @@ class Routings {
   bool Begin(int device, const MempoolId_t& id, StreamFilter filter);
   bool End(int device, const MempoolId_t& id);
 
-  // The one begun last whose filter takes the calling thread and stream.
+  // Among those whose filter takes the calling thread and stream, the one that began last.
   Routing Innermost(int device, cudaStream_t stream) { return None() ? Routing{} : InnermostOpen(device, stream); }
   bool None() const { return open_count_.load(std::memory_order_relaxed) == 0; }
 

@@ -1,5 +1,5 @@
 // Scopes that follow autograd: an open scope lies in PyTorch's own thread-local debug info, which backward() hands to
-// the threads that run it. What unrelated threads do no scope catches.
+// the threads that run it. No scope catches what unrelated threads do.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_SCOPES_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_SCOPES_H_
 

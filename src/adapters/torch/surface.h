@@ -15,19 +15,19 @@ COMMPOOL_API const char* commpool_torch_last_error();
 
 // Puts the router in front of PyTorch's allocator; `libcommpool` is the file of the library that serves. Idempotent.
 COMMPOOL_API int commpool_torch_install(const char* libcommpool);
-// Takes it away. 1: blocks or MemPools of ours are alive, so it stays as a forwarder that routes nothing.
+// Takes it away. 1: blocks or MemPools of ours live, so it stays as a forwarder that routes nothing.
 COMMPOOL_API int commpool_torch_uninstall();
 COMMPOOL_API int commpool_torch_installed();
 
-// 1: PyTorch records history since before the router came, which knows none of how: our pools have none.
+// 1: PyTorch recorded history before the router came, and the router does not know how: our pools have none.
 COMMPOOL_API int commpool_torch_misses_history();
-// While 1, what this thread asks PyTorch to record is for our pools alone, and the call fails after that.
+// While 1, this thread's request to PyTorch to record is for our pools alone, and the call fails after that.
 COMMPOOL_API void commpool_torch_record_ours_only(int ours_only);
 
 // The pool counts in PyTorch's statistics and snapshots of the device. `symmetric`: it is trimmed by all ranks or not
 // at all.
 COMMPOOL_API int commpool_torch_know_pool(commpool_pool pool, int device, int symmetric);
-// Pools have woken: those that PyTorch's peers were to reach meanwhile are granted now. To install again does it too.
+// Pools have woken: grants them now to the peers that PyTorch got meanwhile. A second install does it too.
 COMMPOOL_API int commpool_torch_grant_again(void);
 // torch.cuda.empty_cache leaves the pool at least so much.
 COMMPOOL_API int commpool_torch_keep(commpool_pool pool, uint64_t bytes);
@@ -43,16 +43,17 @@ typedef void (*commpool_torch_on_call)(commpool_pool pool, uint64_t bytes);
 typedef void (*commpool_torch_explain)(commpool_pool pool, const char* sentence, char* text, uint64_t bytes);
 COMMPOOL_API void commpool_torch_watch_calls(commpool_torch_on_call on_call, commpool_torch_explain explain);
 
-// As commpool_scope_begin and commpool_scope_end, and what they say of a failure commpool_last_error tells; but a scope
-// of a thread is followed by the backward() that is called in it, and hands on to PyTorch at last. NOT_CAUGHT where the
-// router routes nothing, or was not told of the pool: do that, and begin again. FAILED_PRECONDITION where a scope ends
-// on another thread than it began on, INVALID_ARGUMENT before one that began after it: it has ended all the same.
+// As commpool_scope_begin and commpool_scope_end, and commpool_last_error tells of their failures too. But the
+// backward() that is called in a thread's scope follows the scope, and at last the scope hands on to PyTorch.
+// NOT_CAUGHT where the router routes nothing, or was not told of the pool: tell it, and begin again.
+// FAILED_PRECONDITION where a scope ends on another thread than it began on, INVALID_ARGUMENT before one that began
+// after it: it has ended all the same.
 COMMPOOL_API commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_scope_options* options,
                                                         commpool_scope* scope);
 COMMPOOL_API commpool_status commpool_torch_scope_end(commpool_scope scope);
 
-// The class of Python's that failures of a kind (a commpool_status) raise, which lives for ever; without one they are a
-// RuntimeError. Out of memory they are PyTorch's own error.
+// The Python class that failures of a kind (a commpool_status) raise; it lives for ever. Without one they are a
+// RuntimeError. Out of memory is PyTorch's own error.
 COMMPOOL_API void commpool_torch_raise_as(int status, void* python_class);
 
 // The pool of the innermost scope that this thread sees and that catches the request; 0: none.
