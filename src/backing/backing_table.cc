@@ -23,7 +23,7 @@ const BackingRow* FindRow(Predicate fits) {
   return found == std::end(kRows) ? nullptr : *found;
 }
 
-// What excludes itself on every machine.
+// Options that exclude each other on every machine.
 Status CheckPlacement(const BackingRow& row, const Placement& placement) {
   if (placement.kind == Placement::Kind::kHostNuma && row.places == Places::kDevice) {
     const auto makes_host_memory = [](const BackingRow& other) { return other.places == Places::kDeviceAndHostNuma; };

@@ -116,7 +116,7 @@ Status NoSuchNode(const Placement& placement, const Status& answer) {
                                                   " that the driver makes memory on: " + answer.message());
 }
 
-// What the device says; that a NUMA node exists shows when a backing is made.
+// The device's own answer; whether a NUMA node exists shows when a backing is made.
 Capability CanMakeVmm(const Driver&, const DeviceInfo& info, const Placement& placement) {
   const std::string device = "device " + std::to_string(info.device);
   if (!info.virtual_memory) return Capability::No(device + " has no virtual memory management (cuMemCreate)");

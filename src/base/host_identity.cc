@@ -13,7 +13,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Where /proc does not tell it, the host's name stands for it.
+// The host's name stands for it where /proc does not tell.
 std::string Boot() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);

@@ -55,7 +55,7 @@ class Shelves {
   }
 
  private:
-  // What is put aside stays until there is larger.
+  // The old reserve stays until a larger one is there.
   Level Enlarge(Shelf& shelf) {
     const size_t bytes = largest_.load(std::memory_order_relaxed);
     if (shelf.bytes >= bytes) return Level::kFull;

@@ -25,7 +25,7 @@ size_t CharacterBytes(std::string_view text) {
   return bytes;
 }
 
-// Of one byte, which is a character of its own or none.
+// The escaped form of one byte that is a character of its own, or no character.
 std::string Escaped(char character) {
   if (character == '\n') return "\\n";
   if (character == '\t') return "\\t";

@@ -25,7 +25,8 @@ Status CheckTarget(Target target) {
   return Status(StatusCode::kInvalidArgument, named + " is negative");
 }
 
-// What the caches that this thread used lately cannot serve. Apart, so that the first rung saves no registers for it.
+// Requests that the caches which this thread used lately cannot serve. A function of its own, so that the first step
+// saves no registers for it.
 [[gnu::noinline]] commpool_status AllocateSlowly(Target target, uint64_t bytes, CUstream_st* stream, void** pointer) {
   bool caught = true;
   const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {

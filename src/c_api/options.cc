@@ -20,7 +20,7 @@ Status CheckBytes(const commpool_pool_options& given) {
   return CheckStructBytes("pool_options", given.struct_bytes, sizeof(given));
 }
 
-// What is one of several words.
+// An option whose value is one of several words.
 Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
   const int32_t number = NumberOf(given.backing);
   const BackingRow* const backing = FindBacking(number);
@@ -38,7 +38,7 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
        ReadWord("pool options: streams", NumberOf(given.streams), {"MAY_DIE", "OUTLIVE"}, &read->streams)});
 }
 
-// What no other option has to be known for.
+// Checks that need no other option.
 Status CheckValues(const commpool_pool_options& given) {
   uint64_t known = 0;
   for (const SettingRow& row : SettingRows()) known |= row.option;
@@ -64,7 +64,7 @@ PoolConfiguration HomeOf(const commpool_pool_options& given) {
   return configuration;
 }
 
-// Of the options that COMMPOOL_CONF may set those that are not as the init function sets them.
+// Among the options that COMMPOOL_CONF may set, those that differ from the init function's values.
 uint64_t OptionsThatDiffer(const PoolConfiguration& configuration) {
   const PoolConfiguration defaults;
   uint64_t options = 0;

@@ -130,7 +130,7 @@ std::string DescribeNcclError(const NcclLibrary& nccl, ncclResult_t result) {
   return text;
 }
 
-// What NCCL says of this failure; empty where its text was there before and is told of another call.
+// NCCL's text for this failure; empty where the text was there before and belongs to another call.
 const char* LastWordsOn(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
   const NcclLibrary& nccl = driver.nccl;
   const char* const last = nccl.ncclGetLastError == nullptr ? nullptr : nccl.ncclGetLastError(communicator);

@@ -62,7 +62,7 @@ class BlockWord {
   uint64_t bits_ = 0;  // state 2, then class 10, slack 20, lane 32; or owner 62
 };
 
-// What is known of the large block that begins in a MiB of addresses: only its pool takes it back.
+// The word of the large block that begins in a MiB of addresses: only its pool takes it back.
 class LargeWord {
  public:
   constexpr LargeWord() = default;

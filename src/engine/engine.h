@@ -74,7 +74,7 @@ class Engine {
   virtual void CheckInvariants() const;
 
  protected:
-  // What becomes of a block that its allocation gives back.
+  // The fate of a block that its allocation gives back.
   enum class Disposal {
     kAwaitFences,  // free memory once every fence owed has come: at once where none is
     kDefer,        // closed until it is opened
@@ -99,7 +99,7 @@ class Engine {
   // REQUIRES: the block is live. Deferred, it stays what it is until it is opened.
   Freed Close(Block* block, Disposal disposal);
 
-  // Of expandable pools, whose segments come without memory: the pages that come, go and move in them.
+  // For expandable pools, whose segments come without memory: the pages that come, go and move in them.
   void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
   // A page that was claimed goes to claimed addresses: no memory comes or goes.
   void MovePage(const SegmentRange& from, Address to, const Claimant& claimant);

@@ -68,7 +68,7 @@ struct GrowthPlan {
   GrowthPlan() = default;
   // To be planned again after the step.
   explicit GrowthPlan(const GrowthStep& first) : steps{first}, again(true) {}
-  // Of pages: memory first, which is what runs out, and until it is there nothing has changed.
+  // For pages: memory first, for memory is what runs out, and nothing has changed until it is there.
   GrowthPlan(Expansion expansion, const Heap& heap);
 };
 

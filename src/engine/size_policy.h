@@ -11,8 +11,9 @@
 
 namespace commpool::internal::engine {
 
-// What an expandable pool trades memory for, each one part in so many; 0 is no limit. `commpool replay --sweep` draws
-// what each is worth. All but the last: by which part of the most that was ever asked for at once it may exceed that.
+// How much memory an expandable pool gives for less work, each one part in so many; 0 is no limit. `commpool_stress
+// sweep` draws what each is worth. All but the last: the part of the most that was ever asked for at once by which the
+// pool may exceed that.
 struct Slack {
   uint64_t move_share = 250;         // before pages move instead of new ones being made
   uint64_t steady_move_share = 160;  // the same for a steady program, whose every step would move them
@@ -20,7 +21,7 @@ struct Slack {
   uint64_t wait_share = 160;         // before a request takes what other streams used, and waits on the device
   uint64_t host_wait_share = 100;    // before the host waits for pages that could move
   uint64_t small_page_share = 160;   // before new pages are small, for a live block keeps the whole of its pages
-  // Of the pool's memory, a small page is at most this part; 0 makes all as large as page_bytes.
+  // A small page is at most this part of the pool's memory; 0 makes all as large as page_bytes.
   uint64_t page_share = 1200;
 };
 
@@ -35,7 +36,7 @@ struct EngineOptions {
   uint64_t segment_bytes = 0;   // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };
 
-// What the engines of pools that grow inside an allocation decide by.
+// The options of engines whose pools grow inside an allocation.
 EngineOptions FixedOptions();
 // Large blocks towards one end: the other end then has whole pages that can move.
 EngineOptions ExpandableOptions();

@@ -53,7 +53,7 @@ struct CacheStatistics {
   }
 };
 
-// Who may free the same block at the same moment, of those that have caches of its lane.
+// Who else may free the same block at the same moment: threads that have caches of its lane.
 enum class Freers {
   kOwner,    // this cache is the only one
   kSeveral,  // an atomic exchange tells who was first

@@ -95,14 +95,14 @@ struct Grow {
 
 using Outcome = std::variant<Served, Grow>;
 
-// What a free left behind. Streams other than the block's own that used it need a fence, recorded now.
+// The result of a free. Streams other than the block's own that used it need a fence, recorded now.
 struct Freed {
   uint64_t bytes = 0;
   uint64_t requested = 0;  // when the block was served
   ReservedVector<StreamKey> streams_to_fence;
 };
 
-// What blocks amount to, or the difference that some make.
+// Sums over blocks, or a change of such sums.
 struct Tally {
   int64_t requested = 0;  // bytes as asked for
   int64_t bytes = 0;      // rounded up
@@ -118,7 +118,7 @@ struct Tally {
     bytes -= other.bytes;
     blocks -= other.blocks;
   }
-  // Of each figure the lower one. Stores seldom: what calls it has mostly been there before.
+  // Keeps the lower one of each counter. It seldom stores: most calls find what they bring.
   void LowerTo(const Tally& other) {
     if (other.requested < requested) [[unlikely]]
       requested = other.requested;

@@ -70,7 +70,7 @@ Status OneByOne(const Lane& lane, FunctionRef<Status(size_t place)> part) {
   return first;
 }
 
-// What only one thread at a time may use: communicators and, for all fixed pools of a device, the device.
+// Things that one thread at a time may use: communicators and, for all fixed pools of a device, the device.
 struct Used {
   ReservedVector<ncclComm_t> communicators;
   std::optional<int> device = {};

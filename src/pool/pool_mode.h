@@ -1,5 +1,5 @@
-// What fixed, expandable and symmetric pools do differently: how a request is served when free memory does not do, how
-// the pool grows, shrinks, registers and closes.
+// The difference between fixed, expandable and symmetric pools: how they serve a request when free memory is not
+// enough, and how they grow, shrink, register and close.
 //
 // `Pool` calls it; any thread may, except that the calls which commpool.h marks COLLECTIVE run one at a time.
 #ifndef COMMPOOL_SRC_POOL_POOL_MODE_H_

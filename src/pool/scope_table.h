@@ -60,7 +60,7 @@ class ScopeTable {
   // Leaves in `alike` the sizes around `bytes` that are routed like it. Right where nothing changed meanwhile.
   void Narrow(SizeRange& alike, uint64_t bytes) const;
 
-  // Of the scopes that began before `inner` and catch the allocation, the one begun last; nothing where none does.
+  // Among the scopes that began before `inner` and catch the allocation, the newest; nothing where none does.
   std::optional<CaughtBy> Route(const RoutedRequest& request, const ScopePlace& inner = kInnermost) const;
 
   // An allocation asked for a scope, and none caught it. Once in many the flag is lowered where no scope is open.

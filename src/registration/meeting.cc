@@ -12,7 +12,7 @@ namespace commpool::internal {
 
 namespace {
 
-// What one rank says of the communicator that it passed.
+// One rank's message about the communicator that it passed.
 struct Met {
   static constexpr const char* kName = "list of ranks";
   Status status = {};
@@ -22,7 +22,7 @@ struct Met {
   static constexpr auto Fields() { return std::tuple(&Met::status, &Met::leader, &Met::hash, &Met::members); }
 };
 
-// What each hears for itself.
+// The answer for one rank alone.
 struct Placed {
   static constexpr const char* kName = "number of a communicator";
   Status status = {};

@@ -34,7 +34,7 @@ struct Hello {
 
 enum class Prover : uint64_t { kRank = 1, kRankZero = 2 };
 
-// What `prover` shows of its knowledge of the key, on this connection alone.
+// The proof that `prover` knows the key, for this connection alone.
 uint64_t Proof(const HashKey& key, Prover prover, const Challenge& challenge, const Hello& hello) {
   const std::array<uint64_t, 7> statement = {static_cast<uint64_t>(prover),
                                              challenge.nonce[0],

@@ -133,7 +133,7 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
     members_.insert(place, Member{.communicator = communicator});
   }
   Status status = RegisterLacking({communicator}, segments).status();
-  // Whoever gives the communicator up ends what NCCL has not finished there.
+  // The call that gives the communicator up ends what NCCL has not finished there.
   if (!status.ok() && !known && !IsRegisteredWith(communicator.handle)) Forget(communicator.handle);
   return status;
 }

@@ -1,5 +1,5 @@
-// What a pool stands on: driver, device, configuration, the names of its messages, and how its life goes. Every part of
-// it has this, and nothing else of the whole.
+// The base of a pool: driver, device, configuration, the names of its messages, and its life. Every part of the pool
+// has this, and nothing else of the whole.
 #ifndef COMMPOOL_SRC_POOL_BASIS_POOL_BASIS_H_
 #define COMMPOOL_SRC_POOL_BASIS_POOL_BASIS_H_
 
@@ -17,8 +17,7 @@
 
 namespace commpool::internal {
 
-// What happened to a pool, counted where it happens: for those of its statistics that no other part of it knows. Any
-// thread.
+// Counts events of a pool where they happen: those of its statistics that no other part knows. Any thread.
 struct PoolEvents {
   std::atomic<uint64_t> failed_allocations{0};
   std::atomic<uint64_t> moved_bytes{0};

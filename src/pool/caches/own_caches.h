@@ -1,5 +1,5 @@
-// What one thread knows of its allocations: its caches, and which of them and which pool serve a request. Mostly it is
-// the same request again, so what was found last is kept at the place of its hash. Its own thread only.
+// One thread's knowledge of its allocations: its caches, and which of them and which pool serve a request. Requests
+// mostly repeat, so the last answer is kept at the place of the request's hash. For its own thread only.
 #ifndef COMMPOOL_SRC_POOL_CACHES_OWN_CACHES_H_
 #define COMMPOOL_SRC_POOL_CACHES_OWN_CACHES_H_
 
@@ -18,7 +18,7 @@ namespace commpool::internal {
 
 class ThreadCaches;
 
-// What an allocation names.
+// The target that an allocation names.
 class Target {
  public:
   enum class Kind : uint64_t {
@@ -46,7 +46,7 @@ class Target {
   uint64_t word_ = 0;
 };
 
-// What decides who serves an allocation, but for its size.
+// All that decides who serves an allocation, except its size.
 struct Route {
   const ThreadCaches* all = nullptr;
   Target target;

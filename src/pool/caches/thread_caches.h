@@ -39,7 +39,7 @@ enum class Caching {
   kYes,  // threads' caches may keep it
 };
 
-// What a cache has to know of the pool whose blocks it keeps.
+// A cache's knowledge of the pool whose blocks it keeps.
 struct CachedPool {
   PoolHandle handle = 0;
   std::weak_ptr<BlockOwner> owner;
@@ -95,7 +95,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // A live block may not go to a cache any more; kNotFound where it was freed. Returns as Withdraw.
   Result<uint64_t> MakeUncacheable(CUdeviceptr address);
 
-  // What is known of the block at the address now; kNone where nothing was published.
+  // The word of the block at the address now; kNone where nothing was published.
   engine::BlockWord WordOf(CUdeviceptr address) const {
     const engine::AtomicWord* const word = blocks_.Find(address);
     const engine::BlockWord small(word == nullptr ? 0 : word->load(std::memory_order_acquire));
@@ -123,7 +123,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   using Meanwhile = std::function<void(const engine::CacheStatistics&)>;
   void Statistics(PoolHandle pool, const Meanwhile& meanwhile) const;
 
-  // What this thread's caches of the pool hold.
+  // The blocks and bytes in this thread's caches of the pool.
   engine::Holding OwnHolding(PoolHandle pool) const {
     return own_state.caches == nullptr ? engine::Holding() : own_state.caches->HoldingOf(this, pool);
   }
@@ -146,10 +146,10 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   engine::ThreadCache* Find(engine::Lane lane) const {
     return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, lane);
   }
-  // Of a live block that no cache is to have: whether its word was `from`, and is `to` now. Of all who try, and of the
-  // caches' owners who free the block, one has its way.
+  // For a live block that no cache shall get: changes its word from `from` to `to`, and says whether it did. Among all
+  // who try, and the caches' owners who free the block, one succeeds.
   bool Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
-  // Of a thread that ends: its cache goes, and what it holds goes back.
+  // For a thread that ends: its cache goes, and its blocks go back.
   void End(engine::ThreadCache* cache);
 
  private:
@@ -159,7 +159,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     ReservedVector<std::shared_ptr<engine::ThreadCache>> caches;
   };
 
-  // Of a live block: whether its word was `from`, and is `to` now. False for one in a cache.
+  // Changes a live block's word from `from` to `to`, and says whether it did. False for a block in a cache.
   bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
   Result<uint64_t> WithdrawLarge(CUdeviceptr address);
   void CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);

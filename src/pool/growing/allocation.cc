@@ -116,7 +116,7 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
       if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
       served = std::move(std::get<engine::Served>(*outcome));
     }
-    // What a part was served before waits inside its own capture.
+    // A block that its part had before waits inside its own capture.
     if (part != engine::kCommonPart || blocks_.MayWaitFor(served)) break;
     blocks_.TakeBackUnserved(served);  // closed from now on: the next try finds other memory, or none
   }
@@ -135,7 +135,7 @@ Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stre
   for (;;) {
     COMMPOOL_TRY(grower_->Grow(bytes, stream, effort));
     std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream));
-    // What came may have merged with neighbours that another stream used: growing again would not help.
+    // The new memory may have merged with neighbours that another stream used: growing again would not help.
     if (!served) served = COMMPOOL_TRY(ServeFromAnyStream(bytes, stream));
     if (served) return *served;
   }

@@ -19,8 +19,8 @@ namespace commpool::internal {
 
 namespace {
 
-// Of a process's 128 TiB these pools share a quarter, and each territory takes a part of what is left of that, but no
-// less than is useful: a program may have thousands of pools, and other libraries reserve addresses too.
+// These pools share a quarter of a process's 128 TiB of addresses. Each territory takes a part of what is left of that,
+// but never too little to be useful: a program may have thousands of pools, and other libraries reserve addresses too.
 constexpr uint64_t kSharedBytes = 32 * 1024 * kGiB;
 constexpr uint64_t kShare = 64;
 constexpr uint64_t kLeastBytes = 8 * kGiB;
@@ -118,7 +118,7 @@ Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>
       segments_.ReturnRoom(pages[index].bytes);
       continue;
     }
-    // What could not be unmapped serves on, where it is.
+    // A page that could not be unmapped serves on, where it is.
     for (size_t rest = row.ok() ? index + 1 : index; rest < pages.size(); ++rest) engine().UnclaimPage(pages[rest]);
     return status;
   }

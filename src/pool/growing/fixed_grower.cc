@@ -50,7 +50,7 @@ class FixedGrower final : public Grower {
     return Status();
   }
 
-  // What reserve() made serves blocks of every size, and stays: that is what it was asked for.
+  // Segments of reserve() serve blocks of every size, and they stay: the program asked for that.
   void SetReserved(bool reserved) {
     MutexLock lock(blocks_.mutex());
     engine().SetReserved(reserved);

@@ -70,7 +70,7 @@ std::unique_ptr<Grower> MakeFixedGrower(PoolBasis& basis, BlockStore& blocks, Se
 std::unique_ptr<Grower> MakeExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
                                              StreamProgress& progress);
 
-// What the engine of a growing pool decides by; segments and pages are multiples of `granularity`.
+// The options of a growing pool's engine; segments and pages are multiples of `granularity`.
 engine::EngineOptions GrowingEngineOptions(const PoolConfiguration& configuration, uint64_t granularity);
 
 }  // namespace commpool::internal

@@ -52,7 +52,7 @@ void GrowingMode::AfterFree() {
 }
 
 void GrowingMode::ForgetStream(StreamKey stream) {
-  // Whoever is about to record on the stream does so first: afterwards its handle may be gone.
+  // Threads that are about to record on the stream do so first: afterwards its handle may be gone.
   MutexLock growth(segments_.growth());
   progress_.ForgetStream(stream);
   blocks_.ForgetStream(stream);
@@ -77,7 +77,7 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
   COMMPOOL_TRY(segments_.CheckPossible(bytes));
   blocks_.DrainCaches();
-  // What a block of the calling thread's legacy stream could be served with counts as there.
+  // Memory that could serve a block of the calling thread's legacy stream counts as there.
   const StreamKey stream = KeyOfStream(nullptr);
   Status status = grower_->Grow(bytes, stream, Effort::kReserve);
   if (status.code() != StatusCode::kOutOfMemory || !segments_.FitsEmptyPlacement(bytes)) return status;

@@ -63,7 +63,7 @@ class GrowingMode final : public PoolMode {
   // For a graph that is being captured: what is idle, then growth that waits for nothing, moves and gives back nothing.
   Result<CUdeviceptr> AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
   Status GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
-  // What graphs that are gone had returns to the pool: each has a part of its own, which nobody else is served from.
+  // Memory of graphs that are gone returns to the pool. Each graph has a part of its own, which serves nobody else.
   void CollectGraphs();
   // Where neither free memory nor the driver has room: rule 7, in its order.
   Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);
@@ -74,7 +74,7 @@ class GrowingMode final : public PoolMode {
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may keep the blocks that are served now.
   Caching CachingNow() const;
-  // What is free beyond the release threshold goes, as far as the device is done with it.
+  // Gives back free memory beyond the release threshold, if the device is done with it.
   void KeepToThreshold();
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }

@@ -18,7 +18,7 @@
 
 namespace commpool::internal {
 
-// What the threads that have scopes in one table share. It outlives the table where a thread ends later.
+// Shared by the threads that have scopes in one table. It outlives the table where a thread ends later.
 struct ScopeBoard {
   Mutex mutex{LockRank::kPoolTable};
   ReservedVector<OwnScopes*> stacks COMMPOOL_GUARDED_BY(mutex);

@@ -1,6 +1,6 @@
-// What a scope catches, and what it hands on: decided here, for the library's own scopes and for those that PyTorch
-// carries to the threads of a backward() (src/adapters/torch). That adapter is compiled where PyTorch is installed: so
-// this header needs the C ABI alone.
+// Decides what a scope catches and what it hands on, for the library's own scopes and for those that PyTorch carries to
+// the threads of a backward() (src/adapters/torch). That adapter is compiled where PyTorch is installed, so this header
+// needs the C ABI alone.
 #ifndef COMMPOOL_SRC_POOL_SCOPES_PLAN_H_
 #define COMMPOOL_SRC_POOL_SCOPES_PLAN_H_
 
@@ -31,7 +31,7 @@ struct SizeRange {
   }
 };
 
-// What becomes of a request that the scope's pool has no memory for.
+// The fate of a request that the scope's pool has no memory for.
 enum class Exhaustion { kError = COMMPOOL_EXHAUSTION_ERROR, kNextScope = COMMPOOL_EXHAUSTION_NEXT_SCOPE };
 
 struct ScopePlan {
@@ -46,8 +46,8 @@ struct ScopePlan {
 // A request on its way from the scope begun last outwards.
 class WayOut {
  public:
-  // What memory one rank has left must not decide where a symmetric pool places its blocks (rule 4): so what a pool
-  // that is not symmetric handed on passes symmetric ones by.
+  // The memory that one rank has left must not decide where a symmetric pool places its blocks (rule 4). So a request
+  // that a pool of another mode handed on passes symmetric pools by.
   bool PassesBy(bool symmetric) const { return symmetric && rank_local_; }
 
   // Whether a request that a scope's pool failed goes on to the next scope out.

@@ -38,7 +38,7 @@ struct ScopePlace {
 inline constexpr ScopePlace kOutermost = {};
 inline constexpr ScopePlace kInnermost = {UINT64_MAX, UINT64_MAX};
 
-// Who serves an allocation: the pool of a scope that catches it, or one without a scope.
+// The pool that serves an allocation: that of a scope that catches it, or one without a scope.
 struct CaughtBy {
   ScopeHandle scope = 0;  // 0 for none
   ScopePlace place;

@@ -17,7 +17,7 @@ namespace commpool::internal {
 
 struct SharedScope {
   ScopeHandle handle = 0;
-  uint64_t number = 0;   // the so-manieth of streams and of the process that began
+  uint64_t number = 0;   // start order among stream-wide and process-wide scopes, from 1
   StreamKey stream = 0;  // 0: every stream's
   ScopePlan plan;
 

@@ -29,7 +29,7 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
   return Status();
 }
 
-// What a peer has submitted may use the pool: access ends behind it.
+// A peer's submitted work may use the pool: access ends behind it.
 Status SegmentStore::WaitForPeer(int peer) const {
   PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(basis_.driver, peer));
   const Result<CUresult> result = SynchroniseWithin(basis_.driver, context, basis_.deadline_ms());

@@ -158,7 +158,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
 }
 
 void SegmentStore::ReturnRoom(uint64_t bytes) {
-  // What sleeps has given its room back already.
+  // Memory that sleeps has given its room back already.
   const uint64_t asleep = std::min(bytes, asleep_bytes());
   asleep_bytes_.fetch_sub(asleep, std::memory_order_relaxed);
   account_->Return(bytes - asleep);

@@ -26,7 +26,7 @@
 
 namespace commpool::internal {
 
-// What becomes of the addresses of memory that is given back.
+// The fate of the addresses when their memory is given back.
 enum class Addresses {
   kFree,  // they serve again
   kKeep,  // nobody gets them while the process lives: another rank may still know what was there
@@ -57,10 +57,10 @@ class SegmentStore {
   Status CheckPossible(uint64_t bytes) const;
   // Whether the device's limit would allow the request if no pool held anything.
   bool FitsEmptyPlacement(uint64_t bytes) const { return bytes <= account_->limit(); }
-  // What the limits of the pool and of its placement leave.
+  // The bytes that the limits of the pool and of its placement leave.
   uint64_t RoomLeft() const;
-  // What the pools of the placement have reserved, and the share of its limit (of its memory, where it has none) beyond
-  // which the pool gives back what lies unused; UINT64_MAX where it never does.
+  // The bytes that the pools of the placement have reserved, and the bytes beyond which this pool gives unused memory
+  // back (a share of the placement's limit, or of its memory where it has no limit); UINT64_MAX where it never does.
   uint64_t HeldBytes() const { return account_->taken(); }
   uint64_t CollectionBytes() const;
   // The address table knows the memory before the engine does: once the engine knows it another thread may be handed a

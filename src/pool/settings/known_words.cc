@@ -19,7 +19,7 @@ constexpr std::array kStrategies = {
     Strategy{"pooled", "mode:fixed,segment:256MiB,release_threshold:none"},
 };
 
-// Of PyTorch's PYTORCH_CUDA_ALLOC_CONF, what commpool has no equal of.
+// The keys of PyTorch's PYTORCH_CUDA_ALLOC_CONF that have no equal in commpool.
 struct ForeignKey {
   const char* key;
   const char* why;

@@ -19,7 +19,7 @@ struct SettingRow {
   Status (*set)(const std::string& value, PoolConfiguration& configuration);
   // As COMMPOOL_CONF would say it.
   std::string (*show)(const PoolConfiguration& configuration);
-  // Of a pool with the value set: OK, or why such a pool cannot have it.
+  // Checks a pool with the value set: OK, or why such a pool cannot have it.
   Status (*fits)(const PoolConfiguration& configuration);
 };
 

@@ -18,8 +18,8 @@
 
 namespace commpool::internal {
 
-// What cuCtxSynchronize answered; kDeadlineExceeded where the deadline passed. Then the wait goes on in a thread of its
-// own, so the context must stay retained until the process ends. Any thread.
+// Returns the answer of cuCtxSynchronize; kDeadlineExceeded where the deadline passed. Then the wait goes on in a
+// thread of its own, so the context must stay retained until the process ends. Any thread.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
 
 class DeviceState {
@@ -37,7 +37,7 @@ class DeviceState {
   const PrimaryContext& context() const { return context_; }
   DeviceHealth& health() { return health_; }
   FenceTable& fences() { return fences_; }
-  // What pools have reserved of the device's own memory.
+  // The part of the device's own memory that pools have reserved.
   MemoryAccount& account() { return account_; }
 
   // All devices'.

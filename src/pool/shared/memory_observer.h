@@ -1,7 +1,6 @@
-// Who hears of segments and blocks as they come and go: the emulator, which judges how a program uses them, and the
-// log.
+// Hears of segments and blocks as they come and go: the emulator, which judges how a program uses them, and the log.
 //
-// Any thread, several at once, no lock held. What listens calls nothing of the library.
+// Any thread, several at once, no lock held. An observer calls nothing of the library.
 #ifndef COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
 #define COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
 
@@ -48,7 +47,7 @@ class MemoryObserver {
   }
 
  private:
-  // What the emulator exports for this; null with a real driver, and some with an older emulator.
+  // The emulator's functions for this; null with a real driver, and some with an older emulator.
   decltype(&commpoolEmulatorSegmentSleeps) segment_sleeps_ = nullptr;
   decltype(&commpoolEmulatorBlockAllocated) block_allocated_ = nullptr;
   decltype(&commpoolEmulatorBlockFreed) block_freed_ = nullptr;

@@ -18,10 +18,10 @@ class OtherPools {
   // Lets the pools of the device, but for the one that asks, give back what they do not use. Returns the bytes
   // released.
   virtual uint64_t ReleaseUnused(int device, const BlockOwner* asks) = 0;
-  // What pools hold that were destroyed while a capture or a graph kept their memory: no call of their own comes again;
-  // and what collective calls that failed could not give back.
-  // Nothing while a capture is open anywhere, and from pools for which no capture or graph has ended. It may wait for
-  // their devices, so it is for calls that make, trim, close or destroy a pool.
+  // Releases what destroyed pools still hold because a capture or a graph kept their memory (no call of their own comes
+  // again), and what failed collective calls could not give back. Does nothing while a capture is open anywhere, nor
+  // for pools for which no capture or graph has ended. It may wait for their devices, so call it where a pool is made,
+  // trimmed, closed or destroyed.
   virtual void ReleaseDestroyed() = 0;
   // A line for each pool of the device: reserved, in use, cached, largest free block. The biggest holder first, and
   // where there are many the rest in one line.

@@ -1,5 +1,5 @@
-// What a thread has of its own and finds without a lock: one object, so that a call looks up its place once. Its own
-// thread only.
+// A thread's own state, found without a lock: one object, so that a call looks up its place once. For its own thread
+// only.
 #ifndef COMMPOOL_SRC_POOL_SHARED_OWN_STATE_H_
 #define COMMPOOL_SRC_POOL_SHARED_OWN_STATE_H_
 

@@ -1,5 +1,5 @@
-// What was taken from somebody, and goes back at the end of its life unless it is kept: bytes from an account, an entry
-// of a table. Move-only.
+// Something taken that goes back at the end of its life unless it is kept: bytes of an account, an entry of a table.
+// Move-only.
 #ifndef COMMPOOL_SRC_POOL_SHARED_TAKEN_H_
 #define COMMPOOL_SRC_POOL_SHARED_TAKEN_H_
 

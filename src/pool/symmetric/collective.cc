@@ -21,7 +21,7 @@ Status WithWayOut(const Status& status) {
                                    "then close() or rehome()");
 }
 
-// What placement and growth depend on: where it differed, the ranks' offsets and decisions would part.
+// The options that placement and growth depend on: if they differed, the ranks' offsets and decisions would part.
 std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
   return std::string("backing ") + Name(configuration.backing.kind) + ", alignment_bytes " +
          std::to_string(configuration.alignment_bytes) + ", granularity_bytes " +

@@ -103,7 +103,7 @@ class Collective {
   // Why there is nothing to agree on, on every rank alike. `present`: how many of the pools that this thread made
   // together with this one are in the call.
   Status CheckCalled(size_t present) const;
-  // What this rank freed on streams that may be gone is offered to the others once the device is done with it.
+  // Offers to the others what this rank freed on streams that may be gone, once the device is done with it.
   void AwaitStranded();
   PoolInCall Ask(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // A failure of a round, of which this pool is told.
@@ -112,7 +112,7 @@ class Collective {
   Calls LastCalls(uint64_t count) const;
   // Why captures keep this rank from a call, where they do.
   Status CheckTakesPart(CollectiveCall call) const;
-  // What this rank says to the call. Changes nothing.
+  // This rank's intent for the call. Changes nothing.
   Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(segments_.collective());
 
   engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {

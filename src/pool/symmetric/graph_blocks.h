@@ -24,9 +24,9 @@ class GraphBlocks {
   GraphBlocks(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks)
       : basis_(basis), captures_(captures), blocks_(blocks) {}
 
-  // What a block for a capture of `part` still waits for must not become part of the graph: waits on the host for the
-  // uses that lie outside of the capture. `waits` keeps those inside, for which a device-side wait is an edge of the
-  // graph. kFailedPrecondition for a use in another capture.
+  // Waits on the host for the uses of a block that lie outside of the capture of `part`: they must not become part of
+  // the graph. `waits` keeps the uses inside, for which a device-side wait is an edge of the graph. kFailedPrecondition
+  // for a use in another capture.
   Status AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const;
 
   // A capture of `part` got the block, by the call `sequence`.

@@ -1,7 +1,7 @@
-// What a pool knows of lost ranks of its home, and whom it tells: a program that looks before it launches, and the one
-// that gave on_lost_rank.
+// A pool's knowledge of lost ranks of its home. It tells a program that asks before it launches, and the function that
+// the program gave as on_lost_rank.
 //
-// Asking is any thread's and costs two loads. The program is told on the thread of the channel that noticed.
+// Any thread may ask; that costs two loads. The program is told on the thread of the channel that noticed.
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_LOSS_WATCH_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_LOSS_WATCH_H_
 

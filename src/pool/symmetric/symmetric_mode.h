@@ -51,7 +51,7 @@ class SymmetricMode final : public PoolMode {
   // Calls for several symmetric pools of a rank, of one home and one device: they agree in the same rounds, and all go
   // on or none. The failure is that of the first pool that does not.
   static Status ReserveTogether(const SymmetricModes& pools, uint64_t bytes);
-  // What each reclaimed.
+  // The bytes that each pool reclaimed.
   static Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools);
   static Status VerifyTogether(const SymmetricModes& pools);
 
@@ -104,7 +104,7 @@ class SymmetricMode final : public PoolMode {
   static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
                                                FunctionRef<Proposal(SymmetricMode& pool)> of_pool);
   Proposal ProposeToReserve(uint64_t bytes) COMMPOOL_REQUIRES(segments_.collective());
-  // Of the segment that a reserve needs, the same on every rank; 0 where free memory does.
+  // The bytes of the segment that a reserve needs, the same on every rank; 0 where free memory is enough.
   Result<uint64_t> MissingBytes(uint64_t bytes, const Agreed& agreed) const;
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
   // Frees that not every rank has made, or that waited for the device: they count at the pool's end, when no rank has a
