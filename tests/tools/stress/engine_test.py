@@ -10,8 +10,8 @@ class Stress(unittest.TestCase):
         return cli.run_stress("engine", "--seed", "3", *arguments)
 
     def test_finds_nothing_in_a_sound_engine(self):
-        for threads in ("1", "2"):
-            result = self.stress("--operations", "10000", "--threads", threads)
+        for threads, lives in (("1", "outlive"), ("2", "outlive"), ("1", "may-die"), ("2", "may-die")):
+            result = self.stress("--operations", "10000", "--threads", threads, "--lives", lives)
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
             self.assertEqual(result.stdout, "10000 operations, 0 violations\n")
 

@@ -19,6 +19,7 @@ struct EngineStress {
   uint64_t seed = 1;
   unsigned threads = 2;
   Plant plant = Plant::kNone;
+  internal::Streams streams = internal::Streams::kOutlive;
 };
 
 constexpr uint64_t kCheckEvery = 64;  // steps, where a step of one thread is one of many
@@ -30,6 +31,9 @@ const std::map<std::string, Plant> kPlants = {{"skip-wait", Plant::kSkipWait},
                                               {"leak", Plant::kLeak},
                                               {"unannounced-capture", Plant::kUnannouncedCapture},
                                               {"dead-stream", Plant::kDeadStream}};
+
+const std::map<std::string, internal::Streams> kLives = {{"outlive", internal::Streams::kOutlive},
+                                                         {"may-die", internal::Streams::kMayDie}};
 
 void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress, unsigned thread,
           std::atomic<uint64_t>& done) {
@@ -65,7 +69,7 @@ int Run(const EngineStress& stress) {
   options->choice = internal::DriverChoice::kEmulated;
   Result<std::shared_ptr<const internal::Driver>> driver = internal::LoadDriver(*options);
   if (!driver.ok()) throw std::runtime_error(driver.status().message());
-  Result<std::unique_ptr<StressMachine>> machine = StressMachine::Make(*driver, stress.plant);
+  Result<std::unique_ptr<StressMachine>> machine = StressMachine::Make(*driver, stress.plant, stress.streams);
   if (!machine.ok()) throw std::runtime_error(machine.status().message());
 
   std::atomic<uint64_t> done{0};
@@ -102,6 +106,7 @@ void AddStressEngine(Command app) {
   command.AddOption("--operations", stress->operations, "Steps of all threads together").Positive().ShowPreset();
   command.AddOption("--seed", stress->seed, "Of the steps").ShowPreset();
   command.AddOption("--threads", stress->threads, "Each with streams of its own").Between(1, 64).ShowPreset();
+  AddChoice(command, "--lives", stress->streams, kLives, "Whether pools may rely on streams to last, or they just die");
   AddChoice(command, "--plant", stress->plant, kPlants, "A fault that must be found");
   command.Do([stress] { return Run(*stress); });
 }

@@ -25,9 +25,9 @@ std::shared_ptr<const internal::Driver> PoolsDriver(const std::shared_ptr<const 
 
 }  // namespace
 
-Result<std::unique_ptr<StressMachine>> StressMachine::Make(std::shared_ptr<const internal::Driver> driver,
-                                                           Plant plant) {
-  std::unique_ptr<StressMachine> machine(new StressMachine(std::move(driver)));
+Result<std::unique_ptr<StressMachine>> StressMachine::Make(std::shared_ptr<const internal::Driver> driver, Plant plant,
+                                                           internal::Streams streams) {
+  std::unique_ptr<StressMachine> machine(new StressMachine(std::move(driver), streams));
   machine->leaks_before_ = machine->Lines("commpoolEmulatorLeaks");
   Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(machine->driver(), 0);
   if (!context.ok()) return context.status();
@@ -49,7 +49,7 @@ Status StressMachine::MakePools() {
   configurations[3].mode = internal::Mode::kExpandable;
   configurations[3].limit_bytes = 48 * internal::kMiB;
   for (internal::PoolConfiguration& configuration : configurations) {
-    configuration.streams = internal::Streams::kOutlive;  // a worker releases the one that it replaces
+    configuration.streams = streams_;
     Result<internal::PoolHandle> pool = runtime_->CreatePool(std::move(configuration));
     if (!pool.ok()) return pool.status();
     pools_.push_back(*pool);

@@ -25,7 +25,8 @@ class StressMachine {
  public:
   // Four pools of device 0: fixed, expandable, fixed with a release threshold, expandable with a small limit. The
   // driver is an emulated one.
-  static Result<std::unique_ptr<StressMachine>> Make(std::shared_ptr<const internal::Driver> driver, Plant plant);
+  static Result<std::unique_ptr<StressMachine>> Make(std::shared_ptr<const internal::Driver> driver, Plant plant,
+                                                     internal::Streams streams);
   StressMachine(const StressMachine&) = delete;
   StressMachine& operator=(const StressMachine&) = delete;
 
@@ -34,6 +35,8 @@ class StressMachine {
   internal::Runtime& runtime() { return *runtime_; }
   const std::vector<internal::PoolHandle>& pools() const { return pools_; }
   internal::Pool& Get(size_t pool) { return *runtime_->pools().Find(pools_[pool]).value(); }
+  // Whether a worker tells the pools before it destroys a stream.
+  internal::Streams streams() const { return streams_; }
   // Whether running out of memory is no violation: the pool has a limit.
   bool MayRunOut(size_t pool) const { return pool == pools_.size() - 1; }
 
@@ -51,7 +54,8 @@ class StressMachine {
   std::vector<std::string> Finish();
 
  private:
-  explicit StressMachine(std::shared_ptr<const internal::Driver> driver) : driver_(std::move(driver)) {}
+  StressMachine(std::shared_ptr<const internal::Driver> driver, internal::Streams streams)
+      : driver_(std::move(driver)), streams_(streams) {}
 
   Status MakePools();
   void TrimAll(internal::Pool& pool);
@@ -59,6 +63,7 @@ class StressMachine {
   std::vector<std::string> Lines(const char* function) const;
 
   std::shared_ptr<const internal::Driver> driver_;
+  const internal::Streams streams_;
   std::vector<std::string> leaks_before_;
   internal::PrimaryContext context_;
   std::unique_ptr<internal::Runtime> runtime_;

@@ -50,10 +50,7 @@ StressWorker::~StressWorker() {
   const std::shared_lock together(machine_.capture_mutex());
   for (const StressBlock& block : blocks_) Free(block);
   while (const std::optional<StressBlock> block = exchange_.Take()) Free(*block);
-  for (const CUstream stream : streams_) {
-    Expect(machine_.runtime().ReleaseStream(stream), "release_stream");
-    cuda_.cuStreamDestroy(stream);
-  }
+  for (const CUstream stream : streams_) Destroy(stream);
 }
 
 void StressWorker::Expect(const Status& status, const char* what) {
@@ -89,8 +86,8 @@ void StressWorker::TakeStep(uint64_t kind) {
   if (kind < 970) return WaitAcross();
   if (kind < 980 && !empty) return Hand();
   if (kind < 990) return Receive();
-  if (kind < 997) return ChangePool();
-  if (kind < 998) return ReleaseStream();
+  if (kind < 996) return ChangePool();
+  if (kind < 998) return ReplaceStream(RandomStream());
   Allocate();
 }
 
@@ -154,18 +151,21 @@ void StressWorker::ChangePool() {
   }
 }
 
-void StressWorker::ReleaseStream() {
-  const size_t stream = RandomStream();
-  Expect(machine_.runtime().ReleaseStream(streams_[stream]), "release_stream");
-  ReplaceStream(stream);
+void StressWorker::Destroy(CUstream stream) {
+  if (machine_.streams() == internal::Streams::kOutlive) {
+    Expect(machine_.runtime().ReleaseStream(stream), "release_stream");
+  }
+  cuda_.cuStreamDestroy(stream);
 }
 
 void StressWorker::ReplaceStream(size_t stream) {
-  cuda_.cuStreamDestroy(streams_[stream]);
+  // The new stream's work comes after the old one's, which may be pending: last uses stay ordered.
+  cuda_.cuEventRecord(event_.get(), streams_[stream]);
+  Destroy(streams_[stream]);
   cuda_.cuStreamCreate(&streams_[stream], CU_STREAM_NON_BLOCKING);
+  cuda_.cuStreamWaitEvent(streams_[stream], event_.get(), 0);
   for (StressBlock& block : blocks_) {
     if (block.home == stream) block.home = StressBlock::kNoStream;
-    if (block.last == stream) block.last = StressBlock::kNoStream;
   }
 }
 

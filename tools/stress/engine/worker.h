@@ -54,6 +54,7 @@ class StressWorker {
   uint64_t Random(uint64_t below) { return random_() % below; }
   uint64_t RandomBytes();
   void TakeStep(uint64_t kind);
+  void Destroy(CUstream stream);
   void ReplaceStream(size_t stream);
   bool PlantInBlock(Plant plant);
   void PlantCapture();
@@ -67,7 +68,6 @@ class StressWorker {
   void Hand();
   void Receive();
   void ChangePool();
-  void ReleaseStream();
   void WaitAcross();
   // Blocks that live in a graph, and the graph's replays.
   void CaptureAndReplay();
