@@ -44,7 +44,8 @@ constexpr int kSteps = 200;
 constexpr int kStepsBetweenReports = 20;
 constexpr float kLearningRate = 0.03f;
 constexpr int kSamplesOfARank = 64;
-constexpr int kEndedInsideACollective = 3;
+constexpr int kRefused = 3;
+constexpr int kEndedInsideACollective = 4;
 constexpr unsigned kSecondsToNotice = 10;
 
 struct Options {
@@ -325,7 +326,8 @@ int Launch(Options options) {
   // Ranks wait for each other: none starts where one has no GPU, which that one has said.
   if (!LookAtMemory(options, "before")) {
     std::filesystem::remove_all(folder);
-    return 1;
+    std::printf("refused: not each of %d ranks has a GPU\n", options.places.ranks);
+    return kRefused;
   }
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < options.places.ranks; ++rank) ranks.push_back(Start(options, rank, 0));
