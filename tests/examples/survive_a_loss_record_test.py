@@ -60,8 +60,9 @@ class FewerGpus(unittest.TestCase):
     def test_no_rank_starts_where_one_has_no_gpu(self):
         result = subprocess.run([_PROGRAM, "--ranks", "3"], capture_output=True, text=True, check=False, timeout=60,
                                 env={**os.environ, "COMMPOOL_DRIVER": "emulated", "COMMPOOL_EMULATOR": "devices=2"})
-        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
         self.assertIn("device 2 was asked for and there are 2: start one rank a GPU", result.stderr)
+        self.assertIn("refused: not each of 3 ranks has a GPU", result.stdout)
         self.assertNotIn("step ", result.stdout)
 
 
