@@ -180,7 +180,7 @@ class BenchAgreement(unittest.TestCase):
         command = 'ulimit -n 1024 && exec "$0" bench agreement --simulate 9999'
         result = subprocess.run(["sh", "-c", command, cli.CLI], capture_output=True, text=True, timeout=60)
         self.assertEqual(result.returncode, 3)
-        self.assertIn("the system allows 1024", result.stderr)
+        self.assertIn("the system allows 1024", result.stdout)
 
 
 class Compare(unittest.TestCase):

@@ -1,10 +1,10 @@
 // commpool advise: measures which kind of buffer is fastest for which sizes on this machine, and says so as scopes
 // take it.
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "tools/cli/advice.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/sizes.h"
@@ -40,22 +40,19 @@ class Advisor {
 
   Result<Measured> Measure(const std::vector<uint64_t>& sizes) {
     Measured measured;
-    Result<BufferSources> sources = MakePoolSources(device_, sizes.back(), measured.without);
-    if (!sources.ok()) return sources.status();
+    BufferSources sources = COMMPOOL_TRY(MakePoolSources(device_, sizes.back(), measured.without));
     Progress progress("advise: row", 6 * sizes.size(), ranks_.first() ? Shown::kYes : Shown::kNo);
     for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
       for (const Place place : {Place::kOut, Place::kIn}) {
         for (const uint64_t bytes : sizes) {
           AdviceRow row{.collective = collective, .place = place, .bytes = bytes};
           progress.Show(measured.rows.size(), std::string(Name(collective)) + " of " + internal::FormatBytes(bytes));
-          Status status = MeasureRow(*sources, row);
-          if (!status.ok()) return status;
+          COMMPOOL_TRY(MeasureRow(sources, row));
           measured.rows.push_back(std::move(row));
         }
       }
     }
-    Status status = CloseAll(*sources);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(CloseAll(sources));
     return measured;
   }
 
@@ -68,9 +65,9 @@ class Advisor {
       all.push_back(source.get());
       kinds.push_back(kind);
     }
-    Result<std::vector<double>> times = TimeInTurn(timer_, row.collective, row.place, row.bytes, all, rounds_);
-    if (!times.ok()) return times.status();
-    for (size_t index = 0; index < kinds.size(); ++index) row.times[kinds[index]] = (*times)[index];
+    const std::vector<double> times =
+        COMMPOOL_TRY(TimeInTurn(timer_, row.collective, row.place, row.bytes, all, rounds_));
+    for (size_t index = 0; index < kinds.size(); ++index) row.times[kinds[index]] = times[index];
     return Status();
   }
 
@@ -164,52 +161,40 @@ void Print(const Measured& measured) {
   for (const std::vector<AdviceRow>& part : Parts(measured.rows)) PrintPart(part);
 }
 
-int Run(const Arguments& arguments) {
-  const Ranks ranks;
-  const auto fail = [&](const Status& status) {
-    // Another rank's failure has no message here.
-    if (!status.message().empty()) {
-      std::cerr << "commpool advise: rank " << ranks.rank() << ": " << status.message() << '\n';
-    }
-    return kFailed;
-  };
-  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "advise");
-  if (!device.ok()) return kFailed;
-  const internal::Driver& driver = *(*device)->driver;
+Result<int> RunOn(const Ranks& ranks, const RankDevice& device, const Arguments& arguments) {
+  const internal::Driver& driver = *device.driver;
   if (ranks.count() == 1) {
-    std::cout << "refused: one rank has nobody to send to; start 2 or more with mpirun\n";
-    return kRefused;
+    return Status(StatusCode::kNotSupported, "one rank has nobody to send to; start 2 or more with mpirun");
   }
   std::string bytes = arguments.bytes;
   const bool emulated = driver.kind == internal::DriverChoice::kEmulated;
   if (bytes.empty()) {
     bytes = arguments.under_compute ? (emulated ? "64K:256K" : "1M:256M") : (emulated ? "1K:4M" : "1K:1G");
   }
-  Result<std::vector<uint64_t>> sizes = ParseSizes(bytes, sizeof(float) * static_cast<uint64_t>(ranks.count()));
-  if (!sizes.ok()) return fail(sizes.status());
-  Status status;
-  Measured measured;
-  UnderCompute beside;
-  if (arguments.under_compute) {
-    Result<UnderCompute> found = MeasureUnderCompute(ranks, **device, *sizes, arguments.rounds);
-    status = found.status();
-    if (found.ok()) beside = std::move(*found);
-  } else {
-    Result<Measured> found = Advisor(ranks, **device, arguments).Measure(*sizes);
-    status = found.status();
-    if (found.ok()) measured = std::move(*found);
-  }
-  if (!status.ok()) return fail(status);
-  if (!ranks.first()) return kSuccess;
+  const std::vector<uint64_t> sizes =
+      COMMPOOL_TRY(ParseSizes(bytes, sizeof(float) * static_cast<uint64_t>(ranks.count())));
   nlohmann::json results = Head(ranks, driver);
-  results.update(arguments.under_compute ? ToJson(beside) : ToJson(measured));
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
-    PrintHead(ranks, driver);
-    arguments.under_compute ? Print(beside) : Print(measured);
+  const auto report = [&](const auto& found) -> Result<int> {
+    if (!ranks.first()) return kSuccess;
+    results.update(ToJson(found));
+    return Report(arguments.output, driver.description, results, [&] {
+      PrintHead(ranks, driver);
+      Print(found);
+    });
+  };
+  if (arguments.under_compute) {
+    const UnderCompute found = COMMPOOL_TRY(MeasureUnderCompute(ranks, device, sizes, arguments.rounds));
+    return report(found);
   }
-  return Record(arguments.output, driver.description, results);
+  const Measured found = COMMPOOL_TRY(Advisor(ranks, device, arguments).Measure(sizes));
+  return report(found);
+}
+
+Result<int> Run(const Arguments& arguments) {
+  const Ranks ranks;
+  const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
+  const Result<int> done = RunOn(ranks, *device, arguments);
+  return done.ok() ? done : ranks.Told(done.status());
 }
 
 }  // namespace

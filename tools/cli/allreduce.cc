@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "src/base/try.h"
 #include "tools/cli/allreduce_compare.h"
 #include "tools/cli/backing_names.h"
 #include "tools/cli/commands.h"
@@ -65,44 +66,28 @@ void PrintTable(const Ranks& ranks, const internal::Driver& driver, const Argume
   }
 }
 
-int Run(Arguments arguments) {
-  Result<std::vector<uint64_t>> sizes = ParseSizes(arguments.bytes);
-  if (!sizes.ok()) {
-    std::cerr << "commpool allreduce: " << sizes.status().message() << '\n';
-    return kFailed;
-  }
-  arguments.run.sizes = *sizes;
+Result<int> Run(Arguments arguments) {
+  arguments.run.sizes = COMMPOOL_TRY(ParseSizes(arguments.bytes));
   NcclLog log;
   const Ranks ranks;
-  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "allreduce");
-  if (!device.ok()) return kFailed;
-  const internal::Driver& driver = *(*device)->driver;
+  const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
+  const internal::Driver& driver = *device->driver;
   if (arguments.compare != Comparison::kNone) {
-    return RunComparison(ranks, **device, arguments.run, arguments.compare, arguments.output);
+    const Result<int> compared = RunComparison(ranks, *device, arguments.run, arguments.compare, arguments.output);
+    return compared.ok() ? compared : ranks.Told(compared.status());
   }
-  const AllReduceReport report = RunAllReduce(ranks, **device, arguments.run, log);
-  if (!report.refused.ok()) {
-    if (ranks.first()) std::cout << "refused: " << report.refused.message() << '\n';
-    return kRefused;
-  }
-  if (!report.failed.ok()) {
-    std::cerr << "commpool allreduce: rank " << ranks.rank() << ": " << report.failed.message() << '\n';
-    return kFailed;
-  }
-  ExitCode recorded = kSuccess;
+  const AllReduceReport report = RunAllReduce(ranks, *device, arguments.run, log);
+  if (!report.refused.ok()) return ranks.Told(Status(StatusCode::kNotSupported, report.refused.message()));
+  if (!report.failed.ok()) return ranks.Told(Status(StatusCode::kInternal, report.failed.message()));
+  Result<int> reported = kSuccess;
   if (ranks.first()) {
-    const nlohmann::json results = ToJson(ranks, driver, arguments, report);
-    if (arguments.output.json) {
-      std::cout << JsonText(results) << '\n';
-    } else {
-      PrintTable(ranks, driver, arguments, report);
-    }
-    recorded = Record(arguments.output, driver.description, results);
+    reported = Report(arguments.output, driver.description, ToJson(ranks, driver, arguments, report),
+                      [&] { PrintTable(ranks, driver, arguments, report); });
   }
   const std::string unused = WhyUnused(arguments.run, report.rows, ranks.count());
   if (ranks.first() && !unused.empty()) std::cerr << "commpool allreduce: " << unused << '\n';
   const int judged = Judge(arguments.run, report.rows);
-  return judged == kSuccess ? recorded : judged;
+  return judged == kSuccess ? reported : judged;
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "tools/cli/scoped_source.h"
 #include "tools/common/progress.h"
 
@@ -39,20 +39,17 @@ BufferKind KindOf(UsedRegistration asked) {
 Result<ComparedRows> CompareByHand(const CollectiveTimer& timer, const RankDevice& device,
                                    const AllReduceOptions& options, Shown shown) {
   const BufferKind kind = KindOf(options.asked);
-  Result<std::unique_ptr<BufferSource>> pool = MakePoolSource(device, kind, options.sizes.back());
-  if (!pool.ok()) return pool.status();
+  std::unique_ptr<BufferSource> pool = COMMPOOL_TRY(MakePoolSource(device, kind, options.sizes.back()));
   const std::unique_ptr<BufferSource> hand = MakeHandSource(device, kind);
   ComparedRows rows;
   Progress progress("allreduce: row", options.sizes.size(), shown);
   for (const uint64_t bytes : options.sizes) {
     progress.Show(rows.size(), internal::FormatBytes(bytes) + " beside the same by hand");
-    Result<std::vector<double>> times =
-        TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, {pool->get(), hand.get()}, timer.rounds());
-    if (!times.ok()) return times.status();
-    rows.push_back({bytes, times->front(), std::string(Name(kind)) + " by hand", times->back()});
+    const std::vector<double> times = COMMPOOL_TRY(
+        TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, {pool.get(), hand.get()}, timer.rounds()));
+    rows.push_back({bytes, times.front(), std::string(Name(kind)) + " by hand", times.back()});
   }
-  Status status = (*pool)->Close();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(pool->Close());
   return rows;
 }
 
@@ -63,11 +60,10 @@ Result<std::vector<AdviceRange>> Advise(const CollectiveTimer& timer, const std:
   std::vector<AdviceRow> rows;
   for (const uint64_t bytes : sizes) {
     progress.Show(rows.size(), "advice for " + internal::FormatBytes(bytes));
-    Result<std::vector<double>> times =
-        TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, sources, timer.rounds());
-    if (!times.ok()) return times.status();
+    std::vector<double> times =
+        COMMPOOL_TRY(TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, sources, timer.rounds()));
     AdviceRow row{.bytes = bytes};
-    for (size_t index = 0; index < kinds.size(); ++index) row.times[kinds[index]] = (*times)[index];
+    for (size_t index = 0; index < kinds.size(); ++index) row.times[kinds[index]] = times[index];
     rows.push_back(std::move(row));
   }
   return MakeRanges(rows);
@@ -86,22 +82,19 @@ Result<ComparedRows> CompareScopes(const CollectiveTimer& timer, const RankDevic
     all.push_back(source.get());
   }
   Progress progress("allreduce: row", 2 * sizes.size(), shown);
-  Result<std::vector<AdviceRange>> ranges = Advise(timer, sizes, kinds, all, progress);
-  if (!ranges.ok()) return ranges.status();
-  const std::unique_ptr<BufferSource> scoped = MakeScopedSource(device, *pools, std::move(*ranges));
+  std::vector<AdviceRange> ranges = COMMPOOL_TRY(Advise(timer, sizes, kinds, all, progress));
+  const std::unique_ptr<BufferSource> scoped = MakeScopedSource(device, *pools, std::move(ranges));
   all.insert(all.begin(), scoped.get());
   ComparedRows rows;
   for (const uint64_t bytes : sizes) {
     progress.Show(sizes.size() + rows.size(), internal::FormatBytes(bytes) + " in scopes");
-    Result<std::vector<double>> times =
-        TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, all, timer.rounds());
-    if (!times.ok()) return times.status();
-    const auto best = std::min_element(times->begin() + 1, times->end());
-    const BufferKind kind = kinds[static_cast<size_t>(best - times->begin() - 1)];
-    rows.push_back({bytes, times->front(), std::string("best: ") + Name(kind), *best});
+    std::vector<double> times =
+        COMMPOOL_TRY(TimeInTurn(timer, Collective::kAllReduce, Place::kOut, bytes, all, timer.rounds()));
+    const auto best = std::min_element(times.begin() + 1, times.end());
+    const BufferKind kind = kinds[static_cast<size_t>(best - times.begin() - 1)];
+    rows.push_back({bytes, times.front(), std::string("best: ") + Name(kind), *best});
   }
-  Status status = CloseAll(*pools);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CloseAll(*pools));
   return rows;
 }
 
@@ -144,36 +137,22 @@ void Print(const Ranks& ranks, const internal::Driver& driver, const std::string
 
 }  // namespace
 
-int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options, Comparison comparison,
-                  const OutputOptions& output) {
+Result<int> RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
+                          Comparison comparison, const OutputOptions& output) {
   const internal::Driver& driver = *device.driver;
   if (options.backing != Backing::kVmm || options.location != Location::kDevice) {
-    if (ranks.first()) std::cout << "refused: --compare knows the vmm backing on the device only\n";
-    return kRefused;
+    return Status(StatusCode::kNotSupported, "--compare knows the vmm backing on the device only");
   }
   const CollectiveTimer timer(ranks, device);
   const bool by_hand = comparison == Comparison::kByHand;
   const Shown shown = ranks.first() ? Shown::kYes : Shown::kNo;
-  const Result<ComparedRows> rows =
-      by_hand ? CompareByHand(timer, device, options, shown) : CompareScopes(timer, device, options.sizes, shown);
-  if (rows.status().code() == StatusCode::kNotSupported) {
-    if (ranks.first()) std::cout << "refused: " << rows.status().message() << '\n';
-    return kRefused;
-  }
-  if (!rows.ok()) {
-    std::cerr << "commpool allreduce: rank " << ranks.rank() << ": " << rows.status().message() << '\n';
-    return kFailed;
-  }
+  const ComparedRows rows = COMMPOOL_TRY(by_hand ? CompareByHand(timer, device, options, shown)
+                                                 : CompareScopes(timer, device, options.sizes, shown));
   if (!ranks.first()) return kSuccess;
   const std::string title =
       by_hand ? std::string("a pool, ") + Name(KindOf(options.asked)) : "scopes with the size ranges that advise gives";
-  const nlohmann::json results = ToJson(ranks, driver, title, *rows);
-  if (output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
-    Print(ranks, driver, title, *rows);
-  }
-  return Record(output, driver.description, results);
+  const nlohmann::json results = ToJson(ranks, driver, title, rows);
+  return Report(output, driver.description, results, [&] { Print(ranks, driver, title, rows); });
 }
 
 }  // namespace commpool::cli

@@ -15,8 +15,8 @@ enum class Comparison {
 };
 
 // Prints the table or JSON and records it, on rank 0; returns the exit code.
-int RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options, Comparison comparison,
-                  const OutputOptions& output);
+Result<int> RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
+                          Comparison comparison, const OutputOptions& output);
 
 }  // namespace commpool::cli
 

@@ -3,6 +3,7 @@
 
 #include "commpool/scope.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/allreduce.h"
 #include "tools/cli/collective_timer.h"
@@ -22,23 +23,19 @@ class Measurement {
 
   Result<AllReduceRow> Measure(uint64_t bytes, NcclLog& log) {
     PoolScope scope(pool_);
-    Result<Buffer> sent = allocate(bytes, device_.stream);
-    if (!sent.ok()) return sent.status();
-    Result<Buffer> received = allocate(bytes, device_.stream);
-    if (!received.ok()) return received.status();
-    Status status = FillInput(*sent);
-    if (!status.ok()) return status;
+    Buffer sent = COMMPOOL_TRY(allocate(bytes, device_.stream));
+    Buffer received = COMMPOOL_TRY(allocate(bytes, device_.stream));
+    COMMPOOL_TRY(FillInput(sent));
 
     AllReduceRow row;
     row.bytes = bytes;
     log.Next();
-    status = Time(*sent, *received, row);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(Time(sent, received, row));
     const LogFindings findings = log.Next();
     row.used = static_cast<UsedRegistration>(static_cast<int>(ranks_.Max(static_cast<double>(findings.used))));
     row.could_use_local = ranks_.Max(findings.could_use_local ? 1 : 0) > 0;
     if (options_.check) {
-      Result<long> wrong = CountWrong(*received);
+      Result<long> wrong = CountWrong(received);
       if (!wrong.ok()) return wrong.status();
       row.wrong = ranks_.Sum(*wrong);
     }
@@ -75,8 +72,7 @@ class Measurement {
     const int iterations = Iterations(row.bytes);
     const int warm_up = driver_.kind == internal::DriverChoice::kEmulated ? 1 : 10;
     for (int iteration = 0; iteration < warm_up; ++iteration) {
-      Status status = AllReduce(sent, received);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(AllReduce(sent, received));
     }
     driver_.cuda.cuStreamSynchronize(device_.stream);
     ranks_.Wait();
@@ -84,13 +80,11 @@ class Measurement {
     const TimedEvent end(driver_);
     driver_.cuda.cuEventRecord(begin.get(), device_.stream);
     for (int iteration = 0; iteration < iterations; ++iteration) {
-      Status status = AllReduce(sent, received);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(AllReduce(sent, received));
     }
     driver_.cuda.cuEventRecord(end.get(), device_.stream);
-    Status status = internal::CheckCuda(driver_, driver_.cuda.cuStreamSynchronize(device_.stream),
-                                        {.call = "cuStreamSynchronize", .device = device_.device});
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(internal::CheckCuda(driver_, driver_.cuda.cuStreamSynchronize(device_.stream),
+                                     {.call = "cuStreamSynchronize", .device = device_.device}));
     float milliseconds = 0;
     driver_.cuda.cuEventElapsedTime(&milliseconds, begin.get(), end.get());
     row.time_us = ranks_.Max(milliseconds * 1000.0 / iterations);
@@ -102,11 +96,10 @@ class Measurement {
 
   Result<long> CountWrong(const Buffer& received) {
     std::vector<float> values(received.bytes() / sizeof(float));
-    Status status = internal::CheckCuda(
+    COMMPOOL_TRY(internal::CheckCuda(
         driver_,
         driver_.cuda.cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(received.data()), received.bytes()),
-        {.call = "cuMemcpyDtoH", .device = device_.device, .bytes = received.bytes()});
-    if (!status.ok()) return status;
+        {.call = "cuMemcpyDtoH", .device = device_.device, .bytes = received.bytes()}));
     long wrong = 0;
     for (size_t index = 0; index < values.size(); ++index) {
       float expected = 0;
@@ -132,16 +125,11 @@ Result<Pool> MakePool(const RankDevice& device, const AllReduceOptions& options)
                                     .location = options.location,
                                     .name = "allreduce"});
   if (!pool.ok()) return pool;
-  if (options.asked == UsedRegistration::kLocal) {
-    Status status = pool->register_with(device.communicator);
-    if (!status.ok()) return status;
-  }
+  if (options.asked == UsedRegistration::kLocal) COMMPOOL_TRY(pool->register_with(device.communicator));
   const uint64_t room = 2 * std::max<uint64_t>(options.sizes.back(), MiB(1));  // what is sent and what is received
-  Status status = pool->reserve(room);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(pool->reserve(room));
   if (options.asked != UsedRegistration::kLocal) return pool;
-  Result<uint64_t> registered = pool->register_pending();
-  if (!registered.ok()) return registered.status();
+  COMMPOOL_TRY(pool->register_pending().status());
   return pool;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/median.h"
 
@@ -18,16 +19,14 @@ class PoolSource : public BufferSource {
 
   Result<BufferPair> Take(uint64_t bytes) override {
     for (Buffer* buffer : {&sent_, &received_}) {
-      Result<Buffer> made = pool_.allocate(bytes, device_.stream);
-      if (!made.ok()) return made.status();
-      *buffer = std::move(*made);
+      Buffer made = COMMPOOL_TRY(pool_.allocate(bytes, device_.stream));
+      *buffer = std::move(made);
     }
     return BufferPair{sent_.data(), received_.data()};
   }
   Status GiveBack() override {
     for (Buffer* buffer : {&sent_, &received_}) {
-      Status status = buffer->free();
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(buffer->free());
     }
     return pool_.reclaim().status();
   }
@@ -50,9 +49,8 @@ class HandSource : public BufferSource {
     for (void*& data : made) {
       data = nullptr;
       const uint64_t whole = internal::RoundUp(std::max<uint64_t>(bytes, 1), 2 * internal::kMiB);
-      Status status = Check(nccl_.ncclMemAlloc(&data, whole), "ncclMemAlloc", whole);
-      if (status.ok()) status = Register(data, whole);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(Check(nccl_.ncclMemAlloc(&data, whole), "ncclMemAlloc", whole));
+      COMMPOOL_TRY(Register(data, whole));
     }
     return BufferPair{made[0], made[1]};
   }
@@ -121,14 +119,13 @@ const char* Name(BufferKind kind) {
 
 Result<std::unique_ptr<BufferSource>> MakePoolSource(const RankDevice& device, BufferKind kind, uint64_t most_bytes) {
   const bool window = kind == BufferKind::kWindow;
-  Result<Pool> pool = Pool::create(
-      {.device = device.device, .symmetric_across = window ? device.communicator : nullptr, .name = Name(kind)});
-  if (!pool.ok()) return pool.status();
-  Status status = kind == BufferKind::kLocal ? pool->register_with(device.communicator) : Status();
-  if (status.ok()) status = pool->reserve(2 * internal::RoundUp(most_bytes, internal::kMiB));
-  if (status.ok() && kind == BufferKind::kLocal) status = pool->register_pending().status();
+  Pool pool = COMMPOOL_TRY(Pool::create(
+      {.device = device.device, .symmetric_across = window ? device.communicator : nullptr, .name = Name(kind)}));
+  Status status = kind == BufferKind::kLocal ? pool.register_with(device.communicator) : Status();
+  if (status.ok()) status = pool.reserve(2 * internal::RoundUp(most_bytes, internal::kMiB));
+  if (status.ok() && kind == BufferKind::kLocal) status = pool.register_pending().status();
   if (!status.ok()) return status;
-  return std::unique_ptr<BufferSource>(std::make_unique<PoolSource>(device, std::move(*pool)));
+  return std::unique_ptr<BufferSource>(std::make_unique<PoolSource>(device, std::move(pool)));
 }
 
 std::unique_ptr<BufferSource> MakeHandSource(const RankDevice& device, BufferKind kind) {
@@ -153,8 +150,7 @@ Result<BufferSources> MakePoolSources(const RankDevice& device, uint64_t most_by
 
 Status CloseAll(BufferSources& sources) {
   for (auto& [kind, source] : sources) {
-    Status status = source->Close();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(source->Close());
   }
   return Status();
 }
@@ -163,21 +159,18 @@ Result<std::vector<double>> TimeInTurn(const CollectiveTimer& timer, Collective 
                                        const std::vector<BufferSource*>& sources, int rounds) {
   std::vector<BufferPair> pairs;
   for (BufferSource* const source : sources) {
-    Result<BufferPair> pair = source->Take(bytes);
-    if (!pair.ok()) return pair.status();
-    pairs.push_back(*pair);
+    BufferPair pair = COMMPOOL_TRY(source->Take(bytes));
+    pairs.push_back(pair);
   }
   std::vector<std::vector<double>> times(sources.size());
   for (int round = 0; round < rounds; ++round) {
     for (size_t index = 0; index < pairs.size(); ++index) {
-      Result<double> time = timer.Time(collective, place, bytes, pairs[index]);
-      if (!time.ok()) return time.status();
-      times[index].push_back(*time);
+      const double time = COMMPOOL_TRY(timer.Time(collective, place, bytes, pairs[index]));
+      times[index].push_back(time);
     }
   }
   for (BufferSource* const source : sources) {
-    Status status = source->GiveBack();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(source->GiveBack());
   }
   std::vector<double> medians;
   for (const std::vector<double>& of_source : times) medians.push_back(Median(of_source));

@@ -1,6 +1,7 @@
 #include "tools/cli/collective_timer.h"
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::cli {
@@ -66,13 +67,11 @@ Result<double> CollectiveTimer::Time(Collective collective, Place place, uint64_
       ranks_.Wait();
       driver.cuda.cuEventRecord(begin.get(), device_.stream);
     }
-    Status status = Launch(collective, place, bytes, buffers);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(Launch(collective, place, bytes, buffers));
   }
   driver.cuda.cuEventRecord(end.get(), device_.stream);
-  Status status = internal::CheckCuda(driver, driver.cuda.cuStreamSynchronize(device_.stream),
-                                      {.call = "cuStreamSynchronize", .device = device_.device});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(internal::CheckCuda(driver, driver.cuda.cuStreamSynchronize(device_.stream),
+                                   {.call = "cuStreamSynchronize", .device = device_.device}));
   float milliseconds = 0;
   driver.cuda.cuEventElapsedTime(&milliseconds, begin.get(), end.get());
   return ranks_.Max(static_cast<double>(milliseconds) * 1000.0 / batch);

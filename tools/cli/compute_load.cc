@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/shared_library.h"
 
@@ -82,11 +83,10 @@ struct KernelFunctions {
   decltype(&::cuLaunchKernel) launch = nullptr;
 
   static Result<KernelFunctions> Find() {
-    Result<internal::SharedLibrary> library = internal::SharedLibrary::FindLoaded("libcuda.so.1");
-    if (!library.ok()) return library.status();
+    internal::SharedLibrary library = COMMPOOL_TRY(internal::SharedLibrary::FindLoaded("libcuda.so.1"));
     KernelFunctions found;
     const auto take = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library->Symbol(name));
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library.Symbol(name));
       return function != nullptr;
     };
     const bool all = take(found.load, "cuModuleLoadData") && take(found.unload, "cuModuleUnload") &&
@@ -108,9 +108,8 @@ class KernelLoad : public ComputeLoad {
     int multiprocessors = 0;
     driver_.cuda.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
     blocks_ = kWaves * kBlocksOfMultiprocessor * static_cast<unsigned>(multiprocessors);
-    Status status = Check(calls_.load(&module_, ComputeLoadPtx()), "cuModuleLoadData");
-    if (status.ok()) status = Check(calls_.find(&function_, module_, "commpool_compute_load"), "cuModuleGetFunction");
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(Check(calls_.load(&module_, ComputeLoadPtx()), "cuModuleLoadData"));
+    COMMPOOL_TRY(Check(calls_.find(&function_, module_, "commpool_compute_load"), "cuModuleGetFunction"));
     return Check(calls_.set(function_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kSharedBytes),
                  "cuFuncSetAttribute");
   }
@@ -170,9 +169,8 @@ Result<std::unique_ptr<ComputeLoad>> MakeComputeLoad(const internal::Driver& dri
     if (Status status = modelled->Make(); !status.ok()) return status;
     return std::unique_ptr<ComputeLoad>(std::move(modelled));
   }
-  Result<KernelFunctions> functions = KernelFunctions::Find();
-  if (!functions.ok()) return functions.status();
-  auto load = std::make_unique<KernelLoad>(driver, *functions);
+  KernelFunctions functions = COMMPOOL_TRY(KernelFunctions::Find());
+  auto load = std::make_unique<KernelLoad>(driver, functions);
   if (Status status = load->Make(device); !status.ok()) return status;
   return std::unique_ptr<ComputeLoad>(std::move(load));
 }

@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <system_error>
 
 #include "src/base/environment.h"
+#include "src/base/try.h"
 #include "src/driver/emulator_files.h"
 #include "tools/cli/commands.h"
 
@@ -56,23 +56,17 @@ void PutInPlace(const std::filesystem::path& cuda, const std::filesystem::path& 
 }
 
 // Returns only where the program cannot be started.
-int Run(std::vector<std::string> words) {
-  if (words.empty()) {
-    std::cerr << "commpool emulate: say which program: commpool emulate -- PROGRAM [ARGUMENT...]\n";
-    return kFailed;
-  }
-  const Result<internal::EmulatorFiles> files = internal::FindEmulator(internal::Environment::Get().emulator_libraries);
-  if (!files.ok()) {
-    std::cerr << "commpool emulate: " << files.status().message() << '\n';
-    return kFailed;
-  }
-  PutInPlace(std::filesystem::absolute(files->cuda), std::filesystem::absolute(files->nccl));
+Status Run(std::vector<std::string> words) {
+  const auto failed = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
+  if (words.empty()) return failed("say which program: commpool emulate -- PROGRAM [ARGUMENT...]");
+  const internal::EmulatorFiles files =
+      COMMPOOL_TRY(internal::FindEmulator(internal::Environment::Get().emulator_libraries));
+  PutInPlace(std::filesystem::absolute(files.cuda), std::filesystem::absolute(files.nccl));
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execvp(arguments.front(), arguments.data());
-  std::cerr << "commpool emulate: cannot start " << words.front() << ": " << std::strerror(errno) << '\n';
-  return kFailed;
+  return failed("cannot start " + words.front() + ": " + std::strerror(errno));
 }
 
 }  // namespace

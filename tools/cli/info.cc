@@ -1,12 +1,12 @@
 // commpool info: what this machine has, what each backing and registration can do here and, where it cannot, why; and
 // what this environment says of pools.
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "commpool/configuration.h"
 #include "src/backing/backing_table.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/device_info.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/ranks.h"
@@ -60,10 +60,9 @@ json DescribeRow(const internal::Driver& driver, internal::BackingKind kind, int
 }
 
 Result<json> DescribeSettings() {
-  const Result<std::vector<Setting>> settings = configuration();
-  if (!settings.ok()) return settings.status();
+  const std::vector<Setting> settings = COMMPOOL_TRY(configuration());
   json described = json::array();
-  for (const Setting& setting : *settings) {
+  for (const Setting& setting : settings) {
     described.push_back(
         {{"pool", setting.pool}, {"key", setting.key}, {"value", setting.value}, {"source", setting.source}});
   }
@@ -71,15 +70,12 @@ Result<json> DescribeSettings() {
 }
 
 Result<json> Describe(const internal::Driver& driver) {
-  Result<json> settings = DescribeSettings();
-  if (!settings.ok()) return settings.status();
-  Result<int> count = internal::DeviceCount(driver);
-  if (!count.ok()) return count.status();
+  json settings = COMMPOOL_TRY(DescribeSettings());
+  const int count = COMMPOOL_TRY(internal::DeviceCount(driver));
   json devices = json::array();
-  for (int device = 0; device < *count; ++device) {
-    Result<internal::DeviceInfo> info = internal::DescribeDevice(driver, device);
-    if (!info.ok()) return info.status();
-    devices.push_back(DescribeOne(*info));
+  for (int device = 0; device < count; ++device) {
+    const internal::DeviceInfo info = COMMPOOL_TRY(internal::DescribeDevice(driver, device));
+    devices.push_back(DescribeOne(info));
   }
   json backings = json::array();
   for (const internal::BackingRow* row : internal::AllBackings()) {
@@ -94,7 +90,7 @@ Result<json> Describe(const internal::Driver& driver) {
                 {"missing", driver.nccl.why_missing}}},
               {"devices", devices},
               {"backings", backings},
-              {"configuration", *settings}};
+              {"configuration", settings}};
 }
 
 std::string Joined(const json& numbers) {
@@ -146,23 +142,10 @@ void Print(const json& info) {
   PrintSettings(info["configuration"]);
 }
 
-int Run(const OutputOptions& output) {
-  Result<std::shared_ptr<const internal::Driver>> driver = OpenDriver();
-  if (!driver.ok()) {
-    std::cerr << "commpool info: " << driver.status().message() << '\n';
-    return kFailed;
-  }
-  Result<json> info = Describe(**driver);
-  if (!info.ok()) {
-    std::cerr << "commpool info: " << info.status().message() << '\n';
-    return kFailed;
-  }
-  if (output.json) {
-    std::cout << JsonText(*info) << '\n';
-  } else {
-    Print(*info);
-  }
-  return Record(output, (*driver)->description, *info);
+Result<int> Run(const OutputOptions& output) {
+  const std::shared_ptr<const internal::Driver> driver = COMMPOOL_TRY(OpenDriver());
+  const json info = COMMPOOL_TRY(Describe(*driver));
+  return Report(output, driver->description, info, [&] { Print(info); });
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
 #include <stdexcept>
 #include <utility>
 
 #include "commpool/commpool.h"
+#include "src/base/try.h"
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/mpi_library.h"
@@ -73,35 +73,38 @@ RankDevice::~RankDevice() {
 }
 
 Result<std::shared_ptr<const internal::Driver>> OpenDriver() {
-  Result<internal::LoaderOptions> options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto);
-  if (!options.ok()) return options.status();
-  return internal::LoadDriver(*options);
+  internal::LoaderOptions options = COMMPOOL_TRY(internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto));
+  return internal::LoadDriver(options);
+}
+
+Status Ranks::Told(const Status& failure) const {
+  const bool refused = failure.code() == StatusCode::kNotSupported;
+  if (failure.message().empty() || (refused && !first())) return Status(failure.code(), "");
+  return refused ? failure : failure.under("rank " + std::to_string(rank_));
 }
 
 namespace {
 
 // Rank 0 tries what was asked for; the others take what it found: half a job on the emulator would be fiction.
 Result<std::shared_ptr<const internal::Driver>> OpenSameDriver(const Ranks& ranks) {
-  Result<internal::LoaderOptions> options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto);
-  if (!options.ok()) return options.status();
+  internal::LoaderOptions options = COMMPOOL_TRY(internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto));
   Result<std::shared_ptr<const internal::Driver>> driver = Status(StatusCode::kNotFound, "rank 0 found no driver");
   int kind = -1;
   if (ranks.first()) {
-    driver = internal::LoadDriver(*options);
+    driver = internal::LoadDriver(options);
     if (driver.ok()) kind = static_cast<int>((*driver)->kind);
   }
   ranks.Broadcast(&kind, sizeof(kind));
   if (ranks.first() || kind < 0) return driver;
-  options->choice = static_cast<internal::DriverChoice>(kind);
-  return internal::LoadDriver(*options);
+  options.choice = static_cast<internal::DriverChoice>(kind);
+  return internal::LoadDriver(options);
 }
 
 Status CheckDeviceForRank(const Ranks& ranks, const internal::Driver& driver) {
-  Result<int> devices = internal::DeviceCount(driver);
-  if (!devices.ok()) return devices.status();
-  if (ranks.rank_on_host() < *devices) return Status();
+  const int devices = COMMPOOL_TRY(internal::DeviceCount(driver));
+  if (ranks.rank_on_host() < devices) return Status();
   return Status(StatusCode::kInvalidArgument, "rank " + std::to_string(ranks.rank()) +
-                                                  " has no GPU of its own: there are " + std::to_string(*devices) +
+                                                  " has no GPU of its own: there are " + std::to_string(devices) +
                                                   " on its host; start one rank a GPU");
 }
 
@@ -146,17 +149,11 @@ Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& 
   return communicator;
 }
 
-Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks, const std::string& command) {
+Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks) {
   auto device = std::make_unique<RankDevice>();
-  Status status = ranks.FirstFailure(OpenOwnDevice(ranks, OpenSameDriver(ranks), *device));
-  if (status.ok()) {
-    Result<ncclComm_t> communicator = MakeCommunicator(ranks, *device->driver, device->device);
-    if (communicator.ok()) device->communicator = *communicator;
-    status = communicator.status();
-  }
-  if (status.ok()) return device;
-  if (!status.message().empty()) std::cerr << "commpool " << command << ": " << status.message() << '\n';
-  return status;
+  COMMPOOL_TRY(ranks.FirstFailure(OpenOwnDevice(ranks, OpenSameDriver(ranks), *device)));
+  device->communicator = COMMPOOL_TRY(MakeCommunicator(ranks, *device->driver, device->device));
+  return device;
 }
 
 }  // namespace commpool::cli

@@ -38,6 +38,8 @@ class Ranks {
   // OK where it is on all ranks. Else the failure of the first rank that has one: to that rank as it is, to the others
   // without a message, for one sentence says it.
   Status FirstFailure(const Status& mine) const;
+  // A failure under this rank's name, unless another rank tells it: of a refusal the first has the message.
+  Status Told(const Status& failure) const;
 
  private:
   std::unique_ptr<const MpiLibrary> mpi_;  // null where this process runs alone
@@ -61,9 +63,8 @@ struct RankDevice {
 };
 
 // Decides `auto` once, on rank 0; opens the driver, and commpool's runtime with the same one; makes a stream and a
-// communicator. Where a rank cannot, all ranks get an error before the first of them calls NCCL; it has been printed
-// then, once, for the command of this name.
-Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks, const std::string& command);
+// communicator. Where a rank cannot, all ranks get an error before the first of them calls NCCL; one has the message.
+Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks);
 
 // A communicator of all ranks: collective. The caller destroys it. Without a configuration NCCL's own choice.
 Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "commpool/scope.h"
+#include "src/base/try.h"
 
 namespace commpool::cli {
 
@@ -15,8 +16,8 @@ class ScopedSource : public BufferSource {
 
   Result<BufferPair> Take(uint64_t bytes) override { return TakeInScopes(bytes, 0); }
   Status GiveBack() override {
-    Status status = sent_.free();
-    return status.ok() ? received_.free() : status;
+    COMMPOOL_TRY(sent_.free());
+    return received_.free();
   }
 
  private:
@@ -29,9 +30,8 @@ class ScopedSource : public BufferSource {
   }
   Result<BufferPair> Allocate(uint64_t bytes) {
     for (Buffer* buffer : {&sent_, &received_}) {
-      Result<Buffer> made = allocate(bytes, device_.stream);
-      if (!made.ok()) return made.status();
-      *buffer = std::move(*made);
+      Buffer made = COMMPOOL_TRY(allocate(bytes, device_.stream));
+      *buffer = std::move(made);
     }
     return BufferPair{sent_.data(), received_.data()};
   }

@@ -3,27 +3,23 @@
 #include <utility>
 
 #include "commpool/commpool.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/ranks.h"
 
 namespace commpool::cli {
 
 Result<std::unique_ptr<SoloDevice>> SoloDevice::Open(size_t streams, DriverTimes times) {
-  Result<std::shared_ptr<const internal::Driver>> driver = OpenDriver();
-  if (!driver.ok()) return driver.status();
-  std::unique_ptr<SoloDevice> device(new SoloDevice(*driver));
+  std::shared_ptr<const internal::Driver> driver = COMMPOOL_TRY(OpenDriver());
+  std::unique_ptr<SoloDevice> device(new SoloDevice(driver));
   if (times == DriverTimes::kMeasured) {
-    Status status = detail::FromC(commpool_measure_driver());
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(detail::FromC(commpool_measure_driver()));
   }
+  COMMPOOL_TRY(
+      detail::FromC(commpool_initialize(device->emulated() ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA)));
+  device->context_ = COMMPOOL_TRY(internal::PrimaryContext::Retain(*driver, 0));
   Status status =
-      detail::FromC(commpool_initialize(device->emulated() ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA));
-  if (!status.ok()) return status;
-  Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(**driver, 0);
-  if (!context.ok()) return context.status();
-  device->context_ = std::move(*context);
-  status = internal::CheckCuda(**driver, (*driver)->cuda.cuCtxSetCurrent(device->context_.get()),
-                               {.call = "cuCtxSetCurrent"});
+      internal::CheckCuda(*driver, driver->cuda.cuCtxSetCurrent(device->context_.get()), {.call = "cuCtxSetCurrent"});
   if (status.ok()) status = device->NeedStreams(streams);
   if (!status.ok()) return status;
   return device;
@@ -40,9 +36,8 @@ SoloDevice::~SoloDevice() {
 Status SoloDevice::NeedStreams(size_t count) {
   while (streams_.size() < count) {
     CUstream stream = nullptr;
-    Status status = internal::CheckCuda(*driver_, driver_->cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-                                        {.call = "cuStreamCreate", .device = 0});
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(internal::CheckCuda(*driver_, driver_->cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                                     {.call = "cuStreamCreate", .device = 0}));
     streams_.push_back(stream);
   }
   return Status();
@@ -54,20 +49,17 @@ Result<ncclComm_t> SoloDevice::Communicator() {
     return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver_->nccl.why_missing);
   }
   ncclUniqueId id = {};
-  Status status = internal::CheckNccl(*driver_, driver_->nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
-  if (!status.ok()) return status;
-  status = internal::CheckNccl(*driver_, driver_->nccl.ncclCommInitRank(&communicator_, 1, id, 0),
-                               {.call = "ncclCommInitRank", .device = 0});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(internal::CheckNccl(*driver_, driver_->nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"}));
+  COMMPOOL_TRY(internal::CheckNccl(*driver_, driver_->nccl.ncclCommInitRank(&communicator_, 1, id, 0),
+                                   {.call = "ncclCommInitRank", .device = 0}));
   return communicator_;
 }
 
 Result<uint64_t> SoloDevice::MemoryInUse() const {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
-  Status status = internal::CheckCuda(*driver_, driver_->cuda.cuMemGetInfo(&free_bytes, &total_bytes),
-                                      {.call = "cuMemGetInfo", .device = 0});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(internal::CheckCuda(*driver_, driver_->cuda.cuMemGetInfo(&free_bytes, &total_bytes),
+                                   {.call = "cuMemGetInfo", .device = 0}));
   return uint64_t{total_bytes - free_bytes};
 }
 

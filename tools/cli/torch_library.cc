@@ -1,17 +1,17 @@
 #include "tools/cli/torch_library.h"
 
+#include "src/base/try.h"
 #include "src/driver/shared_library.h"
 
 namespace commpool::cli {
 
 Result<TorchLibrary> TorchLibrary::Open(const std::string& file) {
-  Result<internal::SharedLibrary> library = internal::SharedLibrary::Open(file);
-  if (!library.ok()) return library.status();
+  internal::SharedLibrary library = COMMPOOL_TRY(internal::SharedLibrary::Open(file));
   void (*initialise)() = nullptr;
   TorchLibrary torch;
   bool complete = true;
   const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library->Symbol(name));
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library.Symbol(name));
     complete = complete && function != nullptr;
   };
   find(initialise, "bench_torch_initialise");

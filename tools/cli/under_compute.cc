@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/buffer_sources.h"
 #include "tools/cli/compute_load.h"
@@ -60,15 +61,13 @@ class Meter {
   Meter& operator=(const Meter&) = delete;
 
   Status Open() {
-    Status status = Check(device_.driver->cuda.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(Check(device_.driver->cuda.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
     const int kernels = emulated_ ? 1 : 32;
     for (int turn = 0; turn < 2; ++turn) {  // the first one warms up
-      const Result<double> time = Time(nullptr, {}, 0, kernels);
-      if (!time.ok()) return time.status();
-      kernel_us_ = *time / kernels;
+      const double time = COMMPOOL_TRY(Time(nullptr, {}, 0, kernels));
+      kernel_us_ = time / kernels;
     }
-    return status;
+    return Status();
   }
   double kernel_us() const { return kernel_us_; }
 
@@ -79,10 +78,9 @@ class Meter {
     double longest = 0;
     for (const Contender& contender : contenders) {
       const CollectiveTimer timer(ranks_, *contender.device);
-      const Result<double> alone = timer.Time(collective, Place::kOut, bytes, contender.buffers);
-      if (!alone.ok()) return alone.status();
-      row.kinds.push_back({.kind = contender.kind, .alone_us = *alone});
-      longest = std::max(longest, *alone);
+      const double alone = COMMPOOL_TRY(timer.Time(collective, Place::kOut, bytes, contender.buffers));
+      row.kinds.push_back({.kind = contender.kind, .alone_us = alone});
+      longest = std::max(longest, alone);
     }
     // Twice as long as the collectives, so that they end inside.
     const int collectives = emulated_ ? 2 : 8;
@@ -90,18 +88,14 @@ class Meter {
     std::vector<std::vector<double>> added(contenders.size());
     for (int round = -1; round < rounds; ++round) {  // the first one warms up
       std::vector<double> times(contenders.size());
-      const Result<double> before = Time(nullptr, collective, bytes, kernels);
-      if (!before.ok()) return before.status();
+      const double before = COMMPOOL_TRY(Time(nullptr, collective, bytes, kernels));
       for (size_t turn = 0; turn < contenders.size(); ++turn) {
         const size_t place = round % 2 == 0 ? turn : contenders.size() - 1 - turn;
-        const Result<double> time = Time(&contenders[place], collective, bytes, kernels, collectives);
-        if (!time.ok()) return time.status();
-        times[place] = *time;
+        times[place] = COMMPOOL_TRY(Time(&contenders[place], collective, bytes, kernels, collectives));
       }
-      const Result<double> after = Time(nullptr, collective, bytes, kernels);
-      if (!after.ok()) return after.status();
+      const double after = COMMPOOL_TRY(Time(nullptr, collective, bytes, kernels));
       for (size_t place = 0; place < times.size() && round >= 0; ++place) {
-        added[place].push_back((times[place] - (*before + *after) / 2) / collectives);
+        added[place].push_back((times[place] - (before + after) / 2) / collectives);
       }
     }
     for (size_t place = 0; place < added.size(); ++place) row.kinds[place].added_us = SpreadOf(added[place]);
@@ -157,17 +151,14 @@ Result<std::vector<Contender>> TakeBuffers(std::vector<Contender> all, Collectiv
     std::erase_if(all, [](const Contender& contender) { return contender.kind == kZeroSm; });
   }
   for (Contender& contender : all) {
-    Result<BufferPair> pair = contender.source->Take(bytes);
-    if (!pair.ok()) return pair.status();
-    contender.buffers = *pair;
+    contender.buffers = COMMPOOL_TRY(contender.source->Take(bytes));
   }
   return all;
 }
 
 Status GiveBack(const std::vector<Contender>& contenders) {
   for (const Contender& contender : contenders) {
-    Status status = contender.source->GiveBack();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(contender.source->GiveBack());
   }
   return Status();
 }
@@ -178,13 +169,10 @@ Status MeasureRows(const Ranks& ranks, Meter& meter, const std::vector<Contender
   for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
     for (const uint64_t bytes : sizes) {
       progress.Show(measured.rows.size(), std::string(Name(collective)) + " of " + internal::FormatBytes(bytes));
-      Result<std::vector<Contender>> contenders = TakeBuffers(all, collective, bytes);
-      if (!contenders.ok()) return contenders.status();
-      Result<UnderComputeRow> row = meter.Measure(collective, bytes, *contenders, measured.rounds);
-      if (!row.ok()) return row.status();
-      measured.rows.push_back(std::move(*row));
-      Status status = GiveBack(*contenders);
-      if (!status.ok()) return status;
+      std::vector<Contender> contenders = COMMPOOL_TRY(TakeBuffers(all, collective, bytes));
+      UnderComputeRow row = COMMPOOL_TRY(meter.Measure(collective, bytes, contenders, measured.rounds));
+      measured.rows.push_back(std::move(row));
+      COMMPOOL_TRY(GiveBack(contenders));
     }
   }
   return Status();
@@ -204,18 +192,16 @@ Result<UnderCompute> MeasureUnderCompute(const Ranks& ranks, const RankDevice& d
                                          const std::vector<uint64_t>& sizes, int rounds) {
   UnderCompute measured;
   Result<std::unique_ptr<ComputeLoad>> load = MakeComputeLoad(*device.driver, device.device);
-  Status status = ranks.FirstFailure(load.status());
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(ranks.FirstFailure(load.status()));
   measured.compute = (*load)->description();
   measured.rounds = rounds > 0 ? rounds : CollectiveTimer(ranks, device).emulated() ? 2 : 9;
-  Result<BufferSources> sources = MakePoolSources(device, sizes.back(), measured.without);
-  if (!sources.ok()) return sources.status();
+  BufferSources sources = COMMPOOL_TRY(MakePoolSources(device, sizes.back(), measured.without));
   std::vector<Contender> all;
-  for (auto& [kind, source] : *sources) all.push_back({Name(kind), &device, source.get()});
+  for (auto& [kind, source] : sources) all.push_back({Name(kind), &device, source.get()});
 
   Result<std::unique_ptr<RankDevice>> zero_device = OpenZeroSm(ranks, device);
   std::unique_ptr<BufferSource> zero_source;
-  status = zero_device.status();
+  Status status = zero_device.status();
   if (status.ok()) {
     Result<std::unique_ptr<BufferSource>> made = MakePoolSource(**zero_device, BufferKind::kWindow, sizes.back());
     status = made.status();
@@ -234,7 +220,7 @@ Result<UnderCompute> MeasureUnderCompute(const Ranks& ranks, const RankDevice& d
   if (status.ok()) status = MeasureRows(ranks, meter, all, sizes, measured);
   measured.kernel_us = meter.kernel_us();
   if (status.ok() && zero_source != nullptr) status = zero_source->Close();
-  if (status.ok()) status = CloseAll(*sources);
+  if (status.ok()) status = CloseAll(sources);
   if (!status.ok()) return status;
   return measured;
 }

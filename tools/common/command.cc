@@ -70,17 +70,20 @@ void AddOutputOptions(Command command, OutputOptions& options) {
       });
 }
 
-std::string JsonText(const nlohmann::json& results) { return Text(results, 2); }
-
-ExitCode Record(const OutputOptions& options, const std::string& driver, const nlohmann::json& results) {
+Result<int> Report(const OutputOptions& options, const std::string& driver, const nlohmann::json& results,
+                   const std::function<void()>& print_table) {
+  if (options.json) {
+    std::cout << Text(results, 2) << '\n';
+  } else {
+    print_table();
+  }
   if (options.record.empty()) return kSuccess;
   const nlohmann::json line = {
       {"command", TypedLine()}, {"date", NowInUtc()}, {"machine", DescribeMachine(driver)}, {"results", results}};
   std::ofstream file(options.record, std::ios::app);
   file << Text(line, -1) << '\n';
   if (file.flush()) return kSuccess;
-  std::cerr << "commpool: cannot write " << options.record << '\n';
-  return kFailed;
+  return Status(StatusCode::kInternal, "cannot write " + options.record);
 }
 
 }  // namespace commpool::cli

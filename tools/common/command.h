@@ -3,6 +3,7 @@
 #define COMMPOOL_TOOLS_COMMON_COMMAND_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -53,14 +54,13 @@ struct OutputOptions {
 // Refuses a file that cannot be written before anything is measured.
 void AddOutputOptions(Command command, OutputOptions& options);
 
-// Of --json. What a program or the environment has named in bytes that are no UTF-8 has marks in their places.
-std::string JsonText(const nlohmann::json& results);
+// The end of a command that measured: prints the table, or with --json the results, and with --record appends a line of
+// JSON: the command line, the date, the machine and the results. What a program or the environment has named in bytes
+// that are no UTF-8 has marks in their places.
+Result<int> Report(const OutputOptions& options, const std::string& driver, const nlohmann::json& results,
+                   const std::function<void()>& print_table);
 
-// Appends one line of JSON: the command line, the date, the machine and the results. Prints why where it cannot, and
-// the command has failed.
-[[nodiscard]] ExitCode Record(const OutputOptions& options, const std::string& driver, const nlohmann::json& results);
-
-// The command line as it was typed, for Record.
+// The command line as it was typed, for --record.
 void KeepCommandLine(const std::string& program, const std::vector<std::string>& words);
 
 }  // namespace commpool::cli

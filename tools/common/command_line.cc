@@ -23,6 +23,22 @@ std::string MissingSubcommand(const CLI::App& app) {
          "; there are " + names;
 }
 
+// "commpool bench make".
+std::string FullName(const CLI::App& app) {
+  const CLI::App* const parent = app.get_parent();
+  return (parent == nullptr ? "" : FullName(*parent) + " ") + app.get_name();
+}
+
+int ExitCodeOf(const CLI::App& app, const Result<int>& done) {
+  if (done.ok()) return *done;
+  const bool refused = done.status().code() == StatusCode::kNotSupported;
+  const std::string& message = done.status().message();
+  if (!message.empty()) {
+    (refused ? std::cout : std::cerr) << FullName(app) << (refused ? " refused: " : ": ") << message << '\n';
+  }
+  return refused ? kRefused : kFailed;
+}
+
 }  // namespace
 
 Option& Option::Between(int least, int most) { return option_->check(CLI::Range(least, most)), *this; }
@@ -47,11 +63,12 @@ void Command::NeedSubcommand() { app_->require_subcommand(1); }
 
 void Command::Footer(const std::string& text) { app_->footer(text); }
 
-void Command::Do(std::function<int()> action) {
-  app_->callback([action = std::move(action), exit_code = exit_code_] { *exit_code = action(); });
+void Command::Do(std::function<Result<int>()> action) {
+  app_->callback(
+      [action = std::move(action), app = app_, exit_code = exit_code_] { *exit_code = ExitCodeOf(*app, action()); });
 }
 
-void Command::DoWithRest(std::function<int(const std::vector<std::string>&)> action) {
+void Command::DoWithRest(std::function<Result<int>(const std::vector<std::string>&)> action) {
   app_->prefix_command();
   Do([action = std::move(action), app = app_] { return action(app->remaining()); });
 }

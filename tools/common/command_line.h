@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "commpool/status.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -59,10 +61,11 @@ class Command {
   void NeedSubcommand();
   // Below the options: examples.
   void Footer(const std::string& text);
-  // What it does, with its exit code as the result.
-  void Do(std::function<int()> action);
+  // What it does, with its exit code as the result. Of a failure the message is printed under the command's name, where
+  // there is one; kNotSupported is a refusal.
+  void Do(std::function<Result<int>()> action);
   // The same with the words after the options, which are another program's.
-  void DoWithRest(std::function<int(const std::vector<std::string>&)> action);
+  void DoWithRest(std::function<Result<int>(const std::vector<std::string>&)> action);
 
   // For text, numbers, and vectors of them: those that command_line.cc instantiates.
   template <typename Value>

@@ -1,5 +1,6 @@
 #include "tools/stress/captured_block.h"
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::cli {
@@ -24,8 +25,7 @@ class Outcome {
 // The announced part of the capture.
 Status Work(const internal::Driver& driver, internal::Runtime& runtime, internal::PoolHandle pool, CUstream stream,
             uint64_t bytes) {
-  Result<internal::CaptureHandle> capture = runtime.BeginCapture(pool, stream);
-  if (!capture.ok()) return capture.status();
+  internal::CaptureHandle capture = COMMPOOL_TRY(runtime.BeginCapture(pool, stream));
   Outcome outcome(driver);
   Result<CUdeviceptr> block = runtime.AllocateFrom(pool, bytes, stream);
   // A full pool is no failure: there is nothing to fill then.
@@ -35,7 +35,7 @@ Status Work(const internal::Driver& driver, internal::Runtime& runtime, internal
   } else if (block.status().code() != StatusCode::kExhausted) {
     outcome.Note(block.status());
   }
-  outcome.Note(runtime.EndCapture(*capture));
+  outcome.Note(runtime.EndCapture(capture));
   return outcome.status();
 }
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "tools/traces/xz.h"
 
 namespace commpool::cli {
@@ -135,11 +136,10 @@ Result<Trace> ParseTrace(const std::string& name, const std::string& text) {
 }
 
 Result<Trace> ReadTrace(const std::string& file) {
-  Result<std::string> text = ReadText(file);
-  if (!text.ok()) return text.status();
+  std::string text = COMMPOOL_TRY(ReadText(file));
   const std::filesystem::path path(file);
   const std::string name = path.filename().string().substr(0, path.filename().string().rfind(kPlain));
-  Result<Trace> trace = ParseTrace(name, *text);
+  Result<Trace> trace = ParseTrace(name, text);
   if (!trace.ok()) return trace;
   const std::string beside = (path.parent_path() / name).string();
   trace->pytorch_native = UtilisationIn(beside + ".native.json");

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "src/base/try.h"
+
 namespace commpool::cli {
 
 void AddTraceOptions(Command command, TraceChoice& choice) {
@@ -11,15 +13,13 @@ void AddTraceOptions(Command command, TraceChoice& choice) {
 }
 
 Result<std::vector<Trace>> ReadTraces(const TraceChoice& choice) {
-  const Result<std::vector<std::string>> files = FindTraces(choice.places);
-  if (!files.ok()) return files.status();
+  const std::vector<std::string> files = COMMPOOL_TRY(FindTraces(choice.places));
   std::vector<Trace> traces;
-  for (const std::string& file : *files) {
-    Result<Trace> trace = ReadTrace(file);
-    if (!trace.ok()) return trace.status();
-    if (choice.scale != 1) Scale(*trace, choice.scale);
-    if (choice.streams > 1) SpreadOverStreams(*trace, choice.streams);
-    traces.push_back(std::move(*trace));
+  for (const std::string& file : files) {
+    Trace trace = COMMPOOL_TRY(ReadTrace(file));
+    if (choice.scale != 1) Scale(trace, choice.scale);
+    if (choice.streams > 1) SpreadOverStreams(trace, choice.streams);
+    traces.push_back(std::move(trace));
   }
   return traces;
 }

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "commpool/pool.h"
 #include "commpool/pool_group.h"
+#include "src/base/try.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/simulated_agreement.h"
 #include "tools/cli/ranks.h"
@@ -31,8 +31,7 @@ Result<std::vector<double>> Time(int rounds, Round&& round) {
   std::vector<double> times;
   for (int turn = -kWarmUp; turn < rounds; ++turn) {
     const Clock::time_point start = Clock::now();
-    Status status = round();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(round());
     if (turn >= 0) times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   }
   return times;
@@ -49,41 +48,32 @@ struct Figures {
 // A reclaim of a pool that has nothing to take back is one round, the intents of all ranks, and no more.
 Result<Figures> Measure(const Ranks& ranks, const RankDevice& device, const Arguments& arguments) {
   const PoolOptions options = {.device = device.device, .symmetric_across = device.communicator};
-  Result<PoolGroup> pools = PoolGroup::create(std::vector<PoolOptions>(static_cast<size_t>(arguments.pools), options));
-  if (!pools.ok()) return pools.status();
+  PoolGroup pools =
+      COMMPOOL_TRY(PoolGroup::create(std::vector<PoolOptions>(static_cast<size_t>(arguments.pools), options)));
   const int rounds = arguments.rounds;
-  Result<std::vector<double>> alone = Time(rounds, [&] { return (*pools)[0].reclaim().status(); });
-  if (!alone.ok()) return alone.status();
-  Result<std::vector<double>> in_turn = Time(rounds, [&] {
+  const std::vector<double> alone = COMMPOOL_TRY(Time(rounds, [&] { return pools[0].reclaim().status(); }));
+  const std::vector<double> in_turn = COMMPOOL_TRY(Time(rounds, [&] {
     Status status;
-    for (size_t place = 0; place < pools->size() && status.ok(); ++place) status = (*pools)[place].reclaim().status();
+    for (size_t place = 0; place < pools.size() && status.ok(); ++place) status = pools[place].reclaim().status();
     return status;
-  });
-  if (!in_turn.ok()) return in_turn.status();
-  Result<std::vector<double>> together = Time(rounds, [&] { return pools->reclaim().status(); });
-  if (!together.ok()) return together.status();
+  }));
+  const std::vector<double> together = COMMPOOL_TRY(Time(rounds, [&] { return pools.reclaim().status(); }));
   Result<std::vector<double>> barriers = Time(rounds, [&] {
     ranks.Wait();
     return Status();
   });
-  Status status = pools->close();
-  if (!status.ok()) return status;
-  return Figures{ranks.Max(Median(*alone)), ranks.Max(Percentile99(*alone)), ranks.Max(Median(*in_turn)),
-                 ranks.Max(Median(*together)), ranks.Max(Median(*barriers))};
+  COMMPOOL_TRY(pools.close());
+  return Figures{ranks.Max(Median(alone)), ranks.Max(Percentile99(alone)), ranks.Max(Median(in_turn)),
+                 ranks.Max(Median(together)), ranks.Max(Median(*barriers))};
 }
 
-int Run(const Arguments& arguments) {
+Result<int> Run(const Arguments& arguments) {
   const Ranks ranks;
-  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "bench agreement");
-  const auto fail = [&](const Status& status) {
-    std::cerr << "commpool bench agreement: rank " << ranks.rank() << ": " << status.message() << '\n';
-    return kFailed;
-  };
-  if (!device.ok()) return kFailed;
-  const Result<Figures> figures = Measure(ranks, **device, arguments);
-  if (!figures.ok()) return fail(figures.status());
+  const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
+  const Result<Figures> figures = Measure(ranks, *device, arguments);
+  if (!figures.ok()) return ranks.Told(figures.status());
   if (!ranks.first()) return kSuccess;
-  const std::string& driver = (*device)->driver->description;
+  const std::string& driver = device->driver->description;
   const nlohmann::json results = {{"driver", driver},
                                   {"ranks", ranks.count()},
                                   {"rounds", arguments.rounds},
@@ -93,17 +83,14 @@ int Run(const Arguments& arguments) {
                                   {"pools_in_turn_us", figures->in_turn_us},
                                   {"pools_in_one_call_us", figures->together_us},
                                   {"mpi_barrier_us", figures->barrier_us}};
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
+  return Report(arguments.output, driver, results, [&] {
     const std::string pools = Counted(arguments.pools, "pool");
     std::printf("# %s\n# %s, %s over TCP, real time of the slowest rank\n%14s %14s %22s %22s %18s\n", driver.c_str(),
                 Counted(ranks.count(), "rank").c_str(), Counted(arguments.rounds, "round").c_str(), "median us",
                 "99 % us", (pools + " in turn us").c_str(), (pools + " in one call us").c_str(), "MPI barrier us");
     std::printf("%14.1f %14.1f %22.1f %22.1f %18.1f\n", figures->median_us, figures->p99_us, figures->in_turn_us,
                 figures->together_us, figures->barrier_us);
-  }
-  return Record(arguments.output, driver, results);
+  });
 }
 
 const char* NameOf(PoolCalls calls) { return calls == PoolCalls::kOne ? "one call" : "one call each"; }
@@ -120,18 +107,14 @@ nlohmann::json Describe(const SimulatedRound& round) {
           {"p99_us", round.p99_us}};
 }
 
-int Simulate(const Arguments& arguments) {
+Result<int> Simulate(const Arguments& arguments) {
   std::vector<SimulatedRound> sizes;  // of one pool
   std::vector<SimulatedRound> all;
   nlohmann::json rows = nlohmann::json::array();
   for (const int ranks : arguments.simulate) {
-    const Result<std::vector<SimulatedRound>> found = SimulateAgreement(ranks, arguments.pools, arguments.rounds);
-    if (!found.ok()) {
-      std::cerr << "commpool bench agreement: " << found.status().message() << '\n';
-      return found.status().code() == StatusCode::kNotSupported ? kRefused : kFailed;
-    }
-    sizes.push_back(found->front());
-    for (const SimulatedRound& round : *found) {
+    const std::vector<SimulatedRound> found = COMMPOOL_TRY(SimulateAgreement(ranks, arguments.pools, arguments.rounds));
+    sizes.push_back(found.front());
+    for (const SimulatedRound& round : found) {
       all.push_back(round);
       rows.push_back(Describe(round));
     }
@@ -141,9 +124,7 @@ int Simulate(const Arguments& arguments) {
                          return one.ranks != other.ranks;
                        }) != sizes.end();
   if (several) results["slope_of_bytes"] = SlopeOfBytes(sizes);
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
+  return Report(arguments.output, "none", results, [&] {
     std::printf(
         "# ranks as threads of this process over its sockets, %s, real time of the slowest rank\n"
         "%8s %6s %14s %16s %16s %16s %16s %12s %12s\n",
@@ -155,8 +136,7 @@ int Simulate(const Arguments& arguments) {
                   round.other.bytes, round.median_us, round.p99_us);
     }
     if (several) std::printf("# rank 0's bytes grow as ranks^%.2f\n", SlopeOfBytes(sizes));
-  }
-  return Record(arguments.output, "none", results);
+  });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tools/cli/bench/async_pool.h"
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::cli {
@@ -14,15 +15,13 @@ Result<AsyncPool> AsyncPool::Create(const internal::Driver& driver, uint64_t rel
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
   CUmemoryPool handle = nullptr;
-  Status status =
-      internal::CheckCuda(driver, driver.cuda.cuMemPoolCreate(&handle, &properties), {.call = "cuMemPoolCreate"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(
+      internal::CheckCuda(driver, driver.cuda.cuMemPoolCreate(&handle, &properties), {.call = "cuMemPoolCreate"}));
   AsyncPool pool(driver, handle);
   cuuint64_t threshold = release_threshold_bytes;
-  status = internal::CheckCuda(driver,
-                               driver.cuda.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
-                               {.call = "cuMemPoolSetAttribute", .bytes = release_threshold_bytes});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(internal::CheckCuda(
+      driver, driver.cuda.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+      {.call = "cuMemPoolSetAttribute", .bytes = release_threshold_bytes}));
   return pool;
 }
 

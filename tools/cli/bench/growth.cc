@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "commpool/pool.h"
 #include "src/backing/kept_addresses.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/bench.h"
@@ -122,13 +122,11 @@ class Rounds {
     // As in a program, whose pool has other memory too: without any it keeps no addresses.
     Result<Buffer> other = shape.page_bytes == 0 ? pool->allocate(2 * internal::kMiB, nullptr) : Buffer();
     if (!other.ok()) return other.status();
-    Result<RawGrowth> raw = RawGrowth::Prepare(driver_, shape);
-    if (!raw.ok()) return raw.status();
-    if (times_calls_) raw->TimeCalls();
+    RawGrowth raw = COMMPOOL_TRY(RawGrowth::Prepare(driver_, shape));
+    if (times_calls_) raw.TimeCalls();
     const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
     for (int round = -1; round < rounds || (!IsKnown() && Clock::now() < end); ++round) {
-      Status status = OneRound(round, *raw, *pool);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(OneRound(round, raw, *pool));
     }
     other = Buffer();
     return pool->close();
@@ -173,8 +171,7 @@ class Rounds {
         {{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}, {1, 0, 2}, {0, 2, 1}}};
     for (const size_t turn : kOrders[static_cast<size_t>(round + 6) % 6]) {
       if (turn >= turns.size()) continue;
-      const Status status = turns[turn]().status();
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(turns[turn]().status());
     }
     if (round >= 0) row_.ratios.push_back(row_.pool_us.back() / row_.raw_us.back());
     if (round >= 0 && row_.of == Of::kAgain) row_.kept_ratios.push_back(row_.pool_us.back() / row_.raw_kept_us.back());
@@ -217,12 +214,10 @@ class Rounds {
   template <typename Grow, typename Undo>
   Result<Sample> Measure(Grow&& grow, Undo&& undo, int round, std::vector<double>& times) {
     // What the one before left to the driver to do is nobody's.
-    Status status = internal::CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(), {.call = "cuCtxSynchronize"});
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(internal::CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(), {.call = "cuCtxSynchronize"}));
     Result<Sample> sample = Time(counter_, grow);
     if (!sample.ok()) return sample;
-    status = undo();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(undo());
     if (round >= 0) times.push_back(sample->microseconds);
     return sample;
   }
@@ -235,10 +230,9 @@ class Rounds {
 
 // For one device, two and four, as far as there are peers that reach device 0's memory.
 Result<std::vector<Row>> RowsFor(const internal::Driver& driver, uint64_t bytes, uint64_t page) {
-  Result<internal::DeviceInfo> info = internal::DescribeDevice(driver, 0);
-  if (!info.ok()) return info.status();
+  const internal::DeviceInfo info = COMMPOOL_TRY(internal::DescribeDevice(driver, 0));
   std::vector<int> peers;
-  for (const int peer : info->reachable_peers) {
+  for (const int peer : info.reachable_peers) {
     Result<std::string> why = internal::WhyUnreachable(driver, peer, 0);
     if (why.ok() && why->empty()) peers.push_back(peer);
   }
@@ -311,11 +305,6 @@ void Print(const internal::Driver& driver, const std::vector<Row>& rows) {
   }
 }
 
-int Fail(const Status& status) {
-  std::cerr << "commpool bench growth: " << status.message() << '\n';
-  return kFailed;
-}
-
 Result<uint64_t> WholePages(const std::string& text, const char* option) {
   Result<uint64_t> bytes = internal::ParseBytes(text);
   if (!bytes.ok()) return bytes;
@@ -324,33 +313,22 @@ Result<uint64_t> WholePages(const std::string& text, const char* option) {
   return Status(StatusCode::kInvalidArgument, std::string(option) + " " + text + ": from 2M to 64G");
 }
 
-int Run(const Arguments& arguments) {
-  Result<uint64_t> bytes = WholePages(arguments.bytes, "--bytes");
-  Result<uint64_t> page = WholePages(arguments.page, "--page");
-  for (const Result<uint64_t>* size : {&bytes, &page}) {
-    if (!size->ok()) return Fail(size->status());
-  }
+Result<int> Run(const Arguments& arguments) {
+  const uint64_t bytes = COMMPOOL_TRY(WholePages(arguments.bytes, "--bytes"));
+  const uint64_t page = COMMPOOL_TRY(WholePages(arguments.page, "--page"));
   const DriverTimes times = arguments.calls ? DriverTimes::kMeasured : DriverTimes::kUnmeasured;
-  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(0, times);
-  if (!device.ok()) return Fail(device.status());
-  const internal::Driver& driver = (*device)->driver();
-  Result<std::vector<Row>> rows = RowsFor(driver, *bytes, *page);
-  if (!rows.ok()) return Fail(rows.status());
+  const std::unique_ptr<SoloDevice> device = COMMPOOL_TRY(SoloDevice::Open(0, times));
+  const internal::Driver& driver = device->driver();
+  std::vector<Row> rows = COMMPOOL_TRY(RowsFor(driver, bytes, page));
   nlohmann::json results = {{"driver", driver.description}, {"rows", nlohmann::json::array()}};
-  std::optional<Progress> progress(std::in_place, "bench growth: row", rows->size());
-  for (Row& row : *rows) {
+  std::optional<Progress> progress(std::in_place, "bench growth: row", rows.size());
+  for (Row& row : rows) {
     progress->Show(results["rows"].size(), row.name());
-    Status status = Rounds(driver, row, arguments.calls).Run(arguments.rounds, arguments.seconds);
-    if (!status.ok()) return Fail(status);
+    COMMPOOL_TRY(Rounds(driver, row, arguments.calls).Run(arguments.rounds, arguments.seconds));
     results["rows"].push_back(ToJson(row));
   }
   progress.reset();
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
-    Print(driver, *rows);
-  }
-  return Record(arguments.output, driver.description, results);
+  return Report(arguments.output, driver.description, results, [&] { Print(driver, rows); });
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 // cudaMallocAsync and PyTorch's allocator, in the same run.
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/hot_loops.h"
 #include "tools/cli/bench/hot_report.h"
@@ -56,13 +56,11 @@ class Bench {
       : device_(device), arguments_(arguments), sizes_(std::move(sizes)), live_bytes_(live_bytes), streams_(streams) {}
 
   Status AddContenders() {
-    Status status = AddPool({"commpool", "commpool"}, Streams::kOutlive);
-    if (status.ok()) status = AddPool({"commpool_may_die", "streams may die"}, Streams::kMayDie);
-    if (!status.ok()) return status;
-    Result<MimallocLibrary> mimalloc = MimallocLibrary::Open();
-    if (!mimalloc.ok()) return mimalloc.status();
+    COMMPOOL_TRY(AddPool({"commpool", "commpool"}, Streams::kOutlive));
+    COMMPOOL_TRY(AddPool({"commpool_may_die", "streams may die"}, Streams::kMayDie));
+    MimallocLibrary mimalloc = COMMPOOL_TRY(MimallocLibrary::Open());
     contenders_.push_back(
-        {{"mimalloc", "mimalloc"}, [library = *mimalloc](size_t) { return HotAllocator(HotMimalloc{library}); }});
+        {{"mimalloc", "mimalloc"}, [library = mimalloc](size_t) { return HotAllocator(HotMimalloc{library}); }});
     return device_.emulated() ? Status() : AddDeviceContenders();
   }
 
@@ -73,8 +71,7 @@ class Bench {
       for (size_t turn = 0; turn < contenders_.size(); ++turn) {
         const Contender& contender = contenders_[round % 2 == 0 ? turn : contenders_.size() - 1 - turn];
         progress.Show(round, contender.title);
-        Status status = MeasureOne(contender, round > 0);
-        if (!status.ok()) return status;
+        COMMPOOL_TRY(MeasureOne(contender, round > 0));
       }
     }
     Result<std::map<std::string, RouteFigures>> routes =
@@ -105,16 +102,13 @@ class Bench {
   }
 
   Status AddDeviceContenders() {
-    Result<AsyncPool> async = AsyncPool::Create(device_.driver(), UINT64_MAX);
-    if (!async.ok()) return async.status();
-    async_.emplace(std::move(*async));
+    async_ = COMMPOOL_TRY(AsyncPool::Create(device_.driver(), UINT64_MAX));
     contenders_.push_back({{"cuda_async", "cudaMallocAsync"}, [this](size_t stream) {
                              return HotAllocator(HotAsync{&*async_, device_.streams()[stream]});
                            }});
     if (arguments_.torch_library.empty()) return Status();
-    Result<TorchLibrary> torch = TorchLibrary::Open(arguments_.torch_library);
-    if (!torch.ok()) return torch.status();
-    contenders_.push_back({PyTorchsOwn(), [this, library = *torch](size_t stream) {
+    TorchLibrary torch = COMMPOOL_TRY(TorchLibrary::Open(arguments_.torch_library));
+    contenders_.push_back({PyTorchsOwn(), [this, library = torch](size_t stream) {
                              return HotAllocator(HotTorch{library, device_.streams()[stream]});
                            }});
     return Status();
@@ -124,12 +118,10 @@ class Bench {
     const double target_ns = arguments_.round_ms * 1e6;
     const HotAllocator first = contender.on_stream(0);
     for (const uint64_t bytes : sizes_) {
-      Status status = Keep(TimePairs(first, bytes, target_ns), counts, findings_.pairs[contender.key][bytes]);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(Keep(TimePairs(first, bytes, target_ns), counts, findings_.pairs[contender.key][bytes]));
     }
     for (const size_t live : arguments_.live) {
-      Status status = Keep(TimeLive(first, live_bytes_, live), counts, findings_.live[contender.key][live]);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(Keep(TimeLive(first, live_bytes_, live), counts, findings_.live[contender.key][live]));
     }
     for (const size_t threads : arguments_.threads) {
       std::vector<HotAllocator> allocators;
@@ -137,17 +129,15 @@ class Bench {
         allocators.push_back(contender.on_stream(1 + thread));  // the first is this thread's
       }
       const auto prepare = [this] { device_.MakeCurrent(); };
-      Status status = Keep(TimeThreads(allocators, sizes_.front(), 4 * target_ns, prepare), counts,
-                           findings_.threads[contender.key][threads]);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(Keep(TimeThreads(allocators, sizes_.front(), 4 * target_ns, prepare), counts,
+                        findings_.threads[contender.key][threads]));
     }
     for (const size_t streams : arguments_.mix) {
       std::vector<HotAllocator> by_stream;
       for (size_t stream = 0; stream < streams; ++stream) {
         by_stream.push_back(contender.on_stream(stream));
       }
-      Status status = Keep(TimeMix(by_stream, target_ns), counts, findings_.mix[contender.key][streams]);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(Keep(TimeMix(by_stream, target_ns), counts, findings_.mix[contender.key][streams]));
     }
     return Status();
   }
@@ -182,11 +172,6 @@ Result<std::vector<uint64_t>> ParseAll(const Arguments& arguments) {
   return parsed;
 }
 
-int Fail(const Status& status) {
-  std::cerr << "commpool bench hot: " << status.message() << '\n';
-  return kFailed;
-}
-
 // The emulator's race checker wants to hear of every block, which is not what is measured.
 void SwitchRaceCheckerOff() {
   const char* const declared = std::getenv("COMMPOOL_EMULATOR");
@@ -195,33 +180,25 @@ void SwitchRaceCheckerOff() {
   setenv("COMMPOOL_EMULATOR", (description + (description.empty() ? "" : ",") + "races=no").c_str(), 1);
 }
 
-int Run(const Arguments& arguments) {
+Result<int> Run(const Arguments& arguments) {
   SwitchRaceCheckerOff();
-  Result<std::vector<uint64_t>> sizes = ParseAll(arguments);
-  if (!sizes.ok()) return Fail(sizes.status());
-  const uint64_t live_bytes = sizes->back();
-  sizes->pop_back();
+  std::vector<uint64_t> sizes = COMMPOOL_TRY(ParseAll(arguments));
+  const uint64_t live_bytes = sizes.back();
+  sizes.pop_back();
   const size_t threads = *std::max_element(arguments.threads.begin(), arguments.threads.end());
   const size_t streams = std::max(1 + threads, *std::max_element(arguments.mix.begin(), arguments.mix.end()));
-  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(2 * streams, DriverTimes::kUnmeasured);
-  if (!device.ok()) return Fail(device.status());
-  if (!arguments.torch_library.empty() && (*device)->emulated()) {
-    std::cout << "commpool bench hot refused: PyTorch's allocator needs a GPU\n";
-    return kRefused;
+  const std::unique_ptr<SoloDevice> device = COMMPOOL_TRY(SoloDevice::Open(2 * streams, DriverTimes::kUnmeasured));
+  if (!arguments.torch_library.empty() && device->emulated()) {
+    return Status(StatusCode::kNotSupported, "PyTorch's allocator needs a GPU");
   }
-  Bench bench(**device, arguments, *sizes, live_bytes, streams);
-  Status status = bench.AddContenders();
-  if (!status.ok()) return Fail(status);
-  Result<Findings> findings = bench.Measure();
-  if (!findings.ok()) return Fail(findings.status());
-  const std::string driver = (*device)->driver().description;
-  const nlohmann::json results = ToJson(*findings, driver);
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
-    Print(*findings, {driver, arguments.live_bytes, arguments.sizes.front()});
-  }
-  return Record(arguments.output, driver, results);
+  Bench bench(*device, arguments, sizes, live_bytes, streams);
+  COMMPOOL_TRY(bench.AddContenders());
+  const Findings findings = COMMPOOL_TRY(bench.Measure());
+  const std::string driver = device->driver().description;
+  const nlohmann::json results = ToJson(findings, driver);
+  return Report(arguments.output, driver, results, [&] {
+    Print(findings, {driver, arguments.live_bytes, arguments.sizes.front()});
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "commpool/scope.h"
+#include "src/base/try.h"
 #include "tools/cli/bench/hot_loops.h"
 
 namespace commpool::cli {
@@ -75,9 +76,8 @@ Status TimeRoute(const Pool& pool, CUstream stream, const RouteLoop& loop, Sampl
   const HotAllocator routed = HotRoute{stream};
   std::vector<double> times;
   for (const HotAllocator* allocator : {&named, &routed, &routed, &named}) {
-    const Result<double> pair = TimePairs(*allocator, loop.bytes, loop.round_ns / 4);
-    if (!pair.ok()) return pair.status();
-    times.push_back(*pair);
+    const double pair = COMMPOOL_TRY(TimePairs(*allocator, loop.bytes, loop.round_ns / 4));
+    times.push_back(pair);
   }
   samples.by_name.push_back((times[0] + times[3]) / 2);
   samples.pairs.push_back((times[1] + times[2]) / 2);
@@ -96,8 +96,8 @@ Status Measure(const Route& route, const Pool& pool, const Pool& outer, CUstream
   const Result<double> scope_ns = TimeScope(pool, route.options, loop.round_ns / 4);
   if (!scope_ns.ok()) return scope_ns.status();
   samples.scopes.push_back(*scope_ns);
-  Status status = scopes.Begin(pool, route.options);
-  return status.ok() ? TimeRoute(pool, stream, loop, samples) : status;
+  COMMPOOL_TRY(scopes.Begin(pool, route.options));
+  return TimeRoute(pool, stream, loop, samples);
 }
 
 }  // namespace

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/sizes.h"
@@ -48,12 +48,10 @@ class SoloCommunicators {
     if (!driver_.nccl.has_windows()) return Status(StatusCode::kNotSupported, driver_.nccl.WhyNoWindows());
     while (all_.size() < count) {
       ncclUniqueId id = {};
-      Status status = internal::CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(internal::CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"}));
       ncclComm_t communicator = nullptr;
-      status = internal::CheckNccl(driver_, driver_.nccl.ncclCommInitRank(&communicator, 1, id, 0),
-                                   {.call = "ncclCommInitRank", .device = 0});
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(internal::CheckNccl(driver_, driver_.nccl.ncclCommInitRank(&communicator, 1, id, 0),
+                                       {.call = "ncclCommInitRank", .device = 0}));
       all_.push_back(communicator);
     }
     return Status();
@@ -69,16 +67,13 @@ class SoloCommunicators {
 class FullPool {
  public:
   static Result<std::unique_ptr<FullPool>> Make(ncclComm_t home, size_t segments, uint64_t segment_bytes) {
-    Result<Pool> pool =
-        Pool::create({.symmetric_across = home, .segment_bytes = segment_bytes, .name = "bench lookup"});
-    if (!pool.ok()) return pool.status();
-    std::unique_ptr<FullPool> full(new FullPool(std::move(*pool), segment_bytes));
+    Pool pool =
+        COMMPOOL_TRY(Pool::create({.symmetric_across = home, .segment_bytes = segment_bytes, .name = "bench lookup"}));
+    std::unique_ptr<FullPool> full(new FullPool(std::move(pool), segment_bytes));
     while (full->blocks_.size() < segments) {
-      Status status = full->pool_.reserve(segment_bytes);
-      if (!status.ok()) return status;
-      Result<Buffer> block = full->pool_.allocate(segment_bytes, nullptr);
-      if (!block.ok()) return block.status();
-      full->blocks_.push_back(std::move(*block));
+      COMMPOOL_TRY(full->pool_.reserve(segment_bytes));
+      Buffer block = COMMPOOL_TRY(full->pool_.allocate(segment_bytes, nullptr));
+      full->blocks_.push_back(std::move(block));
     }
     return full;
   }
@@ -132,20 +127,16 @@ class Bench {
     nlohmann::json rows = nlohmann::json::array();
     Progress progress("bench lookup: row", arguments_.segments.size() * communicators.size());
     for (const size_t segments : arguments_.segments) {
-      Result<std::unique_ptr<FullPool>> pool = FullPool::Make(communicators.front(), segments, segment_bytes_);
-      if (!pool.ok()) return pool.status();
+      std::unique_ptr<FullPool> pool = COMMPOOL_TRY(FullPool::Make(communicators.front(), segments, segment_bytes_));
       for (size_t used = 1; used <= communicators.size(); ++used) {
         progress.Show(rows.size(), Counted(segments, "segment"));
-        Status status = (*pool)->RegisterWith(communicators[used - 1]);
-        if (!status.ok()) return status;
-        Result<nlohmann::json> row = MeasureOne((*pool)->handle(), (*pool)->RandomQueries(communicators, used));
-        if (!row.ok()) return row.status();
-        (*row)["segments"] = segments;
-        (*row)["communicators"] = used;
-        rows.push_back(*row);
+        COMMPOOL_TRY(pool->RegisterWith(communicators[used - 1]));
+        nlohmann::json row = COMMPOOL_TRY(MeasureOne(pool->handle(), pool->RandomQueries(communicators, used)));
+        row["segments"] = segments;
+        row["communicators"] = used;
+        rows.push_back(row);
       }
-      Status status = (*pool)->Close();
-      if (!status.ok()) return status;
+      COMMPOOL_TRY(pool->Close());
     }
     return rows;
   }
@@ -180,13 +171,6 @@ class Bench {
   const uint64_t segment_bytes_;
 };
 
-int Fail(const Status& status) {
-  const bool refused = status.code() == StatusCode::kNotSupported;
-  (refused ? std::cout : std::cerr) << "commpool bench lookup" << (refused ? " refused" : "") << ": "
-                                    << status.message() << '\n';
-  return refused ? kRefused : kFailed;
-}
-
 void Print(const nlohmann::json& results) {
   std::printf("# %s\n# pointer -> window and offset, at random, medians of %d rounds\n%-9s %14s %12s %15s %16s\n",
               results["driver"].get<std::string>().c_str(), results["rounds"].get<int>(), "segments", "communicators",
@@ -197,26 +181,17 @@ void Print(const nlohmann::json& results) {
   }
 }
 
-int Run(const Arguments& arguments) {
-  Result<uint64_t> segment_bytes = internal::ParseBytes(arguments.segment_bytes);
-  if (!segment_bytes.ok()) return Fail(segment_bytes.status());
-  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(0, DriverTimes::kUnmeasured);
-  if (!device.ok()) return Fail(device.status());
-  SoloCommunicators communicators((*device)->driver());
-  Status status = communicators.Make(arguments.communicators);
-  if (!status.ok()) return Fail(status);
-  Result<nlohmann::json> rows = Bench(arguments, *segment_bytes).Measure(communicators.all());
-  if (!rows.ok()) return Fail(rows.status());
-  const nlohmann::json results = {{"driver", (*device)->driver().description},
+Result<int> Run(const Arguments& arguments) {
+  const uint64_t segment_bytes = COMMPOOL_TRY(internal::ParseBytes(arguments.segment_bytes));
+  const std::unique_ptr<SoloDevice> device = COMMPOOL_TRY(SoloDevice::Open(0, DriverTimes::kUnmeasured));
+  SoloCommunicators communicators(device->driver());
+  COMMPOOL_TRY(communicators.Make(arguments.communicators));
+  const nlohmann::json rows = COMMPOOL_TRY(Bench(arguments, segment_bytes).Measure(communicators.all()));
+  const nlohmann::json results = {{"driver", device->driver().description},
                                   {"rounds", arguments.rounds},
-                                  {"segment_bytes", *segment_bytes},
-                                  {"rows", *rows}};
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
-    Print(results);
-  }
-  return Record(arguments.output, (*device)->driver().description, results);
+                                  {"segment_bytes", segment_bytes},
+                                  {"rows", rows}};
+  return Report(arguments.output, device->driver().description, results, [&] { Print(results); });
 }
 
 }  // namespace

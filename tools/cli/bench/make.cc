@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 #include "tools/cli/bench/bench.h"
@@ -36,24 +36,20 @@ double MicrosecondsSince(Clock::time_point start) {
 
 Result<double> TimePool(Backing backing, uint64_t bytes) {
   const Clock::time_point start = Clock::now();
-  Result<Pool> pool = Pool::create({.backing = backing, .name = "bench make"});
-  if (!pool.ok()) return pool.status();
-  Status status = pool->reserve(bytes);
-  if (!status.ok()) return status;
+  Pool pool = COMMPOOL_TRY(Pool::create({.backing = backing, .name = "bench make"}));
+  COMMPOOL_TRY(pool.reserve(bytes));
   const double microseconds = MicrosecondsSince(start);
-  status = pool->close();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(pool.close());
   return microseconds;
 }
 
 // The growth of a pool that is there.
 Result<double> TimeGrowth(uint64_t bytes) {
-  Result<Pool> pool = Pool::create({.backing = Backing::kVmm, .name = "bench make"});
-  if (!pool.ok()) return pool.status();
+  Pool pool = COMMPOOL_TRY(Pool::create({.backing = Backing::kVmm, .name = "bench make"}));
   const Clock::time_point start = Clock::now();
-  Status status = pool->reserve(bytes);
+  Status status = pool.reserve(bytes);
   const double microseconds = MicrosecondsSince(start);
-  if (status.ok()) status = pool->close();
+  if (status.ok()) status = pool.close();
   if (!status.ok()) return status;
   return microseconds;
 }
@@ -61,12 +57,10 @@ Result<double> TimeGrowth(uint64_t bytes) {
 Result<double> TimeNcclMemAlloc(const internal::Driver& driver, uint64_t bytes) {
   void* pointer = nullptr;
   const Clock::time_point start = Clock::now();
-  Status status =
-      internal::CheckNccl(driver, driver.nccl.ncclMemAlloc(&pointer, bytes), {.call = "ncclMemAlloc", .bytes = bytes});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(
+      internal::CheckNccl(driver, driver.nccl.ncclMemAlloc(&pointer, bytes), {.call = "ncclMemAlloc", .bytes = bytes}));
   const double microseconds = MicrosecondsSince(start);
-  status = internal::CheckNccl(driver, driver.nccl.ncclMemFree(pointer), {.call = "ncclMemFree", .bytes = bytes});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(internal::CheckNccl(driver, driver.nccl.ncclMemFree(pointer), {.call = "ncclMemFree", .bytes = bytes}));
   return microseconds;
 }
 
@@ -77,14 +71,10 @@ Result<double> TimeRawCalls(const internal::Driver& driver, int device, uint64_t
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const Clock::time_point start = Clock::now();
-  Result<internal::AddressRange> range = internal::AddressRange::Reserve(driver, bytes, 0);
-  if (!range.ok()) return range.status();
-  Result<internal::PhysicalMemory> memory = internal::PhysicalMemory::Create(driver, bytes, properties);
-  if (!memory.ok()) return memory.status();
-  Result<internal::Mapping> mapping = internal::Mapping::Map(driver, range->address(), *memory);
-  if (!mapping.ok()) return mapping.status();
-  Status status = mapping->SetAccess(properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  if (!status.ok()) return status;
+  internal::AddressRange range = COMMPOOL_TRY(internal::AddressRange::Reserve(driver, bytes, 0));
+  internal::PhysicalMemory memory = COMMPOOL_TRY(internal::PhysicalMemory::Create(driver, bytes, properties));
+  internal::Mapping mapping = COMMPOOL_TRY(internal::Mapping::Map(driver, range.address(), memory));
+  COMMPOOL_TRY(mapping.SetAccess(properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
   return MicrosecondsSince(start);
 }
 
@@ -124,36 +114,27 @@ nlohmann::json ToJson(const internal::Driver& driver, uint64_t bytes, int rounds
                         {"growth_ratio", Median(times.at(kGrowth)) / Median(times.at(kRawCalls))}};
 }
 
-int Run(const Arguments& arguments) {
-  Result<uint64_t> bytes = internal::ParseBytes(arguments.bytes);
-  if (!bytes.ok()) {
-    std::cerr << "commpool bench make: " << bytes.status().message() << '\n';
-    return kFailed;
+void Print(const nlohmann::json& results) {
+  std::printf("# %s\n# %s, host time, median of %d rounds\n%-14s %14s %22s\n",
+              results["driver"].get<std::string>().c_str(),
+              internal::FormatBytes(results["bytes"].get<uint64_t>()).c_str(), results["rounds"].get<int>(), "made by",
+              "median (us)", "faster than NCCL's");
+  for (const nlohmann::json& row : results["rows"]) {
+    std::printf("%-14s %14.1f %21.1fx\n", row["made_by"].get<std::string>().c_str(), row["median_us"].get<double>(),
+                row["times_faster_than_ncclMemAlloc"].get<double>());
   }
+  std::printf("# growth takes %.2f times the raw calls\n", results["growth_ratio"].get<double>());
+}
+
+Result<int> Run(const Arguments& arguments) {
+  const uint64_t bytes = COMMPOOL_TRY(internal::ParseBytes(arguments.bytes));
   const Ranks ranks;
-  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "bench make");
-  if (!device.ok()) return kFailed;
-  const internal::Driver& driver = *(*device)->driver;
+  const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
+  const internal::Driver& driver = *device->driver;
   const Shown shown = ranks.first() ? Shown::kYes : Shown::kNo;
-  Result<Times> times = Measure(driver, (*device)->device, *bytes, arguments.rounds, shown);
-  if (!times.ok()) {
-    std::cerr << "commpool bench make: " << times.status().message() << '\n';
-    return kFailed;
-  }
-  const nlohmann::json results = ToJson(driver, *bytes, arguments.rounds, *times);
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
-    std::printf("# %s\n# %s, host time, median of %d rounds\n%-14s %14s %22s\n", driver.description.c_str(),
-                internal::FormatBytes(*bytes).c_str(), arguments.rounds, "made by", "median (us)",
-                "faster than NCCL's");
-    for (const nlohmann::json& row : results["rows"]) {
-      std::printf("%-14s %14.1f %21.1fx\n", row["made_by"].get<std::string>().c_str(), row["median_us"].get<double>(),
-                  row["times_faster_than_ncclMemAlloc"].get<double>());
-    }
-    std::printf("# growth takes %.2f times the raw calls\n", results["growth_ratio"].get<double>());
-  }
-  return Record(arguments.output, driver.description, results);
+  const Times times = COMMPOOL_TRY(Measure(driver, device->device, bytes, arguments.rounds, shown));
+  const nlohmann::json results = ToJson(driver, bytes, arguments.rounds, times);
+  return Report(arguments.output, driver.description, results, [&] { Print(results); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::cli {
@@ -14,16 +15,15 @@ constexpr uint64_t kGranularity = uint64_t{2} << 20;
 
 // The best handle type that the driver does not refuse: a machine without an IMEX channel has no fabric handles.
 Result<CUmemAllocationProp> FindProperties(const internal::Driver& driver) {
-  Result<internal::DeviceInfo> info = internal::DescribeDevice(driver, 0);
-  if (!info.ok()) return info.status();
+  const internal::DeviceInfo info = COMMPOOL_TRY(internal::DescribeDevice(driver, 0));
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-  properties.allocFlags.gpuDirectRDMACapable = info->gpu_direct_rdma ? 1 : 0;
+  properties.allocFlags.gpuDirectRDMACapable = info.gpu_direct_rdma ? 1 : 0;
   Status refused(StatusCode::kNotSupported, "the device has no virtual memory management");
   for (const unsigned types : {CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC,
                                +CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, +CU_MEM_HANDLE_TYPE_NONE}) {
-    if ((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !info->fabric_handles) continue;
+    if ((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !info.fabric_handles) continue;
     properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(types);
     refused = internal::PhysicalMemory::Create(driver, kGranularity, properties).status();
     if (refused.ok()) return properties;
@@ -34,17 +34,14 @@ Result<CUmemAllocationProp> FindProperties(const internal::Driver& driver) {
 }  // namespace
 
 Result<RawGrowth> RawGrowth::Prepare(const internal::Driver& driver, const GrowthShape& shape) {
-  Result<CUmemAllocationProp> properties = FindProperties(driver);
-  if (!properties.ok()) return properties.status();
-  RawGrowth growth(driver, shape, *properties);
-  growth.access_.push_back({properties->location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+  const CUmemAllocationProp properties = COMMPOOL_TRY(FindProperties(driver));
+  RawGrowth growth(driver, shape, properties);
+  growth.access_.push_back({properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
   for (const int peer : shape.peers) {
     growth.access_.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, {peer}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
   }
   if (growth.in_pages()) {
-    Result<internal::AddressRange> range = internal::AddressRange::Reserve(driver, shape.bytes, 0);
-    if (!range.ok()) return range.status();
-    growth.range_ = std::move(*range);
+    growth.range_ = COMMPOOL_TRY(internal::AddressRange::Reserve(driver, shape.bytes, 0));
   }
   return growth;
 }
@@ -70,10 +67,8 @@ Status RawGrowth::Reserve(const Way& way, uint64_t bytes) {
     range_ = std::move(kept_);
     return Status();
   }
-  Result<internal::AddressRange> range =
-      Timed("cuMemAddressReserve", [&] { return internal::AddressRange::Reserve(driver_, bytes, kGranularity); });
-  if (!range.ok()) return range.status();
-  range_ = std::move(*range);
+  range_ = COMMPOOL_TRY(
+      Timed("cuMemAddressReserve", [&] { return internal::AddressRange::Reserve(driver_, bytes, kGranularity); }));
   got_last_addresses_ = range_.address() == freed_last_;
   return Status();
 }
@@ -82,36 +77,32 @@ Status RawGrowth::Make(const Way& way, uint64_t bytes) {
   microseconds_by_call_.clear();
   const uint64_t unit = in_pages() ? shape_.page_bytes : bytes;
   for (uint64_t made = 0; made < bytes; made += unit) {
-    Result<internal::PhysicalMemory> memory = Timed("cuMemCreate", [&] {
+    internal::PhysicalMemory memory = COMMPOOL_TRY(Timed("cuMemCreate", [&] {
       return internal::PhysicalMemory::Create(driver_, std::min(unit, bytes - made), properties_);
-    });
-    if (!memory.ok()) return memory.status();
-    memory_.push_back(std::move(*memory));
+    }));
+    memory_.push_back(std::move(memory));
   }
   if (!in_pages()) {
-    Status status = Reserve(way, bytes);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(Reserve(way, bytes));
   }
   CUdeviceptr at = range_.address();
   for (const internal::PhysicalMemory& memory : memory_) {
-    Result<internal::Mapping> mapping = Timed("cuMemMap", [&] { return internal::Mapping::Map(driver_, at, memory); });
-    if (!mapping.ok()) return mapping.status();
-    mappings_.push_back(std::move(*mapping));
+    internal::Mapping mapping =
+        COMMPOOL_TRY(Timed("cuMemMap", [&] { return internal::Mapping::Map(driver_, at, memory); }));
+    mappings_.push_back(std::move(mapping));
     at += memory.bytes();
   }
   if (way.access == Access::kOnce) return Open(range_.address(), bytes);
   for (const internal::Mapping& mapping : mappings_) {
-    Status status = Open(mapping.address(), mapping.bytes());
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(Open(mapping.address(), mapping.bytes()));
   }
   return Status();
 }
 
 Status RawGrowth::Undo(const Way& way) {
   while (!mappings_.empty()) {
-    Status status = mappings_.back().Release();
-    if (status.ok()) status = memory_.back().Release();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(mappings_.back().Release());
+    COMMPOOL_TRY(memory_.back().Release());
     mappings_.pop_back();
     memory_.pop_back();
   }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::cli {
@@ -27,8 +28,7 @@ Result<RawSleep> RawSleep::Make(const internal::Driver& driver, size_t blocks, u
     if (!addresses.ok()) return addresses.status();
     block.addresses = std::move(*addresses);
   }
-  Status status = made.Wake();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(made.Wake());
   return made;
 }
 
@@ -52,8 +52,7 @@ Status RawSleep::Wake() {
     if (!memory.ok()) return memory.status();
     Result<internal::Mapping> mapping = internal::Mapping::Map(*driver_, block.addresses.address(), *memory);
     if (!mapping.ok()) return mapping.status();
-    Status status = mapping->SetAccess(kProperties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(mapping->SetAccess(kProperties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
     block.memory = std::move(*memory);
     block.mapping = std::move(*mapping);
   }

@@ -1,12 +1,12 @@
 // commpool bench registration: tensors that NCCL knows on two communicators, from a pool and one by one.
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/nccl_meter.h"
@@ -43,11 +43,10 @@ class Bench {
 
   Result<Way> WithPool(int steps) {
     Progress progress("bench registration: step", static_cast<uint64_t>(steps), shown_);
-    Result<Pool> pool = Pool::create({.device = device_.device, .symmetric_across = device_.communicator});
-    if (!pool.ok()) return pool.status();
+    Pool pool = COMMPOOL_TRY(Pool::create({.device = device_.device, .symmetric_across = device_.communicator}));
     const auto set_up = [&] {
-      Status status = pool->register_with(second_);
-      return status.ok() ? pool->reserve(tensors_ * internal::RoundUp(bytes_, 512)) : status;
+      COMMPOOL_TRY(pool.register_with(second_));
+      return pool.reserve(tensors_ * internal::RoundUp(bytes_, 512));
     };
     Way way{.name = "pool"};
     Result<Cost> cost = Measure(ranks_, meter_, set_up);
@@ -55,16 +54,14 @@ class Bench {
     way.setup = *cost;
     for (int step = 0; step < steps; ++step) {
       progress.Show(static_cast<uint64_t>(step), "from the pool");
-      cost = Measure(ranks_, meter_, [&] { return StepOf(*pool); });
+      cost = Measure(ranks_, meter_, [&] { return StepOf(pool); });
       if (!cost.ok()) return cost.status();
       if (step == 0 || cost->microseconds > way.step.microseconds) way.step = *cost;
     }
-    Result<Statistics> statistics = pool->stats();
-    if (!statistics.ok()) return statistics.status();
-    way.registrations = statistics->registered_segments;
-    Status status = pool->deregister(second_);
-    if (status.ok()) status = pool->close();
-    if (!status.ok()) return status;
+    const Statistics statistics = COMMPOOL_TRY(pool.stats());
+    way.registrations = statistics.registered_segments;
+    COMMPOOL_TRY(pool.deregister(second_));
+    COMMPOOL_TRY(pool.close());
     return way;
   }
 
@@ -78,13 +75,12 @@ class Bench {
     way.setup = *cost;
     progress.Show(1, "one by one");
     cost = Measure(ranks_, meter_, [&] {
-      Status status = Deregister();
-      return status.ok() ? Register() : status;
+      COMMPOOL_TRY(Deregister());
+      return Register();
     });
     if (!cost.ok()) return cost.status();
     way.step = *cost;
-    Status status = Deregister();
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(Deregister());
     return way;
   }
 
@@ -97,9 +93,8 @@ class Bench {
   Status StepOf(Pool& pool) {
     std::vector<Buffer> buffers;
     for (uint64_t tensor = 0; tensor < tensors_; ++tensor) {
-      Result<Buffer> buffer = pool.allocate(bytes_, device_.stream);
-      if (!buffer.ok()) return buffer.status();
-      buffers.push_back(std::move(*buffer));
+      Buffer buffer = COMMPOOL_TRY(pool.allocate(bytes_, device_.stream));
+      buffers.push_back(std::move(buffer));
     }
     buffers.clear();
     return pool.reclaim().status();
@@ -178,67 +173,55 @@ void PrintSteps(const RegistrationSteps& steps) {
   print("on two communicators:", steps.group_to_turn_of_two);
 }
 
-int Run(const Arguments& arguments) {
-  const Ranks ranks;
-  const auto fail = [&](const Status& status) {
-    if (status.code() == StatusCode::kNotSupported) {
-      if (ranks.first()) std::cout << "refused: " << status.message() << '\n';
-      return kRefused;
-    }
-    std::cerr << "commpool bench registration: rank " << ranks.rank() << ": " << status.message() << '\n';
-    return kFailed;
-  };
-  Result<uint64_t> bytes = internal::ParseBytes(arguments.bytes);
-  if (!bytes.ok()) return fail(bytes.status());
-  if (*bytes == 0 || *bytes > internal::kGiB) {
-    return fail(Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1 to 1G"));
-  }
-  Result<std::unique_ptr<RankDevice>> device = OpenRankDevice(ranks, "bench registration");
-  if (!device.ok()) return kFailed;
-  const internal::Driver& driver = *(*device)->driver;
-  if (!driver.nccl.has_windows()) return fail(Status(StatusCode::kNotSupported, driver.nccl.WhyNoWindows()));
-  Result<ncclComm_t> second = MakeCommunicator(ranks, driver, (*device)->device);
-  if (!second.ok()) return fail(second.status());
-  Bench bench(ranks, **device, *second, arguments.tensors, *bytes);
-  Result<Way> pool = bench.WithPool(arguments.steps);
-  if (!pool.ok()) return fail(pool.status());
-  Result<Way> one_by_one = bench.OneByOne();
-  if (!one_by_one.ok()) return fail(one_by_one.status());
-  driver.nccl.ncclCommDestroy(*second);
-  const uint64_t whole = internal::RoundUp(arguments.tensors * internal::RoundUp(*bytes, 512), 2 * internal::kMiB);
-  Result<RegistrationSteps> steps = MeasureRegistrationSteps(ranks, **device, whole, kRoundsInTurn);
-  if (!steps.ok()) return fail(steps.status());
+Result<int> RunOn(const Ranks& ranks, const Arguments& arguments, const RankDevice& device, uint64_t bytes) {
+  const internal::Driver& driver = *device.driver;
+  if (!driver.nccl.has_windows()) return Status(StatusCode::kNotSupported, driver.nccl.WhyNoWindows());
+  const ncclComm_t second = COMMPOOL_TRY(MakeCommunicator(ranks, driver, device.device));
+  Bench bench(ranks, device, second, arguments.tensors, bytes);
+  const Way pool = COMMPOOL_TRY(bench.WithPool(arguments.steps));
+  const Way one_by_one = COMMPOOL_TRY(bench.OneByOne());
+  driver.nccl.ncclCommDestroy(second);
+  const uint64_t whole = internal::RoundUp(arguments.tensors * internal::RoundUp(bytes, 512), 2 * internal::kMiB);
+  const RegistrationSteps steps = COMMPOOL_TRY(MeasureRegistrationSteps(ranks, device, whole, kRoundsInTurn));
   if (!ranks.first()) return kSuccess;
 
   const bool emulated = driver.kind == internal::DriverChoice::kEmulated;
   nlohmann::json results = {{"driver", driver.description}, {"ranks", ranks.count()}, {"modelled", emulated},
-                            {"tensors", arguments.tensors}, {"bytes", *bytes},        {"communicators", 2}};
-  for (const Way* way : {&*pool, &*one_by_one}) {
+                            {"tensors", arguments.tensors}, {"bytes", bytes},         {"communicators", 2}};
+  for (const Way* way : {&pool, &one_by_one}) {
     results["rows"].push_back({{"way", way->name},
                                {"registrations", way->registrations},
                                {"setup", ToJson(way->setup)},
                                {"step", ToJson(way->step)}});
   }
   results["step_bytes"] = whole;
-  AddSpreads(*steps, results);
-  for (const RegistrationStep& one : steps->steps) {
+  AddSpreads(steps, results);
+  for (const RegistrationStep& one : steps.steps) {
     results["steps"].push_back({{"step", one.key}, {"what", one.what}, {"cost", ToJson(one.cost)}});
   }
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
+  return Report(arguments.output, driver.description, results, [&] {
     std::printf("# %s\n# %s, %llu tensors of %s on 2 communicators%s\n%-12s %14s %14s %12s %14s %12s\n",
                 driver.description.c_str(), Counted(ranks.count(), "rank").c_str(),
-                static_cast<unsigned long long>(arguments.tensors), internal::FormatBytes(*bytes).c_str(),
+                static_cast<unsigned long long>(arguments.tensors), internal::FormatBytes(bytes).c_str(),
                 emulated ? ", modelled microseconds" : "", "", "registrations", "set-up us", "NCCL calls", "step us",
                 "NCCL calls");
-    Print(*pool);
-    Print(*one_by_one);
+    Print(pool);
+    Print(one_by_one);
     std::printf("\n# step by step, each of %s%s\n", internal::FormatBytes(whole).c_str(),
                 emulated ? ", modelled microseconds" : ", microseconds");
-    PrintSteps(*steps);
+    PrintSteps(steps);
+  });
+}
+
+Result<int> Run(const Arguments& arguments) {
+  const uint64_t bytes = COMMPOOL_TRY(internal::ParseBytes(arguments.bytes));
+  if (bytes == 0 || bytes > internal::kGiB) {
+    return Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1 to 1G");
   }
-  return Record(arguments.output, driver.description, results);
+  const Ranks ranks;
+  const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
+  const Result<int> done = RunOn(ranks, arguments, *device, bytes);
+  return done.ok() ? done : ranks.Told(done.status());
 }
 
 }  // namespace

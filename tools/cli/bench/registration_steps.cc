@@ -6,6 +6,7 @@
 
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/median.h"
 
@@ -31,9 +32,8 @@ class ByHand {
     return Check(nccl().ncclCommWindowDeregister(communicator_, window), "ncclCommWindowDeregister");
   }
   Status Drop() {
-    Status status = Deregister();
-    if (status.ok()) status = Check(nccl().ncclMemFree(std::exchange(memory_, nullptr)), "ncclMemFree");
-    return status;
+    COMMPOOL_TRY(Deregister());
+    return Check(nccl().ncclMemFree(std::exchange(memory_, nullptr)), "ncclMemFree");
   }
 
  private:
@@ -66,12 +66,10 @@ class Steps {
 
   Result<RegistrationSteps> Run(int rounds) {
     for (const auto part : {&Steps::OfNccl, &Steps::OfPools}) {
-      Status status = (this->*part)();
-      if (!status.ok()) return status;
+      COMMPOOL_TRY((this->*part)());
     }
     for (const auto part : {&Steps::InGroups, &Steps::Beside}) {
-      Status status = (this->*part)(rounds);
-      if (!status.ok()) return status;
+      COMMPOOL_TRY((this->*part)(rounds));
     }
     return std::move(found_);
   }
@@ -95,11 +93,10 @@ class Steps {
 
   Status AllGather(ncclComm_t communicator, CUdeviceptr memory) {
     const auto data = reinterpret_cast<char*>(memory);
-    Status status = internal::CheckNccl(
+    COMMPOOL_TRY(internal::CheckNccl(
         *device_.driver,
         nccl().ncclAllGather(data + 64 * ranks_.count(), data, 64, ncclInt8, communicator, device_.stream),
-        {.call = "ncclAllGather", .device = device_.device});
-    if (!status.ok()) return status;
+        {.call = "ncclAllGather", .device = device_.device}));
     return internal::CheckCuda(*device_.driver, device_.driver->cuda.cuStreamSynchronize(device_.stream),
                                {.call = "cuStreamSynchronize", .device = device_.device});
   }
@@ -110,12 +107,11 @@ class Steps {
     if (!communicator.ok()) return communicator.status();
     warm_ = *communicator;
     CUdeviceptr memory = 0;
-    Status status = internal::CheckCuda(
+    COMMPOOL_TRY(internal::CheckCuda(
         *device_.driver, device_.driver->cuda.cuMemAlloc(&memory, 64 * static_cast<size_t>(ranks_.count() + 1)),
-        {.call = "cuMemAlloc"});
-    if (!status.ok()) return status;
+        {.call = "cuMemAlloc"}));
     const Phase gather = [&] { return AllGather(warm_, memory); };
-    status = Note("first_all_gather", "NCCL: a communicator's first all-gather", gather);
+    Status status = Note("first_all_gather", "NCCL: a communicator's first all-gather", gather);
     if (status.ok()) status = Note("all_gather", "NCCL: the next", gather);
     device_.driver->cuda.cuMemFree(memory);
     ByHand first(device_, bytes_);
@@ -161,14 +157,13 @@ class Steps {
 
   // Windows in a group of NCCL's beside the same one after another, alternating: on one communicator, and on two.
   Status InGroups(int rounds) {
-    Result<ncclComm_t> second = NewCommunicator();
-    if (!second.ok()) return second.status();
+    const ncclComm_t second = COMMPOOL_TRY(NewCommunicator());
     std::vector<ByHand> buffers(5, ByHand(device_, bytes_));
     Status status;
     for (ByHand& buffer : buffers) {
       if (status.ok()) status = buffer.Allocate();
     }
-    if (status.ok()) status = buffers[4].Register(*second);  // its first is not what is compared
+    if (status.ok()) status = buffers[4].Register(second);  // its first is not what is compared
     struct Comparison {
       const char* key;
       const char* what;
@@ -180,9 +175,9 @@ class Steps {
         {"windows_in_group", "NCCL: the same in one group", {warm_, warm_, warm_, warm_}, true},
         {"communicators_in_turn",
          "NCCL: 4 windows on two communicators, in turn",
-         {warm_, *second, warm_, *second},
+         {warm_, second, warm_, second},
          false},
-        {"communicators_in_group", "NCCL: the same in one group", {warm_, *second, warm_, *second}, true}};
+        {"communicators_in_group", "NCCL: the same in one group", {warm_, second, warm_, second}, true}};
     const auto register_all = [&](const Comparison& one) {
       const Phase windows = [&] {
         if (one.grouped) nccl().ncclGroupStart();
@@ -225,21 +220,20 @@ class Steps {
     std::vector<double> pool_us;
     for (int round = 0; round < rounds; ++round) {
       ByHand buffer(device_, bytes_);
-      Result<Cost> by_hand = Measure(ranks_, meter_, [&] {
-        Status status = buffer.Allocate();
-        return status.ok() ? buffer.Register(warm_) : status;
-      });
-      if (!by_hand.ok()) return by_hand.status();
+      const auto make_by_hand = [&] {
+        COMMPOOL_TRY(buffer.Allocate());
+        return buffer.Register(warm_);
+      };
+      const Cost by_hand = COMMPOOL_TRY(Measure(ranks_, meter_, make_by_hand));
       if (Status status = buffer.Drop(); !status.ok()) return status;
       Result<Pool> pool = Status(StatusCode::kNotFound, "not made yet");
-      Result<Cost> of_pool = Measure(ranks_, meter_, [&] {
+      const Cost of_pool = COMMPOOL_TRY(Measure(ranks_, meter_, [&] {
         pool = Pool::create({.device = device_.device, .symmetric_across = warm_});
         return pool.ok() ? pool->reserve(bytes_) : pool.status();
-      });
-      if (!of_pool.ok()) return of_pool.status();
+      }));
       if (Status status = pool->close(); !status.ok()) return status;
-      by_hand_us.push_back(by_hand->microseconds);
-      pool_us.push_back(of_pool->microseconds);
+      by_hand_us.push_back(by_hand.microseconds);
+      pool_us.push_back(of_pool.microseconds);
     }
     found_.steps.push_back(
         {"by_hand", "by hand: memory and window, on a communicator in use", {Median(by_hand_us), {}}});

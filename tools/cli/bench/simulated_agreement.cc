@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/try.h"
 #include "src/registration/agreement.h"
 #include "src/registration/link_channel.h"
 #include "tools/cli/median.h"
@@ -74,15 +75,14 @@ class SimulatedRanks {
   using Call = std::function<Status(size_t rank)>;
 
   Status Open(int ranks, int pools) {
-    Result<internal::Listener> listener = internal::Listener::Open();
-    if (!listener.ok()) return listener.status();
-    const std::string address = listener->address();
+    internal::Listener listener = COMMPOOL_TRY(internal::Listener::Open());
+    const std::string address = listener.address();
     links_.resize(static_cast<size_t>(ranks));
     std::vector<Status> statuses(links_.size());
     ForEachRank(ranks, [&](size_t rank) {
       const internal::LinkOptions options{.rank = static_cast<int>(rank), .ranks = ranks, .deadline = kDeadline};
       Result<std::shared_ptr<HomeLink>> link =
-          rank == 0 ? HomeLink::Accept(options, std::move(*listener)) : HomeLink::Join(options, address);
+          rank == 0 ? HomeLink::Accept(options, std::move(listener)) : HomeLink::Join(options, address);
       statuses[rank] = link.status();
       if (!link.ok()) return;
       (*link)->StopWatching();
@@ -122,15 +122,14 @@ class SimulatedRanks {
   Result<SimulatedRound> Measure(int rounds, const Call& call) {
     if (Status status = Run(kWarmUp, call).status(); !status.ok()) return status;
     const std::vector<LinkTraffic> before = TrafficOfAll();
-    const Result<std::vector<std::vector<double>>> times = Run(rounds, call);
-    if (!times.ok()) return times.status();
+    const std::vector<std::vector<double>> times = COMMPOOL_TRY(Run(rounds, call));
     const std::vector<LinkTraffic> after = TrafficOfAll();
     SimulatedRound figures;
     figures.ranks = static_cast<int>(links_.size());
     figures.busiest = OfOneRound(before[0], after[0], rounds);
-    for (size_t rank = 0; rank < times->size(); ++rank) {
-      figures.median_us = std::max(figures.median_us, Median((*times)[rank]));
-      figures.p99_us = std::max(figures.p99_us, Percentile99((*times)[rank]));
+    for (size_t rank = 0; rank < times.size(); ++rank) {
+      figures.median_us = std::max(figures.median_us, Median(times[rank]));
+      figures.p99_us = std::max(figures.p99_us, Percentile99(times[rank]));
       if (rank == 0) continue;
       const Traffic other = OfOneRound(before[rank], after[rank], rounds);
       figures.other.messages = std::max(figures.other.messages, other.messages);
@@ -174,12 +173,10 @@ class SimulatedRanks {
 }  // namespace
 
 Result<std::vector<SimulatedRound>> SimulateAgreement(int ranks, int pools, int rounds) {
-  Status status = RaiseDescriptorLimit(ranks);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(RaiseDescriptorLimit(ranks));
   UseSmallStacks();
   SimulatedRanks all;
-  status = all.Open(ranks, pools);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(all.Open(ranks, pools));
   struct Way {
     int pools;
     PoolCalls calls;
@@ -192,11 +189,10 @@ Result<std::vector<SimulatedRound>> SimulateAgreement(int ranks, int pools, int 
   }
   std::vector<SimulatedRound> found;
   for (const Way& way : ways) {
-    Result<SimulatedRound> figures = all.Measure(rounds, way.call);
-    if (!figures.ok()) return figures.status();
-    figures->pools = way.pools;
-    figures->calls = way.calls;
-    found.push_back(*figures);
+    SimulatedRound figures = COMMPOOL_TRY(all.Measure(rounds, way.call));
+    figures.pools = way.pools;
+    figures.calls = way.calls;
+    found.push_back(figures);
   }
   return found;
 }

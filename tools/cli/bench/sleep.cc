@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,6 +13,7 @@
 #include "commpool/pool.h"
 #include "commpool/runtime.h"
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 #include "src/emulator/extension.h"
@@ -120,8 +120,7 @@ Result<Pool> PoolOf(size_t blocks, uint64_t bytes, std::vector<Buffer>* live) {
 Status MeasureDiscarding(const SoloDevice& device, const Sizes& sizes, size_t blocks, uint64_t bytes, Times* raw_times,
                          Times* pool_times) {
   const Stopwatch stopwatch(device);
-  Result<RawSleep> raw = RawSleep::Make(device.driver(), blocks, bytes);
-  if (!raw.ok()) return raw.status();
+  RawSleep raw = COMMPOOL_TRY(RawSleep::Make(device.driver(), blocks, bytes));
   std::vector<Buffer> live;
   Result<Pool> pool = PoolOf(blocks, bytes, &live);
   Status status = pool.status();
@@ -129,7 +128,7 @@ Status MeasureDiscarding(const SoloDevice& device, const Sizes& sizes, size_t bl
     for (const bool of_raw : {round % 2 == 0, round % 2 != 0}) {
       if (!status.ok()) break;
       status =
-          of_raw ? stopwatch.Round([&] { return raw->Sleep(); }, [&] { return raw->Wake(); }, round >= 0, raw_times)
+          of_raw ? stopwatch.Round([&] { return raw.Sleep(); }, [&] { return raw.Wake(); }, round >= 0, raw_times)
                  : stopwatch.Round([&] { return pool->sleep(); }, [&] { return pool->wake(); }, round >= 0, pool_times);
     }
   }
@@ -141,15 +140,11 @@ Status MeasureDiscarding(const SoloDevice& device, const Sizes& sizes, size_t bl
 // and memory that was just made.
 Status MeasureCopies(const SoloDevice& device, const Sizes& sizes, Results* results) {
   const Stopwatch stopwatch(device);
-  Result<RawSleep> memory = RawSleep::Make(device.driver(), 1, sizes.kept);
-  if (!memory.ok()) return memory.status();
-  Result<internal::PinnedMemory> host = internal::PinnedMemory::Make(device.driver(), sizes.kept);
-  if (!host.ok()) return host.status();
+  RawSleep memory = COMMPOOL_TRY(RawSleep::Make(device.driver(), 1, sizes.kept));
+  internal::PinnedMemory host = COMMPOOL_TRY(internal::PinnedMemory::Make(device.driver(), sizes.kept));
   std::array<internal::CopyStream, 4> streams;
   for (internal::CopyStream& stream : streams) {
-    Result<internal::CopyStream> made = internal::CopyStream::Make(device.driver());
-    if (!made.ok()) return made.status();
-    stream = std::move(*made);
+    stream = COMMPOOL_TRY(internal::CopyStream::Make(device.driver()));
   }
   const auto copy = [&](CUdeviceptr to, CUdeviceptr from, size_t side_by_side) {
     const uint64_t part = side_by_side == 1 ? sizes.kept : 64 * internal::kMiB;
@@ -164,17 +159,17 @@ Status MeasureCopies(const SoloDevice& device, const Sizes& sizes, Results* resu
     return status;
   };
   const auto round = [&](size_t side_by_side, bool counted, Times* times) {
-    return stopwatch.Round([&] { return copy(host->address(), memory->first(), side_by_side); },
-                           [&] { return copy(memory->first(), host->address(), side_by_side); }, counted, times);
+    return stopwatch.Round([&] { return copy(host.address(), memory.first(), side_by_side); },
+                           [&] { return copy(memory.first(), host.address(), side_by_side); }, counted, times);
   };
   Status status;
   for (int number = -1; number < sizes.rounds && status.ok(); ++number) {
     status = round(1, number >= 0, &results->copy);
     if (status.ok()) status = round(streams.size(), number >= 0, &results->copy_side_by_side);
-    if (status.ok()) status = memory->Sleep();
-    if (status.ok()) status = memory->Wake();
+    if (status.ok()) status = memory.Sleep();
+    if (status.ok()) status = memory.Wake();
     if (status.ok()) {
-      status = stopwatch.Round([] { return Status(); }, [&] { return copy(memory->first(), host->address(), 1); },
+      status = stopwatch.Round([] { return Status(); }, [&] { return copy(memory.first(), host.address(), 1); },
                                number >= 0, &results->copy_to_new);
     }
   }
@@ -216,14 +211,11 @@ Status MeasureKeeping(const SoloDevice& device, const Sizes& sizes, Results* res
 Status Measure(const SoloDevice& device, const Sizes& sizes, Results* results) {
   Progress progress("bench sleep: part", 4);
   progress.Show(0, "one segment");
-  Status status = MeasureDiscarding(device, sizes, 1, sizes.bytes, &results->raw, &results->pool);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(MeasureDiscarding(device, sizes, 1, sizes.bytes, &results->raw, &results->pool));
   progress.Show(1, "copies");
-  status = MeasureCopies(device, sizes, results);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(MeasureCopies(device, sizes, results));
   progress.Show(2, "kept on the host");
-  status = MeasureKeeping(device, sizes, results);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(MeasureKeeping(device, sizes, results));
   progress.Show(3, "many blocks");
   return MeasureDiscarding(device, sizes, sizes.blocks, sizes.block_bytes, &results->per_block,
                            &results->pool_of_blocks);
@@ -288,11 +280,6 @@ void Print(const SoloDevice& device, const nlohmann::json& json) {
       json["kept_share_of_copy_up"].get<double>(), json["times_faster_than_a_call_a_block"].get<double>());
 }
 
-int Fail(const Status& status) {
-  std::cerr << "commpool bench sleep: " << status.message() << '\n';
-  return kFailed;
-}
-
 // Of whole pages.
 Result<uint64_t> PagesOf(const std::string& text) {
   constexpr uint64_t kPage = 2 * internal::kMiB;
@@ -301,26 +288,17 @@ Result<uint64_t> PagesOf(const std::string& text) {
   return bytes;
 }
 
-int Run(const Arguments& arguments) {
+Result<int> Run(const Arguments& arguments) {
   Sizes sizes{.blocks = static_cast<size_t>(arguments.blocks), .rounds = arguments.rounds};
   for (const auto& [text, bytes] : {std::pair(&arguments.bytes, &sizes.bytes), std::pair(&arguments.kept, &sizes.kept),
                                     std::pair(&arguments.block_bytes, &sizes.block_bytes)}) {
-    const Result<uint64_t> parsed = PagesOf(*text);
-    if (!parsed.ok()) return Fail(parsed.status());
-    *bytes = *parsed;
+    *bytes = COMMPOOL_TRY(PagesOf(*text));
   }
-  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(1, DriverTimes::kMeasured);
-  if (!device.ok()) return Fail(device.status());
+  const std::unique_ptr<SoloDevice> device = COMMPOOL_TRY(SoloDevice::Open(1, DriverTimes::kMeasured));
   Results results;
-  Status status = Measure(**device, sizes, &results);
-  if (!status.ok()) return Fail(status);
-  const nlohmann::json json = ToJson(**device, sizes, results);
-  if (arguments.output.json) {
-    std::cout << JsonText(json) << '\n';
-  } else {
-    Print(**device, json);
-  }
-  return Record(arguments.output, (*device)->driver().description, json);
+  COMMPOOL_TRY(Measure(*device, sizes, &results));
+  const nlohmann::json json = ToJson(*device, sizes, results);
+  return Report(arguments.output, device->driver().description, json, [&] { Print(*device, json); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/threshold_loop.h"
 #include "tools/cli/sizes.h"
@@ -40,9 +41,8 @@ Status MakeRows(const SoloDevice& device, uint64_t bytes, Column& column) {
   const std::pair<const char*, uint64_t> thresholds[] = {
       {"0", 0}, {"half", bytes / 2}, {"exact", bytes}, {"unlimited", UINT64_MAX}};
   for (const auto& [name, threshold] : thresholds) {
-    Result<std::unique_ptr<ThresholdLoop>> loop = ThresholdLoop::Create(device, column.pool, bytes, threshold);
-    if (!loop.ok()) return loop.status();
-    column.rows.push_back({name, threshold, std::move(*loop), {}});
+    std::unique_ptr<ThresholdLoop> loop = COMMPOOL_TRY(ThresholdLoop::Create(device, column.pool, bytes, threshold));
+    column.rows.push_back({name, threshold, std::move(loop), {}});
   }
   return Status();
 }
@@ -50,14 +50,12 @@ Status MakeRows(const SoloDevice& device, uint64_t bytes, Column& column) {
 // Whether a pool with this threshold takes nothing from the driver once the loop is warm.
 Result<bool> Suffices(const SoloDevice& device, ThresholdPool pool, uint64_t bytes, uint64_t threshold) {
   constexpr int kTurns = 3;
-  Result<std::unique_ptr<ThresholdLoop>> loop = ThresholdLoop::Create(device, pool, bytes, threshold);
-  if (!loop.ok()) return loop.status();
+  std::unique_ptr<ThresholdLoop> loop = COMMPOOL_TRY(ThresholdLoop::Create(device, pool, bytes, threshold));
   for (int turn = 0; turn < 2 * kTurns; ++turn) {
-    if (turn == kTurns) (*loop)->Grew();
-    Result<double> time = (*loop)->Turn(ThresholdLoop::Use::kTouch);
-    if (!time.ok()) return time.status();
+    if (turn == kTurns) loop->Grew();
+    COMMPOOL_TRY(loop->Turn(ThresholdLoop::Use::kTouch));
   }
-  return !(*loop)->Grew();
+  return !loop->Grew();
 }
 
 // By bisection, in steps of 2 MiB; `UINT64_MAX` where not even twice the bytes suffice.
@@ -73,9 +71,8 @@ Result<uint64_t> FindNeeded(const SoloDevice& device, ThresholdPool pool, uint64
   uint64_t too_little = 0;
   while (enough - too_little > kStep) {
     const uint64_t middle = too_little + internal::RoundDown((enough - too_little) / 2, kStep);
-    Result<bool> suffices = Suffices(device, pool, bytes, middle);
-    if (!suffices.ok()) return suffices.status();
-    (*suffices ? enough : too_little) = middle;
+    const bool suffices = COMMPOOL_TRY(Suffices(device, pool, bytes, middle));
+    (suffices ? enough : too_little) = middle;
   }
   return enough;
 }
@@ -87,9 +84,8 @@ Status Measure(const SoloDevice& device, uint64_t bytes, int rounds, std::vector
     progress.Show(static_cast<uint64_t>(round + kWarmTurns));
     for (Column& column : columns) {
       for (Row& row : column.rows) {
-        Result<double> turn = row.loop->Turn(ThresholdLoop::Use::kWhole);
-        if (!turn.ok()) return turn.status();
-        if (round >= 0) row.turns_us.push_back(*turn);
+        const double turn = COMMPOOL_TRY(row.loop->Turn(ThresholdLoop::Use::kWhole));
+        if (round >= 0) row.turns_us.push_back(turn);
       }
     }
   }
@@ -98,9 +94,7 @@ Status Measure(const SoloDevice& device, uint64_t bytes, int rounds, std::vector
   }
   for (Column& column : columns) {
     progress.Show(static_cast<uint64_t>(kWarmTurns + rounds), std::string("what ") + column.title + " needs");
-    Result<uint64_t> needed = FindNeeded(device, column.pool, bytes);
-    if (!needed.ok()) return needed.status();
-    column.needed_bytes = *needed;
+    column.needed_bytes = COMMPOOL_TRY(FindNeeded(device, column.pool, bytes));
   }
   return Status();
 }
@@ -148,41 +142,29 @@ int RoundsFor(const SoloDevice& device, const Arguments& arguments) {
   return device.emulated() ? 1 : 21;
 }
 
-int Fail(const Status& status) {
-  std::cerr << "commpool bench threshold: " << status.message() << '\n';
-  return kFailed;
-}
-
-int Run(const Arguments& arguments) {
-  Result<uint64_t> asked = internal::ParseBytes(arguments.bytes);
-  if (!asked.ok()) return Fail(asked.status());
-  if (*asked < internal::kMiB || *asked > 64 * internal::kGiB) {
-    return Fail(Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1M to 64G"));
+Result<int> Run(const Arguments& arguments) {
+  const uint64_t asked = COMMPOOL_TRY(internal::ParseBytes(arguments.bytes));
+  if (asked < internal::kMiB || asked > 64 * internal::kGiB) {
+    return Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1M to 64G");
   }
-  const uint64_t bytes = internal::RoundUp(*asked, 4 * kStep);
-  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(1, DriverTimes::kUnmeasured);
-  if (!device.ok()) return Fail(device.status());
+  const uint64_t bytes = internal::RoundUp(asked, 4 * kStep);
+  const std::unique_ptr<SoloDevice> device = COMMPOOL_TRY(SoloDevice::Open(1, DriverTimes::kUnmeasured));
   std::vector<Column> columns;
   columns.push_back({"commpool", "commpool", ThresholdPool::kCommpool, {}});
   columns.push_back({"cuda_async", "cudaMallocAsync", ThresholdPool::kCudaAsync, {}});
   for (Column& column : columns) {
-    Status status = MakeRows(**device, bytes, column);
+    Status status = MakeRows(*device, bytes, column);
     if (status.ok()) continue;
     const bool absent = status.code() == StatusCode::kNotSupported && column.pool == ThresholdPool::kCudaAsync;
-    if (!absent) return Fail(status);
+    if (!absent) return status;
     std::cerr << "commpool bench threshold: without cudaMallocAsync: " << status.message() << '\n';
   }
   std::erase_if(columns, [](const Column& column) { return column.rows.empty(); });
-  const int rounds = RoundsFor(**device, arguments);
-  Status status = Measure(**device, bytes, rounds, columns);
-  if (!status.ok()) return Fail(status);
-  const nlohmann::json results = ToJson(**device, bytes, rounds, columns);
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
-    Print(**device, bytes, rounds, columns);
-  }
-  return Record(arguments.output, (*device)->driver().description, results);
+  const int rounds = RoundsFor(*device, arguments);
+  COMMPOOL_TRY(Measure(*device, bytes, rounds, columns));
+  const nlohmann::json results = ToJson(*device, bytes, rounds, columns);
+  return Report(arguments.output, device->driver().description, results,
+                [&] { Print(*device, bytes, rounds, columns); });
 }
 
 }  // namespace

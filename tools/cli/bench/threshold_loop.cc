@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "commpool/pool.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/async_pool.h"
@@ -65,13 +66,11 @@ class AsyncLoop : public ThresholdLoop {
 Result<std::unique_ptr<ThresholdLoop>> ThresholdLoop::Create(const SoloDevice& device, ThresholdPool kind,
                                                              uint64_t bytes, uint64_t threshold_bytes) {
   if (kind == ThresholdPool::kCommpool) {
-    Result<Pool> pool = Pool::create({.release_threshold_bytes = threshold_bytes, .name = "bench threshold"});
-    if (!pool.ok()) return pool.status();
-    return std::unique_ptr<ThresholdLoop>(std::make_unique<CommpoolLoop>(device, std::move(*pool), bytes));
+    Pool pool = COMMPOOL_TRY(Pool::create({.release_threshold_bytes = threshold_bytes, .name = "bench threshold"}));
+    return std::unique_ptr<ThresholdLoop>(std::make_unique<CommpoolLoop>(device, std::move(pool), bytes));
   }
-  Result<AsyncPool> pool = AsyncPool::Create(device.driver(), threshold_bytes);
-  if (!pool.ok()) return pool.status();
-  return std::unique_ptr<ThresholdLoop>(std::make_unique<AsyncLoop>(device, std::move(*pool), bytes));
+  AsyncPool pool = COMMPOOL_TRY(AsyncPool::Create(device.driver(), threshold_bytes));
+  return std::unique_ptr<ThresholdLoop>(std::make_unique<AsyncLoop>(device, std::move(pool), bytes));
 }
 
 double ThresholdLoop::NowInMicroseconds() const {
@@ -104,11 +103,9 @@ Status ThresholdLoop::AllocateUseFree(CUstream stream, Use use) {
 Result<double> ThresholdLoop::Turn(Use use) {
   const CUstream stream = device_.streams().front();
   const double start = NowInMicroseconds();
-  Status status = AllocateUseFree(stream, use);
-  if (!status.ok()) return status;
-  status = internal::CheckCuda(device_.driver(), device_.driver().cuda.cuStreamSynchronize(stream),
-                               {.call = "cuStreamSynchronize", .device = 0});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(AllocateUseFree(stream, use));
+  COMMPOOL_TRY(internal::CheckCuda(device_.driver(), device_.driver().cuda.cuStreamSynchronize(stream),
+                                   {.call = "cuStreamSynchronize", .device = 0}));
   return NowInMicroseconds() - start;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/replay/clock_overhead.h"
 #include "tools/cli/replay/rescue.h"
@@ -85,8 +86,7 @@ class Player {
 
  private:
   Status Step(const TraceEvent& event) {
-    Status status = work_.Release(0);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(work_.Release(0));
     if (!event.allocates()) {
       void* const block = std::exchange(blocks_[event.block], nullptr);
       const Clock::time_point start = Clock::now();
@@ -169,8 +169,7 @@ class Alternation {
       std::array<Player*, 2> turns = {&pool_, &other_};
       if (turn_++ % 2 != 0) std::swap(turns[0], turns[1]);
       for (Player* const player : turns) {
-        Status status = player->Play(from, to);
-        if (!status.ok()) return status;
+        COMMPOOL_TRY(player->Play(from, to));
       }
     }
     return Status();
@@ -227,14 +226,12 @@ Outcome OutcomeOf(const Spread& ratio) {
 Result<AlternationFigures> Alternate(SoloDevice& device, const Trace& trace, ReplayedAllocator& pool,
                                      ReplayedAllocator& other, double seconds) {
   if (trace.streams != 1) return Status(StatusCode::kInvalidArgument, trace.name + " has more than one stream");
-  Status status = CheckRoom(device.driver(), trace);
-  if (!status.ok()) return status;
-  Result<std::unique_ptr<TraceWork>> work = MakeTraceWork(device.driver(), {device.streams().front()});
-  if (!work.ok()) return work.status();
-  Rescue rescue(**work);  // on other cores than this thread
+  COMMPOOL_TRY(CheckRoom(device.driver(), trace));
+  std::unique_ptr<TraceWork> work = COMMPOOL_TRY(MakeTraceWork(device.driver(), {device.streams().front()}));
+  Rescue rescue(*work);  // on other cores than this thread
   const OnOneCore on_one_core;
-  Player first(trace, device.streams().front(), pool, **work, rescue);
-  Player second(trace, device.streams().front(), other, **work, rescue);
+  Player first(trace, device.streams().front(), pool, *work, rescue);
+  Player second(trace, device.streams().front(), other, *work, rescue);
   return Alternation(trace, first, second).Run(seconds);
 }
 

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/replay/patience.h"
 #include "tools/cli/replay/trace_work.h"
@@ -27,12 +28,11 @@ class DeviceWork : public TraceWork {
   Status Hold(size_t stream, CUdeviceptr address, uint64_t bytes) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     const uint64_t used = bytes < kUsedBytes ? bytes : kUsedBytes;
-    Status status = internal::CheckCuda(driver_, driver_.cuda.cuMemsetD8Async(address, 1, used, streams_[stream]),
-                                        {.call = "cuMemsetD8Async", .bytes = used, .purpose = "replayed work"});
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(internal::CheckCuda(driver_, driver_.cuda.cuMemsetD8Async(address, 1, used, streams_[stream]),
+                                     {.call = "cuMemsetD8Async", .bytes = used, .purpose = "replayed work"}));
     // Pinned memory has one address on host and device.
     const auto flag = reinterpret_cast<CUdeviceptr>(&flags_[stream]);
-    status = internal::CheckCuda(
+    Status status = internal::CheckCuda(
         driver_,
         driver_.cuda.cuStreamWaitValue32(streams_[stream], flag, submitted_[stream] + 1, CU_STREAM_WAIT_VALUE_GEQ),
         {.call = "cuStreamWaitValue32", .purpose = "replayed work"});
@@ -71,9 +71,8 @@ Result<std::unique_ptr<TraceWork>> MakeDeviceWork(const internal::Driver& driver
                                                   const std::vector<CUstream>& streams) {
   void* words = nullptr;
   const size_t bytes = streams.size() * sizeof(DeviceWork::Flag);
-  Status status = internal::CheckCuda(driver, driver.cuda.cuMemAllocHost(&words, bytes),
-                                      {.call = "cuMemAllocHost", .bytes = bytes, .purpose = "flags of replayed work"});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(internal::CheckCuda(driver, driver.cuda.cuMemAllocHost(&words, bytes),
+                                   {.call = "cuMemAllocHost", .bytes = bytes, .purpose = "flags of replayed work"}));
   auto* const flags = static_cast<DeviceWork::Flag*>(words);
   for (size_t stream = 0; stream < streams.size(); ++stream) new (&flags[stream]) DeviceWork::Flag(0);
   return std::unique_ptr<TraceWork>(std::make_unique<DeviceWork>(driver, flags, streams));

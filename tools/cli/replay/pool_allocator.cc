@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "src/base/try.h"
+
 namespace commpool::cli {
 
 namespace {
@@ -43,15 +45,12 @@ Result<std::unique_ptr<PoolAllocator>> PoolAllocator::Create(SoloDevice& device,
   PoolOptions options = {.backing = choice.backing, .name = "replay", .streams = choice.streams};
   if (choice.mode == ReplayMode::kExpandable) options.mode = Mode::kExpandable;
   if (choice.mode == ReplayMode::kSymmetric) {
-    Result<ncclComm_t> home = device.Communicator();
-    if (!home.ok()) return home.status();
-    options.symmetric_across = *home;
+    options.symmetric_across = COMMPOOL_TRY(device.Communicator());
     options.frees = Frees::kOrdered;
   }
-  Result<Pool> pool = Pool::create(options);
-  if (!pool.ok()) return pool.status();
+  Pool pool = COMMPOOL_TRY(Pool::create(options));
   std::unique_ptr<PoolAllocator> allocator(
-      new PoolAllocator(std::move(*pool), choice, device.emulated() ? 0 : kLeastDriverNs));
+      new PoolAllocator(std::move(pool), choice, device.emulated() ? 0 : kLeastDriverNs));
   allocator->CalledDriver(UINT64_MAX);  // what creation called is not the trace's
   return allocator;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "src/base/try.h"
 #include "tools/cli/backing_names.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/replay/alternation.h"
@@ -56,9 +57,8 @@ Result<std::optional<TorchLibrary>> OpenTorch(const SoloDevice& device, const Ar
                   "--torch-library compares with expandable segments: start this command with "
                   "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
   }
-  Result<TorchLibrary> torch = TorchLibrary::Open(peers.torch_library);
-  if (!torch.ok()) return torch.status();
-  return std::optional(*torch);
+  const TorchLibrary torch = COMMPOOL_TRY(TorchLibrary::Open(peers.torch_library));
+  return std::optional(torch);
 }
 
 Result<ReplayRow> Measure(SoloDevice& device, const Trace& trace, const Arguments& arguments,
@@ -71,44 +71,24 @@ Result<ReplayRow> Measure(SoloDevice& device, const Trace& trace, const Argument
   row.pytorch_native = trace.pytorch_native;
   row.pytorch_expandable = trace.pytorch_expandable;
   if (!arguments.peers.as.empty()) {
-    Result<ReplayFigures> of_peer = ReplayInPeer(device, trace, arguments.peers);
-    if (!of_peer.ok()) return of_peer.status();
-    row.figures = std::move(*of_peer);
+    row.figures = COMMPOOL_TRY(ReplayInPeer(device, trace, arguments.peers));
     return row;
   }
   PoolChoice choice = arguments.pool;
   if (choice.mode == ReplayMode::kSymmetric) {
     choice.reserve_bytes = static_cast<uint64_t>(static_cast<double>(trace.peak_requested_bytes) * arguments.reserve);
     row.reserved_at_first = choice.reserve_bytes;
-    Result<ReplayFigures> again = ReplayInPool(device, trace, choice);
-    if (!again.ok()) return again.status();
-    row.again = std::move(*again);
+    row.again = COMMPOOL_TRY(ReplayInPool(device, trace, choice));
     row.reservation_bytes = choice.reserve_bytes = FindLeastReservation(trace);
   }
-  Result<ReplayFigures> figures = ReplayInPool(device, trace, choice);
-  if (!figures.ok()) return figures.status();
-  row.figures = std::move(*figures);
+  row.figures = COMMPOOL_TRY(ReplayInPool(device, trace, choice));
   if (torch) {
     TorchAllocator allocator(*torch);
-    Result<ReplayFigures> compared = Replay(device, trace, allocator);
-    if (!compared.ok()) return compared.status();
-    row.torch = std::move(*compared);
+    row.torch = COMMPOOL_TRY(Replay(device, trace, allocator));
   }
   if (!arguments.smallest) return row;
-  Result<uint64_t> smallest = FindSmallestDevice(device, trace, choice, row.figures.peak_reserved_bytes);
-  if (!smallest.ok()) return smallest.status();
-  row.smallest_device_bytes = *smallest;
+  row.smallest_device_bytes = COMMPOOL_TRY(FindSmallestDevice(device, trace, choice, row.figures.peak_reserved_bytes));
   return row;
-}
-
-int Fail(const Status& status) {
-  const bool refused = status.code() == StatusCode::kNotSupported || status.code() == StatusCode::kInvalidArgument;
-  if (refused) {
-    std::cout << "commpool replay refused: " << status.message() << '\n';
-    return kRefused;
-  }
-  std::cerr << "commpool replay: " << status.message() << '\n';
-  return kFailed;
 }
 
 void Print(const SoloDevice& device, const std::vector<ReplayRow>& rows) {
@@ -140,12 +120,12 @@ AlternationRow AlternateWithTorch(SoloDevice& device, const Trace& trace, const 
   return row;
 }
 
-int RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, const Arguments& arguments,
-               const std::optional<TorchLibrary>& torch) {
+Result<int> RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, const Arguments& arguments,
+                       const std::optional<TorchLibrary>& torch) {
   if (!torch || arguments.traces.streams != 1 || arguments.pool.mode == ReplayMode::kSymmetric) {
-    return Fail(Status(StatusCode::kInvalidArgument,
-                       "--alternate takes turns with PyTorch's expandable segments, in a pool that grows and on one "
-                       "stream: it needs --torch-library, and no peers"));
+    return Status(StatusCode::kNotSupported,
+                  "--alternate takes turns with PyTorch's expandable segments, in a pool that grows and on one "
+                  "stream: it needs --torch-library, and no peers");
   }
   std::vector<AlternationRow> rows;
   nlohmann::json results = {{"driver", device.driver().description}, {"traces", nlohmann::json::array()}};
@@ -156,62 +136,57 @@ int RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, const Argum
     results["traces"].push_back(ToJson(rows.back()));
   }
   progress.reset();
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
+  return Report(arguments.output, device.driver().description, results, [&] {
     std::cout << "# " << device.driver().description
               << "\n# ns of an event whose call takes less than 20 us, medians of rounds; ratio: of a round, pool / "
                  "PyTorch expandable, with its interval at 95 %\n# wall ratio: of all calls; long: us in the longer "
                  "ones, a pass through the second half\n"
               << (device.emulated() ? "# on the emulator the times mean nothing\n" : "") << std::flush;
     PrintTable(rows);
-  }
-  return Record(arguments.output, device.driver().description, results);
+  });
 }
 
-int Run(const Arguments& arguments) {
-  if (Status status = CheckPeers(arguments.peers); !status.ok()) return Fail(status);
-  Result<std::vector<Trace>> traces = ReadTraces(arguments.traces);
-  if (!traces.ok()) {
-    std::cerr << "commpool replay: " << traces.status().message() << '\n';
-    return kFailed;
-  }
-  Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(
-      arguments.traces.streams, arguments.alternate ? DriverTimes::kUnmeasured : DriverTimes::kMeasured);
-  if (!device.ok()) {
-    std::cerr << "commpool replay: " << device.status().message() << '\n';
-    return kFailed;
-  }
-  Result<std::optional<TorchLibrary>> torch = OpenTorch(**device, arguments);
-  if (!torch.ok()) return Fail(torch.status());
-  if (arguments.alternate) return RunInTurns(**device, *traces, arguments, *torch);
+// Of what was asked for; a combination that the library refuses is refused here too.
+Status Refusal(const Status& status) {
+  return status.code() == StatusCode::kInvalidArgument ? Status(StatusCode::kNotSupported, status.message()) : status;
+}
+
+Result<int> ReplayAll(SoloDevice& device, const std::vector<Trace>& traces, const Arguments& arguments) {
+  const std::optional<TorchLibrary> torch = COMMPOOL_TRY(OpenTorch(device, arguments));
+  if (arguments.alternate) return RunInTurns(device, traces, arguments, torch);
   std::vector<ReplayRow> rows;
-  nlohmann::json results = {{"driver", (*device)->driver().description},
+  nlohmann::json results = {{"driver", device.driver().description},
                             {"streams", arguments.traces.streams},
                             {"scale", arguments.traces.scale},
                             {"traces", nlohmann::json::array()}};
-  std::optional<Progress> progress(std::in_place, "replay: trace", traces->size());
-  for (const Trace& trace : *traces) {
+  std::optional<Progress> progress(std::in_place, "replay: trace", traces.size());
+  for (const Trace& trace : traces) {
     progress->Show(rows.size(), trace.name);
-    Result<ReplayRow> row = Measure(**device, trace, arguments, *torch);
+    Result<ReplayRow> row = Measure(device, trace, arguments, torch);
     if (!row.ok() && !arguments.peers.as.empty()) {
       results["traces"].push_back({{"name", trace.name}, {"failed", row.status().message()}});
       continue;
     }
-    if (!row.ok()) return Fail(row.status());
+    if (!row.ok()) return row.status();
     results["traces"].push_back(ToJson(*row));
     rows.push_back(std::move(*row));
   }
   progress.reset();
-  const bool emulated = (*device)->emulated();
+  const bool emulated = device.emulated();
   results["peers"] = RunPeers(arguments.peers, arguments.traces, emulated);
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
-    Print(**device, rows);
+  return Report(arguments.output, device.driver().description, results, [&] {
+    Print(device, rows);
     PrintPeers(results["traces"], results["peers"]);
-  }
-  return Record(arguments.output, (*device)->driver().description, results);
+  });
+}
+
+Result<int> Run(const Arguments& arguments) {
+  if (Status status = CheckPeers(arguments.peers); !status.ok()) return Refusal(status);
+  const std::vector<Trace> traces = COMMPOOL_TRY(ReadTraces(arguments.traces));
+  const std::unique_ptr<SoloDevice> device = COMMPOOL_TRY(SoloDevice::Open(
+      arguments.traces.streams, arguments.alternate ? DriverTimes::kUnmeasured : DriverTimes::kMeasured));
+  const Result<int> done = ReplayAll(*device, traces, arguments);
+  return done.ok() ? done : Refusal(done.status());
 }
 
 }  // namespace

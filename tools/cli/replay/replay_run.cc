@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/cli/replay/clock_overhead.h"
 #include "tools/cli/replay/rescue.h"
@@ -33,9 +34,8 @@ class Replayer {
   }
 
   Result<ReplayFigures> Run() {
-    Result<uint64_t> before = device_.MemoryInUse();
-    if (!before.ok()) return before.status();
-    in_use_before_ = in_use_peak_ = *before;
+    const uint64_t before = COMMPOOL_TRY(device_.MemoryInUse());
+    in_use_before_ = in_use_peak_ = before;
     const DriverCallsByName calls_before = allocator_.Calls();
     Status status = allocator_.Prepare(trace_.peak_requested_bytes);
     if (status.ok()) status = NoteMemory();
@@ -78,8 +78,7 @@ class Replayer {
   };
 
   Status Step(const TraceEvent& event) {
-    Status status = work_.Release(event.stream);
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(work_.Release(event.stream));
     return event.allocates() ? Allocate(event) : Free(event);
   }
 
@@ -200,21 +199,17 @@ Status WarmUp(SoloDevice& device, TraceWork& work, size_t streams) {
 }  // namespace
 
 Result<ReplayFigures> Replay(SoloDevice& device, const Trace& trace, ReplayedAllocator& allocator) {
-  Status status = device.NeedStreams(trace.streams);
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(device.NeedStreams(trace.streams));
   const std::vector<CUstream> streams(device.streams().begin(), device.streams().begin() + trace.streams);
-  Result<std::unique_ptr<TraceWork>> work = MakeTraceWork(device.driver(), streams);
-  if (!work.ok()) return work.status();
-  status = WarmUp(device, **work, trace.streams);
-  if (!status.ok()) return status;
-  return Replayer(device, trace, allocator, **work).Run();
+  std::unique_ptr<TraceWork> work = COMMPOOL_TRY(MakeTraceWork(device.driver(), streams));
+  COMMPOOL_TRY(WarmUp(device, *work, trace.streams));
+  return Replayer(device, trace, allocator, *work).Run();
 }
 
 Result<ReplayFigures> ReplayInPool(SoloDevice& device, const Trace& trace, const PoolChoice& choice) {
-  Result<std::unique_ptr<PoolAllocator>> allocator = PoolAllocator::Create(device, choice);
-  if (!allocator.ok()) return allocator.status();
-  Result<ReplayFigures> figures = Replay(device, trace, **allocator);
-  Status closed = (*allocator)->Close();
+  std::unique_ptr<PoolAllocator> allocator = COMMPOOL_TRY(PoolAllocator::Create(device, choice));
+  Result<ReplayFigures> figures = Replay(device, trace, *allocator);
+  Status closed = allocator->Close();
   if (figures.ok() && !closed.ok()) return closed;
   return figures;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "tools/cli/replay/replay_run.h"
 
 namespace commpool::cli {
@@ -11,11 +12,9 @@ constexpr uint64_t kStep = MiB(2);
 
 // Whether the trace completes; an error that is not about memory is one.
 Result<bool> Completes(SoloDevice& device, const Trace& trace, const PoolChoice& choice, uint64_t limit_bytes) {
-  Status status = detail::FromC(commpool_set_device_limit(0, limit_bytes));
-  if (!status.ok()) return status;
-  status = ReplayInPool(device, trace, choice).status();
-  Status lifted = detail::FromC(commpool_set_device_limit(0, UINT64_MAX));
-  if (!lifted.ok()) return lifted;
+  COMMPOOL_TRY(detail::FromC(commpool_set_device_limit(0, limit_bytes)));
+  Status status = ReplayInPool(device, trace, choice).status();
+  COMMPOOL_TRY(detail::FromC(commpool_set_device_limit(0, UINT64_MAX)));
   if (status.ok()) return true;
   const bool full = status.code() == StatusCode::kOutOfMemory || status.code() == StatusCode::kExhausted;
   return full ? Result<bool>(false) : Result<bool>(status);
@@ -32,9 +31,8 @@ Result<uint64_t> FindSmallestDevice(SoloDevice& device, const Trace& trace, cons
   uint64_t enough = 0;
   while (enough == 0 && too_small < most) {
     const uint64_t limit = std::min(too_small + stride, most);
-    Result<bool> completes = Completes(device, trace, choice, limit);
-    if (!completes.ok()) return completes.status();
-    (*completes ? enough : too_small) = limit;
+    const bool completes = COMMPOOL_TRY(Completes(device, trace, choice, limit));
+    (completes ? enough : too_small) = limit;
     stride *= 2;
   }
   if (enough == 0) {
@@ -42,9 +40,8 @@ Result<uint64_t> FindSmallestDevice(SoloDevice& device, const Trace& trace, cons
   }
   while (enough - too_small > kStep) {
     const uint64_t middle = too_small + internal::RoundDown((enough - too_small) / 2, kStep);
-    Result<bool> completes = Completes(device, trace, choice, middle);
-    if (!completes.ok()) return completes.status();
-    (*completes ? enough : too_small) = middle;
+    const bool completes = COMMPOOL_TRY(Completes(device, trace, choice, middle));
+    (completes ? enough : too_small) = middle;
   }
   return enough;
 }

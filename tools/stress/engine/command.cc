@@ -5,8 +5,10 @@
 #include <map>
 #include <thread>
 
+#include "src/base/try.h"
 #include "tools/common/progress.h"
 #include "tools/stress/commands.h"
+#include "tools/stress/emulated_run.h"
 #include "tools/stress/engine/machine.h"
 #include "tools/stress/engine/worker.h"
 
@@ -59,39 +61,27 @@ void ShowProgress(const std::atomic<uint64_t>& done, uint64_t operations, Stress
   }
 }
 
-int Run(const EngineStress& stress) {
-  Result<internal::LoaderOptions> options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kEmulated);
-  if (!options.ok()) throw std::runtime_error(options.status().message());
-  if (options->choice == internal::DriverChoice::kCuda) {
-    std::cout << "refused: the race checker is the emulator's; leave COMMPOOL_DRIVER=cuda out\n";
-    return kRefused;
-  }
-  options->choice = internal::DriverChoice::kEmulated;
-  Result<std::shared_ptr<const internal::Driver>> driver = internal::LoadDriver(*options);
-  if (!driver.ok()) throw std::runtime_error(driver.status().message());
-  Result<std::unique_ptr<StressMachine>> machine = StressMachine::Make(*driver, stress.plant, stress.streams);
-  if (!machine.ok()) throw std::runtime_error(machine.status().message());
+Result<int> Run(const EngineStress& stress) {
+  const std::shared_ptr<const internal::Driver> driver =
+      COMMPOOL_TRY(LoadEmulatedDriver("the race checker is the emulator's"));
+  const std::unique_ptr<StressMachine> machine =
+      COMMPOOL_TRY(StressMachine::Make(driver, stress.plant, stress.streams));
 
   std::atomic<uint64_t> done{0};
   {
     Exchange exchange;
     std::vector<std::thread> threads;
     for (unsigned thread = 0; thread < stress.threads; ++thread) {
-      threads.emplace_back([&, thread] { Work(**machine, exchange, stress, thread, done); });
+      threads.emplace_back([&, thread] { Work(*machine, exchange, stress, thread, done); });
     }
-    ShowProgress(done, stress.operations, **machine);
+    ShowProgress(done, stress.operations, *machine);
     for (std::thread& thread : threads) thread.join();
   }
-  for (const auto& [name, plant] : kPlants) {
-    if (plant == stress.plant) std::cout << "planted: " << name << '\n';
-  }
-  const std::vector<std::string> violations = (*machine)->Finish();
+  if (stress.plant != Plant::kNone) std::cout << "planted: " << NameOf(kPlants, stress.plant) << '\n';
+  const std::vector<std::string> violations = machine->Finish();
   for (const std::string& violation : violations) std::cout << "violation: " << violation << '\n';
   std::cout << done.load() << " operations, " << violations.size() << " violations\n";
-  if (!violations.empty()) return kWrongResult;
-  if (stress.plant == Plant::kNone) return kSuccess;
-  std::cout << "the planted fault was not found\n";
-  return kNotAsAsked;
+  return Verdict(violations.empty(), stress.plant != Plant::kNone);
 }
 
 }  // namespace

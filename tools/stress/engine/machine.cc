@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <sstream>
 #include <thread>
 
 #include "src/base/bytes.h"
-#include "src/emulator/extension.h"
+#include "src/base/try.h"
+#include "tools/stress/emulated_run.h"
 
 namespace commpool::cli {
 
@@ -28,13 +28,10 @@ std::shared_ptr<const internal::Driver> PoolsDriver(const std::shared_ptr<const 
 Result<std::unique_ptr<StressMachine>> StressMachine::Make(std::shared_ptr<const internal::Driver> driver, Plant plant,
                                                            internal::Streams streams) {
   std::unique_ptr<StressMachine> machine(new StressMachine(std::move(driver), streams));
-  machine->leaks_before_ = machine->Lines("commpoolEmulatorLeaks");
-  Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(machine->driver(), 0);
-  if (!context.ok()) return context.status();
-  machine->context_ = std::move(*context);
+  machine->leaks_before_ = EmulatorLines(machine->driver(), "commpoolEmulatorLeaks");
+  machine->context_ = COMMPOOL_TRY(internal::PrimaryContext::Retain(machine->driver(), 0));
   machine->runtime_ = std::make_unique<internal::Runtime>(PoolsDriver(machine->driver_, plant));
-  Status status = machine->MakePools();
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(machine->MakePools());
   return machine;
 }
 
@@ -50,9 +47,8 @@ Status StressMachine::MakePools() {
   configurations[3].limit_bytes = 48 * internal::kMiB;
   for (internal::PoolConfiguration& configuration : configurations) {
     configuration.streams = streams_;
-    Result<internal::PoolHandle> pool = runtime_->CreatePool(std::move(configuration));
-    if (!pool.ok()) return pool.status();
-    pools_.push_back(*pool);
+    const internal::PoolHandle pool = COMMPOOL_TRY(runtime_->CreatePool(std::move(configuration)));
+    pools_.push_back(pool);
   }
   return Status();
 }
@@ -63,25 +59,14 @@ void StressMachine::Violate(const std::string& what) {
 }
 
 bool StressMachine::Broken() {
-  if (wrong_bytes_.load(std::memory_order_relaxed) != 0 || !Lines("commpoolEmulatorReports").empty()) return true;
+  if (wrong_bytes_.load(std::memory_order_relaxed) != 0 || !EmulatorLines(*driver_, "commpoolEmulatorReports").empty())
+    return true;
   std::scoped_lock lock(mutex_);
   return !violations_.empty();
 }
 
 void StressMachine::CheckInvariants() {
   for (size_t pool = 0; pool < pools_.size(); ++pool) Get(pool).CheckInvariants();
-}
-
-std::vector<std::string> StressMachine::Lines(const char* function) const {
-  const auto write = reinterpret_cast<size_t (*)(char*, size_t)>(driver_->extension(function));
-  std::vector<std::string> lines;
-  char none = 0;
-  if (write == nullptr || write(&none, sizeof(none)) == 0) return lines;
-  std::vector<char> text(internal::kMiB);
-  write(text.data(), text.size());
-  std::istringstream stream(text.data());
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 void StressMachine::TrimAll(internal::Pool& pool) {
@@ -114,8 +99,8 @@ std::vector<std::string> StressMachine::Finish() {
   runtime_.reset();
   context_ = internal::PrimaryContext();
   if (const uint64_t wrong = wrong_bytes_.load()) Violate(std::to_string(wrong) + " bytes of blocks were overwritten");
-  for (const std::string& report : Lines("commpoolEmulatorReports")) Violate(report);
-  for (const std::string& leak : Lines("commpoolEmulatorLeaks")) {
+  for (const std::string& report : EmulatorLines(*driver_, "commpoolEmulatorReports")) Violate(report);
+  for (const std::string& leak : EmulatorLines(*driver_, "commpoolEmulatorLeaks")) {
     const auto known = std::find(leaks_before_.begin(), leaks_before_.end(), leak);
     if (known == leaks_before_.end()) Violate("leak: " + leak);
   }

@@ -59,8 +59,6 @@ class StressMachine {
 
   Status MakePools();
   void TrimAll(internal::Pool& pool);
-  // Lines that the emulator's function writes.
-  std::vector<std::string> Lines(const char* function) const;
 
   std::shared_ptr<const internal::Driver> driver_;
   const internal::Streams streams_;

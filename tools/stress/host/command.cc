@@ -6,13 +6,14 @@
 #include <map>
 #include <mutex>
 #include <random>
-#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "src/base/try.h"
 #include "tools/common/progress.h"
 #include "tools/stress/commands.h"
+#include "tools/stress/emulated_run.h"
 #include "tools/stress/host/host_run.h"
 
 namespace commpool::cli {
@@ -34,7 +35,7 @@ const std::vector<std::pair<HostEnd, const char*>> kEnds = {
     {HostEnd::kBroken, "broken"},   {HostEnd::kAborted, "aborted"}, {HostEnd::kCrashed, "crashed"},
     {HostEnd::kHung, "hung"}};
 
-std::vector<HostRun> Plan(const std::string& worker, const HostStress& stress) {
+Result<std::vector<HostRun>> Plan(const std::string& worker, const HostStress& stress) {
   std::vector<HostRun> runs;
   for (const std::string& program : stress.programs) {
     for (const std::string& resource : stress.resources) {
@@ -43,9 +44,9 @@ std::vector<HostRun> Plan(const std::string& worker, const HostStress& stress) {
         continue;
       }
       const HostOutcome counted =
-          RunHostWorker(worker, {program, resource, 0}, std::chrono::seconds(stress.watchdog_s));
+          COMMPOOL_TRY(RunHostWorker(worker, {program, resource, 0}, std::chrono::seconds(stress.watchdog_s)));
       if (counted.end != HostEnd::kNotReached) {
-        throw std::runtime_error(program + " fails where nothing was made to fail:\n" + counted.findings);
+        return Status(StatusCode::kInternal, program + " fails where nothing was made to fail:\n" + counted.findings);
       }
       for (uint64_t nth = 1; nth <= counted.count; ++nth) runs.push_back({program, resource, nth});
     }
@@ -67,7 +68,8 @@ std::vector<HostOutcome> RunAll(const std::string& worker, const std::vector<Hos
   for (unsigned job = 0; job < stress.jobs; ++job) {
     threads.emplace_back([&] {
       for (size_t index = next++; index < runs.size(); index = next++) {
-        outcomes[index] = RunHostWorker(worker, runs[index], std::chrono::seconds(stress.watchdog_s));
+        const auto limit = std::chrono::seconds(stress.watchdog_s);
+        outcomes[index] = RunHostWorker(worker, runs[index], limit).value();
         const std::lock_guard<std::mutex> lock(mutex);
         progress.Show(index);
       }
@@ -93,13 +95,13 @@ void PrintTable(const std::vector<HostRun>& runs, const std::vector<HostOutcome>
   }
 }
 
-int Run(const HostStress& stress) {
+Result<int> Run(const HostStress& stress) {
   const std::string worker = FindHostWorker();
   if (worker.empty()) {
-    std::cout << "refused: the program whose allocations fail, host/host_worker, is not beside this one\n";
-    return kRefused;
+    return Status(StatusCode::kNotSupported,
+                  "the program whose allocations fail, host/host_worker, is not beside this one");
   }
-  const std::vector<HostRun> runs = Plan(worker, stress);
+  const std::vector<HostRun> runs = COMMPOOL_TRY(Plan(worker, stress));
   const std::vector<HostOutcome> outcomes = RunAll(worker, runs, stress);
   uint64_t failures = 0;
   for (size_t index = 0; index < runs.size(); ++index) {
@@ -109,7 +111,7 @@ int Run(const HostStress& stress) {
   }
   PrintTable(runs, outcomes);
   std::cout << runs.size() << " runs, " << failures << " failures\n";
-  return failures == 0 ? kSuccess : kWrongResult;
+  return Verdict(failures == 0, false);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "src/c_api/process_runtime.h"
-#include "tools/stress/emulator_lines.h"
+#include "tools/stress/emulated_run.h"
 #include "tools/stress/host/host_driver.h"
 #include "tools/stress/host/host_faults.h"
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "commpool/status.h"
+
 namespace commpool::cli {
 
 enum class Findings {
@@ -46,8 +48,7 @@ struct HostOutcome {
 // Where the worker lies: beside this program. Empty where it is not.
 std::string FindHostWorker();
 
-// Throws std::system_error where no process can be started.
-HostOutcome RunHostWorker(const std::string& worker, const HostRun& run, std::chrono::seconds limit);
+Result<HostOutcome> RunHostWorker(const std::string& worker, const HostRun& run, std::chrono::seconds limit);
 
 }  // namespace commpool::cli
 

@@ -10,10 +10,10 @@
 #include <optional>
 #include <thread>
 
-#include "src/driver/loader.h"
+#include "src/base/try.h"
 #include "tools/common/progress.h"
 #include "tools/stress/commands.h"
-#include "tools/stress/rank_counts.h"
+#include "tools/stress/emulated_run.h"
 #include "tools/stress/ranks/coverage.h"
 #include "tools/stress/ranks/judge.h"
 #include "tools/stress/ranks/launcher.h"
@@ -128,33 +128,24 @@ class Series {
   uint64_t failures_ = 0;
 };
 
-int Run(Options options) {
+Result<int> Run(Options options) {
   if (options.worker.rank >= 0) {
     options.worker.plant = static_cast<Plant>(options.worker_plant);
     options.worker.number = options.only.value_or(0);
     options.worker.ranks = std::stoi(options.ranks);
     return RunWorker(options.worker);
   }
-  const std::optional<RankCounts> ranks = ParseRanks(options.ranks);
-  if (!ranks) throw std::runtime_error("--ranks " + options.ranks + ": a number from 2 to 8, or LEAST:MOST");
-  Result<internal::LoaderOptions> loader = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kEmulated);
-  if (!loader.ok()) throw std::runtime_error(loader.status().message());
-  if (loader->choice == internal::DriverChoice::kCuda) {
-    std::cout << "refused: ranks that die would leave memory of a GPU behind; leave COMMPOOL_DRIVER=cuda out\n";
-    return kRefused;
-  }
+  const RankCounts ranks = COMMPOOL_TRY(ParseRanks(options.ranks));
+  COMMPOOL_TRY(CheckEmulated("ranks that die would leave memory of a GPU behind"));
   if (options.only) options.schedules = 1;
-  Series series(options, *ranks);
+  Series series(options, ranks);
   series.Run();
   std::cout << series.coverage().Table();
   if (options.worker.plant != Plant::kNone) {
     std::cout << "planted: " << cli::NameOf(kPlants, options.worker.plant) << '\n';
   }
   std::cout << series.done() << " schedules, " << series.failures() << " failures\n";
-  if (series.failures() != 0) return kWrongResult;
-  if (options.worker.plant == Plant::kNone) return kSuccess;
-  std::cout << "the planted fault was not found\n";
-  return kNotAsAsked;
+  return Verdict(series.failures() == 0, options.worker.plant != Plant::kNone);
 }
 
 std::vector<std::string> KindNames() {

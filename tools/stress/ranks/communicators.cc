@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/newer_nccl.h"
 
@@ -33,12 +34,8 @@ ncclUniqueId FromHex(const std::string& hex) {
 }  // namespace
 
 Status Communicators::Make() {
-  Result<ncclComm_t> world = Join("world", schedule_.HomeOf(0, rank_));
-  if (!world.ok()) return world.status();
-  world_ = *world;
-  Result<ncclComm_t> second = MakeSecond();
-  if (!second.ok()) return second.status();
-  second_ = *second;
+  world_ = COMMPOOL_TRY(Join("world", schedule_.HomeOf(0, rank_)));
+  second_ = COMMPOOL_TRY(MakeSecond());
   return Status();
 }
 
@@ -69,14 +66,11 @@ Result<ncclComm_t> Communicators::Grow(const std::vector<int>& members) {
   ncclComm_t parent = nullptr;
   ncclUniqueId id = {};
   if (!is_new) {
-    Result<ncclComm_t> joined = Join("parent", {members.begin(), members.end() - 1});
-    if (!joined.ok()) return joined.status();
-    parent = *joined;
+    parent = COMMPOOL_TRY(Join("parent", {members.begin(), members.end() - 1}));
   }
   if (rank_ == 0) {
-    const Status status =
-        internal::CheckNccl(driver_, driver_.nccl.ncclCommGetUniqueId(parent, &id), {.call = "ncclCommGetUniqueId"});
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(
+        internal::CheckNccl(driver_, driver_.nccl.ncclCommGetUniqueId(parent, &id), {.call = "ncclCommGetUniqueId"}));
     Offer("grown", id);
   }
   if (is_new) id = Receive("grown");
@@ -89,8 +83,7 @@ Result<ncclComm_t> Communicators::Grow(const std::vector<int>& members) {
 Result<ncclComm_t> Communicators::Join(const std::string& name, const std::vector<int>& members) {
   ncclUniqueId id = {};
   if (members.front() == rank_) {
-    const Status status = internal::CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(internal::CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"}));
     Offer(name + std::to_string(rank_), id);
   } else {
     id = Receive(name + std::to_string(members.front()));
@@ -113,8 +106,7 @@ Result<ncclComm_t> Communicators::Await(const char* call,
     const ncclResult_t asked = driver_.nccl.ncclCommGetAsyncError(made, &state);
     result = asked == ncclSuccess ? state : asked;
   }
-  const Status status = internal::CheckNccl(driver_, result, {.call = call, .device = rank_});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(internal::CheckNccl(driver_, result, {.call = call, .device = rank_}));
   const std::scoped_lock lock(mutex_);
   all_.push_back(made);
   return made;

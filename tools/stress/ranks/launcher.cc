@@ -1,7 +1,6 @@
 #include "tools/stress/ranks/launcher.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -21,16 +20,10 @@ using std::chrono::milliseconds;
 constexpr int kLookMs = 5;  // how often it is asked what became of the processes
 
 // Small segments make schedules cheap. An NCCL that waits longer than anybody stands for one that waits for ever.
-std::vector<std::string> EnvironmentOf(const Schedule& schedule) {
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string text = *variable;
-    if (text.rfind("COMMPOOL_EMULATOR=", 0) != 0 && text.rfind("COMMPOOL_LOG=", 0) != 0) variables.push_back(text);
-  }
+std::vector<std::string> VariablesOf(const Schedule& schedule) {
   const std::string version = schedule.second == Second::kGrown ? ",nccl=2.30.7" : "";
-  variables.push_back("COMMPOOL_EMULATOR=devices=8,memory=1GiB,granularity=64KiB,nccl_timeout_ms=60000" + version);
-  variables.push_back("COMMPOOL_LOG=error");
-  return variables;
+  return {"COMMPOOL_EMULATOR=devices=8,memory=1GiB,granularity=64KiB,nccl_timeout_ms=60000" + version,
+          "COMMPOOL_LOG=error"};
 }
 
 std::vector<std::string> ArgumentsOf(const WorkerOptions& common, int rank, int hosts) {
@@ -48,9 +41,9 @@ class Run {
  public:
   Run(const Schedule& schedule, const WorkerOptions& common, int hosts)
       : schedule_(schedule), deadline_(common.deadline_ms), records_(static_cast<size_t>(schedule.ranks)) {
-    const std::vector<std::string> environment = EnvironmentOf(schedule);
+    const std::vector<std::string> variables = VariablesOf(schedule);
     for (int rank = 0; rank < schedule.ranks; ++rank) {
-      processes_.push_back(std::make_unique<RankProcess>(ArgumentsOf(common, rank, hosts), environment));
+      processes_.push_back(std::make_unique<RankProcess>(ArgumentsOf(common, rank, hosts), variables));
     }
     stopped_.resize(processes_.size());
   }

@@ -5,9 +5,10 @@
 #include <regex>
 #include <utility>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "tools/stress/captured_block.h"
-#include "tools/stress/emulator_lines.h"
+#include "tools/stress/emulated_run.h"
 #include "tools/stress/ranks/record.h"
 #include "tools/stress/ranks/recovery.h"
 #include "tools/stress/ranks/socket_points.h"
@@ -56,9 +57,7 @@ Status Program::Check(CUresult result, const char* call) const {
 }
 
 Status Program::Start() {
-  Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(driver_, options_.rank);
-  if (!context.ok()) return context.status();
-  context_ = std::move(*context);
+  context_ = COMMPOOL_TRY(internal::PrimaryContext::Retain(driver_, options_.rank));
   Status status = Check(driver_.cuda.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent");
   for (CUstream& stream : streams_) {
     if (status.ok()) status = Check(driver_.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
@@ -160,16 +159,15 @@ Status Program::Free(const Step& step) {
 Status Program::Record(const Step& step) {
   const CUdeviceptr block = pools_[step.pool].blocks[step.block];
   if (block == 0) return Status();
-  Status status = Check(driver_.cuda.cuStreamSynchronize(streams_[0]), "cuStreamSynchronize");
-  if (status.ok()) status = Check(driver_.cuda.cuMemsetD8Async(block, 1, 1, streams_[1]), "cuMemsetD8Async");
-  return status.ok() ? runtime_->RecordStream(block, streams_[1]) : status;
+  COMMPOOL_TRY(Check(driver_.cuda.cuStreamSynchronize(streams_[0]), "cuStreamSynchronize"));
+  COMMPOOL_TRY(Check(driver_.cuda.cuMemsetD8Async(block, 1, 1, streams_[1]), "cuMemsetD8Async"));
+  return runtime_->RecordStream(block, streams_[1]);
 }
 
 Status Program::Reduce(const Step& step) {
   const CUdeviceptr block = pools_[step.pool].blocks[step.block];
   if (block == 0) return Status();
-  Status status = Check(driver_.cuda.cuStreamSynchronize(streams_[1]), "cuStreamSynchronize");
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(Check(driver_.cuda.cuStreamSynchronize(streams_[1]), "cuStreamSynchronize"));
   ncclComm_t const communicator = communicators_.Of(schedule_.pools[step.pool]);
   void* const memory = reinterpret_cast<void*>(block);
   ncclResult_t result = driver_.nccl.ncclAllReduce(memory, memory, 1, ncclInt8, ncclSum, communicator, streams_[0]);
@@ -178,24 +176,22 @@ Status Program::Reduce(const Step& step) {
     const ncclResult_t asked = driver_.nccl.ncclCommGetAsyncError(communicator, &state);
     result = asked == ncclSuccess ? state : asked;
   }
-  status = internal::CheckNccl(driver_, result, {.call = "ncclAllReduce", .device = options_.rank}, communicator);
+  Status status =
+      internal::CheckNccl(driver_, result, {.call = "ncclAllReduce", .device = options_.rank}, communicator);
   return status.ok() ? Check(driver_.cuda.cuStreamSynchronize(streams_[0]), "cuStreamSynchronize") : status;
 }
 
 Status Program::Burst(const Step& step) {
   for (int count = 0; count < kBurst; ++count) {
-    Result<CUdeviceptr> address = runtime_->AllocateFrom(pools_[step.pool].handle, step.bytes, streams_[0]);
-    if (!address.ok()) return address.status();
-    const Status freed = runtime_->Free(*address);
-    if (!freed.ok()) return freed;
+    CUdeviceptr address = COMMPOOL_TRY(runtime_->AllocateFrom(pools_[step.pool].handle, step.bytes, streams_[0]));
+    COMMPOOL_TRY(runtime_->Free(address));
   }
   return Status();
 }
 
 Status Program::ReplaceStream() {
-  Status status = runtime_->ReleaseStream(streams_[1]);
-  if (status.ok()) status = Check(driver_.cuda.cuStreamDestroy(streams_[1]), "cuStreamDestroy");
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(runtime_->ReleaseStream(streams_[1]));
+  COMMPOOL_TRY(Check(driver_.cuda.cuStreamDestroy(streams_[1]), "cuStreamDestroy"));
   return Check(driver_.cuda.cuStreamCreate(&streams_[1], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 

@@ -1,8 +1,6 @@
 #include "tools/stress/ranks/rank_process.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -14,6 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tools/common/process.h"
 #include "tools/stress/ranks/control.h"
 
 namespace commpool::cli::stress_ranks {
@@ -23,34 +22,9 @@ namespace {
 // Of the child: above what the command has open, so that no duplicate meets its own number.
 constexpr int kControlOfChild = 900;
 
-std::vector<char*> Pointers(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-pid_t Spawn(std::vector<std::string> words, std::vector<std::string> environment, int control, int output) {
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files, output, STDERR_FILENO);
-  posix_spawn_file_actions_adddup2(&files, control, kControlOfChild);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // its orphans are found by their group
-  pid_t process = -1;
-  const int error = posix_spawn(&process, "/proc/self/exe", &files, &attributes, Pointers(words).data(),
-                                Pointers(environment).data());
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  if (error != 0) throw std::runtime_error(std::string("a rank's process cannot start: ") + std::strerror(error));
-  return process;
-}
-
 }  // namespace
 
-RankProcess::RankProcess(std::vector<std::string> arguments, const std::vector<std::string>& environment) {
+RankProcess::RankProcess(std::vector<std::string> arguments, const std::vector<std::string>& variables) {
   std::array<int, 2> ends = {-1, -1};
   const int paired = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data());
   output_ = internal::FileDescriptor(memfd_create("output", MFD_CLOEXEC));
@@ -60,7 +34,14 @@ RankProcess::RankProcess(std::vector<std::string> arguments, const std::vector<s
   control_ = internal::FileDescriptor(ends[0]);
   const internal::FileDescriptor of_child(ends[1]);
   arguments.insert(arguments.end(), {"--control", std::to_string(kControlOfChild)});
-  process_ = Spawn(std::move(arguments), environment, of_child.get(), output_.get());
+  const int output = output_.get();
+  process_ =
+      StartProcess({.program = kOwnProgram,
+                    .words = std::move(arguments),
+                    .variables = variables,
+                    .files = {{output, STDOUT_FILENO}, {output, STDERR_FILENO}, {of_child.get(), kControlOfChild}},
+                    .own_group = true})
+          .value();
 }
 
 RankProcess::~RankProcess() {

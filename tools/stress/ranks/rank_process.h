@@ -15,7 +15,7 @@ namespace commpool::cli::stress_ranks {
 class RankProcess {
  public:
   // Starts this program again; `arguments` get "--control DESCRIPTOR" in addition. Throws where the system refuses.
-  RankProcess(std::vector<std::string> arguments, const std::vector<std::string>& environment);
+  RankProcess(std::vector<std::string> arguments, const std::vector<std::string>& variables);
   // Ends it, and what it left behind.
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;

@@ -2,11 +2,11 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
-#include <optional>
 
+#include "src/base/try.h"
 #include "tools/common/progress.h"
 #include "tools/stress/commands.h"
-#include "tools/stress/rank_counts.h"
+#include "tools/stress/emulated_run.h"
 #include "tools/stress/registration/machine.h"
 #include "tools/stress/registration/watchdog.h"
 
@@ -70,25 +70,16 @@ Counts RunAll(const RegistrationStress& stress, const RankCounts& ranks, Registr
   return counts;
 }
 
-int Run(const RegistrationStress& stress) {
-  const std::optional<RankCounts> ranks = ParseRanks(stress.ranks);
-  if (!ranks) throw std::runtime_error("--ranks " + stress.ranks + ": a number from 2 to 8, or LEAST:MOST");
+Result<int> Run(const RegistrationStress& stress) {
+  const RankCounts ranks = COMMPOOL_TRY(ParseRanks(stress.ranks));
   DescribeEmulator();
-  Result<internal::LoaderOptions> options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kEmulated);
-  if (!options.ok()) throw std::runtime_error(options.status().message());
-  if (options->choice == internal::DriverChoice::kCuda) {
-    std::cout << "refused: ranks of one process and their faults are the emulator's; leave COMMPOOL_DRIVER=cuda out\n";
-    return kRefused;
-  }
-  options->choice = internal::DriverChoice::kEmulated;
-  Result<std::shared_ptr<const internal::Driver>> driver = internal::LoadDriver(*options);
-  if (!driver.ok()) throw std::runtime_error(driver.status().message());
-
+  const std::shared_ptr<const internal::Driver> driver =
+      COMMPOOL_TRY(LoadEmulatedDriver("ranks of one process and their faults are the emulator's"));
   Counts counts;
   std::vector<std::string> left;
   {
-    RegistrationMachine machine(*driver);
-    counts = RunAll(stress, *ranks, machine);
+    RegistrationMachine machine(driver);
+    counts = RunAll(stress, ranks, machine);
     left = machine.Finish();
   }
   if (counts.failures == 0) {
@@ -96,10 +87,7 @@ int Run(const RegistrationStress& stress) {
     if (!left.empty()) ++counts.failures;
   }
   std::cout << counts.schedules << " schedules, " << counts.failures << " failures\n";
-  if (counts.failures != 0) return kWrongResult;
-  if (stress.plant == RegistrationPlant::kNone) return kSuccess;
-  std::cout << "the planted fault was not found\n";
-  return kNotAsAsked;
+  return Verdict(counts.failures == 0, stress.plant != RegistrationPlant::kNone);
 }
 
 }  // namespace

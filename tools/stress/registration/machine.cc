@@ -5,7 +5,8 @@
 #include <iterator>
 #include <utility>
 
-#include "tools/stress/emulator_lines.h"
+#include "src/base/try.h"
+#include "tools/stress/emulated_run.h"
 
 namespace commpool::cli {
 
@@ -45,9 +46,7 @@ RegistrationMachine::RegistrationMachine(std::shared_ptr<const internal::Driver>
 Status RegistrationMachine::NeedRanks(const Schedule& schedule) {
   if (ranks_ == nullptr || ranks_->count() != schedule.ranks) {
     ranks_.reset();
-    Result<std::unique_ptr<StressRanks>> ranks = StressRanks::Make(*driver_, schedule.ranks);
-    if (!ranks.ok()) return ranks.status();
-    ranks_ = std::move(*ranks);
+    ranks_ = COMMPOOL_TRY(StressRanks::Make(*driver_, schedule.ranks));
   }
   return ranks_->Connect(schedule.second_from);
 }

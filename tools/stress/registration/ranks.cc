@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::cli {
@@ -17,9 +18,8 @@ Result<std::unique_ptr<StressRanks>> StressRanks::Make(const internal::Driver& d
     rank.number = number;
     rank.context = std::move(*context);
     const internal::ContextGuard current(driver, rank.context);
-    Status status = internal::CheckCuda(driver, driver.cuda.cuStreamCreate(&rank.stream, CU_STREAM_NON_BLOCKING),
-                                        {.call = "cuStreamCreate", .device = number});
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(internal::CheckCuda(driver, driver.cuda.cuStreamCreate(&rank.stream, CU_STREAM_NON_BLOCKING),
+                                     {.call = "cuStreamCreate", .device = number}));
   }
   return ranks;
 }
@@ -57,8 +57,7 @@ Status StressRanks::Connect(int second_from) {
 
 Status StressRanks::Join(Which which, int from) {
   ncclUniqueId id = {};
-  Status made = internal::CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"});
-  if (!made.ok()) return made;
+  COMMPOOL_TRY(internal::CheckNccl(driver_, driver_.nccl.ncclGetUniqueId(&id), {.call = "ncclGetUniqueId"}));
   std::vector<Status> statuses(ranks_.size());
   Run([&](StressRank& rank) {
     if (rank.number < from) return;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "src/base/try.h"
 #include "tools/common/progress.h"
 #include "tools/stress/commands.h"
 #include "tools/stress/sweep/sweep.h"
@@ -17,25 +18,21 @@ struct Arguments {
   OutputOptions output;
 };
 
-int Run(const Arguments& arguments) {
-  const Result<std::vector<Trace>> traces = ReadTraces(arguments.traces);
-  if (!traces.ok()) throw std::runtime_error(traces.status().message());
+Result<int> Run(const Arguments& arguments) {
+  const std::vector<Trace> traces = COMMPOOL_TRY(ReadTraces(arguments.traces));
   std::optional<Progress> progress(std::in_place, "sweep", 100);
-  const Sweep sweep = RunSweep(*traces, [&](size_t done, size_t all) { progress->Show(done * 100 / all, "percent"); });
+  const Sweep sweep = RunSweep(traces, [&](size_t done, size_t all) { progress->Show(done * 100 / all, "percent"); });
   progress.reset();
   nlohmann::json results = ToJson(sweep);
   results["streams"] = arguments.traces.streams;
-  if (arguments.output.json) {
-    std::cout << JsonText(results) << '\n';
-  } else {
+  return Report(arguments.output, "modelled", results, [&] {
     std::cout
         << "# modelled pools on modelled devices; in use is peak requested / peak reserved; waits of the host and "
            "on the device are of 1,000 events\n# longer: the critical path than without an allocator; cost: "
            "unused memory and that, in percent\n"
         << std::flush;
     PrintSweep(sweep);
-  }
-  return Record(arguments.output, "modelled", results);
+  });
 }
 
 }  // namespace

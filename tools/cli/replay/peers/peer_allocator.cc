@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/async_pool.h"
 #include "tools/cli/replay/peers/peer_library.h"
@@ -172,22 +173,19 @@ Result<std::unique_ptr<PeerAllocator>> PeerAllocator::Open(SoloDevice& device, c
                                                            uint64_t arena_bytes) {
   using Peer = std::unique_ptr<PeerAllocator>;
   if (options.as == kCudaAsync) {
-    Result<AsyncPool> pool = AsyncPool::Create(device.driver(), UINT64_MAX);
-    if (!pool.ok()) return pool.status();
-    return Peer(std::make_unique<AsyncPeer>(device, std::move(*pool)));
+    AsyncPool pool = COMMPOOL_TRY(AsyncPool::Create(device.driver(), UINT64_MAX));
+    return Peer(std::make_unique<AsyncPeer>(device, std::move(pool)));
   }
   if (options.as == kTorchNative || options.as == kTorchExpandable) {
-    Result<TorchLibrary> torch = TorchLibrary::Open(options.torch_library);
-    if (!torch.ok()) return torch.status();
-    return Peer(std::make_unique<TorchPeer>(device, *torch));
+    TorchLibrary torch = COMMPOOL_TRY(TorchLibrary::Open(options.torch_library));
+    return Peer(std::make_unique<TorchPeer>(device, torch));
   }
-  Result<RmmLibrary> rmm = RmmLibrary::Open(options.rmm_library);
-  if (!rmm.ok()) return rmm.status();
+  RmmLibrary rmm = COMMPOOL_TRY(RmmLibrary::Open(options.rmm_library));
   const bool arena = options.as == kRmmArena;
-  if (!rmm->initialise(arena ? "arena" : "pool", arena ? arena_bytes : 0)) {
+  if (!rmm.initialise(arena ? "arena" : "pool", arena ? arena_bytes : 0)) {
     return Status(StatusCode::kOutOfMemory, options.as + " cannot be made");
   }
-  return Peer(std::make_unique<RmmPeer>(device, *rmm));
+  return Peer(std::make_unique<RmmPeer>(device, rmm));
 }
 
 Result<ReplayFigures> ReplayInPeer(SoloDevice& device, const Trace& trace, const PeerOptions& options) {
@@ -195,9 +193,8 @@ Result<ReplayFigures> ReplayInPeer(SoloDevice& device, const Trace& trace, const
   Result<ReplayFigures> figures = Status(StatusCode::kOutOfMemory, "no size was tried");
   for (const uint64_t percent : kArenaPercents) {
     const uint64_t bytes = internal::RoundUp(trace.peak_requested_bytes / 100 * percent, MiB(2));
-    Result<std::unique_ptr<PeerAllocator>> allocator = PeerAllocator::Open(device, options, bytes);
-    if (!allocator.ok()) return allocator.status();
-    figures = Replay(device, trace, **allocator);
+    std::unique_ptr<PeerAllocator> allocator = COMMPOOL_TRY(PeerAllocator::Open(device, options, bytes));
+    figures = Replay(device, trace, *allocator);
     // The arena's memory was there before the first event.
     if (figures.ok() && options.as == kRmmArena) figures->peak_reserved_bytes = bytes;
     if (options.as != kRmmArena || figures.status().code() != StatusCode::kOutOfMemory) return figures;

@@ -2,17 +2,17 @@
 
 #include <type_traits>
 
+#include "src/base/try.h"
 #include "src/driver/shared_library.h"
 
 namespace commpool::cli {
 
 Result<RmmLibrary> RmmLibrary::Open(const std::string& file) {
-  Result<internal::SharedLibrary> library = internal::SharedLibrary::Open(file);
-  if (!library.ok()) return library.status();
+  internal::SharedLibrary library = COMMPOOL_TRY(internal::SharedLibrary::Open(file));
   RmmLibrary rmm;
   bool complete = true;
   const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library->Symbol(name));
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library.Symbol(name));
     complete = complete && function != nullptr;
   };
   find(rmm.initialise, "bench_rmm_initialise");

@@ -1,6 +1,6 @@
 #include "tools/cli/replay/peers/peers.h"
 
-#include <unistd.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <charconv>
@@ -8,7 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tools/cli/replay/peers/peer_process.h"
+#include "src/base/try.h"
+#include "tools/common/process.h"
 #include "tools/common/progress.h"
 
 namespace commpool::cli {
@@ -26,7 +27,7 @@ bool IsRmm(const std::string& name) { return name == kRmmPool || name == kRmmAre
 // The process's own file: a link to it would mean the emulating process's.
 std::string OwnFile() {
   std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).string();
+  return std::filesystem::read_symlink(kOwnProgram, ignored).string();
 }
 
 // The same number again, when it is read.
@@ -37,14 +38,32 @@ std::string Exactly(double number) {
 
 std::vector<std::string> WordsFor(const PeerOptions& options, const std::string& name, const TraceChoice& traces,
                                   bool emulated) {
-  std::vector<std::string> words;
-  if (emulated) words = {"emulate", "--", OwnFile()};
+  std::vector<std::string> words = {"commpool"};
+  if (emulated) words.insert(words.end(), {"emulate", "--", OwnFile()});
   words.insert(words.end(), {"replay", "--json", "--as", name, "--streams", std::to_string(traces.streams), "--scale",
                              Exactly(traces.scale)});
   if (IsTorch(name)) words.insert(words.end(), {"--torch-library", options.torch_library});
   if (IsRmm(name)) words.insert(words.end(), {"--rmm-library", options.rmm_library});
   words.insert(words.end(), traces.places.begin(), traces.places.end());
   return words;
+}
+
+std::string LastLine(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+// What this program writes to stdout as a process of its own: PyTorch reads its settings when its library is loaded,
+// and each allocator begins with an empty device.
+Result<std::string> RunAgain(const ProcessStart& start, int limit_s) {
+  const ProcessEnd end = COMMPOOL_TRY(RunProcess(start, OutputOf::kStdout, std::chrono::seconds(limit_s)));
+  if (!end.in_time) {
+    return Status(StatusCode::kDeadlineExceeded, "it was ended after " + std::to_string(limit_s) + " s");
+  }
+  if (WIFEXITED(end.state) && WEXITSTATUS(end.state) == 0) return end.output;
+  const std::string how = WIFEXITED(end.state) ? "exit code " + std::to_string(WEXITSTATUS(end.state))
+                                               : "signal " + std::to_string(WTERMSIG(end.state));
+  return Status(StatusCode::kDriverError, how + ": " + LastLine(end.output));
 }
 
 nlohmann::json RunPeer(const PeerOptions& options, const std::string& name, const TraceChoice& traces, bool emulated) {
@@ -55,7 +74,8 @@ nlohmann::json RunPeer(const PeerOptions& options, const std::string& name, cons
       variables.push_back(std::string(variable) + "=expandable_segments:" + (expandable ? "True" : "False"));
     }
   }
-  Result<std::string> output = RunAgain(WordsFor(options, name, traces, emulated), variables, options.limit_s);
+  const Result<std::string> output =
+      RunAgain({kOwnProgram, WordsFor(options, name, traces, emulated), variables}, options.limit_s);
   if (!output.ok()) return {{"failed", output.status().message()}};
   const nlohmann::json found = nlohmann::json::parse(*output, nullptr, false);
   if (found.is_discarded() || !found.contains("traces")) return {{"failed", "it wrote no result"}};
