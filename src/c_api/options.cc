@@ -1,6 +1,7 @@
 #include "src/c_api/options.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,17 @@
 namespace commpool::internal {
 
 namespace {
+
+constexpr uint64_t kRefusedByTheProgram = UINT64_MAX;  // of `given`
+constexpr size_t kMostReasonBytes = 1000;
+
+// A sentence of one line, which every rank hears.
+Status RefusedByTheProgram(const char* why) {
+  std::string sentence(why, strnlen(why, kMostReasonBytes));
+  std::replace_if(
+      sentence.begin(), sentence.end(), [](char letter) { return letter >= 0 && letter < ' '; }, ' ');
+  return Status(StatusCode::kInvalidArgument, sentence);
+}
 
 Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
 
@@ -78,6 +90,7 @@ uint64_t OptionsThatDiffer(const PoolConfiguration& configuration) {
 
 Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, const Settings& settings) {
   COMMPOOL_TRY(CheckBytes(given));
+  if (given.given == kRefusedByTheProgram && given.name != nullptr) return RefusedByTheProgram(given.name);
   PoolConfiguration configuration = HomeOf(given);
   COMMPOOL_TRY(FirstFailure({ReadWords(given, &configuration), CheckValues(given)}));
   if (given.name != nullptr) configuration.name = Printable(given.name);

@@ -80,26 +80,41 @@ Status CreateOne(Runtime& runtime, const commpool_pool_options& options, commpoo
 }
 
 Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, size_t count, commpool_pool* pools) {
-  if (pools == nullptr) return NullOptions();
   std::vector<PoolRequest> requests;
   for (size_t place = 0; place < count; ++place) {
-    const commpool_pool_options& one = options[place];
-    // Of another size it does not say where the next one lies.
-    COMMPOOL_TRY(CheckStructBytes("pool_options", one.struct_bytes, sizeof(one)));
-    requests.push_back({.configuration = ParsePoolOptions(one, runtime.settings()), .home = ParseHome(one)});
+    commpool_pool_options one = options[place];
+    const Status size = CheckStructBytes("pool_options", std::exchange(one.struct_bytes, sizeof(one)), sizeof(one));
+    // Of another size the first does not say where the next one lies. Later ones lie where it says, and their homes
+    // hear.
+    if (place == 0) COMMPOOL_TRY(size);
+    const Status refused = pools == nullptr ? NullOptions() : size;
+    requests.push_back(
+        {.configuration = refused.ok() ? ParsePoolOptions(one, runtime.settings()) : Result<PoolConfiguration>(refused),
+         .home = ParseHome(one)});
   }
   Result<std::vector<PoolHandle>> made = CreatePools(runtime, std::move(requests));
   if (made.ok()) std::copy(made->begin(), made->end(), pools);
   return made.status();
 }
 
+// Where COMMPOOL_CONF is wrong nothing opens, but the other ranks of a symmetric pool hear of it.
+Status Refuse(const Status& why, FunctionRef<Status(Runtime&)> create) {
+  const Result<Runtime*> refusing = RefusingRuntime(why);
+  return refusing.ok() ? create(**refusing) : why;
+}
+
 }  // namespace
 
 commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count, commpool_pool* pools) {
-  return WithRuntime([&](Runtime& runtime) -> Status {
+  const auto create = [&](Runtime& runtime) -> Status {
     if (options == nullptr) return NullOptions();
     return count == 1 ? CreateOne(runtime, *options, pools) : CreateSeveral(runtime, options, count, pools);
-  });
+  };
+  if (OpenedProcessRuntime() == nullptr && options != nullptr && count != 0 && ParseHome(*options)) {
+    const Status wrong = SettingsFromEnvironment().status();
+    if (!wrong.ok()) return Guarded([&] { return Refuse(wrong, create); });
+  }
+  return WithRuntime(create);
 }
 
 commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes) {

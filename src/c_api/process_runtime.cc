@@ -49,6 +49,16 @@ Status OpenWith(const LoaderOptions& options) {
 
 Result<Settings> SettingsFromEnvironment() { return Settings::Parse(Environment::Get().configuration); }
 
+Result<Runtime*> RefusingRuntime(const Status& why) {
+  static Runtime* refusing = nullptr;
+  MutexLock lock(TheOpening().mutex);
+  if (refusing != nullptr) return refusing;
+  LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(DriverChoice::kCuda));
+  std::shared_ptr<const Driver> driver = COMMPOOL_TRY(LoadDriver(options));
+  refusing = new Runtime(std::move(driver), Settings::Refusing(why));
+  return refusing;
+}
+
 Status MeasureDriver() {
   MutexLock lock(TheOpening().mutex);
   if (OpenedProcessRuntime() != nullptr) {

@@ -14,8 +14,10 @@ namespace commpool::internal {
 Status MeasureDriver();
 bool DriverIsMeasured();
 
-// What COMMPOOL_CONF says. kInvalidArgument where it is wrong: then no runtime opens.
+// What COMMPOOL_CONF says. kInvalidArgument where it is wrong: then no runtime opens, but one that makes no pool, by
+// which the other ranks hear why: RefusingRuntime.
 Result<Settings> SettingsFromEnvironment();
+Result<Runtime*> RefusingRuntime(const Status& why);
 
 // Opens the runtime with what COMMPOOL_DRIVER says, else with `choice`; `auto` in the environment leaves it to a caller
 // who names a driver, because a job decides once for all ranks. Again with the same outcome is OK; kFailedPrecondition

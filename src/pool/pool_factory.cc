@@ -113,12 +113,6 @@ Result<std::unique_ptr<AgreementChannel>> ReachHome(const Driver& driver, Device
   return Collective::OpenChannel(driver, device->context(), runtime, home, configuration);
 }
 
-Status Refuse(AgreementChannel& channel, const Status& why) {
-  Intent refusal{.call = CollectiveCall::kCreate};
-  refusal.readiness = why;
-  return TellRefusal(channel, refusal);
-}
-
 // Bad options of one rank must not hang the others, so what can fail is put into the first agreement. Only a rank
 // without a usable communicator has no way to tell the others.
 Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
@@ -127,7 +121,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
   std::unique_ptr<AgreementChannel> channel = COMMPOOL_TRY(ReachHome(driver, devices, runtime, configuration, home));
   Result<UnopenedPool> made =
       Attempt([&] { return MakeUnopened(driver, devices, runtime, std::move(configuration), home); });
-  if (!made.ok()) return Refuse(*channel, made.status());
+  if (!made.ok()) return Collective::Refuse(*channel, made.status());
   COMMPOOL_TRY(made->symmetric->Open(std::move(channel), made->readiness));
   return std::move(made->pool);
 }
@@ -145,7 +139,7 @@ Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runt
                   const PoolConfiguration& configuration, const Status& why) {
   Communicator home;
   const Result<std::unique_ptr<AgreementChannel>> channel = ReachHome(driver, devices, runtime, configuration, home);
-  if (channel.ok()) return Refuse(**channel, why);
+  if (channel.ok()) return Collective::Refuse(**channel, why);
   // Without a communicator to reach them by nobody waits.
   if (home.handle == nullptr) return why;
   return Status(why.code(), why.message() + "; the other ranks could not be told: " + channel.status().message());

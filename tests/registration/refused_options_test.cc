@@ -76,7 +76,12 @@ TEST_F(RefusedOptions, AreHeardOfWhicheverTheyAre) {
       {"granularity_bytes 3", [](Options& options) { options.granularity_bytes = 3; }},
       {"limit_bytes is 0", [](Options& options) { options.limit_bytes = 0; }},
       {"segment_bytes", [](Options& options) { options.segment_bytes = UINT64_MAX; }},
-      {"given", [](Options& options) { options.given = UINT64_MAX; }},
+      {"given", [](Options& options) { options.given = UINT64_MAX - 1; }},
+      {"'2 apples' is no size",
+       [](Options& options) {
+         options.name = "limit '2 apples' is no size";  // as a program that refuses it itself
+         options.given = UINT64_MAX;
+       }},
   };
   for (const auto& [named, spoil] : refused) {
     const Statuses statuses = Create(spoil);
@@ -85,6 +90,68 @@ TEST_F(RefusedOptions, AreHeardOfWhicheverTheyAre) {
       EXPECT_NE(status.message().find(named), std::string::npos) << named << ": " << status.message();
     }
   }
+}
+
+// One thread owns two ranks, and wrote one of their structs for another version.
+TEST_F(RefusedOptions, OfOneOfSeveralPoolsAreHeardOfByAll) {
+  COMMPOOL_REQUIRE_DEVICES(3);
+  RankGroup three(3);
+  const auto options_of = [&](int number) {
+    commpool_pool_options options;
+    commpool_pool_options_init(&options);
+    options.device = number;
+    options.symmetric_across = three[number].communicator;
+    options.deadline_ms = 5000;
+    return options;
+  };
+  const auto create = [&](std::array<commpool_pool_options, 2>& of_two, commpool_pool* output) {
+    return RunThreads(2, [&](int thread) {
+      commpool_pool pool = 0;
+      const commpool_pool_options alone = options_of(2);
+      return Told(thread == 0 ? commpool_pools_create(of_two.data(), of_two.size(), output)
+                              : commpool_pool_create(&alone, &pool));
+    });
+  };
+  std::array<commpool_pool_options, 2> of_two = {options_of(0), options_of(1)};
+  std::array<commpool_pool, 2> pools{};
+  ExpectFailure(create(of_two, nullptr), StatusCode::kInvalidArgument, "rank 0 cannot create: options or the output");
+  of_two[1].struct_bytes -= 8;
+  ExpectFailure(create(of_two, pools.data()), StatusCode::kInvalidArgument,
+                "rank 1 cannot create: pool options: struct_bytes is ");
+}
+
+// A communicator that one rank made on another device than the pool's.
+TEST_F(RefusedOptions, OfARehomeAreHeardOfToo) {
+  COMMPOOL_REQUIRE_DEVICES(3);
+  std::array<commpool_pool, 2> pools{};
+  std::array<ncclComm_t, 2> others{};
+  ncclUniqueId id;
+  ASSERT_EQ(driver().nccl.ncclGetUniqueId(&id), ncclSuccess);
+  const PrimaryContext elsewhere = PrimaryContext::Retain(driver(), 2).value();
+  ExpectOk(group_->Run([&](Rank& rank) {
+    const auto place = static_cast<size_t>(rank.number);
+    commpool_pool_options options;
+    commpool_pool_options_init(&options);
+    options.device = rank.number;
+    options.symmetric_across = rank.communicator;
+    options.deadline_ms = 5000;
+    const ContextGuard current(driver(), rank.number == 1 ? elsewhere : rank.context);
+    EXPECT_EQ(driver().nccl.ncclCommInitRank(&others[place], 2, id, rank.number), ncclSuccess);
+    return Told(commpool_pool_create(&options, &pools[place]));
+  }));
+  const auto on_each = [&](const std::function<commpool_status(const Rank&, commpool_pool)>& call) {
+    return group_->Run([&](Rank& rank) { return Told(call(rank, pools[static_cast<size_t>(rank.number)])); });
+  };
+  ExpectOk(
+      on_each([](const Rank& rank, commpool_pool pool) { return commpool_pool_deregister(pool, rank.communicator); }));
+  ExpectFailure(on_each([&](const Rank& rank, commpool_pool pool) {
+                  return commpool_pool_rehome(pool, others[static_cast<size_t>(rank.number)]);
+                }),
+                StatusCode::kInvalidArgument, "rank 1 cannot create: rehome: the communicator is of device 2");
+  ExpectOk(on_each([](const Rank& rank, commpool_pool pool) { return commpool_pool_rehome(pool, rank.communicator); }));
+  ExpectOk(on_each([](const Rank&, commpool_pool pool) { return commpool_pool_close(pool); }));
+  ExpectOk(on_each([](const Rank&, commpool_pool pool) { return commpool_pool_destroy(pool); }));
+  for (const ncclComm_t other : others) EXPECT_EQ(driver().nccl.ncclCommDestroy(other), ncclSuccess);
 }
 
 // A word of sleep that is none, on one rank alone.

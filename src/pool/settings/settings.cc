@@ -53,6 +53,12 @@ Result<Settings> Settings::Parse(const std::string& text) {
   return settings;
 }
 
+Settings Settings::Refusing(const Status& why) {
+  Settings settings;
+  settings.refusal_ = why;
+  return settings;
+}
+
 Status Settings::Add(const SettingEntry& entry) {
   for (const SettingEntry& other : entries_) {
     if (other.key != entry.key || other.pool != entry.pool) continue;
@@ -79,6 +85,7 @@ Settings::Found Settings::Find(const char* key, const std::string& pool) const {
 }
 
 Status Settings::ApplyTo(PoolConfiguration& configuration) const {
+  COMMPOOL_TRY(refusal_);
   for (const SettingRow& row : SettingRows()) {
     if ((configuration.given & row.option) != 0) continue;
     const Found found = Find(row.key, configuration.name);

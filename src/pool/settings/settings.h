@@ -29,6 +29,8 @@ class Settings {
   Settings() = default;
   // kInvalidArgument names the setting, and what it may be.
   static Result<Settings> Parse(const std::string& text);
+  // For where what is said is wrong: no pool can be made, and this is why.
+  static Settings Refusing(const Status& why);
 
   // Sets what `configuration.given` leaves open, notes where it came from, and checks that all of it fits together.
   Status ApplyTo(PoolConfiguration& configuration) const;
@@ -47,6 +49,7 @@ class Settings {
   Status Add(const SettingEntry& entry);
   Found Find(const char* key, const std::string& pool) const;
 
+  Status refusal_;
   std::vector<SettingEntry> entries_;
   DeviceLimit device_limit_;
 };

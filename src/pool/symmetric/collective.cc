@@ -258,6 +258,12 @@ Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const Driver& 
   return channel;
 }
 
+Status Collective::Refuse(AgreementChannel& channel, const Status& why) {
+  Intent refusal{.call = CollectiveCall::kCreate};
+  refusal.readiness = why;
+  return TellRefusal(channel, refusal);
+}
+
 void Collective::MoveTo(std::unique_ptr<AgreementChannel> channel) {
   StopPublishing();
   divergence_.Forget();

@@ -82,6 +82,8 @@ class Collective {
   static Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const PrimaryContext& context,
                                                                RuntimeParts& runtime, Communicator& home,
                                                                const PoolConfiguration& configuration);
+  // Tells the ranks that make a pool, or rehome one, over a channel why this one does not.
+  static Status Refuse(AgreementChannel& channel, const Status& why);
   // To the ranks of home, the first or another, with whom a new sequence of calls begins.
   void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());
   // No call follows.

@@ -126,14 +126,24 @@ Status SymmetricMode::LeaveHome() {
   return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();
 }
 
+Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
+  const Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other.device);
+  if (!context.ok()) return why;
+  const Result<std::unique_ptr<AgreementChannel>> channel =
+      Collective::OpenChannel(basis_.driver, *context, basis_.runtime, other, basis_.configuration);
+  return channel.ok() ? Collective::Refuse(**channel, why) : why;
+}
+
 Status SymmetricMode::Rehome(ncclComm_t communicator) {
   MutexLock collective(segments_.collective());
   Result<Communicator> home = DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms());
-  Status status = home.status();
-  if (home.ok() && home->device != basis_.device->device()) {
-    status = Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(home->device));
+  if (!home.ok()) return basis_.Named(home.status().under("rehome"));
+  if (home->device != basis_.device->device()) {
+    return basis_.Named(RefuseHome(
+        *home,
+        Status(StatusCode::kInvalidArgument, "rehome: the communicator is of device " + std::to_string(home->device) +
+                                                 ", and " + basis_.title + " of another")));
   }
-  if (!status.ok()) return basis_.Named(status.under("rehome"));
   const Status readiness = LeaveHome();
   Result<std::unique_ptr<AgreementChannel>> channel =
       Collective::OpenChannel(basis_.driver, basis_.device->context(), basis_.runtime, *home, basis_.configuration);

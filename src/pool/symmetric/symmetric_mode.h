@@ -91,6 +91,8 @@ class SymmetricMode final : public PoolMode {
   void StopListening();
   // Nothing ties the memory to its old home: frees take effect that no other rank will confirm any more.
   Status LeaveHome() COMMPOOL_REQUIRES(segments_.collective());
+  // The ranks of a communicator that is none for this pool hear why it does not come.
+  Status RefuseHome(Communicator& other, const Status& why) const;
   // With the ranks of home, to whom the channel leads by now. Where it fails this rank's memory is as before, and
   // registered with nobody.
   Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(segments_.collective());
