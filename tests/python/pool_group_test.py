@@ -69,6 +69,13 @@ class Groups(unittest.TestCase):
         with self.assertRaises(commpool.InvalidArgument):
             commpool.PoolGroup(devices=[], symmetric_across=[])
 
+    def test_of_which_an_option_is_refused_leave_no_pool(self):
+        for wrong in ({"limit": "2 apples"}, {"reserve": "2 apples"}):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "'2 apples' is no size"):
+                commpool.PoolGroup(devices=_DEVICES, symmetric_across=self.home, **wrong)
+        with commpool.PoolGroup(devices=_DEVICES, symmetric_across=self.home, reserve=MIB) as pools:
+            self.assertEqual(len(pools), 2)
+
     def test_of_which_a_reserve_fails_leave_no_pool(self):
         with self.assertRaises(commpool.CommpoolError):
             commpool.PoolGroup(devices=_DEVICES, symmetric_across=self.home, reserve="1TiB")

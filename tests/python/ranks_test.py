@@ -64,6 +64,32 @@ def diverge(job):
         return str(error)
 
 
+_REFUSED = [({"limit": "2 apples"}, "limit '2 apples' is no size"),
+            ({"mode": "elastic"}, "mode 'elastic' is none of "),
+            ({"reserve": "much"}, "reserve 'much' is no size"),
+            ({"device": "cpu"}, "device 'cpu' is no CUDA device"),
+            ({"peers": ["cuda:x"]}, "peers 'cuda:x' is no CUDA device"),
+            ({"all_gather": 5}, "all_gather 5 is no commpool.Agreement")]
+
+
+def refuse(job):
+    """What rank 1 alone gives is none of what calls take."""
+    said = []
+
+    def attempt(call):
+        try:
+            call()
+        except commpool.CommpoolError as error:
+            said.append((type(error).__name__, error.message))
+
+    for wrong, _ in _REFUSED:
+        given = {"device": job.device, **(wrong if job.rank == 1 else {})}
+        attempt(lambda: commpool.Pool(symmetric_across=job.communicator, deadline_ms=5000, **given))
+    with commpool.Pool(device=job.device, symmetric_across=job.communicator, deadline_ms=5000) as pool:
+        attempt(lambda: pool.sleep("hots" if job.rank == 1 else "host"))
+    return said
+
+
 def agree(job):
     """Over the test's own gathering, in place of TCP."""
     rounds = []
@@ -189,6 +215,17 @@ class Ranks(unittest.TestCase):
     def test_hear_the_first_call_that_differs(self):
         for sentence in ranks.run(diverge):
             self.assertRegex(sentence, "rank 0 made allocate 1,048,576 bytes .*rank 1 made allocate 2,097,152 bytes")
+
+    def test_hear_what_one_of_them_refuses(self):
+        first, second = ranks.run(refuse)
+        for (_, reason), heard, raised in zip(_REFUSED, first, second):
+            self.assertEqual((heard[0], raised[0]), ("InvalidArgument", "InvalidArgument"), (heard, raised))
+            self.assertIn(f"rank 1 cannot create: {reason}", heard[1])
+            self.assertIn(reason, raised[1])
+        heard, raised = first[-1], second[-1]
+        self.assertEqual((len(first), len(second)), (len(_REFUSED) + 1,) * 2)
+        self.assertRegex(heard[1], "rank 1 cannot sleep: .*keep -1 is none of DISCARD, HOST")
+        self.assertEqual(raised, ("InvalidArgument", "keep 'hots' is none of discard, host"))
 
     def test_agree_over_a_function_of_the_programs(self):
         rounds = ranks.run(agree)

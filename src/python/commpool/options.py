@@ -17,6 +17,8 @@ from .sizes import MOST_BYTES, Size, index_of, parse_size
 # Both ends are in; None is no limit. A size alone is the least.
 SizeRange = Union[Size, tuple[Optional[Size], Optional[Size]]]
 
+_NO_WORD = -1
+
 
 def text_of(option: str, text: str) -> bytes:
     """A text as C has it.
@@ -40,6 +42,14 @@ def number_of(enumeration: str, word: str) -> int:
     if not isinstance(word, str) or word not in words:
         raise InvalidArgument(f"{enumeration} {word!r} is none of {', '.join(words)}")
     return words[word]
+
+
+def number_for_all(enumeration: str, word: str) -> int:
+    """As `number_of`; for what is no word a number that is none, which the library refuses on all ranks."""
+    try:
+        return number_of(enumeration, word)
+    except InvalidArgument:
+        return _NO_WORD
 
 
 def give(options: Any, **given: Any) -> None:

@@ -5,9 +5,10 @@ commpool.h says more of the functions that the methods call.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import weakref
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, Union
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, TypedDict, Union
 
 from . import _abi, agreement, configuration, options, windows
 from ._library import library, listed, value_of
@@ -19,6 +20,9 @@ from .handles import Communicator, Device, Pointer, Stream, communicator_handle,
 from .handles import stream_handle
 from .sizes import Size, format_size, index_of, parse_size
 from .together import Together
+
+
+_REFUSED = 2**64 - 1  # commpool_pool_options.given: the name says why
 
 
 class PlainFunctions(NamedTuple):
@@ -110,35 +114,40 @@ class Pool(Together):
 
         Raises:
           InvalidArgument: an option is unknown, excludes another, or is no value that it takes; or there is no such
-            device.
+            device. Where one rank's is wrong, the other ranks raise it too.
           NotSupported: this driver, device or NCCL cannot do it.
           OutOfMemory: `reserve` asks for more than there is.
         """
-        self.handle, self.name, self.device = 0, name, device_number(device)
-        c_options = _abi.CPoolOptions()
-        c_options.name, c_options.device = options.text_of("name", name), self.device
-        c_options.tag = options.text_of("tag", tag) or None
-        c_options.symmetric_across = communicator_handle(symmetric_across, self.device)
-        options.set_backing(c_options, backing)
-        c_options.location = options.number_of("location", location)
-        c_options.numa_node = -1 if numa_node in (None, -1) else index_of(numa_node, "numa_node", 31)
-        c_options.frees = options.number_of("frees", frees)
-        c_options.streams = options.number_of("streams", streams)
-        c_options.peers, c_options.peer_count = device_array(peers, "peers")
-        options.give(c_options, mode=mode, moves=moves, limit=limit, alignment=alignment, segment=segment,
-                     granularity=granularity, release_threshold=release_threshold, deadline=deadline_ms)
-        if all_gather is not None:
-            if not isinstance(all_gather, agreement.Agreement):
-                raise InvalidArgument(f"all_gather {all_gather!r} is no commpool.Agreement(function, ranks)")
-            c_options.all_gather = all_gather.as_c()
-        if on_lost_rank is not None:
-            if not callable(on_lost_rank):
-                raise InvalidArgument(f"on_lost_rank {on_lost_rank!r} is no function")
-            c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
+        with self._telling(symmetric_across, all_gather):
+            self.handle, self.name, self.device = 0, name, device_number(device)
+            at_once = None if reserve is None else parse_size(reserve, "reserve")
+            c_options = _abi.CPoolOptions()
+            c_options.name, c_options.device = options.text_of("name", name), self.device
+            c_options.tag = options.text_of("tag", tag) or None
+            c_options.symmetric_across = communicator_handle(symmetric_across, self.device)
+            options.set_backing(c_options, backing)
+            c_options.location = options.number_of("location", location)
+            c_options.numa_node = -1 if numa_node in (None, -1) else index_of(numa_node, "numa_node", 31)
+            c_options.frees = options.number_of("frees", frees)
+            c_options.streams = options.number_of("streams", streams)
+            c_options.peers, c_options.peer_count = device_array(peers, "peers")
+            options.give(c_options, mode=mode, moves=moves, limit=limit, alignment=alignment, segment=segment,
+                         granularity=granularity, release_threshold=release_threshold, deadline=deadline_ms)
+            if all_gather is not None:
+                if not isinstance(all_gather, agreement.Agreement):
+                    raise InvalidArgument(f"all_gather {all_gather!r} is no commpool.Agreement(function, ranks)")
+                c_options.all_gather = all_gather.as_c()
+            if on_lost_rank is not None:
+                if not callable(on_lost_rank):
+                    raise InvalidArgument(f"on_lost_rank {on_lost_rank!r} is no function")
+                c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
         self._create(c_options)
-        self._reserve_at_once(reserve)
+        self._reserve_at_once(at_once)
 
     _finalizer: Any
+
+    def _telling(self, symmetric_across: Communicator, all_gather: Any) -> contextlib.AbstractContextManager[None]:
+        return telling([symmetric_across], all_gather)
 
     def _create(self, c_options: Any) -> None:
         make([self], [c_options])
@@ -346,6 +355,31 @@ class Pool(Together):
         return f"<b>{html.escape(repr(self)[1:-1])}</b>{figures}"
 
 
+@contextlib.contextmanager
+def telling(communicators: Sequence[Communicator], all_gather: Any = None) -> Iterator[None]:
+    """Around what checks the options of symmetric pools: where it fails the other ranks of their homes hear why, in the
+    call by which they make theirs.
+    """
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(Exception):  # the library refuses it: nothing but the program's own error counts
+            make([], [_refusal(communicator, all_gather, error) for communicator in communicators])
+        raise
+
+
+def _refusal(communicator: Communicator, all_gather: Any, why: Exception) -> Any:
+    """Options that the library refuses with a reason, on all ranks."""
+    refused = _abi.CPoolOptions()
+    refused.name, refused.given = str(why).encode("utf-8", "replace"), _REFUSED
+    refused.symmetric_across = communicator_handle(communicator)
+    if not refused.symmetric_across:
+        raise why  # nobody waits
+    if isinstance(all_gather, agreement.Agreement):
+        refused.all_gather = all_gather.as_c()
+    return refused
+
+
 def checked(pool: Pool, taker: str) -> Pool:
     """What a function was given as its pool.
 
@@ -359,9 +393,9 @@ def checked(pool: Pool, taker: str) -> Pool:
 
 def make(pools: Sequence[Pool], all_options: Sequence[Any]) -> None:
     """Makes pools by the C ABI's options, in one call: their objects are the handles' from then on."""
-    handles = (ctypes.c_uint64 * len(pools))()
-    given = (_abi.CPoolOptions * len(pools))(*all_options)
-    library.pools_create(given, len(pools), handles)
+    handles = (ctypes.c_uint64 * len(all_options))()
+    given = (_abi.CPoolOptions * len(all_options))(*all_options)
+    library.pools_create(given, len(all_options), handles)
     for pool, c_options, handle in zip(pools, all_options, handles):
         pool.handle = handle
         pool._finalizer = weakref.finalize(pool, library.commpool_pool_destroy, handle)

@@ -5,12 +5,13 @@ commpool.h says more of the functions that the methods call, and Pool what they 
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from ._library import library
 from .errors import InvalidArgument
 from .handles import Communicator, Device
-from .pool import Pool, PoolOptions, make
+from .pool import Pool, PoolOptions, make, telling
 from .sizes import Size, parse_size
 from .together import Together
 
@@ -25,6 +26,9 @@ class _Member(Pool):
 
     def _create(self, c_options: Any) -> None:
         self.c_options = c_options
+
+    def _telling(self, symmetric_across: Communicator, all_gather: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()  # the group does it, for all ranks of its thread
 
 
 class PoolGroup(Together):
@@ -50,10 +54,12 @@ class PoolGroup(Together):
           words: as of Pool, the same for all.
         """
         self._refuse_other_count("devices", len(devices), symmetric_across)
-        self._pools = [_Member(name, device=device, symmetric_across=communicator, **words)
-                       for device, communicator in zip(devices, symmetric_across)]
+        with telling(symmetric_across, words.get("all_gather")):
+            at_once = None if reserve is None else parse_size(reserve, "reserve")
+            self._pools = [_Member(name, device=device, symmetric_across=communicator, **words)
+                           for device, communicator in zip(devices, symmetric_across)]
         make(self._pools, [pool.c_options for pool in self._pools])
-        self._reserve_at_once(reserve)
+        self._reserve_at_once(at_once)
 
     def __len__(self) -> int:
         return len(self._pools)

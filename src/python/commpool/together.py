@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence, TypeVar
 from . import options
 from ._library import library
 from ._owners import Owner
-from .errors import CommpoolError
+from .errors import CommpoolError, InvalidArgument
 from .handles import Communicator, communicator_handle
 from .sizes import Size, parse_size
 from .sleeping import waking
@@ -84,7 +84,13 @@ class Together(Owner):
           FailedPrecondition: a capture is open, or a live graph is a reason to refuse.
           OutOfMemory: the host has no room for what is kept.
         """
-        self._collective(library.pools_sleep, options.number_of("keep", keep), options.number_of("graphs", graphs))
+        words = {"keep": keep, "graphs": graphs}
+        try:
+            self._collective(library.pools_sleep, *(options.number_for_all(*each) for each in words.items()))
+        except InvalidArgument:
+            for each in words.items():
+                options.number_of(*each)  # the word itself, where it is this rank's
+            raise
 
     def wake(self) -> None:
         """Makes memory at the same addresses, with what was kept.

@@ -12,7 +12,7 @@ import commpool
 from commpool import errors
 from commpool._library import library
 from commpool.handles import Communicator, Device
-from commpool.pool import PoolOptions
+from commpool.pool import PoolOptions, telling
 from commpool.sizes import Size, parse_size
 
 from . import _abort_hook, _beside, _call_lines, _group, _router
@@ -60,8 +60,9 @@ class Pool(commpool.Pool):
             device = _group.device_of(symmetric_across) if over_group else torch.cuda.current_device()
         if over_group and not _group.is_member(symmetric_across):
             raise errors.InvalidArgument("this rank is not in the group: a symmetric pool is made by its members alone")
-        if agreement not in ("tcp", "store"):
-            raise errors.InvalidArgument(f"agreement {agreement!r} is none of tcp, store")
+        with telling([symmetric_across]):
+            if agreement not in ("tcp", "store"):
+                raise errors.InvalidArgument(f"agreement {agreement!r} is none of tcp, store")
         if agreement == "store":
             if not over_group:
                 raise errors.InvalidArgument("agreement=\"store\" needs a process group in symmetric_across")
