@@ -90,6 +90,7 @@ void* AllocateInScopes(const Request& request, const Routing& routing, bool& ins
     void* pointer = AllocateFromPool(plan.pool, request, inside_library, &status);
     if (status == COMMPOOL_OK) return pointer;
     if (!way.HandsOn(plan.exhaustion, scope->symmetric, status)) ThrowFailure(status, plan.pool, request);
+    Pools().HandedOn(plan.pool);
   }
   return nullptr;
 }

@@ -103,6 +103,7 @@ void KnownPools::ResetTotals(int device) {
     KnownPool* const kept = Find(known.pool);
     kept->base_totals = now;
     kept->base_large = large;
+    kept->handed_on = 0;
   }
 }
 
@@ -112,6 +113,11 @@ void KnownPools::ResetPeaks(int device) {
     const std::lock_guard lock(mutex_);
     Find(known.pool)->large.ResetPeaks();
   }
+}
+
+void KnownPools::HandedOn(commpool_pool pool) {
+  const std::lock_guard lock(mutex_);
+  if (KnownPool* const known = Find(pool)) ++known->handed_on;
 }
 
 void KnownPools::LargeMade(commpool_pool pool, uint64_t requested) {

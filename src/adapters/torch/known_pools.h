@@ -33,7 +33,8 @@ struct KnownPool {
   // As of the last reset of accumulated statistics: of all blocks, and of large ones.
   commpool_statistics base_totals;
   commpool_statistics base_large;
-  bool whole = false;  // it is, or was, the whole allocator of its device, which tells small from large
+  uint64_t handed_on = 0;  // since then: failures that are none to the program, for its next scope out served
+  bool whole = false;      // it is, or was, the whole allocator of its device, which tells small from large
   LargeBlocks large;
 
   commpool_statistics LargeNow(const commpool_statistics& all) const { return whole ? LargeOf(pool, all, large) : all; }
@@ -60,6 +61,9 @@ class KnownPools {
   // From now on accumulated statistics of the device begin at zero, peaks at what is there.
   void ResetTotals(int device);
   void ResetPeaks(int device);
+
+  // The pool failed, and a scope further out is asked.
+  void HandedOn(commpool_pool pool);
 
   // The router handed out, or takes back, a block of more than kSmallRequest.
   void LargeMade(commpool_pool pool, uint64_t requested);

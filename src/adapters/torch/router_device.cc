@@ -65,7 +65,7 @@ void AddPool(const KnownPool& known, const commpool_statistics& now, DeviceStats
   add(&stats->active_bytes, [](const Statistics& of) { return Plus(of.allocated_bytes, of.pending_bytes); });
   add(&stats->reserved_bytes, [](const Statistics& of) { return of.reserved_bytes; });
   add(&stats->requested_bytes, [](const Statistics& of) { return of.requested_bytes; });
-  stats->num_ooms += Signed(now.failed_allocations - base.failed_allocations);
+  stats->num_ooms += Signed(now.failed_allocations - base.failed_allocations - known.handed_on);
   stats->num_device_alloc += Signed(now.reserved_segments.total - base.reserved_segments.total);
   stats->num_device_free += Signed(now.reserved_segments.total - now.reserved_segments.current) -
                             Signed(base.reserved_segments.total - base.reserved_segments.current);

@@ -49,10 +49,14 @@ class Routing(RoutedCase):
 
     def test_hands_what_does_not_fit_to_the_next_scope_and_at_last_to_torch(self):
         small, large = self.pool("small", limit="2MiB"), self.pool("large", limit="8MiB")
+        out_of_memory = torch.cuda.memory_stats()["num_ooms"]
         with commpool.use_pool(large, exhaustion="next_scope"), commpool.use_pool(small, exhaustion="next_scope"):
             self.assert_in(small, tensor(MIB))
             self.assert_in(large, tensor(6 * MIB))
             self.assert_native(tensor(16 * MIB))
+        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], out_of_memory, "all were served")
+        torch.cuda.reset_accumulated_memory_stats()
+        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 0)
 
     def test_decorates_functions(self):
         pool = self.pool()
