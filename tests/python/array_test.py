@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import threading
 import unittest
 
 import emulated
@@ -51,6 +52,21 @@ class Arrays(unittest.TestCase):
         self.assertEqual(repr(scoped), "<commpool.Array 2x3 float32, device 1>")
         with self.assertRaisesRegex(commpool.InvalidArgument, "is of device 1, not 0"):
             commpool.empty(4, pool=pool, device=0)
+
+    def test_without_a_context_come_from_the_first_device_and_its_scopes(self):
+        pool, made = commpool.Pool(device=0), []
+
+        def on_a_thread_without_one():
+            with commpool.use_pool(pool):
+                made.append(commpool.empty(4))
+            made.append(commpool.empty(4))
+
+        thread = threading.Thread(target=on_a_thread_without_one)
+        thread.start()
+        thread.join()
+        scoped, plain = map(commpool.block_of, made)
+        self.assertEqual((scoped.pool, scoped.device, plain.device), (pool.handle, 0, 0))
+        self.assertNotEqual(plain.pool, pool.handle)
 
     def test_take_types_of_others(self):
         class Type:

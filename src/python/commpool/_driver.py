@@ -44,6 +44,13 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
         _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting), event, ctypes.c_uint(0))
 
 
+def has_context() -> bool:
+    """Whether this thread has a current one."""
+    with contextlib.suppress(OSError):  # no driver was opened so far
+        return bool(_driver().cuCtxGetDevice(ctypes.byref(ctypes.c_int())) == 0)
+    return False
+
+
 def current_device() -> int:
     """That of this thread's current context; 0 where there is none, as CUDA's runtime has it."""
     device = ctypes.c_int()

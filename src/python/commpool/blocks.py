@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, NamedTuple, Optional
 
-from . import _abi, _capsules, errors
+from . import _abi, _capsules, _driver, errors
 from ._library import check, library
 from ._owners import Owner
 from .figures import Block, block_of_struct
@@ -13,6 +13,7 @@ from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_
 from .sizes import MOST_BYTES, Size, format_size, parse_size
 
 _CURRENT_DEVICE = -1  # COMMPOOL_CURRENT_DEVICE
+_FIRST_DEVICE = 0
 _MOST_ALIGNMENT = 2 << 20
 _BLOCK_ALIGNMENT = 512  # every block begins at a multiple of it
 _FREE = library.address("commpool_free")
@@ -152,12 +153,17 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
     Args:
       size: in bytes, or as text: "4MiB".
       stream: the block may be used on it at once, on others after work there was ordered behind it.
-      device: None is the stream's; for the default stream the thread's current one.
+      device: None is the stream's; for the default stream the thread's current one, or CUDA's first where none is.
       alignment: of the address, a power of two up to 2 MiB; above 512 it costs as much of the pool.
     """
     handle = stream_handle(stream)
     number = _CURRENT_DEVICE if device is None else device_number(device)
-    return allocated(lambda _: of_device(number), size, alignment, handle)
+    try:
+        return allocated(lambda _: of_device(number), size, alignment, handle)
+    except errors.FailedPrecondition:
+        if device is not None or _driver.has_context():
+            raise
+    return allocated(lambda _: of_device(_FIRST_DEVICE), size, alignment, handle)
 
 
 def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Buffer]:
