@@ -7,6 +7,7 @@ import warnings
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
+from torch.utils.checkpoint import checkpoint
 
 import copies
 from routed import commpool
@@ -137,6 +138,20 @@ def gathered_by_hand(group):
     return [*said, end(pool, model)]
 
 
+def checkpointed_whole(group):
+    """Backward begins with the whole forward once more, after which every module stays gathered."""
+    pool, model = windowed(group)
+    x, said = torch.ones(WIDTH, device=DEVICE, requires_grad=True), ""
+    try:
+        checkpoint(model, x, use_reentrant=False).sum().backward()
+    except commpool.FailedPrecondition as error:
+        said = str(error)
+    pool.abandon(group)  # torch keeps what the step that failed has gathered
+    commpool.fsdp_release(model)
+    pool.destroy()
+    return said
+
+
 def refused(group):
     said = []
     symmetric, plain = commpool.Pool(symmetric_across=group), commpool.Pool("plain", device=RANK)
@@ -229,7 +244,7 @@ def reshards_to_fewer(group):
 
 OF_FOUR = [reshards_to_fewer]
 CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_hand, refused, changed, sharded_later,
-         abandoned, without_copy_engines]
+         checkpointed_whole, abandoned, without_copy_engines]
 
 
 if __name__ == "__main__":

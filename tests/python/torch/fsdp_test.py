@@ -49,6 +49,10 @@ class Fsdp(unittest.TestCase):
             self.assertEqual((total, as_stock, left), (2.0 * 4096, True, 0))
             self.assertRegex(error, "all-gather number 3 needs a buffer, and all 2 in .* are in use.*buffers=3 or more")
 
+    def test_says_of_a_checkpoint_around_the_whole_model_what_to_do(self):
+        for error in self.said["checkpointed_whole"]:
+            self.assertRegex(error, "all-gather number .* are in use: .* checkpoint each by itself")
+
     def test_gathers_over_two_groups_where_layers_stay_gathered_by_halves(self):
         for stock, ours, taken, left in said_by_ranks(_RANKS, "reshards_to_fewer", ranks=4)["reshards_to_fewer"]:
             self.assertEqual(ours, stock)

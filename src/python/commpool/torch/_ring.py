@@ -93,9 +93,10 @@ class Ring:
         buffer = self._buffers[self.taken % len(self._buffers)]
         if buffer.busy():
             raise errors.FailedPrecondition(f"{self.what} number {self.taken} needs a buffer, and all {self.buffers} "
-                                            f"in {self.pool!r} are in use: more modules are gathered ahead than the "
-                                            f"prefetch settings said when the model was wrapped. Give buffers="
-                                            f"{self.buffers + 1} or more, and wrap after setting what is prefetched")
+                                            f"in {self.pool!r} are in use: more modules are gathered at a time than "
+                                            "was known when the model was wrapped. Where a checkpoint holds several, "
+                                            "it gathers all before one lets go: checkpoint each by itself. Wrap after "
+                                            f"setting what is prefetched, or give buffers={self.buffers + 1} or more")
         self.taken += 1
         if torch._C._cuda_getCurrentRawStream(self._device) != buffer.stream.cuda_stream:
             buffer.move_to(torch.cuda.current_stream(self._device))
