@@ -185,7 +185,11 @@ def refused(group):
         commpool.tp(symmetric, sizes=(1024, 4096 * (1 + RANK)))
     except commpool.CommpoolError as error:
         said.append([type(error).__name__, str(error)])
-    return [said, end(symmetric)]
+    try:
+        commpool.ddp(Model().to(DEVICE), symmetric, bucket="1MiB", blocks=-RANK)
+    except commpool.CommpoolError as error:
+        alone = [type(error).__name__, str(error)]
+    return [said, alone, end(symmetric)]
 
 
 def changed(group):

@@ -78,11 +78,17 @@ class Training(unittest.TestCase):
                   ("Disagreement", "bucket of 1MiB on rank 0 and a bucket of 2MiB on rank 1"),
                   *[("FailedPrecondition", "has no NCCL communicator on device . yet")] * 4,  # ddp, tp, advise, Pool
                   ("Disagreement", "ranges of sizes.*1024 to 4096 bytes on rank 0 and 1024 to 8192 bytes on rank 1")]
-        for refusals, left in self.said["refused"]:
+        for refusals, _, left in self.said["refused"]:
             self.assertEqual(left, 0)
             self.assertEqual([kind for kind, _ in refusals], [kind for kind, _ in wanted])
             for (_, error), (_, pattern) in zip(refusals, wanted):
                 self.assertRegex(error, pattern)
+
+    def test_refuses_on_every_rank_what_one_of_them_gave(self):
+        (_, heard, _), (_, raised, _) = self.said["refused"]
+        self.assertEqual(raised, ["InvalidArgument", "blocks -1 is not between 0 and 2^31 - 1"])
+        self.assertEqual(heard[0], "Disagreement")
+        self.assertRegex(heard[1], "on rank 0 and refused, for blocks -1 is not between 0 and 2.31 - 1 on rank 1")
 
     def test_names_what_changed_in_the_model_and_goes_on_when_it_is_wrapped_again(self):
         for froze, grew, shrank, inside, left in self.said["changed"]:

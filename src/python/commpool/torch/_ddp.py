@@ -21,6 +21,7 @@ _MIB = 1 << 20
 _BLOCK = 512
 # NCCL gives a symmetric kernel about 7 blocks on H100 and H200, where it does not fill their links.
 _MORE_BLOCKS = 16
+_SHARED = "models or options"
 
 logger = logging.getLogger("commpool.torch")
 
@@ -54,15 +55,16 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
       Disagreement: the ranks' models or options differ: it names the first parameter. Nothing was changed.
     """
     _group.check_windows(pool, "ddp")
-    nbytes = None if bucket is None else parse_size(bucket, "bucket")
-    blocks = None if blocks is None else index_of(blocks, "blocks", 31)
-    if options.get("lazy_bucket_allocation"):
-        raise errors.InvalidArgument("lazy_bucket_allocation makes buckets anew in each backward: they would not stay "
-                                     "in windows")
+    with _group.refusing_together(options.get("process_group"), _SHARED):
+        nbytes = None if bucket is None else parse_size(bucket, "bucket")
+        blocks = None if blocks is None else index_of(blocks, "blocks", 31)
+        if options.get("lazy_bucket_allocation"):
+            raise errors.InvalidArgument("lazy_bucket_allocation makes buckets anew in each backward: they would not "
+                                         "stay in windows")
     group = _group.checked_group(options.get("process_group"))
     _group.communicator_of(group, pool.device)
     words = [f"{name}={value}" for name, value in sorted(options.items()) if isinstance(value, (bool, int, float, str))]
-    _group.same_everywhere(group, "models or options",
+    _group.same_everywhere(group, _SHARED,
                            [*words, f"a bucket of {bucket}", f"{blocks} blocks", *_described(net)])
     buckets = _buckets(net, group, nbytes, blocks, options)
     options.setdefault("gradient_as_bucket_view", True)

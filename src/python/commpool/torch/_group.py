@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import json
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -175,3 +176,14 @@ def same_everywhere(group: Any, what: str, lines: Sequence[str]) -> None:
         here, there = (of[place] if place < len(of) else "nothing" for of in (first, other))
         raise errors.Disagreement(f"the ranks of group {group.group_name} have different {what}: number {place} is "
                                   f"{here} on rank 0 and {there} on rank {rank}. Nothing was changed")
+
+
+@contextlib.contextmanager
+def refusing_together(group: Any, what: str) -> Iterator[None]:
+    """Around what checks a rank's own words before `same_everywhere`: the other ranks, who are there, hear why not."""
+    try:
+        yield
+    except errors.InvalidArgument as error:
+        with contextlib.suppress(errors.CommpoolError):  # here the program hears its own error
+            same_everywhere(checked_group(group), what, [f"refused, for {error.message}"])
+        raise
