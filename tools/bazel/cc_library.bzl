@@ -24,19 +24,18 @@ def cc_library(name, srcs = [], copts = [], deps = [], **attributes):
         deps = deps + select({_OPTIMISED: [], "//conditions:default": [_HEADERS]})
     native.cc_library(name = name, srcs = srcs, copts = copts, deps = deps, **attributes)
 
-def folder_library(name, but = [], deep = False, **attributes):
-    """All sources and headers of a folder, as one library.
+def folder_library(name, only = ["*"], but = [], **attributes):
+    """The sources and headers of a folder as one library.
 
     Args:
       name: as of the native rule.
-      but: files that are no part of it.
-      deep: whether folders below, which have no BUILD file, are parts of it too.
+      only: names of files without their endings, or patterns of them. A folder below without a BUILD file: "below/*".
+      but: likewise, of what is no part of it.
       **attributes: as of cc_library.
     """
-    above = "**/" if deep else ""
     cc_library(
         name = name,
-        srcs = native.glob([above + "*.cc"], exclude = but),
-        hdrs = native.glob([above + "*.h"], exclude = but),
+        srcs = native.glob([file + ".cc" for file in only], exclude = [file + ".cc" for file in but]),
+        hdrs = native.glob([file + ".h" for file in only], exclude = [file + ".h" for file in but]),
         **attributes
     )
