@@ -161,6 +161,7 @@ TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
   };
   Race(give, claim);
   EXPECT_EQ(ended, kRacedBlocks);
+  caches_->Close(1, ThreadCaches::Reopen::kNever);  // a cache writes to the words of what it holds when it ends
 }
 
 TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
@@ -200,6 +201,7 @@ TEST_F(Lanes, LetOneOfTwoCachesHaveABlockThatBothAreGiven) {
   // Before the other thread had its cache, this one's gave way to its making.
   EXPECT_LE(ended, kRacedBlocks);
   EXPECT_GE(ended, kRacedBlocks - 1);
+  caches_->Close(1, ThreadCaches::Reopen::kNever);
 }
 
 }  // namespace
