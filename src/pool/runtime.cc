@@ -156,10 +156,11 @@ Result<CUdeviceptr> Runtime::AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes
   return cached != 0 ? Result<CUdeviceptr>(cached) : pool.Allocate(bytes, stream);
 }
 
-Result<StreamName> Runtime::PromiseFor(const BlockOwner& owner, CUstream stream, const StreamName& name) {
-  if (!IsUnpromised(name.key) || !owner.streams_outlive()) return name;
+Status Runtime::PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name) {
+  if (!owner.streams_outlive()) return Status();
   COMMPOOL_TRY(stream_names_.Promise(stream));
-  return NameOf(stream);
+  name = COMMPOOL_TRY(NameOf(stream));
+  return Status();
 }
 
 bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
@@ -189,7 +190,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
   for (Slot* slot = &SlotOf(target, bytes, stream, name, unkept);;) {
     const Result<std::shared_ptr<Pool>> pool = PoolOf(*slot, target);
     if (pool.ok()) {
-      name = COMMPOOL_TRY(PromiseFor(**pool, stream, name));
+      if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(**pool, stream, name));
       slot->stream = name.key;
     }
     const bool asks = pool.ok() && !way.PassesBy((*pool)->symmetric());
@@ -242,7 +243,7 @@ Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
   std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(parts_.addresses.OwnerOf(address));
   StreamName name = COMMPOOL_TRY(NameOf(stream));
   const PassedStream passes(name.key, stream);
-  name = COMMPOOL_TRY(PromiseFor(*owner, stream, name));
+  if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(*owner, stream, name));
   std::optional<int> device;
   if (IsUnpromised(name.key)) device = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
   return owner->RecordStream(address, name.key, device);

@@ -119,8 +119,8 @@ class Runtime {
   CaughtBy WhoServes(Target target, uint64_t bytes, StreamKey stream, const ScopePlace& inner) const;
   // The pool that serves, made where it is a default one.
   Result<std::shared_ptr<Pool>> PoolOf(Slot& slot, Target target);
-  // Promises the stream where the pool's program did so for all that it passes. Its name from then on.
-  Result<StreamName> PromiseFor(const BlockOwner& owner, CUstream stream, const StreamName& name);
+  // Promises the stream where the pool's program did so for all that it passes. `name`: its name, which then changes.
+  Status PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name);
   // What this thread's caches have of the pool, else the pool.
   Result<CUdeviceptr> AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream);
   // Whoever has the block there.

@@ -93,12 +93,13 @@ Status FenceTable::MakeWaitForStream(StreamKey waiter, StreamKey stream) {
 
 Result<bool> FenceTable::Passed(FenceId fence) {
   const SharedEvent event = RecordOf(fence).event;
+  const RelaxedCapture relaxed(driver_);
   return event == nullptr ? Result<bool>(true) : Ask(*event);
 }
 
-// Questions are no part of anybody's capture: in a global one on another thread they would break it, unless relaxed.
+// Questions are no part of anybody's capture: in a global one on another thread they would break it, unless the caller
+// has relaxed it.
 Result<bool> FenceTable::Ask(const Event& event) {
-  const RelaxedCapture relaxed(driver_);
   return IsDone(driver_.cuda.cuEventQuery(event.get()), "cuEventQuery");
 }
 
@@ -114,6 +115,7 @@ Result<bool> FenceTable::IsDone(CUresult answer, const char* call) {
 }
 
 ReservedVector<FenceId> FenceTable::PassedOf(const ReservedVector<FenceId>& fences) {
+  const RelaxedCapture relaxed(driver_);
   ReservedVector<FenceId> over;
   ReservedVector<StreamKey> at_work;
   for (const FenceId fence : fences) {

@@ -20,11 +20,13 @@ thread_local Passed passed;
 
 }  // namespace
 
-PassedStream::PassedStream(StreamKey key, CUstream handle) : outer_key_(passed.key), outer_handle_(passed.handle) {
+void PassedStream::Begin(StreamKey key, CUstream handle) {
+  outer_key_ = passed.key;
+  outer_handle_ = passed.handle;
   passed = {key, handle};
 }
 
-PassedStream::~PassedStream() { passed = {outer_key_, outer_handle_}; }
+void PassedStream::End() { passed = {outer_key_, outer_handle_}; }
 
 StreamKey KeyOfPerThreadStream() {
   static std::atomic<StreamKey> next{1};

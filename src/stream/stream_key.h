@@ -38,14 +38,24 @@ using engine::IsUnpromised;
 // A stream that the calling thread's current call passes, as long as the object lives: until then its handle is alive.
 class PassedStream {
  public:
-  PassedStream(StreamKey key, CUstream handle);
-  ~PassedStream();
+  PassedStream(StreamKey key, CUstream handle) : needed_(IsUnpromised(key)) {
+    if (needed_) [[unlikely]]
+      Begin(key, handle);
+  }
+  ~PassedStream() {
+    if (needed_) [[unlikely]]
+      End();
+  }
   PassedStream(const PassedStream&) = delete;
   PassedStream& operator=(const PassedStream&) = delete;
 
  private:
-  const StreamKey outer_key_;
-  const CUstream outer_handle_;
+  void Begin(StreamKey key, CUstream handle);
+  void End();
+
+  const bool needed_;  // a promised stream is reached by its key alone
+  StreamKey outer_key_ = 0;
+  CUstream outer_handle_ = nullptr;
 };
 
 // Whether the calling thread can submit work to the stream: not to another thread's per-thread default stream, nor to

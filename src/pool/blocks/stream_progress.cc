@@ -25,7 +25,8 @@ Status StreamProgress::Poll() {
   for (const StreamKey stream : streams) {
     COMMPOOL_TRY(PollStream(stream, now, &checkpoints));
   }
-  return PollCheckpoints(checkpoints);
+  PollCheckpoints(checkpoints);
+  return Status();
 }
 
 Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints) {
@@ -42,25 +43,22 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, Reserved
   return Status();
 }
 
-Status StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints) {
+void StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints) {
+  ReservedVector<FenceId> pending;
+  for (const Checkpoint& checkpoint : checkpoints) pending.push_back(checkpoint.fence);
   FenceTable& fences = basis_.device->fences();
-  ReservedVector<StreamKey> at_work;  // behind a stream's first that has not passed no other is asked
-  for (const Checkpoint& checkpoint : checkpoints) {
-    bool passed = false;
-    if (std::find(at_work.begin(), at_work.end(), checkpoint.stream) == at_work.end()) {
-      bool asked = COMMPOOL_TRY(fences.Passed(checkpoint.fence));
-      passed = asked;
-      if (!passed) at_work.push_back(checkpoint.stream);
-    }
-    if (passed) fences.Retire(checkpoint.fence);
+  const ReservedVector<FenceId> passed = fences.PassedOf(pending);  // of a sticky error the next call tells
+  {
     MutexLock lock(blocks_.mutex());
-    if (passed) {
-      engine().StreamIdle(checkpoint.stream, checkpoint.moment);
-    } else {
-      checkpoints_.push_back(checkpoint);
+    for (const Checkpoint& checkpoint : checkpoints) {
+      if (std::find(passed.begin(), passed.end(), checkpoint.fence) == passed.end()) {
+        checkpoints_.push_back(checkpoint);
+      } else {
+        engine().StreamIdle(checkpoint.stream, checkpoint.moment);
+      }
     }
   }
-  return Status();
+  for (const FenceId fence : passed) fences.Retire(fence);
 }
 
 Status StreamProgress::Await(std::chrono::microseconds limit) {

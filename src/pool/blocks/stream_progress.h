@@ -39,7 +39,7 @@ class StreamProgress {
   // Asks the stream; where it goes on, adds a checkpoint unless one of this moment is there.
   Status PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints);
   // Those that have passed are the engine's to know; the others are kept.
-  Status PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints);
+  void PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints);
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
 
