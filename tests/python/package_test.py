@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unittest
@@ -12,6 +13,14 @@ import emulated
 import commpool
 from commpool import pool
 
+def _oldest():
+    """A CPython 3.9 that runs; None where there is none."""
+    found = shutil.which("python3.9")
+    runs = found and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0
+    return found if runs else None
+
+
+_OLDEST = _oldest()
 _FRAMEWORKS = ("torch", "cupy", "rmm", "numba", "numpy", "jax", "warp", "cuda")
 
 
@@ -23,6 +32,13 @@ class Package(unittest.TestCase):
         modules = {name.partition(".")[0] for name in json.loads(run.stdout)}
         self.assertIn("commpool", modules)
         self.assertEqual(modules & set(_FRAMEWORKS), set())
+
+    @unittest.skipUnless(_OLDEST, "this machine has no CPython 3.9")
+    def test_is_imported_by_the_oldest_cpython_that_it_takes(self):
+        program = "import commpool; print(commpool.use_pool.__mro__, commpool.driver_description())"
+        with_paths = {**os.environ, "PYTHONPATH": emulated.PACKAGE}
+        run = subprocess.run([_OLDEST, "-c", program], env=with_paths, capture_output=True, text=True, check=False)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
 
     def test_tells_of_everything_that_it_offers(self):
         untold = []

@@ -266,7 +266,10 @@ static int AddType(PyObject* module, const char* name, PyObject* type) {
 static int Execute(PyObject* module) {
   PyObject* scope_type = PyType_FromSpec(&scope_spec);
   if (AddType(module, "Scope", scope_type) != 0) return -1;
-  routed_type = PyType_FromSpecWithBases(&routed_spec, scope_type);
+  PyObject* const bases = PyTuple_Pack(1, scope_type);  // a tuple: CPython 3.9 takes no type
+  if (bases == NULL) return -1;
+  routed_type = PyType_FromSpecWithBases(&routed_spec, bases);
+  Py_DECREF(bases);
   return AddType(module, "RoutedScope", routed_type);
 }
 
