@@ -55,7 +55,7 @@ struct Options {
   std::string record;  // a file of the launcher's
   std::string look;    // when a process looks at its GPU's memory, and does nothing else
   int rank = -1;       // -1: the launcher
-  int generation = 0;  // in which a rank begins
+  int epoch = 0;       // in which a rank begins
   int reserve_mib = 64;
 
   int victim() const { return places.ranks - 1; }
@@ -77,7 +77,7 @@ Options Parse(int argc, char** argv) {
     if (name == "--look") options.look = value;
     if (name == "--folder") options.folder = value;
     if (name == "--rank") options.rank = std::stoi(value);
-    if (name == "--generation") options.generation = std::stoi(value);
+    if (name == "--epoch") options.epoch = std::stoi(value);
   }
   return options;
 }
@@ -124,18 +124,18 @@ class Worker {
         gpu_(options.places.DeviceOf(options.rank)),
         samples_(examples::SamplesOfTheSine(options.rank, kSamplesOfARank)),
         model_(samples_, gpu_.stream),
-        generation_(options.generation) {
+        epoch_(options.epoch) {
     members_.resize(static_cast<size_t>(options.places.ranks));
     std::iota(members_.begin(), members_.end(), 0);
   }
 
   void Run() {
     const int free_before = FreeMemory();
-    comm_ = examples::Meet(options_.folder, generation_, members_, options_.rank);
+    comm_ = examples::Meet(options_.folder, epoch_, members_, options_.rank);
     MakePool();
-    if (generation_ > 0) Broadcast(model_.parameters(), model_.parameters());
-    for (int step = generation_ > 0 ? kStepOfTheReturn : 0; step <= kSteps; ++step) {
-      if (step == kStepOfTheReturn && generation_ == 1) TakeIn(options_.victim());
+    if (epoch_ > 0) Broadcast(model_.parameters(), model_.parameters());
+    for (int step = epoch_ > 0 ? kStepOfTheReturn : 0; step <= kSteps; ++step) {
+      if (step == kStepOfTheReturn && epoch_ == 1) TakeIn(options_.victim());
       if (pool_->lost_rank() >= 0) GoOn();  // before anything is launched
       Step(step);
       // Collective: what every rank has freed may be used again. A rank that is gone shows here at the latest.
@@ -160,11 +160,11 @@ class Worker {
     if (leads()) std::printf("%s\n", examples::DriverLine().c_str());
     if (leads()) notes_.Write("driver", examples::DriverLine());
     // What the others have, a rank that joins has made already.
-    if (generation_ == 0) pool_->reserve(MiB(static_cast<std::uint64_t>(options_.reserve_mib))).or_throw();
+    if (epoch_ == 0) pool_->reserve(MiB(static_cast<std::uint64_t>(options_.reserve_mib))).or_throw();
   }
 
   void DieWhere(const char* where, int step) const {
-    const bool dies = options_.kill == where && options_.rank == options_.victim() && generation_ == 0;
+    const bool dies = options_.kill == where && options_.rank == options_.victim() && epoch_ == 0;
     if (!dies || step != kStepOfTheLoss) return;
     notes_.WriteTime("killed");
     std::raise(SIGKILL);
@@ -195,7 +195,7 @@ class Worker {
     notes_.WriteTime(NoticedNote(options_.rank));
     pool_->abandon(comm_).or_throw();
     examples::Check(ncclCommAbort(comm_));
-    const int lost = examples::CallTheRoll(options_.folder, generation_, members_, options_.rank);
+    const int lost = examples::CallTheRoll(options_.folder, epoch_, members_, options_.rank);
     if (lost < 0) EndInsideACollective(options_.rank, "other ranks ended inside a collective: nobody is left to go on");
     const int number = members_[static_cast<size_t>(lost)];
     members_.erase(members_.begin() + lost);
@@ -213,7 +213,7 @@ class Worker {
   }
 
   void MoveOn() {
-    comm_ = examples::Meet(options_.folder, ++generation_, members_, options_.rank);
+    comm_ = examples::Meet(options_.folder, ++epoch_, members_, options_.rank);
     pool_->rehome(comm_).or_throw();
   }
 
@@ -224,8 +224,8 @@ class Worker {
   }
 
   void Finish(int free_before) {
-    if (generation_ != 2) throw std::runtime_error("no rank was lost and came back");
-    if (options_.generation == 0 && !(loss_ < first_loss_ / 4)) throw std::runtime_error("the loss did not fall");
+    if (epoch_ != 2) throw std::runtime_error("no rank was lost and came back");
+    if (options_.epoch == 0 && !(loss_ < first_loss_ / 4)) throw std::runtime_error("the loss did not fall");
     const Buffer& mine = model_.parameters();
     const Buffer first = commpool::allocate(mine.bytes(), gpu_.stream).value();
     Broadcast(mine, first);
@@ -247,19 +247,19 @@ class Worker {
   const std::vector<examples::Sample> samples_;
   examples::Perceptron model_;
   std::vector<int> members_;  // as they were numbered at first
-  int generation_ = 0;
+  int epoch_ = 0;
   ncclComm_t comm_ = nullptr;
   std::optional<Pool> pool_;
   float first_loss_ = 0;
   float loss_ = 0;
 };
 
-pid_t Start(const Options& options, int rank, int generation) {
+pid_t Start(const Options& options, int rank, int epoch) {
   return examples::StartRank(
       options.places, rank,
       {"--ranks", std::to_string(options.places.ranks), "--hosts", std::to_string(options.places.hosts), "--kill",
        options.kill, "--reserve", std::to_string(options.reserve_mib), "--folder", options.folder, "--rank",
-       std::to_string(rank), "--generation", std::to_string(generation)});
+       std::to_string(rank), "--epoch", std::to_string(epoch)});
 }
 
 int Look(const Options& options) {

@@ -27,5 +27,5 @@ with commpool.Pool("special", backing=backing) as pool:
     for _ in range(1000):
         with commpool.use_pool(pool):
             commpool.allocate("1MiB", device=0).free()
-    figures = pool.stats()
-print(figures.allocated_blocks.total, "allocations,", figures.reserved_segments.total, "call of ncclMemAlloc")
+    statistics = pool.stats()
+print(statistics.allocated_blocks.total, "allocations,", statistics.reserved_segments.total, "call of ncclMemAlloc")

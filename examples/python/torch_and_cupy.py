@@ -12,8 +12,8 @@ cupy.cuda.set_allocator(commpool.cupy.allocator(pool))  # all of CuPy's arrays
 
 
 def show(when):
-    figures = pool.stats()
-    for name, counter in (("bytes", figures.requested_bytes), ("count", figures.allocated_blocks)):
+    statistics = pool.stats()
+    for name, counter in (("bytes", statistics.requested_bytes), ("count", statistics.allocated_blocks)):
         print(f"{when} {name}: current {counter.current}, peak {counter.peak}, total {counter.total}")
 
 

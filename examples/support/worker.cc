@@ -44,8 +44,8 @@ ncclUniqueId Await(const std::string& path) {
 
 }  // namespace
 
-int CallTheRoll(const std::string& folder, int generation, const std::vector<int>& members, int rank) {
-  const std::string prefix = folder + "/here." + std::to_string(generation) + ".";
+int CallTheRoll(const std::string& folder, int epoch, const std::vector<int>& members, int rank) {
+  const std::string prefix = folder + "/here." + std::to_string(epoch) + ".";
   if (!std::ofstream(prefix + std::to_string(rank))) throw std::runtime_error("cannot write to " + folder);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (std::chrono::steady_clock::now() < deadline) {
@@ -87,8 +87,8 @@ int AwaitRank(pid_t process) {
   return state;
 }
 
-ncclComm_t Meet(const std::string& folder, int generation, const std::vector<int>& members, int rank) {
-  const std::string path = folder + "/unique_id." + std::to_string(generation);
+ncclComm_t Meet(const std::string& folder, int epoch, const std::vector<int>& members, int rank) {
+  const std::string path = folder + "/unique_id." + std::to_string(epoch);
   ncclUniqueId id = {};
   if (members.front() == rank) {
     Check(ncclGetUniqueId(&id));

@@ -31,11 +31,11 @@ int AwaitRank(pid_t process);
 
 // After a failure: this rank is still there, and waits until all members but one are. The place of the one that is
 // missing; -1 where more are after 20 seconds.
-int CallTheRoll(const std::string& folder, int generation, const std::vector<int>& members, int rank);
+int CallTheRoll(const std::string& folder, int epoch, const std::vector<int>& members, int rank);
 
-// The members of a communicator find each other by a file with its unique id, one for each generation of them. Throws
+// The members of a communicator find each other by a file with its unique id, one for each epoch of them. Throws
 // after a minute.
-ncclComm_t Meet(const std::string& folder, int generation, const std::vector<int>& members, int rank);
+ncclComm_t Meet(const std::string& folder, int epoch, const std::vector<int>& members, int rank);
 
 }  // namespace examples
 

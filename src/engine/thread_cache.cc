@@ -76,13 +76,13 @@ std::optional<ReturnedBlocks> ThreadCache::Close() {
 }
 
 CacheStatistics ThreadCache::Pause::Statistics() const {
-  CacheStatistics figures{{cache_->least_, cache_->cached_}, {}, cache_->left_};
-  figures.taken.requested = static_cast<int64_t>(cache_->taken_requested_);
+  CacheStatistics statistics{{cache_->least_, cache_->cached_}, {}, cache_->left_};
+  statistics.taken.requested = static_cast<int64_t>(cache_->taken_requested_);
   for (const Bin& bin : cache_->bins_) {
-    figures.taken.blocks += static_cast<int64_t>(bin.taken);
-    figures.taken.bytes += static_cast<int64_t>(bin.taken * bin.block_bytes);
+    statistics.taken.blocks += static_cast<int64_t>(bin.taken);
+    statistics.taken.bytes += static_cast<int64_t>(bin.taken * bin.block_bytes);
   }
-  return figures;
+  return statistics;
 }
 
 }  // namespace commpool::internal::engine

@@ -45,7 +45,7 @@ TEST_F(Diagnosis, OfOutOfMemoryTellsWhatIsFreeOnTheCurrentDevice) {
   EXPECT_MESSAGE_HAS(status, " are free");
 }
 
-TEST_F(Diagnosis, OfOutOfMemoryOnAnotherDeviceTellsNoFigures) {
+TEST_F(Diagnosis, OfOutOfMemoryOnAnotherDeviceTellsNoBytes) {
   const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
   const ContextGuard current(driver(), context);
   const Status status = Check(CUDA_ERROR_OUT_OF_MEMORY, {.call = "cuMemCreate", .device = 1, .bytes = kMiB});

@@ -22,13 +22,13 @@ class Metering : public DriverTest {
     EXPECT_TRUE(status.ok()) << status.message();
   }
 
-  static MeteredFunction Figures(const std::string& name) {
+  static MeteredFunction Measured(const std::string& name) {
     for (const MeteredFunction& function : MeteredFunctions()) {
       if (function.name == name) return function;
     }
     return {""};
   }
-  static uint64_t Calls(const std::string& name) { return Figures(name).calls; }
+  static uint64_t Calls(const std::string& name) { return Measured(name).calls; }
 
   double EmulatorNow() const { return reinterpret_cast<EmulatorNowFunction>(driver().extension(kEmulatorNow))(); }
 
@@ -69,13 +69,13 @@ TEST_F(Metering, DoesNotCountCallsOutsideTheTable) {
 
 TEST_F(Metering, AddsTheTimeThatTheEmulatorModels) {
   COMMPOOL_REQUIRE_EMULATOR("modelled time");
-  const double before = Figures("cuMemAlloc").microseconds;
+  const double before = Measured("cuMemAlloc").microseconds;
   const double begin = EmulatorNow();
   CUdeviceptr address = 0;
   ASSERT_EQ(metered().cuMemAlloc(&address, 8 << 20), CUDA_SUCCESS);
   const double modelled = EmulatorNow() - begin;
   EXPECT_GT(modelled, 0);
-  EXPECT_NEAR(Figures("cuMemAlloc").microseconds - before, modelled, 0.01);
+  EXPECT_NEAR(Measured("cuMemAlloc").microseconds - before, modelled, 0.01);
   EXPECT_EQ(metered().cuMemFree(address), CUDA_SUCCESS);
 }
 

@@ -12,6 +12,7 @@ import links
 import rules
 import tidy
 import tree
+import words
 
 
 class House(unittest.TestCase):
@@ -38,6 +39,11 @@ class House(unittest.TestCase):
         cited = [number for path in tree.files(tree.workspace())
                  for _, number in rules.citations(tree.read(tree.workspace(), path) or "")]
         self.assertGreater(len(cited), 20, "citations are not found any more")
+
+    def test_no_name_has_a_word_that_the_readme_rules_out(self):
+        self.assertIn("stats", words.unwanted(tree.read(tree.workspace(), words.HOME)))
+        found = words.problems(tree.workspace())
+        self.assertFalse(found, "\n" + "\n".join(found))
 
     def test_every_link_of_a_document_leads_somewhere(self):
         found = links.problems(tree.workspace())

@@ -43,9 +43,9 @@ class SharedLibraries(unittest.TestCase):
             for _ in range(100):
                 with commpool.use_pool(pool):
                     commpool.allocate(MIB, device=0)
-            figures = pool.stats()
-            self.assertEqual((figures.allocated_blocks.total, library.count_of_made() - made), (100, 1))
-            self.assertEqual(figures.reserved_bytes.current, 2 * MIB)
+            statistics = pool.stats()
+            self.assertEqual((statistics.allocated_blocks.total, library.count_of_made() - made), (100, 1))
+            self.assertEqual(statistics.reserved_bytes.current, 2 * MIB)
         self.assertEqual(library.count_of_freed() - freed, 1)
 
     def test_that_are_not_there_are_named(self):

@@ -14,8 +14,8 @@ class Sleep(unittest.TestCase):
         pool = commpool.Pool("weights")
         buffer = pool.allocate(8 * MIB)
         pool.sleep()
-        figures = pool.stats()
-        self.assertEqual((figures.asleep_bytes, figures.kept_bytes), (figures.reserved_bytes.current, 0))
+        statistics = pool.stats()
+        self.assertEqual((statistics.asleep_bytes, statistics.kept_bytes), (statistics.reserved_bytes.current, 0))
         self.assertRegex(repr(pool), r"8 MiB in use of 8 MiB reserved, 8 MiB asleep>$")
         with self.assertRaisesRegex(commpool.FailedPrecondition, "is asleep: wake"):
             pool.allocate(MIB)

@@ -60,10 +60,10 @@ class OneThread : public DriverTest {
   }
   static void ExpectAsleep(PoolGroup& pools) {
     for (size_t rank = 0; rank < pools.size(); ++rank) {
-      const Statistics figures = pools[rank].stats().value();
-      EXPECT_GT(figures.asleep_bytes, 0u);
-      EXPECT_EQ(figures.asleep_bytes, figures.reserved_bytes.current);
-      EXPECT_EQ(figures.registered_segments, 0u);
+      const Statistics statistics = pools[rank].stats().value();
+      EXPECT_GT(statistics.asleep_bytes, 0u);
+      EXPECT_EQ(statistics.asleep_bytes, statistics.reserved_bytes.current);
+      EXPECT_EQ(statistics.registered_segments, 0u);
     }
   }
   static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }

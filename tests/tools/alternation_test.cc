@@ -48,7 +48,7 @@ class Noted : public ReplayedAllocator {
 
 class AlternationTest : public ::testing::Test {
  protected:
-  Result<AlternationFigures> Run(int pairs, double seconds = 0) {
+  Result<AlternationMeasures> Run(int pairs, double seconds = 0) {
     std::string text;
     for (int block = 0; block < pairs; ++block) {
       text += "a " + std::to_string(block) + " 1000 0\n";
@@ -78,14 +78,14 @@ TEST_F(AlternationTest, TurnsOfTheSameEventsChangeTheirOrder) {
 }
 
 TEST_F(AlternationTest, ARoundIsATwelfthOfTheSecondHalf) {
-  const Result<AlternationFigures> figures = Run(256);
-  ASSERT_TRUE(figures.ok()) << figures.status().message();
+  const Result<AlternationMeasures> measures = Run(256);
+  ASSERT_TRUE(measures.ok()) << measures.status().message();
   // No time is left: six rounds are the least, and a trace that was played once goes before them.
-  EXPECT_EQ(figures->ratios.size(), 6u);
-  EXPECT_EQ(figures->wall_ratios.size(), 6u);
+  EXPECT_EQ(measures->ratios.size(), 6u);
+  EXPECT_EQ(measures->wall_ratios.size(), 6u);
   const size_t played = 512 + 256 + 128;
   EXPECT_GE(calls_.size(), 2 * played);
-  for (const double ns : figures->pool_ns) EXPECT_GE(ns, 0);
+  for (const double ns : measures->pool_ns) EXPECT_GE(ns, 0);
 }
 
 TEST_F(AlternationTest, AnAllocatorThatFailsIsToldWithTheEvent) {

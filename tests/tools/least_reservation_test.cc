@@ -37,12 +37,12 @@ TEST(LeastReservation, CarriesTheTraceInARealPool) {
   const Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(1, DriverTimes::kMeasured);
   ASSERT_TRUE(device.ok()) << device.status().message();
   PoolChoice choice{.mode = ReplayMode::kSymmetric, .reserve_bytes = least};
-  const Result<ReplayFigures> enough = ReplayInPool(**device, trace, choice);
+  const Result<ReplayMeasures> enough = ReplayInPool(**device, trace, choice);
   ASSERT_TRUE(enough.ok()) << enough.status().message();
   EXPECT_EQ(enough->costs.reserves, 0u);
   EXPECT_EQ(enough->peak_reserved_bytes, least);
   choice.reserve_bytes = least - 2 * kMiB;
-  const Result<ReplayFigures> less = ReplayInPool(**device, trace, choice);
+  const Result<ReplayMeasures> less = ReplayInPool(**device, trace, choice);
   ASSERT_TRUE(less.ok()) << less.status().message();
   EXPECT_GT(less->costs.reserves, 0u);
 }

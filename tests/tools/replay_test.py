@@ -90,7 +90,7 @@ class Replay(cli.TracesTest):
         self.assertEqual(trace["smallest_device_bytes"] % (2 * _MIB), 0)
         self.assertAlmostEqual(trace["smallest_device_ratio"], trace["smallest_device_bytes"] / (6 * _MIB))
 
-    def test_a_folder_means_all_its_traces_with_the_figures_beside_them(self):
+    def test_a_folder_means_all_its_traces_with_the_measures_beside_them(self):
         self.write("b.trace", "a 0 512 0\nf 0\n")
         self.write("a.trace.xz", "a 0 512 0\n")
         self.write("a.native.json", '{"peak_requested": 1, "peak_reserved": 2}')

@@ -109,10 +109,10 @@ Result<std::string> ReadText(const std::string& file) {
 
 std::optional<double> UtilisationIn(const std::string& file) {
   std::ifstream stream(file);
-  const nlohmann::json figures = nlohmann::json::parse(stream, nullptr, false);
-  if (!figures.is_object()) return std::nullopt;
-  const double requested = figures.value("peak_requested", 0.0);
-  const double reserved = figures.value("peak_reserved", 0.0);
+  const nlohmann::json measures = nlohmann::json::parse(stream, nullptr, false);
+  if (!measures.is_object()) return std::nullopt;
+  const double requested = measures.value("peak_requested", 0.0);
+  const double reserved = measures.value("peak_reserved", 0.0);
   return reserved > 0 ? std::optional(requested / reserved) : std::nullopt;
 }
 

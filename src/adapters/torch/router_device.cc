@@ -31,14 +31,14 @@ void AddTo(Stat* stat, const commpool_counter& now, const commpool_counter& base
 }
 
 // A pool's figures now, and when accumulated ones began.
-struct Figures {
+struct NowAndBase {
   const commpool_statistics& now;
   const commpool_statistics& base;
 };
 
 // One of the figures, of all blocks and of large ones.
 template <typename Get>
-void Add(StatArray* stats, const Figures& all, const Figures& large, const Get& get) {
+void Add(StatArray* stats, const NowAndBase& all, const NowAndBase& large, const Get& get) {
   AddTo(&(*stats)[static_cast<size_t>(StatType::AGGREGATE)], get(all.now), get(all.base));
   AddTo(&(*stats)[static_cast<size_t>(StatType::LARGE_POOL)], get(large.now), get(large.base));
   AddTo(&(*stats)[static_cast<size_t>(StatType::SMALL_POOL)], Rest(get(all.now), get(large.now)),
@@ -55,7 +55,7 @@ commpool_counter Plus(commpool_counter counter, uint64_t bytes) {
 void AddPool(const KnownPool& known, const commpool_statistics& now, DeviceStats* stats) {
   const commpool_statistics& base = known.base_totals;
   const commpool_statistics large_now = known.LargeNow(now);
-  const auto add = [&, all = Figures{now, base}, large = Figures{large_now, known.base_large}](
+  const auto add = [&, all = NowAndBase{now, base}, large = NowAndBase{large_now, known.base_large}](
                        StatArray* to, const auto& get) { Add(to, all, large, get); };
   using Statistics = commpool_statistics;
   add(&stats->allocation, [](const Statistics& of) { return of.allocated_blocks; });

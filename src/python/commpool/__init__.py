@@ -21,7 +21,7 @@ from .configuration import Configuration, Setting, config
 from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagreement, DriverError, Exhausted,
                      FailedPrecondition, InternalError, InvalidArgument, NotFound, NotSupported, OutOfMemory,
                      RemoteFailure, StatusCode)
-from .figures import Block, Counter, Segment, Snapshot, Statistics
+from .statistics import Block, Counter, Segment, Snapshot, Statistics
 from .handles import add_communicator_source
 from .pool import PlainFunctions, Pool
 from .pool_group import PoolGroup

@@ -61,12 +61,12 @@ def current_device() -> int:
 
 def unused_bytes(pool: int) -> int:
     """What a memory pool of the driver's has reserved and not given out."""
-    driver, figures = _driver(), []
+    driver, numbers = _driver(), []
     for attribute in (_POOL_RESERVED, _POOL_USED):
         figure = ctypes.c_uint64()
         _call(driver, "cuMemPoolGetAttribute", ctypes.c_void_p(pool), ctypes.c_int(attribute), ctypes.byref(figure))
-        figures.append(figure.value)
-    return figures[0] - figures[1]
+        numbers.append(figure.value)
+    return numbers[0] - numbers[1]
 
 
 def trim(pool: int) -> None:

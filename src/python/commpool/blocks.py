@@ -8,7 +8,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from . import _abi, _capsules, _driver, errors
 from ._library import check, library
 from ._owners import Owner
-from .figures import Block, block_of_struct
+from .statistics import Block, block_of_struct
 from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_handle
 from .sizes import MOST_BYTES, Size, format_size, parse_size
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import _abi
 from ._abi import Setting as Setting
 from ._library import library, listed, value_of
-from .figures import table
+from .statistics import table
 
 
 class Configuration(tuple[Setting, ...]):

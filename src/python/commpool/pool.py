@@ -15,7 +15,7 @@ from ._library import library, listed, value_of
 from .backings import UserBacking
 from .blocks import Buffer, allocated, of_pool
 from .errors import CommpoolError, InvalidArgument
-from .figures import Snapshot, Statistics, block_of_struct
+from .statistics import Snapshot, Statistics, block_of_struct
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import stream_handle
 from .sizes import Size, format_size, index_of, parse_size
@@ -319,9 +319,9 @@ class Pool(Together):
 
     def stats(self) -> Statistics:
         """What the pool has and did, now."""
-        figures = _abi.CStatistics()
-        library.pool_statistics(self.handle, ctypes.byref(figures))
-        return value_of(Statistics, figures)  # type: ignore[no-any-return]
+        statistics = _abi.CStatistics()
+        library.pool_statistics(self.handle, ctypes.byref(statistics))
+        return value_of(Statistics, statistics)  # type: ignore[no-any-return]
 
     def reset_peaks(self) -> None:
         """Starts the peaks anew at the current figures."""
@@ -338,21 +338,21 @@ class Pool(Together):
     def __repr__(self) -> str:
         head = f"<commpool.Pool {self.name!r}, device {self.device}, {self.backing} {self.mode}"
         try:
-            figures = self.stats()
+            statistics = self.stats()
         except CommpoolError:
             return f"{head}: destroyed>"
-        asleep = f", {format_size(figures.asleep_bytes)} asleep" if figures.asleep_bytes else ""
-        return (f"{head}: {format_size(figures.allocated_bytes.current)} in use of "
-                f"{format_size(figures.reserved_bytes.current)} reserved{asleep}>")
+        asleep = f", {format_size(statistics.asleep_bytes)} asleep" if statistics.asleep_bytes else ""
+        return (f"{head}: {format_size(statistics.allocated_bytes.current)} in use of "
+                f"{format_size(statistics.reserved_bytes.current)} reserved{asleep}>")
 
     def _repr_html_(self) -> str:
         import html
 
         try:
-            figures = self.stats()._repr_html_()
+            statistics = self.stats()._repr_html_()
         except CommpoolError:
-            figures = ""
-        return f"<b>{html.escape(repr(self)[1:-1])}</b>{figures}"
+            statistics = ""
+        return f"<b>{html.escape(repr(self)[1:-1])}</b>{statistics}"
 
 
 @contextlib.contextmanager

@@ -73,11 +73,11 @@ class Cases:
 
     def test_two_libraries_share_one_statistic(self):
         theirs, ours = self.allocate(1000), commpool.empty(250, "float32", pool=self.pool)
-        figures = self.pool.stats()
-        self.assertEqual((figures.requested_bytes.current, figures.allocated_blocks.current), (2000, 2))
+        statistics = self.pool.stats()
+        self.assertEqual((statistics.requested_bytes.current, statistics.allocated_blocks.current), (2000, 2))
         del theirs, ours
-        figures = self.pool.stats()
-        self.assertEqual((figures.requested_bytes.peak, figures.allocated_blocks.total), (2000, 2))
+        statistics = self.pool.stats()
+        self.assertEqual((statistics.requested_bytes.peak, statistics.allocated_blocks.total), (2000, 2))
 
     def test_a_block_that_is_gone_already_is_said(self):
         held = [self.allocate(1000)]

@@ -139,7 +139,7 @@ class Routing(RoutedCase):
             ours.untyped_storage()._share_cuda_()
 
 
-class TorchsFigures(RoutedCase):
+class TorchsStatistics(RoutedCase):
     def test_count_both(self):
         pool = self.pool()
         before = torch.cuda.memory_stats()
@@ -223,7 +223,7 @@ class OutOfMemory(RoutedCase):
 
     def test_is_told_to_observers_and_counted(self):
         pool, seen = self.pool(limit="8MiB"), []
-        torch._C._cuda_attach_out_of_memory_observer(lambda *figures: seen.append(figures))
+        torch._C._cuda_attach_out_of_memory_observer(lambda *numbers: seen.append(numbers))
         before = torch.cuda.memory_stats()["num_ooms"]
         with commpool.use_pool(pool), self.assertRaises(torch.OutOfMemoryError):
             tensor(16 * MIB)

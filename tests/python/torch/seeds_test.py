@@ -256,9 +256,9 @@ class Settings(RoutedCase):
                 ("nmalloc:5", "fixed", False, "nmalloc:5"),
                 ("caching_allocator", "fixed", False, "mode:fixed release_threshold:none strategy:caching_allocator"),
                 ("pooled", "fixed", True, "mode:fixed release_threshold:none segment:256MiB strategy:pooled")]:
-            values, figures = run(_SETTINGS, setting)
+            values, numbers = run(_SETTINGS, setting)
             self.assertEqual(values, "True True True True", setting)
-            of_pool, reserved, said = figures.split(" ", 2)
+            of_pool, reserved, said = numbers.split(" ", 2)
             self.assertEqual((of_pool, int(reserved) >= large, said), (mode, has_large, in_force), setting)
 
 

@@ -51,8 +51,8 @@ class WholeAllocator(RoutedCase):
 
     def test_counts_what_others_take_from_it_by_its_size(self):
         def blocks():
-            figures = torch.cuda.memory_stats()
-            return [figures[f"allocation.{kind}_pool.current"] for kind in ("small", "large")]
+            statistics = torch.cuda.memory_stats()
+            return [statistics[f"allocation.{kind}_pool.current"] for kind in ("small", "large")]
 
         small, large = blocks()
         of_others = [self.whole.allocate(size) for size in ("1KiB", "2MiB", "3MiB")]

@@ -41,12 +41,12 @@ TEST(SweepTest, AModelledPoolReservesWhatARealOneDoes) {
   ASSERT_TRUE(device.ok()) << device.status().message();
   const Trace recorded = ReadTrace("tests/data/traces/gnn.trace.xz").value();
   for (const Trace& trace : {Changing("changing"), recorded}) {
-    const SweepFigures modelled = ReplayModelled(trace, Slack(), ModelledWork::kUntilNextEvent);
-    const Result<ReplayFigures> real = ReplayInPool(**device, trace, {});
+    const SweepMeasures modelled = ReplayModelled(trace, Slack(), ModelledWork::kUntilNextEvent);
+    const Result<ReplayMeasures> real = ReplayInPool(**device, trace, {});
     ASSERT_TRUE(real.ok()) << real.status().message();
     EXPECT_EQ(modelled.peak_reserved_bytes, real->peak_reserved_bytes) << trace.name;
-    const SweepFigures fixed = ReplayModelledFixed(trace, ModelledWork::kUntilNextEvent);
-    const Result<ReplayFigures> really_fixed = ReplayInPool(**device, trace, {.mode = ReplayMode::kFixed});
+    const SweepMeasures fixed = ReplayModelledFixed(trace, ModelledWork::kUntilNextEvent);
+    const Result<ReplayMeasures> really_fixed = ReplayInPool(**device, trace, {.mode = ReplayMode::kFixed});
     ASSERT_TRUE(really_fixed.ok()) << really_fixed.status().message();
     EXPECT_EQ(fixed.peak_reserved_bytes, really_fixed->peak_reserved_bytes) << trace.name;
   }
@@ -54,8 +54,8 @@ TEST(SweepTest, AModelledPoolReservesWhatARealOneDoes) {
 
 TEST(SweepTest, WaitingShowsInTheCriticalPath) {
   const Trace trace = Changing("changing", 4);
-  const SweepFigures patient = ReplayModelled(trace, {.wait_share = 1000}, ModelledWork::kTimed);
-  const SweepFigures greedy = ReplayModelled(trace, {.wait_share = 0, .host_wait_share = 0}, ModelledWork::kTimed);
+  const SweepMeasures patient = ReplayModelled(trace, {.wait_share = 1000}, ModelledWork::kTimed);
+  const SweepMeasures greedy = ReplayModelled(trace, {.wait_share = 0, .host_wait_share = 0}, ModelledWork::kTimed);
   EXPECT_EQ(greedy.host_waits, 0u);
   EXPECT_GT(patient.utilisation(), greedy.utilisation());
   EXPECT_GT(patient.critical_us, patient.ideal_us);
@@ -70,14 +70,14 @@ TEST(SweepTest, AsksNoFenceBehindOneThatHasNotPassed) {
   }
   Trace trace = ParseTrace("piled", text).value();
   SpreadOverStreams(trace, 2);
-  const SweepFigures figures = ReplayModelled(trace, {.wait_share = 0, .host_wait_share = 0}, ModelledWork::kTimed);
-  EXPECT_LT(figures.driver_calls, 6 * figures.events);
+  const SweepMeasures measures = ReplayModelled(trace, {.wait_share = 0, .host_wait_share = 0}, ModelledWork::kTimed);
+  EXPECT_LT(measures.driver_calls, 6 * measures.events);
 }
 
 TEST(SweepTest, AModelledReplayIsTheSameEachTime) {
   const Trace trace = Changing("changing", 3);
-  const SweepFigures first = ReplayModelled(trace, Slack(), ModelledWork::kTimed);
-  const SweepFigures second = ReplayModelled(trace, Slack(), ModelledWork::kTimed);
+  const SweepMeasures first = ReplayModelled(trace, Slack(), ModelledWork::kTimed);
+  const SweepMeasures second = ReplayModelled(trace, Slack(), ModelledWork::kTimed);
   EXPECT_EQ(first.critical_us, second.critical_us);
   EXPECT_EQ(first.driver_calls, second.driver_calls);
   EXPECT_EQ(first.peak_reserved_bytes, second.peak_reserved_bytes);
@@ -96,7 +96,7 @@ TEST(SweepTest, ChoosesForATraceByTheOthers) {
     const SweepTrace& other = sweep.traces[1 - index];
     const auto cost = [&](size_t setting) {
       double sum = 0;
-      for (const SweepFigures& figures : other.figures[setting]) sum += figures.cost();
+      for (const SweepMeasures& measures : other.measures[setting]) sum += measures.cost();
       return sum;
     };
     for (size_t setting = 0; setting < sweep.settings.size(); ++setting) {

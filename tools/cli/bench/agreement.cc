@@ -37,7 +37,7 @@ Result<std::vector<double>> Time(int rounds, Round&& round) {
   return times;
 }
 
-struct Figures {
+struct Measures {
   double median_us = 0;  // each of the slowest rank
   double p99_us = 0;
   double in_turn_us = 0;  // several pools, one after another, and in one call
@@ -46,7 +46,7 @@ struct Figures {
 };
 
 // A reclaim of a pool that has nothing to take back is one round, the intents of all ranks, and no more.
-Result<Figures> Measure(const Ranks& ranks, const RankDevice& device, const Arguments& arguments) {
+Result<Measures> Measure(const Ranks& ranks, const RankDevice& device, const Arguments& arguments) {
   const PoolOptions options = {.device = device.device, .symmetric_across = device.communicator};
   PoolGroup pools =
       COMMPOOL_TRY(PoolGroup::create(std::vector<PoolOptions>(static_cast<size_t>(arguments.pools), options)));
@@ -63,33 +63,33 @@ Result<Figures> Measure(const Ranks& ranks, const RankDevice& device, const Argu
     return Status();
   });
   COMMPOOL_TRY(pools.close());
-  return Figures{ranks.Max(Median(alone)), ranks.Max(Percentile99(alone)), ranks.Max(Median(in_turn)),
-                 ranks.Max(Median(together)), ranks.Max(Median(*barriers))};
+  return Measures{ranks.Max(Median(alone)), ranks.Max(Percentile99(alone)), ranks.Max(Median(in_turn)),
+                  ranks.Max(Median(together)), ranks.Max(Median(*barriers))};
 }
 
 Result<int> Run(const Arguments& arguments) {
   const Ranks ranks;
   const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
-  const Result<Figures> figures = Measure(ranks, *device, arguments);
-  if (!figures.ok()) return ranks.Told(figures.status());
+  const Result<Measures> measures = Measure(ranks, *device, arguments);
+  if (!measures.ok()) return ranks.Told(measures.status());
   if (!ranks.first()) return kSuccess;
   const std::string& driver = device->driver->description;
   const nlohmann::json results = {{"driver", driver},
                                   {"ranks", ranks.count()},
                                   {"rounds", arguments.rounds},
-                                  {"median_us", figures->median_us},
-                                  {"p99_us", figures->p99_us},
+                                  {"median_us", measures->median_us},
+                                  {"p99_us", measures->p99_us},
                                   {"pools", arguments.pools},
-                                  {"pools_in_turn_us", figures->in_turn_us},
-                                  {"pools_in_one_call_us", figures->together_us},
-                                  {"mpi_barrier_us", figures->barrier_us}};
+                                  {"pools_in_turn_us", measures->in_turn_us},
+                                  {"pools_in_one_call_us", measures->together_us},
+                                  {"mpi_barrier_us", measures->barrier_us}};
   return Report(arguments.output, driver, results, [&] {
     const std::string pools = Counted(arguments.pools, "pool");
     std::printf("# %s\n# %s, %s over TCP, real time of the slowest rank\n%14s %14s %22s %22s %18s\n", driver.c_str(),
                 Counted(ranks.count(), "rank").c_str(), Counted(arguments.rounds, "round").c_str(), "median us",
                 "99 % us", (pools + " in turn us").c_str(), (pools + " in one call us").c_str(), "MPI barrier us");
-    std::printf("%14.1f %14.1f %22.1f %22.1f %18.1f\n", figures->median_us, figures->p99_us, figures->in_turn_us,
-                figures->together_us, figures->barrier_us);
+    std::printf("%14.1f %14.1f %22.1f %22.1f %18.1f\n", measures->median_us, measures->p99_us, measures->in_turn_us,
+                measures->together_us, measures->barrier_us);
   });
 }
 

@@ -74,7 +74,7 @@ class Bench {
         COMMPOOL_TRY(MeasureOne(contender, round > 0));
       }
     }
-    Result<std::map<std::string, RouteFigures>> routes =
+    Result<std::map<std::string, RouteMeasures>> routes =
         MeasureRoutes(arguments_.routes, pools_.front(), device_.streams().front(),
                       {.bytes = sizes_.front(), .rounds = arguments_.rounds, .round_ns = arguments_.round_ms * 1e6});
     if (!routes.ok()) return routes.status();

@@ -28,7 +28,7 @@ struct Findings {
   Samples live;     // nanoseconds a pair
   Samples threads;  // pairs a second
   Samples mix;      // nanoseconds a replacement; by the number of streams
-  std::map<std::string, RouteFigures> routes;
+  std::map<std::string, RouteMeasures> routes;
 };
 
 // Medians; beside each other contestant the spread of the rounds' ratios; and of the live blocks what they add to the

@@ -111,8 +111,8 @@ const std::vector<std::string>& RouteNames() {
   return names;
 }
 
-Result<std::map<std::string, RouteFigures>> MeasureRoutes(const std::vector<std::string>& routes, const Pool& pool,
-                                                          CUstream stream, const RouteLoop& loop) {
+Result<std::map<std::string, RouteMeasures>> MeasureRoutes(const std::vector<std::string>& routes, const Pool& pool,
+                                                           CUstream stream, const RouteLoop& loop) {
   Result<Pool> outer = Pool::default_pool(0);
   if (!outer.ok()) return outer.status();
   std::map<std::string, Samples> samples;
@@ -125,12 +125,12 @@ Result<std::map<std::string, RouteFigures>> MeasureRoutes(const std::vector<std:
       if (!status.ok()) return status;
     }
   }
-  std::map<std::string, RouteFigures> figures;
+  std::map<std::string, RouteMeasures> measures;
   for (const auto& [name, of] : samples) {
-    figures[name] = {Median(of.pairs), Median(of.by_name), SpreadOf(of.added),
-                     of.scopes.empty() ? 0 : Median(of.scopes)};
+    measures[name] = {Median(of.pairs), Median(of.by_name), SpreadOf(of.added),
+                      of.scopes.empty() ? 0 : Median(of.scopes)};
   }
-  return figures;
+  return measures;
 }
 
 }  // namespace commpool::cli

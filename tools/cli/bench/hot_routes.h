@@ -18,7 +18,7 @@ namespace commpool::cli {
 // The ways to a pool that can be measured: "none" is the default pool, outside every scope.
 const std::vector<std::string>& RouteNames();
 
-struct RouteFigures {  // medians over the rounds, in nanoseconds
+struct RouteMeasures {  // medians over the rounds, in nanoseconds
   double pair_ns = 0;
   double by_name_ns = 0;
   Spread added_ns;      // of the rounds' differences
@@ -32,8 +32,8 @@ struct RouteLoop {
 };
 
 // By name of the route. The pool and the stream are of the current device.
-Result<std::map<std::string, RouteFigures>> MeasureRoutes(const std::vector<std::string>& routes, const Pool& pool,
-                                                          CUstream stream, const RouteLoop& loop);
+Result<std::map<std::string, RouteMeasures>> MeasureRoutes(const std::vector<std::string>& routes, const Pool& pool,
+                                                           CUstream stream, const RouteLoop& loop);
 
 }  // namespace commpool::cli
 

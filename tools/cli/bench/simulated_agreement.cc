@@ -124,18 +124,18 @@ class SimulatedRanks {
     const std::vector<LinkTraffic> before = TrafficOfAll();
     const std::vector<std::vector<double>> times = COMMPOOL_TRY(Run(rounds, call));
     const std::vector<LinkTraffic> after = TrafficOfAll();
-    SimulatedRound figures;
-    figures.ranks = static_cast<int>(links_.size());
-    figures.busiest = OfOneRound(before[0], after[0], rounds);
+    SimulatedRound measures;
+    measures.ranks = static_cast<int>(links_.size());
+    measures.busiest = OfOneRound(before[0], after[0], rounds);
     for (size_t rank = 0; rank < times.size(); ++rank) {
-      figures.median_us = std::max(figures.median_us, Median(times[rank]));
-      figures.p99_us = std::max(figures.p99_us, Percentile99(times[rank]));
+      measures.median_us = std::max(measures.median_us, Median(times[rank]));
+      measures.p99_us = std::max(measures.p99_us, Percentile99(times[rank]));
       if (rank == 0) continue;
       const Traffic other = OfOneRound(before[rank], after[rank], rounds);
-      figures.other.messages = std::max(figures.other.messages, other.messages);
-      figures.other.bytes = std::max(figures.other.bytes, other.bytes);
+      measures.other.messages = std::max(measures.other.messages, other.messages);
+      measures.other.bytes = std::max(measures.other.bytes, other.bytes);
     }
-    return figures;
+    return measures;
   }
 
  private:
@@ -189,10 +189,10 @@ Result<std::vector<SimulatedRound>> SimulateAgreement(int ranks, int pools, int 
   }
   std::vector<SimulatedRound> found;
   for (const Way& way : ways) {
-    SimulatedRound figures = COMMPOOL_TRY(all.Measure(rounds, way.call));
-    figures.pools = way.pools;
-    figures.calls = way.calls;
-    found.push_back(figures);
+    SimulatedRound measures = COMMPOOL_TRY(all.Measure(rounds, way.call));
+    measures.pools = way.pools;
+    measures.calls = way.calls;
+    found.push_back(measures);
   }
   return found;
 }

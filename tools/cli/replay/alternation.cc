@@ -130,7 +130,7 @@ class Alternation {
   Alternation(const Trace& trace, Player& pool, Player& other)
       : pool_(pool), other_(other), size_(trace.events.size()), half_(size_ / 2) {}
 
-  Result<AlternationFigures> Run(double seconds) {
+  Result<AlternationMeasures> Run(double seconds) {
     Status status = Play(0, size_);
     if (!status.ok()) return status;
     const Clock::time_point end =
@@ -141,9 +141,9 @@ class Alternation {
       status = OnePass(end);
     } while (status.ok() && Clock::now() < end && !IsSure());
     if (!status.ok()) return status;
-    figures_.pool_long_us /= static_cast<double>(passes);
-    figures_.other_long_us /= static_cast<double>(passes);
-    return std::move(figures_);
+    measures_.pool_long_us /= static_cast<double>(passes);
+    measures_.other_long_us /= static_cast<double>(passes);
+    return std::move(measures_);
   }
 
  private:
@@ -155,7 +155,7 @@ class Alternation {
     pool_.Take();
     other_.Take();
     for (size_t round = 0; round < kRounds && status.ok(); ++round) {
-      if (figures_.ratios.size() >= 6 && Clock::now() >= end) break;
+      if (measures_.ratios.size() >= 6 && Clock::now() >= end) break;
       const size_t timed = size_ - half_;
       status = Play(half_ + timed * round / kRounds, half_ + timed * (round + 1) / kRounds);
       NoteRound(pool_.Take(), other_.Take());
@@ -178,18 +178,18 @@ class Alternation {
   static double PerEvent(int64_t ns, int64_t events) { return static_cast<double>(ns) / static_cast<double>(events); }
 
   void NoteRound(const Player::Times& pool, const Player::Times& other) {
-    figures_.pool_long_us += static_cast<double>(pool.long_ns) / 1000;
-    figures_.other_long_us += static_cast<double>(other.long_ns) / 1000;
+    measures_.pool_long_us += static_cast<double>(pool.long_ns) / 1000;
+    measures_.other_long_us += static_cast<double>(other.long_ns) / 1000;
     if (pool.short_ns == 0 || other.short_ns == 0) return;
-    figures_.pool_ns.push_back(PerEvent(pool.short_ns, pool.short_events));
-    figures_.other_ns.push_back(PerEvent(other.short_ns, other.short_events));
-    figures_.ratios.push_back(figures_.pool_ns.back() / figures_.other_ns.back());
-    figures_.wall_ratios.push_back(PerEvent(pool.short_ns + pool.long_ns, other.short_ns + other.long_ns));
+    measures_.pool_ns.push_back(PerEvent(pool.short_ns, pool.short_events));
+    measures_.other_ns.push_back(PerEvent(other.short_ns, other.short_events));
+    measures_.ratios.push_back(measures_.pool_ns.back() / measures_.other_ns.back());
+    measures_.wall_ratios.push_back(PerEvent(pool.short_ns + pool.long_ns, other.short_ns + other.long_ns));
   }
 
   bool IsSure() const {
-    if (figures_.ratios.size() < 2 * kRounds) return false;
-    const Spread ratio = SpreadOf(figures_.ratios);
+    if (measures_.ratios.size() < 2 * kRounds) return false;
+    const Spread ratio = SpreadOf(measures_.ratios);
     return OutcomeOf(ratio) != Outcome::kUndecided && ratio.high - ratio.low <= 0.02 * ratio.median;
   }
 
@@ -198,7 +198,7 @@ class Alternation {
   const size_t size_;
   const size_t half_;
   size_t turn_ = 0;
-  AlternationFigures figures_;
+  AlternationMeasures measures_;
 };
 
 // Both hold the trace's blocks at once, and an eighth more for what does not fit together.
@@ -223,8 +223,8 @@ Outcome OutcomeOf(const Spread& ratio) {
   return ratio.low > 1 ? Outcome::kAbove : Outcome::kUndecided;
 }
 
-Result<AlternationFigures> Alternate(SoloDevice& device, const Trace& trace, ReplayedAllocator& pool,
-                                     ReplayedAllocator& other, double seconds) {
+Result<AlternationMeasures> Alternate(SoloDevice& device, const Trace& trace, ReplayedAllocator& pool,
+                                      ReplayedAllocator& other, double seconds) {
   if (trace.streams != 1) return Status(StatusCode::kInvalidArgument, trace.name + " has more than one stream");
   COMMPOOL_TRY(CheckRoom(device.driver(), trace));
   std::unique_ptr<TraceWork> work = COMMPOOL_TRY(MakeTraceWork(device.driver(), {device.streams().front()}));
@@ -238,15 +238,15 @@ Result<AlternationFigures> Alternate(SoloDevice& device, const Trace& trace, Rep
 nlohmann::json ToJson(const AlternationRow& row) {
   nlohmann::json json = {{"name", row.name}, {"events", row.events}};
   if (!row.failed.empty()) return json["failed"] = row.failed, json;
-  const AlternationFigures& figures = row.figures;
-  json["rounds"] = figures.ratios.size();
-  json["pool_long_us"] = figures.pool_long_us;
-  json["other_long_us"] = figures.other_long_us;
-  if (figures.ratios.empty()) return json;
-  const Spread ratio = SpreadOf(figures.ratios);
-  const Spread wall = SpreadOf(figures.wall_ratios);
-  json["pool_ns"] = Median(figures.pool_ns);
-  json["other_ns"] = Median(figures.other_ns);
+  const AlternationMeasures& measures = row.measures;
+  json["rounds"] = measures.ratios.size();
+  json["pool_long_us"] = measures.pool_long_us;
+  json["other_long_us"] = measures.other_long_us;
+  if (measures.ratios.empty()) return json;
+  const Spread ratio = SpreadOf(measures.ratios);
+  const Spread wall = SpreadOf(measures.wall_ratios);
+  json["pool_ns"] = Median(measures.pool_ns);
+  json["other_ns"] = Median(measures.other_ns);
   json["ratio"] = ratio.median;
   json["interval"] = {ratio.low, ratio.high};
   json["outcome"] = NameOf(OutcomeOf(ratio));
@@ -259,18 +259,18 @@ void PrintTable(const std::vector<AlternationRow>& rows) {
   std::printf("%-18s %8s %7s %8s %8s %20s %9s %20s %10s %10s\n", "trace", "events", "rounds", "pool ns", "other ns",
               "ratio", "outcome", "wall ratio", "pool long", "other long");
   for (const AlternationRow& row : rows) {
-    const AlternationFigures& figures = row.figures;
-    if (!row.failed.empty() || figures.ratios.empty()) {
+    const AlternationMeasures& measures = row.measures;
+    if (!row.failed.empty() || measures.ratios.empty()) {
       std::printf("%-18s %8zu %s\n", row.name.c_str(), row.events,
                   row.failed.empty() ? "every call was long" : row.failed.c_str());
       continue;
     }
-    const Spread ratio = SpreadOf(figures.ratios);
-    const Spread wall = SpreadOf(figures.wall_ratios);
+    const Spread ratio = SpreadOf(measures.ratios);
+    const Spread wall = SpreadOf(measures.wall_ratios);
     std::printf("%-18s %8zu %7zu %8.1f %8.1f %6.3f %6.3f %6.3f %9s %6.3f %6.3f %6.3f %10.0f %10.0f\n", row.name.c_str(),
-                row.events, figures.ratios.size(), Median(figures.pool_ns), Median(figures.other_ns), ratio.median,
-                ratio.low, ratio.high, NameOf(OutcomeOf(ratio)), wall.median, wall.low, wall.high, figures.pool_long_us,
-                figures.other_long_us);
+                row.events, measures.ratios.size(), Median(measures.pool_ns), Median(measures.other_ns), ratio.median,
+                ratio.low, ratio.high, NameOf(OutcomeOf(ratio)), wall.median, wall.low, wall.high,
+                measures.pool_long_us, measures.other_long_us);
   }
 }
 

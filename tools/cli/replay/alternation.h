@@ -15,7 +15,7 @@
 
 namespace commpool::cli {
 
-struct AlternationFigures {
+struct AlternationMeasures {
   std::vector<double> pool_ns;  // of an event whose call took less than 20 us; one for each round
   std::vector<double> other_ns;
   std::vector<double> ratios;       // pool / other, of a round
@@ -31,13 +31,13 @@ Outcome OutcomeOf(const Spread& ratio);
 // Both play the whole trace once; then again and again, timed in its second half, for about `seconds` or until the
 // outcome is sure. A round is a twelfth of that half, in which turns of 64 events alternate: a b, b a, a b. Both
 // allocators' blocks live at once.
-Result<AlternationFigures> Alternate(SoloDevice& device, const Trace& trace, ReplayedAllocator& pool,
-                                     ReplayedAllocator& other, double seconds);
+Result<AlternationMeasures> Alternate(SoloDevice& device, const Trace& trace, ReplayedAllocator& pool,
+                                      ReplayedAllocator& other, double seconds);
 
 struct AlternationRow {
   std::string name;
   size_t events = 0;
-  AlternationFigures figures;
+  AlternationMeasures measures;
   std::string failed;  // why there are none
 };
 

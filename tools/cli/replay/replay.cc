@@ -71,7 +71,7 @@ Result<ReplayRow> Measure(SoloDevice& device, const Trace& trace, const Argument
   row.pytorch_native = trace.pytorch_native;
   row.pytorch_expandable = trace.pytorch_expandable;
   if (!arguments.peers.as.empty()) {
-    row.figures = COMMPOOL_TRY(ReplayInPeer(device, trace, arguments.peers));
+    row.measures = COMMPOOL_TRY(ReplayInPeer(device, trace, arguments.peers));
     return row;
   }
   PoolChoice choice = arguments.pool;
@@ -81,13 +81,13 @@ Result<ReplayRow> Measure(SoloDevice& device, const Trace& trace, const Argument
     row.again = COMMPOOL_TRY(ReplayInPool(device, trace, choice));
     row.reservation_bytes = choice.reserve_bytes = FindLeastReservation(trace);
   }
-  row.figures = COMMPOOL_TRY(ReplayInPool(device, trace, choice));
+  row.measures = COMMPOOL_TRY(ReplayInPool(device, trace, choice));
   if (torch) {
     TorchAllocator allocator(*torch);
     row.torch = COMMPOOL_TRY(Replay(device, trace, allocator));
   }
   if (!arguments.smallest) return row;
-  row.smallest_device_bytes = COMMPOOL_TRY(FindSmallestDevice(device, trace, choice, row.figures.peak_reserved_bytes));
+  row.smallest_device_bytes = COMMPOOL_TRY(FindSmallestDevice(device, trace, choice, row.measures.peak_reserved_bytes));
   return row;
 }
 
@@ -106,15 +106,15 @@ void Print(const SoloDevice& device, const std::vector<ReplayRow>& rows) {
 
 AlternationRow AlternateWithTorch(SoloDevice& device, const Trace& trace, const Arguments& arguments,
                                   const TorchLibrary& torch) {
-  AlternationRow row{.name = trace.name, .events = trace.events.size(), .figures = {}, .failed = {}};
+  AlternationRow row{.name = trace.name, .events = trace.events.size(), .measures = {}, .failed = {}};
   Result<std::unique_ptr<PoolAllocator>> pool = PoolAllocator::Create(device, arguments.pool);
   Status status = pool.status();
   if (pool.ok()) {
     TorchAllocator allocator(torch);
-    Result<AlternationFigures> figures = Alternate(device, trace, **pool, allocator, arguments.seconds);
+    Result<AlternationMeasures> measures = Alternate(device, trace, **pool, allocator, arguments.seconds);
     status = (*pool)->Close();
-    if (figures.ok()) row.figures = std::move(*figures);
-    if (!figures.ok()) status = figures.status();
+    if (measures.ok()) row.measures = std::move(*measures);
+    if (!measures.ok()) status = measures.status();
   }
   if (!status.ok()) row.failed = status.message();
   return row;

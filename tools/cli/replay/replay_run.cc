@@ -33,7 +33,7 @@ class Replayer {
     }
   }
 
-  Result<ReplayFigures> Run() {
+  Result<ReplayMeasures> Run() {
     const uint64_t before = COMMPOOL_TRY(device_.MemoryInUse());
     in_use_before_ = in_use_peak_ = before;
     const DriverCallsByName calls_before = allocator_.Calls();
@@ -57,18 +57,18 @@ class Replayer {
       }
     }
     const DriverCallsByName calls_after = allocator_.Calls();
-    ReplayFigures figures;
-    figures.peak_reserved_bytes = in_use_peak_ - in_use_before_;
-    figures.calls = Difference(calls_after, calls_before);
-    figures.calls_in_second_half = Difference(calls_after, calls_at_half);
-    figures.costs = allocator_.costs();
-    figures.waits_in_second_half = figures.costs.waits - waits_at_half;
-    figures.slow_us = static_cast<double>(slow_.ns) / 1000;
-    figures.ns_per_event = TimePerEvent(Sum(figures.calls).microseconds);
-    figures.wall_ns_per_event = Share(short_.ns + long_.ns, short_.events + long_.events);
-    figures.short_ns_per_event = Share(short_.ns, short_.events);
-    figures.long_us = static_cast<double>(long_.ns) / 1000;
-    return figures;
+    ReplayMeasures measures;
+    measures.peak_reserved_bytes = in_use_peak_ - in_use_before_;
+    measures.calls = Difference(calls_after, calls_before);
+    measures.calls_in_second_half = Difference(calls_after, calls_at_half);
+    measures.costs = allocator_.costs();
+    measures.waits_in_second_half = measures.costs.waits - waits_at_half;
+    measures.slow_us = static_cast<double>(slow_.ns) / 1000;
+    measures.ns_per_event = TimePerEvent(Sum(measures.calls).microseconds);
+    measures.wall_ns_per_event = Share(short_.ns + long_.ns, short_.events + long_.events);
+    measures.short_ns_per_event = Share(short_.ns, short_.events);
+    measures.long_us = static_cast<double>(long_.ns) / 1000;
+    return measures;
   }
 
  private:
@@ -198,7 +198,7 @@ Status WarmUp(SoloDevice& device, TraceWork& work, size_t streams) {
 
 }  // namespace
 
-Result<ReplayFigures> Replay(SoloDevice& device, const Trace& trace, ReplayedAllocator& allocator) {
+Result<ReplayMeasures> Replay(SoloDevice& device, const Trace& trace, ReplayedAllocator& allocator) {
   COMMPOOL_TRY(device.NeedStreams(trace.streams));
   const std::vector<CUstream> streams(device.streams().begin(), device.streams().begin() + trace.streams);
   std::unique_ptr<TraceWork> work = COMMPOOL_TRY(MakeTraceWork(device.driver(), streams));
@@ -206,12 +206,12 @@ Result<ReplayFigures> Replay(SoloDevice& device, const Trace& trace, ReplayedAll
   return Replayer(device, trace, allocator, *work).Run();
 }
 
-Result<ReplayFigures> ReplayInPool(SoloDevice& device, const Trace& trace, const PoolChoice& choice) {
+Result<ReplayMeasures> ReplayInPool(SoloDevice& device, const Trace& trace, const PoolChoice& choice) {
   std::unique_ptr<PoolAllocator> allocator = COMMPOOL_TRY(PoolAllocator::Create(device, choice));
-  Result<ReplayFigures> figures = Replay(device, trace, *allocator);
+  Result<ReplayMeasures> measures = Replay(device, trace, *allocator);
   Status closed = allocator->Close();
-  if (figures.ok() && !closed.ok()) return closed;
-  return figures;
+  if (measures.ok() && !closed.ok()) return closed;
+  return measures;
 }
 
 }  // namespace commpool::cli

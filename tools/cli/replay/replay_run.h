@@ -9,7 +9,7 @@
 
 namespace commpool::cli {
 
-struct ReplayFigures {
+struct ReplayMeasures {
   uint64_t peak_reserved_bytes = 0;  // as the driver counted it
   double ns_per_event = 0;           // of the allocator, the driver's time left out
   double slow_us = 0;                // wall time of the calls in which the driver was called
@@ -25,10 +25,10 @@ struct ReplayFigures {
 };
 
 // Live blocks are freed where the trace ends before their free, after the figures were taken.
-Result<ReplayFigures> Replay(SoloDevice& device, const Trace& trace, ReplayedAllocator& allocator);
+Result<ReplayMeasures> Replay(SoloDevice& device, const Trace& trace, ReplayedAllocator& allocator);
 
 // The same in a pool of its own.
-Result<ReplayFigures> ReplayInPool(SoloDevice& device, const Trace& trace, const PoolChoice& choice);
+Result<ReplayMeasures> ReplayInPool(SoloDevice& device, const Trace& trace, const PoolChoice& choice);
 
 // The least limit of device memory, in steps of 2 MiB, at which the trace completes in a pool; found by bisection
 // between the peak requested and twice `enough_bytes`, a limit that should do. kOutOfMemory where none does.

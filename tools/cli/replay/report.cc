@@ -44,8 +44,8 @@ void PrintCalls(const char* title, const DriverCallsByName& calls) {
 
 void PrintDetails(const ReplayRow& row) {
   std::printf("# %s\n", row.name.c_str());
-  PrintCalls("driver calls", row.figures.calls);
-  PrintCalls("in the second half", row.figures.calls_in_second_half);
+  PrintCalls("driver calls", row.measures.calls);
+  PrintCalls("in the second half", row.measures.calls_in_second_half);
   if (row.again) {
     std::printf("#   reserve(%llu) runs it at once; with reserve(%llu) it reserves %llu times more\n",
                 static_cast<unsigned long long>(row.reservation_bytes.value_or(0)),
@@ -61,7 +61,7 @@ void PrintDetails(const ReplayRow& row) {
 
 }  // namespace
 
-double ReplayRow::utilisation() const { return Share(peak_requested_bytes, figures.peak_reserved_bytes); }
+double ReplayRow::utilisation() const { return Share(peak_requested_bytes, measures.peak_reserved_bytes); }
 
 std::optional<double> ReplayRow::utilisation_again() const {
   if (!again) return std::nullopt;
@@ -73,36 +73,36 @@ double ReplayRow::smallest_device_ratio() const {
 }
 
 nlohmann::json ToJson(const ReplayRow& row) {
-  const ReplayFigures& figures = row.figures;
-  const DriverCalls driver = Sum(figures.calls);
+  const ReplayMeasures& measures = row.measures;
+  const DriverCalls driver = Sum(measures.calls);
   nlohmann::json json = {
       {"name", row.name},
       {"mode", row.mode},
       {"events", row.events},
       {"peak_requested_bytes", row.peak_requested_bytes},
-      {"peak_reserved_bytes", figures.peak_reserved_bytes},
+      {"peak_reserved_bytes", measures.peak_reserved_bytes},
       {"utilisation", row.utilisation()},
       {"smallest_device_bytes", nullptr},
-      {"ns_per_event", figures.ns_per_event},
-      {"wall_ns_per_event", figures.wall_ns_per_event},
-      {"short_ns_per_event", figures.short_ns_per_event},
-      {"long_us", figures.long_us},
+      {"ns_per_event", measures.ns_per_event},
+      {"wall_ns_per_event", measures.wall_ns_per_event},
+      {"short_ns_per_event", measures.short_ns_per_event},
+      {"long_us", measures.long_us},
       {"driver_us", driver.microseconds},
-      {"waits", figures.costs.waits},
-      {"moved_bytes", figures.costs.moved_bytes},
-      {"driver_calls", CountsOf(figures.calls)},
-      {"steady_driver_calls", Sum(figures.calls_in_second_half).count},
+      {"waits", measures.costs.waits},
+      {"moved_bytes", measures.costs.moved_bytes},
+      {"driver_calls", CountsOf(measures.calls)},
+      {"steady_driver_calls", Sum(measures.calls_in_second_half).count},
       {"second_half",
-       {{"driver_calls", CountsOf(figures.calls_in_second_half)}, {"waits", figures.waits_in_second_half}}},
+       {{"driver_calls", CountsOf(measures.calls_in_second_half)}, {"waits", measures.waits_in_second_half}}},
       {"driver_us_by_call", nlohmann::json::object()}};
-  for (const auto& [name, call] : figures.calls) json["driver_us_by_call"][name] = call.microseconds;
+  for (const auto& [name, call] : measures.calls) json["driver_us_by_call"][name] = call.microseconds;
   if (row.smallest_device_bytes) {
     json["smallest_device_bytes"] = *row.smallest_device_bytes;
     json["smallest_device_ratio"] = row.smallest_device_ratio();
   }
   if (row.again) {
     json["reservation_bytes"] = row.reservation_bytes.value_or(0);
-    json["reserves"] = figures.costs.reserves;
+    json["reserves"] = measures.costs.reserves;
     json["reserve_again"] = {{"reserved_at_first_bytes", row.reserved_at_first},
                              {"peak_reserved_bytes", row.again->peak_reserved_bytes},
                              {"utilisation", *row.utilisation_again()},
@@ -124,15 +124,15 @@ void PrintTable(const std::vector<ReplayRow>& rows) {
               "reserved", "in use", "again", "native", "expand.", "smallest", "ns/event", "driver us", "waits", "moved",
               "steady");
   for (const ReplayRow& row : rows) {
-    const ReplayFigures& figures = row.figures;
+    const ReplayMeasures& measures = row.measures;
     std::printf("%-18s %-10s %10s %10s %6s %6s %7s %7s %8s %9.1f %9.0f %6llu %10s %6llu\n", row.name.c_str(),
                 row.mode.c_str(), internal::FormatBytes(row.peak_requested_bytes).c_str(),
-                internal::FormatBytes(figures.peak_reserved_bytes).c_str(), Percent(row.utilisation()).c_str(),
+                internal::FormatBytes(measures.peak_reserved_bytes).c_str(), Percent(row.utilisation()).c_str(),
                 Percent(row.utilisation_again()).c_str(), Percent(row.pytorch_native).c_str(),
-                Percent(row.pytorch_expandable).c_str(), Smallest(row).c_str(), figures.ns_per_event,
-                Sum(figures.calls).microseconds, static_cast<unsigned long long>(figures.costs.waits),
-                internal::FormatBytes(figures.costs.moved_bytes).c_str(),
-                static_cast<unsigned long long>(Sum(figures.calls_in_second_half).count));
+                Percent(row.pytorch_expandable).c_str(), Smallest(row).c_str(), measures.ns_per_event,
+                Sum(measures.calls).microseconds, static_cast<unsigned long long>(measures.costs.waits),
+                internal::FormatBytes(measures.costs.moved_bytes).c_str(),
+                static_cast<unsigned long long>(Sum(measures.calls_in_second_half).count));
   }
   for (const ReplayRow& row : rows) PrintDetails(row);
 }

@@ -18,14 +18,14 @@ struct ReplayRow {
   uint64_t peak_requested_bytes = 0;
   std::optional<double> pytorch_native;
   std::optional<double> pytorch_expandable;
-  ReplayFigures figures;
+  ReplayMeasures measures;
   // Of a symmetric pool: what it reserves in one call (`figures`); and with another reservation, after which it
   // reserves what was asked for whenever it is exhausted.
   std::optional<uint64_t> reservation_bytes;
   uint64_t reserved_at_first = 0;
-  std::optional<ReplayFigures> again;
+  std::optional<ReplayMeasures> again;
   std::optional<uint64_t> smallest_device_bytes;
-  std::optional<ReplayFigures> torch;  // the same trace in PyTorch's allocator
+  std::optional<ReplayMeasures> torch;  // the same trace in PyTorch's allocator
 
   double utilisation() const;
   std::optional<double> utilisation_again() const;

@@ -31,11 +31,11 @@ std::string StateOf(const std::vector<PoolInUse>& pools) {
   std::string state;
   for (const PoolInUse& pool : pools) {
     if (pool.pool == nullptr) continue;
-    const commpool_statistics figures = pool.pool->Statistics();
-    state += (state.empty() ? "" : ";") + std::to_string(figures.reserved_bytes.current) + "/" +
-             std::to_string(figures.reserved_segments.current) + "/" + std::to_string(figures.registered_segments) +
-             "/" + std::to_string(figures.allocated_bytes.current) + "/" +
-             std::to_string(figures.allocated_blocks.current);
+    const commpool_statistics statistics = pool.pool->Statistics();
+    state += (state.empty() ? "" : ";") + std::to_string(statistics.reserved_bytes.current) + "/" +
+             std::to_string(statistics.reserved_segments.current) + "/" +
+             std::to_string(statistics.registered_segments) + "/" + std::to_string(statistics.allocated_bytes.current) +
+             "/" + std::to_string(statistics.allocated_blocks.current);
   }
   return state;
 }

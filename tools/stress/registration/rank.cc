@@ -296,9 +296,9 @@ class RankLife {
     closing_ = true;
     while (!late_.empty()) FreeLate();
     Expect(pool_->Close());
-    const commpool_statistics figures = pool_->Statistics();
-    if (figures.registered_segments != 0) Violate("windows are left");
-    if (figures.reserved_bytes.current != 0) Violate("segments are left");
+    const commpool_statistics statistics = pool_->Statistics();
+    if (statistics.registered_segments != 0) Violate("windows are left");
+    if (statistics.reserved_bytes.current != 0) Violate("segments are left");
     pool_.reset();
     Expect(run_.runtime.DestroyPool(handle_));
     handle_ = 0;

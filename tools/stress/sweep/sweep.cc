@@ -41,9 +41,9 @@ std::vector<SweepSetting> Settings() {
   return settings;
 }
 
-double CostOf(const std::vector<SweepFigures>& scales) {
+double CostOf(const std::vector<SweepMeasures>& scales) {
   double cost = 0;
-  for (const SweepFigures& figures : scales) cost += figures.cost();
+  for (const SweepMeasures& measures : scales) cost += measures.cost();
   return cost;
 }
 
@@ -52,7 +52,7 @@ size_t ChooseWithout(const Sweep& sweep, const SweepTrace& left_out) {
   std::vector<double> costs(sweep.settings.size(), 0);
   for (const SweepTrace& trace : sweep.traces) {
     if (&trace == &left_out) continue;
-    for (size_t setting = 0; setting < costs.size(); ++setting) costs[setting] += CostOf(trace.figures[setting]);
+    for (size_t setting = 0; setting < costs.size(); ++setting) costs[setting] += CostOf(trace.measures[setting]);
   }
   return static_cast<size_t>(std::min_element(costs.begin(), costs.end()) - costs.begin());
 }
@@ -67,32 +67,32 @@ struct Summary {
   double driver_us = 0;
   size_t count = 0;
 
-  void Add(const SweepFigures& figures) {
-    mean_use += (figures.utilisation() - mean_use) / static_cast<double>(++count);
-    longer += (figures.critical_us / figures.ideal_us - 1 - longer) / static_cast<double>(count);
-    cost += (figures.cost() - cost) / static_cast<double>(count);
-    least_use = std::min(least_use, figures.utilisation());
-    events += figures.events;
-    driver_calls += figures.driver_calls;
-    memory_calls += figures.memory_calls;
-    steady_memory_calls += figures.steady_memory_calls;
-    host_waits += figures.host_waits;
-    device_waits += figures.device_waits;
-    driver_us += figures.driver_us;
+  void Add(const SweepMeasures& measures) {
+    mean_use += (measures.utilisation() - mean_use) / static_cast<double>(++count);
+    longer += (measures.critical_us / measures.ideal_us - 1 - longer) / static_cast<double>(count);
+    cost += (measures.cost() - cost) / static_cast<double>(count);
+    least_use = std::min(least_use, measures.utilisation());
+    events += measures.events;
+    driver_calls += measures.driver_calls;
+    memory_calls += measures.memory_calls;
+    steady_memory_calls += measures.steady_memory_calls;
+    host_waits += measures.host_waits;
+    device_waits += measures.device_waits;
+    driver_us += measures.driver_us;
   }
   double PerThousand(uint64_t what) const { return 1000 * static_cast<double>(what) / static_cast<double>(events); }
 };
 
-Summary Summarise(const std::vector<SweepFigures>& scales) {
+Summary Summarise(const std::vector<SweepMeasures>& scales) {
   Summary summary;
-  for (const SweepFigures& figures : scales) summary.Add(figures);
+  for (const SweepMeasures& measures : scales) summary.Add(measures);
   return summary;
 }
 
 Summary SummariseSetting(const Sweep& sweep, size_t setting) {
   Summary summary;
   for (const SweepTrace& trace : sweep.traces) {
-    for (const SweepFigures& figures : trace.figures[setting]) summary.Add(figures);
+    for (const SweepMeasures& measures : trace.measures[setting]) summary.Add(measures);
   }
   return summary;
 }
@@ -124,7 +124,7 @@ void PrintLine(const std::string& name, const Summary& summary) {
 }
 
 // Allocations and frees, with a pool or without one.
-SweepFigures Run(const Trace& trace, ModelledDevice& device, ModelledPool* pool) {
+SweepMeasures Run(const Trace& trace, ModelledDevice& device, ModelledPool* pool) {
   std::vector<ModelledPool::Address> addresses(trace.blocks);
   uint64_t calls_at_half = 0;
   for (size_t index = 0; index < trace.events.size(); ++index) {
@@ -141,46 +141,46 @@ SweepFigures Run(const Trace& trace, ModelledDevice& device, ModelledPool* pool)
       pool->RecordStream(addresses[event.block], event.also_on);
     }
   }
-  SweepFigures figures;
-  figures.events = trace.events.size();
-  figures.peak_requested_bytes = trace.peak_requested_bytes;
-  figures.driver_calls = device.calls();
-  figures.memory_calls = device.memory_calls();
-  figures.steady_memory_calls = device.memory_calls() - calls_at_half;
-  figures.driver_us = device.driver_us();
-  figures.critical_us = device.Finish();
-  return figures;
+  SweepMeasures measures;
+  measures.events = trace.events.size();
+  measures.peak_requested_bytes = trace.peak_requested_bytes;
+  measures.driver_calls = device.calls();
+  measures.memory_calls = device.memory_calls();
+  measures.steady_memory_calls = device.memory_calls() - calls_at_half;
+  measures.driver_us = device.driver_us();
+  measures.critical_us = device.Finish();
+  return measures;
 }
 
 // With a pool over the engine.
-SweepFigures RunWith(const Trace& trace, ModelledWork work, std::unique_ptr<engine::CachingEngine> engine) {
+SweepMeasures RunWith(const Trace& trace, ModelledWork work, std::unique_ptr<engine::CachingEngine> engine) {
   ModelledDevice ideal(trace, work);
   const double ideal_us = Run(trace, ideal, nullptr).critical_us;
   ModelledDevice device(trace, work);
   ModelledPool pool(device, std::move(engine));
-  SweepFigures figures = Run(trace, device, &pool);
-  figures.ideal_us = ideal_us;
-  figures.peak_reserved_bytes = pool.peak_reserved_bytes();
-  figures.host_waits = pool.waits();
-  figures.device_waits = pool.device_waits();
-  return figures;
+  SweepMeasures measures = Run(trace, device, &pool);
+  measures.ideal_us = ideal_us;
+  measures.peak_reserved_bytes = pool.peak_reserved_bytes();
+  measures.host_waits = pool.waits();
+  measures.device_waits = pool.device_waits();
+  return measures;
 }
 
 }  // namespace
 
-double SweepFigures::utilisation() const {
+double SweepMeasures::utilisation() const {
   return static_cast<double>(peak_requested_bytes) / static_cast<double>(peak_reserved_bytes);
 }
 
-double SweepFigures::cost() const { return 100 * (1 - utilisation()) + 100 * (critical_us / ideal_us - 1); }
+double SweepMeasures::cost() const { return 100 * (1 - utilisation()) + 100 * (critical_us / ideal_us - 1); }
 
-SweepFigures ReplayModelled(const Trace& trace, const Slack& slack, ModelledWork work) {
+SweepMeasures ReplayModelled(const Trace& trace, const Slack& slack, ModelledWork work) {
   engine::EngineOptions options = engine::ExpandableOptions();
   options.slack = slack;
   return RunWith(trace, work, std::make_unique<engine::ExpandableEngine>(options));
 }
 
-SweepFigures ReplayModelledFixed(const Trace& trace, ModelledWork work) {
+SweepMeasures ReplayModelledFixed(const Trace& trace, ModelledWork work) {
   return RunWith(trace, work, std::make_unique<engine::CachingEngine>(engine::FixedOptions()));
 }
 
@@ -195,8 +195,8 @@ Sweep RunSweep(const std::vector<Trace>& traces, const std::function<void(size_t
     swept.name = trace.name;
     for (const SweepSetting& setting : sweep.settings) {
       progress(done++, all);
-      std::vector<SweepFigures>& figures = swept.figures.emplace_back();
-      for (const Trace& one : scaled) figures.push_back(ReplayModelled(one, setting.slack, ModelledWork::kTimed));
+      std::vector<SweepMeasures>& measures = swept.measures.emplace_back();
+      for (const Trace& one : scaled) measures.push_back(ReplayModelled(one, setting.slack, ModelledWork::kTimed));
     }
   }
   for (SweepTrace& trace : sweep.traces) trace.chosen = ChooseWithout(sweep, trace);
@@ -215,8 +215,8 @@ nlohmann::json ToJson(const Sweep& sweep) {
   for (const SweepTrace& trace : sweep.traces) {
     json["traces"].push_back({{"name", trace.name},
                               {"chosen_by_the_others", NameOf(sweep.settings[trace.chosen])},
-                              {"with_it", ToJson(Summarise(trace.figures[trace.chosen]))},
-                              {"shipped", ToJson(Summarise(trace.figures[0]))}});
+                              {"with_it", ToJson(Summarise(trace.measures[trace.chosen]))},
+                              {"shipped", ToJson(Summarise(trace.measures[0]))}});
   }
   return json;
 }
@@ -229,9 +229,9 @@ void PrintSweep(const Sweep& sweep) {
   }
   std::printf("# chosen for each trace by the others, and what is shipped\n");
   for (const SweepTrace& trace : sweep.traces) {
-    PrintLine(trace.name, Summarise(trace.figures[trace.chosen]));
+    PrintLine(trace.name, Summarise(trace.measures[trace.chosen]));
     std::printf("#   with %s; shipped: cost %.2f\n", NameOf(sweep.settings[trace.chosen]).c_str(),
-                Summarise(trace.figures[0]).cost);
+                Summarise(trace.measures[0]).cost);
   }
 }
 

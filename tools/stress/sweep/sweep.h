@@ -15,7 +15,7 @@
 
 namespace commpool::cli {
 
-struct SweepFigures {
+struct SweepMeasures {
   uint64_t events = 0;
   uint64_t peak_requested_bytes = 0;
   uint64_t peak_reserved_bytes = 0;
@@ -35,10 +35,10 @@ struct SweepFigures {
 };
 
 // One replay in modelled time.
-SweepFigures ReplayModelled(const Trace& trace, const internal::engine::Slack& slack, ModelledWork work);
+SweepMeasures ReplayModelled(const Trace& trace, const internal::engine::Slack& slack, ModelledWork work);
 
 // The same of a fixed pool.
-SweepFigures ReplayModelledFixed(const Trace& trace, ModelledWork work);
+SweepMeasures ReplayModelledFixed(const Trace& trace, ModelledWork work);
 
 // One constant at one of its values, the others as they are shipped.
 struct SweepSetting {
@@ -49,8 +49,8 @@ struct SweepSetting {
 
 struct SweepTrace {
   std::string name;
-  std::vector<std::vector<SweepFigures>> figures;  // by setting, then by scale
-  size_t chosen = 0;                               // the setting that costs least on all other traces
+  std::vector<std::vector<SweepMeasures>> measures;  // by setting, then by scale
+  size_t chosen = 0;                                 // the setting that costs least on all other traces
 };
 
 struct Sweep {

@@ -188,18 +188,18 @@ Result<std::unique_ptr<PeerAllocator>> PeerAllocator::Open(SoloDevice& device, c
   return Peer(std::make_unique<RmmPeer>(device, rmm));
 }
 
-Result<ReplayFigures> ReplayInPeer(SoloDevice& device, const Trace& trace, const PeerOptions& options) {
+Result<ReplayMeasures> ReplayInPeer(SoloDevice& device, const Trace& trace, const PeerOptions& options) {
   constexpr uint64_t kArenaPercents[] = {101, 103, 106, 110, 115, 122, 130, 145, 165, 200, 300};
-  Result<ReplayFigures> figures = Status(StatusCode::kOutOfMemory, "no size was tried");
+  Result<ReplayMeasures> measures = Status(StatusCode::kOutOfMemory, "no size was tried");
   for (const uint64_t percent : kArenaPercents) {
     const uint64_t bytes = internal::RoundUp(trace.peak_requested_bytes / 100 * percent, MiB(2));
     std::unique_ptr<PeerAllocator> allocator = COMMPOOL_TRY(PeerAllocator::Open(device, options, bytes));
-    figures = Replay(device, trace, *allocator);
+    measures = Replay(device, trace, *allocator);
     // The arena's memory was there before the first event.
-    if (figures.ok() && options.as == kRmmArena) figures->peak_reserved_bytes = bytes;
-    if (options.as != kRmmArena || figures.status().code() != StatusCode::kOutOfMemory) return figures;
+    if (measures.ok() && options.as == kRmmArena) measures->peak_reserved_bytes = bytes;
+    if (options.as != kRmmArena || measures.status().code() != StatusCode::kOutOfMemory) return measures;
   }
-  return figures;
+  return measures;
 }
 
 }  // namespace commpool::cli

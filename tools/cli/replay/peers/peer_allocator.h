@@ -59,7 +59,7 @@ inline constexpr uint64_t kDriverNs = 20'000;
 
 // `options.as` under a trace. RMM's arena takes its memory in advance: the least of some sizes over the peak requested
 // in which the trace completes.
-Result<ReplayFigures> ReplayInPeer(SoloDevice& device, const Trace& trace, const PeerOptions& options);
+Result<ReplayMeasures> ReplayInPeer(SoloDevice& device, const Trace& trace, const PeerOptions& options);
 
 }  // namespace commpool::cli
 

@@ -31,8 +31,8 @@ class Statistics(_abi.Statistics):
         shown = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            figures = value if isinstance(value, Counter) else (value,)
-            texts = [_shown(field.name, figure) for figure in figures] + ["", ""]
+            numbers = value if isinstance(value, Counter) else (value,)
+            texts = [_shown(field.name, figure) for figure in numbers] + ["", ""]
             shown.append((field.name.replace("_", " "), texts[0], texts[1], texts[2]))
         return shown
 
