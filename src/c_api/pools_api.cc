@@ -4,7 +4,6 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "commpool/commpool.h"
@@ -82,15 +81,12 @@ Status CreateOne(Runtime& runtime, const commpool_pool_options& options, commpoo
 Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, size_t count, commpool_pool* pools) {
   std::vector<PoolRequest> requests;
   for (size_t place = 0; place < count; ++place) {
-    commpool_pool_options one = options[place];
-    const Status size = CheckStructBytes("pool_options", std::exchange(one.struct_bytes, sizeof(one)), sizeof(one));
-    // Of another size the first does not say where the next one lies. Later ones lie where it says, and their homes
-    // hear.
-    if (place == 0) COMMPOOL_TRY(size);
-    const Status refused = pools == nullptr ? NullOptions() : size;
-    requests.push_back(
-        {.configuration = refused.ok() ? ParsePoolOptions(one, runtime.settings()) : Result<PoolConfiguration>(refused),
-         .home = ParseHome(one)});
+    const commpool_pool_options& one = options[place];
+    // Nothing in a struct of another size is read, its home neither: it may never have been written.
+    COMMPOOL_TRY(CheckStructBytes("pool_options", one.struct_bytes, sizeof(one)));
+    requests.push_back({.configuration = pools == nullptr ? Result<PoolConfiguration>(NullOptions())
+                                                          : ParsePoolOptions(one, runtime.settings()),
+                        .home = ParseHome(one)});
   }
   Result<std::vector<PoolHandle>> made = CreatePools(runtime, std::move(requests));
   if (made.ok()) std::copy(made->begin(), made->end(), pools);
