@@ -289,8 +289,9 @@ TEST_F(Scopes, OfManyThreadsRouteTheirOwn) {
       if (!alone) last = inner;
       ASSERT_NE(flag, 0u);
       const std::optional<CaughtBy> caught = table.Route({0, kStream, 1});
-      ASSERT_TRUE(!alone || (caught && caught->scope >= inner)) << "its own, or the process's begun later";
-      ASSERT_EQ(table.Route({0, kStream, 2}, caught ? caught->place : kInnermost)->scope, outer);
+      ASSERT_TRUE(!alone || caught) << "its own, or the process's begun later";
+      // What catches instead of a scope that another thread ended may have begun before the outer one.
+      ASSERT_EQ(table.Route({0, kStream, 2}, alone ? caught->place : kInnermost)->scope, outer);
       const StatusCode ended = table.End(inner).code();
       ASSERT_TRUE(ended == StatusCode::kOk || (!alone && ended == StatusCode::kNotFound));
       ASSERT_TRUE(table.End(outer).ok());
