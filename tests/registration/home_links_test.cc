@@ -102,6 +102,10 @@ TEST_F(HomeChannel, FailsWhereTheAllGatherFails) {
   const InjectedFault on_all({.call = "ncclAllGather", .result = ncclSystemError, .count = 2});
   ExpectFailure(group.Run([&](Rank& rank) { return Open(rank).status(); }), StatusCode::kCommunicatorError,
                 "ncclAllGather");
+  for (int rank = 0; rank < 2; ++rank) {  // its scratch memory goes back once the copy into it has passed
+    const ContextGuard current(driver(), group[rank].context);
+    EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);
+  }
   unanswered_.Release();
 }
 
